@@ -1,0 +1,36 @@
+"""Differentiable multibody dynamics in covariant form, as pure JAX functions.
+
+Every function works on one mechanism at one instant; batch it with `jax.vmap`, differentiate it with `jax.grad`, compile it with
+`jax.jit`. Start with `MechanismBuilder` or `jaxdyn.library`, put the model into a `System`, and run `rollout`. The theory, with the
+equation numbers that the docstrings cite, is in `theory.md` beside this file.
+"""
+
+from jaxdyn.dynamics.energy import angular_momentum, center_of_mass, kinetic_energy, momentum, potential_energy
+from jaxdyn.dynamics.forces import (
+    AppliedForce,
+    BodyForce,
+    Damper,
+    Force,
+    JointDrives,
+    JointForce,
+    JointFriction,
+    JointSpring,
+    Spring,
+)
+from jaxdyn.dynamics.forward import forward_dynamics
+from jaxdyn.dynamics.inverse import bias_force, gravity_force, inverse_dynamics
+from jaxdyn.dynamics.kinematics import (
+    body_accelerations,
+    body_jacobian,
+    body_velocities,
+    forward_kinematics,
+    frame_placement,
+    partial_velocities,
+)
+from jaxdyn.dynamics.metric import christoffel_first_kind, christoffel_second_kind, coriolis_matrix, mass_matrix
+from jaxdyn.dynamics.system import State, System, acceleration, applied_forces, neutral_state, total_energy
+from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.builder import MechanismBuilder, MechanismError, model_from_arrays
+from jaxdyn.mechanism.joints import Fixed, Joint, Prismatic, Revolute
+from jaxdyn.mechanism.model import Limits, Model, as_dtype
+from jaxdyn.mechanism.topology import Topology

@@ -1,0 +1,56 @@
+"""Energy, momentum and angular momentum of a mechanism."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxdyn.dynamics import kinematics
+from jaxdyn.dynamics.kinematics import Coordinates, Velocities
+from jaxdyn.mechanism.model import Model
+from jaxdyn.spatial.inertia import SpatialInertia
+from jaxdyn.spatial.arrays import dot, einsum
+
+
+def kinetic_energy(model: Model, q: Coordinates, v: Velocities) -> Float[Array, ""]:
+    """Kinetic energy E = 1/2 v' M v, J, summed over bodies and rotors. Source: theory.md (F2)."""
+    moving = kinematics.motion(model, q, v)
+    momentum = jax.vmap(SpatialInertia.momentum)(moving.placements.inertia, moving.velocity)
+    return 0.5 * (einsum("bc,bc->", momentum, moving.velocity) + einsum("a,a,a->", model.armature, v, v))
+
+
+def potential_energy(model: Model, q: Coordinates) -> Float[Array, ""]:
+    """Potential energy of gravity V = - sum m_i g . r_i, J; zero with every mass centre at the ground origin.
+
+    Source: theory.md (H2).
+    """
+    placed = kinematics.placements(model, q)
+    return -einsum("b,bi,i->", model.mass, placed.reference + placed.com, model.gravity)  # (H2)
+
+
+def momentum(model: Model, q: Coordinates, v: Velocities) -> Float[Array, "3"]:
+    """Linear momentum sum m_i v_i, ground axes, kg m/s; rotors excluded. Source: theory.md (M1)."""
+    return einsum("b,bi->i", model.mass, kinematics.body_velocities(model, q, v).linear)  # (M1)
+
+
+def angular_momentum(
+    model: Model, q: Coordinates, v: Velocities, about: Float[Array, "3"] | None = None
+) -> Float[Array, "3"]:
+    """Angular momentum sum [ r_i x m_i v_i + J_i omega_i ] about a fixed point, ground axes, kg m^2/s; rotors excluded.
+
+    Args:
+        about: the point, ground axes, m; the ground origin if not given.
+
+    Source: theory.md (M7).
+    """
+    moving = kinematics.motion(model, q, v)
+    placed = moving.placements
+    about = jnp.zeros(3, q.dtype) if about is None else about
+    # Momenta are at hand about each tree's reference point; move them by the lever arm of the linear part.
+    total = jax.vmap(SpatialInertia.momentum)(placed.inertia, moving.velocity)
+    return jnp.sum(total[:, :3] + jnp.cross(placed.reference - about[None], total[:, 3:]), axis=0)
+
+
+def center_of_mass(model: Model, q: Coordinates) -> Float[Array, "3"]:
+    """Mass centre of the whole mechanism, ground axes, m."""
+    placed = kinematics.placements(model, q)
+    return dot(model.mass, placed.reference + placed.com) / jnp.sum(model.mass)

@@ -1,0 +1,238 @@
+"""Forces other than gravity, theory.md section (h).
+
+Two families. A `BodyForce` acts on bodies: it returns, for each body, a force vector (moment about the reference point P;
+force) on ground axes, which `inverse.project` turns into generalized forces. A `JointForce` acts along the velocity components directly. A
+force may have a potential energy; what it takes or gives beyond that is work.
+
+Points are given on body axes from the body origin O'; body -1 is the ground.
+"""
+
+import abc
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxdyn.dynamics.kinematics import Motion, Placements
+from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.model import Model
+from jaxdyn.mechanism.topology import GROUND
+from jaxdyn.spatial.arrays import dot, floating
+from jaxdyn.spatial.sixvector import force_at_point, velocity_at_point
+
+Vector3 = Float[Array, "3"]
+Scalar = Float[Array, ""]
+
+
+class Force(eqx.Module):
+    """A force of a `System`; subclasses are `BodyForce` or `JointForce`."""
+
+    def potential_energy(self, model: Model, q: Float[Array, "nq"], placed: Placements) -> Scalar:
+        """Potential energy, J; zero for forces without one."""
+        return jnp.zeros((), q.dtype)
+
+
+class BodyForce(Force):
+    """A force on bodies."""
+
+    @abc.abstractmethod
+    def body_forces(self, model: Model, moving: Motion, t: Scalar) -> Float[Array, "nb 6"]:
+        """(moment about P; force) on every body, ground axes, N m and N."""
+
+
+class JointForce(Force):
+    """A force along the generalized velocities."""
+
+    @abc.abstractmethod
+    def generalized_forces(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar) -> Float[Array, "nv"]:
+        """N m or N by the kinds of joints."""
+
+
+def _zero_safe_length(d: Vector3) -> tuple[Scalar, Scalar]:
+    """|d| and 1/|d|; both 0, with zero derivatives, at d = 0, where the direction of a line is undefined."""
+    x = dot(d, d)
+    apart = x > 0
+    length = jnp.sqrt(jnp.where(apart, x, 1.0))
+    return jnp.where(apart, length, 0.0), jnp.where(apart, 1.0 / length, 0.0)
+
+
+def _point(placed: Placements, body: int, point: Vector3) -> tuple[Vector3, Vector3]:
+    """Position in the ground of a point given on body axes, and of the same point from the reference point of its tree."""
+    if body == GROUND:
+        return point, point
+    from_reference = placed.offset[body] + dot(placed.rotation[body], point)
+    return placed.reference[body] + from_reference, from_reference
+
+
+def _point_velocity(moving: Motion, body: int, from_reference: Vector3) -> Vector3:
+    if body == GROUND:
+        return jnp.zeros_like(from_reference)
+    return velocity_at_point(moving.velocity[body], from_reference)
+
+
+class _PointPair(BodyForce):
+    """Equal and opposite forces on two points, along the line between them."""
+
+    body_a: eqx.AbstractVar[int]
+    point_a: eqx.AbstractVar[Vector3]
+    body_b: eqx.AbstractVar[int]
+    point_b: eqx.AbstractVar[Vector3]
+
+    @abc.abstractmethod
+    def force_on_a(self, d: Vector3, d_rate: Vector3) -> Vector3:
+        """Force on A, ground axes, N; d = x_A - x_B (m) and its rate (m/s)."""
+
+    def body_forces(self, model: Model, moving: Motion, t: Scalar) -> Float[Array, "nb 6"]:
+        placed = moving.placements
+        x_a, arm_a = _point(placed, self.body_a, self.point_a)
+        x_b, arm_b = _point(placed, self.body_b, self.point_b)
+        d_rate = _point_velocity(moving, self.body_a, arm_a) - _point_velocity(moving, self.body_b, arm_b)
+        force = self.force_on_a(x_a - x_b, d_rate)
+        zero = jnp.zeros_like(force)
+        return _on_body(model, self.body_a, force_at_point(arm_a, force, zero)) + _on_body(
+            model, self.body_b, force_at_point(arm_b, -force, zero)
+        )
+
+
+def _on_body(model: Model, body: int, force: Float[Array, "6"]) -> Float[Array, "nb 6"]:
+    selected = np.arange(model.nb) == body  # nowhere True for the ground
+    return jnp.where(selected[:, None], force[None], 0.0)
+
+
+class Spring(_PointPair):
+    """Linear spring between two points: V = 1/2 k (L - L0)^2, force -k (L - L0) d/L on A, d = x_A - x_B, L = |d|.
+
+    With zero free length it is smooth at L = 0 too; with another one the direction is undefined there and the force is 0.
+
+    Attributes:
+        body_a, body_b: body numbers, -1 for the ground.
+        point_a, point_b: ends, on the axes of their bodies from O', m.
+        stiffness: k, N/m.
+        free_length: L0, m.
+
+    Source: theory.md (H3).
+    """
+
+    body_a: int = eqx.field(static=True)
+    point_a: Vector3 = eqx.field(converter=floating)
+    body_b: int = eqx.field(static=True)
+    point_b: Vector3 = eqx.field(converter=floating)
+    stiffness: Scalar = eqx.field(converter=floating)
+    free_length: Scalar = eqx.field(converter=floating, default=0.0)
+
+    def force_on_a(self, d: Vector3, d_rate: Vector3) -> Vector3:
+        _, inverse_length = _zero_safe_length(d)
+        return -self.stiffness * (d - self.free_length * inverse_length * d)  # (H3)
+
+    def potential_energy(self, model: Model, q: Float[Array, "nq"], placed: Placements) -> Scalar:
+        d = _point(placed, self.body_a, self.point_a)[0] - _point(placed, self.body_b, self.point_b)[0]
+        length, _ = _zero_safe_length(d)
+        # 1/2 k (L - L0)^2 with L^2 taken from d itself, so that zero free length is smooth at L = 0.
+        return 0.5 * self.stiffness * (dot(d, d) - self.free_length * (2.0 * length - self.free_length))  # (H3)
+
+
+class Damper(_PointPair):
+    """Linear viscous damper between two points: force -b (dL/dt) d/L on A, d = x_A - x_B, L = |d|; 0 at L = 0.
+
+    Attributes:
+        body_a, body_b: body numbers, -1 for the ground.
+        point_a, point_b: ends, on the axes of their bodies from O', m.
+        coefficient: b, N s/m.
+
+    Source: theory.md (H4).
+    """
+
+    body_a: int = eqx.field(static=True)
+    point_a: Vector3 = eqx.field(converter=floating)
+    body_b: int = eqx.field(static=True)
+    point_b: Vector3 = eqx.field(converter=floating)
+    coefficient: Scalar = eqx.field(converter=floating)
+
+    def force_on_a(self, d: Vector3, d_rate: Vector3) -> Vector3:
+        _, inverse_length = _zero_safe_length(d)
+        direction = inverse_length * d
+        return -self.coefficient * dot(direction, d_rate) * direction  # (H4)
+
+
+class AppliedForce(BodyForce):
+    """A constant force at a point of a body together with a couple.
+
+    Attributes:
+        body: body number.
+        point: where the force acts, body axes from O', m.
+        force: N.
+        torque: couple, N m.
+        body_fixed: True if force and torque are given on body axes and turn with the body, False for ground axes.
+
+    Source: theory.md (H1).
+    """
+
+    body: int = eqx.field(static=True)
+    point: Vector3 = eqx.field(converter=floating)
+    force: Vector3 = eqx.field(converter=floating)
+    torque: Vector3 = eqx.field(converter=floating)
+    body_fixed: bool = eqx.field(static=True)
+
+    def body_forces(self, model: Model, moving: Motion, t: Scalar) -> Float[Array, "nb 6"]:
+        placed = moving.placements
+        force, torque = self.force, self.torque
+        if self.body_fixed:
+            force, torque = dot(placed.rotation[self.body], force), dot(placed.rotation[self.body], torque)
+        _, arm = _point(placed, self.body, self.point)
+        return _on_body(model, self.body, force_at_point(arm, force, torque))  # (H1)
+
+
+class JointSpring(JointForce):
+    """Springs in the joints: tau = -k (q - rest), V = 1/2 k (q - rest)^2, in tangent coordinates.
+
+    Attributes:
+        stiffness: k per velocity component, N m/rad or N/m.
+        rest: coordinates at which the springs are relaxed, rad or m.
+    """
+
+    stiffness: Float[Array, "nv"] = eqx.field(converter=floating)
+    rest: Float[Array, "nq"] = eqx.field(converter=floating)
+
+    def generalized_forces(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar) -> Float[Array, "nv"]:
+        return -self.stiffness * configuration.difference(model, self.rest, q)
+
+    def potential_energy(self, model: Model, q: Float[Array, "nq"], placed: Placements) -> Scalar:
+        stretch = configuration.difference(model, self.rest, q)
+        return 0.5 * dot(self.stiffness * stretch, stretch)
+
+
+class JointFriction(JointForce):
+    """Viscous and smooth Coulomb friction in the joints: tau = -viscous v - coulomb tanh(v / velocity_scale).
+
+    Attributes:
+        viscous: N m s/rad or N s/m, per velocity component.
+        coulomb: N m or N, per velocity component.
+        velocity_scale: speed at which the Coulomb part reaches 76 % of its value, rad/s or m/s.
+    """
+
+    viscous: Float[Array, "nv"] = eqx.field(converter=floating)
+    coulomb: Float[Array, "nv"] = eqx.field(converter=floating)
+    velocity_scale: Float[Array, "nv"] = eqx.field(converter=floating)
+
+    def generalized_forces(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar) -> Float[Array, "nv"]:
+        return -self.viscous * v - self.coulomb * jnp.tanh(v / self.velocity_scale)
+
+
+class JointDrives(eqx.Module):
+    """Motors in some of the joints: tau = gear * u on the driven velocity components, 0 elsewhere (underactuation).
+
+    Attributes:
+        columns: the driven velocity component of each control.
+        gear: generalized force per unit of control.
+
+    Source: theory.md (H6).
+    """
+
+    columns: tuple[int, ...] = eqx.field(static=True)
+    gear: Float[Array, "nu"] = eqx.field(converter=floating)
+
+    def generalized_forces(self, model: Model, u: Float[Array, "nu"]) -> Float[Array, "nv"]:
+        """N m or N by the kinds of joints."""
+        selection = np.equal.outer(np.arange(model.nv), np.array(self.columns)).astype(u.dtype)
+        return dot(selection, self.gear * u)  # (H6)

@@ -1,0 +1,110 @@
+"""Forward dynamics: the accelerations that generalized forces cause."""
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxdyn.dynamics import inverse, kinematics, metric
+from jaxdyn.dynamics.inverse import GeneralizedForces
+from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Motion, Velocities
+from jaxdyn.mechanism import configuration, tree
+from jaxdyn.mechanism.model import Model
+from jaxdyn.spatial.arrays import dot, einsum
+
+ForwardMethod = Literal["cholesky", "articulated_body", "contravariant"]
+
+
+def forward_dynamics(
+    model: Model, q: Coordinates, v: Velocities, tau: GeneralizedForces, *, method: ForwardMethod = "cholesky"
+) -> Accelerations:
+    """Generalized accelerations a of M a + h = tau under gravity.
+
+    Args:
+        q, v: generalized coordinates and velocities.
+        tau: all generalized forces but gravity, N m or N.
+        method: "cholesky" factorizes the mass matrix; "articulated_body" is a recursion of linear cost, better for long
+            chains; "contravariant" evaluates a^delta = Q^delta - Gamma^delta_{alpha beta} v^alpha v^beta as printed.
+
+    Returns:
+        rad/s^2 or m/s^2. Where the mass matrix is singular the result is not finite.
+
+    Raises:
+        ValueError: wrong shapes, or an unknown method.
+
+    Source: theory.md (I1), (I2); articulated bodies: Featherstone 1983.
+    """
+    configuration.check_velocities(model, v=v, tau=tau)
+    if method == "contravariant":
+        force = jnp.linalg.solve(metric.mass_matrix(model, q), tau + inverse.gravity_force(model, q))
+        return force - einsum("abd,a,b->d", metric.christoffel_second_kind(model, q), v, v)  # (I2)
+    return accelerations_from(model, kinematics.motion(model, q, v), tau, method)
+
+
+def accelerations_from(model: Model, moving: Motion, tau: GeneralizedForces, method: ForwardMethod) -> Accelerations:
+    """Forward dynamics from a motion already at hand."""
+    if method == "articulated_body":
+        return _articulated_body(model, moving, tau)
+    if method != "cholesky":
+        raise ValueError(
+            f'unknown method {method!r} of forward_dynamics; use "cholesky", "articulated_body" or "contravariant"'
+        )
+    bias = inverse.recursive_inverse_dynamics(model, moving, jnp.zeros_like(tau))
+    factor = jnp.linalg.cholesky(metric.composite_mass_matrix(model, moving.placements))
+    return jax.scipy.linalg.cho_solve((factor, True), tau - bias)
+
+
+def _articulated_body(model: Model, moving: Motion, tau: GeneralizedForces) -> Accelerations:
+    """Articulated-body algorithm. On ground axes about one point no quantity has to be transformed between bodies.
+
+    Every joint is padded to the largest number of columns present; padding columns are zero and have unit inertia.
+    """
+    topology = model.topology
+    widest = max(kind.nv for kind in topology.joint_classes)
+    slot = np.full((topology.nb, widest), topology.nv)
+    for i, kind in enumerate(topology.joint_classes):
+        slot[i, : kind.nv] = topology.v_starts[i] + np.arange(kind.nv)
+
+    def per_body(per_column: Float[Array, "nv *rest"], padding: float) -> Float[Array, "nb widest *rest"]:
+        padded = jnp.concatenate([per_column, jnp.full_like(per_column[:1], padding)])
+        return padded[slot]
+
+    columns = per_body(moving.placements.columns, 0.0)
+    rotor = per_body(model.armature, 1.0)
+    effort = per_body(tau, 0.0)
+    inertia = jax.vmap(lambda body: body.matrix)(moving.placements.inertia)
+    # Accelerations relative to those at zero qdd, which `motion` has already summed along the paths.
+    force = inverse.inertial_forces(model, moving, moving.bias)
+
+    def toward_root(state, data):
+        matrix, bias = state
+        s, rotor, effort = data
+        u = dot(matrix, s.T)
+        joint_inertia = dot(s, u) + jnp.diag(rotor)
+        gain = _solve_joint(joint_inertia, u.T)  # (widest, 6)
+        start = _solve_joint(joint_inertia, effort - dot(s, bias))
+        message = (matrix - dot(u, gain), bias + dot(u, start))
+        return message, (gain, start)
+
+    gain, start = tree.from_leaves_to_root(topology, toward_root, (inertia, force), (columns, rotor, effort))
+
+    def toward_leaves(parent, data):
+        (acceleration, _), (s, gain, start) = parent, data
+        a = start - dot(gain, acceleration)
+        return acceleration + dot(a, s), a
+
+    ground = (jnp.zeros(6, tau.dtype), jnp.zeros(widest, tau.dtype))
+    _, a = tree.from_root_to_leaves(topology, toward_leaves, (columns, gain, start), ground)
+    return a[topology.body_of_column, _component(slot, topology.nv)]
+
+
+def _solve_joint(matrix: Float[Array, "n n"], right: Array) -> Array:
+    """matrix^-1 right; a joint of one degree of freedom, by far the most common, needs no factorization."""
+    return right / matrix[0, 0] if matrix.shape == (1, 1) else jnp.linalg.solve(matrix, right)
+
+
+def _component(slot: np.ndarray, nv: int) -> np.ndarray:
+    """(nv,) position of each velocity component within its own joint."""
+    return np.nonzero(slot < nv)[1]

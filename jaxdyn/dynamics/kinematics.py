@@ -1,0 +1,219 @@
+"""Where the bodies are and how they move, theory.md section (e).
+
+All 6-vectors here are on **ground axes** about one reference point per tree, the current origin of the tree's root body. That point
+moves with the mechanism, so nothing loses digits when a machine stands, or has travelled, far from the ground origin.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxdyn.mechanism import configuration, tree
+from jaxdyn.mechanism.model import Model
+from jaxdyn.spatial import sixvector
+from jaxdyn.spatial.inertia import SpatialInertia, symmetric_matrix
+from jaxdyn.spatial.arrays import einsum
+from jaxdyn.spatial.transform import RigidTransform
+
+Coordinates = Float[Array, "nq"]
+Velocities = Float[Array, "nv"]
+Accelerations = Float[Array, "nv"]
+
+
+class Placements(eqx.Module):
+    """The mechanism at one configuration: everything that depends on q alone.
+
+    Attributes:
+        orientation: q_WB of each body.
+        rotation: R_WB of each body (R_i).
+        reference: for each body, the reference point P of its tree in the ground, m.
+        offset: P -> O'_i, ground axes, m.
+        com: P -> C_i, ground axes, m.
+        columns: motion column (Omega_alpha; T_alpha) of each velocity component about P, ground axes.
+        inertia: inertia of each body about P, ground axes.
+    """
+
+    orientation: Float[Array, "nb 4"]
+    rotation: Float[Array, "nb 3 3"]
+    reference: Float[Array, "nb 3"]
+    offset: Float[Array, "nb 3"]
+    com: Float[Array, "nb 3"]
+    columns: Float[Array, "nv 6"]
+    inertia: SpatialInertia
+
+
+class Motion(eqx.Module):
+    """The mechanism at one configuration and velocity.
+
+    Attributes:
+        placements: the part that depends on q alone.
+        v: generalized velocities.
+        velocity: (omega_i; velocity of the body point at P), ground axes.
+        bias: spatial acceleration of each body at zero generalized acceleration, gravity not included, ground axes about P.
+    """
+
+    placements: Placements
+    v: Velocities
+    velocity: Float[Array, "nb 6"]
+    bias: Float[Array, "nb 6"]
+
+
+def placements(model: Model, q: Coordinates) -> Placements:
+    """Placement, motion columns and inertia of every body at q. Source: theory.md (E1)-(E3), (F6)."""
+    configuration.check_coordinates(model, q)
+    topology = model.topology
+    local = jax.vmap(RigidTransform.compose)(model.placement, configuration.joint_transforms(model, q))
+    # The root body's own translation becomes the reference point instead of the first term of every sum.
+    is_root = (np.array(topology.parents) < 0)[:, None]
+    reference = local.translation[topology.roots]
+    from_root = RigidTransform(local.quaternion, jnp.where(is_root, 0.0, local.translation))
+    placed = tree.compose_along_paths(topology, from_root)
+    rotation = placed.rotation
+    com = placed.translation + einsum("bij,bj->bi", rotation, model.com)
+
+    body = topology.body_of_column
+    columns = jax.vmap(sixvector.motion_to_outer)(
+        rotation[body], placed.translation[body], configuration.motion_columns(model, q)
+    )
+    tensor = jax.vmap(symmetric_matrix)(model.inertia)
+    on_ground_axes = einsum("bij,bjk,blk->bil", rotation, tensor, rotation)  # (B9)
+    inertia = jax.vmap(SpatialInertia.of_body)(model.mass, com, on_ground_axes)
+    return Placements(placed.quaternion, rotation, reference, placed.translation, com, columns, inertia)
+
+
+def motion(model: Model, q: Coordinates, v: Velocities) -> Motion:
+    """Velocities of all bodies and the velocity part of their accelerations at (q, v).
+
+    Every motion column moves with its body, d(column)/dt = velocity x column, so the sum of these rates over the
+    ancestors is the acceleration at zero qdd. Source: theory.md (E6), (E10)-(E12).
+    """
+    configuration.check_velocities(model, v=v)
+    placed = placements(model, q)
+    topology = model.topology
+    per_column = placed.columns * v[:, None]
+    velocity = tree.sum_over_ancestors(topology, per_column)  # (E6)
+    rates = jax.vmap(sixvector.cross_motion)(velocity[topology.body_of_column], per_column)
+    own_rates = configuration.subspace_rates(model, q, v)
+    bias = tree.sum_over_ancestors(topology, rates)
+    if own_rates is not None:
+        on_ground = jax.vmap(sixvector.motion_to_outer)(placed.rotation, placed.offset, own_rates)
+        eta = topology.precedes.astype(v.dtype)
+        bias = bias + einsum("ki,kc->ic", eta, on_ground)
+    return Motion(placed, v, velocity, bias)
+
+
+def accelerations(model: Model, moving: Motion, a: Accelerations) -> Float[Array, "nb 6"]:
+    """Spatial accelerations of all bodies about P, ground axes, gravity not included."""
+    return moving.bias + tree.sum_over_ancestors(model.topology, moving.placements.columns * a[:, None])
+
+
+def forward_kinematics(model: Model, q: Coordinates) -> RigidTransform:
+    """Placement of every body frame in the ground: R_i and o_i.
+
+    Args:
+        q: generalized coordinates.
+
+    Returns:
+        `RigidTransform` with leading axis nb: `.quaternion` (nb, 4), `.rotation` (nb, 3, 3) body to ground, `.translation` (nb, 3)
+        position of the body origins O'_i in ground axes, m.
+
+    Raises:
+        ValueError: q has the wrong shape.
+
+    Source: theory.md (A6), (E1), (E2).
+    """
+    placed = placements(model, q)
+    return RigidTransform(placed.orientation, placed.reference + placed.offset)
+
+
+def frame_placement(model: Model, q: Coordinates, name: str) -> RigidTransform:
+    """Placement in the ground of the body or named frame `name`.
+
+    Raises:
+        KeyError: no body or frame has that name; the message lists those that exist.
+    """
+    topology = model.topology
+    bodies = forward_kinematics(model, q)
+    if name in topology.frame_names:
+        index = topology.frame_names.index(name)
+        in_body = jax.tree.map(lambda x: x[index], model.frames)
+        carrier = topology.frame_bodies[index]
+        return in_body if carrier < 0 else jax.tree.map(lambda x: x[carrier], bodies).compose(in_body)
+    carrier = topology.body_index(name)
+    return RigidTransform.identity(q.dtype) if carrier < 0 else jax.tree.map(lambda x: x[carrier], bodies)
+
+
+class PartialVelocities(NamedTuple):
+    """Partial velocities of all bodies, ground axes; unpacks as T, Omega.
+
+    Attributes:
+        linear: T[i, alpha] = d r_i / d q^alpha, of the mass centre of body i, m or 1.
+        angular: Omega[i, alpha], omega_i = Omega_alpha(i) v^alpha, 1.
+    """
+
+    linear: Float[Array, "nb nv 3"]
+    angular: Float[Array, "nb nv 3"]
+
+
+def partial_velocities(model: Model, q: Coordinates) -> PartialVelocities:
+    """Partial velocities T and Omega (synonyms: quasi-base vectors, Jacobian columns at the mass centres).
+
+        v_i = T_alpha(i) v^alpha,  omega_i = Omega_alpha(i) v^alpha
+
+    Columns of joints that do not move a body are zero. Source: theory.md (E4), (E5), (D2).
+    """
+    return _partials_at(model, placements(model, q), com=True)
+
+
+def _partials_at(model: Model, placed: Placements, *, com: bool) -> PartialVelocities:
+    moves = model.topology.column_moves_body.T[..., None]
+    w, nu = placed.columns[:, :3], placed.columns[:, 3:]
+    points = placed.com if com else placed.offset
+    linear = nu[None] + jnp.cross(w[None], points[:, None])  # (E4)
+    return PartialVelocities(jnp.where(moves, linear, 0.0), jnp.where(moves, w[None], 0.0))
+
+
+def body_jacobian(model: Model, q: Coordinates) -> Float[Array, "nb 6 nv"]:
+    """Jacobians of the body frames: J_i v = (omega_i; velocity of O'_i), ground axes, angular part first.
+
+    Source: theory.md (E4), (E5) at the body origin.
+    """
+    partials = _partials_at(model, placements(model, q), com=False)
+    return jnp.concatenate([partials.angular, partials.linear], axis=-1).swapaxes(1, 2)
+
+
+class BodyMotion(NamedTuple):
+    """Velocities or accelerations of all bodies, ground axes.
+
+    Attributes:
+        angular: omega_i (rad/s) or eps_i (rad/s^2).
+        linear: of the mass centres C_i, m/s or m/s^2.
+    """
+
+    angular: Float[Array, "nb 3"]
+    linear: Float[Array, "nb 3"]
+
+
+def body_velocities(model: Model, q: Coordinates, v: Velocities) -> BodyMotion:
+    """Angular velocities and mass-centre velocities of all bodies, ground axes. Source: theory.md (E6)."""
+    moving = motion(model, q, v)
+    return BodyMotion(moving.velocity[:, :3], jax.vmap(sixvector.velocity_at_point)(moving.velocity, moving.placements.com))
+
+
+def body_accelerations(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> BodyMotion:
+    """Angular accelerations and mass-centre accelerations of all bodies, ground axes, gravity not included.
+
+    Source: theory.md (E10), (E11).
+    """
+    configuration.check_velocities(model, a=a)
+    moving = motion(model, q, v)
+    spatial = accelerations(model, moving, a)
+    com = moving.placements.com
+    velocity = jax.vmap(sixvector.velocity_at_point)(moving.velocity, com)
+    # The acceleration of a body point is that of the spatial field plus omega x v: the field is taken at a fixed place.
+    linear = jax.vmap(sixvector.velocity_at_point)(spatial, com) + jnp.cross(moving.velocity[:, :3], velocity)
+    return BodyMotion(spatial[:, :3], linear)

@@ -1,0 +1,121 @@
+"""A mechanism together with the forces on it, its state, and the equation of motion that integrators and optimizers use."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxdyn.dynamics import energy, forward, inverse, kinematics
+from jaxdyn.dynamics.forces import BodyForce, Force, JointDrives, JointForce
+from jaxdyn.dynamics.kinematics import Motion
+from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.model import Model
+
+Time = Float[Array, ""] | float
+
+
+class State(eqx.Module):
+    """Configuration and velocity of a mechanism.
+
+    Attributes:
+        q: generalized coordinates, rad or m.
+        v: generalized velocities, rad/s or m/s.
+    """
+
+    q: Float[Array, "*batch nq"]
+    v: Float[Array, "*batch nv"]
+
+
+class System(eqx.Module):
+    """A mechanism and everything that acts on it. Every number is a differentiable leaf.
+
+    Attributes:
+        model: the mechanism, gravity included.
+        forces: springs, dampers, friction, applied forces.
+        drives: how controls act; without drives, the control is the generalized force of every velocity component.
+        method: algorithm of the forward dynamics, see `forward_dynamics`.
+    """
+
+    model: Model
+    forces: tuple[Force, ...] = ()
+    drives: JointDrives | None = None
+    method: forward.ForwardMethod = eqx.field(static=True, default="cholesky")
+
+    @property
+    def nu(self) -> int:
+        """Number of controls."""
+        return self.model.nv if self.drives is None else len(self.drives.columns)
+
+
+def applied_forces(system: System, state: State, u: Float[Array, "nu"] | None = None, t: Time = 0.0) -> Float[Array, "nv"]:
+    """Generalized force of the controls and of all forces of the system, gravity not included; N m, N.
+
+    Args:
+        u: controls; None for none.
+        t: time, s.
+
+    Raises:
+        ValueError: the number of controls is not `system.nu`.
+
+    Source: theory.md (H1)-(H6).
+    """
+    return _applied_forces(system, state, kinematics.motion(system.model, state.q, state.v), u, t)
+
+
+def _applied_forces(system: System, state: State, moving: Motion, u: Float[Array, "nu"] | None, t: Time) -> Float[Array, "nv"]:
+    model = system.model
+    time = jnp.asarray(t, state.v.dtype)
+    tau = jnp.zeros_like(state.v) if u is None else _drive_forces(system, u)
+    on_bodies = None
+    for force in system.forces:
+        if isinstance(force, JointForce):
+            tau = tau + force.generalized_forces(model, state.q, state.v, time)
+        elif isinstance(force, BodyForce):
+            own = force.body_forces(model, moving, time)
+            on_bodies = own if on_bodies is None else on_bodies + own
+        else:
+            raise TypeError(f"{type(force).__name__} is neither a BodyForce nor a JointForce; derive it from one of them")
+    return tau if on_bodies is None else tau + inverse.project(model, moving.placements, on_bodies)
+
+
+def _drive_forces(system: System, u: Float[Array, "nu"]) -> Float[Array, "nv"]:
+    if u.shape != (system.nu,):
+        raise ValueError(
+            f"control u has shape {u.shape}, but the system on {system.model.name!r} has {system.nu} controls: give shape ({system.nu},)"
+        )
+    return u if system.drives is None else system.drives.generalized_forces(system.model, u)
+
+
+def acceleration(
+    system: System, state: State, u: Float[Array, "nu"] | None = None, t: Time = 0.0
+) -> Float[Array, "nv"]:
+    """Generalized acceleration of a system: M a + h = (all applied forces); rad/s^2, m/s^2.
+
+    Args:
+        u: controls; None for none.
+        t: time, s.
+
+    Source: theory.md (I1), (H1)-(H6).
+    """
+    moving = kinematics.motion(system.model, state.q, state.v)
+    tau = _applied_forces(system, state, moving, u, t)
+    return forward.accelerations_from(system.model, moving, tau, system.method)
+
+
+def potential_energy(system: System, q: Float[Array, "nq"]) -> Float[Array, ""]:
+    """Potential energy of gravity and of all forces that have one, J. Source: theory.md (H2), (H3)."""
+    placed = kinematics.placements(system.model, q)
+    total = energy.potential_energy(system.model, q)
+    for force in system.forces:
+        total = total + force.potential_energy(system.model, q, placed)
+    return total
+
+
+def total_energy(system: System, state: State) -> Float[Array, ""]:
+    """Kinetic and potential energy, J. Without controls and friction it is constant along a motion."""
+    return energy.kinetic_energy(system.model, state.q, state.v) + potential_energy(system, state.q)
+
+
+def neutral_state(system: System) -> State:
+    """State at rest at the neutral configuration."""
+    q = configuration.neutral(system.model)
+    return State(q, jnp.zeros(system.model.nv, q.dtype))

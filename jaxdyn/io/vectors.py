@@ -1,0 +1,86 @@
+"""Reader of the mechanism notation of the theory's numeric test vectors (theory.md section (p))."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxdyn.dynamics.forces import AppliedForce, Damper, Force, Spring
+from jaxdyn.dynamics.system import System
+from jaxdyn.mechanism.builder import MechanismError, model_from_arrays
+
+_KINDS = {"R": "revolute", "P": "prismatic"}
+_FRAMES = {"body": True, "world": False}
+
+
+def system_from_dict(
+    inputs: dict[str, Any],
+) -> tuple[System, Float[Array, "nq"], Float[Array, "nv"], Float[Array, "nv"]]:
+    """System, coordinates, velocities and drive forces (system, q, v, tau) of the `inputs` of a test vector.
+
+    Args:
+        inputs: `gravity`, `q`, `qd`, `tau`, `bodies` (parent, type "R" or "P", axis to be normalised, joint_offset, com, mass,
+            inertia (xx, yy, zz, xy, xz, yz)), and optionally `springs`, `dampers`, `wrenches`. Bodies are numbered from 1, 0 is
+            the ground. SI units.
+
+    Raises:
+        MechanismError: a missing or unknown entry, or a value that the builder refuses.
+
+    Source: theory.md section (p).
+    """
+    _check_keys("inputs", inputs, {"gravity", "q", "qd", "tau", "bodies"}, {"springs", "dampers", "wrenches"})
+    bodies = inputs["bodies"]
+    for i, body in enumerate(bodies):
+        _check_keys(f"body {i + 1}", body, {"parent", "type", "axis", "joint_offset", "com", "mass", "inertia"}, set())
+        if body["type"] not in _KINDS:
+            raise MechanismError(f'body {i + 1}: unknown type {body["type"]!r}; use "R" (revolute) or "P" (prismatic)')
+    axes = [np.asarray(b["axis"], float) for b in bodies]
+    model = model_from_arrays(
+        parents=[b["parent"] for b in bodies],
+        kinds=[_KINDS[b["type"]] for b in bodies],
+        axes=[axis / (np.linalg.norm(axis) or 1.0) for axis in axes],
+        joint_offsets=[b["joint_offset"] for b in bodies],
+        com_offsets=[b["com"] for b in bodies],
+        masses=[b["mass"] for b in bodies],
+        inertias=[b["inertia"] for b in bodies],
+        gravity=inputs["gravity"],
+    )
+    forces: list[Force] = []
+    for i, spring in enumerate(inputs.get("springs", [])):
+        ends = _ends(f"spring {i + 1}", spring, {"stiffness", "free_length"}, len(bodies))
+        forces.append(Spring(*ends, spring["stiffness"], spring["free_length"]))
+    for i, damper in enumerate(inputs.get("dampers", [])):
+        forces.append(Damper(*_ends(f"damper {i + 1}", damper, {"coefficient"}, len(bodies)), damper["coefficient"]))
+    for i, wrench in enumerate(inputs.get("wrenches", [])):
+        where = f"wrench {i + 1}"
+        _check_keys(where, wrench, {"body", "frame", "point", "force", "torque"}, set())
+        if wrench["frame"] not in _FRAMES:
+            raise MechanismError(f'{where}: unknown frame {wrench["frame"]!r}; use "body" or "world"')
+        body = _body_number(where, wrench["body"], len(bodies))
+        forces.append(AppliedForce(body, wrench["point"], wrench["force"], wrench["torque"], _FRAMES[wrench["frame"]]))
+    q, v, tau = (jnp.asarray(inputs[key], float) for key in ("q", "qd", "tau"))
+    return System(model, tuple(forces)), q, v, tau
+
+
+def _ends(where: str, pair: dict[str, Any], own: set[str], bodies: int) -> tuple:
+    _check_keys(where, pair, {"body_a", "point_a", "body_b", "point_b"} | own, set())
+    a, b = (_body_number(where, pair[key], bodies) for key in ("body_a", "body_b"))
+    return a, pair["point_a"], b, pair["point_b"]
+
+
+def _body_number(where: str, body: int, bodies: int) -> int:
+    """Number counted from 0 with -1 for the ground."""
+    if not 0 <= body <= bodies:
+        raise MechanismError(f"{where}: there is no body {body}; use 0 (the ground) to {bodies}")
+    return body - 1
+
+
+def _check_keys(where: str, entry: dict[str, Any], required: set[str], optional: set[str]) -> None:
+    missing, unknown = required - entry.keys(), entry.keys() - required - optional
+    if missing:
+        raise MechanismError(f"{where}: {', '.join(sorted(missing))} missing")
+    if unknown:
+        raise MechanismError(
+            f"{where}: unknown entry {', '.join(sorted(unknown))}; the entries are {', '.join(sorted(required | optional))}"
+        )

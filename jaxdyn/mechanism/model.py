@@ -1,0 +1,107 @@
+"""The numbers of a mechanism, each a differentiable leaf of a pytree, beside its static topology.
+
+Build one with `jaxdyn.MechanismBuilder` or `jaxdyn.model_from_arrays` (both check every value), or read one from a file (`jaxdyn.io`). Change
+numbers with `equinox.tree_at`; make a batch of mechanisms with `jax.vmap` over any subset of leaves.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from jaxdyn.mechanism.joints import Joint
+from jaxdyn.mechanism.topology import Topology
+from jaxdyn.spatial.transform import RigidTransform
+
+
+class Limits(eqx.Module):
+    """Bounds of joint motion; infinite where there is none. They are data for samplers, controllers and optimizers: dynamics
+    does not stop a joint at its limit.
+
+    Attributes:
+        lower, upper: coordinates, rad or m.
+        velocity: largest speed, rad/s or m/s.
+        effort: largest drive torque or force, N m or N.
+    """
+
+    lower: Float[Array, "nq"]
+    upper: Float[Array, "nq"]
+    velocity: Float[Array, "nv"]
+    effort: Float[Array, "nv"]
+
+
+class Model(eqx.Module):
+    """A mechanism: topology and numbers. SI units; body frames have their origin at the joint point O'_i.
+
+    Attributes:
+        topology: static structure and names.
+        joints: one stacked `Joint` per class present, in the order of `topology.bodies_of_class`.
+        placement: (nb,) placement of each joint frame in its parent body (F_i and l_i of theory.md).
+        mass: m_i, kg.
+        com: O'_i -> C_i in body axes, m.
+        inertia: inertia tensor J_i about C_i in body axes, entries (xx, yy, zz, xy, xz, yz), kg m^2. Off-diagonal entries are
+            tensor entries, the negatives of the products of inertia.
+        armature: rotor inertia reflected to the joint, added to the diagonal of the mass matrix, kg m^2 or kg.
+        gravity: gravitational acceleration in ground axes, m/s^2.
+        limits: bounds of joint motion.
+        frames: (nf,) placement of each named frame in the body that carries it.
+    """
+
+    topology: Topology = eqx.field(static=True)
+    joints: tuple[Joint, ...]
+    placement: RigidTransform
+    mass: Float[Array, "nb"]
+    com: Float[Array, "nb 3"]
+    inertia: Float[Array, "nb 6"]
+    armature: Float[Array, "nv"]
+    gravity: Float[Array, "3"]
+    limits: Limits
+    frames: RigidTransform
+
+    @property
+    def name(self) -> str:
+        """Name of the mechanism."""
+        return self.topology.name
+
+    @property
+    def nb(self) -> int:
+        """Number of bodies, the ground not counted."""
+        return self.topology.nb
+
+    @property
+    def nq(self) -> int:
+        """Number of coordinates."""
+        return self.topology.nq
+
+    @property
+    def nv(self) -> int:
+        """Number of velocities (degrees of freedom)."""
+        return self.topology.nv
+
+    @property
+    def dtype(self):
+        """Floating-point type of the numbers."""
+        return self.mass.dtype
+
+    def locate(self, name: str, point: Float[Array, "3"]) -> tuple[int, Float[Array, "3"]]:
+        """The moving body (-1: the ground) that carries a body or frame called `name`, and the components of a point on its axes.
+
+        Args:
+            point: on the axes and from the origin of the named body or frame, m.
+
+        Raises:
+            KeyError: no body or frame has that name.
+        """
+        if name in self.topology.frame_names:
+            index = self.topology.frame_names.index(name)
+            placement = jax.tree.map(lambda x: x[index], self.frames)
+            return self.topology.frame_bodies[index], placement.apply(point)
+        return self.topology.body_index(name), point
+
+
+def as_dtype(tree: PyTree, dtype) -> PyTree:
+    """The same model, system or state with every floating-point leaf in another precision.
+
+    Everything in jaxdyn computes in the type of its inputs, so model and states must agree.
+    """
+    return jax.tree.map(lambda x: jnp.asarray(x, dtype) if eqx.is_inexact_array(x) else x, tree)

@@ -1,0 +1,112 @@
+"""The structure of a mechanism: what is connected to what, by joints of which class, under which names.
+
+A `Topology` holds no physical number. It is hashable and compared by value, so it can be static in `jax.jit` and models with equal
+topology share one compilation. Bodies are numbered 0..nb-1 with each parent before its children; the ground is -1.
+"""
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from jaxdyn.mechanism.joints import Joint
+
+GROUND = -1
+
+
+@dataclasses.dataclass(frozen=True)
+class Topology:
+    """Static structure of a tree of bodies.
+
+    Attributes:
+        name: name of the mechanism, used in messages.
+        body_names: one per body; the joint that carries a body goes by its `joint_names` entry.
+        joint_names: one per body.
+        parents: index of the parent body, -1 for the ground; parents[i] < i.
+        joint_classes: class of the joint between parent and body.
+        frame_names: further named frames, each fixed in a body or in the ground.
+        frame_bodies: the body that carries each frame, -1 for the ground.
+    """
+
+    name: str
+    body_names: tuple[str, ...]
+    joint_names: tuple[str, ...]
+    parents: tuple[int, ...]
+    joint_classes: "tuple[type[Joint], ...]"
+    frame_names: tuple[str, ...] = ()
+    frame_bodies: tuple[int, ...] = ()
+
+    @property
+    def nb(self) -> int:
+        """Number of bodies, the ground not counted."""
+        return len(self.parents)
+
+    @functools.cached_property
+    def nq(self) -> int:
+        """Number of coordinates."""
+        return sum(joint.nq for joint in self.joint_classes)
+
+    @functools.cached_property
+    def nv(self) -> int:
+        """Number of velocities (degrees of freedom)."""
+        return sum(joint.nv for joint in self.joint_classes)
+
+    @functools.cached_property
+    def q_starts(self) -> np.ndarray:
+        """(nb,) first coordinate of each body's joint."""
+        return np.cumsum([0] + [joint.nq for joint in self.joint_classes])[:-1]
+
+    @functools.cached_property
+    def v_starts(self) -> np.ndarray:
+        """(nb,) first velocity of each body's joint."""
+        return np.cumsum([0] + [joint.nv for joint in self.joint_classes])[:-1]
+
+    @functools.cached_property
+    def bodies_of_class(self) -> "dict[type[Joint], np.ndarray]":
+        """Bodies whose joint is of each class present, classes in order of first appearance."""
+        classes = dict.fromkeys(self.joint_classes)
+        return {c: np.array([i for i, k in enumerate(self.joint_classes) if k is c]) for c in classes}
+
+    @functools.cached_property
+    def body_of_column(self) -> np.ndarray:
+        """(nv,) the body that each velocity component (column) moves directly."""
+        return np.repeat(np.arange(self.nb), [joint.nv for joint in self.joint_classes])
+
+    @functools.cached_property
+    def precedes(self) -> np.ndarray:
+        """(nb, nb) incidence matrix eta: [k, i] is True if body k lies on the path from the root to i, k = i included."""
+        eta = np.eye(self.nb, dtype=bool)
+        for i, parent in enumerate(self.parents):
+            if parent != GROUND:
+                eta[:, i] |= eta[:, parent]
+        return eta
+
+    @functools.cached_property
+    def roots(self) -> np.ndarray:
+        """(nb,) for each body, the first body on its path from the ground."""
+        return np.array([int(np.argmax(self.precedes[:, i])) for i in range(self.nb)], dtype=int)
+
+    @functools.cached_property
+    def column_moves_body(self) -> np.ndarray:
+        """(nv, nb) eta by columns: True if velocity component alpha moves body i."""
+        return self.precedes[self.body_of_column]
+
+    @functools.cached_property
+    def column_precedes(self) -> np.ndarray:
+        """(nv, nv) [alpha, beta] is True if the joint of alpha precedes or equals the joint of beta."""
+        return self.column_moves_body[:, self.body_of_column]
+
+    def body_index(self, name: str) -> int:
+        """Number of the body called `name`; -1 for "ground".
+
+        Raises:
+            KeyError: no such body; the message lists those that exist.
+        """
+        if name == "ground":
+            return GROUND
+        if name not in self.body_names:
+            known = ", ".join(["ground", *self.body_names, *self.frame_names])
+            raise KeyError(f"mechanism {self.name!r} has no body or frame {name!r}; it has {known}")
+        return self.body_names.index(name)

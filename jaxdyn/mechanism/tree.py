@@ -1,0 +1,92 @@
+"""Sweeps over the tree. This is the only file that runs along it.
+
+The first three functions have no loop over bodies, so the time to compile them does not grow with the mechanism: composition by
+pointer jumping (log2 of the depth many steps) and sums as products with the incidence matrix eta. The last two are true recursions,
+as `jax.lax.scan` over bodies.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from jaxdyn.mechanism.topology import GROUND, Topology
+from jaxdyn.spatial.arrays import einsum
+from jaxdyn.spatial.transform import RigidTransform
+
+
+def compose_along_paths(topology: Topology, local: RigidTransform) -> RigidTransform:
+    """Placements in the ground: product of the local placements along the path from the root to each body.
+
+    Each step doubles the length of path that a placement covers. Source: theory.md (A6), (E1), (E2).
+
+    Args:
+        local: (nb,) placement of each body in its parent.
+    """
+    compose = jax.vmap(RigidTransform.compose)
+    ahead = np.array(topology.parents)  # the body just above the stretch of path already composed
+    placement = local
+    while np.any(ahead != GROUND):
+        moving = ahead != GROUND
+        above = jax.tree.map(lambda x, a=ahead: x[a], placement)
+        longer = compose(above, placement)
+        placement = jax.tree.map(lambda new, old, m=moving: jnp.where(m[:, None], new, old), longer, placement)
+        ahead = np.where(moving, ahead[ahead], GROUND)
+    return placement
+
+
+def sum_over_ancestors(topology: Topology, per_column: Float[Array, "nv *rest"]) -> Float[Array, "nb *rest"]:
+    """For each body, the sum of a quantity over all columns (velocity components) that move it."""
+    eta = topology.column_moves_body.astype(per_column.dtype)
+    return einsum("ai,a...->i...", eta, per_column)
+
+
+def sum_over_descendants(topology: Topology, per_body: Float[Array, "nb *rest"]) -> Float[Array, "nb *rest"]:
+    """For each body, the sum of a quantity over its subtree, itself included."""
+    eta = topology.precedes.astype(per_body.dtype)
+    return einsum("ki,i...->k...", eta, per_body)
+
+
+def from_root_to_leaves(topology: Topology, visit: Callable[[PyTree, PyTree], PyTree], per_body: PyTree, ground: PyTree):
+    """Recursion x_i = visit(x_parent(i), data_i), parents first.
+
+    Args:
+        per_body: data with leading axis nb.
+        ground: value of x for the ground.
+
+    Returns:
+        x with leading axis nb.
+    """
+    slots = jax.tree.map(lambda g: jnp.zeros((topology.nb + 1, *g.shape), g.dtype).at[GROUND].set(g), ground)
+
+    def body(slots, inputs):
+        index, parent, data = inputs
+        x = visit(jax.tree.map(lambda s: s[parent], slots), data)
+        return jax.tree.map(lambda s, new: s.at[index].set(new), slots, x), x
+
+    # The ground keeps the last slot, which is where index -1 points.
+    parents = np.where(np.array(topology.parents) == GROUND, topology.nb, topology.parents)
+    return jax.lax.scan(body, slots, (np.arange(topology.nb), parents, per_body))[1]
+
+
+def from_leaves_to_root(topology: Topology, visit: Callable[[PyTree, PyTree], tuple[PyTree, PyTree]], own: PyTree, data: PyTree):
+    """Recursion x_i = own_i + sum of messages from the children; (message_i, result_i) = visit(x_i, data_i), leaves first.
+
+    Args:
+        own: summand of each body, leading axis nb; messages have its structure.
+        data: further data, leading axis nb.
+
+    Returns:
+        The results, leading axis nb.
+    """
+    slots = jax.tree.map(lambda x: jnp.concatenate([x, jnp.zeros_like(x[:1])]), own)
+
+    def body(slots, inputs):
+        index, parent, item = inputs
+        message, result = visit(jax.tree.map(lambda s: s[index], slots), item)
+        return jax.tree.map(lambda s, m: s.at[parent].add(m), slots, message), result
+
+    parents = np.where(np.array(topology.parents) == GROUND, topology.nb, topology.parents)
+    return jax.lax.scan(body, slots, (np.arange(topology.nb), parents, data), reverse=True)[1]

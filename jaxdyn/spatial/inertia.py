@@ -1,0 +1,84 @@
+"""Inertia of a rigid body: ten numbers, in the form in which they add up.
+
+About a reference point P: mass m, first moment h = m (C - P), and the planar inertia tensor (second-moment matrix)
+Pi = integral rho rho^T dm. The usual inertia tensor is J = tr(Pi) 1 - Pi, and [[Pi, h], [h^T, m]] is the 4x4
+pseudo-inertia. A body is physical if and only if that matrix is positive semidefinite.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxdyn.spatial.arrays import dot
+from jaxdyn.spatial.rotation import Matrix33, Vector3
+from jaxdyn.spatial.sixvector import Force, Motion
+
+# Where the six numbers (xx, yy, zz, xy, xz, yz) of a symmetric tensor stand in its 3x3 matrix.
+_SYMMETRIC = np.array([[0, 3, 4], [3, 1, 5], [4, 5, 2]])
+
+
+def symmetric_matrix(six: Float[Array | np.ndarray, "6"]) -> Float[Array | np.ndarray, "3 3"]:
+    """Symmetric matrix of its entries (xx, yy, zz, xy, xz, yz)."""
+    return six[_SYMMETRIC]
+
+
+def symmetric_entries(matrix: Float[Array | np.ndarray, "3 3"]) -> Float[Array | np.ndarray, "6"]:
+    """Entries (xx, yy, zz, xy, xz, yz) of a symmetric matrix."""
+    return matrix[np.array([0, 1, 2, 0, 0, 1]), np.array([0, 1, 2, 1, 2, 2])]
+
+
+def planar_from_inertia(inertia: Matrix33) -> Matrix33:
+    """Planar inertia tensor Pi = 1/2 tr(J) 1 - J. Source: theory.md (B10)."""
+    return 0.5 * jnp.trace(inertia) * np.eye(3, dtype=inertia.dtype) - inertia  # (B10)
+
+
+def inertia_from_planar(planar: Matrix33) -> Matrix33:
+    """Inertia tensor J = tr(Pi) 1 - Pi. Source: theory.md (B10)."""
+    return jnp.trace(planar) * np.eye(3, dtype=planar.dtype) - planar  # (B10)
+
+
+class SpatialInertia(eqx.Module):
+    """Inertia of a body, or of a set of bodies, about a reference point P.
+
+    Attributes:
+        mass: m, kg.
+        first_moment: h = m (C - P), kg m.
+        planar: planar inertia tensor Pi about P, kg m^2, on the axes of `first_moment`.
+
+    Inertias about one point and on the same axes add up field by field (`jax.tree.map`).
+    """
+
+    mass: Float[Array, "*batch"]
+    first_moment: Float[Array, "*batch 3"]
+    planar: Float[Array, "*batch 3 3"]
+
+    @staticmethod
+    def of_body(mass: Float[Array, ""], com: Vector3, inertia: Matrix33) -> "SpatialInertia":
+        """Inertia about P of a body with mass centre at `com` (P -> C, m) and inertia tensor J about C (kg m^2).
+
+        Source: theory.md (F5), (F6).
+        """
+        first_moment = mass * com
+        return SpatialInertia(mass, first_moment, planar_from_inertia(inertia) + jnp.outer(first_moment, com))  # (F6)
+
+    @property
+    def pseudo_inertia(self) -> Float[Array, "4 4"]:
+        """4x4 pseudo-inertia [[Pi, h], [h^T, m]]; a frame change g (4x4) acts by congruence g P g^T. Source: theory.md (F5)."""
+        top = jnp.concatenate([self.planar, self.first_moment[:, None]], axis=1)
+        return jnp.concatenate([top, jnp.concatenate([self.first_moment, self.mass[None]])[None]])
+
+    @property
+    def matrix(self) -> Float[Array, "6 6"]:
+        """6x6 matrix that takes a motion (omega; v) to the momentum (angular; linear), both about P."""
+        return jax.vmap(self.momentum)(jnp.eye(6, dtype=self.planar.dtype)).T
+
+    def momentum(self, motion: Motion) -> Force:
+        """Momentum (J omega + h x v; m v - h x omega) about P of the motion (omega; v).
+
+        Source: theory.md (M7) with J omega = tr(Pi) omega - Pi omega (B10).
+        """
+        w, v = motion[:3], motion[3:]
+        angular = jnp.trace(self.planar) * w - dot(self.planar, w) + jnp.cross(self.first_moment, v)
+        return jnp.concatenate([angular, self.mass * v - jnp.cross(self.first_moment, w)])

@@ -1,0 +1,120 @@
+"""Unit quaternions, theory.md section (a): scalar first [w, x, y, z], Hamilton product i j k = -1.
+
+The quaternion q_AB takes components on frame B to components on frame A. A quaternion need not be normalised: every
+rotation formula divides by |q|^2, so derivatives with respect to all four numbers are exact.
+"""
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxdyn.spatial.arrays import dot
+from jaxdyn.spatial.rotation import Matrix33, Vector3, skew
+from jaxdyn.spatial.series import arctan_quotient, cos_root, sinc_root
+
+Quaternion = Float[Array, "4"]
+
+# Below this squared ratio of vector to scalar part the logarithm uses its series (10 terms, exact to 1e-21).
+_LOGARITHM_SWITCH = 0.01
+
+
+def identity(dtype=None) -> Quaternion:
+    """Quaternion (1, 0, 0, 0) of no rotation."""
+    return jnp.array([1.0, 0.0, 0.0, 0.0], dtype)
+
+
+def multiply(p: Quaternion, q: Quaternion) -> Quaternion:
+    """Hamilton product p q = (p0 q0 - pv.qv, p0 qv + q0 pv + pv x qv); R(p q) = R(p) R(q).
+
+    Source: theory.md (A1), (A6).
+    """
+    scalar = p[0] * q[0] - dot(p[1:], q[1:])
+    vector = p[0] * q[1:] + q[0] * p[1:] + jnp.cross(p[1:], q[1:])
+    return jnp.concatenate([scalar[None], vector])  # (A1)
+
+
+def conjugate(q: Quaternion) -> Quaternion:
+    """Conjugate q* = (q0, -qv), (p q)* = q* p*. Source: theory.md (A2)."""
+    return q * np.array([1.0, -1.0, -1.0, -1.0], q.dtype)
+
+
+def inverse(q: Quaternion) -> Quaternion:
+    """Inverse q^-1 = q*/|q|^2. Source: theory.md (A2)."""
+    return conjugate(q) / dot(q, q)
+
+
+def normalize(q: Quaternion) -> Quaternion:
+    """Unit quaternion q/|q|; NaN for q = 0, which is no rotation."""
+    return q / jnp.sqrt(dot(q, q))
+
+
+def rotate(q: Quaternion, r: Vector3) -> Vector3:
+    """Vector R(q) r = q (0, r) q^-1: components of r on the outer frame. Source: theory.md (A4)."""
+    qv = q[1:]
+    return r + 2.0 / dot(q, q) * jnp.cross(qv, q[0] * r + jnp.cross(qv, r))
+
+
+def to_matrix(q: Quaternion) -> Matrix33:
+    """Rotation matrix R(q) = 1 + (2 q0 S(qv) + 2 S(qv)^2)/|q|^2, for any nonzero norm. Source: theory.md (A5)."""
+    s = skew(q[1:])
+    return np.eye(3, dtype=q.dtype) + 2.0 / dot(q, q) * (q[0] * s + dot(s, s))  # (A5)
+
+
+def from_matrix(rotation: Matrix33) -> Quaternion:
+    """Unit quaternion of a rotation matrix, the one of the two whose largest component is positive.
+
+    All entries of 4 q q^T are linear in R (A5); the row with the largest diagonal entry, divided by its norm, is q. No
+    branch divides by less than 1.
+    """
+    r = rotation
+    xx, yy, zz = r[0, 0], r[1, 1], r[2, 2]
+    wx, wy, wz = r[2, 1] - r[1, 2], r[0, 2] - r[2, 0], r[1, 0] - r[0, 1]
+    xy, xz, yz = r[0, 1] + r[1, 0], r[0, 2] + r[2, 0], r[1, 2] + r[2, 1]
+    outer = jnp.stack(
+        [1 + xx + yy + zz, wx, wy, wz]
+        + [wx, 1 + xx - yy - zz, xy, xz]
+        + [wy, xy, 1 - xx + yy - zz, yz]
+        + [wz, xz, yz, 1 - xx - yy + zz]
+    ).reshape(4, 4)
+    return normalize(outer[jnp.argmax(jnp.diagonal(outer))])
+
+
+def from_axis_angle(axis: Vector3, angle: Float[Array, ""]) -> Quaternion:
+    """Quaternion (cos(phi/2), e sin(phi/2)) of a rotation by phi (rad) about the unit vector e. Source: theory.md (A4)."""
+    return jnp.concatenate([jnp.cos(0.5 * angle)[None], jnp.sin(0.5 * angle) * axis])  # (A4)
+
+
+def exponential(rotation_vector: Vector3) -> Quaternion:
+    """Unit quaternion of the rotation vector u = phi e (rad): (cos(|u|/2), u/2 sinc(|u|/2)).
+
+    Smooth to all orders: at u = 0 the first derivative is (0, u/2) and the second -|u|^2/4 on the scalar part.
+
+    Source: theory.md after (A11).
+    """
+    half = 0.5 * rotation_vector
+    x = dot(half, half)
+    return jnp.concatenate([cos_root(x)[None], sinc_root(x) * half])
+
+
+def logarithm(q: Quaternion) -> Vector3:
+    """Rotation vector u = phi e (rad), |u| <= pi, of a quaternion of any norm; q and -q give the same u.
+
+    u = 2 arctan(|qv|/|q0|) qv/|qv|, with a power series in (|qv|/q0)^2 near the identity, where the first
+    derivative is 2 dqv. Discontinuous, as every logarithm, at |u| = pi.
+    """
+    q = jnp.where(q[0] < 0, -q, q)
+    x = dot(q[1:], q[1:])
+    small = x < _LOGARITHM_SWITCH * q[0] ** 2
+    scalar = jnp.where(small, q[0], 1.0)
+    near = arctan_quotient(jnp.where(small, x, 0.0) / scalar**2) / scalar
+    norm = jnp.sqrt(jnp.where(small, 1.0, x))
+    far = jnp.arctan2(norm, q[0]) / norm
+    return 2.0 * jnp.where(small, near, far) * q[1:]
+
+
+def rate(q: Quaternion, body_rates: Vector3) -> Quaternion:
+    """Time derivative 1/2 q (0, omega) of a quaternion, omega the angular velocity on inner (body) axes, rad/s.
+
+    Source: theory.md (A11).
+    """
+    return 0.5 * multiply(q, jnp.concatenate([jnp.zeros_like(body_rates[:1]), body_rates]))  # (A11)

@@ -1,0 +1,51 @@
+"""Rodrigues (rotation) matrices and dual objects (skew matrices), theory.md section (b).
+
+A rotation matrix R_AB takes the components of a vector on frame B to its components on frame A.
+"""
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxdyn.spatial.arrays import dot
+from jaxdyn.spatial.series import sinc_root, versine_root
+
+Vector3 = Float[Array, "3"]
+Matrix33 = Float[Array, "3 3"]
+
+
+def skew(a: Vector3) -> Matrix33:
+    """Dual object S(a) of a vector, S(a) b = a x b (synonyms: hat matrix, cross-product matrix).
+
+    Source: theory.md (B1).
+    """
+    zero = jnp.zeros_like(a[0])
+    return jnp.stack([zero, -a[2], a[1], a[2], zero, -a[0], -a[1], a[0], zero]).reshape(3, 3)  # (B1)
+
+
+def unskew(matrix: Matrix33) -> Vector3:
+    """Vector a of the antisymmetric part of `matrix`, the inverse of `skew` (synonym: vee)."""
+    return 0.5 * jnp.stack([matrix[2, 1] - matrix[1, 2], matrix[0, 2] - matrix[2, 0], matrix[1, 0] - matrix[0, 1]])
+
+
+def rodrigues(axis: Vector3, angle: Float[Array, ""]) -> Matrix33:
+    """Rodrigues matrix A(e, phi) = 1 + sin(phi) S(e) + (1 - cos(phi)) S(e)^2 of a rotation about the unit vector e.
+
+    Args:
+        axis: unit vector e, the same components on both frames.
+        angle: phi in rad.
+
+    Source: theory.md (B4), Rodrigues 1840.
+    """
+    s = skew(axis)
+    return np.eye(3, dtype=s.dtype) + jnp.sin(angle) * s + (1.0 - jnp.cos(angle)) * dot(s, s)  # (B4)
+
+
+def exponential(rotation_vector: Vector3) -> Matrix33:
+    """Rotation matrix expm(S(u)) of the rotation vector u = phi e (rad); smooth to all orders, u = 0 included.
+
+    Source: theory.md (B4) written in powers of |u|^2.
+    """
+    s = skew(rotation_vector)
+    x = dot(rotation_vector, rotation_vector)
+    return np.eye(3, dtype=s.dtype) + sinc_root(x) * s + versine_root(x) * dot(s, s)

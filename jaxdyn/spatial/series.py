@@ -1,0 +1,52 @@
+"""Trigonometric quotients as smooth functions of the squared angle.
+
+Exponentials of rotations need cos(phi), sin(phi)/phi, (1 - cos(phi))/phi^2 of phi = |vector|. Written with the norm, they are 0/0 at
+rest and their derivatives NaN. As functions of x = phi^2 they are entire, so value and all derivatives are right at x = 0. The
+power series is used below x = 1, where ten terms are exact to 1e-19; above it the closed form has no cancellation.
+"""
+
+import math
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+Scalar = Float[Array, ""]
+
+_SWITCH = 1.0
+_TERMS = 10
+
+
+def _power_series(x: Scalar, coefficients: list[float]) -> Scalar:
+    total = jnp.full_like(x, coefficients[-1])
+    for c in reversed(coefficients[:-1]):
+        total = total * x + c
+    return total
+
+
+def _by_parts(x: Scalar, coefficients: list[float], closed_form) -> Scalar:
+    small = x < _SWITCH
+    # Each branch sees an argument of its own range, else the derivative of the unused one poisons the used one.
+    series = _power_series(jnp.where(small, x, 0.0), coefficients)
+    return jnp.where(small, series, closed_form(jnp.sqrt(jnp.where(small, _SWITCH, x))))
+
+
+def cos_root(x: Scalar) -> Scalar:
+    """cos(sqrt(x)) for x >= 0."""
+    return _by_parts(x, [(-1) ** k / math.factorial(2 * k) for k in range(_TERMS)], jnp.cos)
+
+
+def sinc_root(x: Scalar) -> Scalar:
+    """sin(sqrt(x))/sqrt(x) for x >= 0."""
+    coefficients = [(-1) ** k / math.factorial(2 * k + 1) for k in range(_TERMS)]
+    return _by_parts(x, coefficients, lambda phi: jnp.sin(phi) / phi)
+
+
+def versine_root(x: Scalar) -> Scalar:
+    """(1 - cos(sqrt(x)))/x for x >= 0."""
+    coefficients = [(-1) ** k / math.factorial(2 * k + 2) for k in range(_TERMS)]
+    return _by_parts(x, coefficients, lambda phi: (1.0 - jnp.cos(phi)) / phi**2)
+
+
+def arctan_quotient(y: Scalar) -> Scalar:
+    """arctan(sqrt(y))/sqrt(y) for 0 <= y <= 0.01, by its power series (the caller keeps y in range)."""
+    return _power_series(y, [(-1) ** k / (2 * k + 1) for k in range(_TERMS)])

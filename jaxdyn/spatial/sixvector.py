@@ -1,0 +1,56 @@
+"""Motion and force 6-vectors (screws), angular part first.
+
+A motion (omega; v) is an angular velocity and the velocity of the body point that coincides with the reference point P; a force
+(n; f) is a moment about P and a force. Both parts are on the same axes. The rate of work is the plain inner product.
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxdyn.spatial.arrays import dot
+from jaxdyn.spatial.rotation import Matrix33, Vector3
+
+Motion = Float[Array, "6"]
+Force = Float[Array, "6"]
+
+
+def cross_motion(velocity: Motion, motion: Motion) -> Motion:
+    """Rate of a motion vector carried along by `velocity`: (w x m_w; w x m_v + v x m_w).
+
+    Source: theory.md (D3); Featherstone 2008, (2.31).
+    """
+    w, v = velocity[:3], velocity[3:]
+    return jnp.concatenate([jnp.cross(w, motion[:3]), jnp.cross(w, motion[3:]) + jnp.cross(v, motion[:3])])
+
+
+def cross_force(velocity: Motion, force: Force) -> Force:
+    """Rate of a force vector carried along by `velocity`: (w x n + v x f; w x f); the dual of `cross_motion`.
+
+    Source: Featherstone 2008, (2.32).
+    """
+    w, v = velocity[:3], velocity[3:]
+    return jnp.concatenate([jnp.cross(w, force[:3]) + jnp.cross(v, force[3:]), jnp.cross(w, force[3:])])
+
+
+def motion_to_outer(rotation: Matrix33, offset: Vector3, motion: Motion) -> Motion:
+    """Motion given at the origin of frame B on B axes, moved to the reference point P of A, on A axes.
+
+    Args:
+        rotation: R_AB.
+        offset: P -> origin of B, on A axes, m.
+        motion: (omega; v) at the origin of B, on B axes.
+
+    Source: theory.md (D2), (F6).
+    """
+    w = dot(rotation, motion[:3])
+    return jnp.concatenate([w, dot(rotation, motion[3:]) + jnp.cross(offset, w)])  # (D2)
+
+
+def force_at_point(point: Vector3, force: Vector3, couple: Vector3) -> Force:
+    """Force vector about P of a force acting at a point (P -> point, m) together with a couple, all on the same axes."""
+    return jnp.concatenate([couple + jnp.cross(point, force), force])
+
+
+def velocity_at_point(motion: Motion, point: Vector3) -> Vector3:
+    """Velocity v + omega x r of the body point at r (P -> point, m), on the axes of `motion`."""
+    return motion[3:] + jnp.cross(motion[:3], point)

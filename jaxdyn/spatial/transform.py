@@ -1,0 +1,55 @@
+"""Rigid transforms: a rotation and a translation.
+
+`X_AB` places frame B in frame A: a point with components r on B has components R(q_AB) r + p_AB on A.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxdyn.spatial import quaternion
+from jaxdyn.spatial.rotation import Vector3
+
+
+class RigidTransform(eqx.Module):
+    """Placement of a frame B in a frame A.
+
+    Attributes:
+        quaternion: q_AB, any nonzero norm.
+        translation: origin of B, on A axes, m.
+
+    A leading axis on both fields is a batch of transforms; the methods are per sample, as everything in jaxdyn (`jax.vmap`).
+    """
+
+    quaternion: Float[Array, "*batch 4"]
+    translation: Float[Array, "*batch 3"]
+
+    @staticmethod
+    def identity(dtype=None) -> "RigidTransform":
+        """Transform that changes nothing."""
+        return RigidTransform(quaternion.identity(dtype), jnp.zeros(3, dtype))
+
+    @property
+    def rotation(self) -> Float[Array, "*batch 3 3"]:
+        """Rotation matrix R_AB, or a batch of them."""
+        matrix = quaternion.to_matrix
+        for _ in range(self.quaternion.ndim - 1):
+            matrix = jax.vmap(matrix)
+        return matrix(self.quaternion)
+
+    def compose(self, inner: "RigidTransform") -> "RigidTransform":
+        """X_AC = X_AB X_BC. Source: theory.md (A6), (E2)."""
+        return RigidTransform(
+            quaternion.multiply(self.quaternion, inner.quaternion),
+            self.translation + quaternion.rotate(self.quaternion, inner.translation),
+        )
+
+    def inverse(self) -> "RigidTransform":
+        """X_BA."""
+        back = quaternion.inverse(self.quaternion)
+        return RigidTransform(back, -quaternion.rotate(back, self.translation))
+
+    def apply(self, point: Vector3) -> Vector3:
+        """Components on A (m) of a point given on B."""
+        return self.translation + quaternion.rotate(self.quaternion, point)

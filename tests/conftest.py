@@ -1,0 +1,19 @@
+"""Test conventions: double precision available, strict promotion, every annotated shape checked at run time."""
+
+import jax
+import pytest
+from jaxtyping import install_import_hook
+
+jax.config.update("jax_enable_x64", True)  # float32 tests cast explicitly; strict promotion then catches every leak
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+with install_import_hook("jaxdyn", "beartype.beartype"):
+    import jaxdyn  # noqa: F401
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _clear_compilation_caches():
+    """Hundreds of compiled functions would otherwise stay in memory until the end of the run."""
+    yield
+    jax.clear_caches()
