@@ -34,3 +34,7 @@ from jaxdyn.mechanism.builder import MechanismBuilder, MechanismError, model_fro
 from jaxdyn.mechanism.joints import Fixed, Joint, Prismatic, Revolute
 from jaxdyn.mechanism.model import Limits, Model, as_dtype
 from jaxdyn.mechanism.topology import Topology
+from jaxdyn.simulate.controls import Knots
+from jaxdyn.simulate.diagnostics import power_balance_error, work_of_step
+from jaxdyn.simulate.integrators import ImplicitMidpoint, Integrator, RungeKutta4, SemiImplicitEuler
+from jaxdyn.simulate.rollout import Result, Trajectory, rollout

@@ -7,8 +7,8 @@ from jaxtyping import Array, Float
 from jaxdyn.dynamics import kinematics
 from jaxdyn.dynamics.kinematics import Coordinates, Velocities
 from jaxdyn.mechanism.model import Model
-from jaxdyn.spatial.inertia import SpatialInertia
 from jaxdyn.spatial.arrays import dot, einsum
+from jaxdyn.spatial.inertia import SpatialInertia
 
 
 def kinetic_energy(model: Model, q: Coordinates, v: Velocities) -> Float[Array, ""]:

@@ -8,6 +8,7 @@ Points are given on body axes from the body origin O'; body -1 is the ground.
 """
 
 import abc
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -26,7 +27,13 @@ Scalar = Float[Array, ""]
 
 
 class Force(eqx.Module):
-    """A force of a `System`; subclasses are `BodyForce` or `JointForce`."""
+    """A force of a `System`; subclasses are `BodyForce` or `JointForce`.
+
+    Class attributes:
+        conservative: True if the force is minus the gradient of its potential energy, False if it has none and does work.
+    """
+
+    conservative: eqx.AbstractClassVar[bool]
 
     def potential_energy(self, model: Model, q: Float[Array, "nq"], placed: Placements) -> Scalar:
         """Potential energy, J; zero for forces without one."""
@@ -45,7 +52,9 @@ class JointForce(Force):
     """A force along the generalized velocities."""
 
     @abc.abstractmethod
-    def generalized_forces(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar) -> Float[Array, "nv"]:
+    def generalized_forces(
+        self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar
+    ) -> Float[Array, "nv"]:
         """N m or N by the kinds of joints."""
 
 
@@ -114,6 +123,8 @@ class Spring(_PointPair):
     Source: theory.md (H3).
     """
 
+    conservative: ClassVar[bool] = True
+
     body_a: int = eqx.field(static=True)
     point_a: Vector3 = eqx.field(converter=floating)
     body_b: int = eqx.field(static=True)
@@ -143,6 +154,8 @@ class Damper(_PointPair):
     Source: theory.md (H4).
     """
 
+    conservative: ClassVar[bool] = False
+
     body_a: int = eqx.field(static=True)
     point_a: Vector3 = eqx.field(converter=floating)
     body_b: int = eqx.field(static=True)
@@ -168,6 +181,8 @@ class AppliedForce(BodyForce):
     Source: theory.md (H1).
     """
 
+    conservative: ClassVar[bool] = False
+
     body: int = eqx.field(static=True)
     point: Vector3 = eqx.field(converter=floating)
     force: Vector3 = eqx.field(converter=floating)
@@ -191,10 +206,14 @@ class JointSpring(JointForce):
         rest: coordinates at which the springs are relaxed, rad or m.
     """
 
+    conservative: ClassVar[bool] = True
+
     stiffness: Float[Array, "nv"] = eqx.field(converter=floating)
     rest: Float[Array, "nq"] = eqx.field(converter=floating)
 
-    def generalized_forces(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar) -> Float[Array, "nv"]:
+    def generalized_forces(
+        self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar
+    ) -> Float[Array, "nv"]:
         return -self.stiffness * configuration.difference(model, self.rest, q)
 
     def potential_energy(self, model: Model, q: Float[Array, "nq"], placed: Placements) -> Scalar:
@@ -211,11 +230,15 @@ class JointFriction(JointForce):
         velocity_scale: speed at which the Coulomb part reaches 76 % of its value, rad/s or m/s.
     """
 
+    conservative: ClassVar[bool] = False
+
     viscous: Float[Array, "nv"] = eqx.field(converter=floating)
     coulomb: Float[Array, "nv"] = eqx.field(converter=floating)
     velocity_scale: Float[Array, "nv"] = eqx.field(converter=floating)
 
-    def generalized_forces(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar) -> Float[Array, "nv"]:
+    def generalized_forces(
+        self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar
+    ) -> Float[Array, "nv"]:
         return -self.viscous * v - self.coulomb * jnp.tanh(v / self.velocity_scale)
 
 

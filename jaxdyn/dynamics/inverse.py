@@ -11,8 +11,8 @@ from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Motion, Veloc
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.arrays import einsum
-from jaxdyn.spatial.sixvector import cross_force
 from jaxdyn.spatial.inertia import SpatialInertia
+from jaxdyn.spatial.sixvector import cross_force
 
 GeneralizedForces = Float[Array, "nv"]
 
@@ -47,7 +47,11 @@ def inverse_dynamics(
     if method != "covariant":
         raise ValueError(f'unknown method {method!r} of inverse_dynamics; use "recursive" or "covariant"')
     symbols = metric.christoffel_first_kind(model, q)
-    return einsum("ag,a->g", metric.mass_matrix(model, q), a) + einsum("abg,a,b->g", symbols, v, v) - gravity_force(model, q)
+    return (
+        einsum("ag,a->g", metric.mass_matrix(model, q), a)
+        + einsum("abg,a,b->g", symbols, v, v)
+        - gravity_force(model, q)
+    )
 
 
 def recursive_inverse_dynamics(model: Model, moving: Motion, a: Accelerations) -> GeneralizedForces:
@@ -68,9 +72,7 @@ def inertial_forces(model: Model, moving: Motion, acceleration: Float[Array, "nb
     return momentum(inertia, acceleration - gravity[None]) + bias
 
 
-def project(
-    model: Model, placed: kinematics.Placements, body_force: Float[Array, "nb 6"]
-) -> GeneralizedForces:
+def project(model: Model, placed: kinematics.Placements, body_force: Float[Array, "nb 6"]) -> GeneralizedForces:
     """Generalized forces of forces on bodies: Q_alpha = sum over the bodies that alpha moves of column . force.
 
     Source: theory.md (H1).

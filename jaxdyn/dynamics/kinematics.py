@@ -15,8 +15,8 @@ from jaxtyping import Array, Float
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import sixvector
-from jaxdyn.spatial.inertia import SpatialInertia, symmetric_matrix
 from jaxdyn.spatial.arrays import einsum
+from jaxdyn.spatial.inertia import SpatialInertia, symmetric_matrix
 from jaxdyn.spatial.transform import RigidTransform
 
 Coordinates = Float[Array, "nq"]
@@ -201,7 +201,9 @@ class BodyMotion(NamedTuple):
 def body_velocities(model: Model, q: Coordinates, v: Velocities) -> BodyMotion:
     """Angular velocities and mass-centre velocities of all bodies, ground axes. Source: theory.md (E6)."""
     moving = motion(model, q, v)
-    return BodyMotion(moving.velocity[:, :3], jax.vmap(sixvector.velocity_at_point)(moving.velocity, moving.placements.com))
+    return BodyMotion(
+        moving.velocity[:, :3], jax.vmap(sixvector.velocity_at_point)(moving.velocity, moving.placements.com)
+    )
 
 
 def body_accelerations(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> BodyMotion:

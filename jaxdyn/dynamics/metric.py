@@ -14,8 +14,8 @@ from jaxdyn.dynamics import kinematics
 from jaxdyn.dynamics.kinematics import Coordinates, Placements, Velocities
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
-from jaxdyn.spatial.inertia import SpatialInertia, symmetric_matrix
 from jaxdyn.spatial.arrays import einsum
+from jaxdyn.spatial.inertia import SpatialInertia, symmetric_matrix
 
 MassMatrix = Float[Array, "nv nv"]
 Symbols = Float[Array, "nv nv nv"]

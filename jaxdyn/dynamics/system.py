@@ -46,7 +46,9 @@ class System(eqx.Module):
         return self.model.nv if self.drives is None else len(self.drives.columns)
 
 
-def applied_forces(system: System, state: State, u: Float[Array, "nu"] | None = None, t: Time = 0.0) -> Float[Array, "nv"]:
+def applied_forces(
+    system: System, state: State, u: Float[Array, "nu"] | None = None, t: Time = 0.0
+) -> Float[Array, "nv"]:
     """Generalized force of the controls and of all forces of the system, gravity not included; N m, N.
 
     Args:
@@ -61,7 +63,9 @@ def applied_forces(system: System, state: State, u: Float[Array, "nu"] | None = 
     return _applied_forces(system, state, kinematics.motion(system.model, state.q, state.v), u, t)
 
 
-def _applied_forces(system: System, state: State, moving: Motion, u: Float[Array, "nu"] | None, t: Time) -> Float[Array, "nv"]:
+def _applied_forces(
+    system: System, state: State, moving: Motion, u: Float[Array, "nu"] | None, t: Time
+) -> Float[Array, "nv"]:
     model = system.model
     time = jnp.asarray(t, state.v.dtype)
     tau = jnp.zeros_like(state.v) if u is None else _drive_forces(system, u)
@@ -73,7 +77,9 @@ def _applied_forces(system: System, state: State, moving: Motion, u: Float[Array
             own = force.body_forces(model, moving, time)
             on_bodies = own if on_bodies is None else on_bodies + own
         else:
-            raise TypeError(f"{type(force).__name__} is neither a BodyForce nor a JointForce; derive it from one of them")
+            raise TypeError(
+                f"{type(force).__name__} is neither a BodyForce nor a JointForce; derive it from one of them"
+            )
     return tau if on_bodies is None else tau + inverse.project(model, moving.placements, on_bodies)
 
 

@@ -9,17 +9,15 @@ import difflib
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.spatial.transform import Rotation
 
 from jaxdyn.mechanism import joints as joint_kinds
 from jaxdyn.mechanism.joints import Fixed, Joint
 from jaxdyn.mechanism.model import Limits, Model, as_dtype
 from jaxdyn.mechanism.topology import GROUND, Topology
-from jaxdyn.spatial import quaternion
-from jaxdyn.spatial.inertia import SpatialInertia, inertia_from_planar, symmetric_entries, symmetric_matrix
+from jaxdyn.spatial.inertia import inertia_from_planar, planar_from_inertia, symmetric_entries, symmetric_matrix
 from jaxdyn.spatial.transform import RigidTransform
 
 # Whatever NumPy turns into numbers. The checks below say more than a type could.
@@ -38,23 +36,29 @@ class MechanismError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class _Body:
+    """A checked body; placement of its joint frame in the parent as a 4x4 homogeneous matrix, inertia as 3x3 tensor."""
+
     name: str
     parent: str
     joint: Joint
     joint_name: str
-    placement: RigidTransform
-    mass: np.ndarray
+    placement: np.ndarray
+    mass: float
     com: np.ndarray
     inertia: np.ndarray
     armature: np.ndarray
-    limits: Limits
+    position_limits: np.ndarray
+    velocity_limit: float
+    effort_limit: float
 
 
 @dataclasses.dataclass(frozen=True)
 class _Frame:
+    """A checked frame; placement in its body as a 4x4 homogeneous matrix."""
+
     name: str
     body: str
-    placement: RigidTransform
+    placement: np.ndarray
 
 
 class MechanismBuilder:
@@ -129,12 +133,12 @@ class MechanismBuilder:
         if np.any(armature_ < 0):
             raise MechanismError(f"{where}: armature is {armature_.tolist()}; a rotor inertia is positive or zero")
         placement = _checked_placement(where, position, orientation)
-        limits = _checked_limits(where, joint, position_limits, velocity_limit, effort_limit)
+        limits = _checked_limits(where, position_limits, velocity_limit, effort_limit)
         joint_name = f"{name}_joint" if joint_name is None else joint_name
         if joint_name in {body.joint_name for body in self._bodies.values()}:
             raise MechanismError(f"{where}: there are two joints called {joint_name!r}; rename one")
         self._bodies[name] = _Body(
-            name, parent, joint, joint_name, placement, mass_, com_, inertia_, armature_, limits
+            name, parent, joint, joint_name, placement, mass_, com_, inertia_, armature_, *limits
         )
 
     def add_frame(
@@ -167,13 +171,7 @@ class MechanismBuilder:
         Raises:
             MechanismError: unknown parent, a cycle, no moving body, or a moving leaf without mass.
         """
-        with jax.enable_x64(True):  # merging is done once, in double precision, whatever the final type
-            model = _assemble(self.name, self._gravity, self._sorted_bodies(), list(self._frames.values()))
-            numbers = jax.tree.map(np.asarray, eqx.filter(model, eqx.is_array))
-        default = jnp.zeros(()).dtype
-        return as_dtype(
-            eqx.combine(jax.tree.map(lambda x: jnp.asarray(x, dtype or default), numbers), model), dtype or default
-        )
+        return _assemble(self.name, self._gravity, self._sorted_bodies(), list(self._frames.values()), dtype or float)
 
     def _sorted_bodies(self) -> list[_Body]:
         """Bodies in an order with parents first, otherwise as added."""
@@ -258,33 +256,33 @@ def model_from_arrays(
     return builder.build(dtype)
 
 
-def _assemble(name: str, gravity: np.ndarray, bodies: list[_Body], frames: list[_Frame]) -> Model:
+def _assemble(name: str, gravity: np.ndarray, bodies: list[_Body], frames: list[_Frame], dtype) -> Model:
     # The moving body (or ground, -1) that carries each named body or frame, and its placement there.
-    carriers: dict[str, tuple[int, RigidTransform]] = {"ground": (GROUND, RigidTransform.identity(float))}
+    carriers: dict[str, tuple[int, np.ndarray]] = {"ground": (GROUND, np.eye(4))}
     moving: list[_Body] = []
-    inertias: list[SpatialInertia] = []
+    lumped: list[list[tuple[_Body, np.ndarray]]] = []  # the bodies that each moving body consists of, itself first
     parents: list[int] = []
-    placements: list[RigidTransform] = []
-    frame_list: list[tuple[str, int, RigidTransform]] = []
+    placements: list[np.ndarray] = []
+    named_frames: list[tuple[str, int, np.ndarray]] = []
     for body in bodies:
         carrier, carrier_placement = carriers[body.parent]
-        placement = carrier_placement.compose(body.placement)
+        placement = carrier_placement @ body.placement
         if isinstance(body.joint, Fixed):
             carriers[body.name] = (carrier, placement)
-            frame_list.append((body.name, carrier, placement))
+            named_frames.append((body.name, carrier, placement))
             if carrier != GROUND:
-                inertias[carrier] = jax.tree.map(jnp.add, inertias[carrier], _inertia_in_carrier(body, placement))
+                lumped[carrier].append((body, placement))
             continue
-        carriers[body.name] = (len(moving), RigidTransform.identity(float))
+        carriers[body.name] = (len(moving), np.eye(4))
         moving.append(body)
+        lumped.append([(body, np.eye(4))])
         parents.append(carrier)
         placements.append(placement)
-        inertias.append(_inertia_in_carrier(body, RigidTransform.identity(float)))
     if not moving:
         raise MechanismError(f"mechanism {name!r} has no moving body; add a body with a joint that is not fixed")
     for frame in frames:
         carrier, placement = carriers[frame.body]
-        frame_list.append((frame.name, carrier, placement.compose(frame.placement)))
+        named_frames.append((frame.name, carrier, placement @ frame.placement))
 
     topology = Topology(
         name=name,
@@ -292,56 +290,69 @@ def _assemble(name: str, gravity: np.ndarray, bodies: list[_Body], frames: list[
         joint_names=tuple(b.joint_name for b in moving),
         parents=tuple(parents),
         joint_classes=tuple(type(b.joint) for b in moving),
-        frame_names=tuple(f[0] for f in frame_list),
-        frame_bodies=tuple(f[1] for f in frame_list),
+        frame_names=tuple(f[0] for f in named_frames),
+        frame_bodies=tuple(f[1] for f in named_frames),
     )
-    _check_leaves_have_inertia(topology, moving, inertias)
-    mass, com, inertia = zip(*(_mass_com_inertia(x) for x in inertias), strict=True)
-    stacked_frames = [f[2] for f in frame_list]
-    none = RigidTransform(jnp.zeros((0, 4)), jnp.zeros((0, 3)))
-    return Model(
+    mass, com, inertia = (np.stack(column) for column in zip(*map(_lump, lumped), strict=True))
+    _check_leaves_have_inertia(topology, moving, mass)
+
+    def limit(values, count):
+        return np.repeat(np.array(values, np.float64), count)
+
+    nq, nv = [b.joint.nq for b in moving], [b.joint.nv for b in moving]
+    model = Model(
         topology=topology,
         joints=tuple(
             joint_kinds.stack([moving[i].joint for i in bodies]) for bodies in topology.bodies_of_class.values()
         ),
-        placement=_stack(placements),
-        mass=jnp.stack(mass),
-        com=jnp.stack(com),
-        inertia=jnp.stack(inertia),
-        armature=jnp.concatenate([jnp.asarray(b.armature) for b in moving]),
+        placement=_rigid_transforms(placements),
+        mass=jnp.asarray(mass),
+        com=jnp.asarray(com),
+        inertia=jnp.asarray(inertia),
+        armature=jnp.asarray(np.concatenate([b.armature for b in moving])),
         gravity=jnp.asarray(gravity),
-        limits=jax.tree.map(lambda *x: jnp.concatenate(x), *(b.limits for b in moving)),
-        frames=_stack(stacked_frames) if stacked_frames else none,
+        limits=Limits(
+            lower=jnp.asarray(limit([b.position_limits[0] for b in moving], nq)),
+            upper=jnp.asarray(limit([b.position_limits[1] for b in moving], nq)),
+            velocity=jnp.asarray(limit([b.velocity_limit for b in moving], nv)),
+            effort=jnp.asarray(limit([b.effort_limit for b in moving], nv)),
+        ),
+        frames=_rigid_transforms([f[2] for f in named_frames]),
     )
+    return as_dtype(model, dtype)
 
 
-def _stack(transforms: list[RigidTransform]) -> RigidTransform:
-    return jax.tree.map(lambda *x: jnp.stack(x), *transforms)
+def _rigid_transforms(matrices: list[np.ndarray]) -> RigidTransform:
+    """Batch of transforms of 4x4 homogeneous matrices."""
+    stacked = np.array(matrices).reshape(-1, 4, 4)
+    quaternions = [Rotation.from_matrix(g[:3, :3]).as_quat(canonical=True, scalar_first=True) for g in stacked]
+    return RigidTransform(jnp.asarray(np.array(quaternions).reshape(-1, 4)), jnp.asarray(stacked[:, :3, 3]))
 
 
-def _inertia_in_carrier(body: _Body, placement: RigidTransform) -> SpatialInertia:
-    """Inertia of a body about the origin and on the axes of the body that carries it."""
-    rotation = placement.rotation
-    tensor = rotation @ symmetric_matrix(jnp.asarray(body.inertia)) @ rotation.T
-    return SpatialInertia.of_body(jnp.asarray(body.mass), placement.apply(jnp.asarray(body.com)), tensor)
+def _lump(parts: list[tuple[_Body, np.ndarray]]) -> tuple[float, np.ndarray, np.ndarray]:
+    """Mass, mass centre and inertia entries about it of bodies fixed to one another, on the axes of the first one."""
+    if len(parts) == 1:  # nothing merged: the numbers as given, free of rounding
+        body = parts[0][0]
+        return body.mass, body.com, symmetric_entries(body.inertia)
+    total = sum(g @ _pseudo_inertia(body) @ g.T for body, g in parts)  # (F5)
+    mass, first_moment = total[3, 3], total[:3, 3]
+    com = first_moment / mass if mass > 0 else np.zeros(3)
+    return mass, com, symmetric_entries(inertia_from_planar(total[:3, :3] - np.outer(first_moment, com)))
 
 
-def _mass_com_inertia(total: SpatialInertia):
-    """Mass, mass centre and inertia entries about it; a massless body has its mass centre at its origin."""
-    massless = total.mass == 0
-    com = jnp.where(massless, 0.0, total.first_moment / jnp.where(massless, 1.0, total.mass))
-    planar = total.planar - jnp.outer(total.first_moment, com)
-    return total.mass, com, symmetric_entries(inertia_from_planar(planar))
+def _pseudo_inertia(body: _Body) -> np.ndarray:
+    """4x4 pseudo-inertia about the body origin, in double precision; the congruence of (F5) moves it to other frames."""
+    moment = body.mass * body.com[:, None]
+    second = planar_from_inertia(body.inertia) + moment * body.com
+    return np.block([[second, moment], [moment.T, np.full((1, 1), body.mass)]])
 
 
-def _check_leaves_have_inertia(topology: Topology, moving: list[_Body], inertias: list[SpatialInertia]) -> None:
-    """Every joint must move some inertia, or the mass matrix is singular everywhere (D1)."""
+def _check_leaves_have_inertia(topology: Topology, moving: list[_Body], mass: np.ndarray) -> None:
+    """Every joint must move some mass, or the mass matrix is singular everywhere (D1)."""
     for i, body in enumerate(moving):
-        subtree = np.flatnonzero(topology.precedes[i])
-        empty = all(float(inertias[k].mass) == 0 and not np.any(np.asarray(inertias[k].planar)) for k in subtree)
-        if empty and not np.all(body.armature > 0):
+        if not np.any(mass[topology.precedes[i]]) and not np.all(body.armature > 0):
             raise MechanismError(
-                f"body {body.name!r}: nothing beyond its joint has mass or inertia, so its acceleration is undefined; "
+                f"body {body.name!r}: nothing beyond its joint has mass, so its acceleration is undefined; "
                 "give the body a mass, give the joint an armature, or make it fixed"
             )
 
@@ -360,33 +371,35 @@ def _numbers(value, shape: tuple[int, ...], where: str, what: str) -> np.ndarray
     return array
 
 
-def _checked_placement(where: str, position, orientation) -> RigidTransform:
-    translation = _numbers(position, (3,), where, "position")
+def _checked_placement(where: str, position: Numbers, orientation: Numbers) -> np.ndarray:
+    """4x4 homogeneous matrix of a position and a quaternion or rotation matrix."""
+    placement = np.eye(4)
+    placement[:3, 3] = _numbers(position, (3,), where, "position")
     if np.shape(orientation) == (3, 3):
         matrix = _numbers(orientation, (3, 3), where, "orientation")
         if not np.allclose(matrix @ matrix.T, np.eye(3), atol=_UNIT_TOLERANCE) or np.linalg.det(matrix) < 0:
             raise MechanismError(
                 f"{where}: orientation is no rotation matrix (R R^T = 1, det R = +1); check its signs and its transpose"
             )
-        with jax.enable_x64(True):
-            return RigidTransform(quaternion.from_matrix(jnp.asarray(matrix)), jnp.asarray(translation))
-    unit = _numbers(orientation, (4,), where, "orientation")
-    norm = float(np.linalg.norm(unit))
+        placement[:3, :3] = matrix
+        return placement
+    quaternion = _numbers(orientation, (4,), where, "orientation")
+    norm = float(np.linalg.norm(quaternion))
     if abs(norm - 1.0) > _UNIT_TOLERANCE:
         raise MechanismError(f"{where}: orientation quaternion has norm {norm:.6g}; divide it by its norm")
-    with jax.enable_x64(True):
-        return RigidTransform(jnp.asarray(unit / norm), jnp.asarray(translation))
+    placement[:3, :3] = Rotation.from_quat(quaternion, scalar_first=True).as_matrix()
+    return placement
 
 
-def _checked_inertia(where: str, mass, com, inertia) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    mass = _numbers(mass, (), where, "mass")
+def _checked_inertia(where: str, mass, com, inertia) -> tuple[float, np.ndarray, np.ndarray]:
+    mass = float(_numbers(mass, (), where, "mass"))
     com = _numbers(com, (3,), where, "com")
     if mass < 0:
         raise MechanismError(f"{where}: mass is {mass:g} kg; a mass is positive or zero")
     if np.shape(inertia) == (3,):
         tensor = np.diag(_numbers(inertia, (3,), where, "inertia"))
     elif np.shape(inertia) == (6,):
-        tensor = np.asarray(symmetric_matrix(_numbers(inertia, (6,), where, "inertia")))
+        tensor = symmetric_matrix(_numbers(inertia, (6,), where, "inertia"))
     else:
         tensor = _numbers(inertia, (3, 3), where, "inertia")
         if not np.allclose(tensor, tensor.T, atol=1e-9 * max(1e-300, np.abs(tensor).max())):
@@ -403,20 +416,20 @@ def _checked_inertia(where: str, mass, com, inertia) -> tuple[np.ndarray, np.nda
         )
     if mass == 0 and np.any(tensor):
         raise MechanismError(f"{where}: it has inertia but mass 0 kg; give its mass, or use armature for a rotor")
-    return mass, com, np.asarray(symmetric_entries(tensor))
+    return mass, com, tensor
 
 
-def _checked_limits(where: str, joint: Joint, position_limits, velocity_limit, effort_limit) -> Limits:
-    lower, upper = (-np.inf, np.inf) if position_limits is None else _numbers(position_limits, (2,), where, "position_limits")
-    if not lower < upper:
-        raise MechanismError(f"{where}: position_limits are ({lower:g}, {upper:g}); give (lower, upper) with lower < upper")
+def _checked_limits(
+    where: str, position_limits: Numbers, velocity_limit: Numbers, effort_limit: Numbers
+) -> tuple[np.ndarray, float, float]:
+    position = np.array([-np.inf, np.inf])
+    if position_limits is not None:
+        position = _numbers(position_limits, (2,), where, "position_limits")
+    if not position[0] < position[1]:
+        raise MechanismError(
+            f"{where}: position_limits are ({position[0]:g}, {position[1]:g}); give (lower, upper) with lower < upper"
+        )
     for what, value in (("velocity_limit", velocity_limit), ("effort_limit", effort_limit)):
         if not value > 0:
             raise MechanismError(f"{where}: {what} is {value!r}; give a positive number, or leave it out for no limit")
-    with jax.enable_x64(True):
-        return Limits(
-            lower=jnp.full(joint.nq, float(lower)),
-            upper=jnp.full(joint.nq, float(upper)),
-            velocity=jnp.full(joint.nv, float(velocity_limit)),
-            effort=jnp.full(joint.nv, float(effort_limit)),
-        )
+    return position, float(velocity_limit), float(effort_limit)

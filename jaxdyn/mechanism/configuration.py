@@ -63,9 +63,7 @@ def _to_bodies(model: Model, per_class: list):
 def _to_vector(model: Model, per_class: list[Float[Array, "_ _ *rest"]], starts: np.ndarray) -> Float[Array, "..."]:
     """Reorder numbers per class, joint and component to the order of q or v."""
     bodies = model.topology.bodies_of_class.values()
-    index = [
-        (starts[b][:, None] + np.arange(part.shape[1])).ravel() for b, part in zip(bodies, per_class, strict=True)
-    ]
+    index = [(starts[b][:, None] + np.arange(part.shape[1])).ravel() for b, part in zip(bodies, per_class, strict=True)]
     flat = jnp.concatenate([part.reshape(-1, *part.shape[2:]) for part in per_class])
     return _take(flat, np.argsort(np.concatenate(index)))
 
@@ -109,6 +107,23 @@ def difference(model: Model, q0: Float[Array, "nq"], q1: Float[Array, "nq"]) -> 
     check_coordinates(model, q1)
     step = _by_class(model, lambda joint, q0, q1: joint.difference(q0, q1), (q0, q1))
     return _to_vector(model, step, model.topology.v_starts)
+
+
+def step_rate(
+    model: Model, q: Float[Array, "nq"], step: Float[Array, "nv"], v: Float[Array, "nv"]
+) -> Float[Array, "nv"]:
+    """Rate of `step` when integrate(model, q, step) moves with velocities v: the inverse derivative of the exponential.
+
+    It is v itself unless a joint's velocities are no coordinate rates.
+    """
+    if all(kind.velocity_is_rate for kind in model.topology.bodies_of_class):
+        return v
+    moved = integrate(model, q, step)
+
+    def step_after(time):
+        return difference(model, q, integrate(model, moved, time * v))
+
+    return jax.jvp(step_after, (jnp.zeros((), v.dtype),), (jnp.ones((), v.dtype),))[1]
 
 
 def neutral(model: Model) -> Float[Array, "nq"]:

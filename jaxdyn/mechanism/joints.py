@@ -18,7 +18,6 @@ from jaxtyping import Array, Float
 
 from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.arrays import floating
-from jaxdyn.spatial.rotation import Vector3
 from jaxdyn.spatial.transform import RigidTransform
 
 _AXIS_TOLERANCE = 1e-6

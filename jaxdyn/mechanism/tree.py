@@ -49,7 +49,9 @@ def sum_over_descendants(topology: Topology, per_body: Float[Array, "nb *rest"])
     return einsum("ki,i...->k...", eta, per_body)
 
 
-def from_root_to_leaves(topology: Topology, visit: Callable[[PyTree, PyTree], PyTree], per_body: PyTree, ground: PyTree):
+def from_root_to_leaves(
+    topology: Topology, visit: Callable[[PyTree, PyTree], PyTree], per_body: PyTree, ground: PyTree
+):
     """Recursion x_i = visit(x_parent(i), data_i), parents first.
 
     Args:
@@ -71,7 +73,9 @@ def from_root_to_leaves(topology: Topology, visit: Callable[[PyTree, PyTree], Py
     return jax.lax.scan(body, slots, (np.arange(topology.nb), parents, per_body))[1]
 
 
-def from_leaves_to_root(topology: Topology, visit: Callable[[PyTree, PyTree], tuple[PyTree, PyTree]], own: PyTree, data: PyTree):
+def from_leaves_to_root(
+    topology: Topology, visit: Callable[[PyTree, PyTree], tuple[PyTree, PyTree]], own: PyTree, data: PyTree
+):
     """Recursion x_i = own_i + sum of messages from the children; (message_i, result_i) = visit(x_i, data_i), leaves first.
 
     Args:

@@ -15,28 +15,31 @@ from jaxdyn.spatial.arrays import dot
 from jaxdyn.spatial.rotation import Matrix33, Vector3
 from jaxdyn.spatial.sixvector import Force, Motion
 
+# The conversions between forms of a tensor serve JAX code and, in NumPy double precision, the checks of the builder.
+AnyMatrix33 = Float[Array | np.ndarray, "3 3"]
+
 # Where the six numbers (xx, yy, zz, xy, xz, yz) of a symmetric tensor stand in its 3x3 matrix.
 _SYMMETRIC = np.array([[0, 3, 4], [3, 1, 5], [4, 5, 2]])
 
 
-def symmetric_matrix(six: Float[Array | np.ndarray, "6"]) -> Float[Array | np.ndarray, "3 3"]:
+def symmetric_matrix(six: Float[Array | np.ndarray, "6"]) -> AnyMatrix33:
     """Symmetric matrix of its entries (xx, yy, zz, xy, xz, yz)."""
     return six[_SYMMETRIC]
 
 
-def symmetric_entries(matrix: Float[Array | np.ndarray, "3 3"]) -> Float[Array | np.ndarray, "6"]:
+def symmetric_entries(matrix: AnyMatrix33) -> Float[Array | np.ndarray, "6"]:
     """Entries (xx, yy, zz, xy, xz, yz) of a symmetric matrix."""
     return matrix[np.array([0, 1, 2, 0, 0, 1]), np.array([0, 1, 2, 1, 2, 2])]
 
 
-def planar_from_inertia(inertia: Matrix33) -> Matrix33:
+def planar_from_inertia(inertia: AnyMatrix33) -> AnyMatrix33:
     """Planar inertia tensor Pi = 1/2 tr(J) 1 - J. Source: theory.md (B10)."""
-    return 0.5 * jnp.trace(inertia) * np.eye(3, dtype=inertia.dtype) - inertia  # (B10)
+    return 0.5 * inertia.trace() * np.eye(3, dtype=inertia.dtype) - inertia  # (B10)
 
 
-def inertia_from_planar(planar: Matrix33) -> Matrix33:
+def inertia_from_planar(planar: AnyMatrix33) -> AnyMatrix33:
     """Inertia tensor J = tr(Pi) 1 - Pi. Source: theory.md (B10)."""
-    return jnp.trace(planar) * np.eye(3, dtype=planar.dtype) - planar  # (B10)
+    return planar.trace() * np.eye(3, dtype=planar.dtype) - planar  # (B10)
 
 
 class SpatialInertia(eqx.Module):

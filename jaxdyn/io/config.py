@@ -1,0 +1,259 @@
+"""Configs: TOML files read strictly into frozen dataclasses, and written back fully resolved.
+
+The caller's dataclass is the whole description of a config: its fields are the keys, nested dataclasses are tables, defaults
+make keys optional, and `setting` adds units and bounds.
+
+    @dataclasses.dataclass(frozen=True)
+    class Rollouts:
+        mechanism: Path
+        duration: float = setting(unit="s", positive=True)
+        batch: int = setting(1000, positive=True)
+
+    config = read_config("rollouts.toml", Rollouts, overrides=["duration=500 ms"])
+"""
+
+import dataclasses
+import difflib
+import reprlib
+import tomllib
+import types
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from jaxdyn.io.toml import ConfigError as ConfigError
+from jaxdyn.io.toml import read_toml, toml_text
+from jaxdyn.io.units import quantity
+
+T = TypeVar("T")
+
+_SMOKE = "smoke"
+
+
+def setting(
+    default: Any = dataclasses.MISSING,
+    *,
+    unit: str | None = None,
+    positive: bool = False,
+    non_negative: bool = False,
+    broadcast: bool = False,
+) -> Any:
+    """A field of a config, with rules for its value.
+
+    Args:
+        default: value if the key is absent; without one the key is required.
+        unit: SI unit of a float or of a tuple of floats; text such as "30 deg" is then converted.
+        positive, non_negative: bounds of a number, or of every number of a tuple.
+        broadcast: one number may stand for a tuple; it stays a tuple of one, which the caller broadcasts.
+    """
+    rules = {"unit": unit, "positive": positive, "non_negative": non_negative, "broadcast": broadcast}
+    return dataclasses.field(default=default, metadata=rules)
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a value stands.
+
+    Attributes:
+        file: the file, for messages and as the base of relative paths.
+        entry: dotted key, or 'body "upper"' for an entry of an array of tables, followed by the key in it.
+    """
+
+    file: Path
+    entry: str = ""
+
+    def key(self, name: str) -> "Place":
+        """Place of a key of the table at this place."""
+        separator = ": " if self.entry.endswith(('"', ")", "]")) else "."
+        return Place(self.file, f"{self.entry}{separator}{name}" if self.entry else name)
+
+    def item(self, index: int, value: Any) -> "Place":
+        """Place of an entry of the array of tables at this place, by its name if it has one, else by its number (from 1)."""
+        name = value.get("name") if isinstance(value, Mapping) else None
+        return Place(self.file, f'{self.entry} "{name}"' if isinstance(name, str) else f"{self.entry} ({index + 1})")
+
+    def error(self, problem: str) -> ConfigError:
+        """An error at this place."""
+        return ConfigError(": ".join(part for part in (str(self.file), self.entry, problem) if part))
+
+
+def read_config(path: Path | str, cls: type[T], overrides: Sequence[str] = (), smoke: bool = False) -> T:
+    """The config in a TOML file.
+
+    Relative paths, overrides included, are relative to the file. A table [smoke] holds values that replace others when `smoke` is
+    set, for a run of seconds; it is checked in any case. Overrides come last.
+
+    Args:
+        cls: frozen dataclass that describes the config.
+        overrides: "dotted.key=value" with a TOML value; what is no TOML value is text.
+
+    Raises:
+        ConfigError: one line with file, key and remedy.
+    """
+    path = Path(path)
+    values = read_toml(path)
+    reduced = values.pop(_SMOKE, {})
+    if not isinstance(reduced, dict):
+        raise Place(path, _SMOKE).error("it is no table; write [smoke] with the values to replace")
+    changes = [_override(text) for text in overrides]
+    config = read_value(cls, _changed(path, values, changes), Place(path))
+    small = read_value(cls, _changed(path, _merged(values, reduced), changes), Place(path, "[smoke]"))
+    return small if smoke else config
+
+
+def resolved_toml(config: Any) -> str:
+    """TOML text of a config with every default written out, numbers in SI units and absolute paths."""
+    return toml_text(_plain(config))
+
+
+def read_value(annotation: Any, value: Any, place: Place, rules: Mapping[str, Any] = types.MappingProxyType({})) -> Any:
+    """A TOML value as the type of a dataclass field.
+
+    Args:
+        annotation: int, float, str, bool, Path, Literal, tuple, dict[str, X], X | None, a dataclass, or Any (left as it is).
+        rules: metadata of the field, see `setting`.
+
+    Raises:
+        ConfigError: the value does not fit.
+    """
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if annotation is Any:
+        return value
+    if dataclasses.is_dataclass(annotation):
+        return _read_table(annotation, value, place)
+    if origin in (Union, types.UnionType):
+        (annotation,) = (a for a in arguments if a is not type(None))  # X | None: TOML has no null, so it must be X
+        return read_value(annotation, value, place, rules)
+    if origin is tuple:
+        return _read_tuple(arguments, value, place, rules)
+    if origin is dict:
+        items = _table(value, place).items()
+        return {key: read_value(arguments[1], inner, place.key(key), rules) for key, inner in items}
+    if origin is Literal:
+        if value not in arguments or (isinstance(value, bool) and bool not in map(type, arguments)):
+            raise place.error(f"{reprlib.repr(value)} is unknown; {suggestion(str(value), map(str, arguments))}")
+        return value
+    if annotation is Path:
+        if not isinstance(value, str) or "\0" in value or not value:
+            raise place.error(f"{reprlib.repr(value)} is no path; give a path as text")
+        return (place.file.resolve().parent / Path(value).expanduser()).resolve()
+    if annotation in (int, float):
+        return _read_number(annotation, value, place, rules)
+    if annotation in (str, bool):
+        if not isinstance(value, annotation):
+            wanted = "text in quotes" if annotation is str else "true or false"
+            raise place.error(f"{reprlib.repr(value)} does not fit; give {wanted}")
+        return value
+    raise TypeError(f"{place.entry}: fields of type {annotation} cannot be read from TOML")
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """'did you mean ...?' if one of the known names is close, else all of them."""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(names)}"
+
+
+def _read_table(cls: type[T], value: Any, place: Place) -> T:
+    table = _table(value, place)
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    annotations = get_type_hints(cls)
+    for key in table:
+        if key not in fields:
+            raise place.key(key).error(f"unknown key; {suggestion(key, fields)}")
+    values = {}
+    for name, field in fields.items():
+        has_default = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+        if name in table:
+            values[name] = read_value(annotations[name], table[name], place.key(name), field.metadata)
+        elif dataclasses.is_dataclass(annotations[name]) and not has_default:
+            values[name] = read_value(annotations[name], {}, place.key(name))  # names the first key it needs
+        elif not has_default:
+            unit = field.metadata.get("unit")
+            raise place.key(name).error("missing; add this key" + (f" (in {unit})" if unit else ""))
+    try:
+        return cls(**values)
+    except ValueError as error:  # the caller's own checks, in __post_init__
+        raise place.error(str(error)) from None
+
+
+def _table(value: Any, place: Place) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise place.error(f"{reprlib.repr(value)} is no table; write [{place.entry}] with its keys below")
+    return value
+
+
+def _read_tuple(arguments: tuple, value: Any, place: Place, rules: Mapping[str, Any]) -> tuple:
+    if rules.get("broadcast") and not isinstance(value, list):
+        value = [value]
+    if not isinstance(value, list):
+        raise place.error(f"{reprlib.repr(value)} is no list; give [...]")
+    if arguments[-1] is Ellipsis:
+        arguments = arguments[:1] * len(value)
+    if len(value) != len(arguments):
+        raise place.error(f"the list has {len(value)} entries; give {len(arguments)}")
+    return tuple(
+        read_value(annotation, entry, place.item(i, entry) if isinstance(entry, dict) else place, rules)
+        for i, (annotation, entry) in enumerate(zip(arguments, value, strict=True))
+    )
+
+
+def _read_number(annotation: type, value: Any, place: Place, rules: Mapping[str, Any]) -> int | float:
+    unit = rules.get("unit")
+    if annotation is int:
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise place.error(f"{reprlib.repr(value)} is no integer; give a whole number")
+        number = value
+    elif unit is None and isinstance(value, str):
+        raise place.error(f"{reprlib.repr(value)} is text; give a number without quotes")
+    else:
+        try:
+            number = quantity(value, unit or "1")
+        except ValueError as error:
+            raise place.error(str(error)) from None
+    bound = "positive" if rules.get("positive") else "not negative" if rules.get("non_negative") else None
+    if bound is not None and (number < 0 or (number == 0 and bound == "positive")):
+        raise place.error(f"{reprlib.repr(value)} is out of range; give a number that is {bound}")
+    return number
+
+
+def _override(text: str) -> tuple[list[str], Any]:
+    dotted, equals, value = text.partition("=")
+    keys = [key.strip() for key in dotted.split(".")]
+    if not equals or not all(keys):
+        raise ConfigError(f"override {text!r}: there is no key or no value; write dotted.key=value")
+    try:
+        parsed = tomllib.loads(f"value = {value}")
+    except (ValueError, RecursionError):
+        return keys, value.strip()
+    return keys, parsed["value"] if parsed.keys() == {"value"} else value.strip()
+
+
+def _changed(path: Path, values: dict[str, Any], changes: Sequence[tuple[list[str], Any]]) -> dict[str, Any]:
+    for keys, value in changes:
+        place = Place(path)
+        target = values
+        for key in keys[:-1]:
+            place = place.key(key)
+            target = _table(target.get(key, {}), place)
+        for key in reversed(keys):
+            value = {key: value}
+        values = _merged(values, value)
+    return values
+
+
+def _merged(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """`values` with `changes` put in, table by table; lists are replaced as a whole."""
+    both_tables = {k for k in changes if isinstance(changes[k], dict) and isinstance(values.get(k), dict)}
+    return values | {k: _merged(values[k], v) if k in both_tables else v for k, v in changes.items()}
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        named = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return {name: _plain(inner) for name, inner in named.items() if inner is not None}
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return str(value) if isinstance(value, Path) else value

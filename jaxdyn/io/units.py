@@ -1,0 +1,60 @@
+"""Physical quantities as text: "2 s", "30 deg", "5 N m" become numbers in SI units."""
+
+import math
+import re
+
+# For each SI unit, every unit that may stand in its place and how many of the SI unit it is.
+_SCALES: dict[str, dict[str, float]] = {
+    "1": {"1": 1.0},
+    "rad": {"rad": 1.0, "deg": math.pi / 180.0},
+    "s": {"s": 1.0, "ms": 1e-3, "min": 60.0},
+    "Hz": {"Hz": 1.0, "kHz": 1e3},
+    "m": {"m": 1.0, "cm": 1e-2, "mm": 1e-3},
+    "kg": {"kg": 1.0, "g": 1e-3},
+    "N": {"N": 1.0, "kN": 1e3},
+    "N m": {"N m": 1.0, "Nm": 1.0},
+    "rad/s": {"rad/s": 1.0, "deg/s": math.pi / 180.0, "rpm": math.pi / 30.0},
+    "m/s": {"m/s": 1.0},
+    "m/s^2": {"m/s^2": 1.0},
+    "kg m^2": {"kg m^2": 1.0},
+    "N m/rad": {"N m/rad": 1.0},
+    "N m s/rad": {"N m s/rad": 1.0},
+    "N/m": {"N/m": 1.0},
+    "N s/m": {"N s/m": 1.0},
+}
+_QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(.*?)\s*", re.DOTALL)
+
+
+def quantity(value: object, unit: str) -> float:
+    """A quantity in SI units.
+
+    Args:
+        value: a number, which is in SI units already, or text such as "30 deg".
+        unit: the SI unit of the result, such as "rad".
+
+    Raises:
+        ValueError: no number, not finite, or a unit that does not fit; the message says which units do.
+    """
+    scales = _SCALES[unit]
+    fitting = " or ".join(scales)
+    if isinstance(value, str):
+        match = _QUANTITY.fullmatch(value)
+        if match is None:
+            raise ValueError(f"{value!r} is no quantity; give a number and a unit, {fitting}")
+        number, given = float(match[1]), " ".join(match[2].split())
+        if given not in scales:
+            problem = f"the unit {given!r} does not fit" if given else "a unit is missing"
+            raise ValueError(f"{value!r}: {problem}; give a number in {fitting}")
+        # A division by the inverse keeps decimal fractions exact: "100 g" is 0.1 kg, not 0.10000000000000001 of rounding.
+        scale = scales[given]
+        number = number / round(1.0 / scale) if scale in (1e-2, 1e-3) else number * scale
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
+    else:
+        raise ValueError(f"{value!r} is no number; give a number or text with a unit, {fitting}")
+    if not math.isfinite(number):
+        raise ValueError(f"{value!r} is not finite; give a finite number in {fitting}")
+    return number

@@ -1,0 +1,33 @@
+"""Checks of a simulation against mechanics: where the energy went."""
+
+from collections.abc import Callable
+
+from jaxtyping import Array, Float
+
+from jaxdyn.dynamics.system import State, System, applied_forces
+from jaxdyn.mechanism import configuration
+from jaxdyn.spatial.arrays import dot
+
+
+def work_of_step(system: System) -> Callable[..., Float[Array, ""]]:
+    """Stage cost for `rollout` that sums the work (J) of the controls and of all forces without potential energy.
+
+        W = sum over steps of (Q_before + Q_after)/2 . (step in tangent coordinates)
+
+    With it, E_end - E_start - W is the error of the power balance: exact for held controls, of second order in dt for friction.
+
+    Source: theory.md (G7), dE/dt = Q . v.
+    """
+    dissipative = System(system.model, tuple(f for f in system.forces if not f.conservative), system.drives)
+
+    def work(t: Float[Array, ""], state: State, u: Float[Array, "nu"] | None, after: State) -> Float[Array, ""]:
+        step = configuration.difference(system.model, state.q, after.q)
+        mean = 0.5 * (applied_forces(dissipative, state, u, t) + applied_forces(dissipative, after, u, t))
+        return dot(mean, step)
+
+    return work
+
+
+def power_balance_error(energy: Float[Array, "*batch records"], work: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
+    """Energy gained beyond the work put in, E_end - E_start - W, J."""
+    return energy[..., -1] - energy[..., 0] - work

@@ -1,0 +1,116 @@
+"""One step of time. Another integrator joins by deriving from `Integrator`; `rollout` does the rest.
+
+All methods move coordinates with `configuration.integrate`, so they hold for joints whose coordinates are no plain numbers.
+"""
+
+import abc
+from collections.abc import Callable
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from jaxdyn.dynamics.system import State, System, acceleration
+from jaxdyn.mechanism import configuration
+
+Time = Float[Array, ""]
+Control = Callable[[Time], Float[Array, "nu"] | None]
+
+
+class Integrator(eqx.Module):
+    """A one-step method.
+
+    Class attributes:
+        order: global order of accuracy for smooth forces and controls; the tests measure it.
+    """
+
+    order: eqx.AbstractClassVar[int]
+
+    @abc.abstractmethod
+    def step(self, system: System, state: State, control: Control, t: Time, dt: Time) -> tuple[State, Bool[Array, ""]]:
+        """State at t + dt, and whether the step could be made (False if an implicit equation was not solved).
+
+        Args:
+            control: controls in force as a function of time within the step.
+            t: time at the start of the step, s.
+            dt: length of the step, s.
+        """
+
+
+class SemiImplicitEuler(Integrator):
+    """Semi-implicit (symplectic) Euler: v' = v + dt a(q, v), q' = q + dt v'. One evaluation per step; energy errors stay bounded."""
+
+    order: ClassVar[int] = 1
+
+    def step(self, system: System, state: State, control: Control, t: Time, dt: Time) -> tuple[State, Bool[Array, ""]]:
+        v = state.v + dt * acceleration(system, state, control(t), t)
+        return State(configuration.integrate(system.model, state.q, dt * v), v), jnp.asarray(True)
+
+
+class RungeKutta4(Integrator):
+    """Classical Runge-Kutta method of order 4, four evaluations per step.
+
+    The stages are steps in the tangent space at the start of the step (Munthe-Kaas 1998), so the order is 4 for joints on
+    manifolds too.
+    """
+
+    order: ClassVar[int] = 4
+
+    def step(self, system: System, state: State, control: Control, t: Time, dt: Time) -> tuple[State, Bool[Array, ""]]:
+        model = system.model
+
+        def slope(step, v, time):
+            q = configuration.integrate(model, state.q, step)
+            rate = configuration.step_rate(model, state.q, step, v)
+            return rate, acceleration(system, State(q, v), control(time), time)
+
+        start = jnp.zeros_like(state.v)
+        r1, a1 = slope(start, state.v, t)
+        r2, a2 = slope(0.5 * dt * r1, state.v + 0.5 * dt * a1, t + 0.5 * dt)
+        r3, a3 = slope(0.5 * dt * r2, state.v + 0.5 * dt * a2, t + 0.5 * dt)
+        r4, a4 = slope(dt * r3, state.v + dt * a3, t + dt)
+        step = dt / 6.0 * (r1 + 2.0 * (r2 + r3) + r4)
+        v = state.v + dt / 6.0 * (a1 + 2.0 * (a2 + a3) + a4)
+        return State(configuration.integrate(model, state.q, step), v), jnp.asarray(True)
+
+
+class ImplicitMidpoint(Integrator):
+    """Implicit midpoint rule: v' = v + dt a(midpoint), q' = q + dt (v + v')/2, midpoint velocity (v + v')/2.
+
+    Order 2, symmetric; stable for stiff springs and dampers. Newton's method with a fixed number of iterations; derivatives go
+    through the implicit function theorem and do not depend on the iterations.
+
+    Attributes:
+        iterations: Newton iterations per step. The step fails if the last one still moved v by more than sqrt(machine epsilon).
+    """
+
+    iterations: int = eqx.field(static=True, default=3)
+
+    order: ClassVar[int] = 2
+
+    def step(self, system: System, state: State, control: Control, t: Time, dt: Time) -> tuple[State, Bool[Array, ""]]:
+        model = system.model
+        middle = t + 0.5 * dt
+        u = control(middle)
+
+        def residual(v):
+            v_middle = 0.5 * (state.v + v)
+            q_middle = configuration.integrate(model, state.q, 0.5 * dt * v_middle)
+            return v - state.v - dt * acceleration(system, State(q_middle, v_middle), u, middle)
+
+        def newton(equation, guess):
+            v, correction = guess, jnp.zeros_like(guess)
+            for _ in range(self.iterations):
+                correction = jnp.linalg.solve(jax.jacfwd(equation)(v), equation(v))
+                v = v - correction
+            scale = jnp.sqrt(jnp.finfo(v.dtype).eps) * (1.0 + jnp.max(jnp.abs(v)))
+            return v, jnp.max(jnp.abs(correction)) <= scale
+
+        def tangent_solve(linear, right):
+            return jnp.linalg.solve(jax.jacfwd(linear)(jnp.zeros_like(right)), right)
+
+        guess = jax.lax.stop_gradient(state.v + dt * acceleration(system, state, control(t), t))
+        v, solved = jax.lax.custom_root(residual, guess, newton, tangent_solve, has_aux=True)
+        return State(configuration.integrate(model, state.q, 0.5 * dt * (state.v + v)), v), solved
