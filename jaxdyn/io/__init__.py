@@ -1,3 +1,13 @@
 """Files in and out: mechanisms, configs, run directories. Everything read here may come from a stranger."""
 
+from jaxdyn.io.config import ConfigError as ConfigError
+from jaxdyn.io.config import read_config as read_config
+from jaxdyn.io.config import resolved_toml as resolved_toml
+from jaxdyn.io.config import setting as setting
+from jaxdyn.io.mechanism_file import load_mechanism as load_mechanism
+from jaxdyn.io.mechanism_file import save_mechanism as save_mechanism
+from jaxdyn.io.runs import RunDirectory as RunDirectory
+from jaxdyn.io.runs import RunError as RunError
+from jaxdyn.io.runs import environment as environment
+from jaxdyn.io.units import quantity as quantity
 from jaxdyn.io.vectors import system_from_dict as system_from_dict

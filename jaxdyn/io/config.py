@@ -56,7 +56,7 @@ class Place:
 
     Attributes:
         file: the file, for messages and as the base of relative paths.
-        entry: dotted key, or 'body "upper"' for an entry of an array of tables, followed by the key in it.
+        entry: dotted key, or 'body "upper":' for an entry of an array of tables, followed by the key in it.
     """
 
     file: Path
@@ -64,17 +64,19 @@ class Place:
 
     def key(self, name: str) -> "Place":
         """Place of a key of the table at this place."""
-        separator = ": " if self.entry.endswith(('"', ")", "]")) else "."
+        name = name if name.isprintable() else repr(name)
+        separator = " " if self.entry.endswith(":") else "."
         return Place(self.file, f"{self.entry}{separator}{name}" if self.entry else name)
 
-    def item(self, index: int, value: Any) -> "Place":
-        """Place of an entry of the array of tables at this place, by its name if it has one, else by its number (from 1)."""
-        name = value.get("name") if isinstance(value, Mapping) else None
-        return Place(self.file, f'{self.entry} "{name}"' if isinstance(name, str) else f"{self.entry} ({index + 1})")
+    def item(self, index: int, name: Any = None) -> "Place":
+        """Place of an entry of the array of tables at this place: by its name if it has one, else by its number from 1."""
+        named = isinstance(name, str) and name.isprintable()
+        return Place(self.file, f'{self.entry} "{name}":' if named else f"{self.entry} {index + 1}:")
 
     def error(self, problem: str) -> ConfigError:
         """An error at this place."""
-        return ConfigError(": ".join(part for part in (str(self.file), self.entry, problem) if part))
+        entry = self.entry.removesuffix(":")
+        return ConfigError(f"{self.file}: {entry}: {problem}" if entry else f"{self.file}: {problem}")
 
 
 def read_config(path: Path | str, cls: type[T], overrides: Sequence[str] = (), smoke: bool = False) -> T:
@@ -97,7 +99,7 @@ def read_config(path: Path | str, cls: type[T], overrides: Sequence[str] = (), s
         raise Place(path, _SMOKE).error("it is no table; write [smoke] with the values to replace")
     changes = [_override(text) for text in overrides]
     config = read_value(cls, _changed(path, values, changes), Place(path))
-    small = read_value(cls, _changed(path, _merged(values, reduced), changes), Place(path, "[smoke]"))
+    small = read_value(cls, _changed(path, _merged(values, reduced), changes), Place(path, "[smoke]:"))
     return small if smoke else config
 
 
@@ -187,13 +189,14 @@ def _read_tuple(arguments: tuple, value: Any, place: Place, rules: Mapping[str, 
     if rules.get("broadcast") and not isinstance(value, list):
         value = [value]
     if not isinstance(value, list):
-        raise place.error(f"{reprlib.repr(value)} is no list; give [...]")
+        wanted = f"[[{place.entry}]]" if dataclasses.is_dataclass(arguments[0]) else "a list, [...]"
+        raise place.error(f"{reprlib.repr(value)} is no list; write {wanted}")
     if arguments[-1] is Ellipsis:
         arguments = arguments[:1] * len(value)
     if len(value) != len(arguments):
         raise place.error(f"the list has {len(value)} entries; give {len(arguments)}")
     return tuple(
-        read_value(annotation, entry, place.item(i, entry) if isinstance(entry, dict) else place, rules)
+        read_value(annotation, entry, place.item(i, entry.get("name")) if isinstance(entry, dict) else place, rules)
         for i, (annotation, entry) in enumerate(zip(arguments, value, strict=True))
     )
 
@@ -256,4 +259,4 @@ def _plain(value: Any) -> Any:
         return {key: _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(inner) for inner in value]
-    return str(value) if isinstance(value, Path) else value
+    return str(value.absolute()) if isinstance(value, Path) else value

@@ -34,13 +34,14 @@ def read_toml(path: Path) -> dict[str, Any]:
     too_deep = ConfigError(f"{path}: tables or lists are nested more than {_DEEPEST_NESTING} deep; flatten them")
     try:
         values = tomllib.loads(content.decode())
+        depth = _depth(values)
     except RecursionError:
         raise too_deep from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: byte {error.start} is not UTF-8 text; save the file as UTF-8") from None
     except ValueError as error:  # also numbers with more digits than Python converts
         raise ConfigError(f"{path}: no valid TOML, {error}; correct that line") from None
-    if _depth(values) > _DEEPEST_NESTING:
+    if depth > _DEEPEST_NESTING:
         raise too_deep
     return values
 

@@ -45,9 +45,7 @@ def quantity(value: object, unit: str) -> float:
         if given not in scales:
             problem = f"the unit {given!r} does not fit" if given else "a unit is missing"
             raise ValueError(f"{value!r}: {problem}; give a number in {fitting}")
-        # A division by the inverse keeps decimal fractions exact: "100 g" is 0.1 kg, not 0.10000000000000001 of rounding.
-        scale = scales[given]
-        number = number / round(1.0 / scale) if scale in (1e-2, 1e-3) else number * scale
+        number *= scales[given]
     elif isinstance(value, int | float) and not isinstance(value, bool):
         try:
             number = float(value)

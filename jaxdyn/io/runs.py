@@ -1,0 +1,170 @@
+"""Run directories: everything one run read and produced, in one place and readable without jaxdyn.
+
+Files appear complete or not at all: each is written under another name and then renamed.
+"""
+
+import dataclasses
+import datetime
+import importlib.metadata
+import io
+import json
+import math
+import os
+import platform
+import subprocess
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jaxlib
+import numpy as np
+from jaxtyping import Array
+
+
+class RunError(RuntimeError):
+    """A run directory that cannot be used; the message is one line with the path and the remedy."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RunDirectory:
+    """A directory that holds one run; make one with `create`.
+
+    Attributes:
+        root: the directory.
+    """
+
+    root: Path
+
+    @staticmethod
+    def create(out: Path | None, name: str) -> "RunDirectory":
+        """A new, empty run directory.
+
+        Args:
+            out: the directory; runs/<name>-<YYYYmmdd-HHMMSS> in the working directory if None.
+
+        Raises:
+            RunError: it exists and is not empty, or cannot be written.
+        """
+        root = Path("runs", f"{name}-{datetime.datetime.now():%Y%m%d-%H%M%S}") if out is None else out
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            if any(root.iterdir()):
+                raise RunError(f"{root}: the run directory is not empty; choose another one or delete it")
+            with tempfile.TemporaryFile(dir=root):  # better to fail now than after the computation
+                pass
+        except OSError as error:
+            raise RunError(f"{root}: cannot be written ({error.strerror}); choose another run directory") from None
+        return RunDirectory(root)
+
+    def path(self, name: str) -> Path:
+        """Path of a file of this run.
+
+        Raises:
+            RunError: the name leads out of the directory.
+        """
+        path = (self.root / name).resolve()
+        if self.root.resolve() not in path.parents:
+            raise RunError(f"{self.root}: {name!r} is no file in the run directory; give a plain name")
+        return path
+
+    def write_config(self, text: str) -> Path:
+        """Write config.toml, the resolved config."""
+        return self._write("config.toml", text.encode())
+
+    def write_metrics(self, metrics: Mapping[str, Any]) -> Path:
+        """Write metrics.json.
+
+        JSON knows no NaN and no infinity: they become the strings "nan", "inf", "-inf", which `float` reads.
+        """
+        return self._write("metrics.json", (json.dumps(_json(metrics), indent=2) + "\n").encode())
+
+    def write_arrays(self, name: str, /, **arrays: Array | np.ndarray | float | int) -> Path:
+        """Write <name>.npz, uncompressed and without pickled objects.
+
+        Raises:
+            ValueError: an array of Python objects.
+        """
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w") as archive:
+            for key, array in arrays.items():
+                with archive.open(f"{key}.npy", "w", force_zip64=True) as file:
+                    np.lib.format.write_array(file, np.asarray(array), allow_pickle=False)
+        return self._write(f"{name}.npz", buffer.getbuffer())
+
+    def read_metrics(self) -> dict[str, Any]:
+        """Content of metrics.json."""
+        return json.loads(self.path("metrics.json").read_text(encoding="utf-8"))
+
+    def read_arrays(self, name: str) -> dict[str, np.ndarray]:
+        """Arrays of <name>.npz."""
+        with np.load(self.path(f"{name}.npz"), allow_pickle=False) as archive:
+            return dict(archive)
+
+    def _write(self, name: str, content: bytes | memoryview) -> Path:
+        path = self.path(name)
+        part = path.with_name(path.name + ".part")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part.write_bytes(content)
+            os.replace(part, path)
+        except OSError as error:
+            raise RunError(
+                f"{path}: cannot be written ({error.strerror}); make room or choose another directory"
+            ) from None
+        return path
+
+
+def environment() -> dict[str, Any]:
+    """What a run ran on: versions, device, precision, and the commit of the checkout if jaxdyn runs from one."""
+    device = jax.devices()[0]
+    return {
+        "jaxdyn": _version(),
+        "commit": _commit(),
+        "jax": jax.__version__,
+        "jaxlib": jaxlib.__version__,
+        "equinox": eqx.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "device": device.device_kind,
+        "device_platform": device.platform,
+        "device_count": jax.device_count(),
+        "x64": bool(jax.config.jax_enable_x64),
+        "dtype": str(jnp.zeros(()).dtype),
+    }
+
+
+def _version() -> str | None:
+    try:
+        return importlib.metadata.version("jaxdyn")
+    except importlib.metadata.PackageNotFoundError:  # imported from a checkout that is not installed
+        return None
+
+
+def _commit() -> str | None:
+    checkout = Path(__file__).resolve().parents[2]
+    if not (checkout / ".git").exists():  # else an installed package would report the repository it happens to lie in
+        return None
+    command = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _json(value: Any) -> Any:
+    """Plain JSON values of nested metrics, arrays included."""
+    if isinstance(value, Mapping):
+        return {str(key): _json(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json(inner) for inner in value]
+    if isinstance(value, jax.Array | np.ndarray | np.generic):
+        return _json(np.asarray(value).tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return str(value) if isinstance(value, Path) else value

@@ -1,0 +1,111 @@
+"""What all jobs share: arguments, config, run directory, metrics, errors in one line.
+
+A verb of the command line and an experiment script are the same thing: a config class and a function that does the work. A script is
+
+    JOB = Job("integrator-order", __doc__, Config, run)
+    if __name__ == "__main__":
+        main(JOB, default_config="configs/integrator_order.toml")
+"""
+
+import argparse
+import dataclasses
+import re
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxdyn.io.config import ConfigError, read_config, resolved_toml
+from jaxdyn.io.runs import RunDirectory, RunError, environment
+from jaxdyn.mechanism.builder import MechanismError
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A piece of work with a config.
+
+    Attributes:
+        name: names the verb and the default run directory.
+        description: shown by --help.
+        config: frozen dataclass that describes the config file.
+        work: work(config, run_directory) -> metrics, a dictionary of numbers and texts.
+    """
+
+    name: str
+    description: str
+    config: type
+    work: Callable[[Any, RunDirectory], dict[str, Any]]
+
+
+def add_arguments(parser: argparse.ArgumentParser, job: Job, *, default_config: str | None = None) -> None:
+    """The arguments that every job has, and its settings in the help."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.description = job.description
+    parser.epilog = f"settings:\n{describe_settings(job.config)}"
+    described = "config file (TOML)" + (f"; {default_config} if not given" if default_config else "")
+    # The config stays positional beside key=value, so a script tells them apart by the "=".
+    parser.add_argument("config", nargs=None if default_config is None else "?", default=default_config, help=described)
+    parser.add_argument(
+        "overrides", nargs="*", metavar="key=value", help='change a setting, as in batch=64 or "time.duration=500 ms"'
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="run directory; runs/<name>-<date> if not given")
+    parser.add_argument(
+        "--smoke", action="store_true", help="apply the [smoke] table of the config: seconds instead of minutes"
+    )
+
+
+def describe_settings(config: type, prefix: str = "") -> str:
+    """The settings of a config class, one line each, from its fields and its docstring; for --help."""
+    texts = dict(re.findall(r"^ {8}([\w, ]+): (.*(?:\n {12}.*)*)", config.__doc__ or "", re.MULTILINE))
+    meaning = {name.strip(): " ".join(text.split()) for names, text in texts.items() for name in names.split(",")}
+    lines = []
+    for field in dataclasses.fields(config):
+        if dataclasses.is_dataclass(field.type) and isinstance(field.type, type):
+            lines.append(describe_settings(field.type, f"{prefix}{field.name}."))
+            continue
+        unit = f" ({field.metadata['unit']})" if field.metadata.get("unit") else ""
+        default = "required" if field.default is dataclasses.MISSING else f"default {field.default}"
+        lines.append(f"  {prefix}{field.name}{unit}: {meaning.get(field.name, '')} [{default}]")
+    return "\n".join(lines)
+
+
+def run(
+    job: Job, config_path: Path | str, *, out: Path | None = None, overrides: Sequence[str] = (), smoke: bool = False
+) -> RunDirectory:
+    """Do a job and leave config, environment and metrics in its run directory.
+
+    Raises:
+        ConfigError, MechanismError, RunError: one line each, see there.
+    """
+    config = read_config(config_path, job.config, overrides, smoke)
+    directory = RunDirectory.create(out, job.name)
+    directory.write_config(resolved_toml(config))
+    start = time.perf_counter()
+    metrics = job.work(config, directory)
+    total = time.perf_counter() - start
+    directory.write_metrics(
+        {"job": job.name, "smoke": smoke, **metrics, "total_s": total, "environment": environment()}
+    )
+    return directory
+
+
+def main(job: Job, argv: Sequence[str] | None = None, *, default_config: str | None = None) -> int:
+    """Command line of one job; returns the exit status."""
+    parser = argparse.ArgumentParser()
+    add_arguments(parser, job, default_config=default_config)
+    return run_from_arguments(job, parser.parse_intermixed_args(argv), default_config)
+
+
+def run_from_arguments(job: Job, arguments: argparse.Namespace, default_config: str | None = None) -> int:
+    """Run a job from parsed arguments; bad input is one line on standard error and exit status 2."""
+    config, overrides = arguments.config, list(arguments.overrides)
+    if default_config is not None and "=" in config:
+        config, overrides = default_config, [config, *overrides]
+    try:
+        directory = run(job, config, out=arguments.out, overrides=overrides, smoke=arguments.smoke)
+    except (ConfigError, MechanismError, RunError) as error:
+        print(f"jaxdyn: {error}", file=sys.stderr)
+        return 2
+    print(f"Results are in {directory.root}")
+    return 0
