@@ -1,6 +1,7 @@
 """Test conventions: double precision available, strict promotion, every annotated shape checked at run time."""
 
 import jax
+import jaxtyping
 import pytest
 from jaxtyping import install_import_hook
 
@@ -17,3 +18,11 @@ def _clear_compilation_caches():
     """Hundreds of compiled functions would otherwise stay in memory until the end of the run."""
     yield
     jax.clear_caches()
+
+
+@pytest.fixture
+def as_a_user():
+    """No shape hook: the messages are those that a user sees."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

@@ -156,7 +156,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(names)}"
 
 
-def _read_table(cls: type[T], value: Any, place: Place) -> T:
+def _read_table(cls: Any, value: Any, place: Place) -> Any:
     table = _table(value, place)
     fields = {field.name: field for field in dataclasses.fields(cls)}
     annotations = get_type_hints(cls)

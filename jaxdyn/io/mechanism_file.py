@@ -95,7 +95,7 @@ class _BodyEntry(_PlacedEntry):
     parent: str = "ground"
     mass: float = setting(0.0, unit="kg")
     com: tuple[float, float, float] = setting((0.0, 0.0, 0.0), unit="m")
-    inertia: Any = (0.0, 0.0, 0.0)
+    inertia: Any = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -185,7 +185,8 @@ def load_mechanism(path: Path | str) -> System:
 def save_mechanism(system: System, path: Path | str, source: str = "written by jaxdyn.io.save_mechanism") -> None:
     """Write a system as a mechanism file, with merged bodies as frames; `load_mechanism` gives it back leaf by leaf.
 
-    The algorithm `system.method` is no property of the mechanism and is not written. Nothing is written if an error is raised.
+    Quaternions come back with norm 1 and a scalar part that is not negative, as the builder makes them. The algorithm
+    `system.method` is no property of the mechanism and is not written. Nothing is written if an error is raised.
 
     Args:
         source: where the numbers come from.
@@ -241,7 +242,7 @@ def _model(entry: _MechanismEntry, file: Place) -> Model:
             orientation=body.quaternion,
             mass=body.mass,
             com=body.com,
-            inertia=_quantities(body.inertia, "kg m^2", place.key("inertia")),
+            inertia=_inertia(body.inertia, place.key("inertia")),
             joint_name=body.joint.name,
             **_joint_numbers(body.joint, place.key("joint")),
         )
@@ -276,11 +277,13 @@ def _joint_numbers(entry: _JointEntry, place: Place) -> dict[str, Any]:
     return numbers
 
 
-def _quantities(value: Any, unit: str, place: Place) -> Any:
-    """A number, or a nested list of numbers whose shape the builder checks."""
-    if isinstance(value, list | tuple):
-        return tuple(_quantities(inner, unit, place) for inner in value)
-    return read_value(float, value, place, {"unit": unit})
+def _inertia(value: Any, place: Place) -> tuple:
+    """Rows of a matrix, or a list whose length the builder checks."""
+    if value is None:
+        return (0.0, 0.0, 0.0)
+    row = tuple[float, float, float]
+    is_matrix = isinstance(value, list) and any(isinstance(entry, list) for entry in value)
+    return read_value(tuple[row, row, row] if is_matrix else tuple[float, ...], value, place, {"unit": "kg m^2"})
 
 
 def _located(model: Model, name: str, point: tuple[float, float, float], place: Place) -> tuple[int, jax.Array]:
@@ -390,8 +393,8 @@ def _body_values(model: Model, body: int, place: Place) -> dict[str, Any]:
         known = " and ".join(name for name, _ in _KINDS.values())
         raise place.error(f"a joint of class {kind.__name__} has no form in a mechanism file; only {known} joints have")
     classes = topology.bodies_of_class
-    axes = model.joints[list(classes).index(kind)].axis
-    axis = axes[int(np.searchsorted(classes[kind], body))]
+    joints: Any = model.joints[list(classes).index(kind)]
+    axis = joints.axis[int(np.searchsorted(classes[kind], body))]
     coordinate, column = topology.q_starts[body], topology.v_starts[body]
     joint = {"kind": _KINDS[kind][0], "axis": _plain(axis), "name": topology.joint_names[body]}
     range_ = [_plain(limits.lower[coordinate]), _plain(limits.upper[coordinate])]

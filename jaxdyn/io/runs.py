@@ -6,7 +6,6 @@ Files appear complete or not at all: each is written under another name and then
 import dataclasses
 import datetime
 import importlib.metadata
-import io
 import json
 import math
 import os
@@ -14,9 +13,9 @@ import platform
 import subprocess
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import equinox as eqx
 import jax
@@ -74,14 +73,15 @@ class RunDirectory:
 
     def write_config(self, text: str) -> Path:
         """Write config.toml, the resolved config."""
-        return self._write("config.toml", text.encode())
+        return self._write("config.toml", lambda file: file.write(text.encode()))
 
     def write_metrics(self, metrics: Mapping[str, Any]) -> Path:
         """Write metrics.json.
 
         JSON knows no NaN and no infinity: they become the strings "nan", "inf", "-inf", which `float` reads.
         """
-        return self._write("metrics.json", (json.dumps(_json(metrics), indent=2) + "\n").encode())
+        text = json.dumps(_json(metrics), indent=2) + "\n"
+        return self._write("metrics.json", lambda file: file.write(text.encode()))
 
     def write_arrays(self, name: str, /, **arrays: Array | np.ndarray | float | int) -> Path:
         """Write <name>.npz, uncompressed and without pickled objects.
@@ -89,12 +89,14 @@ class RunDirectory:
         Raises:
             ValueError: an array of Python objects.
         """
-        buffer = io.BytesIO()
-        with zipfile.ZipFile(buffer, "w") as archive:
-            for key, array in arrays.items():
-                with archive.open(f"{key}.npy", "w", force_zip64=True) as file:
-                    np.lib.format.write_array(file, np.asarray(array), allow_pickle=False)
-        return self._write(f"{name}.npz", buffer.getbuffer())
+
+        def fill(file: BinaryIO) -> None:
+            with zipfile.ZipFile(file, "w") as archive:
+                for key, array in arrays.items():
+                    with archive.open(f"{key}.npy", "w", force_zip64=True) as entry:
+                        np.lib.format.write_array(entry, np.asarray(array), allow_pickle=False)
+
+        return self._write(f"{name}.npz", fill)
 
     def read_metrics(self) -> dict[str, Any]:
         """Content of metrics.json."""
@@ -105,17 +107,20 @@ class RunDirectory:
         with np.load(self.path(f"{name}.npz"), allow_pickle=False) as archive:
             return dict(archive)
 
-    def _write(self, name: str, content: bytes | memoryview) -> Path:
+    def _write(self, name: str, fill: Callable[[BinaryIO], object]) -> Path:
         path = self.path(name)
         part = path.with_name(path.name + ".part")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            part.write_bytes(content)
-            os.replace(part, path)
+            try:
+                with part.open("wb") as file:
+                    fill(file)
+                os.replace(part, path)
+            finally:
+                part.unlink(missing_ok=True)
         except OSError as error:
-            raise RunError(
-                f"{path}: cannot be written ({error.strerror}); make room or choose another directory"
-            ) from None
+            remedy = "make room or choose another run directory"
+            raise RunError(f"{path}: cannot be written ({error.strerror}); {remedy}") from None
         return path
 
 
@@ -134,7 +139,7 @@ def environment() -> dict[str, Any]:
         "device": device.device_kind,
         "device_platform": device.platform,
         "device_count": jax.device_count(),
-        "x64": bool(jax.config.jax_enable_x64),
+        "x64": bool(jax.config.read("jax_enable_x64")),
         "dtype": str(jnp.zeros(()).dtype),
     }
 

@@ -83,8 +83,10 @@ def _key(key: str) -> str:
 def _value(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, int | float):
-        return repr(value)
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return repr(float(value))  # a NumPy float would write its type as well
     if isinstance(value, str):
         # JSON escapes are TOML escapes, except that TOML also wants the delete character escaped.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,367 @@
+"""Mechanism files: what is read is what was meant, what is written reads back, and every mistake is named."""
+
+import re
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from random_trees import random_motion, random_unit
+
+from jaxdyn import (
+    AppliedForce,
+    Damper,
+    Fixed,
+    JointDrives,
+    JointForce,
+    JointFriction,
+    JointSpring,
+    MechanismBuilder,
+    MechanismError,
+    Model,
+    Prismatic,
+    Revolute,
+    Spring,
+    State,
+    System,
+    applied_forces,
+)
+from jaxdyn.io.config import ConfigError
+from jaxdyn.io.mechanism_file import load_mechanism, save_mechanism
+from jaxdyn.spatial import rotation
+
+SLIDER_CRANE = """
+name = "crane"
+source = "invented for this test"
+gravity = [0, 0, "-9.81 m/s^2"]
+
+[[body]]
+name = "jib"
+parent = "trolley"
+position = [0, 0, "-20 cm"]
+rpy = ["90 deg", 0, 0]
+mass = "500 g"
+com = [0, 0, -0.3]
+inertia = ["0.02 kg m^2", 0.02, 0.001]
+[body.joint]
+kind = "revolute"
+axis = [0, 1, 0]
+name = "hinge"
+position_limits = ["-90 deg", "60 deg"]
+velocity_limit = "60 rpm"
+effort_limit = "1000 N m"
+
+[[body]]
+name = "trolley"
+joint = {kind = "prismatic", axis = [1, 0, 0], position_limits = ["-5 cm", 0.5], armature = 0.1}
+mass = 2
+inertia = [[0.1, 0.01, 0], [0.01, 0.1, 0], [0, 0, 0.1]]
+
+[[body]]
+name = "lamp"
+parent = "jib"
+joint = {kind = "fixed"}
+position = [0, 0, -0.6]
+mass = 0.1
+
+[[frame]]
+name = "hook"
+body = "jib"
+position = [0, 0, -0.5]
+rpy = ["20 deg", 0.3, "-1 rad"]
+
+[[spring]]
+body_a = "ground"
+point_a = [0, 0, 1]
+body_b = "hook"
+point_b = [0, 0, "-10 cm"]
+stiffness = 40
+free_length = 0.4
+
+[[damper]]
+body_a = "trolley"
+point_a = [0, 0, 0]
+body_b = "lamp"
+point_b = [0, 0, 0]
+coefficient = "3 N s/m"
+
+[[applied_force]]
+body = "hook"
+axes = "body"
+point = [0.1, 0, 0]
+force = [1, 2, "3 N"]
+torque = [0, 0.5, 0]
+
+[joint_friction]
+viscous = {hinge = 0.1, trolley_joint = "0.2 N s/m"}
+coulomb = {hinge = "0.3 N m"}
+velocity_scale = {hinge = "1 deg/s"}
+
+[joint_spring]
+stiffness = {hinge = "5 N m/rad"}
+rest = {hinge = "30 deg"}
+
+[drives]
+joints = ["hinge"]
+gear = [50]
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text: str):
+        path = tmp_path / "crane.toml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def crane_in_code() -> System:
+    builder = MechanismBuilder("crane", (0.0, 0.0, -9.81))
+    half = np.sqrt(0.5)
+    builder.add_body(
+        "jib",
+        parent="trolley",
+        joint=Revolute((0.0, 1.0, 0.0)),
+        joint_name="hinge",
+        position_limits=(-np.pi / 2, np.pi / 3),
+        velocity_limit=2 * np.pi,
+        effort_limit=1000.0,
+        position=(0, 0, -0.2),
+        orientation=(half, half, 0, 0),
+        mass=0.5,
+        com=(0, 0, -0.3),
+        inertia=(0.02, 0.02, 0.001),
+    )
+    builder.add_body(
+        "trolley",
+        joint=Prismatic((1.0, 0.0, 0.0)),
+        position_limits=(-0.05, 0.5),
+        armature=0.1,
+        mass=2,
+        inertia=(0.1, 0.1, 0.1, 0.01, 0, 0),
+    )
+    builder.add_body("lamp", parent="jib", joint=Fixed(), position=(0, 0, -0.6), mass=0.1)
+    angles = np.radians(20), 0.3, -1.0  # about the fixed axes x, y, z, one after the other
+    turns = [rotation.exponential(jnp.asarray(a * np.eye(3)[i])) for i, a in enumerate(angles)]
+    hook = turns[2] @ turns[1] @ turns[0]
+    builder.add_frame("hook", body="jib", position=(0, 0, -0.5), orientation=hook)
+    model = builder.build()
+    trolley, jib, at = 0, 1, jnp.array([0.0, 0.0, -0.5])
+    forces = (
+        Spring(-1, (0.0, 0.0, 1.0), jib, at + hook @ jnp.array([0.0, 0.0, -0.1]), 40.0, 0.4),
+        Damper(trolley, (0.0, 0.0, 0.0), jib, (0.0, 0.0, -0.6), 3.0),
+        AppliedForce(
+            jib,
+            at + hook @ jnp.array([0.1, 0.0, 0.0]),
+            hook @ jnp.array([1.0, 2.0, 3.0]),
+            hook @ jnp.array([0.0, 0.5, 0.0]),
+            True,
+        ),
+        JointFriction([0.2, 0.1], [0.0, 0.3], [1.0, np.pi / 180]),
+        JointSpring([0.0, 5.0], [0.0, np.pi / 6]),
+    )
+    return System(model, forces, JointDrives((1,), [50.0]))
+
+
+def assert_same(actual: System, expected: System, tolerance: float) -> None:
+    """Equal structure and names, and every leaf within `tolerance` of its size (or of 1 where it is smaller)."""
+    assert actual.model.topology == expected.model.topology
+    assert jax.tree.structure(actual) == jax.tree.structure(expected)
+    for (path, a), (_, b) in zip(*(jax.tree.leaves_with_path(system) for system in (actual, expected)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance, err_msg=jax.tree_util.keystr(path))
+
+
+def test_file_is_the_mechanism_built_in_code(write):
+    # A few roundings of numbers of order 1, and the 14 decimals to which a quaternion of rpy angles is given.
+    assert_same(load_mechanism(write(SLIDER_CRANE)), crane_in_code(), 1e-13)
+
+
+def test_quarter_turns_by_rpy_are_exact(write):
+    model = load_mechanism(write(SLIDER_CRANE)).model
+    np.testing.assert_array_equal(model.placement.rotation[1], [[1, 0, 0], [0, 0, -1], [0, 1, 0]])
+
+
+def test_saved_file_gives_every_leaf_back(write, tmp_path):
+    system = load_mechanism(write(SLIDER_CRANE))
+    save_mechanism(system, tmp_path / "copy.toml")
+    assert_same(load_mechanism(tmp_path / "copy.toml"), system, 1e-12)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_saved_random_tree_gives_every_leaf_back(tmp_path, seed):
+    rng = np.random.default_rng(seed)
+    builder = MechanismBuilder('a "quoted" name', rng.normal(size=3))
+    carriers = ["ground"]
+    for i, kind in enumerate("PRFRPFR"):
+        axis = random_unit(rng)
+        limits = {} if i % 2 else {"position_limits": (-1.0 - i, 2.0), "velocity_limit": 3.0, "effort_limit": 4.0}
+        if kind != "F":
+            limits["armature"] = rng.uniform()
+        builder.add_body(
+            f"body.{i}",
+            parent=carriers[rng.integers(len(carriers))],
+            joint={"R": Revolute, "P": Prismatic}[kind](axis) if kind != "F" else Fixed(),
+            position=rng.normal(size=3),
+            orientation=random_unit(rng, 4),
+            mass=rng.uniform(1, 2),
+            com=rng.normal(size=3),
+            inertia=rng.uniform(1.0, 1.5, 3),
+            **limits,
+        )
+        carriers.append(f"body.{i}")
+    builder.add_frame("anchor", body="ground", position=rng.normal(size=3))
+    builder.add_frame("tool", body=carriers[-1], orientation=random_unit(rng, 4))
+    model = builder.build()
+    last, n = model.nb - 1, model.nv
+    forces = (
+        Spring(-1, rng.normal(size=3), last, rng.normal(size=3), rng.uniform(), rng.uniform()),
+        Spring(0, rng.normal(size=3), last, rng.normal(size=3), rng.uniform()),
+        Damper(last, rng.normal(size=3), -1, rng.normal(size=3), rng.uniform()),
+        AppliedForce(last, rng.normal(size=3), rng.normal(size=3), rng.normal(size=3), False),
+        JointFriction(rng.uniform(size=n), rng.uniform(size=n), rng.uniform(0.1, 1.0, n)),
+        JointSpring(rng.uniform(size=n), rng.normal(size=n)),
+    )
+    system = System(model, forces, JointDrives((n - 1, 0), rng.normal(size=2)))
+    save_mechanism(system, tmp_path / "tree.toml", source="drawn at random")
+    assert_same(load_mechanism(tmp_path / "tree.toml"), system, 1e-12)
+
+
+def test_force_on_axes_of_a_frame_turns_with_it_and_force_on_ground_axes_does_not(write):
+    """A force along the axes of a frame is the same force written on the axes of the body that carries it."""
+    with_frame = load_mechanism(write(SLIDER_CRANE))
+    state = State(*random_motion(np.random.default_rng(3), with_frame.model)[:2])
+
+    def force_of(text: str):
+        system = load_mechanism(write(text))
+        return jax.jit(lambda state: applied_forces(System(system.model, (system.forces[2],)), state))(state)
+
+    frame = with_frame.model.frames
+    turn = frame.rotation[with_frame.model.topology.frame_names.index("hook")]
+    on_body = SLIDER_CRANE.replace('body = "hook"\naxes', 'body = "jib"\naxes')
+    point = (np.array([0, 0, -0.5]) + turn @ np.array([0.1, 0, 0])).tolist()
+    for name, old, new in (("force", '[1, 2, "3 N"]', [1.0, 2.0, 3.0]), ("torque", "[0, 0.5, 0]", [0.0, 0.5, 0.0])):
+        on_body = on_body.replace(f"{name} = {old}", f"{name} = {np.asarray(turn @ np.array(new)).tolist()}")
+    on_body = on_body.replace("point = [0.1, 0, 0]", f"point = {point}")
+    np.testing.assert_allclose(force_of(on_body), force_of(SLIDER_CRANE), atol=1e-13)  # of numbers of order 1
+    on_ground = load_mechanism(write(SLIDER_CRANE.replace('axes = "body"', 'axes = "ground"')))
+    np.testing.assert_array_equal(on_ground.forces[2].force, [1.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fragments"),
+    [
+        ('name = "crane"', "", ["name: missing; add this key"]),
+        ('source = "invented for this test"', "", ["source: missing; add this key"]),
+        ("invented for this test", " ", ["source is empty; write where the numbers come from"]),
+        ("gravity =", "gravty =", ["gravty: unknown key; did you mean 'gravity'?"]),
+        ('"-9.81 m/s^2"', '"-9.81 m"', ["gravity: '-9.81 m': the unit 'm' does not fit", "m/s^2"]),
+        ("mass = 2", "mas = 2", ['body "trolley": mas: unknown key; did you mean \'mass\'?']),
+        ("mass = 2", "mass = -2", ["body 'trolley': mass is -2 kg; a mass is positive or zero"]),
+        ("mass = 2", 'mass = "2 m"', ["body \"trolley\": mass: '2 m'", "kg or g"]),
+        ("[0, 0, -0.3]", "[0, 0]", ['body "jib": com: the list has 2 entries; give 3']),
+        ('["0.02 kg m^2", 0.02, 0.001]', '["0.02 kg", 1, 1]', ["body \"jib\": inertia: '0.02 kg'", "kg m^2"]),
+        ('["0.02 kg m^2", 0.02, 0.001]', "[[1, 2], 3]", ['body "jib": inertia: the list has 2 entries; give 3']),
+        ('["0.02 kg m^2", 0.02, 0.001]', "[[1, 0, 0], 1, 1]", ['body "jib": inertia: 1 is no list']),
+        ('["0.02 kg m^2", 0.02, 0.001]', "[1, 1]", ["body 'jib': inertia has shape (2,); give 3 x 3 numbers"]),
+        ('["0.02 kg m^2", 0.02, 0.001]', "[5, 1, 1]", ["body 'jib': principal moments", "triangle inequality"]),
+        ('name = "lamp"', 'name = "jib"', ["two bodies or frames called 'jib'; rename one"]),
+        ('name = "hook"', 'name = "lamp"', ["two bodies or frames called 'lamp'; rename one"]),
+        ('parent = "trolley"', 'parent = "troley"', ["'jib': its parent 'troley' is unknown; did you mean 'trolley'?"]),
+        ('\nbody = "jib"', '\nbody = "jb"', ["'hook': its body 'jb' is unknown; did you mean 'jib'?"]),
+        ('rpy = ["90 deg", 0, 0]', "rpy = [1, 0, 0]\norientation = [1, 0, 0, 0]", ['"jib"', "remove one"]),
+        ('rpy = ["90 deg", 0, 0]', "orientation = [1, 1, 0, 0]", ["body 'jib': orientation", "divide it by its norm"]),
+        ('rpy = ["90 deg", 0, 0]', 'rpy = ["90 m", 0, 0]', ['body "jib": rpy', "rad or deg"]),
+        ('kind = "revolute"', 'kind = "hinge"', ["body \"jib\": joint: unknown joint kind 'hinge'; use one of revolute"]),
+        ('kind = "revolute"\n', "", ['body "jib": joint.kind: missing']),
+        ("axis = [0, 1, 0]\n", "", ['body "jib": joint: a revolute joint needs an axis; give']),
+        ("axis = [0, 1, 0]", "axis = [0, 2, 0]", ["revolute joint of body 'jib'", "give the unit vector (0.0, 1.0, 0.0)"]),
+        ("axis = [0, 1, 0]", "axes = [0, 1, 0]", ['body "jib": joint.axes: unknown key; did you mean \'axis\'?']),
+        ('["-90 deg", "60 deg"]', "[1, 0]", ["body 'jib': position_limits are (1, 0)", "lower < upper"]),
+        ('["-90 deg", "60 deg"]', "[1]", ['body "jib": joint.position_limits: the list has 1 entries; give 2']),
+        ('["-90 deg", "60 deg"]', '[0, "1 m"]', ["body \"jib\": joint.position_limits: '1 m'", "rad or deg"]),
+        ('"-5 cm"', '"-5 deg"', ["body \"trolley\": joint.position_limits: '-5 deg'", "m or cm or mm"]),
+        ('"60 rpm"', "[1, 2]", ['body "jib": joint.velocity_limit: [1, 2] is no number']),
+        ('"60 rpm"', "0", ["body 'jib': velocity_limit is 0.0; give a positive number"]),
+        ('kind = "fixed"', 'kind = "fixed", axis = [0, 0, 1]', ['body "lamp": joint: a fixed joint has no axis; remove']),
+        ('kind = "fixed"', 'kind = "fixed", armature = 1', ['"lamp": joint.armature: a fixed joint has none; remove it']),
+        ('name = "hinge"', 'name = "trolley_joint"', ["two joints called 'trolley_joint'; rename one"]),
+        ('body_b = "hook"', 'body_b = "hok"', ["spring 1: body_b:", "no body or frame 'hok'; it has ground, trolley, jib"]),
+        ("stiffness = 40", "stiffness = -4", ["spring 1: stiffness: -4 is out of range; give a number that is not negative"]),
+        ("stiffness = 40", "", ["spring 1: stiffness: missing; add this key (in N/m)"]),
+        ('"3 N s/m"', '"3 N"', ["damper 1: coefficient: '3 N'", "N s/m"]),
+        ('body_b = "lamp"', "", ["damper 1: body_b: missing"]),
+        ('axes = "body"', 'axes = "bdy"', ["applied_force 1: axes: 'bdy' is unknown; did you mean 'body'?"]),
+        ('axes = "body"', "", ["applied_force 1: axes: missing"]),
+        ('body = "hook"\naxes', 'body = "hok"\naxes', ["applied_force 1: body:", "no body or frame 'hok'"]),
+        ("{hinge = 0.1", "{hing = 0.1", ["joint_friction.viscous: there is no moving joint 'hing'; did you mean 'hinge'?"]),
+        ("{hinge = 0.1", "{hinge = -1", ["joint_friction.viscous.hinge: -1 is out of range"]),
+        ('"0.2 N s/m"', '"0.2 N m s/rad"', ["joint_friction.viscous.trolley_joint:", "N s/m"]),
+        ('velocity_scale = {hinge = "1 deg/s"}', "", ["joint_friction.velocity_scale: missing for 'hinge'", "add it"]),
+        ('"1 deg/s"', "0", ["joint_friction.velocity_scale.hinge: 0 is out of range; give a number that is positive"]),
+        ("viscous =", "viscos =", ["joint_friction.viscos: unknown key; did you mean 'viscous'?"]),
+        ('"5 N m/rad"', '"5 N/m"', ["joint_spring.stiffness.hinge:", "N m/rad"]),
+        ("rest = {hinge", "rest = {lamp", ["joint_spring.rest: there is no moving joint 'lamp'; use one of trolley_joint, hinge"]),
+        ('joints = ["hinge"]', 'joints = ["hing"]', ["drives.joints: there is no moving joint 'hing'; did you mean 'hinge'?"]),
+        ("gear = [50]", "gear = [50, 1]", ["drives.gear: the list has 2 entries; give 1, one per entry of joints"]),
+    ],
+)  # fmt: skip
+def test_refusal_names_file_entry_and_remedy(write, refusal, old, new, fragments):
+    assert old in SLIDER_CRANE
+    path = write(SLIDER_CRANE.replace(old, new, 1))
+    message = refusal((ConfigError, MechanismError), load_mechanism, path)
+    assert message.startswith(f"{path}: ")
+    assert all(fragment in message for fragment in fragments), message
+
+
+class Breeze(JointForce):
+    """A force of the user's own."""
+
+    conservative: ClassVar[bool] = False
+
+    def generalized_forces(self, model, q, v, t):
+        return jnp.zeros_like(v)
+
+
+class Screw(Revolute):
+    """A joint of the user's own."""
+
+
+def small_model() -> Model:
+    builder = MechanismBuilder("small")
+    builder.add_body("rod", joint=Revolute((0.0, 0.0, 1.0)), mass=1.0, inertia=(0.1, 0.1, 0.1))
+    return builder.build()
+
+
+def test_refusal_to_save_names_the_remedy_and_leaves_no_file(tmp_path, refusal):
+    model = small_model()
+    friction = JointFriction([1.0], [0.0], [1.0])
+    one_sided = eqx.tree_at(lambda m: m.limits.lower, model, jnp.array([0.0]))
+    batch = jax.vmap(lambda mass: eqx.tree_at(lambda m: m.mass, model, mass))(jnp.ones((3, 1)))
+    heavy_rotor = eqx.tree_at(lambda m: m.inertia, model, jnp.array([[9.0, 1.0, 1.0, 0.0, 0.0, 0.0]]))
+    builder = MechanismBuilder("screw")
+    builder.add_body("nut", joint=Screw((0.0, 0.0, 1.0)), mass=1.0, inertia=(0.1, 0.1, 0.1))
+    for system, fragments in [
+        (System(model, (Breeze(),)), ["force of class Breeze", "leave it out and add it after loading"]),
+        (System(builder.build()), ['body "nut": joint: a joint of class Screw', "only revolute and prismatic joints"]),
+        (System(model, (friction, friction)), ["two forces JointFriction; add them up to one"]),
+        (System(one_sided), ['body "rod": joint.position_limits:', "one finite limit; give both or none"]),
+        (System(batch), ["the model is a batch of shape (3,); save one mechanism per file"]),
+        (System(heavy_rotor), ["body 'rod': principal moments", "triangle inequality"]),
+    ]:
+        path = tmp_path / "refused.toml"
+        message = refusal((ConfigError, MechanismError), save_mechanism, system, path)
+        assert message.startswith(f"{path}: ")
+        assert all(fragment in message for fragment in fragments), message
+        assert not path.exists()
+    assert "cannot be written (Is a directory)" in refusal(ConfigError, save_mechanism, System(model), tmp_path)
+
+
+def test_source_is_written_and_must_not_be_empty(tmp_path, refusal):
+    system = System(small_model())
+    save_mechanism(system, tmp_path / "small.toml", source="a scale")
+    assert re.search('^source = "a scale"$', (tmp_path / "small.toml").read_text(), re.MULTILINE)
+    assert "source is empty" in refusal(ConfigError, save_mechanism, system, tmp_path / "other.toml", source="")

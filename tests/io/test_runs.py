@@ -1,0 +1,167 @@
+"""Run directories: nothing is overwritten, nothing half written, nothing outside, and numbers come back as they were."""
+
+import importlib.metadata
+import json
+import math
+import os
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxdyn.io.runs import RunDirectory, RunError, environment
+
+
+@pytest.fixture
+def run(tmp_path) -> RunDirectory:
+    return RunDirectory.create(tmp_path / "run", "test")
+
+
+def test_default_directory_is_named_by_job_and_time(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    root = RunDirectory.create(None, "rollout").root
+    assert root.parent == Path("runs")
+    assert root.is_dir()
+    name, day, time = root.name.split("-")
+    assert (name, len(day), len(time)) == ("rollout", 8, 6)
+    assert (day + time).isdigit()
+
+
+def test_directory_with_content_is_refused_and_untouched(tmp_path, refusal):
+    assert RunDirectory.create(tmp_path, "test").root == tmp_path  # empty: fine
+    (tmp_path / "note.txt").write_text("mine")
+    message = refusal(RunError, RunDirectory.create, tmp_path, "test")
+    assert str(tmp_path) in message
+    assert "not empty; choose another one or delete it" in message
+    assert [file.name for file in tmp_path.iterdir()] == ["note.txt"]
+
+
+def test_directory_that_cannot_be_written_is_refused_at_once(tmp_path, refusal, monkeypatch):
+    (tmp_path / "file").write_text("")
+    message = refusal(RunError, RunDirectory.create, tmp_path / "file" / "run", "test")
+    assert f"{tmp_path}/file/run: cannot be written (Not a directory); choose another run directory" in message
+
+    def read_only(*args, **kwargs):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", read_only)
+    assert "cannot be written (Permission denied)" in refusal(RunError, RunDirectory.create, tmp_path / "run", "test")
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../../x", ".", "", "link/x"])
+def test_name_that_leads_out_of_the_directory_is_refused(run, tmp_path, refusal, name):
+    (run.root / "link").symlink_to(tmp_path)
+    message = refusal(RunError, run.path, name)
+    assert f"{name!r} is no file in the run directory; give a plain name" in message
+
+
+def test_files_may_lie_in_folders_of_the_directory(run):
+    assert run.write_arrays("lanes/first", x=np.ones(2)) == run.path("lanes/first.npz")
+    assert run.path("lanes/first.npz").is_file()
+
+
+def test_metrics_come_back_and_are_standard_json(run):
+    metrics = {
+        "count": 3,
+        "ok": np.bool_(True),
+        "error": np.float32(0.25),
+        "slope": jnp.asarray(2.5),
+        "table": {"per_joint": jnp.arange(3.0), "names": ("a", "b")},
+        "where": Path("x"),
+        "none": None,
+    }
+    run.write_metrics(metrics)
+    assert run.read_metrics() == {
+        "count": 3,
+        "ok": True,
+        "error": 0.25,
+        "slope": 2.5,
+        "table": {"per_joint": [0.0, 1.0, 2.0], "names": ["a", "b"]},
+        "where": "x",
+        "none": None,
+    }
+
+
+def test_what_json_has_no_number_for_becomes_text_that_float_reads(run):
+    run.write_metrics({"x": math.nan, "y": [np.inf, jnp.asarray([-jnp.inf])]})
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is no JSON")
+
+    metrics = json.loads(run.path("metrics.json").read_text(), parse_constant=refuse)
+    assert metrics == {"x": "nan", "y": ["inf", ["-inf"]]}
+    assert math.isnan(float(metrics["x"]))
+    assert float(metrics["y"][0]) == math.inf
+
+
+def test_metric_without_a_form_in_json_is_refused(run):
+    with pytest.raises(TypeError, match="complex"):
+        run.write_metrics({"x": 1j})
+    assert list(run.root.iterdir()) == []
+
+
+def test_arrays_come_back_bit_by_bit_under_any_name(run):
+    arrays = {
+        "q": np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32),
+        "steps": jnp.arange(5),
+        "file": np.array(["names", "too"]),  # `file`, `name` and `self` are parameters of functions that write arrays
+        "name": np.zeros((0, 2)),
+        "self": np.array(True),
+    }
+    run.write_arrays("states", **arrays)
+    back = run.read_arrays("states")
+    assert back.keys() == arrays.keys()
+    for key, array in arrays.items():
+        assert back[key].dtype == array.dtype
+        np.testing.assert_array_equal(back[key], array)
+
+
+def test_python_objects_are_never_pickled(run):
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        run.write_arrays("states", x=np.array([{}]))
+    assert list(run.root.iterdir()) == []
+    np.save(run.path("states.npz"), np.array([{}]), allow_pickle=True)  # writes states.npz.npy
+    os.replace(run.path("states.npz.npy"), run.path("states.npz"))
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        run.read_arrays("states")
+
+
+def test_file_is_complete_or_absent(run, refusal, monkeypatch):
+    run.write_config("a = 1\n")
+
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.replace", full)
+    message = refusal(RunError, run.write_config, "a = 2\n")
+    assert "config.toml: cannot be written (No space left on device); make room" in message
+    assert run.path("config.toml").read_text() == "a = 1\n"
+    assert [file.name for file in run.root.iterdir()] == ["config.toml"]
+
+
+def test_directory_removed_during_the_run_is_one_clear_line(run, refusal):
+    run.root.rmdir()
+    run.root.write_text("in the way")
+    assert "config.toml: cannot be written" in refusal(RunError, run.write_config, "a = 1\n")
+
+
+def test_environment_tells_versions_device_and_precision():
+    found = environment()
+    json.dumps(found)
+    assert found["jaxdyn"] == importlib.metadata.version("jaxdyn")
+    assert found["jax"] == jax.__version__
+    assert (found["x64"], found["dtype"]) == (True, "float64")  # as conftest.py sets them
+    assert found["device_count"] == jax.device_count()
+    assert {"jaxlib", "equinox", "numpy", "python", "platform", "device", "device_platform", "commit"} <= found.keys()
+
+
+def test_environment_does_without_git_and_without_installation(monkeypatch):
+    def absent(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr("importlib.metadata.version", absent)
+    found = environment()
+    assert (found["commit"], found["jaxdyn"]) == (None, None)

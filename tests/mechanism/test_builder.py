@@ -1,0 +1,341 @@
+"""The builder: bodies in any order, fixed joints merged, and every wrong value refused with its name and a remedy."""
+
+import inspect
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from random_trees import random_inertia, random_unit
+
+from jaxdyn import (
+    Fixed,
+    Joint,
+    MechanismBuilder,
+    MechanismError,
+    Model,
+    Prismatic,
+    Revolute,
+    model_from_arrays,
+)
+from jaxdyn.mechanism.joints import joint_of_kind
+from jaxdyn.spatial import quaternion
+
+HINGE = Revolute((0.0, 0.0, 1.0))
+ROD = {"joint": HINGE, "mass": 1.0, "inertia": (0.1, 0.1, 0.1)}
+
+
+def with_rod(**changes) -> MechanismBuilder:
+    builder = MechanismBuilder("arm")
+    builder.add_body("rod", **(ROD | changes))
+    return builder
+
+
+def assert_refused(call, *fragments: str) -> None:
+    with pytest.raises(MechanismError) as caught:
+        call()
+    message = str(caught.value)
+    assert len(message.splitlines()) == 1
+    assert all(fragment in message for fragment in fragments), message
+
+
+def test_bodies_may_come_in_any_order():
+    names = ["hand", "arm", "finger", "base"]
+    parents = {"hand": "arm", "arm": "base", "finger": "hand", "base": "ground"}
+    builder = MechanismBuilder()
+    for i, name in enumerate(names):
+        builder.add_body(name, parent=parents[name], **(ROD | {"mass": float(i + 1)}))
+    model = builder.build()
+    assert model.topology.body_names == ("base", "arm", "hand", "finger")
+    assert model.topology.parents == (-1, 0, 1, 2)
+    np.testing.assert_array_equal(model.mass, [4.0, 2.0, 1.0, 3.0])
+
+
+def test_bodies_keep_the_order_in_which_they_are_added_where_parents_allow():
+    builder = MechanismBuilder()
+    for name, parent in [("a", "ground"), ("b", "d"), ("c", "a"), ("d", "ground"), ("e", "ground")]:
+        builder.add_body(name, parent=parent, **ROD)
+    assert builder.build().topology.body_names == ("a", "c", "d", "b", "e")
+
+
+def test_fixed_joint_merges_mass_and_inertia_by_the_parallel_axis_theorem():
+    """Three parts, two of them welded on one after the other: mass, first moment and inertia about the hinge add up."""
+    rng = np.random.default_rng(1)
+    builder = MechanismBuilder()
+    mass, moment, tensor = 0.0, np.zeros(3), np.zeros((3, 3))
+    rotation, origin, parent = np.eye(3), np.zeros(3), "ground"
+    for name in ("base", "plate", "screw"):
+        m = rng.uniform(1.0, 2.0)
+        com, inertia = random_inertia(rng, m, 0.3)
+        at, turn = (np.zeros(3), np.eye(3)) if name == "base" else (rng.normal(size=3), None)
+        if turn is None:
+            unit = random_unit(rng, 4)
+            turn = np.asarray(quaternion.to_matrix(jnp.asarray(unit)))
+        joint = HINGE if name == "base" else Fixed()
+        builder.add_body(
+            name, parent=parent, joint=joint, position=at, orientation=turn, mass=m, com=com, inertia=inertia
+        )
+        origin, rotation, parent = origin + rotation @ at, rotation @ turn, name
+        c = origin + rotation @ com
+        mass, moment = mass + m, moment + m * c
+        tensor = tensor + rotation @ inertia @ rotation.T + m * (c @ c * np.eye(3) - np.outer(c, c))
+    model = builder.build()
+    com = moment / mass
+    about_com = tensor - mass * (com @ com * np.eye(3) - np.outer(com, com))
+    six = about_com[[0, 1, 2, 0, 0, 1], [0, 1, 2, 1, 2, 2]]
+    # Sums of a handful of numbers of order 1.
+    np.testing.assert_allclose(model.mass, [mass], rtol=1e-14)
+    np.testing.assert_allclose(model.com, [com], rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(model.inertia, [six], rtol=1e-13, atol=1e-13)
+    assert model.topology.body_names == ("base",)
+    assert model.topology.frame_names == ("plate", "screw")
+    np.testing.assert_allclose(model.frames.translation[1], origin, atol=1e-13)
+    np.testing.assert_allclose(model.frames.rotation[1], rotation, atol=1e-13)
+
+
+def test_what_is_welded_to_a_welded_body_moves_with_its_carrier():
+    builder = MechanismBuilder()
+    builder.add_body("rod", **ROD)
+    builder.add_body("bracket", parent="rod", joint=Fixed(), position=(0, 0, 1), orientation=(0, 1, 0, 0))
+    builder.add_body("wheel", parent="bracket", position=(0, 0, 1), **ROD)
+    builder.add_body("stand", joint=Fixed(), position=(5, 0, 0), mass=3.0)  # in the ground: its mass moves nothing
+    builder.add_frame("rim", body="bracket", position=(1, 2, 3))
+    builder.add_frame("lamp", body="stand", position=(0, 1, 0))
+    model = builder.build()
+    assert model.topology.parents == (-1, 0)
+    assert model.topology.frame_bodies == (0, -1, 0, -1)
+    # Half a turn about x: (x, y, z) of the bracket is (x, -y, 1 - z) of the rod.
+    np.testing.assert_allclose(model.placement.translation[1], [0, 0, 0], atol=1e-15)
+    for name, point, body, expected in [
+        ("rim", (0, 0, 0), 0, (1, -2, -2)),
+        ("bracket", (1, 1, 1), 0, (1, -1, 0)),
+        ("lamp", (0, 0, 1), -1, (5, 1, 1)),
+        ("ground", (1, 2, 3), -1, (1, 2, 3)),
+        ("wheel", (1, 2, 3), 1, (1, 2, 3)),
+    ]:
+        carrier, located = model.locate(name, jnp.asarray(point, float))
+        assert carrier == body
+        np.testing.assert_allclose(located, expected, atol=1e-15)
+    np.testing.assert_array_equal(model.mass, [1.0, 1.0])
+
+
+def test_three_ways_to_write_inertia_and_two_ways_to_write_orientation_agree():
+    def model(inertia, orientation) -> Model:
+        return with_rod(inertia=inertia, orientation=orientation).build()
+
+    half = np.sqrt(0.5)
+    turned = model((0.1, 0.2, 0.25), (half, 0, 0, half))
+    by_matrix = model(np.diag([0.1, 0.2, 0.25]), [[0, -1, 0], [1, 0, 0], [0, 0, 1]])
+    np.testing.assert_allclose(turned.inertia, by_matrix.inertia, rtol=1e-15)
+    np.testing.assert_allclose(turned.placement.rotation, by_matrix.placement.rotation, atol=1e-15)
+    full = model((0.1, 0.2, 0.25, 0.01, 0.02, 0.03), (1, 0, 0, 0))
+    as_matrix = model([[0.1, 0.01, 0.02], [0.01, 0.2, 0.03], [0.02, 0.03, 0.25]], (1, 0, 0, 0))
+    np.testing.assert_array_equal(full.inertia, as_matrix.inertia)
+
+
+def test_numbers_have_the_type_that_is_asked_for():
+    builder = with_rod()
+    assert builder.build().dtype == jnp.float64  # the default, as conftest.py sets it
+    model = builder.build(jnp.float32)
+    assert {x.dtype for x in (model.mass, model.placement.quaternion, model.joints[0].axis, model.gravity)} == {
+        jnp.dtype("float32")
+    }
+
+
+def test_limits_and_armature_are_per_joint_and_infinite_or_zero_if_not_given():
+    builder = with_rod(armature=0.5, position_limits=(-1, 2), velocity_limit=3.0, effort_limit=4.0)
+    builder.add_body("slide", joint=Prismatic((1.0, 0.0, 0.0)), mass=1.0)
+    model = builder.build()
+    np.testing.assert_array_equal(model.armature, [0.5, 0.0])
+    np.testing.assert_array_equal(model.limits.lower, [-1, -np.inf])
+    np.testing.assert_array_equal(model.limits.upper, [2, np.inf])
+    np.testing.assert_array_equal(model.limits.velocity, [3, np.inf])
+    np.testing.assert_array_equal(model.limits.effort, [4, np.inf])
+
+
+def test_planar_and_point_bodies_are_physical():
+    """Equality in the triangle inequality is a flat body, and no inertia at all is a particle."""
+    with_rod(inertia=(0.1, 0.2, 0.3)).build()
+    with_rod(inertia=(0.1, 0.1, 0.0)).build()
+    with_rod(inertia=(0.0, 0.0, 0.0)).build()
+
+
+@pytest.mark.parametrize(
+    ("changes", "fragments"),
+    [
+        ({"mass": -2.0}, ["body 'rod': mass is -2 kg; a mass is positive or zero"]),
+        ({"mass": np.nan}, ["body 'rod': mass is nan; give finite numbers"]),
+        ({"mass": "heavy"}, ["body 'rod': mass is 'heavy'; give numbers"]),
+        ({"mass": [1.0, 2.0]}, ["body 'rod': mass has shape (2,); give one number"]),
+        ({"com": (0, 0)}, ["body 'rod': com has shape (2,); give 3 numbers"]),
+        ({"com": (0, 0, np.inf)}, ["body 'rod': com is [0.0, 0.0, inf]; give finite numbers"]),
+        ({"position": (1, 2)}, ["body 'rod': position has shape (2,); give 3 numbers"]),
+        ({"position": None}, ["body 'rod': position", "give"]),
+        ({"orientation": (1, 1, 0, 0)}, ["body 'rod': orientation quaternion has norm 1.41421; divide it by its norm"]),
+        ({"orientation": (0, 0, 0, 0)}, ["body 'rod': orientation quaternion has norm 0"]),
+        ({"orientation": (1, 0, 0)}, ["body 'rod': orientation has shape (3,); give 4 numbers"]),
+        ({"orientation": -np.eye(3)}, ["body 'rod': orientation is no rotation matrix", "check its signs"]),
+        ({"orientation": 2 * np.eye(3)}, ["body 'rod': orientation is no rotation matrix"]),
+        ({"inertia": (1, 2)}, ["body 'rod': inertia has shape (2,); give 3 x 3 numbers"]),
+        ({"inertia": (1, 1, np.nan)}, ["body 'rod': inertia is [1.0, 1.0, nan]; give finite numbers"]),
+        ({"inertia": (1, 1, 1, 0, 0, "x")}, ["body 'rod': inertia is", "give numbers"]),
+        (
+            {"inertia": [[1, 0.1, 0], [0, 1, 0], [0, 0, 1]]},
+            ["body 'rod': inertia matrix is not symmetric; give 6 numbers (xx, yy, zz, xy, xz, yz)"],
+        ),
+        ({"inertia": (1, 1, 3)}, ["body 'rod': principal moments of inertia 1, 1, 3 kg m^2", "check units"]),
+        ({"inertia": (1, 1, 1, 0, 0, 0.9)}, ["body 'rod': principal moments of inertia 0.1, 1, 1.9 kg m^2"]),
+        ({"inertia": (-0.1, 0.1, 0.1)}, ["body 'rod': principal moments of inertia -0.1", "none negative"]),
+        ({"mass": 0.0}, ["body 'rod': it has inertia but mass 0 kg; give its mass, or use armature for a rotor"]),
+        ({"armature": -1.0}, ["body 'rod': armature is [-1.0]; a rotor inertia is positive or zero"]),
+        ({"armature": np.nan}, ["body 'rod': armature is [nan]; give finite numbers"]),
+        ({"position_limits": (1, 1)}, ["body 'rod': position_limits are (1, 1); give (lower, upper) with lower < upper"]),
+        ({"position_limits": (2, -2)}, ["body 'rod': position_limits are (2, -2)"]),
+        ({"position_limits": 1.0}, ["body 'rod': position_limits has shape (); give 2 numbers"]),
+        ({"velocity_limit": 0.0}, ["body 'rod': velocity_limit is 0.0; give a positive number, or leave it out"]),
+        ({"effort_limit": -1.0}, ["body 'rod': effort_limit is -1.0; give a positive number, or leave it out"]),
+        ({"effort_limit": float("nan")}, ["body 'rod': effort_limit is nan; give a positive number"]),
+        ({"joint": Revolute((0.0, 0.0, 0.0))}, ["the revolute joint of body 'rod': its axis is zero; give a unit vector"]),
+        ({"joint": Prismatic((0.0, 3.0, 4.0))}, ["prismatic joint of body 'rod': its axis has length 5", "(0.0, 0.6, 0.8)"]),
+        ({"joint": Revolute((0.0, jnp.nan, 0.0))}, ["its axis is [0.0, nan, 0.0]; give three finite numbers"]),
+        ({"joint": Revolute(jnp.eye(3))}, ["its axis is [[1.0, 0.0, 0.0],", "give three finite numbers"]),
+    ],
+)  # fmt: skip
+def test_refusal_of_a_value_names_the_body_and_the_remedy(changes, fragments):
+    assert_refused(lambda: with_rod(**changes), *fragments)
+
+
+def test_refusal_of_something_else_than_a_joint():
+    # The annotation of `joint` is checked in tests only, so the check of the builder itself is called without it.
+    add_body = inspect.unwrap(MechanismBuilder.add_body)
+    builder = MechanismBuilder("arm")
+    assert_refused(lambda: add_body(builder, "rod", joint="revolute"), "body 'rod': joint is 'revolute'; give a Joint")
+
+
+def test_refusal_of_names_names_both_and_the_remedy():
+    builder = with_rod()
+    builder.add_frame("tip", body="rod")
+    for name in ("rod", "tip"):
+        assert_refused(
+            lambda name=name: builder.add_body(name, **ROD), f"two bodies or frames called '{name}'; rename one"
+        )
+        assert_refused(lambda name=name: builder.add_frame(name, body="rod"), f"called '{name}'; rename one")
+    assert_refused(lambda: builder.add_body("ground", **ROD), 'a body cannot be called "ground"', "choose another name")
+    assert_refused(lambda: builder.add_frame("ground", body="rod"), "called 'ground'; rename one")
+    assert_refused(
+        lambda: builder.add_body("other", joint_name="rod_joint", **ROD),
+        "body 'other': there are two joints called 'rod_joint'; rename one",
+    )
+    assert_refused(
+        lambda: builder.add_frame("eye", body="rod", position=(1, 2)), "frame 'eye': position has shape (2,)"
+    )
+
+
+def test_refusal_of_gravity_names_the_mechanism():
+    assert_refused(
+        lambda: MechanismBuilder("arm", gravity=9.81), "mechanism 'arm': gravity has shape (); give 3 numbers"
+    )
+
+
+def test_refusal_of_the_tree_names_the_bodies_and_the_remedy():
+    builder = with_rod()
+    builder.add_body("hand", parent="rodd", **ROD)
+    assert_refused(builder.build, "'hand': its parent 'rodd' is unknown; did you mean 'rod'?")
+
+    builder = with_rod()
+    builder.add_frame("tip", body="xyz")
+    assert_refused(builder.build, "'tip': its body 'xyz' is unknown; the names are ground, rod")
+
+    builder = with_rod()
+    builder.add_body("a", parent="b", **ROD)
+    builder.add_body("b", parent="a", **ROD)
+    assert_refused(builder.build, "mechanism 'arm': bodies a, b are their own ancestors", "leads to the ground")
+
+    assert_refused(MechanismBuilder("arm").build, "mechanism 'arm' has no moving body; add a body with a joint")
+    builder = MechanismBuilder("arm")
+    builder.add_body("post", joint=Fixed(), mass=1.0)
+    assert_refused(builder.build, "mechanism 'arm' has no moving body")
+
+
+def test_joint_that_moves_nothing_is_refused_and_each_remedy_helps():
+    def chain(**last) -> MechanismBuilder:
+        builder = with_rod()
+        builder.add_body("wrist", parent="rod", joint=HINGE)
+        builder.add_body("finger", parent="wrist", **({"joint": HINGE} | last))
+        return builder
+
+    assert_refused(chain().build, "body 'wrist': nothing beyond its joint has mass", "give the body a mass")
+    assert_refused(chain(armature=1.0).build, "body 'wrist'")
+    assert_refused(chain(joint=Fixed()).build, "body 'wrist'")
+    assert chain(mass=1.0).build().nb == 3  # a massless body may carry others
+
+
+def test_joint_kinds_by_name():
+    assert isinstance(joint_of_kind("revolute", (1.0, 0.0, 0.0)), Revolute)
+    assert isinstance(joint_of_kind("prismatic", (1.0, 0.0, 0.0)), Prismatic)
+    assert isinstance(joint_of_kind("fixed"), Fixed)
+    for arguments, message in [
+        (("hinge", (1.0, 0.0, 0.0)), "unknown joint kind 'hinge'; use one of revolute, prismatic, fixed"),
+        (("revolute",), "a revolute joint needs an axis; give a unit vector"),
+        (("fixed", (1.0, 0.0, 0.0)), "a fixed joint has no axis; remove it"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            joint_of_kind(*arguments)
+
+
+ARRAYS = {
+    "parents": [0, 1, 1],
+    "kinds": ["revolute", "prismatic", "revolute"],
+    "axes": list(np.eye(3)),
+    "joint_offsets": [(1.0, 1.0, 1.0)] * 3,
+    "com_offsets": [(0.0, 0.0, 0.0)] * 3,
+    "masses": [1.0, 2.0, 3.0],
+    "inertias": [(0.1, 0.1, 0.1)] * 3,
+}
+
+
+def test_model_from_arrays_is_the_model_built_body_by_body():
+    model = model_from_arrays(**ARRAYS, gravity=(1.0, 2.0, 3.0), orientations=[(0, 1, 0, 0)] * 3, name="star")
+    builder = MechanismBuilder("star", (1.0, 2.0, 3.0))
+    for i, parent in enumerate(["ground", "1", "1"]):
+        kind = Prismatic if i == 1 else Revolute
+        builder.add_body(
+            str(i + 1),
+            parent=parent,
+            joint=kind(np.eye(3)[i]),
+            position=(1, 1, 1),
+            orientation=(0, 1, 0, 0),
+            mass=i + 1.0,
+            inertia=(0.1, 0.1, 0.1),
+        )
+    other = builder.build()
+    assert model.topology == other.topology
+    np.testing.assert_array_equal(model.joints[0].axis, np.eye(3)[[0, 2]])
+    for name in ("mass", "com", "inertia", "gravity", "armature"):
+        np.testing.assert_array_equal(getattr(model, name), getattr(other, name))
+    np.testing.assert_array_equal(model.placement.quaternion, other.placement.quaternion)
+
+
+@pytest.mark.parametrize(
+    ("changes", "fragments"),
+    [
+        ({"kinds": ["revolute"]}, ["kinds has 1 entries but parents has 3; give one per body"]),
+        ({"masses": [1.0] * 4}, ["masses has 4 entries but parents has 3"]),
+        ({"orientations": list(np.eye(4))}, ["orientations has 4 entries but parents has 3"]),
+        ({"parents": [0, 4, 1]}, ["body 2: parent 4 does not exist; use 0 (the ground) to 3"]),
+        ({"parents": [0, -1, 1]}, ["body 2: parent -1 does not exist"]),
+        ({"parents": [0, 3, 2]}, ["bodies 2, 3 are their own ancestors"]),
+        ({"axes": list(2 * np.eye(3))}, ["revolute joint of body '1': its axis has length 2; give the unit vector"]),
+        ({"masses": [1.0, -1.0, 1.0]}, ["body '2': mass is -1 kg"]),
+    ],
+)
+def test_refusal_of_arrays_names_the_body_and_the_remedy(changes, fragments):
+    assert_refused(lambda: model_from_arrays(**(ARRAYS | changes)), *fragments)
+
+
+def test_joint_of_the_user_may_state_its_own_problem():
+    class Stiff(Revolute):
+        def problem(self):
+            return "it is rusty; oil it"
+
+    assert issubclass(Stiff, Joint)
+    assert_refused(lambda: with_rod(joint=Stiff((0.0, 0.0, 1.0))), "the stiff joint of body 'rod': it is rusty; oil it")

@@ -1,0 +1,118 @@
+"""Random mechanisms and random motions for tests. Every number is a draw of its own; the generator is always given."""
+
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxdyn import MechanismBuilder, Model, Prismatic, Revolute
+
+_KINDS = {"R": Revolute, "P": Prismatic}
+_PARTICLES = 5  # four or more in general position span space, so the second moments are positive
+
+
+def random_unit(rng: np.random.Generator, size: int = 3) -> Float[np.ndarray, "size"]:
+    """Unit vector of a direction without preference; size 4 is a unit quaternion."""
+    x = rng.normal(size=size)
+    return x / np.linalg.norm(x)
+
+
+def random_inertia(
+    rng: np.random.Generator, mass: float, extent: float
+) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3 3"]]:
+    """Mass centre and inertia tensor about it of a cloud of particles: physical by construction, no axis preferred."""
+    share = rng.uniform(0.5, 1.5, _PARTICLES)
+    masses = mass * share / share.sum()
+    points = rng.normal(0.0, extent, (_PARTICLES, 3))
+    com = masses @ points / mass
+    rho = points - com
+    second_moments = np.einsum("p,pi,pj->ij", masses, rho, rho)
+    return com, np.trace(second_moments) * np.eye(3) - second_moments
+
+
+def random_parents(rng: np.random.Generator, bodies: int, roots: int | None = None) -> list[int]:
+    """Parents (-1: the ground) of a random tree; the first `roots` bodies stand on the ground, any body may if it is None.
+
+    Half of the bodies continue a chain: trees of uniformly drawn parents would be wide but never deep.
+    """
+    first = 1 if roots is None else roots
+    lowest = -1 if roots is None else 0
+    later = range(first, bodies)
+    return [-1] * first + [i - 1 if rng.random() < 0.5 else int(rng.integers(lowest, i)) for i in later]
+
+
+def random_model(
+    rng: np.random.Generator,
+    bodies: int,
+    *,
+    parents: Sequence[int] | None = None,
+    roots: int | None = None,
+    kinds: str | None = None,
+    armature: bool = False,
+    gravity: bool = True,
+    massless: int = 0,
+    extent: float = 0.3,
+    name: str = "random tree",
+) -> Model:
+    """Tree of bodies of some kilograms and a size of `extent` (m), on random axes in random placements.
+
+    Args:
+        parents: parent of each body, smaller than its own number, -1 for the ground; `random_parents` if not given.
+        kinds: "R" (revolute) or "P" (prismatic) for each body, or one letter for all; random if not given.
+        armature: whether the joints carry rotors.
+        gravity: a random direction, about 10 m/s^2; none if False.
+        massless: this many bodies, the first ones, have neither mass nor rotor and only carry the others.
+    """
+    parents = random_parents(rng, bodies, roots) if parents is None else parents
+    kinds = "".join(rng.choice(["R", "P"], bodies)) if kinds is None else kinds * (bodies // len(kinds))
+    builder = MechanismBuilder(name, rng.uniform(8.0, 11.0) * random_unit(rng) if gravity else (0.0, 0.0, 0.0))
+    for i, (parent, kind) in enumerate(zip(parents, kinds, strict=True)):
+        has_mass = i >= massless
+        mass = rng.uniform(0.5, 2.0)
+        com, inertia = random_inertia(rng, mass, extent)
+        builder.add_body(
+            f"body {i}",
+            parent="ground" if parent < 0 else f"body {parent}",
+            joint=_KINDS[kind](random_unit(rng)),
+            position=rng.normal(0.0, extent, 3),
+            orientation=random_unit(rng, 4),
+            mass=has_mass * mass,
+            com=has_mass * com,
+            inertia=has_mass * inertia,
+            armature=has_mass * armature * rng.uniform(0.05, 0.5),
+        )
+    return builder.build()
+
+
+def random_motion(
+    rng: np.random.Generator, model: Model
+) -> tuple[Float[Array, "n"], Float[Array, "n"], Float[Array, "n"]]:
+    """Coordinates, velocities and accelerations (or forces), all numbers different, of the precision of the model.
+
+    For mechanisms of revolute and prismatic joints, whose coordinates are free.
+    """
+    return tuple(jnp.asarray(rng.normal(size=n), model.dtype) for n in (model.nq, model.nv, model.nv))
+
+
+# Trees of one size and with equal numbers of both kinds of joints: what JAX compiles for one of them serves the others.
+SAMPLES = {
+    "chain": {"parents": [-1, 0, 1, 2, 3, 4], "kinds": "RPRRPR"},
+    "branched": {"parents": [-1, 0, 0, 1, 1, 2], "kinds": "RRPRRP", "armature": True},
+    "two roots": {"parents": [-1, 0, -1, 2, 2, 1], "kinds": "PRRRPR", "armature": True},
+}
+
+
+def sample_tree(name: str) -> Model:
+    """The tree of `SAMPLES`, always the same numbers."""
+    return random_model(np.random.default_rng(list(SAMPLES).index(name)), 6, name=name, **SAMPLES[name])
+
+
+def close(actual: Array, expected: Array | np.ndarray | float, *, scale: float = 1.0, roundings: float = 1e4) -> None:
+    """Equal but for some roundings of terms of size `scale`.
+
+    Masses, lengths, angles and speeds of random trees are of order one, gravity is ten; with sums over bodies and
+    columns, 1e4 roundings (2e-12 in double precision) are generous to the arithmetic and far below any wrong term.
+    """
+    tolerance = roundings * np.finfo(actual.dtype).eps
+    np.testing.assert_allclose(actual, np.broadcast_to(expected, actual.shape), rtol=tolerance, atol=tolerance * scale)

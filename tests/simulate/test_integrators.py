@@ -1,0 +1,111 @@
+"""Integrators: declared order, structure, and derivatives of the implicit step."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from mechanisms import double_pendulum, swinging
+
+import jaxdyn
+from jaxdyn import ImplicitMidpoint, RungeKutta4, SemiImplicitEuler, State, System
+
+INTEGRATORS = (SemiImplicitEuler(), RungeKutta4(), ImplicitMidpoint())
+
+
+@pytest.mark.parametrize("integrator", INTEGRATORS, ids=lambda i: type(i).__name__)
+def test_energy_drift_of_ten_seconds_falls_with_the_declared_order(integrator):
+    system = System(double_pendulum())
+    errors = []
+    # The coarsest step is fine enough for the asymptotic regime, the finest one keeps rounding below the drift.
+    for steps in {1: (4000, 8000, 16000), 2: (2000, 4000, 8000), 4: (1000, 2000, 4000)}[integrator.order]:
+        run = jax.jit(
+            lambda state, steps=steps: jaxdyn.rollout(
+                system,
+                state,
+                dt=10.0 / steps,
+                steps=steps,
+                integrator=integrator,
+                save_every=steps // 100,
+                save=lambda t, state, u: jaxdyn.total_energy(system, state),
+            )
+        )
+        energy = run(swinging()).saved
+        errors.append(float(jnp.max(jnp.abs(energy - energy[0]))))
+    slopes = np.log2(np.array(errors[:-1]) / np.array(errors[1:]))
+    # At least the declared order. Runge-Kutta 4 may do one better: its error of order dt^4 turns the phase, which costs no
+    # energy, and over ten seconds the drift of order dt^5 dominates. The state error below has the exact order.
+    assert np.all(slopes > integrator.order - 0.3)
+    assert np.all(slopes < integrator.order + (1.3 if integrator.order == 4 else 0.3))
+
+
+@pytest.mark.parametrize("integrator", INTEGRATORS, ids=lambda i: type(i).__name__)
+def test_state_error_falls_with_the_declared_order_under_time_dependent_control(integrator):
+    system = System(double_pendulum(), (jaxdyn.JointFriction([0.1, 0.1], [0.0, 0.0], [1.0, 1.0]),))
+    values = 0.5 * jnp.sin(jnp.arange(9.0))[:, None] * jnp.array([[1.0, -0.5]])
+    # Cubic knots, each interval a whole number of steps: the control is smooth within every step.
+    controls = jaxdyn.Knots(values, 0.125, interpolation="cubic")
+
+    def end(steps):
+        run = jax.jit(
+            lambda s: jaxdyn.rollout(
+                system, s, controls, dt=1.0 / steps, steps=steps, integrator=integrator, save_every=steps
+            )
+        )
+        final = run(swinging()).final
+        return jnp.concatenate([final.q, final.v])
+
+    reference = jaxdyn.rollout(
+        system, swinging(), controls, dt=1 / 4096, steps=4096, integrator=RungeKutta4(), save_every=4096
+    ).final
+    reference = jnp.concatenate([reference.q, reference.v])
+    errors = [float(jnp.max(jnp.abs(end(steps) - reference))) for steps in (64, 128, 256)]
+    slopes = np.log2(np.array(errors[:-1]) / np.array(errors[1:]))
+    np.testing.assert_allclose(slopes, integrator.order, atol=0.25)
+
+
+def test_implicit_midpoint_is_time_reversible():
+    system = System(double_pendulum())
+    forward = jaxdyn.rollout(system, swinging(), dt=0.02, steps=50, integrator=ImplicitMidpoint(5)).final
+    back = jaxdyn.rollout(system, forward, dt=-0.02, steps=50, integrator=ImplicitMidpoint(5)).final
+    # 50 steps of a motion that amplifies rounding by less than 1e3.
+    np.testing.assert_allclose(np.concatenate([back.q, back.v]), np.concatenate([swinging().q, swinging().v]), atol=1e-12)
+
+
+def test_implicit_step_that_is_not_solved_is_reported_and_the_state_kept():
+    system = System(double_pendulum(), (jaxdyn.JointSpring([1e4, 1e4], [0.0, 0.0]),))
+    trajectory = jaxdyn.rollout(system, swinging(), dt=0.5, steps=2, integrator=ImplicitMidpoint(1))
+    assert trajectory.result == jaxdyn.Result.STEP_FAILED
+    assert trajectory.steps == 0
+    np.testing.assert_array_equal(trajectory.final.q, swinging().q)
+
+
+def test_implicit_midpoint_is_stable_where_the_explicit_method_explodes():
+    stiff = System(double_pendulum(), (jaxdyn.JointFriction([200.0, 200.0], [0.0, 0.0], [1.0, 1.0]),))
+    options = {"dt": 0.02, "steps": 100, "save_every": 100}
+    implicit = jaxdyn.rollout(stiff, swinging(), integrator=ImplicitMidpoint(), **options)
+    explicit = jaxdyn.rollout(stiff, swinging(), integrator=RungeKutta4(), **options)
+    assert implicit.result == jaxdyn.Result.COMPLETED
+    assert explicit.result == jaxdyn.Result.DIVERGED
+    assert np.all(np.abs(implicit.final.v) < 1.0)
+
+
+def test_derivatives_of_the_implicit_step_of_first_and_second_order():
+    model = double_pendulum()
+
+    def end(x):
+        system = System(model, (jaxdyn.JointSpring(x[4:6], jnp.zeros(2)),))
+        state = State(x[:2], x[2:4])
+        final = jaxdyn.rollout(system, state, dt=0.02, steps=3, integrator=ImplicitMidpoint(4)).final
+        return jnp.sum(final.q * jnp.array([1.0, 2.0])) + jnp.sum(final.v**2)
+
+    x = jnp.concatenate([swinging().q, swinging().v, jnp.array([5.0, 3.0])])
+    directions = jnp.eye(6)
+    step = 1e-4
+    gradient, hessian = jax.jit(jax.grad(end))(x), jax.jit(jax.hessian(end))(x)
+    values = jax.jit(jax.vmap(end))
+    central = (values(x + step * directions) - values(x - step * directions)) / (2 * step)
+    gradients = jax.jit(jax.vmap(jax.grad(end)))
+    central_second = (gradients(x + step * directions) - gradients(x - step * directions)) / (2 * step)
+    # Central differences are good to step^2 = 1e-8 times the third derivative (below 100 here).
+    np.testing.assert_allclose(gradient, central, atol=1e-6)
+    np.testing.assert_allclose(hessian, central_second, atol=1e-5)

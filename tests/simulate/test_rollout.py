@@ -1,0 +1,233 @@
+"""Rollouts: controls, records, costs, stops, result codes, batches, memory of reverse mode."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from mechanisms import double_pendulum, swinging
+
+import jaxdyn
+from jaxdyn import Knots, Result, State, System, rollout
+
+SYSTEM = System(double_pendulum())
+
+
+def by_hand(system, state, us, dt):
+    """Semi-implicit Euler in a Python loop."""
+    states = [state]
+    for u in us:
+        v = state.v + dt * jaxdyn.acceleration(system, state, u)
+        state = State(state.q + dt * v, v)
+        states.append(state)
+    return states
+
+
+def test_rollout_is_the_loop_over_its_steps():
+    us = 0.1 * jax.random.normal(jax.random.key(1), (6, 2))
+    trajectory = rollout(SYSTEM, swinging(), us, dt=0.01, steps=6)
+    states = by_hand(SYSTEM, swinging(), us, 0.01)
+    # The same operations compiled differently: rounding only.
+    np.testing.assert_allclose(trajectory.saved.q, np.stack([s.q for s in states]), rtol=1e-13)
+    np.testing.assert_allclose(trajectory.saved.v, np.stack([s.v for s in states]), rtol=1e-13)
+    np.testing.assert_allclose(trajectory.time, 0.01 * np.arange(7), rtol=1e-15)
+    np.testing.assert_array_equal(trajectory.final.q, trajectory.saved.q[-1])
+    assert (trajectory.result, trajectory.steps) == (Result.COMPLETED, 6)
+
+
+@pytest.mark.parametrize("save_every", [1, 2, 3, 6, 12])
+def test_records_are_every_nth_state_whatever_the_checkpoints(save_every):
+    full = rollout(SYSTEM, swinging(), dt=0.01, steps=12).saved
+    thin = rollout(SYSTEM, swinging(), dt=0.01, steps=12, save_every=save_every)
+    np.testing.assert_allclose(thin.saved.q, full.q[::save_every], rtol=1e-13)
+    np.testing.assert_allclose(thin.time, 0.01 * np.arange(0, 13, save_every), rtol=1e-15)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7, 13, 31])
+def test_any_number_of_steps_survives_the_checkpointed_loop(steps):
+    last = rollout(SYSTEM, swinging(), dt=0.01, steps=steps, save_every=steps)
+    np.testing.assert_allclose(last.final.q, by_hand(SYSTEM, swinging(), [None] * steps, 0.01)[-1].q, rtol=1e-12)
+    assert last.steps == steps
+
+
+def test_user_record_sees_time_state_and_control_in_force():
+    us = jnp.arange(8.0).reshape(4, 2)
+    saved = rollout(SYSTEM, swinging(), us, dt=0.5, steps=4, save_every=2, t0=3.0, save=lambda t, s, u: (t, u)).saved
+    np.testing.assert_allclose(saved[0], [3.0, 4.0, 5.0])
+    np.testing.assert_allclose(saved[1], [us[0], us[2], us[3]])  # the last control still holds at the end
+
+
+def test_substeps_are_shorter_steps_under_one_held_control():
+    us = jnp.array([[0.3, -0.2], [0.1, 0.4]])
+    coarse = rollout(SYSTEM, swinging(), us, dt=0.02, steps=2, substeps=4)
+    fine = rollout(SYSTEM, swinging(), jnp.repeat(us, 4, axis=0), dt=0.005, steps=8, save_every=4)
+    np.testing.assert_allclose(coarse.saved.q, fine.saved.q, rtol=1e-13)
+
+
+def test_policy_gets_time_state_and_its_own_key_per_step():
+    key = jax.random.key(5)
+
+    def policy(t, state, key):
+        return -0.2 * state.v + t + jax.random.normal(key, (2,))
+
+    us = rollout(SYSTEM, swinging(), policy, dt=0.01, steps=5, key=key, save=lambda t, s, u: u).saved
+    states = rollout(SYSTEM, swinging(), us[:5], dt=0.01, steps=5).saved
+    noise = np.stack([jax.random.normal(jax.random.fold_in(key, k), (2,)) for k in range(5)])
+    np.testing.assert_allclose(us[:5], -0.2 * states.v[:5] + 0.01 * np.arange(5)[:, None] + noise, rtol=1e-12)
+
+
+class TestKnots:
+    values = jnp.array([[1.0], [2.0], [4.0], [3.0]])
+
+    @pytest.mark.parametrize("kind", ["zero_order", "linear", "cubic"])
+    def test_knots_are_met_and_held_outside(self, kind):
+        knots = Knots(self.values, 0.1, 2.0, kind)
+        at = jax.vmap(knots)
+        np.testing.assert_allclose(at(2.0 + 0.1 * jnp.arange(4.0)), self.values, atol=1e-12)
+        np.testing.assert_allclose(at(jnp.array([-5.0, 99.0])), [[1.0], [3.0]], atol=1e-12)
+
+    def test_between_knots(self):
+        middle = jnp.asarray(2.05)
+        assert Knots(self.values, 0.1, 2.0, "zero_order")(middle) == 1.0
+        np.testing.assert_allclose(Knots(self.values, 0.1, 2.0, "linear")(middle), [1.5])
+        # Catmull-Rom through 1, 1, 2, 4 at one half: (-1 + 9 + 18 - 4)/16.
+        np.testing.assert_allclose(Knots(self.values, 0.1, 2.0, "cubic")(middle), [22 / 16])
+
+    def test_cubic_has_a_continuous_rate_and_reproduces_a_parabola(self):
+        t = jnp.arange(7.0)
+        knots = Knots((t**2)[:, None], 1.0, 0.0, "cubic")
+        rate = jax.vmap(jax.jacfwd(knots))
+        np.testing.assert_allclose(rate(jnp.array([3.0 - 1e-9, 3.0 + 1e-9]))[:, 0], 6.0, atol=1e-7)
+        inner = jnp.linspace(1.0, 5.0, 23)
+        np.testing.assert_allclose(jax.vmap(knots)(inner)[:, 0], inner**2, rtol=1e-12)
+
+    def test_knots_drive_a_rollout_as_the_array_they_stand_for(self):
+        values = jax.random.normal(jax.random.key(0), (4, 2))
+        held = rollout(SYSTEM, swinging(), Knots(values, 0.03, 0.0, "zero_order"), dt=0.01, steps=12)
+        array = rollout(SYSTEM, swinging(), jnp.repeat(values, 3, axis=0), dt=0.01, steps=12)
+        np.testing.assert_allclose(held.saved.q, array.saved.q, rtol=1e-12)
+
+    def test_unknown_interpolation_is_refused(self, as_a_user):
+        with pytest.raises(ValueError, match=r"unknown interpolation 'spline' of Knots; use \"zero_order\", \"linear\""):
+            Knots(self.values, 0.1, 0.0, "spline")
+
+
+def test_cost_is_summed_over_steps_and_sees_both_ends():
+    us = jnp.ones((6, 2))
+    trajectory = rollout(
+        SYSTEM,
+        swinging(),
+        us,
+        dt=0.01,
+        steps=6,
+        save_every=3,
+        cost=lambda t, s, u, after: {"effort": jnp.sum(u**2), "path": jnp.sum(jnp.abs(after.q - s.q)), "t": t},
+    )
+    states = by_hand(SYSTEM, swinging(), us, 0.01)
+    path = sum(np.abs(b.q - a.q).sum() for a, b in zip(states, states[1:], strict=False))
+    np.testing.assert_allclose(trajectory.cost["effort"], 12.0)
+    np.testing.assert_allclose(trajectory.cost["path"], path, rtol=1e-12)
+    np.testing.assert_allclose(trajectory.cost["t"], 0.01 * 15)
+
+
+def test_stop_condition_holds_the_lane_and_its_cost():
+    def run(state):
+        return rollout(
+            SYSTEM,
+            state,
+            dt=0.01,
+            steps=40,
+            stop=lambda t, s: t > 0.095,
+            cost=lambda t, s, u, after: jnp.ones(()),
+        )
+
+    stopped = run(swinging())
+    assert (stopped.result, stopped.steps, stopped.cost) == (Result.STOPPED, 10, 10.0)
+    np.testing.assert_array_equal(stopped.saved.q[10:], np.broadcast_to(stopped.saved.q[10], (31, 2)))
+
+
+def test_one_diverging_lane_is_flagged_while_the_others_go_on():
+    v = jnp.stack([swinging().v, jnp.array([1e200, -1e200]), jnp.array([jnp.nan, 0.0]), 0.5 * swinging().v])
+    run = jax.jit(jax.vmap(lambda v: rollout(SYSTEM, State(swinging().q, v), dt=0.01, steps=20)))
+    batch = run(v)
+    np.testing.assert_array_equal(batch.result, [Result.COMPLETED, Result.DIVERGED, Result.DIVERGED, Result.COMPLETED])
+    np.testing.assert_array_equal(batch.steps, [20, 0, 0, 20])
+    for lane in (0, 3):
+        alone = rollout(SYSTEM, State(swinging().q, v[lane]), dt=0.01, steps=20)
+        np.testing.assert_allclose(batch.final.q[lane], alone.final.q, rtol=1e-12)
+
+
+def test_a_diverged_lane_does_not_spoil_the_gradient_of_the_others():
+    unstable = System(double_pendulum(), (jaxdyn.JointFriction([-30.0, -30.0], [0.0, 0.0], [1.0, 1.0]),))
+
+    def loss(mass, scale):
+        system = eqx.tree_at(lambda s: s.model.mass, unstable, mass)
+        end = rollout(system, State(swinging().q, scale * swinging().v), dt=0.01, steps=20)
+        return jnp.where(end.result == Result.COMPLETED, jnp.sum(end.final.q), 0.0), end.result
+
+    def total(mass):
+        losses, results = jax.vmap(loss, (None, 0))(mass, jnp.array([1e-6, 1.0]))
+        return jnp.sum(losses), results
+
+    gradient, results = jax.grad(total, has_aux=True)(unstable.model.mass)
+    alone = jax.grad(lambda mass: loss(mass, jnp.asarray(1e-6))[0])(unstable.model.mass)
+    np.testing.assert_array_equal(results, [Result.COMPLETED, Result.DIVERGED])
+    np.testing.assert_allclose(gradient, alone, rtol=1e-9)
+
+
+def test_batches_over_states_controls_and_any_leaves_of_the_model():
+    masses = jnp.array([[1.0, 0.7], [1.2, 0.4]])
+    qs = jnp.stack([swinging().q, 0.5 * swinging().q])
+    us = jax.random.normal(jax.random.key(3), (2, 5, 2))
+
+    def run(mass, q, u):
+        system = eqx.tree_at(lambda s: s.model.mass, SYSTEM, mass)
+        return rollout(system, State(q, swinging().v), u, dt=0.01, steps=5).final.q
+
+    batch = jax.jit(jax.vmap(jax.vmap(jax.vmap(run, (None, None, 0)), (None, 0, None)), (0, None, None)))(masses, qs, us)
+    assert batch.shape == (2, 2, 2, 2)
+    np.testing.assert_allclose(batch[1, 0, 1], run(masses[1], qs[0], us[1]), rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_precision_follows_the_inputs(dtype):
+    system, state = jaxdyn.as_dtype((SYSTEM, swinging()), dtype)
+    for integrator in (jaxdyn.SemiImplicitEuler(), jaxdyn.RungeKutta4(), jaxdyn.ImplicitMidpoint()):
+        trajectory = rollout(system, state, Knots(jnp.ones((2, 2), dtype), 0.1), dt=0.01, steps=2, integrator=integrator)
+        assert {x.dtype for x in jax.tree.leaves((trajectory.time, trajectory.saved, trajectory.final))} == {dtype}
+
+
+def test_reverse_mode_keeps_no_more_states_than_the_stated_bound():
+    """Residuals of the whole rollout: the carries at the starts of blocks, plus what does not grow with the steps."""
+
+    def residuals(steps, save_every):
+        def loss(state):
+            return jnp.sum(rollout(SYSTEM, state, dt=0.001, steps=steps, save_every=save_every).final.q)
+
+        _, pullback = jax.vjp(loss, swinging())
+        return sum(x.size for x in jax.tree.leaves(pullback))
+
+    constant = residuals(10, 10)
+    carry = 2 + 2 + 2
+    assert residuals(1000, 100) <= constant + 10 * carry
+    assert residuals(1000, 1000) <= constant + carry
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"state": State(jnp.zeros(3), jnp.zeros(2))}, r"q has shape \(3,\), but mechanism 'double pendulum' has nq = 2"),
+        ({"state": State(jnp.zeros((5, 2)), jnp.zeros((5, 2)))}, r"for a batch, wrap the function in jax.vmap"),
+        ({"controls": jnp.zeros((4, 2))}, r"controls have shape \(4, 2\); give shape \(6, 2\): one row per step"),
+        ({"controls": jnp.zeros((6, 3))}, r"controls have shape \(6, 3\); give shape \(6, 2\)"),
+        ({"controls": jnp.zeros((9, 6, 2))}, r"for a batch, wrap rollout in jax.vmap"),
+        ({"controls": Knots(jnp.zeros((4, 3)), 0.1)}, r"controls have shape \(4, 3\); give shape \(knots, 2\)"),
+        ({"controls": lambda t, s, k: jnp.zeros(3)}, r"control u has shape \(3,\), but the system on 'double pendulum' has 2"),
+        ({"save_every": 4}, r"save_every = 4 does not divide steps = 6; choose a divisor"),
+        ({"substeps": 0}, r"each must be at least 1"),
+    ],
+)
+def test_wrong_input_is_refused_with_the_remedy(as_a_user, change, message):
+    arguments = {"state": swinging(), "dt": 0.01, "steps": 6} | change
+    with pytest.raises(ValueError, match=message):
+        rollout(SYSTEM, **arguments)

@@ -1,0 +1,149 @@
+"""Every function of the room under jit, vmap, forward and reverse mode, and in single precision."""
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.test_util import check_grads
+from jaxprs import equations
+
+from jaxdyn.spatial import arrays, inertia, quaternion, rotation, series, sixvector, transform
+from jaxdyn.spatial.inertia import SpatialInertia
+from jaxdyn.spatial.transform import RigidTransform
+
+BATCH = 3
+
+# Function and the shapes of its arguments; random numbers of order one are good arguments for all of them.
+FUNCTIONS = {
+    arrays.einsum: (lambda a, b: arrays.einsum("ij,j->i", a, b), [(3, 3), (3,)]),
+    arrays.dot: (arrays.dot, [(3, 3), (3,)]),
+    quaternion.multiply: (quaternion.multiply, [(4,), (4,)]),
+    quaternion.conjugate: (quaternion.conjugate, [(4,)]),
+    quaternion.inverse: (quaternion.inverse, [(4,)]),
+    quaternion.normalize: (quaternion.normalize, [(4,)]),
+    quaternion.rotate: (quaternion.rotate, [(4,), (3,)]),
+    quaternion.to_matrix: (quaternion.to_matrix, [(4,)]),
+    quaternion.from_matrix: (lambda u: quaternion.from_matrix(rotation.exponential(u)), [(3,)]),
+    quaternion.from_axis_angle: (quaternion.from_axis_angle, [(3,), ()]),
+    quaternion.exponential: (quaternion.exponential, [(3,)]),
+    quaternion.logarithm: (quaternion.logarithm, [(4,)]),
+    quaternion.rate: (quaternion.rate, [(4,), (3,)]),
+    rotation.skew: (rotation.skew, [(3,)]),
+    rotation.unskew: (rotation.unskew, [(3, 3)]),
+    rotation.rodrigues: (rotation.rodrigues, [(3,), ()]),
+    rotation.exponential: (rotation.exponential, [(3,)]),
+    series.cos_root: (lambda x: series.cos_root(x**2), [()]),
+    series.sinc_root: (lambda x: series.sinc_root(x**2), [()]),
+    series.versine_root: (lambda x: series.versine_root(x**2), [()]),
+    series.arctan_quotient: (lambda x: series.arctan_quotient(0.001 * x**2), [()]),
+    sixvector.cross_motion: (sixvector.cross_motion, [(6,), (6,)]),
+    sixvector.cross_force: (sixvector.cross_force, [(6,), (6,)]),
+    sixvector.motion_to_outer: (sixvector.motion_to_outer, [(3, 3), (3,), (6,)]),
+    sixvector.force_at_point: (sixvector.force_at_point, [(3,), (3,), (3,)]),
+    sixvector.velocity_at_point: (sixvector.velocity_at_point, [(6,), (3,)]),
+    inertia.symmetric_matrix: (inertia.symmetric_matrix, [(6,)]),
+    inertia.symmetric_entries: (inertia.symmetric_entries, [(3, 3)]),
+    inertia.planar_from_inertia: (inertia.planar_from_inertia, [(3, 3)]),
+    inertia.inertia_from_planar: (inertia.inertia_from_planar, [(3, 3)]),
+    SpatialInertia.of_body: (SpatialInertia.of_body, [(), (3,), (3, 3)]),
+    SpatialInertia.momentum: (lambda m, h, p, v: SpatialInertia(m, h, p).momentum(v), [(), (3,), (3, 3), (6,)]),
+    SpatialInertia.matrix: (lambda m, h, p: SpatialInertia(m, h, p).matrix, [(), (3,), (3, 3)]),
+    SpatialInertia.pseudo_inertia: (lambda m, h, p: SpatialInertia(m, h, p).pseudo_inertia, [(), (3,), (3, 3)]),
+    RigidTransform.compose: (
+        lambda q, p, r, s: RigidTransform(q, p).compose(RigidTransform(r, s)),
+        [(4,), (3,), (4,), (3,)],
+    ),
+    RigidTransform.inverse: (lambda q, p: RigidTransform(q, p).inverse(), [(4,), (3,)]),
+    RigidTransform.apply: (lambda q, p, r: RigidTransform(q, p).apply(r), [(4,), (3,), (3,)]),
+    RigidTransform.rotation: (lambda q, p: RigidTransform(q, p).rotation, [(4,), (3,)]),
+}
+# These take no numbers to differentiate or batch.
+CONSTANTS = {arrays.floating, quaternion.identity, RigidTransform.identity}
+
+
+def name(item) -> str:
+    item = item.fget if isinstance(item, property) else item
+    return f"{item.__module__.split('.')[-1]}.{item.__qualname__}"
+
+
+def arguments(shapes, dtype=np.float64, seed=0):
+    rng = np.random.default_rng(seed)
+    return [jnp.asarray(rng.normal(size=(BATCH, *shape)), dtype) for shape in shapes]
+
+
+def test_table_holds_every_public_function_of_the_room():
+    public = set()
+    for module in (arrays, inertia, quaternion, rotation, series, sixvector, transform):
+        for item in [m for n, m in vars(module).items() if not n.startswith("_")]:
+            if inspect.isfunction(item) and item.__module__ == module.__name__:
+                public.add(name(item))
+    for kind in (SpatialInertia, RigidTransform):
+        public |= {
+            name(getattr(kind, n)) for n in vars(kind) if not n.startswith("_") and n not in kind.__annotations__
+        }
+    assert {name(item) for item in [*FUNCTIONS, *CONSTANTS]} == public
+
+
+@pytest.mark.parametrize(("function", "shapes"), FUNCTIONS.values(), ids=map(name, FUNCTIONS))
+def test_compiled_batch_equals_single_calls(function, shapes):
+    args = arguments(shapes)
+    batch = jax.jit(jax.vmap(function))(*args)
+    for i in range(BATCH):
+        single = function(*(x[i] for x in args))
+        # The compiler may fuse multiplications and additions: a few roundings of numbers of order ten.
+        jax.tree.map(lambda b, s, i=i: np.testing.assert_allclose(b[i], s, rtol=1e-13, atol=1e-13), batch, single)
+
+
+@pytest.mark.parametrize(("function", "shapes"), FUNCTIONS.values(), ids=map(name, FUNCTIONS))
+def test_both_modes_of_differentiation_agree_with_finite_differences(function, shapes):
+    # Central differences with steps of 1e-5 have errors of 1e-10 times third derivatives, and 1e-11 of rounding.
+    check_grads(
+        jax.jit(function),
+        [x[0] for x in arguments(shapes)],
+        order=1,
+        modes=("fwd", "rev"),
+        atol=1e-7,
+        rtol=1e-7,
+        eps=1e-5,
+    )
+
+
+@pytest.mark.parametrize(("function", "shapes"), FUNCTIONS.values(), ids=map(name, FUNCTIONS))
+def test_single_precision_stays_single_precision(function, shapes):
+    """Value, forward and reverse mode; double precision is enabled here, so every leak would show."""
+
+    def value_and_derivatives(*args):
+        value, tangent = jax.jvp(function, args, args)
+        _, back = jax.vjp(function, *args)
+        return value, tangent, back(value)
+
+    jaxpr = jax.make_jaxpr(value_and_derivatives)(*(x[0] for x in arguments(shapes, np.float32)))
+    variables = [v for equation in equations(jaxpr.jaxpr) for v in (*equation.invars, *equation.outvars)]
+    # Python's own numbers are traced as weak double scalars, which take the type of their partner.
+    strong = [v for v in [*variables, *jaxpr.jaxpr.constvars, *jaxpr.jaxpr.outvars] if not v.aval.weak_type]
+    found = {str(v.aval.dtype) for v in strong}
+    assert "float32" in found
+    assert "float64" not in found
+
+
+def test_products_keep_single_precision_and_broadcast_as_in_numpy():
+    a, b = (np.asarray(x, np.float32) for x in arguments([(4, 3)] * 2))
+    np.testing.assert_allclose(
+        arrays.einsum("bij,bkj->bik", a, b), np.einsum("bij,bkj->bik", a, b), rtol=1e-5, atol=1e-6
+    )
+    np.testing.assert_allclose(arrays.dot(a[0], b[0].T), a[0] @ b[0].T, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("numbers", "dtype"), [((0, 1), np.float64), (2, np.float64), (np.arange(3), np.float64)])
+def test_numbers_of_users_become_floating_point_arrays(numbers, dtype):
+    array = arrays.floating(numbers)
+    assert isinstance(array, jax.Array)
+    assert array.dtype == dtype
+    np.testing.assert_array_equal(array, np.asarray(numbers))
+
+
+def test_arrays_of_users_keep_their_precision():
+    single = jnp.ones(3, jnp.float32)
+    assert arrays.floating(single) is single
