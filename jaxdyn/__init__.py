@@ -5,6 +5,7 @@ Every function works on one mechanism at one instant; batch it with `jax.vmap`, 
 equation numbers that the docstrings cite, is in `theory.md` beside this file.
 """
 
+from jaxdyn import io, library
 from jaxdyn.dynamics.energy import angular_momentum, center_of_mass, kinetic_energy, momentum, potential_energy
 from jaxdyn.dynamics.forces import (
     AppliedForce,

@@ -40,3 +40,8 @@ def slider_tree() -> jaxdyn.Model:
         ],
         name="slider tree",
     )
+
+
+def swinging_tree() -> jaxdyn.State:
+    """A state of the slider tree in motion."""
+    return jaxdyn.State(jnp.array([0.5, 0.1, -0.7]), jnp.array([0.4, -0.2, 0.9]))

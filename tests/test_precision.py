@@ -118,28 +118,31 @@ def inverse_forward_and_symbols(model, q, v, a):
     return jaxdyn.inverse_dynamics(model, q, v, a), jaxdyn.forward_dynamics(model, q, v, a), symbols
 
 
+def chain_on_a_slide(seed: int):
+    """A slide that carries two hinges, in motion: model, q, v, a."""
+    rng = np.random.default_rng(seed)
+    model = random_model(rng, 3, parents=[-1, 0, 1], kinds="PRR")
+    return model, *random_motion(rng, model)
+
+
+def in_single_precision(*arguments):
+    return inverse_forward_and_symbols(*jaxdyn.as_dtype(arguments, jnp.float32))
+
+
 def test_a_machine_one_kilometer_away_computes_as_one_at_the_ground_origin():
-    rng = np.random.default_rng(1)
-    model = random_model(rng, 3, parents=[-1, 0, 1], kinds="RPR")
+    model, *motion = chain_on_a_slide(1)
     moved = model.placement.translation.at[0].add(KILOMETER)
     far = eqx.tree_at(lambda m: m.placement.translation, model, moved)
-    motion = random_motion(rng, model)
-    exact = inverse_forward_and_symbols(far, *motion)
-    near = inverse_forward_and_symbols(*jaxdyn.as_dtype((model, *motion), jnp.float32))
-    away = inverse_forward_and_symbols(*jaxdyn.as_dtype((far, *motion), jnp.float32))
-    for n, a, e in zip(near, away, exact, strict=True):
-        scale = np.max(np.abs(e))
+    near, away = in_single_precision(model, *motion), in_single_precision(far, *motion)
+    for n, a, exact in zip(near, away, inverse_forward_and_symbols(far, *motion), strict=True):
+        scale = np.max(np.abs(exact))
         # Sums about the ground origin lose the three digits by which a kilometer exceeds the size of the machine (1e-4).
         np.testing.assert_allclose(a, n, rtol=0, atol=1e-6 * scale)
-        np.testing.assert_allclose(a, e, rtol=0, atol=1e-5 * scale)
+        np.testing.assert_allclose(a, exact, rtol=0, atol=1e-5 * scale)
 
 
 def test_a_slide_that_has_travelled_one_kilometer_loses_no_digits():
-    rng = np.random.default_rng(2)
-    model = random_model(rng, 3, parents=[-1, 0, 1], kinds="PRR")
-    q, v, a = random_motion(rng, model)
-    travelled = q.at[0].add(1000.0)
-    near = inverse_forward_and_symbols(*jaxdyn.as_dtype((model, q, v, a), jnp.float32))
-    away = inverse_forward_and_symbols(*jaxdyn.as_dtype((model, travelled, v, a), jnp.float32))
-    for n, a in zip(near, away, strict=True):
-        np.testing.assert_allclose(a, n, rtol=0, atol=1e-6 * np.max(np.abs(n)))
+    model, q, v, a = chain_on_a_slide(2)
+    near, away = in_single_precision(model, q, v, a), in_single_precision(model, q.at[0].add(1000.0), v, a)
+    for here, there in zip(near, away, strict=True):
+        np.testing.assert_allclose(there, here, rtol=0, atol=1e-6 * np.max(np.abs(here)))

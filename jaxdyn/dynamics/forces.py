@@ -1,8 +1,8 @@
 """Forces other than gravity, theory.md section (h).
 
 Two families. A `BodyForce` acts on bodies: it returns, for each body, a force vector (moment about the reference point P;
-force) on ground axes, which `inverse.project` turns into generalized forces. A `JointForce` acts along the velocity components directly. A
-force may have a potential energy; what it takes or gives beyond that is work.
+force) on ground axes, which `inverse.project` turns into generalized forces. A `JointForce` acts along the velocity
+components directly. A force either has a potential energy or does work.
 
 Points are given on body axes from the body origin O'; body -1 is the ground.
 """

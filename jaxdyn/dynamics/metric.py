@@ -135,7 +135,9 @@ def _coupling_vectors(model: Model, placed: Placements) -> Float[Array, "nv nv 3
 def christoffel_second_kind(
     model: Model, q: Coordinates, method: Literal["closed_form", "autodiff"] = "closed_form"
 ) -> Symbols:
-    """Christoffel symbols of the second kind, G[alpha, beta, delta] = Gamma^delta_{alpha beta} = a^{delta gamma} Gamma_{alpha beta, gamma}.
+    """Christoffel symbols of the second kind, G[alpha, beta, delta] = Gamma^delta_{alpha beta}.
+
+        Gamma^delta_{alpha beta} = a^{delta gamma} Gamma_{alpha beta, gamma}
 
     The upper index is the last. Arguments and errors as for `christoffel_first_kind`. Source: theory.md (G5).
     """

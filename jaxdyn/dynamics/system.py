@@ -86,7 +86,8 @@ def _applied_forces(
 def _drive_forces(system: System, u: Float[Array, "nu"]) -> Float[Array, "nv"]:
     if u.shape != (system.nu,):
         raise ValueError(
-            f"control u has shape {u.shape}, but the system on {system.model.name!r} has {system.nu} controls: give shape ({system.nu},)"
+            f"control u has shape {u.shape}, but the system on {system.model.name!r} has {system.nu} controls: "
+            f"give shape ({system.nu},)"
         )
     return u if system.drives is None else system.drives.generalized_forces(system.model, u)
 

@@ -35,7 +35,8 @@ def system_from_dict(
         _check_keys(f"body {i + 1}", body, {"parent", "type", "axis", "joint_offset", "com", "mass", "inertia"}, set())
         if body["type"] not in _KINDS:
             raise MechanismError(f'body {i + 1}: unknown type {body["type"]!r}; use "R" (revolute) or "P" (prismatic)')
-    axes = [np.asarray(b["axis"], float) for b in bodies]
+    n = len(bodies)
+    axes = [_numbers(f"axis of body {i + 1}", b["axis"], 3) for i, b in enumerate(bodies)]
     model = model_from_arrays(
         parents=[b["parent"] for b in bodies],
         kinds=[_KINDS[b["type"]] for b in bodies],
@@ -48,25 +49,44 @@ def system_from_dict(
     )
     forces: list[Force] = []
     for i, spring in enumerate(inputs.get("springs", [])):
-        ends = _ends(f"spring {i + 1}", spring, {"stiffness", "free_length"}, len(bodies))
-        forces.append(Spring(*ends, spring["stiffness"], spring["free_length"]))
+        ends = _ends(f"spring {i + 1}", spring, {"stiffness", "free_length"}, n)
+        stiffness, length = (_numbers(f"{key} of spring {i + 1}", spring[key]) for key in ("stiffness", "free_length"))
+        forces.append(Spring(*ends, stiffness, length))
     for i, damper in enumerate(inputs.get("dampers", [])):
-        forces.append(Damper(*_ends(f"damper {i + 1}", damper, {"coefficient"}, len(bodies)), damper["coefficient"]))
+        ends = _ends(f"damper {i + 1}", damper, {"coefficient"}, n)
+        forces.append(Damper(*ends, _numbers(f"coefficient of damper {i + 1}", damper["coefficient"])))
     for i, wrench in enumerate(inputs.get("wrenches", [])):
         where = f"wrench {i + 1}"
         _check_keys(where, wrench, {"body", "frame", "point", "force", "torque"}, set())
         if wrench["frame"] not in _FRAMES:
             raise MechanismError(f'{where}: unknown frame {wrench["frame"]!r}; use "body" or "world"')
-        body = _body_number(where, wrench["body"], len(bodies))
-        forces.append(AppliedForce(body, wrench["point"], wrench["force"], wrench["torque"], _FRAMES[wrench["frame"]]))
-    q, v, tau = (jnp.asarray(inputs[key], float) for key in ("q", "qd", "tau"))
+        body = _body_number(where, wrench["body"], n)
+        point, force, torque = (_numbers(f"{key} of {where}", wrench[key], 3) for key in ("point", "force", "torque"))
+        forces.append(AppliedForce(body, point, force, torque, _FRAMES[wrench["frame"]]))
+    q, v, tau = (_numbers(key, inputs[key], n) for key in ("q", "qd", "tau"))
     return System(model, tuple(forces)), q, v, tau
 
 
-def _ends(where: str, pair: dict[str, Any], own: set[str], bodies: int) -> tuple:
+def _ends(
+    where: str, pair: dict[str, Any], own: set[str], bodies: int
+) -> tuple[int, Float[Array, "3"], int, Float[Array, "3"]]:
     _check_keys(where, pair, {"body_a", "point_a", "body_b", "point_b"} | own, set())
     a, b = (_body_number(where, pair[key], bodies) for key in ("body_a", "body_b"))
-    return a, pair["point_a"], b, pair["point_b"]
+    point_a, point_b = (_numbers(f"{key} of {where}", pair[key], 3) for key in ("point_a", "point_b"))
+    return a, point_a, b, point_b
+
+
+def _numbers(what: str, value: Any, *shape: int) -> Array:
+    """Numbers of the given shape in JAX's default precision."""
+    try:
+        array = np.asarray(value, np.float64)
+    except (TypeError, ValueError):
+        raise MechanismError(f"{what} is {value!r}; give numbers") from None
+    if array.shape != shape:
+        raise MechanismError(
+            f"{what} has shape {array.shape}; give {shape[0] if shape else 'one'} number{'s' * bool(shape)}"
+        )
+    return jnp.asarray(array, float)
 
 
 def _body_number(where: str, body: int, bodies: int) -> int:

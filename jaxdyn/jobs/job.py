@@ -1,6 +1,7 @@
 """What all jobs share: arguments, config, run directory, metrics, errors in one line.
 
-A verb of the command line and an experiment script are the same thing: a config class and a function that does the work. A script is
+A verb of the command line and an experiment script are the same thing: a config class and a function that does the
+work. A script is
 
     JOB = Job("integrator-order", __doc__, Config, run)
     if __name__ == "__main__":

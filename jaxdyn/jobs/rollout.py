@@ -29,10 +29,10 @@ from jaxdyn.simulate.diagnostics import work_of_step
 from jaxdyn.simulate.integrators import ImplicitMidpoint, Integrator, RungeKutta4, SemiImplicitEuler
 from jaxdyn.simulate.rollout import Result, rollout
 
-_INTEGRATORS: dict[str, type[Integrator]] = {
-    "semi_implicit_euler": SemiImplicitEuler,
-    "runge_kutta_4": RungeKutta4,
-    "implicit_midpoint": ImplicitMidpoint,
+_INTEGRATORS: dict[str, Integrator] = {
+    "semi_implicit_euler": SemiImplicitEuler(),
+    "runge_kutta_4": RungeKutta4(),
+    "implicit_midpoint": ImplicitMidpoint(),
 }
 
 
@@ -156,7 +156,7 @@ def _work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any]:
                 _pd_control(config, system, plan),
                 dt=dt,
                 steps=config.time.save_every,
-                integrator=_INTEGRATORS[config.time.integrator](),
+                integrator=_INTEGRATORS[config.time.integrator],
                 substeps=config.time.substeps,
                 save_every=config.time.save_every,
                 save=lambda t, state, u: None,

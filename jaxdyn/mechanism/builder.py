@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from scipy.spatial.transform import Rotation
 
 from jaxdyn.mechanism import joints as joint_kinds
@@ -129,9 +130,11 @@ class MechanismBuilder:
         if problem is not None:
             raise MechanismError(f"the {type(joint).__name__.lower()} joint of {where}: {problem}")
         mass_, com_, inertia_ = _checked_inertia(where, mass, com, inertia)
-        armature_ = _numbers(np.broadcast_to(armature, (joint.nv,)), (joint.nv,), where, "armature")
+        one_for_all = _shape(armature) == ()
+        armature_ = _numbers(armature, () if one_for_all else (joint.nv,), where, "armature")
+        armature_ = np.broadcast_to(armature_, (joint.nv,))
         if np.any(armature_ < 0):
-            raise MechanismError(f"{where}: armature is {armature_.tolist()}; a rotor inertia is positive or zero")
+            raise MechanismError(f"{where}: armature is {armature!r}; a rotor inertia is positive or zero")
         placement = _checked_placement(where, position, orientation)
         limits = _checked_limits(where, position_limits, velocity_limit, effort_limit)
         joint_name = f"{name}_joint" if joint_name is None else joint_name
@@ -162,7 +165,7 @@ class MechanismBuilder:
             raise MechanismError(f"there are two bodies or frames called {name!r}; rename one")
         self._frames[name] = _Frame(name, body, _checked_placement(f"frame {name!r}", position, orientation))
 
-    def build(self, dtype=None) -> Model:
+    def build(self, dtype: DTypeLike | None = None) -> Model:
         """The model, with parents before children and fixed joints merged.
 
         Args:
@@ -202,16 +205,16 @@ class MechanismBuilder:
 def model_from_arrays(
     parents: Sequence[int],
     kinds: Sequence[str],
-    axes: Sequence[Numbers],
-    joint_offsets: Sequence[Numbers],
-    com_offsets: Sequence[Numbers],
-    masses: Sequence[Numbers],
-    inertias: Sequence[Numbers],
+    axes: Numbers,
+    joint_offsets: Numbers,
+    com_offsets: Numbers,
+    masses: Numbers,
+    inertias: Numbers,
     *,
     gravity: Numbers = STANDARD_GRAVITY,
-    orientations: Sequence[Numbers] | None = None,
+    orientations: Numbers = None,
     name: str = "mechanism",
-    dtype=None,
+    dtype: DTypeLike | None = None,
 ) -> Model:
     """Model from the arrays of theory.md, in its numbering: bodies 1..n in order, parent 0 is the ground.
 
@@ -243,9 +246,13 @@ def model_from_arrays(
     for i, parent in enumerate(parents):
         if not 0 <= parent <= n:
             raise MechanismError(f"body {i + 1}: parent {parent} does not exist; use 0 (the ground) to {n}")
+        try:
+            joint = joint_kinds.joint_of_kind(kinds[i], axes[i])
+        except ValueError as error:
+            raise MechanismError(f"body {i + 1}: {error}") from None
         builder.add_body(
             str(i + 1),
-            joint=joint_kinds.joint_of_kind(kinds[i], axes[i]),
+            joint=joint,
             parent="ground" if parent == 0 else str(parent),
             position=joint_offsets[i],
             orientation=(1.0, 0.0, 0.0, 0.0) if orientations is None else orientations[i],
@@ -256,7 +263,7 @@ def model_from_arrays(
     return builder.build(dtype)
 
 
-def _assemble(name: str, gravity: np.ndarray, bodies: list[_Body], frames: list[_Frame], dtype) -> Model:
+def _assemble(name: str, gravity: np.ndarray, bodies: list[_Body], frames: list[_Frame], dtype: DTypeLike) -> Model:
     # The moving body (or ground, -1) that carries each named body or frame, and its placement there.
     carriers: dict[str, tuple[int, np.ndarray]] = {"ground": (GROUND, np.eye(4))}
     moving: list[_Body] = []
@@ -334,7 +341,7 @@ def _lump(parts: list[tuple[_Body, np.ndarray]]) -> tuple[float, np.ndarray, np.
     if len(parts) == 1:  # nothing merged: the numbers as given, free of rounding
         body = parts[0][0]
         return body.mass, body.com, symmetric_entries(body.inertia)
-    total = sum(g @ _pseudo_inertia(body) @ g.T for body, g in parts)  # (F5)
+    total = np.sum([g @ _pseudo_inertia(body) @ g.T for body, g in parts], axis=0)  # (F5)
     mass, first_moment = total[3, 3], total[:3, 3]
     com = first_moment / mass if mass > 0 else np.zeros(3)
     return mass, com, symmetric_entries(inertia_from_planar(total[:3, :3] - np.outer(first_moment, com)))
@@ -357,16 +364,24 @@ def _check_leaves_have_inertia(topology: Topology, moving: list[_Body], mass: np
             )
 
 
-def _numbers(value, shape: tuple[int, ...], where: str, what: str) -> np.ndarray:
-    """`value` as a finite float64 array of the given shape."""
+def _shape(value: Numbers) -> tuple[int, ...] | None:
+    """Shape of anything rectangular, None for ragged lists."""
     try:
-        array = np.asarray(value, np.float64)
-    except (TypeError, ValueError):
-        raise MechanismError(f"{where}: {what} is {value!r}; give numbers") from None
+        return np.shape(value)
+    except ValueError:
+        return None
+
+
+def _numbers(value: Numbers, shape: tuple[int, ...], where: str, what: str, *, finite: bool = True) -> np.ndarray:
+    """`value` as a float64 array of the given shape."""
+    array = np.asarray(value) if _shape(value) is not None else np.array(None)
+    if array.dtype.kind not in "iuf":  # text and truth values are no numbers, even if NumPy would convert them
+        raise MechanismError(f"{where}: {what} is {value!r}; give numbers")
+    array = array.astype(np.float64)
     if array.shape != shape:
         expected = "one number" if shape == () else f"{' x '.join(map(str, shape))} numbers"
         raise MechanismError(f"{where}: {what} has shape {array.shape}; give {expected}")
-    if not np.all(np.isfinite(array)):
+    if finite and not np.all(np.isfinite(array)):
         raise MechanismError(f"{where}: {what} is {array.tolist()}; give finite numbers")
     return array
 
@@ -375,7 +390,7 @@ def _checked_placement(where: str, position: Numbers, orientation: Numbers) -> n
     """4x4 homogeneous matrix of a position and a quaternion or rotation matrix."""
     placement = np.eye(4)
     placement[:3, 3] = _numbers(position, (3,), where, "position")
-    if np.shape(orientation) == (3, 3):
+    if _shape(orientation) == (3, 3):
         matrix = _numbers(orientation, (3, 3), where, "orientation")
         if not np.allclose(matrix @ matrix.T, np.eye(3), atol=_UNIT_TOLERANCE) or np.linalg.det(matrix) < 0:
             raise MechanismError(
@@ -396,9 +411,9 @@ def _checked_inertia(where: str, mass, com, inertia) -> tuple[float, np.ndarray,
     com = _numbers(com, (3,), where, "com")
     if mass < 0:
         raise MechanismError(f"{where}: mass is {mass:g} kg; a mass is positive or zero")
-    if np.shape(inertia) == (3,):
+    if _shape(inertia) == (3,):
         tensor = np.diag(_numbers(inertia, (3,), where, "inertia"))
-    elif np.shape(inertia) == (6,):
+    elif _shape(inertia) == (6,):
         tensor = symmetric_matrix(_numbers(inertia, (6,), where, "inertia"))
     else:
         tensor = _numbers(inertia, (3, 3), where, "inertia")
@@ -424,12 +439,12 @@ def _checked_limits(
 ) -> tuple[np.ndarray, float, float]:
     position = np.array([-np.inf, np.inf])
     if position_limits is not None:
-        position = _numbers(position_limits, (2,), where, "position_limits")
+        position = _numbers(position_limits, (2,), where, "position_limits", finite=False)
     if not position[0] < position[1]:
         raise MechanismError(
             f"{where}: position_limits are ({position[0]:g}, {position[1]:g}); give (lower, upper) with lower < upper"
         )
     for what, value in (("velocity_limit", velocity_limit), ("effort_limit", effort_limit)):
-        if not value > 0:
+        if not _numbers(value, (), where, what, finite=False) > 0:
             raise MechanismError(f"{where}: {what} is {value!r}; give a positive number, or leave it out for no limit")
     return position, float(velocity_limit), float(effort_limit)

@@ -1,12 +1,13 @@
 """The numbers of a mechanism, each a differentiable leaf of a pytree, beside its static topology.
 
-Build one with `jaxdyn.MechanismBuilder` or `jaxdyn.model_from_arrays` (both check every value), or read one from a file (`jaxdyn.io`). Change
-numbers with `equinox.tree_at`; make a batch of mechanisms with `jax.vmap` over any subset of leaves.
+Build one with `jaxdyn.MechanismBuilder` or `jaxdyn.model_from_arrays` (both check every value), or read one from a
+file (`jaxdyn.io`). Change numbers with `equinox.tree_at`; make a batch of mechanisms with `jax.vmap` over any leaves.
 """
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PyTree
 
 from jaxdyn.mechanism.joints import Joint
@@ -79,7 +80,7 @@ class Model(eqx.Module):
         return self.topology.nv
 
     @property
-    def dtype(self):
+    def dtype(self) -> jnp.dtype:
         """Floating-point type of the numbers."""
         return self.mass.dtype
 
@@ -99,7 +100,7 @@ class Model(eqx.Module):
         return self.topology.body_index(name), point
 
 
-def as_dtype(tree: PyTree, dtype) -> PyTree:
+def as_dtype(tree: PyTree, dtype: DTypeLike) -> PyTree:
     """The same model, system or state with every floating-point leaf in another precision.
 
     Everything in jaxdyn computes in the type of its inputs, so model and states must agree.

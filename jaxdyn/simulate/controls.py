@@ -42,7 +42,8 @@ class Knots(eqx.Module):
     def __call__(self, t: Float[Array, ""]) -> Float[Array, "nu"]:
         """Controls at time t (s)."""
         last = self.values.shape[0] - 1
-        x = jnp.clip((t - self.start) / self.interval, 0.0, float(last))
+        start, interval = self.start.astype(t.dtype), self.interval.astype(t.dtype)
+        x = jnp.clip((t - start) / interval, 0.0, float(last))
         if self.interpolation == "zero_order":
             return self._value(jnp.floor(x + _EARLY).astype(int))
         left = jnp.minimum(jnp.floor(x), max(last - 1, 0)).astype(int)

@@ -40,7 +40,10 @@ class Integrator(eqx.Module):
 
 
 class SemiImplicitEuler(Integrator):
-    """Semi-implicit (symplectic) Euler: v' = v + dt a(q, v), q' = q + dt v'. One evaluation per step; energy errors stay bounded."""
+    """Semi-implicit (symplectic) Euler: v' = v + dt a(q, v), q' = q + dt v'.
+
+    One evaluation per step; without friction the energy error stays bounded.
+    """
 
     order: ClassVar[int] = 1
 
@@ -101,10 +104,12 @@ class ImplicitMidpoint(Integrator):
             return v - state.v - dt * acceleration(system, State(q_middle, v_middle), u, middle)
 
         def newton(equation, guess):
-            v, correction = guess, jnp.zeros_like(guess)
-            for _ in range(self.iterations):
+            def iterate(_, previous):
+                v, _ = previous
                 correction = jnp.linalg.solve(jax.jacfwd(equation)(v), equation(v))
-                v = v - correction
+                return v - correction, correction
+
+            v, correction = jax.lax.fori_loop(0, self.iterations, iterate, (guess, jnp.zeros_like(guess)))
             return v, jnp.max(jnp.abs(correction)) / (1.0 + jnp.max(jnp.abs(v)))
 
         def tangent_solve(linear, right):

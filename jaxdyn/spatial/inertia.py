@@ -5,6 +5,8 @@ Pi = integral rho rho^T dm. The usual inertia tensor is J = tr(Pi) 1 - Pi, and [
 pseudo-inertia. A body is physical if and only if that matrix is positive semidefinite.
 """
 
+from typing import TypeVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -16,30 +18,30 @@ from jaxdyn.spatial.rotation import Matrix33, Vector3
 from jaxdyn.spatial.sixvector import Force, Motion
 
 # The conversions between forms of a tensor serve JAX code and, in NumPy double precision, the checks of the builder.
-AnyMatrix33 = Float[Array | np.ndarray, "3 3"]
+T = TypeVar("T", Array, np.ndarray)
 
 # Where the six numbers (xx, yy, zz, xy, xz, yz) of a symmetric tensor stand in its 3x3 matrix.
 _SYMMETRIC = np.array([[0, 3, 4], [3, 1, 5], [4, 5, 2]])
 
 
-def symmetric_matrix(six: Float[Array | np.ndarray, "6"]) -> AnyMatrix33:
-    """Symmetric matrix of its entries (xx, yy, zz, xy, xz, yz)."""
+def symmetric_matrix(six: T) -> T:
+    """Symmetric (3, 3) matrix of its entries (xx, yy, zz, xy, xz, yz)."""
     return six[_SYMMETRIC]
 
 
-def symmetric_entries(matrix: AnyMatrix33) -> Float[Array | np.ndarray, "6"]:
-    """Entries (xx, yy, zz, xy, xz, yz) of a symmetric matrix."""
+def symmetric_entries(matrix: T) -> T:
+    """Entries (xx, yy, zz, xy, xz, yz) of a symmetric (3, 3) matrix."""
     return matrix[np.array([0, 1, 2, 0, 0, 1]), np.array([0, 1, 2, 1, 2, 2])]
 
 
-def planar_from_inertia(inertia: AnyMatrix33) -> AnyMatrix33:
-    """Planar inertia tensor Pi = 1/2 tr(J) 1 - J. Source: theory.md (B10)."""
-    return 0.5 * inertia.trace() * np.eye(3, dtype=inertia.dtype) - inertia  # (B10)
+def planar_from_inertia(inertia: T) -> T:
+    """Planar inertia tensor (3, 3) Pi = 1/2 tr(J) 1 - J. Source: theory.md (B10)."""
+    return 0.5 * inertia.trace() * np.eye(3, dtype=inertia.dtype) - inertia  # (B10)  # pyright: ignore[reportReturnType]
 
 
-def inertia_from_planar(planar: AnyMatrix33) -> AnyMatrix33:
-    """Inertia tensor J = tr(Pi) 1 - Pi. Source: theory.md (B10)."""
-    return planar.trace() * np.eye(3, dtype=planar.dtype) - planar  # (B10)
+def inertia_from_planar(planar: T) -> T:
+    """Inertia tensor (3, 3) J = tr(Pi) 1 - Pi. Source: theory.md (B10)."""
+    return planar.trace() * np.eye(3, dtype=planar.dtype) - planar  # (B10)  # pyright: ignore[reportReturnType]
 
 
 class SpatialInertia(eqx.Module):

@@ -57,7 +57,7 @@ def rotate(q: Quaternion, r: Vector3) -> Vector3:
 def to_matrix(q: Quaternion) -> Matrix33:
     """Rotation matrix R(q) = 1 + (2 q0 S(qv) + 2 S(qv)^2)/|q|^2, for any nonzero norm. Source: theory.md (A5)."""
     s = skew(q[1:])
-    return np.eye(3, dtype=q.dtype) + 2.0 / dot(q, q) * (q[0] * s + dot(s, s))  # (A5)
+    return 2.0 / dot(q, q) * (q[0] * s + dot(s, s)) + np.eye(3, dtype=q.dtype)  # (A5)
 
 
 def from_matrix(rotation: Matrix33) -> Quaternion:
@@ -71,11 +71,13 @@ def from_matrix(rotation: Matrix33) -> Quaternion:
     wx, wy, wz = r[2, 1] - r[1, 2], r[0, 2] - r[2, 0], r[1, 0] - r[0, 1]
     xy, xz, yz = r[0, 1] + r[1, 0], r[0, 2] + r[2, 0], r[1, 2] + r[2, 1]
     outer = jnp.stack(
-        [1 + xx + yy + zz, wx, wy, wz]
-        + [wx, 1 + xx - yy - zz, xy, xz]
-        + [wy, xy, 1 - xx + yy - zz, yz]
-        + [wz, xz, yz, 1 - xx - yy + zz]
-    ).reshape(4, 4)
+        [
+            jnp.stack([1 + xx + yy + zz, wx, wy, wz]),
+            jnp.stack([wx, 1 + xx - yy - zz, xy, xz]),
+            jnp.stack([wy, xy, 1 - xx + yy - zz, yz]),
+            jnp.stack([wz, xz, yz, 1 - xx - yy + zz]),
+        ]
+    )
     return normalize(outer[jnp.argmax(jnp.diagonal(outer))])
 
 

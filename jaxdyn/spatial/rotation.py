@@ -38,7 +38,7 @@ def rodrigues(axis: Vector3, angle: Float[Array, ""]) -> Matrix33:
     Source: theory.md (B4), Rodrigues 1840.
     """
     s = skew(axis)
-    return np.eye(3, dtype=s.dtype) + jnp.sin(angle) * s + (1.0 - jnp.cos(angle)) * dot(s, s)  # (B4)
+    return jnp.sin(angle) * s + (1.0 - jnp.cos(angle)) * dot(s, s) + np.eye(3, dtype=s.dtype)  # (B4)
 
 
 def exponential(rotation_vector: Vector3) -> Matrix33:
@@ -48,4 +48,4 @@ def exponential(rotation_vector: Vector3) -> Matrix33:
     """
     s = skew(rotation_vector)
     x = dot(rotation_vector, rotation_vector)
-    return np.eye(3, dtype=s.dtype) + sinc_root(x) * s + versine_root(x) * dot(s, s)
+    return sinc_root(x) * s + versine_root(x) * dot(s, s) + np.eye(3, dtype=s.dtype)

@@ -1,5 +1,7 @@
 """Figures of batched motion, with matplotlib's object interface: no window, no global state."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import matplotlib as mpl
@@ -94,7 +96,7 @@ def stick_figure_strip(model: Model, time: Numbers, q: Numbers, *, frames: int =
     middle, reach = 0.5 * (low + high), max(0.5 * float((high - low).max()), 1e-3)
     figure = Figure(figsize=(2.4 * len(chosen), 3.2))
     for column, index in enumerate(chosen):
-        axis = figure.add_axes((column / len(chosen), 0.0, 1 / len(chosen), 0.88), projection="3d")
+        axis: Any = figure.add_axes((column / len(chosen), 0.0, 1 / len(chosen), 0.88), projection="3d")
         for lane in reversed(range(lines.shape[0])):
             style = {"color": _BLUE, "lw": 3.0, "zorder": 3} if lane == 0 else {"color": _GRAY, "lw": 0.9, "alpha": 0.5}
             for start, end in lines[lane, column]:

@@ -1,7 +1,7 @@
 """The double pendulum against its textbook equations (Landau and Lifshitz, Mechanics, section 5), in absolute angles.
 
-Both links swing in the x-z plane about the y axis and hang along -z at q = 0. The textbook angles t1, t2 are both from the vertical;
-the coordinates of the mechanism are t1 and t2 - t1, so velocities and forces transform as v = B dt/dt, f_t = B' tau.
+Both links swing in the x-z plane about the y axis and hang along -z at q = 0. The textbook angles t1, t2 are both from the
+vertical; the coordinates of the mechanism are t1 and t2 - t1, that is q = B t, so velocities are v = B w and forces f = B' tau.
 """
 
 import jax
@@ -23,8 +23,7 @@ from jaxdyn import (
 B = np.array([[1.0, 0.0], [-1.0, 1.0]])
 M1, M2, L1, L2, G = 1.3, 0.8, 0.7, 1.1, 9.81
 
-# Link i has its mass centre at s_i from its upper joint and the moment of inertia J_i about it. Without inertia only the second
-# link may be a point: a point mass on a massless rod still has inertia about its joint.
+# Link i has its mass centre at s_i from its upper joint and the moment of inertia J_i about it.
 LINKS = {
     "point masses": {"s": (L1, L2), "J": (0.0, 0.0)},
     "uniform rods": {"s": (L1 / 2, L2 / 2), "J": (M1 * L1**2 / 12, M2 * L2**2 / 12)},

@@ -68,7 +68,9 @@ def test_implicit_midpoint_is_time_reversible():
     forward = jaxdyn.rollout(system, swinging(), dt=0.02, steps=50, integrator=ImplicitMidpoint(5)).final
     back = jaxdyn.rollout(system, forward, dt=-0.02, steps=50, integrator=ImplicitMidpoint(5)).final
     # 50 steps of a motion that amplifies rounding by less than 1e3.
-    np.testing.assert_allclose(np.concatenate([back.q, back.v]), np.concatenate([swinging().q, swinging().v]), atol=1e-12)
+    np.testing.assert_allclose(
+        np.concatenate([back.q, back.v]), np.concatenate([swinging().q, swinging().v]), atol=1e-12
+    )
 
 
 def test_implicit_step_that_is_not_solved_is_reported_and_the_state_kept():
@@ -103,9 +105,9 @@ def test_derivatives_of_the_implicit_step_of_first_and_second_order():
     step = 1e-4
     gradient, hessian = jax.jit(jax.grad(end))(x), jax.jit(jax.hessian(end))(x)
     values = jax.jit(jax.vmap(end))
-    central = (values(x + step * directions) - values(x - step * directions)) / (2 * step)
+    central = (values(x[None] + step * directions) - values(x[None] - step * directions)) / (2 * step)
     gradients = jax.jit(jax.vmap(jax.grad(end)))
-    central_second = (gradients(x + step * directions) - gradients(x - step * directions)) / (2 * step)
+    central_second = (gradients(x[None] + step * directions) - gradients(x[None] - step * directions)) / (2 * step)
     # Central differences are good to step^2 = 1e-8 times the third derivative (below 100 here).
     np.testing.assert_allclose(gradient, central, atol=1e-6)
     np.testing.assert_allclose(hessian, central_second, atol=1e-5)

@@ -1,5 +1,7 @@
 """Rollouts: controls, records, costs, stops, result codes, batches, memory of reverse mode."""
 
+import itertools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -108,7 +110,9 @@ class TestKnots:
         np.testing.assert_allclose(held.saved.q, array.saved.q, rtol=1e-12)
 
     def test_unknown_interpolation_is_refused(self, as_a_user):
-        with pytest.raises(ValueError, match=r"unknown interpolation 'spline' of Knots; use \"zero_order\", \"linear\""):
+        with pytest.raises(
+            ValueError, match=r"unknown interpolation 'spline' of Knots; use \"zero_order\", \"linear\""
+        ):
             Knots(self.values, 0.1, 0.0, "spline")
 
 
@@ -124,7 +128,7 @@ def test_cost_is_summed_over_steps_and_sees_both_ends():
         cost=lambda t, s, u, after: {"effort": jnp.sum(u**2), "path": jnp.sum(jnp.abs(after.q - s.q)), "t": t},
     )
     states = by_hand(SYSTEM, swinging(), us, 0.01)
-    path = sum(np.abs(b.q - a.q).sum() for a, b in zip(states, states[1:], strict=False))
+    path = sum(np.abs(b.q - a.q).sum() for a, b in itertools.pairwise(states))
     np.testing.assert_allclose(trajectory.cost["effort"], 12.0)
     np.testing.assert_allclose(trajectory.cost["path"], path, rtol=1e-12)
     np.testing.assert_allclose(trajectory.cost["t"], 0.01 * 15)
@@ -158,7 +162,8 @@ def test_one_diverging_lane_is_flagged_while_the_others_go_on():
 
 
 def test_a_diverged_lane_does_not_spoil_the_gradient_of_the_others():
-    unstable = System(double_pendulum(), (jaxdyn.JointFriction([-30.0, -30.0], [0.0, 0.0], [1.0, 1.0]),))
+    unstable = System(double_pendulum(), (jaxdyn.JointFriction([-0.1, -0.1], [0.0, 0.0], [1.0, 1.0]),))
+    far = 1e5  # a speed at which the motion leaves the limit within 20 steps
 
     def loss(mass, scale):
         system = eqx.tree_at(lambda s: s.model.mass, unstable, mass)
@@ -166,11 +171,11 @@ def test_a_diverged_lane_does_not_spoil_the_gradient_of_the_others():
         return jnp.where(end.result == Result.COMPLETED, jnp.sum(end.final.q), 0.0), end.result
 
     def total(mass):
-        losses, results = jax.vmap(loss, (None, 0))(mass, jnp.array([1e-6, 1.0]))
+        losses, results = jax.vmap(loss, (None, 0))(mass, jnp.array([0.1, far]))
         return jnp.sum(losses), results
 
     gradient, results = jax.grad(total, has_aux=True)(unstable.model.mass)
-    alone = jax.grad(lambda mass: loss(mass, jnp.asarray(1e-6))[0])(unstable.model.mass)
+    alone = jax.grad(lambda mass: loss(mass, jnp.asarray(0.1))[0])(unstable.model.mass)
     np.testing.assert_array_equal(results, [Result.COMPLETED, Result.DIVERGED])
     np.testing.assert_allclose(gradient, alone, rtol=1e-9)
 
@@ -184,7 +189,9 @@ def test_batches_over_states_controls_and_any_leaves_of_the_model():
         system = eqx.tree_at(lambda s: s.model.mass, SYSTEM, mass)
         return rollout(system, State(q, swinging().v), u, dt=0.01, steps=5).final.q
 
-    batch = jax.jit(jax.vmap(jax.vmap(jax.vmap(run, (None, None, 0)), (None, 0, None)), (0, None, None)))(masses, qs, us)
+    batch = jax.jit(jax.vmap(jax.vmap(jax.vmap(run, (None, None, 0)), (None, 0, None)), (0, None, None)))(
+        masses, qs, us
+    )
     assert batch.shape == (2, 2, 2, 2)
     np.testing.assert_allclose(batch[1, 0, 1], run(masses[1], qs[0], us[1]), rtol=1e-12)
 
@@ -193,8 +200,12 @@ def test_batches_over_states_controls_and_any_leaves_of_the_model():
 def test_precision_follows_the_inputs(dtype):
     system, state = jaxdyn.as_dtype((SYSTEM, swinging()), dtype)
     for integrator in (jaxdyn.SemiImplicitEuler(), jaxdyn.RungeKutta4(), jaxdyn.ImplicitMidpoint()):
-        trajectory = rollout(system, state, Knots(jnp.ones((2, 2), dtype), 0.1), dt=0.01, steps=2, integrator=integrator)
-        assert {x.dtype for x in jax.tree.leaves((trajectory.time, trajectory.saved, trajectory.final))} == {dtype}
+        trajectory = rollout(
+            system, state, Knots(jnp.ones((2, 2), dtype), 0.1), dt=0.01, steps=2, integrator=integrator
+        )
+        assert {x.dtype for x in jax.tree.leaves((trajectory.time, trajectory.saved, trajectory.final))} == {
+            jnp.dtype(dtype)
+        }
 
 
 def test_reverse_mode_keeps_no_more_states_than_the_stated_bound():
@@ -216,13 +227,19 @@ def test_reverse_mode_keeps_no_more_states_than_the_stated_bound():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"state": State(jnp.zeros(3), jnp.zeros(2))}, r"q has shape \(3,\), but mechanism 'double pendulum' has nq = 2"),
+        (
+            {"state": State(jnp.zeros(3), jnp.zeros(2))},
+            r"q has shape \(3,\), but mechanism 'double pendulum' has nq = 2",
+        ),
         ({"state": State(jnp.zeros((5, 2)), jnp.zeros((5, 2)))}, r"for a batch, wrap the function in jax.vmap"),
         ({"controls": jnp.zeros((4, 2))}, r"controls have shape \(4, 2\); give shape \(6, 2\): one row per step"),
         ({"controls": jnp.zeros((6, 3))}, r"controls have shape \(6, 3\); give shape \(6, 2\)"),
         ({"controls": jnp.zeros((9, 6, 2))}, r"for a batch, wrap rollout in jax.vmap"),
         ({"controls": Knots(jnp.zeros((4, 3)), 0.1)}, r"controls have shape \(4, 3\); give shape \(knots, 2\)"),
-        ({"controls": lambda t, s, k: jnp.zeros(3)}, r"control u has shape \(3,\), but the system on 'double pendulum' has 2"),
+        (
+            {"controls": lambda t, s, k: jnp.zeros(3)},
+            r"control u has shape \(3,\), but the system on 'double pendulum' has 2",
+        ),
         ({"save_every": 4}, r"save_every = 4 does not divide steps = 6; choose a divisor"),
         ({"substeps": 0}, r"each must be at least 1"),
     ],

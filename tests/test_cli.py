@@ -1,0 +1,198 @@
+"""The command line: the main job in small, help texts, and one clear line for every kind of bad input."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jaxdyn
+from jaxdyn.cli import main
+from jaxdyn.io.config import read_config
+from jaxdyn.jobs.rollout import RolloutConfig
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+PANDA = str(CONFIGS / "panda_rollouts.toml")
+PENDULUM = """
+mechanism = "{mechanism}"
+batch = 3
+dtype = "float64"
+pictures = false
+[time]
+duration = "20 ms"
+rate = "1 kHz"
+save_every = 5
+"""
+
+
+@pytest.fixture
+def pendulum(tmp_path) -> str:
+    path = tmp_path / "pendulum.toml"
+    path.write_text(PENDULUM.format(mechanism=CONFIGS / "mechanisms" / "double_pendulum.toml"))
+    return str(path)
+
+
+def arrays_of(out: Path) -> dict[str, np.ndarray]:
+    with np.load(out / "states.npz", allow_pickle=False) as file:
+        return dict(file)
+
+
+@pytest.fixture(scope="module")
+def smoke_run(tmp_path_factory) -> Path:
+    """The main job as a user runs it: a process of its own."""
+    out = tmp_path_factory.mktemp("smoke") / "run"
+    command = [sys.executable, "-m", "jaxdyn", "rollout", PANDA, "--smoke", "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "steps/s" in done.stdout
+    assert "100%" in done.stderr  # the progress bar
+    return out
+
+
+def test_main_job_leaves_a_self_contained_run_directory(smoke_run):
+    metrics = json.loads((smoke_run / "metrics.json").read_text())
+    assert metrics["lanes"] == {"completed": 8, "stopped": 0, "diverged": 0, "step_failed": 0}
+    for key in (
+        "compile_s",
+        "run_s",
+        "steps_per_s",
+        "dtype",
+        "seed",
+        "energy_final_mean_J",
+        "power_balance_error_max_J",
+    ):
+        assert key in metrics
+    for key in ("jaxdyn", "jax", "jaxlib", "python", "device", "x64"):
+        assert key in metrics["environment"]
+    for name in ("joint_fans.png", "energy_balance.png", "stick_figures.png"):
+        assert (smoke_run / name).read_bytes().startswith(b"\x89PNG")
+    assert read_config(smoke_run / "config.toml", RolloutConfig) == read_config(PANDA, RolloutConfig, smoke=True)
+
+
+def test_saved_states_have_all_lanes_and_records(smoke_run):
+    arrays = arrays_of(smoke_run)
+    assert arrays["q"].shape == (8, 3, 7)
+    assert arrays["q"].dtype == np.float32
+    np.testing.assert_allclose(arrays["time"], [0.0, 0.02, 0.04])
+    assert len(np.unique(arrays["q"][:, 0])) == 8 * 7, "every lane and joint draws its own number"
+    limits = jaxdyn.library.panda().limits
+    start = arrays["q"][:, 0].astype(float)
+    assert np.all((start > np.asarray(limits.lower)) & (start < np.asarray(limits.upper)))
+
+
+def test_power_balance_error_falls_with_the_step(pendulum, tmp_path):
+    errors = []
+    for k, rate in enumerate((1000, 2000)):
+        out = tmp_path / str(k)
+        overrides = [f"time.rate={rate}", "initial.speed=2", "control.damping=0.4", "control.stiffness=3"]
+        assert main(["rollout", pendulum, "--out", str(out), *overrides]) == 0
+        errors.append(json.loads((out / "metrics.json").read_text())["power_balance_error_median_J"])
+    np.testing.assert_allclose(errors[0] / errors[1], 2.0, rtol=0.2)  # semi-implicit Euler: first order
+
+
+def test_a_lane_is_the_same_motion_whatever_the_batch_and_the_records(pendulum, tmp_path):
+    runs = {}
+    for name, overrides in {"few": ["batch=2"], "many": ["batch=5"], "thin": ["batch=2", "time.save_every=10"]}.items():
+        assert main(["rollout", pendulum, "control.random_torque=0.3", "--out", str(tmp_path / name), *overrides]) == 0
+        runs[name] = arrays_of(tmp_path / name)
+    # Other batch sizes and loops compile to other instructions: rounding of a few steps.
+    np.testing.assert_allclose(runs["many"]["q"][:2], runs["few"]["q"], rtol=1e-12)
+    np.testing.assert_allclose(runs["thin"]["q"], runs["few"]["q"][:, ::2], rtol=1e-12)
+
+
+def test_diverging_lanes_are_counted_and_the_job_ends_well(pendulum, tmp_path, capsys):
+    overrides = ["initial.speed=3e5", "batch=64", "seed=1"]
+    assert main(["rollout", pendulum, "--out", str(tmp_path / "run"), *overrides]) == 0
+    lanes = json.loads((tmp_path / "run" / "metrics.json").read_text())["lanes"]
+    assert lanes["diverged"] > 0
+    assert sum(lanes.values()) == 64
+    assert "diverged: a coordinate or velocity grew beyond the limit" in capsys.readouterr().out
+    arrays = arrays_of(tmp_path / "run")
+    assert np.all(np.isfinite(arrays["q"])), "a diverged lane is held at its last good state"
+
+
+@pytest.mark.parametrize(("integrator", "target"), [("runge_kutta_4", "middle"), ("implicit_midpoint", "initial")])
+def test_settings_reach_the_simulation(pendulum, tmp_path, integrator, target):
+    overrides = [
+        f"time.integrator={integrator}",
+        f"control.target={target}",
+        "control.stiffness=[2, 1]",
+        "time.substeps=2",
+    ]
+    assert main(["rollout", pendulum, *overrides, "method=articulated_body", "--out", str(tmp_path / "run")]) == 0
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert metrics["lanes"]["completed"] == 3
+    # Both methods keep the energy of 20 ms to far better than first order could.
+    assert metrics["power_balance_error_max_J"] < (1e-6 if integrator == "runge_kutta_4" else 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fragments"),
+    [
+        (["{missing}"], ["nowhere.toml", "no such file", "check the path"]),
+        (["{config}", "bach=3"], ["bach: unknown key", "did you mean 'batch'"]),
+        (["{config}", "time.rate=2 kg"], ["time.rate", "'kg' does not fit", "Hz"]),
+        (["{config}", "batch=many"], ["batch", "'many'"]),
+        (["{config}", "batch=0"], ["batch", "positive"]),
+        (
+            ["{config}", "control.damping=[1, 2, 3]"],
+            ["control.damping has 3 numbers; give 1, or 2: one per degree of freedom"],
+        ),
+        (["{config}", "time.save_every=3"], ["time.save_every = 3 does not divide the 20 steps", "choose a divisor"]),
+        (
+            ["{config}", "time.duration=0.1 ms"],
+            ["time.duration = 0.0001 s is shorter than one step", "raise time.rate"],
+        ),
+        (["{config}", "mechanism=none.toml"], ["none.toml", "no such file"]),
+        (["{config}", "--out", "{full}"], ["is not empty", "choose another"]),
+    ],
+)
+def test_bad_input_is_one_line_that_names_thing_and_remedy(arguments, fragments, pendulum, tmp_path, capsys):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    names = {"config": pendulum, "missing": str(tmp_path / "nowhere.toml"), "full": str(tmp_path / "full")}
+    words = [word.format(**names) for word in arguments]
+    if "--out" not in words:
+        words += ["--out", str(tmp_path / "run")]
+    assert main(["rollout", *words]) == 2
+    message = capsys.readouterr().err
+    assert len(message.strip().splitlines()) == 1
+    for fragment in fragments:
+        assert fragment in message
+
+
+def test_a_mechanism_with_drives_is_refused(pendulum, tmp_path, capsys):
+    source = (CONFIGS / "mechanisms" / "double_pendulum.toml").read_text()
+    (tmp_path / "driven.toml").write_text(source + '\n[drives]\njoints = ["elbow"]\ngear = [1.0]\n')
+    assert main(["rollout", pendulum, "mechanism=driven.toml", "--out", str(tmp_path / "run")]) == 2
+    assert "remove the [drives] table" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_unwritable_directory_is_one_line(pendulum, tmp_path, capsys):
+    (tmp_path / "locked").mkdir(mode=0o500)
+    assert main(["rollout", pendulum, "--out", str(tmp_path / "locked" / "run")]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_help_names_every_setting(capsys):
+    with pytest.raises(SystemExit) as done:
+        main(["rollout", "--help"])
+    assert done.value.code == 0
+    text = capsys.readouterr().out
+    for setting in ("mechanism", "batch", "time.duration (s)", "control.stiffness", "initial.spread"):
+        line = next(line for line in text.splitlines() if line.strip().startswith(f"{setting}"))
+        assert len(line.split(":", 1)[1].split("[")[0].strip()) > 3, f"{setting} is explained"
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert "rollout" in capsys.readouterr().out
+
+
+def test_unknown_option_and_verb_are_refused(pendulum, capsys):
+    for words in (["rollout", pendulum, "--fast"], ["walk", pendulum]):
+        with pytest.raises(SystemExit) as done:
+            main(words)
+        assert done.value.code == 2

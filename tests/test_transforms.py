@@ -1,0 +1,167 @@
+"""Every public function of the mechanics under every transformation: a table, so that a new function cannot be forgotten.
+
+The mechanism is the smallest with a branch and both kinds of joints. Functions run eagerly except where compilation is the
+point: JAX then compiles each primitive once for all of them.
+"""
+
+import inspect
+
+import equinox as eqx
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxprs import equations
+from random_trees import close, random_model, random_motion
+
+import jaxdyn
+from jaxdyn import JointFriction, Spring, State, System, as_dtype, configuration
+
+MECHANISM = {"parents": [-1, 0, 0], "kinds": "RPR", "armature": True}
+
+
+def _system(model) -> System:
+    ones = jnp.ones_like(model.mass)
+    points = jnp.asarray([[0.1, 0.2, 0.3], [-0.3, 0.4, 0.2]], model.dtype)
+    spring = Spring(1, points[0], 2, points[1], 20 * ones[0], 0.3 * ones[0])
+    return System(model, (spring, JointFriction(0.2 * ones, 0.5 * ones, ones)))
+
+
+# name -> rows, each a function of (model, q, v, a). `a` also serves as force, control and second configuration.
+TABLE = {
+    "acceleration": [lambda m, q, v, a: jaxdyn.acceleration(_system(m), State(q, v), a)],
+    "angular_momentum": [lambda m, q, v, a: jaxdyn.angular_momentum(m, q, v)],
+    "applied_forces": [lambda m, q, v, a: jaxdyn.applied_forces(_system(m), State(q, v), a)],
+    "bias_force": [lambda m, q, v, a: jaxdyn.bias_force(m, q, v)],
+    "body_accelerations": [jaxdyn.body_accelerations],
+    "body_jacobian": [lambda m, q, v, a: jaxdyn.body_jacobian(m, q)],
+    "body_velocities": [lambda m, q, v, a: jaxdyn.body_velocities(m, q, v)],
+    "center_of_mass": [lambda m, q, v, a: jaxdyn.center_of_mass(m, q)],
+    "christoffel_first_kind": [lambda m, q, v, a: jaxdyn.christoffel_first_kind(m, q)],
+    "christoffel_second_kind": [lambda m, q, v, a: jaxdyn.christoffel_second_kind(m, q)],
+    "coriolis_matrix": [lambda m, q, v, a: jaxdyn.coriolis_matrix(m, q, v)],
+    "forward_dynamics": [
+        jaxdyn.forward_dynamics,
+        lambda m, q, v, a: jaxdyn.forward_dynamics(m, q, v, a, method="articulated_body"),
+        lambda m, q, v, a: jaxdyn.forward_dynamics(m, q, v, a, method="contravariant"),
+    ],
+    "forward_kinematics": [lambda m, q, v, a: jaxdyn.forward_kinematics(m, q)],
+    "frame_placement": [lambda m, q, v, a: jaxdyn.frame_placement(m, q, "body 2")],
+    "gravity_force": [lambda m, q, v, a: jaxdyn.gravity_force(m, q)],
+    "inverse_dynamics": [
+        jaxdyn.inverse_dynamics,
+        lambda m, q, v, a: jaxdyn.inverse_dynamics(m, q, v, a, method="covariant"),
+    ],
+    "kinetic_energy": [lambda m, q, v, a: jaxdyn.kinetic_energy(m, q, v)],
+    "mass_matrix": [
+        lambda m, q, v, a: jaxdyn.mass_matrix(m, q),
+        lambda m, q, v, a: jaxdyn.mass_matrix(m, q, method="closed_form"),
+    ],
+    "momentum": [lambda m, q, v, a: jaxdyn.momentum(m, q, v)],
+    "neutral_state": [lambda m, q, v, a: jaxdyn.neutral_state(System(m))],
+    "partial_velocities": [lambda m, q, v, a: jaxdyn.partial_velocities(m, q)],
+    "potential_energy": [lambda m, q, v, a: jaxdyn.potential_energy(m, q)],
+    "total_energy": [lambda m, q, v, a: jaxdyn.total_energy(_system(m), State(q, v))],
+    "configuration.difference": [lambda m, q, v, a: configuration.difference(m, q, a)],
+    "configuration.integrate": [lambda m, q, v, a: configuration.integrate(m, q, v)],
+}
+ROWS = [pytest.param(f, id=f"{name} {k}" if k else name) for name, rows in TABLE.items() for k, f in enumerate(rows)]
+
+
+def draw(seed: int):
+    rng = np.random.default_rng(seed)
+    model = random_model(rng, 3, **MECHANISM)
+    return model, *random_motion(rng, model)
+
+
+@pytest.fixture(scope="module")
+def inputs():
+    return draw(0)
+
+
+@pytest.fixture(scope="module")
+def others():
+    return draw(1)
+
+
+def flat(tree):
+    return jax.flatten_util.ravel_pytree(tree)[0]
+
+
+def on_numbers(function, inputs):
+    """The function of one pytree of floating-point numbers, model and motion, with a flat result; and those numbers.
+
+    Limits of motion are infinite and enter no equation.
+    """
+    model, *motion = inputs
+    numbers, static = eqx.partition((eqx.tree_at(lambda m: m.limits, model, None), *motion), eqx.is_inexact_array)
+    return lambda numbers: flat(function(*eqx.combine(numbers, static))), numbers
+
+
+def direction(numbers, seed: int):
+    rng = np.random.default_rng(seed)
+    return jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape), x.dtype), numbers)
+
+
+def test_the_table_has_every_public_function_of_the_mechanics():
+    public = {
+        n for n, f in vars(jaxdyn).items() if inspect.isfunction(f) and f.__module__.startswith("jaxdyn.dynamics")
+    }
+    assert public == {name for name in TABLE if not name.startswith("configuration.")}
+
+
+@pytest.mark.parametrize("function", ROWS)
+def test_jit_of_vmap_is_the_loop_and_traces_once_for_all_models_of_one_topology(function, inputs, others):
+    expected = {0: flat(function(*inputs)), 1: flat(function(*others))}
+    traces = 0
+
+    @jax.jit
+    @jax.vmap
+    def batched(*arguments):
+        nonlocal traces
+        traces += 1
+        return flat(function(*arguments))
+
+    assert inputs[0].topology is not others[0].topology  # equal by value, so the compilation is shared
+    for pair, order in [((inputs, others), (0, 1)), ((others, inputs), (1, 0))]:
+        actual = batched(*jax.tree.map(lambda *x: jnp.stack(x), *pair))
+        close(actual, jnp.stack([expected[k] for k in order]), scale=100.0)
+    assert traces == 1
+
+
+@pytest.mark.parametrize("function", ROWS)
+def test_derivatives_forward_reverse_and_forward_over_reverse_are_difference_quotients(function, inputs):
+    f, x = on_numbers(function, inputs)
+    w, dx = direction(f(x), 2), direction(x, 3)
+
+    def weighted(x):
+        return w @ f(x)
+
+    value, forward = jax.jvp(weighted, (x,), (dx,))
+    gradient, second = jax.jvp(jax.grad(weighted), (x,), (dx,))
+    step = 1e-6
+    ahead, behind = (
+        jax.value_and_grad(weighted)(jax.tree.map(lambda x, d, s=sign: x + s * step * d, x, dx)) for sign in (1, -1)
+    )
+    quotient = jax.tree.map(lambda a, b: (a - b) / (2 * step), ahead, behind)
+    # Truncation step^2 and rounding 1e-16/step are some 1e-10, times the size of higher derivatives.
+    scale = max(1.0, *(float(np.max(np.abs(flat(y)))) for y in (value, gradient, second)))
+    np.testing.assert_allclose(forward, quotient[0], rtol=0, atol=1e-7 * scale)
+    np.testing.assert_allclose(flat(second), flat(quotient[1]), rtol=0, atol=1e-7 * scale)
+    close(flat(gradient) @ flat(dx), forward, scale=100 * scale)
+
+
+@pytest.mark.parametrize("function", ROWS)
+def test_single_precision_in_gives_single_precision_out_and_all_the_way(function, inputs):
+    f, x = on_numbers(function, as_dtype(inputs, jnp.float32))
+
+    def with_derivatives(x):
+        value, pull = jax.vjp(f, x)
+        return value, pull(jnp.ones_like(value))
+
+    jaxpr = jax.make_jaxpr(with_derivatives)(x)
+    inside = {str(v.aval.dtype) for e in equations(jaxpr.jaxpr) for v in (*e.invars, *e.outvars)}
+    assert "float32" in inside
+    assert "float64" not in inside
+    assert {str(out.dtype) for out in jaxpr.out_avals} == {"float32"}
