@@ -35,6 +35,10 @@ class Force(eqx.Module):
 
     conservative: eqx.AbstractClassVar[bool]
 
+    def problem(self, model: Model) -> str | None:
+        """Why this force does not fit a model and how to mend it, or None. Called once, by `System`."""
+        return None
+
     def potential_energy(self, model: Model, q: Float[Array, "nq"], placed: Placements) -> Scalar:
         """Potential energy, J; zero for forces without one."""
         return jnp.zeros((), q.dtype)
@@ -56,6 +60,20 @@ class JointForce(Force):
         self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar
     ) -> Float[Array, "nv"]:
         """N m or N by the kinds of joints."""
+
+
+def _body_problem(model: Model, *bodies: int) -> str | None:
+    for body in bodies:
+        if not GROUND <= body < model.nb:
+            return f"there is no body {body}; use 0 to {model.nb - 1}, or -1 for the ground (`Model.locate` finds them by name)"
+    return None
+
+
+def _length_problem(expected: int, **arrays: Array) -> str | None:
+    for name, array in arrays.items():
+        if array.ndim == 0 or array.shape[-1] != expected:
+            return f"{name} has shape {array.shape}; give {expected} numbers"
+    return None
 
 
 def _zero_safe_length(d: Vector3) -> tuple[Scalar, Scalar]:
@@ -92,6 +110,9 @@ class _PointPair(BodyForce):
     def force_on_a(self, d: Vector3, d_rate: Vector3) -> Vector3:
         """Force on A, ground axes, N; d = x_A - x_B (m) and its rate (m/s)."""
 
+    def problem(self, model: Model) -> str | None:
+        return _body_problem(model, self.body_a, self.body_b)
+
     def body_forces(self, model: Model, moving: Motion, t: Scalar) -> Float[Array, "nb 6"]:
         placed = moving.placements
         x_a, arm_a = _point(placed, self.body_a, self.point_a)
@@ -113,6 +134,8 @@ class Spring(_PointPair):
     """Linear spring between two points: V = 1/2 k (L - L0)^2, force -k (L - L0) d/L on A, d = x_A - x_B, L = |d|.
 
     With zero free length it is smooth at L = 0 too; with another one the direction is undefined there and the force is 0.
+
+    With names: Spring(*model.locate("upper", point_a), *model.locate("ground", point_b), stiffness, free_length).
 
     Attributes:
         body_a, body_b: body numbers, -1 for the ground.
@@ -189,6 +212,11 @@ class AppliedForce(BodyForce):
     torque: Vector3 = eqx.field(converter=floating)
     body_fixed: bool = eqx.field(static=True)
 
+    def problem(self, model: Model) -> str | None:
+        if self.body == GROUND:
+            return "a force on the ground does nothing; give the number of a body"
+        return _body_problem(model, self.body)
+
     def body_forces(self, model: Model, moving: Motion, t: Scalar) -> Float[Array, "nb 6"]:
         placed = moving.placements
         force, torque = self.force, self.torque
@@ -216,6 +244,9 @@ class JointSpring(JointForce):
     ) -> Float[Array, "nv"]:
         return -self.stiffness * configuration.difference(model, self.rest, q)
 
+    def problem(self, model: Model) -> str | None:
+        return _length_problem(model.nv, stiffness=self.stiffness) or _length_problem(model.nq, rest=self.rest)
+
     def potential_energy(self, model: Model, q: Float[Array, "nq"], placed: Placements) -> Scalar:
         stretch = configuration.difference(model, self.rest, q)
         return 0.5 * dot(self.stiffness * stretch, stretch)
@@ -241,6 +272,9 @@ class JointFriction(JointForce):
     ) -> Float[Array, "nv"]:
         return -self.viscous * v - self.coulomb * jnp.tanh(v / self.velocity_scale)
 
+    def problem(self, model: Model) -> str | None:
+        return _length_problem(model.nv, viscous=self.viscous, coulomb=self.coulomb, velocity_scale=self.velocity_scale)
+
 
 class JointDrives(eqx.Module):
     """Motors in some of the joints: tau = gear * u on the driven velocity components, 0 elsewhere (underactuation).
@@ -254,6 +288,13 @@ class JointDrives(eqx.Module):
 
     columns: tuple[int, ...] = eqx.field(static=True)
     gear: Float[Array, "nu"] = eqx.field(converter=floating)
+
+    def problem(self, model: Model) -> str | None:
+        """Why these drives do not fit a model and how to mend it, or None. Called once, by `System`."""
+        for column in self.columns:
+            if not 0 <= column < model.nv:
+                return f"there is no velocity component {column}; use 0 to {model.nv - 1}"
+        return _length_problem(len(self.columns), gear=self.gear)
 
     def generalized_forces(self, model: Model, u: Float[Array, "nu"]) -> Float[Array, "nv"]:
         """N m or N by the kinds of joints."""

@@ -95,20 +95,19 @@ def motion(model: Model, q: Coordinates, v: Velocities) -> Motion:
     placed = placements(model, q)
     topology = model.topology
     per_column = placed.columns * v[:, None]
-    velocity = tree.sum_over_ancestors(topology, per_column)  # (E6)
+    velocity = tree.sum_over_columns(topology, per_column)  # (E6)
     rates = jax.vmap(sixvector.cross_motion)(velocity[topology.body_of_column], per_column)
     own_rates = configuration.subspace_rates(model, q, v)
-    bias = tree.sum_over_ancestors(topology, rates)
+    bias = tree.sum_over_columns(topology, rates)
     if own_rates is not None:
         on_ground = jax.vmap(sixvector.motion_to_outer)(placed.rotation, placed.offset, own_rates)
-        eta = topology.precedes.astype(v.dtype)
-        bias = bias + einsum("ki,kc->ic", eta, on_ground)
+        bias = bias + tree.sum_over_ancestors(topology, on_ground)
     return Motion(placed, v, velocity, bias)
 
 
 def accelerations(model: Model, moving: Motion, a: Accelerations) -> Float[Array, "nb 6"]:
     """Spatial accelerations of all bodies about P, ground axes, gravity not included."""
-    return moving.bias + tree.sum_over_ancestors(model.topology, moving.placements.columns * a[:, None])
+    return moving.bias + tree.sum_over_columns(model.topology, moving.placements.columns * a[:, None])
 
 
 def forward_kinematics(model: Model, q: Coordinates) -> RigidTransform:

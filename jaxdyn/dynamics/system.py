@@ -8,6 +8,7 @@ from jaxdyn.dynamics import energy, forward, inverse, kinematics
 from jaxdyn.dynamics.forces import BodyForce, Force, JointDrives, JointForce
 from jaxdyn.dynamics.kinematics import Motion
 from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.builder import MechanismError
 from jaxdyn.mechanism.model import Model
 
 Time = Float[Array, ""] | float
@@ -33,12 +34,21 @@ class System(eqx.Module):
         forces: springs, dampers, friction, applied forces.
         drives: how controls act; without drives, the control is the generalized force of every velocity component.
         method: algorithm of the forward dynamics, see `forward_dynamics`.
+
+    Raises:
+        MechanismError: a force or drive names a body or velocity component that the model does not have.
     """
 
     model: Model
     forces: tuple[Force, ...] = ()
     drives: JointDrives | None = None
     method: forward.ForwardMethod = eqx.field(static=True, default="cholesky")
+
+    def __check_init__(self):
+        for part in (*self.forces, *([] if self.drives is None else [self.drives])):
+            problem = part.problem(self.model)
+            if problem is not None:
+                raise MechanismError(f"{type(part).__name__} on mechanism {self.model.name!r}: {problem}")
 
     @property
     def nu(self) -> int:

@@ -30,7 +30,9 @@ def check_velocities(model: Model, **vectors: Float[Array, "nv"]) -> None:
 
 
 def _check_vector(model: Model, value: Array, name: str, length_name: str, length: int, concept: str) -> None:
-    shape = jnp.shape(value)
+    if not isinstance(value, jax.Array | np.ndarray):
+        raise ValueError(f"{name} is a {type(value).__name__}; give an array, jnp.asarray({name})")
+    shape = value.shape
     if shape != (length,):
         message = (
             f"{name} has shape {shape}, but mechanism {model.name!r} has {length_name} = {length}: "
@@ -39,8 +41,8 @@ def _check_vector(model: Model, value: Array, name: str, length_name: str, lengt
         if len(shape) > 1 and shape[-1] == length:
             message += "; for a batch, wrap the function in jax.vmap"
         raise ValueError(message)
-    if not jnp.issubdtype(jnp.result_type(value), jnp.floating):
-        raise ValueError(f"{name} holds {jnp.result_type(value)} numbers; give floating-point numbers")
+    if not jnp.issubdtype(value.dtype, jnp.floating):
+        raise ValueError(f"{name} holds {value.dtype} numbers; give floating-point numbers")
 
 
 def _by_class(model: Model, method, coordinates=(), velocities=()) -> list:

@@ -1,6 +1,6 @@
 """Sweeps over the tree. This is the only file that runs along it.
 
-The first three functions have no loop over bodies, so the time to compile them does not grow with the mechanism: composition by
+The first four functions have no loop over bodies, so the time to compile them does not grow with the mechanism: composition by
 pointer jumping (log2 of the depth many steps) and sums as products with the incidence matrix eta. The last two are true recursions,
 as `jax.lax.scan` over bodies.
 """
@@ -37,10 +37,16 @@ def compose_along_paths(topology: Topology, local: RigidTransform) -> RigidTrans
     return placement
 
 
-def sum_over_ancestors(topology: Topology, per_column: Float[Array, "nv *rest"]) -> Float[Array, "nb *rest"]:
+def sum_over_columns(topology: Topology, per_column: Float[Array, "nv *rest"]) -> Float[Array, "nb *rest"]:
     """For each body, the sum of a quantity over all columns (velocity components) that move it."""
     eta = topology.column_moves_body.astype(per_column.dtype)
     return einsum("ai,a...->i...", eta, per_column)
+
+
+def sum_over_ancestors(topology: Topology, per_body: Float[Array, "nb *rest"]) -> Float[Array, "nb *rest"]:
+    """For each body, the sum of a quantity over the bodies on its path from the root, itself included."""
+    eta = topology.precedes.astype(per_body.dtype)
+    return einsum("ki,k...->i...", eta, per_body)
 
 
 def sum_over_descendants(topology: Topology, per_body: Float[Array, "nb *rest"]) -> Float[Array, "nb *rest"]:

@@ -1,11 +1,12 @@
 """Rollouts: many steps of one system from one state. Batch them with `jax.vmap` over states, controls and models alike.
 
-Memory of reverse mode. Nothing inside a step is stored; states between steps are kept in two levels. With N steps, a record
-every n-th, and S numbers in the carried state (nq + nv + 2 and the accumulated cost), reverse mode keeps at most
+Memory of reverse mode. Nothing inside a step is stored; of the states between steps, those at the records are kept, and
+between two records those that the backward pass is just working on. With N steps, a record every n-th, and S numbers in
+the carried state (nq + nv + 2 and the accumulated cost), reverse mode keeps at most
 
-    (N/n + 2 ceil(sqrt(n)) + 2) S numbers plus the intermediate results of one step,
+    (N/n + max(64, 3 sqrt(n)) + 2) S numbers plus the intermediate results of one step,
 
-at the price of at most three more evaluations of each step. So a record of the end only (n = N) costs 2 sqrt(N) states.
+at the price of at most three more evaluations of each step. So a record of the end only (n = N) costs about 2 sqrt(N) states.
 """
 
 import enum
@@ -25,6 +26,10 @@ from jaxdyn.simulate.controls import Knots, Policy, check_controls, control_in_f
 from jaxdyn.simulate.integrators import Integrator, SemiImplicitEuler
 
 Time = Float[Array, ""]
+
+
+# Loops of at most this many steps keep all their carries while the backward pass is in them.
+_SHORT = 64
 
 
 class Result(enum.IntEnum):
@@ -172,7 +177,9 @@ def rollout(
     zero = jnp.zeros((), jnp.int32)
     carry = _Carry(state, initial_cost, zero, zero)
     firsts = np.arange(0, steps, save_every)
-    carry, records = jax.lax.scan(jax.checkpoint(block, prevent_cse=False), carry, firsts)
+    # A single block needs no checkpoint of its own: the loop within has them.
+    body = block if len(firsts) == 1 else jax.checkpoint(block, prevent_cse=False)
+    carry, records = jax.lax.scan(body, carry, firsts)
     end = jnp.asarray(steps)
     last = _record(save, controls, end, time(end), carry.state, key)
     saved = jax.tree.map(lambda r, x: jnp.concatenate([r, jnp.asarray(x)[None]]), records, last)
@@ -191,12 +198,13 @@ def _record(save, controls, index: Array, t: Time, state: State, key: PRNGKeyArr
 
 
 def _checkpointed_loop(advance, carry: PyTree, first: Array, length: int) -> PyTree:
-    """`length` applications of advance(carry, index), index counted from `first`, in stretches of about sqrt(length) steps.
+    """`length` applications of advance(carry, index), index counted from `first`.
 
-    Reverse mode keeps the carry at the start of each stretch and, while it works on one, the carries within it.
+    A long loop is cut into stretches of about sqrt(length) steps. Reverse mode keeps the carry at the start of each stretch
+    and, while it works on one, the carries within it. A short loop is one stretch: each level costs compile time.
     """
     step = jax.checkpoint(lambda carry, index: (advance(carry, index), None), prevent_cse=False)
-    stretch = _stretch_length(length)
+    stretch = length if length <= _SHORT else _stretch_length(length)
 
     def run(carry, start, count):
         return jax.lax.scan(lambda c, k: step(c, start + k), carry, np.arange(count))[0]

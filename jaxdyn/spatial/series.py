@@ -1,9 +1,9 @@
 """Trigonometric quotients as smooth functions of the squared angle.
 
 Exponentials of rotations need cos(phi), sin(phi)/phi, (1 - cos(phi))/phi^2 of phi = |vector|. Written with the norm,
-they are 0/0 at rest and their derivatives NaN. As functions of x = phi^2 they are entire,
- so value and all derivatives are right at x = 0. The
-power series is used below x = 1, where ten terms are exact to 1e-19; above it the closed form has no cancellation.
+they are 0/0 at rest and their derivatives NaN. As functions of x = phi^2 they are entire, so value
+and all derivatives are right at x = 0. The power series is used below x = 1, where ten terms are exact to 1e-19; above
+it the closed form has no cancellation.
 """
 
 import math

@@ -3,7 +3,6 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import pytest
 from random_trees import SAMPLES, close, random_inertia, random_model, random_motion, random_unit, sample_tree
@@ -268,15 +267,7 @@ def test_neutral_state_is_at_rest_where_every_body_frame_is_its_joint_frame(tree
         close(placed.rotation[i], expected.rotation)
 
 
-@pytest.fixture
-def unchecked():
-    """Run-time type checks off, as they are for users, so that the library's own refusals are seen."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
-
-
-def test_unknown_methods_are_refused_by_name(unchecked):
+def test_unknown_methods_are_refused_by_name(as_a_user):
     model = sample_tree("chain")
     q, v, a = random_motion(np.random.default_rng(0), model)
     for call, alternatives in [
