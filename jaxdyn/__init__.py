@@ -31,7 +31,8 @@ from jaxdyn.dynamics.kinematics import (
 from jaxdyn.dynamics.metric import christoffel_first_kind, christoffel_second_kind, coriolis_matrix, mass_matrix
 from jaxdyn.dynamics.system import State, System, acceleration, applied_forces, neutral_state, total_energy
 from jaxdyn.mechanism import configuration
-from jaxdyn.mechanism.builder import MechanismBuilder, MechanismError, model_from_arrays
+from jaxdyn.mechanism.builder import MechanismBuilder, model_from_arrays
+from jaxdyn.mechanism.checks import MechanismError
 from jaxdyn.mechanism.joints import Fixed, Joint, Prismatic, Revolute
 from jaxdyn.mechanism.model import Limits, Model, as_dtype
 from jaxdyn.mechanism.topology import Topology

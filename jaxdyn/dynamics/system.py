@@ -8,7 +8,7 @@ from jaxdyn.dynamics import energy, forward, inverse, kinematics
 from jaxdyn.dynamics.forces import BodyForce, Force, JointDrives, JointForce
 from jaxdyn.dynamics.kinematics import Motion
 from jaxdyn.mechanism import configuration
-from jaxdyn.mechanism.builder import MechanismError
+from jaxdyn.mechanism.checks import MechanismError
 from jaxdyn.mechanism.model import Model
 
 Time = Float[Array, ""] | float

@@ -19,7 +19,7 @@ from typing import Any
 
 from jaxdyn.io.config import ConfigError, read_config, resolved_toml
 from jaxdyn.io.runs import RunDirectory, RunError, environment
-from jaxdyn.mechanism.builder import MechanismError
+from jaxdyn.mechanism.checks import MechanismError
 
 
 @dataclasses.dataclass(frozen=True)

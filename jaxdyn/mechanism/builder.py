@@ -1,38 +1,28 @@
-"""Building a model body by body. All checks of values are here.
+"""Building a model body by body, every value checked (`checks`) and the tree ordered.
 
-The checks run once, eagerly, in NumPy double precision, and every message names the body and the remedy. Fixed joints are merged:
-the child's mass and inertia are added to its carrier, and its frame stays available under the child's name.
+Fixed joints are merged: the child's mass and inertia are added to its carrier, and its frame stays available under the
+child's name.
 """
 
 import dataclasses
 import difflib
 from collections.abc import Sequence
-from typing import Any, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 from scipy.spatial.transform import Rotation
 
+from jaxdyn.mechanism import checks
 from jaxdyn.mechanism import joints as joint_kinds
+from jaxdyn.mechanism.checks import MechanismError, Numbers
 from jaxdyn.mechanism.joints import Fixed, Joint
 from jaxdyn.mechanism.model import Limits, Model, as_dtype
 from jaxdyn.mechanism.topology import GROUND, Topology
-from jaxdyn.spatial.inertia import inertia_from_planar, planar_from_inertia, symmetric_entries, symmetric_matrix
+from jaxdyn.spatial.inertia import inertia_from_planar, planar_from_inertia, symmetric_entries
 from jaxdyn.spatial.transform import RigidTransform
 
-# Whatever NumPy turns into numbers. The checks below say more than a type could.
-Numbers: TypeAlias = Any
-
 STANDARD_GRAVITY = (0.0, 0.0, -9.81)
-
-# A measured inertia that misses the triangle inequality by less than this fraction of its trace is rounding, not error.
-_TRIANGLE_TOLERANCE = 1e-9
-_UNIT_TOLERANCE = 1e-6
-
-
-class MechanismError(ValueError):
-    """A mechanism that cannot be built; the message names the body and the remedy."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +68,7 @@ class MechanismBuilder:
 
     def __init__(self, name: str = "mechanism", gravity: Numbers = STANDARD_GRAVITY):
         self.name = name
-        self._gravity = _numbers(gravity, (3,), f"mechanism {name!r}", "gravity")
+        self._gravity = checks.numbers(gravity, (3,), f"mechanism {name!r}", "gravity")
         self._bodies: dict[str, _Body] = {}
         self._frames: dict[str, _Frame] = {}
 
@@ -129,14 +119,14 @@ class MechanismBuilder:
         problem = joint.problem()
         if problem is not None:
             raise MechanismError(f"the {type(joint).__name__.lower()} joint of {where}: {problem}")
-        mass_, com_, inertia_ = _checked_inertia(where, mass, com, inertia)
-        one_for_all = _shape(armature) == ()
-        armature_ = _numbers(armature, () if one_for_all else (joint.nv,), where, "armature")
+        mass_, com_, inertia_ = checks.checked_inertia(where, mass, com, inertia)
+        one_for_all = checks.shape_of(armature) == ()
+        armature_ = checks.numbers(armature, () if one_for_all else (joint.nv,), where, "armature")
         armature_ = np.broadcast_to(armature_, (joint.nv,))
         if np.any(armature_ < 0):
             raise MechanismError(f"{where}: armature is {armature!r}; a rotor inertia is positive or zero")
-        placement = _checked_placement(where, position, orientation)
-        limits = _checked_limits(where, position_limits, velocity_limit, effort_limit)
+        placement = checks.checked_placement(where, position, orientation)
+        limits = checks.checked_limits(where, position_limits, velocity_limit, effort_limit)
         joint_name = f"{name}_joint" if joint_name is None else joint_name
         if joint_name in {body.joint_name for body in self._bodies.values()}:
             raise MechanismError(f"{where}: there are two joints called {joint_name!r}; rename one")
@@ -163,7 +153,7 @@ class MechanismBuilder:
         """
         if name in self._bodies or name in self._frames or name == "ground":
             raise MechanismError(f"there are two bodies or frames called {name!r}; rename one")
-        self._frames[name] = _Frame(name, body, _checked_placement(f"frame {name!r}", position, orientation))
+        self._frames[name] = _Frame(name, body, checks.checked_placement(f"frame {name!r}", position, orientation))
 
     def build(self, dtype: DTypeLike | None = None) -> Model:
         """The model, with parents before children and fixed joints merged.
@@ -362,89 +352,3 @@ def _check_leaves_have_inertia(topology: Topology, moving: list[_Body], mass: np
                 f"body {body.name!r}: nothing beyond its joint has mass, so its acceleration is undefined; "
                 "give the body a mass, give the joint an armature, or make it fixed"
             )
-
-
-def _shape(value: Numbers) -> tuple[int, ...] | None:
-    """Shape of anything rectangular, None for ragged lists."""
-    try:
-        return np.shape(value)
-    except ValueError:
-        return None
-
-
-def _numbers(value: Numbers, shape: tuple[int, ...], where: str, what: str, *, finite: bool = True) -> np.ndarray:
-    """`value` as a float64 array of the given shape."""
-    array = np.asarray(value) if _shape(value) is not None else np.array(None)
-    if array.dtype.kind not in "iuf":  # text and truth values are no numbers, even if NumPy would convert them
-        raise MechanismError(f"{where}: {what} is {value!r}; give numbers")
-    array = array.astype(np.float64)
-    if array.shape != shape:
-        expected = "one number" if shape == () else f"{' x '.join(map(str, shape))} numbers"
-        raise MechanismError(f"{where}: {what} has shape {array.shape}; give {expected}")
-    if finite and not np.all(np.isfinite(array)):
-        raise MechanismError(f"{where}: {what} is {array.tolist()}; give finite numbers")
-    return array
-
-
-def _checked_placement(where: str, position: Numbers, orientation: Numbers) -> np.ndarray:
-    """4x4 homogeneous matrix of a position and a quaternion or rotation matrix."""
-    placement = np.eye(4)
-    placement[:3, 3] = _numbers(position, (3,), where, "position")
-    if _shape(orientation) == (3, 3):
-        matrix = _numbers(orientation, (3, 3), where, "orientation")
-        if not np.allclose(matrix @ matrix.T, np.eye(3), atol=_UNIT_TOLERANCE) or np.linalg.det(matrix) < 0:
-            raise MechanismError(
-                f"{where}: orientation is no rotation matrix (R R^T = 1, det R = +1); check its signs and its transpose"
-            )
-        placement[:3, :3] = matrix
-        return placement
-    quaternion = _numbers(orientation, (4,), where, "orientation")
-    norm = float(np.linalg.norm(quaternion))
-    if abs(norm - 1.0) > _UNIT_TOLERANCE:
-        raise MechanismError(f"{where}: orientation quaternion has norm {norm:.6g}; divide it by its norm")
-    placement[:3, :3] = Rotation.from_quat(quaternion, scalar_first=True).as_matrix()
-    return placement
-
-
-def _checked_inertia(where: str, mass, com, inertia) -> tuple[float, np.ndarray, np.ndarray]:
-    mass = float(_numbers(mass, (), where, "mass"))
-    com = _numbers(com, (3,), where, "com")
-    if mass < 0:
-        raise MechanismError(f"{where}: mass is {mass:g} kg; a mass is positive or zero")
-    if _shape(inertia) == (3,):
-        tensor = np.diag(_numbers(inertia, (3,), where, "inertia"))
-    elif _shape(inertia) == (6,):
-        tensor = symmetric_matrix(_numbers(inertia, (6,), where, "inertia"))
-    else:
-        tensor = _numbers(inertia, (3, 3), where, "inertia")
-        if not np.allclose(tensor, tensor.T, atol=1e-9 * max(1e-300, np.abs(tensor).max())):
-            raise MechanismError(f"{where}: inertia matrix is not symmetric; give 6 numbers (xx, yy, zz, xy, xz, yz)")
-    # Principal second moments w_k of the body: eigenvalues of Pi = 1/2 tr(J) 1 - J, all >= 0 for real bodies (B10).
-    trace = float(np.trace(tensor))
-    second_moments = 0.5 * trace - np.linalg.eigvalsh(tensor)
-    if np.min(second_moments) < -_TRIANGLE_TOLERANCE * max(abs(trace), 1e-300):
-        principal = np.sort(np.linalg.eigvalsh(tensor))
-        raise MechanismError(
-            f"{where}: principal moments of inertia {', '.join(f'{x:.6g}' for x in principal)} kg m^2 break the triangle "
-            "inequality (each at most the sum of the others, none negative), so no body has them; check units, signs of the "
-            "off-diagonal entries, and that the tensor is about the mass centre"
-        )
-    if mass == 0 and np.any(tensor):
-        raise MechanismError(f"{where}: it has inertia but mass 0 kg; give its mass, or use armature for a rotor")
-    return mass, com, tensor
-
-
-def _checked_limits(
-    where: str, position_limits: Numbers, velocity_limit: Numbers, effort_limit: Numbers
-) -> tuple[np.ndarray, float, float]:
-    position = np.array([-np.inf, np.inf])
-    if position_limits is not None:
-        position = _numbers(position_limits, (2,), where, "position_limits", finite=False)
-    if not position[0] < position[1]:
-        raise MechanismError(
-            f"{where}: position_limits are ({position[0]:g}, {position[1]:g}); give (lower, upper) with lower < upper"
-        )
-    for what, value in (("velocity_limit", velocity_limit), ("effort_limit", effort_limit)):
-        if not _numbers(value, (), where, what, finite=False) > 0:
-            raise MechanismError(f"{where}: {what} is {value!r}; give a positive number, or leave it out for no limit")
-    return position, float(velocity_limit), float(effort_limit)
