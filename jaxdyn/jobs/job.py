@@ -10,6 +10,7 @@ work. A script is
 
 import argparse
 import dataclasses
+import inspect
 import re
 import sys
 import time
@@ -58,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser, job: Job, *, default_config: 
 
 def describe_settings(config: type, prefix: str = "") -> str:
     """The settings of a config class, one line each, from its fields and its docstring; for --help."""
-    texts = dict(re.findall(r"^ {8}([\w, ]+): (.*(?:\n {12}.*)*)", config.__doc__ or "", re.MULTILINE))
+    texts = dict(re.findall(r"^ {4}([\w, ]+): (.*(?:\n {8}.*)*)", inspect.getdoc(config) or "", re.MULTILINE))
     meaning = {name.strip(): " ".join(text.split()) for names, text in texts.items() for name in names.split(",")}
     lines = []
     for field in dataclasses.fields(config):

@@ -52,7 +52,9 @@ def _by_class(model: Model, method, coordinates=(), velocities=()) -> list:
     for (kind, bodies), joint in zip(topology.bodies_of_class.items(), model.joints, strict=True):
         q_index = topology.q_starts[bodies][:, None] + np.arange(kind.nq)
         v_index = topology.v_starts[bodies][:, None] + np.arange(kind.nv)
-        results.append(jax.vmap(method)(joint, *(q[q_index] for q in coordinates), *(v[v_index] for v in velocities)))
+        # The size is given because a joint without numbers, and a method of it without arguments, have no axis to show it.
+        batched = jax.vmap(method, axis_size=len(bodies))
+        results.append(batched(joint, *(q[q_index] for q in coordinates), *(v[v_index] for v in velocities)))
     return results
 
 
@@ -130,7 +132,8 @@ def step_rate(
 
 def neutral(model: Model) -> Float[Array, "nq"]:
     """Coordinates at which every body frame coincides with its joint frame: zero angles and displacements."""
-    return _to_vector(model, _by_class(model, lambda joint: joint.neutral()), model.topology.q_starts)
+    coordinates = _by_class(model, lambda joint: joint.neutral().astype(model.dtype))
+    return _to_vector(model, coordinates, model.topology.q_starts)
 
 
 def random(model: Model, key: PRNGKeyArray, *, spread: float = 1.0) -> Float[Array, "nq"]:

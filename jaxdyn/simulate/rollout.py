@@ -176,7 +176,7 @@ def rollout(
         initial_cost = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
     zero = jnp.zeros((), jnp.int32)
     carry = _Carry(state, initial_cost, zero, zero)
-    firsts = np.arange(0, steps, save_every)
+    firsts = jnp.arange(0, steps, save_every)
     # A single block needs no checkpoint of its own: the loop within has them.
     body = block if len(firsts) == 1 else jax.checkpoint(block, prevent_cse=False)
     carry, records = jax.lax.scan(body, carry, firsts)

@@ -1,0 +1,79 @@
+"""Compilation stays fast: small programs that hardly grow with the mechanism, and a bound on the time itself.
+
+A program grows only by the pointer jumping of the poses, one step for every doubling of the depth. An unrolled loop over 32 bodies
+would have some ten thousand equations and take ten times as long to compile.
+"""
+
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxprs import equations
+from random_trees import random_model, random_motion
+
+from jaxdyn import as_dtype, christoffel_first_kind, forward_dynamics, inverse_dynamics
+
+
+def gradient_of(function):
+    """Gradient of the sum of the result by coordinates, velocities, and accelerations or forces."""
+    return lambda model, *motion: jax.grad(lambda motion: jnp.sum(function(model, *motion)))(motion)
+
+
+# name -> function of (model, q, v, a or tau), and the number of its equations for a chain of 32 bodies when last looked at.
+PROGRAMS = {
+    "inverse dynamics": (inverse_dynamics, 1261),
+    "forward dynamics": (forward_dynamics, 1417),
+    "articulated bodies": (lambda *x: forward_dynamics(*x, method="articulated_body"), 1499),
+    "christoffel symbols": (lambda m, q, v, a: christoffel_first_kind(m, q), 1127),
+    "gradient of inverse dynamics": (gradient_of(inverse_dynamics), 3010),
+    "gradient of forward dynamics": (gradient_of(forward_dynamics), 3372),
+}
+
+HEADROOM = 1.1
+SECONDS = 3.0
+
+
+def chain(bodies: int):
+    """A revolute chain and its motion in single precision."""
+    rng = np.random.default_rng(bodies)
+    model = random_model(rng, bodies, parents=range(-1, bodies - 1), kinds="R")
+    return as_dtype((model, *random_motion(rng, model)), jnp.float32)
+
+
+@pytest.fixture(scope="module")
+def chains():
+    return {n: chain(n) for n in (4, 8, 16, 32)}
+
+
+def size(function, arguments) -> int:
+    return sum(1 for _ in equations(jax.make_jaxpr(function)(*arguments).jaxpr))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_keep_their_size_and_grow_by_a_constant_when_the_chain_doubles(name, chains):
+    function, recorded = PROGRAMS[name]
+    sizes = [size(function, arguments) for arguments in chains.values()]
+    assert sizes[-1] <= HEADROOM * recorded
+    growth = np.diff(sizes)
+    assert np.all(growth == growth[0])
+    assert growth[0] < 0.15 * sizes[0]
+
+
+def seconds_to_compile(function, arguments) -> float:
+    """Time from the function to the executable: wall clock or processor time, whichever is less.
+
+    Other work on the machine lengthens the wall clock, and threads of the compiler add to the processor time; neither makes one of
+    them too short. So the lesser is the better bound of what an idle machine would take.
+    """
+    jax.clear_caches()
+    wall, processor = time.perf_counter(), time.process_time()
+    jax.jit(function).lower(*arguments).compile()
+    return min(time.perf_counter() - wall, time.process_time() - processor)
+
+
+def test_gradient_of_inverse_dynamics_of_32_bodies_compiles_in_three_seconds(chains):
+    gradient, _ = PROGRAMS["gradient of inverse dynamics"]
+    # Twice, because caches of the processor and of Python are cold at first.
+    assert min(seconds_to_compile(gradient, chains[32]) for _ in range(2)) < SECONDS
