@@ -45,7 +45,7 @@ from jaxdyn.dynamics import kinematics
 from jaxdyn.dynamics import system as systems
 from jaxdyn.io import system_from_dict
 
-_SHARED = Path(os.environ.get("JAXDYN_SHARED", Path(__file__).parents[2] / "shared"))
+_SHARED = Path(os.environ.get("JAXDYN_SHARED", Path(__file__).parents[3] / "shared"))
 _FILE = _SHARED / "theory_vectors.json"
 _VECTORS = json.loads(_FILE.read_text())["systems"] if _FILE.exists() else {}
 _NAMES = ["planar_double_pendulum", "spatial_3R_chain", "RP_mixed_chain", "tree_5_bodies"]

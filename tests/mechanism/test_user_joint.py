@@ -44,7 +44,7 @@ from jaxdyn import (
 from jaxdyn.spatial import quaternion, rotation
 from jaxdyn.spatial.transform import RigidTransform
 
-_SHARED = Path(os.environ.get("JAXDYN_SHARED", Path(__file__).parents[2] / "shared"))
+_SHARED = Path(os.environ.get("JAXDYN_SHARED", Path(__file__).parents[3] / "shared"))
 _FILE = _SHARED / "theory_vectors.json"
 
 
