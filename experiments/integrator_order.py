@@ -47,7 +47,13 @@ class Config:
     duration: float = setting(10.0, unit="s", positive=True)
     coarsest_step: float = setting(0.01, unit="s", positive=True)
     halvings: int = setting(4, positive=True)
-    angles: tuple[float, ...] = setting((1.0, 0.5), unit="rad")
+    angles: tuple[float, float] = setting((1.0, 0.5), unit="rad")
+
+    def __post_init__(self):
+        if self.duration < self.coarsest_step:
+            raise ValueError(
+                f"duration = {self.duration:g} s is shorter than coarsest_step = {self.coarsest_step:g} s; lengthen it"
+            )
 
 
 def work(config: Config, directory: RunDirectory) -> dict[str, Any]:

@@ -29,7 +29,15 @@ from jaxdyn.dynamics.kinematics import (
     partial_velocities,
 )
 from jaxdyn.dynamics.metric import christoffel_first_kind, christoffel_second_kind, coriolis_matrix, mass_matrix
-from jaxdyn.dynamics.system import State, System, acceleration, applied_forces, neutral_state, total_energy
+from jaxdyn.dynamics.system import (
+    State,
+    System,
+    acceleration,
+    applied_forces,
+    neutral_state,
+    total_energy,
+    total_potential_energy,
+)
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.builder import MechanismBuilder, model_from_arrays
 from jaxdyn.mechanism.checks import MechanismError
@@ -99,5 +107,6 @@ __all__ = [
     "power_balance_error",
     "rollout",
     "total_energy",
+    "total_potential_energy",
     "work_of_step",
 ]

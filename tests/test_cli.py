@@ -146,6 +146,9 @@ def test_settings_reach_the_simulation(pendulum, tmp_path, integrator, target):
             ["{config}", "time.duration=0.1 ms"],
             ["time.duration = 0.0001 s is shorter than one step", "raise time.rate"],
         ),
+        (["{config}", "time.rate=1e300"], ["lanes of 0.02 s at 1e+300 Hz", "stay below"]),
+        (["{config}", "control.random_interval=1e-12"], ["control.random_interval = 1e-12 s is shorter than a step"]),
+        (["{config}", "seed=99999999999999999999"], ["seed = 99999999999999999999 is too large"]),
         (["{config}", "mechanism=none.toml"], ["none.toml", "no such file"]),
         (["{config}", "--out", "{full}"], ["is not empty", "choose another"]),
     ],
@@ -162,6 +165,16 @@ def test_bad_input_is_one_line_that_names_thing_and_remedy(arguments, fragments,
     assert len(message.strip().splitlines()) == 1
     for fragment in fragments:
         assert fragment in message
+    assert not (tmp_path / "run").exists(), "the corrected command may use the same directory"
+
+
+def test_an_interrupt_is_one_line(pendulum, tmp_path, monkeypatch, capsys):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("jaxdyn.jobs.rollout.rollout", interrupted)
+    assert main(["rollout", pendulum, "--out", str(tmp_path / "run")]) == 130
+    assert capsys.readouterr().err.strip().splitlines()[-1] == "jaxdyn: interrupted; nothing but the config was written"
 
 
 def test_a_mechanism_with_drives_is_refused(pendulum, tmp_path, capsys):

@@ -11,8 +11,10 @@ import abc
 from typing import ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics.kinematics import Motion, Placements
@@ -85,11 +87,13 @@ def _zero_safe_length(d: Vector3) -> tuple[Scalar, Scalar]:
 
 
 def _point(placed: Placements, body: int, point: Vector3) -> tuple[Vector3, Vector3]:
-    """Position in the ground of a point given on body axes, and of the same point from the reference point of its tree."""
+    """Position of a point given on body axes, in two parts: the reference point of its tree, and from there to the point.
+
+    Differences of points are taken part by part, so that they keep their digits far from the ground origin.
+    """
     if body == GROUND:
-        return point, point
-    from_reference = placed.offset[body] + dot(placed.rotation[body], point)
-    return placed.reference[body] + from_reference, from_reference
+        return point, jnp.zeros_like(point)
+    return placed.reference[body], placed.offset[body] + dot(placed.rotation[body], point)
 
 
 def _point_velocity(moving: Motion, body: int, from_reference: Vector3) -> Vector3:
@@ -111,14 +115,16 @@ class _PointPair(BodyForce):
         """Force on A, ground axes, N; d = x_A - x_B (m) and its rate (m/s)."""
 
     def problem(self, model: Model) -> str | None:
-        return _body_problem(model, self.body_a, self.body_b)
+        wrong_point = _length_problem(3, point_a=self.point_a, point_b=self.point_b)
+        return _body_problem(model, self.body_a, self.body_b) or wrong_point
 
     def body_forces(self, model: Model, moving: Motion, t: Scalar) -> Float[Array, "nb 6"]:
         placed = moving.placements
-        x_a, arm_a = _point(placed, self.body_a, self.point_a)
-        x_b, arm_b = _point(placed, self.body_b, self.point_b)
+        reference_a, arm_a = _point(placed, self.body_a, self.point_a)
+        reference_b, arm_b = _point(placed, self.body_b, self.point_b)
+        d = (reference_a - reference_b) + (arm_a - arm_b)
         d_rate = _point_velocity(moving, self.body_a, arm_a) - _point_velocity(moving, self.body_b, arm_b)
-        force = self.force_on_a(x_a - x_b, d_rate)
+        force = self.force_on_a(d, d_rate)
         zero = jnp.zeros_like(force)
         return _on_body(model, self.body_a, force_at_point(arm_a, force, zero)) + _on_body(
             model, self.body_b, force_at_point(arm_b, -force, zero)
@@ -160,10 +166,15 @@ class Spring(_PointPair):
         return -self.stiffness * (d - self.free_length * inverse_length * d)  # (H3)
 
     def potential_energy(self, model: Model, q: Float[Array, "nq"], placed: Placements) -> Scalar:
-        d = _point(placed, self.body_a, self.point_a)[0] - _point(placed, self.body_b, self.point_b)[0]
-        length, _ = _zero_safe_length(d)
-        # 1/2 k (L - L0)^2 with L^2 taken from d itself, so that zero free length is smooth at L = 0.
-        return 0.5 * self.stiffness * (dot(d, d) - self.free_length * (2.0 * length - self.free_length))  # (H3)
+        reference_a, arm_a = _point(placed, self.body_a, self.point_a)
+        reference_b, arm_b = _point(placed, self.body_b, self.point_b)
+        d = (reference_a - reference_b) + (arm_a - arm_b)
+        length, inverse_length = _zero_safe_length(d)
+        # Where the ends meet, L^2 comes from d itself: with zero free length the energy is smooth there.
+        stretch_squared = jnp.where(
+            inverse_length > 0, (length - self.free_length) ** 2, dot(d, d) + self.free_length**2
+        )
+        return 0.5 * self.stiffness * stretch_squared  # (H3)
 
 
 class Damper(_PointPair):
@@ -215,7 +226,8 @@ class AppliedForce(BodyForce):
     def problem(self, model: Model) -> str | None:
         if self.body == GROUND:
             return "a force on the ground does nothing; give the number of a body"
-        return _body_problem(model, self.body)
+        wrong_vector = _length_problem(3, point=self.point, force=self.force, torque=self.torque)
+        return _body_problem(model, self.body) or wrong_vector
 
     def body_forces(self, model: Model, moving: Motion, t: Scalar) -> Float[Array, "nb 6"]:
         placed = moving.placements
@@ -227,7 +239,7 @@ class AppliedForce(BodyForce):
 
 
 class JointSpring(JointForce):
-    """Springs in the joints: tau = -k (q - rest), V = 1/2 k (q - rest)^2, in tangent coordinates.
+    """Springs in the joints: V = 1/2 k (q - rest)^2 with the difference in tangent coordinates, tau = -dV = -k (q - rest).
 
     Attributes:
         stiffness: k per velocity component, N m/rad or N/m.
@@ -242,12 +254,18 @@ class JointSpring(JointForce):
     def generalized_forces(
         self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar
     ) -> Float[Array, "nv"]:
-        return -self.stiffness * configuration.difference(model, self.rest, q)
+        def energy(step):
+            return self._energy(model, configuration.integrate(model, q, step))
+
+        return -jax.grad(energy)(jnp.zeros_like(v))  # (H7) in tangent coordinates
 
     def problem(self, model: Model) -> str | None:
         return _length_problem(model.nv, stiffness=self.stiffness) or _length_problem(model.nq, rest=self.rest)
 
     def potential_energy(self, model: Model, q: Float[Array, "nq"], placed: Placements) -> Scalar:
+        return self._energy(model, q)
+
+    def _energy(self, model: Model, q: Float[Array, "nq"]) -> Scalar:
         stretch = configuration.difference(model, self.rest, q)
         return 0.5 * dot(self.stiffness * stretch, stretch)
 
@@ -273,7 +291,10 @@ class JointFriction(JointForce):
         return -self.viscous * v - self.coulomb * jnp.tanh(v / self.velocity_scale)
 
     def problem(self, model: Model) -> str | None:
-        return _length_problem(model.nv, viscous=self.viscous, coulomb=self.coulomb, velocity_scale=self.velocity_scale)
+        scale = self.velocity_scale
+        if not isinstance(scale, Tracer) and not np.all(np.asarray(scale) > 0):
+            return f"velocity_scale is {np.asarray(scale).tolist()}; give positive numbers, 0.01 rad/s for instance"
+        return _length_problem(model.nv, viscous=self.viscous, coulomb=self.coulomb, velocity_scale=scale)
 
 
 class JointDrives(eqx.Module):

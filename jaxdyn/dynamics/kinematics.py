@@ -165,13 +165,14 @@ def partial_velocities(model: Model, q: Coordinates) -> PartialVelocities:
 
     Columns of joints that do not move a body are zero. Source: theory.md (E4), (E5), (D2).
     """
-    return _partials_at(model, placements(model, q), com=True)
+    placed = placements(model, q)
+    return partials_at(model, placed, placed.com)
 
 
-def _partials_at(model: Model, placed: Placements, *, com: bool) -> PartialVelocities:
+def partials_at(model: Model, placed: Placements, points: Float[Array, "nb 3"]) -> PartialVelocities:
+    """Partial velocities of one point of each body, given from the reference point on ground axes."""
     moves = model.topology.column_moves_body.T[..., None]
     w, nu = placed.columns[:, :3], placed.columns[:, 3:]
-    points = placed.com if com else placed.offset
     linear = nu[None] + jnp.cross(w[None], points[:, None])  # (E4)
     return PartialVelocities(jnp.where(moves, linear, 0.0), jnp.where(moves, w[None], 0.0))
 
@@ -181,7 +182,8 @@ def body_jacobian(model: Model, q: Coordinates) -> Float[Array, "nb 6 nv"]:
 
     Source: theory.md (E4), (E5) at the body origin.
     """
-    partials = _partials_at(model, placements(model, q), com=False)
+    placed = placements(model, q)
+    partials = partials_at(model, placed, placed.offset)
     return jnp.concatenate([partials.angular, partials.linear], axis=-1).swapaxes(1, 2)
 
 

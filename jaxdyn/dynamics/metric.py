@@ -45,7 +45,7 @@ def mass_matrix(
         return composite_mass_matrix(model, placed)
     if method != "closed_form":
         raise ValueError(f'unknown method {method!r} of mass_matrix; use "composite" or "closed_form"')
-    partials = kinematics.partial_velocities(model, q)
+    partials = kinematics.partials_at(model, placed, placed.com)
     tensor = jax.vmap(symmetric_matrix)(model.inertia)
     on_ground_axes = einsum("bij,bjk,blk->bil", placed.rotation, tensor, placed.rotation)  # (B9)
     matrix = einsum("b,bac,bdc->ad", model.mass, partials.linear, partials.linear)

@@ -118,7 +118,7 @@ def acceleration(
     return forward.accelerations_from(system.model, moving, tau, system.method)
 
 
-def potential_energy(system: System, q: Float[Array, "nq"]) -> Float[Array, ""]:
+def total_potential_energy(system: System, q: Float[Array, "nq"]) -> Float[Array, ""]:
     """Potential energy of gravity and of all forces that have one, J. Source: theory.md (H2), (H3)."""
     placed = kinematics.placements(system.model, q)
     total = energy.potential_energy(system.model, q)
@@ -129,7 +129,7 @@ def potential_energy(system: System, q: Float[Array, "nq"]) -> Float[Array, ""]:
 
 def total_energy(system: System, state: State) -> Float[Array, ""]:
     """Kinetic and potential energy, J. Without controls and friction it is constant along a motion."""
-    return energy.kinetic_energy(system.model, state.q, state.v) + potential_energy(system, state.q)
+    return energy.kinetic_energy(system.model, state.q, state.v) + total_potential_energy(system, state.q)
 
 
 def neutral_state(system: System) -> State:

@@ -75,6 +75,12 @@ class RunDirectory:
         """Write config.toml, the resolved config."""
         return self._write("config.toml", lambda file: file.write(text.encode()))
 
+    def discard_config(self) -> None:
+        """Undo `create` and `write_config`, for a run that was refused before it computed anything."""
+        self.path("config.toml").unlink(missing_ok=True)
+        if not any(self.root.iterdir()):
+            self.root.rmdir()
+
     def write_metrics(self, metrics: Mapping[str, Any]) -> Path:
         """Write metrics.json.
 

@@ -18,6 +18,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from jaxdyn.io.config import ConfigError, read_config, resolved_toml
 from jaxdyn.io.runs import RunDirectory, RunError, environment
 from jaxdyn.mechanism.checks import MechanismError
@@ -84,7 +86,11 @@ def run(
     directory = RunDirectory.create(out, job.name)
     directory.write_config(resolved_toml(config))
     start = time.perf_counter()
-    metrics = job.work(config, directory)
+    try:
+        metrics = job.work(config, directory)
+    except (ConfigError, MechanismError):
+        directory.discard_config()  # nothing was computed: the corrected command may use the same directory
+        raise
     total = time.perf_counter() - start
     directory.write_metrics(
         {"job": job.name, "smoke": smoke, **metrics, "total_s": total, "environment": environment()}
@@ -102,12 +108,18 @@ def main(job: Job, argv: Sequence[str] | None = None, *, default_config: str | N
 def run_from_arguments(job: Job, arguments: argparse.Namespace, default_config: str | None = None) -> int:
     """Run a job from parsed arguments; bad input is one line on standard error and exit status 2."""
     config, overrides = arguments.config, list(arguments.overrides)
-    if default_config is not None and "=" in config:
+    if default_config is not None and "=" in config and not Path(config).exists():
         config, overrides = default_config, [config, *overrides]
     try:
         directory = run(job, config, out=arguments.out, overrides=overrides, smoke=arguments.smoke)
     except (ConfigError, MechanismError, RunError) as error:
         print(f"jaxdyn: {error}", file=sys.stderr)
         return 2
+    except jax.errors.JaxRuntimeError as error:
+        print(f"jaxdyn: the device gave up, make the batch smaller: {str(error).splitlines()[0]}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("jaxdyn: interrupted; nothing but the config was written", file=sys.stderr)
+        return 130
     print(f"Results are in {directory.root}")
     return 0

@@ -25,7 +25,7 @@ from jaxdyn.jobs.job import Job
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import as_dtype
 from jaxdyn.simulate.controls import Knots, Policy
-from jaxdyn.simulate.diagnostics import work_of_step
+from jaxdyn.simulate.diagnostics import power_balance_error, work_of_step
 from jaxdyn.simulate.integrators import ImplicitMidpoint, Integrator, RungeKutta4, SemiImplicitEuler
 from jaxdyn.simulate.rollout import Result, rollout
 
@@ -34,6 +34,10 @@ _INTEGRATORS: dict[str, Integrator] = {
     "runge_kutta_4": RungeKutta4(),
     "implicit_midpoint": ImplicitMidpoint(),
 }
+
+
+# Beyond this a typing error is likelier than a wish: years of work at a million steps per second.
+_MOST_STEPS = 1e14
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,6 +116,34 @@ class RolloutConfig:
     initial: InitialConfig = InitialConfig()
     control: ControlConfig = ControlConfig()
 
+    def __post_init__(self):
+        steps = self.time.duration * self.time.rate
+        if round(steps) < 1:
+            raise ValueError(
+                f"time.duration = {self.time.duration:g} s is shorter than one step; lengthen it or raise time.rate"
+            )
+        if self.batch * steps > _MOST_STEPS:
+            raise ValueError(
+                f"{self.batch} lanes of {self.time.duration:g} s at {self.time.rate:g} Hz are {self.batch * steps:.2g} steps; "
+                f"stay below {_MOST_STEPS:.0e}"
+            )
+        if round(steps) % self.time.save_every:
+            raise ValueError(
+                f"time.save_every = {self.time.save_every} does not divide the {round(steps)} steps of "
+                f"{self.time.duration:g} s at {self.time.rate:g} Hz; choose a divisor"
+            )
+        if self.time.duration / self.control.random_interval > steps:
+            raise ValueError(
+                f"control.random_interval = {self.control.random_interval:g} s is shorter than a step; lengthen it"
+            )
+        if self.seed >= 2**32:
+            raise ValueError(f"seed = {self.seed} is too large; stay below 2^32")
+
+    @property
+    def steps(self) -> int:
+        """Control steps of a lane."""
+        return round(self.time.duration * self.time.rate)
+
 
 class LanePlan(eqx.Module):
     """What one lane is to do.
@@ -142,7 +174,8 @@ class LaneProgress(eqx.Module):
 
 
 def _work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any]:
-    steps, records = _counts(config)
+    steps = config.steps
+    records = steps // config.time.save_every
     with jax.enable_x64(True) if config.dtype == "float64" else contextlib.nullcontext():
         system = _system(config)
         plans, lanes = _lanes(config, system)
@@ -194,21 +227,6 @@ def _work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any]:
         if config.pictures:
             metrics["pictures"] = _draw(system, arrays, directory)
         return metrics
-
-
-def _counts(config: RolloutConfig) -> tuple[int, int]:
-    """Numbers of control steps and of records after the first."""
-    steps = round(config.time.duration * config.time.rate)
-    if steps < 1:
-        raise ConfigError(
-            f"time.duration = {config.time.duration:g} s is shorter than one step; lengthen it or raise time.rate"
-        )
-    if steps % config.time.save_every:
-        raise ConfigError(
-            f"time.save_every = {config.time.save_every} does not divide the {steps} steps of {config.time.duration:g} s "
-            f"at {config.time.rate:g} Hz; choose a divisor"
-        )
-    return steps, steps // config.time.save_every
 
 
 def _system(config: RolloutConfig) -> System:
@@ -270,7 +288,7 @@ def _metrics(
     config: RolloutConfig, arrays: dict[str, np.ndarray], steps: int, compile_s: float, run_s: float
 ) -> dict[str, Any]:
     energy, work = arrays["energy"].astype(np.float64), arrays["work"].astype(np.float64)
-    error = np.abs(energy[:, -1] - energy[:, 0] - work[:, -1])
+    error = np.abs(power_balance_error(energy, work[:, -1]))
     turnover = np.sum(np.abs(np.diff(work, axis=1)), axis=1) + np.abs(energy[:, -1] - energy[:, 0])
     relative = error / np.maximum(turnover, np.finfo(np.float64).tiny)
     done = arrays["result"] == Result.COMPLETED

@@ -234,8 +234,10 @@ def model_from_arrays(
             raise MechanismError(f"{label} has {len(array)} entries but parents has {n}; give one per body")
     builder = MechanismBuilder(name, gravity)
     for i, parent in enumerate(parents):
-        if not 0 <= parent <= n:
-            raise MechanismError(f"body {i + 1}: parent {parent} does not exist; use 0 (the ground) to {n}")
+        if not 0 <= parent <= i:
+            raise MechanismError(
+                f"body {i + 1}: its parent is {parent}; use 0 (the ground) or a body before it, 1 to {i}, and reorder if need be"
+            )
         try:
             joint = joint_kinds.joint_of_kind(kinds[i], axes[i])
         except ValueError as error:

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.spatial import quaternion
-from jaxdyn.spatial.arrays import floating
+from jaxdyn.spatial.arrays import dot, floating
 from jaxdyn.spatial.transform import RigidTransform
 
 _AXIS_TOLERANCE = 1e-6
@@ -74,6 +74,11 @@ class _Axial(Joint):
     nv: ClassVar[int] = 1
     velocity_is_rate: ClassVar[bool] = True
 
+    @property
+    def direction(self) -> Float[Array, "3"]:
+        """The axis divided by its norm: like a quaternion, an axis that an optimizer has stretched still means a direction."""
+        return self.axis / jnp.sqrt(dot(self.axis, self.axis))
+
     def integrate(self, q: Float[Array, "1"], step: Float[Array, "1"]) -> Float[Array, "1"]:
         return q + step
 
@@ -106,10 +111,10 @@ class Revolute(_Axial):
     axis: Float[Array, "*batch 3"] = eqx.field(converter=floating)
 
     def transform(self, q: Float[Array, "1"]) -> RigidTransform:
-        return RigidTransform(quaternion.from_axis_angle(self.axis, q[0]), jnp.zeros_like(self.axis))  # (A7)
+        return RigidTransform(quaternion.from_axis_angle(self.direction, q[0]), jnp.zeros_like(self.axis))  # (A7)
 
     def motion_subspace(self, q: Float[Array, "1"]) -> Float[Array, "6 1"]:
-        return jnp.concatenate([self.axis, jnp.zeros_like(self.axis)])[:, None]
+        return jnp.concatenate([self.direction, jnp.zeros_like(self.axis)])[:, None]
 
 
 class Prismatic(_Axial):
@@ -122,10 +127,10 @@ class Prismatic(_Axial):
     axis: Float[Array, "*batch 3"] = eqx.field(converter=floating)
 
     def transform(self, q: Float[Array, "1"]) -> RigidTransform:
-        return RigidTransform(quaternion.identity(self.axis.dtype), q[0] * self.axis)  # (E2)
+        return RigidTransform(quaternion.identity(self.axis.dtype), q[0] * self.direction)  # (E2)
 
     def motion_subspace(self, q: Float[Array, "1"]) -> Float[Array, "6 1"]:
-        return jnp.concatenate([jnp.zeros_like(self.axis), self.axis])[:, None]
+        return jnp.concatenate([jnp.zeros_like(self.axis), self.direction])[:, None]
 
 
 class Fixed(Joint):

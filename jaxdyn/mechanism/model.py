@@ -4,6 +4,8 @@ Build one with `jaxdyn.MechanismBuilder` or `jaxdyn.model_from_arrays` (both che
 file (`jaxdyn.io`). Change numbers with `equinox.tree_at`; make a batch of mechanisms with `jax.vmap` over any leaves.
 """
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -12,6 +14,7 @@ from jaxtyping import Array, Float, PyTree
 
 from jaxdyn.mechanism.joints import Joint
 from jaxdyn.mechanism.topology import Topology
+from jaxdyn.spatial.arrays import floating
 from jaxdyn.spatial.transform import RigidTransform
 
 
@@ -84,7 +87,7 @@ class Model(eqx.Module):
         """Floating-point type of the numbers."""
         return self.mass.dtype
 
-    def locate(self, name: str, point: Float[Array, "3"]) -> tuple[int, Float[Array, "3"]]:
+    def locate(self, name: str, point: Any) -> tuple[int, Float[Array, "3"]]:
         """The moving body (-1: the ground) that carries a body or frame called `name`, and the components of a point on its axes.
 
         Args:
@@ -93,6 +96,7 @@ class Model(eqx.Module):
         Raises:
             KeyError: no body or frame has that name.
         """
+        point = floating(point)
         if name in self.topology.frame_names:
             index = self.topology.frame_names.index(name)
             placement = jax.tree.map(lambda x: x[index], self.frames)

@@ -14,7 +14,9 @@ from jaxdyn.spatial.arrays import floating
 
 Policy: TypeAlias = Callable[[Float[Array, ""], State, PRNGKeyArray | None], Float[Array, "nu"]]
 
-# Rounding of t must not delay a held knot by one step; this fraction of an interval is far above it.
+# Rounding of t must not delay a held knot by one step: it may come early by this many units in the last place of t, and
+# in any case by this fraction of an interval.
+_EARLY_ULPS = 8.0
 _EARLY = 1e-3
 
 
@@ -28,7 +30,7 @@ class Knots(eqx.Module):
         interpolation: "zero_order" holds each value, "linear", or "cubic" (Catmull-Rom: through the knots, continuous rate).
     """
 
-    values: Float[Array, "knots nu"]
+    values: Float[Array, "knots nu"] = eqx.field(converter=floating)
     interval: Float[Array, ""] = eqx.field(converter=floating)
     start: Float[Array, ""] = eqx.field(converter=floating, default=0.0)
     interpolation: Literal["zero_order", "linear", "cubic"] = eqx.field(static=True, default="linear")
@@ -45,7 +47,8 @@ class Knots(eqx.Module):
         start, interval = self.start.astype(t.dtype), self.interval.astype(t.dtype)
         x = jnp.clip((t - start) / interval, 0.0, float(last))
         if self.interpolation == "zero_order":
-            return self._value(jnp.floor(x + _EARLY).astype(int))
+            rounding = _EARLY_ULPS * jnp.finfo(t.dtype).eps * jnp.maximum(jnp.abs(t), jnp.abs(start)) / interval
+            return self._value(jnp.floor(x + jnp.maximum(_EARLY, rounding)).astype(int))
         left = jnp.minimum(jnp.floor(x), max(last - 1, 0)).astype(int)
         fraction = x - left.astype(x.dtype)
         a, b = self._value(left), self._value(left + 1)
@@ -69,13 +72,16 @@ def control_in_force(
 ) -> Control:
     """The controls during step `index`, which starts at time t in `state`.
 
-    Rows of an array and outputs of a policy are held over the step, as a digital controller does; knots vary within it.
+    Rows of an array, outputs of a policy and zero-order knots are held over the step, as a digital controller does; linear
+    and cubic knots vary within it.
     """
     if controls is None:
         return lambda time: None
-    if isinstance(controls, Knots):
+    if isinstance(controls, Knots) and controls.interpolation != "zero_order":
         return controls
-    if callable(controls):
+    if isinstance(controls, Knots):
+        u = controls(t)
+    elif callable(controls):
         u = controls(t, state, None if key is None else jax.random.fold_in(key, index))
     else:
         u = controls[jnp.minimum(index, controls.shape[0] - 1)]

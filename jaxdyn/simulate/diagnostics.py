@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics.system import State, System, applied_forces
@@ -15,6 +16,7 @@ def work_of_step(system: System) -> Callable[..., Float[Array, ""]]:
         W = sum over steps of (Q_before + Q_after)/2 . (step in tangent coordinates)
 
     With it, E_end - E_start - W is the error of the power balance: exact for held controls, of second order in dt for friction.
+    Forces that depend on time explicitly are taken at the start of the step, an error of first order.
 
     Source: theory.md (G7), dE/dt = Q . v.
     """
@@ -28,6 +30,8 @@ def work_of_step(system: System) -> Callable[..., Float[Array, ""]]:
     return work
 
 
-def power_balance_error(energy: Float[Array, "*batch records"], work: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
+def power_balance_error(
+    energy: Float[Array | np.ndarray, "*batch records"], work: Float[Array | np.ndarray, "*batch"]
+) -> Float[Array | np.ndarray, "*batch"]:
     """Energy gained beyond the work put in, E_end - E_start - W, J."""
     return energy[..., -1] - energy[..., 0] - work

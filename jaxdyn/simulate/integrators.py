@@ -89,9 +89,13 @@ class ImplicitMidpoint(Integrator):
         iterations: Newton iterations per step. The step fails if the last one still moved v by more than sqrt(machine epsilon).
     """
 
-    iterations: int = eqx.field(static=True, default=3)
+    iterations: int = eqx.field(static=True, default=6)
 
     order: ClassVar[int] = 2
+
+    def __check_init__(self):
+        if self.iterations < 1:
+            raise ValueError(f"ImplicitMidpoint needs at least 1 iteration, not {self.iterations}; the default is 6")
 
     def step(self, system: System, state: State, control: Control, t: Time, dt: Time) -> tuple[State, Bool[Array, ""]]:
         model = system.model

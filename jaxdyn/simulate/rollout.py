@@ -86,7 +86,7 @@ def save_state(t: Time, state: State, u: Float[Array, "nu"] | None) -> State:
 def rollout(
     system: System,
     state: State,
-    controls: Float[Array, "steps nu"] | Knots | Policy | None = None,
+    controls: Float[Array | np.ndarray, "steps nu"] | Knots | Policy | None = None,
     *,
     dt: float | Float[Array, ""],
     steps: int,
@@ -114,12 +114,13 @@ def rollout(
         substeps: steps of the integrator per control step.
         save_every: steps between records; must divide `steps`.
         save: record(t, state, u), u the control in force at t; any pytree of arrays.
-        cost: stage cost(t, state, u, next_state), any pytree of numbers, summed over the steps.
+        cost: stage cost(t, state, u, next_state), any pytree of numbers, summed over the steps; truth values are counted.
         stop: condition(t, state), evaluated after each step; a lane that meets it is held.
         key: source of the policy's random numbers: step k gets fold_in(key, k).
         t0: time of the initial state, s.
         divergence_limit: a lane with a velocity or a step beyond this (rad/s, m/s) has diverged and is held at its last
-            good state. The derivative of such a lane means nothing; those of others are unaffected.
+            good state. Its derivative means nothing. It is finite, so that a mask over the results keeps it out of a sum,
+            unless the lane overflowed within a single step: then it is NaN.
 
     Returns:
         `Trajectory`. Reverse mode is checkpointed; the module docstring states the memory bound.
@@ -129,7 +130,9 @@ def rollout(
     """
     configuration.check_coordinates(system.model, state.q)
     configuration.check_velocities(system.model, v=state.v)
+    controls = jnp.asarray(controls) if isinstance(controls, np.ndarray) else controls
     check_controls(controls, system, steps)
+    _check_precision(system, state, controls)
     if steps < 1 or substeps < 1 or save_every < 1:
         raise ValueError(
             f"steps, substeps and save_every are {steps}, {substeps}, {save_every}; each must be at least 1"
@@ -146,10 +149,7 @@ def rollout(
     def advance(carry: _Carry, index: Array) -> _Carry:
         t, state = time(index), carry.state
         control = control_in_force(controls, index, t, state, key)
-        new, solved = state, jnp.asarray(True)
-        for k in range(substeps):
-            new, ok = integrator.step(system, new, control, t + k * h, h)
-            solved = solved & ok
+        new, solved = _substeps(integrator, system, state, control, t, h, substeps)
         healthy = _is_healthy(system, state, new, divergence_limit)
         running = carry.result == Result.COMPLETED
         good = running & healthy & solved
@@ -158,7 +158,7 @@ def rollout(
         total = carry.cost
         if cost is not None:
             stage = cost(t, state, control(t), kept)
-            total = jax.tree.map(lambda c, s: c + jnp.where(good, s, jnp.zeros_like(s)), total, stage)
+            total = jax.tree.map(lambda c, s: c + jnp.where(good, s, jnp.zeros_like(s)).astype(c.dtype), total, stage)
         failure = jnp.where(healthy, Result.STEP_FAILED.value, Result.DIVERGED.value)
         result = jnp.where(running & ~good, failure, carry.result)
         if stop is not None:
@@ -173,7 +173,7 @@ def rollout(
     if cost is not None:
         u0 = control_in_force(controls, jnp.zeros((), int), t0, state, key)(t0)
         shapes = jax.eval_shape(cost, t0, state, u0, state)
-        initial_cost = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+        initial_cost = jax.tree.map(lambda s: jnp.zeros(s.shape, jnp.int32 if s.dtype == bool else s.dtype), shapes)
     zero = jnp.zeros((), jnp.int32)
     carry = _Carry(state, initial_cost, zero, zero)
     firsts = jnp.arange(0, steps, save_every)
@@ -185,6 +185,36 @@ def rollout(
     saved = jax.tree.map(lambda r, x: jnp.concatenate([r, jnp.asarray(x)[None]]), records, last)
     times = time(jnp.arange(0, steps + 1, save_every))
     return Trajectory(times, saved, carry.state, carry.cost, carry.result, carry.steps)
+
+
+def _substeps(integrator: Integrator, system: System, state: State, control, t: Time, h: Array, count: int):
+    """`count` steps of the integrator, and whether all could be made."""
+    if count == 1:
+        return integrator.step(system, state, control, t, h)
+
+    def body(carry, k):
+        state, solved = carry
+        state, ok = integrator.step(system, state, control, t + k.astype(t.dtype) * h, h)
+        return (state, solved & ok), None
+
+    return jax.lax.scan(jax.checkpoint(body, prevent_cse=False), (state, jnp.asarray(True)), jnp.arange(count))[0]
+
+
+def _check_precision(system: System, state: State, controls) -> None:
+    """Refuse mixed precision, which would end in an error deep within a loop.
+
+    Raises:
+        ValueError: the message names the types and `as_dtype`.
+    """
+    given = controls.values if isinstance(controls, Knots) else None if callable(controls) else controls
+    named = {"system": system, "state": state, "controls": given}
+    found = {
+        name: sorted({str(x.dtype) for x in jax.tree.leaves(eqx.filter(part, eqx.is_inexact_array))})
+        for name, part in named.items()
+    }
+    if len({dtype for dtypes in found.values() for dtype in dtypes}) > 1:
+        listed = "; ".join(f"{name}: {' and '.join(dtypes)}" for name, dtypes in found.items() if dtypes)
+        raise ValueError(f"mixed precision ({listed}); convert with jaxdyn.as_dtype, jnp.float32 for instance")
 
 
 def _is_healthy(system: System, old: State, new: State, limit: float) -> Array:

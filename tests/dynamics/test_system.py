@@ -22,6 +22,8 @@ ZERO = (0.0, 0.0, 0.0)
         (JointSpring((1.0, 2.0), (0.0, 0.0, 0.0)), ["JointSpring", "stiffness has shape (2,); give 3 numbers"]),
         (JointSpring((1.0, 2.0, 3.0), (0.0, 0.0)), ["rest has shape (2,); give 3 numbers"]),
         (JointFriction((1.0,), ZERO, (1.0, 1.0, 1.0)), ["viscous has shape (1,); give 3 numbers"]),
+        (Spring(0, (0.0, 0.0), -1, ZERO, 1.0), ["point_a has shape (2,); give 3 numbers"]),
+        (JointFriction(ZERO, ZERO, ZERO), ["velocity_scale is [0.0, 0.0, 0.0]; give positive numbers"]),
         (JointDrives((0, 3), (1.0, 1.0)), ["JointDrives", "no velocity component 3; use 0 to 2"]),
         (JointDrives((0, 1), (1.0,)), ["gear has shape (1,); give 2 numbers"]),
     ],

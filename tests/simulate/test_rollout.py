@@ -116,6 +116,34 @@ class TestKnots:
             Knots(self.values, 0.1, 0.0, "spline")
 
 
+@pytest.mark.parametrize("start", [0.0, 100.0])
+def test_zero_order_knots_are_never_late_in_single_precision(start):
+    knots = Knots(jnp.arange(60000, dtype=jnp.float32)[:, None], jnp.float32(1e-3), jnp.float32(start), "zero_order")
+    index = jnp.arange(60000)
+    times = jnp.float32(start) + index.astype(jnp.float32) * jnp.float32(1e-3)
+    np.testing.assert_array_equal(jax.vmap(knots)(times)[:, 0], index)
+
+
+def test_zero_order_knots_are_held_over_all_stages_of_a_step():
+    values = jax.random.normal(jax.random.key(0), (4, 2))
+    method = jaxdyn.RungeKutta4()
+    held = rollout(SYSTEM, swinging(), Knots(values, 0.05, 0.0, "zero_order"), dt=0.05, steps=4, integrator=method)
+    array = rollout(SYSTEM, swinging(), values, dt=0.05, steps=4, integrator=method)
+    np.testing.assert_allclose(held.final.q, array.final.q, rtol=1e-12)
+
+
+def test_controls_from_numpy_are_welcome():
+    us = np.full((4, 2), 0.1)
+    from_numpy = rollout(SYSTEM, swinging(), us, dt=0.01, steps=4).final.q
+    np.testing.assert_array_equal(from_numpy, rollout(SYSTEM, swinging(), jnp.asarray(us), dt=0.01, steps=4).final.q)
+    assert Knots(us, 0.01)(jnp.asarray(0.0)).shape == (2,)
+
+
+def test_truth_values_are_counted():
+    counted = rollout(SYSTEM, swinging(), dt=0.01, steps=5, cost=lambda t, s, u, after: s.q[0] < 10)
+    assert counted.cost == 5
+
+
 def test_cost_is_summed_over_steps_and_sees_both_ends():
     us = jnp.ones((6, 2))
     trajectory = rollout(
@@ -242,6 +270,11 @@ def test_reverse_mode_keeps_no_more_states_than_the_stated_bound(steps, save_eve
         ),
         ({"save_every": 4}, r"save_every = 4 does not divide steps = 6; choose a divisor"),
         ({"substeps": 0}, r"each must be at least 1"),
+        (
+            {"controls": jnp.zeros((6, 2), jnp.float32)},
+            r"mixed precision \(system: float64; state: float64; controls: float32\)",
+        ),
+        ({"state": jaxdyn.as_dtype(swinging(), jnp.float32)}, r"convert with jaxdyn.as_dtype"),
     ],
 )
 def test_wrong_input_is_refused_with_the_remedy(as_a_user, change, message):
