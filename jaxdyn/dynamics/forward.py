@@ -37,16 +37,18 @@ def forward_dynamics(
     Source: theory.md (I1), (I2); articulated bodies: Featherstone 1983.
     """
     configuration.check_velocities(model, v=v, tau=tau)
-    if method == "contravariant":
-        force = jnp.linalg.solve(metric.mass_matrix(model, q), tau + inverse.gravity_force(model, q))
-        return force - einsum("abd,a,b->d", metric.christoffel_second_kind(model, q), v, v)  # (I2)
-    return accelerations_from(model, kinematics.motion(model, q, v), tau, method)
+    return accelerations_from(model, q, kinematics.motion(model, q, v), tau, method)
 
 
-def accelerations_from(model: Model, moving: Motion, tau: GeneralizedForces, method: ForwardMethod) -> Accelerations:
+def accelerations_from(
+    model: Model, q: Coordinates, moving: Motion, tau: GeneralizedForces, method: ForwardMethod
+) -> Accelerations:
     """Forward dynamics from a motion already at hand."""
     if method == "articulated_body":
         return _articulated_body(model, moving, tau)
+    if method == "contravariant":
+        force = jnp.linalg.solve(metric.mass_matrix(model, q), tau + inverse.gravity_force(model, q))
+        return force - einsum("abd,a,b->d", metric.christoffel_second_kind(model, q), moving.v, moving.v)  # (I2)
     if method != "cholesky":
         raise ValueError(
             f'unknown method {method!r} of forward_dynamics; use "cholesky", "articulated_body" or "contravariant"'

@@ -115,7 +115,7 @@ def acceleration(
     """
     moving = kinematics.motion(system.model, state.q, state.v)
     tau = _applied_forces(system, state, moving, u, t)
-    return forward.accelerations_from(system.model, moving, tau, system.method)
+    return forward.accelerations_from(system.model, state.q, moving, tau, system.method)
 
 
 def total_potential_energy(system: System, q: Float[Array, "nq"]) -> Float[Array, ""]:

@@ -107,7 +107,7 @@ def _mechanics(system, q, v, tau, qdd, Q_applied):
         ],
         "Q_spring": [
             of(Spring),
-            -jax.grad(lambda q: systems.potential_energy(system, q) - potential_energy(model, q))(q),
+            -jax.grad(lambda q: systems.total_potential_energy(system, q) - potential_energy(model, q))(q),
         ],
         "Q_damper": [of(Damper)],
         "Q_wrench": [of(AppliedForce)],
@@ -125,7 +125,7 @@ def _mechanics(system, q, v, tau, qdd, Q_applied):
         "inverse": [inverse_dynamics(model, q, v, qdd, method=k) for k in ("recursive", "covariant")],
         "kinetic_energy": [kinetic_energy(model, q, v)],
         "potential_gravity": [potential_energy(model, q)],
-        "potential_spring": [systems.potential_energy(system, q) - potential_energy(model, q)],
+        "potential_spring": [systems.total_potential_energy(system, q) - potential_energy(model, q)],
         "energy": [total_energy(system, state)],
     }
 
