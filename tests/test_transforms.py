@@ -64,7 +64,6 @@ TABLE = {
     "potential_energy": [lambda m, q, v, a: jaxdyn.potential_energy(m, q)],
     "total_energy": [lambda m, q, v, a: jaxdyn.total_energy(_system(m), State(q, v))],
     "total_potential_energy": [lambda m, q, v, a: jaxdyn.total_potential_energy(_system(m), q)],
-    "total_potential_energy": [lambda m, q, v, a: jaxdyn.total_potential_energy(_system(m), q)],
     "configuration.difference": [lambda m, q, v, a: configuration.difference(m, q, a)],
     "configuration.integrate": [lambda m, q, v, a: configuration.integrate(m, q, v)],
 }
