@@ -1,0 +1,137 @@
+"""The door of the lane compiler: functions of one sample in, fast batched functions out."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from jaxdyn.lanes import call
+from jaxdyn.lanes.flatten import CannotFlatten
+from jaxdyn.lanes.liveness import Liveness
+from jaxdyn.lanes.record import Record, note
+from jaxdyn.lanes.tracing import writing_out, written_out
+
+Backend = Literal["auto", "lanes", "xla"]
+
+
+def check_backend(backend: str) -> None:
+    """Refuse an unknown backend.
+
+    Raises:
+        ValueError: the message lists those that exist.
+    """
+    if backend not in ("auto", "lanes", "xla"):
+        raise ValueError(f'unknown backend {backend!r}; use "auto", "lanes" or "xla"')
+
+
+def choose(backend: Backend) -> bool:
+    """Whether to try lanes where a computation is traced now: yes if asked for; "auto" tries on CPUs only."""
+    return not writing_out() and (backend == "lanes" or (backend == "auto" and jax.default_backend() == "cpu"))
+
+
+def lane_function(function: Callable, *, backend: Backend = "auto", name: str | None = None) -> Callable:
+    """The same function of one sample, run by the lane compiler: under `jax.vmap`, one sample per SIMD lane.
+
+        fast = jax.jit(jax.vmap(lane_function(f)))
+
+    Args:
+        function: pure function of pytrees of small arrays. What it closes over is built into the code if its value is known, so
+            that zeros among the numbers of a model cost nothing; arguments are not.
+        backend: "lanes" insists, "xla" leaves the function as it is, "auto" takes lanes where that is possible.
+        name: for the record of what was compiled.
+
+    Raises:
+        CannotFlatten: with backend="lanes", at the call; the message names the operation and the line.
+    """
+    check_backend(backend)
+    label = name or getattr(function, "__name__", type(function).__name__)
+
+    @functools.wraps(function)
+    def lane(*args, **options) -> Any:
+        out, _ = run(lambda *a: function(*a, **options), args, backend=backend, name=label)
+        return out
+
+    return lane
+
+
+def batched(
+    function: Callable, in_axes: Any = 0, out_axes: Any = 0, *, backend: Backend = "auto", name: str | None = None
+) -> Callable:
+    """A compiled batch of a per-sample function: `jax.jit(jax.vmap(...))` with one sample per SIMD lane.
+
+        accelerations = jaxdyn.batched(lambda q, v, tau: jaxdyn.forward_dynamics(model, q, v, tau))(qs, vs, taus)
+
+    Args:
+        function, backend, name: see `lane_function`.
+        in_axes, out_axes: as in `jax.vmap`; None for arguments that all samples share.
+
+    Returns:
+        A function that can be differentiated, vmapped and jitted further. For Jacobians, batch the Jacobian,
+        `batched(jax.jacfwd(f))`, so that all columns share one program.
+    """
+    return jax.jit(jax.vmap(lane_function(function, backend=backend, name=name), in_axes, out_axes))
+
+
+def run(function: Callable, args: tuple, *, backend: Backend, name: str) -> tuple[Any, str]:
+    """function(*args) on one sample, and the backend that serves it."""
+    if not choose(backend):
+        return function(*args), "xla"
+    arrays, rest = eqx.partition(args, eqx.is_array_like)
+    leaves, tree = jax.tree.flatten(arrays)
+    leaves = [jnp.asarray(x) for x in leaves]
+    structure: list = []
+
+    def flat(*numbers):
+        out = function(*eqx.combine(jax.tree.unflatten(tree, numbers), rest))
+        dynamic, static = eqx.partition(out, eqx.is_array_like)
+        results, out_tree = jax.tree.flatten(dynamic)
+        structure[:] = [out_tree, static]
+        return results
+
+    try:
+        jaxpr, captured = _closed(flat, leaves)
+        program = call.program_of(jaxpr)
+        nodes = len(Liveness(program).nodes)
+        if backend == "auto" and nodes > call.LARGEST_PROGRAM:
+            raise CannotFlatten(f"the program has {nodes} operations, more than {call.LARGEST_PROGRAM}")
+    except CannotFlatten as error:
+        if backend == "lanes":
+            raise
+        note(Record(name, "xla", reason=str(error)))
+        return function(*args), "xla"
+    operands = (*captured, *leaves)
+    out_tree, static = structure
+    results = call.bind(
+        *operands,
+        jaxpr=jaxpr,
+        batched=(False,) * len(operands),
+        size=None,
+        linear=(False,) * len(operands),
+        backend=backend,
+        name=name,
+    )
+    return eqx.combine(jax.tree.unflatten(out_tree, results), static), "lanes"
+
+
+def _closed(flat: Callable, leaves: list) -> tuple[Any, list]:
+    """The jaxpr of one sample, and the traced arrays it closes over, which become its first inputs.
+
+    Arrays of known value stay inside as constants.
+    """
+    with written_out():
+        closed = jax.make_jaxpr(flat)(*(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in leaves))
+    captured = [c for c in closed.consts if isinstance(c, jax.core.Tracer)]
+    if not captured:
+        return closed, []
+
+    def opened(*operands):
+        given = iter(operands)
+        consts = [next(given) if isinstance(c, jax.core.Tracer) else c for c in closed.consts]
+        return jax.core.eval_jaxpr(closed.jaxpr, consts, *given)
+
+    shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (*captured, *leaves)]
+    with written_out():
+        return jax.make_jaxpr(opened)(*shapes), captured

@@ -1,0 +1,409 @@
+"""The JAX primitive `lane_call`: a per-sample function on one sample, or on a batch with one sample per lane.
+
+It carries the jaxpr of one sample and is closed under JAX's transformations, because each of them acts on that jaxpr:
+
+    jvp         the call itself, and a call of the tangent function f'(x) dx;
+    transpose   a call of the transposed tangent function; what it needs of f it computes again, so only inputs are stored;
+    linearize   (reverse mode) as jvp; a function with loops stores what its own checkpoints say, such as the states of a rollout;
+    vmap        one more axis of lanes, or, where only tangents are mapped, one more axis of the function, so that the columns of a
+                Jacobian share what does not depend on the direction.
+
+Lowering chooses: machine code on the CPU, and XLA's own code where a function cannot be written in scalars.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core as jex
+from jax.interpreters import ad, batching, mlir
+
+from jaxdyn.lanes import cpu
+from jaxdyn.lanes.flatten import CannotFlatten, flatten, rule
+from jaxdyn.lanes.llvm_code import widest, width_for
+from jaxdyn.lanes.liveness import Liveness
+from jaxdyn.lanes.program import Program
+from jaxdyn.lanes.record import Record, note
+from jaxdyn.lanes.tracing import written_out
+
+# Mapped tangents up to this many become an axis of the function; more of them become lanes.
+_MOST_DIRECTIONS = 64
+# Programs beyond this size take LLVM so long that XLA is the better choice unless lanes are asked for.
+LARGEST_PROGRAM = 150_000
+# Values under this name (jax.ad_checkpoint.checkpoint_name) are stored for reverse mode instead of being computed again.
+KEPT = "jaxdyn.lanes.kept"
+
+lane_call_p = jex.Primitive("lane_call")
+lane_call_p.multiple_results = True
+
+
+def bind(
+    *args,
+    jaxpr,
+    batched: tuple[bool, ...],
+    size: int | None,
+    linear: tuple[bool, ...],
+    backend: str,
+    name: str,
+):
+    """Call `jaxpr`, which has no inputs but the arguments.
+
+    Args:
+        args: arrays; those marked in `batched` have a leading axis of lanes.
+        jaxpr: closed jaxpr of one sample.
+        size: number of lanes, or None for a single sample without an axis.
+        linear: arguments in which the function is known to be linear.
+        backend: "lanes" to insist, "auto" to let XLA take over what cannot be flattened.
+        name: for the record of what was compiled.
+    """
+    return lane_call_p.bind(
+        *args, jaxpr=jaxpr, batched=batched, size=size, linear=linear, backend=backend, name=name
+    )
+
+
+@lane_call_p.def_impl
+def _implementation(*args, **params):
+    return _jitted(**params)(*args)
+
+
+@functools.lru_cache(maxsize=512)
+def _jitted(**params):
+    return jax.jit(lambda *args: lane_call_p.bind(*args, **params))
+
+
+@lane_call_p.def_abstract_eval
+def _abstract(*args, jaxpr, size, **_):
+    lanes = () if size is None else (size,)
+    return [jax.core.ShapedArray((*lanes, *a.shape), a.dtype) for a in jaxpr.out_avals]
+
+
+# ---------------------------------------------------------------- the functions of one sample that the rules need
+
+
+def _function(jaxpr) -> Callable:
+    return jex.jaxpr_as_fun(jaxpr)
+
+
+def _is_float(aval) -> bool:
+    return jnp.issubdtype(aval.dtype, jnp.inexact)
+
+
+def _traced(function: Callable, avals: Sequence):
+    with written_out():
+        return jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals))
+
+
+@functools.lru_cache(maxsize=512)
+def _tangent_jaxpr(jaxpr, active: tuple[bool, ...]):
+    """Tangents of the floating-point results, from all inputs and the tangents of the active ones."""
+    n = len(jaxpr.in_avals)
+
+    def tangent(*args):
+        inputs, tangents = list(args[:n]), args[n:]
+        places = [i for i in range(n) if active[i]]
+
+        def of_active(*values):
+            merged = list(inputs)
+            for i, x in zip(places, values, strict=True):
+                merged[i] = x
+            outs = _function(jaxpr)(*merged)
+            return [x for x, a in zip(outs, jaxpr.out_avals, strict=True) if _is_float(a)]
+
+        return jax.jvp(of_active, tuple(inputs[i] for i in places), tuple(tangents))[1]
+
+    return _traced(tangent, [*jaxpr.in_avals, *(a for a, on in zip(jaxpr.in_avals, active, strict=True) if on)])
+
+
+@functools.lru_cache(maxsize=512)
+def _transposed_jaxpr(jaxpr, linear: tuple[bool, ...], present: tuple[bool, ...]):
+    """Cotangents of the linear inputs, from the other inputs and the cotangents that are present."""
+    fixed = [a for a, on in zip(jaxpr.in_avals, linear, strict=True) if not on]
+    moving = [a for a, on in zip(jaxpr.in_avals, linear, strict=True) if on]
+    results = [a for a, on in zip(jaxpr.out_avals, present, strict=True) if on]
+
+    def transposed(*args):
+        others, cotangents = args[: len(fixed)], args[len(fixed) :]
+
+        def of_linear(*values):
+            rest, own = iter(others), iter(values)
+            outs = _function(jaxpr)(*(next(own) if on else next(rest) for on in linear))
+            return [x for x, on in zip(outs, present, strict=True) if on]
+
+        shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in moving]
+        return list(jax.linear_transpose(of_linear, *shapes)(list(cotangents)))
+
+    return _traced(transposed, [*fixed, *results])
+
+
+@functools.lru_cache(maxsize=512)
+def _linearized_jaxprs(jaxpr, active: tuple[bool, ...]):
+    """Two functions for reverse mode: inputs -> (results, what is stored), and (inputs, stored, tangents) -> tangents.
+
+    The third result says which results are floating-point numbers.
+    """
+    n = len(jaxpr.in_avals)
+    places = [i for i in range(n) if active[i]]
+    floats = [_is_float(a) for a in jaxpr.out_avals]
+    structure: list = []
+
+    def of_active(inputs, *values):
+        merged = list(inputs)
+        for i, x in zip(places, values, strict=True):
+            merged[i] = x
+        return _function(jaxpr)(*merged)
+
+    def forward(*inputs):
+        def split(*values):
+            outs = of_active(inputs, *values)
+            real = [x for x, on in zip(outs, floats, strict=True) if on]
+            return real, [x for x, on in zip(outs, floats, strict=True) if not on]
+
+        if not has_loops(jaxpr.jaxpr):
+            policy = jax.checkpoint_policies.save_only_these_names(KEPT)
+            split = jax.checkpoint(split, policy=policy)
+        real, push, others = jax.linearize(split, *(inputs[i] for i in places), has_aux=True)
+        stored, tree = jax.tree.flatten(push)
+        structure[:] = [tree]
+        rest, own = iter(others), iter(real)
+        return [*(next(own) if on else next(rest) for on in floats), *stored]
+
+    first = _traced(forward, jaxpr.in_avals)
+    (tree,) = structure
+    # What is stored anyway, as an input, is not stored twice.
+    n_out = len(floats)
+    variables = first.jaxpr.invars
+    sources = [_position(v, variables) for v in first.jaxpr.outvars[n_out:]]
+    kept = [i for i, source in enumerate(sources) if source is None]
+
+    def shorter(*inputs):
+        results = _function(first)(*inputs)
+        return [*results[:n_out], *(results[n_out + i] for i in kept)]
+
+    stored_avals = [first.out_avals[n_out + i] for i in kept]
+
+    def tangent(*args):
+        inputs, stored, tangents = args[:n], iter(args[n : n + len(kept)]), args[n + len(kept) :]
+        leaves = [next(stored) if source is None else inputs[source] for source in sources]
+        return jax.tree.unflatten(tree, leaves)(*tangents)
+
+    forward_jaxpr = _traced(shorter, jaxpr.in_avals) if len(kept) < len(sources) else first
+    tangent_avals = [*jaxpr.in_avals, *stored_avals, *(jaxpr.in_avals[i] for i in places)]
+    return forward_jaxpr, _traced(tangent, tangent_avals), floats
+
+
+def _position(variable, variables) -> int | None:
+    return next((i for i, v in enumerate(variables) if v is variable), None)
+
+
+def has_loops(jaxpr) -> bool:
+    """Whether a jaxpr holds a scan."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "scan":
+            return True
+        for parameter in equation.params.values():
+            for part in parameter if isinstance(parameter, tuple | list) else (parameter,):
+                inner = getattr(part, "jaxpr", part)
+                if hasattr(inner, "eqns") and has_loops(inner):
+                    return True
+    return False
+
+
+# ---------------------------------------------------------------- derivatives
+
+
+def _jvp(primals, tangents, *, jaxpr, batched, size, linear, backend, name):
+    out = bind(*primals, jaxpr=jaxpr, batched=batched, size=size, linear=linear, backend=backend, name=name)
+    active = tuple(type(t) is not ad.Zero for t in tangents)
+    derivative = _tangent_jaxpr(jaxpr, active)
+    moving = [t for t, on in zip(tangents, active, strict=True) if on]
+    results = iter(
+        bind(
+            *primals,
+            *moving,
+            jaxpr=derivative,
+            batched=(*batched, *(b for b, on in zip(batched, active, strict=True) if on)),
+            size=size,
+            linear=(False,) * len(primals) + (True,) * len(moving),
+            backend=backend,
+            name=f"{name}.jvp",
+        )
+    )
+    floats = [_is_float(a) for a in jaxpr.out_avals]
+    return out, [next(results) if on else ad.Zero.from_primal_value(x) for x, on in zip(out, floats, strict=True)]
+
+
+ad.primitive_jvps[lane_call_p] = _jvp
+
+
+def _transpose(cotangents, *args, jaxpr, batched, size, linear, backend, name):
+    unknown = tuple(ad.is_undefined_primal(a) for a in args)
+    present = tuple(type(c) is not ad.Zero for c in cotangents)
+    if not any(present):
+        return [ad.Zero(a.aval) if u else None for a, u in zip(args, unknown, strict=True)]
+    derivative = _transposed_jaxpr(jaxpr, unknown, present)
+    given = [a for a, u in zip(args, unknown, strict=True) if not u]
+    incoming = [c for c, on in zip(cotangents, present, strict=True) if on]
+    flags = [b for b, u in zip(batched, unknown, strict=True) if not u]
+    results = bind(
+        *given,
+        *incoming,
+        jaxpr=derivative,
+        batched=(*flags, *(size is not None for _ in incoming)),
+        size=size,
+        linear=(False,) * len(given) + (True,) * len(incoming),
+        backend=backend,
+        name=f"{name}.transpose",
+    )
+    out, found = [], iter(results)
+    for u, b in zip(unknown, batched, strict=True):
+        if not u:
+            out.append(None)
+            continue
+        cotangent = next(found)
+        # An argument that all lanes share gets the sum of their cotangents.
+        out.append(cotangent.sum(0) if size is not None and not b else cotangent)
+    return out
+
+
+ad.primitive_transposes[lane_call_p] = _transpose
+
+
+def _linearize(is_vjp, active, *primals, jaxpr, batched, size, linear, backend, name):
+    active = tuple(active)
+    forward, derivative, floats = _linearized_jaxprs(jaxpr, active)
+    results = bind(
+        *primals, jaxpr=forward, batched=batched, size=size, linear=(False,) * len(primals), backend=backend, name=name
+    )
+    out, stored = results[: len(floats)], results[len(floats) :]
+
+    def linearized(residuals, *tangents):
+        moving = [ad.instantiate_zeros(t) for t, on in zip(tangents, active, strict=True) if on]
+        found = iter(
+            bind(
+                *residuals,
+                *moving,
+                jaxpr=derivative,
+                batched=(*batched, *(size is not None for _ in stored), *(b for b, on in zip(batched, active, strict=True) if on)),
+                size=size,
+                linear=(False,) * len(residuals) + (True,) * len(moving),
+                backend=backend,
+                name=f"{name}.tangent",
+            )
+        )
+        return [next(found) if on else ad.Zero.from_primal_value(x) for x, on in zip(out, floats, strict=True)]
+
+    return out, floats, [*primals, *stored], linearized
+
+
+# Without this rule reverse mode falls back to jvp and transpose, which recompute loops from their start.
+if hasattr(ad, "primitive_linearizations"):
+    ad.primitive_linearizations[lane_call_p] = _linearize
+
+
+# ---------------------------------------------------------------- batches
+
+
+def _batch(args, dims, *, jaxpr, batched, size, linear, backend, name):
+    (length,) = {a.shape[d] for a, d in zip(args, dims, strict=True) if d is not batching.not_mapped}
+    mapped = [d is not batching.not_mapped for d in dims]
+    if any(linear) and all(on for on, m in zip(linear, mapped, strict=True) if m) and length <= _MOST_DIRECTIONS:
+        return _absorb(args, dims, mapped, length, jaxpr, batched, size, linear, backend, name)
+    moved, flags = [], []
+    for a, d, b in zip(args, dims, batched, strict=True):
+        if d is batching.not_mapped:
+            if b:
+                a = jnp.broadcast_to(a[None], (length, *a.shape)).reshape(length * size, *a.shape[1:])
+            flags.append(b)
+        else:
+            a = jnp.moveaxis(a, d, 0)
+            if size is not None:
+                a = a if b else jnp.broadcast_to(a[:, None], (length, size, *a.shape[1:]))
+                a = a.reshape(length * size, *a.shape[2:])
+            flags.append(True)
+        moved.append(a)
+    lanes = length if size is None else length * size
+    out = bind(*moved, jaxpr=jaxpr, batched=tuple(flags), size=lanes, linear=linear, backend=backend, name=name)
+    if size is not None:
+        out = [x.reshape(length, size, *x.shape[1:]) for x in out]
+    return out, [0] * len(out)
+
+
+def _absorb(args, dims, mapped, length, jaxpr, batched, size, linear, backend, name):
+    """The mapped axis becomes an axis of the function of one sample."""
+    wider = _vmapped_jaxpr(jaxpr, tuple(mapped), length)
+    place = [0 if size is None or not b else 1 for b in batched]
+    moved = [a if d is batching.not_mapped else jnp.moveaxis(a, d, p) for a, d, p in zip(args, dims, place, strict=True)]
+    out = bind(*moved, jaxpr=wider, batched=batched, size=size, linear=linear, backend=backend, name=name)
+    return out, [0 if size is None else 1] * len(out)
+
+
+@functools.lru_cache(maxsize=512)
+def _vmapped_jaxpr(jaxpr, mapped: tuple[bool, ...], length: int):
+    avals = [
+        jax.ShapeDtypeStruct((length, *a.shape) if m else a.shape, a.dtype)
+        for a, m in zip(jaxpr.in_avals, mapped, strict=True)
+    ]
+    function = jax.vmap(_function(jaxpr), [0 if m else None for m in mapped], axis_size=length)
+    return _traced(function, avals)
+
+
+batching.primitive_batchers[lane_call_p] = _batch
+
+
+# ---------------------------------------------------------------- execution
+
+
+@functools.lru_cache(maxsize=256)
+def program_of(jaxpr) -> Program:
+    """The scalar program of a closed jaxpr."""
+    return flatten(jaxpr)
+
+
+def on_xla(*args, jaxpr, batched, size, **_):
+    """The call in XLA's own operations."""
+    function = _function(jaxpr)
+    if size is None:
+        return function(*args)
+    axes = [0 if b else None for b in batched]
+    return jax.vmap(function, axes, axis_size=size)(*args)
+
+
+def _on_cpu(*args, jaxpr, batched, size, backend, name, **_):
+    if size == 0 or not jaxpr.out_avals:
+        return on_xla(*args, jaxpr=jaxpr, batched=batched, size=size)
+    try:
+        program = program_of(jaxpr)
+        nodes = len(Liveness(program).nodes)
+        if nodes > LARGEST_PROGRAM and backend == "auto":
+            raise CannotFlatten(f"the program has {nodes} operations, more than {LARGEST_PROGRAM}")
+    except CannotFlatten as error:
+        if backend == "lanes":
+            raise
+        note(Record(name, "xla", reason=str(error)))
+        return on_xla(*args, jaxpr=jaxpr, batched=batched, size=size)
+    batch = 1 if size is None else size
+    kinds = [kind for kind, _ in program.inputs] + program.output_types
+    width = width_for(batch, widest(kinds, cpu.register_bytes()))
+    shared = [size is not None and not b for b in batched]
+    compiled = cpu.compile_program(program, shared, size is not None, width)
+    note(Record(name, "lanes", compiled.width, compiled.operations, compiled.code_s))
+    lanes = () if size is None else (size,)
+    shapes = [jax.ShapeDtypeStruct((*lanes, *a.shape), a.dtype) for a in jaxpr.out_avals]
+    return jax.ffi.ffi_call(compiled.target, shapes)(*args)
+
+
+mlir.register_lowering(lane_call_p, mlir.lower_fun(on_xla, multiple_results=True))
+mlir.register_lowering(lane_call_p, mlir.lower_fun(_on_cpu, multiple_results=True), platform="cpu")
+
+
+@rule("lane_call")
+def _inline(flat, equation, args):
+    """A lane call within a function that is being flattened is a part of it."""
+    p = equation.params
+    if p["size"] is None:
+        return flat.closed(p["jaxpr"], args)
+    wider = _vmapped_jaxpr(p["jaxpr"], p["batched"], p["size"])
+    return flat.closed(wider, args)

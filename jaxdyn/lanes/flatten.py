@@ -1,0 +1,259 @@
+"""From a per-sample function to a scalar program: trace it to a jaxpr, then take its small arrays apart.
+
+Arrays are NumPy arrays of plain numbers (known), NumPy object arrays of scalars (nodes and plain numbers), or `Memory` (long arrays
+that stay in memory and are read number by number). Structural operations are then NumPy's own, and arithmetic is a loop over scalars.
+The rules of the primitives are in `rules`; this file holds the interpreter and the arrays.
+"""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import jax
+import numpy as np
+from jax.extend import core as jex
+
+from jaxdyn.lanes.program import FLOATS, Node, Program, Scalar, Stretch, dtype_of_type, type_of_dtype
+
+# Arrays of more numbers than this are not taken apart: a program would grow beyond what a register file and a compiler can bear.
+LARGEST_ARRAY = 4096
+# Inputs of at most this many numbers are treated as single numbers from the start.
+_SMALL_INPUT = 512
+
+
+class CannotFlatten(Exception):
+    """A function does not become a scalar program; the message names the operation, the line, and what to do."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Memory:
+    """A strided view of a region of memory.
+
+    Attributes:
+        region: the region.
+        type: scalar type.
+        shape, strides: of the view; strides count numbers.
+        offset: position of the first number.
+    """
+
+    region: Node
+    type: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: Scalar = 0
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def is_contiguous(self) -> bool:
+        return all(s == c or n == 1 for n, s, c in zip(self.shape, self.strides, contiguous(self.shape), strict=True))
+
+    @property
+    def stretch(self) -> Stretch:
+        return Stretch(self.region, self.offset, self.size)
+
+
+Value = np.ndarray | Memory
+
+
+def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides of an array without gaps."""
+    return tuple(math.prod(shape[d + 1 :]) for d in range(len(shape)))
+
+
+def objects(scalars: Sequence[Scalar], shape: Sequence[int]) -> np.ndarray:
+    """An array of scalars."""
+    out = np.empty(len(scalars), object)
+    out[:] = scalars
+    return out.reshape(shape)
+
+
+def is_known(x: Value) -> bool:
+    """Whether all numbers of an array are known."""
+    return isinstance(x, np.ndarray) and x.dtype != object
+
+
+def scalars_of(x: np.ndarray) -> list[Scalar]:
+    return x.ravel().tolist()
+
+
+RULES: dict[str, Callable[["Flattener", object, list[Value]], list[Value]]] = {}
+
+
+def rule(*names: str):
+    """Registers a function (flattener, equation, arguments) -> results as the rule of primitives."""
+
+    def register(function):
+        for name in names:
+            RULES[name] = function
+        return function
+
+    return register
+
+
+class Flattener:
+    """Interprets jaxprs on arrays of scalars.
+
+    Attributes:
+        program: what is being built.
+        block: where loops are placed now.
+    """
+
+    def __init__(self, program: Program):
+        self.program = program
+        self.block = program.block
+
+    # -- arrays
+
+    def registers(self, x: Value) -> np.ndarray:
+        """The array taken apart: an object array of its scalars, or known numbers."""
+        if not isinstance(x, Memory):
+            return x
+        if x.size > LARGEST_ARRAY:
+            raise CannotFlatten(f"an array of shape {x.shape} is too large to be taken apart")
+        at = [sum(i * s for i, s in zip(index, x.strides, strict=True)) for index in np.ndindex(x.shape)]
+        load, add = self.program.load, self.program.add
+        return objects([load(x.region, add(x.offset, k, "i64")) for k in at], x.shape)
+
+    def memory(self, x: Value, kind: str) -> Memory:
+        """The array in memory, without gaps."""
+        if isinstance(x, Memory):
+            if x.is_contiguous:
+                return x
+            x = self.registers(x)
+        if is_known(x):
+            region = self.program.table(x, kind)
+        else:
+            region = self.program.pieces([scalars_of(x)], kind)
+        return Memory(region, kind, x.shape, contiguous(x.shape))
+
+    def each(self, op: Callable[..., Scalar], *xs: Value) -> np.ndarray:
+        """op(scalars) for each element; operands are broadcast."""
+        arrays = [self.registers(x) for x in xs]
+        shape = np.broadcast_shapes(*(a.shape for a in arrays))
+        columns = [scalars_of(a if a.shape == shape else np.broadcast_to(a, shape)) for a in arrays]
+        return objects([op(*scalars) for scalars in zip(*columns, strict=True)], shape)
+
+    def apply(self, op: str, kind: str, *xs: Value) -> np.ndarray:
+        """The scalar operation `op` on each element."""
+        apply = self.program.apply
+        return self.each(lambda *scalars: apply(op, scalars, kind), *xs)
+
+    def index(self, x: Scalar, kind: str) -> Scalar:
+        return self.program.convert(x, kind, "i64")
+
+    def sum(self, terms: Sequence[Scalar], kind: str) -> Scalar:
+        """Sum from left to right."""
+        add = self.program.add
+        total: Scalar = 0.0 if kind in FLOATS else 0
+        for term in terms:
+            total = add(total, term, kind)
+        return total
+
+    # -- interpretation
+
+    def run(self, jaxpr, consts: Sequence[Value], args: Sequence[Value]) -> list[Value]:
+        """Results of a jaxpr."""
+        env: dict = {}
+
+        def read(v) -> Value:
+            return known(v.val) if isinstance(v, jex.Literal) else env[v]
+
+        env.update(zip(jaxpr.constvars, consts, strict=True))
+        env.update(zip(jaxpr.invars, args, strict=True))
+        for equation in jaxpr.eqns:
+            name = equation.primitive.name
+            function = RULES.get(name)
+            try:
+                if function is None:
+                    raise CannotFlatten(f"{name!r} has no scalar form")
+                for v in equation.outvars:
+                    if type_of_dtype(v.aval.dtype) is None:
+                        raise CannotFlatten(f"{name!r} has a result of type {v.aval.dtype}")
+                results = function(self, equation, [read(v) for v in equation.invars])
+            except CannotFlatten as error:
+                if not error.__dict__.get("located"):
+                    place = user_line(equation)
+                    located = CannotFlatten(f"{error}{place}; use backend='xla' for this function, or rewrite it")
+                    located.__dict__["located"] = True
+                    raise located from None
+                raise
+            env.update(zip(equation.outvars, results, strict=True))
+        return [read(v) for v in jaxpr.outvars]
+
+    def closed(self, closed_jaxpr, args: Sequence[Value]) -> list[Value]:
+        """Results of a jaxpr with its constants."""
+        return self.run(closed_jaxpr.jaxpr, [known(c) for c in closed_jaxpr.consts], args)
+
+
+def known(x) -> np.ndarray:
+    """Constants of a jaxpr; floating-point ones in double precision, so that folding loses nothing."""
+    if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
+        raise CannotFlatten(f"a constant of type {x.dtype} has no scalar form")
+    x = np.asarray(x)
+    return x.astype(np.float64) if np.issubdtype(x.dtype, np.floating) else x
+
+
+def user_line(equation) -> str:
+    """Where the user's code made an equation, as ' (file:line in function)', or nothing if JAX does not tell."""
+    traceback = getattr(equation.source_info, "traceback", None)
+    library = str(Path(jax.__file__).parent)
+    for frame in getattr(traceback, "frames", ()):
+        if not frame.file_name.startswith(library) and not frame.file_name.endswith(("lanes/flatten.py", "lanes/call.py")):
+            return f" ({frame.file_name}:{frame.line_num} in {frame.function_name})"
+    return ""
+
+
+def flatten(jaxpr) -> Program:
+    """The scalar program of a closed jaxpr.
+
+    Raises:
+        CannotFlatten: an operation has no scalar form, or an array is too large.
+    """
+    program = Program()
+    flattener = Flattener(program)
+    args = []
+    for v in jaxpr.jaxpr.invars:
+        kind = type_of_dtype(v.aval.dtype)
+        if kind is None:
+            raise CannotFlatten(f"an input of type {v.aval.dtype} has no scalar form")
+        region = program.input(kind, v.aval.size)
+        memory = Memory(region, kind, v.aval.shape, contiguous(v.aval.shape))
+        args.append(flattener.registers(memory) if memory.size <= _SMALL_INPUT else memory)
+    outputs = flattener.closed(jaxpr, args)
+    for v, x in zip(jaxpr.jaxpr.outvars, outputs, strict=True):
+        kind = type_of_dtype(v.aval.dtype)
+        if kind is None:
+            raise CannotFlatten(f"an output of type {v.aval.dtype} has no scalar form")
+        program.output_types.append(kind)
+        if isinstance(x, Memory) and not x.is_contiguous:
+            x = flattener.registers(x)
+        program.outputs.append(x.stretch if isinstance(x, Memory) else typed(scalars_of(x), kind))
+    return program
+
+
+def typed(scalars: list[Scalar], kind: str) -> list[Scalar]:
+    """Plain numbers as Python numbers of the scalar type."""
+    python = float if kind in FLOATS else bool if kind == "bool" else int
+    return [s if type(s) is Node else python(s) for s in scalars]
+
+
+def positions(shape: Sequence[int]):
+    return itertools.product(*(range(n) for n in shape))
+
+
+def zero_of(kind: str) -> Scalar:
+    return 0.0 if kind in FLOATS else False if kind == "bool" else 0
+
+
+def known_dtype(kind: str) -> np.dtype:
+    """Type in which known numbers are kept."""
+    return np.dtype(np.float64) if kind in FLOATS else dtype_of_type(kind)

@@ -1,0 +1,447 @@
+"""Scalar programs: what a per-sample function becomes once its small arrays are taken apart.
+
+A program is a graph of scalar operations (`Node`) in nested blocks: one block for the whole program and one for the body of each
+loop. Numbers known beforehand are plain Python numbers, never nodes, so that every operation can fold them away as it is made:
+constants are computed, x*0, x*1 and x+0 vanish, equal operations are shared, and an operation goes into the outermost block that
+knows its operands, which moves loop-invariant work out of loops. Folding x*0 to 0 and x/x not at all means that an infinite or
+undefined x does not spoil a product with a known zero, as it would in IEEE arithmetic.
+
+Memory is functional: a region (input, table, the collected results of a loop, several pieces put together) is a node too, so
+a load depends on whatever fills the region and no order of side effects has to be kept.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+FLOATS = ("f32", "f64")
+INTEGERS = ("i32", "i64", "u32", "u64", "i8", "u8", "i16", "u16")
+TYPES = (*FLOATS, *INTEGERS, "bool")
+
+_TYPE_OF_DTYPE = {
+    "float32": "f32",
+    "float64": "f64",
+    "bool": "bool",
+    **{f"{'u' if t[0] == 'u' else ''}int{t[1:]}": t for t in INTEGERS},
+}
+_DTYPE_OF_TYPE = {t: np.dtype(d) for d, t in _TYPE_OF_DTYPE.items()}
+
+
+def type_of_dtype(dtype) -> str | None:
+    """Scalar type of an array type, or None if programs do not know it."""
+    return _TYPE_OF_DTYPE.get(np.dtype(dtype).name) if isinstance(dtype, np.dtype | type) else None
+
+
+def dtype_of_type(kind: str) -> np.dtype:
+    return _DTYPE_OF_TYPE[kind]
+
+
+class Block:
+    """A straight line of operations; `parent` is the block around it."""
+
+    __slots__ = ("depth", "memo", "nodes", "parent")
+
+    def __init__(self, parent: "Block | None" = None):
+        self.parent = parent
+        self.depth = 0 if parent is None else parent.depth + 1
+        self.nodes: list[Node] = []
+        self.memo: dict[tuple, Node] = {}
+
+
+class Node:
+    """One scalar operation, or a region of memory (type "region").
+
+    Attributes:
+        op: name of the operation.
+        args: operands: nodes or plain numbers.
+        type: scalar type, "region" or "loop".
+        block: the block it belongs to.
+        data: what the operation needs besides operands: a `Region`, a `Loop`, or a number.
+    """
+
+    __slots__ = ("args", "block", "data", "op", "type")
+
+    def __init__(self, op: str, args: tuple, kind: str, block: Block, data=None):
+        self.op, self.args, self.type, self.block, self.data = op, args, kind, block, data
+
+    def __repr__(self) -> str:
+        return f"{self.op}:{self.type}"
+
+
+Scalar = Node | float | int | bool
+
+
+class Region:
+    """A piece of memory with `size` numbers of one type per sample.
+
+    Attributes:
+        kind: "input" (index in `which`), "table" (constants in `values`, shared by all samples), "loop" (filled by a loop,
+            `which`-th collected result), "pieces" (put together from `pieces`, in order).
+    """
+
+    __slots__ = ("kind", "pieces", "size", "type", "values", "which")
+
+    def __init__(self, kind: str, size: int, scalar_type: str, which: int = 0, values=None, pieces=()):
+        self.kind, self.size, self.type = kind, size, scalar_type
+        self.which, self.values, self.pieces = which, values, pieces
+
+
+class Stretch:
+    """Consecutive numbers within a region: `size` of them from `offset` (a number or an integer node) on."""
+
+    __slots__ = ("offset", "region", "size")
+
+    def __init__(self, region: Node, offset: Scalar, size: int):
+        self.region, self.offset, self.size = region, offset, size
+
+
+class Loop:
+    """A loop with a fixed number of turns.
+
+    Attributes:
+        length: number of turns.
+        body: block of one turn.
+        counter: node in the body, 0 .. length-1.
+        carries: nodes in the body, the carried numbers at the start of a turn.
+        initial: carried numbers before the first turn.
+        following: carried numbers after a turn.
+        collected: per collected array: (position of the turn's first number, its numbers or a `Stretch`, size per turn, type).
+    """
+
+    __slots__ = ("body", "carries", "collected", "counter", "following", "initial", "length")
+
+    def __init__(self, length: int, body: Block):
+        self.length, self.body = length, body
+        self.counter: Node = None  # type: ignore[assignment]
+        self.carries: list[Node] = []
+        self.initial: list[Scalar] = []
+        self.following: list[Scalar] = []
+        self.collected: list[tuple] = []
+
+
+# How a known value is computed; each entry also says how many operands there are.
+_FOLD: dict[str, Callable] = {
+    "add": lambda x, y: x + y,
+    "sub": lambda x, y: x - y,
+    "mul": lambda x, y: x * y,
+    "neg": lambda x: -x,
+    "abs": abs,
+    "sqrt": lambda x: float(np.sqrt(x)),
+    "floor": lambda x: float(np.floor(x)),
+    "ceil": lambda x: float(np.ceil(x)),
+    "round_even": lambda x: float(np.rint(x)),
+    "sin": lambda x: float(np.sin(x)),
+    "cos": lambda x: float(np.cos(x)),
+    "tan": lambda x: float(np.tan(x)),
+    "exp": lambda x: float(np.exp(x)),
+    "expm1": lambda x: float(np.expm1(x)),
+    "log": lambda x: float(np.log(x)),
+    "log1p": lambda x: float(np.log1p(x)),
+    "tanh": lambda x: float(np.tanh(x)),
+    "atan": lambda x: float(np.arctan(x)),
+    "asin": lambda x: float(np.arcsin(x)),
+    "acos": lambda x: float(np.arccos(x)),
+    "atan2": lambda x, y: float(np.arctan2(x, y)),
+    "pow": lambda x, y: float(np.power(x, y)),
+    "min": lambda x, y: type(x)(np.minimum(x, y)),
+    "max": lambda x, y: type(x)(np.maximum(x, y)),
+    "lt": lambda x, y: x < y,
+    "le": lambda x, y: x <= y,
+    "eq": lambda x, y: x == y,
+    "not": lambda x: (not x) if isinstance(x, bool) else ~x,
+    "and": lambda x, y: x & y,
+    "or": lambda x, y: x | y,
+    "xor": lambda x, y: x ^ y,
+}
+
+TRANSCENDENTAL = ("sin", "cos", "tan", "exp", "expm1", "log", "log1p", "tanh", "atan", "asin", "acos", "atan2", "pow")
+_COMMUTATIVE = {"add", "mul", "min", "max", "and", "or", "xor", "eq"}
+
+
+class Program:
+    """A program under construction, and later the finished one.
+
+    Attributes:
+        block: outermost block.
+        inputs: (type, size) of each input array.
+        outputs: per output array, its numbers or a `Stretch`.
+        output_types: scalar type of each output array.
+    """
+
+    def __init__(self):
+        self.block = Block()
+        self.inputs: list[tuple[str, int]] = []
+        self.outputs: list[Sequence[Scalar] | Stretch] = []
+        self.output_types: list[str] = []
+
+    # -- making nodes
+
+    def node(self, op: str, args: tuple, kind: str, data=None, block: Block | None = None, shared: bool = True) -> Node:
+        """The operation, shared with an equal one if there is one; in the outermost block that knows its operands."""
+        home = self.block if block is None else block
+        for a in args:
+            if type(a) is Node and a.block.depth > home.depth:
+                home = a.block
+        if shared:
+            # 0.0 and -0.0, and 1 and 1.0 and True, are equal as keys but not as numbers; the type tells the latter apart.
+            key = (op, kind, data, *args)
+            found = home.memo.get(key)
+            if found is not None and _same_zeros(found.args, args):
+                return found
+        made = Node(op, args, kind, home, data)
+        home.nodes.append(made)
+        if shared:
+            home.memo[key] = made
+        return made
+
+    def input(self, scalar_type: str, size: int) -> Node:
+        """A further input array, as a region."""
+        self.inputs.append((scalar_type, size))
+        region = Region("input", size, scalar_type, which=len(self.inputs) - 1)
+        return self.node("region", (), "region", region, shared=False)
+
+    def table(self, values: np.ndarray, scalar_type: str) -> Node:
+        """Constants in memory, to be read at positions that are known only at run time."""
+        values = np.ascontiguousarray(values).reshape(-1)
+        key = ("table", scalar_type, values.tobytes())
+        if key not in self.block.memo:
+            region = Region("table", values.size, scalar_type, values=values)
+            self.block.memo[key] = self.node("region", (), "region", region, shared=False)
+        return self.block.memo[key]
+
+    def pieces(self, parts: Sequence[Sequence[Scalar] | Stretch], scalar_type: str) -> Node:
+        """A region put together from numbers and stretches of other regions."""
+        size = sum(p.size if isinstance(p, Stretch) else len(p) for p in parts)
+        needs = []
+        for part in parts:
+            needs += [part.region, part.offset] if isinstance(part, Stretch) else list(part)
+        args = tuple(n for n in needs if type(n) is Node)
+        return self.node("region", args, "region", Region("pieces", size, scalar_type, pieces=tuple(parts)), shared=False)
+
+    def load(self, region: Node, index: Scalar) -> Scalar:
+        data: Region = region.data
+        if type(index) is not Node:
+            if data.kind == "table":
+                return data.values[index].item()
+            if data.kind == "pieces":
+                for part in data.pieces:
+                    size = part.size if isinstance(part, Stretch) else len(part)
+                    if index < size:
+                        if isinstance(part, Stretch):
+                            return self.load(part.region, self.add(part.offset, index, "i64"))
+                        return part[index]
+                    index -= size
+        return self.node("load", (region, index), data.type)
+
+    # -- arithmetic; operands are nodes or plain numbers of the given type
+
+    def apply(self, op: str, args: tuple, kind: str) -> Scalar:
+        """The operation `op` with result type `kind`, folded where possible."""
+        rule = getattr(self, f"_{op}", None)
+        if rule is not None:
+            return rule(*args, kind)
+        return self._plain(op, args, kind)
+
+    def _plain(self, op: str, args: tuple, kind: str) -> Scalar:
+        for a in args:
+            if type(a) is Node:
+                break
+        else:
+            with np.errstate(all="ignore"):
+                return wrapped(_FOLD[op](*args), kind)
+        if op in _COMMUTATIVE and (type(args[0]) is not Node or (type(args[1]) is Node and id(args[1]) < id(args[0]))):
+            args = args[::-1]
+        return self.node(op, args, kind)
+
+    def add(self, x: Scalar, y: Scalar, kind: str) -> Scalar:
+        x_known, y_known = type(x) is not Node, type(y) is not Node
+        if x_known:
+            if y_known:
+                return wrapped(x + y, kind)
+            if x == 0:
+                return y
+        elif y_known:
+            if y == 0:
+                return x
+        else:
+            if y.op == "neg":
+                return self.sub(x, y.args[0], kind)
+            if x.op == "neg":
+                return self.sub(y, x.args[0], kind)
+        return self._plain("add", (x, y), kind)
+
+    _add = add
+
+    def sub(self, x: Scalar, y: Scalar, kind: str) -> Scalar:
+        if type(y) is not Node:
+            if type(x) is not Node:
+                return wrapped(x - y, kind)
+            if y == 0:
+                return x
+        elif type(x) is not Node and x == 0:
+            return self.neg(y, kind)
+        elif x is y and kind not in FLOATS:
+            return 0
+        elif y.op == "neg":
+            return self.add(x, y.args[0], kind)
+        return self._plain("sub", (x, y), kind)
+
+    _sub = sub
+
+    def mul(self, x: Scalar, y: Scalar, kind: str) -> Scalar:
+        if type(x) is not Node:
+            x, y = y, x
+        if type(y) is not Node:
+            if type(x) is not Node:
+                return wrapped(x * y, kind)
+            if y == 0:
+                return y * 0  # of the right type, without sign
+            if y == 1:
+                return x
+            if y == -1:
+                return self.neg(x, kind)
+            if x.op == "neg":
+                return self.mul(x.args[0], -y, kind)
+        elif x.op == "neg":
+            if y.op == "neg":
+                return self.mul(x.args[0], y.args[0], kind)
+            return self.neg(self.mul(x.args[0], y, kind), kind)
+        elif y.op == "neg":
+            return self.neg(self.mul(x, y.args[0], kind), kind)
+        return self._plain("mul", (x, y), kind)
+
+    _mul = mul
+
+    def neg(self, x: Scalar, kind: str) -> Scalar:
+        if type(x) is Node:
+            if x.op == "neg":
+                return x.args[0]
+            if x.op == "sub":
+                return self.sub(x.args[1], x.args[0], kind)
+        return self._plain("neg", (x,), kind)
+
+    _neg = neg
+
+    def _div(self, x: Scalar, y: Scalar, kind: str) -> Scalar:
+        if kind not in FLOATS:
+            if type(x) is not Node and type(y) is not Node:
+                return wrapped(math.trunc(x / y) if abs(x) < 2**50 else int(np.fix(x / y)), kind) if y else -1
+            return x if type(y) is not Node and y == 1 else self.node("div", (x, y), kind)
+        if type(y) is not Node:
+            if type(x) is not Node:
+                with np.errstate(all="ignore"):
+                    return float(np.divide(x, y))
+            # A power of two divides exactly as its reciprocal multiplies.
+            if y != 0 and math.isfinite(y) and abs(math.frexp(y)[0]) == 0.5 and math.isfinite(1 / y):
+                return self.mul(x, 1 / y, kind)
+        elif type(x) is not Node and x == 0:
+            return 0.0
+        return self.node("div", (x, y), kind)
+
+    def _rem(self, x: Scalar, y: Scalar, kind: str) -> Scalar:
+        if type(x) is not Node and type(y) is not Node:
+            with np.errstate(all="ignore"):
+                return math.fmod(x, y) if kind in FLOATS and y and math.isfinite(x) else wrapped(int(np.fmod(x, y)), kind)
+        return self.node("rem", (x, y), kind)
+
+    def _pow(self, x: Scalar, y: Scalar, kind: str) -> Scalar:
+        if type(y) is not Node and type(x) is Node:
+            if y == 0.5:
+                return self.apply("sqrt", (x,), kind)
+            if y == int(y) and abs(y) <= 64:
+                return self.integer_pow(x, int(y), kind)
+        return self._plain("pow", (x, y), kind)
+
+    def integer_pow(self, x: Scalar, exponent: int, kind: str) -> Scalar:
+        """x^exponent by repeated squaring."""
+        if exponent < 0:
+            return self._div(1.0, self.integer_pow(x, -exponent, kind), kind)
+        result: Scalar = 1.0 if kind in FLOATS else 1
+        while exponent:
+            if exponent & 1:
+                result = self.mul(result, x, kind)
+            exponent >>= 1
+            if exponent:
+                x = self.mul(x, x, kind)
+        return result
+
+    def _abs(self, x: Scalar, kind: str) -> Scalar:
+        if type(x) is Node and x.op == "neg":
+            x = x.args[0]
+        return x if type(x) is Node and x.op == "abs" else self._plain("abs", (x,), kind)
+
+    def _and(self, x: Scalar, y: Scalar, kind: str) -> Scalar:
+        for a, b in ((x, y), (y, x)):
+            if kind == "bool" and type(a) is not Node:
+                return b if a else False
+        return x if x is y else self._plain("and", (x, y), kind)
+
+    def _or(self, x: Scalar, y: Scalar, kind: str) -> Scalar:
+        for a, b in ((x, y), (y, x)):
+            if kind == "bool" and type(a) is not Node:
+                return True if a else b
+        return x if x is y else self._plain("or", (x, y), kind)
+
+    def _not(self, x: Scalar, kind: str) -> Scalar:
+        return x.args[0] if type(x) is Node and x.op == "not" else self._plain("not", (x,), kind)
+
+    def compare(self, op: str, x: Scalar, y: Scalar) -> Scalar:
+        """lt, le, eq, gt, ge, ne; unordered operands compare as in IEEE arithmetic."""
+        if op in ("gt", "ge"):
+            return self._plain({"gt": "lt", "ge": "le"}[op], (y, x), "bool")
+        if op == "ne":
+            return self.apply("not", (self._plain("eq", (x, y), "bool"),), "bool")
+        return self._plain(op, (x, y), "bool")
+
+    def select(self, condition: Scalar, if_true: Scalar, if_false: Scalar, kind: str) -> Scalar:
+        if type(condition) is not Node:
+            return if_true if condition else if_false
+        if if_true is if_false:
+            return if_true
+        true_known, false_known = type(if_true) is not Node, type(if_false) is not Node
+        if true_known and false_known:
+            if if_true == if_false and _same_zeros((if_true,), (if_false,)):
+                return if_true
+            if kind == "bool":
+                return condition if if_true else self.apply("not", (condition,), "bool")
+        if kind == "bool":
+            if true_known:
+                other = if_false if if_true else self._and(self._not(condition, kind), if_false, kind)
+                return self._or(condition, other, kind) if if_true else other
+            if false_known:
+                masked = self._and(condition, if_true, kind)
+                return self._or(self._not(condition, kind), masked, kind) if if_false else masked
+        if condition.op == "not":
+            return self.select(condition.args[0], if_false, if_true, kind)
+        return self.node("select", (condition, if_true, if_false), kind)
+
+    def convert(self, x: Scalar, source: str, target: str) -> Scalar:
+        """A number of type `source` as one of type `target`, rounded as JAX does."""
+        if source == target:
+            return x
+        if type(x) is not Node:
+            if target in FLOATS:
+                return float(x)
+            if target == "bool":
+                return bool(x)
+            return wrapped(int(x) if math.isfinite(x) else 0, target)
+        if target == "bool":
+            return self.compare("ne", x, 0.0 if source in FLOATS else 0)
+        return self.node("convert", (x,), target, source)
+
+
+def wrapped(x, kind: str):
+    """An integer as the type stores it; others as they are."""
+    if kind in INTEGERS:
+        x, bits = int(x), int(kind[1:])
+        x &= (1 << bits) - 1
+        return x - (1 << bits) if kind[0] == "i" and x >> (bits - 1) else x
+    return x
+
+
+def _same_zeros(a: tuple, b: tuple) -> bool:
+    for x, y in zip(a, b, strict=True):
+        if type(x) is float and x == 0.0 and math.copysign(1.0, x) != math.copysign(1.0, y):
+            return False
+    return True

@@ -1,0 +1,39 @@
+"""What was compiled, and by which backend: for reports and tests."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """One compiled call.
+
+    Attributes:
+        name: of the function, with ".jvp", ".transpose" or ".tangent" for its derivatives.
+        backend: "lanes" or "xla".
+        width: samples per vector.
+        operations: scalar operations per sample, loops counted turn by turn.
+        code_s: time that code generation took, s.
+        reason: why XLA took over.
+    """
+
+    name: str
+    backend: str
+    width: int = 0
+    operations: int = 0
+    code_s: float = 0.0
+    reason: str = ""
+
+
+_RECORDS: list[Record] = []
+_MOST_RECORDS = 1000
+
+
+def note(record: Record) -> None:
+    """Remember a compiled call."""
+    del _RECORDS[: len(_RECORDS) + 1 - _MOST_RECORDS]
+    _RECORDS.append(record)
+
+
+def records() -> tuple[Record, ...]:
+    """The latest compiled calls, oldest first."""
+    return tuple(_RECORDS)
