@@ -1,7 +1,9 @@
 """Forward dynamics: the accelerations that generalized forces cause."""
 
+import functools
 from typing import Literal
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +15,7 @@ from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Motion, Veloc
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.arrays import dot, einsum
+from jaxdyn.spatial.directions import directional_derivative, stays
 
 ForwardMethod = Literal["cholesky", "articulated_body", "contravariant"]
 
@@ -37,25 +40,60 @@ def forward_dynamics(
     Source: theory.md (I1), (I2); articulated bodies: Featherstone 1983.
     """
     configuration.check_velocities(model, v=v, tau=tau)
-    return accelerations_from(model, q, kinematics.motion(model, q, v), tau, method)
+    return accelerations_from(model, q, v, tau, method)
 
 
 def accelerations_from(
-    model: Model, q: Coordinates, moving: Motion, tau: GeneralizedForces, method: ForwardMethod
+    model: Model, q: Coordinates, v: Velocities, tau: GeneralizedForces, method: ForwardMethod
 ) -> Accelerations:
-    """Forward dynamics from a motion already at hand."""
-    if method == "articulated_body":
-        return _articulated_body(model, moving, tau)
+    """Forward dynamics of arguments that have been checked."""
+    if method in ("cholesky", "articulated_body"):
+        return _accelerations(method, model, q, v, tau)
     if method == "contravariant":
         force = jnp.linalg.solve(metric.mass_matrix(model, q), tau + inverse.gravity_force(model, q))
-        return force - einsum("abd,a,b->d", metric.christoffel_second_kind(model, q), moving.v, moving.v)  # (I2)
-    if method != "cholesky":
-        raise ValueError(
-            f'unknown method {method!r} of forward_dynamics; use "cholesky", "articulated_body" or "contravariant"'
-        )
-    bias = inverse.recursive_inverse_dynamics(model, moving, jnp.zeros_like(tau))
-    factor = jnp.linalg.cholesky(metric.composite_mass_matrix(model, moving.placements))
-    return jax.scipy.linalg.cho_solve((factor, True), tau - bias)
+        return force - einsum("abd,a,b->d", metric.christoffel_second_kind(model, q), v, v)  # (I2)
+    raise ValueError(
+        f'unknown method {method!r} of forward_dynamics; use "cholesky", "articulated_body" or "contravariant"'
+    )
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _accelerations(
+    method: str, model: Model, q: Coordinates, v: Velocities, tau: GeneralizedForces
+) -> Accelerations:
+    """Accelerations, with the derivative of the equation of motion instead of that of the algorithm which solves it."""
+    moving = kinematics.motion(model, q, v)
+    if method == "articulated_body":
+        return _articulated_body(model, moving, tau)
+    bias = inverse.forces_of_motion(model, moving, jnp.zeros_like(tau))
+    return jax.scipy.linalg.cho_solve((_mass_factor(model, moving), True), tau - bias)
+
+
+@functools.partial(_accelerations.defjvp, symbolic_zeros=True)
+def _accelerations_jvp(method, primals, tangents):
+    """M da = dtau - d(M a + h) at constant a: a derivative of the inverse dynamics, and one more solution for it."""
+    model, q, v, tau = primals
+    *d_mechanism, d_tau = tangents
+    a = _accelerations(method, model, q, v, tau)
+    right = jnp.zeros_like(tau) if stays(d_tau) else d_tau
+    if not stays(d_mechanism):
+        needed = functools.partial(_needed_forces, a)
+        right = right - directional_derivative(needed, (model, q, v), d_mechanism)
+    moving = kinematics.motion(model, q, v)
+    if method == "articulated_body":
+        # At rest and without gravity the algorithm is multiplication by the inverse of M.
+        still = eqx.tree_at(lambda m: (m.velocity, m.bias), moving, replace_fn=jnp.zeros_like)
+        weightless = eqx.tree_at(lambda m: m.gravity, model, replace_fn=jnp.zeros_like)
+        return a, _articulated_body(weightless, still, right)
+    return a, jax.scipy.linalg.cho_solve((_mass_factor(model, moving), True), right)
+
+
+def _needed_forces(a: Accelerations, model: Model, q: Coordinates, v: Velocities) -> GeneralizedForces:
+    return inverse.recursive_inverse_dynamics(model, q, v, a)
+
+
+def _mass_factor(model: Model, moving: Motion) -> Float[Array, "nv nv"]:
+    return jnp.linalg.cholesky(metric.composite_mass_matrix(model, moving.placements))
 
 
 def _articulated_body(model: Model, moving: Motion, tau: GeneralizedForces) -> Accelerations:

@@ -1,5 +1,6 @@
 """Inverse dynamics: the generalized forces that a motion needs."""
 
+import functools
 from typing import Literal
 
 import jax
@@ -9,10 +10,12 @@ from jaxtyping import Array, Float
 from jaxdyn.dynamics import kinematics, metric
 from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Motion, Velocities
 from jaxdyn.mechanism import configuration, tree
+from jaxdyn.mechanism.joints import Joint
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.arrays import einsum
+from jaxdyn.spatial.directions import directional_derivative, stays
 from jaxdyn.spatial.inertia import SpatialInertia
-from jaxdyn.spatial.sixvector import cross_force
+from jaxdyn.spatial.sixvector import cross_force, cross_motion
 
 GeneralizedForces = Float[Array, "nv"]
 
@@ -43,7 +46,7 @@ def inverse_dynamics(
     """
     configuration.check_velocities(model, v=v, a=a)
     if method == "recursive":
-        return recursive_inverse_dynamics(model, kinematics.motion(model, q, v), a)
+        return recursive_inverse_dynamics(model, q, v, a)
     if method != "covariant":
         raise ValueError(f'unknown method {method!r} of inverse_dynamics; use "recursive" or "covariant"')
     symbols = metric.christoffel_first_kind(model, q)
@@ -54,7 +57,67 @@ def inverse_dynamics(
     )
 
 
-def recursive_inverse_dynamics(model: Model, moving: Motion, a: Accelerations) -> GeneralizedForces:
+@jax.custom_jvp
+def recursive_inverse_dynamics(
+    model: Model, q: Coordinates, v: Velocities, a: Accelerations
+) -> GeneralizedForces:
+    """Inverse dynamics by sums over the tree; derivatives by `_change_with_motion` where only the motion varies."""
+    moving = kinematics.motion(model, q, v)
+    return forces_of_motion(model, moving, a)
+
+
+@functools.partial(recursive_inverse_dynamics.defjvp, symbolic_zeros=True)
+def _recursive_inverse_dynamics_jvp(primals, tangents):
+    model, q, v, a = primals
+    moving = kinematics.motion(model, q, v)
+    tau = forces_of_motion(model, moving, a)
+    d_model, *d_motion = tangents
+    plain = all(k.velocity_is_rate and k.subspace_rate is Joint.subspace_rate for k in model.topology.joint_classes)
+    if plain and stays(d_model):
+        dq, dv, da = (jnp.zeros_like(x) if stays(d) else d for x, d in zip((q, v, a), d_motion, strict=True))
+        return tau, _change_with_motion(model, moving, a, dq, dv, da)
+    return tau, directional_derivative(
+        lambda model, q, v, a: forces_of_motion(model, kinematics.motion(model, q, v), a), primals, tangents
+    )
+
+
+def _change_with_motion(
+    model: Model, moving: Motion, a: Accelerations, dq: Velocities, dv: Velocities, da: Accelerations
+) -> GeneralizedForces:
+    """Change of the inverse dynamics when the motion changes by (dq, dv, da).
+
+    A change dq displaces body i by the twist xi_i. Everything fixed in the body goes along, columns as xi x s; so the change of
+    the inertial force is that seen from the body, where the inertia is constant, carried along by xi.
+    """
+    topology = model.topology
+    body = topology.body_of_column
+    along, across = jax.vmap(cross_motion), jax.vmap(cross_force)
+    columns, velocity = moving.placements.columns, moving.velocity
+    momentum = functools.partial(jax.vmap(SpatialInertia.momentum), moving.placements.inertia)
+    xi = tree.sum_over_columns(topology, columns * dq[:, None])
+    d_columns = along(xi[body], columns)
+    rate, d_rate = columns * moving.v[:, None], d_columns * moving.v[:, None] + columns * dv[:, None]
+    d_velocity = tree.sum_over_columns(topology, d_rate)
+    own = d_columns * a[:, None] + columns * da[:, None]
+    d_acceleration = tree.sum_over_columns(
+        topology, own + along(d_velocity[body], rate) + along(velocity[body], d_rate)
+    )
+    acceleration = kinematics.accelerations(model, moving, a) - _gravity(model)[None]
+    force = _inertial_forces(momentum, velocity, acceleration)
+    seen_velocity = d_velocity - along(xi, velocity)
+    seen_acceleration = d_acceleration - along(xi, acceleration)
+    seen = (
+        momentum(seen_acceleration)
+        + across(seen_velocity, momentum(velocity))
+        + across(velocity, momentum(seen_velocity))
+    )
+    beyond = tree.sum_over_descendants(topology, force)
+    d_beyond = tree.sum_over_descendants(topology, seen + across(xi, force))
+    d_tau = einsum("ac,ac->a", d_columns, beyond[body]) + einsum("ac,ac->a", columns, d_beyond[body])
+    return d_tau + model.armature * da
+
+
+def forces_of_motion(model: Model, moving: Motion, a: Accelerations) -> GeneralizedForces:
     """Inverse dynamics from a motion already at hand."""
     body_force = inertial_forces(model, moving, kinematics.accelerations(model, moving, a))
     return project(model, moving.placements, body_force) + model.armature * a
@@ -65,11 +128,16 @@ def inertial_forces(model: Model, moving: Motion, acceleration: Float[Array, "nb
 
     Source: theory.md (M1), (M2) about the reference point.
     """
-    momentum = jax.vmap(SpatialInertia.momentum)
-    gravity = jnp.concatenate([jnp.zeros_like(model.gravity), model.gravity])
-    inertia = moving.placements.inertia
-    bias = jax.vmap(cross_force)(moving.velocity, momentum(inertia, moving.velocity))
-    return momentum(inertia, acceleration - gravity[None]) + bias
+    momentum = functools.partial(jax.vmap(SpatialInertia.momentum), moving.placements.inertia)
+    return _inertial_forces(momentum, moving.velocity, acceleration - _gravity(model)[None])
+
+
+def _inertial_forces(momentum, velocity: Float[Array, "nb 6"], acceleration: Float[Array, "nb 6"]):
+    return momentum(acceleration) + jax.vmap(cross_force)(velocity, momentum(velocity))  # (M1), (M2)
+
+
+def _gravity(model: Model) -> Float[Array, "6"]:
+    return jnp.concatenate([jnp.zeros_like(model.gravity), model.gravity])
 
 
 def project(model: Model, placed: kinematics.Placements, body_force: Float[Array, "nb 6"]) -> GeneralizedForces:
@@ -86,7 +154,7 @@ def bias_force(model: Model, q: Coordinates, v: Velocities) -> GeneralizedForces
 
     Source: theory.md (I1).
     """
-    return recursive_inverse_dynamics(model, kinematics.motion(model, q, v), jnp.zeros_like(v))
+    return recursive_inverse_dynamics(model, q, v, jnp.zeros_like(v))
 
 
 def gravity_force(model: Model, q: Coordinates) -> GeneralizedForces:

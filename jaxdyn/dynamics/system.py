@@ -6,7 +6,6 @@ from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import energy, forward, inverse, kinematics
 from jaxdyn.dynamics.forces import BodyForce, Force, JointDrives, JointForce
-from jaxdyn.dynamics.kinematics import Motion
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.checks import MechanismError
 from jaxdyn.mechanism.model import Model
@@ -70,27 +69,24 @@ def applied_forces(
 
     Source: theory.md (H1)-(H6).
     """
-    return _applied_forces(system, state, kinematics.motion(system.model, state.q, state.v), u, t)
-
-
-def _applied_forces(
-    system: System, state: State, moving: Motion, u: Float[Array, "nu"] | None, t: Time
-) -> Float[Array, "nv"]:
     model = system.model
     time = jnp.asarray(t, state.v.dtype)
     tau = jnp.zeros_like(state.v) if u is None else _drive_forces(system, u)
-    on_bodies = None
+    on_bodies, moving = None, None
     for force in system.forces:
         if isinstance(force, JointForce):
             tau = tau + force.generalized_forces(model, state.q, state.v, time)
         elif isinstance(force, BodyForce):
+            moving = kinematics.motion(model, state.q, state.v) if moving is None else moving
             own = force.body_forces(model, moving, time)
             on_bodies = own if on_bodies is None else on_bodies + own
         else:
             raise TypeError(
                 f"{type(force).__name__} is neither a BodyForce nor a JointForce; derive it from one of them"
             )
-    return tau if on_bodies is None else tau + inverse.project(model, moving.placements, on_bodies)
+    if on_bodies is None or moving is None:
+        return tau
+    return tau + inverse.project(model, moving.placements, on_bodies)
 
 
 def _drive_forces(system: System, u: Float[Array, "nu"]) -> Float[Array, "nv"]:
@@ -113,9 +109,8 @@ def acceleration(
 
     Source: theory.md (I1), (H1)-(H6).
     """
-    moving = kinematics.motion(system.model, state.q, state.v)
-    tau = _applied_forces(system, state, moving, u, t)
-    return forward.accelerations_from(system.model, state.q, moving, tau, system.method)
+    tau = applied_forces(system, state, u, t)
+    return forward.accelerations_from(system.model, state.q, state.v, tau, system.method)
 
 
 def total_potential_energy(system: System, q: Float[Array, "nq"]) -> Float[Array, ""]:

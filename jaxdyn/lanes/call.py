@@ -12,12 +12,12 @@ Lowering chooses: machine code on the CPU, and XLA's own code where a function c
 """
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax._src.interpreters import ad as _ad
 from jax.extend import core as jex
 from jax.interpreters import ad, batching, mlir
 
@@ -25,7 +25,7 @@ from jaxdyn.lanes import cpu
 from jaxdyn.lanes.flatten import CannotFlatten, flatten, rule
 from jaxdyn.lanes.llvm_code import widest, width_for
 from jaxdyn.lanes.liveness import Liveness
-from jaxdyn.lanes.program import Program
+from jaxdyn.lanes.program import Node, Program
 from jaxdyn.lanes.record import Record, note
 from jaxdyn.lanes.tracing import written_out
 
@@ -172,11 +172,11 @@ def _linearized_jaxprs(jaxpr, active: tuple[bool, ...]):
 
     first = _traced(forward, jaxpr.in_avals)
     (tree,) = structure
-    # What is stored anyway, as an input, is not stored twice.
+    # Inputs are at hand and constants are known, so neither is stored.
     n_out = len(floats)
-    variables = first.jaxpr.invars
-    sources = [_position(v, variables) for v in first.jaxpr.outvars[n_out:]]
-    kept = [i for i, source in enumerate(sources) if source is None]
+    sources: list = [_position(v, first.jaxpr.invars) for v in first.jaxpr.outvars[n_out:]]
+    known = _known_results(first)[n_out:]
+    kept = [i for i, source in enumerate(sources) if source is None and known[i] is None]
 
     def shorter(*inputs):
         results = _function(first)(*inputs)
@@ -186,12 +186,24 @@ def _linearized_jaxprs(jaxpr, active: tuple[bool, ...]):
 
     def tangent(*args):
         inputs, stored, tangents = args[:n], iter(args[n : n + len(kept)]), args[n + len(kept) :]
-        leaves = [next(stored) if source is None else inputs[source] for source in sources]
+        leaves = [
+            inputs[source] if source is not None else next(stored) if value is None else value
+            for source, value in zip(sources, known, strict=True)
+        ]
         return jax.tree.unflatten(tree, leaves)(*tangents)
 
     forward_jaxpr = _traced(shorter, jaxpr.in_avals) if len(kept) < len(sources) else first
     tangent_avals = [*jaxpr.in_avals, *stored_avals, *(jaxpr.in_avals[i] for i in places)]
     return forward_jaxpr, _traced(tangent, tangent_avals), floats
+
+
+def _known_results(jaxpr) -> list[np.ndarray | None]:
+    """The results that do not depend on the inputs."""
+    found = []
+    for aval, numbers in zip(jaxpr.out_avals, program_of(jaxpr).outputs, strict=True):
+        is_known = isinstance(numbers, list) and not any(type(x) is Node for x in numbers)
+        found.append(np.array(numbers, aval.dtype).reshape(aval.shape) if is_known else None)
+    return found
 
 
 def _position(variable, variables) -> int | None:
@@ -298,9 +310,11 @@ def _linearize(is_vjp, active, *primals, jaxpr, batched, size, linear, backend, 
     return out, floats, [*primals, *stored], linearized
 
 
-# Without this rule reverse mode falls back to jvp and transpose, which recompute loops from their start.
-if hasattr(ad, "primitive_linearizations"):
-    ad.primitive_linearizations[lane_call_p] = _linearize
+# JAX has no public name for this rule yet. Without it reverse mode goes by jvp and transpose, which compute loops again from
+# their start: slower, and as right.
+_linearizations = getattr(_ad, "primitive_linearizations", None)
+if _linearizations is not None:
+    _linearizations[lane_call_p] = _linearize
 
 
 # ---------------------------------------------------------------- batches

@@ -2,7 +2,7 @@
 
 The first four functions have no loop over bodies, so the time to compile them does not grow with the mechanism: composition by
 pointer jumping (log2 of the depth many steps) and sums as products with the incidence matrix eta. The last two are true recursions,
-as `jax.lax.scan` over bodies.
+as `jax.lax.scan` over bodies. Where the lane compiler writes a function out, all of them run body by body instead.
 """
 
 from collections.abc import Callable
@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from jaxdyn.lanes.tracing import writing_out
 from jaxdyn.mechanism.topology import GROUND, Topology
 from jaxdyn.spatial.arrays import einsum
 from jaxdyn.spatial.transform import RigidTransform
@@ -25,6 +26,8 @@ def compose_along_paths(topology: Topology, local: RigidTransform) -> RigidTrans
     Args:
         local: (nb,) placement of each body in its parent.
     """
+    if writing_out():
+        return _composed_one_by_one(topology, local)
     compose = jax.vmap(RigidTransform.compose)
     ahead = np.array(topology.parents)  # the body just above the stretch of path already composed
     placement = local
@@ -35,6 +38,15 @@ def compose_along_paths(topology: Topology, local: RigidTransform) -> RigidTrans
         placement = jax.tree.map(lambda new, old, m=moving: jnp.where(m[:, None], new, old), longer, placement)
         ahead = np.where(moving, ahead[ahead], GROUND)
     return placement
+
+
+def _composed_one_by_one(topology: Topology, local: RigidTransform) -> RigidTransform:
+    """The same product, one composition per body: fewer operations, more code."""
+    placed: list[RigidTransform] = []
+    for i, parent in enumerate(topology.parents):
+        own = jax.tree.map(lambda x, i=i: x[i], local)
+        placed.append(own if parent == GROUND else placed[parent].compose(own))
+    return jax.tree.map(lambda *parts: jnp.stack(parts), *placed)
 
 
 def sum_over_columns(topology: Topology, per_column: Float[Array, "nv *rest"]) -> Float[Array, "nb *rest"]:
@@ -67,6 +79,12 @@ def from_root_to_leaves(
     Returns:
         x with leading axis nb.
     """
+    if writing_out():
+        visited: list[PyTree] = []
+        for i, parent in enumerate(topology.parents):
+            data = jax.tree.map(lambda x, i=i: x[i], per_body)
+            visited.append(visit(ground if parent == GROUND else visited[parent], data))
+        return jax.tree.map(lambda *parts: jnp.stack(parts), *visited)
     slots = jax.tree.map(lambda g: jnp.zeros((topology.nb + 1, *g.shape), g.dtype).at[GROUND].set(g), ground)
 
     def body(slots, inputs):
@@ -91,6 +109,14 @@ def from_leaves_to_root(
     Returns:
         The results, leading axis nb.
     """
+    if writing_out():
+        sums = [jax.tree.map(lambda x, i=i: x[i], own) for i in range(topology.nb)]
+        results: list[PyTree] = [None] * topology.nb
+        for i, parent in reversed(list(enumerate(topology.parents))):
+            message, results[i] = visit(sums[i], jax.tree.map(lambda x, i=i: x[i], data))
+            if parent != GROUND:
+                sums[parent] = jax.tree.map(jnp.add, sums[parent], message)
+        return jax.tree.map(lambda *parts: jnp.stack(parts), *results)
     slots = jax.tree.map(lambda x: jnp.concatenate([x, jnp.zeros_like(x[:1])]), own)
 
     def body(slots, inputs):

@@ -66,7 +66,9 @@ class SpatialInertia(eqx.Module):
         Source: theory.md (F5), (F6).
         """
         first_moment = mass * com
-        return SpatialInertia(mass, first_moment, planar_from_inertia(inertia) + jnp.outer(first_moment, com))  # (F6)
+        planar = planar_from_inertia(inertia) + jnp.outer(first_moment, com)  # (F6)
+        # Exactly symmetric; and where the code is written out, three of nine numbers need not be computed.
+        return SpatialInertia(mass, first_moment, symmetric_matrix(symmetric_entries(planar)))
 
     @property
     def pseudo_inertia(self) -> Float[Array, "4 4"]:

@@ -1,0 +1,350 @@
+"""Transcendental functions of whole vectors, as LLVM IR: one text for float32 and float64 and for every number of lanes.
+
+Lane by lane the operations are the same for every width, so the results are too, to the last bit. No optimization passes are
+expected to follow: every operation written here is executed, in this order, with fused multiplications where `fma` is written.
+Subnormal numbers, infinities, NaN and the sign of zero follow C99. There are no branches but one: arguments of sin, cos and tan too
+large for the reduction here are left to the double precision functions of libm. Coefficients are in `polynomials`.
+"""
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from jaxdyn.lanes import polynomials as p
+from jaxdyn.lanes.vectors import Function, Operand, Value
+
+# Number of operands of each function. sincos returns both results, {T, T}.
+FUNCTIONS: dict[str, int] = {
+    "sin": 1,
+    "cos": 1,
+    "sincos": 1,
+    "tan": 1,
+    "asin": 1,
+    "acos": 1,
+    "atan": 1,
+    "atan2": 2,
+    "exp": 1,
+    "expm1": 1,
+    "log": 1,
+    "log1p": 1,
+    "tanh": 1,
+    "pow": 2,
+}
+# Largest error over the whole range, in units in the last place of the exact result.
+ULP: dict[tuple[str, str], float] = {(name, kind): 2.0 for name in FUNCTIONS for kind in ("f32", "f64")}
+
+KINDS = ("f32", "f64")
+WIDTHS = (1, 2, 4, 8, 16)
+
+# Larger arguments of sin, cos and tan are left to libm.
+_LARGEST_ANGLE = {"f32": 2.0**17, "f64": 2.0**30}
+_INFINITY = float("inf")
+_NAN = float("nan")
+
+
+def symbol(name: str, kind: str, width: int) -> str:
+    """Name of a function in the module: symbol("sin", "f32", 16) takes and returns <16 x float>."""
+    return f"lanes.{name}.{kind}.v{width}"
+
+
+def definitions(needed: Iterable[tuple[str, str, int]]) -> str:
+    """Definitions of the functions (name, kind, width) and of what they call, with declarations of what they call in libm."""
+    written = [_written(*key) for key in sorted(set(needed))]
+    libm = sorted({name for f, _ in written for name in f.libm})
+    helpers = {name: text for f, _ in written for name, text in f.helpers.items()}
+    declares = [f"declare double @{name}(double)" for name in libm]
+    return "\n".join([*declares, *helpers.values(), *(text for _, text in written)]) + "\n"
+
+
+def _written(name: str, kind: str, width: int) -> tuple[Function, str]:
+    f = Function(symbol(name, kind, width), kind, width, FUNCTIONS[name])
+    results = _BODIES[name](f, *f.x)
+    return f, f.returning(results if isinstance(results, list) else [results])
+
+
+def _rounded(f: Function, x: Value, factor: float) -> tuple[Value, Value]:
+    """Integer nearest to a product, as a number and in low bits: adding 1.5 2^mantissa leaves no room for more."""
+    magic = 1.5 * 2.0**f.mantissa
+    shifted = f.fma(x, factor, magic)
+    return shifted - magic, shifted.bits
+
+
+# Angles
+
+
+def _first_reduction(f: Function, size: Value) -> tuple[Value, Value, Value]:
+    """size - q times the first of the three parts of pi/2 (Cody and Waite), which is exact, with q as a number and in low bits."""
+    n, q = _rounded(f, size, 2 / np.pi)
+    return f.fma(n, -p.HALF_PI[f.kind][0], size), n, q
+
+
+def _sine_cosine(f: Function, x: Value, names: Sequence[str]) -> list[Value]:
+    """Polynomials of sine and cosine on |r| <= pi/4, exchanged and negated by the quadrant."""
+    size = f.abs(x)
+    _, second, third = p.HALF_PI[f.kind]
+    rest, n, q = _first_reduction(f, size)
+    r = f.fma(n, -third, f.fma(n, -second, rest))
+    z = r * r
+    sine = f.fma(r * z, f.polynomial(z, p.SINE[f.kind]), r)
+    cosine = f.fma(z, f.polynomial(z, p.COSINE[f.kind]), 1.0)
+    is_odd = (q & 1).equals(1)
+    top = 1 << f.bits - 1
+    near: list[Value] = []
+    for name in names:
+        if name == "sin":
+            magnitude, sign = f.select(is_odd, cosine, sine), (q << f.bits - 2) ^ x.bits
+        else:
+            magnitude, sign = f.select(is_odd, sine, cosine), q + 1 << f.bits - 2
+        near.append((magnitude.bits ^ (sign & top)).number)
+    return f.replaced_by_libm(size, _LARGEST_ANGLE[f.kind], names, near)
+
+
+def _tan(f: Function, x: Value) -> list[Value]:
+    """t + rest of the polynomial on |r| <= pi/4, and -1 / (t + rest), corrected once, in odd quadrants."""
+    size = f.abs(x)
+    _, second, third = p.HALF_PI[f.kind]
+    rest, n, q = _first_reduction(f, size)
+    product = n * second
+    r = rest - product
+    back = r - rest
+    lost = (rest - (r - back)) - (product + back)
+    low = f.fma(n, -third, lost - f.fma(n, second, -product))
+    z = r * r
+    correction = f.fma(r * z, f.polynomial(z, p.TANGENT[f.kind]), low)
+    t = r + correction
+    correction = f.fma(low * t, t, correction)
+    t = r + correction
+    rest = (r - t) + correction
+    inverse = -1.0 / t
+    inverse = f.fma(inverse, f.fma(inverse, t, 1.0) + inverse * rest, inverse)
+    near = f.select((q & 1).equals(1), inverse, t)
+    near = (near.bits ^ (x.bits & 1 << f.bits - 1)).number
+    return f.replaced_by_libm(size, _LARGEST_ANGLE[f.kind], ["tan"], [near])
+
+
+def _asin(f: Function, x: Value) -> Value:
+    """Beyond 1/2 as pi/2 - 2 asin sqrt((1 - |x|) / 2)."""
+    size = f.abs(x)
+    right, low = p.HALF_PI[f.kind][:2]
+    beyond = size > 0.5
+    s, part = _asin_part(f, size, beyond, f.select(beyond, -low / 2, 0.0))
+    small = s + part
+    return f.copysign(f.select(beyond, f.fma(small, -2.0, right), small), x)
+
+
+def _acos(f: Function, x: Value) -> Value:
+    """pi/2 - asin x, beyond 1/2 as 2 asin sqrt((1 - |x|) / 2) or pi minus it."""
+    size = f.abs(x)
+    right, low = p.HALF_PI[f.kind][:2]
+    beyond = size > 0.5
+    positive = x > 0.5
+    s, part = _asin_part(f, size, beyond, 0.0)
+    s, part = (f.select(beyond, a, f.copysign(a, x)) for a in (s, part))
+    small = s + (part + f.select(positive, 0.0, -low))
+    base = f.select(positive, 0.0, f.select(beyond, 2 * right, right))
+    return f.fma(small, f.select(positive, 2.0, f.select(beyond, -2.0, -1.0)), base)
+
+
+def _asin_part(f: Function, size: Value, beyond: Value, low: Operand) -> tuple[Value, Value]:
+    z = f.select(beyond, f.fma(size, -0.5, 0.5), size * size)
+    s = f.select(beyond, f.intrinsic("sqrt", z), size)
+    return s, f.fma(s * z, f.polynomial(z, p.ASIN[f.kind]), low)
+
+
+def _atan(f: Function, x: Value) -> Value:
+    """Beyond 1 as pi/2 - atan 1/x."""
+    size = f.abs(x)
+    beyond = size > 1.0
+    right, low = p.HALF_PI[f.kind][:2]
+    t = f.select(beyond, 1.0 / size, size)
+    z = t * t
+    part = f.fma(t * z, f.polynomial(z, p.ATAN[f.kind]), f.select(beyond, -low, 0.0))
+    angle = t + part
+    return f.copysign(f.select(beyond, right - angle, angle), x)
+
+
+def _atan2(f: Function, y: Value, x: Value) -> Value:
+    """Angle of the smaller over the larger side, reflected into its octant."""
+    across, along = f.abs(y), f.abs(x)
+    right, low = p.HALF_PI[f.kind][:2]
+    steep = across > along
+    least, most = f.select(steep, along, across), f.select(steep, across, along)
+    t = f.select(most.equals(0.0), least, f.select(least.equals(most), 1.0, least / most))
+    z = t * t
+    part = t * z * f.polynomial(z, p.ATAN[f.kind])
+    backward = x.bits < 0
+    turns = f.select(steep, 1.0, f.select(backward, 2.0, 0.0))
+    negative = f.select(steep, f.select(backward, 1.0, -1.0), f.select(backward, -1.0, 1.0))
+    angle = f.fma(negative, t, turns * right) + f.fma(negative, part, turns * low)
+    return f.copysign(angle, y)
+
+
+# Exponentials
+
+
+def _reduced_exp(f: Function, x: Value) -> tuple[Value, Value, Value]:
+    """x - n times the first of the two parts of log 2, which is exact, with n as a number and in low bits."""
+    n, bits = _rounded(f, x, 1 / np.log(2))
+    return f.fma(n, -p.LOG_2[f.kind][0], x), n, bits
+
+
+def _power(f: Function, bits: Value, half: bool = False) -> Value:
+    """2^n, or 2^(n-1), of n in low bits."""
+    return ((bits << f.mantissa) + (f.bias - half << f.mantissa)).number
+
+
+def _exp(f: Function, x: Value, low: Value | None = None) -> Value:
+    """e^(x + low) = 2^n e^r, |r| <= log 2 / 2; 2^n in two factors, so that a result may overflow or lose bits, but only once."""
+    least, most = {"f32": (-104.0, 89.0), "f64": (-746.0, 710.0)}[f.kind]
+    rest, n, bits = _reduced_exp(f, f.at_least(f.at_most(x, most), least))
+    second = p.LOG_2[f.kind][1]
+    r = f.fma(n, -second, rest) if low is None else rest + f.fma(n, -second, low)
+    part = f.fma(r * r, f.polynomial(r, p.EXP[f.kind]), r)
+    _, half = _rounded(f, n, 0.5)
+    factor = _power(f, half)
+    return f.fma(part, factor, factor) * _power(f, bits - half)
+
+
+def _expm1(f: Function, x: Value) -> Value:
+    """2^n (e^r - 1) + (2^n - 1), all halved so that 2^n does not overflow before the result does."""
+    least, most = {"f32": (-20.0, 89.0), "f64": (-40.0, 710.0)}[f.kind]
+    rest, n, bits = _reduced_exp(f, f.at_least(f.at_most(x, most), least))
+    second = p.LOG_2[f.kind][1]
+    r = f.fma(n, -second, rest)
+    low = f.fma(n, -second, rest - r)
+    correction = f.fma(r * r, f.polynomial(r, p.EXP[f.kind]), low)
+    factor = _power(f, bits, half=True)
+    result = f.fma(factor, correction, f.fma(factor, r, factor - 0.5)) * 2.0
+    return f.select(f.abs(x) < 2.0 ** -(f.mantissa + 2), x, result)
+
+
+def _tanh(f: Function, x: Value) -> Value:
+    """A polynomial up to 0.55, then 1 - 2 / (e^2x + 1)."""
+    size = f.abs(x)
+    z = size * size
+    small = f.fma(size * z, f.polynomial(z, p.TANH[f.kind]), size)
+    bounded = f.at_most(size, {"f32": 10.0, "f64": 20.0}[f.kind])
+    rest, n, bits = _reduced_exp(f, bounded + bounded)
+    r = f.fma(n, -p.LOG_2[f.kind][1], rest)
+    part = f.fma(r * r, f.polynomial(r, p.EXP[f.kind]), r)
+    factor = _power(f, bits)
+    return f.copysign(f.select(size < 0.55, small, 1.0 - 2.0 / f.fma(part, factor, factor + 1.0)), x)
+
+
+# Logarithms
+
+
+def _exponent(f: Function, x: Value) -> tuple[Value, Value]:
+    """x = 2^k m with sqrt(1/2) <= m < sqrt(2), for positive normal x."""
+    root = int.from_bytes(struct.pack(">f" if f.kind == "f32" else ">d", 0.5**0.5))
+    shifted = x.bits + ((f.bias << f.mantissa) - root)
+    m = ((shifted & (1 << f.mantissa) - 1) + root).number
+    offset = 2.0**f.mantissa
+    k = ((shifted >> f.mantissa) | (f.bias + f.mantissa << f.mantissa)).number - (offset + f.bias)
+    return k, m
+
+
+def _normal(f: Function, x: Value) -> tuple[Value, Value]:
+    """Subnormal numbers scaled up, and the power of 2."""
+    is_subnormal = x < 2.0 ** (1 - f.bias)
+    power = float(f.mantissa + 1)
+    return f.select(is_subnormal, x * 2.0**power, x), f.select(is_subnormal, power, 0.0)
+
+
+def _log_limits(f: Function, result: Value, x: Value) -> Value:
+    """Logarithm where x is zero, negative, infinite or NaN."""
+    result = f.select(x > 0.0, result, f.select(x.equals(0.0), -_INFINITY, _NAN))
+    return f.select(x < _INFINITY, result, f.select(x.equals(_INFINITY), x, x + x))
+
+
+def _log_sum(f: Function, k: Value, part: Value, low: Value) -> Value:
+    """k log 2 + log(1 + part) + low, in the order of fdlibm's e_log.c (Sun Microsystems, 1993)."""
+    first, second = p.LOG_2[f.kind]
+    s = part / (part + 2.0)
+    z = s * s
+    half = part * part * 0.5
+    r = z * f.polynomial(z, (p.TWO_THIRDS[f.kind][0], *p.LOG[f.kind]))
+    return f.fma(k, first, part - (half - f.fma(s, half + r, f.fma(k, second, low))))
+
+
+def _log(f: Function, x: Value) -> Value:
+    scaled, power = _normal(f, x)
+    k, m = _exponent(f, scaled)
+    return _log_limits(f, _log_sum(f, k - power, m - 1.0, f.value(0.0)), x)
+
+
+def _log1p(f: Function, x: Value) -> Value:
+    """log(u) with u = 1 + x rounded, plus what rounding has lost over u."""
+    u = x + 1.0
+    k, m = _exponent(f, u)
+    lost = f.select(u > 1.0, f.select(x > 1.0, 1.0 - (u - x), x - (u - 1.0)), x - (u - 1.0))
+    near = k.equals(0.0)
+    result = _log_sum(f, k, f.select(near, x, m - 1.0), f.select(near, 0.0, lost / u))
+    return f.select(f.abs(x) < 2.0 ** -(f.mantissa + 2), x, _log_limits(f, result, u))
+
+
+def _log_pair(f: Function, x: Value) -> tuple[Value, Value]:
+    """Logarithm as a sum of two numbers, half again as precise: quotient, leading terms and sums keep their rounding errors."""
+    scaled, power = _normal(f, x)
+    k, m = _exponent(f, scaled)
+    k = k - power
+    part = m - 1.0
+    whole = part + 2.0
+    s = part / whole
+    s_low = f.fma(-s, part - (whole - 2.0), f.fma(-s, whole, part)) / whole
+    z = s * s
+    z_low = f.fma(s + s, s_low, f.fma(s, s, -z))
+    lead, lead_low = p.TWO_THIRDS[f.kind]
+    tail = z * f.polynomial(z, p.LOG[f.kind])
+    c = tail + lead
+    c_low = (lead - c) + tail + lead_low
+    v = z * c
+    v_low = f.fma(z, c_low, f.fma(z_low, c, f.fma(z, c, -v)))
+    w = s * v
+    w_low = f.fma(s, v_low, f.fma(s_low, v, f.fma(s, v, -w)))
+    first, second = p.LOG_2[f.kind]
+    base = k * first
+    sum1 = base + (s + s)
+    sum2 = sum1 + w
+    low = ((s + s) - (sum1 - base)) + (w - (sum2 - sum1)) + f.fma(k, second, s_low + s_low + w_low)
+    high = sum2 + low
+    return high, low - (high - sum2)
+
+
+def _pow(f: Function, x: Value, y: Value) -> Value:
+    """e^(y log |x|), the logarithm and the product in two numbers; then the sign and the special cases of C99, F.10.4.4."""
+    size = f.abs(x)
+    log, log_low = _log_pair(f, size)
+    log = _log_limits(f, log, size)
+    product = y * log
+    low = f.fma(y, log_low, f.fma(y, log, -product))
+    bound = {"f32": 150.0, "f64": 750.0}[f.kind]
+    moderate = f.abs(product) < bound
+    result = _exp(f, product, f.select(moderate, low, 0.0))
+    half = y * 0.5
+    is_whole = f.intrinsic("floor", y).equals(y)
+    is_odd = is_whole & (f.intrinsic("floor", half) < half)
+    negative = x.bits & 1 << f.bits - 1
+    result = (result.bits | f.select(is_odd, negative, f.value(0, "int"))).number
+    result = f.select((x < 0.0) & (x > -_INFINITY) & (f.abs(y) < _INFINITY), f.select(is_whole, result, _NAN), result)
+    is_one = x.equals(1.0) | y.equals(0.0) | (x.equals(-1.0) & f.abs(y).equals(_INFINITY))
+    return f.select(is_one, 1.0, result)
+
+
+_BODIES: dict[str, Callable[..., Value | list[Value]]] = {
+    "sin": lambda f, x: _sine_cosine(f, x, ["sin"]),
+    "cos": lambda f, x: _sine_cosine(f, x, ["cos"]),
+    "sincos": lambda f, x: _sine_cosine(f, x, ["sin", "cos"]),
+    "tan": _tan,
+    "asin": _asin,
+    "acos": _acos,
+    "atan": _atan,
+    "atan2": _atan2,
+    "exp": _exp,
+    "expm1": _expm1,
+    "log": _log,
+    "log1p": _log1p,
+    "tanh": _tanh,
+    "pow": _pow,
+}
