@@ -13,7 +13,8 @@ import numpy as np
 
 from jaxdyn.lanes import transcendental
 from jaxdyn.lanes.liveness import Liveness, count_operations, uniform_nodes
-from jaxdyn.lanes.program import FLOATS, TRANSCENDENTAL, Loop, Node, Program, Region, Scalar, Stretch
+from jaxdyn.lanes.program import FLOATS, TRANSCENDENTAL, Block, Loop, Node, Program, Region, Scalar, Stretch
+from jaxdyn.lanes.schedule import Schedule
 
 _BYTES = {"f32": 4, "f64": 8, "bool": 1}
 _ALIGNMENT = 64
@@ -91,6 +92,7 @@ class KernelCode:
         self.shared_inputs = list(shared_inputs)
         self.live = Liveness(program)
         self.uniform = uniform_nodes(program, self.live, self.shared_inputs)
+        self.schedule = Schedule(program, self.live)
         self.operations = count_operations(program, self.live)
         self.nodes = len(self.live.nodes)
         self.scratch_bytes = 0
@@ -414,10 +416,8 @@ class KernelCode:
 
     # -- blocks
 
-    def _nodes(self, nodes: Sequence[Node]) -> None:
-        for node in nodes:
-            if node not in self.live.nodes:
-                continue
+    def _nodes(self, block: Block) -> None:
+        for node in self.schedule.order[block]:
             if node.op == "loop":
                 self._loop(node.data)
             elif node.op == "result":
@@ -463,7 +463,7 @@ class KernelCode:
         self._names[loop.counter] = counter
         for i in carries:
             self._names[loop.carries[i]] = f"%c{i}.{label}"
-        self._nodes(loop.body.nodes)
+        self._nodes(loop.body)
         for which in self.live.collected[loop]:
             position, numbers, size, kind = loop.collected[which]
             place = self._place(self._region_of(loop, which))
@@ -509,7 +509,7 @@ class KernelCode:
                 self._places[node] = _Place("shared", f"%p{node.data.which}")
         # What is the same for all samples comes first, as far as it needs no loop.
         ahead: set[Node] = set()
-        for node in program.block.nodes:
+        for node in self.schedule.order[program.block]:
             if node in self.uniform and node.op not in ("loop", "result", "region"):
                 if all(type(a) is not Node or a in ahead or a.op == "region" for a in node.args):
                     ahead.add(node)
@@ -538,7 +538,7 @@ class KernelCode:
             offset = self._let(f"mul i64 {start}, {size * bytes_of(kind)}")
             self._emit(f"%out{k} = getelementptr i8, ptr %p{len(program.inputs) + k}, i64 {offset}")
         self._assign_places()
-        self._nodes(program.block.nodes)
+        self._nodes(program.block)
         for k, (output, kind) in enumerate(zip(program.outputs, program.output_types, strict=True)):
             if isinstance(output, Stretch):
                 inside = self._places.get(output.region)
