@@ -36,6 +36,9 @@ LARGEST_PROGRAM = 150_000
 # Values under this name (jax.ad_checkpoint.checkpoint_name) are stored for reverse mode instead of being computed again.
 KEPT = "jaxdyn.lanes.kept"
 
+# Policy of `jax.checkpoint` that stores just those.
+KEEPS = jax.checkpoint_policies.save_only_these_names(KEPT)
+
 lane_call_p = jex.Primitive("lane_call")
 lane_call_p.multiple_results = True
 
@@ -162,8 +165,7 @@ def _linearized_jaxprs(jaxpr, active: tuple[bool, ...]):
             return real, [x for x, on in zip(outs, floats, strict=True) if not on]
 
         if not has_loops(jaxpr.jaxpr):
-            policy = jax.checkpoint_policies.save_only_these_names(KEPT)
-            split = jax.checkpoint(split, policy=policy)
+            split = jax.checkpoint(split, policy=KEEPS)
         real, push, others = jax.linearize(split, *(inputs[i] for i in places), has_aux=True)
         stored, tree = jax.tree.flatten(push)
         structure[:] = [tree]
@@ -200,7 +202,11 @@ def _linearized_jaxprs(jaxpr, active: tuple[bool, ...]):
 def _known_results(jaxpr) -> list[np.ndarray | None]:
     """The results that do not depend on the inputs."""
     found = []
-    for aval, numbers in zip(jaxpr.out_avals, program_of(jaxpr).outputs, strict=True):
+    try:
+        outputs = program_of(jaxpr).outputs
+    except CannotFlatten:
+        return [None] * len(jaxpr.out_avals)
+    for aval, numbers in zip(jaxpr.out_avals, outputs, strict=True):
         is_known = isinstance(numbers, list) and not any(type(x) is Node for x in numbers)
         found.append(np.array(numbers, aval.dtype).reshape(aval.shape) if is_known else None)
     return found
@@ -226,6 +232,11 @@ def has_loops(jaxpr) -> bool:
 # ---------------------------------------------------------------- derivatives
 
 
+def _no_tangent(x) -> ad.Zero:
+    """Tangent of integers and truth values."""
+    return ad.Zero(jax.core.ShapedArray(x.shape, jax.dtypes.float0))
+
+
 def _jvp(primals, tangents, *, jaxpr, batched, size, linear, backend, name):
     out = bind(*primals, jaxpr=jaxpr, batched=batched, size=size, linear=linear, backend=backend, name=name)
     active = tuple(type(t) is not ad.Zero for t in tangents)
@@ -244,7 +255,7 @@ def _jvp(primals, tangents, *, jaxpr, batched, size, linear, backend, name):
         )
     )
     floats = [_is_float(a) for a in jaxpr.out_avals]
-    return out, [next(results) if on else ad.Zero.from_primal_value(x) for x, on in zip(out, floats, strict=True)]
+    return out, [next(results) if on else _no_tangent(x) for x, on in zip(out, floats, strict=True)]
 
 
 ad.primitive_jvps[lane_call_p] = _jvp
@@ -305,7 +316,7 @@ def _linearize(is_vjp, active, *primals, jaxpr, batched, size, linear, backend, 
                 name=f"{name}.tangent",
             )
         )
-        return [next(found) if on else ad.Zero.from_primal_value(x) for x, on in zip(out, floats, strict=True)]
+        return [next(found) if on else _no_tangent(x) for x, on in zip(out, floats, strict=True)]
 
     return out, floats, [*primals, *stored], linearized
 

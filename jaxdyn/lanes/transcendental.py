@@ -30,11 +30,13 @@ FUNCTIONS: dict[str, int] = {
     "tanh": 1,
     "pow": 2,
 }
-# Largest error over the whole range, in units in the last place of the result; a little above the largest found.
+# Largest error over the whole range, in units in the last place of the result; a little above the largest found. Where sin, cos and
+# tan are left to libm, theirs is added: half a unit, but 8 in glibc for the one float64 that is closest to a multiple of pi/2.
 ULP: dict[tuple[str, str], float] = {
     (name, kind): bound
     for bound, names in {
-        1.0: ("exp", "log", "log1p", "pow"),
+        0.9: ("log", "log1p"),
+        1.1: ("exp", "pow"),
         1.25: ("acos", "tan"),
         1.5: ("expm1", "tanh"),
         1.6: ("sin", "cos", "sincos", "atan"),

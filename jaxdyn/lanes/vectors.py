@@ -32,7 +32,7 @@ class Value:
     def __sub__(self, other: "Operand") -> "Value":
         return self._binary("fsub" if self.sort == "float" else "sub", other)
 
-    def __rsub__(self, other: float) -> "Value":
+    def __rsub__(self, other: float | int) -> "Value":
         return self.function.value(other, self.sort) - self
 
     def __mul__(self, other: "Operand") -> "Value":
@@ -41,7 +41,7 @@ class Value:
     def __truediv__(self, other: "Operand") -> "Value":
         return self._binary("fdiv", other)
 
-    def __rtruediv__(self, other: float) -> "Value":
+    def __rtruediv__(self, other: float | int) -> "Value":
         return self.function.value(other, self.sort) / self
 
     def __neg__(self) -> "Value":
@@ -86,7 +86,7 @@ class Value:
         return self.function.emit(sort, f"bitcast {types[self.sort]} {self.text} to {types[sort]}")
 
 
-Operand = Value | float
+Operand = Value | float | int
 
 
 class Function:
@@ -126,7 +126,7 @@ class Function:
         """A constant in every lane, rounded to the working precision; values stay as they are."""
         return x if isinstance(x, Value) else Value(self, sort, self._constant(x, sort))
 
-    def _constant(self, x: float, sort: str) -> str:
+    def _constant(self, x: float | int, sort: str) -> str:
         kind, text = f"i{self.bits}", f"{int(x)}" if sort == "int" else ""
         if sort == "float":
             # A hexadecimal constant is a double even where it stands for a float.

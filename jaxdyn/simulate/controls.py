@@ -64,7 +64,8 @@ class Knots(eqx.Module):
 
 
 def control_in_force(
-    controls: "Float[Array, 'steps nu'] | Knots | Policy | None",
+    controls: "Knots | Policy | None",
+    row: Float[Array, "nu"] | None,
     index: Array,
     t: Float[Array, ""],
     state: State,
@@ -74,17 +75,18 @@ def control_in_force(
 
     Rows of an array, outputs of a policy and zero-order knots are held over the step, as a digital controller does; linear
     and cubic knots vary within it.
+
+    Args:
+        controls: knots or policy, or None.
+        row: of an array of controls, or None if they do not come as an array.
     """
+    if row is not None:
+        return lambda time: row
     if controls is None:
         return lambda time: None
     if isinstance(controls, Knots) and controls.interpolation != "zero_order":
         return controls
-    if isinstance(controls, Knots):
-        u = controls(t)
-    elif callable(controls):
-        u = controls(t, state, None if key is None else jax.random.fold_in(key, index))
-    else:
-        u = controls[jnp.minimum(index, controls.shape[0] - 1)]
+    u = controls(t) if isinstance(controls, Knots) else controls(t, state, None if key is None else jax.random.fold_in(key, index))
     return lambda time: u
 
 

@@ -4,7 +4,7 @@ Memory of reverse mode. Nothing inside a step is stored; of the states between s
 between two records those that the backward pass is just working on. With N steps, a record every n-th, and S numbers in
 the carried state (nq + nv + 2 and the accumulated cost), reverse mode keeps at most
 
-    (N/n + max(64, 3 sqrt(n)) + 2) S numbers plus the intermediate results of one step,
+    (N/n + max(128, 3 sqrt(n)) + 2) S numbers plus the intermediate results of one step,
 
 at the price of at most three more evaluations of each step. So a record of the end only (n = N) costs about 2 sqrt(N) states.
 """
@@ -20,7 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+import jaxdyn.lanes as lanes
 from jaxdyn.dynamics.system import State, System
+from jaxdyn.lanes import Backend, check_backend
 from jaxdyn.mechanism import configuration
 from jaxdyn.simulate.controls import Knots, Policy, check_controls, control_in_force
 from jaxdyn.simulate.integrators import Integrator, SemiImplicitEuler
@@ -29,7 +31,7 @@ Time = Float[Array, ""]
 
 
 # Loops of at most this many steps keep all their carries while the backward pass is in them.
-_SHORT = 64
+_SHORT = 128
 
 
 class Result(enum.IntEnum):
@@ -61,6 +63,7 @@ class Trajectory(eqx.Module):
         cost: sum of the stage costs, or None.
         result: code of `Result`.
         steps: number of steps made before the lane ended.
+        backend: what ran it, "lanes" (the lane compiler) or "xla".
     """
 
     time: Float[Array, "*batch records"]
@@ -69,6 +72,7 @@ class Trajectory(eqx.Module):
     cost: PyTree
     result: Int[Array, "*batch"]
     steps: Int[Array, "*batch"]
+    backend: str = eqx.field(static=True, default="xla")
 
 
 class _Carry(eqx.Module):
@@ -99,6 +103,7 @@ def rollout(
     key: PRNGKeyArray | None = None,
     t0: float | Float[Array, ""] = 0.0,
     divergence_limit: float = 1e6,
+    backend: Backend = "auto",
 ) -> Trajectory:
     """Simulate `steps` steps of length dt from `state`.
 
@@ -121,13 +126,18 @@ def rollout(
         divergence_limit: a lane with a velocity or a step beyond this (rad/s, m/s) has diverged and is held at its last
             good state. Its derivative means nothing. It is finite, so that a mask over the results keeps it out of a sum,
             unless the lane overflowed within a single step: then it is NaN.
+        backend: "lanes" runs the whole rollout as one kernel of the lane compiler, one sample per lane under `jax.vmap`; "xla"
+            leaves it to XLA; "auto" takes lanes on CPUs where they can serve. Numbers of the system whose value is known while
+            tracing are built into the kernel.
 
     Returns:
         `Trajectory`. Reverse mode is checkpointed; the module docstring states the memory bound.
 
     Raises:
         ValueError: wrong shapes of state or controls, or `save_every` does not divide `steps`.
+        CannotFlatten: with backend="lanes", if the rollout holds something that lanes cannot do.
     """
+    check_backend(backend)
     configuration.check_coordinates(system.model, state.q)
     configuration.check_velocities(system.model, v=state.v)
     controls = jnp.asarray(controls) if isinstance(controls, np.ndarray) else controls
@@ -140,51 +150,76 @@ def rollout(
     if steps % save_every:
         raise ValueError(f"save_every = {save_every} does not divide steps = {steps}; choose a divisor")
     dtype = state.v.dtype
-    dt, t0 = jnp.asarray(dt, dtype), jnp.asarray(t0, dtype)
-    h = dt / substeps
+    dt, t0 = _number(dt, dtype), _number(t0, dtype)
 
-    def time(index):
-        return t0 + index.astype(dtype) * dt
+    def simulate(state: State, controls, dt, t0) -> tuple[PyTree, _Carry]:
+        dt, t0 = jnp.asarray(dt, dtype), jnp.asarray(t0, dtype)
+        rows, source = (controls, None) if isinstance(controls, jax.Array) else (None, controls)
+        h = dt / substeps
 
-    def advance(carry: _Carry, index: Array) -> _Carry:
-        t, state = time(index), carry.state
-        control = control_in_force(controls, index, t, state, key)
-        new, solved = _substeps(integrator, system, state, control, t, h, substeps)
-        healthy = _is_healthy(system, state, new, divergence_limit)
-        running = carry.result == Result.COMPLETED
-        good = running & healthy & solved
-        # A held lane keeps a state from which every later (discarded) step is finite.
-        kept = jax.tree.map(lambda a, b: jnp.where(good, a, b), new, state)
-        total = carry.cost
+        def time(index):
+            return t0 + index.astype(dtype) * dt
+
+        def in_force(index, row, state):
+            return control_in_force(source, row, index, time(index), state, key)
+
+        def advance(carry: _Carry, step: tuple[Array, Array | None]) -> _Carry:
+            index, row = step
+            t, state = time(index), carry.state
+            control = in_force(index, row, state)
+            new, solved = _substeps(integrator, system, state, control, t, h, substeps)
+            healthy = _is_healthy(system, state, new, divergence_limit)
+            running = carry.result == Result.COMPLETED
+            good = running & healthy & solved
+            # A held lane keeps a state from which every later (discarded) step is finite.
+            kept = jax.tree.map(lambda a, b: jnp.where(good, a, b), new, state)
+            total = carry.cost
+            if cost is not None:
+                stage = cost(t, state, control(t), kept)
+                total = jax.tree.map(lambda c, s: c + jnp.where(good, s, jnp.zeros_like(s)).astype(c.dtype), total, stage)
+            failure = jnp.where(healthy, Result.STEP_FAILED.value, Result.DIVERGED.value)
+            result = jnp.where(running & ~good, failure, carry.result)
+            if stop is not None:
+                result = jnp.where(good & stop(time(index + 1), kept), Result.STOPPED.value, result)
+            return _Carry(kept, total, result, carry.steps + good.astype(jnp.int32))
+
+        def record(index, row, state: State) -> PyTree:
+            return save(time(index), state, in_force(index, row, state)(time(index)))
+
+        def block(carry: _Carry, stretch: tuple[Array, Array | None]) -> tuple[_Carry, PyTree]:
+            first = jax.tree.map(lambda x: x[0], stretch)
+            return _checkpointed_loop(advance, carry, stretch, save_every), record(*first, carry.state)
+
+        first_row, last_row = (None, None) if rows is None else (rows[0], rows[-1])
+        initial_cost = None
         if cost is not None:
-            stage = cost(t, state, control(t), kept)
-            total = jax.tree.map(lambda c, s: c + jnp.where(good, s, jnp.zeros_like(s)).astype(c.dtype), total, stage)
-        failure = jnp.where(healthy, Result.STEP_FAILED.value, Result.DIVERGED.value)
-        result = jnp.where(running & ~good, failure, carry.result)
-        if stop is not None:
-            result = jnp.where(good & stop(time(index + 1), kept), Result.STOPPED.value, result)
-        return _Carry(kept, total, result, carry.steps + good.astype(jnp.int32))
+            u0 = in_force(jnp.zeros((), int), first_row, state)(t0)
+            shapes = jax.eval_shape(cost, t0, state, u0, state)
+            initial_cost = jax.tree.map(lambda s: jnp.zeros(s.shape, jnp.int32 if s.dtype == bool else s.dtype), shapes)
+        zero = jnp.zeros((), jnp.int32)
+        carry = _Carry(state, initial_cost, zero, zero)
+        blocks = steps // save_every
+        schedule = jax.tree.map(
+            lambda x: x.reshape(blocks, save_every, *x.shape[1:]), (np.arange(steps), rows)
+        )
+        if blocks == 1:
+            # A single block needs no checkpoint of its own: the loop within has them.
+            carry, only = block(carry, jax.tree.map(lambda x: x[0], schedule))
+            records = jax.tree.map(lambda x: jnp.asarray(x)[None], only)
+        else:
+            carry, records = jax.lax.scan(jax.checkpoint(block, prevent_cse=False), carry, schedule)
+        last = record(jnp.asarray(steps), last_row, carry.state)
+        return jax.tree.map(lambda r, x: jnp.concatenate([r, jnp.asarray(x)[None]]), records, last), carry
 
-    def block(carry: _Carry, first: Array) -> tuple[_Carry, PyTree]:
-        record = _record(save, controls, first, time(first), carry.state, key)
-        return _checkpointed_loop(advance, carry, first, save_every), record
+    arguments = (state, controls, dt, t0)
+    (saved, end), served = lanes.run(simulate, arguments, backend=backend, name="rollout")
+    times = jnp.asarray(t0, dtype) + jnp.arange(0, steps + 1, save_every).astype(dtype) * jnp.asarray(dt, dtype)
+    return Trajectory(times, saved, end.state, end.cost, end.result, end.steps, served)
 
-    initial_cost = None
-    if cost is not None:
-        u0 = control_in_force(controls, jnp.zeros((), int), t0, state, key)(t0)
-        shapes = jax.eval_shape(cost, t0, state, u0, state)
-        initial_cost = jax.tree.map(lambda s: jnp.zeros(s.shape, jnp.int32 if s.dtype == bool else s.dtype), shapes)
-    zero = jnp.zeros((), jnp.int32)
-    carry = _Carry(state, initial_cost, zero, zero)
-    firsts = jnp.arange(0, steps, save_every)
-    # A single block needs no checkpoint of its own: the loop within has them.
-    body = block if len(firsts) == 1 else jax.checkpoint(block, prevent_cse=False)
-    carry, records = jax.lax.scan(body, carry, firsts)
-    end = jnp.asarray(steps)
-    last = _record(save, controls, end, time(end), carry.state, key)
-    saved = jax.tree.map(lambda r, x: jnp.concatenate([r, jnp.asarray(x)[None]]), records, last)
-    times = time(jnp.arange(0, steps + 1, save_every))
-    return Trajectory(times, saved, carry.state, carry.cost, carry.result, carry.steps)
+
+def _number(x, dtype) -> float | Array:
+    """Plain numbers stay plain, so that they are constants of the compiled code."""
+    return float(x) if isinstance(x, int | float) else jnp.asarray(x, dtype)
 
 
 def _substeps(integrator: Integrator, system: System, state: State, control, t: Time, h: Array, count: int):
@@ -223,29 +258,28 @@ def _is_healthy(system: System, old: State, new: State, limit: float) -> Array:
     return jnp.all(jnp.abs(new.v) < limit) & jnp.all(jnp.abs(step) < limit) & jnp.all(jnp.isfinite(new.q))
 
 
-def _record(save, controls, index: Array, t: Time, state: State, key: PRNGKeyArray | None) -> PyTree:
-    return save(t, state, control_in_force(controls, index, t, state, key)(t))
-
-
-def _checkpointed_loop(advance, carry: PyTree, first: Array, length: int) -> PyTree:
-    """`length` applications of advance(carry, index), index counted from `first`.
+def _checkpointed_loop(advance, carry: PyTree, schedule: PyTree, length: int) -> PyTree:
+    """`length` applications of advance(carry, step), the steps along the leading axis of `schedule`.
 
     A long loop is cut into stretches of about sqrt(length) steps. Reverse mode keeps the carry at the start of each stretch
     and, while it works on one, the carries within it. A short loop is one stretch: each level costs compile time.
     """
-    step = jax.checkpoint(lambda carry, index: (advance(carry, index), None), prevent_cse=False)
+    step = jax.checkpoint(
+        lambda carry, x: (advance(carry, x), None), prevent_cse=False, policy=lanes.KEEPS
+    )
     stretch = length if length <= _SHORT else _stretch_length(length)
 
-    def run(carry, start, count):
-        return jax.lax.scan(lambda c, k: step(c, start + k), carry, np.arange(count))[0]
+    def run(carry, part):
+        return jax.lax.scan(step, carry, part)[0]
 
     whole, rest = divmod(length, stretch)
-    if whole > 1:
-        outer = jax.checkpoint(lambda carry, k: (run(carry, first + k * stretch, stretch), None), prevent_cse=False)
-        carry = jax.lax.scan(outer, carry, np.arange(whole))[0]
+    if whole == 1:
+        carry = run(carry, jax.tree.map(lambda x: x[:stretch], schedule))
     else:
-        carry = run(carry, first, stretch)
-    return run(carry, first + whole * stretch, rest) if rest else carry
+        parts = jax.tree.map(lambda x: x[: whole * stretch].reshape(whole, stretch, *x.shape[1:]), schedule)
+        outer = jax.checkpoint(lambda carry, part: (run(carry, part), None), prevent_cse=False)
+        carry = jax.lax.scan(outer, carry, parts)[0]
+    return run(carry, jax.tree.map(lambda x: x[whole * stretch :], schedule)) if rest else carry
 
 
 def _stretch_length(length: int) -> int:
