@@ -7,8 +7,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float
 
+import jaxdyn.lanes as lanes
 from jaxdyn.dynamics import inverse, kinematics, metric
 from jaxdyn.dynamics.inverse import GeneralizedForces
 from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Motion, Velocities
@@ -74,7 +76,8 @@ def _accelerations_jvp(method, primals, tangents):
     """M da = dtau - d(M a + h) at constant a: a derivative of the inverse dynamics, and one more solution for it."""
     model, q, v, tau = primals
     *d_mechanism, d_tau = tangents
-    a = _accelerations(method, model, q, v, tau)
+    # What solving took is stored for reverse mode where a checkpoint allows it, and not computed again.
+    a = checkpoint_name(_accelerations(method, model, q, v, tau), lanes.KEPT)
     right = jnp.zeros_like(tau) if stays(d_tau) else d_tau
     if not stays(d_mechanism):
         needed = functools.partial(_needed_forces, a)
@@ -85,7 +88,13 @@ def _accelerations_jvp(method, primals, tangents):
         still = eqx.tree_at(lambda m: (m.velocity, m.bias), moving, replace_fn=jnp.zeros_like)
         weightless = eqx.tree_at(lambda m: m.gravity, model, replace_fn=jnp.zeros_like)
         return a, _articulated_body(weightless, still, right)
-    return a, jax.scipy.linalg.cho_solve((_mass_factor(model, moving), True), right)
+    return a, jax.scipy.linalg.cho_solve((_kept_triangle(_mass_factor(model, moving)), True), right)
+
+
+def _kept_triangle(factor: Float[Array, "nv nv"]) -> Float[Array, "nv nv"]:
+    """A lower triangular matrix, of which reverse mode stores the triangle."""
+    rows, columns = np.tril_indices(factor.shape[0])
+    return jnp.zeros_like(factor).at[rows, columns].set(checkpoint_name(factor[rows, columns], lanes.KEPT))
 
 
 def _needed_forces(a: Accelerations, model: Model, q: Coordinates, v: Velocities) -> GeneralizedForces:

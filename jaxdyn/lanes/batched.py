@@ -7,6 +7,7 @@ from typing import Any, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxdyn.lanes import call
 from jaxdyn.lanes.flatten import CannotFlatten
@@ -79,7 +80,8 @@ def run(function: Callable, args: tuple, *, backend: Backend, name: str) -> tupl
     """function(*args) on one sample, and the backend that serves it."""
     if not choose(backend):
         return function(*args), "xla"
-    arrays, rest = eqx.partition(args, eqx.is_array_like)
+    # Plain numbers are constants of the code, arrays are its inputs.
+    arrays, rest = eqx.partition(args, lambda x: isinstance(x, jax.Array | np.ndarray))
     leaves, tree = jax.tree.flatten(arrays)
     leaves = [jnp.asarray(x) for x in leaves]
     structure: list = []

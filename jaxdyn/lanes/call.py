@@ -25,7 +25,7 @@ from jaxdyn.lanes import cpu
 from jaxdyn.lanes.flatten import CannotFlatten, flatten, rule
 from jaxdyn.lanes.llvm_code import widest, width_for
 from jaxdyn.lanes.liveness import Liveness
-from jaxdyn.lanes.program import Node, Program
+from jaxdyn.lanes.program import Node, Program, Stretch
 from jaxdyn.lanes.record import Record, note
 from jaxdyn.lanes.tracing import written_out
 
@@ -176,7 +176,7 @@ def _linearized_jaxprs(jaxpr, active: tuple[bool, ...]):
     (tree,) = structure
     # Inputs are at hand and constants are known, so neither is stored.
     n_out = len(floats)
-    sources: list = [_position(v, first.jaxpr.invars) for v in first.jaxpr.outvars[n_out:]]
+    sources: list = _inputs_passed_on(first)[n_out:]
     known = _known_results(first)[n_out:]
     kept = [i for i, source in enumerate(sources) if source is None and known[i] is None]
 
@@ -189,8 +189,8 @@ def _linearized_jaxprs(jaxpr, active: tuple[bool, ...]):
     def tangent(*args):
         inputs, stored, tangents = args[:n], iter(args[n : n + len(kept)]), args[n + len(kept) :]
         leaves = [
-            inputs[source] if source is not None else next(stored) if value is None else value
-            for source, value in zip(sources, known, strict=True)
+            inputs[source].reshape(leaf.shape) if source is not None else next(stored) if value is None else value
+            for source, value, leaf in zip(sources, known, first.out_avals[n_out:], strict=True)
         ]
         return jax.tree.unflatten(tree, leaves)(*tangents)
 
@@ -199,21 +199,37 @@ def _linearized_jaxprs(jaxpr, active: tuple[bool, ...]):
     return forward_jaxpr, _traced(tangent, tangent_avals), floats
 
 
+def _results(jaxpr) -> list:
+    """Results of the scalar program, or unknowns if there is none."""
+    try:
+        return program_of(jaxpr).outputs
+    except CannotFlatten:
+        return [None] * len(jaxpr.out_avals)
+
+
 def _known_results(jaxpr) -> list[np.ndarray | None]:
     """The results that do not depend on the inputs."""
     found = []
-    try:
-        outputs = program_of(jaxpr).outputs
-    except CannotFlatten:
-        return [None] * len(jaxpr.out_avals)
-    for aval, numbers in zip(jaxpr.out_avals, outputs, strict=True):
+    for aval, numbers in zip(jaxpr.out_avals, _results(jaxpr), strict=True):
         is_known = isinstance(numbers, list) and not any(type(x) is Node for x in numbers)
         found.append(np.array(numbers, aval.dtype).reshape(aval.shape) if is_known else None)
     return found
 
 
-def _position(variable, variables) -> int | None:
-    return next((i for i, v in enumerate(variables) if v is variable), None)
+def _inputs_passed_on(jaxpr) -> list[int | None]:
+    """For each result that is an input, perhaps in another shape, the position of the input."""
+    found = []
+    for variable, numbers in zip(jaxpr.jaxpr.outvars, _results(jaxpr), strict=True):
+        source = next((i for i, v in enumerate(jaxpr.jaxpr.invars) if v is variable), None)
+        if isinstance(numbers, Stretch):
+            region, whole = numbers.region.data, numbers.offset == 0 and numbers.size == numbers.region.data.size
+            source = region.which if region.kind == "input" and whole else source
+        elif numbers and all(type(x) is Node and x.op == "load" for x in numbers):
+            region = numbers[0].args[0].data
+            in_order = [x.args for x in numbers] == [(numbers[0].args[0], k) for k in range(region.size)]
+            source = region.which if region.kind == "input" and in_order else source
+        found.append(source)
+    return found
 
 
 def has_loops(jaxpr) -> bool:

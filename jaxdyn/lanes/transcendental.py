@@ -31,7 +31,7 @@ FUNCTIONS: dict[str, int] = {
     "pow": 2,
 }
 # Largest error over the whole range, in units in the last place of the result; a little above the largest found. Where sin, cos and
-# tan are left to libm, theirs is added: half a unit, but 8 in glibc for the one float64 that is closest to a multiple of pi/2.
+# tan are left to libm its error counts: half a unit, but 8 in glibc 2.36 for cos of the float64 nearest to a multiple of pi/2.
 ULP: dict[tuple[str, str], float] = {
     (name, kind): bound
     for bound, names in {

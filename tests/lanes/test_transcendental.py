@@ -136,7 +136,7 @@ def names_of_results(name):
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_float32_error(name):
-    xs = arguments(name, "f32", 500_000)
+    xs = arguments(name, "f32", 1_000_000)
     for y, function in zip(evaluated(name, "f32", xs), names_of_results(name), strict=True):
         with np.errstate(all="ignore"):
             exact = getattr(np, NUMPY_NAMES.get(function, function))(*(x.astype(np.float64) for x in xs))
@@ -174,7 +174,7 @@ def exactly(name, xs):
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_float64_error(name):
-    xs = arguments(name, "f64", 1500 if FUNCTIONS[name] == 1 else 1000)
+    xs = arguments(name, "f64", 6000)
     for y, function in zip(evaluated(name, "f64", xs), names_of_results(name), strict=True):
         worst, where = 0.0, None
         with mpmath.workdps(60):
