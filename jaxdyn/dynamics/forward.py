@@ -7,7 +7,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float
 
 import jaxdyn.lanes as lanes
@@ -76,8 +75,8 @@ def _accelerations_jvp(method, primals, tangents):
     """M da = dtau - d(M a + h) at constant a: a derivative of the inverse dynamics, and one more solution for it."""
     model, q, v, tau = primals
     *d_mechanism, d_tau = tangents
-    # What solving took is stored for reverse mode where a checkpoint allows it, and not computed again.
-    a = checkpoint_name(_accelerations(method, model, q, v, tau), lanes.KEPT)
+    # What solving took may be stored for reverse mode rather than computed again.
+    a = lanes.keep(_accelerations(method, model, q, v, tau))
     right = jnp.zeros_like(tau) if stays(d_tau) else d_tau
     if not stays(d_mechanism):
         needed = functools.partial(_needed_forces, a)
@@ -92,9 +91,9 @@ def _accelerations_jvp(method, primals, tangents):
 
 
 def _kept_triangle(factor: Float[Array, "nv nv"]) -> Float[Array, "nv nv"]:
-    """A lower triangular matrix, of which reverse mode stores the triangle."""
+    """A lower triangular matrix, of which reverse mode may store the triangle."""
     rows, columns = np.tril_indices(factor.shape[0])
-    return jnp.zeros_like(factor).at[rows, columns].set(checkpoint_name(factor[rows, columns], lanes.KEPT))
+    return jnp.zeros_like(factor).at[rows, columns].set(lanes.keep(factor[rows, columns]))
 
 
 def _needed_forces(a: Accelerations, model: Model, q: Coordinates, v: Velocities) -> GeneralizedForces:

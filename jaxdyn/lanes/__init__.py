@@ -6,11 +6,11 @@ from jaxdyn.lanes.batched import batched as batched
 from jaxdyn.lanes.batched import check_backend as check_backend
 from jaxdyn.lanes.batched import lane_function as lane_function
 from jaxdyn.lanes.batched import run as run
-from jaxdyn.lanes.call import KEEPS as KEEPS
-from jaxdyn.lanes.call import KEPT as KEPT
 from jaxdyn.lanes.cpu import set_cache_directory as set_cache_directory
 from jaxdyn.lanes.cpu import set_threads as set_threads
 from jaxdyn.lanes.flatten import CannotFlatten as CannotFlatten
 from jaxdyn.lanes.record import Record as Record
 from jaxdyn.lanes.record import records as records
+from jaxdyn.lanes.tracing import KEEPS as KEEPS
+from jaxdyn.lanes.tracing import keep as keep
 from jaxdyn.lanes.tracing import writing_out as writing_out

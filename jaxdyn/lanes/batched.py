@@ -112,6 +112,8 @@ def run(function: Callable, args: tuple, *, backend: Backend, name: str) -> tupl
         batched=(False,) * len(operands),
         size=None,
         linear=(False,) * len(operands),
+        lanes_last=(False,) * len(operands),
+        results_last=(False,) * len(jaxpr.out_avals),
         backend=backend,
         name=name,
     )

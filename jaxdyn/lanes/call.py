@@ -27,18 +27,12 @@ from jaxdyn.lanes.llvm_code import widest, width_for
 from jaxdyn.lanes.liveness import Liveness
 from jaxdyn.lanes.program import Node, Program, Stretch
 from jaxdyn.lanes.record import Record, note
-from jaxdyn.lanes.tracing import written_out
+from jaxdyn.lanes.tracing import nothing_kept, written_out
 
 # Mapped tangents up to this many become an axis of the function; more of them become lanes.
 _MOST_DIRECTIONS = 64
 # Programs beyond this size take LLVM so long that XLA is the better choice unless lanes are asked for.
 LARGEST_PROGRAM = 150_000
-# Values under this name (jax.ad_checkpoint.checkpoint_name) are stored for reverse mode instead of being computed again.
-KEPT = "jaxdyn.lanes.kept"
-
-# Policy of `jax.checkpoint` that stores just those.
-KEEPS = jax.checkpoint_policies.save_only_these_names(KEPT)
-
 lane_call_p = jex.Primitive("lane_call")
 lane_call_p.multiple_results = True
 
@@ -49,6 +43,8 @@ def bind(
     batched: tuple[bool, ...],
     size: int | None,
     linear: tuple[bool, ...],
+    lanes_last: tuple[bool, ...],
+    results_last: tuple[bool, ...],
     backend: str,
     name: str,
 ):
@@ -59,11 +55,21 @@ def bind(
         jaxpr: closed jaxpr of one sample.
         size: number of lanes, or None for a single sample without an axis.
         linear: arguments in which the function is known to be linear.
+        lanes_last, results_last: arguments and results whose axis of lanes is the last one instead of the first. What reverse mode
+            stores is laid out so: a number of all samples lies together, as vectors load and store it.
         backend: "lanes" to insist, "auto" to let XLA take over what cannot be flattened.
         name: for the record of what was compiled.
     """
     return lane_call_p.bind(
-        *args, jaxpr=jaxpr, batched=batched, size=size, linear=linear, backend=backend, name=name
+        *args,
+        jaxpr=jaxpr,
+        batched=batched,
+        size=size,
+        linear=linear,
+        lanes_last=lanes_last,
+        results_last=results_last,
+        backend=backend,
+        name=name,
     )
 
 
@@ -78,9 +84,16 @@ def _jitted(**params):
 
 
 @lane_call_p.def_abstract_eval
-def _abstract(*args, jaxpr, size, **_):
+def _abstract(*args, jaxpr, size, results_last, **_):
+    return [jax.core.ShapedArray(s.shape, s.dtype) for s in _result_shapes(jaxpr, size, results_last)]
+
+
+def _result_shapes(jaxpr, size: int | None, results_last: tuple[bool, ...]) -> list[jax.ShapeDtypeStruct]:
     lanes = () if size is None else (size,)
-    return [jax.core.ShapedArray((*lanes, *a.shape), a.dtype) for a in jaxpr.out_avals]
+    return [
+        jax.ShapeDtypeStruct((*a.shape, *lanes) if last else (*lanes, *a.shape), a.dtype)
+        for a, last in zip(jaxpr.out_avals, results_last, strict=True)
+    ]
 
 
 # ---------------------------------------------------------------- the functions of one sample that the rules need
@@ -165,14 +178,15 @@ def _linearized_jaxprs(jaxpr, active: tuple[bool, ...]):
             return real, [x for x, on in zip(outs, floats, strict=True) if not on]
 
         if not has_loops(jaxpr.jaxpr):
-            split = jax.checkpoint(split, policy=KEEPS)
+            split = jax.checkpoint(split)
         real, push, others = jax.linearize(split, *(inputs[i] for i in places), has_aux=True)
         stored, tree = jax.tree.flatten(push)
         structure[:] = [tree]
         rest, own = iter(others), iter(real)
         return [*(next(own) if on else next(rest) for on in floats), *stored]
 
-    first = _traced(forward, jaxpr.in_avals)
+    with nothing_kept():
+        first = _traced(forward, jaxpr.in_avals)
     (tree,) = structure
     # Inputs are at hand and constants are known, so neither is stored.
     n_out = len(floats)
@@ -253,86 +267,113 @@ def _no_tangent(x) -> ad.Zero:
     return ad.Zero(jax.core.ShapedArray(x.shape, jax.dtypes.float0))
 
 
-def _jvp(primals, tangents, *, jaxpr, batched, size, linear, backend, name):
-    out = bind(*primals, jaxpr=jaxpr, batched=batched, size=size, linear=linear, backend=backend, name=name)
-    active = tuple(type(t) is not ad.Zero for t in tangents)
-    derivative = _tangent_jaxpr(jaxpr, active)
-    moving = [t for t, on in zip(tangents, active, strict=True) if on]
-    results = iter(
-        bind(
-            *primals,
-            *moving,
-            jaxpr=derivative,
-            batched=(*batched, *(b for b, on in zip(batched, active, strict=True) if on)),
-            size=size,
-            linear=(False,) * len(primals) + (True,) * len(moving),
-            backend=backend,
-            name=f"{name}.jvp",
-        )
+def _chosen(items: Sequence, flags: Sequence[bool]) -> list:
+    return [x for x, on in zip(items, flags, strict=True) if on]
+
+
+def _jvp(primals, tangents, *, jaxpr, batched, lanes_last, results_last, linear, name, **rest):
+    out = bind(
+        *primals,
+        jaxpr=jaxpr,
+        batched=batched,
+        lanes_last=lanes_last,
+        results_last=results_last,
+        linear=linear,
+        name=name,
+        **rest,
     )
+    active = tuple(type(t) is not ad.Zero for t in tangents)
     floats = [_is_float(a) for a in jaxpr.out_avals]
-    return out, [next(results) if on else _no_tangent(x) for x, on in zip(out, floats, strict=True)]
+    moving = _chosen(tangents, active)
+    found = bind(
+        *primals,
+        *moving,
+        jaxpr=_tangent_jaxpr(jaxpr, active),
+        batched=(*batched, *_chosen(batched, active)),
+        lanes_last=(*lanes_last, *_chosen(lanes_last, active)),
+        results_last=tuple(_chosen(results_last, floats)),
+        linear=(False,) * len(primals) + (True,) * len(moving),
+        name=f"{name}.jvp",
+        **rest,
+    )
+    return out, _spread(found, floats, out)
+
+
+def _spread(tangents: Sequence, floats: Sequence[bool], out: Sequence) -> list:
+    """Tangents of all results: none of those that are no floating-point numbers."""
+    found = iter(tangents)
+    return [next(found) if on else _no_tangent(x) for x, on in zip(out, floats, strict=True)]
 
 
 ad.primitive_jvps[lane_call_p] = _jvp
 
 
-def _transpose(cotangents, *args, jaxpr, batched, size, linear, backend, name):
+def _transpose(cotangents, *args, jaxpr, batched, size, lanes_last, results_last, linear, name, **rest):
     unknown = tuple(ad.is_undefined_primal(a) for a in args)
+    given = [not u for u in unknown]
     present = tuple(type(c) is not ad.Zero for c in cotangents)
     if not any(present):
         return [ad.Zero(a.aval) if u else None for a, u in zip(args, unknown, strict=True)]
-    derivative = _transposed_jaxpr(jaxpr, unknown, present)
-    given = [a for a, u in zip(args, unknown, strict=True) if not u]
-    incoming = [c for c, on in zip(cotangents, present, strict=True) if on]
-    flags = [b for b, u in zip(batched, unknown, strict=True) if not u]
-    results = bind(
-        *given,
-        *incoming,
-        jaxpr=derivative,
-        batched=(*flags, *(size is not None for _ in incoming)),
-        size=size,
-        linear=(False,) * len(given) + (True,) * len(incoming),
-        backend=backend,
-        name=f"{name}.transpose",
+    incoming = _chosen(cotangents, present)
+    results = iter(
+        bind(
+            *_chosen(args, given),
+            *incoming,
+            jaxpr=_transposed_jaxpr(jaxpr, unknown, present),
+            batched=(*_chosen(batched, given), *(size is not None for _ in incoming)),
+            size=size,
+            lanes_last=(*_chosen(lanes_last, given), *_chosen(results_last, present)),
+            results_last=tuple(_chosen(lanes_last, unknown)),
+            linear=(False,) * sum(given) + (True,) * len(incoming),
+            name=f"{name}.transpose",
+            **rest,
+        )
     )
-    out, found = [], iter(results)
-    for u, b in zip(unknown, batched, strict=True):
-        if not u:
-            out.append(None)
-            continue
-        cotangent = next(found)
-        # An argument that all lanes share gets the sum of their cotangents.
-        out.append(cotangent.sum(0) if size is not None and not b else cotangent)
+    out = []
+    for is_unknown, has_lanes, last in zip(unknown, batched, lanes_last, strict=True):
+        cotangent = next(results) if is_unknown else None
+        if cotangent is not None and size is not None and not has_lanes:
+            # An argument that all lanes share gets the sum of their cotangents.
+            cotangent = cotangent.sum(-1 if last else 0)
+        out.append(cotangent)
     return out
 
 
 ad.primitive_transposes[lane_call_p] = _transpose
 
 
-def _linearize(is_vjp, active, *primals, jaxpr, batched, size, linear, backend, name):
+def _linearize(is_vjp, active, *primals, jaxpr, batched, size, lanes_last, results_last, linear, name, **rest):
     active = tuple(active)
     forward, derivative, floats = _linearized_jaxprs(jaxpr, active)
+    n_stored = len(forward.out_avals) - len(floats)
     results = bind(
-        *primals, jaxpr=forward, batched=batched, size=size, linear=(False,) * len(primals), backend=backend, name=name
+        *primals,
+        jaxpr=forward,
+        batched=batched,
+        size=size,
+        lanes_last=lanes_last,
+        results_last=(*results_last, *(True,) * n_stored),
+        linear=(False,) * len(primals),
+        name=name,
+        **rest,
     )
     out, stored = results[: len(floats)], results[len(floats) :]
 
     def linearized(residuals, *tangents):
-        moving = [ad.instantiate_zeros(t) for t, on in zip(tangents, active, strict=True) if on]
-        found = iter(
-            bind(
-                *residuals,
-                *moving,
-                jaxpr=derivative,
-                batched=(*batched, *(size is not None for _ in stored), *(b for b, on in zip(batched, active, strict=True) if on)),
-                size=size,
-                linear=(False,) * len(residuals) + (True,) * len(moving),
-                backend=backend,
-                name=f"{name}.tangent",
-            )
+        moving = [ad.instantiate_zeros(t) for t in _chosen(tangents, active)]
+        found = bind(
+            *residuals,
+            *moving,
+            jaxpr=derivative,
+            batched=(*batched, *(size is not None,) * n_stored, *_chosen(batched, active)),
+            size=size,
+            lanes_last=(*lanes_last, *(True,) * n_stored, *_chosen(lanes_last, active)),
+            results_last=tuple(_chosen(results_last, floats)),
+            linear=(False,) * len(residuals) + (True,) * len(moving),
+            name=f"{name}.tangent",
+            **rest,
         )
-        return [next(found) if on else _no_tangent(x) for x, on in zip(out, floats, strict=True)]
+        return _spread(found, floats, out)
 
     return out, floats, [*primals, *stored], linearized
 
@@ -347,38 +388,52 @@ if _linearizations is not None:
 # ---------------------------------------------------------------- batches
 
 
-def _batch(args, dims, *, jaxpr, batched, size, linear, backend, name):
-    (length,) = {a.shape[d] for a, d in zip(args, dims, strict=True) if d is not batching.not_mapped}
+def _batch(args, dims, *, jaxpr, batched, size, linear, lanes_last, results_last, **rest):
     mapped = [d is not batching.not_mapped for d in dims]
-    if any(linear) and all(on for on, m in zip(linear, mapped, strict=True) if m) and length <= _MOST_DIRECTIONS:
-        return _absorb(args, dims, mapped, length, jaxpr, batched, size, linear, backend, name)
-    moved, flags = [], []
-    for a, d, b in zip(args, dims, batched, strict=True):
-        if d is batching.not_mapped:
-            if b:
-                a = jnp.broadcast_to(a[None], (length, *a.shape)).reshape(length * size, *a.shape[1:])
-            flags.append(b)
-        else:
-            a = jnp.moveaxis(a, d, 0)
-            if size is not None:
-                a = a if b else jnp.broadcast_to(a[:, None], (length, size, *a.shape[1:]))
-                a = a.reshape(length * size, *a.shape[2:])
-            flags.append(True)
-        moved.append(a)
+    (length,) = {a.shape[d] for a, d in zip(args, dims, strict=True) if d is not batching.not_mapped}
+    options = dict(linear=linear, lanes_last=lanes_last, results_last=results_last, **rest)
+    if any(linear) and all(_chosen(linear, mapped)) and length <= _MOST_DIRECTIONS:
+        # The mapped axis becomes the first axis of the function of one sample.
+        before = [0 if size is None or last or not b else 1 for b, last in zip(batched, lanes_last, strict=True)]
+        moved = [jnp.moveaxis(a, d, p) if m else a for a, d, p, m in zip(args, dims, before, mapped, strict=True)]
+        wider = _vmapped_jaxpr(jaxpr, tuple(mapped), length)
+        out = bind(*moved, jaxpr=wider, batched=batched, size=size, **options)
+        return out, [0 if size is None or last else 1 for last in results_last]
     lanes = length if size is None else length * size
-    out = bind(*moved, jaxpr=jaxpr, batched=tuple(flags), size=lanes, linear=linear, backend=backend, name=name)
+    moved = [
+        _more_lanes(a, d, length, b, size, last) if b or m else a
+        for a, d, b, m, last in zip(args, dims, batched, mapped, lanes_last, strict=True)
+    ]
+    flags = tuple(b or m for b, m in zip(batched, mapped, strict=True))
+    out = bind(*moved, jaxpr=jaxpr, batched=flags, size=lanes, **options)
     if size is not None:
-        out = [x.reshape(length, size, *x.shape[1:]) for x in out]
-    return out, [0] * len(out)
+        shapes = [(*x.shape[:-1], length, size) if last else (length, size, *x.shape[1:]) for x, last in zip(out, results_last, strict=True)]
+        out = [x.reshape(s) for x, s in zip(out, shapes, strict=True)]
+    return out, [(x.ndim - (1 if size is None else 2)) if last else 0 for x, last in zip(out, results_last, strict=True)]
 
 
-def _absorb(args, dims, mapped, length, jaxpr, batched, size, linear, backend, name):
-    """The mapped axis becomes an axis of the function of one sample."""
-    wider = _vmapped_jaxpr(jaxpr, tuple(mapped), length)
-    place = [0 if size is None or not b else 1 for b in batched]
-    moved = [a if d is batching.not_mapped else jnp.moveaxis(a, d, p) for a, d, p in zip(args, dims, place, strict=True)]
-    out = bind(*moved, jaxpr=wider, batched=batched, size=size, linear=linear, backend=backend, name=name)
-    return out, [0 if size is None else 1] * len(out)
+def _more_lanes(a, d, length: int, batched: bool, size: int | None, last: bool):
+    """An argument with `length` times as many lanes; `d` is the axis to become lanes, or unmapped."""
+    axis = -1 if last else 0
+    if size is None:
+        return jnp.moveaxis(a, d, axis)
+    inner = a.ndim - 1 if last else 1  # where the axis of lanes is, once the new one stands before it
+    if d is batching.not_mapped:
+        a = jnp.broadcast_to(jnp.expand_dims(a, inner - 1 if not last else a.ndim - 1), _inserted(a.shape, length, last))
+    elif batched:
+        a = jnp.moveaxis(a, d, -2 if last else 0)
+    else:
+        a = jnp.moveaxis(a, d, axis)
+        a = jnp.broadcast_to(a[..., None] if last else a[:, None], _followed(a.shape, size, last))
+    return a.reshape((*a.shape[:-2], length * size) if last else (length * size, *a.shape[2:]))
+
+
+def _inserted(shape: tuple[int, ...], length: int, last: bool) -> tuple[int, ...]:
+    return (*shape[:-1], length, shape[-1]) if last else (length, *shape)
+
+
+def _followed(shape: tuple[int, ...], size: int, last: bool) -> tuple[int, ...]:
+    return (*shape, size) if last else (shape[0], size, *shape[1:])
 
 
 @functools.lru_cache(maxsize=512)
@@ -403,36 +458,40 @@ def program_of(jaxpr) -> Program:
     return flatten(jaxpr)
 
 
-def on_xla(*args, jaxpr, batched, size, **_):
+def on_xla(*args, jaxpr, batched, size, lanes_last, results_last, **_):
     """The call in XLA's own operations."""
     function = _function(jaxpr)
     if size is None:
         return function(*args)
-    axes = [0 if b else None for b in batched]
-    return jax.vmap(function, axes, axis_size=size)(*args)
+    inward = [(-1 if last else 0) if b else None for b, last in zip(batched, lanes_last, strict=True)]
+    outward = [-1 if last else 0 for last in results_last]
+    return jax.vmap(function, inward, outward, axis_size=size)(*args)
 
 
-def _on_cpu(*args, jaxpr, batched, size, backend, name, **_):
+def _on_cpu(*args, **params):
+    jaxpr, size, name = params["jaxpr"], params["size"], params["name"]
     if size == 0 or not jaxpr.out_avals:
-        return on_xla(*args, jaxpr=jaxpr, batched=batched, size=size)
+        return on_xla(*args, **params)
     try:
         program = program_of(jaxpr)
         nodes = len(Liveness(program).nodes)
-        if nodes > LARGEST_PROGRAM and backend == "auto":
+        if nodes > LARGEST_PROGRAM and params["backend"] == "auto":
             raise CannotFlatten(f"the program has {nodes} operations, more than {LARGEST_PROGRAM}")
     except CannotFlatten as error:
-        if backend == "lanes":
+        if params["backend"] == "lanes":
             raise
         note(Record(name, "xla", reason=str(error)))
-        return on_xla(*args, jaxpr=jaxpr, batched=batched, size=size)
-    batch = 1 if size is None else size
+        return on_xla(*args, **params)
     kinds = [kind for kind, _ in program.inputs] + program.output_types
-    width = width_for(batch, widest(kinds, cpu.register_bytes()))
-    shared = [size is not None and not b for b in batched]
-    compiled = cpu.compile_program(program, shared, size is not None, width)
+    width = width_for(1 if size is None else size, widest(kinds, cpu.register_bytes()))
+    layouts = [
+        "shared" if size is not None and not b else "columns" if last else "rows"
+        for b, last in zip(params["batched"], params["lanes_last"], strict=True)
+    ]
+    results = ["columns" if last else "rows" for last in params["results_last"]]
+    compiled = cpu.compile_program(program, layouts, results, size is not None, width)
     note(Record(name, "lanes", compiled.width, compiled.operations, compiled.code_s))
-    lanes = () if size is None else (size,)
-    shapes = [jax.ShapeDtypeStruct((*lanes, *a.shape), a.dtype) for a in jaxpr.out_avals]
+    shapes = _result_shapes(jaxpr, size, params["results_last"])
     return jax.ffi.ffi_call(compiled.target, shapes)(*args)
 
 
@@ -446,5 +505,5 @@ def _inline(flat, equation, args):
     p = equation.params
     if p["size"] is None:
         return flat.closed(p["jaxpr"], args)
-    wider = _vmapped_jaxpr(p["jaxpr"], p["batched"], p["size"])
-    return flat.closed(wider, args)
+    avals = [v.aval for v in equation.invars]
+    return flat.closed(_traced(lambda *args: on_xla(*args, **p), avals), args)

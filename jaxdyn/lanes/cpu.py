@@ -243,10 +243,10 @@ declare i64 @llvm.umax.i64(i64, i64)
 """
 
 
-def _handler(kernel: KernelCode, inputs: int, outputs: int, has_lanes: bool) -> str:
-    """LLVM text of the FFI handler. The batch size is the leading dimension of the first result."""
+def _handler(kernel: KernelCode, inputs: int, outputs: Sequence[str], has_lanes: bool) -> str:
+    """LLVM text of the FFI handler. The batch size is read from the first result."""
     lines = []
-    for k in range(inputs + outputs):
+    for k in range(inputs + len(outputs)):
         source, position = ("args", k) if k < inputs else ("rets", k - inputs)
         lines += [
             f" %ba{k} = getelementptr ptr, ptr %{source}, i64 {position}",
@@ -260,11 +260,15 @@ def _handler(kernel: KernelCode, inputs: int, outputs: int, has_lanes: bool) -> 
         " %out0 = load ptr, ptr %rets",
         " %pdims = getelementptr i8, ptr %out0, i64 40",
         " %dims = load ptr, ptr %pdims",
-        " %batch = load i64, ptr %dims",
+        " %prank = getelementptr i8, ptr %out0, i64 32",
+        " %rank = load i64, ptr %prank",
+        " %last = sub i64 %rank, 1",
+        f" %pbatch = getelementptr i64, ptr %dims, i64 {'%last' if outputs[0] == 'columns' else '0'}",
+        " %batch = load i64, ptr %pbatch",
     ]
     return _HANDLER.format(
         scratch=kernel.scratch_bytes + 64,
-        context=160 + 8 * (inputs + outputs),
+        context=160 + 8 * (inputs + len(outputs)),
         batch="\n".join(batch) if has_lanes else " %batch = add i64 1, 0",
         width=kernel.width,
         width_less_one=kernel.width - 1,
@@ -330,10 +334,17 @@ def register_bytes() -> int:
     return 64 if features.get("avx512f") else 32 if features.get("avx2") or features.get("avx") else 16
 
 
-def compile_program(program: Program, shared_inputs: Sequence[bool], has_lanes: bool, width: int) -> Compiled:
-    """Machine code of a program, known to XLA; without lanes it serves one sample, whose arrays have no leading axis."""
-    kernel = KernelCode(program, width, shared_inputs)
-    text = kernel.text + _handler(kernel, len(program.inputs), len(program.outputs), has_lanes)
+def compile_program(
+    program: Program, inputs: Sequence[str], outputs: Sequence[str], has_lanes: bool, width: int
+) -> Compiled:
+    """Machine code of a program, known to XLA; without lanes it serves one sample, whose arrays have no axis of lanes.
+
+    Args:
+        inputs, outputs: layout of each array, see `KernelCode`.
+        width: samples per vector.
+    """
+    kernel = KernelCode(program, width, inputs, outputs)
+    text = kernel.text + _handler(kernel, len(inputs), outputs, has_lanes)
     return _compiled(text, kernel)
 
 

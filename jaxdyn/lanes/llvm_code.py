@@ -45,8 +45,11 @@ def _literal(x, kind: str) -> str:
 
 
 class _Place:
-    """Where a region lies: `base` is an SSA pointer; in `rows` each sample has its own row of `row` numbers, in "vectors"
-    each number is a vector over the lanes, in "shared" there is one number for all."""
+    """Where a region lies; `base` is an SSA pointer.
+
+    In "rows" each sample has its own row of `row` numbers; in "columns" each number has those of all samples of the batch; in
+    "vectors" each number is a vector over the lanes of a block; in "shared" there is one number for all.
+    """
 
     __slots__ = ("base", "layout", "row")
 
@@ -87,9 +90,11 @@ class KernelCode:
         nodes: operations in the text.
     """
 
-    def __init__(self, program: Program, width: int, shared_inputs: Sequence[bool]):
+    def __init__(self, program: Program, width: int, inputs: Sequence[str], outputs: Sequence[str]):
+        """Args: layout of each input ("rows", "columns" or "shared") and output ("rows" or "columns")."""
         self.program, self.width = program, width
-        self.shared_inputs = list(shared_inputs)
+        self.inputs, self.outputs = inputs, outputs
+        self.shared_inputs = [layout == "shared" for layout in inputs]
         self.live = Liveness(program)
         self.uniform = uniform_nodes(program, self.live, self.shared_inputs)
         self.schedule = Schedule(program, self.live)
@@ -189,18 +194,27 @@ class KernelCode:
         """Outputs and what goes into them straight; everything else gets its own piece of scratch when it is made."""
         for k, (output, kind) in enumerate(zip(self.program.outputs, self.program.output_types, strict=True)):
             if isinstance(output, Stretch) and output.offset == 0 and output.size == output.region.data.size:
-                self._hand_out(output.region, f"%out{k}", output.size, bytes_of(kind))
+                self._hand_out(output.region, self._output_place(k), bytes_of(kind))
 
-    def _hand_out(self, region: Node, base: str, row: int, item: int) -> None:
+    def _output_place(self, k: int) -> _Place:
+        output = self.program.outputs[k]
+        size = output.size if isinstance(output, Stretch) else len(output)
+        return _Place(self.outputs[k], f"%out{k}", size)
+
+    def _hand_out(self, region: Node, place: _Place, item: int) -> None:
         data: Region = region.data
         if region in self._places or region in self._loaded or data.kind not in ("loop", "pieces"):
             return
-        self._places[region] = _Place("rows", base, row)
+        self._places[region] = place
         start = 0
         for part in data.pieces:
             size = part.size if isinstance(part, Stretch) else len(part)
             if isinstance(part, Stretch) and part.offset == 0 and part.size == part.region.data.size:
-                self._hand_out(part.region, self._let(f"getelementptr i8, ptr {base}, i64 {start * item}"), row, item)
+                skipped = str(start * item)
+                if place.layout == "columns":
+                    skipped = self._let(f"mul i64 %batch, {skipped}")
+                base = self._let(f"getelementptr i8, ptr {place.base}, i64 {skipped}")
+                self._hand_out(part.region, _Place(place.layout, base, place.row), item)
             start += size
 
     def _place(self, region: Node) -> _Place:
@@ -229,10 +243,9 @@ class KernelCode:
             pointer = self._let(f"getelementptr {stored}, ptr {place.base}, i64 {index}")
             loaded = self._truth(self._let(f"load {stored}, ptr {pointer}"), kind, 1)
             return self._splat(loaded, scalar) if as_vector and width > 1 else loaded
-        if place.layout == "vectors" and not varying_index:
+        if place.layout in ("vectors", "columns") and not varying_index:
             vector = self._vector(kind, stored=True)
-            pointer = self._let(f"getelementptr {vector}, ptr {place.base}, i64 {index}")
-            aligned = min(_ALIGNMENT, width * bytes_of(kind))
+            pointer, aligned = self._vector_pointer(place, kind, index)
             return self._truth(self._let(f"load {vector}, ptr {pointer}, align {aligned}"), kind, width)
         if width == 1:
             pointer = self._let(f"getelementptr {stored}, ptr {place.base}, i64 {index}")
@@ -248,10 +261,18 @@ class KernelCode:
     def _lane_pointer(self, place: _Place, stored: str, index: str, lane: int) -> str:
         if place.layout == "rows":
             index = self._let(f"add i64 {index}, {lane * place.row}") if lane and place.row else index
-        elif place.layout == "vectors":
-            scaled = self._let(f"mul i64 {index}, {self.width}")
+        elif place.layout != "shared":
+            scaled = self._let(f"mul i64 {index}, {self.width if place.layout == 'vectors' else '%batch'}")
             index = self._let(f"add i64 {scaled}, {lane}")
         return self._let(f"getelementptr {stored}, ptr {place.base}, i64 {index}")
+
+    def _vector_pointer(self, place: _Place, kind: str, index: str) -> tuple[str, int]:
+        """Pointer to number `index` of a block of samples, and its alignment."""
+        if place.layout == "columns":
+            scaled = self._let(f"mul i64 {index}, %batch")
+            return self._let(f"getelementptr {_stored(kind)}, ptr {place.base}, i64 {scaled}"), bytes_of(kind)
+        pointer = self._let(f"getelementptr {self._vector(kind, stored=True)}, ptr {place.base}, i64 {index}")
+        return pointer, min(_ALIGNMENT, self.width * bytes_of(kind)) if self.width > 1 else bytes_of(kind)
 
     def _truth(self, loaded: str, kind: str, width: int) -> str:
         if kind != "bool":
@@ -260,19 +281,18 @@ class KernelCode:
         return self._let(f"icmp ne {full} {loaded}, zeroinitializer" if width > 1 else f"icmp ne i8 {loaded}, 0")
 
     def _store(self, place: _Place, kind: str, index: str, value: str) -> None:
-        """Store a vector as number `index` of a place with one vector per number."""
+        """Store a vector as number `index` of a place that is not in rows, unless there is but one lane."""
         if kind == "bool":
             value = self._let(f"zext {self._vector(kind)} {value} to {self._vector(kind, stored=True)}")
         vector = self._vector(kind, stored=True)
-        pointer = self._let(f"getelementptr {vector}, ptr {place.base}, i64 {index}")
-        aligned = min(_ALIGNMENT, self.width * bytes_of(kind)) if self.width > 1 else bytes_of(kind)
+        pointer, aligned = self._vector_pointer(place, kind, index)
         self._emit(f"store {vector} {value}, ptr {pointer}, align {aligned}")
 
     def _store_many(self, place: _Place, kind: str, offset: str, values: Sequence[Scalar]) -> None:
         """Store numbers one after the other from `offset` on."""
         if not values:
             return
-        direct = place.layout == "vectors" or self.width == 1
+        direct = place.layout != "rows" or self.width == 1
         stage = place if direct else _Place("vectors", self._reserve(kind, len(values)))
         for k, x in enumerate(values):
             at = str(k)
@@ -300,7 +320,7 @@ class KernelCode:
         self._emit(f"{k} = phi i64 [0, %{before}], [{following}, %{label}]")
         value = self._load(source.region, self._let(f"add i64 {start}, {k}"), False, as_vector=True)
         at = self._let(f"add i64 {offset}, {k}")
-        if place.layout == "vectors" or self.width == 1:
+        if place.layout != "rows" or self.width == 1:
             self._store(place, kind, at, value)
         else:
             if kind == "bool":
@@ -437,7 +457,7 @@ class KernelCode:
         for part in data.pieces:
             if isinstance(part, Stretch):
                 inside = self._places.get(part.region)
-                if inside is None or not (inside.layout == "rows" and place.layout == "rows" and inside.row == place.row):
+                if inside is None or inside.layout != place.layout or inside.layout == "vectors":
                     self._copy(part, place, str(start))
                 start += part.size
             else:
@@ -526,16 +546,17 @@ class KernelCode:
             k, size, kind = node.data.which, node.data.size, node.data.type
             if self.shared_inputs[k]:
                 continue
-            offset = self._let(f"mul i64 {start}, {size * bytes_of(kind)}")
+            row = 1 if self.inputs[k] == "columns" else size
+            offset = self._let(f"mul i64 {start}, {row * bytes_of(kind)}")
             rows = self._let(f"getelementptr i8, ptr %p{k}, i64 {offset}")
-            self._places[node] = _Place("rows", rows, size)
-            if width > 1 and self._is_staged(node):
+            self._places[node] = _Place(self.inputs[k], rows, size)
+            if width > 1 and self.inputs[k] == "rows" and self._is_staged(node):
                 vectors = self._reserve(kind, size)
                 self._transposition("get", kind, vectors, rows, size, size)
                 self._places[node] = _Place("vectors", vectors)
         for k, (output, kind) in enumerate(zip(program.outputs, program.output_types, strict=True)):
-            size = output.size if isinstance(output, Stretch) else len(output)
-            offset = self._let(f"mul i64 {start}, {size * bytes_of(kind)}")
+            row = 1 if self.outputs[k] == "columns" else self._output_place(k).row
+            offset = self._let(f"mul i64 {start}, {row * bytes_of(kind)}")
             self._emit(f"%out{k} = getelementptr i8, ptr %p{len(program.inputs) + k}, i64 {offset}")
         self._assign_places()
         self._nodes(program.block)
@@ -543,9 +564,9 @@ class KernelCode:
             if isinstance(output, Stretch):
                 inside = self._places.get(output.region)
                 if inside is None or inside.base != f"%out{k}":
-                    self._copy(output, _Place("rows", f"%out{k}", output.size), "0")
+                    self._copy(output, self._output_place(k), "0")
             else:
-                self._store_many(_Place("rows", f"%out{k}", len(output)), kind, "0", output)
+                self._store_many(self._output_place(k), kind, "0", output)
         self._emit("br label %lanes.latch")
         self._start("lanes.latch")
         self._emit("%block.next = add i64 %block, 1")

@@ -7,6 +7,15 @@ import contextlib
 import contextvars
 from collections.abc import Iterator
 
+import jax
+from jax.ad_checkpoint import checkpoint_name
+
+# Values of this name are stored for reverse mode, within a kernel, instead of being computed again.
+_KEPT = "jaxdyn.lanes.kept"
+# Policy of `jax.checkpoint` that stores just those.
+KEEPS = jax.checkpoint_policies.save_only_these_names(_KEPT)
+
+_KEEPING = contextvars.ContextVar("jaxdyn_lanes_keeping", default=True)
 _WRITING_OUT = contextvars.ContextVar("jaxdyn_lanes_writing_out", default=False)
 
 
@@ -23,3 +32,21 @@ def written_out() -> Iterator[None]:
         yield
     finally:
         _WRITING_OUT.reset(token)
+
+
+def keep(x: jax.Array) -> jax.Array:
+    """Marks a value as worth storing between the forward and the backward part of one kernel, where memory is near.
+
+    What one kernel stores for another goes through far memory, where computing it again is cheaper, and XLA is left to itself.
+    """
+    return checkpoint_name(x, _KEPT) if writing_out() and _KEEPING.get() else x
+
+
+@contextlib.contextmanager
+def nothing_kept() -> Iterator[None]:
+    """Functions differentiated within store only what their loops carry."""
+    token = _KEEPING.set(False)
+    try:
+        yield
+    finally:
+        _KEEPING.reset(token)
