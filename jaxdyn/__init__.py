@@ -1,11 +1,11 @@
 """Differentiable multibody dynamics in covariant form, as pure JAX functions.
 
 Every function works on one mechanism at one instant; batch it with `jax.vmap`, differentiate it with `jax.grad`, compile it with
-`jax.jit`. Start with `MechanismBuilder` or `jaxdyn.library`, put the model into a `System`, and run `rollout`. The theory, with the
+`jax.jit`; or batch it with `jaxdyn.batched`, whose own compiler puts one sample into each SIMD lane. Start with `MechanismBuilder` or `jaxdyn.library`, put the model into a `System`, and run `rollout`. The theory, with the
 equation numbers that the docstrings cite, is in `theory.md` beside this file.
 """
 
-from jaxdyn import io, library
+from jaxdyn import io, lanes, library
 from jaxdyn.dynamics.energy import angular_momentum, center_of_mass, kinetic_energy, momentum, potential_energy
 from jaxdyn.dynamics.forces import (
     AppliedForce,
@@ -38,6 +38,7 @@ from jaxdyn.dynamics.system import (
     total_energy,
     total_potential_energy,
 )
+from jaxdyn.lanes import batched
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.builder import MechanismBuilder, model_from_arrays
 from jaxdyn.mechanism.checks import MechanismError
@@ -81,6 +82,7 @@ __all__ = [
     "angular_momentum",
     "applied_forces",
     "as_dtype",
+    "batched",
     "bias_force",
     "body_accelerations",
     "body_jacobian",
@@ -97,6 +99,7 @@ __all__ = [
     "inverse_dynamics",
     "io",
     "kinetic_energy",
+    "lanes",
     "library",
     "mass_matrix",
     "model_from_arrays",

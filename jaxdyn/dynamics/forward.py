@@ -59,9 +59,7 @@ def accelerations_from(
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _accelerations(
-    method: str, model: Model, q: Coordinates, v: Velocities, tau: GeneralizedForces
-) -> Accelerations:
+def _accelerations(method: str, model: Model, q: Coordinates, v: Velocities, tau: GeneralizedForces) -> Accelerations:
     """Accelerations, with the derivative of the equation of motion instead of that of the algorithm which solves it."""
     moving = kinematics.motion(model, q, v)
     if method == "articulated_body":

@@ -58,9 +58,7 @@ def inverse_dynamics(
 
 
 @jax.custom_jvp
-def recursive_inverse_dynamics(
-    model: Model, q: Coordinates, v: Velocities, a: Accelerations
-) -> GeneralizedForces:
+def recursive_inverse_dynamics(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> GeneralizedForces:
     """Inverse dynamics by sums over the tree; derivatives by `_change_with_motion` where only the motion varies."""
     moving = kinematics.motion(model, q, v)
     return forces_of_motion(model, moving, a)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax._src import dispatch as _dispatch
 from jax._src.interpreters import ad as _ad
 from jax.extend import core as jex
 from jax.interpreters import ad, batching, mlir
@@ -27,6 +28,7 @@ from jaxdyn.lanes.llvm_code import widest, width_for
 from jaxdyn.lanes.liveness import Liveness
 from jaxdyn.lanes.program import Node, Program, Stretch
 from jaxdyn.lanes.record import Record, note
+from jaxdyn.lanes.sharding import over_lanes
 from jaxdyn.lanes.tracing import nothing_kept, written_out
 
 # Mapped tangents up to this many become an axis of the function; more of them become lanes.
@@ -407,9 +409,14 @@ def _batch(args, dims, *, jaxpr, batched, size, linear, lanes_last, results_last
     flags = tuple(b or m for b, m in zip(batched, mapped, strict=True))
     out = bind(*moved, jaxpr=jaxpr, batched=flags, size=lanes, **options)
     if size is not None:
-        shapes = [(*x.shape[:-1], length, size) if last else (length, size, *x.shape[1:]) for x, last in zip(out, results_last, strict=True)]
+        shapes = [
+            (*x.shape[:-1], length, size) if last else (length, size, *x.shape[1:])
+            for x, last in zip(out, results_last, strict=True)
+        ]
         out = [x.reshape(s) for x, s in zip(out, shapes, strict=True)]
-    return out, [(x.ndim - (1 if size is None else 2)) if last else 0 for x, last in zip(out, results_last, strict=True)]
+    return out, [
+        (x.ndim - (1 if size is None else 2)) if last else 0 for x, last in zip(out, results_last, strict=True)
+    ]
 
 
 def _more_lanes(a, d, length: int, batched: bool, size: int | None, last: bool):
@@ -419,7 +426,9 @@ def _more_lanes(a, d, length: int, batched: bool, size: int | None, last: bool):
         return jnp.moveaxis(a, d, axis)
     inner = a.ndim - 1 if last else 1  # where the axis of lanes is, once the new one stands before it
     if d is batching.not_mapped:
-        a = jnp.broadcast_to(jnp.expand_dims(a, inner - 1 if not last else a.ndim - 1), _inserted(a.shape, length, last))
+        a = jnp.broadcast_to(
+            jnp.expand_dims(a, inner - 1 if not last else a.ndim - 1), _inserted(a.shape, length, last)
+        )
     elif batched:
         a = jnp.moveaxis(a, d, -2 if last else 0)
     else:
@@ -482,6 +491,21 @@ def _on_cpu(*args, **params):
             raise
         note(Record(name, "xla", reason=str(error)))
         return on_xla(*args, **params)
+    call = functools.partial(_compiled_call, program, params)
+    if size is None or _asks_for_devices is None:
+        return call(*args)
+    inward = [(-1 if last else 0) if b else None for b, last in zip(params["batched"], params["lanes_last"], strict=True)]
+    outward = [-1 if last else 0 for last in params["results_last"]]
+    ranks = [a.ndim + 1 for a in jaxpr.out_avals]
+    return over_lanes(call, args, inward, outward, ranks)(*args)
+
+
+def _compiled_call(program: Program, params: dict, *args):
+    """Call of the machine code for the lanes that the arguments hold."""
+    size = params["size"]
+    if size is not None:
+        lanes = [a.shape[-1 if last else 0] for a, b, last in zip(args, params["batched"], params["lanes_last"], strict=True) if b]
+        size = lanes[0] if lanes else size
     kinds = [kind for kind, _ in program.inputs] + program.output_types
     width = width_for(1 if size is None else size, widest(kinds, cpu.register_bytes()))
     layouts = [
@@ -490,10 +514,16 @@ def _on_cpu(*args, **params):
     ]
     results = ["columns" if last else "rows" for last in params["results_last"]]
     compiled = cpu.compile_program(program, layouts, results, size is not None, width)
-    note(Record(name, "lanes", compiled.width, compiled.operations, compiled.code_s))
-    shapes = _result_shapes(jaxpr, size, params["results_last"])
-    return jax.ffi.ffi_call(compiled.target, shapes)(*args)
+    note(Record(params["name"], "lanes", compiled.width, compiled.operations, compiled.code_s))
+    shapes = _result_shapes(params["jaxpr"], size, params["results_last"])
+    return list(jax.ffi.ffi_call(compiled.target, shapes)(*args))
 
+
+# Dividing the lanes among devices asks for the devices while lowering, which JAX has no public way to announce. Without it
+# a batch on several devices is gathered on each of them: slower, and as right.
+_asks_for_devices = getattr(_dispatch, "prim_requires_devices_during_lowering", None)
+if _asks_for_devices is not None:
+    _asks_for_devices.add(lane_call_p)
 
 mlir.register_lowering(lane_call_p, mlir.lower_fun(on_xla, multiple_results=True))
 mlir.register_lowering(lane_call_p, mlir.lower_fun(_on_cpu, multiple_results=True), platform="cpu")

@@ -207,7 +207,9 @@ def user_line(equation) -> str:
     traceback = getattr(equation.source_info, "traceback", None)
     library = str(Path(jax.__file__).parent)
     for frame in getattr(traceback, "frames", ()):
-        if not frame.file_name.startswith(library) and not frame.file_name.endswith(("lanes/flatten.py", "lanes/call.py")):
+        if not frame.file_name.startswith(library) and not frame.file_name.endswith(
+            ("lanes/flatten.py", "lanes/call.py")
+        ):
             return f" ({frame.file_name}:{frame.line_num} in {frame.function_name})"
     return ""
 

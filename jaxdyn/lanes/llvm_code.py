@@ -57,7 +57,13 @@ class _Place:
         self.layout, self.base, self.row = layout, base, row
 
 
-_FLOAT_OPS = {"add": "fadd contract", "sub": "fsub contract", "mul": "fmul contract", "div": "fdiv contract", "rem": "frem"}
+_FLOAT_OPS = {
+    "add": "fadd contract",
+    "sub": "fsub contract",
+    "mul": "fmul contract",
+    "div": "fdiv contract",
+    "rem": "frem",
+}
 _INTEGER_OPS = {
     "add": "add",
     "sub": "sub",
@@ -520,7 +526,9 @@ class KernelCode:
             for node in self.live.nodes
             if node.op == "region" and node.data.kind == "loop"
         }
-        inputs = [n for n in program.block.nodes if n.op == "region" and n.data.kind == "input" and n in self.live.nodes]
+        inputs = [
+            n for n in program.block.nodes if n.op == "region" and n.data.kind == "input" and n in self.live.nodes
+        ]
         for k in range(len(program.inputs) + len(program.outputs)):
             self._emit(f"%pp{k} = getelementptr ptr, ptr %buffers, i64 {k}")
             self._emit(f"%p{k} = load ptr, ptr %pp{k}")

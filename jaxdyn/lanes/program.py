@@ -58,12 +58,13 @@ class Node:
         type: scalar type, "region" or "loop".
         block: the block it belongs to.
         data: what the operation needs besides operands: a `Region`, a `Loop`, or a number.
+        serial: number in order of creation, so that equal functions become equal programs.
     """
 
-    __slots__ = ("args", "block", "data", "op", "type")
+    __slots__ = ("args", "block", "data", "op", "serial", "type")
 
-    def __init__(self, op: str, args: tuple, kind: str, block: Block, data=None):
-        self.op, self.args, self.type, self.block, self.data = op, args, kind, block, data
+    def __init__(self, op: str, args: tuple, kind: str, block: Block, data, serial: int):
+        self.op, self.args, self.type, self.block, self.data, self.serial = op, args, kind, block, data, serial
 
     def __repr__(self) -> str:
         return f"{self.op}:{self.type}"
@@ -171,6 +172,7 @@ class Program:
 
     def __init__(self):
         self.block = Block()
+        self._made = 0
         self.inputs: list[tuple[str, int]] = []
         self.outputs: list[Sequence[Scalar] | Stretch] = []
         self.output_types: list[str] = []
@@ -189,7 +191,8 @@ class Program:
             found = home.memo.get(key)
             if found is not None and _same_zeros(found.args, args):
                 return found
-        made = Node(op, args, kind, home, data)
+        self._made += 1
+        made = Node(op, args, kind, home, data, self._made)
         home.nodes.append(made)
         if shared:
             home.memo[key] = made
@@ -217,7 +220,9 @@ class Program:
         for part in parts:
             needs += [part.region, part.offset] if isinstance(part, Stretch) else list(part)
         args = tuple(n for n in needs if type(n) is Node)
-        return self.node("region", args, "region", Region("pieces", size, scalar_type, pieces=tuple(parts)), shared=False)
+        return self.node(
+            "region", args, "region", Region("pieces", size, scalar_type, pieces=tuple(parts)), shared=False
+        )
 
     def load(self, region: Node, index: Scalar) -> Scalar:
         data: Region = region.data
@@ -250,7 +255,7 @@ class Program:
         else:
             with np.errstate(all="ignore"):
                 return wrapped(_FOLD[op](*args), kind)
-        if op in _COMMUTATIVE and (type(args[0]) is not Node or (type(args[1]) is Node and id(args[1]) < id(args[0]))):
+        if op in _COMMUTATIVE and (type(args[0]) is not Node or (type(args[1]) is Node and args[1].serial < args[0].serial)):
             args = args[::-1]
         return self.node(op, args, kind)
 
@@ -342,7 +347,9 @@ class Program:
     def _rem(self, x: Scalar, y: Scalar, kind: str) -> Scalar:
         if type(x) is not Node and type(y) is not Node:
             with np.errstate(all="ignore"):
-                return math.fmod(x, y) if kind in FLOATS and y and math.isfinite(x) else wrapped(int(np.fmod(x, y)), kind)
+                return (
+                    math.fmod(x, y) if kind in FLOATS and y and math.isfinite(x) else wrapped(int(np.fmod(x, y)), kind)
+                )
         return self.node("rem", (x, y), kind)
 
     def _pow(self, x: Scalar, y: Scalar, kind: str) -> Scalar:

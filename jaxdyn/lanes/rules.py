@@ -632,9 +632,7 @@ def _kind_of(x: Value) -> str:
 def _update_at(flat: Flattener, x: np.ndarray, starts: Sequence[Scalar], update: np.ndarray, combine, kind: str):
     """x with `update` combined into it at `starts`, in place; starts lie within bounds."""
     program = flat.program
-    choices = [
-        range(x.shape[d] - update.shape[d] + 1) if type(s) is Node else (int(s),) for d, s in enumerate(starts)
-    ]
+    choices = [range(x.shape[d] - update.shape[d] + 1) if type(s) is Node else (int(s),) for d, s in enumerate(starts)]
     for place in positions([len(c) for c in choices]):
         at = [c[k] for c, k in zip(choices, place, strict=True)]
         here: Scalar = True
@@ -642,7 +640,9 @@ def _update_at(flat: Flattener, x: np.ndarray, starts: Sequence[Scalar], update:
             if type(start) is Node:
                 here = program.apply("and", (here, program.compare("eq", start, k)), "bool")
         window = tuple(slice(k, k + n) for k, n in zip(at, update.shape, strict=True))
-        x[window] = flat.each(lambda old, new, h=here: program.select(h, combine(old, new), old, kind), x[window], update)
+        x[window] = flat.each(
+            lambda old, new, h=here: program.select(h, combine(old, new), old, kind), x[window], update
+        )
 
 
 def _within(flat: Flattener, start: Scalar, largest: int) -> Scalar:
@@ -832,7 +832,18 @@ def _custom_linear_solve(flat: Flattener, equation, args: list[Value]) -> list[V
 # ---------------------------------------------------------------- functions within functions
 
 
-@rule("jit", "pjit", "closed_call", "core_call", "remat2", "remat", "checkpoint", "custom_jvp_call", "custom_vjp_call", "call")
+@rule(
+    "jit",
+    "pjit",
+    "closed_call",
+    "core_call",
+    "remat2",
+    "remat",
+    "checkpoint",
+    "custom_jvp_call",
+    "custom_vjp_call",
+    "call",
+)
 def _call(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     inner = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
     if hasattr(inner, "jaxpr"):

@@ -86,7 +86,11 @@ def control_in_force(
         return lambda time: None
     if isinstance(controls, Knots) and controls.interpolation != "zero_order":
         return controls
-    u = controls(t) if isinstance(controls, Knots) else controls(t, state, None if key is None else jax.random.fold_in(key, index))
+    u = (
+        controls(t)
+        if isinstance(controls, Knots)
+        else controls(t, state, None if key is None else jax.random.fold_in(key, index))
+    )
     return lambda time: u
 
 

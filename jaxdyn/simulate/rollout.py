@@ -176,7 +176,9 @@ def rollout(
             total = carry.cost
             if cost is not None:
                 stage = cost(t, state, control(t), kept)
-                total = jax.tree.map(lambda c, s: c + jnp.where(good, s, jnp.zeros_like(s)).astype(c.dtype), total, stage)
+                total = jax.tree.map(
+                    lambda c, s: c + jnp.where(good, s, jnp.zeros_like(s)).astype(c.dtype), total, stage
+                )
             failure = jnp.where(healthy, Result.STEP_FAILED.value, Result.DIVERGED.value)
             result = jnp.where(running & ~good, failure, carry.result)
             if stop is not None:
@@ -199,9 +201,7 @@ def rollout(
         zero = jnp.zeros((), jnp.int32)
         carry = _Carry(state, initial_cost, zero, zero)
         blocks = steps // save_every
-        schedule = jax.tree.map(
-            lambda x: x.reshape(blocks, save_every, *x.shape[1:]), (np.arange(steps), rows)
-        )
+        schedule = jax.tree.map(lambda x: x.reshape(blocks, save_every, *x.shape[1:]), (np.arange(steps), rows))
         if blocks == 1:
             # A single block needs no checkpoint of its own: the loop within has them.
             carry, only = block(carry, jax.tree.map(lambda x: x[0], schedule))
@@ -264,9 +264,7 @@ def _checkpointed_loop(advance, carry: PyTree, schedule: PyTree, length: int) ->
     A long loop is cut into stretches of about sqrt(length) steps. Reverse mode keeps the carry at the start of each stretch
     and, while it works on one, the carries within it. A short loop is one stretch: each level costs compile time.
     """
-    step = jax.checkpoint(
-        lambda carry, x: (advance(carry, x), None), prevent_cse=False, policy=lanes.KEEPS
-    )
+    step = jax.checkpoint(lambda carry, x: (advance(carry, x), None), prevent_cse=False, policy=lanes.KEEPS)
     stretch = length if length <= _SHORT else _stretch_length(length)
 
     def run(carry, part):
