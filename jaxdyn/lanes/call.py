@@ -25,7 +25,8 @@ from jax.interpreters import ad, batching, mlir
 from jaxdyn.lanes import cpu
 from jaxdyn.lanes.flatten import CannotFlatten, flatten, rule
 from jaxdyn.lanes.llvm_code import widest, width_for
-from jaxdyn.lanes.liveness import Liveness
+from jaxdyn.lanes.liveness import Liveness, count_operations
+from jaxdyn.lanes.pallas_code import pallas_call
 from jaxdyn.lanes.program import Node, Program, Stretch
 from jaxdyn.lanes.record import Record, note
 from jaxdyn.lanes.sharding import over_lanes
@@ -34,7 +35,7 @@ from jaxdyn.lanes.tracing import nothing_kept, written_out
 # Mapped tangents up to this many become an axis of the function; more of them become lanes.
 _MOST_DIRECTIONS = 64
 # Programs beyond this size take LLVM so long that XLA is the better choice unless lanes are asked for.
-LARGEST_PROGRAM = 150_000
+_LARGEST_PROGRAM = 150_000
 lane_call_p = jex.Primitive("lane_call")
 lane_call_p.multiple_results = True
 
@@ -472,40 +473,61 @@ def on_xla(*args, jaxpr, batched, size, lanes_last, results_last, **_):
     function = _function(jaxpr)
     if size is None:
         return function(*args)
-    inward = [(-1 if last else 0) if b else None for b, last in zip(batched, lanes_last, strict=True)]
+    inward = _lane_axes(batched, lanes_last)
     outward = [-1 if last else 0 for last in results_last]
     return jax.vmap(function, inward, outward, axis_size=size)(*args)
 
 
-def _on_cpu(*args, **params):
-    jaxpr, size, name = params["jaxpr"], params["size"], params["name"]
-    if size == 0 or not jaxpr.out_avals:
-        return on_xla(*args, **params)
+def _program_or_reason(params: dict) -> tuple[Program | None, str]:
+    """The program of a call, or why XLA has to take it."""
+    jaxpr = params["jaxpr"]
+    if params["size"] == 0 or not jaxpr.out_avals:
+        return None, "there is nothing to compute"
     try:
         program = program_of(jaxpr)
-        nodes = len(Liveness(program).nodes)
-        if nodes > LARGEST_PROGRAM and params["backend"] == "auto":
-            raise CannotFlatten(f"the program has {nodes} operations, more than {LARGEST_PROGRAM}")
+        check_size(program, params["backend"])
     except CannotFlatten as error:
         if params["backend"] == "lanes":
             raise
-        note(Record(name, "xla", reason=str(error)))
+        return None, str(error)
+    return program, ""
+
+
+def check_size(program: Program, backend: str) -> None:
+    """Refuse programs that would compile for minutes, unless lanes are asked for.
+
+    Raises:
+        CannotFlatten: the message gives the size and the limit.
+    """
+    nodes = len(Liveness(program).nodes)
+    if nodes > _LARGEST_PROGRAM and backend == "auto":
+        raise CannotFlatten(f"the program has {nodes} operations, more than {_LARGEST_PROGRAM}")
+
+
+def _on_cpu(*args, **params):
+    program, reason = _program_or_reason(params)
+    if program is None:
+        note(Record(params["name"], "xla", reason=reason))
         return on_xla(*args, **params)
     call = functools.partial(_compiled_call, program, params)
-    if size is None or _asks_for_devices is None:
+    if params["size"] is None or _asks_for_devices is None:
         return call(*args)
-    inward = [(-1 if last else 0) if b else None for b, last in zip(params["batched"], params["lanes_last"], strict=True)]
+    axes = _lane_axes(params["batched"], params["lanes_last"])
     outward = [-1 if last else 0 for last in params["results_last"]]
-    ranks = [a.ndim + 1 for a in jaxpr.out_avals]
-    return over_lanes(call, args, inward, outward, ranks)(*args)
+    ranks = [a.ndim + 1 for a in params["jaxpr"].out_avals]
+    return over_lanes(call, args, axes, outward, ranks)(*args)
+
+
+def _lane_axes(batched: Sequence[bool], lanes_last: Sequence[bool]) -> list[int | None]:
+    return [(-1 if last else 0) if b else None for b, last in zip(batched, lanes_last, strict=True)]
 
 
 def _compiled_call(program: Program, params: dict, *args):
     """Call of the machine code for the lanes that the arguments hold."""
     size = params["size"]
     if size is not None:
-        lanes = [a.shape[-1 if last else 0] for a, b, last in zip(args, params["batched"], params["lanes_last"], strict=True) if b]
-        size = lanes[0] if lanes else size
+        axes = _lane_axes(params["batched"], params["lanes_last"])
+        size = next((a.shape[axis] for a, axis in zip(args, axes, strict=True) if axis is not None), size)
     kinds = [kind for kind, _ in program.inputs] + program.output_types
     width = width_for(1 if size is None else size, widest(kinds, cpu.register_bytes()))
     layouts = [
@@ -519,6 +541,31 @@ def _compiled_call(program: Program, params: dict, *args):
     return list(jax.ffi.ffi_call(compiled.target, shapes)(*args))
 
 
+def _on_gpu(*args, **params):
+    """One sample per thread, by Pallas, where lanes are asked for; see `choose` for what "auto" does."""
+    program, reason = _program_or_reason(params) if params["backend"] == "lanes" else (None, "lanes were not asked for")
+    size, axes = params["size"], _lane_axes(params["batched"], params["lanes_last"])
+    if program is None or all(axis is None for axis in axes):
+        note(Record(params["name"], "xla", reason=reason or "a single sample"))
+        return on_xla(*args, **params)
+    note(Record(params["name"], "lanes", 1, count_operations(program, Liveness(program))))
+    return in_pallas(program, args, axes, _result_shapes(params["jaxpr"], size, params["results_last"]), params["results_last"])
+
+
+def in_pallas(program: Program, args, axes, shapes, results_last, *, interpret: bool = False) -> list[jax.Array]:
+    """The call as a Pallas kernel, whose arrays hold all samples of a number together."""
+    columns = []
+    for a, axis in zip(args, axes, strict=True):
+        if axis is None:
+            columns.append(a.reshape(-1))
+        else:
+            columns.append(a.reshape(-1, a.shape[-1]) if axis else a.reshape(a.shape[0], -1).T)
+    results = pallas_call(program, [axis is None for axis in axes], interpret=interpret)(*columns)
+    return [
+        (r if last else r.T).reshape(s.shape) for r, s, last in zip(results, shapes, results_last, strict=True)
+    ]
+
+
 # Dividing the lanes among devices asks for the devices while lowering, which JAX has no public way to announce. Without it
 # a batch on several devices is gathered on each of them: slower, and as right.
 _asks_for_devices = getattr(_dispatch, "prim_requires_devices_during_lowering", None)
@@ -527,6 +574,8 @@ if _asks_for_devices is not None:
 
 mlir.register_lowering(lane_call_p, mlir.lower_fun(on_xla, multiple_results=True))
 mlir.register_lowering(lane_call_p, mlir.lower_fun(_on_cpu, multiple_results=True), platform="cpu")
+for _platform in ("cuda", "rocm"):
+    mlir.register_lowering(lane_call_p, mlir.lower_fun(_on_gpu, multiple_results=True), platform=_platform)
 
 
 @rule("lane_call")
