@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 from tqdm import tqdm
 
+import jaxdyn.lanes as lane_compiler
 from jaxdyn.dynamics.inverse import gravity_force
 from jaxdyn.dynamics.system import State, System, total_energy
 from jaxdyn.io.config import ConfigError, setting
@@ -103,6 +104,7 @@ class RolloutConfig:
         seed: of all random numbers.
         dtype: precision of everything.
         method: algorithm of the forward dynamics.
+        backend: "lanes" is the lane compiler, "xla" leaves everything to XLA, "auto" takes lanes on CPUs where they can serve.
         pictures: whether to draw them.
     """
 
@@ -112,6 +114,7 @@ class RolloutConfig:
     seed: int = setting(0, non_negative=True)
     dtype: Literal["float32", "float64"] = "float32"
     method: Literal["cholesky", "articulated_body"] = "cholesky"
+    backend: Literal["auto", "lanes", "xla"] = "auto"
     pictures: bool = True
     initial: InitialConfig = InitialConfig()
     control: ControlConfig = ControlConfig()
@@ -195,6 +198,7 @@ def _work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any]:
                 save=lambda t, state, u: None,
                 cost=work_of_step(system),
                 t0=t0,
+                backend=config.backend,
             )
             after = LaneProgress(
                 trajectory.final, lane.work + trajectory.cost, trajectory.result, lane.steps + trajectory.steps
@@ -203,9 +207,16 @@ def _work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any]:
             lane = jax.tree.map(lambda new, old: jnp.where(running, new, old), after, lane)
             return lane, _record(system, lane)
 
+        served = set()
+
+        def compiled(lane: LaneProgress, plan: LanePlan, t0: Float[Array, ""]) -> tuple[LaneProgress, dict[str, Array]]:
+            result, backend = lane_compiler.run(stretch, (lane, plan, t0), backend=config.backend, name="rollout")
+            served.add(backend)
+            return result
+
         t0 = jnp.zeros((), config.dtype)
         start = time.perf_counter()
-        advance = jax.jit(jax.vmap(stretch, in_axes=(0, 0, None))).lower(lanes, plans, t0).compile()
+        advance = jax.jit(jax.vmap(compiled, in_axes=(0, 0, None))).lower(lanes, plans, t0).compile()
         compile_s = time.perf_counter() - start
 
         first = jax.jit(jax.vmap(lambda lane: _record(system, lane)))(lanes)
@@ -222,7 +233,7 @@ def _work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any]:
         arrays["time"] = np.arange(records + 1) * (config.time.save_every * dt)
         arrays["result"], arrays["steps"] = np.asarray(lanes.result), np.asarray(lanes.steps)
         directory.write_arrays("states", **arrays)
-        metrics = _metrics(config, arrays, steps, compile_s, run_s)
+        metrics = _metrics(config, arrays, steps, compile_s, run_s) | {"backend": ", ".join(served)}
         _report(metrics)
         if config.pictures:
             metrics["pictures"] = _draw(system, arrays, directory)
@@ -313,7 +324,7 @@ def _metrics(
 
 def _report(metrics: dict[str, Any]) -> None:
     ended = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in metrics["lanes"].items() if count)
-    print(f"compile {metrics['compile_s']:.1f} s, run {metrics['run_s']:.1f} s, {metrics['steps_per_s']:,.0f} steps/s")
+    print(f"{metrics['backend']}: compile {metrics['compile_s']:.1f} s, run {metrics['run_s']:.1f} s, {metrics['steps_per_s']:,.0f} steps/s")
     print(f"lanes: {ended}")
     if metrics["power_balance_error_median_J"] is not None:
         print(

@@ -24,8 +24,8 @@ from jax.interpreters import ad, batching, mlir
 
 from jaxdyn.lanes import cpu
 from jaxdyn.lanes.flatten import CannotFlatten, flatten, rule
-from jaxdyn.lanes.llvm_code import widest, width_for
 from jaxdyn.lanes.liveness import Liveness, count_operations
+from jaxdyn.lanes.llvm_code import widest, width_for
 from jaxdyn.lanes.pallas_code import pallas_call
 from jaxdyn.lanes.program import Node, Program, Stretch
 from jaxdyn.lanes.record import Record, note
@@ -78,7 +78,8 @@ def bind(
 
 @lane_call_p.def_impl
 def _implementation(*args, **params):
-    return _jitted(**params)(*args)
+    with jax.disable_jit(False):  # there is nothing to see inside, and without jit this would call itself
+        return _jitted(**params)(*args)
 
 
 @functools.lru_cache(maxsize=512)
@@ -549,7 +550,9 @@ def _on_gpu(*args, **params):
         note(Record(params["name"], "xla", reason=reason or "a single sample"))
         return on_xla(*args, **params)
     note(Record(params["name"], "lanes", 1, count_operations(program, Liveness(program))))
-    return in_pallas(program, args, axes, _result_shapes(params["jaxpr"], size, params["results_last"]), params["results_last"])
+    return in_pallas(
+        program, args, axes, _result_shapes(params["jaxpr"], size, params["results_last"]), params["results_last"]
+    )
 
 
 def in_pallas(program: Program, args, axes, shapes, results_last, *, interpret: bool = False) -> list[jax.Array]:
@@ -561,9 +564,7 @@ def in_pallas(program: Program, args, axes, shapes, results_last, *, interpret: 
         else:
             columns.append(a.reshape(-1, a.shape[-1]) if axis else a.reshape(a.shape[0], -1).T)
     results = pallas_call(program, [axis is None for axis in axes], interpret=interpret)(*columns)
-    return [
-        (r if last else r.T).reshape(s.shape) for r, s, last in zip(results, shapes, results_last, strict=True)
-    ]
+    return [(r if last else r.T).reshape(s.shape) for r, s, last in zip(results, shapes, results_last, strict=True)]
 
 
 # Dividing the lanes among devices asks for the devices while lowering, which JAX has no public way to announce. Without it

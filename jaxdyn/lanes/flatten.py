@@ -259,3 +259,15 @@ def zero_of(kind: str) -> Scalar:
 def known_dtype(kind: str) -> np.dtype:
     """Type in which known numbers are kept."""
     return np.dtype(np.float64) if kind in FLOATS else dtype_of_type(kind)
+
+
+def kind_of(variable) -> str:
+    """Scalar type of a variable of a jaxpr.
+
+    Raises:
+        CannotFlatten: programs have no such numbers.
+    """
+    kind = type_of_dtype(variable.aval.dtype)
+    if kind is None:
+        raise CannotFlatten(f"numbers of type {variable.aval.dtype} have no scalar form")
+    return kind

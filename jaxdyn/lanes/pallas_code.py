@@ -220,7 +220,9 @@ def pallas_call(program: Program, shared: Sequence[bool], *, block: int = 128, i
         ]
         shapes += [jax.ShapeDtypeStruct((n.data.size, whole), dtype_of_type(n.data.type)) for n in made]
         constants = [jnp.asarray(n.data.values, dtype_of_type(n.data.type)) for n in tables]
-        results = pl.pallas_call(kernel, out_shape=shapes, grid=(whole // block,), interpret=interpret)(*padded, *constants)
+        results = pl.pallas_call(kernel, out_shape=shapes, grid=(whole // block,), interpret=interpret)(
+            *padded, *constants
+        )
         return [r[:, :batch] for r in results[: len(output_sizes)]]
 
     return call

@@ -255,7 +255,9 @@ class Program:
         else:
             with np.errstate(all="ignore"):
                 return wrapped(_FOLD[op](*args), kind)
-        if op in _COMMUTATIVE and (type(args[0]) is not Node or (type(args[1]) is Node and args[1].serial < args[0].serial)):
+        if op in _COMMUTATIVE and (
+            type(args[0]) is not Node or (type(args[1]) is Node and args[1].serial < args[0].serial)
+        ):
             args = args[::-1]
         return self.node(op, args, kind)
 

@@ -12,7 +12,10 @@ LaneAxis = int | None
 
 
 def over_lanes(
-    function: Callable, arguments: Sequence[jax.ShapeDtypeStruct], inward: Sequence[LaneAxis], outward: Sequence[LaneAxis],
+    function: Callable,
+    arguments: Sequence[jax.Array],
+    inward: Sequence[LaneAxis],
+    outward: Sequence[LaneAxis],
     result_ranks: Sequence[int],
 ) -> Callable:
     """`function`, divided along its axes of lanes wherever XLA divides these.
@@ -23,7 +26,7 @@ def over_lanes(
         inward, outward: axis of lanes of each argument and result, 0, -1 or None.
         result_ranks: number of axes of each result.
     """
-    ranks = [len(a.shape) for a in arguments]
+    ranks = [a.ndim for a in arguments]
     names = (f"x{k}" for k in itertools.count())
     fixed: list[str] = []
 

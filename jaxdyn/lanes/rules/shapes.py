@@ -1,0 +1,168 @@
+"""Operations that move numbers without changing them. In memory most of them are views."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from jaxdyn.lanes.flatten import Flattener, Memory, Value, contiguous, is_known, kind_of, known_dtype, rule, scalars_of
+from jaxdyn.lanes.program import Scalar
+
+
+@rule("broadcast_in_dim")
+def _broadcast_in_dim(flat: Flattener, equation, args: list[Value]) -> list[Value]:
+    x, shape, dims = args[0], equation.params["shape"], equation.params["broadcast_dimensions"]
+    if isinstance(x, Memory):
+        strides = [0] * len(shape)
+        for d, n, s in zip(dims, x.shape, x.strides, strict=True):
+            strides[d] = 0 if n == 1 else s
+        return [Memory(x.region, x.type, tuple(shape), tuple(strides), x.offset)]
+    through = [1] * len(shape)
+    for n, d in zip(x.shape, dims, strict=True):
+        through[d] = n
+    return [np.broadcast_to(x.reshape(through), shape)]
+
+
+@rule("reshape")
+def _reshape(flat: Flattener, equation, args: list[Value]) -> list[Value]:
+    return [reshaped(flat, args[0], equation.params["new_sizes"])]
+
+
+def reshaped(flat: Flattener, x: Value, shape: Sequence[int]) -> Value:
+    if isinstance(x, Memory):
+        if x.is_contiguous:
+            return Memory(x.region, x.type, tuple(shape), contiguous(shape), x.offset)
+        x = flat.registers(x)
+    return x.reshape(shape)
+
+
+@rule("squeeze")
+def _squeeze(flat: Flattener, equation, args: list[Value]) -> list[Value]:
+    x, dims = args[0], equation.params["dimensions"]
+    if isinstance(x, Memory):
+        kept = [d for d in range(x.ndim) if d not in dims]
+        return [view(x, [x.shape[d] for d in kept], [x.strides[d] for d in kept])]
+    return [np.squeeze(x, tuple(dims))]
+
+
+def view(x: Memory, shape: Sequence[int], strides: Sequence[int], offset: Scalar | None = None) -> Memory:
+    return Memory(x.region, x.type, tuple(shape), tuple(strides), x.offset if offset is None else offset)
+
+
+@rule("expand_dims")
+def _expand_dims(flat: Flattener, equation, args: list[Value]) -> list[Value]:
+    return [reshaped(flat, args[0], equation.outvars[0].aval.shape)]
+
+
+@rule("transpose")
+def _transpose(flat: Flattener, equation, args: list[Value]) -> list[Value]:
+    x, order = args[0], equation.params["permutation"]
+    if isinstance(x, Memory):
+        return [view(x, [x.shape[d] for d in order], [x.strides[d] for d in order])]
+    return [np.transpose(x, order)]
+
+
+@rule("rev")
+def _rev(flat: Flattener, equation, args: list[Value]) -> list[Value]:
+    x, dims = args[0], equation.params["dimensions"]
+    if isinstance(x, Memory):
+        start = sum((x.shape[d] - 1) * x.strides[d] for d in dims)
+        strides = [-s if d in dims else s for d, s in enumerate(x.strides)]
+        return [view(x, x.shape, strides, flat.program.add(x.offset, start, "i64"))]
+    return [np.flip(x, dims)]
+
+
+@rule("slice")
+def _slice(flat: Flattener, equation, args: list[Value]) -> list[Value]:
+    p = equation.params
+    steps = p["strides"] or [1] * args[0].ndim
+    return [sliced(flat, args[0], p["start_indices"], p["limit_indices"], steps)]
+
+
+def sliced(flat: Flattener, x: Value, starts: Sequence[int], limits: Sequence[int], steps: Sequence[int]) -> Value:
+    if isinstance(x, Memory):
+        offset = sum(a * s for a, s in zip(starts, x.strides, strict=True))
+        shape = [len(range(a, b, k)) for a, b, k in zip(starts, limits, steps, strict=True)]
+        strides = [s * k for s, k in zip(x.strides, steps, strict=True)]
+        return view(x, shape, strides, flat.program.add(x.offset, offset, "i64"))
+    return x[tuple(slice(*s) for s in zip(starts, limits, steps, strict=True))]
+
+
+@rule("split")
+def _split(flat: Flattener, equation, args: list[Value]) -> list[Value]:
+    x, axis, parts, start = args[0], equation.params["axis"], [], 0
+    for size in equation.params["sizes"]:
+        starts, limits = [0] * x.ndim, list(x.shape)
+        starts[axis], limits[axis] = start, start + int(size)
+        parts.append(sliced(flat, x, starts, limits, [1] * x.ndim))
+        start += int(size)
+    return parts
+
+
+@rule("concatenate")
+def _concatenate(flat: Flattener, equation, args: list[Value]) -> list[Value]:
+    axis, shape = equation.params["dimension"], equation.outvars[0].aval.shape
+    if any(isinstance(a, Memory) for a in args) and math.prod(shape[:axis]) == 1:
+        return [joined(flat, args, kind_of(equation.outvars[0]), shape)]
+    return [np.concatenate([flat.registers(a) for a in args], axis)]
+
+
+def joined(flat: Flattener, args: Sequence[Value], kind: str, shape: Sequence[int]) -> Memory:
+    """Arrays one after the other in memory."""
+    parts = []
+    for a in args:
+        if isinstance(a, Memory) and a.is_contiguous:
+            parts.append(a.stretch)
+        else:
+            parts.append(scalars_of(flat.registers(a)))
+    return Memory(flat.program.pieces(parts, kind), kind, tuple(shape), contiguous(shape))
+
+
+@rule("stack")
+def _stack(flat: Flattener, equation, args: list[Value]) -> list[Value]:
+    return [np.stack([flat.registers(a) for a in args], equation.params["axis"])]
+
+
+@rule("unstack")
+def _unstack(flat: Flattener, equation, args: list[Value]) -> list[Value]:
+    axis, x = equation.params["axis"], args[0]
+    if isinstance(x, Memory):
+        shape = [n for d, n in enumerate(x.shape) if d != axis]
+        strides = [s for d, s in enumerate(x.strides) if d != axis]
+        offsets = [flat.program.add(x.offset, k * x.strides[axis], "i64") for k in range(x.shape[axis])]
+        return [view(x, shape, strides, offset) for offset in offsets]
+    return [np.asarray(part) if is_known(x) else as_objects(part) for part in np.moveaxis(x, axis, 0)]
+
+
+def as_objects(x) -> np.ndarray:
+    if isinstance(x, np.ndarray):
+        return x
+    out = np.empty((), object)
+    out[()] = x
+    return out
+
+
+@rule("pad")
+def _pad(flat: Flattener, equation, args: list[Value]) -> list[Value]:
+    x, padding = flat.registers(args[0]), flat.registers(args[1])
+    config, shape = equation.params["padding_config"], equation.outvars[0].aval.shape
+    known = is_known(x) and is_known(padding)
+    # Negative padding cuts; so place into an array that is large enough, then cut.
+    low = [max(lo, 0) for lo, _, _ in config]
+    spread = [(n - 1) * (i + 1) + 1 if n else 0 for n, (_, _, i) in zip(x.shape, config, strict=True)]
+    whole = [a + s + max(hi, 0) for a, s, (_, hi, _) in zip(low, spread, config, strict=True)]
+    out = np.empty(whole, x.dtype if known else object)
+    out[...] = padding.item()
+    out[tuple(slice(a, a + s, i + 1) for a, s, (_, _, i) in zip(low, spread, config, strict=True))] = x
+    cut = [max(-lo, 0) for lo, _, _ in config]
+    return [out[tuple(slice(c, c + n) for c, n in zip(cut, shape, strict=True))]]
+
+
+@rule("iota")
+def _iota(flat: Flattener, equation, args: list[Value]) -> list[Value]:
+    p = equation.params
+    shape, dim = p["shape"], p["dimension"]
+    through = [1] * len(shape)
+    through[dim] = shape[dim]
+    counted = np.arange(shape[dim]).astype(known_dtype(kind_of(equation.outvars[0])))
+    return [np.broadcast_to(counted.reshape(through), shape)]
