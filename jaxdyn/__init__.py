@@ -1,8 +1,9 @@
 """Differentiable multibody dynamics in covariant form, as pure JAX functions.
 
 Every function works on one mechanism at one instant; batch it with `jax.vmap`, differentiate it with `jax.grad`, compile it with
-`jax.jit`; or batch it with `jaxdyn.batched`, whose own compiler puts one sample into each SIMD lane. Start with `MechanismBuilder` or `jaxdyn.library`, put the model into a `System`, and run `rollout`. The theory, with the
-equation numbers that the docstrings cite, is in `theory.md` beside this file.
+`jax.jit`; or batch it with `jaxdyn.batched`, whose own compiler puts one sample into each SIMD lane. Start with
+`MechanismBuilder` or `jaxdyn.library`, put the model into a `System`, and run `rollout`. The theory, with the equation numbers
+that the docstrings cite, is in `theory.md` beside this file.
 """
 
 from jaxdyn import io, lanes, library

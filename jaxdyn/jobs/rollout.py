@@ -324,7 +324,8 @@ def _metrics(
 
 def _report(metrics: dict[str, Any]) -> None:
     ended = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in metrics["lanes"].items() if count)
-    print(f"{metrics['backend']}: compile {metrics['compile_s']:.1f} s, run {metrics['run_s']:.1f} s, {metrics['steps_per_s']:,.0f} steps/s")
+    times = f"compile {metrics['compile_s']:.1f} s, run {metrics['run_s']:.1f} s, {metrics['steps_per_s']:,.0f} steps/s"
+    print(f"{metrics['backend']}: {times}")
     print(f"lanes: {ended}")
     if metrics["power_balance_error_median_J"] is not None:
         print(

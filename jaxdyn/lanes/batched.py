@@ -8,8 +8,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import core as jax_core
 
 from jaxdyn.lanes import call
+from jaxdyn.lanes.derived import program_of
 from jaxdyn.lanes.flatten import CannotFlatten
 from jaxdyn.lanes.record import Record, note
 from jaxdyn.lanes.tracing import writing_out, written_out
@@ -98,7 +100,7 @@ def run(function: Callable, args: tuple, *, backend: Backend, name: str) -> tupl
 
     try:
         jaxpr, captured = _closed(flat, leaves)
-        call.check_size(call.program_of(jaxpr), backend)
+        call.check_size(program_of(jaxpr), backend)
     except CannotFlatten as error:
         if backend == "lanes":
             raise
@@ -126,16 +128,20 @@ def _closed(flat: Callable, leaves: list) -> tuple[Any, list]:
     Arrays of known value stay inside as constants.
     """
     with written_out():
-        closed = jax.make_jaxpr(flat)(*(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in leaves))
-    captured = [c for c in closed.consts if isinstance(c, jax.core.Tracer)]
+        closed = jax.make_jaxpr(flat)(*(_shape(x) for x in leaves))
+    captured = [c for c in closed.consts if isinstance(c, jax_core.Tracer)]
     if not captured:
         return closed, []
 
     def opened(*operands):
         given = iter(operands)
-        consts = [next(given) if isinstance(c, jax.core.Tracer) else c for c in closed.consts]
-        return jax.core.eval_jaxpr(closed.jaxpr, consts, *given)
+        consts = [next(given) if isinstance(c, jax_core.Tracer) else c for c in closed.consts]
+        return jax_core.eval_jaxpr(closed.jaxpr, consts, *given)
 
-    shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (*captured, *leaves)]
     with written_out():
-        return jax.make_jaxpr(opened)(*shapes), captured
+        return jax.make_jaxpr(opened)(*(_shape(x) for x in (*captured, *leaves))), captured
+
+
+def _shape(x) -> jax.ShapeDtypeStruct:
+    """Shape and type; a Python number under `jit` keeps the weak type that lets arrays decide."""
+    return jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=jax.typeof(x).weak_type)

@@ -12,25 +12,34 @@ Lowering chooses: machine code on the CPU, and XLA's own code where a function c
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-import numpy as np
+from jax import core as jax_core
 from jax._src import dispatch as _dispatch
 from jax._src.interpreters import ad as _ad
 from jax.extend import core as jex
 from jax.interpreters import ad, batching, mlir
 
 from jaxdyn.lanes import cpu
-from jaxdyn.lanes.flatten import CannotFlatten, flatten, rule
+from jaxdyn.lanes.derived import (
+    function_of,
+    is_float,
+    linearized_jaxprs,
+    program_of,
+    tangent_jaxpr,
+    traced,
+    transposed_jaxpr,
+    vmapped_jaxpr,
+)
+from jaxdyn.lanes.flatten import CannotFlatten, rule
 from jaxdyn.lanes.liveness import Liveness, count_operations
 from jaxdyn.lanes.llvm_code import widest, width_for
 from jaxdyn.lanes.pallas_code import pallas_call
-from jaxdyn.lanes.program import Node, Program, Stretch
+from jaxdyn.lanes.program import Program
 from jaxdyn.lanes.record import Record, note
 from jaxdyn.lanes.sharding import over_lanes
-from jaxdyn.lanes.tracing import nothing_kept, written_out
 
 # Mapped tangents up to this many become an axis of the function; more of them become lanes.
 _MOST_DIRECTIONS = 64
@@ -89,7 +98,7 @@ def _jitted(**params):
 
 @lane_call_p.def_abstract_eval
 def _abstract(*args, jaxpr, size, results_last, **_):
-    return [jax.core.ShapedArray(s.shape, s.dtype) for s in _result_shapes(jaxpr, size, results_last)]
+    return [jax_core.ShapedArray(s.shape, s.dtype) for s in _result_shapes(jaxpr, size, results_last)]
 
 
 def _result_shapes(jaxpr, size: int | None, results_last: tuple[bool, ...]) -> list[jax.ShapeDtypeStruct]:
@@ -100,175 +109,12 @@ def _result_shapes(jaxpr, size: int | None, results_last: tuple[bool, ...]) -> l
     ]
 
 
-# ---------------------------------------------------------------- the functions of one sample that the rules need
-
-
-def _function(jaxpr) -> Callable:
-    return jex.jaxpr_as_fun(jaxpr)
-
-
-def _is_float(aval) -> bool:
-    return jnp.issubdtype(aval.dtype, jnp.inexact)
-
-
-def _traced(function: Callable, avals: Sequence):
-    with written_out():
-        return jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals))
-
-
-@functools.lru_cache(maxsize=512)
-def _tangent_jaxpr(jaxpr, active: tuple[bool, ...]):
-    """Tangents of the floating-point results, from all inputs and the tangents of the active ones."""
-    n = len(jaxpr.in_avals)
-
-    def tangent(*args):
-        inputs, tangents = list(args[:n]), args[n:]
-        places = [i for i in range(n) if active[i]]
-
-        def of_active(*values):
-            merged = list(inputs)
-            for i, x in zip(places, values, strict=True):
-                merged[i] = x
-            outs = _function(jaxpr)(*merged)
-            return [x for x, a in zip(outs, jaxpr.out_avals, strict=True) if _is_float(a)]
-
-        return jax.jvp(of_active, tuple(inputs[i] for i in places), tuple(tangents))[1]
-
-    return _traced(tangent, [*jaxpr.in_avals, *(a for a, on in zip(jaxpr.in_avals, active, strict=True) if on)])
-
-
-@functools.lru_cache(maxsize=512)
-def _transposed_jaxpr(jaxpr, linear: tuple[bool, ...], present: tuple[bool, ...]):
-    """Cotangents of the linear inputs, from the other inputs and the cotangents that are present."""
-    fixed = [a for a, on in zip(jaxpr.in_avals, linear, strict=True) if not on]
-    moving = [a for a, on in zip(jaxpr.in_avals, linear, strict=True) if on]
-    results = [a for a, on in zip(jaxpr.out_avals, present, strict=True) if on]
-
-    def transposed(*args):
-        others, cotangents = args[: len(fixed)], args[len(fixed) :]
-
-        def of_linear(*values):
-            rest, own = iter(others), iter(values)
-            outs = _function(jaxpr)(*(next(own) if on else next(rest) for on in linear))
-            return [x for x, on in zip(outs, present, strict=True) if on]
-
-        shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in moving]
-        return list(jax.linear_transpose(of_linear, *shapes)(list(cotangents)))
-
-    return _traced(transposed, [*fixed, *results])
-
-
-@functools.lru_cache(maxsize=512)
-def _linearized_jaxprs(jaxpr, active: tuple[bool, ...]):
-    """Two functions for reverse mode: inputs -> (results, what is stored), and (inputs, stored, tangents) -> tangents.
-
-    The third result says which results are floating-point numbers.
-    """
-    n = len(jaxpr.in_avals)
-    places = [i for i in range(n) if active[i]]
-    floats = [_is_float(a) for a in jaxpr.out_avals]
-    structure: list = []
-
-    def of_active(inputs, *values):
-        merged = list(inputs)
-        for i, x in zip(places, values, strict=True):
-            merged[i] = x
-        return _function(jaxpr)(*merged)
-
-    def forward(*inputs):
-        def split(*values):
-            outs = of_active(inputs, *values)
-            real = [x for x, on in zip(outs, floats, strict=True) if on]
-            return real, [x for x, on in zip(outs, floats, strict=True) if not on]
-
-        if not has_loops(jaxpr.jaxpr):
-            split = jax.checkpoint(split)
-        real, push, others = jax.linearize(split, *(inputs[i] for i in places), has_aux=True)
-        stored, tree = jax.tree.flatten(push)
-        structure[:] = [tree]
-        rest, own = iter(others), iter(real)
-        return [*(next(own) if on else next(rest) for on in floats), *stored]
-
-    with nothing_kept():
-        first = _traced(forward, jaxpr.in_avals)
-    (tree,) = structure
-    # Inputs are at hand and constants are known, so neither is stored.
-    n_out = len(floats)
-    sources: list = _inputs_passed_on(first)[n_out:]
-    known = _known_results(first)[n_out:]
-    kept = [i for i, source in enumerate(sources) if source is None and known[i] is None]
-
-    def shorter(*inputs):
-        results = _function(first)(*inputs)
-        return [*results[:n_out], *(results[n_out + i] for i in kept)]
-
-    stored_avals = [first.out_avals[n_out + i] for i in kept]
-
-    def tangent(*args):
-        inputs, stored, tangents = args[:n], iter(args[n : n + len(kept)]), args[n + len(kept) :]
-        leaves = [
-            inputs[source].reshape(leaf.shape) if source is not None else next(stored) if value is None else value
-            for source, value, leaf in zip(sources, known, first.out_avals[n_out:], strict=True)
-        ]
-        return jax.tree.unflatten(tree, leaves)(*tangents)
-
-    forward_jaxpr = _traced(shorter, jaxpr.in_avals) if len(kept) < len(sources) else first
-    tangent_avals = [*jaxpr.in_avals, *stored_avals, *(jaxpr.in_avals[i] for i in places)]
-    return forward_jaxpr, _traced(tangent, tangent_avals), floats
-
-
-def _results(jaxpr) -> list:
-    """Results of the scalar program, or unknowns if there is none."""
-    try:
-        return program_of(jaxpr).outputs
-    except CannotFlatten:
-        return [None] * len(jaxpr.out_avals)
-
-
-def _known_results(jaxpr) -> list[np.ndarray | None]:
-    """The results that do not depend on the inputs."""
-    found = []
-    for aval, numbers in zip(jaxpr.out_avals, _results(jaxpr), strict=True):
-        is_known = isinstance(numbers, list) and not any(type(x) is Node for x in numbers)
-        found.append(np.array(numbers, aval.dtype).reshape(aval.shape) if is_known else None)
-    return found
-
-
-def _inputs_passed_on(jaxpr) -> list[int | None]:
-    """For each result that is an input, perhaps in another shape, the position of the input."""
-    found = []
-    for variable, numbers in zip(jaxpr.jaxpr.outvars, _results(jaxpr), strict=True):
-        source = next((i for i, v in enumerate(jaxpr.jaxpr.invars) if v is variable), None)
-        if isinstance(numbers, Stretch):
-            region, whole = numbers.region.data, numbers.offset == 0 and numbers.size == numbers.region.data.size
-            source = region.which if region.kind == "input" and whole else source
-        elif numbers and all(type(x) is Node and x.op == "load" for x in numbers):
-            region = numbers[0].args[0].data
-            in_order = [x.args for x in numbers] == [(numbers[0].args[0], k) for k in range(region.size)]
-            source = region.which if region.kind == "input" and in_order else source
-        found.append(source)
-    return found
-
-
-def has_loops(jaxpr) -> bool:
-    """Whether a jaxpr holds a scan."""
-    for equation in jaxpr.eqns:
-        if equation.primitive.name == "scan":
-            return True
-        for parameter in equation.params.values():
-            for part in parameter if isinstance(parameter, tuple | list) else (parameter,):
-                inner = getattr(part, "jaxpr", part)
-                if hasattr(inner, "eqns") and has_loops(inner):
-                    return True
-    return False
-
-
 # ---------------------------------------------------------------- derivatives
 
 
 def _no_tangent(x) -> ad.Zero:
     """Tangent of integers and truth values."""
-    return ad.Zero(jax.core.ShapedArray(x.shape, jax.dtypes.float0))
+    return ad.Zero(jax_core.ShapedArray(x.shape, jax.dtypes.float0))
 
 
 def _chosen(items: Sequence, flags: Sequence[bool]) -> list:
@@ -287,12 +133,12 @@ def _jvp(primals, tangents, *, jaxpr, batched, lanes_last, results_last, linear,
         **rest,
     )
     active = tuple(type(t) is not ad.Zero for t in tangents)
-    floats = [_is_float(a) for a in jaxpr.out_avals]
+    floats = [is_float(a) for a in jaxpr.out_avals]
     moving = _chosen(tangents, active)
     found = bind(
         *primals,
         *moving,
-        jaxpr=_tangent_jaxpr(jaxpr, active),
+        jaxpr=tangent_jaxpr(jaxpr, active),
         batched=(*batched, *_chosen(batched, active)),
         lanes_last=(*lanes_last, *_chosen(lanes_last, active)),
         results_last=tuple(_chosen(results_last, floats)),
@@ -323,7 +169,7 @@ def _transpose(cotangents, *args, jaxpr, batched, size, lanes_last, results_last
         bind(
             *_chosen(args, given),
             *incoming,
-            jaxpr=_transposed_jaxpr(jaxpr, unknown, present),
+            jaxpr=transposed_jaxpr(jaxpr, unknown, present),
             batched=(*_chosen(batched, given), *(size is not None for _ in incoming)),
             size=size,
             lanes_last=(*_chosen(lanes_last, given), *_chosen(results_last, present)),
@@ -348,7 +194,7 @@ ad.primitive_transposes[lane_call_p] = _transpose
 
 def _linearize(is_vjp, active, *primals, jaxpr, batched, size, lanes_last, results_last, linear, name, **rest):
     active = tuple(active)
-    forward, derivative, floats = _linearized_jaxprs(jaxpr, active)
+    forward, derivative, floats = linearized_jaxprs(jaxpr, active)
     n_stored = len(forward.out_avals) - len(floats)
     results = bind(
         *primals,
@@ -400,7 +246,7 @@ def _batch(args, dims, *, jaxpr, batched, size, linear, lanes_last, results_last
         # The mapped axis becomes the first axis of the function of one sample.
         before = [0 if size is None or last or not b else 1 for b, last in zip(batched, lanes_last, strict=True)]
         moved = [jnp.moveaxis(a, d, p) if m else a for a, d, p, m in zip(args, dims, before, mapped, strict=True)]
-        wider = _vmapped_jaxpr(jaxpr, tuple(mapped), length)
+        wider = vmapped_jaxpr(jaxpr, tuple(mapped), length)
         out = bind(*moved, jaxpr=wider, batched=batched, size=size, **options)
         return out, [0 if size is None or last else 1 for last in results_last]
     lanes = length if size is None else length * size
@@ -447,31 +293,15 @@ def _followed(shape: tuple[int, ...], size: int, last: bool) -> tuple[int, ...]:
     return (*shape, size) if last else (shape[0], size, *shape[1:])
 
 
-@functools.lru_cache(maxsize=512)
-def _vmapped_jaxpr(jaxpr, mapped: tuple[bool, ...], length: int):
-    avals = [
-        jax.ShapeDtypeStruct((length, *a.shape) if m else a.shape, a.dtype)
-        for a, m in zip(jaxpr.in_avals, mapped, strict=True)
-    ]
-    function = jax.vmap(_function(jaxpr), [0 if m else None for m in mapped], axis_size=length)
-    return _traced(function, avals)
-
-
 batching.primitive_batchers[lane_call_p] = _batch
 
 
 # ---------------------------------------------------------------- execution
 
 
-@functools.lru_cache(maxsize=256)
-def program_of(jaxpr) -> Program:
-    """The scalar program of a closed jaxpr."""
-    return flatten(jaxpr)
-
-
 def on_xla(*args, jaxpr, batched, size, lanes_last, results_last, **_):
     """The call in XLA's own operations."""
-    function = _function(jaxpr)
+    function = function_of(jaxpr)
     if size is None:
         return function(*args)
     inward = _lane_axes(batched, lanes_last)
@@ -586,4 +416,4 @@ def _inline(flat, equation, args):
     if p["size"] is None:
         return flat.closed(p["jaxpr"], args)
     avals = [v.aval for v in equation.invars]
-    return flat.closed(_traced(lambda *args: on_xla(*args, **p), avals), args)
+    return flat.closed(traced(lambda *args: on_xla(*args, **p), avals), args)

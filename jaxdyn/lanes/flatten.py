@@ -1,8 +1,8 @@
 """From a per-sample function to a scalar program: trace it to a jaxpr, then take its small arrays apart.
 
-Arrays are NumPy arrays of plain numbers (known), NumPy object arrays of scalars (nodes and plain numbers), or `Memory` (long arrays
-that stay in memory and are read number by number). Structural operations are then NumPy's own, and arithmetic is a loop over scalars.
-The rules of the primitives are in `rules`; this file holds the interpreter and the arrays.
+Arrays are NumPy arrays of plain numbers (known), NumPy object arrays of scalars (nodes and plain numbers), or `Memory` (long
+arrays that stay in memory and are read number by number). Structural operations are then NumPy's own, and arithmetic is a loop over
+scalars. The rules of the primitives are in `rules`; this file holds the interpreter and the arrays.
 """
 
 import dataclasses
@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeGuard
 
 import jax
 import numpy as np
@@ -76,7 +77,7 @@ def objects(scalars: Sequence[Scalar], shape: Sequence[int]) -> np.ndarray:
     return out.reshape(shape)
 
 
-def is_known(x: Value) -> bool:
+def is_known(x: Value) -> TypeGuard[np.ndarray]:
     """Whether all numbers of an array are known."""
     return isinstance(x, np.ndarray) and x.dtype != object
 
@@ -129,10 +130,7 @@ class Flattener:
             if x.is_contiguous:
                 return x
             x = self.registers(x)
-        if is_known(x):
-            region = self.program.table(x, kind)
-        else:
-            region = self.program.pieces([scalars_of(x)], kind)
+        region = self.program.table(x, kind) if is_known(x) else self.program.pieces([scalars_of(x)], kind)
         return Memory(region, kind, x.shape, contiguous(x.shape))
 
     def each(self, op: Callable[..., Scalar], *xs: Value) -> np.ndarray:

@@ -8,19 +8,24 @@ Matrix = list[list[Scalar]]
 
 
 def cholesky(program: Program, a: Matrix, kind: str) -> Matrix:
-    """Lower factor L, a = L L^T, from the lower triangle of a; not a number where a is not positive definite."""
+    """Lower factor L, a = L L^T, from the lower triangle of a.
+
+    Where a is not positive definite the pivot that shows it is not a number, and so is what depends on it.
+    """
     n = len(a)
     out: Matrix = [[0.0] * n for _ in range(n)]
+
+    def rest(i: int, j: int) -> Scalar:
+        left = a[i][j]
+        for k in range(j):
+            left = program.apply("sub", (left, program.mul(out[i][k], out[j][k], kind)), kind)
+        return left
+
     for j in range(n):
-        for i in range(j, n):
-            rest = a[i][j]
-            for k in range(j):
-                rest = program.apply("sub", (rest, program.mul(out[i][k], out[j][k], kind)), kind)
-            if i == j:
-                out[j][j] = program.apply("sqrt", (rest,), kind)
-                inverse = program.apply("div", (1.0, out[j][j]), kind)
-            else:
-                out[i][j] = program.mul(rest, inverse, kind)
+        out[j][j] = program.apply("sqrt", (rest(j, j),), kind)
+        inverse = program.apply("div", (1.0, out[j][j]), kind)
+        for i in range(j + 1, n):
+            out[i][j] = program.mul(rest(i, j), inverse, kind)
     return out
 
 

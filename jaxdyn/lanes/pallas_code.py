@@ -1,7 +1,7 @@
 """A scalar program as a Pallas kernel: one sample per thread, every number in a register of that thread.
 
-The grid runs over blocks of samples. Arrays stand in memory number by number, all samples of a number together, so that neighbouring
-threads read and write neighbouring places. Collected results of loops go to memory of the same kind.
+The grid runs over blocks of samples. Arrays stand in memory number by number, all samples of a number together, so that
+neighboring threads read and write neighboring places. Collected results of loops go to memory of the same kind.
 """
 
 import functools
@@ -102,13 +102,7 @@ class _Kernel:
         return _OPERATIONS[node.op](*operands)
 
     def load(self, region: Node, index: Scalar) -> jax.Array:
-        reference, start, shared = self.places[region]
-        at = start + self.index(index)
-        if shared:
-            return reference[at]
-        if jnp.ndim(at):
-            return reference[at, self.samples.start + jnp.arange(self.block)]
-        return reference[at, self.samples]
+        return self.load_at(region, self.index(index))
 
     def index(self, x: Scalar):
         return self.values[x].astype(jnp.int32) if type(x) is Node else int(x)
@@ -134,7 +128,11 @@ class _Kernel:
 
     def load_at(self, region: Node, at) -> jax.Array:
         reference, start, shared = self.places[region]
-        return reference[start + at] if shared else reference[start + at, self.samples]
+        if shared:
+            return reference[start + at]
+        if jnp.ndim(at):
+            return reference[start + at, self.samples.start + jnp.arange(self.block)]
+        return reference[start + at, self.samples]
 
     def pieces(self, node: Node) -> None:
         start = 0

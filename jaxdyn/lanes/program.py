@@ -12,6 +12,7 @@ a load depends on whatever fills the region and no order of side effects has to 
 
 import math
 from collections.abc import Callable, Sequence
+from typing import final
 
 import numpy as np
 
@@ -49,6 +50,7 @@ class Block:
         self.memo: dict[tuple, Node] = {}
 
 
+@final
 class Node:
     """One scalar operation, or a region of memory (type "region").
 
@@ -85,7 +87,8 @@ class Region:
 
     def __init__(self, kind: str, size: int, scalar_type: str, which: int = 0, values=None, pieces=()):
         self.kind, self.size, self.type = kind, size, scalar_type
-        self.which, self.values, self.pieces = which, values, pieces
+        self.which, self.pieces = which, pieces
+        self.values: np.ndarray = np.zeros(0) if values is None else values
 
 
 class Stretch:
@@ -185,9 +188,9 @@ class Program:
         for a in args:
             if type(a) is Node and a.block.depth > home.depth:
                 home = a.block
+        key = (op, kind, data, *args)
         if shared:
             # 0.0 and -0.0, and 1 and 1.0 and True, are equal as keys but not as numbers; the type tells the latter apart.
-            key = (op, kind, data, *args)
             found = home.memo.get(key)
             if found is not None and _same_zeros(found.args, args):
                 return found
@@ -228,7 +231,7 @@ class Program:
         data: Region = region.data
         if type(index) is not Node:
             if data.kind == "table":
-                return data.values[index].item()
+                return data.values[int(index)].item()
             if data.kind == "pieces":
                 for part in data.pieces:
                     size = part.size if isinstance(part, Stretch) else len(part)
@@ -262,20 +265,18 @@ class Program:
         return self.node(op, args, kind)
 
     def add(self, x: Scalar, y: Scalar, kind: str) -> Scalar:
-        x_known, y_known = type(x) is not Node, type(y) is not Node
-        if x_known:
-            if y_known:
+        if type(x) is not Node:
+            if type(y) is not Node:
                 return wrapped(x + y, kind)
             if x == 0:
                 return y
-        elif y_known:
+        elif type(y) is not Node:
             if y == 0:
                 return x
-        else:
-            if y.op == "neg":
-                return self.sub(x, y.args[0], kind)
-            if x.op == "neg":
-                return self.sub(y, x.args[0], kind)
+        elif y.op == "neg":
+            return self.sub(x, y.args[0], kind)
+        elif x.op == "neg":
+            return self.sub(y, x.args[0], kind)
         return self._plain("add", (x, y), kind)
 
     _add = add
@@ -298,10 +299,10 @@ class Program:
 
     def mul(self, x: Scalar, y: Scalar, kind: str) -> Scalar:
         if type(x) is not Node:
+            if type(y) is not Node:
+                return wrapped(x * y, kind)
             x, y = y, x
         if type(y) is not Node:
-            if type(x) is not Node:
-                return wrapped(x * y, kind)
             if y == 0:
                 return y * 0  # of the right type, without sign
             if y == 1:
@@ -349,17 +350,12 @@ class Program:
     def _rem(self, x: Scalar, y: Scalar, kind: str) -> Scalar:
         if type(x) is not Node and type(y) is not Node:
             with np.errstate(all="ignore"):
-                return (
-                    math.fmod(x, y) if kind in FLOATS and y and math.isfinite(x) else wrapped(int(np.fmod(x, y)), kind)
-                )
+                return float(np.fmod(x, y)) if kind in FLOATS else wrapped(int(np.fmod(x, y)) if y else x, kind)
         return self.node("rem", (x, y), kind)
 
     def _pow(self, x: Scalar, y: Scalar, kind: str) -> Scalar:
-        if type(y) is not Node and type(x) is Node:
-            if y == 0.5:
-                return self.apply("sqrt", (x,), kind)
-            if y == int(y) and abs(y) <= 64:
-                return self.integer_pow(x, int(y), kind)
+        if type(y) is not Node and type(x) is Node and math.isfinite(y) and y == int(y) and abs(y) <= 64:
+            return self.integer_pow(x, int(y), kind)
         return self._plain("pow", (x, y), kind)
 
     def integer_pow(self, x: Scalar, exponent: int, kind: str) -> Scalar:
@@ -391,6 +387,12 @@ class Program:
             if kind == "bool" and type(a) is not Node:
                 return True if a else b
         return x if x is y else self._plain("or", (x, y), kind)
+
+    def _min(self, x: Scalar, y: Scalar, kind: str) -> Scalar:
+        return self._and(x, y, kind) if kind == "bool" else self._plain("min", (x, y), kind)
+
+    def _max(self, x: Scalar, y: Scalar, kind: str) -> Scalar:
+        return self._or(x, y, kind) if kind == "bool" else self._plain("max", (x, y), kind)
 
     def _not(self, x: Scalar, kind: str) -> Scalar:
         return x.args[0] if type(x) is Node and x.op == "not" else self._plain("not", (x,), kind)
@@ -434,7 +436,7 @@ class Program:
                 return float(x)
             if target == "bool":
                 return bool(x)
-            return wrapped(int(x) if math.isfinite(x) else 0, target)
+            return _saturated(x, target) if source in FLOATS else wrapped(x, target)
         if target == "bool":
             return self.compare("ne", x, 0.0 if source in FLOATS else 0)
         return self.node("convert", (x,), target, source)
@@ -447,6 +449,12 @@ def wrapped(x, kind: str):
         x &= (1 << bits) - 1
         return x - (1 << bits) if kind[0] == "i" and x >> (bits - 1) else x
     return x
+
+
+def _saturated(x: float, kind: str) -> int:
+    """A floating-point number cut to an integer, to the nearest one that the type has."""
+    info = np.iinfo(dtype_of_type(kind))
+    return 0 if math.isnan(x) else int(info.min) if x <= info.min else int(info.max) if x >= info.max else int(x)
 
 
 def _same_zeros(a: tuple, b: tuple) -> bool:

@@ -1,5 +1,6 @@
 """What was compiled, and by which backend: for reports and tests."""
 
+import collections
 import dataclasses
 
 
@@ -24,13 +25,11 @@ class Record:
     reason: str = ""
 
 
-_RECORDS: list[Record] = []
-_MOST_RECORDS = 1000
+_RECORDS: collections.deque[Record] = collections.deque(maxlen=1000)
 
 
 def note(record: Record) -> None:
     """Remember a compiled call."""
-    del _RECORDS[: len(_RECORDS) + 1 - _MOST_RECORDS]
     _RECORDS.append(record)
 
 

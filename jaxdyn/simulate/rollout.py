@@ -188,9 +188,9 @@ def rollout(
         def record(index, row, state: State) -> PyTree:
             return save(time(index), state, in_force(index, row, state)(time(index)))
 
-        def block(carry: _Carry, stretch: tuple[Array, Array | None]) -> tuple[_Carry, PyTree]:
-            first = jax.tree.map(lambda x: x[0], stretch)
-            return _checkpointed_loop(advance, carry, stretch, save_every), record(*first, carry.state)
+        def block(carry: _Carry, stretch: tuple[Array | np.ndarray, Array | None]) -> tuple[_Carry, PyTree]:
+            index, row = jax.tree.map(lambda x: x[0], stretch)
+            return _checkpointed_loop(advance, carry, stretch, save_every), record(index, row, carry.state)
 
         first_row, last_row = (None, None) if rows is None else (rows[0], rows[-1])
         initial_cost = None

@@ -5,8 +5,18 @@ from collections.abc import Callable
 
 import numpy as np
 
-from jaxdyn.lanes.flatten import Flattener, Value, is_known, kind_of, known_dtype, rule, zero_of
-from jaxdyn.lanes.program import FLOATS
+from jaxdyn.lanes.flatten import (
+    CannotFlatten,
+    Flattener,
+    Value,
+    is_known,
+    kind_of,
+    known_dtype,
+    rule,
+    scalars_of,
+    zero_of,
+)
+from jaxdyn.lanes.program import FLOATS, INTEGERS, Node, Scalar, dtype_of_type
 
 # name: (operation of the program, NumPy function for known arrays)
 _ELEMENTWISE: dict[str, tuple[str, Callable]] = {
@@ -31,7 +41,6 @@ _ELEMENTWISE: dict[str, tuple[str, Callable]] = {
     "asin": ("asin", np.arcsin),
     "acos": ("acos", np.arccos),
     "atan2": ("atan2", np.arctan2),
-    "pow": ("pow", np.power),
     "min": ("min", np.minimum),
     "max": ("max", np.maximum),
     "and": ("and", np.bitwise_and),
@@ -54,14 +63,24 @@ for _name in _ELEMENTWISE:
     rule(_name)(_elementwise)
 
 
-@rule("div")
-def _div(flat: Flattener, equation, args: list[Value]) -> list[Value]:
-    return [flat.apply("div", kind_of(equation.outvars[0]), *args)]
+@rule("div", "rem")
+def _divide(flat: Flattener, equation, args: list[Value]) -> list[Value]:
+    name, kind = equation.primitive.name, kind_of(equation.outvars[0])
+    if kind in INTEGERS and not (is_known(args[1]) and np.all(args[1] != 0)):
+        raise CannotFlatten(f"{name!r} of integers by a divisor that is not known")
+    return [flat.apply(name, kind, *args)]
 
 
-@rule("rem")
-def _rem(flat: Flattener, equation, args: list[Value]) -> list[Value]:
-    return [flat.apply("rem", kind_of(equation.outvars[0]), *args)]
+@rule("pow")
+def _pow(flat: Flattener, equation, args: list[Value]) -> list[Value]:
+    kind, exponent_kind, program = kind_of(equation.outvars[0]), kind_of(equation.invars[1]), flat.program
+
+    def power(x, y):
+        if exponent_kind in INTEGERS and type(y) is not Node:
+            return program.integer_pow(x, y, kind)
+        return program.apply("pow", (x, program.convert(y, exponent_kind, kind)), kind)
+
+    return [flat.each(power, *args)]
 
 
 @rule("lt", "le", "eq", "gt", "ge", "ne")
@@ -87,8 +106,9 @@ def _select(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     boolean = equation.invars[0].aval.dtype == bool
     if is_known(which) and which.ndim == 0:
         return [cases[int(which)]]
-    if all(is_known(a) for a in args):
-        return [np.choose(which.astype(int), cases)]
+    known = [a for a in args if is_known(a)]
+    if len(known) == len(args):
+        return [np.choose(known[0].astype(int), known[1:])]
     if boolean:
         return [flat.each(lambda c, x, y: program.select(c, y, x, kind), *args)]
 
@@ -153,7 +173,7 @@ def _square(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     return [flat.apply("mul", kind_of(equation.outvars[0]), args[0], args[0])]
 
 
-def _composed(formula: Callable) -> Callable:
+def _composed(formula: Callable[..., Scalar]) -> Callable:
     """Rule of a function that is a formula of others; formula(op, x) with op(name, *operands)."""
 
     def apply(flat: Flattener, equation, args: list[Value]) -> list[Value]:
@@ -163,16 +183,23 @@ def _composed(formula: Callable) -> Callable:
     return apply
 
 
+def _exponential_halves(op, size):
+    """e^|x| / 2 and e^-|x| / 2, the first from the root of e^|x|, which overflows late."""
+    root = op("exp", op("mul", 0.5, size))
+    return op("mul", op("mul", 0.5, root), root), op("div", op("div", 0.5, root), root)
+
+
 def _sinh(op, x):
-    # (e^x - e^-x)/2 from u = e^|x| - 1, without cancellation near zero; halves before it multiplies, to overflow late.
-    u = op("expm1", op("abs", x))
-    half = op("mul", op("mul", 0.5, u), op("add", 1.0, op("div", 1.0, op("add", u, 1.0))))
-    return op("copysign", half, x)
+    # For small x from u = e^|x| - 1, without cancellation.
+    size = op("abs", x)
+    u = op("expm1", size)
+    small = op("mul", op("mul", 0.5, u), op("add", 1.0, op("div", 1.0, op("add", u, 1.0))))
+    large = op("sub", *_exponential_halves(op, size))
+    return op("copysign", op("select", op("lt", size, 1.0), small, large), x)
 
 
 def _cosh(op, x):
-    half = op("mul", 0.5, op("exp", op("abs", x)))
-    return op("add", half, op("div", 0.25, half))
+    return op("add", *_exponential_halves(op, op("abs", x)))
 
 
 def _asinh(op, x):
@@ -198,7 +225,8 @@ def _odd(flat: Flattener, equation, args: list[Value]) -> list[Value]:
         if name == "lt":
             return program.compare("lt", *xs)
         if name == "select":
-            return program.select(*xs, kind)
+            condition, if_true, if_false = xs
+            return program.select(condition, if_true, if_false, kind)
         if name == "copysign":
             return program.select(program.compare("lt", xs[1], 0.0), program.neg(xs[0], kind), xs[0], kind)
         return program.apply(name, xs, kind)
@@ -206,14 +234,13 @@ def _odd(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     return [flat.each(lambda x: (_sinh if equation.primitive.name == "sinh" else _asinh)(op, x), args[0])]
 
 
-@rule("acosh")
-def _acosh(flat: Flattener, equation, args: list[Value]) -> list[Value]:
-    # log(x + sqrt(x^2 - 1)) with t = x - 1
-    def formula(op, x):
-        t = op("sub", x, 1.0)
-        return op("log1p", op("add", t, op("sqrt", op("mul", t, op("add", t, 2.0)))))
+def _acosh(op, x):
+    # log(x + sqrt(x^2 - 1)) with t = x - 1; the root of the product is taken in two factors, for the product would overflow.
+    t = op("sub", x, 1.0)
+    return op("log1p", op("add", t, op("mul", op("sqrt", t), op("sqrt", op("add", t, 2.0)))))
 
-    return _composed(formula)(flat, equation, args)
+
+rule("acosh")(_composed(_acosh))
 
 
 rule("atanh")(_composed(lambda op, x: op("mul", 0.5, op("sub", op("log1p", x), op("log1p", op("neg", x))))))
@@ -222,8 +249,9 @@ rule("atanh")(_composed(lambda op, x: op("mul", 0.5, op("sub", op("log1p", x), o
 @rule("shift_left", "shift_right_logical", "shift_right_arithmetic")
 def _shift(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     kind = kind_of(equation.outvars[0])
-    if all(is_known(a) for a in args):
-        x, by = args
+    known = [a for a in args if is_known(a)]
+    if len(known) == 2:
+        x, by = known
         if equation.primitive.name == "shift_left":
             return [np.left_shift(x, by)]
         unsigned = x.view(f"u{x.dtype.itemsize}") if "logical" in equation.primitive.name else x
@@ -231,13 +259,25 @@ def _shift(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     return [flat.each(lambda x, by: flat.program.node(equation.primitive.name, (x, by), kind), *args)]
 
 
-@rule("convert_element_type", "reduce_precision")
+@rule("reduce_precision")
+def _reduce_precision(flat: Flattener, equation, args: list[Value]) -> list[Value]:
+    info = np.finfo(dtype_of_type(kind_of(equation.outvars[0])))
+    if (equation.params["exponent_bits"], equation.params["mantissa_bits"]) != (info.iexp, info.nmant):
+        raise CannotFlatten("'reduce_precision' to fewer bits has no scalar form")
+    return [args[0]]
+
+
+@rule("convert_element_type")
 def _convert(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     source, target = kind_of(equation.invars[0]), kind_of(equation.outvars[0])
     if source == target:
         return [args[0]]
-    if is_known(args[0]):
-        return [args[0].astype(known_dtype(target))]
+    x = args[0]
+    if is_known(x) and (source not in FLOATS or target in (*FLOATS, "bool")):
+        return [x.astype(known_dtype(target))]
+    if is_known(x):
+        numbers = [flat.program.convert(s, source, target) for s in scalars_of(x)]
+        return [np.array(numbers, known_dtype(target)).reshape(x.shape)]
     return [flat.each(lambda x: flat.program.convert(x, source, target), args[0])]
 
 

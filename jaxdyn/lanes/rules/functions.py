@@ -64,9 +64,9 @@ def _cond(flat: Flattener, equation, args: list[Value]) -> list[Value]:
         return flat.closed(branches[min(max(int(index), 0), len(branches) - 1)], operands)
     program = flat.program
     # All branches are computed, and one is selected per sample.
-    results = [flat.closed(branch, operands) for branch in branches]
+    results: list[list[Value]] = [flat.closed(branch, operands) for branch in branches]
     boolean = equation.invars[0].aval.dtype == bool
-    chosen = results[-1]
+    chosen: list[Value] = results[-1]
     for k in range(len(branches) - 2, -1, -1):
         here = program.apply("not", (index,), "bool") if boolean else program.compare("le", index, k)
         chosen = [
@@ -127,7 +127,7 @@ def _unrolled_scan(flat: Flattener, equation, consts, carry, xs) -> list[Value]:
         elif not column:
             stacked.append(np.zeros(v.aval.shape, known_dtype(kind_of(v))))
         else:
-            stacked.append(np.stack(column))
+            stacked.append(np.stack([flat.registers(y) for y in column]))
     return [*carry, *stacked]
 
 
@@ -213,7 +213,8 @@ def _rows(flat: Flattener, x: Value, variable) -> Callable[[Scalar], Value]:
     """turn -> x[turn]; rows that are equal or that count are computed rather than read."""
     kind, program = kind_of(variable), flat.program
     if is_known(x) and len(x) > 1:
-        steps = np.diff(x, axis=0)
+        with np.errstate(invalid="ignore"):
+            steps = np.diff(x, axis=0)
         if np.all(steps == 0):
             return lambda turn: x[0]
         if kind in INTEGERS and np.all(steps == steps[0]):

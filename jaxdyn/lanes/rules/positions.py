@@ -12,9 +12,10 @@ from jaxdyn.lanes.rules.shapes import sliced, view
 
 def _slice_at(flat: Flattener, x: Value, starts: Sequence[Scalar], sizes: Sequence[int], kind: str) -> Value:
     """The part of x at `starts`, which lie within bounds."""
-    if all(type(s) is not Node for s in starts):
-        limits = [int(s) + n for s, n in zip(starts, sizes, strict=True)]
-        return sliced(flat, x, [int(s) for s in starts], limits, [1] * len(sizes))
+    known = [int(s) for s in starts if type(s) is not Node]
+    if len(known) == len(starts):
+        limits = [s + n for s, n in zip(known, sizes, strict=True)]
+        return sliced(flat, x, known, limits, [1] * len(sizes))
     program = flat.program
     if is_known(x) or (isinstance(x, np.ndarray) and x.size > 64):
         x = flat.memory(x, kind)
@@ -111,7 +112,7 @@ def _gather(flat: Flattener, equation, args: list[Value]) -> list[Value]:
             part = flat.each(lambda s, i=inside, a=absent: flat.program.select(i, s, a, kind), part)
         rows[number, ...] = part.reshape(kept)
     # The kept slice dimensions go to offset_dims, the batch dimensions to the others, both in order.
-    spread = rows.reshape(*batch_shape, *kept)
+    spread = rows.reshape((*batch_shape, *kept))
     others = [d for d in range(len(shape)) if d not in numbers.offset_dims]
     return [np.transpose(spread, np.argsort([*others, *numbers.offset_dims])) if shape else spread.reshape(())]
 

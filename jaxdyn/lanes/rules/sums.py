@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from jaxdyn.lanes.flatten import CannotFlatten, Flattener, Value, is_known, kind_of, known_dtype, objects, rule, zero_of
-from jaxdyn.lanes.program import FLOATS, Node
+from jaxdyn.lanes.program import FLOATS, Node, Scalar
 from jaxdyn.lanes.rules.shapes import as_objects
 
 
@@ -13,7 +13,7 @@ from jaxdyn.lanes.rules.shapes import as_objects
 def _dot_general(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     (left_sum, right_sum), (left_batch, right_batch) = equation.params["dimension_numbers"]
     kind = kind_of(equation.outvars[0])
-    a, b = (flat.registers(x) for x in args)
+    a, b = (_as_kind(flat, x, kind_of(v), kind) for x, v in zip(args, equation.invars, strict=True))
 
     def arranged(x, batch, summed):
         """(batch, rows, summed)"""
@@ -34,6 +34,11 @@ def _dot_general(flat: Flattener, equation, args: list[Value]) -> list[Value]:
         else:
             out[k] = _product(flat, left[k], right[k], kind)
     return [out.reshape(shape)]
+
+
+def _as_kind(flat: Flattener, x: Value, source: str, target: str) -> np.ndarray:
+    x = flat.registers(x)
+    return x if source == target or is_known(x) else flat.each(lambda s: flat.program.convert(s, source, target), x)
 
 
 def _is_mask(x: np.ndarray) -> bool:
@@ -85,8 +90,8 @@ _REDUCTIONS = {
     "reduce_prod": ("mul", np.prod),
     "reduce_max": ("max", np.max),
     "reduce_min": ("min", np.min),
-    "reduce_and": ("and", np.all),
-    "reduce_or": ("or", np.any),
+    "reduce_and": ("and", np.bitwise_and.reduce),
+    "reduce_or": ("or", np.bitwise_or.reduce),
 }
 
 
@@ -120,7 +125,9 @@ def _argmax(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     for row in x.reshape(-1, x.shape[-1]).tolist():
         best, where = row[0], 0
         for k, candidate in enumerate(row[1:], 1):
-            wins = program.compare(better, candidate, best)
+            # The first undefined number wins, as in NumPy.
+            undefined = program.apply("and", (_undefined(flat, candidate), program.compare("eq", best, best)), "bool")
+            wins = program.apply("or", (program.compare(better, candidate, best), undefined), "bool")
             best = program.select(wins, candidate, best, kind)
             where = program.select(wins, k, where, index_kind)
         out.append(where)
@@ -140,6 +147,10 @@ def _cumulative(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     return [np.moveaxis(out, 0, axis)]
 
 
+def _undefined(flat: Flattener, x: Scalar) -> Scalar:
+    return flat.program.compare("ne", x, x)
+
+
 @rule("sort")
 def _sort(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     dim, keys, program = equation.params["dimension"], equation.params["num_keys"], flat.program
@@ -155,7 +166,9 @@ def _sort(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     for row in zip(*rows, strict=True):
         for end in range(n - 1, 0, -1):  # exchange neighbours that are out of order; equal ones stay, so it is stable
             for k in range(end):
-                swap = program.compare("lt", row[0][k + 1], row[0][k])
+                left, right = row[0][k], row[0][k + 1]
+                undefined = program.apply("and", (_undefined(flat, left), program.compare("eq", right, right)), "bool")
+                swap = program.apply("or", (program.compare("lt", right, left), undefined), "bool")
                 for numbers, kind in zip(row, kinds, strict=True):
                     a, b = numbers[k], numbers[k + 1]
                     numbers[k], numbers[k + 1] = program.select(swap, b, a, kind), program.select(swap, a, b, kind)

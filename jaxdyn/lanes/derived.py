@@ -1,0 +1,192 @@
+"""Functions of one sample that the transformations of a lane call need: tangents, transposes, forward and backward parts, axes.
+
+Each is a closed jaxpr made from another one, and remembered.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core as jex
+
+from jaxdyn.lanes.flatten import CannotFlatten, flatten
+from jaxdyn.lanes.program import Node, Program, Stretch
+from jaxdyn.lanes.tracing import nothing_kept, written_out
+
+
+@functools.lru_cache(maxsize=256)
+def program_of(jaxpr) -> Program:
+    """The scalar program of a closed jaxpr."""
+    return flatten(jaxpr)
+
+
+def function_of(jaxpr) -> Callable:
+    return jex.jaxpr_as_fun(jaxpr)
+
+
+def is_float(aval) -> bool:
+    return jnp.issubdtype(aval.dtype, jnp.inexact)
+
+
+def traced(function: Callable, avals: Sequence):
+    with written_out():
+        return jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals))
+
+
+@functools.lru_cache(maxsize=512)
+def tangent_jaxpr(jaxpr, active: tuple[bool, ...]):
+    """Tangents of the floating-point results, from all inputs and the tangents of the active ones."""
+    n = len(jaxpr.in_avals)
+
+    def tangent(*args):
+        inputs, tangents = list(args[:n]), args[n:]
+        places = [i for i in range(n) if active[i]]
+
+        def of_active(*values):
+            merged = list(inputs)
+            for i, x in zip(places, values, strict=True):
+                merged[i] = x
+            outs = function_of(jaxpr)(*merged)
+            return [x for x, a in zip(outs, jaxpr.out_avals, strict=True) if is_float(a)]
+
+        return jax.jvp(of_active, tuple(inputs[i] for i in places), tuple(tangents))[1]
+
+    return traced(tangent, [*jaxpr.in_avals, *(a for a, on in zip(jaxpr.in_avals, active, strict=True) if on)])
+
+
+@functools.lru_cache(maxsize=512)
+def transposed_jaxpr(jaxpr, linear: tuple[bool, ...], present: tuple[bool, ...]):
+    """Cotangents of the linear inputs, from the other inputs and the cotangents that are present."""
+    fixed = [a for a, on in zip(jaxpr.in_avals, linear, strict=True) if not on]
+    moving = [a for a, on in zip(jaxpr.in_avals, linear, strict=True) if on]
+    results = [a for a, on in zip(jaxpr.out_avals, present, strict=True) if on]
+
+    def transposed(*args):
+        others, cotangents = args[: len(fixed)], args[len(fixed) :]
+
+        def of_linear(*values):
+            rest, own = iter(others), iter(values)
+            outs = function_of(jaxpr)(*(next(own) if on else next(rest) for on in linear))
+            return [x for x, on in zip(outs, present, strict=True) if on]
+
+        shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in moving]
+        return list(jax.linear_transpose(of_linear, *shapes)(list(cotangents)))
+
+    return traced(transposed, [*fixed, *results])
+
+
+@functools.lru_cache(maxsize=512)
+def linearized_jaxprs(jaxpr, active: tuple[bool, ...]):
+    """Two functions for reverse mode: inputs -> (results, what is stored), and (inputs, stored, tangents) -> tangents.
+
+    The third result says which results are floating-point numbers.
+    """
+    n = len(jaxpr.in_avals)
+    places = [i for i in range(n) if active[i]]
+    floats = [is_float(a) for a in jaxpr.out_avals]
+    structure: list = []
+
+    def of_active(inputs, *values):
+        merged = list(inputs)
+        for i, x in zip(places, values, strict=True):
+            merged[i] = x
+        return function_of(jaxpr)(*merged)
+
+    def forward(*inputs):
+        def split(*values):
+            outs = of_active(inputs, *values)
+            real = [x for x, on in zip(outs, floats, strict=True) if on]
+            return real, [x for x, on in zip(outs, floats, strict=True) if not on]
+
+        if not has_loops(jaxpr.jaxpr):
+            split = jax.checkpoint(split)
+        real, push, others = jax.linearize(split, *(inputs[i] for i in places), has_aux=True)
+        stored, tree = jax.tree.flatten(push)
+        structure[:] = [tree]
+        rest, own = iter(others), iter(real)
+        return [*(next(own) if on else next(rest) for on in floats), *stored]
+
+    with nothing_kept():
+        first = traced(forward, jaxpr.in_avals)
+    (tree,) = structure
+    # Inputs are at hand and constants are known, so neither is stored.
+    n_out = len(floats)
+    sources: list = _inputs_passed_on(first)[n_out:]
+    known = _known_results(first)[n_out:]
+    kept = [i for i, source in enumerate(sources) if source is None and known[i] is None]
+
+    def shorter(*inputs):
+        results = function_of(first)(*inputs)
+        return [*results[:n_out], *(results[n_out + i] for i in kept)]
+
+    stored_avals = [first.out_avals[n_out + i] for i in kept]
+
+    def tangent(*args):
+        inputs, stored, tangents = args[:n], iter(args[n : n + len(kept)]), args[n + len(kept) :]
+        leaves = [
+            inputs[source].reshape(leaf.shape) if source is not None else next(stored) if value is None else value
+            for source, value, leaf in zip(sources, known, first.out_avals[n_out:], strict=True)
+        ]
+        return jax.tree.unflatten(tree, leaves)(*tangents)
+
+    forward_jaxpr = traced(shorter, jaxpr.in_avals) if len(kept) < len(sources) else first
+    tangent_avals = [*jaxpr.in_avals, *stored_avals, *(jaxpr.in_avals[i] for i in places)]
+    return forward_jaxpr, traced(tangent, tangent_avals), floats
+
+
+def _results(jaxpr) -> list:
+    """Results of the scalar program, or unknowns if there is none."""
+    try:
+        return program_of(jaxpr).outputs
+    except CannotFlatten:
+        return [None] * len(jaxpr.out_avals)
+
+
+def _known_results(jaxpr) -> list[np.ndarray | None]:
+    """The results that do not depend on the inputs."""
+    found = []
+    for aval, numbers in zip(jaxpr.out_avals, _results(jaxpr), strict=True):
+        is_known = isinstance(numbers, list) and not any(type(x) is Node for x in numbers)
+        found.append(np.array(numbers, aval.dtype).reshape(aval.shape) if is_known else None)
+    return found
+
+
+def _inputs_passed_on(jaxpr) -> list[int | None]:
+    """For each result that is an input, perhaps in another shape, the position of the input."""
+    found = []
+    for variable, numbers in zip(jaxpr.jaxpr.outvars, _results(jaxpr), strict=True):
+        source = next((i for i, v in enumerate(jaxpr.jaxpr.invars) if v is variable), None)
+        if isinstance(numbers, Stretch):
+            region, whole = numbers.region.data, numbers.offset == 0 and numbers.size == numbers.region.data.size
+            source = region.which if region.kind == "input" and whole else source
+        elif numbers and all(type(x) is Node and x.op == "load" for x in numbers):
+            region = numbers[0].args[0].data
+            in_order = [x.args for x in numbers] == [(numbers[0].args[0], k) for k in range(region.size)]
+            source = region.which if region.kind == "input" and in_order else source
+        found.append(source)
+    return found
+
+
+def has_loops(jaxpr) -> bool:
+    """Whether a jaxpr holds a scan."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "scan":
+            return True
+        for parameter in equation.params.values():
+            for part in parameter if isinstance(parameter, tuple | list) else (parameter,):
+                inner = getattr(part, "jaxpr", part)
+                if hasattr(inner, "eqns") and has_loops(inner):
+                    return True
+    return False
+
+
+@functools.lru_cache(maxsize=512)
+def vmapped_jaxpr(jaxpr, mapped: tuple[bool, ...], length: int):
+    avals = [
+        jax.ShapeDtypeStruct((length, *a.shape) if m else a.shape, a.dtype)
+        for a, m in zip(jaxpr.in_avals, mapped, strict=True)
+    ]
+    function = jax.vmap(function_of(jaxpr), [0 if m else None for m in mapped], axis_size=length)
+    return traced(function, avals)

@@ -1,0 +1,252 @@
+"""Regions of memory in LLVM code: where they lie, and how numbers get there and back.
+
+Arrays arrive as JAX lays them out, one sample after the other. Short ones are turned into one vector per number in a scratch area
+("staged"), long ones are read where they are, lane by lane. A result that a loop collects goes straight to its output.
+"""
+
+from collections.abc import Sequence
+
+from jaxdyn.lanes.liveness import Liveness
+from jaxdyn.lanes.llvm_text import FunctionText, bytes_of, literal, scalar_type, stored_type
+from jaxdyn.lanes.program import Node, Program, Region, Scalar, Stretch
+
+# Vectors in scratch start at multiples of this, the length of a cache line.
+ALIGNMENT = 64
+
+
+class Place:
+    """Where a region lies; `base` is an SSA pointer.
+
+    In "rows" each sample has its own row of `row` numbers; in "columns" each number has those of all samples of the batch; in
+    "vectors" each number is a vector over the lanes of a block; in "shared" there is one number for all.
+    """
+
+    __slots__ = ("base", "layout", "row")
+
+    def __init__(self, layout: str, base: str, row: int = 0):
+        self.layout, self.base, self.row = layout, base, row
+
+
+class MemoryText(FunctionText):
+    """Lines of a function that reads and writes regions.
+
+    Attributes:
+        program, live: the program, and what of it is needed.
+        outputs: layout of each output.
+        scratch_bytes: what has been reserved so far.
+        functions: functions called: (name, type, width).
+    """
+
+    def __init__(self, program: Program, live: Liveness, width: int, uniform: set[Node], outputs: Sequence[str]):
+        super().__init__(width, uniform)
+        self.program, self.live, self.outputs = program, live, outputs
+        self.scratch_bytes = 0
+        self.functions: set[tuple[str, str, int]] = set()
+        self._globals: list[str] = []
+        self._places: dict[Node, Place] = {}
+        self._loaded = self._regions_read()
+
+    def _regions_read(self) -> set[Node]:
+        """Regions that are read number by number or copied, rather than handed out whole."""
+        read = {node.args[0] for node in self.live.nodes if node.op == "load"}
+        for node in self.live.nodes:
+            if node.op == "loop":
+                for which in self.live.collected[node.data]:
+                    numbers = node.data.collected[which][1]
+                    if isinstance(numbers, Stretch):
+                        read.add(numbers.region)
+        return read
+
+    def _reserve(self, kind: str, size: int) -> str:
+        """A piece of scratch for `size` vectors."""
+        start = self.scratch_bytes
+        length = size * self.width * bytes_of(kind)
+        self.scratch_bytes += -(-length // ALIGNMENT) * ALIGNMENT
+        return self._let(f"getelementptr i8, ptr %scratch, i64 {start}")
+
+    def _assign_places(self) -> None:
+        """Outputs and what goes into them straight; everything else gets its own piece of scratch when it is made."""
+        for k, (output, kind) in enumerate(zip(self.program.outputs, self.program.output_types, strict=True)):
+            if isinstance(output, Stretch) and output.offset == 0 and output.size == output.region.data.size:
+                self._hand_out(output.region, self._output_place(k), bytes_of(kind))
+
+    def _output_place(self, k: int) -> Place:
+        output = self.program.outputs[k]
+        size = output.size if isinstance(output, Stretch) else len(output)
+        return Place(self.outputs[k], f"%out{k}", size)
+
+    def _hand_out(self, region: Node, place: Place, item: int) -> None:
+        data: Region = region.data
+        if region in self._places or region in self._loaded or data.kind not in ("loop", "pieces"):
+            return
+        self._places[region] = place
+        start = 0
+        for part in data.pieces:
+            size = part.size if isinstance(part, Stretch) else len(part)
+            if isinstance(part, Stretch) and part.offset == 0 and part.size == part.region.data.size:
+                skipped = str(start * item)
+                if place.layout == "columns":
+                    skipped = self._let(f"mul i64 %batch, {skipped}")
+                base = self._let(f"getelementptr i8, ptr {place.base}, i64 {skipped}")
+                self._hand_out(part.region, Place(place.layout, base, place.row), item)
+            start += size
+
+    def _place(self, region: Node) -> Place:
+        """Where a region lies; scratch is reserved at the first question."""
+        if region not in self._places:
+            data: Region = region.data
+            if data.kind == "table":
+                name = f"@table{len(self._globals)}"
+                stored = stored_type(data.type)
+                numbers = ", ".join(f"{stored} {self._table_literal(v, data.type)}" for v in data.values.tolist())
+                self._globals.append(f"{name} = internal constant [{data.size} x {stored}] [{numbers}], align 64")
+                self._places[region] = Place("shared", name)
+            else:
+                self._places[region] = Place("vectors", self._reserve(data.type, data.size))
+        return self._places[region]
+
+    @staticmethod
+    def _table_literal(x, kind: str) -> str:
+        return str(int(x)) if kind == "bool" else literal(x, kind)
+
+    def _load(self, region: Node, index: str, varying_index: bool, as_vector: bool) -> str:
+        """Number `index` (an i64, or a vector of them) of a region."""
+        place, kind = self._place(region), region.data.type
+        stored, scalar, width = stored_type(kind), scalar_type(kind), self.width
+        if place.layout == "shared" and not varying_index:
+            pointer = self._let(f"getelementptr {stored}, ptr {place.base}, i64 {index}")
+            loaded = self._truth(self._let(f"load {stored}, ptr {pointer}"), kind, 1)
+            return self._splat(loaded, scalar) if as_vector and width > 1 else loaded
+        if place.layout in ("vectors", "columns") and not varying_index:
+            vector = self._vector(kind, stored=True)
+            pointer, aligned = self._vector_pointer(place, kind, index)
+            return self._truth(self._let(f"load {vector}, ptr {pointer}, align {aligned}"), kind, width)
+        if width == 1:
+            pointer = self._let(f"getelementptr {stored}, ptr {place.base}, i64 {index}")
+            return self._truth(self._let(f"load {stored}, ptr {pointer}"), kind, 1)
+        gathered = "poison"
+        for lane in range(width):
+            at = self._let(f"extractelement <{width} x i64> {index}, i64 {lane}") if varying_index else index
+            pointer = self._lane_pointer(place, stored, at, lane)
+            one = self._let(f"load {stored}, ptr {pointer}")
+            gathered = self._let(f"insertelement <{width} x {stored}> {gathered}, {stored} {one}, i64 {lane}")
+        return self._truth(gathered, kind, width)
+
+    def _lane_pointer(self, place: Place, stored: str, index: str, lane: int) -> str:
+        if place.layout == "rows":
+            index = self._let(f"add i64 {index}, {lane * place.row}") if lane and place.row else index
+        elif place.layout != "shared":
+            scaled = self._let(f"mul i64 {index}, {self.width if place.layout == 'vectors' else '%batch'}")
+            index = self._let(f"add i64 {scaled}, {lane}")
+        return self._let(f"getelementptr {stored}, ptr {place.base}, i64 {index}")
+
+    def _vector_pointer(self, place: Place, kind: str, index: str) -> tuple[str, int]:
+        """Pointer to number `index` of a block of samples, and its alignment."""
+        if place.layout == "columns":
+            scaled = self._let(f"mul i64 {index}, %batch")
+            return self._let(f"getelementptr {stored_type(kind)}, ptr {place.base}, i64 {scaled}"), bytes_of(kind)
+        pointer = self._let(f"getelementptr {self._vector(kind, stored=True)}, ptr {place.base}, i64 {index}")
+        return pointer, min(ALIGNMENT, self.width * bytes_of(kind)) if self.width > 1 else bytes_of(kind)
+
+    def _truth(self, loaded: str, kind: str, width: int) -> str:
+        if kind != "bool":
+            return loaded
+        full = "i8" if width == 1 else f"<{width} x i8>"
+        return self._let(f"icmp ne {full} {loaded}, zeroinitializer" if width > 1 else f"icmp ne i8 {loaded}, 0")
+
+    def _store(self, place: Place, kind: str, index: str, value: str) -> None:
+        """Store a vector as number `index` of a place that is not in rows, unless there is but one lane."""
+        if kind == "bool":
+            value = self._let(f"zext {self._vector(kind)} {value} to {self._vector(kind, stored=True)}")
+        vector = self._vector(kind, stored=True)
+        pointer, aligned = self._vector_pointer(place, kind, index)
+        self._emit(f"store {vector} {value}, ptr {pointer}, align {aligned}")
+
+    def _store_many(self, place: Place, kind: str, offset: str, values: Sequence[Scalar]) -> None:
+        """Store numbers one after the other from `offset` on."""
+        if not values:
+            return
+        direct = place.layout != "rows" or self.width == 1
+        stage = place if direct else Place("vectors", self._reserve(kind, len(values)))
+        for k, x in enumerate(values):
+            at = str(k)
+            if direct:
+                at = self._let(f"add i64 {offset}, {k}") if k else offset
+            self._store(stage, kind, at, self._ref(x, kind, as_vector=True))
+        if not direct:
+            pointer = self._let(f"getelementptr {stored_type(kind)}, ptr {place.base}, i64 {offset}")
+            self._transposition("put", kind, stage.base, pointer, len(values), place.row)
+
+    def _transposition(self, name: str, kind: str, vectors: str, rows: str, count: int, row: int) -> None:
+        """Rows of samples to vectors of numbers ("get"), or back ("put"), by a function that all arrays of a type share."""
+        self.functions.add((name, stored_type(kind), self.width))
+        self._emit(f"call void @{name}.{stored_type(kind)}(ptr {vectors}, ptr {rows}, i64 {count}, i64 {row})")
+
+    def _varies(self, index: Scalar) -> bool:
+        """Whether a position differs from lane to lane."""
+        return type(index) is Node and index not in self.uniform and self.width > 1
+
+    def _copy(self, source: Stretch, place: Place, offset: str) -> None:
+        """Copy a stretch, number by number, in a loop."""
+        kind = source.region.data.type
+        start, varying = self._index(source.offset), self._varies(source.offset)
+        label = f"copy{self._count}"
+        before = self._block
+        self._emit(f"br label %{label}")
+        self._start(label)
+        k, following = f"%k.{label}", f"%n.{label}"
+        self._emit(f"{k} = phi i64 [0, %{before}], [{following}, %{label}]")
+        if varying:
+            vector = f"<{self.width} x i64>"
+            index = self._let(f"add {vector} {start}, {self._splat(k, 'i64')}")
+        else:
+            index = self._let(f"add i64 {start}, {k}")
+        value = self._load(source.region, index, varying, as_vector=True)
+        at = self._let(f"add i64 {offset}, {k}")
+        if place.layout != "rows" or self.width == 1:
+            self._store(place, kind, at, value)
+        else:
+            if kind == "bool":
+                value = self._let(f"zext {self._vector(kind)} {value} to {self._vector(kind, stored=True)}")
+            stored = stored_type(kind)
+            for lane in range(self.width):
+                one = self._let(f"extractelement <{self.width} x {stored}> {value}, i64 {lane}")
+                self._emit(f"store {stored} {one}, ptr {self._lane_pointer(place, stored, at, lane)}")
+        self._emit(f"{following} = add i64 {k}, 1")
+        more = self._let(f"icmp ult i64 {following}, {source.size}")
+        self._emit(f"br i1 {more}, label %{label}, label %{label}.end")
+        self._start(f"{label}.end")
+
+    def _index(self, x: Scalar) -> str:
+        return self._names[x] if type(x) is Node else str(int(x))
+
+
+def transposition_code(name: str, stored: str, width: int) -> str:
+    """Function that turns `count` numbers of `width` rows, `row` numbers apart, into vectors, or back."""
+    vector = f"<{width} x {stored}>"
+    lines = [
+        f"define internal void @{name}.{stored}(ptr noalias %vectors, ptr noalias %rows, i64 %count, i64 %row)",
+        "noinline nounwind {",
+        "entry:",
+        *(f" %o{lane} = mul i64 %row, {lane}" for lane in range(width)),
+        *(f" %r{lane} = getelementptr {stored}, ptr %rows, i64 %o{lane}" for lane in range(width)),
+        " br label %loop",
+        "loop:",
+        " %k = phi i64 [0, %entry], [%n, %loop]",
+        f" %p = getelementptr {vector}, ptr %vectors, i64 %k",
+    ]
+    lines += [f" %q{lane} = getelementptr {stored}, ptr %r{lane}, i64 %k" for lane in range(width)]
+    if name == "get":
+        before = "poison"
+        for lane in range(width):
+            lines.append(f" %x{lane} = load {stored}, ptr %q{lane}")
+            lines.append(f" %v{lane} = insertelement {vector} {before}, {stored} %x{lane}, i64 {lane}")
+            before = f"%v{lane}"
+        lines.append(f" store {vector} {before}, ptr %p")
+    else:
+        lines.append(f" %v = load {vector}, ptr %p")
+        for lane in range(width):
+            lines.append(f" %x{lane} = extractelement {vector} %v, i64 {lane}")
+            lines.append(f" store {stored} %x{lane}, ptr %q{lane}")
+    lines += [" %n = add i64 %k, 1", " %m = icmp ult i64 %n, %count", " br i1 %m, label %loop, label %end", "end:"]
+    return "\n".join([*lines, " ret void", "}"])
