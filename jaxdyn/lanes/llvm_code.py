@@ -175,10 +175,9 @@ class KernelCode(MemoryText):
     def _pieces(self, node: Node) -> None:
         data: Region = node.data
         place, start = self._place(node), 0
-        for part in data.pieces:
+        for number, part in enumerate(data.pieces):
             if isinstance(part, Stretch):
-                inside = self._places.get(part.region)
-                if inside is None or inside.layout != place.layout or inside.layout == "vectors":
+                if (node, number) not in self._in_place:
                     self._copy(part, place, str(start))
                 start += part.size
             else:
@@ -266,8 +265,9 @@ class KernelCode(MemoryText):
             last = self._let(f"sub i64 %batch, {width}")
             start = self._let(self._call("smin", "i64", 1, [start, last]))
         for node in inputs:
-            k, size, kind = node.data.which, node.data.size, node.data.type
-            layout: str = self.inputs[k]
+            region: Region = node.data
+            k, size, kind = region.which, region.size, region.type
+            layout = self.inputs[k]
             if layout == "shared":
                 continue
             row = 1 if layout == "columns" else size

@@ -45,6 +45,7 @@ class MemoryText(FunctionText):
         self._globals: list[str] = []
         self._places: dict[Node, Place] = {}
         self._loaded = self._regions_read()
+        self._in_place: set[tuple[Node, int]] = set()  # pieces that are made where they belong
 
     def _regions_read(self) -> set[Node]:
         """Regions that are read number by number or copied, rather than handed out whole."""
@@ -75,21 +76,24 @@ class MemoryText(FunctionText):
         size = output.size if isinstance(output, Stretch) else len(output)
         return Place(self.outputs[k], f"%out{k}", size)
 
-    def _hand_out(self, region: Node, place: Place, item: int) -> None:
+    def _hand_out(self, region: Node, place: Place, item: int) -> bool:
+        """Let a region, and what it is put together from, lie in `place`; False if it has to stay where it is."""
         data: Region = region.data
         if region in self._places or region in self._loaded or data.kind not in ("loop", "pieces"):
-            return
+            return False
         self._places[region] = place
         start = 0
-        for part in data.pieces:
+        for number, part in enumerate(data.pieces):
             size = part.size if isinstance(part, Stretch) else len(part)
             if isinstance(part, Stretch) and part.offset == 0 and part.size == part.region.data.size:
                 skipped = str(start * item)
                 if place.layout == "columns":
                     skipped = self._let(f"mul i64 %batch, {skipped}")
                 base = self._let(f"getelementptr i8, ptr {place.base}, i64 {skipped}")
-                self._hand_out(part.region, Place(place.layout, base, place.row), item)
+                if self._hand_out(part.region, Place(place.layout, base, place.row), item):
+                    self._in_place.add((region, number))
             start += size
+        return True
 
     def _place(self, region: Node) -> Place:
         """Where a region lies; scratch is reserved at the first question."""

@@ -304,7 +304,7 @@ class Program:
             x, y = y, x
         if type(y) is not Node:
             if y == 0:
-                return y * 0  # of the right type, without sign
+                return 0.0 if kind in FLOATS else 0
             if y == 1:
                 return x
             if y == -1:

@@ -190,7 +190,7 @@ def rollout(
 
         def block(carry: _Carry, stretch: tuple[Array | np.ndarray, Array | None]) -> tuple[_Carry, PyTree]:
             index, row = jax.tree.map(lambda x: x[0], stretch)
-            return _checkpointed_loop(advance, carry, stretch, save_every), record(index, row, carry.state)
+            return _checkpointed_loop(advance, carry, stretch, save_every), record(jnp.asarray(index), row, carry.state)
 
         first_row, last_row = (None, None) if rows is None else (rows[0], rows[-1])
         initial_cost = None

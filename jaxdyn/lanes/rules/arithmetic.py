@@ -253,9 +253,9 @@ def _shift(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     if len(known) == 2:
         x, by = known
         if equation.primitive.name == "shift_left":
-            return [np.left_shift(x, by)]
+            return [np.asarray(np.left_shift(x, by))]
         unsigned = x.view(f"u{x.dtype.itemsize}") if "logical" in equation.primitive.name else x
-        return [np.right_shift(unsigned, by.astype(unsigned.dtype)).view(x.dtype)]
+        return [np.asarray(np.right_shift(unsigned, by.astype(unsigned.dtype))).view(x.dtype)]
     return [flat.each(lambda x, by: flat.program.node(equation.primitive.name, (x, by), kind), *args)]
 
 

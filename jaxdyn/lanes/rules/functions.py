@@ -216,12 +216,12 @@ def _rows(flat: Flattener, x: Value, variable) -> Callable[[Scalar], Value]:
         with np.errstate(invalid="ignore"):
             steps = np.diff(x, axis=0)
         if np.all(steps == 0):
-            return lambda turn: x[0]
+            return lambda turn: np.asarray(x[0])
         if kind in INTEGERS and np.all(steps == steps[0]):
 
             def counted(turn):
                 count = program.convert(turn, "i64", kind)
-                return flat.each(lambda a, s: program.add(a, program.mul(count, s, kind), kind), x[0], steps[0])
+                return flat.each(lambda a, s: program.add(a, program.mul(count, s, kind), kind), np.asarray(x[0]), np.asarray(steps[0]))
 
             return counted
     memory = flat.memory(x, kind)

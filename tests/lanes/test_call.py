@@ -1,0 +1,653 @@
+"""The door and the primitive of the lane compiler: transformations, batch sizes, threads, fallback, errors and the disk cache."""
+
+import subprocess
+import sys
+import textwrap
+
+import equinox as eqx
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jaxprs import equations
+
+import jaxdyn
+from jaxdyn.lanes import CannotFlatten, batched, lane_function, records, set_cache_directory, set_threads
+from jaxdyn.lanes.record import Record, note
+
+SIZES = (1, 2, 15, 16, 17, 1000, 4097)
+
+
+def f(x, w):
+    """Three numbers from three and two, with no symmetry between any of them."""
+    return jnp.stack([jnp.sin(x[0] * w[0]) * x[2], jnp.exp(-x[1] * x[1]) + w[1] ** 3, x[2] * x[0] / (2 + x[1] ** 2)])
+
+
+def scalar(x, w):
+    return f(x, w) @ jnp.asarray([1.0, -0.5, 0.25], x.dtype)
+
+
+def looped(x, w):
+    """With a loop that stays a loop, so that reverse mode stores its states."""
+
+    def turn(c, k):
+        return 0.9 * jnp.sin(c + 0.01 * w[0]) + 0.02 * x[1] * w[1], c
+
+    end, path = lax.scan(jax.checkpoint(turn), x[0], jnp.arange(700))
+    return jnp.stack([end, path[5] * x[2]])
+
+
+def lanes(function):
+    return lane_function(function, backend="lanes")
+
+
+def numbers(*shape: int, seed: int = 0, dtype=jnp.float64) -> jax.Array:
+    return jnp.asarray(np.random.default_rng([seed, *shape]).uniform(-1.5, 1.5, shape), dtype)
+
+
+def close(actual, expected, roundings: float = 200.0) -> None:
+    """Equal but for roundings: values and derivatives of the functions here are sums of some ten products of order one."""
+    assert jax.tree.structure(actual) == jax.tree.structure(expected)
+    for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
+        assert a.dtype == b.dtype
+        assert a.shape == b.shape
+        if a.dtype == jax.dtypes.float0 or not jnp.issubdtype(a.dtype, jnp.floating):
+            np.testing.assert_array_equal(a, b)
+        else:
+            tolerance = roundings * np.finfo(a.dtype).eps
+            np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+
+
+def has_lanes(function, *args) -> bool:
+    """Whether lanes are there at all: a test of a function that fell back would compare XLA with XLA."""
+    return any(e.primitive.name == "lane_call" for e in equations(jax.make_jaxpr(function)(*args).jaxpr))
+
+
+# ---------------------------------------------------------------- batch sizes, types, threads
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_batches_of_every_size(dtype):
+    x, w = numbers(SIZES[-1], 3, dtype=dtype), numbers(SIZES[-1], 2, dtype=dtype)
+    expected = jax.vmap(f)(x, w)
+    run = jax.jit(lambda parts: [jax.vmap(lanes(f))(*p) for p in parts])
+    for n, y in zip(SIZES, run([(x[:n], w[:n]) for n in SIZES]), strict=True):
+        close(y, expected[:n])
+
+
+def test_derivatives_of_batches_of_every_size():
+    x, w = numbers(SIZES[-1], 3), numbers(SIZES[-1], 2)
+
+    def derivatives(function, x, w):
+        g = jax.vmap(function)
+        y, forward = jax.jvp(g, (x, w), (w[:, :1] * x, 0.5 * w))
+        return forward, jax.vjp(g, x, w)[1](y)
+
+    expected = jax.jit(lambda x, w: derivatives(f, x, w))(x, w)
+    run = jax.jit(lambda parts: [derivatives(lanes(f), *p) for p in parts])
+    for n, y in zip(SIZES, run([(x[:n], w[:n]) for n in SIZES]), strict=True):
+        close(y, jax.tree.map(lambda a, n=n: a[:n], expected))
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_threads_change_no_bit(dtype):
+    # Enough work per lane for several threads; the tail belongs to whichever thread comes to it.
+    x, w = numbers(4097, 3, dtype=dtype), numbers(4097, 2, dtype=dtype)
+    run = jax.jit(jax.value_and_grad(lambda x, w: jnp.sum(jax.vmap(lanes(looped))(x, w) ** 2), (0, 1)))
+    results = []
+    try:
+        for threads in (1, 2, 4, 0):
+            set_threads(threads)
+            results += [jax.device_get(run(x, w)) for _ in range(2)]
+    finally:
+        set_threads(0)
+    for other in results[1:]:
+        jax.tree.map(np.testing.assert_array_equal, other, results[0])
+
+
+def test_a_number_of_threads_below_zero_is_refused():
+    with pytest.raises(ValueError, match="-1"):
+        set_threads(-1)
+
+
+def test_one_lane_gives_what_many_lanes_give():
+    """The width of vectors does not change a bit: all functions of the machine code are the same for each."""
+    x, w = numbers(40, 3, dtype=jnp.float32), numbers(40, 2, dtype=jnp.float32)
+    many = jax.jit(jax.vmap(lanes(f)))(x, w)
+    for n in (1, 2, 4, 7):
+        np.testing.assert_array_equal(jax.jit(jax.vmap(lanes(f)))(x[:n], w[:n]), many[:n])
+    np.testing.assert_array_equal(jax.jit(lanes(f))(x[3], w[3]), many[3])
+
+
+def test_empty_batches_and_arrays():
+    assert jax.vmap(lanes(f))(numbers(0, 3), numbers(0, 2)).shape == (0, 3)
+    x = numbers(5, 3)
+    y, z = jax.jit(jax.vmap(lanes(lambda x: (x[:0], jnp.sum(x[:0]) + x))))(x)
+    assert y.shape == (5, 0)
+    close(z, x)
+    close(jax.vmap(lanes(lambda x, e: x * (1 + jnp.sum(e))))(x, numbers(5, 0)), x)
+    close(jax.vmap(lanes(lambda x: jnp.zeros((0, 2))))(x), jnp.zeros((5, 0, 2)))
+    gradient = jax.grad(lambda x: jnp.sum(jax.vmap(lanes(scalar))(x, numbers(0, 2))))(numbers(0, 3))
+    assert gradient.shape == (0, 3)
+
+
+def test_scalars_and_numbers_that_do_not_depend_on_inputs():
+    x = numbers(20)
+    g = lanes(lambda x: (x * x, 1.5, 2, jnp.asarray([1.0, 2.0]), True))
+    squares, a, b, c, d = jax.jit(jax.vmap(g))(x)
+    close(squares, x * x)
+    for actual, expected in ((a, 1.5), (b, 2), (d, True)):
+        np.testing.assert_array_equal(actual, np.full(20, expected))
+    np.testing.assert_array_equal(c, np.tile([1.0, 2.0], (20, 1)))
+    close(g(x[0])[0], x[0] ** 2)
+    assert g(x[0])[3].shape == (2,)
+
+
+# ---------------------------------------------------------------- forms of arguments and results
+
+
+def test_pytrees_with_none_and_static_leaves():
+    class Pair(eqx.Module):
+        a: jax.Array
+        b: jax.Array | None
+        label: str = eqx.field(static=True)
+
+    def g(pair, options, n):
+        x = pair.a * (2 if pair.b is None else pair.b) * options["scale"]
+        return {"x": x, "none": None, "pair": Pair(x, None, "out"), "name": options["name"], "n": n + 1}
+
+    def both(function):
+        rows = numbers(9, 3)
+        return function(Pair(rows, None, "in"), numbers(9)), function(Pair(rows, 3 * rows, "in"), numbers(9))
+
+    def batch(function):
+        return lambda pair, scale: {
+            k: v
+            for k, v in eqx.filter_vmap(lambda p, s: function(p, {"scale": s, "name": "n"}, 4))(pair, scale).items()
+            if k != "name"
+        }
+
+    close(both(batch(lanes(g))), jax.tree.map(jnp.asarray, both(batch(g))))
+    assert lanes(g)(Pair(numbers(3), None, "in"), {"scale": 2.0, "name": "n"}, 4)["name"] == "n"
+
+
+def test_integers_and_truth_values_in_and_out():
+    def g(x, n, b, wide):
+        return jnp.where(b, x, -x) * n.astype(x.dtype), n * 3, ~b, x > 0, wide + n.astype(wide.dtype)
+
+    rng = np.random.default_rng(0)
+    x, n = numbers(33, 2), jnp.asarray(rng.integers(-5, 5, 33), jnp.int32)
+    b, wide = jnp.asarray(rng.random((33, 2)) < 0.5), jnp.asarray(rng.integers(0, 2**40, (33, 2)), jnp.int64)
+    close(jax.jit(jax.vmap(lanes(g)))(x, n, b, wide), jax.vmap(g)(x, n, b, wide))
+
+    def through(function):
+        def value(x):
+            y, m, c, d, _ = jax.vmap(function)(x, n, b, wide)
+            return jnp.sum(jnp.where(d, y, 2 * y)), (m, c)
+
+        return jax.jit(jax.value_and_grad(value, has_aux=True))(x)
+
+    close(through(lanes(g)), through(g))
+    forward = [jax.jvp(lambda x, h=h: jax.vmap(h)(x, n, b, wide), (x,), (x,)) for h in (lanes(g), g)]
+    close(*forward)
+    gradients = [jax.grad(lambda x, n, h=h: h(x, n, b[0], wide[0])[0][0], allow_int=True, argnums=(0, 1))(x[0], n[0]) for h in (lanes(g), g)]
+    close(*gradients)
+
+
+def test_keyword_arguments_and_plain_numbers():
+    def g(x, power, *, shift):
+        return x**power + shift
+
+    x = numbers(5)
+    close(jax.vmap(lambda x: lanes(g)(x, 3, shift=2.0))(x), x**3 + 2)
+    close(jax.vmap(lambda x, s: lanes(g)(x, 3, shift=s))(x, 2 * x), x**3 + 2 * x)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_python_numbers_stay_weak(dtype):
+    """A plain number that becomes an argument of compiled code does not decide the precision."""
+    x = numbers(5, 3, dtype=dtype)
+    y = batched(lambda x, s: s * x, (0, None), backend="lanes")(x, 2.0)
+    assert y.dtype == dtype
+    close(y, 2 * x)
+
+
+# ---------------------------------------------------------------- vmap
+
+
+AXES = [
+    ((0, 0), 0),
+    ((1, 0), 1),
+    ((-1, -2), -1),
+    ((0, None), 0),
+    ((None, 1), -2),
+]
+
+
+@pytest.mark.parametrize(("in_axes", "out_axes"), AXES)
+def test_vmap_over_any_axes(in_axes, out_axes):
+    shapes = [(7, 3) if a in (0, -2) else (3, 7) if a is not None else (3,) for a in in_axes[:1]]
+    shapes += [(7, 2) if a in (0, -2) else (2, 7) if a is not None else (2,) for a in in_axes[1:]]
+    args = [numbers(*s) for s in shapes]
+    close(jax.vmap(lanes(f), in_axes, out_axes)(*args), jax.vmap(f, in_axes, out_axes)(*args))
+
+
+def test_nested_vmap():
+    x, w = numbers(4, 5, 3), numbers(4, 5, 2)
+
+    def maps(f):
+        return [
+            jax.vmap(jax.vmap(f))(x, w),
+            jax.vmap(jax.vmap(f, (0, None)), (0, None))(x, w[0, 0]),
+            jax.vmap(jax.vmap(f, (0, None)), (0, 0))(x, w[:, 0]),
+            jax.vmap(jax.vmap(f, (None, 0)), (0, 0))(x[:, 0], w),
+            jax.vmap(jax.vmap(f, (None, 0)), (0, None))(x[:, 0], w[0]),
+            jax.vmap(jax.vmap(f, (1, 0), 1), (None, 1), 2)(x[0].T, w.swapaxes(0, 1)),
+            jax.vmap(jax.vmap(jax.vmap(f, (None, 0)), (0, None)), (0, 0))(x, w),
+        ]
+
+    close(maps(lanes(f)), maps(f))
+
+
+@pytest.mark.parametrize("function", [f, looped])
+def test_nested_vmap_of_derivatives(function):
+    """What reverse mode stores has its axis of lanes at the end; every kind of further axis meets it here."""
+    x, w = numbers(4, 5, 3), numbers(4, 5, 2)
+
+    def results(g):
+        def pull(x, w, y):
+            return jax.vjp(g, x, w)[1](y)
+
+        y = jax.vmap(jax.vmap(g))(x, w)
+        value, back = jax.vjp(jax.vmap(g), x[0], w[0])
+        several = jnp.stack([value, 2 * value, value**2])
+        shared, back_shared = jax.vjp(jax.vmap(g, (0, None)), x[0], w[0, 0])
+        nested, back_nested = jax.vjp(jax.vmap(jax.vmap(g, (None, 0)), (0, None)), x[0], w[0])
+        return [
+            jax.vmap(jax.vmap(pull))(x, w, y),
+            jax.vmap(jax.vmap(pull, (0, None, 0)), (0, 0, 0))(x, w[:, 0], y),
+            jax.vmap(back)(several),
+            jax.vmap(back, 2, 1)(jnp.moveaxis(several, 0, 2)),
+            jax.vmap(back_shared)(jnp.stack([shared, 3 * shared])),
+            back_nested(nested),
+            jax.vmap(jax.vmap(back_nested))(nested * numbers(2, 3, 1, 1, 1)),
+            jax.vmap(back)(jnp.stack([value] * 70)),  # more directions than become an axis of the function
+        ]
+
+    close(jax.jit(lambda: results(lanes(function)))(), jax.jit(lambda: results(function))(), 2000)
+
+
+# ---------------------------------------------------------------- derivatives
+
+
+@pytest.mark.parametrize("function", [f, looped])
+def test_first_derivatives(function):
+    x, w, dx = numbers(3), numbers(2), numbers(3, seed=1)
+
+    def results(g):
+        y, push = jax.linearize(g, x, w)
+        z, pull = jax.vjp(g, x, w)
+        return [
+            jax.jvp(g, (x, w), (dx, w)),
+            jax.jvp(lambda x: g(x, w), (x,), (dx,)),
+            (y, push(dx, w)),
+            jax.vmap(push)(jnp.stack([dx, 2 * dx]), jnp.stack([w, -w])),
+            (z, pull(y)),
+            jax.jacfwd(g, (0, 1))(x, w),
+            jax.jacrev(g, (0, 1))(x, w),
+            jax.jacfwd(jax.vmap(g, (0, None)))(jnp.stack([x, dx]), w),
+            jax.jacrev(jax.vmap(g, (0, None)), 1)(jnp.stack([x, dx]), w),
+            jax.vmap(jax.jacfwd(g), (0, None))(jnp.stack([x, dx]), w),
+            jax.linear_transpose(push, x, w)(y),
+        ]
+
+    close(jax.jit(lambda: results(lanes(function)))(), jax.jit(lambda: results(function))(), 2000)
+
+
+@pytest.mark.parametrize("function", [f, looped])
+def test_second_derivatives(function):
+    x, w, dx = numbers(3), numbers(2), numbers(3, seed=1)
+
+    def results(g):
+        def total(x, w):
+            return jnp.sum(g(x, w) ** 2)
+
+        def weighted(x, w):
+            return jnp.sum(jax.grad(total)(x, w) * dx)
+
+        return [
+            jax.hessian(total)(x, w),
+            jax.jacrev(jax.jacfwd(total, 1))(x, w),
+            jax.jacrev(jax.grad(total))(x, w),
+            jax.jacfwd(jax.jacfwd(g))(x, w),
+            jax.grad(weighted, (0, 1))(x, w),
+            jax.jvp(jax.grad(total, (0, 1)), (x, w), (dx, w)),
+            jax.grad(lambda x: jax.jvp(total, (x, w), (dx, w))[1])(x),
+            jax.vmap(jax.hessian(total), (0, None))(jnp.stack([x, dx]), w),
+            jax.hessian(lambda w: jnp.sum(jax.vmap(total, (0, None))(jnp.stack([x, dx]), w)))(w),
+        ]
+
+    close(jax.jit(lambda: results(lanes(function)))(), jax.jit(lambda: results(function))(), 1e4)
+
+
+def test_third_derivatives():
+    close(
+        jax.jit(jax.jacfwd(jax.grad(jax.grad(lambda s: lanes(scalar)(s * numbers(3), numbers(2))))))(0.7),
+        jax.jit(jax.jacfwd(jax.grad(jax.grad(lambda s: scalar(s * numbers(3), numbers(2))))))(0.7),
+        1e4,
+    )
+
+
+def test_gradient_of_shared_arguments_is_the_sum_over_lanes():
+    x, w = numbers(50, 3), numbers(2)
+    for g in (scalar, lambda x, w: jnp.sum(looped(x, w))):
+        shared = jax.jit(jax.grad(lambda w, g=g: jnp.sum(jax.vmap(lanes(g), (0, None))(x, w))))(w)
+        each = jax.jit(jax.vmap(jax.grad(lanes(g), 1), (0, None)))(x, w)
+        assert each.shape == (50, 2)
+        close(shared, each.sum(0), 2000)
+        close(shared, jax.jit(jax.grad(lambda w, g=g: jnp.sum(jax.vmap(g, (0, None))(x, w))))(w), 2000)
+
+
+def test_derivatives_of_the_user_are_used():
+    @jax.custom_jvp
+    def g(x):
+        return x * x
+
+    g.defjvp(lambda p, t: (g(*p), 7 * t[0]))  # not the true one, so that it cannot be missed
+
+    @jax.custom_vjp
+    def h(x):
+        return x * x
+
+    h.defvjp(lambda x: (h(x), x), lambda x, y: (5 * y,))
+    x = numbers(6)
+    sevens, fives = jnp.full(6, 7.0), jnp.full(6, 5.0)
+    close(jax.vmap(jax.grad(lanes(g)))(x), sevens)
+    close(jax.jvp(jax.vmap(lanes(g)), (x,), (jnp.ones(6),))[1], sevens)
+    close(jax.vmap(jax.grad(lanes(h)))(x), fives)
+    close(jax.grad(lambda x: jnp.sum(jax.vmap(lanes(h))(x)))(x), fives)
+    close(jax.vmap(jax.grad(jax.checkpoint(lanes(h))))(x), fives)
+    in_scan = jax.grad(lambda x: lax.scan(lambda c, _: (lanes(h)(c), None), x, None, length=2)[0])
+    close(in_scan(x[0]), jnp.asarray(25.0))
+
+
+def test_known_zeros_do_not_spoil_derivatives():
+    """The derivative of where(x > 0, sqrt(x), 0) at negative x: XLA gives NaN, lanes may give zero, and nothing else."""
+    y = jax.vmap(jax.grad(lanes(lambda x: jnp.where(x > 0, x, 0.0) * 2)))(jnp.asarray([-1.0, 4.0]))
+    close(y, jnp.asarray([0.0, 2.0]))
+
+
+def test_unused_and_repeated_arguments():
+    def g(x, unused):
+        return x * x, x
+
+    x = numbers(4)
+    close(jax.vmap(jax.grad(lambda x, u: lanes(g)(x, u)[0], (0, 1)))(x, x), (2 * x, 0 * x))
+    y, pull = jax.vjp(jax.vmap(lanes(g)), x, x)
+    close(pull((x, jnp.zeros(4))), (2 * x * x, 0 * x))
+
+
+# ---------------------------------------------------------------- within and around other code
+
+
+def test_within_equinox():
+    class Net(eqx.Module):
+        w: jax.Array
+        name: str
+
+        def __call__(self, x):
+            return lanes(f)(x, self.w)
+
+    net, x = Net(numbers(2), "net"), numbers(8, 3)
+    value = eqx.filter_jit(lambda net, x: jnp.sum(eqx.filter_vmap(net)(x) ** 2))
+    gradient = eqx.filter_grad(lambda net, x: jnp.sum(jax.vmap(net)(x) ** 2))(net, x)
+    expected = jax.value_and_grad(lambda w: jnp.sum(jax.vmap(f, (0, None))(x, w) ** 2))(net.w)
+    close((value(net, x), gradient.w), expected)
+    close(eqx.filter_vmap(lanes(f), in_axes=(0, None))(x, net.w), jax.vmap(f, (0, None))(x, net.w))
+
+
+def test_scan_over_time_around_lanes():
+    x, w = numbers(6, 3), numbers(2)
+
+    def results(g):
+        def end(x, w):
+            step = jax.vmap(g, (0, None))
+            return lax.scan(lambda x, _: ((y := 0.5 * step(x, w)), jnp.sum(y)), x, None, length=12)
+
+        def total(x, w):
+            return jnp.sum(end(x, w)[1] ** 2)
+
+        return end(x, w), jax.grad(total, (0, 1))(x, w), jax.jvp(jax.grad(total), (x, w), (x, w))[1]
+
+    close(jax.jit(lambda: results(lanes(f)))(), jax.jit(lambda: results(f))(), 2000)
+
+
+def test_conditions_checkpoints_maps_and_donation_around_lanes():
+    x, w = numbers(6, 3), numbers(2)
+
+    def results(g):
+        def chosen(x):
+            return jnp.sum(lax.cond(x[0] > 0, lambda x: g(x, w), lambda x: 2 * x, x))
+
+        return [
+            jax.vmap(jax.value_and_grad(chosen))(x),
+            jax.lax.map(chosen, x),
+            jax.value_and_grad(jax.checkpoint(chosen))(x[0]),
+            jax.grad(lambda w: jnp.sum(jax.checkpoint(jax.vmap(g, (0, None)))(x, w)))(w),
+            jax.vmap(lambda x: jnp.sum(jax.vmap(lambda s: g(s * x, w))(jnp.arange(3.0))))(x),
+        ]
+
+    close(jax.jit(lambda: results(lanes(f)))(), jax.jit(lambda: results(f))(), 500)
+    expected = jax.vmap(lambda x: 2 * x)(x)
+    close(jax.jit(jax.vmap(lanes(lambda x: 2 * x)), donate_argnums=0)(x + 0), expected)
+
+
+def test_arrays_that_are_closed_over():
+    x, w = numbers(6, 3), numbers(2)
+
+    def results(wrap):
+        def of_parameter(w, x):
+            return jnp.sum(jax.vmap(wrap(lambda x: f(x, w)))(x) ** 2)
+
+        def of_mapped(w):
+            return wrap(lambda x: f(x, w) * w[0])(x[0])
+
+        return [
+            jax.value_and_grad(of_parameter, (0, 1))(w, x),
+            jax.jacfwd(jax.grad(of_parameter))(w, x),
+            jax.vmap(of_mapped)(numbers(4, 2)),
+            jax.vmap(wrap(lambda x: f(x, jnp.asarray([0.5, 0.0])) @ np.arange(3.0)))(x),
+        ]
+
+    close(jax.jit(lambda: results(lanes))(), jax.jit(lambda: results(lambda g: g))(), 500)
+
+
+def test_lanes_within_lanes_are_one_call():
+    def g(x, w):
+        return lanes(f)(x, w) + jax.vmap(lanes(lambda a: a * a))(x)
+
+    x, w = numbers(6, 3), numbers(6, 2)
+    calls = [e for e in equations(jax.make_jaxpr(jax.vmap(lanes(g)))(x, w).jaxpr) if e.primitive.name == "lane_call"]
+    assert len(calls) == 1
+    close(jax.vmap(lanes(g))(x, w), jax.vmap(f)(x, w) + x * x)
+
+
+def test_concurrent_calls_of_one_kernel():
+    """Two calls of the same machine code within one program, which XLA may run at the same time."""
+    x, w = numbers(4097, 3), numbers(2)
+    run = jax.jit(lambda x, w: [jax.vmap(lanes(looped), (0, None))(s * x, w) for s in (1.0, 0.5, 0.25, -1.0)])
+    expected = [jax.jit(jax.vmap(lanes(looped), (0, None)))(s * x, w) for s in (1.0, 0.5, 0.25, -1.0)]
+    for actual, right in zip(run(x, w), expected, strict=True):
+        np.testing.assert_array_equal(actual, right)
+
+
+def test_batched_is_jit_of_vmap():
+    x, w = numbers(9, 3), numbers(2)
+    run = jaxdyn.batched(f, (1, None), 1, backend="lanes")
+    assert has_lanes(run, x.T, w)
+    close(run(x.T, w), jax.vmap(f, (1, None), 1)(x.T, w))
+    close(jaxdyn.batched(jax.jacfwd(f), (0, None))(x, w), jax.vmap(jax.jacfwd(f), (0, None))(x, w))
+    close(jax.grad(lambda w: jnp.sum(run(x.T, w)))(w), jax.grad(lambda w: jnp.sum(jax.vmap(f, (0, None))(x, w)))(w))
+
+
+# ---------------------------------------------------------------- backends, errors, records
+
+
+def refused(x):
+    return lax.while_loop(lambda c: c > 1, lambda c: 0.5 * c, x)  # this line is named
+
+
+def line_of(text: str) -> int:
+    with open(__file__) as file:
+        return next(k for k, line in enumerate(file, 1) if text in line)
+
+
+REFUSED = {
+    "while": (refused, 1, line_of("# this line " + "is named")),
+    "fft": (lambda x: jnp.fft.fft(x * jnp.ones(4)).real, 1, None),
+    "eigh": (lambda x: jnp.linalg.eigvalsh(x * jnp.eye(3)), 1, None),
+    "run-time divisor": (lambda n: lax.div(jnp.int32(7), n.astype(jnp.int32)), 1, None),
+    "half precision": (lambda x: x.astype(jnp.float16) * 2, 1, None),
+    "random": (lambda x: x + jax.random.normal(jax.random.key(0)), 1, None),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_flattened_is_named_with_its_line_and_falls_back(name):
+    function, x, line = REFUSED[name]
+    x = jnp.asarray([1.5, 3.0])
+    with pytest.raises(CannotFlatten) as caught:
+        jax.jit(jax.vmap(lanes(function)))(x)
+    message = str(caught.value)
+    assert __file__ in message
+    assert "xla" in message
+    if line is not None:
+        assert f"{name}" in message
+        assert f"{__file__}:{line}" in message
+    before = len(records())
+    actual = jax.jit(jax.vmap(lane_function(function, name=f"fallback {name}")))(x)
+    np.testing.assert_array_equal(actual, jax.vmap(function)(x))
+    (record,) = [r for r in records()[before:] if r.name == f"fallback {name}"]
+    assert record.backend == "xla"
+    assert str(caught.value).split(" (")[0] in record.reason
+
+
+def test_large_arrays_are_refused():
+    with pytest.raises(CannotFlatten, match="too large"):
+        jax.vmap(lanes(lambda x: jnp.sum(x)))(jnp.ones((2, 5000)))
+    close(jax.vmap(lane_function(lambda x: jnp.sum(x)))(jnp.ones((2, 5000))), jnp.full(2, 5000.0))
+
+
+def test_unsupported_inputs_and_outputs():
+    for bad in (jnp.ones(3, jnp.complex64), jnp.ones(3, jnp.bfloat16)):
+        with pytest.raises(CannotFlatten, match=str(bad.dtype)):
+            jax.vmap(lanes(lambda x: x))(bad)
+        np.testing.assert_array_equal(jax.vmap(lane_function(lambda x: x))(bad), bad)
+    with pytest.raises(CannotFlatten, match="key"):
+        jax.vmap(lanes(lambda k: k))(jax.random.split(jax.random.key(0), 3))
+
+
+def test_unknown_backends_are_refused():
+    for door in (lane_function, batched):
+        with pytest.raises(ValueError, match=r"'gpu'.*\"auto\", \"lanes\" or \"xla\""):
+            door(f, backend="gpu")
+    assert not has_lanes(lane_function(f, backend="xla"), numbers(3), numbers(2))
+    assert has_lanes(lane_function(f), numbers(3), numbers(2))
+
+
+def test_errors_of_the_user_stay_what_they_are():
+    def wrong(x):
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        lane_function(wrong)(1.0)
+    with pytest.raises(TypeError):
+        lane_function(lambda x: jnp.zeros(3) @ jnp.zeros(4))(numbers(3))
+
+
+def test_records_say_what_was_compiled():
+    x, w = numbers(33, 3), numbers(33, 2)
+    jax.jit(jax.grad(lambda x: jnp.sum(jax.vmap(lane_function(f, name="recorded"))(x, w))))(x)
+    found = [r for r in records() if r.name.startswith("recorded")]
+    assert {r.backend for r in found} == {"lanes"}
+    assert any(r.name.startswith("recorded.") for r in found)  # a derivative
+    for r in found:
+        assert r.operations > 0
+        assert r.width in (2, 4, 8)
+        assert r.code_s >= 0
+        assert r.reason == ""
+
+
+def test_the_latest_thousand_records_are_kept():
+    for k in range(1500):
+        note(Record(f"number {k}", "lanes"))
+        names = [r.name for r in records()]
+        assert names[-1] == f"number {k}"
+        assert len(names) <= 1000
+        assert k < 999 or len(names) >= 999
+    assert names[1:] == [f"number {k}" for k in range(501, 1500)] or names == [f"number {k}" for k in range(500, 1500)]
+
+
+# ---------------------------------------------------------------- caches
+
+
+def test_equal_programs_share_their_code():
+    """Traced twice, compiled once: functions are told apart by what they compute."""
+    from jaxdyn.lanes import cpu
+
+    x, w = numbers(33, 3), numbers(33, 2)
+    first = jax.jit(jax.vmap(lanes(lambda x, w: 1.25 * f(x, w))))(x, w)
+    count = len(cpu._engines)
+    np.testing.assert_array_equal(jax.jit(jax.vmap(lanes(lambda x, w: f(x, w) * 1.25)))(x, w), first)
+    assert len(cpu._engines) == count
+    jax.jit(jax.vmap(lanes(lambda x, w: 1.5 * f(x, w))))(x, w)
+    assert len(cpu._engines) > count
+
+
+CACHED = """
+    import sys
+    import jax, jax.numpy as jnp
+    import jaxdyn
+
+    jaxdyn.lanes.set_cache_directory(sys.argv[1])
+
+    def f(x):
+        for k in range(200):
+            x = jnp.sin(x) * 1.01 + 0.001 * k * x * x
+        return x
+
+    y = jaxdyn.batched(f, backend="lanes", name="cached")(jnp.linspace(-1.0, 1.0, 100, dtype=jnp.float32))
+    print([r.code_s for r in jaxdyn.lanes.records()][-1], y.tobytes().hex() if hasattr(y, "tobytes") else bytes(y).hex())
+"""
+
+
+def test_code_on_disk_serves_the_next_process(tmp_path):
+    folder = tmp_path / "own"
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(CACHED))
+    seconds, results, times = [], [], []
+    for _ in range(2):
+        run = subprocess.run([sys.executable, str(script), str(folder)], capture_output=True, text=True, check=True)
+        time, result = run.stdout.split()
+        seconds.append(float(time))
+        results.append(result)
+        times.append({p.name: p.stat().st_mtime_ns for p in folder.iterdir()})
+    assert results[0] == results[1]
+    assert len(times[0]) >= 1
+    assert all(name.endswith(".o") for name in times[0])
+    assert times[0] == times[1]  # read, not written again
+    assert seconds[1] < 0.5 * seconds[0]
+    assert folder.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770])
+def test_a_folder_that_others_may_write_to_is_refused(tmp_path, mode):
+    folder = tmp_path / "open"
+    folder.mkdir()
+    folder.chmod(mode)
+    with pytest.raises(ValueError, match="others may write"):
+        set_cache_directory(folder)
+    assert list(folder.iterdir()) == []
+    set_cache_directory(None)
