@@ -226,31 +226,79 @@ class MemoryText(FunctionText):
 
 
 def transposition_code(name: str, stored: str, width: int) -> str:
-    """Function that turns `count` numbers of `width` rows, `row` numbers apart, into vectors, or back."""
+    """Function that turns `count` numbers of `width` rows, `row` numbers apart, into vectors, or back.
+
+    As many numbers as there are lanes form a square, which is transposed in registers; what is left over goes one by one.
+    """
     vector = f"<{width} x {stored}>"
+    size = int(stored.lstrip("i")) // 8 if stored[0] == "i" else {"float": 4, "double": 8}[stored]
+    lanes = range(width)
     lines = [
         f"define internal void @{name}.{stored}(ptr noalias %vectors, ptr noalias %rows, i64 %count, i64 %row)",
         "noinline nounwind {",
         "entry:",
-        *(f" %o{lane} = mul i64 %row, {lane}" for lane in range(width)),
-        *(f" %r{lane} = getelementptr {stored}, ptr %rows, i64 %o{lane}" for lane in range(width)),
-        " br label %loop",
+        *(f" %o{lane} = mul i64 %row, {lane}" for lane in lanes),
+        *(f" %r{lane} = getelementptr {stored}, ptr %rows, i64 %o{lane}" for lane in lanes),
+        f" %squares = udiv i64 %count, {width}",
+        f" %whole = mul i64 %squares, {width}",
+        " %some = icmp ne i64 %whole, 0",
+        " br i1 %some, label %square, label %rest",
+        "square:",
+        " %s = phi i64 [0, %entry], [%t, %square]",
+        *(f" %sq{lane} = getelementptr {stored}, ptr %r{lane}, i64 %s" for lane in lanes),
+        *(f" %sk{lane} = add i64 %s, {lane}" for lane in lanes),
+        *(f" %sp{lane} = getelementptr {vector}, ptr %vectors, i64 %sk{lane}" for lane in lanes),
+    ]
+    source, target = ("sq", "sp") if name == "get" else ("sp", "sq")
+    aligned = {"sq": size, "sp": min(ALIGNMENT, size * width)}
+    lines += [f" %a{lane} = load {vector}, ptr %{source}{lane}, align {aligned[source]}" for lane in lanes]
+    transposing, transposed = _transposed([f"%a{lane}" for lane in lanes], vector)
+    lines += transposing
+    lines += [f" store {vector} {transposed[lane]}, ptr %{target}{lane}, align {aligned[target]}" for lane in lanes]
+    lines += [
+        f" %t = add i64 %s, {width}",
+        " %again = icmp ult i64 %t, %whole",
+        " br i1 %again, label %square, label %rest",
+        "rest:",
+        " %left = icmp ult i64 %whole, %count",
+        " br i1 %left, label %loop, label %end",
         "loop:",
-        " %k = phi i64 [0, %entry], [%n, %loop]",
+        " %k = phi i64 [%whole, %rest], [%n, %loop]",
         f" %p = getelementptr {vector}, ptr %vectors, i64 %k",
     ]
-    lines += [f" %q{lane} = getelementptr {stored}, ptr %r{lane}, i64 %k" for lane in range(width)]
+    lines += [f" %q{lane} = getelementptr {stored}, ptr %r{lane}, i64 %k" for lane in lanes]
     if name == "get":
         before = "poison"
-        for lane in range(width):
+        for lane in lanes:
             lines.append(f" %x{lane} = load {stored}, ptr %q{lane}")
             lines.append(f" %v{lane} = insertelement {vector} {before}, {stored} %x{lane}, i64 {lane}")
             before = f"%v{lane}"
         lines.append(f" store {vector} {before}, ptr %p")
     else:
         lines.append(f" %v = load {vector}, ptr %p")
-        for lane in range(width):
+        for lane in lanes:
             lines.append(f" %x{lane} = extractelement {vector} %v, i64 {lane}")
             lines.append(f" store {stored} %x{lane}, ptr %q{lane}")
     lines += [" %n = add i64 %k, 1", " %m = icmp ult i64 %n, %count", " br i1 %m, label %loop, label %end", "end:"]
     return "\n".join([*lines, " ret void", "}"])
+
+
+def _transposed(names: list[str], vector: str) -> tuple[list[str], list[str]]:
+    """Lines that transpose a square of vectors, and the names of the results: bit by bit, row and lane change places."""
+    lines, width, distance = [], len(names), 1
+    current = list(names)
+    while distance < width:
+        following = list(current)
+        for row in (r for r in range(width) if not r & distance):
+            first, second = current[row], current[row | distance]
+            # Lanes without the bit stay in the first row, and come from `distance` lanes further in the second; and vice versa.
+            low = [j if not j & distance else width + j - distance for j in range(width)]
+            high = [j + distance if not j & distance else width + j for j in range(width)]
+            for place, chosen in ((row, low), (row | distance, high)):
+                mask = ", ".join(f"i32 {j}" for j in chosen)
+                following[place] = f"%t{distance}.{place}"
+                lines.append(
+                    f" {following[place]} = shufflevector {vector} {first}, {vector} {second}, <{width} x i32> <{mask}>"
+                )
+        current, distance = following, 2 * distance
+    return lines, current

@@ -272,7 +272,7 @@ def test_nested_vmap_of_derivatives(function):
             jax.vmap(back, 2, 1)(jnp.moveaxis(several, 0, 2)),
             jax.vmap(back_shared)(jnp.stack([shared, 3 * shared])),
             back_nested(nested),
-            jax.vmap(jax.vmap(back_nested))(nested * numbers(2, 3, 1, 1, 1)),
+            jax.vmap(jax.vmap(back_nested))(nested[None, None] * numbers(2, 3, 1, 1, 1)),
             jax.vmap(back)(jnp.stack([value] * 70)),  # more directions than become an axis of the function
         ]
 
@@ -510,7 +510,7 @@ REFUSED = {
     "eigh": (lambda x: jnp.linalg.eigvalsh(x * jnp.eye(3)), 1, None),
     "run-time divisor": (lambda n: lax.div(jnp.int32(7), n.astype(jnp.int32)), 1, None),
     "half precision": (lambda x: x.astype(jnp.float16) * 2, 1, None),
-    "random": (lambda x: x + jax.random.normal(jax.random.key(0)), 1, None),
+    "random": (lambda x: x + jax.random.normal(jax.random.key(0), dtype=x.dtype), 1, None),
 }
 
 

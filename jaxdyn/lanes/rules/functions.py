@@ -221,7 +221,11 @@ def _rows(flat: Flattener, x: Value, variable) -> Callable[[Scalar], Value]:
 
             def counted(turn):
                 count = program.convert(turn, "i64", kind)
-                return flat.each(lambda a, s: program.add(a, program.mul(count, s, kind), kind), np.asarray(x[0]), np.asarray(steps[0]))
+                return flat.each(
+                    lambda a, s: program.add(a, program.mul(count, s, kind), kind),
+                    np.asarray(x[0]),
+                    np.asarray(steps[0]),
+                )
 
             return counted
     memory = flat.memory(x, kind)
