@@ -17,7 +17,6 @@ import json
 import math
 import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -287,20 +286,21 @@ PACKAGES = {"frax": "frax", "mjx": "mujoco-mjx", "jaxsim": "jaxsim", "brax": "br
 # ---------------------------------------------------------------- measuring, in an environment of a JAX peer
 
 
-def measure(function: Callable, arguments: tuple, seconds: float) -> tuple[Any, dict[str, float]]:
-    """The result of a batch, and compile_s (tracing included) and run_s, the median of repeated runs."""
+def measure(function: Callable, arguments: tuple, seconds: float) -> tuple[Any, dict[str, Any]]:
+    """The result of a batch, and its times in s: to compile (tracing included), to the first result, median of runs."""
     import jax
 
     begin = time.perf_counter()
     compiled = jax.jit(jax.vmap(function)).lower(*arguments).compile()
     compile_s = time.perf_counter() - begin
     result = jax.block_until_ready(compiled(*arguments))
+    first_s = time.perf_counter() - begin
     times = []
     while len(times) < 3 or sum(times) < seconds:
         begin = time.perf_counter()
         jax.block_until_ready(compiled(*arguments))
         times.append(time.perf_counter() - begin)
-    return result, {"compile_s": compile_s, "run_s": statistics.median(times)}
+    return result, {"compile_s": compile_s, "first_s": first_s, "run_s": statistics.median(times)}
 
 
 def difference(actual, expected: np.ndarray) -> float:
@@ -343,15 +343,13 @@ def main() -> None:
         q, v, controls = (jnp.asarray(inputs[name], jnp.float32) for name in ("q", "v", "controls"))
         last_q, gradient_controls = inputs["last_q"], inputs["gradient_controls"]
     few = len(controls)
-    versions = {name: importlib.metadata.version(name) for name in (PACKAGES[options.peer], "jax")}
+    note = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in (PACKAGES[options.peer], "jax"))
     result, times = measure(lambda q, v: last_coordinates(q, v, None, options.steps), (q, v), options.seconds)
-    report = {"case": "rollout", "difference": difference(result, last_q), "versions": versions, **times}
-    print(json.dumps(report), flush=True)
+    print(json.dumps({"difference": difference(result, last_q), "note": note, **times}), flush=True)
     gradient = jax.value_and_grad(loss, argnums=(0, 1, 2))
     (_, result), times = measure(gradient, (q[:few], v[:few], controls), options.seconds)
-    report = {"case": "rollout gradient", "difference": difference(result[2], gradient_controls)}
-    print(json.dumps({**report, "versions": versions, **times}))
+    print(json.dumps({"difference": difference(result[2], gradient_controls), "note": note, **times}))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.experimental import pallas as pl
 
 from jaxdyn.lanes.liveness import Liveness
@@ -67,7 +68,7 @@ class _Kernel:
         self.schedule, self.live, self.places, self.samples, self.block = schedule, live, places, samples, block
         self.values: dict[Node, jax.Array] = {}
 
-    def number(self, x: Scalar, kind: str) -> jax.Array:
+    def number(self, x: Scalar, kind: str) -> jax.Array | np.generic:
         """A number, of its own type; constants are NumPy scalars, which fold into the operation."""
         return self.values[x] if type(x) is Node else dtype_of_type(kind).type(x)
 
@@ -124,14 +125,14 @@ class _Kernel:
             self.store(region, first + k, jnp.broadcast_to(self.load_at(numbers.region, offset + k), (self.block,)))
             return 0
 
-        jax.lax.fori_loop(0, numbers.size, copy, 0)
+        jax.lax.fori_loop(np.int32(0), np.int32(numbers.size), copy, 0)
 
     def load_at(self, region: Node, at) -> jax.Array:
         reference, start, shared = self.places[region]
         if shared:
             return reference[start + at]
         if jnp.ndim(at):
-            return reference[start + at, self.samples.start + jnp.arange(self.block)]
+            return reference[start + at, self.samples.start + jnp.arange(self.block, dtype=np.int32)]
         return reference[start + at, self.samples]
 
     def pieces(self, node: Node) -> None:
@@ -145,7 +146,7 @@ class _Kernel:
         kinds = [loop.carries[i].type for i in carries]
 
         def turn(k, carried):
-            self.values[loop.counter] = jnp.asarray(k, jnp.int32)
+            self.values[loop.counter] = k.astype(jax.dtypes.canonicalize_dtype(np.int64))
             for i, x in zip(carries, carried, strict=True):
                 self.values[loop.carries[i]] = x
             self.run(loop.body)
@@ -155,7 +156,7 @@ class _Kernel:
             return tuple(self.lanes(loop.following[i], kind) for i, kind in zip(carries, kinds, strict=True))
 
         initial = tuple(self.lanes(loop.initial[i], kind) for i, kind in zip(carries, kinds, strict=True))
-        final = jax.lax.fori_loop(0, loop.length, turn, initial)
+        final = jax.lax.fori_loop(np.int32(0), np.int32(loop.length), turn, initial)
         for node in self.live.nodes:
             if node.op == "result" and node.args[0].data is loop:
                 self.values[node] = final[carries.index(node.data)]
@@ -203,7 +204,7 @@ def pallas_call(program: Program, shared: Sequence[bool], *, block: int = 128, i
                     reference[k, samples] = jnp.broadcast_to(value, (block,))
                     return 0
 
-                jax.lax.fori_loop(0, numbers.size, copy, 0)
+                jax.lax.fori_loop(np.int32(0), np.int32(numbers.size), copy, 0)
             else:
                 for k, x in enumerate(numbers):
                     reference[k, samples] = run.lanes(x, kind)

@@ -148,29 +148,29 @@ def test_scalars_and_numbers_that_do_not_depend_on_inputs():
 # ---------------------------------------------------------------- forms of arguments and results
 
 
+class Pair(eqx.Module):
+    a: jax.Array
+    b: jax.Array | None
+    label: str = eqx.field(static=True)
+
+
+def of_pytrees(pair: Pair, options: dict, count: int):
+    """Arrays, None, texts and plain numbers on both sides."""
+    x = pair.a * (count if pair.b is None else pair.b) * options["scale"]
+    return {"x": x, "none": None, "pair": Pair(x[:1], None, "out"), "name": options["name"]}
+
+
 def test_pytrees_with_none_and_static_leaves():
-    class Pair(eqx.Module):
-        a: jax.Array
-        b: jax.Array | None
-        label: str = eqx.field(static=True)
-
-    def g(pair, options, n):
-        x = pair.a * (2 if pair.b is None else pair.b) * options["scale"]
-        return {"x": x, "none": None, "pair": Pair(x, None, "out"), "name": options["name"], "n": n + 1}
-
-    def both(function):
-        rows = numbers(9, 3)
-        return function(Pair(rows, None, "in"), numbers(9)), function(Pair(rows, 3 * rows, "in"), numbers(9))
-
-    def batch(function):
-        return lambda pair, scale: {
-            k: v
-            for k, v in eqx.filter_vmap(lambda p, s: function(p, {"scale": s, "name": "n"}, 4))(pair, scale).items()
-            if k != "name"
-        }
-
-    close(both(batch(lanes(g))), jax.tree.map(jnp.asarray, both(batch(g))))
-    assert lanes(g)(Pair(numbers(3), None, "in"), {"scale": 2.0, "name": "n"}, 4)["name"] == "n"
+    x, scale = numbers(9, 3), numbers(9)
+    for pair in (Pair(x, None, "in"), Pair(x, 3 * x, "in")):
+        for g in (of_pytrees, lanes(of_pytrees)):
+            run = eqx.filter_vmap(lambda p, s, g=g: {**g(p, {"scale": s, "name": "mine"}, 4), "name": None})
+            expected = x * (4 if pair.b is None else 3 * x) * scale[:, None]
+            close(
+                run(pair, scale),
+                {"x": expected, "none": None, "pair": Pair(expected[:, :1], None, "out"), "name": None},
+            )
+    assert lanes(of_pytrees)(Pair(x[0], None, "in"), {"scale": 2.0, "name": "mine"}, 4)["name"] == "mine"
 
 
 def test_integers_and_truth_values_in_and_out():
@@ -192,7 +192,10 @@ def test_integers_and_truth_values_in_and_out():
     close(through(lanes(g)), through(g))
     forward = [jax.jvp(lambda x, h=h: jax.vmap(h)(x, n, b, wide), (x,), (x,)) for h in (lanes(g), g)]
     close(*forward)
-    gradients = [jax.grad(lambda x, n, h=h: h(x, n, b[0], wide[0])[0][0], allow_int=True, argnums=(0, 1))(x[0], n[0]) for h in (lanes(g), g)]
+    gradients = [
+        jax.grad(lambda x, n, h=h: h(x, n, b[0], wide[0])[0][0], allow_int=True, argnums=(0, 1))(x[0], n[0])
+        for h in (lanes(g), g)
+    ]
     close(*gradients)
 
 
@@ -549,7 +552,7 @@ def test_unsupported_inputs_and_outputs():
         jax.vmap(lanes(lambda k: k))(jax.random.split(jax.random.key(0), 3))
 
 
-def test_unknown_backends_are_refused():
+def test_unknown_backends_are_refused(as_a_user):
     for door in (lane_function, batched):
         with pytest.raises(ValueError, match=r"'gpu'.*\"auto\", \"lanes\" or \"xla\""):
             door(f, backend="gpu")

@@ -596,7 +596,9 @@ TABLE = {
         reals(3, 600),
     ),
     "scan of long rows in a loop": (
-        lambda x, rows: lax.scan(lambda c, r: (0.5 * jnp.sin(c) + r[0] * r[519], r[5:8]), x, jnp.concatenate([rows] * 40)),
+        lambda x, rows: lax.scan(
+            lambda c, r: (0.5 * jnp.sin(c) + r[0] * r[519], r[5:8]), x, jnp.concatenate([rows] * 40)
+        ),
         reals(),
         reals(3, 520),
     ),
@@ -660,7 +662,17 @@ def test_lanes_and_xla_agree(name):
 
 # Names that primitives of other releases of JAX have, or that only appear inside of other transformations.
 OF_OTHER_RELEASES = {"call", "closed_call", "core_call", "copy_p", "custom_vjp_call_jaxpr", "device_put"}
-OF_OTHER_RELEASES |= {"expand_dims", "pjit", "pvary", "remat", "remat2", "scatter_add", "scatter_mul", "stack", "stop_gradient"}
+OF_OTHER_RELEASES |= {
+    "expand_dims",
+    "pjit",
+    "pvary",
+    "remat",
+    "remat2",
+    "scatter_add",
+    "scatter_mul",
+    "stack",
+    "stop_gradient",
+}
 
 
 @pytest.mark.parametrize("dtype", [np.float32])

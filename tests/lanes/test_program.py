@@ -194,7 +194,13 @@ def test_known_numbers_are_computed(program):
     x, y = 0.375, -1.75
     for op in ("sin", "cos", "tan", "exp", "expm1", "tanh", "sqrt", "floor", "ceil", "log", "log1p"):
         assert program.apply(op, (x,), "f64") == getattr(np, op)(x)
-    for op, numpy in {"atan2": np.arctan2, "min": np.minimum, "max": np.maximum, "div": np.divide, "rem": np.fmod}.items():
+    for op, numpy in {
+        "atan2": np.arctan2,
+        "min": np.minimum,
+        "max": np.maximum,
+        "div": np.divide,
+        "rem": np.fmod,
+    }.items():
         assert program.apply(op, (x, y), "f64") == numpy(x, y)
     assert program.apply("pow", (x, y), "f64") == x**y
     assert math.isnan(program.apply("log", (-1.0,), "f64"))
@@ -436,4 +442,6 @@ def test_sums_over_a_tree_cost_one_addition_per_body(over, seed):
 def test_equal_functions_are_equal_programs():
     """Numbers are named in order of creation, so that equal functions share their machine code."""
     first, second = (made(rich, (4,)) for _ in range(2))
-    assert [(n.op, n.type, n.serial) for n in first.block.nodes] == [(n.op, n.type, n.serial) for n in second.block.nodes]
+    assert [(n.op, n.type, n.serial) for n in first.block.nodes] == [
+        (n.op, n.type, n.serial) for n in second.block.nodes
+    ]

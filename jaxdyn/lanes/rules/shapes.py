@@ -142,6 +142,11 @@ def as_objects(x) -> np.ndarray:
     return out
 
 
+@rule("tile")
+def _tile(flat: Flattener, equation, args: list[Value]) -> list[Value]:
+    return [np.tile(flat.registers(args[0]), equation.params["reps"])]
+
+
 @rule("pad")
 def _pad(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     x, padding = flat.registers(args[0]), flat.registers(args[1])

@@ -1,0 +1,314 @@
+"""Every public function of the mechanics by lanes and by XLA: values, derivatives in both modes, second-order products, rollouts.
+
+XLA in double precision is the reference for both precisions: lanes in single precision get the same numbers, rounded before.
+"""
+
+import equinox as eqx
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from random_trees import random_model, random_motion
+from test_transforms import TABLE
+
+import jaxdyn
+from jaxdyn import ImplicitMidpoint, JointFriction, Knots, Result, RungeKutta4, State, System, rollout
+from jaxdyn.lanes import lane_function
+
+TREES = {
+    "chain": {"parents": [-1, 0, 1], "kinds": "RPR"},
+    "branched": {"parents": [-1, 0, 0], "kinds": "RRP", "armature": True},
+    "two roots": {"parents": [-1, 0, -1], "kinds": "PRR", "armature": True},
+}
+SIZES = (1, 2, 15, 16, 17, 1000, 4097)
+ROWS = {f"{name} {k}" if k else name: f for name, rows in TABLE.items() for k, f in enumerate(rows)}
+CHEAP = ("kinetic_energy", "mass_matrix", "forward_kinematics")
+DTYPES = (jnp.float32, jnp.float64)
+
+
+def drawn(tree: str, lanes: int):
+    """A tree without limits of motion, which are infinite and enter no equation, and motions of all lanes; single precision."""
+    rng = np.random.default_rng(list(TREES).index(tree))
+    model = random_model(rng, 3, **TREES[tree])
+    motions = [random_motion(rng, model) for _ in range(lanes)]
+    q, v, a = (jnp.stack(x) for x in zip(*motions, strict=True))
+    return jaxdyn.as_dtype((eqx.tree_at(lambda m: m.limits, model, None), q, v, a), jnp.float32)
+
+
+def flat(tree) -> jax.Array:
+    return jax.flatten_util.ravel_pytree(eqx.filter(tree, eqx.is_inexact_array))[0]
+
+
+def compiled(function, *args):
+    """Results of XLA. It is not timed here, so that optimizations would only cost time."""
+    options = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+    return jax.jit(function).lower(*args).compile(options)(*args)
+
+
+def agree(actual, expected, what: str, roundings: float = 1e4) -> None:
+    """Equal but for roundings, relative to the largest number of each array.
+
+    A quantity is a sum of some hundred products of its size, and solving with a mass matrix multiplies errors by its
+    condition, up to some hundreds for these trees: 1e4 roundings (1e-3 in single precision) in all.
+    """
+    for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
+        a, b = np.asarray(a), np.asarray(b)
+        assert a.shape == b.shape
+        if np.issubdtype(a.dtype, np.floating):
+            assert np.all(np.isfinite(b))
+            tolerance = roundings * np.finfo(a.dtype).eps
+            np.testing.assert_allclose(
+                a, b, rtol=0, atol=tolerance * max(1.0, np.max(np.abs(b), initial=0)), err_msg=what
+            )
+        else:
+            np.testing.assert_array_equal(a, b, err_msg=what)
+
+
+def by_lanes(function):
+    return lane_function(function, backend="lanes")
+
+
+# ---------------------------------------------------------------- functions of one instant
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_values(tree):
+    """The model shared by all lanes, as an argument, and built into the code."""
+    inputs = drawn(tree, 17)
+    in_axes = (None, 0, 0, 0)
+
+    def all_rows(wrap):
+        return lambda *x: {k: jax.vmap(wrap(lambda *y, f=f: flat(f(*y))), in_axes)(*x) for k, f in ROWS.items()}
+
+    def built_in(model, *motion):
+        return {k: jax.vmap(by_lanes(lambda *y, f=f: flat(f(model, *y))))(*motion) for k, f in ROWS.items()}
+
+    double = jaxdyn.as_dtype(inputs, jnp.float64)
+    expected = compiled(all_rows(lambda f: f), *double)
+    for dtype in DTYPES:
+        x = jaxdyn.as_dtype(inputs, dtype)
+        found = jax.jit(all_rows(by_lanes))(*x)
+        known = jax.jit(lambda *motion, m=x[0]: built_in(m, *motion))(*x[1:])
+        for name in ROWS:
+            agree(found[name], expected[name], name)
+            agree(known[name], expected[name], f"{name}, model built in")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_batches_of_every_size(dtype):
+    inputs = drawn("branched", 5)
+    model, *motion = jaxdyn.as_dtype(inputs, dtype)
+    motion = [jnp.tile(x, (1 + SIZES[-1] // 5, 1))[: SIZES[-1]] for x in motion]
+    functions = [by_lanes(lambda *x, f=ROWS[name]: flat(f(*x))) for name in CHEAP]
+
+    @jax.jit
+    def run(model, parts):
+        return [[jax.vmap(f, (None, 0, 0, 0))(model, *part) for part in parts] for f in functions]
+
+    results = run(model, [[x[:n] for x in motion] for n in SIZES])
+    expected = compiled(
+        lambda *x: [jax.vmap(lambda *y, f=ROWS[name]: flat(f(*y)), (None, 0, 0, 0))(*x) for name in CHEAP],
+        *jaxdyn.as_dtype(inputs, jnp.float64),
+    )
+    for name, found, right in zip(CHEAP, results, expected, strict=True):
+        for n, y in zip(SIZES, found, strict=True):
+            agree(y, jnp.tile(right, (1 + n // 5, 1))[:n], f"{name}, {n} lanes")
+
+
+# Rows in groups, each compiled as a whole by XLA.
+GROUPS = {f"{k}": list(ROWS)[k::4] for k in range(4)}
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_derivatives(group):
+    """The product with a tangent, the gradient, and a product with the second derivative, with respect to model and motion."""
+    inputs = drawn("branched", 3)
+    weights = {k: jnp.asarray(np.random.default_rng(1).normal(size=999), jnp.float32) for k in GROUPS[group]}
+    rng = np.random.default_rng(2)
+    directions = jax.tree.map(
+        lambda x: jnp.asarray(rng.normal(size=x.shape), x.dtype), eqx.filter(inputs, eqx.is_array)
+    )
+
+    def products(wrap, x, dx, weights):
+        numbers, static = eqx.partition(x, eqx.is_inexact_array)
+        dx = eqx.filter(dx, eqx.is_inexact_array)
+
+        def of(f, w):
+            def weighted(model, q, v, a):
+                y = flat(f(*eqx.combine((model, q, v, a), static)))
+                return jnp.sum(w[: y.size].astype(y.dtype) * y)
+
+            def batch(numbers):
+                return jnp.sum(jax.vmap(wrap(weighted), (None, 0, 0, 0))(*numbers))
+
+            return jax.jvp(jax.value_and_grad(batch), (numbers,), (dx,))
+
+        return {k: of(ROWS[k], weights[k]) for k in GROUPS[group]}
+
+    double = jaxdyn.as_dtype((inputs, directions, weights), jnp.float64)
+    expected = compiled(lambda dx, w: products(lambda f: f, double[0], dx, w), *double[1:])
+    for dtype in DTYPES:
+        x, dx, w = jaxdyn.as_dtype((inputs, directions, weights), dtype)
+        found = jax.jit(lambda x, dx, w: products(by_lanes, x, dx, w))(x, dx, w)
+        for name in GROUPS[group]:
+            parts = zip(
+                ("value", "gradient", "tangent", "second"),
+                *(
+                    jax.tree.leaves(y, is_leaf=lambda z: isinstance(z, tuple) and len(z) == 4)
+                    for y in (found[name], expected[name])
+                ),
+                strict=True,
+            )
+            for part, a, b in parts:
+                # Derivatives with respect to different numbers are of one size only together.
+                agree(flat(a), flat(b), f"{part} of {name}", 1e5)
+
+
+# ---------------------------------------------------------------- rollouts
+
+STEPS, DT = 6, 0.02
+
+
+def two_bodies() -> jaxdyn.Model:
+    return random_model(np.random.default_rng(5), 2, parents=[-1, 0], kinds="RP", armature=True)
+
+
+def with_friction(model) -> System:
+    ones = jnp.ones_like(model.mass)
+    return System(model, (JointFriction(0.2 * ones, 0.5 * ones, ones),))
+
+
+def policy(t, state, key):
+    return -2.0 * state.q - 0.5 * state.v * jnp.cos(t)
+
+
+def knots(interpolation):
+    return lambda u: Knots(u, 0.05, interpolation=interpolation)
+
+
+def quadratic(t, state, u, after):
+    return {"effort": jnp.sum(u * u), "late": state.q[0] ** 2 * t, "fast": jnp.any(jnp.abs(after.v) > 1.0)}
+
+
+# name -> (controls from an array, options)
+ROLLOUTS = {
+    "free": (lambda u: None, {}),
+    "array": (lambda u: u, {"save_every": 2, "cost": quadratic}),
+    "zero-order knots": (knots("zero_order"), {"substeps": 3, "t0": 0.03}),
+    "linear knots": (knots("linear"), {"integrator": RungeKutta4()}),
+    "cubic knots": (knots("cubic"), {"save_every": 3, "save": lambda t, s, u: (t, s.q[0] * u, jnp.sum(s.v))}),
+    "policy": (lambda u: policy, {"integrator": RungeKutta4(), "substeps": 2, "cost": quadratic, "save_every": 6}),
+    "implicit": (lambda u: u, {"integrator": ImplicitMidpoint(iterations=3), "save_every": 3}),
+    "stop": (lambda u: u, {"stop": lambda t, s: s.v[0] > 0.2, "cost": quadratic}),
+    "many steps": (lambda u: policy, {"steps": 300, "save_every": 150}),
+    "more steps": (lambda u: None, {"steps": 400, "save_every": 400, "dt": 0.001}),
+}
+
+
+def simulated(system, q, v, u, name: str, backend: str):
+    controls, options = ROLLOUTS[name]
+    return rollout(system, State(q, v), controls(u), **{"dt": DT, "steps": STEPS, "backend": backend, **options})
+
+
+def starts(lanes: int):
+    rng = np.random.default_rng(7)
+    return [jnp.asarray(rng.normal(0, 0.4, (lanes, *s)), jnp.float32) for s in ((2,), (2,), (STEPS, 2))]
+
+
+def numbers_of(trajectory) -> tuple:
+    return trajectory.time, trajectory.saved, trajectory.final, trajectory.cost, trajectory.result, trajectory.steps
+
+
+@pytest.mark.parametrize("name", ROLLOUTS)
+def test_rollouts(name):
+    """All results, the gradient with respect to start and controls, and its derivative along a direction."""
+    system = jaxdyn.as_dtype(with_friction(two_bodies()), jnp.float32)
+
+    def results(backend, system, *x):
+        def batch(*x):
+            return jax.vmap(lambda *y: simulated(system, *y, name, backend))(*x)
+
+        def loss(x):
+            end = batch(*x)
+            return jnp.sum(end.final.q**2) + jnp.sum(
+                end.saved[1] if isinstance(end.saved, tuple) else end.saved.v * end.saved.q
+            )
+
+        y = batch(*x)
+        assert y.backend == backend
+        dx = [0.5 * x[1], -x[0], jnp.cos(x[2])]
+        return numbers_of(y), jax.jvp(jax.grad(loss), (list(x),), (dx,))
+
+    x = starts(5)
+    double = jaxdyn.as_dtype((system, *x), jnp.float64)
+    expected = compiled(lambda *x: results("xla", double[0], *x), *double[1:])
+    for dtype in DTYPES:
+        given = jaxdyn.as_dtype((system, *x), dtype)
+        found = jax.jit(lambda *x, s=given[0]: results("lanes", s, *x))(*given[1:])
+        # Errors grow along a path: by less than tenfold over the at most six seconds here.
+        agree(found, expected, f"{name} in {dtype.__name__}", 1e5)
+    if name == "stop":
+        assert {int(r) for r in expected[0][4]} == {Result.STOPPED, Result.COMPLETED}
+
+
+def test_lanes_that_end_early_are_told_apart():
+    """Divergence and failed steps, lane by lane, within one vector; the finite part of the derivative is masked as by XLA."""
+    system = System(two_bodies())
+    q, _, u = jaxdyn.as_dtype(starts(9), jnp.float64)
+    speeds = jnp.asarray([0.1, 200.0, 0.2, 40.0, np.inf, 0.3, 1.0, np.nan, 0.1])
+    v = jnp.stack([speeds, 0 * q[:, 0] + 0.1], axis=1)
+
+    def run(backend, integrator, limit):
+        def lane(q, v, u):
+            return rollout(
+                system,
+                State(q, v),
+                u,
+                dt=DT,
+                steps=STEPS,
+                integrator=integrator,
+                divergence_limit=limit,
+                backend=backend,
+            )
+
+        def masked(q):
+            y = jax.vmap(lane)(q, v, u)
+            return jnp.sum(jnp.where(y.result == Result.COMPLETED, y.final.q[:, 0], 0.0)), y
+
+        (_, y), gradient = jax.value_and_grad(masked, has_aux=True)(q)
+        return y.result, y.steps, y.final, gradient[jnp.abs(speeds) < 10]
+
+    for integrator, limit in ((jaxdyn.SemiImplicitEuler(), 30.0), (ImplicitMidpoint(iterations=1), 1e6)):
+        found, expected = (jax.jit(lambda b=b: run(b, integrator, limit))() for b in ("lanes", "xla"))
+        np.testing.assert_array_equal(found[0], expected[0])
+        np.testing.assert_array_equal(found[1], expected[1])
+        assert len(set(np.asarray(expected[0]).tolist())) > 1
+        for a, b in zip(jax.tree.leaves(found[2:]), jax.tree.leaves(expected[2:]), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
+
+
+def test_rollouts_that_lanes_cannot_serve_fall_back():
+    system, (q, v, _) = System(two_bodies()), jaxdyn.as_dtype(starts(4), jnp.float64)
+
+    def noisy(t, state, key):
+        return jax.random.normal(key, (2,), state.q.dtype)
+
+    def run(backend):
+        def lane(q, v, key):
+            return rollout(system, State(q, v), noisy, dt=DT, steps=STEPS, key=key, backend=backend)
+
+        return jax.jit(jax.vmap(lane))(q, v, jax.random.split(jax.random.key(0), 4))
+
+    automatic, given = run("auto"), run("xla")
+    assert automatic.backend == "xla"
+    agree(numbers_of(automatic), numbers_of(given), "noisy policy", 1.0)
+    assert any(r.name == "rollout" and r.backend == "xla" and r.reason for r in jaxdyn.lanes.records())
+    with pytest.raises(jaxdyn.lanes.CannotFlatten):
+        run("lanes")
+
+
+def test_rollouts_take_lanes_where_they_can():
+    system, (q, v, _) = System(two_bodies()), jaxdyn.as_dtype(starts(4), jnp.float64)
+    run = jax.vmap(lambda q, v: rollout(system, State(q, v), dt=DT, steps=STEPS))
+    assert run(q, v).backend == "lanes"
