@@ -45,6 +45,8 @@ from jaxdyn.lanes.sharding import over_lanes
 _MOST_DIRECTIONS = 64
 # Programs beyond this size take LLVM so long that XLA is the better choice unless lanes are asked for.
 _LARGEST_PROGRAM = 150_000
+# Each thread keeps what the loops of a block of samples collect: this many numbers are about a gigabyte.
+_LARGEST_MEMORY = 2**24
 lane_call_p = jex.Primitive("lane_call")
 lane_call_p.multiple_results = True
 
@@ -325,14 +327,17 @@ def _program_or_reason(params: dict) -> tuple[Program | None, str]:
 
 
 def check_size(program: Program, backend: str) -> None:
-    """Refuse programs that would compile for minutes, unless lanes are asked for.
+    """Refuse programs that need too much memory per sample; and those that would compile for minutes, unless lanes are asked for.
 
     Raises:
         CannotFlatten: the message gives the size and the limit.
     """
-    nodes = len(Liveness(program).nodes)
-    if nodes > _LARGEST_PROGRAM and backend == "auto":
-        raise CannotFlatten(f"the program has {nodes} operations, more than {_LARGEST_PROGRAM}")
+    live = Liveness(program)
+    if len(live.nodes) > _LARGEST_PROGRAM and backend == "auto":
+        raise CannotFlatten(f"the program has {len(live.nodes)} operations, more than {_LARGEST_PROGRAM}")
+    memory = sum(n.data.size for n in live.nodes if n.op == "region" and n.data.kind in ("loop", "pieces"))
+    if memory > _LARGEST_MEMORY:
+        raise CannotFlatten(f"the loops of one sample collect {memory} numbers, more than {_LARGEST_MEMORY}")
 
 
 def _on_cpu(*args, **params):

@@ -26,7 +26,7 @@ class Compiled:
         target: name under which XLA knows it.
         width: samples per vector.
         operations: scalar operations per sample, loops counted turn by turn.
-        code_s: time LLVM took; 0 if the code was at hand.
+        code_s: time LLVM took when the code was made.
     """
 
     target: str

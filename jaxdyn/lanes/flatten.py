@@ -25,7 +25,15 @@ _SMALL_INPUT = 512
 
 
 class CannotFlatten(Exception):
-    """A function does not become a scalar program; the message names the operation, the line, and what to do."""
+    """A function does not become a scalar program; the message names the operation, the line, and what to do.
+
+    Attributes:
+        located: whether the message says where already.
+    """
+
+    def __init__(self, message: str, located: bool = False):
+        super().__init__(message)
+        self.located = located
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,12 +186,12 @@ class Flattener:
                         raise CannotFlatten(f"{name!r} has a result of type {v.aval.dtype}")
                 results = function(self, equation, [read(v) for v in equation.invars])
             except CannotFlatten as error:
-                if not error.__dict__.get("located"):
-                    place = user_line(equation)
-                    located = CannotFlatten(f"{error}{place}; use backend='xla' for this function, or rewrite it")
-                    located.__dict__["located"] = True
-                    raise located from None
-                raise
+                # An equation within a function of JAX tells no line of the user's; then the call of that function does.
+                place = "" if error.located else user_line(equation)
+                if not place:
+                    raise
+                advice = "use backend='xla' for this function, or rewrite it"
+                raise CannotFlatten(f"{error}{place}; {advice}", located=True) from None
             env.update(zip(equation.outvars, results, strict=True))
         return [read(v) for v in jaxpr.outvars]
 

@@ -76,7 +76,8 @@ def _rev(flat: Flattener, equation, args: list[Value]) -> list[Value]:
 def _slice(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     p = equation.params
     steps = p["strides"] or [1] * args[0].ndim
-    return [sliced(flat, args[0], p["start_indices"], p["limit_indices"], steps)]
+    starts, limits = ([int(k) for k in p[name]] for name in ("start_indices", "limit_indices"))
+    return [sliced(flat, args[0], starts, limits, steps)]
 
 
 def sliced(flat: Flattener, x: Value, starts: Sequence[int], limits: Sequence[int], steps: Sequence[int]) -> Value:
