@@ -70,7 +70,10 @@ def _accelerations(method: str, model: Model, q: Coordinates, v: Velocities, tau
 
 @functools.partial(_accelerations.defjvp, symbolic_zeros=True)
 def _accelerations_jvp(method, primals, tangents):
-    """M da = dtau - d(M a + h) at constant a: a derivative of the inverse dynamics, and one more solution for it."""
+    """M da = dtau - d(M a + h) at constant a: a derivative of the inverse dynamics, and one more solution for it.
+
+    Source: theory.md (I7).
+    """
     model, q, v, tau = primals
     *d_mechanism, d_tau = tangents
     # What solving took may be stored for reverse mode rather than computed again.

@@ -85,7 +85,7 @@ def _change_with_motion(
     """Change of the inverse dynamics when the motion changes by (dq, dv, da).
 
     A change dq displaces body i by the twist xi_i. Everything fixed in the body goes along, columns as xi x s; so the change of
-    the inertial force is that seen from the body, where the inertia is constant, carried along by xi.
+    the inertial force is that seen from the body, where the inertia is constant, carried along by xi. Source: theory.md (I6).
     """
     topology = model.topology
     body = topology.body_of_column
