@@ -178,10 +178,15 @@ class Flattener:
         for equation in jaxpr.eqns:
             name = equation.primitive.name
             function = RULES.get(name)
+            # Tangents of integers have no numbers; what is made of them alone needs no rule.
+            real = [v for v in equation.outvars if v.aval.dtype != jax.dtypes.float0]
+            if not real and equation.outvars:
+                env.update((v, np.zeros(v.aval.shape, bool)) for v in equation.outvars)
+                continue
             try:
                 if function is None:
                     raise CannotFlatten(f"{name!r} has no scalar form")
-                for v in equation.outvars:
+                for v in real:
                     if type_of_dtype(v.aval.dtype) is None:
                         raise CannotFlatten(f"{name!r} has a result of type {v.aval.dtype}")
                 results = function(self, equation, [read(v) for v in equation.invars])
