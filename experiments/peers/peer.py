@@ -9,7 +9,7 @@ of rollouts without drive torques, and value and reverse gradient of sum(q_last^
 MJX and Brax make their own steps; frax, JaxSim and adam give accelerations to the two lines of semi-implicit Euler here.
 """
 
-# pyright: reportMissingImports=false
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 
 import argparse
 import importlib.metadata
@@ -322,7 +322,7 @@ def main() -> None:
     options = parser.parse_args()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-options.threads :])
-    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ |= {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": "0", "JAX_TRACEBACK_FILTERING": "off"}
     # Small matrix products are up to three times as fast without Eigen's threads, and never slower.
     os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
     import jax

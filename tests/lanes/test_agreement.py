@@ -3,6 +3,8 @@
 XLA in double precision is the reference for both precisions: lanes in single precision get the same numbers, rounded before.
 """
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.flatten_util
@@ -15,6 +17,9 @@ from test_transforms import TABLE
 import jaxdyn
 from jaxdyn import ImplicitMidpoint, JointFriction, Knots, Result, RungeKutta4, State, System, rollout
 from jaxdyn.lanes import lane_function
+
+# Shapes are checked by the tests of the functions themselves; here the checks would take most of the time.
+pytestmark = pytest.mark.usefixtures("as_a_user")
 
 TREES = {
     "chain": {"parents": [-1, 0, 1], "kinds": "RPR"},
@@ -72,25 +77,25 @@ def by_lanes(function):
 # ---------------------------------------------------------------- functions of one instant
 
 
-@pytest.mark.parametrize("tree", TREES)
+def values(names, model, *motion) -> dict:
+    return {name: flat(ROWS[name](model, *motion)) for name in names}
+
+
+@pytest.mark.parametrize("tree", ["chain", "two roots"])
 def test_values(tree):
-    """The model shared by all lanes, as an argument, and built into the code."""
+    """The model shared by all lanes as an argument, or built into the code."""
     inputs = drawn(tree, 17)
+    of_all = functools.partial(values, list(ROWS))
     in_axes = (None, 0, 0, 0)
-
-    def all_rows(wrap):
-        return lambda *x: {k: jax.vmap(wrap(lambda *y, f=f: flat(f(*y))), in_axes)(*x) for k, f in ROWS.items()}
-
-    def built_in(model, *motion):
-        return {k: jax.vmap(by_lanes(lambda *y, f=f: flat(f(model, *y))))(*motion) for k, f in ROWS.items()}
-
-    double = jaxdyn.as_dtype(inputs, jnp.float64)
-    expected = compiled(all_rows(lambda f: f), *double)
+    expected = compiled(jax.vmap(of_all, in_axes), *jaxdyn.as_dtype(inputs, jnp.float64))
     for dtype in DTYPES:
-        x = jaxdyn.as_dtype(inputs, dtype)
-        found = jax.jit(all_rows(by_lanes))(*x)
-        known = jax.jit(lambda *motion, m=x[0]: built_in(m, *motion))(*x[1:])
+        model, *motion = jaxdyn.as_dtype(inputs, dtype)
+        found = jax.jit(jax.vmap(by_lanes(of_all), in_axes))(model, *motion)
+        known = (
+            found if dtype == jnp.float64 else jax.jit(jax.vmap(by_lanes(functools.partial(of_all, model))))(*motion)
+        )
         for name in ROWS:
+            assert found[name].dtype == dtype
             agree(found[name], expected[name], name)
             agree(known[name], expected[name], f"{name}, model built in")
 
@@ -116,53 +121,98 @@ def test_batches_of_every_size(dtype):
             agree(y, jnp.tile(right, (1 + n // 5, 1))[:n], f"{name}, {n} lanes")
 
 
-# Rows in groups, each compiled as a whole by XLA.
-GROUPS = {f"{k}": list(ROWS)[k::4] for k in range(4)}
+def directions_like(tree, seed: int):
+    rng = np.random.default_rng(seed)
+    return jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape), x.dtype), tree)
 
 
-@pytest.mark.parametrize("group", GROUPS)
-def test_derivatives(group):
-    """The product with a tangent, the gradient, and a product with the second derivative, with respect to model and motion."""
+# Functions that are parts of others, whose derivatives contain theirs.
+PARTS = {
+    "applied_forces",
+    "bias_force",
+    "body_velocities",
+    "christoffel_second_kind",
+    "coriolis_matrix",
+    "gravity_force",
+}
+PARTS |= {
+    "neutral_state",
+    "potential_energy",
+    "total_potential_energy",
+    "kinetic_energy",
+    "partial_velocities",
+    "momentum",
+}
+
+
+def test_first_derivatives():
+    """Products with tangents, of model and motion, row by row; the gradient makes the same number of them."""
+    in_axes = (None, 0, 0, 0)
+    names = [name for name in TABLE if name not in PARTS]
+    of_all = functools.partial(values, names)
     inputs = drawn("branched", 3)
-    weights = {k: jnp.asarray(np.random.default_rng(1).normal(size=999), jnp.float32) for k in GROUPS[group]}
-    rng = np.random.default_rng(2)
-    directions = jax.tree.map(
-        lambda x: jnp.asarray(rng.normal(size=x.shape), x.dtype), eqx.filter(inputs, eqx.is_array)
-    )
+    numbers, static = eqx.partition(inputs, eqx.is_inexact_array)
+    dx = directions_like(numbers, 2)
 
-    def products(wrap, x, dx, weights):
-        numbers, static = eqx.partition(x, eqx.is_inexact_array)
-        dx = eqx.filter(dx, eqx.is_inexact_array)
+    def batch(wrap):
+        return lambda *x: jax.vmap(wrap(lambda *y: of_all(*eqx.combine(y, static))), in_axes)(*x)
 
-        def of(f, w):
-            def weighted(model, q, v, a):
-                y = flat(f(*eqx.combine((model, q, v, a), static)))
-                return jnp.sum(w[: y.size].astype(y.dtype) * y)
+    double = jaxdyn.as_dtype((numbers, dx), jnp.float64)
+    _, expected = compiled(lambda x, dx: jax.jvp(batch(lambda f: f), x, dx), *double)
 
-            def batch(numbers):
-                return jnp.sum(jax.vmap(wrap(weighted), (None, 0, 0, 0))(*numbers))
+    @jax.jit
+    def derivatives(x, dx, w):
+        _, tangent = jax.jvp(batch(by_lanes), x, dx)
+        _, pull = jax.vjp(batch(by_lanes), *x)
+        return tangent, flat(pull(w))
 
-            return jax.jvp(jax.value_and_grad(batch), (numbers,), (dx,))
+    w = directions_like(expected, 3)
+    tangent, gradient = derivatives(*double, w)
+    for name in names:
+        agree(tangent[name], expected[name], name, 1e5)  # derivatives of solutions have the inverse matrix once more
+    forward = sum(np.vdot(w[name], expected[name]) for name in names)
+    products = np.asarray(gradient) * np.asarray(flat(double[1]))
+    tolerance = 1e5 * np.finfo(np.float64).eps * np.abs(products).sum()
+    np.testing.assert_allclose(products.sum(), forward, rtol=0, atol=tolerance)
 
-        return {k: of(ROWS[k], weights[k]) for k in GROUPS[group]}
 
-    double = jaxdyn.as_dtype((inputs, directions, weights), jnp.float64)
-    expected = compiled(lambda dx, w: products(lambda f: f, double[0], dx, w), *double[1:])
+# All forces with the derivative of the equation of motion, and a closed form.
+TWICE = ("acceleration", "christoffel_first_kind")
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_second_derivatives(name):
+    """Forward over reverse by lanes, forward over forward by XLA, along a direction of its own in each lane."""
+    model, *motion = drawn("branched", 3)
+    dx, w = directions_like(motion, 2), np.random.default_rng(3).normal(size=99)
+
+    def weighted(model):
+        def function(*motion):
+            y = flat(ROWS[name](model, *motion))
+            return jnp.sum(jnp.asarray(w[: y.size], y.dtype) * y)
+
+        return function
+
+    def twice(model, x, dx):
+        def once(*x):
+            return jax.jvp(weighted(model), x, tuple(dx))[1]
+
+        return jax.jvp(once, tuple(x), tuple(dx))
+
+    double = jaxdyn.as_dtype((model, motion, dx), jnp.float64)
+    expected = compiled(jax.vmap(functools.partial(twice, double[0])), *double[1:])
     for dtype in DTYPES:
-        x, dx, w = jaxdyn.as_dtype((inputs, directions, weights), dtype)
-        found = jax.jit(lambda x, dx, w: products(by_lanes, x, dx, w))(x, dx, w)
-        for name in GROUPS[group]:
-            parts = zip(
-                ("value", "gradient", "tangent", "second"),
-                *(
-                    jax.tree.leaves(y, is_leaf=lambda z: isinstance(z, tuple) and len(z) == 4)
-                    for y in (found[name], expected[name])
-                ),
-                strict=True,
-            )
-            for part, a, b in parts:
-                # Derivatives with respect to different numbers are of one size only together.
-                agree(flat(a), flat(b), f"{part} of {name}", 1e5)
+        m, x, d = jaxdyn.as_dtype((model, motion, dx), dtype)
+        function = by_lanes(weighted(m))
+
+        def products(x, d, function=function):
+            gradient, second = jax.jvp(jax.grad(function, (0, 1, 2)), tuple(x), tuple(d))
+            return flat(gradient), flat(second), flat(d)
+
+        first, second, along = (np.asarray(y, np.float64) for y in jax.jit(jax.vmap(products))(x, d))
+        for product, right in zip((first * along, second * along), expected, strict=True):
+            tolerance = 1e5 * np.finfo(dtype).eps * np.abs(product).sum()
+            np.testing.assert_allclose(product.sum(1), right, rtol=0, atol=tolerance)
 
 
 # ---------------------------------------------------------------- rollouts
@@ -220,10 +270,15 @@ def numbers_of(trajectory) -> tuple:
     return trajectory.time, trajectory.saved, trajectory.final, trajectory.cost, trajectory.result, trajectory.steps
 
 
+# Order of the derivatives that are compared; compiling them by XLA takes most of the time of this file.
+DERIVATIVES = {"array": 2, "many steps": 1}
+
+
 @pytest.mark.parametrize("name", ROLLOUTS)
 def test_rollouts(name):
-    """All results, the gradient with respect to start and controls, and its derivative along a direction."""
+    """All results, and for some the gradient with respect to start and controls, and its derivative along a direction."""
     system = jaxdyn.as_dtype(with_friction(two_bodies()), jnp.float32)
+    order = DERIVATIVES.get(name, 0)
 
     def results(backend, system, *x):
         def batch(*x):
@@ -231,14 +286,14 @@ def test_rollouts(name):
 
         def loss(x):
             end = batch(*x)
-            return jnp.sum(end.final.q**2) + jnp.sum(
-                end.saved[1] if isinstance(end.saved, tuple) else end.saved.v * end.saved.q
-            )
+            return jnp.sum(end.final.q**2) + jnp.sum(end.saved.v * end.saved.q)
 
         y = batch(*x)
         assert y.backend == backend
+        gradient = jax.grad(loss)
         dx = [0.5 * x[1], -x[0], jnp.cos(x[2])]
-        return numbers_of(y), jax.jvp(jax.grad(loss), (list(x),), (dx,))
+        derivatives = (None, gradient, lambda x: jax.jvp(gradient, (x,), (dx,)))[order]
+        return numbers_of(y), None if derivatives is None else derivatives(list(x))
 
     x = starts(5)
     double = jaxdyn.as_dtype((system, *x), jnp.float64)
@@ -249,7 +304,7 @@ def test_rollouts(name):
         # Errors grow along a path: by less than tenfold over the at most six seconds here.
         agree(found, expected, f"{name} in {dtype.__name__}", 1e5)
     if name == "stop":
-        assert {int(r) for r in expected[0][4]} == {Result.STOPPED, Result.COMPLETED}
+        assert set(expected[0][4].tolist()) == {Result.STOPPED, Result.COMPLETED}
 
 
 def test_lanes_that_end_early_are_told_apart():
@@ -277,10 +332,10 @@ def test_lanes_that_end_early_are_told_apart():
             return jnp.sum(jnp.where(y.result == Result.COMPLETED, y.final.q[:, 0], 0.0)), y
 
         (_, y), gradient = jax.value_and_grad(masked, has_aux=True)(q)
-        return y.result, y.steps, y.final, gradient[jnp.abs(speeds) < 10]
+        return y.result, y.steps, y.final, gradient[np.abs(np.asarray(speeds)) < 10]
 
     for integrator, limit in ((jaxdyn.SemiImplicitEuler(), 30.0), (ImplicitMidpoint(iterations=1), 1e6)):
-        found, expected = (jax.jit(lambda b=b: run(b, integrator, limit))() for b in ("lanes", "xla"))
+        found, expected = (jax.jit(functools.partial(run, b, integrator, limit))() for b in ("lanes", "xla"))
         np.testing.assert_array_equal(found[0], expected[0])
         np.testing.assert_array_equal(found[1], expected[1])
         assert len(set(np.asarray(expected[0]).tolist())) > 1

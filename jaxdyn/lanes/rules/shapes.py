@@ -75,7 +75,7 @@ def _rev(flat: Flattener, equation, args: list[Value]) -> list[Value]:
 @rule("slice")
 def _slice(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     p = equation.params
-    steps = p["strides"] or [1] * args[0].ndim
+    steps = [int(k) for k in p["strides"] or [1] * args[0].ndim]
     starts, limits = ([int(k) for k in p[name]] for name in ("start_indices", "limit_indices"))
     return [sliced(flat, args[0], starts, limits, steps)]
 
