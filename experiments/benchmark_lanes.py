@@ -17,8 +17,8 @@ both routes; a limit that counts a fused multiply-add as two is reached only by 
 
     python experiments/benchmark_lanes.py configs/benchmark_lanes_gpu.toml
 
-Expected. The targets at the end of table.md: at least ten times XLA and the peers, derivatives at a small multiple of the value, and
-compile times that grow linearly with the number of bodies.
+Expected. The targets at the end of table.md: at least ten times XLA and the peers, derivatives at a small multiple of the
+value, and compile times that grow linearly with the number of bodies.
 
 Run time. About 5 min on two cores, and 4 min more with all peers. Leave the machine alone meanwhile.
 

@@ -43,6 +43,11 @@ _FLOAT_CALLS = {
 }
 
 
+# The time that LLVM takes for a basic block grows faster than its length, so long straight lines are broken into stretches.
+_STRETCH = 1000
+_LONG = 4000
+
+
 class KernelCode(MemoryText):
     """LLVM text of the kernel of a program.
 
@@ -158,7 +163,10 @@ class KernelCode(MemoryText):
     # -- blocks
 
     def _nodes(self, block: Block) -> None:
-        for node in self.schedule.order[block]:
+        order = self.schedule.order[block]
+        for number, node in enumerate(order):
+            if number % _STRETCH == _STRETCH - 1 and len(order) > _LONG:
+                self._break_line()
             if node.op == "loop":
                 self._loop(node.data)
             elif node.op == "result":
@@ -171,6 +179,15 @@ class KernelCode(MemoryText):
                     self._pieces(node)
             elif node.op not in ("carry", "counter") and node not in self._names:
                 self._operation(node)
+
+    def _break_line(self) -> None:
+        """Start a new basic block by a branch whose other way is never taken, which LLVM does not know."""
+        label = f"stretch{self._count}"
+        self._count += 1
+        self._emit(f"br i1 %alive, label %{label}, label %end")
+        known = self._splats
+        self._start(label)
+        self._splats = known
 
     def _pieces(self, node: Node) -> None:
         data: Region = node.data
@@ -243,6 +260,7 @@ class KernelCode(MemoryText):
         inputs = [
             n for n in program.block.nodes if n.op == "region" and n.data.kind == "input" and n in self.live.nodes
         ]
+        self._emit("%alive = icmp ne i64 %batch, 0")
         for k in range(len(program.inputs) + len(program.outputs)):
             self._emit(f"%pp{k} = getelementptr ptr, ptr %buffers, i64 {k}")
             self._emit(f"%p{k} = load ptr, ptr %pp{k}")
