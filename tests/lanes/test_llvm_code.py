@@ -1,0 +1,38 @@
+"""What the code generator may do to a program without changing its results."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxdyn
+from jaxdyn.lanes import llvm_code
+
+MODEL = jaxdyn.library.double_pendulum()
+
+
+def gradient_of_rollout(q, u):
+    """Two loops, one within the other's scope, numbers carried and collected, and sine and cosine in pairs."""
+    system = jaxdyn.System(MODEL)
+
+    def loss(q, u):
+        return jnp.sum(jaxdyn.rollout(system, jaxdyn.State(q, q), u, dt=1e-2, steps=40, save_every=8).saved.q ** 2)
+
+    return jax.value_and_grad(loss, (0, 1))(q, u)
+
+
+@pytest.mark.parametrize("samples", [1, 19])
+def test_straight_lines_broken_into_stretches_compute_the_same(samples, monkeypatch):
+    q = 0.3 * jax.random.normal(jax.random.key(0), (samples, 2))
+    u = 0.1 * jax.random.normal(jax.random.key(1), (samples, 40, 2))
+    whole = jaxdyn.batched(gradient_of_rollout, backend="lanes")(q, u)
+    before = llvm_code.KernelCode._break_line
+    breaks = []
+    monkeypatch.setattr(llvm_code, "_LONG", 10)
+    monkeypatch.setattr(llvm_code, "_STRETCH", 37)
+    monkeypatch.setattr(llvm_code.KernelCode, "_break_line", lambda self: (breaks.append(1), before(self))[1])
+    broken = jaxdyn.batched(lambda q, u: gradient_of_rollout(q, u), backend="lanes")(q, u)
+    assert len(breaks) > 20
+    for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(broken), strict=True):
+        # Multiplications and additions may be fused differently on the two sides of a break.
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-13)
