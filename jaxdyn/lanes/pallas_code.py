@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import pallas as pl
+from jax.typing import ArrayLike
 
 from jaxdyn.lanes.liveness import Liveness
 from jaxdyn.lanes.program import Block, Loop, Node, Program, Scalar, Stretch, dtype_of_type
@@ -68,7 +69,7 @@ class _Kernel:
         self.schedule, self.live, self.places, self.samples, self.block = schedule, live, places, samples, block
         self.values: dict[Node, jax.Array] = {}
 
-    def number(self, x: Scalar, kind: str) -> jax.Array | np.generic:
+    def number(self, x: Scalar, kind: str) -> ArrayLike:
         """A number, of its own type; constants are NumPy scalars, which fold into the operation."""
         return self.values[x] if type(x) is Node else dtype_of_type(kind).type(x)
 
@@ -90,8 +91,9 @@ class _Kernel:
 
     def operation(self, node: Node) -> jax.Array:
         if node.op == "select":
-            condition, *cases = node.args
-            return jnp.where(self.number(condition, "bool"), *(self.number(x, node.type) for x in cases))
+            condition, if_true, if_false = node.args
+            cases = self.number(if_true, node.type), self.number(if_false, node.type)
+            return jnp.where(self.number(condition, "bool"), cases[0], cases[1])
         if node.op == "convert":
             return jnp.asarray(self.number(node.args[0], node.data)).astype(dtype_of_type(node.type))
         kind = node.type
