@@ -34,8 +34,8 @@ _TRIED_BY_AUTO = ("cpu",)
 
 
 def choose(backend: Backend) -> bool:
-    """Whether to try lanes for what is traced now. Within a function that is being written out, everything is part of it."""
-    return not writing_out() and (backend == "lanes" or (backend == "auto" and jax.default_backend() in _TRIED_BY_AUTO))
+    """Whether to try lanes for what is traced now."""
+    return backend == "lanes" or (backend == "auto" and jax.default_backend() in _TRIED_BY_AUTO)
 
 
 def lane_function(function: Callable, *, backend: Backend = "auto", name: str | None = None) -> Callable:
@@ -83,6 +83,8 @@ def batched(
 
 def run(function: Callable, args: tuple, *, backend: Backend, name: str) -> tuple[Any, str]:
     """function(*args) on one sample, and the backend that serves it."""
+    if writing_out():  # a part of what is being compiled
+        return function(*args), "lanes"
     if not choose(backend):
         return function(*args), "xla"
     # Plain numbers are constants of the code, arrays are its inputs.

@@ -123,32 +123,21 @@ def _chosen(items: Sequence, flags: Sequence[bool]) -> list:
     return [x for x, on in zip(items, flags, strict=True) if on]
 
 
-def _jvp(primals, tangents, *, jaxpr, batched, lanes_last, results_last, linear, name, **rest):
-    out = bind(
-        *primals,
-        jaxpr=jaxpr,
-        batched=batched,
-        lanes_last=lanes_last,
-        results_last=results_last,
-        linear=linear,
-        name=name,
-        **rest,
-    )
+def _jvp(primals, tangents, **params):
+    jaxpr, batched, lanes_last = params["jaxpr"], params["batched"], params["lanes_last"]
+    out = lane_call_p.bind(*primals, **params)
     active = tuple(type(t) is not ad.Zero for t in tangents)
     floats = [is_float(a) for a in jaxpr.out_avals]
     moving = _chosen(tangents, active)
-    found = bind(
-        *primals,
-        *moving,
-        jaxpr=tangent_jaxpr(jaxpr, active),
-        batched=(*batched, *_chosen(batched, active)),
-        lanes_last=(*lanes_last, *_chosen(lanes_last, active)),
-        results_last=tuple(_chosen(results_last, floats)),
-        linear=(False,) * len(primals) + (True,) * len(moving),
-        name=f"{name}.jvp",
-        **rest,
-    )
-    return out, _spread(found, floats, out)
+    changed = {
+        "jaxpr": tangent_jaxpr(jaxpr, active),
+        "batched": (*batched, *_chosen(batched, active)),
+        "lanes_last": (*lanes_last, *_chosen(lanes_last, active)),
+        "results_last": tuple(_chosen(params["results_last"], floats)),
+        "linear": (False,) * len(primals) + (True,) * len(moving),
+        "name": f"{params['name']}.jvp",
+    }
+    return out, _spread(lane_call_p.bind(*primals, *moving, **params | changed), floats, out)
 
 
 def _spread(tangents: Sequence, floats: Sequence[bool], out: Sequence) -> list:

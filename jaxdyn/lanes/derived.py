@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jex
 
-from jaxdyn.lanes.flatten import CannotFlatten, flatten
+from jaxdyn.lanes.flatten import CannotFlatten, flatten, inner_jaxprs
 from jaxdyn.lanes.program import Node, Program, Stretch
 from jaxdyn.lanes.tracing import nothing_kept, written_out
 
@@ -171,15 +171,7 @@ def _inputs_passed_on(jaxpr) -> list[int | None]:
 
 def has_loops(jaxpr) -> bool:
     """Whether a jaxpr holds a scan."""
-    for equation in jaxpr.eqns:
-        if equation.primitive.name == "scan":
-            return True
-        for parameter in equation.params.values():
-            for part in parameter if isinstance(parameter, tuple | list) else (parameter,):
-                inner = getattr(part, "jaxpr", part)
-                if hasattr(inner, "eqns") and has_loops(inner):
-                    return True
-    return False
+    return any(e.primitive.name == "scan" or any(map(has_loops, inner_jaxprs(e))) for e in jaxpr.eqns)
 
 
 @functools.lru_cache(maxsize=512)

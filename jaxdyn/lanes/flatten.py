@@ -8,7 +8,7 @@ scalars. The rules of the primitives are in `rules`; this file holds the interpr
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeGuard
 
@@ -282,3 +282,12 @@ def kind_of(variable) -> str:
     if kind is None:
         raise CannotFlatten(f"numbers of type {variable.aval.dtype} have no scalar form")
     return kind
+
+
+def inner_jaxprs(equation) -> Iterator:
+    """The jaxprs of functions that an equation calls."""
+    for parameter in equation.params.values():
+        for part in parameter if isinstance(parameter, tuple | list) else (parameter,):
+            inner = getattr(part, "jaxpr", part)
+            if hasattr(inner, "eqns"):
+                yield inner

@@ -114,11 +114,9 @@ class KernelCode(MemoryText):
         elif op == "abs":
             minus = self._let(f"sub {full} {'zeroinitializer' if width > 1 else '0'}, {refs[0]}")
             names[node] = self._let(self._call("smax", kind, width, [refs[0], minus]))
-        elif op in ("div", "rem") and type(args[1]) is not Node and args[1] != 0:
+        else:  # div and rem of integers; the rules have refused all divisors that are not known, and zero
             name = ("u" if kind[0] == "u" else "s") + op
             names[node] = self._let(f"{name} {full} {refs[0]}, {refs[1]}")
-        else:
-            raise NotImplementedError(f"{op} of {kind} has no LLVM form")
 
     def _conversion(self, source: str, target: str, ref: str, width: int) -> str:
         before, after = (scalar_type(k) if width == 1 else f"<{width} x {scalar_type(k)}>" for k in (source, target))

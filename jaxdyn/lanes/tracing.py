@@ -25,13 +25,17 @@ def writing_out() -> bool:
 
 
 @contextlib.contextmanager
-def written_out() -> Iterator[None]:
-    """Functions traced within become scalar programs."""
-    token = _WRITING_OUT.set(True)
+def _during(variable: contextvars.ContextVar[bool], value: bool) -> Iterator[None]:
+    token = variable.set(value)
     try:
         yield
     finally:
-        _WRITING_OUT.reset(token)
+        variable.reset(token)
+
+
+def written_out() -> contextlib.AbstractContextManager[None]:
+    """Functions traced within become scalar programs."""
+    return _during(_WRITING_OUT, True)
 
 
 def keep(x: jax.Array) -> jax.Array:
@@ -42,11 +46,6 @@ def keep(x: jax.Array) -> jax.Array:
     return checkpoint_name(x, _KEPT) if writing_out() and _KEEPING.get() else x
 
 
-@contextlib.contextmanager
-def nothing_kept() -> Iterator[None]:
+def nothing_kept() -> contextlib.AbstractContextManager[None]:
     """Functions differentiated within store only what their loops carry."""
-    token = _KEEPING.set(False)
-    try:
-        yield
-    finally:
-        _KEEPING.reset(token)
+    return _during(_KEEPING, False)

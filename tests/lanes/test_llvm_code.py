@@ -36,3 +36,16 @@ def test_straight_lines_broken_into_stretches_compute_the_same(samples, monkeypa
     for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(broken), strict=True):
         # Multiplications and additions may be fused differently on the two sides of a break.
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-13)
+
+
+def test_a_rollout_within_a_compiled_function_says_that_lanes_ran_it():
+    def simulated(q):
+        return jaxdyn.rollout(jaxdyn.System(MODEL), jaxdyn.State(q, q), dt=1e-2, steps=2)
+
+    assert jaxdyn.batched(simulated, backend="lanes")(jnp.zeros((3, 2))).backend == "lanes"
+    assert (
+        jax.vmap(lambda q: jaxdyn.rollout(jaxdyn.System(MODEL), jaxdyn.State(q, q), dt=1e-2, steps=2, backend="xla"))(
+            jnp.zeros((3, 2))
+        ).backend
+        == "xla"
+    )

@@ -11,6 +11,7 @@ from jaxdyn.lanes.flatten import (
     Memory,
     Value,
     contiguous,
+    inner_jaxprs,
     is_known,
     kind_of,
     known_dtype,
@@ -82,16 +83,10 @@ def _while(flat: Flattener, equation, args: list[Value]) -> list[Value]:
 
 
 def _count_equations(jaxpr) -> int:
-    total = 0
-    for equation in jaxpr.eqns:
-        total += 1
-        for parameter in equation.params.values():
-            for part in parameter if isinstance(parameter, tuple | list) else (parameter,):
-                if hasattr(part, "jaxpr"):
-                    total += _count_equations(part.jaxpr) * equation.params.get("length", 1)
-                elif hasattr(part, "eqns"):
-                    total += _count_equations(part) * equation.params.get("length", 1)
-    return total
+    """Equations of the unrolled form."""
+    turns = [e.params.get("length", 1) for e in jaxpr.eqns]
+    inner = [sum(map(_count_equations, inner_jaxprs(e))) for e in jaxpr.eqns]
+    return len(inner) + sum(n * k for n, k in zip(turns, inner, strict=True))
 
 
 @rule("scan")
