@@ -29,7 +29,15 @@ from jaxdyn.dynamics.kinematics import (
     frame_placement,
     partial_velocities,
 )
-from jaxdyn.dynamics.metric import christoffel_first_kind, christoffel_second_kind, coriolis_matrix, mass_matrix
+from jaxdyn.dynamics.metric import (
+    christoffel_first_kind,
+    christoffel_second_kind,
+    connection_first_kind,
+    connection_second_kind,
+    coriolis_matrix,
+    covariant_derivative,
+    mass_matrix,
+)
 from jaxdyn.dynamics.system import (
     State,
     System,
@@ -43,8 +51,21 @@ from jaxdyn.lanes import batched
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.builder import MechanismBuilder, model_from_arrays
 from jaxdyn.mechanism.checks import MechanismError
-from jaxdyn.mechanism.joints import Fixed, Joint, Prismatic, Revolute
+from jaxdyn.mechanism.joints import (
+    Cylindrical,
+    Fixed,
+    Free,
+    Joint,
+    Planar,
+    Prismatic,
+    Revolute,
+    Rheonomic,
+    Screw,
+    Spherical,
+    Universal,
+)
 from jaxdyn.mechanism.model import Limits, Model, as_dtype
+from jaxdyn.mechanism.prescribed import ConstantRate, PrescribedMotion, Sinusoid, Spline
 from jaxdyn.mechanism.topology import Topology
 from jaxdyn.simulate.controls import Knots
 from jaxdyn.simulate.diagnostics import power_balance_error, work_of_step
@@ -54,9 +75,12 @@ from jaxdyn.simulate.rollout import Result, Trajectory, rollout
 __all__ = [
     "AppliedForce",
     "BodyForce",
+    "ConstantRate",
+    "Cylindrical",
     "Damper",
     "Fixed",
     "Force",
+    "Free",
     "ImplicitMidpoint",
     "Integrator",
     "Joint",
@@ -69,16 +93,24 @@ __all__ = [
     "MechanismBuilder",
     "MechanismError",
     "Model",
+    "Planar",
+    "PrescribedMotion",
     "Prismatic",
     "Result",
     "Revolute",
+    "Rheonomic",
     "RungeKutta4",
+    "Screw",
     "SemiImplicitEuler",
+    "Sinusoid",
+    "Spherical",
+    "Spline",
     "Spring",
     "State",
     "System",
     "Topology",
     "Trajectory",
+    "Universal",
     "acceleration",
     "angular_momentum",
     "applied_forces",
@@ -92,7 +124,10 @@ __all__ = [
     "christoffel_first_kind",
     "christoffel_second_kind",
     "configuration",
+    "connection_first_kind",
+    "connection_second_kind",
     "coriolis_matrix",
+    "covariant_derivative",
     "forward_dynamics",
     "forward_kinematics",
     "frame_placement",

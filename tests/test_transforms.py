@@ -40,6 +40,9 @@ TABLE = {
     "center_of_mass": [lambda m, q, v, a: jaxdyn.center_of_mass(m, q)],
     "christoffel_first_kind": [lambda m, q, v, a: jaxdyn.christoffel_first_kind(m, q)],
     "christoffel_second_kind": [lambda m, q, v, a: jaxdyn.christoffel_second_kind(m, q)],
+    "connection_first_kind": [lambda m, q, v, a: jaxdyn.connection_first_kind(m, q, "autodiff")],
+    "connection_second_kind": [lambda m, q, v, a: jaxdyn.connection_second_kind(m, q)],
+    "covariant_derivative": [lambda m, q, v, a: jaxdyn.covariant_derivative(m, q, v, a, v)],
     "coriolis_matrix": [lambda m, q, v, a: jaxdyn.coriolis_matrix(m, q, v)],
     "forward_dynamics": [
         jaxdyn.forward_dynamics,

@@ -21,7 +21,7 @@ from jaxdyn.dynamics.kinematics import Motion, Placements
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import GROUND
-from jaxdyn.spatial.arrays import dot, floating
+from jaxdyn.spatial.arrays import dot, floating, zero_safe_norm
 from jaxdyn.spatial.sixvector import force_at_point, velocity_at_point
 
 Vector3 = Float[Array, "3"]
@@ -76,14 +76,6 @@ def _length_problem(expected: int, **arrays: Array) -> str | None:
         if array.ndim == 0 or array.shape[-1] != expected:
             return f"{name} has shape {array.shape}; give {expected} numbers"
     return None
-
-
-def _zero_safe_length(d: Vector3) -> tuple[Scalar, Scalar]:
-    """|d| and 1/|d|; both 0, with zero derivatives, at d = 0, where the direction of a line is undefined."""
-    x = dot(d, d)
-    apart = x > 0
-    length = jnp.sqrt(jnp.where(apart, x, 1.0))
-    return jnp.where(apart, length, 0.0), jnp.where(apart, 1.0 / length, 0.0)
 
 
 def _point(placed: Placements, body: int, point: Vector3) -> tuple[Vector3, Vector3]:
@@ -162,14 +154,14 @@ class Spring(_PointPair):
     free_length: Scalar = eqx.field(converter=floating, default=0.0)
 
     def force_on_a(self, d: Vector3, d_rate: Vector3) -> Vector3:
-        _, inverse_length = _zero_safe_length(d)
+        _, inverse_length = zero_safe_norm(d)
         return -self.stiffness * (d - self.free_length * inverse_length * d)  # (H3)
 
     def potential_energy(self, model: Model, q: Float[Array, "nq"], placed: Placements) -> Scalar:
         reference_a, arm_a = _point(placed, self.body_a, self.point_a)
         reference_b, arm_b = _point(placed, self.body_b, self.point_b)
         d = (reference_a - reference_b) + (arm_a - arm_b)
-        length, inverse_length = _zero_safe_length(d)
+        length, inverse_length = zero_safe_norm(d)
         # Where the ends meet, L^2 comes from d itself: with zero free length the energy is smooth there.
         stretch_squared = jnp.where(
             inverse_length > 0, (length - self.free_length) ** 2, dot(d, d) + self.free_length**2
@@ -197,7 +189,7 @@ class Damper(_PointPair):
     coefficient: Scalar = eqx.field(converter=floating)
 
     def force_on_a(self, d: Vector3, d_rate: Vector3) -> Vector3:
-        _, inverse_length = _zero_safe_length(d)
+        _, inverse_length = zero_safe_norm(d)
         direction = inverse_length * d
         return -self.coefficient * dot(direction, d_rate) * direction  # (H4)
 

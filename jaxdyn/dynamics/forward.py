@@ -30,7 +30,8 @@ def forward_dynamics(
         q, v: generalized coordinates and velocities.
         tau: all generalized forces but gravity, N m or N.
         method: "cholesky" factorizes the mass matrix; "articulated_body" is a recursion of linear cost, better for long
-            chains; "contravariant" evaluates a^delta = Q^delta - Gamma^delta_{alpha beta} v^alpha v^beta as printed.
+            chains; "contravariant" evaluates a^delta = Q^delta - Gamma^delta_{alpha beta} v^alpha v^beta as printed, not for
+            prescribed motion.
 
     Returns:
         rad/s^2 or m/s^2. Where the mass matrix is singular the result is not finite.
@@ -51,8 +52,9 @@ def accelerations_from(
     if method in ("cholesky", "articulated_body"):
         return _accelerations(method, model, q, v, tau)
     if method == "contravariant":
+        inverse.refuse_prescribed_motion(model, 'method="contravariant"')
         force = jnp.linalg.solve(metric.mass_matrix(model, q), tau + inverse.gravity_force(model, q))
-        return force - einsum("abd,a,b->d", metric.christoffel_second_kind(model, q), v, v)  # (I2)
+        return force - einsum("abd,a,b->d", metric.connection_second_kind(model, q), v, v)  # (I2)
     raise ValueError(
         f'unknown method {method!r} of forward_dynamics; use "cholesky", "articulated_body" or "contravariant"'
     )
@@ -111,7 +113,7 @@ def _articulated_body(model: Model, moving: Motion, tau: GeneralizedForces) -> A
     Every joint is padded to the largest number of columns present; padding columns are zero and have unit inertia.
     """
     topology = model.topology
-    widest = max(kind.nv for kind in topology.joint_classes)
+    widest = max(1, *(kind.nv for kind, _ in topology.groups))
     slot = np.full((topology.nb, widest), topology.nv)
     for i, kind in enumerate(topology.joint_classes):
         slot[i, : kind.nv] = topology.v_starts[i] + np.arange(kind.nv)

@@ -10,7 +10,6 @@ from jaxtyping import Array, Float
 from jaxdyn.dynamics import kinematics, metric
 from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Motion, Velocities
 from jaxdyn.mechanism import configuration, tree
-from jaxdyn.mechanism.joints import Joint
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.arrays import einsum
 from jaxdyn.spatial.directions import directional_derivative, stays
@@ -30,11 +29,14 @@ def inverse_dynamics(
 ) -> GeneralizedForces:
     """Generalized forces tau of the motion (q, v, a) under gravity: tau = M a + h.
 
-        tau_gamma = a_{alpha gamma} a^alpha + Gamma_{alpha beta, gamma} v^alpha v^beta - (gravity force)_gamma
+        tau_gamma = a_{alpha gamma} a^alpha + L_{alpha beta, gamma} v^alpha v^beta - (gravity force)_gamma
+
+    L are the Christoffel symbols, or their generalization to ball, planar and free joints (`connection_first_kind`).
 
     Args:
         q, v, a: generalized coordinates, velocities, accelerations.
-        method: "recursive" (Newton-Euler sums over the tree), or "covariant" (metric tensor and Christoffel symbols, as printed).
+        method: "recursive" (Newton-Euler sums over the tree), or "covariant" (metric tensor and connection, as printed; not for
+            prescribed motion).
 
     Returns:
         N m for angles, N for displacements. Forces other than gravity are not included: see `System`.
@@ -49,12 +51,22 @@ def inverse_dynamics(
         return recursive_inverse_dynamics(model, q, v, a)
     if method != "covariant":
         raise ValueError(f'unknown method {method!r} of inverse_dynamics; use "recursive" or "covariant"')
-    symbols = metric.christoffel_first_kind(model, q)
+    refuse_prescribed_motion(model, 'method="covariant"')
+    symbols = metric.connection_first_kind(model, q)
     return (
         einsum("ag,a->g", metric.mass_matrix(model, q), a)
         + einsum("abg,a,b->g", symbols, v, v)
         - gravity_force(model, q)
     )
+
+
+def refuse_prescribed_motion(model: Model, what: str) -> None:
+    """Raise an error if a joint of the model has prescribed motion, which the metric tensor alone does not know of."""
+    if configuration.is_prescribed(model):
+        raise ValueError(
+            f"{what} has no terms for the prescribed motion in mechanism {model.name!r}; use the default method, or make its "
+            "joints ordinary ones with jaxdyn.released"
+        )
 
 
 @jax.custom_jvp
@@ -70,9 +82,10 @@ def _recursive_inverse_dynamics_jvp(primals, tangents):
     moving = kinematics.motion(model, q, v)
     tau = forces_of_motion(model, moving, a)
     d_model, *d_motion = tangents
-    plain = all(k.velocity_is_rate and k.subspace_rate is Joint.subspace_rate for k in model.topology.joint_classes)
-    if plain and stays(d_model):
+    columns_are_fixed_in_bodies = configuration.has_constant_subspaces(model) and not configuration.is_prescribed(model)
+    if columns_are_fixed_in_bodies and stays(d_model):
         dq, dv, da = (jnp.zeros_like(x) if stays(d) else d for x, d in zip((q, v, a), d_motion, strict=True))
+        dq = configuration.velocity_of_rate(model, q, dq)
         return tau, _change_with_motion(model, moving, a, dq, dv, da)
     return tau, directional_derivative(
         lambda model, q, v, a: forces_of_motion(model, kinematics.motion(model, q, v), a), primals, tangents
@@ -82,7 +95,7 @@ def _recursive_inverse_dynamics_jvp(primals, tangents):
 def _change_with_motion(
     model: Model, moving: Motion, a: Accelerations, dq: Velocities, dv: Velocities, da: Accelerations
 ) -> GeneralizedForces:
-    """Change of the inverse dynamics when the motion changes by (dq, dv, da).
+    """Change of the inverse dynamics when the motion changes by (dq, dv, da), dq in tangent coordinates.
 
     A change dq displaces body i by the twist xi_i. Everything fixed in the body goes along, columns as xi x s; so the change of
     the inertial force is that seen from the body, where the inertia is constant, carried along by xi. Source: theory.md (I6).

@@ -14,8 +14,9 @@ from jaxdyn.dynamics import kinematics
 from jaxdyn.dynamics.kinematics import Coordinates, Placements, Velocities
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
-from jaxdyn.spatial.arrays import einsum
+from jaxdyn.spatial.arrays import dot, einsum
 from jaxdyn.spatial.inertia import SpatialInertia, symmetric_matrix
+from jaxdyn.spatial.sixvector import motion_to_outer
 
 MassMatrix = Float[Array, "nv nv"]
 Symbols = Float[Array, "nv nv nv"]
@@ -79,8 +80,7 @@ def christoffel_first_kind(
 
         Gamma_{alpha beta, gamma} = 1/2 (d_alpha a_{beta gamma} + d_beta a_{gamma alpha} - d_gamma a_{alpha beta})
 
-    The closed form uses planar inertia tensors: with a = inf(alpha, beta), b = sup(alpha, beta),
-    Gamma_{alpha beta, gamma} = Omega_a . K_{b gamma}, K antisymmetric (G18), from which (G10) to (G12) can be read off.
+    They exist where all velocities are rates of coordinates; `connection_first_kind` generalizes them to all joints.
 
     Args:
         q: generalized coordinates.
@@ -94,20 +94,95 @@ def christoffel_first_kind(
 
     Source: theory.md (G1), (G3), (G6), (G18).
     """
-    _require_coordinate_rates(model)
+    for name, kind in zip(model.topology.joint_names, model.topology.joint_classes, strict=True):
+        if not kind.velocity_is_rate:
+            raise ValueError(
+                f"joint {name!r} ({kind.__name__}) has velocities that are no rates of coordinates, for which the textbook "
+                "Christoffel symbols do not exist; use connection_first_kind, or replace the joint with jaxdyn.decomposed"
+            )
+    return connection_first_kind(model, q, method)
+
+
+def connection_first_kind(
+    model: Model, q: Coordinates, method: Literal["closed_form", "autodiff"] = "closed_form"
+) -> Symbols:
+    """Connection of the metric tensor in the frame of the velocity components, L[alpha, beta, gamma] = L_{alpha beta, gamma}.
+
+        M dv/dt + L_{alpha beta, gamma} v^alpha v^beta = Q_gamma
+
+    The components of ball, planar and free joints are no rates of coordinates (quasi-velocities, a non-holonomic frame). There L is
+    not symmetric in its first two indices, the first of which is the direction of differentiation:
+
+        L_{alpha beta, gamma} - L_{beta alpha, gamma} = k^delta_{alpha beta} a_{delta gamma}
+
+    with k from `configuration.structure_coefficients` and a without armature: a rotor is inertia along its own velocity component
+    and turns with no body.
+
+    For coordinate rates k = 0 and L are the Christoffel symbols; one body turning about its mass centre has L v v = v x J v.
+    The closed form uses planar inertia tensors: with a the index whose joint is nearer the root (alpha in a tie) and b the other,
+    L_{alpha beta, gamma} = Omega_a . K_{b gamma}, K antisymmetric (G18), and one term more for columns that move in their body.
+
+    Args:
+        q: generalized coordinates.
+        method: "closed_form" (G13), (G18), or "autodiff" of the mass matrix by Koszul's formula (G16).
+
+    Returns:
+        Units of the mass matrix per rad or m.
+
+    Raises:
+        ValueError: q has the wrong shape, or an unknown method.
+
+    Source: theory.md (G13)-(G18).
+    """
     if method == "autodiff":
-        configuration.check_coordinates(model, q)
-        da = jax.jacfwd(lambda q: mass_matrix(model, q))(q)  # da[b, g, a] = d_a M[b, g]
-        return 0.5 * (einsum("bga->abg", da) + einsum("gab->abg", da) - da)  # (G6)
+        return _koszul_formula(model, q)
     if method != "closed_form":
-        raise ValueError(f'unknown method {method!r} of christoffel_first_kind; use "closed_form" or "autodiff"')
+        raise ValueError(f'unknown method {method!r} of the connection; use "closed_form" or "autodiff"')
     placed = kinematics.placements(model, q)
     precedes = model.topology.column_precedes
     coupling = _coupling_vectors(model, placed)
     products = einsum("ai,bgi->abg", placed.columns[:, :3], coupling)  # right wherever alpha precedes beta
     forward = jnp.where(precedes[:, :, None], products, 0.0)
-    backward = jnp.where(np.triu(precedes, k=1)[:, :, None], products, 0.0)
-    return forward + backward.swapaxes(0, 1)  # (G18), (G10)
+    backward = jnp.where((precedes & ~precedes.T)[:, :, None], products, 0.0)
+    symbols = forward + backward.swapaxes(0, 1)  # (G18), (G13)
+    moving_columns = configuration.subspace_derivatives(model, q)
+    if moving_columns is None:
+        return symbols
+    return symbols + _of_columns_moving_in_bodies(model, placed, moving_columns)
+
+
+def _koszul_formula(model: Model, q: Coordinates) -> Symbols:
+    """The connection from derivatives of the mass matrix and brackets of the velocity directions. Source: theory.md (G6), (G16)."""
+    configuration.check_coordinates(model, q)
+
+    def stepped(step):
+        return mass_matrix(model, configuration.integrate(model, q, step))
+
+    da = jax.jacfwd(stepped)(jnp.zeros(model.nv, q.dtype))  # da[b, g, a] = X_a M[b, g]
+    metric = 0.5 * (einsum("bga->abg", da) + einsum("gab->abg", da) - da)  # (G6)
+    if all(kind.velocity_is_rate for kind, _ in model.topology.groups):
+        return metric
+    # A rotor is inertia along its own component only: it adds to the metric, but turns with no body.
+    bodies = mass_matrix(model, q) - jnp.diag(model.armature)
+    k = einsum("abd,dg->abg", configuration.structure_coefficients(model, q), bodies)
+    return metric + 0.5 * (k - einsum("bga->abg", k) + einsum("gab->abg", k))  # (G16)
+
+
+def _of_columns_moving_in_bodies(model: Model, placed: Placements, derivatives: Float[Array, "nv nv 6"]) -> Symbols:
+    """What the connection gains where columns move in their body: the column's own derivative along another one of its joint.
+
+    Source: theory.md (G19).
+    """
+    topology = model.topology
+    body = topology.body_of_column
+    on_ground = jax.vmap(jax.vmap(motion_to_outer, (None, None, 0)))
+    changes = on_ground(placed.rotation[body], placed.offset[body], derivatives)
+    comparable = topology.column_precedes | topology.column_precedes.T
+    deeper = np.maximum(body[:, None], body[None, :])
+    subtree = jax.tree.map(lambda x: x[deeper], composite_inertia(model, placed))
+    momenta = jax.vmap(jax.vmap(SpatialInertia.momentum), (0, None))(subtree, placed.columns)  # [alpha, gamma]
+    products = einsum("abc,agc->abg", changes, momenta)  # (G19)
+    return jnp.where(comparable[:, None, :], products, 0.0)
 
 
 def _coupling_vectors(model: Model, placed: Placements) -> Float[Array, "nv nv 3"]:
@@ -141,25 +216,49 @@ def christoffel_second_kind(
 
     The upper index is the last. Arguments and errors as for `christoffel_first_kind`. Source: theory.md (G5).
     """
-    first = christoffel_first_kind(model, q, method)
+    return _raised(model, q, christoffel_first_kind(model, q, method))
+
+
+def connection_second_kind(
+    model: Model, q: Coordinates, method: Literal["closed_form", "autodiff"] = "closed_form"
+) -> Symbols:
+    """Connection with its last index raised, L[alpha, beta, delta] = a^{delta gamma} L_{alpha beta, gamma}; for all joints.
+
+    Arguments and errors as for `connection_first_kind`. Source: theory.md (G5), (G13).
+    """
+    return _raised(model, q, connection_first_kind(model, q, method))
+
+
+def _raised(model: Model, q: Coordinates, first: Symbols) -> Symbols:
     n = model.nv
     solved = jnp.linalg.solve(mass_matrix(model, q), first.reshape(n * n, n).T)  # (G5)
     return solved.T.reshape(n, n, n)
 
 
 def coriolis_matrix(model: Model, q: Coordinates, v: Velocities) -> MassMatrix:
-    """Coriolis matrix C[gamma, alpha] = Gamma_{alpha beta, gamma} v^beta: C v is the velocity part of the bias force.
+    """Coriolis matrix C[gamma, beta] = L_{alpha beta, gamma} v^alpha: C v is the velocity part of the bias force.
 
-    dM/dt = C + C', so dM/dt - 2 C is skew-symmetric. N m s, N s by the kinds of coordinates. Source: theory.md (G7).
+    L is the connection, which consists of the Christoffel symbols where velocities are coordinate rates.
+    dM/dt = C + C', so dM/dt - 2 C is skew-symmetric, for all joints. N m s, N s by the kinds of coordinates.
+    Prescribed motion adds forces that are not in C v. Source: theory.md (G7), (G17).
     """
     configuration.check_velocities(model, v=v)
-    return einsum("abg,b->ga", christoffel_first_kind(model, q), v)  # (G7)
+    return einsum("abg,a->gb", connection_first_kind(model, q), v)  # (G17)
 
 
-def _require_coordinate_rates(model: Model) -> None:
-    for index, kind in enumerate(model.topology.joint_classes):
-        if not kind.velocity_is_rate:
-            raise ValueError(
-                f"joint {model.topology.joint_names[index]!r} ({kind.__name__}) has velocities that are no rates of coordinates, "
-                "for which the textbook Christoffel symbols do not exist; replace it by one-degree-of-freedom joints"
-            )
+def covariant_derivative(model: Model, q: Coordinates, v: Velocities, w: Velocities, w_rate: Velocities) -> Velocities:
+    """Covariant derivative along a path of a vector field that the path carries.
+
+        (Dw/dt)^delta = dw^delta/dt + L^delta_{alpha beta} v^alpha w^beta
+
+    Zero for a vector that is transported in parallel; with w = v it is the acceleration that forces cause, M Dv/dt = Q.
+
+    Args:
+        q, v: a point of the path and the velocity of the path.
+        w: components of the field there.
+        w_rate: their time derivatives along the path.
+
+    Source: theory.md (I2), (G14).
+    """
+    configuration.check_velocities(model, w=w, w_rate=w_rate)
+    return w_rate + jnp.linalg.solve(mass_matrix(model, q), dot(coriolis_matrix(model, q, v), w))

@@ -69,8 +69,8 @@ def applied_forces(
 
     Source: theory.md (H1)-(H6).
     """
-    model = system.model
     time = jnp.asarray(t, state.v.dtype)
+    model = system.model.at(time)
     tau = jnp.zeros_like(state.v) if u is None else _drive_forces(system, u)
     on_bodies, moving = None, None
     for force in system.forces:
@@ -110,21 +110,24 @@ def acceleration(
     Source: theory.md (I1), (H1)-(H6).
     """
     tau = applied_forces(system, state, u, t)
-    return forward.accelerations_from(system.model, state.q, state.v, tau, system.method)
+    model = system.model.at(jnp.asarray(t, state.v.dtype))
+    return forward.accelerations_from(model, state.q, state.v, tau, system.method)
 
 
-def total_potential_energy(system: System, q: Float[Array, "nq"]) -> Float[Array, ""]:
-    """Potential energy of gravity and of all forces that have one, J. Source: theory.md (H2), (H3)."""
-    placed = kinematics.placements(system.model, q)
-    total = energy.potential_energy(system.model, q)
+def total_potential_energy(system: System, q: Float[Array, "nq"], t: Time = 0.0) -> Float[Array, ""]:
+    """Potential energy of gravity and of all forces that have one, J; t: time, s. Source: theory.md (H2), (H3)."""
+    model = system.model.at(jnp.asarray(t, q.dtype))
+    placed = kinematics.placements(model, q)
+    total = energy.potential_energy(model, q)
     for force in system.forces:
-        total = total + force.potential_energy(system.model, q, placed)
+        total = total + force.potential_energy(model, q, placed)
     return total
 
 
-def total_energy(system: System, state: State) -> Float[Array, ""]:
-    """Kinetic and potential energy, J. Without controls and friction it is constant along a motion."""
-    return energy.kinetic_energy(system.model, state.q, state.v) + total_potential_energy(system, state.q)
+def total_energy(system: System, state: State, t: Time = 0.0) -> Float[Array, ""]:
+    """Kinetic and potential energy, J; t: time, s. It is constant without controls, friction and prescribed motion."""
+    model = system.model.at(jnp.asarray(t, state.v.dtype))
+    return energy.kinetic_energy(model, state.q, state.v) + total_potential_energy(system, state.q, t)
 
 
 def neutral_state(system: System) -> State:

@@ -393,11 +393,9 @@ def _body_values(model: Model, body: int, place: Place) -> dict[str, Any]:
     if kind not in _KINDS:
         known = " and ".join(name for name, _ in _KINDS.values())
         raise place.error(f"a joint of class {kind.__name__} has no form in a mechanism file; only {known} joints have")
-    classes = topology.bodies_of_class
-    joints: Any = model.joints[list(classes).index(kind)]
-    axis = joints.axis[int(np.searchsorted(classes[kind], body))]
+    carrier: Any = model.joint(body)
     coordinate, column = topology.q_starts[body], topology.v_starts[body]
-    joint = {"kind": _KINDS[kind][0], "axis": _plain(axis), "name": topology.joint_names[body]}
+    joint = {"kind": _KINDS[kind][0], "axis": _plain(carrier.axis), "name": topology.joint_names[body]}
     range_ = [_plain(limits.lower[coordinate]), _plain(limits.upper[coordinate])]
     if np.isfinite(range_).all():
         joint["position_limits"] = range_

@@ -289,6 +289,7 @@ def _assemble(name: str, gravity: np.ndarray, bodies: list[_Body], frames: list[
         joint_names=tuple(b.joint_name for b in moving),
         parents=tuple(parents),
         joint_classes=tuple(type(b.joint) for b in moving),
+        joint_groups=joint_kinds.groups([b.joint for b in moving]),
         frame_names=tuple(f[0] for f in named_frames),
         frame_bodies=tuple(f[1] for f in named_frames),
     )
@@ -301,9 +302,7 @@ def _assemble(name: str, gravity: np.ndarray, bodies: list[_Body], frames: list[
     nq, nv = [b.joint.nq for b in moving], [b.joint.nv for b in moving]
     model = Model(
         topology=topology,
-        joints=tuple(
-            joint_kinds.stack([moving[i].joint for i in bodies]) for bodies in topology.bodies_of_class.values()
-        ),
+        joints=tuple(joint_kinds.stack([moving[i].joint for i in bodies]) for _, bodies in topology.groups),
         placement=_rigid_transforms(placements),
         mass=jnp.asarray(mass),
         com=jnp.asarray(com),

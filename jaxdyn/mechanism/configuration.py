@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxdyn.mechanism.joints import Joint
 from jaxdyn.mechanism.model import Model
+from jaxdyn.spatial.arrays import zero_safe_norm
 from jaxdyn.spatial.transform import RigidTransform
 
 
@@ -45,11 +46,11 @@ def _check_vector(model: Model, value: Array, name: str, length_name: str, lengt
         raise ValueError(f"{name} holds {value.dtype} numbers; give floating-point numbers")
 
 
-def _by_class(model: Model, method, coordinates=(), velocities=()) -> list:
-    """method(joint, *q's, *v's), vmapped over the joints of each class; one entry per class."""
+def _by_group(model: Model, method, coordinates=(), velocities=()) -> list:
+    """method(joint, *q's, *v's), vmapped over the joints of each stack; one entry per stack."""
     topology = model.topology
     results = []
-    for (kind, bodies), joint in zip(topology.bodies_of_class.items(), model.joints, strict=True):
+    for (kind, bodies), joint in zip(topology.groups, model.joints, strict=True):
         q_index = topology.q_starts[bodies][:, None] + np.arange(kind.nq)
         v_index = topology.v_starts[bodies][:, None] + np.arange(kind.nv)
         # The size is given because a joint without numbers, and a method of it without arguments, have no axis to show it.
@@ -58,18 +59,19 @@ def _by_class(model: Model, method, coordinates=(), velocities=()) -> list:
     return results
 
 
-def _to_bodies(model: Model, per_class: list):
-    """Reorder results per class, each with its joints on the leading axis, to one array per body."""
-    order = np.argsort(np.concatenate(list(model.topology.bodies_of_class.values())))
-    return jax.tree.map(lambda *parts: _take(jnp.concatenate(parts), order), *per_class)
+def _to_bodies(model: Model, per_group: list):
+    """Reorder results per stack, each with its joints on the leading axis, to one array per body."""
+    order = np.argsort(np.concatenate([bodies for _, bodies in model.topology.groups]))
+    return jax.tree.map(lambda *parts: _take(jnp.concatenate(parts), order), *per_group)
 
 
-def _to_vector(model: Model, per_class: list[Float[Array, "_ _ *rest"]], starts: np.ndarray) -> Float[Array, "..."]:
-    """Reorder numbers per class, joint and component to the order of q or v."""
-    bodies = model.topology.bodies_of_class.values()
-    index = [(starts[b][:, None] + np.arange(part.shape[1])).ravel() for b, part in zip(bodies, per_class, strict=True)]
-    flat = jnp.concatenate([part.reshape(-1, *part.shape[2:]) for part in per_class])
-    return _take(flat, np.argsort(np.concatenate(index)))
+def _to_vector(model: Model, per_group: list[Float[Array, "_ _ *rest"]], starts: np.ndarray) -> Float[Array, "..."]:
+    """Reorder numbers per stack, joint and component to the order of q or v."""
+    shapes = [part.shape for part in per_group]
+    groups = zip(model.topology.groups, shapes, strict=True)
+    index = [(starts[bodies][:, None] + np.arange(shape[1])).ravel() for (_, bodies), shape in groups]
+    flat = [part.reshape(shape[0] * shape[1], *shape[2:]) for part, shape in zip(per_group, shapes, strict=True)]
+    return _take(jnp.concatenate(flat), np.argsort(np.concatenate(index)))
 
 
 def _take(x: Array, order: np.ndarray) -> Array:
@@ -78,20 +80,74 @@ def _take(x: Array, order: np.ndarray) -> Array:
 
 def joint_transforms(model: Model, q: Float[Array, "nq"]) -> RigidTransform:
     """(nb,) placement of each body frame in its joint frame, which is fixed in the parent."""
-    return _to_bodies(model, _by_class(model, lambda joint, q: joint.transform(q), (q,)))
+    return _to_bodies(model, _by_group(model, lambda joint, q: joint.transform(q), (q,)))
 
 
 def motion_columns(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nv 6"]:
     """Columns of all joint motion subspaces, in the axes and at the origin of each column's own body."""
-    columns = _by_class(model, lambda joint, q: joint.motion_subspace(q).T, (q,))
+    columns = _by_group(model, lambda joint, q: joint.motion_subspace(q).T, (q,))
     return _to_vector(model, columns, model.topology.v_starts)
 
 
 def subspace_rates(model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nb 6"] | None:
-    """dS/dt v of every joint in child axes, or None if every class present has a constant motion subspace."""
-    if all(kind.subspace_rate is Joint.subspace_rate for kind in model.topology.bodies_of_class):
+    """dS/dt v of every joint in child axes, or None if every kind present has a constant motion subspace."""
+    if has_constant_subspaces(model):
         return None
-    return _to_bodies(model, _by_class(model, lambda joint, q, v: joint.subspace_rate(q, v), (q,), (v,)))
+    return _to_bodies(model, _by_group(model, lambda joint, q, v: joint.subspace_rate(q, v), (q,), (v,)))
+
+
+def subspace_derivatives(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nv nv 6"] | None:
+    """Derivative of column beta along column alpha of the same joint, in child axes, as far as it does not come from the motion
+    of the child: [alpha, beta], zero for columns of different joints; None if every kind present has a constant motion subspace.
+    """
+    if has_constant_subspaces(model):
+        return None
+
+    def of_joint(joint, q):
+        def along(unit):
+            rate = joint.coordinate_rate(q, unit)
+            return jax.jvp(lambda at: joint.motion_subspace(at).T, (q,), (rate,))[1]
+
+        return jax.vmap(along)(jnp.asarray(np.eye(joint.nv), q.dtype))
+
+    derivatives = jnp.zeros((model.nv, model.nv, 6), q.dtype)
+    for (kind, bodies), blocks in zip(model.topology.groups, _by_group(model, of_joint, (q,)), strict=True):
+        columns = model.topology.v_starts[bodies][:, None] + np.arange(kind.nv)
+        derivatives = derivatives.at[columns[:, :, None], columns[:, None, :]].set(blocks)
+    return derivatives
+
+
+def structure_coefficients(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nv nv nv"]:
+    """k[alpha, beta, delta]: brackets [X_alpha, X_beta] = k^delta X_delta of the velocity directions.
+
+    Zero unless all three belong to one joint whose velocities are no coordinate rates. Source: theory.md (D3), (G16).
+    """
+    check_coordinates(model, q)
+    coefficients = jnp.zeros((model.nv, model.nv, model.nv), q.dtype)
+    per_group = _by_group(model, lambda joint, q: joint.structure_coefficients(q), (q,))
+    for (kind, bodies), blocks in zip(model.topology.groups, per_group, strict=True):
+        columns = model.topology.v_starts[bodies][:, None] + np.arange(kind.nv)
+        index = columns[:, :, None, None], columns[:, None, :, None], columns[:, None, None, :]
+        coefficients = coefficients.at[index].set(blocks)
+    return coefficients
+
+
+def has_constant_subspaces(model: Model) -> bool:
+    """Whether the motion subspaces of all kinds of joints present are constant in child axes."""
+    return all(kind.subspace_rate is Joint.subspace_rate for kind, _ in model.topology.groups)
+
+
+def is_prescribed(model: Model) -> bool:
+    """Whether the motion of some joint is prescribed as a function of time."""
+    return any(kind.drift is not Joint.drift for kind, _ in model.topology.groups)
+
+
+def drifts(
+    model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]
+) -> tuple[Float[Array, "nb 6"], Float[Array, "nb 6"]]:
+    """Relative twist of every joint at v = 0, which belongs to time, and its rate, in child axes."""
+    own = _to_bodies(model, _by_group(model, lambda joint, q: joint.drift(q), (q,)))
+    return own, _to_bodies(model, _by_group(model, lambda joint, q, v: joint.drift_rate(q, v), (q,), (v,)))
 
 
 def integrate(model: Model, q: Float[Array, "nq"], step: Float[Array, "nv"]) -> Float[Array, "nq"]:
@@ -101,7 +157,7 @@ def integrate(model: Model, q: Float[Array, "nq"], step: Float[Array, "nv"]) -> 
     """
     check_coordinates(model, q)
     check_velocities(model, step=step)
-    moved = _by_class(model, lambda joint, q, step: joint.integrate(q, step), (q,), (step,))
+    moved = _by_group(model, lambda joint, q, step: joint.integrate(q, step), (q,), (step,))
     return _to_vector(model, moved, model.topology.q_starts)
 
 
@@ -109,8 +165,51 @@ def difference(model: Model, q0: Float[Array, "nq"], q1: Float[Array, "nq"]) -> 
     """Step (rad, m) that takes q0 to q1: integrate(model, q0, difference(model, q0, q1)) = q1."""
     check_coordinates(model, q0)
     check_coordinates(model, q1)
-    step = _by_class(model, lambda joint, q0, q1: joint.difference(q0, q1), (q0, q1))
+    step = _by_group(model, lambda joint, q0, q1: joint.difference(q0, q1), (q0, q1))
     return _to_vector(model, step, model.topology.v_starts)
+
+
+def interpolate(
+    model: Model, q0: Float[Array, "nq"], q1: Float[Array, "nq"], s: Float[Array, ""]
+) -> Float[Array, "nq"]:
+    """Coordinates a fraction s of the way from q0 to q1, at constant joint velocities: integrate(q0, s difference(q0, q1))."""
+    return integrate(model, q0, s * difference(model, q0, q1))
+
+
+def distance(
+    model: Model, q0: Float[Array, "nq"], q1: Float[Array, "nq"], weights: Float[Array, "nv"] | None = None
+) -> Float[Array, ""]:
+    """Length sqrt(sum w d^2) of the step d from q0 to q1; its gradient at q0 = q1, where it has none, is zero.
+
+    Args:
+        weights: one positive number per velocity component, which also settles what a metre is worth in radians; 1 each if
+            not given.
+    """
+    step = difference(model, q0, q1)
+    return zero_safe_norm(step if weights is None else jnp.sqrt(weights) * step)[0]
+
+
+def normalize(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nq"]:
+    """The same configuration with all quaternions of norm 1. Nothing needs it; it makes coordinates comparable."""
+    check_coordinates(model, q)
+    return _to_vector(model, _by_group(model, lambda joint, q: joint.normalize(q), (q,)), model.topology.q_starts)
+
+
+def coordinate_rate(model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nq"]:
+    """Rates dq/dt at velocities v, rad/s, m/s, and 1/s for quaternions (synonym: q-rate map). Source: theory.md section (d)."""
+    check_coordinates(model, q)
+    check_velocities(model, v=v)
+    rates = _by_group(model, lambda joint, q, v: joint.coordinate_rate(q, v), (q,), (v,))
+    return _to_vector(model, rates, model.topology.q_starts)
+
+
+def velocity_of_rate(model: Model, q: Float[Array, "nq"], rate: Float[Array, "nq"]) -> Float[Array, "nv"]:
+    """Velocities at which dq/dt = rate, the inverse of `coordinate_rate`; a change of a quaternion's norm is ignored."""
+    check_coordinates(model, q)
+    if all(kind.velocity_is_rate for kind, _ in model.topology.groups):
+        return rate
+    indexed = _by_group(model, lambda joint, q, rate: joint.velocity_of_rate(q, rate), (q, rate))
+    return _to_vector(model, indexed, model.topology.v_starts)
 
 
 def step_rate(
@@ -120,7 +219,7 @@ def step_rate(
 
     It is v itself unless a joint's velocities are no coordinate rates.
     """
-    if all(kind.velocity_is_rate for kind in model.topology.bodies_of_class):
+    if all(kind.velocity_is_rate for kind, _ in model.topology.groups):
         return v
     moved = integrate(model, q, step)
 
@@ -132,7 +231,7 @@ def step_rate(
 
 def neutral(model: Model) -> Float[Array, "nq"]:
     """Coordinates at which every body frame coincides with its joint frame: zero angles and displacements."""
-    coordinates = _by_class(model, lambda joint: joint.neutral().astype(model.dtype))
+    coordinates = _by_group(model, lambda joint: jnp.asarray(joint.neutral(), model.dtype))
     return _to_vector(model, coordinates, model.topology.q_starts)
 
 

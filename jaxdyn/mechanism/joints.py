@@ -16,20 +16,29 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.mechanism.prescribed import PrescribedMotion
 from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.arrays import dot, floating
+from jaxdyn.spatial.series import cotangent_remainder_root, sinc_root, versine_root
 from jaxdyn.spatial.transform import RigidTransform
 
 _AXIS_TOLERANCE = 1e-6
+_PARALLEL_TOLERANCE = 1e-3
+
+Scalar = Float[Array, ""]
+Axis = Float[Array, "*batch 3"]
 
 
 class Joint(eqx.Module):
-    """One joint; in a `Model`, all joints of one class stacked along a leading axis of every field.
+    """One joint; in a `Model`, all joints of equal structure stacked along a leading axis of every field.
+
+    The abstract methods are the protocol. The others have defaults that follow from these; a kind overrides them where it has a
+    closed form, or where the default, a constant motion subspace or no motion of its own, does not hold.
 
     Class attributes:
         nq: number of coordinates.
         nv: number of velocities.
-        velocity_is_rate: True if v = dq/dt and the columns commute, so that the textbook Christoffel symbols apply.
+        velocity_is_rate: True if v = dq/dt, so that the textbook Christoffel symbols apply.
     """
 
     nq: eqx.AbstractClassVar[int]
@@ -53,52 +62,110 @@ class Joint(eqx.Module):
         """The step with integrate(q0, step) = q1."""
 
     @abc.abstractmethod
-    def neutral(self) -> Float[Array, "nq"]:
+    def neutral(self) -> Float[Array | np.ndarray, "nq"]:
         """Coordinates at which the child frame coincides with the joint frame."""
 
+    def normalize(self, q: Float[Array, "nq"]) -> Float[Array, "nq"]:
+        """The same placement in coordinates of standard size: unit quaternions."""
+        return q
+
+    def coordinate_rate(self, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nq"]:
+        """dq/dt at velocity v (the q-rate map)."""
+        return (
+            v if self.velocity_is_rate else jax.jvp(lambda step: self.integrate(q, step), (jnp.zeros_like(v),), (v,))[1]
+        )
+
+    def velocity_of_rate(self, q: Float[Array, "nq"], rate: Float[Array, "nq"]) -> Float[Array, "nv"]:
+        """Velocity at which dq/dt = rate; the part of `rate` that leaves the manifold, such as a change of norm, is ignored."""
+        return rate if self.velocity_is_rate else jax.jvp(lambda end: self.difference(q, end), (q,), (rate,))[1]
+
+    def structure_coefficients(self, q: Float[Array, "nq"]) -> Float[Array, "nv nv nv"]:
+        """k[alpha, beta, delta] of the brackets [X_alpha, X_beta] = k^delta X_delta of the velocity directions X_alpha.
+
+        Source: theory.md (D3).
+        """
+        n = self.nv
+        if self.velocity_is_rate:
+            return jnp.zeros((n, n, n), q.dtype)
+        unit = jnp.eye(n, dtype=q.dtype)
+        field = jax.vmap(self.coordinate_rate, (None, 0))
+        changes = jax.vmap(lambda rate: jax.jvp(lambda at: field(at, unit), (q,), (rate,))[1])(field(q, unit))
+        bracket = changes - changes.swapaxes(0, 1)  # [a, b]: change of X_b along X_a minus that of X_a along X_b
+        return jax.vmap(jax.vmap(self.velocity_of_rate, (None, 0)), (None, 0))(q, bracket)
+
     def subspace_rate(self, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "6"]:
-        """dS/dt v in child axes, S the motion subspace: zero whenever S is constant, as it is for every built-in kind."""
+        """dS/dt v in child axes, S the motion subspace: zero whenever S is constant."""
         return jnp.zeros(6, v.dtype)
+
+    def at(self, t: Scalar) -> "Joint":
+        """The joint (or stack of joints) at time t; only prescribed motions depend on it."""
+        return self
+
+    def drift(self, q: Float[Array, "nq"]) -> Float[Array, "6"]:
+        """Twist of the child relative to the parent at v = 0, in child axes: the part that belongs to time."""
+        return jnp.zeros(6, q.dtype)
+
+    def drift_rate(self, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "6"]:
+        """Time derivative of `drift` in child axes."""
+        return jnp.zeros(6, q.dtype)
+
+    def primitives(self) -> "tuple[Joint, ...]":
+        """Joints of one degree of freedom that, one after the other without mass between them, do the same."""
+        return (self,)
+
+    def from_primitives(self, c: Float[Array, "nv"]) -> Float[Array, "nq"]:
+        """Coordinates at which the joint places its child as its primitives do at their coordinates c."""
+        return c
+
+    def to_primitives(self, q: Float[Array, "nq"]) -> Float[Array, "nv"]:
+        """Coordinates of the primitives; undefined where these are singular."""
+        return q
 
     def problem(self) -> str | None:
         """What is wrong with the numbers of this joint and how to mend it, or None. Called once, by the builder."""
         return None
 
 
-class _Axial(Joint):
-    """A joint with one coordinate along or about an axis."""
+def _unit(axis: Axis) -> Axis:
+    """An axis divided by its norm: like a quaternion, an axis that an optimizer has stretched still means a direction."""
+    return axis / jnp.sqrt(dot(axis, axis))
 
-    axis: eqx.AbstractVar[Float[Array, "*batch 3"]]
 
-    nq: ClassVar[int] = 1
-    nv: ClassVar[int] = 1
+def _axis_problem(axis: Axis, called: str = "axis") -> str | None:
+    numbers = np.asarray(axis, np.float64)
+    if numbers.shape != (3,) or not np.all(np.isfinite(numbers)):
+        return f"its {called} is {numbers.tolist()}; give three finite numbers"
+    norm = float(np.linalg.norm(numbers))
+    if norm == 0.0:
+        return f"its {called} is zero; give a unit vector such as (0, 0, 1)"
+    if abs(norm - 1.0) > _AXIS_TOLERANCE:
+        unit = tuple(round(float(x), 9) for x in numbers / norm)
+        return f"its {called} has length {norm:.6g}; give the unit vector {unit}"
+    return None
+
+
+class _WithRates(Joint):
+    """A joint whose coordinates are plain numbers and whose velocities are their rates."""
+
     velocity_is_rate: ClassVar[bool] = True
 
-    @property
-    def direction(self) -> Float[Array, "3"]:
-        """The axis divided by its norm: like a quaternion, an axis that an optimizer has stretched still means a direction."""
-        return self.axis / jnp.sqrt(dot(self.axis, self.axis))
-
-    def integrate(self, q: Float[Array, "1"], step: Float[Array, "1"]) -> Float[Array, "1"]:
+    def integrate(self, q: Float[Array, "nq"], step: Float[Array, "nv"]) -> Float[Array, "nq"]:
         return q + step
 
-    def difference(self, q0: Float[Array, "1"], q1: Float[Array, "1"]) -> Float[Array, "1"]:
+    def difference(self, q0: Float[Array, "nq"], q1: Float[Array, "nq"]) -> Float[Array, "nv"]:
         return q1 - q0
 
-    def neutral(self) -> Float[Array, "1"]:
-        return jnp.zeros_like(self.axis[:1])
+    def neutral(self) -> Float[np.ndarray, "nq"]:
+        return np.zeros(self.nq)
+
+
+class _Axial(_WithRates):
+    """A joint with an axis, whose components are the same on joint and child axes."""
+
+    axis: eqx.AbstractVar[Axis]
 
     def problem(self) -> str | None:
-        axis = np.asarray(self.axis, np.float64)
-        if axis.shape != (3,) or not np.all(np.isfinite(axis)):
-            return f"its axis is {axis.tolist()}; give three finite numbers"
-        norm = float(np.linalg.norm(axis))
-        if norm == 0.0:
-            return "its axis is zero; give a unit vector such as (0, 0, 1)"
-        if abs(norm - 1.0) > _AXIS_TOLERANCE:
-            unit = tuple(round(float(x), 9) for x in axis / norm)
-            return f"its axis has length {norm:.6g}; give the unit vector {unit}"
-        return None
+        return _axis_problem(self.axis)
 
 
 class Revolute(_Axial):
@@ -108,13 +175,16 @@ class Revolute(_Axial):
         axis: unit vector e, the same components on joint and child axes.
     """
 
-    axis: Float[Array, "*batch 3"] = eqx.field(converter=floating)
+    axis: Axis = eqx.field(converter=floating)
+
+    nq: ClassVar[int] = 1
+    nv: ClassVar[int] = 1
 
     def transform(self, q: Float[Array, "1"]) -> RigidTransform:
-        return RigidTransform(quaternion.from_axis_angle(self.direction, q[0]), jnp.zeros_like(self.axis))  # (A7)
+        return RigidTransform(quaternion.from_axis_angle(_unit(self.axis), q[0]), jnp.zeros_like(self.axis))  # (A7)
 
     def motion_subspace(self, q: Float[Array, "1"]) -> Float[Array, "6 1"]:
-        return jnp.concatenate([self.direction, jnp.zeros_like(self.axis)])[:, None]
+        return jnp.concatenate([_unit(self.axis), jnp.zeros_like(self.axis)])[:, None]
 
 
 class Prismatic(_Axial):
@@ -124,21 +194,298 @@ class Prismatic(_Axial):
         axis: unit vector e, the same components on joint and child axes.
     """
 
-    axis: Float[Array, "*batch 3"] = eqx.field(converter=floating)
+    axis: Axis = eqx.field(converter=floating)
+
+    nq: ClassVar[int] = 1
+    nv: ClassVar[int] = 1
 
     def transform(self, q: Float[Array, "1"]) -> RigidTransform:
-        return RigidTransform(quaternion.identity(self.axis.dtype), q[0] * self.direction)  # (E2)
+        return RigidTransform(quaternion.identity(self.axis.dtype), q[0] * _unit(self.axis))  # (E2)
 
     def motion_subspace(self, q: Float[Array, "1"]) -> Float[Array, "6 1"]:
-        return jnp.concatenate([jnp.zeros_like(self.axis), self.direction])[:, None]
+        return jnp.concatenate([jnp.zeros_like(self.axis), _unit(self.axis)])[:, None]
 
 
-class Fixed(Joint):
+class Screw(_Axial):
+    """Rotation about an axis that advances along it (synonym: helical). q: angle, rad, unbounded. v: its rate, rad/s.
+
+    Attributes:
+        axis: unit vector e, the same components on joint and child axes.
+        pitch: advance along the axis per angle, m/rad; a right-handed thread has a positive one.
+
+    Source: theory.md (C1) with v = P x e + pitch e.
+    """
+
+    axis: Axis = eqx.field(converter=floating)
+    pitch: Float[Array, "*batch"] = eqx.field(converter=floating)
+
+    nq: ClassVar[int] = 1
+    nv: ClassVar[int] = 1
+
+    def transform(self, q: Float[Array, "1"]) -> RigidTransform:
+        e = _unit(self.axis)
+        return RigidTransform(quaternion.from_axis_angle(e, q[0]), self.pitch * q[0] * e)
+
+    def motion_subspace(self, q: Float[Array, "1"]) -> Float[Array, "6 1"]:
+        e = _unit(self.axis)
+        return jnp.concatenate([e, self.pitch * e])[:, None]
+
+    def problem(self) -> str | None:
+        pitch = np.asarray(self.pitch)
+        if pitch.shape != () or not np.isfinite(pitch):
+            return f"its pitch is {pitch.tolist()}; give one finite number, in m/rad"
+        return super().problem()
+
+
+class Cylindrical(_Axial):
+    """Rotation about and translation along one axis. q: angle (rad, unbounded), displacement (m). v: their rates.
+
+    Attributes:
+        axis: unit vector e, the same components on joint and child axes.
+
+    Source: theory.md section (d).
+    """
+
+    axis: Axis = eqx.field(converter=floating)
+
+    nq: ClassVar[int] = 2
+    nv: ClassVar[int] = 2
+
+    def transform(self, q: Float[Array, "2"]) -> RigidTransform:
+        e = _unit(self.axis)
+        return RigidTransform(quaternion.from_axis_angle(e, q[0]), q[1] * e)
+
+    def motion_subspace(self, q: Float[Array, "2"]) -> Float[Array, "6 2"]:
+        e, zero = _unit(self.axis), jnp.zeros_like(self.axis)
+        return jnp.stack([jnp.concatenate([e, zero]), jnp.concatenate([zero, e])], axis=1)
+
+    def primitives(self) -> tuple[Joint, ...]:
+        return Prismatic(self.axis), Revolute(self.axis)
+
+    def from_primitives(self, c: Float[Array, "2"]) -> Float[Array, "2"]:
+        return c[::-1]
+
+    def to_primitives(self, q: Float[Array, "2"]) -> Float[Array, "2"]:
+        return q[::-1]
+
+
+class Universal(_WithRates):
+    """Rotation about an axis fixed in the parent, then about one fixed in the child, which it meets (synonym: Cardan joint).
+
+    q: the two angles, rad, unbounded. v: their rates, rad/s. On child axes the first column turns with the second angle.
+
+    Attributes:
+        first_axis: unit vector fixed in the parent, joint axes.
+        second_axis: unit vector fixed in the child, child axes; usually normal to the first, in any case not parallel to it.
+
+    Source: theory.md section (d).
+    """
+
+    first_axis: Axis = eqx.field(converter=floating)
+    second_axis: Axis = eqx.field(converter=floating)
+
+    nq: ClassVar[int] = 2
+    nv: ClassVar[int] = 2
+
+    def transform(self, q: Float[Array, "2"]) -> RigidTransform:
+        first = quaternion.from_axis_angle(_unit(self.first_axis), q[0])
+        second = quaternion.from_axis_angle(_unit(self.second_axis), q[1])
+        return RigidTransform(quaternion.multiply(first, second), jnp.zeros_like(self.first_axis))
+
+    def motion_subspace(self, q: Float[Array, "2"]) -> Float[Array, "6 2"]:
+        zero = jnp.zeros_like(self.first_axis)
+        columns = [
+            jnp.concatenate([self._first_on_child_axes(q), zero]),
+            jnp.concatenate([_unit(self.second_axis), zero]),
+        ]
+        return jnp.stack(columns, axis=1)
+
+    def subspace_rate(self, q: Float[Array, "2"], v: Float[Array, "2"]) -> Float[Array, "6"]:
+        turning = jnp.cross(self._first_on_child_axes(q), _unit(self.second_axis))
+        return jnp.concatenate([v[0] * v[1] * turning, jnp.zeros_like(turning)])
+
+    def _first_on_child_axes(self, q: Float[Array, "2"]) -> Float[Array, "3"]:
+        return quaternion.rotate(quaternion.from_axis_angle(_unit(self.second_axis), -q[1]), _unit(self.first_axis))
+
+    def primitives(self) -> tuple[Joint, ...]:
+        return Revolute(self.first_axis), Revolute(self.second_axis)
+
+    def problem(self) -> str | None:
+        wrong = _axis_problem(self.first_axis, "first_axis") or _axis_problem(self.second_axis, "second_axis")
+        if wrong is None and np.linalg.norm(np.cross(self.first_axis, self.second_axis)) < _PARALLEL_TOLERANCE:
+            return "its axes are parallel, so they turn the child the same way; use one revolute joint"
+        return wrong
+
+
+class Spherical(Joint):
+    """Rotation about a point (synonym: ball joint). q: quaternion child to joint axes, of any norm. v: angular velocity of the
+    child relative to the parent, child axes, rad/s. Source: theory.md section (d), (A11).
+    """
+
+    nq: ClassVar[int] = 4
+    nv: ClassVar[int] = 3
+    velocity_is_rate: ClassVar[bool] = False
+
+    def transform(self, q: Float[Array, "4"]) -> RigidTransform:
+        return RigidTransform(q, jnp.zeros_like(q[1:]))
+
+    def motion_subspace(self, q: Float[Array, "4"]) -> Float[Array, "6 3"]:
+        return jnp.asarray(np.eye(6, 3), q.dtype)
+
+    def integrate(self, q: Float[Array, "4"], step: Float[Array, "3"]) -> Float[Array, "4"]:
+        return quaternion.multiply(q, quaternion.exponential(step))
+
+    def difference(self, q0: Float[Array, "4"], q1: Float[Array, "4"]) -> Float[Array, "3"]:
+        return quaternion.logarithm(quaternion.multiply(quaternion.inverse(q0), q1))
+
+    def neutral(self) -> Float[np.ndarray, "4"]:
+        return np.array([1.0, 0.0, 0.0, 0.0])
+
+    def normalize(self, q: Float[Array, "4"]) -> Float[Array, "4"]:
+        return quaternion.normalize(q)
+
+    def coordinate_rate(self, q: Float[Array, "4"], v: Float[Array, "3"]) -> Float[Array, "4"]:
+        return quaternion.rate(q, v)  # (A11)
+
+    def velocity_of_rate(self, q: Float[Array, "4"], rate: Float[Array, "4"]) -> Float[Array, "3"]:
+        return quaternion.body_rates(q, rate)
+
+    def primitives(self) -> tuple[Joint, ...]:
+        return tuple(Revolute(axis) for axis in np.eye(3))
+
+    def from_primitives(self, c: Float[Array, "3"]) -> Float[Array, "4"]:
+        return quaternion.from_angles_xyz(c)
+
+    def to_primitives(self, q: Float[Array, "4"]) -> Float[Array, "3"]:
+        return quaternion.to_angles_xyz(q)
+
+
+class Planar(Joint):
+    """Motion in a plane. q: displacements x, y along two axes of the plane (m, joint axes), angle about its normal (rad,
+    unbounded). v: angular velocity about the normal (rad/s), then velocity of the child origin along the two axes **of the child**
+    (m/s).
+
+    Attributes:
+        normal: unit vector z, the same components on joint and child axes.
+        direction: unit vector x in the plane; y = z x x.
+
+    Source: theory.md section (d).
+    """
+
+    normal: Axis = eqx.field(converter=floating, default=(0.0, 0.0, 1.0))
+    direction: Axis = eqx.field(converter=floating, default=(1.0, 0.0, 0.0))
+
+    nq: ClassVar[int] = 3
+    nv: ClassVar[int] = 3
+    velocity_is_rate: ClassVar[bool] = False
+
+    def _axes(self) -> tuple[Axis, Axis, Axis]:
+        z = _unit(self.normal)
+        x = _unit(self.direction - dot(self.direction, z) * z)
+        return x, jnp.cross(z, x), z
+
+    def transform(self, q: Float[Array, "3"]) -> RigidTransform:
+        x, y, z = self._axes()
+        return RigidTransform(quaternion.from_axis_angle(z, q[2]), q[0] * x + q[1] * y)
+
+    def motion_subspace(self, q: Float[Array, "3"]) -> Float[Array, "6 3"]:
+        x, y, z = self._axes()
+        zero = jnp.zeros_like(z)
+        return jnp.stack([jnp.concatenate(column) for column in ((z, zero), (zero, x), (zero, y))], axis=1)
+
+    def integrate(self, q: Float[Array, "3"], step: Float[Array, "3"]) -> Float[Array, "3"]:
+        angle, shift = step[0], step[1:]
+        # The exponential of a planar twist: the path of the origin is an arc.
+        arc = sinc_root(angle**2) * shift + angle * versine_root(angle**2) * _quarter_turn(shift)
+        return jnp.concatenate([q[:2] + _turned(q[2], arc), (q[2] + angle)[None]])
+
+    def difference(self, q0: Float[Array, "3"], q1: Float[Array, "3"]) -> Float[Array, "3"]:
+        angle = q1[2] - q0[2]
+        chord = _turned(-q0[2], q1[:2] - q0[:2])
+        # The inverse of the arc; beyond a full turn it has no meaning.
+        along = 1.0 - angle**2 * cotangent_remainder_root(angle**2)
+        return jnp.concatenate([angle[None], along * chord - 0.5 * angle * _quarter_turn(chord)])
+
+    def neutral(self) -> Float[np.ndarray, "3"]:
+        return np.zeros(3)
+
+    def coordinate_rate(self, q: Float[Array, "3"], v: Float[Array, "3"]) -> Float[Array, "3"]:
+        return jnp.concatenate([_turned(q[2], v[1:]), v[:1]])
+
+    def velocity_of_rate(self, q: Float[Array, "3"], rate: Float[Array, "3"]) -> Float[Array, "3"]:
+        return jnp.concatenate([rate[2:], _turned(-q[2], rate[:2])])
+
+    def primitives(self) -> tuple[Joint, ...]:
+        x, y, z = self._axes()
+        return Prismatic(x), Prismatic(y), Revolute(z)
+
+    def problem(self) -> str | None:
+        wrong = _axis_problem(self.normal, "normal") or _axis_problem(self.direction, "direction")
+        if wrong is None and abs(float(np.dot(self.normal, self.direction))) > _PARALLEL_TOLERANCE:
+            return "its direction does not lie in the plane; give a unit vector at right angles to the normal"
+        return wrong
+
+
+def _quarter_turn(r: Float[Array, "2"]) -> Float[Array, "2"]:
+    return jnp.stack([-r[1], r[0]])
+
+
+def _turned(angle: Scalar, r: Float[Array, "2"]) -> Float[Array, "2"]:
+    return jnp.cos(angle) * r + jnp.sin(angle) * _quarter_turn(r)
+
+
+class Free(Joint):
+    """No constraint: a floating body. q: position of the child origin (m, joint axes), then quaternion child to joint axes, of any
+    norm. v: twist of the child relative to the parent, angular part first, **child axes**, rad/s and m/s.
+
+    Source: theory.md section (d).
+    """
+
+    nq: ClassVar[int] = 7
+    nv: ClassVar[int] = 6
+    velocity_is_rate: ClassVar[bool] = False
+
+    def transform(self, q: Float[Array, "7"]) -> RigidTransform:
+        return RigidTransform(q[3:], q[:3])
+
+    def motion_subspace(self, q: Float[Array, "7"]) -> Float[Array, "6 6"]:
+        return jnp.asarray(np.eye(6), q.dtype)
+
+    def integrate(self, q: Float[Array, "7"], step: Float[Array, "6"]) -> Float[Array, "7"]:
+        moved = self.transform(q).compose(RigidTransform.exponential(step))
+        return jnp.concatenate([moved.translation, moved.quaternion])
+
+    def difference(self, q0: Float[Array, "7"], q1: Float[Array, "7"]) -> Float[Array, "6"]:
+        return self.transform(q0).inverse().compose(self.transform(q1)).logarithm()
+
+    def neutral(self) -> Float[np.ndarray, "7"]:
+        return np.array([0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0])
+
+    def normalize(self, q: Float[Array, "7"]) -> Float[Array, "7"]:
+        return jnp.concatenate([q[:3], quaternion.normalize(q[3:])])
+
+    def coordinate_rate(self, q: Float[Array, "7"], v: Float[Array, "6"]) -> Float[Array, "7"]:
+        return jnp.concatenate([quaternion.rotate(q[3:], v[3:]), quaternion.rate(q[3:], v[:3])])
+
+    def velocity_of_rate(self, q: Float[Array, "7"], rate: Float[Array, "7"]) -> Float[Array, "6"]:
+        back = quaternion.inverse(q[3:])
+        return jnp.concatenate([quaternion.body_rates(q[3:], rate[3:]), quaternion.rotate(back, rate[:3])])
+
+    def primitives(self) -> tuple[Joint, ...]:
+        return (*(Prismatic(axis) for axis in np.eye(3)), *(Revolute(axis) for axis in np.eye(3)))
+
+    def from_primitives(self, c: Float[Array, "6"]) -> Float[Array, "7"]:
+        return jnp.concatenate([c[:3], quaternion.from_angles_xyz(c[3:])])
+
+    def to_primitives(self, q: Float[Array, "7"]) -> Float[Array, "6"]:
+        return jnp.concatenate([q[:3], quaternion.to_angles_xyz(q[3:])])
+
+
+class Fixed(_WithRates):
     """No relative motion. The builder merges the child into the parent, mass kept; no model holds a fixed joint."""
 
     nq: ClassVar[int] = 0
     nv: ClassVar[int] = 0
-    velocity_is_rate: ClassVar[bool] = True
 
     def transform(self, q: Float[Array, "0"]) -> RigidTransform:
         return RigidTransform.identity(q.dtype)
@@ -146,14 +493,67 @@ class Fixed(Joint):
     def motion_subspace(self, q: Float[Array, "0"]) -> Float[Array, "6 0"]:
         return jnp.zeros((6, 0), q.dtype)
 
-    def integrate(self, q: Float[Array, "0"], step: Float[Array, "0"]) -> Float[Array, "0"]:
-        return q
 
-    def difference(self, q0: Float[Array, "0"], q1: Float[Array, "0"]) -> Float[Array, "0"]:
-        return q1
+class Rheonomic(_WithRates):
+    """A joint whose motion is prescribed as a function of time: no degree of freedom, no coordinate of the mechanism.
 
-    def neutral(self) -> Float[Array, "0"]:
-        return jnp.zeros(0)
+    The child moves as `joint` does at the coordinates motion(t); `jaxdyn.driving_forces` gives the force that this takes.
+    `Model.at` sets the time; the functions of a `System` do it themselves.
+
+        Rheonomic(Revolute((0, 0, 1)), ConstantRate(3.0))      # a crank at 3 rad/s
+
+    Attributes:
+        joint: the joint that is driven.
+        motion: its coordinates (rad, m) as a smooth function of time.
+        time: the instant, s; set by `at`.
+
+    Source: theory.md (E15), (I4).
+    """
+
+    joint: Joint
+    motion: PrescribedMotion
+    time: Float[Array, "*batch"] = eqx.field(converter=floating, default=0.0)
+
+    nq: ClassVar[int] = 0
+    nv: ClassVar[int] = 0
+
+    def at(self, t: Scalar) -> "Rheonomic":
+        return eqx.tree_at(lambda joint: joint.time, self, jnp.full_like(self.time, t))
+
+    def prescribed(self) -> tuple[Float[Array, "_"], Float[Array, "_"], Float[Array, "_"]]:
+        """Coordinates, velocities and accelerations of the driven joint at this time."""
+
+        def position_and_velocity(time):
+            position, rate = jax.jvp(self.motion, (time,), (jnp.ones_like(time),))
+            return position, self.joint.velocity_of_rate(position, rate)
+
+        (position, velocity), (_, acceleration) = jax.jvp(
+            position_and_velocity, (self.time,), (jnp.ones_like(self.time),)
+        )
+        return position, velocity, acceleration
+
+    def transform(self, q: Float[Array, "0"]) -> RigidTransform:
+        return self.joint.transform(self.motion(self.time))
+
+    def motion_subspace(self, q: Float[Array, "0"]) -> Float[Array, "6 0"]:
+        return jnp.zeros((6, 0), q.dtype)
+
+    def drift(self, q: Float[Array, "0"]) -> Float[Array, "6"]:
+        position, velocity, _ = self.prescribed()
+        return dot(self.joint.motion_subspace(position), velocity)
+
+    def drift_rate(self, q: Float[Array, "0"], v: Float[Array, "0"]) -> Float[Array, "6"]:
+        position, velocity, acceleration = self.prescribed()
+        return dot(self.joint.motion_subspace(position), acceleration) + self.joint.subspace_rate(position, velocity)
+
+    def problem(self) -> str | None:
+        kind = type(self.joint).__name__.lower()
+        if isinstance(self.joint, Fixed | Rheonomic):
+            return f"it drives a {kind} joint; give a joint that can move"
+        shape = jax.eval_shape(self.motion, self.time).shape
+        if shape != (self.joint.nq,):
+            return f"its motion has values of shape {shape}; a {kind} joint needs shape ({self.joint.nq},)"
+        return self.joint.problem()
 
 
 def joint_of_kind(kind: str, axis=None) -> Joint:
@@ -162,7 +562,7 @@ def joint_of_kind(kind: str, axis=None) -> Joint:
     Raises:
         ValueError: unknown kind, or an axis missing or given in vain.
     """
-    axial: dict[str, type[_Axial]] = {"revolute": Revolute, "prismatic": Prismatic}
+    axial: dict[str, type[Revolute | Prismatic]] = {"revolute": Revolute, "prismatic": Prismatic}
     if kind == "fixed":
         if axis is not None:
             raise ValueError("a fixed joint has no axis; remove it")
@@ -175,5 +575,18 @@ def joint_of_kind(kind: str, axis=None) -> Joint:
 
 
 def stack(joints: list[Joint]) -> Joint:
-    """One joint object whose every field has a leading axis over `joints`, all of one class."""
+    """One joint object whose every field has a leading axis over `joints`, all of one structure."""
     return jax.tree.map(lambda *x: jnp.stack([jnp.asarray(y) for y in x]), *joints)
+
+
+def groups(joints: list[Joint]) -> tuple[int, ...]:
+    """For each joint, the number of the stack that it belongs to: joints of equal class, structure and shapes share one."""
+    found: list = []
+    numbers = []
+    for joint in joints:
+        leaves, structure = jax.tree.flatten(joint)
+        signature = (structure, tuple(jnp.shape(leaf) for leaf in leaves))
+        if signature not in found:
+            found.append(signature)
+        numbers.append(found.index(signature))
+    return tuple(numbers)

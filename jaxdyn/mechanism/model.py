@@ -9,6 +9,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PyTree
 
@@ -39,13 +40,14 @@ class Model(eqx.Module):
 
     Attributes:
         topology: static structure and names.
-        joints: one stacked `Joint` per class present, in the order of `topology.bodies_of_class`.
+        joints: the joints, those of one structure stacked, in the order of `topology.groups`.
         placement: (nb,) placement of each joint frame in its parent body (F_i and l_i of theory.md).
         mass: m_i, kg.
         com: O'_i -> C_i in body axes, m.
         inertia: inertia tensor J_i about C_i in body axes, entries (xx, yy, zz, xy, xz, yz), kg m^2. Off-diagonal entries are
             tensor entries, the negatives of the products of inertia.
-        armature: rotor inertia reflected to the joint, added to the diagonal of the mass matrix, kg m^2 or kg.
+        armature: rotor inertia reflected to the joint, added to the diagonal of the mass matrix, kg m^2 or kg; a force -armature a
+            along each velocity component and nothing else, on ball and free joints too.
         gravity: gravitational acceleration in ground axes, m/s^2.
         limits: bounds of joint motion.
         frames: (nf,) placement of each named frame in the body that carries it.
@@ -86,6 +88,21 @@ class Model(eqx.Module):
     def dtype(self) -> jnp.dtype:
         """Floating-point type of the numbers."""
         return self.mass.dtype
+
+    def joint(self, body: int) -> Joint:
+        """The joint that carries a body (its number)."""
+        group = self.topology.joint_groups[body]
+        row = int(np.searchsorted(self.topology.groups[group][1], body))
+        return jax.tree.map(lambda x: x[row], self.joints[group])
+
+    def at(self, t: Float[Array, ""]) -> "Model":
+        """The mechanism at time t (s): joints with prescribed motion stand and move as they do then; others know no time.
+
+        The functions of a `System` take the time as an argument; for functions of a model, give them `model.at(t)`.
+        """
+        if all(type(joint).at is Joint.at for joint in self.joints):
+            return self
+        return eqx.tree_at(lambda model: model.joints, self, tuple(joint.at(t) for joint in self.joints))
 
     def locate(self, name: str, point: Any) -> tuple[int, Float[Array, "3"]]:
         """The moving body (-1: the ground) that carries a body or frame called `name`, and the components of a point on its axes.

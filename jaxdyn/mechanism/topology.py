@@ -26,6 +26,7 @@ class Topology:
         joint_names: one per body.
         parents: index of the parent body, -1 for the ground; parents[i] < i.
         joint_classes: class of the joint between parent and body.
+        joint_groups: number of the stack of joints that holds this one; joints of one structure share a stack.
         frame_names: further named frames, each fixed in a body or in the ground.
         frame_bodies: the body that carries each frame, -1 for the ground.
     """
@@ -35,6 +36,7 @@ class Topology:
     joint_names: tuple[str, ...]
     parents: tuple[int, ...]
     joint_classes: "tuple[type[Joint], ...]"
+    joint_groups: tuple[int, ...]
     frame_names: tuple[str, ...] = ()
     frame_bodies: tuple[int, ...] = ()
 
@@ -64,10 +66,11 @@ class Topology:
         return np.cumsum([0] + [joint.nv for joint in self.joint_classes])[:-1]
 
     @functools.cached_property
-    def bodies_of_class(self) -> "dict[type[Joint], np.ndarray]":
-        """Bodies whose joint is of each class present, classes in order of first appearance."""
-        classes = dict.fromkeys(self.joint_classes)
-        return {c: np.array([i for i, k in enumerate(self.joint_classes) if k is c]) for c in classes}
+    def groups(self) -> "tuple[tuple[type[Joint], np.ndarray], ...]":
+        """Class and bodies of each stack of joints."""
+        groups = np.array(self.joint_groups)
+        members = [np.flatnonzero(groups == k) for k in range(max(self.joint_groups) + 1)]
+        return tuple((self.joint_classes[bodies[0]], bodies) for bodies in members)
 
     @functools.cached_property
     def body_of_column(self) -> np.ndarray:

@@ -24,6 +24,14 @@ def dot(a: Float[Array | np.ndarray, "..."], b: Float[Array | np.ndarray, "..."]
     return jnp.dot(a, b, precision=_FULL)
 
 
+def zero_safe_norm(d: Float[Array, "n"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """|d| and 1/|d|; both 0, with zero derivatives, at d = 0, where the direction of d is undefined."""
+    x = dot(d, d)
+    apart = x > 0
+    length = jnp.sqrt(jnp.where(apart, x, 1.0))
+    return jnp.where(apart, length, 0.0), jnp.where(apart, 1.0 / length, 0.0)
+
+
 def floating(x: Any) -> Array:
     """Numbers as a floating-point array: a JAX array of floats unchanged, anything else in JAX's default precision."""
     return x if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jnp.floating) else jnp.asarray(x, float)

@@ -120,3 +120,26 @@ def rate(q: Quaternion, body_rates: Vector3) -> Quaternion:
     Source: theory.md (A11).
     """
     return 0.5 * multiply(q, jnp.concatenate([jnp.zeros_like(body_rates[:1]), body_rates]))  # (A11)
+
+
+def body_rates(q: Quaternion, rate: Quaternion) -> Vector3:
+    """Angular velocity omega on inner (body) axes, rad/s, of a quaternion with time derivative `rate`; a change of norm is ignored.
+
+    Source: theory.md (A11).
+    """
+    return 2.0 * multiply(inverse(q), rate)[1:]  # (A11)
+
+
+def from_angles_xyz(angles: Vector3) -> Quaternion:
+    """Quaternion of rotations by three angles (rad) about x, then the turned y, then the turned z: R = R_x R_y R_z."""
+    axes = jnp.asarray(np.eye(3), angles.dtype)
+    turns = [from_axis_angle(axis, angle) for axis, angle in zip(axes, angles, strict=True)]
+    return multiply(multiply(turns[0], turns[1]), turns[2])  # (A6)
+
+
+def to_angles_xyz(q: Quaternion) -> Vector3:
+    """Angles (rad) about x, the turned y and the turned z, the middle one within a quarter turn; undefined at its ends."""
+    r = to_matrix(q)
+    outer = jnp.arctan2(-r[1, 2], r[2, 2])
+    middle = jnp.arctan2(r[0, 2], jnp.sqrt(r[0, 0] ** 2 + r[0, 1] ** 2))
+    return jnp.stack([outer, middle, jnp.arctan2(-r[0, 1], r[0, 0])])

@@ -15,6 +15,8 @@ Scalar = Float[Array, ""]
 
 _SWITCH = 1.0
 _TERMS = 10
+# Sizes of the Bernoulli numbers B_2, B_4, ..., B_20.
+_BERNOULLI = [1 / 6, 1 / 30, 1 / 42, 1 / 30, 5 / 66, 691 / 2730, 7 / 6, 3617 / 510, 43867 / 798, 174611 / 330]
 
 
 def _power_series(x: Scalar, coefficients: list[float]) -> Scalar:
@@ -46,6 +48,18 @@ def versine_root(x: Scalar) -> Scalar:
     """(1 - cos(sqrt(x)))/x for x >= 0."""
     coefficients = [(-1) ** k / math.factorial(2 * k + 2) for k in range(_TERMS)]
     return _by_parts(x, coefficients, lambda phi: (1.0 - jnp.cos(phi)) / phi**2)
+
+
+def sine_remainder_root(x: Scalar) -> Scalar:
+    """(1 - sin(sqrt(x))/sqrt(x))/x for x >= 0."""
+    coefficients = [(-1) ** k / math.factorial(2 * k + 3) for k in range(_TERMS)]
+    return _by_parts(x, coefficients, lambda phi: (1.0 - jnp.sin(phi) / phi) / phi**2)
+
+
+def cotangent_remainder_root(x: Scalar) -> Scalar:
+    """(1 - (sqrt(x)/2) cot(sqrt(x)/2))/x for 0 <= x < (2 pi)^2."""
+    coefficients = [b / math.factorial(2 * k + 2) for k, b in enumerate(_BERNOULLI)]
+    return _by_parts(x, coefficients, lambda phi: (1.0 - 0.5 * phi / jnp.tan(0.5 * phi)) / phi**2)
 
 
 def arctan_quotient(y: Scalar) -> Scalar:

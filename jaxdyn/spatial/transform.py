@@ -9,7 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxdyn.spatial import quaternion
+from jaxdyn.spatial.arrays import dot
 from jaxdyn.spatial.rotation import Vector3
+from jaxdyn.spatial.series import cotangent_remainder_root, sine_remainder_root, versine_root
 
 
 class RigidTransform(eqx.Module):
@@ -29,6 +31,27 @@ class RigidTransform(eqx.Module):
     def identity(dtype=None) -> "RigidTransform":
         """Transform that changes nothing."""
         return RigidTransform(quaternion.identity(dtype), jnp.zeros(3, dtype))
+
+    @staticmethod
+    def exponential(twist: Float[Array, "6"]) -> "RigidTransform":
+        """Displacement after moving for unit time with the constant twist (w; nu) on the axes that move (rad, m).
+
+            quaternion exp(w),   translation nu + (1 - cos)/|w|^2 w x nu + (|w| - sin)/|w|^3 w x (w x nu)
+
+        Smooth to all orders, zero rotation included. Source: theory.md (C2), for an axis through any point.
+        """
+        w, nu = twist[:3], twist[3:]
+        x = dot(w, w)
+        across = jnp.cross(w, nu)
+        translation = nu + versine_root(x) * across + sine_remainder_root(x) * jnp.cross(w, across)
+        return RigidTransform(quaternion.exponential(w), translation)
+
+    def logarithm(self) -> Float[Array, "6"]:
+        """Twist (w; nu), |w| <= pi, whose exponential this displacement is; discontinuous at |w| = pi."""
+        w = quaternion.logarithm(self.quaternion)
+        across = jnp.cross(w, self.translation)
+        back = self.translation - 0.5 * across + cotangent_remainder_root(dot(w, w)) * jnp.cross(w, across)
+        return jnp.concatenate([w, back])
 
     @property
     def rotation(self) -> Float[Array, "*batch 3 3"]:

@@ -54,10 +54,7 @@ def angular_velocity(turning, turning_rate):
 
 
 def axes_by_joint(model: Model) -> np.ndarray:
-    axes = np.zeros((model.nb, 3))
-    for bodies, joint in zip(model.topology.bodies_of_class.values(), model.joints, strict=True):
-        axes[bodies] = joint.axis
-    return axes
+    return np.stack([model.joint(i).axis for i in range(model.nb)])
 
 
 def test_placements_follow_the_recursion_from_parent_to_child(tree, motion):

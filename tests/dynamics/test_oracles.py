@@ -33,15 +33,12 @@ def depth_first(parents, carrier=-1):
 def bodies(model: Model):
     """Numbers of each body as NumPy arrays, parents first and depth first."""
     numbers = jax.tree.map(np.asarray, model)
-    axes = np.zeros((model.nb, 3))
-    for members, joint in zip(model.topology.bodies_of_class.values(), numbers.joints, strict=True):
-        axes[members] = joint.axis
     for i in depth_first(model.topology.parents):
         yield {
             "index": i,
             "parent": model.topology.parents[i],
             "revolute": model.topology.joint_classes[i] is Revolute,
-            "axis": axes[i],
+            "axis": numbers.joint(i).axis,
             "position": numbers.placement.translation[i],
             "quaternion": numbers.placement.quaternion[i],
             "mass": numbers.mass[i],

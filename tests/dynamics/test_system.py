@@ -59,7 +59,7 @@ def test_drives_act_on_their_components_through_their_gears():
         ),
         (
             lambda s: jaxdyn.christoffel_first_kind(s.model, jnp.zeros(3), "fast"),
-            r"unknown method 'fast' of christoffel_first_kind",
+            r"unknown method 'fast' of the connection; use \"closed_form\"",
         ),
         (
             lambda s: jaxdyn.inverse_dynamics(s.model, *[jnp.zeros(3)] * 3, method="fast"),

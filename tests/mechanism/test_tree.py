@@ -23,7 +23,8 @@ PARENTS = {
 def topology_of(parents, classes=None) -> Topology:
     names = tuple(str(i) for i in range(len(parents)))
     classes = (Revolute,) * len(parents) if classes is None else tuple(classes)
-    return Topology("tree", names, names, tuple(parents), classes)
+    groups = tuple(list(dict.fromkeys(classes)).index(kind) for kind in classes)
+    return Topology("tree", names, names, tuple(parents), classes, groups)
 
 
 @pytest.fixture(params=PARENTS)
@@ -132,7 +133,7 @@ def test_coordinates_and_columns_are_counted_by_joint():
     assert topology.q_starts.tolist() == [0, 1, 5, 6]
     assert topology.v_starts.tolist() == [0, 1, 4, 5]
     assert topology.body_of_column.tolist() == [0, 1, 1, 1, 2, 3, 3, 3]
-    assert {k: v.tolist() for k, v in topology.bodies_of_class.items()} == {Revolute: [0], Ball: [1, 3], Prismatic: [2]}
+    assert {kind: bodies.tolist() for kind, bodies in topology.groups} == {Revolute: [0], Ball: [1, 3], Prismatic: [2]}
 
 
 def test_a_body_that_does_not_exist_is_named_with_those_that_do():

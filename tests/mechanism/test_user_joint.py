@@ -31,6 +31,7 @@ from jaxdyn import (
     christoffel_first_kind,
     christoffel_second_kind,
     configuration,
+    connection_first_kind,
     coriolis_matrix,
     forward_dynamics,
     forward_kinematics,
@@ -282,17 +283,25 @@ def test_difference_undoes_integrate_and_the_rate_of_a_step_is_its_derivative(mi
 
 
 def test_what_needs_christoffel_symbols_says_why_there_are_none(mixed, state):
-    q, v, a = state
+    q, _, _ = state
     for refusing in (
         lambda: christoffel_first_kind(mixed, q),
         lambda: christoffel_first_kind(mixed, q, "autodiff"),
         lambda: christoffel_second_kind(mixed, q),
-        lambda: coriolis_matrix(mixed, q, v),
-        lambda: inverse_dynamics(mixed, q, v, a, method="covariant"),
-        lambda: forward_dynamics(mixed, q, v, a, method="contravariant"),
     ):
         with pytest.raises(ValueError, match=r"'base_joint' \(Free\) has velocities that are no rates of coordinates"):
             refusing()
+
+
+def test_the_connection_serves_joints_that_the_library_does_not_know(mixed, state):
+    q, v, a = state
+    symbols = connection_first_kind(mixed, q)
+    close(symbols, connection_first_kind(mixed, q, "autodiff"), scale=10.0)
+    close(jnp.einsum("abg,a,b->g", symbols, v, v), bias_force(mixed, q, v) + gravity_force(mixed, q), scale=100.0)
+    close(inverse_dynamics(mixed, q, v, a, method="covariant"), inverse_dynamics(mixed, q, v, a), scale=100.0)
+    rate = jax.jvp(lambda q: mass_matrix(mixed, q), (q,), (configuration.coordinate_rate(mixed, q, v),))[1]
+    coriolis = coriolis_matrix(mixed, q, v)
+    close(rate, coriolis + coriolis.T, scale=100.0)  # (G17)
 
 
 def test_a_slide_on_a_turntable_is_a_hinge_and_a_slide():

@@ -5,6 +5,7 @@ from math import factorial
 
 import jax
 import jax.numpy as jnp
+import mpmath
 import numpy as np
 import pytest
 
@@ -17,6 +18,7 @@ ENTIRE = {
     series.cos_root: lambda k: Fraction((-1) ** k, factorial(2 * k)),
     series.sinc_root: lambda k: Fraction((-1) ** k, factorial(2 * k + 1)),
     series.versine_root: lambda k: Fraction((-1) ** k, factorial(2 * k + 2)),
+    series.sine_remainder_root: lambda k: Fraction((-1) ** k, factorial(2 * k + 3)),
 }
 
 
@@ -49,6 +51,23 @@ def test_value_and_two_derivatives_are_exact_at_zero_and_on_both_sides_of_the_sw
 @pytest.mark.parametrize("function", ENTIRE, ids=lambda f: f.__name__)
 def test_value_at_zero_is_the_first_coefficient_exactly(function):
     assert float(function(jnp.asarray(0.0))) == float(ENTIRE[function](0))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_cotangent_remainder_is_exact_up_to_half_a_turn_with_two_derivatives(dtype):
+    one = dtype(1)
+    x = np.stack([dtype(0), dtype(1e-3), np.nextafter(one, dtype(0)), one, dtype(2), dtype(5), dtype(9.8)])
+
+    def exact(number: float, order: int) -> float:
+        # |B_2k|/(2k)! x^(k-1), differentiated term by term; the ratio of terms tends to x/(2 pi)^2 < 1/4.
+        ratios = [abs(Fraction(*mpmath.bernfrac(2 * k + 2))) / factorial(2 * k + 2) for k in range(_EXACT_TERMS)]
+        return exact_derivative(lambda k: ratios[k], order, number)
+
+    rounding = 4 * np.finfo(dtype).eps
+    for order, computed in enumerate(derivatives(series.cotangent_remainder_root, jnp.asarray(x))):
+        assert computed.dtype == dtype
+        reference = [exact(float(number), order) for number in x]
+        np.testing.assert_allclose(computed, reference, rtol=rounding, atol=rounding)
 
 
 def test_arctan_quotient_is_exact_on_its_range():

@@ -3,17 +3,19 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
+import scipy.linalg
 from jaxtyping import Array, Float
 
 from jaxdyn.spatial import quaternion
+from jaxdyn.spatial.rotation import skew
 from jaxdyn.spatial.transform import RigidTransform
-
-EPS = np.finfo(np.float64).eps
 
 
 def close(actual: Array, expected) -> None:
     # Some ten operations on numbers of order one; a wrong sign or order is an error of order one.
-    np.testing.assert_allclose(actual, expected, rtol=64 * EPS, atol=64 * EPS)
+    rounding = 64 * np.finfo(np.asarray(actual).dtype).eps
+    np.testing.assert_allclose(actual, expected, rtol=rounding, atol=rounding)
 
 
 def draw(seed: int, *shape: int) -> Float[Array, "..."]:
@@ -61,3 +63,42 @@ def test_rotation_of_a_batch_is_the_batch_of_rotations():
     each = [[quaternion.to_matrix(q) for q in row] for row in batch.quaternion]
     close(batch.rotation, np.array(each))
     close(jax.vmap(jax.vmap(lambda x: x.rotation))(batch), np.array(each))
+
+
+@pytest.mark.parametrize("angle", [0.0, 1e-9, 0.3, 0.999, 1.001, 2.0, 3.1])
+def test_exponential_is_the_matrix_exponential_of_the_twist_and_the_logarithm_takes_it_back(angle):
+    w, nu = np.asarray(draw(7, 3)), np.asarray(draw(8, 3))
+    w = angle * w / np.linalg.norm(w)
+    twist = jnp.asarray(np.concatenate([w, nu]))
+    generator = np.zeros((4, 4))
+    generator[:3, :3], generator[:3, 3] = skew(twist[:3]), nu
+    moved = RigidTransform.exponential(twist)
+    close(homogeneous(moved), scipy.linalg.expm(generator))
+    # Near half a turn the quaternion's scalar part, of which little is left, decides on the angle.
+    np.testing.assert_allclose(moved.logarithm(), twist, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_exponential_and_logarithm_have_their_derivatives_at_rest(dtype):
+    twist = draw(9, 6).astype(dtype)
+    zero = jnp.zeros(6, dtype)
+
+    def action(step):
+        moved = RigidTransform.exponential(step)
+        return jnp.concatenate([2.0 * moved.quaternion[1:], moved.translation])
+
+    def along(s):
+        return action(s * twist)
+
+    def roundtrip(s):
+        return RigidTransform.exponential(s * twist).logarithm()
+
+    origin, one = jnp.zeros((), dtype), jnp.ones((), dtype)
+    for function in (along, roundtrip):
+        first, second = jax.jvp(lambda s, f=function: jax.jvp(f, (s,), (one,))[1], (origin,), (one,))
+        assert first.dtype == dtype
+        close(function(origin), zero)
+        close(first, twist)
+        # d^2/ds^2 of nu s + (w s) x (nu s)/2: the path of a screw starts straight, with curvature w x nu.
+        curvature = jnp.concatenate([zero[:3], jnp.cross(twist[:3], twist[3:])]) if function is along else zero
+        close(second, curvature)

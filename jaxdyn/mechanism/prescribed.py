@@ -1,0 +1,108 @@
+"""Motions that are prescribed: coordinates of a driven joint as smooth functions of time. `joints.Rheonomic` differentiates them.
+
+Any other motion is a subclass of `PrescribedMotion` in any file; its numbers are leaves, so gradients reach them.
+"""
+
+import abc
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxdyn.spatial.arrays import dot, floating
+
+Time = Float[Array, ""]
+
+
+class PrescribedMotion(eqx.Module):
+    """Coordinates q(t) (rad, m) of one joint, twice differentiable."""
+
+    @abc.abstractmethod
+    def __call__(self, t: Time) -> Float[Array, "_"]:
+        """Coordinates at time t (s)."""
+
+
+def _row(x) -> Array:
+    """One number is a row of one coordinate."""
+    return jnp.atleast_1d(floating(x))
+
+
+class ConstantRate(PrescribedMotion):
+    """q(t) = start + rate t.
+
+    Attributes:
+        rate: rad/s or m/s, one number per coordinate of the joint.
+        start: coordinates at t = 0, rad or m.
+    """
+
+    rate: Float[Array, "*batch n"] = eqx.field(converter=_row)
+    start: Float[Array, "*batch n"] = eqx.field(converter=_row, default=0.0)
+
+    def __call__(self, t: Time) -> Float[Array, "n"]:
+        return self.start + self.rate * t[None]
+
+
+class Sinusoid(PrescribedMotion):
+    """q(t) = offset + amplitude sin(angular_frequency t + phase).
+
+    Attributes:
+        amplitude: rad or m, one number per coordinate of the joint.
+        angular_frequency: rad/s.
+        phase: rad.
+        offset: rad or m.
+    """
+
+    amplitude: Float[Array, "*batch n"] = eqx.field(converter=_row)
+    angular_frequency: Float[Array, "*batch n"] = eqx.field(converter=_row)
+    phase: Float[Array, "*batch n"] = eqx.field(converter=_row, default=0.0)
+    offset: Float[Array, "*batch n"] = eqx.field(converter=_row, default=0.0)
+
+    def __call__(self, t: Time) -> Float[Array, "n"]:
+        return self.offset + self.amplitude * jnp.sin(self.angular_frequency * t[None] + self.phase)
+
+
+class Spline(PrescribedMotion):
+    """Natural cubic spline through equally spaced values; beyond its ends it goes on straight, so it is smooth everywhere.
+
+    Attributes:
+        values: coordinates at start, start + interval, ...; one column per coordinate of the joint, at least two rows.
+        interval: time between them, s.
+        start: time of the first, s.
+    """
+
+    values: Float[Array, "*batch knots n"] = eqx.field(converter=floating)
+    interval: Float[Array, "*batch"] = eqx.field(converter=floating)
+    start: Float[Array, "*batch"] = eqx.field(converter=floating, default=0.0)
+
+    def __check_init__(self):
+        if self.values.ndim < 2 or self.values.shape[-2] < 2:
+            raise ValueError(
+                f"the values of a Spline have shape {self.values.shape}; give one row per knot, at least two, "
+                "and one column per coordinate"
+            )
+
+    def __call__(self, t: Time) -> Float[Array, "n"]:
+        last = self.values.shape[0] - 1
+        x = (t - self.start) / self.interval
+        left = jnp.clip(jnp.floor(x), 0.0, float(last - 1)).astype(int)
+        # Curvatures vanish at the ends and outside; there only the straight part is left.
+        inside = jnp.clip(x, 0.0, float(last)) - left.astype(x.dtype)
+        curvature = dot(_natural_curvatures(last + 1).astype(self.values.dtype), self.values)
+        a, b, curve_a, curve_b = self.values[left], self.values[left + 1], curvature[left], curvature[left + 1]
+        slope = b - a - (2.0 * curve_a + curve_b) / 6.0
+        cubic = a + inside * (slope + inside * (0.5 * curve_a + inside * (curve_b - curve_a) / 6.0))
+        end_slope = slope + inside * (curve_a + 0.5 * inside * (curve_b - curve_a))
+        return cubic + (x - jnp.clip(x, 0.0, float(last))) * end_slope
+
+
+def _natural_curvatures(knots: int) -> np.ndarray:
+    """(knots, knots) matrix from values to second derivatives at the knots, for unit intervals; both ends have none."""
+    second = np.zeros((knots, knots))
+    if knots > 2:
+        inner = np.arange(1, knots - 1)
+        second[inner, inner - 1], second[inner, inner], second[inner, inner + 1] = 1.0, -2.0, 1.0
+        system = np.eye(knots)
+        system[inner, inner - 1], system[inner, inner], system[inner, inner + 1] = 1 / 6, 2 / 3, 1 / 6
+        second = np.linalg.solve(system, second)
+    return second
