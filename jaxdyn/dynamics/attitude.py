@@ -1,9 +1,9 @@
 """Attitude dynamics of one rigid body about its mass centre, theory.md section (o).
 
 Two forms of the same motion. The s-parameter form describes the angular velocity by its length w and two angles, alpha and beta,
-that place its direction in inertial space, and the body relative to that direction by s-parameters: 6 numbers. A balanced body moves
-on a surface in s-space (O12). The form is singular at w = 0, at sin(beta) = 0 and at the pole of s (O10). The quaternion form has
-the attitude quaternion and the body rates, 7 numbers, and no singular point: prefer it for simulation.
+that place its direction in inertial space, and the body relative to that direction by s-parameters: 6 numbers. A balanced body
+moves on a surface in s-space (O12). The form is singular at w = 0, at sin(beta) = 0 and at the pole of s (O10). The quaternion form
+has the attitude quaternion and the body rates, 7 numbers, and no singular point: prefer it for simulation.
 
 Frames: body axes are principal axes of inertia; the frame of the angular velocity has it as third axis; inertial axes are X, Y, Z.
 """
