@@ -65,3 +65,12 @@ def cotangent_remainder_root(x: Scalar) -> Scalar:
 def arctan_quotient(y: Scalar) -> Scalar:
     """arctan(sqrt(y))/sqrt(y) for 0 <= y <= 0.01, by its power series (the caller keeps y in range)."""
     return _power_series(y, [(-1) ** k / (2 * k + 1) for k in range(_TERMS)])
+
+
+def decay_quotient(x: Scalar) -> Scalar:
+    """(1 - exp(-x))/x, the mean of exp(-y) over 0 <= y <= x."""
+    small = jnp.abs(x) < _SWITCH
+    # Unlike the series above this one has odd powers too, so it needs twice the terms.
+    series = _power_series(jnp.where(small, x, 0.0), [(-1) ** k / math.factorial(k + 1) for k in range(2 * _TERMS)])
+    far = jnp.where(small, _SWITCH, x)
+    return jnp.where(small, series, -jnp.expm1(-far) / far)

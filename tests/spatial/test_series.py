@@ -86,3 +86,16 @@ def test_closed_form_holds_at_any_angle():
     ]:
         # sqrt(x^2) differs from x by one rounding, which a large angle multiplies.
         np.testing.assert_allclose(jax.vmap(function)(jnp.asarray(angle**2)), expected, atol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_decay_quotient_and_two_derivatives_are_exact_at_zero_and_on_both_sides_of_the_switch(dtype):
+    one = dtype(1)
+    inside, outside = np.nextafter(one, dtype(0)), np.nextafter(one, dtype(2))
+    x = np.stack([dtype(0), dtype(1e-30), dtype(1e-3), dtype(0.5), inside, one, outside, dtype(3), dtype(9.8)])
+    x = np.concatenate([x, -x])
+    rounding = 16 * np.finfo(dtype).eps  # the closed form's second derivative is a difference of numbers of order one
+    for order, computed in enumerate(derivatives(series.decay_quotient, jnp.asarray(x))):
+        assert computed.dtype == dtype
+        exact = [exact_derivative(lambda k: Fraction((-1) ** k, factorial(k + 1)), order, float(n)) for n in x]
+        np.testing.assert_allclose(computed, exact, rtol=rounding, atol=rounding)

@@ -1,0 +1,94 @@
+"""Attitude in s-parameters (modified Rodrigues-Hamilton parameters), theory.md section (o): three numbers, no trigonometry.
+
+The s-parameters are the stereographic projection of the unit quaternion lam = (l0, lv) from l0 = +1. The quaternion takes
+components on body axes to components on reference axes. Every attitude has two sets, s of lam and its shadow -s/|s|^2 of -lam. No
+rotation is s = 0 (lam = -1), and its shadow is the pole, |s| = infinity (lam = +1), which `switch` avoids.
+"""
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxdyn.spatial import quaternion
+from jaxdyn.spatial.arrays import dot
+from jaxdyn.spatial.quaternion import Quaternion
+from jaxdyn.spatial.rotation import Matrix33, Vector3, skew
+
+SParameters = Float[Array, "3"]
+
+
+def to_quaternion(s: SParameters) -> Quaternion:
+    """Unit quaternion lam = (|s|^2 - 1, 2 s)/(|s|^2 + 1) of s-parameters; (-1, 0, 0, 0) at s = 0. Source: theory.md (O1)."""
+    x = dot(s, s)
+    return jnp.concatenate([(x - 1.0)[None], 2.0 * s]) / (x + 1.0)  # (O1)
+
+
+def from_quaternion(q: Quaternion) -> SParameters:
+    """S-parameters s = lv/(1 - l0) of a quaternion of any norm; infinite or NaN at the pole (1, 0, 0, 0).
+
+    q and -q are the same rotation but give two sets, s and its shadow; the one with q[0] <= 0 has |s| <= 1. Towards the pole digits
+    are lost as |s|^2.
+
+    Source: theory.md (O1).
+    """
+    return q[1:] / (jnp.sqrt(dot(q, q)) - q[0])  # (O1)
+
+
+def to_matrix(s: SParameters) -> Matrix33:
+    """Direction cosines N(s) = 1 + (4 u1 S(s) + 8 S(s)^2)/u0, body to reference components, u0 = (|s|^2+1)^2, u1 = |s|^2-1.
+
+    Source: theory.md (O3).
+    """
+    x, dual = dot(s, s), skew(s)
+    return (4.0 * (x - 1.0) * dual + 8.0 * dot(dual, dual)) / (x + 1.0) ** 2 + np.eye(3, dtype=s.dtype)  # (O3)
+
+
+def from_matrix(rotation: Matrix33) -> SParameters:
+    """S-parameters with |s| <= 1 of direction cosines, body to reference components.
+
+    Smooth but at half turns, |s| = 1, where the two sets change places. Source: theory.md (O1), (A5).
+    """
+    q = quaternion.from_matrix(rotation)
+    return from_quaternion(jnp.where(q[0] > 0, -q, q))
+
+
+def rate_matrix(s: SParameters) -> Matrix33:
+    """Matrix B(s) = -1/4 [(1 - |s|^2) 1 - 2 S(s) + 2 s s^T] of the kinematics ds/dt = B(s) w_body = B(s)^T w_ref.
+
+    Its inverse is 16 B^T/(|s|^2 + 1)^2. Source: theory.md (O4).
+    """
+    isotropic = (1.0 - dot(s, s)) * np.eye(3, dtype=s.dtype)
+    return -0.25 * (isotropic - 2.0 * skew(s) + 2.0 * s[:, None] * s[None])  # (O4)
+
+
+def rate(s: SParameters, body_rates: Vector3) -> SParameters:
+    """Time derivative B(s) w of s-parameters, w the angular velocity on body axes, rad/s.
+
+    With w on reference axes it is `rate(-s, w)`, because B(s)^T = B(-s). Source: theory.md (O4).
+    """
+    w = body_rates
+    return -0.25 * ((1.0 - dot(s, s)) * w - 2.0 * jnp.cross(s, w) + 2.0 * dot(s, w) * s)  # (O4)
+
+
+def standard(s: SParameters) -> SParameters:
+    """Standard modified Rodrigues parameters e tan(th/4) of the attitude of s, and back: the set of s is -s.
+
+    The attitude is a rotation by th about e. Its other standard set is s/|s|^2. Source: theory.md (O2).
+    """
+    return -s  # (O2)
+
+
+def shadow(s: SParameters) -> SParameters:
+    """The other set -s/|s|^2 of the same attitude; infinite or NaN at s = 0, whose shadow is the pole. Source: theory.md (O6)."""
+    return -s / dot(s, s)  # (O6)
+
+
+def switch(s: SParameters) -> SParameters:
+    """The set of the same attitude with |s| <= 1: s itself, or its shadow where |s| > 1.
+
+    After every step of an integration it keeps s away from the pole. Source: theory.md (O6).
+    """
+    outside = dot(s, s) > 1.0
+    # The unused branch sees a vector of length one, else its derivative at s = 0 poisons the used one.
+    far = jnp.where(outside, s, np.array([1.0, 0.0, 0.0], s.dtype))
+    return jnp.where(outside, shadow(far), s)
