@@ -209,7 +209,11 @@ class BodyMotion(NamedTuple):
 
 def body_velocities(model: Model, q: Coordinates, v: Velocities) -> BodyMotion:
     """Angular velocities and mass-centre velocities of all bodies, ground axes. Source: theory.md (E6)."""
-    moving = motion(model, q, v)
+    return velocities_of_bodies(motion(model, q, v))
+
+
+def velocities_of_bodies(moving: Motion) -> BodyMotion:
+    """`body_velocities` from a motion already at hand."""
     return BodyMotion(
         moving.velocity[:, :3], jax.vmap(sixvector.velocity_at_point)(moving.velocity, moving.placements.com)
     )
@@ -221,7 +225,11 @@ def body_accelerations(model: Model, q: Coordinates, v: Velocities, a: Accelerat
     Source: theory.md (E10), (E11).
     """
     configuration.check_velocities(model, a=a)
-    moving = motion(model, q, v)
+    return accelerations_of_bodies(model, motion(model, q, v), a)
+
+
+def accelerations_of_bodies(model: Model, moving: Motion, a: Accelerations) -> BodyMotion:
+    """`body_accelerations` from a motion already at hand."""
     spatial = accelerations(model, moving, a)
     com = moving.placements.com
     velocity = jax.vmap(sixvector.velocity_at_point)(moving.velocity, com)

@@ -1,0 +1,175 @@
+"""Acceleration energy (Gibbs-Appell): one scalar function of the accelerations whose gradient is the equation of motion.
+
+A body has E_A = 1/2 integral |acceleration|^2 dm, J/s^2. For the whole mechanism it is quadratic in the accelerations,
+
+    E_A = 1/2 a_{alpha beta} qdd^alpha qdd^beta + c_gamma qdd^gamma + E_A0(q, v)                     (J2)
+    dE_A/dqdd^gamma = Q_gamma                                                                        (J4)
+
+and its terms follow from the kinetic energy by (J5), (J6). The velocities may be quasi-velocities. Gravity is one of the forces Q,
+so it is not in E_A. A rotor adds 1/2 I a^2 (I its armature), as it adds 1/2 I v^2 to the kinetic energy. Theory.md section (j).
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxdyn.dynamics import energy, inverse, kinematics
+from jaxdyn.dynamics.inverse import GeneralizedForces
+from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Velocities
+from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.model import Model
+from jaxdyn.spatial.arrays import dot, einsum
+from jaxdyn.spatial.inertia import symmetric_matrix
+
+
+class AccelerationEnergy(NamedTuple):
+    """The terms of the acceleration energy of every body and rotor, J/s^2.
+
+    Attributes:
+        translational: 1/2 m |a_C|^2.
+        rotational: 1/2 eps . J eps.
+        gyroscopic: eps . (omega x J omega).
+        centripetal: 1/2 |omega|^2 (omega . J omega).
+        rotors: 1/2 I a^2 of every velocity component.
+    """
+
+    translational: Float[Array, "nb"]
+    rotational: Float[Array, "nb"]
+    gyroscopic: Float[Array, "nb"]
+    centripetal: Float[Array, "nb"]
+    rotors: Float[Array, "nv"]
+
+    @property
+    def total(self) -> Float[Array, ""]:
+        """E_A, the sum of all terms."""
+        bodies = self.translational + self.rotational + self.gyroscopic + self.centripetal
+        return jnp.sum(bodies) + jnp.sum(self.rotors)
+
+
+def acceleration_energy_terms(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> AccelerationEnergy:
+    """The terms of the acceleration energy at (q, v, a), for each body; arguments as for `acceleration_energy`.
+
+    Source: theory.md (J1).
+    """
+    configuration.check_velocities(model, a=a)
+    moving = kinematics.motion(model, q, v)
+    acceleration = kinematics.accelerations_of_bodies(model, moving, a)
+    # On body axes the inertia tensor is constant.
+    w = einsum("bji,bj->bi", moving.placements.rotation, moving.velocity[:, :3])
+    eps = einsum("bji,bj->bi", moving.placements.rotation, acceleration.angular)
+    tensor = jax.vmap(symmetric_matrix)(model.inertia)
+    spin = einsum("bij,bj->bi", tensor, w)
+    square = lambda x, y: einsum("bi,bi->b", x, y)  # noqa: E731
+    return AccelerationEnergy(
+        0.5 * model.mass * square(acceleration.linear, acceleration.linear),
+        0.5 * square(eps, einsum("bij,bj->bi", tensor, eps)),
+        square(eps, jnp.cross(w, spin)),
+        0.5 * square(w, w) * square(w, spin),
+        0.5 * model.armature * a**2,
+    )  # (J1)
+
+
+def acceleration_energy(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> Float[Array, ""]:
+    """Acceleration energy E_A (synonym: Gibbs function), J/s^2, summed over bodies and rotors.
+
+        E_A = sum [ 1/2 m |a_C|^2 + 1/2 eps.J eps + eps.(omega x J omega) + 1/2 |omega|^2 (omega.J omega) ] + 1/2 I a^2
+
+    Args:
+        q, v, a: generalized coordinates, velocities, accelerations.
+
+    Raises:
+        ValueError: wrong shapes.
+
+    Source: theory.md (J1), (J2).
+    """
+    return acceleration_energy_terms(model, q, v, a).total
+
+
+def acceleration_energy_of_velocity(model: Model, q: Coordinates, v: Velocities) -> Float[Array, ""]:
+    """The part E_A0(q, v) of the acceleration energy without accelerations, J/s^2; no equation of motion depends on it.
+
+    Source: theory.md (J3).
+    """
+    return acceleration_energy(model, q, v, jnp.zeros_like(v))  # (J3)
+
+
+def gibbs_appell_forces(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> GeneralizedForces:
+    """Generalized forces of the motion (q, v, a) under gravity: tau_gamma = dE_A/da^gamma - (gravity force)_gamma; N m, N.
+
+    Equal to `inverse_dynamics`. Source: theory.md (J4).
+    """
+    needed = jax.grad(acceleration_energy, argnums=3)(model, q, v, a)  # (J4)
+    return needed - inverse.gravity_force(model, q)
+
+
+def gibbs_appell_accelerations(
+    model: Model, q: Coordinates, v: Velocities, tau: GeneralizedForces
+) -> Accelerations:
+    """Generalized accelerations that minimise E_A - Q.a, Q = tau and gravity; rad/s^2, m/s^2. Equal to `forward_dynamics`.
+
+    The function is quadratic in a, so one Newton step from a = 0 reaches the minimum, where (J4) holds; its Hessian is the
+    mass matrix.
+
+    Source: theory.md (J4), (J7); Gauss 1829.
+    """
+    configuration.check_velocities(model, tau=tau)
+    gradient = jax.grad(lambda a: acceleration_energy(model, q, v, a))
+    needed, change = jax.linearize(gradient, jnp.zeros_like(v))
+    hessian = jax.vmap(change)(jnp.eye(model.nv, dtype=v.dtype))
+    missing = tau + inverse.gravity_force(model, q) - needed
+    return jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(hessian), True), missing)  # (J4)
+
+
+class LagrangeTerms(NamedTuple):
+    """What the kinetic energy E(q, v) contributes to the equations of motion, N m or N.
+
+    Attributes:
+        momentum_rate: d/dt dE/dv = E_{vv} a + E_{vq} v.
+        gradient: dE/dq; along the velocity columns, X_gamma(E).
+        bracket: k^delta_{beta gamma} v^beta dE/dv^delta, zero where velocities are coordinate rates.
+    """
+
+    momentum_rate: GeneralizedForces
+    gradient: GeneralizedForces
+    bracket: GeneralizedForces
+
+
+def lagrange_terms(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> LagrangeTerms:
+    """Derivatives of the kinetic energy along the motion (q, v, a); time must not enter explicitly.
+
+    Source: theory.md (I3); (G16) for velocities that are no coordinate rates.
+    """
+
+    def kinetic(step, v):
+        return energy.kinetic_energy(model, configuration.integrate(model, q, step), v)
+
+    derivatives = jax.grad(kinetic, argnums=(0, 1))
+    (gradient, momentum), (_, momentum_rate) = jax.jvp(derivatives, (jnp.zeros_like(v), v), (v, a))
+    structure = configuration.structure_coefficients(model, q)
+    bracket = einsum("bgd,b,d->g", structure, v, momentum)  # (G16)
+    return LagrangeTerms(momentum_rate, gradient, bracket)
+
+
+def lagrange_forces(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> GeneralizedForces:
+    """Right side of the identity dE_A/da^gamma = d/dt dE/dv^gamma - dE/dq^gamma (Lagrange; Hamel for quasi-velocities); N m, N.
+
+    For mechanisms without explicit time. Source: theory.md (J5).
+    """
+    terms = lagrange_terms(model, q, v, a)
+    return terms.momentum_rate - terms.gradient - terms.bracket  # (J5)
+
+
+def acceleration_energy_from_kinetic(
+    model: Model, q: Coordinates, v: Velocities, a: Accelerations
+) -> Float[Array, ""]:
+    """Right side of the identity E_A = 1/2 E_{vv}[a, a] + E_{vq}[a, v] - E_q[a] + E_A0, J/s^2.
+
+    For mechanisms without explicit time. Source: theory.md (J6).
+    """
+    by_velocity = jax.grad(lambda v: energy.kinetic_energy(model, q, v))
+    _, inertia = jax.jvp(by_velocity, (v,), (a,))
+    # The forces hold the whole of E_{vv} a, the energy only half of it.
+    linear = lagrange_forces(model, q, v, a) - 0.5 * inertia
+    return dot(linear, a) + acceleration_energy_of_velocity(model, q, v)  # (J6)

@@ -1,0 +1,118 @@
+"""Hamilton's canonical form: coordinates and generalized momenta, and one function of both that drives them.
+
+    p_gamma = dE/dv^gamma,   H(q, p) = p.v - E + V,   v = dH/dp,   dp/dt = Q - dH/dq                 (Hamilton 1834)
+
+Time may enter through prescribed motions: with the velocities T_t, Omega_t at v = 0, E = 1/2 v' M v + b'v + E_t (E19), so
+
+    p = M v + b,   H = 1/2 (p - b)' M^-1 (p - b) - E_t + V,       without them H = 1/2 p' M^-1 p + V = E + V.
+
+Where velocities are no coordinate rates, dH/dq is the derivative X_gamma(H) along the velocity columns, and their brackets (D3) add
+k^delta_{beta gamma} v^beta p_delta to dp_gamma/dt; this is (G14) with (G15), (G16). Theory.md (F2), (E19), (I3).
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxdyn.dynamics import energy, inverse, kinematics, metric
+from jaxdyn.dynamics.inverse import GeneralizedForces
+from jaxdyn.dynamics.kinematics import Coordinates, Motion, Velocities
+from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.model import Model
+from jaxdyn.spatial.arrays import dot, einsum
+from jaxdyn.spatial.inertia import SpatialInertia
+
+Momenta = Float[Array, "nv"]
+
+
+def generalized_momentum(model: Model, q: Coordinates, v: Velocities) -> Momenta:
+    """Generalized momentum p = dE/dv = M v (+ b with prescribed motions); N m s for angles, N s for displacements.
+
+        p_gamma = sum [ m T_gamma . v_i + Omega_gamma . J omega_i ] + (armature * v)_gamma
+
+    Args:
+        q, v: generalized coordinates and velocities.
+
+    Raises:
+        ValueError: wrong shapes.
+
+    Source: theory.md (F2), (E19).
+    """
+    moving = kinematics.motion(model, q, v)
+    return inverse.project(model, moving.placements, _body_momenta(moving)) + model.armature * v  # (E19)
+
+
+def _body_momenta(moving: Motion) -> Float[Array, "nb 6"]:
+    return jax.vmap(SpatialInertia.momentum)(moving.placements.inertia, moving.velocity)
+
+
+def hamiltonian(model: Model, q: Coordinates, p: Momenta) -> Float[Array, ""]:
+    """Hamilton's function H(q, p) = p.v - E + V, J: the total energy unless motions are prescribed.
+
+    Args:
+        q: generalized coordinates.
+        p: generalized momenta, N m s or N s.
+
+    Returns:
+        Not finite where the mass matrix is singular.
+
+    Raises:
+        ValueError: wrong shapes.
+
+    Source: theory.md (F2), (E19), (H2); Hamilton 1834.
+    """
+    configuration.check_velocities(model, p=p)
+    carried = kinematics.motion(model, q, jnp.zeros_like(p))
+    momenta = _body_momenta(carried)
+    excess = p - inverse.project(model, carried.placements, momenta)
+    factor = jnp.linalg.cholesky(metric.composite_mass_matrix(model, carried.placements))
+    v = jax.scipy.linalg.cho_solve((factor, True), excess)
+    of_time = 0.5 * einsum("bc,bc->", momenta, carried.velocity)  # (E19)
+    return 0.5 * dot(excess, v) - of_time + energy.potential_energy(model, q)
+
+
+class CanonicalRates(NamedTuple):
+    """Hamilton's function and the canonical equations.
+
+    Attributes:
+        energy: H, J.
+        velocity: v = dH/dp, the rate of the configuration, rad/s or m/s.
+        gradient: dH/dq, along the velocity columns X_gamma(H), N m or N.
+        bracket: k^delta_{beta gamma} v^beta p_delta, zero where velocities are coordinate rates, N m or N.
+        momentum: dp/dt = Q - dH/dq + bracket, N m or N.
+    """
+
+    energy: Float[Array, ""]
+    velocity: Velocities
+    gradient: GeneralizedForces
+    bracket: GeneralizedForces
+    momentum: GeneralizedForces
+
+
+def canonical_rates(model: Model, q: Coordinates, p: Momenta, tau: GeneralizedForces) -> CanonicalRates:
+    """Hamilton's canonical equations v = dH/dp, dp/dt = tau - dH/dq, by automatic differentiation of H.
+
+    Args:
+        q: generalized coordinates.
+        p: generalized momenta, N m s or N s.
+        tau: all generalized forces but gravity, which is in H; N m or N.
+
+    Returns:
+        `CanonicalRates`; the coordinates move as `configuration.integrate(model, q, dt * velocity)`.
+
+    Raises:
+        ValueError: wrong shapes.
+
+    Source: theory.md (F2), (I3), (G16); Hamilton 1834.
+    """
+    configuration.check_velocities(model, p=p, tau=tau)
+
+    def total(step, p):
+        return hamiltonian(model, configuration.integrate(model, q, step), p)
+
+    value, (gradient, velocity) = jax.value_and_grad(total, argnums=(0, 1))(jnp.zeros_like(p), p)
+    structure = configuration.structure_coefficients(model, q)
+    bracket = einsum("bgd,b,d->g", structure, velocity, p)  # (G16)
+    return CanonicalRates(value, velocity, gradient, bracket, tau - gradient + bracket)

@@ -1,0 +1,89 @@
+"""Kane's form of the equations of motion: forces on bodies, projected on partial velocities.
+
+    v_i = T_alpha(i) v^alpha + T_t(i),   omega_i = Omega_alpha(i) v^alpha + Omega_t(i)               (E15)
+    F_gamma + F*_gamma = 0                                                                           (K1)
+
+T_t, Omega_t are the velocities that belong to time alone, those of prescribed motions. The velocities v may be quasi-velocities,
+and nothing is differentiated. Theory.md section (k).
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxdyn.dynamics import kinematics
+from jaxdyn.dynamics.inverse import GeneralizedForces
+from jaxdyn.dynamics.kinematics import Accelerations, BodyMotion, Coordinates, PartialVelocities, Velocities
+from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.model import Model
+from jaxdyn.spatial.arrays import einsum
+from jaxdyn.spatial.inertia import symmetric_matrix
+
+
+class KaneForces(NamedTuple):
+    """Both sides of Kane's equations and what they are made of; vectors on ground axes, forces at the mass centres.
+
+    Attributes:
+        active: generalized active forces F, gravity included, N m or N.
+        inertia: generalized inertia forces F*, rotors included, N m or N.
+        partials: partial velocities T and partial angular velocities Omega.
+        time_part: Omega_t and T_t of the mass centres, rad/s and m/s.
+        accelerations: eps and a_C of the bodies, rad/s^2 and m/s^2.
+        inertia_force: -m a_C of each body, N.
+        inertia_moment: -(J eps + omega x J omega) of each body, N m.
+    """
+
+    active: GeneralizedForces
+    inertia: GeneralizedForces
+    partials: PartialVelocities
+    time_part: BodyMotion
+    accelerations: BodyMotion
+    inertia_force: Float[Array, "nb 3"]
+    inertia_moment: Float[Array, "nb 3"]
+
+
+def kane_forces(
+    model: Model, q: Coordinates, v: Velocities, a: Accelerations, tau: GeneralizedForces
+) -> KaneForces:
+    """Generalized active forces F and inertia forces F* of Kane's equations F + F* = 0.
+
+        F_gamma = tau_gamma + sum m_i g . T_gamma(i)
+        F*_gamma = - sum [ m_i a_i . T_gamma(i) + (J eps + omega x J omega)_i . Omega_gamma(i) ] - (armature * a)_gamma
+
+    Args:
+        q, v, a: generalized coordinates, velocities, accelerations.
+        tau: all generalized forces but gravity, N m or N.
+
+    Returns:
+        `KaneForces`; `active + inertia` is zero if and only if a is the acceleration that tau causes.
+
+    Raises:
+        ValueError: wrong shapes.
+
+    Source: theory.md (K1), (E15); Kane and Levinson 1985.
+    """
+    configuration.check_velocities(model, a=a, tau=tau)
+    moving = kinematics.motion(model, q, v)
+    placed, w = moving.placements, moving.velocity[:, :3]
+    partials = kinematics.partials_at(model, placed, placed.com)
+    accelerations = kinematics.accelerations_of_bodies(model, moving, a)
+    tensor = jax.vmap(symmetric_matrix)(model.inertia)
+    on_ground_axes = einsum("bij,bjk,blk->bil", placed.rotation, tensor, placed.rotation)  # (B9)
+
+    force = -model.mass[:, None] * accelerations.linear
+    spin = einsum("bij,bj->bi", on_ground_axes, w)
+    moment = -einsum("bij,bj->bi", on_ground_axes, accelerations.angular) - jnp.cross(w, spin)
+    weight = model.mass[:, None] * model.gravity[None]
+    return KaneForces(
+        active=tau + einsum("bi,bgi->g", weight, partials.linear),  # (H2)
+        inertia=einsum("bi,bgi->g", force, partials.linear)
+        + einsum("bi,bgi->g", moment, partials.angular)
+        - model.armature * a,  # (K1)
+        partials=partials,
+        time_part=kinematics.body_velocities(model, q, jnp.zeros_like(v)),  # (E15)
+        accelerations=accelerations,
+        inertia_force=force,
+        inertia_moment=moment,
+    )

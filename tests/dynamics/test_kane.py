@@ -1,0 +1,91 @@
+"""Kane's equations: forces projected on partial velocities against the covariant form."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from stacked_trees import TREES, agree, evaluated, stacked_trees
+
+from jaxdyn import (
+    as_dtype,
+    body_accelerations,
+    body_velocities,
+    forward_dynamics,
+    gravity_force,
+    inverse_dynamics,
+    partial_velocities,
+)
+from jaxdyn.dynamics.kane import kane_forces
+
+
+def routes(model, q, v, a, tau):
+    """Kane's forces and what they must be equal to."""
+    return {
+        "kane": kane_forces(model, q, v, a, tau),
+        "true motion": kane_forces(model, q, v, forward_dynamics(model, q, v, tau), tau),
+        "gravity": gravity_force(model, q),
+        "covariant": inverse_dynamics(model, q, v, a, method="covariant"),
+        "partials": partial_velocities(model, q),
+        "velocities": body_velocities(model, q, v),
+        "accelerations": body_accelerations(model, q, v, a),
+    }
+
+
+@pytest.fixture(scope="module", params=TREES)
+def trees(request):
+    samples = stacked_trees(request.param)
+    return samples, evaluated(routes, *samples)
+
+
+def test_generalized_forces_are_those_of_the_covariant_form(trees):
+    (*_, tau), r = trees
+    agree(r["kane"].active, tau + r["gravity"])
+    agree(-r["kane"].inertia, r["covariant"] + r["gravity"])
+
+
+def test_forces_cancel_in_the_true_motion(trees):
+    _, r = trees
+    agree(r["true motion"].active, -r["true motion"].inertia)
+
+
+def test_partial_velocities_and_the_part_of_time_make_up_the_velocities(trees):
+    (_, _, v, *_), r = trees
+    partials, of_time = r["kane"].partials, r["kane"].time_part
+    agree(partials, r["partials"])
+    agree(r["kane"].accelerations, r["accelerations"])
+    for part, time, velocity in zip((partials.angular, partials.linear), of_time, r["velocities"], strict=True):
+        agree(jnp.einsum("sbai,sa->sbi", part, v) + time, velocity)  # (E15)
+
+
+def test_forces_at_the_body_origins_do_the_same_work(trees):
+    """D'Alembert's principle with the body origin in the place of the mass centre: the force takes its moment along (K2)."""
+    (model, _, _, a, _), r = trees
+    kane = r["kane"]
+    lever = jnp.asarray(np.random.default_rng(0).normal(size=kane.inertia_force.shape))  # from any point to the mass centre
+    partial = kane.partials.linear - jnp.cross(kane.partials.angular, lever[:, :, None])
+    moment = kane.inertia_moment + jnp.cross(lever, kane.inertia_force)
+    work = jnp.einsum("sbi,sbai->sa", kane.inertia_force, partial) + jnp.einsum(
+        "sbi,sbai->sa", moment, kane.partials.angular
+    )
+    agree(work - model.armature * a, kane.inertia)
+
+
+def test_derivatives_by_model_and_motion_are_those_of_inverse_dynamics_also_at_rest():
+    weights = jnp.array([1.0, -0.7, 0.4, 1.3])
+    *motion, _ = stacked_trees("branched")
+
+    def by_kane(model, q, v, a):
+        forces = kane_forces(model, q, v, a, jnp.zeros_like(v))
+        return -weights @ (forces.active + forces.inertia)
+
+    def recursive(model, q, v, a):
+        return weights @ inverse_dynamics(model, q, v, a)
+
+    agree(*(evaluated(jax.grad(f, (0, 1, 2, 3)), *motion) for f in (by_kane, recursive)))
+
+
+def test_single_precision():
+    samples = stacked_trees("branched")
+    single = evaluated(kane_forces, *as_dtype(samples, jnp.float32))
+    assert {str(x.dtype) for x in jax.tree.leaves(single)} == {"float32"}
+    agree(single, evaluated(kane_forces, *samples), 1e-5)

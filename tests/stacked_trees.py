@@ -1,0 +1,57 @@
+"""Small random trees stacked along a leading axis, so that one compiled function is tried on many mechanisms and motions."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+from random_trees import random_model, random_motion
+
+from jaxdyn import configuration
+
+TREES = {
+    "chain": {"parents": [-1, 0, 1, 2], "kinds": "RPRR", "armature": True},
+    "branched": {"parents": [-1, 0, 0, 1], "kinds": "RRPR", "armature": True},
+    "two roots": {"parents": [-1, 0, -1, 2], "kinds": "PRRP", "armature": True},
+}
+
+
+def stacked_trees(name: str, count: int = 6) -> tuple[PyTree, ...]:
+    """Models of one topology, q, v and two more vectors (accelerations, forces), all with leading axis `count`.
+
+    The last mechanism is at rest at its neutral configuration, where formulas with norms or quotients of angles break.
+    """
+    rng = np.random.default_rng([7, list(TREES).index(name)])
+    samples = []
+    for _ in range(count):
+        model = random_model(rng, 4, name=name, **TREES[name])
+        samples.append((model, *random_motion(rng, model), random_motion(rng, model)[2]))
+    model, _, _, *others = samples[-1]
+    samples[-1] = (model, configuration.neutral(model), jnp.zeros(model.nv), *others)
+    return jax.tree.map(lambda *x: jnp.stack(x), *samples)
+
+
+def evaluated(function: Callable, *samples: PyTree) -> PyTree:
+    """Results of a per-sample function on stacked samples. The optimizations of XLA would only cost time here."""
+    options = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+    return jax.jit(jax.vmap(function)).lower(*samples).compile(options)(*samples)
+
+
+def numbers(tree: PyTree) -> jax.Array:
+    """All results but those by the limits of motion, which are infinite and enter no equation, per sample."""
+    return jnp.concatenate([x.reshape(x.shape[0], -1) for x in jax.tree.leaves(tree)], axis=1)
+
+
+def agree(actual: PyTree, expected: PyTree, tolerance: float = 1e-10) -> None:
+    """Equal to `tolerance`, relative to the largest number of each sample, and at least absolutely."""
+    assert jax.tree.structure(actual) == jax.tree.structure(expected)
+    a, b = np.asarray(numbers(actual), np.float64), np.asarray(numbers(expected), np.float64)
+    size = np.maximum(1.0, np.max(np.abs(b), axis=1, keepdims=True))
+    assert np.all(np.isfinite(b))
+    np.testing.assert_array_less(np.abs(a - b) / size, tolerance)
+
+
+def at_one_sample(samples: PyTree, index: int) -> PyTree:
+    """One of the stacked samples."""
+    return jax.tree.map(lambda x: x[index], samples)
