@@ -104,9 +104,7 @@ def gibbs_appell_forces(model: Model, q: Coordinates, v: Velocities, a: Accelera
     return needed - inverse.gravity_force(model, q)
 
 
-def gibbs_appell_accelerations(
-    model: Model, q: Coordinates, v: Velocities, tau: GeneralizedForces
-) -> Accelerations:
+def gibbs_appell_accelerations(model: Model, q: Coordinates, v: Velocities, tau: GeneralizedForces) -> Accelerations:
     """Generalized accelerations that minimise E_A - Q.a, Q = tau and gravity; rad/s^2, m/s^2. Equal to `forward_dynamics`.
 
     The function is quadratic in a, so one Newton step from a = 0 reaches the minimum, where (J4) holds; its Hessian is the
@@ -161,9 +159,7 @@ def lagrange_forces(model: Model, q: Coordinates, v: Velocities, a: Acceleration
     return terms.momentum_rate - terms.gradient - terms.bracket  # (J5)
 
 
-def acceleration_energy_from_kinetic(
-    model: Model, q: Coordinates, v: Velocities, a: Accelerations
-) -> Float[Array, ""]:
+def acceleration_energy_from_kinetic(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> Float[Array, ""]:
     """Right side of the identity E_A = 1/2 E_{vv}[a, a] + E_{vq}[a, v] - E_q[a] + E_A0, J/s^2.
 
     For mechanisms without explicit time. Source: theory.md (J6).

@@ -66,7 +66,7 @@ def identities(model, q, v, a, tau):
 
 @pytest.fixture(scope="module")
 def samples():
-    return stacked_trees("branched")
+    return stacked_trees("forest")
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def test_terms_are_those_of_every_body_and_rotor(samples, sides):
     terms = sides["terms"]
     assert terms.translational.shape == terms.centripetal.shape == model.mass.shape
     agree(terms.rotors, 0.5 * model.armature * a**2)
-    agree(sum(x.sum(axis=1) for x in terms)[:, None], sides["E_A"])
+    agree(sum(x.sum(axis=1) for x in terms), sides["E_A"][:, 0])
 
 
 def test_gradient_by_accelerations_is_what_lagrange_makes_of_the_kinetic_energy(sides):
@@ -118,7 +118,7 @@ def test_true_acceleration_minimises_the_function_of_gauss(sides):
 
 def loss_of(forces):
     """Scalar of a force formulation; its gradient reaches every number of model and motion."""
-    weights = jnp.array([1.0, -0.7, 0.4, 1.3])
+    weights = jnp.array([1.0, -0.7, 0.4, 1.3, -0.2, 0.8])
     return lambda model, q, v, a: weights.astype(q.dtype) @ forces(model, q, v, a)
 
 
@@ -146,13 +146,12 @@ def test_single_precision(samples, sides):
 
 
 @pytest.mark.skipif(not _FILE.exists(), reason=f"{_FILE} is not there")
-@pytest.mark.parametrize("name", ["planar_double_pendulum", "spatial_3R_chain", "RP_mixed_chain", "tree_5_bodies"])
+@pytest.mark.parametrize("name", ["spatial_3R_chain", "tree_5_bodies"])
 def test_values_of_the_theory(name):
     vector = json.loads(_FILE.read_text())["systems"][name]
     system, q, v, _ = system_from_dict(vector["inputs"])
     r, a = vector["results"], jnp.asarray(vector["results"]["qdd"])
-    model = system.model
-    value = gibbs.acceleration_energy(model, q, v, a)
-    np.testing.assert_allclose(value, r["acceleration_energy"], rtol=1e-10)
-    rest = gibbs.acceleration_energy_of_velocity(model, q, v)
-    np.testing.assert_allclose(rest, r["acceleration_energy_at_zero_qdd"], rtol=1e-10)
+    at_both = jax.jit(jax.vmap(lambda a: gibbs.acceleration_energy(system.model, q, v, a)))
+    values = at_both(jnp.stack([a, jnp.zeros_like(a)]))
+    expected = [r["acceleration_energy"], r["acceleration_energy_at_zero_qdd"]]
+    np.testing.assert_allclose(values, expected, rtol=1e-10)
