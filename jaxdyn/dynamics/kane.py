@@ -44,9 +44,7 @@ class KaneForces(NamedTuple):
     inertia_moment: Float[Array, "nb 3"]
 
 
-def kane_forces(
-    model: Model, q: Coordinates, v: Velocities, a: Accelerations, tau: GeneralizedForces
-) -> KaneForces:
+def kane_forces(model: Model, q: Coordinates, v: Velocities, a: Accelerations, tau: GeneralizedForces) -> KaneForces:
     """Generalized active forces F and inertia forces F* of Kane's equations F + F* = 0.
 
         F_gamma = tau_gamma + sum m_i g . T_gamma(i)

@@ -61,7 +61,9 @@ def test_forces_at_the_body_origins_do_the_same_work(trees):
     """D'Alembert's principle with the body origin in the place of the mass centre: the force takes its moment along (K2)."""
     (model, _, _, a, _), r = trees
     kane = r["kane"]
-    lever = jnp.asarray(np.random.default_rng(0).normal(size=kane.inertia_force.shape))  # from any point to the mass centre
+    lever = jnp.asarray(
+        np.random.default_rng(0).normal(size=kane.inertia_force.shape)
+    )  # from any point to the mass centre
     partial = kane.partials.linear - jnp.cross(kane.partials.angular, lever[:, :, None])
     moment = kane.inertia_moment + jnp.cross(lever, kane.inertia_force)
     work = jnp.einsum("sbi,sbai->sa", kane.inertia_force, partial) + jnp.einsum(
@@ -71,8 +73,8 @@ def test_forces_at_the_body_origins_do_the_same_work(trees):
 
 
 def test_derivatives_by_model_and_motion_are_those_of_inverse_dynamics_also_at_rest():
-    weights = jnp.array([1.0, -0.7, 0.4, 1.3])
-    *motion, _ = stacked_trees("branched")
+    weights = jnp.array([1.0, -0.7, 0.4, 1.3, -0.2, 0.8])
+    *motion, _ = stacked_trees("forest")
 
     def by_kane(model, q, v, a):
         forces = kane_forces(model, q, v, a, jnp.zeros_like(v))
@@ -85,7 +87,7 @@ def test_derivatives_by_model_and_motion_are_those_of_inverse_dynamics_also_at_r
 
 
 def test_single_precision():
-    samples = stacked_trees("branched")
+    samples = stacked_trees("forest")
     single = evaluated(kane_forces, *as_dtype(samples, jnp.float32))
     assert {str(x.dtype) for x in jax.tree.leaves(single)} == {"float32"}
     agree(single, evaluated(kane_forces, *samples), 1e-5)
