@@ -5,7 +5,7 @@ its axis (zero for a slide) and v the velocity at the ground origin per unit of 
 
     revolute v = P x e,   prismatic e = 0, v the direction,   helical v = P x e + pitch e            (P a point of the axis)
 
-This is a second road to the placements, velocities and accelerations of `kinematics`: 4x4 matrices and screws instead of quaternions
+A second road to the placements, velocities and accelerations of `kinematics`: 4x4 matrices and screws instead of quaternions
 and columns on current axes. It is about the ground origin, so digits are lost far from it. Theory.md section (c).
 """
 

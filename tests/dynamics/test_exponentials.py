@@ -53,12 +53,12 @@ def test_poses_velocities_and_accelerations_are_those_of_the_columns(name):
     r = evaluated(routes, *motion)
     for actual, expected in zip(r["exponentials"], r["columns"], strict=True):
         agree(actual, expected)
-    assert np.all(r["last rows"] == np.array([0, 0, 0, 1]))
+    assert np.array_equal(r["last rows"], np.broadcast_to([0.0, 0.0, 0.0, 1.0], r["last rows"].shape))
 
 
 def generator(axis, moment):
     """[[S(e), v], [0, 0]]."""
-    return np.block([[np.cross(np.eye(3), axis).T, moment[:, None]], [np.zeros((1, 4))]])
+    return np.block([[np.cross(np.eye(3), axis), moment[:, None]], [np.zeros((1, 4))]])
 
 
 @pytest.mark.parametrize("kind", ["turn", "slide", "helix"])
@@ -78,7 +78,7 @@ def test_closed_form_is_the_matrix_exponential_and_its_rate(kind):
 
 
 def test_displacements_are_ordered_products_of_matrix_exponentials():
-    *motion, _ = stacked_trees("branched", 1)
+    *motion, _ = stacked_trees("forest", 2)
     model, q, _, _ = jax.tree.map(lambda x: x[0], tuple(motion))
     joints = exponentials.screws(model)
     local = [scipy.linalg.expm(generator(np.asarray(e), v) * angle) for e, v, angle in zip(*joints[:2], q, strict=True)]
@@ -153,8 +153,8 @@ def test_joint_that_is_no_screw_is_refused_by_name(as_a_user):
 
 
 def test_derivatives_by_model_and_motion_are_those_of_the_columns_also_at_rest():
-    *motion, _ = stacked_trees("branched")
-    weights = np.random.default_rng(6).normal(size=(3, 4, 3))
+    *motion, _ = stacked_trees("forest")
+    weights = np.random.default_rng(6).normal(size=(3, 6, 3))
 
     def loss(origins, velocities, accelerations):
         linear = jnp.stack([origins, velocities.linear, accelerations.linear])
@@ -173,7 +173,7 @@ def test_derivatives_by_model_and_motion_are_those_of_the_columns_also_at_rest()
 
 
 def test_single_precision():
-    *motion, _ = stacked_trees("branched")
+    *motion, _ = stacked_trees("forest")
     r = evaluated(routes, *as_dtype(tuple(motion), jnp.float32))
     assert {str(x.dtype) for x in jax.tree.leaves(r)} == {"float32"}
     for actual, expected in zip(r["exponentials"], r["columns"], strict=True):
