@@ -136,7 +136,6 @@ def test_single_precision(samples, sides):
         return {
             "E_A": gibbs.acceleration_energy(model, q, v, a)[None],
             "lagrange": gibbs.lagrange_forces(model, q, v, a),
-            "from kinetic": gibbs.acceleration_energy_from_kinetic(model, q, v, a)[None],
         }
 
     single = evaluated(routes, *as_dtype(samples, jnp.float32))

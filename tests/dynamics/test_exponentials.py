@@ -26,34 +26,35 @@ from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.transform import RigidTransform
 
 
-def routes(model, q, v, a):
-    """Poses, velocities and accelerations by exponentials, and by the columns of the library."""
+def by_exponentials(model, q, v, a):
+    """Rotations, origins, velocities and accelerations by exponentials."""
     poses = exponentials.screw_poses(model, q)
+    moving = exponentials.screw_velocities(model, q, v), exponentials.screw_accelerations(model, q, v, a)
+    return poses[:, :3, :3], poses[:, :3, 3], *moving
+
+
+def by_columns(model, q, v, a):
+    """The same by the kinematics of the library."""
     placed = forward_kinematics(model, q)
-    return {
-        "exponentials": (
-            poses[:, :3, :3],
-            poses[:, :3, 3],
-            exponentials.screw_velocities(model, q, v),
-            exponentials.screw_accelerations(model, q, v, a),
-        ),
-        "columns": (
-            placed.rotation,
-            placed.translation,
-            body_velocities(model, q, v),
-            body_accelerations(model, q, v, a),
-        ),
-        "last rows": poses[:, 3],
-    }
+    return placed.rotation, placed.translation, body_velocities(model, q, v), body_accelerations(model, q, v, a)
 
 
-@pytest.mark.parametrize("name", TREES)
-def test_poses_velocities_and_accelerations_are_those_of_the_columns(name):
-    *motion, _ = stacked_trees(name)
-    r = evaluated(routes, *motion)
-    for actual, expected in zip(r["exponentials"], r["columns"], strict=True):
+def routes(model, q, v, a):
+    """Both, and the screws and displacements."""
+    between = exponentials.screws(model), exponentials.screw_displacements(model, q)
+    return by_exponentials(model, q, v, a), by_columns(model, q, v, a), *between
+
+
+@pytest.fixture(scope="module", params=TREES)
+def trees(request):
+    *motion, _ = stacked_trees(request.param)
+    return motion, evaluated(routes, *motion)
+
+
+def test_poses_velocities_and_accelerations_are_those_of_the_columns(trees):
+    _, (exponential, columns, _, _) = trees
+    for actual, expected in zip(exponential, columns, strict=True):
         agree(actual, expected)
-    assert np.array_equal(r["last rows"], np.broadcast_to([0.0, 0.0, 0.0, 1.0], r["last rows"].shape))
 
 
 def generator(axis, moment):
@@ -77,17 +78,15 @@ def test_closed_form_is_the_matrix_exponential_and_its_rate(kind):
         close(rate, X @ expected, scale=10.0)
 
 
-def test_displacements_are_ordered_products_of_matrix_exponentials():
-    *motion, _ = stacked_trees("forest", 2)
-    model, q, _, _ = jax.tree.map(lambda x: x[0], tuple(motion))
-    joints = exponentials.screws(model)
-    local = [scipy.linalg.expm(generator(np.asarray(e), v) * angle) for e, v, angle in zip(*joints[:2], q, strict=True)]
-    up = model.topology.parents
-    expected = []
-    for i, factor in enumerate(local):
-        expected.append(factor if up[i] < 0 else expected[up[i]] @ factor)
-    close(exponentials.screw_displacements(model, q), np.stack(expected))
-    close(exponentials.screw_displacements(model, jnp.zeros_like(q)), np.eye(4)[None])
+def test_displacements_are_ordered_products_of_matrix_exponentials(trees):
+    (model, q, _, _), (_, _, joints, displacements) = trees
+    for sample in range(len(q)):
+        expected = []
+        for i, parent in enumerate(model.topology.parents):
+            X = generator(np.asarray(joints.axis[sample, i]), joints.moment[sample, i])
+            local = scipy.linalg.expm(X * float(q[sample, i]))
+            expected.append(local if parent < 0 else expected[parent] @ local)
+        close(displacements[sample], np.stack(expected), scale=10.0)
 
 
 class Helix(Joint):
@@ -132,9 +131,10 @@ def test_helical_joints_with_any_neutral_coordinate_are_covered():
         parent = f"body {i - 1}" if i else "ground"
         builder.add_body(f"body {i}", parent=parent, joint=joint, mass=1.0, com=rng.normal(size=3), **where)
     model = builder.build()
-    r = jax.jit(routes)(model, *random_motion(rng, model))
-    for actual, expected in zip(jax.tree.leaves(r["exponentials"]), jax.tree.leaves(r["columns"]), strict=True):
-        close(actual, expected, scale=100.0)
+    motion = jax.tree.map(lambda x: x[None], (model, *random_motion(rng, model)))
+    exponential, columns, _, _ = evaluated(routes, *motion)
+    for actual, expected in zip(exponential, columns, strict=True):
+        agree(actual, expected)
 
 
 class Wobble(Helix):
@@ -154,27 +154,21 @@ def test_joint_that_is_no_screw_is_refused_by_name(as_a_user):
 
 def test_derivatives_by_model_and_motion_are_those_of_the_columns_also_at_rest():
     *motion, _ = stacked_trees("forest")
-    weights = np.random.default_rng(6).normal(size=(3, 6, 3))
+    weights = np.random.default_rng(6).normal(size=(5, 6, 3))
 
-    def loss(origins, velocities, accelerations):
-        linear = jnp.stack([origins, velocities.linear, accelerations.linear])
-        angular = jnp.stack([velocities.angular, accelerations.angular])
-        return jnp.sum(weights * linear) + jnp.sum(weights[1:] * angular)
+    def gradient(route):
+        def loss(*x):
+            _, origins, velocities, accelerations = route(*x)
+            return jnp.sum(weights * jnp.stack([origins, *velocities, *accelerations]))
 
-    def by_exponentials(*x):
-        r = routes(*x)["exponentials"]
-        return loss(*r[1:])
+        return evaluated(jax.grad(loss, (0, 1, 2, 3)), *motion)
 
-    def by_columns(*x):
-        r = routes(*x)["columns"]
-        return loss(*r[1:])
-
-    agree(*(evaluated(jax.grad(f, (0, 1, 2, 3)), *motion) for f in (by_exponentials, by_columns)))
+    agree(gradient(by_exponentials), gradient(by_columns))
 
 
-def test_single_precision():
-    *motion, _ = stacked_trees("forest")
-    r = evaluated(routes, *as_dtype(tuple(motion), jnp.float32))
-    assert {str(x.dtype) for x in jax.tree.leaves(r)} == {"float32"}
-    for actual, expected in zip(r["exponentials"], r["columns"], strict=True):
+def test_single_precision(trees):
+    motion, (_, columns, _, _) = trees
+    single = evaluated(by_exponentials, *as_dtype(tuple(motion), jnp.float32))
+    assert {str(x.dtype) for x in jax.tree.leaves(single)} == {"float32"}
+    for actual, expected in zip(single, columns, strict=True):
         agree(actual, expected, 1e-5)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float
 from random_trees import random_inertia, random_unit
-from stacked_trees import TREES, agree, evaluated, stacked_trees
+from stacked_trees import agree, evaluated, stacked_trees
 
 from jaxdyn import (
     Joint,
@@ -48,9 +48,9 @@ def routes(model, q, v, _, tau):
     }
 
 
-@pytest.fixture(scope="module", params=TREES)
-def trees(request):
-    samples = stacked_trees(request.param)
+@pytest.fixture(scope="module")
+def trees():
+    samples = stacked_trees("forest")
     return samples, evaluated(routes, *samples)
 
 
@@ -152,9 +152,8 @@ def test_derivatives_of_the_rates_are_those_of_the_covariant_form_also_at_rest()
     agree(change(canonical), change(covariant))
 
 
-def test_single_precision():
-    model, q, p, _, tau = stacked_trees("forest")
-    samples = model, q, p, tau
-    single = evaluated(canonical_rates, *as_dtype(samples, jnp.float32))
+def test_single_precision(trees):
+    (model, q, _, _, tau), r = trees
+    single = evaluated(canonical_rates, *as_dtype((model, q, r["p"], tau), jnp.float32))
     assert {str(x.dtype) for x in jax.tree.leaves(single)} == {"float32"}
-    agree(single, evaluated(canonical_rates, *samples), 1e-4)
+    agree(single, r["rates"], 1e-4)
