@@ -124,7 +124,7 @@ class LagrangeTerms(NamedTuple):
     """What the kinetic energy E(q, v) contributes to the equations of motion, N m or N.
 
     Attributes:
-        momentum_rate: d/dt dE/dv = E_{vv} a + E_{vq} v.
+        momentum_rate: d/dt dE/dv = E_{vv} a + E_{vq} v + E_{vt}.
         gradient: dE/dq; along the velocity columns, X_gamma(E).
         bracket: k^delta_{beta gamma} v^beta dE/dv^delta, zero where velocities are coordinate rates.
     """
@@ -135,16 +135,17 @@ class LagrangeTerms(NamedTuple):
 
 
 def lagrange_terms(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> LagrangeTerms:
-    """Derivatives of the kinetic energy along the motion (q, v, a); time must not enter explicitly.
+    """Derivatives of the kinetic energy along the motion (q, v, a) of the mechanism, whose joints may move with time.
 
     Source: theory.md (I3); (G16) for velocities that are no coordinate rates.
     """
 
-    def kinetic(step, v):
-        return energy.kinetic_energy(model, configuration.integrate(model, q, step), v)
+    def kinetic(step, v, time):
+        return energy.kinetic_energy(model.later(time), configuration.integrate(model, q, step), v)
 
     derivatives = jax.grad(kinetic, argnums=(0, 1))
-    (gradient, momentum), (_, momentum_rate) = jax.jvp(derivatives, (jnp.zeros_like(v), v), (v, a))
+    zero, one = jnp.zeros((), v.dtype), jnp.ones((), v.dtype)
+    (gradient, momentum), (_, momentum_rate) = jax.jvp(derivatives, (jnp.zeros_like(v), v, zero), (v, a, one))
     structure = configuration.structure_coefficients(model, q)
     bracket = einsum("bgd,b,d->g", structure, v, momentum)  # (G16)
     return LagrangeTerms(momentum_rate, gradient, bracket)
@@ -153,16 +154,16 @@ def lagrange_terms(model: Model, q: Coordinates, v: Velocities, a: Accelerations
 def lagrange_forces(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> GeneralizedForces:
     """Right side of the identity dE_A/da^gamma = d/dt dE/dv^gamma - dE/dq^gamma (Lagrange; Hamel for quasi-velocities); N m, N.
 
-    For mechanisms without explicit time. Source: theory.md (J5).
+    Source: theory.md (J5).
     """
     terms = lagrange_terms(model, q, v, a)
     return terms.momentum_rate - terms.gradient - terms.bracket  # (J5)
 
 
 def acceleration_energy_from_kinetic(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> Float[Array, ""]:
-    """Right side of the identity E_A = 1/2 E_{vv}[a, a] + E_{vq}[a, v] - E_q[a] + E_A0, J/s^2.
+    """Right side of the identity E_A = 1/2 E_{vv}[a, a] + E_{vq}[a, v] + E_{vt}[a] - E_q[a] + E_A0, J/s^2.
 
-    For mechanisms without explicit time. Source: theory.md (J6).
+    Source: theory.md (J6).
     """
     by_velocity = jax.grad(lambda v: energy.kinetic_energy(model, q, v))
     _, inertia = jax.jvp(by_velocity, (v,), (a,))

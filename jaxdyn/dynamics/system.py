@@ -72,21 +72,26 @@ def applied_forces(
     time = jnp.asarray(t, state.v.dtype)
     model = system.model.at(time)
     tau = jnp.zeros_like(state.v) if u is None else _drive_forces(system, u)
-    on_bodies, moving = None, None
     for force in system.forces:
         if isinstance(force, JointForce):
             tau = tau + force.generalized_forces(model, state.q, state.v, time)
-        elif isinstance(force, BodyForce):
-            moving = kinematics.motion(model, state.q, state.v) if moving is None else moving
-            own = force.body_forces(model, moving, time)
-            on_bodies = own if on_bodies is None else on_bodies + own
-        else:
+        elif not isinstance(force, BodyForce):
             raise TypeError(
                 f"{type(force).__name__} is neither a BodyForce nor a JointForce; derive it from one of them"
             )
-    if on_bodies is None or moving is None:
+    if not any(isinstance(force, BodyForce) for force in system.forces):
         return tau
-    return tau + inverse.project(model, moving.placements, on_bodies)
+    moving = kinematics.motion(model, state.q, state.v)
+    return tau + inverse.project(model, moving.placements, forces_on_bodies(system, moving, time))
+
+
+def forces_on_bodies(system: System, moving: kinematics.Motion, t: Time) -> Float[Array, "nb 6"]:
+    """Sum of all forces on bodies, (moment about P; force), ground axes; gravity and forces in joints not included."""
+    total = jnp.zeros_like(moving.velocity)
+    for force in system.forces:
+        if isinstance(force, BodyForce):
+            total = total + force.body_forces(system.model, moving, t)
+    return total
 
 
 def _drive_forces(system: System, u: Float[Array, "nu"]) -> Float[Array, "nv"]:

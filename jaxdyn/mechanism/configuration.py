@@ -132,6 +132,22 @@ def structure_coefficients(model: Model, q: Float[Array, "nq"]) -> Float[Array, 
     return coefficients
 
 
+def drive_columns(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nv 6"]:
+    """(moment; force) that drives in the joints exert per unit of each generalized force, child axes at the child origin."""
+    columns = _by_group(model, lambda joint, q: joint.drive_columns(q).T, (q,))
+    return _to_vector(model, columns, model.topology.v_starts)
+
+
+def driven_columns(model: Model, q: Float[Array, "nq"]) -> dict[int, Float[Array, "6 _"]]:
+    """For each body whose joint has prescribed motion, the columns of the twist that it drives, child axes at the child origin."""
+    found: dict[int, Array] = {}
+    groups = zip(model.topology.groups, _by_group(model, lambda joint, q: joint.driven_columns(q), (q,)), strict=True)
+    for (_, bodies), columns in groups:
+        if columns.shape[-1]:
+            found |= dict(zip(bodies.tolist(), columns, strict=True))
+    return found
+
+
 def has_constant_subspaces(model: Model) -> bool:
     """Whether the motion subspaces of all kinds of joints present are constant in child axes."""
     return all(kind.subspace_rate is Joint.subspace_rate for kind, _ in model.topology.groups)
@@ -227,6 +243,56 @@ def step_rate(
         return difference(model, q, integrate(model, moved, time * v))
 
     return jax.jvp(step_after, (jnp.zeros((), v.dtype),), (jnp.ones((), v.dtype),))[1]
+
+
+def to_chart(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nv"]:
+    """The configuration by nv numbers without conditions on them, as optimizers want them: quaternions by their s-parameters
+    (|s| <= 1, s = 0 at neutral), all other coordinates unchanged. Discontinuous where a ball has turned half a turn, |s| = 1.
+
+    Source: theory.md (O1), (O6).
+    """
+    check_coordinates(model, q)
+    numbers = _by_group(model, lambda joint, q: joint.to_chart(q), (q,))
+    return _to_vector(model, numbers, model.topology.v_starts)
+
+
+def from_chart(model: Model, y: Float[Array, "nv"]) -> Float[Array, "nq"]:
+    """Coordinates of the numbers of `to_chart`; smooth for all numbers. Source: theory.md (O1)."""
+    check_velocities(model, y=y)
+    coordinates = _by_group(model, lambda joint, y: joint.from_chart(y), (), (y,))
+    return _to_vector(model, coordinates, model.topology.q_starts)
+
+
+def to_primitives(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nv"]:
+    """Coordinates of the decomposed mechanism (`jaxdyn.decomposed`) in the same configuration. Source: theory.md section (d)."""
+    check_coordinates(model, q)
+    coordinates = _by_group(model, lambda joint, q: joint.to_primitives(q), (q,))
+    return _to_vector(model, coordinates, model.topology.v_starts)
+
+
+def from_primitives(model: Model, c: Float[Array, "nv"]) -> Float[Array, "nq"]:
+    """Coordinates of the mechanism in the configuration of its decomposed form; the inverse of `to_primitives`."""
+    check_velocities(model, c=c)
+    coordinates = _by_group(model, lambda joint, c: joint.from_primitives(c), (), (c,))
+    return _to_vector(model, coordinates, model.topology.q_starts)
+
+
+def released_motion(
+    model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], a: Float[Array, "nv"]
+) -> tuple[Float[Array, "n"], Float[Array, "m"], Float[Array, "m"]]:
+    """Coordinates, velocities and accelerations of `jaxdyn.released(model)` in the same motion: those that are prescribed at this time,
+    and (q, v, a) for the other joints. Source: theory.md (I4).
+    """
+    check_coordinates(model, q)
+    check_velocities(model, v=v, a=a)
+    topology = model.topology
+    parts = []
+    for body, kind in enumerate(topology.joint_classes):
+        start, column = topology.q_starts[body], topology.v_starts[body]
+        own = (q[start : start + kind.nq], v[column : column + kind.nv], a[column : column + kind.nv])
+        prescribed = model.joint(body).prescribed()
+        parts.append(own if prescribed is None else prescribed)
+    return tuple(jnp.concatenate(numbers) for numbers in zip(*parts, strict=True))
 
 
 def neutral(model: Model) -> Float[Array, "nq"]:

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.mechanism.prescribed import PrescribedMotion
-from jaxdyn.spatial import quaternion
+from jaxdyn.spatial import attitude, quaternion
 from jaxdyn.spatial.arrays import dot, floating
 from jaxdyn.spatial.series import cotangent_remainder_root, sinc_root, versine_root
 from jaxdyn.spatial.transform import RigidTransform
@@ -101,6 +101,10 @@ class Joint(eqx.Module):
         """The joint (or stack of joints) at time t; only prescribed motions depend on it."""
         return self
 
+    def later(self, duration: Scalar) -> "Joint":
+        """The joint (or stack of joints) a time later."""
+        return self
+
     def drift(self, q: Float[Array, "nq"]) -> Float[Array, "6"]:
         """Twist of the child relative to the parent at v = 0, in child axes: the part that belongs to time."""
         return jnp.zeros(6, q.dtype)
@@ -108,6 +112,33 @@ class Joint(eqx.Module):
     def drift_rate(self, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "6"]:
         """Time derivative of `drift` in child axes."""
         return jnp.zeros(6, q.dtype)
+
+    def driven_columns(self, q: Float[Array, "nq"]) -> Float[Array, "6 _"]:
+        """Columns of the relative twist, in child axes, along which the motion is prescribed."""
+        return jnp.zeros((6, 0), q.dtype)
+
+    def drive_columns(self, q: Float[Array, "nq"]) -> Float[Array, "6 nv"]:
+        """Force (moment; force) in child axes at the child origin that a drive in the joint exerts per unit of each generalized force:
+        the columns D with S' D = 1 that lie in the motion subspace S.
+        """
+        s = self.motion_subspace(q)
+        return jnp.linalg.solve(dot(s.T, s), s.T).T if self.nv else s
+
+    def released(self) -> "Joint":
+        """The joint with its prescribed motion made free."""
+        return self
+
+    def prescribed(self) -> "tuple[Array, Array, Array] | None":
+        """Coordinates, velocities and accelerations that `released` has at this time, or None if the joint prescribes none."""
+        return None
+
+    def to_chart(self, q: Float[Array, "nq"]) -> Float[Array, "nv"]:
+        """As many numbers as there are velocities, free to take any value, for one configuration."""
+        return q
+
+    def from_chart(self, y: Float[Array, "nv"]) -> Float[Array, "nq"]:
+        """Coordinates of the numbers of `to_chart`."""
+        return y
 
     def primitives(self) -> "tuple[Joint, ...]":
         """Joints of one degree of freedom that, one after the other without mass between them, do the same."""
@@ -230,6 +261,10 @@ class Screw(_Axial):
         e = _unit(self.axis)
         return jnp.concatenate([e, self.pitch * e])[:, None]
 
+    def drive_columns(self, q: Float[Array, "1"]) -> Float[Array, "6 1"]:
+        # A motor turns the screw; a share of force along the axis would depend on the unit of length.
+        return jnp.concatenate([_unit(self.axis), jnp.zeros_like(self.axis)])[:, None]
+
     def problem(self) -> str | None:
         pitch = np.asarray(self.pitch)
         if pitch.shape != () or not np.isfinite(pitch):
@@ -349,6 +384,13 @@ class Spherical(Joint):
 
     def velocity_of_rate(self, q: Float[Array, "4"], rate: Float[Array, "4"]) -> Float[Array, "3"]:
         return quaternion.body_rates(q, rate)
+
+    def to_chart(self, q: Float[Array, "4"]) -> Float[Array, "3"]:
+        # Of the two quaternions the one with negative scalar part, whose s-parameters stay within the unit ball.
+        return attitude.from_quaternion(jnp.where(q[0] > 0, -q, q))  # (O1), (O6)
+
+    def from_chart(self, y: Float[Array, "3"]) -> Float[Array, "4"]:
+        return attitude.to_quaternion(y)  # (O1)
 
     def primitives(self) -> tuple[Joint, ...]:
         return tuple(Revolute(axis) for axis in np.eye(3))
@@ -471,6 +513,12 @@ class Free(Joint):
         back = quaternion.inverse(q[3:])
         return jnp.concatenate([quaternion.body_rates(q[3:], rate[3:]), quaternion.rotate(back, rate[:3])])
 
+    def to_chart(self, q: Float[Array, "7"]) -> Float[Array, "6"]:
+        return jnp.concatenate([q[:3], Spherical().to_chart(q[3:])])
+
+    def from_chart(self, y: Float[Array, "6"]) -> Float[Array, "7"]:
+        return jnp.concatenate([y[:3], Spherical().from_chart(y[3:])])
+
     def primitives(self) -> tuple[Joint, ...]:
         return (*(Prismatic(axis) for axis in np.eye(3)), *(Revolute(axis) for axis in np.eye(3)))
 
@@ -520,9 +568,13 @@ class Rheonomic(_WithRates):
     def at(self, t: Scalar) -> "Rheonomic":
         return eqx.tree_at(lambda joint: joint.time, self, jnp.full_like(self.time, t))
 
-    def prescribed(self) -> tuple[Float[Array, "_"], Float[Array, "_"], Float[Array, "_"]]:
-        """Coordinates, velocities and accelerations of the driven joint at this time."""
+    def later(self, duration: Scalar) -> "Rheonomic":
+        return eqx.tree_at(lambda joint: joint.time, self, self.time + duration)
 
+    def released(self) -> Joint:
+        return self.joint
+
+    def prescribed(self) -> tuple[Array, Array, Array]:
         def position_and_velocity(time):
             position, rate = jax.jvp(self.motion, (time,), (jnp.ones_like(time),))
             return position, self.joint.velocity_of_rate(position, rate)
@@ -537,6 +589,9 @@ class Rheonomic(_WithRates):
 
     def motion_subspace(self, q: Float[Array, "0"]) -> Float[Array, "6 0"]:
         return jnp.zeros((6, 0), q.dtype)
+
+    def driven_columns(self, q: Float[Array, "0"]) -> Float[Array, "6 _"]:
+        return self.joint.motion_subspace(self.motion(self.time))
 
     def drift(self, q: Float[Array, "0"]) -> Float[Array, "6"]:
         position, velocity, _ = self.prescribed()

@@ -104,6 +104,12 @@ class Model(eqx.Module):
             return self
         return eqx.tree_at(lambda model: model.joints, self, tuple(joint.at(t) for joint in self.joints))
 
+    def later(self, duration: Float[Array, ""]) -> "Model":
+        """The mechanism a time (s) later than now, for derivatives with respect to time."""
+        if all(type(joint).later is Joint.later for joint in self.joints):
+            return self
+        return eqx.tree_at(lambda model: model.joints, self, tuple(joint.later(duration) for joint in self.joints))
+
     def locate(self, name: str, point: Any) -> tuple[int, Float[Array, "3"]]:
         """The moving body (-1: the ground) that carries a body or frame called `name`, and the components of a point on its axes.
 

@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxdyn.dynamics.system import State, System, acceleration
 from jaxdyn.mechanism import configuration
+from jaxdyn.simulate.newton import solve_by_newton
 
 Time = Float[Array, ""]
 Control = Callable[[Time], Float[Array, "nu"] | None]
@@ -107,21 +108,6 @@ class ImplicitMidpoint(Integrator):
             q_middle = configuration.integrate(model, state.q, 0.5 * dt * v_middle)
             return v - state.v - dt * acceleration(system, State(q_middle, v_middle), u, middle)
 
-        def newton(equation, guess):
-            def iterate(_, previous):
-                v, _ = previous
-                correction = jnp.linalg.solve(jax.jacfwd(equation)(v), equation(v))
-                return v - correction, correction
-
-            v, correction = jax.lax.fori_loop(0, self.iterations, iterate, (guess, jnp.zeros_like(guess)))
-            return v, jnp.max(jnp.abs(correction)) / (1.0 + jnp.max(jnp.abs(v)))
-
-        def tangent_solve(linear, right):
-            return jnp.linalg.solve(jax.jacfwd(linear)(jnp.zeros_like(right)), right)
-
         # An explicit step would be a closer guess for smooth motion, but a wild one where the forces are stiff.
-        guess = jax.lax.stop_gradient(state.v)
-        v, correction = jax.lax.custom_root(residual, guess, newton, tangent_solve, has_aux=True)
-        # Newton's error squares at each iteration, so after a correction this small the rest is rounding.
-        solved = correction <= jnp.sqrt(jnp.finfo(v.dtype).eps)
+        v, solved = solve_by_newton(residual, state.v, self.iterations)
         return State(configuration.integrate(model, state.q, 0.5 * dt * (state.v + v)), v), solved

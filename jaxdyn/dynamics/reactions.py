@@ -1,0 +1,124 @@
+"""Forces in the joints, by the laws of momentum and of angular momentum for everything beyond each joint; theory.md section (m)."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxdyn.dynamics import inverse, kinematics
+from jaxdyn.dynamics.kinematics import Accelerations
+from jaxdyn.dynamics.system import State, System, Time, acceleration, forces_on_bodies
+from jaxdyn.mechanism import configuration, tree
+from jaxdyn.spatial.arrays import dot, einsum
+from jaxdyn.spatial.sixvector import motion_to_outer
+
+
+class Reactions(NamedTuple):
+    """What each joint transmits from the parent to its body, ground axes, moments about the body origin O'_i; N and N m.
+
+    Attributes:
+        force, moment: everything: constraints, drive, friction and springs in the joint.
+        constraint_force, constraint_moment: without what acts along the joint's own motion; they do no work on it.
+        drive: generalized force that acts along it, S'(moment; force): control, friction and springs in the joint less -armature a.
+    """
+
+    force: Float[Array, "nb 3"]
+    moment: Float[Array, "nb 3"]
+    constraint_force: Float[Array, "nb 3"]
+    constraint_moment: Float[Array, "nb 3"]
+    drive: Float[Array, "nv"]
+
+
+def joint_reactions(
+    system: System,
+    state: State,
+    u: Float[Array, "nu"] | None = None,
+    t: Time = 0.0,
+    *,
+    a: Accelerations | None = None,
+) -> Reactions:
+    """Force and moment in every joint, with which the parent acts on the body; the body acts on the parent with the opposite.
+
+        f_i = sum over the bodies beyond of m (acc - g) - (applied forces);   n_i likewise about O'_i
+
+    How a drive exerts its force within the joint settles what of it counts as constraint: as (moment; force) in the span of the joint's
+    motion, about the axis of a screw.
+
+    Args:
+        u: controls; None for none.
+        t: time, s.
+        a: accelerations; those that the forces cause if not given.
+
+    Source: theory.md (M1)-(M5).
+    """
+    model, moving, wrench = _wrenches(system, state, u, t, a)
+    placed = moving.placements
+    body = model.topology.body_of_column
+    drive = einsum("ac,ac->a", placed.columns, wrench[body])  # (M5)
+    to_ground = jax.vmap(motion_to_outer)
+    columns = configuration.drive_columns(model, state.q)
+    # Both halves only turn: the columns stay at the body origin.
+    turned = to_ground(placed.rotation[body], jnp.zeros_like(placed.offset)[body], columns)
+    moves_directly = (jnp.arange(model.nb)[:, None] == body[None]).astype(drive.dtype)
+    own = einsum("ba,ac->bc", moves_directly, turned * drive[:, None])
+    force = wrench[:, 3:]
+    moment = wrench[:, :3] - jnp.cross(placed.offset, force)
+    return Reactions(force, moment, force - own[:, 3:], moment - own[:, :3], drive)
+
+
+def driving_forces(
+    system: System,
+    state: State,
+    u: Float[Array, "nu"] | None = None,
+    t: Time = 0.0,
+    *,
+    a: Accelerations | None = None,
+) -> dict[str, Float[Array, "_"]]:
+    """Generalized forces that prescribed motions take, by the names of their joints; N m, N by the velocities of the driven joints.
+
+    Arguments as for `joint_reactions`. Source: theory.md (I4), (M5).
+    """
+    model, moving, wrench = _wrenches(system, state, u, t, a)
+    placed = moving.placements
+    forces = {}
+    for i, columns in configuration.driven_columns(model, state.q).items():
+        force = wrench[i, 3:]
+        moment = wrench[i, :3] - jnp.cross(placed.offset[i], force)
+        on_child_axes = jnp.concatenate([dot(placed.rotation[i].T, moment), dot(placed.rotation[i].T, force)])
+        forces[model.topology.joint_names[i]] = dot(columns.T, on_child_axes)  # (M5)
+    return forces
+
+
+def driving_power(
+    system: System,
+    state: State,
+    u: Float[Array, "nu"] | None = None,
+    t: Time = 0.0,
+    *,
+    a: Accelerations | None = None,
+) -> Float[Array, ""]:
+    """Power that prescribed motions put in, W; with it, the rate of the total energy is this and the power of the other forces.
+
+    Arguments as for `joint_reactions`. Source: theory.md (E19), (G7).
+    """
+    model, moving, wrench = _wrenches(system, state, u, t, a)
+    if not configuration.is_prescribed(model):
+        return jnp.zeros((), state.v.dtype)
+    placed = moving.placements
+    drift, _ = configuration.drifts(model, state.q, state.v)
+    on_ground = jax.vmap(motion_to_outer)(placed.rotation, placed.offset, drift)
+    return einsum("bc,bc->", on_ground, wrench)
+
+
+def _wrenches(system: System, state: State, u, t: Time, a: Accelerations | None):
+    """The model at time t, its motion, and (moment about P; force) in every joint, ground axes."""
+    time = jnp.asarray(t, state.v.dtype)
+    model = system.model.at(time)
+    if a is None:
+        a = acceleration(system, state, u, t)
+    configuration.check_velocities(model, a=a)
+    moving = kinematics.motion(model, state.q, state.v)
+    needed = inverse.inertial_forces(model, moving, kinematics.accelerations(model, moving, a))
+    missing = needed - forces_on_bodies(system, moving, time)
+    return model, moving, tree.sum_over_descendants(model.topology, missing)  # (M3), (M4)

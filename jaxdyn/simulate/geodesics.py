@@ -1,0 +1,40 @@
+"""Geodesics of the metric tensor: motions of the mechanism without any force."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxdyn.dynamics.inverse import refuse_prescribed_motion
+from jaxdyn.dynamics.system import State, System
+from jaxdyn.mechanism.model import Model
+from jaxdyn.simulate.integrators import Integrator, RungeKutta4
+from jaxdyn.simulate.rollout import Trajectory, rollout
+
+
+def geodesic(
+    model: Model,
+    q: Float[Array, "nq"],
+    v: Float[Array, "nv"],
+    *,
+    dt: float | Float[Array, ""],
+    steps: int,
+    integrator: Integrator = RungeKutta4(),  # noqa: B008 (immutable)
+) -> Trajectory:
+    """Geodesic of the metric of the kinetic energy through q with velocity v.
+
+        dv^delta/dt + L^delta_{alpha beta} v^alpha v^beta = 0
+
+    It is the motion without gravity and other forces; its kinetic energy, that is its speed in this metric, is constant. By Gauss and Jacobi
+    it is the shortest path between near configurations.
+
+    Args:
+        dt, steps: step and number of steps; `integrator` makes them.
+
+    Raises:
+        ValueError: the model has prescribed motions.
+
+    Source: theory.md (I2) with Q = 0, (G14).
+    """
+    refuse_prescribed_motion(model, "a geodesic")
+    weightless = eqx.tree_at(lambda m: m.gravity, model, jnp.zeros_like(model.gravity))
+    return rollout(System(weightless), State(q, v), dt=dt, steps=steps, integrator=integrator)

@@ -1,0 +1,94 @@
+"""Variational integration: the equations of motion of a discrete action, so momentum is conserved and energy does not drift."""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from jaxdyn.dynamics import energy, metric
+from jaxdyn.dynamics.system import State, System, applied_forces, total_potential_energy
+from jaxdyn.mechanism import configuration
+from jaxdyn.simulate.integrators import Control, Integrator, Time
+from jaxdyn.simulate.newton import solve_by_newton
+
+
+class Variational(Integrator):
+    """Variational integrator of the midpoint action, on vector coordinates and on the manifolds of ball, planar and free joints alike.
+
+        L_d(q0, q1) = dt L(middle of the step from q0 to q1, step/dt),   L = E - V
+        p0 + D1 L_d(q0, q1) + dt/2 Q = 0,   p1 = D2 L_d(q0, q1) + dt/2 Q,   v1 = M(q1)^-1 p1
+
+    with steps and derivatives in tangent coordinates (`configuration.integrate`, `configuration.difference`). Without forces that do work it is
+    symplectic: the energy error stays bounded over any number of steps, and momenta that belong to a symmetry of the mechanism
+    are conserved to rounding. The other forces and the controls act as Q at the middle of the step. Newton's method with a fixed number of
+    iterations; derivatives go through the implicit function theorem.
+
+    Attributes:
+        iterations: Newton iterations per step. The step fails if the last one still moved it by more than sqrt(machine epsilon).
+
+    Source: theory.md (L3); on manifolds: Marsden and West 2001, Lee, Leok and McClamroch 2007.
+    """
+
+    iterations: int = eqx.field(static=True, default=4)
+
+    order: ClassVar[int] = 2
+
+    def __check_init__(self):
+        if self.iterations < 1:
+            raise ValueError(f"Variational needs at least 1 iteration, not {self.iterations}; the default is 4")
+
+    def step(self, system: System, state: State, control: Control, t: Time, dt: Time) -> tuple[State, Bool[Array, ""]]:
+        model = system.model
+        middle = t + 0.5 * dt
+        u = control(middle)
+        conservative = System(model, tuple(f for f in system.forces if f.conservative))
+        working = System(model, tuple(f for f in system.forces if not f.conservative), system.drives)
+
+        def action(start, v):
+            """L_d of the step dt v from `start`."""
+            q = configuration.integrate(model, start, 0.5 * dt * v)
+            kinetic = energy.kinetic_energy(model.at(middle), q, v)
+            return dt * (kinetic - total_potential_energy(conservative, q, middle))
+
+        def by_start(v):
+            """D1 L_d: the action changes with the start, and with the step that leads from there to the same end."""
+            end = configuration.integrate(model, state.q, dt * v)
+
+            def moved(shift):
+                start = configuration.integrate(model, state.q, shift)
+                return action(start, configuration.difference(model, start, end) / dt)
+
+            return jax.grad(moved)(jnp.zeros_like(v))
+
+        def by_end(v):
+            """D2 L_d."""
+            end = configuration.integrate(model, state.q, dt * v)
+
+            def moved(shift):
+                step = configuration.difference(model, state.q, configuration.integrate(model, end, shift))
+                return action(state.q, step / dt)
+
+            return jax.grad(moved)(jnp.zeros_like(v))
+
+        def impulse(v):
+            at_middle = State(configuration.integrate(model, state.q, 0.5 * dt * v), v)
+            return 0.5 * dt * applied_forces(working, at_middle, u, middle)
+
+        momentum = _momentum(model.at(t), state)
+
+        def residual(v):
+            return momentum + by_start(v) + impulse(v)
+
+        v, solved = solve_by_newton(residual, state.v, self.iterations)
+        q = configuration.integrate(model, state.q, dt * v)
+        end_model = model.at(t + dt)
+        excess = by_end(v) + impulse(v) - _momentum(end_model, State(q, jnp.zeros_like(v)))
+        factor = jnp.linalg.cholesky(metric.mass_matrix(end_model, q))
+        return State(q, jax.scipy.linalg.cho_solve((factor, True), excess)), solved
+
+
+def _momentum(model, state: State) -> Float[Array, "nv"]:
+    """Generalized momenta dE/dv. Source: theory.md (F2), (E19)."""
+    return jax.grad(lambda v: energy.kinetic_energy(model, state.q, v))(state.v)
