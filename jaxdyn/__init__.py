@@ -7,7 +7,31 @@ that the docstrings cite, is in `theory.md` beside this file.
 """
 
 from jaxdyn import io, lanes, library
+from jaxdyn.dynamics.acceleration_energy import (
+    acceleration_energy,
+    acceleration_energy_from_kinetic,
+    acceleration_energy_of_velocity,
+    acceleration_energy_terms,
+    gibbs_appell_accelerations,
+    gibbs_appell_forces,
+    lagrange_forces,
+    lagrange_terms,
+)
+from jaxdyn.dynamics.derivatives import (
+    forward_dynamics_derivatives,
+    forward_dynamics_hessian_product,
+    inverse_dynamics_derivatives,
+    inverse_dynamics_hessian_product,
+)
 from jaxdyn.dynamics.energy import angular_momentum, center_of_mass, kinetic_energy, momentum, potential_energy
+from jaxdyn.dynamics.exponentials import (
+    screw_accelerations,
+    screw_displacements,
+    screw_exponential,
+    screw_poses,
+    screw_velocities,
+    screws,
+)
 from jaxdyn.dynamics.forces import (
     AppliedForce,
     BodyForce,
@@ -20,7 +44,9 @@ from jaxdyn.dynamics.forces import (
     Spring,
 )
 from jaxdyn.dynamics.forward import forward_dynamics
+from jaxdyn.dynamics.hamilton import canonical_rates, generalized_momentum, hamiltonian
 from jaxdyn.dynamics.inverse import bias_force, gravity_force, inverse_dynamics
+from jaxdyn.dynamics.kane import kane_forces
 from jaxdyn.dynamics.kinematics import (
     body_accelerations,
     body_jacobian,
@@ -38,6 +64,7 @@ from jaxdyn.dynamics.metric import (
     covariant_derivative,
     mass_matrix,
 )
+from jaxdyn.dynamics.reactions import Reactions, driving_forces, driving_power, joint_reactions
 from jaxdyn.dynamics.system import (
     State,
     System,
@@ -67,10 +94,14 @@ from jaxdyn.mechanism.joints import (
 from jaxdyn.mechanism.model import Limits, Model, as_dtype
 from jaxdyn.mechanism.prescribed import ConstantRate, PrescribedMotion, Sinusoid, Spline
 from jaxdyn.mechanism.topology import Topology
+from jaxdyn.mechanism.transformations import decomposed, released
+from jaxdyn.simulate.adaptive import rollout_adaptive
 from jaxdyn.simulate.controls import Knots
 from jaxdyn.simulate.diagnostics import power_balance_error, work_of_step
+from jaxdyn.simulate.geodesics import geodesic
 from jaxdyn.simulate.integrators import ImplicitMidpoint, Integrator, RungeKutta4, SemiImplicitEuler
 from jaxdyn.simulate.rollout import Result, Trajectory, rollout
+from jaxdyn.simulate.variational import Variational
 
 __all__ = [
     "AppliedForce",
@@ -96,6 +127,7 @@ __all__ = [
     "Planar",
     "PrescribedMotion",
     "Prismatic",
+    "Reactions",
     "Result",
     "Revolute",
     "Rheonomic",
@@ -111,7 +143,12 @@ __all__ = [
     "Topology",
     "Trajectory",
     "Universal",
+    "Variational",
     "acceleration",
+    "acceleration_energy",
+    "acceleration_energy_from_kinetic",
+    "acceleration_energy_of_velocity",
+    "acceleration_energy_terms",
     "angular_momentum",
     "applied_forces",
     "as_dtype",
@@ -120,6 +157,7 @@ __all__ = [
     "body_accelerations",
     "body_jacobian",
     "body_velocities",
+    "canonical_rates",
     "center_of_mass",
     "christoffel_first_kind",
     "christoffel_second_kind",
@@ -128,13 +166,29 @@ __all__ = [
     "connection_second_kind",
     "coriolis_matrix",
     "covariant_derivative",
+    "decomposed",
+    "driving_forces",
+    "driving_power",
     "forward_dynamics",
+    "forward_dynamics_derivatives",
+    "forward_dynamics_hessian_product",
     "forward_kinematics",
     "frame_placement",
+    "generalized_momentum",
+    "geodesic",
+    "gibbs_appell_accelerations",
+    "gibbs_appell_forces",
     "gravity_force",
+    "hamiltonian",
     "inverse_dynamics",
+    "inverse_dynamics_derivatives",
+    "inverse_dynamics_hessian_product",
     "io",
+    "joint_reactions",
+    "kane_forces",
     "kinetic_energy",
+    "lagrange_forces",
+    "lagrange_terms",
     "lanes",
     "library",
     "mass_matrix",
@@ -144,7 +198,15 @@ __all__ = [
     "partial_velocities",
     "potential_energy",
     "power_balance_error",
+    "released",
     "rollout",
+    "rollout_adaptive",
+    "screw_accelerations",
+    "screw_displacements",
+    "screw_exponential",
+    "screw_poses",
+    "screw_velocities",
+    "screws",
     "total_energy",
     "total_potential_energy",
     "work_of_step",

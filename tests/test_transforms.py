@@ -30,6 +30,35 @@ def _system(model) -> System:
 
 # name -> rows, each a function of (model, q, v, a). `a` also serves as force, control and second configuration.
 TABLE = {
+    "acceleration_energy": [jaxdyn.acceleration_energy],
+    "acceleration_energy_from_kinetic": [jaxdyn.acceleration_energy_from_kinetic],
+    "acceleration_energy_of_velocity": [lambda m, q, v, a: jaxdyn.acceleration_energy_of_velocity(m, q, v)],
+    "acceleration_energy_terms": [jaxdyn.acceleration_energy_terms],
+    "canonical_rates": [lambda m, q, v, a: jaxdyn.canonical_rates(m, q, v, a)],
+    "driving_forces": [lambda m, q, v, a: (jaxdyn.driving_forces(System(m), State(q, v), a), v)],
+    "driving_power": [lambda m, q, v, a: jaxdyn.driving_power(System(m), State(q, v), a)],
+    "forward_dynamics_derivatives": [jaxdyn.forward_dynamics_derivatives],
+    "forward_dynamics_hessian_product": [
+        lambda m, q, v, a: jaxdyn.forward_dynamics_hessian_product(m, q, v, a, v, (a, v, q))
+    ],
+    "generalized_momentum": [lambda m, q, v, a: jaxdyn.generalized_momentum(m, q, v)],
+    "gibbs_appell_accelerations": [jaxdyn.gibbs_appell_accelerations],
+    "gibbs_appell_forces": [jaxdyn.gibbs_appell_forces],
+    "hamiltonian": [lambda m, q, v, a: jaxdyn.hamiltonian(m, q, v)],
+    "inverse_dynamics_derivatives": [jaxdyn.inverse_dynamics_derivatives],
+    "inverse_dynamics_hessian_product": [
+        lambda m, q, v, a: jaxdyn.inverse_dynamics_hessian_product(m, q, v, a, v, (a, v, q))
+    ],
+    "joint_reactions": [lambda m, q, v, a: jaxdyn.joint_reactions(_system(m), State(q, v), a)],
+    "kane_forces": [lambda m, q, v, a: jaxdyn.kane_forces(m, q, v, a, v)],
+    "lagrange_forces": [jaxdyn.lagrange_forces],
+    "lagrange_terms": [jaxdyn.lagrange_terms],
+    "screw_accelerations": [jaxdyn.screw_accelerations],
+    "screw_displacements": [lambda m, q, v, a: jaxdyn.screw_displacements(m, q)],
+    "screw_exponential": [lambda m, q, v, a: jaxdyn.screw_exponential(q, v, a[0])],
+    "screw_poses": [lambda m, q, v, a: jaxdyn.screw_poses(m, q)],
+    "screw_velocities": [lambda m, q, v, a: jaxdyn.screw_velocities(m, q, v)],
+    "screws": [lambda m, q, v, a: jaxdyn.screws(m)],
     "acceleration": [lambda m, q, v, a: jaxdyn.acceleration(_system(m), State(q, v), a)],
     "angular_momentum": [lambda m, q, v, a: jaxdyn.angular_momentum(m, q, v)],
     "applied_forces": [lambda m, q, v, a: jaxdyn.applied_forces(_system(m), State(q, v), a)],
@@ -68,7 +97,11 @@ TABLE = {
     "total_energy": [lambda m, q, v, a: jaxdyn.total_energy(_system(m), State(q, v))],
     "total_potential_energy": [lambda m, q, v, a: jaxdyn.total_potential_energy(_system(m), q)],
     "configuration.difference": [lambda m, q, v, a: configuration.difference(m, q, a)],
+    "configuration.coordinate_rate": [lambda m, q, v, a: configuration.coordinate_rate(m, q, v)],
+    "configuration.distance": [lambda m, q, v, a: configuration.distance(m, q, a)],
     "configuration.integrate": [lambda m, q, v, a: configuration.integrate(m, q, v)],
+    "configuration.interpolate": [lambda m, q, v, a: configuration.interpolate(m, q, a, v[0])],
+    "configuration.to_chart": [lambda m, q, v, a: configuration.from_chart(m, configuration.to_chart(m, q))],
 }
 ROWS = [pytest.param(f, id=f"{name} {k}" if k else name) for name, rows in TABLE.items() for k, f in enumerate(rows)]
 

@@ -93,7 +93,9 @@ def forward_dynamics_derivatives(
     needed = inverse_dynamics_derivatives(model, q, v, a)
     factor = (jnp.linalg.cholesky(needed.dtau_da), True)
     inverse_mass = jax.scipy.linalg.cho_solve(factor, jnp.eye(model.nv, dtype=v.dtype))
-    return ForwardDynamicsDerivatives(-dot(inverse_mass, needed.dtau_dq), -dot(inverse_mass, needed.dtau_dv), inverse_mass)
+    return ForwardDynamicsDerivatives(
+        -dot(inverse_mass, needed.dtau_dq), -dot(inverse_mass, needed.dtau_dv), inverse_mass
+    )
 
 
 def inverse_dynamics_hessian_product(

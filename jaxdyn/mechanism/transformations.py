@@ -51,7 +51,9 @@ def decomposed(model: Model) -> Model:
     carriers = tuple(body if body == GROUND else int(last[body]) for body in topology.frame_bodies)
     count = len(joints)
     heads = last - np.array([len(chain) - 1 for chain in chains])  # the first primitive stands where the joint stood
-    identity = RigidTransform(jnp.tile(jnp.asarray([1.0, 0.0, 0.0, 0.0], dtype), (count, 1)), jnp.zeros((count, 3), dtype))
+    identity = RigidTransform(
+        jnp.tile(jnp.asarray([1.0, 0.0, 0.0, 0.0], dtype), (count, 1)), jnp.zeros((count, 3), dtype)
+    )
 
     def of_last(x):
         return jnp.zeros((count, *x.shape[1:]), dtype).at[last].set(x)

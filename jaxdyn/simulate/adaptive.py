@@ -1,0 +1,80 @@
+"""Steps of adaptive length, by the solvers of diffrax (extra "adaptive").
+
+Those solvers add vectors. That is right here all the same: coordinates follow dq/dt of `configuration.coordinate_rate`, and a quaternion
+whose norm has drifted still means the same rotation, since all formulas of jaxdyn divide by the norm.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxdyn.dynamics.system import State, System, acceleration
+from jaxdyn.mechanism import configuration
+from jaxdyn.simulate.controls import Knots, Policy, check_controls, control_in_force
+from jaxdyn.simulate.rollout import Result, Trajectory
+
+
+def rollout_adaptive(
+    system: System,
+    state: State,
+    times: Float[Array, "records"],
+    controls: Knots | Policy | None = None,
+    *,
+    solver: Any = None,
+    rtol: float = 1e-8,
+    atol: float = 1e-8,
+    max_steps: int = 4096,
+) -> Trajectory:
+    """Simulate with error control and record the states at given times. Per sample: batch with `jax.vmap`.
+
+    Args:
+        state: state at times[0].
+        times: increasing times of the records, s.
+        controls: knots, or a policy(t, state, key), called with no key wherever the solver evaluates; None for none. Where knots are held or
+            kinked the solver takes short steps; smooth ones (interpolation="cubic") are cheapest.
+        solver: any ODE solver of diffrax; `diffrax.Dopri8()` if not given.
+        rtol, atol: error allowed per step, relative and absolute (rad, m, rad/s, m/s, and 1 for quaternions).
+        max_steps: a lane that needs more steps ends with `Result.STEP_FAILED`; its records from there on are infinite.
+
+    Returns:
+        `Trajectory` of states with unit quaternions, `steps` being the number of accepted steps. Reverse mode is that of
+        `diffrax.RecursiveCheckpointAdjoint`.
+
+    Raises:
+        ImportError: diffrax is not installed.
+        ValueError: wrong shapes of state or controls.
+    """
+    try:
+        import diffrax
+    except ImportError:
+        raise ImportError('rollout_adaptive needs diffrax; install it with pip install "jaxdyn[adaptive]"') from None
+    model = system.model
+    configuration.check_coordinates(model, state.q)
+    configuration.check_velocities(model, v=state.v)
+    check_controls(controls, system, 0)
+
+    def rates(t, y: State, _) -> State:
+        time = jnp.asarray(t, y.v.dtype)
+        u = control_in_force(controls, None, jnp.zeros((), int), time, y, None)(time)
+        return State(configuration.coordinate_rate(model, y.q, y.v), acceleration(system, y, u, time))
+
+    solution = diffrax.diffeqsolve(
+        diffrax.ODETerm(rates),
+        diffrax.Dopri8() if solver is None else solver,
+        times[0],
+        times[-1],
+        None,
+        state,
+        saveat=diffrax.SaveAt(ts=times),
+        stepsize_controller=diffrax.PIDController(rtol, atol),
+        max_steps=max_steps,
+        throw=False,
+    )
+    found: Any = solution.ys
+    saved = State(jax.vmap(lambda q: configuration.normalize(model, q))(found.q), found.v)
+    good = solution.result == diffrax.RESULTS.successful
+    result = jnp.where(good, Result.COMPLETED.value, Result.STEP_FAILED.value).astype(jnp.int32)
+    final = jax.tree.map(lambda x: x[-1], saved)
+    return Trajectory(times, saved, final, None, result, solution.stats["num_accepted_steps"].astype(jnp.int32))
