@@ -1,7 +1,7 @@
 """Derivatives of the equations of motion in tangent coordinates: nv numbers per direction, quaternions or not.
 
-"With respect to q" means along `configuration.integrate(model, q, step)` at step = 0, velocity and acceleration components held. For
-revolute and prismatic joints that is the plain partial derivative.
+"With respect to q" means along `configuration.integrate(model, q, step)` at step = 0, velocity and acceleration components held.
+For revolute and prismatic joints that is the plain partial derivative.
 """
 
 from typing import NamedTuple

@@ -42,8 +42,8 @@ def joint_reactions(
 
         f_i = sum over the bodies beyond of m (acc - g) - (applied forces);   n_i likewise about O'_i
 
-    How a drive exerts its force within the joint settles what of it counts as constraint: as (moment; force) in the span of the joint's
-    motion, about the axis of a screw.
+    How a drive exerts its force within the joint settles what of it counts as constraint: as (moment; force) in the span of the
+    joint's motion, about the axis of a screw.
 
     Args:
         u: controls; None for none.

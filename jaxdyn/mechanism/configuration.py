@@ -280,8 +280,8 @@ def from_primitives(model: Model, c: Float[Array, "nv"]) -> Float[Array, "nq"]:
 def released_motion(
     model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], a: Float[Array, "nv"]
 ) -> tuple[Float[Array, "n"], Float[Array, "m"], Float[Array, "m"]]:
-    """Coordinates, velocities and accelerations of `jaxdyn.released(model)` in the same motion: those that are prescribed at this time,
-    and (q, v, a) for the other joints. Source: theory.md (I4).
+    """Coordinates, velocities and accelerations of `jaxdyn.released(model)` in the same motion: those that are prescribed at this
+    time, and (q, v, a) for the other joints. Source: theory.md (I4).
     """
     check_coordinates(model, q)
     check_velocities(model, v=v, a=a)

@@ -118,7 +118,7 @@ class Joint(eqx.Module):
         return jnp.zeros((6, 0), q.dtype)
 
     def drive_columns(self, q: Float[Array, "nq"]) -> Float[Array, "6 nv"]:
-        """Force (moment; force) in child axes at the child origin that a drive in the joint exerts per unit of each generalized force:
+        """(moment; force) that a drive in the joint exerts per unit of each generalized force, in child axes at the child origin:
         the columns D with S' D = 1 that lie in the motion subspace S.
         """
         s = self.motion_subspace(q)

@@ -1,7 +1,7 @@
 """Steps of adaptive length, by the solvers of diffrax (extra "adaptive").
 
-Those solvers add vectors. That is right here all the same: coordinates follow dq/dt of `configuration.coordinate_rate`, and a quaternion
-whose norm has drifted still means the same rotation, since all formulas of jaxdyn divide by the norm.
+Those solvers add vectors. That is right here all the same: coordinates follow dq/dt of `configuration.coordinate_rate`, and a
+quaternion whose norm has drifted still means the same rotation, since all formulas of jaxdyn divide by the norm.
 """
 
 from typing import Any
@@ -32,8 +32,8 @@ def rollout_adaptive(
     Args:
         state: state at times[0].
         times: increasing times of the records, s.
-        controls: knots, or a policy(t, state, key), called with no key wherever the solver evaluates; None for none. Where knots are held or
-            kinked the solver takes short steps; smooth ones (interpolation="cubic") are cheapest.
+        controls: knots, or a policy(t, state, key), called with no key wherever the solver evaluates; None for none. Where knots
+            are held or kinked the solver takes short steps; smooth ones (interpolation="cubic") are cheapest.
         solver: any ODE solver of diffrax; `diffrax.Dopri8()` if not given.
         rtol, atol: error allowed per step, relative and absolute (rad, m, rad/s, m/s, and 1 for quaternions).
         max_steps: a lane that needs more steps ends with `Result.STEP_FAILED`; its records from there on are infinite.

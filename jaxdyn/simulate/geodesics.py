@@ -24,8 +24,8 @@ def geodesic(
 
         dv^delta/dt + L^delta_{alpha beta} v^alpha v^beta = 0
 
-    It is the motion without gravity and other forces; its kinetic energy, that is its speed in this metric, is constant. By Gauss and Jacobi
-    it is the shortest path between near configurations.
+    It is the motion without gravity and other forces; its kinetic energy, that is its speed in this metric, is constant, and it is
+    the shortest path between near configurations (Jacobi 1837).
 
     Args:
         dt, steps: step and number of steps; `integrator` makes them.

@@ -15,15 +15,15 @@ from jaxdyn.simulate.newton import solve_by_newton
 
 
 class Variational(Integrator):
-    """Variational integrator of the midpoint action, on vector coordinates and on the manifolds of ball, planar and free joints alike.
+    """Variational integrator of the midpoint action, on vector coordinates and on the manifolds of ball and free joints alike.
 
         L_d(q0, q1) = dt L(middle of the step from q0 to q1, step/dt),   L = E - V
         p0 + D1 L_d(q0, q1) + dt/2 Q = 0,   p1 = D2 L_d(q0, q1) + dt/2 Q,   v1 = M(q1)^-1 p1
 
-    with steps and derivatives in tangent coordinates (`configuration.integrate`, `configuration.difference`). Without forces that do work it is
-    symplectic: the energy error stays bounded over any number of steps, and momenta that belong to a symmetry of the mechanism
-    are conserved to rounding. The other forces and the controls act as Q at the middle of the step. Newton's method with a fixed number of
-    iterations; derivatives go through the implicit function theorem.
+    with steps and derivatives in tangent coordinates (`configuration.integrate`, `configuration.difference`). Without forces that
+    do work it is symplectic: the energy error stays bounded over any number of steps, and momenta that belong to a symmetry of the
+    mechanism are conserved to rounding. The other forces and the controls act as Q at the middle of the step. Newton's method with
+    a fixed number of iterations; derivatives go through the implicit function theorem.
 
     Attributes:
         iterations: Newton iterations per step. The step fails if the last one still moved it by more than sqrt(machine epsilon).

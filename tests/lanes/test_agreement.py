@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from random_trees import random_model, random_motion
-from test_transforms import TABLE
+from test_transforms import OF_DERIVATIVES, TABLE
 
 import jaxdyn
 from jaxdyn import ImplicitMidpoint, JointFriction, Knots, Result, RungeKutta4, State, System, rollout
@@ -142,7 +142,18 @@ PARTS |= {
     "kinetic_energy",
     "partial_velocities",
     "momentum",
+    "connection_second_kind",
+    "covariant_derivative",
+    "acceleration_energy_of_velocity",
+    "acceleration_energy_terms",
+    "driving_forces",
+    "driving_power",
+    "screw_displacements",
+    "screw_exponential",
+    "screw_velocities",
+    "screws",
 }
+PARTS |= OF_DERIVATIVES
 
 
 def test_first_derivatives():
