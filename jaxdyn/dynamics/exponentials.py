@@ -66,7 +66,7 @@ def _require_screws(model: Model) -> None:
         if not (kind.nq == kind.nv == 1 and constant):
             raise ValueError(
                 f"joint {name!r} ({kind.__name__}) is no screw of one degree of freedom, so it has no matrix exponential; "
-                "use the decomposed model, jaxdyn.decomposed(model)"
+                "use the decomposed model, jaxdyn.decomposed(model), after jaxdyn.released(model) if its motion is prescribed"
             )
 
 

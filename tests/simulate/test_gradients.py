@@ -9,7 +9,25 @@ from jax.flatten_util import ravel_pytree
 from mechanisms import double_pendulum, slider_tree, swinging, swinging_tree
 
 import jaxdyn
-from jaxdyn import Damper, JointFriction, JointSpring, Spring, System, rollout
+from jaxdyn import (
+    Damper,
+    Free,
+    JointFriction,
+    JointSpring,
+    MechanismBuilder,
+    Planar,
+    Prismatic,
+    Rheonomic,
+    Screw,
+    Sinusoid,
+    Spherical,
+    Spring,
+    State,
+    System,
+    Universal,
+    configuration,
+    rollout,
+)
 
 STEPS = 200
 
@@ -27,6 +45,48 @@ def loaded_system() -> System:
     )
 
 
+def system_of_all_joints() -> System:
+    """A driven slide that carries a Cardan joint; and a free body that carries a ball, a planar joint and a screw."""
+    builder = MechanismBuilder("all joints", (1.0, -2.0, -9.0))
+    inertia = (0.2, 0.25, 0.3, 0.02, -0.01, 0.03)
+
+    def add(name, parent, joint, seed):
+        rng = np.random.default_rng(seed)
+        position, com = rng.normal(0.0, 0.2, (2, 3))
+        turn = rng.normal(size=4)
+        turn /= np.linalg.norm(turn)
+        mass = rng.uniform(0.6, 1.2)
+        builder.add_body(
+            name, parent=parent, joint=joint, position=position, orientation=turn, mass=mass, com=com, inertia=inertia
+        )
+
+    add("slide", "ground", Rheonomic(Prismatic((0.6, 0.8, 0.0)), Sinusoid(0.2, 3.0, 0.4)), 1)
+    add("swing", "slide", Universal((1.0, 0.0, 0.0), (0.0, 0.6, 0.8)), 2)
+    add("satellite", "ground", Free(), 3)
+    add("head", "satellite", Spherical(), 4)
+    add("tray", "satellite", Planar((0.0, 0.6, 0.8), (1.0, 0.0, 0.0)), 5)
+    add("nut", "tray", Screw((0.0, 0.0, 1.0), 0.1), 6)
+    model = builder.build()
+    springs = (
+        Spring(0, (0.1, 0.2, -0.1), 2, (0.05, -0.1, 0.2), 20.0, 0.3),
+        Spring(3, (0.0, 0.1, -0.1), 4, (0.2, 0.0, 0.1), 15.0, 0.2),
+        Damper(2, (0.1, 0.0, 0.1), 1, (0.0, 0.1, 0.1), 0.6),
+    )
+    return System(model, springs)
+
+
+def moving(model) -> State:
+    rng = np.random.default_rng(7)
+    step, v = jnp.asarray(rng.normal(size=(2, model.nv)))
+    return State(configuration.integrate(model, configuration.neutral(model), 0.7 * step), 0.5 * v)
+
+
+CASES = {
+    "hinges and slider": lambda: (loaded_system(), swinging_tree()),
+    "all joints": lambda: (system_of_all_joints(), moving(system_of_all_joints().model)),
+}
+
+
 def loss(inputs) -> jax.Array:
     """Where the tree ends up, how fast, and what the way there cost."""
     system, state, controls = inputs
@@ -34,18 +94,20 @@ def loss(inputs) -> jax.Array:
         system,
         state,
         controls,
-        dt=0.005,
+        dt=0.005 if system.nu == 3 else 0.003,  # the larger mechanism is stiffer
         steps=STEPS,
         save_every=40,
         cost=lambda t, s, u, after: 1e-3 * (jnp.sum(u**2) + jnp.sum(after.v**2)),
     )
-    weights = jnp.array([1.0, -2.0, 0.5])
+    weights = jnp.asarray(np.resize([1.0, -2.0, 0.5], state.q.size))
     return jnp.sum(weights * trajectory.final.q) + jnp.sum(trajectory.saved.v**2) * 1e-2 + trajectory.cost
 
 
-def test_gradients_of_200_steps_agree_with_central_differences():
-    controls = 0.2 * jax.random.normal(jax.random.key(2), (STEPS, 3))
-    flat, unravel = ravel_pytree((loaded_system(), swinging_tree(), controls))
+@pytest.mark.parametrize("case", CASES)
+def test_gradients_of_200_steps_agree_with_central_differences(case):
+    system, state = CASES[case]()
+    controls = 0.2 * jax.random.normal(jax.random.key(2), (STEPS, system.nu))
+    flat, unravel = ravel_pytree((system, state, controls))
     gradient = jax.jit(jax.grad(lambda x: loss(unravel(x))))(flat)
 
     rng = np.random.default_rng(0)
