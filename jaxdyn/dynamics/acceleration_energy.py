@@ -137,7 +137,7 @@ class LagrangeTerms(NamedTuple):
 def lagrange_terms(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> LagrangeTerms:
     """Derivatives of the kinetic energy along the motion (q, v, a) of the mechanism, whose joints may move with time.
 
-    Source: theory.md (I3); (G16) for velocities that are no coordinate rates.
+    Source: theory.md (I3); (I9) for velocities that are no coordinate rates.
     """
 
     def kinetic(step, v, time):
@@ -147,7 +147,7 @@ def lagrange_terms(model: Model, q: Coordinates, v: Velocities, a: Accelerations
     zero, one = jnp.zeros((), v.dtype), jnp.ones((), v.dtype)
     (gradient, momentum), (_, momentum_rate) = jax.jvp(derivatives, (jnp.zeros_like(v), v, zero), (v, a, one))
     structure = configuration.structure_coefficients(model, q)
-    bracket = einsum("bgd,b,d->g", structure, v, momentum)  # (G16)
+    bracket = einsum("bgd,b,d->g", structure, v, momentum)  # (I9)
     return LagrangeTerms(momentum_rate, gradient, bracket)
 
 

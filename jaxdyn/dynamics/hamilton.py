@@ -7,7 +7,7 @@ Time may enter through prescribed motions: with the velocities T_t, Omega_t at v
     p = M v + b,   H = 1/2 (p - b)' M^-1 (p - b) - E_t + V,       without them H = 1/2 p' M^-1 p + V = E + V.
 
 Where velocities are no coordinate rates, dH/dq is the derivative X_gamma(H) along the velocity columns, and their brackets (D3) add
-k^delta_{beta gamma} v^beta p_delta to dp_gamma/dt; this is (G14) with (G15), (G16). Theory.md (F2), (E19), (I3).
+k^delta_{beta gamma} v^beta p_delta to dp_gamma/dt; theory.md (I8), (I9).
 """
 
 from typing import NamedTuple
@@ -105,7 +105,7 @@ def canonical_rates(model: Model, q: Coordinates, p: Momenta, tau: GeneralizedFo
     Raises:
         ValueError: wrong shapes.
 
-    Source: theory.md (F2), (I3), (G16); Hamilton 1834.
+    Source: theory.md (F2), (I3), (I9); Hamilton 1834.
     """
     configuration.check_velocities(model, p=p, tau=tau)
 
@@ -114,5 +114,5 @@ def canonical_rates(model: Model, q: Coordinates, p: Momenta, tau: GeneralizedFo
 
     value, (gradient, velocity) = jax.value_and_grad(total, argnums=(0, 1))(jnp.zeros_like(p), p)
     structure = configuration.structure_coefficients(model, q)
-    bracket = einsum("bgd,b,d->g", structure, velocity, p)  # (G16)
+    bracket = einsum("bgd,b,d->g", structure, velocity, p)  # (I9)
     return CanonicalRates(value, velocity, gradient, bracket, tau - gradient + bracket)

@@ -29,11 +29,13 @@ from jaxdyn.simulate.controls import Knots, Policy
 from jaxdyn.simulate.diagnostics import power_balance_error, work_of_step
 from jaxdyn.simulate.integrators import ImplicitMidpoint, Integrator, RungeKutta4, SemiImplicitEuler
 from jaxdyn.simulate.rollout import Result, rollout
+from jaxdyn.simulate.variational import Variational
 
 _INTEGRATORS: dict[str, Integrator] = {
     "semi_implicit_euler": SemiImplicitEuler(),
     "runge_kutta_4": RungeKutta4(),
     "implicit_midpoint": ImplicitMidpoint(),
+    "variational": Variational(),
 }
 
 
@@ -91,7 +93,9 @@ class TimeConfig:
     rate: float = setting(unit="Hz", positive=True)
     substeps: int = setting(1, positive=True)
     save_every: int = setting(1, positive=True)
-    integrator: Literal["semi_implicit_euler", "runge_kutta_4", "implicit_midpoint"] = "semi_implicit_euler"
+    integrator: Literal["semi_implicit_euler", "runge_kutta_4", "implicit_midpoint", "variational"] = (
+        "semi_implicit_euler"
+    )
 
 
 @dataclasses.dataclass(frozen=True)

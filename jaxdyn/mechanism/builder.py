@@ -39,8 +39,8 @@ class _Body:
     inertia: np.ndarray
     armature: np.ndarray
     position_limits: np.ndarray
-    velocity_limit: float
-    effort_limit: float
+    velocity_limit: np.ndarray
+    effort_limit: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,8 +86,8 @@ class MechanismBuilder:
         armature: Numbers = 0.0,
         joint_name: str | None = None,
         position_limits: Numbers | None = None,
-        velocity_limit: float = np.inf,
-        effort_limit: float = np.inf,
+        velocity_limit: Numbers = np.inf,
+        effort_limit: Numbers = np.inf,
     ) -> None:
         """Add a body and the joint that carries it.
 
@@ -103,8 +103,9 @@ class MechanismBuilder:
                 with tensor entries off the diagonal, or a symmetric 3x3 matrix.
             armature: reflected rotor inertia, kg m^2 or kg; one number, or one per velocity of the joint.
             joint_name: name of the joint; "<name>_joint" if not given.
-            position_limits: (lower, upper) of every coordinate of the joint, rad or m.
-            velocity_limit, effort_limit: largest speed and drive force, rad/s, m/s, N m, N.
+            position_limits: (lower, upper) of every coordinate of the joint, or one such pair per coordinate, rad or m; quaternions
+                have none.
+            velocity_limit, effort_limit: largest speed and drive force, rad/s, m/s, N m, N; one number, or one per velocity.
 
         Raises:
             MechanismError: the name is taken, or a value is not physical.
@@ -120,13 +121,15 @@ class MechanismBuilder:
         if problem is not None:
             raise MechanismError(f"the {type(joint).__name__.lower()} joint of {where}: {problem}")
         mass_, com_, inertia_ = checks.checked_inertia(where, mass, com, inertia)
-        one_for_all = checks.shape_of(armature) == ()
-        armature_ = checks.numbers(armature, () if one_for_all else (joint.nv,), where, "armature")
-        armature_ = np.broadcast_to(armature_, (joint.nv,))
+        armature_ = checks.per_component(armature, joint.nv, where, "armature")
         if np.any(armature_ < 0):
             raise MechanismError(f"{where}: armature is {armature!r}; a rotor inertia is positive or zero")
         placement = checks.checked_placement(where, position, orientation)
-        limits = checks.checked_limits(where, position_limits, velocity_limit, effort_limit)
+        if position_limits is not None and joint.nq > joint.nv:
+            raise MechanismError(
+                f"{where}: position_limits do not apply to the quaternion of a {type(joint).__name__.lower()} joint; remove them"
+            )
+        limits = checks.checked_limits(where, (joint.nq, joint.nv), position_limits, velocity_limit, effort_limit)
         joint_name = f"{name}_joint" if joint_name is None else joint_name
         if joint_name in {body.joint_name for body in self._bodies.values()}:
             raise MechanismError(f"{where}: there are two joints called {joint_name!r}; rename one")
@@ -296,10 +299,7 @@ def _assemble(name: str, gravity: np.ndarray, bodies: list[_Body], frames: list[
     mass, com, inertia = (np.stack(column) for column in zip(*map(_lump, lumped), strict=True))
     _check_leaves_have_inertia(topology, moving, mass)
 
-    def limit(values, count):
-        return np.repeat(np.array(values, np.float64), count)
-
-    nq, nv = [b.joint.nq for b in moving], [b.joint.nv for b in moving]
+    position_limits = np.concatenate([b.position_limits for b in moving])
     model = Model(
         topology=topology,
         joints=tuple(joint_kinds.stack([moving[i].joint for i in bodies]) for _, bodies in topology.groups),
@@ -310,10 +310,10 @@ def _assemble(name: str, gravity: np.ndarray, bodies: list[_Body], frames: list[
         armature=jnp.asarray(np.concatenate([b.armature for b in moving])),
         gravity=jnp.asarray(gravity),
         limits=Limits(
-            lower=jnp.asarray(limit([b.position_limits[0] for b in moving], nq)),
-            upper=jnp.asarray(limit([b.position_limits[1] for b in moving], nq)),
-            velocity=jnp.asarray(limit([b.velocity_limit for b in moving], nv)),
-            effort=jnp.asarray(limit([b.effort_limit for b in moving], nv)),
+            lower=jnp.asarray(position_limits[:, 0]),
+            upper=jnp.asarray(position_limits[:, 1]),
+            velocity=jnp.asarray(np.concatenate([b.velocity_limit for b in moving])),
+            effort=jnp.asarray(np.concatenate([b.effort_limit for b in moving])),
         ),
         frames=_rigid_transforms([f[2] for f in named_frames]),
     )

@@ -92,17 +92,30 @@ def checked_inertia(where: str, mass, com, inertia) -> tuple[float, np.ndarray, 
     return mass, com, tensor
 
 
+def per_component(value: Numbers, count: int, where: str, what: str, *, finite: bool = True) -> np.ndarray:
+    """`count` numbers, from as many or from one for all."""
+    shape = () if shape_of(value) == () else (count,)
+    return np.broadcast_to(numbers(value, shape, where, what, finite=finite), (count,))
+
+
 def checked_limits(
-    where: str, position_limits: Numbers, velocity_limit: Numbers, effort_limit: Numbers
-) -> tuple[np.ndarray, float, float]:
+    where: str, sizes: tuple[int, int], position_limits: Numbers, velocity_limit: Numbers, effort_limit: Numbers
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(nq, 2), (nv,) and (nv,) limits; infinite where there are none. `sizes` are nq and nv of the joint."""
+    nq, nv = sizes
     position = np.array([-np.inf, np.inf])
     if position_limits is not None:
-        position = numbers(position_limits, (2,), where, "position_limits", finite=False)
-    if not position[0] < position[1]:
-        raise MechanismError(
-            f"{where}: position_limits are ({position[0]:g}, {position[1]:g}); give (lower, upper) with lower < upper"
-        )
-    for what, value in (("velocity_limit", velocity_limit), ("effort_limit", effort_limit)):
-        if not numbers(value, (), where, what, finite=False) > 0:
-            raise MechanismError(f"{where}: {what} is {value!r}; give a positive number, or leave it out for no limit")
-    return position, float(velocity_limit), float(effort_limit)
+        shape = (nq, 2) if shape_of(position_limits) == (nq, 2) else (2,)
+        position = numbers(position_limits, shape, where, "position_limits", finite=False)
+    position = np.broadcast_to(position, (nq, 2))
+    for lower, upper in position:
+        if not lower < upper:
+            raise MechanismError(
+                f"{where}: position_limits are ({lower:g}, {upper:g}); give (lower, upper) with lower < upper"
+            )
+    speed = per_component(velocity_limit, nv, where, "velocity_limit", finite=False)
+    effort = per_component(effort_limit, nv, where, "effort_limit", finite=False)
+    for what, value, given in (("velocity_limit", speed, velocity_limit), ("effort_limit", effort, effort_limit)):
+        if not np.all(value > 0):
+            raise MechanismError(f"{where}: {what} is {given!r}; give a positive number, or leave it out for no limit")
+    return position, speed, effort

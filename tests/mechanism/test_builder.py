@@ -339,3 +339,29 @@ def test_joint_of_the_user_may_state_its_own_problem():
 
     assert issubclass(Stiff, Joint)
     assert_refused(lambda: with_rod(joint=Stiff((0.0, 0.0, 1.0))), "the stiff joint of body 'rod': it is rusty; oil it")
+
+
+def test_limits_and_armature_of_a_joint_with_several_coordinates_are_given_one_by_one_or_for_all():
+    builder = MechanismBuilder()
+    joint = jaxdyn.Cylindrical((0.0, 0.0, 1.0))
+    limits = {"position_limits": [(-1.0, 1.0), (0.0, 0.3)], "velocity_limit": 2.0, "effort_limit": (5.0, 40.0)}
+    builder.add_body("rod", joint=joint, mass=1.0, inertia=(0.1, 0.1, 0.1), armature=(0.01, 0.2), **limits)
+    model = builder.build()
+    assert model.limits.lower.tolist() == [-1.0, 0.0]
+    assert model.limits.upper.tolist() == [1.0, 0.3]
+    assert model.limits.velocity.tolist() == [2.0, 2.0]
+    assert model.limits.effort.tolist() == [5.0, 40.0]
+    assert model.armature.tolist() == [0.01, 0.2]
+
+
+@pytest.mark.parametrize(
+    ("joint", "limits", "message"),
+    [
+        (jaxdyn.Spherical(), {"position_limits": (-1, 1)}, "body 'ball': position_limits do not apply to the quaternion"),
+        (jaxdyn.Free(), {"effort_limit": (1.0, 2.0)}, r"body 'ball': effort_limit has shape \(2,\); give 6 numbers"),
+        (jaxdyn.Planar(), {"position_limits": [(0, 1), (0, 1), (1, 0)]}, r"position_limits are \(1, 0\); give \(lower"),
+    ],
+)
+def test_limits_that_do_not_fit_the_joint_are_refused(joint, limits, message):
+    with pytest.raises(MechanismError, match=message):
+        MechanismBuilder().add_body("ball", joint=joint, mass=1.0, inertia=(0.1, 0.1, 0.1), **limits)
