@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from random_trees import random_inertia, random_unit
 
+import jaxdyn
 from jaxdyn import (
     Fixed,
     Joint,
