@@ -42,12 +42,8 @@ PRECISIONS = ["float64", "float32"]
 COUNT = 3
 
 
-def unit_quaternion(x):
-    return x / np.linalg.norm(x)
-
-
 def drawn(kind: str, dtype: str, at_rest: bool = False):
-    """COUNT times a joint, two of its coordinates (the second one a step of a radian away) and two velocities, stacked."""
+    """COUNT times a joint, coordinates of it (quaternions of any norm) and two velocities, stacked."""
     rng = np.random.default_rng([5, ALL_KINDS.index(kind)])
     samples = []
     for _ in range(COUNT):
@@ -284,7 +280,7 @@ def test_jets_at_no_step_and_no_rotation_are_those_by_hand(kind, at_rest):
             found["transform"] = jet(lambda q: placed(joint, q), q, d), transform_by_hand(joint, kind, d)
         return found
 
-    for dtype in PRECISIONS:
+    for dtype in PRECISIONS if at_rest else PRECISIONS[:1]:
         for law, (found, by_hand) in evaluated(jets, *drawn(kind, dtype, at_rest)).items():
             for order, (one, other) in enumerate(zip(found, by_hand, strict=True)):
                 for x, y in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
@@ -296,50 +292,57 @@ def test_jets_at_no_step_and_no_rotation_are_those_by_hand(kind, at_rest):
 
 @pytest.fixture(scope="module")
 def mixed():
-    return random_model(np.random.default_rng(1), 8, kinds="RLFSUPCH")
+    return random_model(np.random.default_rng(1), 3, kinds="LRS")
 
 
 def test_interpolation_goes_from_one_end_to_the_other_at_constant_velocity(mixed):
-    rng = np.random.default_rng(2)
-    q0, step, _ = random_motion(rng, mixed)
-    q1 = configuration.integrate(mixed, q0, 0.5 * step)
-    at = jax.jit(lambda s: configuration.interpolate(mixed, q0, q1, s))
-    close(at(jnp.zeros(())), q0, scale=10.0)
-    close(at(jnp.ones(())), q1, scale=10.0)
-    s = jnp.asarray(0.3)
-    q, q_rate = jax.jvp(at, (s,), (jnp.ones(()),))
-    close(configuration.velocity_of_rate(mixed, q, q_rate), 0.5 * step, scale=10.0)
-    close(configuration.coordinate_rate(mixed, q, 0.5 * step), q_rate, scale=10.0)
+    q0, step, _ = random_motion(np.random.default_rng(2), mixed)
+    step = 0.5 * step
+    q1 = configuration.integrate(mixed, q0, step)
+
+    def path(s):
+        q, q_rate = jax.jvp(lambda s: configuration.interpolate(mixed, q0, q1, s), (s,), (jnp.ones_like(s),))
+        return (
+            q,
+            configuration.velocity_of_rate(mixed, q, q_rate),
+            configuration.coordinate_rate(mixed, q, step) - q_rate,
+        )
+
+    q, velocity, difference = evaluated(path, jnp.array([0.0, 0.3, 1.0]))
+    close(q[0], q0, scale=10.0)
+    close(q[2], q1, scale=10.0)
+    close(velocity, np.broadcast_to(step, (3, mixed.nv)), scale=10.0)
+    close(difference, 0.0, scale=10.0)
 
 
-def test_distance_is_the_length_of_the_step_and_its_gradient_at_zero_is_zero(mixed):
+def test_distance_is_the_weighted_length_of_the_step_and_grows_along_it_at_that_rate(mixed):
     rng = np.random.default_rng(3)
     q0, step, _ = random_motion(rng, mixed)
     step = 0.5 * step
-    q1 = configuration.integrate(mixed, q0, step)
-    weights = jnp.asarray(rng.uniform(0.5, 2.0, mixed.nv))
-    both = jax.jit(jax.value_and_grad(lambda q1, w: configuration.distance(mixed, q0, q1, w)))
-    for w, size in (
-        (jnp.ones(mixed.nv), np.linalg.norm(step)),
-        (weights, np.sqrt(np.sum(np.asarray(weights) * step**2))),
-    ):
-        length, slope = both(q1, w)
-        close(length, size)
-        # Further along the same step the distance grows by its own length.
-        _, q_rate = jax.jvp(lambda s: configuration.interpolate(mixed, q0, q1, s), (jnp.ones(()),), (jnp.ones(()),))
-        close(slope @ q_rate, size, scale=10.0)
-        length, slope = both(q0, w)
-        assert length < 1e-15
-        assert not np.any(slope) or length > 0
-    assert float(configuration.distance(mixed, q0, q0)) == pytest.approx(0.0, abs=1e-15)
+    weights = jnp.asarray(rng.uniform(0.5, 2.0, (2, mixed.nv))).at[0].set(1.0)
+
+    def distance_and_rate(weights):
+        def distance(s):
+            return configuration.distance(mixed, q0, configuration.integrate(mixed, q0, s * step), weights)
+
+        return jax.value_and_grad(distance)(jnp.ones(()))
+
+    length, rate_ = evaluated(distance_and_rate, weights)
+    expected = np.sqrt(np.asarray(weights) @ np.asarray(step) ** 2)
+    close(length, expected)
+    close(rate_, expected)
+    close(configuration.distance(mixed, q0, configuration.integrate(mixed, q0, step)), expected[0])
 
 
-def test_distance_of_equal_coordinates_is_zero_with_zero_gradient():
-    model = random_model(np.random.default_rng(1), 2, kinds="SL")
-    q = configuration.neutral(model)
-    length, slope = jax.value_and_grad(lambda q1: configuration.distance(model, q, q1))(q)
-    assert length == 0.0
-    assert not np.any(slope)
+def test_distance_of_equal_coordinates_is_zero_with_zero_gradient(mixed):
+    q = configuration.neutral(mixed)
+    for dtype in PRECISIONS:
+        model, end = as_dtype((mixed, q), dtype)
+        distance = jax.jit(jax.value_and_grad(lambda q1, model=model, q0=end: configuration.distance(model, q0, q1)))
+        length, slope = distance(end)
+        assert length.dtype == slope.dtype == dtype
+        assert length == 0.0
+        assert not np.any(slope)
 
 
 # --- what the builder refuses ---
@@ -383,7 +386,7 @@ def test_numbers_that_make_no_joint_are_refused_with_the_body_and_the_remedy(joi
         builder.add_body("arm", joint=joint, mass=1.0, inertia=(1, 1, 1))
 
 
-def test_nearly_normal_and_oblique_axes_are_accepted():
+def test_oblique_universal_axes_and_any_motion_of_the_right_size_are_accepted():
     for joint in (
         Universal(Z, (0.6, 0, 0.8)),
         Planar(Z, X),
@@ -420,8 +423,10 @@ def prescribed_motions():
     }
 
 
-@pytest.mark.parametrize("dtype", PRECISIONS)
-@pytest.mark.parametrize("name", prescribed_motions())
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [*((name, "float64") for name in prescribed_motions()), ("tumbling", "float32"), ("spline", "float32")],
+)
 def test_a_driven_body_moves_as_its_placement_does_in_time(name, dtype):
     """The driven body carries a hinge, whose body has accelerations of both kinds."""
     kind, motion = prescribed_motions()[name]
@@ -504,5 +509,5 @@ def test_a_spline_and_its_first_two_derivatives_are_continuous_at_knots_and_ends
     motion = Spline(np.random.default_rng(9).normal(size=(5, 1)), 0.5, -1.0)
     close(jax.vmap(motion)(jnp.linspace(-1.0, 1.0, 5)), motion.values)
     both_sides = jnp.linspace(-1.0, 1.0, 5)[:, None] + jnp.array([[-1e-9, 1e-9]])
-    for derivative in jax.vmap(jax.vmap(lambda t: jet(motion, t, jnp.ones_like(t))))(both_sides):
+    for derivative in jax.jit(jax.vmap(jax.vmap(lambda t: jet(motion, t, jnp.ones_like(t)))))(both_sides):
         np.testing.assert_allclose(derivative[:, 0], derivative[:, 1], atol=1e-6)
