@@ -6,9 +6,23 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn import MechanismBuilder, Model, Prismatic, Revolute
+from jaxdyn import (
+    Cylindrical,
+    Free,
+    Joint,
+    MechanismBuilder,
+    Model,
+    Planar,
+    Prismatic,
+    Revolute,
+    Rheonomic,
+    Screw,
+    Sinusoid,
+    Spherical,
+    Universal,
+)
 
-_KINDS = {"R": Revolute, "P": Prismatic}
+ALL_KINDS = "RPHCUSLF"
 _PARTICLES = 5  # four or more in general position span space, so the second moments are positive
 
 
@@ -42,6 +56,37 @@ def random_parents(rng: np.random.Generator, bodies: int, roots: int | None = No
     return [-1] * first + [i - 1 if rng.random() < 0.5 else int(rng.integers(lowest, i)) for i in later]
 
 
+def random_joint(rng: np.random.Generator, kind: str) -> Joint:
+    """Joint on random axes. A small letter is a joint of that kind whose motion is prescribed.
+
+    Args:
+        kind: R revolute, P prismatic, H screw (helical), C cylindrical, U universal, S spherical, L planar, F free.
+    """
+    if kind.islower():
+        driven = random_joint(rng, kind.upper())
+        return Rheonomic(driven, random_sinusoid(rng, driven))
+    if kind in "SF":
+        return {"S": Spherical, "F": Free}[kind]()
+    axis = random_unit(rng)
+    if kind == "H":
+        return Screw(axis, rng.normal())
+    if kind == "U":
+        return Universal(axis, random_unit(rng))
+    if kind == "L":
+        across = np.cross(axis, rng.normal(size=3))
+        return Planar(axis, across / np.linalg.norm(across))
+    return {"R": Revolute, "P": Prismatic, "C": Cylindrical}[kind](axis)
+
+
+def random_sinusoid(rng: np.random.Generator, joint: Joint) -> Sinusoid:
+    """Prescribed motion of a joint; a quaternion keeps away from zero, and its norm changes."""
+    size = joint.nq
+    offset = rng.normal(size=size)
+    if isinstance(joint, Spherical | Free):
+        offset[-4:] *= 2.0 / np.linalg.norm(offset[-4:])
+    return Sinusoid(rng.uniform(-0.5, 0.5, size), rng.uniform(1.0, 3.0, size), rng.normal(size=size), offset)
+
+
 def random_model(
     rng: np.random.Generator,
     bodies: int,
@@ -59,7 +104,7 @@ def random_model(
 
     Args:
         parents: parent of each body, smaller than its own number, -1 for the ground; `random_parents` if not given.
-        kinds: "R" (revolute) or "P" (prismatic) for each body, or one letter for all; random if not given.
+        kinds: a letter of `random_joint` for each body, or one for all; random among "R" and "P" if not given.
         armature: whether the joints carry rotors.
         gravity: a random direction, about 10 m/s^2; none if False.
         massless: this many bodies, the first ones, have neither mass nor rotor and only carry the others.
@@ -74,7 +119,7 @@ def random_model(
         builder.add_body(
             f"body {i}",
             parent="ground" if parent < 0 else f"body {parent}",
-            joint=_KINDS[kind](random_unit(rng)),
+            joint=random_joint(rng, kind),
             position=rng.normal(0.0, extent, 3),
             orientation=random_unit(rng, 4),
             mass=has_mass * mass,
@@ -90,7 +135,7 @@ def random_motion(
 ) -> tuple[Float[Array, "n"], Float[Array, "n"], Float[Array, "n"]]:
     """Coordinates, velocities and accelerations (or forces), all numbers different, of the precision of the model.
 
-    For mechanisms of revolute and prismatic joints, whose coordinates are free.
+    Four normal numbers are a quaternion of a rotation without preference, and of any norm.
     """
     return tuple(jnp.asarray(rng.normal(size=n), model.dtype) for n in (model.nq, model.nv, model.nv))
 

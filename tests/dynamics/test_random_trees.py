@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from random_trees import random_model, random_motion, random_parents, random_unit
+from random_trees import ALL_KINDS, random_model, random_motion, random_parents, random_unit
 
 from jaxdyn import Prismatic, Revolute
 
@@ -24,6 +24,20 @@ def test_every_number_of_a_random_motion_is_a_draw_of_its_own():
     model = random_model(np.random.default_rng(0), 6)
     numbers = _numbers(random_motion(np.random.default_rng(1), model))
     assert len(np.unique(numbers)) == len(numbers) == 18
+
+
+def test_every_number_of_a_model_of_all_kinds_of_joints_is_a_draw_of_its_own():
+    kinds = ALL_KINDS + ALL_KINDS.lower()
+    model = random_model(np.random.default_rng(0), len(kinds), kinds=kinds)
+    times = [joint.time for joint in model.joints if hasattr(joint, "time")]
+    numbers = _numbers((model.joints, random_motion(np.random.default_rng(1), model)))
+    own = 4 * 3 + 1 + 2 * 3 + 2 * 3  # axes and the pitch
+    motions = 4 * (1 + 1 + 1 + 2 + 2 + 4 + 3 + 7)
+    assert model.nq == 21
+    assert model.nv == 19
+    assert len(times) == 8
+    assert len(numbers) == 2 * own + motions + len(times) + 21 + 2 * 19
+    assert len(np.unique(numbers)) == len(numbers) - len(times) + 1  # the times are all zero
 
 
 def test_the_same_seed_draws_the_same_model_and_another_seed_another_one():

@@ -1,0 +1,284 @@
+"""Random trees of all kinds of joints against two libraries that share no code with this one: Pinocchio and MuJoCo.
+
+Pinocchio has or composes all kinds. MuJoCo has hinges, slides, balls and free bodies on the world; other kinds are several joints
+in one body, with rates B(q) v. It has no screw.
+"""
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+import pinocchio
+import pytest
+from random_trees import random_model, random_motion
+from scipy.spatial.transform import Rotation
+from stacked_trees import evaluated
+
+from jaxdyn import (
+    Cylindrical,
+    Free,
+    Model,
+    Planar,
+    Prismatic,
+    Revolute,
+    Screw,
+    Spherical,
+    Universal,
+    bias_force,
+    forward_dynamics,
+    inverse_dynamics,
+    mass_matrix,
+)
+from jaxdyn.mechanism.joints import Joint
+from jaxdyn.spatial.inertia import symmetric_matrix
+
+TREES = {
+    "free root": {"parents": [-1, 0, 1, 1, 2, 0, 5], "kinds": "FSLURCP"},
+    "free limb": {"parents": [-1, 0, 1, -1, 2, 3, 5], "kinds": "CUSLFRS"},
+    "screws": {"parents": [-1, 0, 0, 1, 2, 4], "kinds": "HLSHFU"},
+}
+COUNT = 4
+# Rotors on the other kinds are inertia along velocity components that MuJoCo does not have.
+WITH_ROTORS = (Revolute, Prismatic, Cylindrical, Universal, Spherical)
+TOLERANCE = 1e-9  # of the largest component: 1e-16 times the condition of the mass matrix, and MuJoCo's principal axes
+
+
+def samples(name: str):
+    """COUNT times a model, q, v, a, tau."""
+    rng = np.random.default_rng([17, list(TREES).index(name)])
+    drawn = []
+    for _ in range(COUNT):
+        model = random_model(rng, len(TREES[name]["kinds"]), armature=True, name=name, **TREES[name])
+        rotors = np.repeat(
+            [kind in WITH_ROTORS for kind in model.topology.joint_classes], [k.nv for k in model.topology.joint_classes]
+        )
+        armature = jnp.where(rotors | (name == "screws"), model.armature, 0.0)
+        model = Model(**{f: getattr(model, f) for f in model.__dataclass_fields__} | {"armature": armature})
+        drawn.append((model, *random_motion(rng, model), random_motion(rng, model)[2]))
+    return drawn
+
+
+def depth_first(parents, carrier=-1):
+    for i, parent in enumerate(parents):
+        if parent == carrier:
+            yield i
+            yield from depth_first(parents, i)
+
+
+def slices(model: Model, i: int) -> tuple[slice, slice]:
+    """Where the coordinates and the velocities of joint i are."""
+    topology = model.topology
+    kind, q, v = topology.joint_classes[i], topology.q_starts[i], topology.v_starts[i]
+    return slice(q, q + kind.nq), slice(v, v + kind.nv)
+
+
+def xyzw(quaternion):
+    """Unit quaternion with the scalar last."""
+    return np.roll(quaternion / np.linalg.norm(quaternion), -1)
+
+
+# --- Pinocchio ---
+
+
+def joint_of_pinocchio(joint: Joint):
+    """Its model of the joint, and the rotation of its child frame in ours."""
+    pin, straight = pinocchio, np.eye(3)
+    if isinstance(joint, Revolute | Prismatic):
+        kind = pin.JointModelRevoluteUnaligned if isinstance(joint, Revolute) else pin.JointModelPrismaticUnaligned
+        return kind(joint.axis), straight
+    if isinstance(joint, Screw):
+        return pin.JointModelHelicalUnaligned(joint.axis, float(joint.pitch)), straight
+    if isinstance(joint, Spherical):
+        return pin.JointModelSpherical(), straight
+    if isinstance(joint, Free):
+        return pin.JointModelFreeFlyer(), straight
+    if isinstance(joint, Planar):
+        x, z = joint.direction, joint.normal
+        return pin.JointModelPlanar(), np.stack([x, np.cross(z, x), z], axis=1)
+    if isinstance(joint, Cylindrical):
+        first, second = pin.JointModelRevoluteUnaligned(joint.axis), pin.JointModelPrismaticUnaligned(joint.axis)
+    else:
+        axes = joint.first_axis, joint.second_axis
+        first, second = (pin.JointModelRevoluteUnaligned(axis) for axis in axes)
+    both = pin.JointModelComposite(first, pin.SE3.Identity())
+    both.addJoint(second, pin.SE3.Identity())
+    return both, straight
+
+
+def coordinates_of_pinocchio(kind: type[Joint], q):
+    if kind is Spherical:
+        return xyzw(q)
+    if kind is Free:
+        return [*q[:3], *xyzw(q[3:])]
+    return [*q[:2], np.cos(q[2]), np.sin(q[2])] if kind is Planar else q
+
+
+# The place of each of our velocity components among theirs.
+ORDER_IN_PINOCCHIO = {Free: [3, 4, 5, 0, 1, 2], Planar: [2, 0, 1]}
+
+
+def mechanics_of_pinocchio(model: Model, q, v, a, tau):
+    """Mass matrix, bias force, inverse dynamics of a, forward dynamics of tau."""
+    model = jax.tree.map(np.asarray, model)
+    pin = pinocchio.Model()
+    pin.gravity.linear = model.gravity
+    joint_of, turn_of = {-1: 0}, {-1: np.eye(3)}
+    for i in depth_first(model.topology.parents):
+        parent = model.topology.parents[i]
+        joint, turn = joint_of_pinocchio(model.joint(i))
+        into_body = lambda turn: pinocchio.SE3(turn.T, np.zeros(3))  # noqa: E731
+        at = pinocchio.SE3(
+            Rotation.from_quat(xyzw(model.placement.quaternion[i])).as_matrix(), model.placement.translation[i]
+        )
+        placement = into_body(turn_of[parent]) * at * pinocchio.SE3(turn, np.zeros(3))
+        joint_of[i], turn_of[i] = pin.addJoint(joint_of[parent], joint, placement, str(i)), turn
+        tensor = np.asarray(symmetric_matrix(jnp.asarray(model.inertia[i])))
+        pin.appendBodyToJoint(joint_of[i], pinocchio.Inertia(model.mass[i], model.com[i], tensor), into_body(turn))
+    order, their_q = np.zeros(model.nv, int), np.zeros(pin.nq)
+    for i, kind in enumerate(model.topology.joint_classes):
+        in_q, in_v = slices(model, i)
+        theirs = pin.joints[joint_of[i]]
+        order[in_v] = theirs.idx_v + np.array(ORDER_IN_PINOCCHIO.get(kind, range(kind.nv)))
+        their_q[theirs.idx_q : theirs.idx_q + theirs.nq] = coordinates_of_pinocchio(kind, q[in_q])
+    armature = np.zeros(model.nv)
+    armature[order] = model.armature
+    pin.armature = armature
+    data = pin.createData()
+    v, a, tau = (x[np.argsort(order)] for x in (v, a, tau))
+    matrix = np.triu(pinocchio.crba(pin, data, their_q))
+    matrix = matrix + np.triu(matrix, 1).T
+    return (
+        matrix[np.ix_(order, order)],
+        pinocchio.nonLinearEffects(pin, data, their_q, v)[order].copy(),
+        pinocchio.rnea(pin, data, their_q, v, a)[order].copy(),
+        pinocchio.aba(pin, data, their_q, v, tau)[order].copy(),
+    )
+
+
+# --- MuJoCo ---
+
+HINGE, SLIDE = mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE
+BALL, FREE = mujoco.mjtJoint.mjJNT_BALL, mujoco.mjtJoint.mjJNT_FREE
+ALONG_AXES = [(SLIDE, axis) for axis in np.eye(3)]
+
+
+def joints_of_mujoco(joint: Joint, is_root: bool):
+    """Kinds and axes, the outermost first."""
+    if isinstance(joint, Revolute | Prismatic):
+        return [(HINGE if isinstance(joint, Revolute) else SLIDE, joint.axis)]
+    if isinstance(joint, Cylindrical):
+        return [(HINGE, joint.axis), (SLIDE, joint.axis)]
+    if isinstance(joint, Universal):
+        return [(HINGE, joint.first_axis), (HINGE, joint.second_axis)]
+    if isinstance(joint, Planar):
+        return [(SLIDE, joint.direction), (SLIDE, np.cross(joint.normal, joint.direction)), (HINGE, joint.normal)]
+    if isinstance(joint, Spherical):
+        return [(BALL, None)]
+    return [(FREE, None)] if is_root else [*ALONG_AXES, (BALL, None)]
+
+
+def map_of_mujoco(kind: type[Joint], placed: Rotation, q, v):
+    """Their coordinates, the matrix B of their velocities B v, and the rest c of their accelerations B a + c.
+
+    `placed` turns joint axes to the axes on which MuJoCo counts the position of a free body, the world's.
+    """
+    eye, none = np.eye(kind.nv), np.zeros(kind.nv)
+    if kind is Spherical:
+        return np.roll(xyzw(q), 1), eye, none
+    if kind is Free:
+        turn = placed * Rotation.from_quat(xyzw(q[3:]))
+        linear = turn.as_matrix()
+        zero = np.zeros((3, 3))
+        position = placed.apply(q[:3])
+        quaternion = np.roll(turn.as_quat(), 1)
+        return (
+            np.concatenate([position, quaternion]),
+            np.block([[zero, linear], [eye[:3, :3], zero]]),
+            np.concatenate([linear @ np.cross(v[:3], v[3:]), none[:3]]),
+        )
+    if kind is Planar:
+        c, s = np.cos(q[2]), np.sin(q[2])
+        B = np.array([[0.0, c, -s], [0.0, s, c], [1.0, 0.0, 0.0]])
+        B_rate = v[0] * np.array([[0.0, -s, -c], [0.0, c, -s], [0.0, 0.0, 0.0]])
+        return q, B, B_rate @ v
+    return q, eye, none
+
+
+def mechanics_of_mujoco(model: Model, q, v, a, tau):
+    """Mass matrix, bias force, inverse dynamics of a, forward dynamics of tau."""
+    model = jax.tree.map(np.asarray, model)
+    spec = mujoco.MjSpec()
+    spec.compiler.inertiafromgeom = mujoco.mjtInertiaFromGeom.mjINERTIAFROMGEOM_FALSE
+    spec.compiler.balanceinertia = False
+    spec.compiler.autolimits = False
+    spec.option.gravity = model.gravity
+    carriers = {-1: spec.worldbody}
+    for i in depth_first(model.topology.parents):
+        parent = model.topology.parents[i]
+        carriers[i] = carriers[parent].add_body(
+            name=str(i),
+            pos=model.placement.translation[i],
+            quat=model.placement.quaternion[i],
+            explicitinertial=True,
+            mass=model.mass[i],
+            ipos=model.com[i],
+            fullinertia=model.inertia[i],
+        )
+        for k, (kind, axis) in enumerate(joints_of_mujoco(model.joint(i), parent < 0)):
+            numbers = {} if axis is None else {"axis": axis}
+            carriers[i].add_joint(
+                name=f"{i}.{k}", type=kind, armature=model.armature[slices(model, i)[1]][0], **numbers
+            )
+    mj = spec.compile()
+    data = mujoco.MjData(mj)
+    B, c = np.zeros((mj.nv, model.nv)), np.zeros(mj.nv)
+    for i, kind in enumerate(model.topology.joint_classes):
+        in_q, in_v = slices(model, i)
+        first = mj.joint(f"{i}.0")
+        is_free_on_the_world = kind is Free and model.topology.parents[i] < 0
+        placed = (
+            Rotation.from_quat(xyzw(model.placement.quaternion[i])) if is_free_on_the_world else Rotation.identity()
+        )
+        their_q, B_of_joint, c_of_joint = map_of_mujoco(kind, placed, q[in_q], v[in_v])
+        if is_free_on_the_world:
+            their_q[:3] += model.placement.translation[i]
+        there = slice(first.dofadr[0], first.dofadr[0] + kind.nv)
+        data.qpos[first.qposadr[0] : first.qposadr[0] + kind.nq] = their_q
+        B[there, in_v], c[there] = B_of_joint, c_of_joint
+    data.qvel, data.qacc = B @ v, B @ a + c
+    mujoco.mj_inverse(mj, data)
+    inverse = B.T @ data.qfrc_inverse
+    data.qfrc_applied = np.linalg.solve(B.T, tau)
+    mujoco.mj_forward(mj, data)
+    matrix = np.zeros((mj.nv, mj.nv))
+    for row, unit in zip(matrix, np.eye(mj.nv), strict=True):
+        mujoco.mj_mulM(mj, data, row, unit)
+    bias = B.T @ (data.qfrc_bias + matrix @ c)
+    return B.T @ matrix @ B, bias, inverse, np.linalg.solve(B, data.qacc - c)
+
+
+def mechanics(model: Model, q, v, a, tau):
+    return (
+        mass_matrix(model, q),
+        bias_force(model, q, v),
+        inverse_dynamics(model, q, v, a),
+        forward_dynamics(model, q, v, tau),
+        forward_dynamics(model, q, v, tau, method="articulated_body"),
+    )
+
+
+def errors(ours, theirs):
+    """Of every quantity, relative to its largest component."""
+    theirs = [*theirs, theirs[-1]]  # forward dynamics by both methods
+    return [float(np.max(np.abs(x - y)) / np.max(np.abs(y))) for x, y in zip(ours, theirs, strict=True)]
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_trees_of_all_kinds_of_joints_move_as_in_pinocchio_and_mujoco(name):
+    drawn = samples(name)
+    ours = [np.asarray(x) for x in evaluated(mechanics, *jax.tree.map(lambda *x: jnp.stack(x), *drawn))]
+    oracles = [mechanics_of_pinocchio] if name == "screws" else [mechanics_of_pinocchio, mechanics_of_mujoco]
+    for k, (model, *motion) in enumerate(drawn):
+        for oracle in oracles:
+            found = errors([x[k] for x in ours], oracle(model, *map(np.array, motion)))
+            assert max(found) < TOLERANCE, (oracle.__name__, found)
