@@ -78,11 +78,11 @@ from jaxdyn.lanes import batched
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.builder import MechanismBuilder, model_from_arrays
 from jaxdyn.mechanism.checks import MechanismError
+from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import (
     Cylindrical,
     Fixed,
     Free,
-    Joint,
     Planar,
     Prismatic,
     Revolute,

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 
 from jaxdyn.dynamics.kinematics import Accelerations, BodyMotion, Coordinates, Velocities
 from jaxdyn.mechanism import configuration, tree
-from jaxdyn.mechanism.joints import Joint
+from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.arrays import dot, einsum
 from jaxdyn.spatial.rotation import Vector3, rodrigues, skew

@@ -97,16 +97,16 @@ def motion(model: Model, q: Coordinates, v: Velocities) -> Motion:
     to_ground = jax.vmap(sixvector.motion_to_outer)
     per_column = placed.columns * v[:, None]
     velocity = tree.sum_over_columns(topology, per_column)  # (E6)
-    drift, drift_rate = None, None
+    own_rates = configuration.subspace_rates(model, q, v)
+    drift = None
     if configuration.is_prescribed(model):
         in_child, drift_rate = configuration.drifts(model, q, v)
         drift = to_ground(placed.rotation, placed.offset, in_child)
         velocity = velocity + tree.sum_over_ancestors(topology, drift)  # (E15)
+        own_rates = drift_rate if own_rates is None else own_rates + drift_rate
     rates = jax.vmap(sixvector.cross_motion)(velocity[topology.body_of_column], per_column)
     bias = tree.sum_over_columns(topology, rates)
-    own_rates = configuration.subspace_rates(model, q, v)
     if drift is not None:
-        own_rates = drift_rate if own_rates is None else own_rates + drift_rate
         bias = bias + tree.sum_over_ancestors(topology, jax.vmap(sixvector.cross_motion)(velocity, drift))
     if own_rates is not None:
         bias = bias + tree.sum_over_ancestors(topology, to_ground(placed.rotation, placed.offset, own_rates))

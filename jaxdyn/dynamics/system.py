@@ -85,7 +85,7 @@ def applied_forces(
     return tau + inverse.project(model, moving.placements, forces_on_bodies(system, moving, time))
 
 
-def forces_on_bodies(system: System, moving: kinematics.Motion, t: Time) -> Float[Array, "nb 6"]:
+def forces_on_bodies(system: System, moving: kinematics.Motion, t: Float[Array, ""]) -> Float[Array, "nb 6"]:
     """Sum of all forces on bodies, (moment about P; force), ground axes; gravity and forces in joints not included."""
     total = jnp.zeros_like(moving.velocity)
     for force in system.forces:

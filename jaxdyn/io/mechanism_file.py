@@ -35,7 +35,8 @@ from jaxdyn.io.config import ConfigError, Place, read_value, setting, suggestion
 from jaxdyn.io.toml import read_toml, toml_text
 from jaxdyn.mechanism.builder import STANDARD_GRAVITY, MechanismBuilder
 from jaxdyn.mechanism.checks import MechanismError
-from jaxdyn.mechanism.joints import Joint, Prismatic, Revolute, joint_of_kind
+from jaxdyn.mechanism.joint import Joint
+from jaxdyn.mechanism.joints import Prismatic, Revolute, joint_of_kind
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.spatial import quaternion

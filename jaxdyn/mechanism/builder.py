@@ -14,9 +14,9 @@ from jax.typing import DTypeLike
 from scipy.spatial.transform import Rotation
 
 from jaxdyn.mechanism import checks
-from jaxdyn.mechanism import joints as joint_kinds
 from jaxdyn.mechanism.checks import MechanismError, Numbers
-from jaxdyn.mechanism.joints import Fixed, Joint
+from jaxdyn.mechanism.joint import Joint, groups, stack
+from jaxdyn.mechanism.joints import Fixed, joint_of_kind
 from jaxdyn.mechanism.model import Limits, Model, as_dtype
 from jaxdyn.mechanism.topology import GROUND, Topology
 from jaxdyn.spatial.inertia import inertia_from_planar, planar_from_inertia, symmetric_entries
@@ -242,7 +242,7 @@ def model_from_arrays(
                 f"body {i + 1}: its parent is {parent}; use 0 (the ground) or a body before it, 1 to {i}, and reorder if need be"
             )
         try:
-            joint = joint_kinds.joint_of_kind(kinds[i], axes[i])
+            joint = joint_of_kind(kinds[i], axes[i])
         except ValueError as error:
             raise MechanismError(f"body {i + 1}: {error}") from None
         builder.add_body(
@@ -292,7 +292,7 @@ def _assemble(name: str, gravity: np.ndarray, bodies: list[_Body], frames: list[
         joint_names=tuple(b.joint_name for b in moving),
         parents=tuple(parents),
         joint_classes=tuple(type(b.joint) for b in moving),
-        joint_groups=joint_kinds.groups([b.joint for b in moving]),
+        joint_groups=groups([b.joint for b in moving]),
         frame_names=tuple(f[0] for f in named_frames),
         frame_bodies=tuple(f[1] for f in named_frames),
     )
@@ -302,7 +302,7 @@ def _assemble(name: str, gravity: np.ndarray, bodies: list[_Body], frames: list[
     position_limits = np.concatenate([b.position_limits for b in moving])
     model = Model(
         topology=topology,
-        joints=tuple(joint_kinds.stack([moving[i].joint for i in bodies]) for _, bodies in topology.groups),
+        joints=tuple(stack([moving[i].joint for i in bodies]) for _, bodies in topology.groups),
         placement=_rigid_transforms(placements),
         mass=jnp.asarray(mass),
         com=jnp.asarray(com),

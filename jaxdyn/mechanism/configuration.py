@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxdyn.mechanism.joints import Joint
+from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.arrays import zero_safe_norm
 from jaxdyn.spatial.transform import RigidTransform
@@ -292,7 +292,8 @@ def released_motion(
         own = (q[start : start + kind.nq], v[column : column + kind.nv], a[column : column + kind.nv])
         prescribed = model.joint(body).prescribed()
         parts.append(own if prescribed is None else prescribed)
-    return tuple(jnp.concatenate(numbers) for numbers in zip(*parts, strict=True))
+    coordinates, velocities, accelerations = (jnp.concatenate(numbers) for numbers in zip(*parts, strict=True))
+    return coordinates, velocities, accelerations
 
 
 def neutral(model: Model) -> Float[Array, "nq"]:

@@ -13,7 +13,7 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PyTree
 
-from jaxdyn.mechanism.joints import Joint
+from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.topology import Topology
 from jaxdyn.spatial.arrays import floating
 from jaxdyn.spatial.transform import RigidTransform

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from jaxdyn.mechanism.joints import Joint
+    from jaxdyn.mechanism.joint import Joint
 
 GROUND = -1
 

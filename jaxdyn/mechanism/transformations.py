@@ -12,9 +12,8 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from jaxdyn.mechanism import joints as joint_kinds
 from jaxdyn.mechanism.checks import MechanismError
-from jaxdyn.mechanism.joints import Joint
+from jaxdyn.mechanism.joint import Joint, groups, stack
 from jaxdyn.mechanism.model import Limits, Model, as_dtype
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.spatial.transform import RigidTransform
@@ -65,7 +64,7 @@ def decomposed(model: Model) -> Model:
             joint_names=tuple(joint_names),
             parents=tuple(parents),
             joint_classes=tuple(type(joint) for joint in joints),
-            joint_groups=joint_kinds.groups(joints),
+            joint_groups=groups(joints),
             frame_bodies=carriers,
         ),
         joints=_stacked(joints),
@@ -133,7 +132,7 @@ def released(model: Model) -> Model:
     classes = tuple(type(joint) for joint in joints)
     return dataclasses.replace(
         model,
-        topology=dataclasses.replace(topology, joint_classes=classes, joint_groups=joint_kinds.groups(joints)),
+        topology=dataclasses.replace(topology, joint_classes=classes, joint_groups=groups(joints)),
         joints=_stacked(joints),
         armature=widened(model.armature, *per_v, 0.0),
         limits=limits,
@@ -141,8 +140,8 @@ def released(model: Model) -> Model:
 
 
 def _stacked(joints: list[Joint]) -> tuple[Joint, ...]:
-    groups = joint_kinds.groups(joints)
+    numbers = groups(joints)
     return tuple(
-        joint_kinds.stack([joint for joint, k in zip(joints, groups, strict=True) if k == group])
-        for group in range(max(groups) + 1)
+        stack([joint for joint, k in zip(joints, numbers, strict=True) if k == number])
+        for number in range(max(numbers) + 1)
     )

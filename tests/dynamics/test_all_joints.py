@@ -41,7 +41,7 @@ from jaxdyn import (
     potential_energy,
 )
 from jaxdyn.dynamics import inverse, kinematics
-from jaxdyn.mechanism.joints import Joint
+from jaxdyn.mechanism.joint import Joint
 from jaxdyn.spatial import quaternion, rotation
 from jaxdyn.spatial.inertia import symmetric_matrix
 from jaxdyn.spatial.transform import RigidTransform

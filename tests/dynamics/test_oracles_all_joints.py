@@ -29,7 +29,7 @@ from jaxdyn import (
     inverse_dynamics,
     mass_matrix,
 )
-from jaxdyn.mechanism.joints import Joint
+from jaxdyn.mechanism.joint import Joint
 from jaxdyn.spatial.inertia import symmetric_matrix
 
 TREES = {

@@ -12,11 +12,20 @@ import numpy as np
 import pytest
 
 from jaxdyn import (
+    ConstantRate,
+    Cylindrical,
+    Free,
     MechanismBuilder,
+    Planar,
     Prismatic,
     Revolute,
+    Rheonomic,
+    Screw,
+    Spherical,
+    Universal,
     as_dtype,
     christoffel_first_kind,
+    configuration,
     forward_dynamics,
     inverse_dynamics,
     kinetic_energy,
@@ -110,3 +119,58 @@ def test_value_and_two_derivatives_are_right_where_everything_is_zero(name, stra
     # Single precision has 6e-8; sums over bodies, two derivatives and the solution of a linear system cost some digits of it.
     for actual, expected in zip(single, double, strict=True):
         np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-4 * np.max(np.abs(expected)))
+
+
+@pytest.fixture(scope="module")
+def every_joint():
+    """One joint of every kind at its neutral coordinates, stretched out along x, at rest without gravity; the driven one rests too."""
+    joints = {
+        "free": Free(),
+        "ball": Spherical(),
+        "cardan": Universal((0, 1, 0), (0, 0, 1)),
+        "tray": Planar(),
+        "nut": Screw((1, 0, 0), 0.1),
+        "rod": Cylindrical((1, 0, 0)),
+        "driven": Rheonomic(Revolute((0, 0, 1)), ConstantRate(0.0)),
+        "hinge": Revolute((0, 0, 1)),
+    }
+    builder = MechanismBuilder("every joint", gravity=(0, 0, 0))
+    parents = dict(zip(joints, ["ground", "free", "ball", "free", "tray", "nut", "ball", "driven"], strict=True))
+    for name, joint in joints.items():
+        body = {"mass": 1.0, "com": (0.25, 0, 0), "inertia": (0.1, 0.3, 0.3), "position": (0.5, 0, 0)}
+        builder.add_body(name, joint=joint, parent=parents[name], **body)
+    model = builder.build()
+    return model, configuration.neutral(model), jnp.zeros(model.nv), jnp.zeros(model.nv)
+
+
+def step_and_back(model, q, v, a):
+    """Steps on the manifold and between its points, and the equation of motion there."""
+    moved = configuration.integrate(model, q, v + a)
+    between = configuration.difference(model, q, moved) ** 2 + configuration.difference(model, moved, q)
+    return jnp.concatenate([moved, between, configuration.to_chart(model, q)])
+
+
+@pytest.mark.parametrize("function", [step_and_back, forward_dynamics], ids=["steps", "forward dynamics"])
+def test_every_joint_at_rest_has_its_two_derivatives(function, every_joint):
+    """Along random directions of all inputs, time included: the Hessian is large."""
+    number, x = weighted(function, every_joint)
+    directions = np.random.default_rng(1).normal(size=(3, len(x)))
+
+    def along(number):
+        return jax.jit(jax.vmap(lambda x, d: jax.jvp(jax.value_and_grad(number), (x,), (d,)), (None, 0)))
+
+    products = along(number)
+    (_, first), (slope, second) = products(x, jnp.asarray(directions))
+    ahead, behind = ([products(x + sign * STEP * d, directions)[0] for d in directions] for sign in (1, -1))
+    slopes = [(a[0][0] - b[0][0]) / (2 * STEP) for a, b in zip(ahead, behind, strict=True)]
+    turns = [(a[1][0] - b[1][0]) / (2 * STEP) for a, b in zip(ahead, behind, strict=True)]
+    scale = float(np.max(np.abs(second)))
+    assert scale > 0.1
+    np.testing.assert_allclose(slope, slopes, rtol=0, atol=TOLERANCE * scale)
+    np.testing.assert_allclose(second, turns, rtol=0, atol=TOLERANCE * scale)
+
+    number, x = weighted(function, as_dtype(every_joint, jnp.float32))
+    (_, single_first), (_, single_second) = along(number)(x, jnp.asarray(directions, jnp.float32))
+    assert single_second.dtype == jnp.float32
+    for single, double in ((single_first, first), (single_second, second)):
+        np.testing.assert_allclose(single, double, rtol=0, atol=1e-4 * np.max(np.abs(double)))

@@ -100,6 +100,28 @@ def test_values(tree):
             agree(known[name], expected[name], f"{name}, model built in")
 
 
+def test_every_kind_of_joint():
+    """A chain of all of them; one value with derivatives serves for all functions, which share their kinematics."""
+    rng = np.random.default_rng(5)
+    model = random_model(rng, 8, parents=[-1, 0, 1, 0, 3, 2, -1, 6], kinds="FSULHCsP")
+    model = eqx.tree_at(lambda m: m.limits, model, None)
+    motion = [jnp.stack(x) for x in zip(*(random_motion(rng, model) for _ in range(5)), strict=True)]
+
+    def work_and_slopes(model, q, v, a):
+        def work(q, v, a):
+            return jnp.dot(jaxdyn.forward_dynamics(model, q, v, a), jaxdyn.inverse_dynamics(model, q, v, a))
+
+        value, slopes = jax.value_and_grad(work, argnums=(0, 1, 2))(q, v, a)
+        moved = jaxdyn.configuration.integrate(model, q, v)
+        return value, slopes, jaxdyn.configuration.difference(model, q, moved), jaxdyn.coriolis_matrix(model, q, v)
+
+    expected = compiled(jax.vmap(functools.partial(work_and_slopes, model)), *motion)
+    for dtype in DTYPES:
+        known = functools.partial(work_and_slopes, jaxdyn.as_dtype(model, dtype))
+        found = jax.jit(jax.vmap(by_lanes(known)))(*jaxdyn.as_dtype(motion, dtype))
+        agree(found, expected, f"every joint, {dtype.__name__}", 1e5)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_batches_of_every_size(dtype):
     inputs = drawn("branched", 5)

@@ -358,7 +358,11 @@ def test_limits_and_armature_of_a_joint_with_several_coordinates_are_given_one_b
 @pytest.mark.parametrize(
     ("joint", "limits", "message"),
     [
-        (jaxdyn.Spherical(), {"position_limits": (-1, 1)}, "body 'ball': position_limits do not apply to the quaternion"),
+        (
+            jaxdyn.Spherical(),
+            {"position_limits": (-1, 1)},
+            "body 'ball': position_limits do not apply to the quaternion",
+        ),
         (jaxdyn.Free(), {"effort_limit": (1.0, 2.0)}, r"body 'ball': effort_limit has shape \(2,\); give 6 numbers"),
         (jaxdyn.Planar(), {"position_limits": [(0, 1), (0, 1), (1, 0)]}, r"position_limits are \(1, 0\); give \(lower"),
     ],
