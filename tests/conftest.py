@@ -20,6 +20,14 @@ def _clear_compilation_caches():
     jax.clear_caches()
 
 
+@pytest.fixture(scope="module")
+def fast_compilation():
+    """Programs are compiled without most optimizations, for tests whose programs are large but run for a moment."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 @pytest.fixture
 def as_a_user():
     """No shape hook: the messages are those that a user sees."""

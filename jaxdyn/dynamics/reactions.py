@@ -98,7 +98,9 @@ def driving_power(
     *,
     a: Accelerations | None = None,
 ) -> Float[Array, ""]:
-    """Power that prescribed motions put in, W; with it, the rate of the total energy is this and the power of the other forces.
+    """Power that prescribed motions put in, W: the rate of the total energy is this and the power of all other forces.
+
+    The power of a force on a body that prescribed motion carries is not only Q . v: it acts on the whole velocity of the body.
 
     Arguments as for `joint_reactions`. Source: theory.md (E19), (G7).
     """

@@ -18,7 +18,8 @@ def solve_by_newton(
     def newton(equation, start):
         def iterate(_, previous):
             x, _ = previous
-            correction = jnp.linalg.solve(jax.jacfwd(equation)(x), equation(x))
+            value, change = jax.linearize(equation, x)
+            correction = jnp.linalg.solve(jax.vmap(change, out_axes=1)(jnp.eye(x.size, dtype=x.dtype)), value)
             return x - correction, correction
 
         x, correction = jax.lax.fori_loop(0, iterations, iterate, (start, jnp.zeros_like(start)))

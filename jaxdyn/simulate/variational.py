@@ -22,7 +22,7 @@ class Variational(Integrator):
 
     with steps and derivatives in tangent coordinates (`configuration.integrate`, `configuration.difference`). Without forces that
     do work it is symplectic: the energy error stays bounded over any number of steps, and momenta that belong to a symmetry of the
-    mechanism are conserved to rounding. The other forces and the controls act as Q at the middle of the step. Newton's method with
+    mechanism (about points fixed in the ground) are conserved to rounding. The other forces and the controls act as Q at the middle of the step. Newton's method with
     a fixed number of iterations; derivatives go through the implicit function theorem.
 
     Attributes:

@@ -46,12 +46,8 @@ STEP = 1e-5
 TOLERANCE = 1e-6
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _fast_compilation():
-    """Second derivatives are large programs that run for a moment here: optimizing them would take twice the time."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+# Second derivatives are large programs.
+pytestmark = pytest.mark.usefixtures("fast_compilation")
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +119,7 @@ def test_value_and_two_derivatives_are_right_where_everything_is_zero(name, stra
 
 @pytest.fixture(scope="module")
 def every_joint():
-    """One joint of every kind at its neutral coordinates, stretched out along x, at rest without gravity; the driven one rests too."""
+    """One joint of every kind at its neutral coordinates, stretched out along x, at rest, without gravity."""
     joints = {
         "free": Free(),
         "ball": Spherical(),
