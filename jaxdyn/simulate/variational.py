@@ -22,8 +22,8 @@ class Variational(Integrator):
 
     with steps and derivatives in tangent coordinates (`configuration.integrate`, `configuration.difference`). Without forces that
     do work it is symplectic: the energy error stays bounded over any number of steps, and momenta that belong to a symmetry of the
-    mechanism (about points fixed in the ground) are conserved to rounding. The other forces and the controls act as Q at the middle of the step. Newton's method with
-    a fixed number of iterations; derivatives go through the implicit function theorem.
+    mechanism, linear or about axes fixed in the ground, are conserved to rounding. The other forces and the controls act as Q at
+    the middle of the step. Newton's method with a fixed number of iterations; derivatives go through the implicit function theorem.
 
     Attributes:
         iterations: Newton iterations per step. The step fails if the last one still moved it by more than sqrt(machine epsilon).
