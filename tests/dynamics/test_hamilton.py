@@ -1,19 +1,12 @@
 """Hamilton's canonical equations against the covariant form, quasi-velocities included."""
 
-from typing import ClassVar
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jaxtyping import Array, Float
-from random_trees import random_inertia, random_unit
 from stacked_trees import agree, evaluated, stacked_trees
 
 from jaxdyn import (
-    Joint,
-    MechanismBuilder,
-    Revolute,
     as_dtype,
     configuration,
     forward_dynamics,
@@ -22,8 +15,6 @@ from jaxdyn import (
     potential_energy,
 )
 from jaxdyn.dynamics.hamilton import canonical_rates, generalized_momentum
-from jaxdyn.spatial import quaternion
-from jaxdyn.spatial.transform import RigidTransform
 
 
 def momentum_along_the_motion(model, q, v, tau):
@@ -78,59 +69,6 @@ def check_power(samples, r):
 
 def test_rate_of_the_hamiltonian_is_the_power_of_the_drives(trees):
     check_power(*trees)
-
-
-class Ball(Joint):
-    """Rotation about a point. q: quaternion. v: angular velocity of the child relative to the parent, child axes."""
-
-    nq: ClassVar[int] = 4
-    nv: ClassVar[int] = 3
-    velocity_is_rate: ClassVar[bool] = False
-
-    def transform(self, q: Float[Array, "4"]) -> RigidTransform:
-        return RigidTransform(q, jnp.zeros(3, q.dtype))
-
-    def motion_subspace(self, q: Float[Array, "4"]) -> Float[Array, "6 3"]:
-        return jnp.eye(6, 3, dtype=q.dtype)
-
-    def integrate(self, q: Float[Array, "4"], step: Float[Array, "3"]) -> Float[Array, "4"]:
-        return quaternion.multiply(q, quaternion.exponential(step))
-
-    def difference(self, q0: Float[Array, "4"], q1: Float[Array, "4"]) -> Float[Array, "3"]:
-        return quaternion.logarithm(quaternion.multiply(quaternion.inverse(q0), q1))
-
-    def neutral(self) -> Float[Array, "4"]:
-        return quaternion.identity()
-
-
-def swinging_balls(rng):
-    """A model of a ball joint, a hinge and another ball joint, and a motion of it."""
-    builder = MechanismBuilder("balls", rng.normal(0.0, 5.0, 3))
-    joints = [Ball(), Revolute(random_unit(rng)), Ball()]
-    for i, joint in enumerate(joints):
-        com, inertia = random_inertia(rng, 1.0 + 0.3 * i, 0.3)
-        parent = f"body {i - 1}" if i else "ground"
-        where = {"position": rng.normal(0.0, 0.3, 3), "orientation": random_unit(rng, 4)}
-        builder.add_body(f"body {i}", parent=parent, joint=joint, mass=1.0 + 0.3 * i, com=com, inertia=inertia, **where)
-    model = builder.build()
-    q = np.concatenate([random_unit(rng, 4), rng.normal(size=1), random_unit(rng, 4)])
-    return model, jnp.asarray(q), *jnp.asarray(rng.normal(size=(3, 7)))
-
-
-def test_brackets_of_quasi_velocities_enter_the_rate_of_the_momentum(monkeypatch):
-    # (D3): two turns about axes of the child have the bracket of their cross product.
-    turns = np.zeros((3, 3, 3))
-    for i, j, k in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
-        turns[i, j, k], turns[j, i, k] = 1.0, -1.0
-    structure = np.zeros((7, 7, 7))
-    structure[:3, :3, :3] = structure[4:, 4:, 4:] = turns
-    monkeypatch.setattr(configuration, "structure_coefficients", lambda model, q: jnp.asarray(structure))
-    rng = np.random.default_rng(3)
-    samples = jax.tree.map(lambda *x: jnp.stack(x), *(swinging_balls(rng) for _ in range(3)))
-    r = evaluated(routes, *samples)
-    assert np.all(np.max(np.abs(r["rates"].bracket), axis=1) > 0.01)
-    check(samples, r)
-    check_power(samples, r)
 
 
 def test_derivatives_of_the_rates_are_those_of_the_covariant_form_also_at_rest():
