@@ -37,7 +37,7 @@ TREES = {
     "free limb": {"parents": [-1, 0, 1, -1, 2, 3, 5], "kinds": "CUSLFRS"},
     "screws": {"parents": [-1, 0, 0, 1, 2, 4], "kinds": "HLSHFU"},
 }
-COUNT = 4
+COUNT = 70
 # Rotors on the other kinds are inertia along velocity components that MuJoCo does not have.
 WITH_ROTORS = (Revolute, Prismatic, Cylindrical, Universal, Spherical)
 TOLERANCE = 1e-9  # of the largest component: 1e-16 times the condition of the mass matrix, and MuJoCo's principal axes
