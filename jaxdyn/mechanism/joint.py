@@ -114,7 +114,8 @@ class Joint(eqx.Module):
         the columns D with S' D = 1 that lie in the motion subspace S.
         """
         s = self.motion_subspace(q)
-        return jnp.linalg.solve(dot(s.T, s), s.T).T if self.nv else s
+        # Most joints have one column or none, for which there is nothing to solve.
+        return jnp.linalg.solve(dot(s.T, s), s.T).T if self.nv > 1 else s / jnp.sum(s * s)
 
     def released(self) -> "Joint":
         """The joint with its prescribed motion made free."""
