@@ -87,10 +87,10 @@ def applied_forces(
 
 def forces_on_bodies(system: System, moving: kinematics.Motion, t: Float[Array, ""]) -> Float[Array, "nb 6"]:
     """Sum of all forces on bodies, (moment about P; force), ground axes; gravity and forces in joints not included."""
-    total = jnp.zeros_like(moving.velocity)
+    total, model = jnp.zeros_like(moving.velocity), system.model.at(t)
     for force in system.forces:
         if isinstance(force, BodyForce):
-            total = total + force.body_forces(system.model, moving, t)
+            total = total + force.body_forces(model, moving, t)
     return total
 
 

@@ -16,7 +16,8 @@ def work_of_step(system: System) -> Callable[..., Float[Array, ""]]:
         W = sum over steps of (Q_before + Q_after)/2 . (step in tangent coordinates)
 
     With it, E_end - E_start - W is the error of the power balance: exact for held controls, of second order in dt for friction.
-    Forces that depend on time explicitly are taken at the start of the step, an error of first order.
+    Forces that depend on time explicitly are taken at the start of the step, an error of first order. What prescribed motions put
+    in is not counted: see `driving_power`.
 
     Source: theory.md (G7), dE/dt = Q . v.
     """

@@ -5,9 +5,10 @@ from typing import ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool
 
 from jaxdyn.dynamics import energy, metric
+from jaxdyn.dynamics.hamilton import generalized_momentum
 from jaxdyn.dynamics.system import State, System, applied_forces, total_potential_energy
 from jaxdyn.mechanism import configuration
 from jaxdyn.simulate.integrators import Control, Integrator, Time
@@ -76,7 +77,7 @@ class Variational(Integrator):
             at_middle = State(configuration.integrate(model, state.q, 0.5 * dt * v), v)
             return 0.5 * dt * applied_forces(working, at_middle, u, middle)
 
-        momentum = _momentum(model.at(t), state)
+        momentum = generalized_momentum(model.at(t), state.q, state.v)
 
         def residual(v):
             return momentum + by_start(v) + impulse(v)
@@ -84,11 +85,6 @@ class Variational(Integrator):
         v, solved = solve_by_newton(residual, state.v, self.iterations)
         q = configuration.integrate(model, state.q, dt * v)
         end_model = model.at(t + dt)
-        excess = by_end(v) + impulse(v) - _momentum(end_model, State(q, jnp.zeros_like(v)))
+        excess = by_end(v) + impulse(v) - generalized_momentum(end_model, q, jnp.zeros_like(v))
         factor = jnp.linalg.cholesky(metric.mass_matrix(end_model, q))
         return State(q, jax.scipy.linalg.cho_solve((factor, True), excess)), solved
-
-
-def _momentum(model, state: State) -> Float[Array, "nv"]:
-    """Generalized momenta dE/dv. Source: theory.md (F2), (E19)."""
-    return jax.grad(lambda v: energy.kinetic_energy(model, state.q, v))(state.v)
