@@ -1,5 +1,7 @@
 """What a `System` refuses at its door, and drives."""
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -78,3 +80,25 @@ def test_drives_act_on_their_components_through_their_gears():
 def test_wrong_shapes_types_and_methods_are_refused_with_the_remedy(as_a_user, call, message):
     with pytest.raises((ValueError, KeyError), match=message):
         call(System(slider_tree()))
+
+
+class _Wind(jaxdyn.BodyForce):
+    """A force along x as large as the height of the first body, which the force reads off the mechanism it is given."""
+
+    conservative: ClassVar[bool] = False
+
+    def body_forces(self, model, moving, t):
+        height = jaxdyn.forward_kinematics(model, jnp.zeros(model.nq)).translation[0, 2]
+        return jnp.zeros((model.nb, 6)).at[1, 3].set(height)
+
+
+def test_a_force_on_bodies_sees_the_mechanism_at_its_time():
+    builder = jaxdyn.MechanismBuilder()
+    lift = jaxdyn.Rheonomic(jaxdyn.Prismatic((0, 0, 1)), jaxdyn.ConstantRate(2.0))
+    builder.add_body("lift", joint=lift, mass=1.0)
+    builder.add_body("cart", parent="lift", joint=jaxdyn.Prismatic((1, 0, 0)), mass=1.0)
+    system = jaxdyn.System(builder.build(), (_Wind(),))
+    state = jaxdyn.neutral_state(system)
+    for t in (0.0, 1.5):
+        np.testing.assert_allclose(jaxdyn.applied_forces(system, state, None, t), [2.0 * t])
+        np.testing.assert_allclose(jaxdyn.joint_reactions(system, state, None, t).drive, [0.0], atol=1e-15)
