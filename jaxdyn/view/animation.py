@@ -14,6 +14,7 @@ from tqdm import tqdm
 from jaxdyn.io.toml import ConfigError
 from jaxdyn.mechanism.model import Model
 from jaxdyn.view.pictures import StickFigure, frame_axes
+from jaxdyn.view.recording import check_lanes
 from jaxdyn.view.skeleton import Numbers, box_of, place, resampled
 
 _SIZE = 6.0  # inches
@@ -54,9 +55,7 @@ def animate(
         ConfigError: the file name has another ending, there is no such lane, ffmpeg is missing, or the file cannot be written.
     """
     path, time, q = Path(path), np.asarray(time, float), np.asarray(q)
-    chosen = list(range(len(q)) if lanes is None else lanes)
-    if not chosen or not all(0 <= lane < len(q) for lane in chosen):
-        raise ConfigError(f"lanes {chosen} are not all there; choose from 0 to {len(q) - 1}")
+    chosen = check_lanes(range(len(q)) if lanes is None else lanes, len(q))
     if not (fps > 0 and speed > 0):
         raise ConfigError(f"fps = {fps:g} and speed = {speed:g} must be positive; raise them")
     writer, interval = _writer(path, fps)

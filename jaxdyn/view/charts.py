@@ -42,7 +42,7 @@ class _Chart:
             return
         if self._handle is not None:
             self._handle.remove()
-        series = [{"label": "time (s)"}]
+        series: list[Any] = [{"label": "time (s)"}]
         series += [
             {"label": name, "stroke": color, "width": 1.5, "points": {"show": False}}
             for name, color in zip(curves, _COLORS, strict=False)

@@ -11,7 +11,7 @@ from matplotlib.patches import FancyBboxPatch
 
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import GROUND
-from jaxdyn.view.skeleton import Numbers, joint_kind, joint_motion
+from jaxdyn.view.skeleton import joint_kind, joint_motion
 from jaxdyn.view.style import BLUE, GRAY, MOTION_COLORS
 from jaxdyn.view.tree import children_of
 
@@ -75,7 +75,7 @@ def tree_diagram(model: Model, *, title: str = "") -> Figure:
     return figure
 
 
-def _positions(model: Model, box: float, label: float) -> tuple[Numbers, Numbers, bool]:
+def _positions(model: Model, box: float, label: float) -> tuple[np.ndarray, np.ndarray, bool]:
     """Centers of the boxes of the ground and of every body, inches, and whether the layers run to the right.
 
     Args:

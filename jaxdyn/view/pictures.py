@@ -37,7 +37,7 @@ class StickFigure:
         style = {"solid_capstyle": "round", "solid_joinstyle": "round", "zorder": 2 if ghost else 3}
         self._sticks = axes.plot([], [], [], color=color, lw=width, alpha=alpha, **style)[0]
         self._joints: list[tuple[Any, list[int]]] = []
-        self._axes: list[tuple[Any, list[int], np.ndarray]] = []
+        self._axes: list[tuple[Any, np.ndarray, np.ndarray]] = []
         if ghost:
             return
         motions = [skeleton.joint_motion(model, i) for i in range(model.nb)]
@@ -50,7 +50,7 @@ class StickFigure:
             shown = np.flatnonzero(np.isin(owners, bodies))
             if axis_length > 0 and len(shown):
                 line = axes.plot([], [], [], color=color, lw=1.6, zorder=4)[0]
-                self._axes.append((line, list(shown), owners[shown]))
+                self._axes.append((line, shown, owners[shown]))
         self._half = 0.5 * axis_length
 
     def move(self, placed: Placed, lanes: Any, time: int) -> None:
@@ -88,7 +88,8 @@ def frame_axes(axes: Any, low: Numbers, high: Numbers, *, fill: float = 0.8) -> 
     axes.view_init(elev=18, azim=-60)
     axes.set_box_aspect(size)
     corners = np.stack(np.meshgrid(*zip(low, high, strict=True)), axis=-1).reshape(-1, 3)
-    across, up, _ = proj3d.proj_transform(*corners.T, axes.get_proj())
+    x, y, z = corners.T
+    across, up, _ = proj3d.proj_transform(x, y, z, axes.get_proj())
     axes.set_box_aspect(size, zoom=fill * _FULL_VIEW / max(np.ptp(across), np.ptp(up)))
 
 
@@ -121,7 +122,7 @@ def mechanism_picture(model: Model, q: Numbers, *, time: float = 0.0, title: str
     for surface in surfaces:
         axes.plot_surface(*np.moveaxis(surface, -1, 0), color=BLUE, alpha=0.13, lw=0, zorder=1)
     StickFigure(axes, model, axis_length=_AXIS_SHARE * float((high - low).max())).move(placed, 0, 0)
-    handles = [Line2D([], [], color=BLUE, lw=3, label="joint to joint")]
+    handles: list[Any] = [Line2D([], [], color=BLUE, lw=3, label="joint to joint")]
     present = {skeleton.joint_motion(model, i) for i in range(model.nb)}
     for motion in MOTION_COLORS:
         if motion in present:

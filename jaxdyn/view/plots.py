@@ -1,11 +1,13 @@
 """Figures of batched motion, with matplotlib's object interface: no window, no global state."""
 
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
+from jaxdyn.io.toml import ConfigError
 from jaxdyn.mechanism.model import Model
 from jaxdyn.view.pictures import StickFigure, frame_axes, scale_bar
 from jaxdyn.view.skeleton import Numbers, box_of, coordinate_names, place
@@ -106,7 +108,16 @@ def stick_figure_strip(model: Model, time: Numbers, q: Numbers, *, frames: int =
     return figure
 
 
-def save(figure: Figure, path) -> None:
-    """Write a figure as PNG."""
-    with mpl.rc_context({"font.size": 9}):
-        figure.savefig(path, dpi=110)
+def save(figure: Figure, path: Path | str) -> None:
+    """Write a figure as PNG, or in another format of matplotlib by the ending of the file name.
+
+    Raises:
+        ConfigError: there is no such format, or the file cannot be written.
+    """
+    try:
+        with mpl.rc_context({"font.size": 9}):
+            figure.savefig(path, dpi=110)
+    except ValueError:
+        raise ConfigError(f"{path}: there is no such format for pictures; use .png, .pdf or .svg") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another place") from None

@@ -32,6 +32,18 @@ class Lane(NamedTuple):
     work: Float[np.ndarray, "instants"] | None
 
 
+def check_lanes(numbers: Iterable[int], lanes: int) -> list[int]:
+    """Numbers of lanes as a list.
+
+    Raises:
+        ConfigError: one of them is not below `lanes`, or none is given.
+    """
+    chosen = list(numbers)
+    if not chosen or not all(0 <= lane < lanes for lane in chosen):
+        raise ConfigError(f"lanes {chosen} are not all there; choose from 0 to {lanes - 1}")
+    return chosen
+
+
 class Recording:
     """Motions of one mechanism, interpolated to frames of equal length; arguments as `Replay`.
 
@@ -79,17 +91,6 @@ class Recording:
     def others(self, number: int, count: int) -> list[int]:
         """The lanes to lay over a lane: those that follow it, around the end."""
         return [(number + k) % self.lanes for k in range(1, min(count, self.lanes - 1) + 1)]
-
-    def check(self, numbers: Iterable[int]) -> list[int]:
-        """The numbers of lanes as a list.
-
-        Raises:
-            ConfigError: there is no such lane, or none is given.
-        """
-        chosen = list(numbers)
-        if not chosen or not all(0 <= lane < self.lanes for lane in chosen):
-            raise ConfigError(f"lanes {chosen} are not all there; choose from 0 to {self.lanes - 1}")
-        return chosen
 
     def box(self) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
         """Corners (m) of a box about the motion of the first lanes."""

@@ -20,7 +20,7 @@ from jaxdyn.io.toml import ConfigError
 from jaxdyn.mechanism.model import Model
 from jaxdyn.view.charts import CoordinateChart, EnergyChart
 from jaxdyn.view.page import page_of
-from jaxdyn.view.recording import Recording
+from jaxdyn.view.recording import Recording, check_lanes
 from jaxdyn.view.scene import Scene
 from jaxdyn.view.skeleton import Numbers
 
@@ -61,8 +61,8 @@ class Replay:
     def serve(self, port: int = 8080, host: str = "127.0.0.1") -> "Served":
         """Serve the replay, and return at once; `wait` and `stop` of what is returned do what they say.
 
-        The browser shows the mechanism, and beside it: time with play and speed; the lane and how many others are laid over it; which
-        parts to show; the coordinates and the energy with a line at the time shown. All browsers that look see the same.
+        The browser shows the mechanism, and beside it: time with play and speed; the lane and how many others are laid over it;
+        which parts to show; the coordinates and the energy with a line at the time shown. All browsers that look see the same.
 
         Args:
             port: the next free one is taken if another program has it; `address` tells.
@@ -73,9 +73,9 @@ class Replay:
     def write_html(self, path: Path | str, *, lanes: Sequence[int] | None = None, overlay: int = 3) -> None:
         """Write the replay as one HTML file that opens without a server and without a network.
 
-        It has the 3-D scene with play, pause, speed and a time slider; a chooser for the lanes it holds, each with its overlay; charts
-        of all coordinates and of the energy with a line at the time shown. Parts of the scene (ellipsoids, ghosts, ...) are hidden
-        and shown in the list behind the button at the lower right. Lanes that were not written into it are not in it.
+        It has the 3-D scene with play, pause, speed and a time slider; a chooser for the lanes it holds, each with its overlay;
+        charts of all coordinates and of the energy with a line at the time shown. Parts of the scene (ellipsoids, ghosts, ...) are
+        hidden and shown in the list behind the button at the lower right. Lanes that were not written into it are not in it.
 
         Args:
             lanes: numbers of the lanes to choose from; the first eight if not given.
@@ -85,7 +85,7 @@ class Replay:
             ConfigError: there is no such lane, or the file cannot be written.
         """
         recording = self.recording
-        chosen = recording.check(range(min(8, recording.lanes)) if lanes is None else lanes)
+        chosen = check_lanes(range(min(8, recording.lanes)) if lanes is None else lanes, recording.lanes)
         server = _started(0, "127.0.0.1", None)
         try:
             scene = Scene(server, recording.model, *recording.box())

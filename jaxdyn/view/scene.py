@@ -158,7 +158,8 @@ def _cylinder(sides: int = 16) -> Mesh:
     """Cylinder of radius 1 and length 1 about the z axis, with flat ends."""
     angle = 2 * np.pi * np.arange(sides) / sides
     ring = np.stack([np.cos(angle), np.sin(angle), np.zeros(sides)], axis=1)
-    low, high = ring - [0, 0, 0.5], ring + [0, 0, 0.5]
+    half = np.array([0.0, 0.0, 0.5])
+    low, high = ring - half, ring + half
     vertices = np.concatenate([low, high, low, high])  # the ends have vertices of their own, for sharp edges
     i = np.arange(sides)
     j = (i + 1) % sides

@@ -1,7 +1,7 @@
 """What there is to draw of a mechanism: sticks, joint axes and inertia ellipsoids, and where they are in a motion.
 
-A mechanism has no shape. Sticks run from joint to joint and to the frames that a body carries; the mass of a body is shown as the uniform
-solid ellipsoid that has its mass, mass centre and inertia. Everything returned is NumPy, so pictures and replays need no JAX.
+A mechanism has no shape. Sticks run from joint to joint and to the frames that a body carries; the mass of a body is shown as the
+uniform solid ellipsoid that has its mass, mass centre and inertia. Everything returned is NumPy.
 """
 
 import functools
@@ -191,7 +191,7 @@ def place(model: Model, time: Numbers, q: Numbers) -> Placed:
     lines = sticks(model)
     time, q = jnp.asarray(time, model.dtype), jnp.asarray(q, model.dtype)
     points = jnp.asarray(lines.points, model.dtype)
-    placed = jax.tree.map(np.asarray, _placed(model, lines.bodies, points, joint_axes(model), time, q))
+    placed = Placed(*map(np.asarray, _placed(model, lines.bodies, points, joint_axes(model), time, q)))
     norm = np.linalg.norm(placed.quaternions, axis=-1, keepdims=True)
     return placed._replace(quaternions=placed.quaternions / norm)
 
@@ -212,7 +212,7 @@ def _placed_once(model, bodies, points, axis_bodies, t, q):
     direction = jnp.where(jnp.any(columns[:, :3] != 0, axis=1, keepdims=True), columns[:, :3], columns[:, 3:])
     direction = direction / jnp.linalg.norm(direction, axis=1, keepdims=True)
     axes = jnp.einsum("aij,aj->ai", rotation[np.array(axis_bodies, dtype=int)], direction)
-    return Placed(poses.quaternion, poses.translation, rotation[:-1], lines, axes)
+    return poses.quaternion, poses.translation, rotation[:-1], lines, axes
 
 
 def _axis_twists(model, q, axis_bodies):
@@ -250,7 +250,7 @@ def _interpolated(model, q0, q1, share):
 
 
 def box_of(points: Numbers) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
-    """Lowest and highest corner (m) of a box with a margin about all points (..., 3), no side shorter than a third of the longest."""
+    """Lowest and highest corner (m) of a box with a margin about points (..., 3), no side shorter than a third of the longest."""
     flat = np.asarray(points, float).reshape(-1, 3)
     low, high = flat.min(axis=0), flat.max(axis=0)
     longest = max(float((high - low).max()), 1e-3)
