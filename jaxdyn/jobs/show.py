@@ -6,7 +6,7 @@ from pathlib import Path
 import jax
 
 from jaxdyn.jobs.command import Command, needs
-from jaxdyn.jobs.stand_in import load_system, summary
+from jaxdyn.jobs.stand_in import load_system
 from jaxdyn.mechanism import configuration
 from jaxdyn.view.tree import tree_text
 
@@ -20,7 +20,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _show(arguments: argparse.Namespace) -> None:
     system = load_system(arguments.file)
-    print(summary(system))
+    print(system.summary())
     print()
     print(tree_text(system.model))
     if arguments.out is None:

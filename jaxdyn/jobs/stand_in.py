@@ -1,4 +1,4 @@
-"""Stands in for `jaxdyn.io.load_system`, `jaxdyn.io.load_run` and `System.summary`; to be deleted when those are there."""
+"""Stands in for `jaxdyn.io.load_system` and `jaxdyn.io.load_run`; to be deleted when those are there."""
 
 from pathlib import Path
 
@@ -22,8 +22,3 @@ def load_run(path: Path) -> tuple[System, dict[str, np.ndarray]]:
         raise ConfigError(f"{path / 'config.toml'}: names no mechanism; give a run directory of `jaxdyn rollout`")
     with np.load(path / "states.npz", allow_pickle=False) as archive:
         return load_system(Path(mechanism)), dict(archive)
-
-
-def summary(system: System) -> str:
-    model = system.model
-    return f"{model.name}: {model.nb} bodies, nq = {model.nq}, nv = {model.nv}, {float(model.mass.sum()):.4g} kg"

@@ -16,9 +16,11 @@ from jaxdyn.mechanism.model import Model
 from jaxdyn.view.pictures import StickFigure, frame_axes
 from jaxdyn.view.recording import check_lanes
 from jaxdyn.view.skeleton import Numbers, box_of, place, resampled
+from jaxdyn.view.style import ORANGE
 
 _SIZE = 6.0  # inches
 _DPI = 90
+_TRAIL = 0.6  # s of motion that the end of the last stick leaves behind it
 _AXIS_SHARE = 0.1  # length of a joint axis, as a share of the longest side of the picture
 
 
@@ -59,6 +61,7 @@ def animate(
     if not (fps > 0 and speed > 0):
         raise ConfigError(f"fps = {fps:g} and speed = {speed:g} must be positive; raise them")
     writer, interval = _writer(path, fps)
+    behind = round(_TRAIL / (interval * speed))
     instants = np.arange(time[0], time[-1] + 1e-9 * interval, interval * speed)
     placed = place(model, instants, resampled(model, time, q[chosen], instants))
 
@@ -70,12 +73,14 @@ def animate(
     colored = StickFigure(axes, model, axis_length=_AXIS_SHARE * float((high - low).max()))
     figure.text(0.03, 0.96, title or model.name, fontsize=11, va="top")
     stamp = figure.text(0.97, 0.96, "", fontsize=10, va="top", ha="right", family="monospace")
+    trail = axes.plot([], [], [], color=ORANGE, lw=1.0, alpha=0.7, zorder=2)[0]
     rate = "" if speed == 1 else f" ({speed:g}x)"
     try:
         with mpl.rc_context({"animation.ffmpeg_path": _ffmpeg() or "ffmpeg"}), writer.saving(figure, str(path), _DPI):
             for k in tqdm(range(len(instants)), desc=path.name, unit="frame", disable=not progress):
                 ghosts.move(placed, slice(1, None), k)
                 colored.move(placed, 0, k)
+                trail.set_data_3d(*placed.lines[0, max(0, k - behind) : k + 1, -1:, 1].reshape(-1, 3).T)
                 stamp.set_text(f"t = {instants[k]:6.2f} s{rate}")
                 writer.grab_frame()
     except OSError as error:

@@ -70,7 +70,7 @@ def _broken(lines: Float[np.ndarray, "*any 2 3"]) -> Float[np.ndarray, "3 points
     return np.concatenate([lines, gap], axis=-2).reshape(-1, 3).T
 
 
-def frame_axes(axes: Any, low: Numbers, high: Numbers, *, fill: float = 0.8) -> None:
+def frame_axes(axes: Any, low: Numbers, high: Numbers, *, fill: float = 0.82) -> None:
     """Limits, labels and equal scales of a 3-D axes that shows the box between two corners (m).
 
     Args:
@@ -79,7 +79,7 @@ def frame_axes(axes: Any, low: Numbers, high: Numbers, *, fill: float = 0.8) -> 
     size = np.asarray(high) - np.asarray(low)
     for name, start, end, length in zip("xyz", low, high, size, strict=True):
         getattr(axes, f"set_{name}lim")(start, end)
-        getattr(axes, f"set_{name}label")(f"{name} (m)", fontsize=9, labelpad=6)
+        getattr(axes, f"set_{name}label")(f"{name} (m)", fontsize=9, labelpad=11 if name == "z" else 6)
         axis = getattr(axes, f"{name}axis")
         axis.set_major_locator(MaxNLocator(max(2, round(6 * length / size.max()))))
         axis.set_pane_color((0.965, 0.97, 0.975, 1.0))
@@ -116,8 +116,8 @@ def mechanism_picture(model: Model, q: Numbers, *, time: float = 0.0, title: str
     everything = placed.lines, placed.origins, skeleton.ellipsoid_corners(placed, solids)
     low, high = skeleton.box_of(np.concatenate([x.reshape(-1, 3) for x in everything]))
 
-    figure = Figure(figsize=(6.4, 6.8))
-    axes: Any = figure.add_axes((0.0, 0.07, 0.97, 0.9), projection="3d", computed_zorder=False)
+    figure = Figure(figsize=(6.6, 7.0))
+    axes: Any = figure.add_axes((0.0, 0.1, 0.96, 0.86), projection="3d", computed_zorder=False)
     frame_axes(axes, low, high)
     for surface in surfaces:
         axes.plot_surface(*np.moveaxis(surface, -1, 0), color=BLUE, alpha=0.13, lw=0, zorder=1)

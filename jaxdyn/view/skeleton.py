@@ -250,9 +250,9 @@ def _interpolated(model, q0, q1, share):
 
 
 def box_of(points: Numbers) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
-    """Lowest and highest corner (m) of a box with a margin about points (..., 3), no side shorter than a third of the longest."""
+    """Lowest and highest corner (m) of a box with a margin about points (..., 3), no side shorter than half the longest."""
     flat = np.asarray(points, float).reshape(-1, 3)
     low, high = flat.min(axis=0), flat.max(axis=0)
     longest = max(float((high - low).max()), 1e-3)
-    half = 0.53 * np.maximum(high - low, longest / 3)
+    half = 0.53 * np.maximum(high - low, longest / 2)
     return 0.5 * (low + high) - half, 0.5 * (low + high) + half
