@@ -133,7 +133,8 @@ class Served:
         self.server = server = _started(port, host, f"jaxdyn: {recording.model.name}")
         self.address = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{server.get_port()}"
         self._scene = Scene(server, recording.model, *recording.box())
-        server.gui.configure_theme(control_layout="collapsible", control_width="large", show_logo=False)
+        server.gui.main_panel.dock_right()
+        server.gui.configure_theme(control_width="large", show_logo=False, show_share_button=False)
         self._add_controls()
         self._draw(charts=True)
         self._player = threading.Thread(target=self._play, daemon=True)

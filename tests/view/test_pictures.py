@@ -65,7 +65,7 @@ def test_tree_text_is_a_neat_tree():
     ]
 
 
-@pytest.mark.parametrize("make", [PANDA, every_joint, jaxdyn.library.double_pendulum])
+@pytest.mark.parametrize("make", [every_joint, jaxdyn.library.double_pendulum])
 def test_mechanism_picture_has_equal_scales_labels_and_everything_inside(make):
     model = make()
     q = np.asarray(jaxdyn.configuration.random(model, jax.random.key(1), spread=0.5))
