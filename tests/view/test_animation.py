@@ -1,5 +1,6 @@
 """Moving pictures: as many frames as the motion needs, of one size, all different."""
 
+import itertools
 import shutil
 import subprocess
 import sys
@@ -28,7 +29,7 @@ def test_gif_has_the_frames_and_the_duration_of_the_motion(tmp_path):
             file.seek(k)
             assert file.info["duration"] == 40  # milliseconds
             frames.append(np.asarray(file.convert("RGB"), int))
-    for before, after in zip(frames, frames[1:], strict=False):
+    for before, after in itertools.pairwise(frames):
         assert np.mean(np.abs(after - before).sum(axis=-1) > 30) > 1e-3
     for frame in frames:  # the camera stands still, and so do the labels at the bottom
         assert np.mean(np.abs(frame[-45:] - frames[0][-45:]).sum(axis=-1) > 60) == 0
@@ -53,7 +54,7 @@ def test_mp4_is_written_by_whatever_ffmpeg_there_is(tmp_path):
     pixels = subprocess.run(command, capture_output=True, check=True, timeout=60).stdout
     frames = np.frombuffer(pixels, np.uint8).reshape(-1, 540, 540, 3).astype(int)
     assert len(frames) == 7
-    for before, after in zip(frames, frames[1:], strict=False):
+    for before, after in itertools.pairwise(frames):
         assert np.mean(np.abs(after - before) > 40) > 1e-3
 
 
@@ -80,5 +81,5 @@ def test_bad_input_is_one_line(change, fragments, tmp_path):
 def test_missing_ffmpeg_names_the_remedy(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
-    with pytest.raises(ConfigError, match="pip install imageio-ffmpeg, or write a .gif"):
+    with pytest.raises(ConfigError, match=r"pip install imageio-ffmpeg, or write a \.gif"):
         animation.animate(MODEL, TIME, Q, tmp_path / "motion.mp4", progress=False)

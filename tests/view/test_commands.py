@@ -1,0 +1,141 @@
+"""The commands `show`, `animate` and `view`: what they print, what they leave, and one line for bad input."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jaxdyn
+from jaxdyn.cli import main
+from jaxdyn.jobs import animate, view
+
+MECHANISMS = Path(__file__).parents[2] / "configs" / "mechanisms"
+PENDULUM = MECHANISMS / "double_pendulum.toml"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    """A small run of three lanes."""
+    folder = tmp_path_factory.mktemp("views")
+    config = folder / "config.toml"
+    config.write_text(
+        f'mechanism = "{PENDULUM}"\nbatch = 3\npictures = false\ndtype = "float64"\n'
+        'time = {duration = "0.2 s", rate = "1 kHz", save_every = 20}\n'
+    )
+    assert main(["rollout", str(config), "--out", str(folder / "run")]) == 0
+    return folder / "run"
+
+
+def test_show_prints_summary_and_tree_and_draws_them(tmp_path, capsys):
+    assert main(["show", str(PENDULUM), "--out", str(tmp_path / "pendulum.png")]) == 0
+    printed = capsys.readouterr().out
+    assert "nq" in printed
+    assert "└─ lower  elbow     revolute  0.5 kg" in printed
+    for name in ("pendulum.png", "pendulum_tree.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+        assert name in printed
+
+
+def test_animate_replays_a_run(run, capsys):
+    image = pytest.importorskip("PIL.Image")
+    assert main(["animate", str(run), "--fps", "25", "--lane", "2", "--ghosts", "1", "--duration", "0.1"]) == 0
+    assert "motion.gif: 3 frames, 0.1 s of double_pendulum" in capsys.readouterr().out
+    with image.open(run / "motion.gif") as file:
+        assert file.n_frames == 3
+
+
+def test_animate_lets_a_mechanism_go_in_the_working_directory(tmp_path, monkeypatch, capsys):
+    image = pytest.importorskip("PIL.Image")
+    monkeypatch.chdir(tmp_path)
+    assert main(["animate", str(PENDULUM), "--duration", "0.2", "--fps", "20", "--ghosts", "1"]) == 0
+    assert "double_pendulum.gif: 5 frames" in capsys.readouterr().out
+    with image.open(tmp_path / "double_pendulum.gif") as file:
+        frames = []
+        for k in range(file.n_frames):
+            file.seek(k)
+            frames.append(np.asarray(file.convert("RGB"), int))
+    assert np.abs(frames[-1] - frames[0]).max() > 100
+
+
+def test_what_floats_drifts_without_gravity(capsys):
+    builder = jaxdyn.MechanismBuilder("drifter")
+    builder.add_body("hull", joint=jaxdyn.Free(), mass=2.0, inertia=(0.1, 0.2, 0.25))
+    asked = argparse.Namespace(source="drifter", duration=0.1, lane=0, ghosts=0, seed=0, no_gravity=False)
+    time, q = animate._let_go(jaxdyn.System(builder.build()), asked)
+    assert "floats without gravity" in capsys.readouterr().out
+    away = q[0, :, :3] - q[0, 0, :3]
+    assert np.linalg.norm(away[-1]) > 0.01
+    np.testing.assert_allclose(away, np.outer(time / time[-1], away[-1]), atol=1e-6)  # a straight line at one speed
+
+
+def test_view_writes_a_page_into_the_run_and_serves_until_it_is_interrupted(run, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("viser", reason="the replay needs viser")
+    assert main(["view", str(run), "--no-serve", "--lanes", "2", "0"]) == 0
+    text = (run / "replay.html").read_text()
+    start = text.index('type="application/json">') + len('type="application/json">')
+    content = json.loads(text[start : text.index("</script>", start)])
+    assert [lane["number"] for lane in content["lanes"]] == [2, 0]
+    with np.load(run / "states.npz") as arrays:
+        curve = content["lanes"][0]["charts"][1]
+        assert curve["title"] == "shoulder"
+        np.testing.assert_allclose(curve["curves"][0]["values"][-1], arrays["q"][2, -1, 0], rtol=1e-5)
+    capsys.readouterr()
+
+    from jaxdyn.view.replay import Served
+
+    def interrupted(served):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Served, "wait", interrupted)
+    assert main(["view", str(run), "--port", "0", "--html", str(tmp_path / "page.html")]) == 0
+    assert (tmp_path / "page.html").exists()
+    assert "http://127.0.0.1:" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "fragments"),
+    [
+        (["show", "nowhere.toml"], ["nowhere.toml", "no such file"]),
+        (["show", "{pendulum}", "--out", "picture.txt"], ["picture.txt", ".png"]),
+        (["animate", "{pendulum}", "--out", "motion.avi"], ["motion.avi", ".gif"]),
+        (["animate", "{run}", "--lane", "7"], ["[7", "0 to 2"]),
+        (["animate", "{empty}"], ["states.npz"]),
+        (["view", "{run}", "--lanes", "9", "--no-serve"], ["[9]", "0 to 2"]),
+        (["view", "{empty}"], ["states.npz"]),
+    ],
+)
+def test_bad_input_is_one_line(words, fragments, run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names = {"pendulum": PENDULUM, "run": run, "empty": tmp_path}
+    assert main([word.format(**names) for word in words]) == 2
+    message = capsys.readouterr().err
+    assert len([line for line in message.splitlines() if line.startswith("jaxdyn: ")]) == 1
+    for fragment in fragments:
+        assert fragment in message
+
+
+def test_missing_packages_are_named_with_the_remedy(run, monkeypatch, capsys):
+    for module in ("jaxdyn.view.replay", "jaxdyn.view.scene"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, "viser", None)
+    assert main(["view", str(run)]) == 2
+    assert capsys.readouterr().err == 'jaxdyn: viser is not installed; pip install "jaxdyn[view]"\n'
+
+
+def test_arguments_that_make_no_sense_are_refused(capsys):
+    for words in (["animate", "x.toml", "--fps", "0"], ["view", "x", "--port", "-1"], ["show", "x.toml", "batch=3"]):
+        with pytest.raises(SystemExit) as done:
+            main(words)
+        assert done.value.code == 2
+    assert "unrecognized arguments: batch=3" in capsys.readouterr().err
+
+
+def test_help_shows_what_to_type(capsys):
+    for verb in ("show", "animate", "view"):
+        with pytest.raises(SystemExit):
+            main([verb, "--help"])
+        assert f"  jaxdyn {verb} " in capsys.readouterr().out
+    assert view.COMMAND.name == "view"
