@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdyn.constraints.assembly import assemble, project_velocity
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.toml import ConfigError
 from jaxdyn.jobs.command import Command, count, needs, positive
@@ -55,7 +56,7 @@ def _animate(arguments: argparse.Namespace) -> None:
         system = load_system(source)
         time, q = _let_go(system, arguments)
         lanes, out = None, arguments.out or Path(f"{source.stem}.gif")
-    frames = animate(system.model, time, q, out, fps=arguments.fps, speed=arguments.speed, lanes=lanes)
+    frames = animate(system, time, q, out, fps=arguments.fps, speed=arguments.speed, lanes=lanes)
     print(f"{out}: {frames} frames, {time[-1] - time[0]:g} s of {system.model.name}")
 
 
@@ -76,14 +77,17 @@ def _let_go(system: System, arguments: argparse.Namespace) -> tuple[np.ndarray, 
 
     def motion(index):
         key = jax.random.fold_in(jax.random.key(arguments.seed), index)
-        q = configuration.random(system.model, key, spread=_SPREAD)
+        closed = assemble(system, configuration.random(system.model, key, spread=_SPREAD))
         v = drift * jax.random.normal(jax.random.fold_in(key, 1), (model.nv,), model.dtype)
+        q, v = closed.q, project_velocity(system, closed.q, v)
         run = rollout(system, State(q, v), dt=_STEP, steps=records * _RECORD_EVERY, save_every=_RECORD_EVERY)
-        return run.time, run.saved.q, run.result
+        return run.time, run.saved.q, run.result, closed.closed
 
     first, last = arguments.lane, arguments.lane + (arguments.ghosts or 0)
     print(f"simulating {duration:g} s of {model.name}")
-    time, q, result = jax.jit(jax.vmap(motion))(jnp.arange(first, last + 1))
+    time, q, result, closed = jax.jit(jax.vmap(motion))(jnp.arange(first, last + 1))
+    if not bool(closed[0]):
+        raise ConfigError(f"{arguments.source}: from seed {arguments.seed}, its loops do not close; try --seed")
     if int(result[0]) != Result.COMPLETED:
         raise ConfigError(
             f"{arguments.source}: from seed {arguments.seed}, {Result(int(result[0])).meaning}; try --seed"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import jax
 
+from jaxdyn.constraints.assembly import assemble
 from jaxdyn.jobs.command import Command, needs
 from jaxdyn.jobs.stand_in import load_system
 from jaxdyn.mechanism import configuration
@@ -30,7 +31,7 @@ def _show(arguments: argparse.Namespace) -> None:
     out: Path = arguments.out if arguments.out.suffix else arguments.out.with_suffix(".png")
     tree = out.with_stem(f"{out.stem}_tree")
     middle = configuration.random(system.model, jax.random.key(0), spread=0.0)  # of the joint limits; else neutral
-    plots.save(pictures.mechanism_picture(system.model, middle), out)
+    plots.save(pictures.mechanism_picture(system, jax.jit(lambda q: assemble(system, q).q)(middle)), out)
     plots.save(diagram.tree_diagram(system.model), tree)
     print(f"\nPictures are in {out} and {tree}")
 

@@ -8,10 +8,11 @@ from jaxdyn.dynamics.system import System
 from jaxdyn.io.mechanism_file import load_mechanism
 from jaxdyn.io.runs import RunError
 from jaxdyn.io.toml import ConfigError, read_toml
+from jaxdyn.io.urdf import load_urdf
 
 
 def load_system(path: Path) -> System:
-    return load_mechanism(path)
+    return load_urdf(path) if path.suffix == ".urdf" else load_mechanism(path)
 
 
 def load_run(path: Path) -> tuple[System, dict[str, np.ndarray]]:

@@ -25,7 +25,7 @@ def _view(arguments: argparse.Namespace) -> None:
     with needs("view"):
         from jaxdyn.view.replay import Replay
     energy, work = arrays.get("energy"), arrays.get("work")
-    replay = Replay(system.model, arrays["time"], arrays["q"], energy=energy, work=work)
+    replay = Replay(system, arrays["time"], arrays["q"], energy=energy, work=work)
     page: Path = arguments.html or arguments.run / "replay.html"
     replay.write_html(page, lanes=arguments.lanes, overlay=arguments.overlay)
     print(f"{page}: opens in any browser, without a server")

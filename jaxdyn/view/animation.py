@@ -12,10 +12,9 @@ from matplotlib.figure import Figure
 from tqdm import tqdm
 
 from jaxdyn.io.toml import ConfigError
-from jaxdyn.mechanism.model import Model
 from jaxdyn.view.pictures import StickFigure, frame_axes
 from jaxdyn.view.recording import check_lanes
-from jaxdyn.view.skeleton import Numbers, box_of, place, resampled
+from jaxdyn.view.skeleton import Mechanism, Numbers, box_of, model_of, place, resampled
 from jaxdyn.view.style import ORANGE
 
 _SIZE = 6.0  # inches
@@ -25,7 +24,7 @@ _AXIS_SHARE = 0.1  # length of a joint axis, as a share of the longest side of t
 
 
 def animate(
-    model: Model,
+    mechanism: Mechanism,
     time: Numbers,
     q: Numbers,
     path: Path | str,
@@ -42,6 +41,7 @@ def animate(
     next to 1/fps (3 of them at 30 frames per second), and the motion keeps its speed.
 
     Args:
+        mechanism: a model, or a system, whose loops are then drawn as well.
         time: (T,) s.
         q: (lanes, T, nq) coordinates, rad or m.
         path: file that ends in .gif or .mp4.
@@ -56,6 +56,7 @@ def animate(
     Raises:
         ConfigError: the file name has another ending, there is no such lane, ffmpeg is missing, or the file cannot be written.
     """
+    model = model_of(mechanism)
     path, time, q = Path(path), np.asarray(time, float), np.asarray(q)
     chosen = check_lanes(range(len(q)) if lanes is None else lanes, len(q))
     if not (fps > 0 and speed > 0):
@@ -63,7 +64,7 @@ def animate(
     writer, interval = _writer(path, fps)
     behind = round(_TRAIL / (interval * speed))
     instants = np.arange(time[0], time[-1] + 1e-9 * interval, interval * speed)
-    placed = place(model, instants, resampled(model, time, q[chosen], instants))
+    placed = place(mechanism, instants, resampled(model, time, q[chosen], instants))
 
     figure = Figure(figsize=(_SIZE, _SIZE), dpi=_DPI)
     axes: Any = figure.add_axes((0.0, 0.0, 0.97, 0.97), projection="3d", computed_zorder=False)

@@ -15,7 +15,7 @@ from mpl_toolkits.mplot3d import proj3d
 
 from jaxdyn.mechanism.model import Model
 from jaxdyn.view import skeleton
-from jaxdyn.view.skeleton import Ellipsoids, Numbers, Placed
+from jaxdyn.view.skeleton import Ellipsoids, Mechanism, Numbers, Placed
 from jaxdyn.view.style import BLUE, GRAY, MOTION_COLORS
 
 _FULL_VIEW = 0.185  # width and height of what a 3-D axes of matplotlib shows, in its projected coordinates
@@ -103,14 +103,16 @@ def scale_bar(axes: Any, low: Numbers, high: Numbers) -> None:
     axes.text(x, y, z + length, f"{length:g} m", fontsize=8, ha="left", va="bottom")
 
 
-def mechanism_picture(model: Model, q: Numbers, *, time: float = 0.0, title: str = "") -> Figure:
+def mechanism_picture(mechanism: Mechanism, q: Numbers, *, time: float = 0.0, title: str = "") -> Figure:
     """A mechanism in one configuration: sticks, joints with their axes, and the inertia ellipsoid of each body, in ground axes.
 
     Args:
+        mechanism: a model, or a system, whose loops are then drawn as well.
         q: (nq,) coordinates, rad or m.
         time: s; joints with prescribed motion need it.
     """
-    placed = skeleton.place(model, np.array([time]), np.asarray(q)[None, None])
+    model = skeleton.model_of(mechanism)
+    placed = skeleton.place(mechanism, np.array([time]), np.asarray(q)[None, None])
     solids = skeleton.inertia_ellipsoids(model)
     surfaces = _surfaces(placed, solids)
     everything = placed.lines, placed.origins, skeleton.ellipsoid_corners(placed, solids)

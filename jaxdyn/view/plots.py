@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from jaxdyn.io.toml import ConfigError
 from jaxdyn.mechanism.model import Model
 from jaxdyn.view.pictures import StickFigure, frame_axes, scale_bar
-from jaxdyn.view.skeleton import Numbers, box_of, coordinate_names, place
+from jaxdyn.view.skeleton import Mechanism, Numbers, box_of, coordinate_names, model_of, place
 from jaxdyn.view.style import BLUE, GRAY, ORANGE
 
 _BANDS = ((5, 95, 0.18), (25, 75, 0.32))
@@ -79,7 +79,7 @@ def energy_balance(time: Numbers, energy: Numbers, work: Numbers, *, title: str 
     return figure
 
 
-def stick_figure_strip(model: Model, time: Numbers, q: Numbers, *, frames: int = 6, title: str = "") -> Figure:
+def stick_figure_strip(mechanism: Mechanism, time: Numbers, q: Numbers, *, frames: int = 6, title: str = "") -> Figure:
     """The mechanism at a few times side by side: the first lane in color, some more as ghosts.
 
     Args:
@@ -89,7 +89,8 @@ def stick_figure_strip(model: Model, time: Numbers, q: Numbers, *, frames: int =
     """
     time = np.asarray(time)
     chosen = np.unique(np.linspace(0, len(time) - 1, frames).round().astype(int))
-    placed = place(model, time[chosen], np.asarray(q)[:_SHOWN_LANES, chosen])
+    model = model_of(mechanism)
+    placed = place(mechanism, time[chosen], np.asarray(q)[:_SHOWN_LANES, chosen])
     low, high = box_of(placed.lines)
     figure = Figure(figsize=(2.4 * len(chosen), 3.2))
     for column, index in enumerate(chosen):

@@ -7,9 +7,8 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdyn.io.toml import ConfigError
-from jaxdyn.mechanism.model import Model
 from jaxdyn.view import skeleton
-from jaxdyn.view.skeleton import Numbers, Placed
+from jaxdyn.view.skeleton import Mechanism, Numbers, Placed
 
 _FRAME_RATE = 30.0  # frames per second of the motion
 _MOST_FRAMES = 900
@@ -48,21 +47,22 @@ class Recording:
     """Motions of one mechanism, interpolated to frames of equal length; arguments as `Replay`.
 
     Attributes:
-        model: the mechanism.
+        model: the mechanism, without constraints.
         lanes: number of lanes.
         instants: times of the frames, s: 30 in a second of motion, fewer in a motion of more than half a minute.
     """
 
     def __init__(
         self,
-        model: Model,
+        mechanism: Mechanism,
         time: Numbers,
         q: Numbers,
         *,
         energy: Numbers | None = None,
         work: Numbers | None = None,
     ):
-        self.model = model
+        self._mechanism = mechanism
+        self.model = model = skeleton.model_of(mechanism)
         self._time, self._q = np.asarray(time, float), np.asarray(q)
         self._energy, self._work = (None if x is None else np.asarray(x, float) for x in (energy, work))
         expected = (len(self._time), model.nq)
@@ -85,7 +85,7 @@ class Recording:
                 None if x is None else np.interp(self.instants, self._time, x[number])
                 for x in (self._energy, self._work)
             )
-            self._known[number] = Lane(skeleton.place(self.model, self.instants, q), q[0], energy, work)
+            self._known[number] = Lane(skeleton.place(self._mechanism, self.instants, q), q[0], energy, work)
         return self._known[number]
 
     def others(self, number: int, count: int) -> list[int]:

@@ -1,6 +1,6 @@
 """Interactive replay of recorded motions in a browser, served or as one file. Needs viser: `pip install "jaxdyn[view]"`.
 
-replay = Replay(model, time, q, energy=energy)
+replay = Replay(system, time, q, energy=energy)
 replay.write_html("replay.html")  # opens in any browser, without a server and without a network
 server = replay.serve()           # http://127.0.0.1:8080, with everything there is to choose
 """
@@ -17,12 +17,11 @@ import numpy as np
 import viser
 
 from jaxdyn.io.toml import ConfigError
-from jaxdyn.mechanism.model import Model
 from jaxdyn.view.charts import CoordinateChart, EnergyChart
 from jaxdyn.view.page import page_of
 from jaxdyn.view.recording import Recording, check_lanes
 from jaxdyn.view.scene import Scene
-from jaxdyn.view.skeleton import Numbers
+from jaxdyn.view.skeleton import Mechanism, Numbers
 
 _SPEEDS = {"1/8": 0.125, "1/4": 0.25, "1/2": 0.5, "1": 1.0, "2": 2.0, "4": 4.0}
 _REFRESH = 1 / 30  # s between two frames while it plays
@@ -38,7 +37,7 @@ class Replay:
 
     def __init__(
         self,
-        model: Model,
+        mechanism: Mechanism,
         time: Numbers,
         q: Numbers,
         *,
@@ -48,6 +47,7 @@ class Replay:
         """A replay of given records; between them the motion is interpolated.
 
         Args:
+            mechanism: a model, or a system, whose loops are then drawn as well.
             time: (T,) s, ascending.
             q: (lanes, T, nq) coordinates, rad or m.
             energy: (lanes, T) kinetic and potential energy, J.
@@ -56,7 +56,7 @@ class Replay:
         Raises:
             ValueError: the shapes do not belong together.
         """
-        self.recording = Recording(model, time, q, energy=energy, work=work)
+        self.recording = Recording(mechanism, time, q, energy=energy, work=work)
 
     def serve(self, port: int = 8080, host: str = "127.0.0.1") -> "Served":
         """Serve the replay, and return at once; `wait` and `stop` of what is returned do what they say.
@@ -88,7 +88,7 @@ class Replay:
         chosen = check_lanes(range(min(8, recording.lanes)) if lanes is None else lanes, recording.lanes)
         server = _started(0, "127.0.0.1", None)
         try:
-            scene = Scene(server, recording.model, *recording.box())
+            scene = Scene(server, recording.model, recording.lane(0).placed, *recording.box())
             pages = {number: self._recorded(server, scene, number, overlay) for number in chosen}
         finally:
             _stopped(server)
@@ -132,7 +132,7 @@ class Served:
         self._recording, self._lock, self._stopping = recording, threading.RLock(), threading.Event()
         self.server = server = _started(port, host, f"jaxdyn: {recording.model.name}")
         self.address = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{server.get_port()}"
-        self._scene = Scene(server, recording.model, *recording.box())
+        self._scene = Scene(server, recording.model, recording.lane(0).placed, *recording.box())
         server.gui.main_panel.dock_right()
         server.gui.configure_theme(control_width="large", show_logo=False, show_share_button=False)
         self._add_controls()

@@ -23,15 +23,21 @@ class Scene:
     Args:
         server: where the nodes are made.
         model: the mechanism.
+        placed: the mechanism in one of its lanes.
         low, high: corners of the box that the motion takes, m; they set the camera, the floor and the thickness of the sticks.
     """
 
     def __init__(
-        self, server: viser.ViserServer, model: Model, low: Float[np.ndarray, "3"], high: Float[np.ndarray, "3"]
+        self,
+        server: viser.ViserServer,
+        model: Model,
+        placed: Placed,
+        low: Float[np.ndarray, "3"],
+        high: Float[np.ndarray, "3"],
     ):
         self._scene = scene = server.scene
         self._size = size = float((high - low).max())
-        self._stick_count = len(skeleton.sticks(model).bodies)
+        self._stick_count = placed.lines.shape[2]
         self._cylinder, sphere = _cylinder(), _sphere()
         self._solids = solids = skeleton.inertia_ellipsoids(model)
         self._solid_axes = _quaternions_of(solids.axes)

@@ -13,7 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from jaxdyn.constraints.kinds import Distance, LoopJoint
+from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.kinematics import forward_kinematics
+from jaxdyn.dynamics.system import System
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Fixed, Free, Planar, Revolute, Spherical, Universal
@@ -21,6 +24,7 @@ from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.spatial.inertia import planar_from_inertia, symmetric_matrix
 
+Mechanism = Model | System
 Numbers = Float[Array | np.ndarray, "..."]
 
 _TURNING_IN_PLACE = (Revolute, Universal, Spherical, Fixed)  # the child origin stays at the joint point of the parent
@@ -74,16 +78,21 @@ class Placed(NamedTuple):
     axes: Float[np.ndarray, "lanes times axes 3"]
 
 
-def sticks(model: Model) -> Sticks:
+def model_of(mechanism: Mechanism) -> Model:
+    """The mechanism without forces and constraints."""
+    return mechanism.model if isinstance(mechanism, System) else mechanism
+
+
+def sticks(mechanism: Mechanism) -> Sticks:
     """The lines to draw: parent to joint, along a joint that slides, and from the last joint of a body to its frames.
 
-    A free or planar joint has no line, and a body that carries neither joint nor frame is drawn to its mass centre. Lines of no
-    length are left out.
+    A free or planar joint has no line, and a body that carries neither joint nor frame is drawn to its mass centre. The constraints
+    of a system add their rods, and lines from the bodies that a loop joint connects to that joint. Lines of no length are left out.
     """
+    model = model_of(mechanism)
     topology, origin = model.topology, np.zeros(3)
-    joint_points, frame_points, com = (
-        np.asarray(x, float) for x in (model.placement.translation, model.frames.translation, model.com)
-    )
+    joint_points, com = np.asarray(model.placement.translation), np.asarray(model.com)
+    loops = [line for constraint in getattr(mechanism, "constraints", ()) for line in _loop_lines(constraint)]
     rows = []
     for i, parent in enumerate(topology.parents):
         joint = model.joint(i).released()
@@ -91,16 +100,28 @@ def sticks(model: Model) -> Sticks:
             rows.append((parent, origin, parent, joint_points[i]))
         if not isinstance(joint, _LOOSE + _TURNING_IN_PLACE):
             rows.append((parent, joint_points[i], i, origin))
-    for i, carrier in enumerate(topology.frame_bodies):
+    rows += loops
+    for carrier, point in zip(topology.frame_bodies, np.asarray(model.frames.translation), strict=True):
         if carrier != GROUND:
-            rows.append((carrier, origin, carrier, frame_points[i]))
-    for i in sorted(set(range(topology.nb)) - set(topology.parents) - set(topology.frame_bodies)):
+            rows.append((carrier, origin, carrier, point))
+    carriers = {*topology.parents, *topology.frame_bodies, *(line[0] for line in loops)}
+    for i in sorted(set(range(topology.nb)) - carriers):
         rows.append((i, origin, i, com[i]))
     rows = [row for row in rows if row[0] != row[2] or np.any(row[1] != row[3])]
     return Sticks(
         np.array([(a, b) for a, _, b, _ in rows], dtype=int).reshape(-1, 2),
         np.array([(p, r) for _, p, _, r in rows], dtype=float).reshape(-1, 2, 3),
     )
+
+
+def _loop_lines(constraint: Constraint) -> list[tuple[int, np.ndarray, int, np.ndarray]]:
+    """Lines of a constraint as (body, point, body, point); a coupling has none."""
+    if isinstance(constraint, Distance):
+        return [(constraint.body_a, np.asarray(constraint.point_a), constraint.body_b, np.asarray(constraint.point_b))]
+    if isinstance(constraint, LoopJoint):
+        markers = (constraint.body_a, constraint.frame_a), (constraint.body_b, constraint.frame_b)
+        return [(body, np.zeros(3), body, np.asarray(frame.translation)) for body, frame in markers]
+    return []
 
 
 def inertia_ellipsoids(model: Model) -> Ellipsoids:
@@ -181,14 +202,14 @@ def joint_axes(model: Model) -> tuple[int, ...]:
     return tuple(i for i, count in enumerate(counts) if count <= 2 for _ in range(count))
 
 
-def place(model: Model, time: Numbers, q: Numbers) -> Placed:
+def place(mechanism: Mechanism, time: Numbers, q: Numbers) -> Placed:
     """Where everything is, for all lanes and times at once.
 
     Args:
         time: (times,) s; joints with prescribed motion need it.
         q: (lanes, times, nq) coordinates, rad or m.
     """
-    lines = sticks(model)
+    model, lines = model_of(mechanism), sticks(mechanism)
     time, q = jnp.asarray(time, model.dtype), jnp.asarray(q, model.dtype)
     points = jnp.asarray(lines.points, model.dtype)
     placed = Placed(*map(np.asarray, _placed(model, lines.bodies, points, joint_axes(model), time, q)))

@@ -7,6 +7,8 @@ import pytest
 from mixed_mechanisms import driven, every_joint, some_motion
 
 import jaxdyn
+from jaxdyn.constraints import Coupling, Distance, LoopJoint
+from jaxdyn.spatial.transform import RigidTransform
 from jaxdyn.view import skeleton
 
 
@@ -137,3 +139,29 @@ def test_box_holds_all_points_and_is_never_flat():
     assert np.all(low < points.min(axis=0))
     assert np.all(high > points.max(axis=0))
     assert (high - low).min() > 0.45 * (high - low).max()
+
+
+def test_loops_are_drawn_as_rods_and_lines_to_the_closing_joint():
+    builder = jaxdyn.MechanismBuilder("two cranks")
+    for name, x in (("left", 0.0), ("right", 1.0)):
+        builder.add_body(name, joint=jaxdyn.Revolute((0, -1, 0)), position=(x, 0, 0), mass=1.0, inertia=(1, 1, 1))
+    model = builder.build()
+    eye = jnp.array([1.0, 0.0, 0.0, 0.0])
+    ends = [RigidTransform(eye, jnp.array([x, 0.0, 0.0])) for x in (0.7, -0.3)]
+    system = jaxdyn.System(
+        model,
+        constraints=(
+            Distance("rod", 0, (0.0, 0.0, 0.5), 1, (0.0, 0.0, 0.4), 1.0),
+            LoopJoint("pin", "revolute", 0, ends[0], 1, ends[1]),
+            Coupling("gear", 1, 0, (0.0, 1.0)),
+        ),
+    )
+    assert len(skeleton.sticks(model).bodies) == 1, "without the loops only the ground leads to a joint"
+    lines = skeleton.place(system, np.zeros(1), np.zeros((1, 1, 2))).lines[0, 0]
+    expected = [
+        [[0, 0, 0], [1, 0, 0]],  # ground to the right joint
+        [[0, 0, 0.5], [1, 0, 0.4]],  # rod
+        [[0, 0, 0], [0.7, 0, 0]],  # both sides of the pin
+        [[1, 0, 0], [0.7, 0, 0]],
+    ]
+    np.testing.assert_allclose(lines, expected, atol=1e-12)
