@@ -30,8 +30,14 @@ def _show(arguments: argparse.Namespace) -> None:
         from jaxdyn.view import diagram, pictures, plots
     out: Path = arguments.out if arguments.out.suffix else arguments.out.with_suffix(".png")
     tree = out.with_stem(f"{out.stem}_tree")
-    middle = configuration.random(system.model, jax.random.key(0), spread=0.0)  # of the joint limits; else neutral
-    plots.save(pictures.mechanism_picture(system, jax.jit(lambda q: assemble(system, q).q)(middle)), out)
+    # The middle of the joint limits; loops are seldom closed there, and hardly ever can be from a straight start.
+    spread = 0.3 if system.constraints else 0.0
+    closed = jax.jit(lambda q: assemble(system, q))(
+        configuration.random(system.model, jax.random.key(0), spread=spread)
+    )
+    if not bool(closed.closed):
+        print("\nThe loops do not close from the start tried; the picture is as near as it gets.")
+    plots.save(pictures.mechanism_picture(system, closed.q), out)
     plots.save(diagram.tree_diagram(system.model), tree)
     print(f"\nPictures are in {out} and {tree}")
 

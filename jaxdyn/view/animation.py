@@ -1,7 +1,7 @@
 """Moving pictures of a mechanism as GIF or MP4 files."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from tqdm import tqdm
 from jaxdyn.io.toml import ConfigError
 from jaxdyn.view.pictures import StickFigure, frame_axes
 from jaxdyn.view.recording import check_lanes
-from jaxdyn.view.skeleton import Mechanism, Numbers, box_of, model_of, place, resampled
+from jaxdyn.view.skeleton import Mechanism, Numbers, Placed, box_of, model_of, place, resampled
 from jaxdyn.view.style import ORANGE
 
 _SIZE = 6.0  # inches
@@ -62,31 +62,45 @@ def animate(
     if not (fps > 0 and speed > 0):
         raise ConfigError(f"fps = {fps:g} and speed = {speed:g} must be positive; raise them")
     writer, interval = _writer(path, fps)
-    behind = round(_TRAIL / (interval * speed))
     instants = np.arange(time[0], time[-1] + 1e-9 * interval, interval * speed)
     placed = place(mechanism, instants, resampled(model, time, q[chosen], instants))
 
-    figure = Figure(figsize=(_SIZE, _SIZE), dpi=_DPI)
-    axes: Any = figure.add_axes((0.0, 0.0, 0.97, 0.97), projection="3d", computed_zorder=False)
-    low, high = box_of(placed.lines) if placed.lines.size else box_of(placed.origins)
-    frame_axes(axes, low, high)
-    ghosts = StickFigure(axes, model, ghost=True)
-    colored = StickFigure(axes, model, axis_length=_AXIS_SHARE * float((high - low).max()))
-    figure.text(0.03, 0.96, title or model.name, fontsize=11, va="top")
-    stamp = figure.text(0.97, 0.96, "", fontsize=10, va="top", ha="right", family="monospace")
-    trail = axes.plot([], [], [], color=ORANGE, lw=1.0, alpha=0.7, zorder=2)[0]
+    figure, move = _stage(mechanism, placed, title, round(_TRAIL / (interval * speed)))
     rate = "" if speed == 1 else f" ({speed:g}x)"
     try:
         with mpl.rc_context({"animation.ffmpeg_path": _ffmpeg() or "ffmpeg"}), writer.saving(figure, str(path), _DPI):
             for k in tqdm(range(len(instants)), desc=path.name, unit="frame", disable=not progress):
-                ghosts.move(placed, slice(1, None), k)
-                colored.move(placed, 0, k)
-                trail.set_data_3d(*placed.lines[0, max(0, k - behind) : k + 1, -1:, 1].reshape(-1, 3).T)
-                stamp.set_text(f"t = {instants[k]:6.2f} s{rate}")
+                move(k, f"t = {instants[k]:6.2f} s{rate}")
                 writer.grab_frame()
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
     return len(instants)
+
+
+def _stage(mechanism: Mechanism, placed: Placed, title: str, behind: int) -> tuple[Figure, Callable[[int, str], None]]:
+    """The figure before the first frame, and a function that moves what is in it to a frame and writes the time.
+
+    Args:
+        behind: frames for which the end of the last stick leaves a trail.
+    """
+    model = model_of(mechanism)
+    figure = Figure(figsize=(_SIZE, _SIZE), dpi=_DPI)
+    axes: Any = figure.add_axes((0.0, 0.0, 0.94, 0.96), projection="3d", computed_zorder=False)
+    low, high = box_of(placed.lines) if placed.lines.size else box_of(placed.origins)
+    frame_axes(axes, low, high)
+    ghosts = StickFigure(axes, model, ghost=True)
+    colored = StickFigure(axes, model, axis_length=_AXIS_SHARE * float((high - low).max()))
+    trail = axes.plot([], [], [], color=ORANGE, lw=1.0, alpha=0.7, zorder=2)[0]
+    figure.text(0.03, 0.97, title or model.name, fontsize=11, va="top")
+    stamp = figure.text(0.97, 0.97, "", fontsize=10, va="top", ha="right", family="monospace")
+
+    def move(frame: int, text: str) -> None:
+        ghosts.move(placed, slice(1, None), frame)
+        colored.move(placed, 0, frame)
+        trail.set_data_3d(*placed.lines[0, max(0, frame - behind) : frame + 1, -1:, 1].reshape(-1, 3).T)
+        stamp.set_text(text)
+
+    return figure, move
 
 
 def _writer(path: Path, fps: float) -> tuple[AbstractMovieWriter, float]:

@@ -13,6 +13,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 from mpl_toolkits.mplot3d import proj3d
 
+from jaxdyn.dynamics.system import System
 from jaxdyn.mechanism.model import Model
 from jaxdyn.view import skeleton
 from jaxdyn.view.skeleton import Ellipsoids, Mechanism, Numbers, Placed
@@ -79,7 +80,7 @@ def frame_axes(axes: Any, low: Numbers, high: Numbers, *, fill: float = 0.82) ->
     size = np.asarray(high) - np.asarray(low)
     for name, start, end, length in zip("xyz", low, high, size, strict=True):
         getattr(axes, f"set_{name}lim")(start, end)
-        getattr(axes, f"set_{name}label")(f"{name} (m)", fontsize=9, labelpad=11 if name == "z" else 6)
+        getattr(axes, f"set_{name}label")(f"{name} (m)", fontsize=9, labelpad=11 if name == "z" else 8)
         axis = getattr(axes, f"{name}axis")
         axis.set_major_locator(MaxNLocator(max(2, round(6 * length / size.max()))))
         axis.set_pane_color((0.965, 0.97, 0.975, 1.0))
@@ -133,7 +134,9 @@ def mechanism_picture(mechanism: Mechanism, q: Numbers, *, time: float = 0.0, ti
     if len(solids.bodies):
         handles.append(Patch(color=BLUE, alpha=0.25, lw=0, label="inertia ellipsoid"))
     figure.legend(handles=handles, loc="lower center", ncols=3, frameon=False, fontsize=8.5)
-    figure.suptitle(title or f"{model.name}: {model.nb} bodies, {model.nv} degrees of freedom", fontsize=11, y=0.98)
+    count = len(mechanism.constraints) if isinstance(mechanism, System) else 0
+    size = f"{model.nb} bodies, nv = {model.nv}" + (f", constraints: {count}" if count else "")
+    figure.suptitle(title or f"{model.name}: {size}", fontsize=11, y=0.98)
     return figure
 
 

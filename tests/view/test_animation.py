@@ -7,10 +7,12 @@ import sys
 
 import numpy as np
 import pytest
+from legible import assert_legible
 
 import jaxdyn
 from jaxdyn.io.config import ConfigError
 from jaxdyn.view import animation
+from jaxdyn.view.skeleton import place
 
 MODEL = jaxdyn.library.double_pendulum()
 TIME = np.linspace(0.0, 0.3, 4)
@@ -83,3 +85,13 @@ def test_missing_ffmpeg_names_the_remedy(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     with pytest.raises(ConfigError, match=r"pip install imageio-ffmpeg, or write a \.gif"):
         animation.animate(MODEL, TIME, Q, tmp_path / "motion.mp4", progress=False)
+
+
+@pytest.mark.parametrize("model", [MODEL, jaxdyn.library.panda()], ids=lambda model: model.name)
+def test_frames_are_labeled_and_legible(model):
+    q = np.linspace(0.1, 0.9, 3)[None, :, None] * np.linspace(1.0, -1.0, model.nq)
+    figure, move = animation._stage(model, place(model, np.zeros(3), q), "", 2)
+    for frame in (0, 2):
+        move(frame, "t =  12.34 s (0.5x)")
+        assert_legible(figure)
+    assert figure.axes[0].get_zlabel() == "z (m)"
