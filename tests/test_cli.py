@@ -12,6 +12,7 @@ import pytest
 import jaxdyn
 from jaxdyn.cli import main
 from jaxdyn.io.config import read_config
+from jaxdyn.io.runs import load_run
 from jaxdyn.jobs.rollout import RolloutConfig
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -69,6 +70,8 @@ def test_main_job_leaves_a_self_contained_run_directory(smoke_run):
         assert key in metrics["environment"]
     for name in ("joint_fans.png", "energy_balance.png", "stick_figures.png"):
         assert (smoke_run / name).read_bytes().startswith(b"\x89PNG")
+    system, arrays = load_run(smoke_run)
+    assert (system.model.name, system.model.dtype, arrays["q"].shape) == ("panda", np.float32, (8, 3, 7))
     assert read_config(smoke_run / "config.toml", RolloutConfig) == read_config(PANDA, RolloutConfig, smoke=True)
 
 

@@ -222,6 +222,7 @@ def _work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any]:
         start = time.perf_counter()
         advance = jax.jit(jax.vmap(compiled, in_axes=(0, 0, None))).lower(lanes, plans, t0).compile()
         compile_s = time.perf_counter() - start
+        directory.write_mechanism(system)
 
         first = jax.jit(jax.vmap(lambda lane: _record(system, lane)))(lanes)
         history = [jax.tree.map(np.asarray, first)]
@@ -364,7 +365,7 @@ JOB = Job(
     "rollout",
     "simulate many lanes of one mechanism at once\n\n"
     "Each lane starts from its own random state and is driven by joint-space PD control and random torques. The run directory\n"
-    "gets the resolved config, metrics.json, states.npz and pictures.",
+    "gets the resolved config, the mechanism (mechanism.json, mechanism.npz), metrics.json, states.npz and pictures.",
     RolloutConfig,
     _work,
 )
