@@ -7,6 +7,7 @@ that the docstrings cite, is in `theory.md` beside this file.
 """
 
 from jaxdyn import io, lanes, library
+from jaxdyn.constraints import Assembly, Coupling, Distance, LoopJoint, assemble, project_velocity
 from jaxdyn.dynamics.acceleration_energy import (
     acceleration_energy,
     acceleration_energy_from_kinetic,
@@ -17,6 +18,7 @@ from jaxdyn.dynamics.acceleration_energy import (
     lagrange_forces,
     lagrange_terms,
 )
+from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.derivatives import (
     forward_dynamics_derivatives,
     forward_dynamics_hessian_product,
@@ -105,10 +107,14 @@ from jaxdyn.simulate.variational import Variational
 
 __all__ = [
     "AppliedForce",
+    "Assembly",
     "BodyForce",
     "ConstantRate",
+    "Constraint",
+    "Coupling",
     "Cylindrical",
     "Damper",
+    "Distance",
     "Fixed",
     "Force",
     "Free",
@@ -121,6 +127,7 @@ __all__ = [
     "JointSpring",
     "Knots",
     "Limits",
+    "LoopJoint",
     "MechanismBuilder",
     "MechanismError",
     "Model",
@@ -152,6 +159,7 @@ __all__ = [
     "angular_momentum",
     "applied_forces",
     "as_dtype",
+    "assemble",
     "batched",
     "bias_force",
     "body_accelerations",
@@ -198,6 +206,7 @@ __all__ = [
     "partial_velocities",
     "potential_energy",
     "power_balance_error",
+    "project_velocity",
     "released",
     "rollout",
     "rollout_adaptive",

@@ -17,6 +17,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
+from jaxdyn.dynamics import kinematics
 from jaxdyn.dynamics.kinematics import Motion, Placements
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
@@ -64,28 +65,11 @@ class JointForce(Force):
         """N m or N by the kinds of joints."""
 
 
-def _body_problem(model: Model, *bodies: int) -> str | None:
-    for body in bodies:
-        if not GROUND <= body < model.nb:
-            return f"there is no body {body}; use 0 to {model.nb - 1}, or -1 for the ground (`Model.locate` finds them by name)"
-    return None
-
-
 def _length_problem(expected: int, **arrays: Array) -> str | None:
     for name, array in arrays.items():
         if array.ndim == 0 or array.shape[-1] != expected:
             return f"{name} has shape {array.shape}; give {expected} numbers"
     return None
-
-
-def _point(placed: Placements, body: int, point: Vector3) -> tuple[Vector3, Vector3]:
-    """Position of a point given on body axes, in two parts: the reference point of its tree, and from there to the point.
-
-    Differences of points are taken part by part, so that they keep their digits far from the ground origin.
-    """
-    if body == GROUND:
-        return point, jnp.zeros_like(point)
-    return placed.reference[body], placed.offset[body] + dot(placed.rotation[body], point)
 
 
 def _point_velocity(moving: Motion, body: int, from_reference: Vector3) -> Vector3:
@@ -108,12 +92,12 @@ class _PointPair(BodyForce):
 
     def problem(self, model: Model) -> str | None:
         wrong_point = _length_problem(3, point_a=self.point_a, point_b=self.point_b)
-        return _body_problem(model, self.body_a, self.body_b) or wrong_point
+        return model.topology.problem_with_bodies(self.body_a, self.body_b) or wrong_point
 
     def body_forces(self, model: Model, moving: Motion, t: Scalar) -> Float[Array, "nb 6"]:
         placed = moving.placements
-        reference_a, arm_a = _point(placed, self.body_a, self.point_a)
-        reference_b, arm_b = _point(placed, self.body_b, self.point_b)
+        reference_a, arm_a = kinematics.point_on_body(placed, self.body_a, self.point_a)
+        reference_b, arm_b = kinematics.point_on_body(placed, self.body_b, self.point_b)
         d = (reference_a - reference_b) + (arm_a - arm_b)
         d_rate = _point_velocity(moving, self.body_a, arm_a) - _point_velocity(moving, self.body_b, arm_b)
         force = self.force_on_a(d, d_rate)
@@ -158,8 +142,8 @@ class Spring(_PointPair):
         return -self.stiffness * (d - self.free_length * inverse_length * d)  # (H3)
 
     def potential_energy(self, model: Model, q: Float[Array, "nq"], placed: Placements) -> Scalar:
-        reference_a, arm_a = _point(placed, self.body_a, self.point_a)
-        reference_b, arm_b = _point(placed, self.body_b, self.point_b)
+        reference_a, arm_a = kinematics.point_on_body(placed, self.body_a, self.point_a)
+        reference_b, arm_b = kinematics.point_on_body(placed, self.body_b, self.point_b)
         d = (reference_a - reference_b) + (arm_a - arm_b)
         length, inverse_length = zero_safe_norm(d)
         # Where the ends meet, L^2 comes from d itself: with zero free length the energy is smooth there.
@@ -219,14 +203,14 @@ class AppliedForce(BodyForce):
         if self.body == GROUND:
             return "a force on the ground does nothing; give the number of a body"
         wrong_vector = _length_problem(3, point=self.point, force=self.force, torque=self.torque)
-        return _body_problem(model, self.body) or wrong_vector
+        return model.topology.problem_with_bodies(self.body) or wrong_vector
 
     def body_forces(self, model: Model, moving: Motion, t: Scalar) -> Float[Array, "nb 6"]:
         placed = moving.placements
         force, torque = self.force, self.torque
         if self.body_fixed:
             force, torque = dot(placed.rotation[self.body], force), dot(placed.rotation[self.body], torque)
-        _, arm = _point(placed, self.body, self.point)
+        _, arm = kinematics.point_on_body(placed, self.body, self.point)
         return _on_body(model, self.body, force_at_point(arm, force, torque))  # (H1)
 
 

@@ -14,8 +14,9 @@ from jaxtyping import Array, Float
 
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
+from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.spatial import sixvector
-from jaxdyn.spatial.arrays import einsum
+from jaxdyn.spatial.arrays import dot, einsum
 from jaxdyn.spatial.inertia import SpatialInertia, symmetric_matrix
 from jaxdyn.spatial.transform import RigidTransform
 
@@ -83,6 +84,18 @@ def placements(model: Model, q: Coordinates) -> Placements:
     on_ground_axes = einsum("bij,bjk,blk->bil", rotation, tensor, rotation)  # (B9)
     inertia = jax.vmap(SpatialInertia.of_body)(model.mass, com, on_ground_axes)
     return Placements(placed.quaternion, rotation, reference, placed.translation, com, columns, inertia)
+
+
+def point_on_body(
+    placed: Placements, body: int, point: Float[Array, "3"]
+) -> tuple[Float[Array, "3"], Float[Array, "3"]]:
+    """Position of a point given on body axes, in two parts: the reference point of its tree, and from there to the point.
+
+    Differences of points are taken part by part, so that they keep their digits far from the ground origin.
+    """
+    if body == GROUND:
+        return point, jnp.zeros_like(point)
+    return placed.reference[body], placed.offset[body] + dot(placed.rotation[body], point)
 
 
 def motion(model: Model, q: Coordinates, v: Velocities) -> Motion:

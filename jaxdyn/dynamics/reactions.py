@@ -115,6 +115,11 @@ def driving_power(
 
 def _wrenches(system: System, state: State, u, t: Time, a: Accelerations | None):
     """The model at time t, its motion, and (moment about P; force) in every joint, ground axes."""
+    if system.constraints:
+        raise ValueError(
+            f"forces in the joints of {system.model.name!r} cannot be told yet: it has constraints, which act on its bodies too; "
+            "replace them by joints or springs"
+        )
     time = jnp.asarray(t, state.v.dtype)
     model = system.model.at(time)
     if a is None:

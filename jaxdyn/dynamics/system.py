@@ -1,10 +1,13 @@
 """A mechanism together with the forces on it, its state, and the equation of motion that integrators and optimizers use."""
 
+import collections
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxdyn.dynamics import energy, forward, inverse, kinematics
+from jaxdyn.dynamics import energy, forward, inverse, kinematics, multipliers
+from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.forces import BodyForce, Force, JointDrives, JointForce
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.checks import MechanismError
@@ -33,18 +36,22 @@ class System(eqx.Module):
         forces: springs, dampers, friction, applied forces.
         drives: how controls act; without drives, the control is the generalized force of every velocity component.
         method: algorithm of the forward dynamics, see `forward_dynamics`.
+        constraints: what closes loops and couples coordinates.
+        stabilization: rate at which errors of the constraints decay, 1/s (critically damped).
 
     Raises:
-        MechanismError: a force or drive names a body or velocity component that the model does not have.
+        MechanismError: a force, drive or constraint names a body or velocity component that the model does not have.
     """
 
     model: Model
     forces: tuple[Force, ...] = ()
     drives: JointDrives | None = None
     method: forward.ForwardMethod = eqx.field(static=True, default="cholesky")
+    constraints: tuple[Constraint, ...] = ()
+    stabilization: float = eqx.field(static=True, default=20.0)
 
     def __check_init__(self):
-        for part in (*self.forces, *([] if self.drives is None else [self.drives])):
+        for part in (*self.forces, *([] if self.drives is None else [self.drives]), *self.constraints):
             problem = part.problem(self.model)
             if problem is not None:
                 raise MechanismError(f"{type(part).__name__} on mechanism {self.model.name!r}: {problem}")
@@ -53,6 +60,22 @@ class System(eqx.Module):
     def nu(self) -> int:
         """Number of controls."""
         return self.model.nv if self.drives is None else len(self.drives.columns)
+
+    def summary(self) -> str:
+        """The mechanism, its forces, drives and constraints as text: `Model.summary` and one line for each of these."""
+        names = self.model.topology.joint_names
+        lines = [self.model.summary(), ""]
+        drives = (
+            names
+            if self.drives is None
+            else [names[self.model.topology.body_of_column[c]] for c in self.drives.columns]
+        )
+        kinds = collections.Counter(type(force).__name__ for force in self.forces)
+        lines.append("forces       " + (", ".join(f"{n} {kind}" for kind, n in kinds.items()) or "gravity only"))
+        lines.append(f"drives       {self.nu}" + ("" if self.drives is None else f": {', '.join(drives)}"))
+        lines.append(f"constraints  {len(self.constraints)}")
+        lines += [f"  {constraint.name}: {constraint.describe(self.model)}" for constraint in self.constraints]
+        return "\n".join(lines)
 
 
 def applied_forces(
@@ -108,15 +131,20 @@ def acceleration(
 ) -> Float[Array, "nv"]:
     """Generalized acceleration of a system: M a + h = (all applied forces); rad/s^2, m/s^2.
 
+    With constraints, M a + h = (all applied forces) + G' lam with the multipliers lam that keep them.
+
     Args:
         u: controls; None for none.
         t: time, s.
 
-    Source: theory.md (I1), (H1)-(H6).
+    Source: theory.md (I1), (H1)-(H6), (N9).
     """
     tau = applied_forces(system, state, u, t)
     model = system.model.at(jnp.asarray(t, state.v.dtype))
-    return forward.accelerations_from(model, state.q, state.v, tau, system.method)
+    a = forward.accelerations_from(model, state.q, state.v, tau, system.method)
+    if not system.constraints:
+        return a
+    return multipliers.constrained_acceleration(model, system.constraints, state.q, state.v, a, system.stabilization)[0]
 
 
 def total_potential_energy(system: System, q: Float[Array, "nq"], t: Time = 0.0) -> Float[Array, ""]:

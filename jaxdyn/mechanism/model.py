@@ -14,7 +14,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PyTree
 
 from jaxdyn.mechanism.joint import Joint
-from jaxdyn.mechanism.topology import Topology
+from jaxdyn.mechanism.topology import GROUND, Topology
 from jaxdyn.spatial.arrays import floating
 from jaxdyn.spatial.transform import RigidTransform
 
@@ -109,6 +109,39 @@ class Model(eqx.Module):
         if all(type(joint).later is Joint.later for joint in self.joints):
             return self
         return eqx.tree_at(lambda model: model.joints, self, tuple(joint.later(duration) for joint in self.joints))
+
+    def summary(self) -> str:
+        """The mechanism as text: size, mass and degrees of freedom, and a table of its bodies and joints."""
+        topology = self.topology
+        total = float(np.sum(self.mass))
+        header = f"{self.name}: {self.nb} bodies, {total:.6g} kg, nq = {self.nq}, nv = {self.nv}"
+        rows = [("", "body", "parent", "joint", "kind", "nq", "nv", "mass (kg)")]
+        for i, name in enumerate(topology.body_names):
+            kind, parent = topology.joint_classes[i], topology.parents[i]
+            carrier = "ground" if parent == GROUND else topology.body_names[parent]
+            mass = f"{float(self.mass[i]):.6g}"
+            row = (
+                str(i),
+                name,
+                carrier,
+                topology.joint_names[i],
+                kind.__name__.lower(),
+                str(kind.nq),
+                str(kind.nv),
+                mass,
+            )
+            rows.append(row)
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        numeric = {0, 5, 6, 7}
+        aligned = [
+            [
+                text.rjust(width) if k in numeric else text.ljust(width)
+                for k, (text, width) in enumerate(zip(row, widths, strict=True))
+            ]
+            for row in rows
+        ]
+        aligned.insert(1, ["-" * width for width in widths])
+        return "\n".join([header, "", *("  ".join(row).rstrip() for row in aligned)])
 
     def locate(self, name: str, point: Any) -> tuple[int, Float[Array, "3"]]:
         """The moving body (-1: the ground) that carries a body or frame called `name`, and the components of a point on its axes.

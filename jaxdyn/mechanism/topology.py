@@ -101,6 +101,14 @@ class Topology:
         """(nv, nv) [alpha, beta] is True if the joint of alpha precedes or equals the joint of beta."""
         return self.column_moves_body[:, self.body_of_column]
 
+    def problem_with_bodies(self, *bodies: int) -> str | None:
+        """Why these are no numbers of bodies or of the ground and how to mend it, or None."""
+        for body in bodies:
+            if not GROUND <= body < self.nb:
+                known = f"use 0 to {self.nb - 1}, or -1 for the ground (`Model.locate` finds them by name)"
+                return f"there is no body {body}; {known}"
+        return None
+
     def body_index(self, name: str) -> int:
         """Number of the body called `name`; -1 for "ground".
 

@@ -41,6 +41,10 @@ class Variational(Integrator):
             raise ValueError(f"Variational needs at least 1 iteration, not {self.iterations}; the default is 4")
 
     def step(self, system: System, state: State, control: Control, t: Time, dt: Time) -> tuple[State, Bool[Array, ""]]:
+        if system.constraints:
+            raise ValueError(
+                f"Variational does not know constraints, and {system.model.name!r} has some; use RungeKutta4 or ImplicitMidpoint"
+            )
         model = system.model
         middle = t + 0.5 * dt
         u = control(middle)

@@ -1,0 +1,193 @@
+"""The kinds of constraints: joints that close a loop, rods, and couplings of coordinates; theory.md section (n).
+
+Markers are given on body axes from the body origin O'; body -1 is the ground.
+"""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Float
+
+from jaxdyn.dynamics.constraint import Constraint
+from jaxdyn.dynamics.kinematics import Coordinates, Placements, point_on_body
+from jaxdyn.mechanism.model import Model
+from jaxdyn.mechanism.topology import GROUND
+from jaxdyn.spatial import quaternion
+from jaxdyn.spatial.arrays import dot, floating
+from jaxdyn.spatial.transform import RigidTransform
+
+LOOP_KINDS = ("revolute", "prismatic", "cylindrical", "universal", "spherical", "planar", "fixed")
+
+
+class _Marker:
+    """A frame fixed in a body, as it stands in the ground.
+
+    Attributes:
+        reference, arm: its origin, in the two parts of `point_on_body`, m.
+        orientation: quaternion.
+        axes: its axes x, y, z as rows.
+    """
+
+    def __init__(self, placed: Placements, body: int, frame: RigidTransform):
+        self.reference, self.arm = point_on_body(placed, body, frame.translation)
+        turn = frame.quaternion
+        self.orientation = turn if body == GROUND else quaternion.multiply(placed.orientation[body], turn)
+        self.axes = quaternion.to_matrix(self.orientation).T
+
+    def to(self, other: "_Marker") -> Float[Array, "3"]:
+        """From the other marker's origin to this one's, ground axes, m."""
+        return (self.reference - other.reference) + (self.arm - other.arm)
+
+
+class LoopJoint(Constraint):
+    """A joint that closes a loop: what it forbids of the motion of body B relative to body A. Its axis is z of both frames.
+
+    With D from marker B to marker A on ground axes and axes x, y, z of A, x', y', z' of B, the equations are
+
+        revolute      D, z.x', z.y'                    fixed       D, 2 sgn(q0) q_vec of the relative rotation
+        prismatic     x'.D, y'.D, z.x', z.y', x.y'     universal   D, x.y'   (axes x of A and y of B)
+        cylindrical   x'.D, y'.D, z.x', z.y'           planar      z.D, z.x', z.y'   (normal z)
+        spherical     D
+
+    Attributes:
+        name: for messages and files.
+        kind: of the joint, one of `LOOP_KINDS`.
+        body_a, body_b: body numbers, -1 for the ground.
+        frame_a, frame_b: the markers, placed on the axes of their bodies.
+
+    Source: theory.md (N1), (N2), (N8).
+    """
+
+    name: str = eqx.field(static=True)
+    kind: str = eqx.field(static=True)
+    body_a: int = eqx.field(static=True)
+    frame_a: RigidTransform
+    body_b: int = eqx.field(static=True)
+    frame_b: RigidTransform
+
+    def residual(self, model: Model, q: Coordinates, placed: Placements) -> Float[Array, "m"]:
+        a, b = self._markers(placed)
+        d = a.to(b)
+        aligned = jnp.stack([dot(a.axes[2], b.axes[0]), dot(a.axes[2], b.axes[1])])
+        along = [dot(b.axes[0], d), dot(b.axes[1], d)]
+        match self.kind:
+            case "spherical":
+                rows = [d]
+            case "revolute":
+                rows = [d, aligned]
+            case "universal":
+                rows = [d, dot(a.axes[0], b.axes[1])]
+            case "fixed":
+                relative = quaternion.multiply(quaternion.conjugate(a.orientation), b.orientation)
+                unit = relative / jnp.sqrt(dot(relative, relative))
+                rows = [d, 2.0 * jnp.where(unit[0] < 0, -1.0, 1.0) * unit[1:]]  # (N8)
+            case "prismatic":
+                rows = [*along, aligned, dot(a.axes[0], b.axes[1])]
+            case "cylindrical":
+                rows = [*along, aligned]
+            case _:  # planar
+                rows = [dot(a.axes[2], d), aligned]
+        return jnp.concatenate([jnp.atleast_1d(row) for row in rows])  # (N1), (N2)
+
+    def branches(self, model: Model, q: Coordinates, placed: Placements) -> Float[Array, "_"] | None:
+        if self.kind in ("spherical", "universal", "fixed"):
+            return None
+        a, b = self._markers(placed)
+        cosines = [dot(a.axes[2], b.axes[2])]
+        if self.kind == "prismatic":
+            cosines.append(dot(a.axes[0], b.axes[0]))
+        return jnp.stack(cosines)
+
+    def _markers(self, placed: Placements) -> tuple[_Marker, _Marker]:
+        return _Marker(placed, self.body_a, self.frame_a), _Marker(placed, self.body_b, self.frame_b)
+
+    def describe(self, model: Model) -> str:
+        return f"{self.kind} loop joint between {_body_name(model, self.body_a)} and {_body_name(model, self.body_b)}"
+
+    def problem(self, model: Model) -> str | None:
+        if self.kind not in LOOP_KINDS:
+            return f"{self.name!r} is of kind {self.kind!r}; the kinds are {', '.join(LOOP_KINDS)}"
+        if self.body_a == self.body_b:
+            return f"{self.name!r} connects {_body_name(model, self.body_a)} with itself; name two bodies"
+        return model.topology.problem_with_bodies(self.body_a, self.body_b)
+
+
+class Distance(Constraint):
+    """A rod without mass between two points, by balls: (|D|^2 - L^2) / (2 L) = 0 with D from point B to point A.
+
+    Attributes:
+        name: for messages and files.
+        body_a, body_b: body numbers, -1 for the ground.
+        point_a, point_b: ends of the rod on the axes of their bodies from O', m.
+        length: L, m, positive.
+    """
+
+    name: str = eqx.field(static=True)
+    body_a: int = eqx.field(static=True)
+    point_a: Float[Array, "3"] = eqx.field(converter=floating)
+    body_b: int = eqx.field(static=True)
+    point_b: Float[Array, "3"] = eqx.field(converter=floating)
+    length: Float[Array, ""] = eqx.field(converter=floating)
+
+    def residual(self, model: Model, q: Coordinates, placed: Placements) -> Float[Array, "m"]:
+        reference_a, arm_a = point_on_body(placed, self.body_a, self.point_a)
+        reference_b, arm_b = point_on_body(placed, self.body_b, self.point_b)
+        d = (reference_a - reference_b) + (arm_a - arm_b)
+        # The square is smooth where |D| is not, and the quotient makes it the error of the length near the solution.
+        return ((dot(d, d) - self.length**2) / (2.0 * self.length))[None]
+
+    def describe(self, model: Model) -> str:
+        return f"rod between {_body_name(model, self.body_a)} and {_body_name(model, self.body_b)}"
+
+    def problem(self, model: Model) -> str | None:
+        if not isinstance(self.length, Tracer) and not np.all(np.asarray(self.length) > 0):
+            return f"{self.name!r} has length {np.asarray(self.length)}; give a positive one, or a spherical loop joint for zero"
+        return model.topology.problem_with_bodies(self.body_a, self.body_b)
+
+
+class Coupling(Constraint):
+    """One coordinate as a polynomial of another, q[driven] = c0 + c1 q[driver] + c2 q[driver]^2 + ...: gears and mimic joints.
+
+    Attributes:
+        name: for messages and files.
+        driven, driver: numbers of the coordinates, of joints whose velocity is their rate.
+        coefficients: c0, c1, ..., rad or m by the kinds of joints.
+    """
+
+    name: str = eqx.field(static=True)
+    driven: int = eqx.field(static=True)
+    driver: int = eqx.field(static=True)
+    coefficients: Float[Array, "_"] = eqx.field(converter=floating)
+
+    def residual(self, model: Model, q: Coordinates, placed: Placements) -> Float[Array, "m"]:
+        value = jnp.zeros((), q.dtype)
+        for k in reversed(range(self.coefficients.shape[0])):
+            value = value * q[self.driver] + self.coefficients[k]
+        return (q[self.driven] - value)[None]
+
+    def describe(self, model: Model) -> str:
+        names = model.topology.joint_names
+        driven, driver = (names[_body_of_coordinate(model, i)] for i in (self.driven, self.driver))
+        return f"{driven} follows {driver}"
+
+    def problem(self, model: Model) -> str | None:
+        for coordinate in (self.driven, self.driver):
+            if not 0 <= coordinate < model.nq:
+                return f"there is no coordinate {coordinate}; use 0 to {model.nq - 1}"
+            body = _body_of_coordinate(model, coordinate)
+            if not model.topology.joint_classes[body].velocity_is_rate:
+                kind = model.topology.joint_classes[body].__name__.lower()
+                joint = f"the {kind} joint {model.topology.joint_names[body]!r}"
+                return f"coordinate {coordinate} belongs to {joint}; couple angles or displacements"
+        if self.driven == self.driver:
+            return f"{self.name!r} couples coordinate {self.driven} with itself; name two"
+        return None
+
+
+def _body_of_coordinate(model: Model, coordinate: int) -> int:
+    return int(np.searchsorted(model.topology.q_starts, coordinate, side="right")) - 1
+
+
+def _body_name(model: Model, body: int) -> str:
+    return "ground" if body == GROUND else model.topology.body_names[body]

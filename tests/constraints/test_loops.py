@@ -1,0 +1,246 @@
+"""Mechanisms with loops move as the same mechanisms without them, and as closed forms say."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from random_trees import random_inertia, random_unit
+
+import jaxdyn
+from jaxdyn import (
+    Coupling,
+    Cylindrical,
+    Distance,
+    Fixed,
+    Free,
+    LoopJoint,
+    MechanismBuilder,
+    MechanismError,
+    Planar,
+    Prismatic,
+    Revolute,
+    Spherical,
+    State,
+    System,
+    Universal,
+)
+from jaxdyn.dynamics import multipliers
+from jaxdyn.spatial.transform import RigidTransform
+
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
+IDENTITY = RigidTransform(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
+JOINTS = {
+    "revolute": Revolute((0, 0, 1)),
+    "prismatic": Prismatic((0, 0, 1)),
+    "cylindrical": Cylindrical((0, 0, 1)),
+    "universal": Universal((1, 0, 0), (0, 1, 0)),
+    "spherical": Spherical(),
+    "planar": Planar((0, 0, 1), (1, 0, 0)),
+    "fixed": Fixed(),
+}
+
+
+def chain(joint, parent: str) -> jaxdyn.Model:
+    """A swinging body, and a second one on it by a joint or on the ground."""
+    rng = np.random.default_rng(3)
+    builder = MechanismBuilder("two bodies")
+    bodies = [(mass, *random_inertia(rng, mass, 0.3)) for mass in (1.0, 2.0)]
+    mass, com, inertia = bodies[0]
+    builder.add_body("first", joint=Revolute(random_unit(rng)), mass=mass, com=com, inertia=inertia)
+    place = {"position": rng.normal(size=3), "orientation": random_unit(rng, 4)} if parent == "first" else {}
+    mass, com, inertia = bodies[1]
+    builder.add_body("second", parent=parent, joint=joint, mass=mass, com=com, inertia=inertia, **place)
+    return builder.build()
+
+
+@pytest.mark.parametrize("kind", JOINTS)
+def test_loop_joint_moves_as_the_joint_of_a_tree(kind):
+    tree, free = chain(JOINTS[kind], "first"), chain(Free(), "ground")
+    placements, row = (tree.frames, 0) if kind == "fixed" else (tree.placement, 1)
+    loop = LoopJoint("loop", kind, 0, jax.tree.map(lambda x: x[row], placements), 1, IDENTITY)
+
+    def pose(q):
+        if kind == "fixed":  # merged into the first body, of which it is a frame
+            return jaxdyn.frame_placement(tree, q, "second")
+        return jax.tree.map(lambda x: x[1], jaxdyn.forward_kinematics(tree, q))
+
+    def in_loop(q, v):
+        """Coordinates and velocities of the first joint and of the second body, now free, of a motion of the tree."""
+        along = (jaxdyn.configuration.coordinate_rate(tree, q, v),)
+        placed, moved = jax.jvp(lambda q: (pose(q), pose(q).rotation), (q,), along)
+        spin = placed[1].T @ moved[1]
+        twist = jnp.stack([spin[2, 1], spin[0, 2], spin[1, 0]]), placed[1].T @ moved[0].translation
+        return jnp.concatenate([q[:1], placed[0].translation, placed[0].quaternion]), jnp.concatenate([v[:1], *twist])
+
+    @jax.jit
+    def compared(q, v):
+        expected = jaxdyn.acceleration(System(tree), State(q, v))
+        (loop_q, loop_v), (_, loop_a) = jax.jvp(
+            in_loop, (q, v), (jaxdyn.configuration.coordinate_rate(tree, q, v), expected)
+        )
+        moving = multipliers.motion(free, (loop,), loop_q, loop_v)
+        actual = jaxdyn.acceleration(System(free, constraints=(loop,), stabilization=0.0), State(loop_q, loop_v))
+        return moving.residual, moving.rate, actual, loop_a
+
+    rng = np.random.default_rng(1)
+    residual, rate, actual, expected = compared(*(jnp.asarray(rng.normal(size=n)) for n in (tree.nq, tree.nv)))
+    np.testing.assert_allclose(residual, 0.0, atol=1e-12)
+    np.testing.assert_allclose(rate, 0.0, atol=1e-12)
+    np.testing.assert_allclose(actual, expected, atol=1e-9)
+
+
+CRANK, COUPLER, ROCKER, BASE = 0.3, 0.8, 0.6, 1.0
+
+
+def pin(coupler) -> LoopJoint:
+    """The pin between coupler and rocker, which closes the loop."""
+    turn = jnp.array([np.sqrt(0.5), np.sqrt(0.5), 0.0, 0.0])  # z to -y
+    ends = [RigidTransform(turn, jnp.stack([x, 0.0 * x, 0.0 * x])) for x in (jnp.asarray(coupler), jnp.asarray(ROCKER))]
+    return LoopJoint("pin", "revolute", 1, ends[0], 2, ends[1])
+
+
+def four_bar() -> System:
+    """Crank and rocker on the ground, the coupler on the crank."""
+    builder = MechanismBuilder("four-bar")
+    for name, parent, x, length, mass in (
+        ("crank", "ground", 0.0, CRANK, 0.5),
+        ("coupler", "crank", CRANK, COUPLER, 1.0),
+        ("rocker", "ground", BASE, ROCKER, 0.7),
+    ):
+        builder.add_body(
+            name,
+            parent=parent,
+            joint=Revolute((0, -1, 0)),
+            position=(x, 0, 0),
+            mass=mass,
+            com=(length / 2, 0, 0),
+            inertia=(0.0, mass * length**2 / 12, mass * length**2 / 12),
+        )
+    return System(builder.build(), constraints=(pin(COUPLER),))
+
+
+def closed_form(angle):
+    """(absolute angle of coupler, angle of rocker) on the open branch, by the triangle of the diagonal."""
+    pin = CRANK * jnp.array([jnp.cos(angle), jnp.sin(angle)])
+    diagonal = jnp.array([BASE, 0.0]) - pin
+    length = jnp.sqrt(diagonal @ diagonal)
+    direction = jnp.arctan2(diagonal[1], diagonal[0])
+    at_pin = jnp.arccos((COUPLER**2 + length**2 - ROCKER**2) / (2 * COUPLER * length))
+    tip = pin + COUPLER * jnp.array([jnp.cos(direction + at_pin), jnp.sin(direction + at_pin)])
+    return direction + at_pin, jnp.arctan2(tip[1], tip[0] - BASE)
+
+
+def test_four_bar_against_closed_form_kinematics_and_dynamics_in_its_one_coordinate():
+    system, angle, speed = four_bar(), jnp.array(0.7), jnp.array(2.0)
+    coupler, rocker = closed_form(angle)
+    start = jnp.array([0.7, coupler - 0.7 + 0.1, rocker - 0.2])
+    assembled = jax.jit(jaxdyn.assemble)(system, start)
+    assert bool(assembled.closed)
+    assert int(assembled.mobility) == 1
+    coupler, rocker = closed_form(assembled.q[0])
+    np.testing.assert_allclose(assembled.q[1:], [coupler - assembled.q[0], rocker], atol=1e-12)
+
+    def configuration(angle):
+        coupler, rocker = closed_form(angle)
+        return jnp.stack([angle, coupler - angle, rocker])
+
+    def centers(angle):
+        """Mass centers (x, z) and absolute angles of crank, coupler and rocker."""
+        coupler, rocker = closed_form(angle)
+        angles = jnp.stack([angle, coupler, rocker])
+        pins = jnp.stack([jnp.zeros(2), CRANK * jnp.stack([jnp.cos(angle), jnp.sin(angle)]), jnp.array([BASE, 0.0])])
+        halves = jnp.array([CRANK, COUPLER, ROCKER])[:, None] / 2
+        return pins + halves * jnp.stack([jnp.cos(angles), jnp.sin(angles)], axis=1), angles
+
+    masses, lengths = jnp.array([0.5, 1.0, 0.7]), jnp.array([CRANK, COUPLER, ROCKER])
+
+    def lagrangian(angle, speed):
+        (points, _), (velocities, spins) = jax.jvp(centers, (angle,), (speed,))
+        kinetic = masses @ (velocities**2).sum(axis=1) / 2 + (masses * lengths**2 / 12) @ spins**2 / 2
+        return kinetic - 9.81 * masses @ points[:, 1]
+
+    def expected(angle, speed):
+        inertia = jax.grad(jax.grad(lagrangian, 1), 1)(angle, speed)
+        mixed = jax.jvp(lambda angle: jax.grad(lagrangian, 1)(angle, speed), (angle,), (speed,))[1]
+        return (jax.grad(lagrangian)(angle, speed) - mixed) / inertia
+
+    q, v = jax.jvp(configuration, (angle,), (speed,))
+    np.testing.assert_allclose(jax.jit(jaxdyn.project_velocity)(system, q, v), v, atol=1e-12)
+    actual = jax.jit(jaxdyn.acceleration)(system, State(q, v))
+    np.testing.assert_allclose(actual[0], jax.jit(expected)(angle, speed), rtol=1e-9)
+
+
+def test_assembly_reports_a_loop_that_cannot_close_and_has_the_derivative_of_its_equations():
+    system, start, step = four_bar(), jnp.array([0.7, 0.5, 1.0]), 1e-5
+
+    def assembled(coupler):
+        result = jaxdyn.assemble(eqx.tree_at(lambda s: s.constraints, system, (pin(coupler),)), start)
+        return result.q, result
+
+    both = jax.jit(jax.jacfwd(assembled, has_aux=True))
+    slope, found = both(jnp.array(COUPLER))
+    rows = multipliers.jacobian(system.model, system.constraints, found.q)
+    # How the equations change with the length, at rest; the crank is free, so the derivative is not that of the closed form.
+    change = multipliers.residuals(system.model, (pin(COUPLER + step),), found.q) / step
+    np.testing.assert_allclose(rows @ slope, -change, atol=1e-8)
+    assert np.abs(slope).max() > 0.1
+    _, impossible = both(jnp.array(5.0))
+    assert bool(found.closed)
+    assert not bool(impossible.closed)
+    assert float(impossible.residual) > 0.1
+
+
+def test_couplings_and_rods_hold_over_a_rollout():
+    builder = MechanismBuilder("arms")
+    for name, x in (("left", 0.0), ("right", 1.0), ("geared", 2.0)):
+        builder.add_body(
+            name, joint=Revolute((0, 1, 0)), position=(x, 0, 0), mass=1.0, com=(0, 0, -0.5), inertia=(0.1, 0.1, 0.01)
+        )
+    rod = Distance("rod", 0, (0, 0, -1.0), 1, (0, 0, -0.5), 1.2)
+    gear = Coupling("gear", driven=2, driver=1, coefficients=[0.1, -2.0, 0.3])
+    system = System(builder.build(), constraints=(rod, gear))
+    start = jax.jit(jaxdyn.assemble)(system, jnp.array([0.5, 0.3, 0.0]))
+    assert bool(start.closed)
+    assert int(start.mobility) == 1
+    state = State(start.q, jnp.zeros(3))
+    end = jaxdyn.rollout(system, state, dt=1e-3, steps=1000, integrator=jaxdyn.RungeKutta4(), save_every=1000).final
+    assert np.abs(end.q - start.q).min() > 0.05
+    np.testing.assert_allclose(end.q[2], 0.1 - 2.0 * end.q[1] + 0.3 * end.q[1] ** 2, atol=1e-9)
+    ends = [
+        frame.apply(point)
+        for frame, point in zip(
+            (jax.tree.map(lambda x, i=i: x[i], jaxdyn.forward_kinematics(system.model, end.q)) for i in (0, 1)),
+            (rod.point_a, rod.point_b),
+            strict=True,
+        )
+    ]
+    np.testing.assert_allclose(jnp.linalg.norm(ends[0] - ends[1]), 1.2, atol=1e-9)
+    np.testing.assert_allclose(jaxdyn.total_energy(system, end), jaxdyn.total_energy(system, state), atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("constraint", "message"),
+    [
+        (LoopJoint("pin", "hinge", 0, IDENTITY, 1, IDENTITY), "'pin' is of kind 'hinge'; the kinds are revolute"),
+        (LoopJoint("pin", "revolute", 0, IDENTITY, 0, IDENTITY), "connects crank with itself"),
+        (LoopJoint("pin", "revolute", 0, IDENTITY, 7, IDENTITY), "there is no body 7"),
+        (Distance("rod", 0, (0, 0, 0), 1, (0, 0, 0), 0.0), "'rod' has length 0.0; give a positive one"),
+        (Coupling("gear", 0, 3, [0.0, 1.0]), "there is no coordinate 3; use 0 to 2"),
+        (Coupling("gear", 1, 1, [0.0, 1.0]), "couples coordinate 1 with itself"),
+    ],
+)
+def test_constraints_that_do_not_fit_are_refused(constraint, message):
+    with pytest.raises(MechanismError, match=message):
+        System(four_bar().model, constraints=(constraint,))
+
+
+def test_what_does_not_know_constraints_says_so():
+    system = four_bar()
+    state = State(jnp.zeros(3), jnp.zeros(3))
+    with pytest.raises(ValueError, match="Variational does not know constraints"):
+        jaxdyn.rollout(system, state, dt=1e-3, steps=1, integrator=jaxdyn.Variational())
+    with pytest.raises(ValueError, match="it has constraints"):
+        jaxdyn.joint_reactions(system, state)
+    assert "pin: revolute loop joint between coupler and rocker" in system.summary()
