@@ -19,13 +19,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdyn.constraints import kinds
 from jaxdyn.dynamics import forces, system
 from jaxdyn.io.config import ConfigError, suggestion
 from jaxdyn.mechanism import joints, model, prescribed, topology
 from jaxdyn.spatial import transform
 
 # What a file may ask for. A class added to one of these modules needs nothing more.
-_MODULES: tuple[ModuleType, ...] = (transform, topology, joints, prescribed, model, forces, system)
+_MODULES: tuple[ModuleType, ...] = (transform, topology, joints, prescribed, model, forces, kinds, system)
 
 
 class StructureError(ValueError):
@@ -168,6 +169,8 @@ def _fits(value: Any, annotation: Any) -> bool:
     """Whether a value is what a field is for, as far as objects and static values go; `archive_checks` sees to the arrays."""
     if annotation in (int, bool, str):
         return type(value) is annotation
+    if annotation is float:
+        return type(value) in (int, float)
     if get_origin(annotation) is tuple:
         return isinstance(value, tuple) and all(_fits(entry, get_args(annotation)[0]) for entry in value)
     if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):

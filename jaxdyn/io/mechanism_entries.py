@@ -31,10 +31,9 @@ class JointEntry:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PlacedEntry:
-    """Something with a name and a placement."""
+class PlacementEntry:
+    """A position and a rotation, by a quaternion or by angles."""
 
-    name: str
     position: tuple[float, float, float] = setting((0.0, 0.0, 0.0), unit="m")
     orientation: tuple[float, float, float, float] | None = None
     rpy: tuple[float, float, float] | None = setting(None, unit="rad")
@@ -61,9 +60,10 @@ class PlacedEntry:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BodyEntry(PlacedEntry):
+class BodyEntry(PlacementEntry):
     """[[body]]: a body; its placement is that of its joint frame in the parent."""
 
+    name: str
     joint: JointEntry
     parent: str = "ground"
     mass: float = setting(0.0, unit="kg")
@@ -72,10 +72,28 @@ class BodyEntry(PlacedEntry):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FrameEntry(PlacedEntry):
+class FrameEntry(PlacementEntry):
     """[[frame]]: a named frame on a body."""
 
+    name: str
     body: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MarkerEntry(PlacementEntry):
+    """One side of a loop joint: a frame on a body."""
+
+    body: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LoopEntry:
+    """[[loop]]: a joint that closes a loop; its axis is z of both markers."""
+
+    name: str
+    kind: str
+    a: MarkerEntry
+    b: MarkerEntry
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,6 +119,26 @@ class DamperEntry(PairEntry):
     """[[damper]]: a damper between two points."""
 
     coefficient: float = setting(unit="N s/m", non_negative=True)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RodEntry(PairEntry):
+    """[[rod]]: a constant distance between two points."""
+
+    name: str
+    length: float = setting(unit="m", positive=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class CouplingEntry:
+    """[[coupling]]: the coordinate of one joint as a polynomial of that of another; components if a joint has several."""
+
+    name: str
+    driven: str
+    driver: str
+    coefficients: tuple[Any, ...]
+    driven_component: int | None = setting(None, non_negative=True)
+    driver_component: int | None = setting(None, non_negative=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -155,6 +193,9 @@ class MechanismEntry:
     joint_friction: JointFrictionEntry | None = None
     joint_spring: JointSpringEntry | None = None
     drives: DrivesEntry | None = None
+    loop: tuple[LoopEntry, ...] = ()
+    rod: tuple[RodEntry, ...] = ()
+    coupling: tuple[CouplingEntry, ...] = ()
 
     def __post_init__(self):
         if not self.source.strip():

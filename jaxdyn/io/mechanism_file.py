@@ -27,8 +27,15 @@ A joint whose motion is prescribed has a `motion` as well:
 Numbers of a joint are one for all of its components or a list in the order of its coordinates or velocities, see
 `jaxdyn.mechanism.joints`.
 
-The other tables are [[frame]], [[spring]], [[damper]], [[applied_force]], [joint_friction], [joint_spring] and [drives];
-`mechanism_entries` lists their keys. Points may be given on any body or frame, by its name.
+The other tables are [[frame]], [[spring]], [[damper]], [[applied_force]], [joint_friction], [joint_spring], [drives], and for
+closed loops [[loop]], [[rod]] and [[coupling]]; `mechanism_entries` lists their keys. Points may be given on any body or frame, by
+name:
+
+    [[loop]]
+    name = "crosshead"
+    kind = "revolute" # about z of both markers
+    a = {body = "rod", position = [0, 0, -0.5], rpy = ["90 deg", 0, 0]}
+    b = {body = "slide", rpy = ["90 deg", 0, 0]}
 """
 
 from pathlib import Path
@@ -43,7 +50,8 @@ from jaxdyn.io.toml import read_toml, toml_text
 def load_mechanism(path: Path | str) -> System:
     """System described by a mechanism file, in JAX's default precision.
 
-    Forces come in the order springs, dampers, applied forces, joint friction, joint springs.
+    Forces come in the order springs, dampers, applied forces, joint friction, joint springs; constraints in the order loops, rods,
+    couplings.
 
     Raises:
         ConfigError: the file, or an entry of it, cannot be used; one line with file, entry and remedy.
@@ -57,14 +65,14 @@ def save_mechanism(system: System, path: Path | str, source: str = "written by j
     """Write a system as a mechanism file, with merged bodies as frames; `load_mechanism` gives it back leaf by leaf.
 
     Quaternions come back with norm 1 and a scalar part that is not negative, as the builder makes them. The algorithm
-    `system.method` is no property of the mechanism and is not written. Nothing is written if an error is raised.
-    `jaxdyn.io.save_archive` writes any system, bit by bit.
+    `system.method` and the rate `system.stabilization` are no properties of the mechanism and are not written. Nothing is written
+    if an error is raised. `jaxdyn.io.save_archive` writes any system, bit by bit.
 
     Args:
         source: where the numbers come from.
 
     Raises:
-        ConfigError: the system has a joint or a force that the file cannot express, or is a batch.
+        ConfigError: the system has a joint, a force or a constraint that the file cannot express, or is a batch.
         MechanismError: the numbers are none of a real mechanism, so that the file could not be loaded.
     """
     path = Path(path)

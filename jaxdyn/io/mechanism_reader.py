@@ -7,23 +7,28 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdyn.constraints.kinds import Coupling, Distance, LoopJoint
+from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.forces import AppliedForce, Damper, Force, JointDrives, JointFriction, JointSpring, Spring
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.config import Place, read_value, suggestion
 from jaxdyn.io.mechanism_entries import (
     AppliedForceEntry,
+    CouplingEntry,
     DrivesEntry,
     JointFrictionEntry,
     JointSpringEntry,
+    MarkerEntry,
     MechanismEntry,
     PairEntry,
 )
 from jaxdyn.io.mechanism_joints import component_numbers, component_units, joint_from_entry, joint_numbers
-from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism import checks, configuration
 from jaxdyn.mechanism.builder import MechanismBuilder
 from jaxdyn.mechanism.checks import MechanismError
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import quaternion
+from jaxdyn.spatial.transform import RigidTransform
 
 
 def system_from_tables(tables: dict[str, Any], file: Place) -> System:
@@ -53,7 +58,7 @@ def system_from_tables(tables: dict[str, Any], file: Place) -> System:
     if entry.joint_spring is not None:
         forces.append(_joint_spring(model, entry.joint_spring, file.key("joint_spring")))
     drives = None if entry.drives is None else _drives(model, entry.drives, file.key("drives"))
-    return System(model, tuple(forces), drives)
+    return System(model, tuple(forces), drives, constraints=_constraints(model, entry, file))
 
 
 def _model(entry: MechanismEntry, file: Place) -> Model:
@@ -97,6 +102,56 @@ def _located(model: Model, name: str, point: tuple[float, float, float], place: 
 def _ends(model: Model, pair: PairEntry, place: Place) -> tuple[int, jax.Array, int, jax.Array]:
     a = _located(model, pair.body_a, pair.point_a, place.key("body_a"))
     return (*a, *_located(model, pair.body_b, pair.point_b, place.key("body_b")))
+
+
+def _constraints(model: Model, entry: MechanismEntry, file: Place) -> tuple[Constraint, ...]:
+    constraints: list[Constraint] = []
+    for i, loop in enumerate(entry.loop):
+        place = file.key("loop").item(i, loop.name)
+        markers = *_marker(model, loop.a, place.key("a")), *_marker(model, loop.b, place.key("b"))
+        constraints.append(LoopJoint(loop.name, loop.kind, *markers))
+    for i, rod in enumerate(entry.rod):
+        ends = _ends(model, rod, file.key("rod").item(i, rod.name))
+        constraints.append(Distance(rod.name, *ends, jnp.asarray(rod.length, float)))
+    for i, coupling in enumerate(entry.coupling):
+        constraints.append(_coupling(model, coupling, file.key("coupling").item(i, coupling.name)))
+    for constraint in constraints:
+        problem = constraint.problem(model)
+        if problem is not None:
+            raise MechanismError(f"{file.file}: {type(constraint).__name__}: {problem}")
+    return tuple(constraints)
+
+
+def _marker(model: Model, entry: MarkerEntry, place: Place) -> tuple[int, RigidTransform]:
+    checks.checked_placement(f"{place.file}: {place.entry}", entry.position, entry.quaternion)
+    body, origin = _located(model, entry.body, entry.position, place.key("body"))
+    turn = jnp.asarray(entry.quaternion, float)
+    if entry.body in model.topology.frame_names:
+        turn = quaternion.multiply(model.frames.quaternion[model.topology.frame_names.index(entry.body)], turn)
+    return body, RigidTransform(turn, origin)
+
+
+def _coupling(model: Model, entry: CouplingEntry, place: Place) -> Coupling:
+    driven, unit = _coordinate(model, entry.driven, entry.driven_component, "driven", place)
+    driver, _ = _coordinate(model, entry.driver, entry.driver_component, "driver", place)
+    units = (unit, *["1"] * (len(entry.coefficients) - 1))  # the first one is a coordinate, the others have mixed units
+    coefficients = component_numbers(list(entry.coefficients), units, place.key("coefficients"))
+    return Coupling(entry.name, driven, driver, coefficients)
+
+
+def _coordinate(model: Model, joint: str, component: int | None, key: str, place: Place) -> tuple[int, str]:
+    """Number and unit of a coordinate of a joint."""
+    body = _joint_index(model, joint, place.key(key))
+    units = component_units(model.topology.joint_classes[body], "position")
+    if component is None and len(units) > 1:
+        raise place.key(f"{key}_component").error(
+            f"missing; joint {joint!r} has {len(units)} coordinates: give the number of one, from 0"
+        )
+    if component is not None and component >= len(units):
+        raise place.key(f"{key}_component").error(
+            f"joint {joint!r} has no coordinate {component}; use 0 to {len(units) - 1}"
+        )
+    return int(model.topology.q_starts[body]) + (component or 0), units[component or 0]
 
 
 def _applied_force(model: Model, entry: AppliedForceEntry, place: Place) -> AppliedForce:

@@ -5,6 +5,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxdyn.constraints.kinds import Coupling, Distance, LoopJoint
+from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.forces import AppliedForce, Damper, Force, JointFriction, JointSpring, Spring
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.config import Place
@@ -44,9 +46,12 @@ def tables_of_system(system: System, source: str, file: Place) -> dict[str, Any]
         drives = {"joints": [topology.joint_names[body] for body in bodies], "gear": plain(system.drives.gear)}
         is_plain = all(topology.joint_classes[body].nv == 1 for body in bodies)
         tables["drives"] = drives if is_plain else drives | {"components": components}
+    for constraint in system.constraints:
+        key, entry = _constraint_table(model, constraint, file)
+        tables.setdefault(key, []).append(entry)
     tables["body"] = [_body_table(model, body, file) for body in range(topology.nb)]
     tables["frame"] = [
-        {"name": name, "body": _body_name(model, body)} | _placement(model.frames, row)
+        {"name": name, "body": _body_name(model, body)} | _placement(_row(model.frames, row))
         for row, (name, body) in enumerate(zip(topology.frame_names, topology.frame_bodies, strict=True))
     ]
     return tables
@@ -56,9 +61,13 @@ def _body_name(model: Model, body: int) -> str:
     return "ground" if body == GROUND else model.topology.body_names[body]
 
 
-def _placement(placements: RigidTransform, row: int) -> dict[str, Any]:
-    turn = np.asarray(placements.quaternion[row], np.float64)
-    return {"position": plain(placements.translation[row]), "orientation": plain(turn / np.linalg.norm(turn))}
+def _placement(placement: RigidTransform) -> dict[str, Any]:
+    turn = np.asarray(placement.quaternion, np.float64)
+    return {"position": plain(placement.translation), "orientation": plain(turn / np.linalg.norm(turn))}
+
+
+def _row(placements: RigidTransform, row: int) -> RigidTransform:
+    return jax.tree.map(lambda x: x[row], placements)
 
 
 def _body_table(model: Model, body: int, file: Place) -> dict[str, Any]:
@@ -69,7 +78,7 @@ def _body_table(model: Model, body: int, file: Place) -> dict[str, Any]:
         "name": topology.body_names[body],
         "parent": _body_name(model, topology.parents[body]),
         "joint": joint | _joint_numbers(model, body),
-        **_placement(model.placement, body),
+        **_placement(_row(model.placement, body)),
         "mass": plain(model.mass[body]),
         "com": plain(model.com[body]),
         "inertia": plain(model.inertia[body]),
@@ -118,8 +127,7 @@ def _force_table(model: Model, force: Force, file: Place) -> tuple[str, dict[str
 
     match force:
         case Spring() | Damper():
-            ends = {"body_a": _body_name(model, force.body_a), "point_a": plain(force.point_a)}
-            ends |= {"body_b": _body_name(model, force.body_b), "point_b": plain(force.point_b)}
+            ends = _ends(model, force)
             if isinstance(force, Damper):
                 return "damper", ends | {"coefficient": plain(force.coefficient)}
             numbers = {"stiffness": plain(force.stiffness), "free_length": plain(force.free_length)}
@@ -135,4 +143,30 @@ def _force_table(model: Model, force: Force, file: Place) -> tuple[str, dict[str
             return "joint_spring", {"stiffness": by_joint(force.stiffness), "rest": by_joint(force.rest, 0)}
     raise file.error(
         f"a force of class {type(force).__name__} has no form in a mechanism file; leave it out and add it after loading"
+    )
+
+
+def _ends(model: Model, pair: Spring | Damper | Distance) -> dict[str, Any]:
+    ends = {"body_a": _body_name(model, pair.body_a), "point_a": plain(pair.point_a)}
+    return ends | {"body_b": _body_name(model, pair.body_b), "point_b": plain(pair.point_b)}
+
+
+def _constraint_table(model: Model, constraint: Constraint, file: Place) -> tuple[str, dict[str, Any]]:
+    """Key and content of the table of a constraint."""
+    match constraint:
+        case LoopJoint():
+            a = {"body": _body_name(model, constraint.body_a)} | _placement(constraint.frame_a)
+            b = {"body": _body_name(model, constraint.body_b)} | _placement(constraint.frame_b)
+            return "loop", {"name": constraint.name, "kind": constraint.kind, "a": a, "b": b}
+        case Distance():
+            return "rod", {"name": constraint.name} | _ends(model, constraint) | {"length": plain(constraint.length)}
+        case Coupling():
+            entry = {"name": constraint.name, "coefficients": plain(constraint.coefficients)}
+            for key, coordinate in {"driven": constraint.driven, "driver": constraint.driver}.items():
+                body = int(np.searchsorted(model.topology.q_starts, coordinate, side="right")) - 1
+                entry |= {key: model.topology.joint_names[body]}
+                entry |= {f"{key}_component": coordinate - int(model.topology.q_starts[body])}
+            return "coupling", entry
+    raise file.error(
+        f"a constraint of class {type(constraint).__name__} has no form in a mechanism file; leave it out and add it after loading"
     )

@@ -17,11 +17,14 @@ from random_trees import ALL_KINDS, random_model, random_motion
 from jaxdyn import (
     AppliedForce,
     ConstantRate,
+    Coupling,
     Damper,
+    Distance,
     JointDrives,
     JointForce,
     JointFriction,
     JointSpring,
+    LoopJoint,
     MechanismBuilder,
     Revolute,
     Rheonomic,
@@ -47,7 +50,13 @@ def everything() -> System:
         JointFriction(rng.uniform(size=n), rng.uniform(size=n), rng.uniform(0.1, 1.0, n)),
         JointSpring(rng.uniform(size=n), random_motion(rng, model)[0]),
     )
-    return System(model, forces, JointDrives((n - 1, 0), [2.0, 3.0]), "articulated_body")
+    marker = jax.tree.map(lambda x: x[0], model.placement)
+    constraints = (
+        LoopJoint("loop", "universal", 3, marker, -1, marker),
+        Distance("rod", 2, rng.normal(size=3), 4, rng.normal(size=3), 0.5),
+        Coupling("gear", 0, 1, [0.1, 2.0]),
+    )
+    return System(model, forces, JointDrives((n - 1, 0), [2.0, 3.0]), "articulated_body", constraints, 15.5)
 
 
 def small(*forces) -> System:

@@ -368,6 +368,81 @@ def test_refusal_of_joints_with_several_components_names_entry_and_remedy(write,
     assert all(fragment in message for fragment in fragments), message
 
 
+LOOPS = """
+name = "press"
+source = "invented for this test"
+[[body]]
+name = "crank"
+joint = {kind = "revolute", axis = [0, 1, 0]}
+mass = 1
+inertia = [1, 1, 1]
+[[body]]
+name = "slide"
+joint = {kind = "cylindrical", axis = [1, 0, 0]}
+mass = 1
+inertia = [1, 1, 1]
+[[frame]]
+name = "pin"
+body = "slide"
+position = [0, 0, 0.1]
+rpy = ["90 deg", 0, 0]
+[[loop]]
+name = "key"
+kind = "prismatic"
+a = {body = "pin", position = [0, "1 cm", 0], rpy = [0, 0, "90 deg"]}
+b = {body = "ground", orientation = [0, 1, 0, 0]}
+[[rod]]
+name = "connecting rod"
+body_a = "crank"
+point_a = [0.1, 0, 0]
+body_b = "pin"
+point_b = [0, 0, 0]
+length = "50 cm"
+[[coupling]]
+name = "cam"
+driven = "slide_joint"
+driven_component = 1
+driver = "crank_joint"
+coefficients = ["3 mm", 0, 0.5]
+"""
+
+
+def test_loops_rods_and_couplings_are_read_and_written(write, tmp_path):
+    system = load_mechanism(write(LOOPS))
+    loop, rod, cam = system.constraints
+    assert (loop.name, loop.kind, loop.body_a, loop.body_b) == ("key", "prismatic", 1, -1)
+    np.testing.assert_allclose(loop.frame_a.translation, [0, 0, 0.11], atol=1e-15)
+    turn = rotation.exponential(jnp.array([np.pi / 2, 0, 0])) @ rotation.exponential(jnp.array([0, 0, np.pi / 2]))
+    np.testing.assert_allclose(loop.frame_a.rotation, turn, atol=1e-13)
+    np.testing.assert_array_equal(loop.frame_b.quaternion, [0, 1, 0, 0])
+    assert (rod.body_a, rod.body_b, float(rod.length)) == (0, 1, 0.5)
+    np.testing.assert_allclose(rod.point_b, [0, 0, 0.1])
+    assert (cam.driven, cam.driver, cam.coefficients.tolist()) == (2, 0, [0.003, 0.0, 0.5])
+    save_mechanism(system, tmp_path / "copy.toml")
+    assert_same(load_mechanism(tmp_path / "copy.toml"), system, 1e-13)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fragments"),
+    [
+        ('"prismatic"', '"slot"', ["LoopJoint: 'key' is of kind 'slot'; the kinds are revolute, prismatic"]),
+        ('"pin", position', '"pan", position', ['loop "key": a.body:', "no body or frame 'pan'; it has ground, crank"]),
+        ("orientation = [0, 1, 0, 0]", "orientation = [0, 1, 1, 0]", ['loop "key": b: orientation quaternion has norm 1.41']),
+        ('b = {body = "ground"', 'b = {body = "slide"', ["LoopJoint: 'key' connects slide with itself; name two bodies"]),
+        ("length = ", "lenght = ", ['rod "connecting rod": lenght: unknown key; did you mean \'length\'?']),
+        ('"50 cm"', "0", ['rod "connecting rod": length: 0 is out of range; give a number that is positive']),
+        ('"3 mm"', '"3 deg"', ['coupling "cam": coefficients: \'3 deg\': the unit \'deg\' does not fit']),
+        ("driven_component = 1\n", "", ['coupling "cam": driven_component: missing; joint \'slide_joint\' has 2 coordinates']),
+        ("driven_component = 1\n", "driven_component = 2\n", ["driven_component: joint 'slide_joint' has no coordinate 2; use"]),
+        ('driver = "crank_joint"', 'driver = "crank"', ['coupling "cam": driver: there is no moving joint \'crank\'; did you']),
+    ],
+)  # fmt: skip
+def test_refusal_of_constraints_names_entry_and_remedy(write, refusal, old, new, fragments):
+    assert old in LOOPS
+    message = refusal((ConfigError, MechanismError), load_mechanism, write(LOOPS.replace(old, new, 1)))
+    assert all(fragment in message for fragment in fragments), message
+
+
 def test_force_on_axes_of_a_frame_turns_with_it_and_force_on_ground_axes_does_not(write):
     """A force along the axes of a frame is the same force written on the axes of the body that carries it."""
     with_frame = load_mechanism(write(SLIDER_CRANE))
