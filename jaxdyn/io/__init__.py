@@ -12,5 +12,8 @@ from jaxdyn.io.runs import RunDirectory as RunDirectory
 from jaxdyn.io.runs import RunError as RunError
 from jaxdyn.io.runs import environment as environment
 from jaxdyn.io.runs import load_run as load_run
+from jaxdyn.io.state_orders import MujocoOrder as MujocoOrder
+from jaxdyn.io.state_orders import PinocchioOrder as PinocchioOrder
+from jaxdyn.io.state_orders import StateOrder as StateOrder
 from jaxdyn.io.units import quantity as quantity
 from jaxdyn.io.vectors import system_from_dict as system_from_dict
