@@ -12,6 +12,7 @@ import pytest
 import jaxdyn
 from jaxdyn.cli import main
 from jaxdyn.io.config import read_config
+from jaxdyn.io.runs import load_run
 from jaxdyn.jobs.rollout import RolloutConfig
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -69,6 +70,8 @@ def test_main_job_leaves_a_self_contained_run_directory(smoke_run):
         assert key in metrics["environment"]
     for name in ("joint_fans.png", "energy_balance.png", "stick_figures.png"):
         assert (smoke_run / name).read_bytes().startswith(b"\x89PNG")
+    system, arrays = load_run(smoke_run)
+    assert (system.model.name, system.model.dtype, arrays["q"].shape) == ("panda", np.float32, (8, 3, 7))
     assert read_config(smoke_run / "config.toml", RolloutConfig) == read_config(PANDA, RolloutConfig, smoke=True)
 
 
@@ -101,6 +104,49 @@ def test_a_lane_is_the_same_motion_whatever_the_batch_and_the_records(pendulum, 
     # Other batch sizes and loops compile to other instructions: rounding of a few steps.
     np.testing.assert_allclose(runs["many"]["q"][:2], runs["few"]["q"], rtol=1e-12)
     np.testing.assert_allclose(runs["thin"]["q"], runs["few"]["q"][:, ::2], rtol=1e-12)
+
+
+FOUR_BAR = """
+name = "four-bar"
+source = "invented for this test"
+[[body]]
+name = "crank"
+joint = {kind = "revolute", axis = [0, 1, 0]}
+mass = 1
+inertia = [0.01, 0.01, 0.01]
+[[body]]
+name = "coupler"
+parent = "crank"
+position = [0.2, 0, 0]
+joint = {kind = "revolute", axis = [0, 1, 0]}
+mass = 1
+inertia = [0.01, 0.01, 0.01]
+[[rod]]
+name = "rocker"
+body_a = "coupler"
+point_a = [0.5, 0, 0]
+body_b = "ground"
+point_b = [0.6, 0, 0]
+length = "40 cm"
+"""
+
+
+def test_lanes_of_a_closed_loop_start_closed_and_stay_so(pendulum, tmp_path, capsys, fast_compilation):
+    (tmp_path / "four_bar.toml").write_text(FOUR_BAR)
+    command = ["rollout", pendulum, f"mechanism={tmp_path / 'four_bar.toml'}", "initial.speed=1"]
+    command += ["control.target=initial", "--out"]
+    assert main([*command, str(tmp_path / "run")]) == 0
+    system, arrays = load_run(tmp_path / "run")
+    crank, coupler = arrays["q"][..., 0], arrays["q"].sum(axis=-1)
+    x = 0.2 * np.cos(crank) + 0.5 * np.cos(coupler) - 0.6
+    z = -0.2 * np.sin(crank) - 0.5 * np.sin(coupler)
+    np.testing.assert_allclose(np.hypot(x, z)[:, 0], 0.4, rtol=1e-12)
+    np.testing.assert_allclose(np.hypot(x, z), 0.4, rtol=1e-4)  # 20 steps of a first-order method
+    assert np.all(arrays["v"] != 0)
+    assert float(system.constraints[0].length) == 0.4
+    (tmp_path / "four_bar.toml").write_text(FOUR_BAR.replace("[0.6, 0, 0]", "[6, 0, 0]"))
+    assert main([*command, str(tmp_path / "torn")]) == 2
+    assert "cannot be closed near 3 of 3 random configurations; lower" in capsys.readouterr().err
 
 
 def test_diverging_lanes_are_counted_and_the_job_ends_well(pendulum, tmp_path, capsys):

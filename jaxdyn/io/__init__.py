@@ -1,5 +1,7 @@
 """Files in and out: mechanisms, configs, run directories. Everything read here may come from a stranger."""
 
+from jaxdyn.io.archive import load_archive as load_archive
+from jaxdyn.io.archive import save_archive as save_archive
 from jaxdyn.io.config import ConfigError as ConfigError
 from jaxdyn.io.config import read_config as read_config
 from jaxdyn.io.config import resolved_toml as resolved_toml
@@ -9,5 +11,9 @@ from jaxdyn.io.mechanism_file import save_mechanism as save_mechanism
 from jaxdyn.io.runs import RunDirectory as RunDirectory
 from jaxdyn.io.runs import RunError as RunError
 from jaxdyn.io.runs import environment as environment
+from jaxdyn.io.runs import load_run as load_run
+from jaxdyn.io.state_orders import MujocoOrder as MujocoOrder
+from jaxdyn.io.state_orders import PinocchioOrder as PinocchioOrder
+from jaxdyn.io.state_orders import StateOrder as StateOrder
 from jaxdyn.io.units import quantity as quantity
 from jaxdyn.io.vectors import system_from_dict as system_from_dict
