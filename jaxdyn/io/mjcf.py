@@ -2,7 +2,8 @@
 
 MuJoCo compiles the file: defaults, includes, inertias from geoms and meshes are its work. jaxdyn takes over bodies, joints with
 armature, damping, dry friction and springs, equality constraints and motors. A body with several joints becomes as many bodies
-in a row, of which only the last one has mass; its origin stands at its last joint. Coordinates keep MuJoCo's order and meaning.
+in a row, of which only the last one has mass; its origin stands at its last joint. Coordinates keep MuJoCo's order, and are neutral
+in the pose of the file; `MujocoOrder` converts states.
 
 What jaxdyn has no counterpart for is counted in one `IgnoredContent` warning (contacts, limits of tendons, actuators that are no
 motors ...) if the free motion does not depend on it, and refused by name if it does.
@@ -23,6 +24,7 @@ from jaxdyn.dynamics.forces import Force, JointDrives, JointFriction, JointSprin
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.toml import ConfigError
 from jaxdyn.io.xml import IgnoredContent
+from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.builder import MechanismBuilder
 from jaxdyn.mechanism.checks import MechanismError
 from jaxdyn.mechanism.joint import Joint
@@ -129,22 +131,18 @@ class _Reader:
         anchor = np.zeros(3)  # from the body's origin in MuJoCo to that of the jaxdyn body
         for k, index in enumerate(joints):
             last = index == joints[-1]
-            joint, shift, (offset_turn, offset), numbers = self._joint(index, anchor)
+            joint, shift, numbers = self._joint(index, anchor)
             # Joints on the way stand on bodies of their own, without mass.
             carrier = name if last else self._unused(f"{name}/{self.joint_names[-1]}")
-            if isinstance(joint, Free):
-                position, turn = np.zeros(3), _UNTURNED
-            moved = position + _turned(turn, shift) if k == 0 else shift
-            moved = moved + _turned(turn if k == 0 else _UNTURNED, offset)
-            orientation = _product(turn, offset_turn) if k == 0 else offset_turn
+            place = (position + _turned(turn, shift), turn) if k == 0 else (shift, _UNTURNED)
             inertia = self._inertia(body, anchor + shift) if last else {}
             builder.add_body(
                 carrier,
                 parent=parent,
                 joint=joint,
                 joint_name=self.joint_names[-1],
-                position=moved,
-                orientation=orientation,
+                position=place[0],
+                orientation=place[1],
                 **inertia,
                 **numbers,
             )
@@ -154,21 +152,18 @@ class _Reader:
             builder.add_body(name, parent=parent, joint=Fixed(), position=position, orientation=turn, **inertia)
         self.carriers[body] = (name, -anchor)
 
-    def _joint(
-        self, index: int, anchor: np.ndarray
-    ) -> tuple[Joint, np.ndarray, tuple[np.ndarray, np.ndarray], dict[str, Any]]:
-        """The joint; from the last anchor to its own; placement of its zero, which MuJoCo moves by `ref`; numbers for the builder."""
+    def _joint(self, index: int, anchor: np.ndarray) -> tuple[Joint, np.ndarray, dict[str, Any]]:
+        """The joint, the way to it from the last anchor, and its numbers for the builder."""
         compiled, kinds = self.compiled, self.mujoco.mjtJoint
         kind, axis = compiled.jnt_type[index], np.array(compiled.jnt_axis[index])
         coordinate, column = compiled.jnt_qposadr[index], compiled.jnt_dofadr[index]
         given = self._name(self.mujoco.mjtObj.mjOBJ_JOINT, index)
         self.joint_names.append(given or f"joint {index}")
-        zero = -float(compiled.qpos0[coordinate])
-        turn, slide, shift = _UNTURNED, np.zeros(3), compiled.jnt_pos[index] - anchor
+        shift = compiled.jnt_pos[index] - anchor
         numbers: dict[str, Any] = {}
         if compiled.jnt_limited[index]:
             if kind in (kinds.mjJNT_HINGE, kinds.mjJNT_SLIDE):
-                numbers["position_limits"] = tuple(compiled.jnt_range[index])
+                numbers["position_limits"] = tuple(compiled.jnt_range[index] - compiled.qpos0[coordinate])
             else:
                 self.ignored["limits of ball joints"] += 1
         if kind == kinds.mjJNT_FREE:
@@ -176,10 +171,9 @@ class _Reader:
         elif kind == kinds.mjJNT_BALL:
             joint = Spherical()
         elif kind == kinds.mjJNT_SLIDE:
-            joint, slide, shift = Prismatic(axis), zero * axis, np.zeros(3)
+            joint, shift = Prismatic(axis), np.zeros(3)
         else:
             joint = Revolute(axis)
-            turn = np.append(np.cos(0.5 * zero), np.sin(0.5 * zero) * axis)
         numbers["armature"] = np.array(compiled.dof_armature[column : column + joint.nv])
         if compiled.jnt_actfrclimited[index] and joint.nv == 1:
             low, high = compiled.jnt_actfrcrange[index]
@@ -187,7 +181,7 @@ class _Reader:
                 numbers["effort_limit"] = high
             else:
                 self.ignored["effort limits that differ by direction"] += 1
-        return joint, shift, (turn, slide), numbers
+        return joint, shift, numbers
 
     def _inertia(self, body: int, anchor: np.ndarray) -> dict[str, Any]:
         compiled = self.compiled
@@ -206,12 +200,17 @@ class _Reader:
             scale = np.full(model.nv, self.velocity_scale)
             forces.append(JointFriction(np.array(compiled.dof_damping), np.array(compiled.dof_frictionloss), scale))
         if np.any(compiled.jnt_stiffness):
-            stiffness = np.zeros(model.nv)
+            stiffness, rest = np.zeros(model.nv), np.array(configuration.neutral(model))
             for joint in range(compiled.njnt):
-                body = model.topology.joint_names.index(self.joint_names[joint])
-                start = model.topology.v_starts[body]
-                stiffness[start : start + model.topology.joint_classes[body].nv] = compiled.jnt_stiffness[joint]
-            forces.append(JointSpring(stiffness, np.array(compiled.qpos_spring)))
+                kind = model.topology.joint_classes[model.topology.joint_names.index(self.joint_names[joint])]
+                if kind is Free:
+                    self.ignored["springs of free joints"] += bool(compiled.jnt_stiffness[joint])
+                    continue
+                column, start = compiled.jnt_dofadr[joint], compiled.jnt_qposadr[joint]
+                stiffness[column : column + kind.nv] = compiled.jnt_stiffness[joint]
+                reference = compiled.qpos0[start] if kind.nq == 1 else 0.0
+                rest[start : start + kind.nq] = compiled.qpos_spring[start : start + kind.nq] - reference
+            forces.append(JointSpring(stiffness, rest))
         return tuple(forces)
 
     def _drives(self) -> JointDrives | None:
@@ -239,13 +238,15 @@ class _Reader:
         first, second, data = compiled.eq_obj1id[index], compiled.eq_obj2id[index], compiled.eq_data[index]
         match compiled.eq_type[index]:
             case mujoco.mjtEq.mjEQ_JOINT:
-                return self._coupling(model, name, first, second, data[:5])
+                return self._coupling(name, first, second, data[:5])
             case mujoco.mjtEq.mjEQ_CONNECT:
                 kind, offsets = "spherical", [(data[0:3], _UNTURNED), (data[3:6], _UNTURNED)]
             case mujoco.mjtEq.mjEQ_WELD:
                 kind, offsets = "fixed", [(data[3:6], np.array(data[6:10])), (data[0:3], _UNTURNED)]
             case other:
-                raise ConfigError(f"equality {name!r} is of type {mujoco.mjtEq(other).name}, which has no counterpart; remove it")
+                raise ConfigError(
+                    f"equality {name!r} is of type {mujoco.mjtEq(other).name}, which has no counterpart; remove it"
+                )
         if compiled.eq_objtype[index] == mujoco.mjtObj.mjOBJ_SITE:
             # Sites carry their own frames, and the data above are not used.
             sites = [(compiled.site_pos[i], np.array(compiled.site_quat[i])) for i in (first, second)]
@@ -260,18 +261,13 @@ class _Reader:
         (body_a, frame_a), (body_b, frame_b) = ends
         return LoopJoint(name, kind, body_a, frame_a, body_b, frame_b)
 
-    def _coupling(self, model: Model, name: str, driven: int, driver: int, data: np.ndarray) -> Constraint:
-        """q - q0 = a0 + a1 x + ... + a4 x^4 with x the driver's distance from its own reference, as a polynomial of the driver itself."""
+    def _coupling(self, name: str, driven: int, driver: int, coefficients: np.ndarray) -> Constraint:
         compiled = self.compiled
         scalar = (self.mujoco.mjtJoint.mjJNT_HINGE, self.mujoco.mjtJoint.mjJNT_SLIDE)
         if driver < 0 or any(compiled.jnt_type[joint] not in scalar for joint in (driven, driver)):
             raise ConfigError(f"equality {name!r} does not couple two hinges or slides; make the joint fixed instead")
         own, other = (int(compiled.jnt_qposadr[joint]) for joint in (driven, driver))
-        shifted = np.polynomial.Polynomial([-compiled.qpos0[other], 1.0])
-        polynomial = np.polynomial.Polynomial(np.trim_zeros(data, "b") if np.any(data) else [0.0])(shifted)
-        coefficients = np.atleast_1d(polynomial.coef if hasattr(polynomial, "coef") else polynomial).astype(float)
-        coefficients[0] += compiled.qpos0[own]
-        return Coupling(name, own, other, coefficients)
+        return Coupling(name, own, other, np.trim_zeros(np.array(coefficients), "b") if np.any(coefficients) else [0.0])
 
     # --- what has no counterpart ---
 
@@ -279,12 +275,18 @@ class _Reader:
         compiled = self.compiled
         changes_motion = {
             "flexes": compiled.nflex,
-            "tendons with armature": np.sum(compiled.tendon_armature > 0) if hasattr(compiled, "tendon_armature") else 0,
-            "actuators with armature": np.sum(compiled.actuator_armature > 0) if hasattr(compiled, "actuator_armature") else 0,
+            "tendons with armature": np.sum(compiled.tendon_armature > 0)
+            if hasattr(compiled, "tendon_armature")
+            else 0,
+            "actuators with armature": np.sum(compiled.actuator_armature > 0)
+            if hasattr(compiled, "actuator_armature")
+            else 0,
         }
         for what, count in changes_motion.items():
             if count:
-                raise ConfigError(f"it has {int(count)} {what}, which change the inertia and have no counterpart; remove them")
+                raise ConfigError(
+                    f"it has {int(count)} {what}, which change the inertia and have no counterpart; remove them"
+                )
 
     def _count(self) -> None:
         compiled = self.compiled
@@ -314,8 +316,3 @@ class _Reader:
 
 def _turned(quaternion: np.ndarray, vector: np.ndarray) -> np.ndarray:
     return Rotation.from_quat(quaternion, scalar_first=True).apply(vector)
-
-
-def _product(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    first_, second_ = (Rotation.from_quat(q, scalar_first=True) for q in (first, second))
-    return (first_ * second_).as_quat(scalar_first=True)
