@@ -88,7 +88,10 @@ def load(path: Path) -> tuple[jaxdyn.System, str]:
     if path.suffix == ".xml":
         return jaxdyn.io.load_mjcf(path), "loaded"
     attempts: list[tuple[str, dict[str, Any]]] = [("loaded", {}), ("loaded, free base", {"base": "free"})]
-    attempts += [("repaired", {"unphysical": "repair"}), ("repaired, free base", {"base": "free", "unphysical": "repair"})]
+    attempts += [
+        ("repaired", {"unphysical": "repair"}),
+        ("repaired, free base", {"base": "free", "unphysical": "repair"}),
+    ]
     refusals = []
     for outcome, options in attempts:
         try:
@@ -106,7 +109,11 @@ def nameless(model: jaxdyn.Model) -> jaxdyn.Model:
     topology = model.topology
     names = tuple(map(str, range(topology.nb)))
     blank = dataclasses.replace(
-        topology, name="", body_names=names, joint_names=names, frame_names=tuple(map(str, range(len(topology.frame_names))))
+        topology,
+        name="",
+        body_names=names,
+        joint_names=names,
+        frame_names=tuple(map(str, range(len(topology.frame_names)))),
     )
     return dataclasses.replace(model, topology=blank)
 
@@ -236,7 +243,10 @@ def examine(path: Path, name: str, config: Config) -> Row:
 
 def table(rows: list[Row]) -> str:
     """The rows in Markdown."""
-    lines = ["| file | outcome | nv | constraints | M | bias | acceleration | remark |", "|---|---|---|---|---|---|---|---|"]
+    lines = [
+        "| file | outcome | nv | constraints | M | bias | acceleration | remark |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
     for row in rows:
         numbers = [row.nv, row.constraints, row.mass_matrix, row.bias_force, row.acceleration]
         texts = ["" if x is None else f"{x:.1e}" if isinstance(x, float) else str(x) for x in numbers]
@@ -256,7 +266,9 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
             folders = list(config.folders) or [Path(sysconfig.get_path("purelib"))]
         files = [(folder, path) for folder in folders for path in descriptions([folder])]
         if not files:
-            raise ConfigError(f"no *.urdf and no MJCF file in {', '.join(map(str, folders))}; install packages that have some")
+            raise ConfigError(
+                f"no *.urdf and no MJCF file in {', '.join(map(str, folders))}; install packages that have some"
+            )
         rows = [
             examine(path, str(path.relative_to(folder)), config)
             for folder, path in tqdm(files, desc="descriptions", unit="file")
@@ -268,7 +280,9 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
     apart = [row.file for row in compared if not row.worst < TOLERANCE]
     loaded = [row for row in rows if row.outcome != "refused"]
     print(f"\n{len(rows)} files: {len(loaded)} loaded, {len(rows) - len(loaded)} refused with a reason")
-    print(f"{len(compared)} compared, {len(compared) - len(apart)} agree to {TOLERANCE:g}; apart: {', '.join(apart) or 'none'}")
+    print(
+        f"{len(compared)} compared, {len(compared) - len(apart)} agree to {TOLERANCE:g}; apart: {', '.join(apart) or 'none'}"
+    )
     return {
         "files": len(rows),
         "loaded": len(loaded),

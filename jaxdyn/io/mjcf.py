@@ -32,6 +32,7 @@ from jaxdyn.mechanism.joints import Fixed, Free, Prismatic, Revolute, Spherical
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.transform import RigidTransform
 
+_FREE, _BALL, _SLIDE, _HINGE = range(4)  # mujoco.mjtJoint
 _UNTURNED = np.array([1.0, 0.0, 0.0, 0.0])
 
 
@@ -154,23 +155,23 @@ class _Reader:
 
     def _joint(self, index: int, anchor: np.ndarray) -> tuple[Joint, np.ndarray, dict[str, Any]]:
         """The joint, the way to it from the last anchor, and its numbers for the builder."""
-        compiled, kinds = self.compiled, self.mujoco.mjtJoint
-        kind, axis = compiled.jnt_type[index], np.array(compiled.jnt_axis[index])
+        compiled = self.compiled
+        kind, axis = int(compiled.jnt_type[index]), np.array(compiled.jnt_axis[index])
         coordinate, column = compiled.jnt_qposadr[index], compiled.jnt_dofadr[index]
         given = self._name(self.mujoco.mjtObj.mjOBJ_JOINT, index)
         self.joint_names.append(given or f"joint {index}")
         shift = compiled.jnt_pos[index] - anchor
         numbers: dict[str, Any] = {}
         if compiled.jnt_limited[index]:
-            if kind in (kinds.mjJNT_HINGE, kinds.mjJNT_SLIDE):
+            if kind in (_HINGE, _SLIDE):
                 numbers["position_limits"] = tuple(compiled.jnt_range[index] - compiled.qpos0[coordinate])
             else:
                 self.ignored["limits of ball joints"] += 1
-        if kind == kinds.mjJNT_FREE:
+        if kind == _FREE:
             joint, shift = Free(), np.zeros(3)
-        elif kind == kinds.mjJNT_BALL:
+        elif kind == _BALL:
             joint = Spherical()
-        elif kind == kinds.mjJNT_SLIDE:
+        elif kind == _SLIDE:
             joint, shift = Prismatic(axis), np.zeros(3)
         else:
             joint = Revolute(axis)
@@ -204,7 +205,8 @@ class _Reader:
             for joint in range(compiled.njnt):
                 kind = model.topology.joint_classes[model.topology.joint_names.index(self.joint_names[joint])]
                 if kind is Free:
-                    self.ignored["springs of free joints"] += bool(compiled.jnt_stiffness[joint])
+                    if compiled.jnt_stiffness[joint]:
+                        self.ignored["springs of free joints"] += 1
                     continue
                 column, start = compiled.jnt_dofadr[joint], compiled.jnt_qposadr[joint]
                 stiffness[column : column + kind.nv] = compiled.jnt_stiffness[joint]
@@ -216,7 +218,6 @@ class _Reader:
     def _drives(self) -> JointDrives | None:
         compiled, mujoco = self.compiled, self.mujoco
         columns, gear = [], []
-        scalar = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
         for actuator in range(compiled.nactuator if hasattr(compiled, "nactuator") else compiled.nu):
             joint = compiled.actuator_trnid[actuator, 0]
             drives_joint = compiled.actuator_trntype[actuator] == mujoco.mjtTrn.mjTRN_JOINT and joint >= 0
@@ -225,7 +226,7 @@ class _Reader:
                 and compiled.actuator_biastype[actuator] == mujoco.mjtBias.mjBIAS_NONE
                 and compiled.actuator_dyntype[actuator] == mujoco.mjtDyn.mjDYN_NONE
             )
-            if not (drives_joint and is_motor and compiled.jnt_type[joint] in scalar):
+            if not (drives_joint and is_motor and int(compiled.jnt_type[joint]) in (_HINGE, _SLIDE)):
                 self.ignored["actuators that are no motors in joints"] += 1
                 continue
             columns.append(int(compiled.jnt_dofadr[joint]))
@@ -235,13 +236,13 @@ class _Reader:
     def _constraint(self, model: Model, index: int) -> Constraint:
         compiled, mujoco = self.compiled, self.mujoco
         name = self._name(mujoco.mjtObj.mjOBJ_EQUALITY, index) or f"equality {index}"
-        first, second, data = compiled.eq_obj1id[index], compiled.eq_obj2id[index], compiled.eq_data[index]
-        match compiled.eq_type[index]:
-            case mujoco.mjtEq.mjEQ_JOINT:
+        first, second, data = int(compiled.eq_obj1id[index]), int(compiled.eq_obj2id[index]), compiled.eq_data[index]
+        match int(compiled.eq_type[index]):
+            case mujoco.mjtEq.mjEQ_JOINT.value:
                 return self._coupling(name, first, second, data[:5])
-            case mujoco.mjtEq.mjEQ_CONNECT:
+            case mujoco.mjtEq.mjEQ_CONNECT.value:
                 kind, offsets = "spherical", [(data[0:3], _UNTURNED), (data[3:6], _UNTURNED)]
-            case mujoco.mjtEq.mjEQ_WELD:
+            case mujoco.mjtEq.mjEQ_WELD.value:
                 kind, offsets = "fixed", [(data[3:6], np.array(data[6:10])), (data[0:3], _UNTURNED)]
             case other:
                 raise ConfigError(
@@ -263,8 +264,7 @@ class _Reader:
 
     def _coupling(self, name: str, driven: int, driver: int, coefficients: np.ndarray) -> Constraint:
         compiled = self.compiled
-        scalar = (self.mujoco.mjtJoint.mjJNT_HINGE, self.mujoco.mjtJoint.mjJNT_SLIDE)
-        if driver < 0 or any(compiled.jnt_type[joint] not in scalar for joint in (driven, driver)):
+        if driver < 0 or any(int(compiled.jnt_type[joint]) not in (_HINGE, _SLIDE) for joint in (driven, driver)):
             raise ConfigError(f"equality {name!r} does not couple two hinges or slides; make the joint fixed instead")
         own, other = (int(compiled.jnt_qposadr[joint]) for joint in (driven, driver))
         return Coupling(name, own, other, np.trim_zeros(np.array(coefficients), "b") if np.any(coefficients) else [0.0])
