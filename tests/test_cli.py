@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import jaxdyn
+from jaxdyn import JointDrives, System
 from jaxdyn.cli import main
 from jaxdyn.io.config import read_config
 from jaxdyn.io.runs import load_run
@@ -223,11 +224,13 @@ def test_an_interrupt_is_one_line(pendulum, tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().err.strip().splitlines()[-1] == "jaxdyn: interrupted; nothing but the config was written"
 
 
-def test_a_mechanism_with_drives_is_refused(pendulum, tmp_path, capsys):
-    source = (CONFIGS / "mechanisms" / "double_pendulum.toml").read_text()
-    (tmp_path / "driven.toml").write_text(source + '\n[drives]\njoints = ["elbow"]\ngear = [1.0]\n')
-    assert main(["rollout", pendulum, "mechanism=driven.toml", "--out", str(tmp_path / "run")]) == 2
-    assert "remove the [drives] table" in capsys.readouterr().err
+def test_a_mechanism_comes_in_any_format_and_its_drives_are_said_not_to_be_used(pendulum, tmp_path, capsys):
+    driven = System(jaxdyn.library.double_pendulum(), drives=JointDrives((1,), (1.0,)))
+    jaxdyn.io.save_urdf(driven, tmp_path / "driven.urdf")
+    assert main(["rollout", pendulum, "mechanism=driven.urdf", "--out", str(tmp_path / "urdf")]) == 0
+    assert "driven.urdf: its drives are not used" in capsys.readouterr().out
+    assert main(["rollout", pendulum, "--out", str(tmp_path / "toml")]) == 0
+    np.testing.assert_allclose(arrays_of(tmp_path / "urdf")["q"], arrays_of(tmp_path / "toml")["q"], atol=1e-5)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
