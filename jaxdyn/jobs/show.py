@@ -6,20 +6,21 @@ from pathlib import Path
 import jax
 
 from jaxdyn.jobs.command import Command, needs
-from jaxdyn.jobs.stand_in import load_system
+from jaxdyn.jobs.source import FORMATS, add_source_options, assembled, load_source
 from jaxdyn.mechanism import configuration
 from jaxdyn.view.tree import tree_text
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, metavar="FILE", help="mechanism file")
+    parser.add_argument("file", type=Path, metavar="FILE", help=f"mechanism file: {FORMATS}")
     parser.add_argument(
         "--out", type=Path, metavar="PICTURE.png", help="draw the mechanism there, and its tree in PICTURE_tree.png"
     )
+    add_source_options(parser)
 
 
 def _show(arguments: argparse.Namespace) -> None:
-    system = load_system(arguments.file)
+    system = load_source(arguments, arguments.file)
     print(system.summary())
     print()
     print(tree_text(system.model))
@@ -30,7 +31,7 @@ def _show(arguments: argparse.Namespace) -> None:
     out: Path = arguments.out if arguments.out.suffix else arguments.out.with_suffix(".png")
     tree = out.with_stem(f"{out.stem}_tree")
     middle = configuration.random(system.model, jax.random.key(0), spread=0.0)  # of the joint limits; else neutral
-    plots.save(pictures.mechanism_picture(system.model, middle), out)
+    plots.save(pictures.mechanism_picture(system.model, assembled(system, middle, arguments.file)), out)
     plots.save(diagram.tree_diagram(system.model), tree)
     print(f"\nPictures are in {out} and {tree}")
 

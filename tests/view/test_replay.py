@@ -152,7 +152,11 @@ def test_file_plays_in_a_browser_without_network(page_file, browser):
 
     assert page.locator("h1").inner_text() == "double_pendulum: 2 of 3 lanes"
     captions = page.locator("figcaption").all_inner_texts()
-    assert [caption.split("\n")[0].split(")")[0] for caption in captions] == ["energy (J", "shoulder (rad", "elbow (rad"]
+    assert [caption.split("\n")[0].split(")")[0] for caption in captions] == [
+        "energy (J",
+        "shoulder (rad",
+        "elbow (rad",
+    ]
     clock = page.locator("#clock").inner_text()
     page.wait_for_function("text => document.getElementById('clock').textContent !== text", arg=clock)
 
