@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -258,3 +259,38 @@ def test_unknown_option_and_verb_are_refused(pendulum, capsys):
         with pytest.raises(SystemExit) as done:
             main(words)
         assert done.value.code == 2
+
+
+# --- convert ---
+
+
+def test_convert_goes_from_urdf_to_toml_and_back_with_every_number(tmp_path, capsys):
+    system = System(jaxdyn.library.panda())
+    jaxdyn.io.save_urdf(system, tmp_path / "panda.urdf")
+    for source, target in (("panda.urdf", "panda.toml"), ("panda.toml", "panda.json"), ("panda.json", "back.urdf")):
+        assert main(["convert", str(tmp_path / source), str(tmp_path / target)]) == 0
+    assert "panda.toml: panda, 7 bodies, nv = 7, 0 constraints" in capsys.readouterr().out
+    back = jaxdyn.io.load_urdf(tmp_path / "back.urdf")
+    assert back.model.topology == system.model.topology
+    for ours, theirs in zip(jax.tree.leaves(back), jax.tree.leaves(system), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["{urdf}", "{urdf}"], "exists already; choose another name or give --force"),
+        (["{urdf}", "out.xml"], "the ending '.xml' is not known; a mechanism is written to .toml, .urdf or .json"),
+        (["none.urdf", "out.toml"], "none.urdf: cannot be read"),
+        (["{toml}", "out.urdf", "--base", "free"], "base and unphysical are options of URDF files"),
+    ],
+)
+def test_what_convert_cannot_do_is_one_line(words, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    jaxdyn.io.save_urdf(System(jaxdyn.library.double_pendulum()), "pendulum.urdf")
+    names = {"urdf": "pendulum.urdf", "toml": str(CONFIGS / "mechanisms" / "double_pendulum.toml")}
+    assert main(["convert", *(word.format(**names) for word in words)]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert len(said.strip().splitlines()) == 1
+    assert not list(tmp_path.glob("out.*"))
