@@ -1,27 +1,37 @@
-"""The command line `jaxdyn <verb> config [key=value ...]`. Verbs are jobs; everything they share is in `jaxdyn.jobs.job`."""
+"""The command line `jaxdyn <verb> ...`. A verb is a job, which takes a config (`jaxdyn.jobs.job`), or a command, which takes
+arguments (`jaxdyn.jobs.command`).
+"""
 
 import argparse
 from collections.abc import Sequence
 
-from jaxdyn.jobs import rollout
-from jaxdyn.jobs.job import add_arguments, run_from_arguments
+from jaxdyn.jobs import animate, convert, rollout, show, view
+from jaxdyn.jobs.command import Command, add_command, run_command
+from jaxdyn.jobs.job import Job, add_arguments, run_from_arguments
 
-_JOBS = {job.name: job for job in (rollout.JOB,)}
+_VERBS: dict[str, Job | Command] = {
+    verb.name: verb for verb in (show.COMMAND, convert.COMMAND, rollout.JOB, animate.COMMAND, view.COMMAND)
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; returns the exit status: 0 done, 2 bad input."""
     parser = argparse.ArgumentParser(
         prog="jaxdyn",
-        description="Differentiable multibody dynamics in JAX: batched rollouts from a config file.",
+        description="Differentiable multibody dynamics in JAX: batched rollouts from a config file, and views of them.",
         epilog="Example: jaxdyn rollout configs/panda_rollouts.toml --out runs/first batch=512",
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for job in _JOBS.values():
-        add_arguments(verbs.add_parser(job.name, help=job.description.splitlines()[0]), job)
+    for name, verb in _VERBS.items():
+        add = add_arguments if isinstance(verb, Job) else add_command
+        add(verbs.add_parser(name, help=verb.description.splitlines()[0]), verb)  # pyright: ignore[reportArgumentType]
     arguments, rest = parser.parse_known_args(argv)
-    arguments.overrides += [word for word in rest if "=" in word and not word.startswith("-")]
-    unknown = [word for word in rest if "=" not in word or word.startswith("-")]
+    verb = _VERBS[arguments.verb]
+    overrides = [word for word in rest if isinstance(verb, Job) and "=" in word and not word.startswith("-")]
+    unknown = [word for word in rest if word not in overrides]
     if unknown:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-    return run_from_arguments(_JOBS[arguments.verb], arguments)
+    if isinstance(verb, Command):
+        return run_command(verb, arguments)
+    arguments.overrides += overrides
+    return run_from_arguments(verb, arguments)

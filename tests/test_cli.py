@@ -6,10 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
 import jaxdyn
+from jaxdyn import JointDrives, System
 from jaxdyn.cli import main
 from jaxdyn.io.config import read_config
 from jaxdyn.io.runs import load_run
@@ -223,11 +225,13 @@ def test_an_interrupt_is_one_line(pendulum, tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().err.strip().splitlines()[-1] == "jaxdyn: interrupted; nothing but the config was written"
 
 
-def test_a_mechanism_with_drives_is_refused(pendulum, tmp_path, capsys):
-    source = (CONFIGS / "mechanisms" / "double_pendulum.toml").read_text()
-    (tmp_path / "driven.toml").write_text(source + '\n[drives]\njoints = ["elbow"]\ngear = [1.0]\n')
-    assert main(["rollout", pendulum, "mechanism=driven.toml", "--out", str(tmp_path / "run")]) == 2
-    assert "remove the [drives] table" in capsys.readouterr().err
+def test_a_mechanism_comes_in_any_format_and_its_drives_are_said_not_to_be_used(pendulum, tmp_path, capsys):
+    driven = System(jaxdyn.library.double_pendulum(), drives=JointDrives((1,), (1.0,)))
+    jaxdyn.io.save_urdf(driven, tmp_path / "driven.urdf")
+    assert main(["rollout", pendulum, "mechanism=driven.urdf", "--out", str(tmp_path / "urdf")]) == 0
+    assert "driven.urdf: its drives are not used" in capsys.readouterr().out
+    assert main(["rollout", pendulum, "--out", str(tmp_path / "toml")]) == 0
+    np.testing.assert_allclose(arrays_of(tmp_path / "urdf")["q"], arrays_of(tmp_path / "toml")["q"], atol=1e-5)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
@@ -255,3 +259,38 @@ def test_unknown_option_and_verb_are_refused(pendulum, capsys):
         with pytest.raises(SystemExit) as done:
             main(words)
         assert done.value.code == 2
+
+
+# --- convert ---
+
+
+def test_convert_goes_from_urdf_to_toml_and_back_with_every_number(tmp_path, capsys):
+    system = System(jaxdyn.library.panda())
+    jaxdyn.io.save_urdf(system, tmp_path / "panda.urdf")
+    for source, target in (("panda.urdf", "panda.toml"), ("panda.toml", "panda.json"), ("panda.json", "back.urdf")):
+        assert main(["convert", str(tmp_path / source), str(tmp_path / target)]) == 0
+    assert "panda.toml: panda, 7 bodies, nv = 7, 0 constraints" in capsys.readouterr().out
+    back = jaxdyn.io.load_urdf(tmp_path / "back.urdf")
+    assert back.model.topology == system.model.topology
+    for ours, theirs in zip(jax.tree.leaves(back), jax.tree.leaves(system), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["{urdf}", "{urdf}"], "exists already; choose another name or give --force"),
+        (["{urdf}", "out.xml"], "the ending '.xml' is not known; a mechanism is written to .toml, .urdf or .json"),
+        (["none.urdf", "out.toml"], "none.urdf: cannot be read"),
+        (["{toml}", "out.urdf", "--base", "free"], "base and unphysical are options of URDF files"),
+    ],
+)
+def test_what_convert_cannot_do_is_one_line(words, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    jaxdyn.io.save_urdf(System(jaxdyn.library.double_pendulum()), "pendulum.urdf")
+    names = {"urdf": "pendulum.urdf", "toml": str(CONFIGS / "mechanisms" / "double_pendulum.toml")}
+    assert main(["convert", *(word.format(**names) for word in words)]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert len(said.strip().splitlines()) == 1
+    assert not list(tmp_path.glob("out.*"))

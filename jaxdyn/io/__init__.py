@@ -8,6 +8,8 @@ from jaxdyn.io.config import resolved_toml as resolved_toml
 from jaxdyn.io.config import setting as setting
 from jaxdyn.io.mechanism_file import load_mechanism as load_mechanism
 from jaxdyn.io.mechanism_file import save_mechanism as save_mechanism
+from jaxdyn.io.mjcf import load_mjcf as load_mjcf
+from jaxdyn.io.mjcf import system_from_mujoco as system_from_mujoco
 from jaxdyn.io.runs import RunDirectory as RunDirectory
 from jaxdyn.io.runs import RunError as RunError
 from jaxdyn.io.runs import environment as environment
@@ -15,5 +17,10 @@ from jaxdyn.io.runs import load_run as load_run
 from jaxdyn.io.state_orders import MujocoOrder as MujocoOrder
 from jaxdyn.io.state_orders import PinocchioOrder as PinocchioOrder
 from jaxdyn.io.state_orders import StateOrder as StateOrder
+from jaxdyn.io.system_file import load_system as load_system
+from jaxdyn.io.system_file import save_system as save_system
 from jaxdyn.io.units import quantity as quantity
+from jaxdyn.io.urdf import load_urdf as load_urdf
+from jaxdyn.io.urdf_writer import save_urdf as save_urdf
 from jaxdyn.io.vectors import system_from_dict as system_from_dict
+from jaxdyn.io.xml import IgnoredContent as IgnoredContent

@@ -4,10 +4,10 @@ Fields of type Any hold numbers whose units depend on the joint.
 """
 
 import dataclasses
-import math
 from typing import Any, Literal
 
 from jaxdyn.io.config import setting
+from jaxdyn.io.placements import quaternion_from_rpy
 from jaxdyn.mechanism.builder import STANDARD_GRAVITY
 
 
@@ -44,19 +44,10 @@ class PlacementEntry:
 
     @property
     def quaternion(self) -> tuple[float, ...]:
-        """Rotation of the frame; rpy are angles about the fixed axes x, y, z, in this order: R = R_z R_y R_x."""
+        """Rotation of the frame."""
         if self.orientation is not None:
             return self.orientation
-        halves = [0.5 * angle for angle in self.rpy or (0.0, 0.0, 0.0)]
-        (cr, cp, cy), (sr, sp, sy) = map(math.cos, halves), map(math.sin, halves)
-        product = (
-            cy * cp * cr + sy * sp * sr,
-            cy * cp * sr - sy * sp * cr,
-            cy * sp * cr + sy * cp * sr,
-            sy * cp * cr - cy * sp * sr,
-        )
-        # Quarter turns then have equal components and true zeros, which keeps axis-aligned rotation matrices sparse.
-        return tuple(round(x, 14) for x in product)
+        return quaternion_from_rpy(self.rpy or (0.0, 0.0, 0.0))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,8 @@
     data.qpos, data.qvel = order.q_to(q), order.v_to(q, v)
     a = order.a_from(q, v, jnp.asarray(data.qacc))
 
-Joints are matched by their names; both models must have the same joint frames. Neither library is imported: any object with the
+Joints are matched by their names, those without one by "joint <number>" as in `load_mjcf`. Both models must have the same joint
+frames. Neither library is imported: any object with the
 attributes of its model will do. What differs, with jaxdyn's velocities angular part first and in child axes:
 
     joint         Pinocchio                                     MuJoCo
@@ -255,7 +256,7 @@ class MujocoOrder(StateOrder):
     """
 
     def __init__(self, model: Model, mj_model: Any):
-        theirs = {mj_model.joint(i).name: mj_model.joint(i) for i in range(mj_model.njnt)}
+        theirs = {mj_model.joint(i).name or f"joint {i}": mj_model.joint(i) for i in range(mj_model.njnt)}
         changes, places = [], []
         for body, other in _matched(model, theirs, "MuJoCo"):
             kind, at = int(other.type[0]), int(other.qposadr[0])

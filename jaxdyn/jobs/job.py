@@ -110,8 +110,18 @@ def run_from_arguments(job: Job, arguments: argparse.Namespace, default_config: 
     config, overrides = arguments.config, list(arguments.overrides)
     if default_config is not None and "=" in config and not Path(config).exists():
         config, overrides = default_config, [config, *overrides]
-    try:
+
+    def act() -> None:
         directory = run(job, config, out=arguments.out, overrides=overrides, smoke=arguments.smoke)
+        print(f"Results are in {directory.root}")
+
+    return exit_status(act, interrupted="interrupted; nothing but the config was written")
+
+
+def exit_status(act: Callable[[], None], *, interrupted: str = "interrupted") -> int:
+    """Do what a verb does; returns 0 done, 2 bad input, 1 the device gave up, 130 interrupted. What went wrong is one line."""
+    try:
+        act()
     except (ConfigError, MechanismError, RunError) as error:
         print(f"jaxdyn: {error}", file=sys.stderr)
         return 2
@@ -119,7 +129,6 @@ def run_from_arguments(job: Job, arguments: argparse.Namespace, default_config: 
         print(f"jaxdyn: the device gave up, make the batch smaller: {str(error).splitlines()[0]}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("jaxdyn: interrupted; nothing but the config was written", file=sys.stderr)
+        print(f"jaxdyn: {interrupted}", file=sys.stderr)
         return 130
-    print(f"Results are in {directory.root}")
     return 0

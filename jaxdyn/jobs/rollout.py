@@ -21,8 +21,8 @@ from jaxdyn.constraints.assembly import assemble, project_velocity
 from jaxdyn.dynamics.inverse import gravity_force
 from jaxdyn.dynamics.system import State, System, total_energy
 from jaxdyn.io.config import ConfigError, setting
-from jaxdyn.io.mechanism_file import load_mechanism
 from jaxdyn.io.runs import RunDirectory
+from jaxdyn.io.system_file import load_system
 from jaxdyn.jobs.job import Job
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import as_dtype
@@ -104,7 +104,7 @@ class RolloutConfig:
     """Config of `jaxdyn rollout`.
 
     Attributes:
-        mechanism: mechanism file.
+        mechanism: mechanism file: .toml, .urdf, .xml (URDF or MJCF) or .json.
         batch: number of lanes.
         seed: of all random numbers.
         dtype: precision of everything.
@@ -247,9 +247,9 @@ def _work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any]:
 
 
 def _system(config: RolloutConfig) -> System:
-    loaded = load_mechanism(config.mechanism)
+    loaded = load_system(config.mechanism)
     if loaded.drives is not None:
-        raise ConfigError(f"{config.mechanism}: joint-space PD control drives every joint; remove the [drives] table")
+        print(f"{config.mechanism}: its drives are not used, joint-space PD control acts on every joint")
     system = System(loaded.model, loaded.forces, None, config.method, loaded.constraints)
     return as_dtype(system, config.dtype)
 

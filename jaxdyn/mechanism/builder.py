@@ -323,8 +323,14 @@ def _assemble(name: str, gravity: np.ndarray, bodies: list[_Body], frames: list[
 def _rigid_transforms(matrices: list[np.ndarray]) -> RigidTransform:
     """Batch of transforms of 4x4 homogeneous matrices."""
     stacked = np.array(matrices).reshape(-1, 4, 4)
-    quaternions = [Rotation.from_matrix(g[:3, :3]).as_quat(canonical=True, scalar_first=True) for g in stacked]
+    quaternions = [_standard(Rotation.from_matrix(g[:3, :3]).as_quat(scalar_first=True)) for g in stacked]
     return RigidTransform(jnp.asarray(np.array(quaternions).reshape(-1, 4)), jnp.asarray(stacked[:, :3, 3]))
+
+
+def _standard(quaternion: np.ndarray) -> np.ndarray:
+    """The one of q and -q whose first component that is not rounding is positive, so that a half turn has one form too."""
+    first = quaternion[np.argmax(np.abs(quaternion) > 1e-12)]
+    return np.copysign(1.0, first) * quaternion
 
 
 def _lump(parts: list[tuple[_Body, np.ndarray]]) -> tuple[float, np.ndarray, np.ndarray]:

@@ -15,6 +15,8 @@ Numbers: TypeAlias = Any
 
 # A measured inertia that misses the triangle inequality by less than this fraction of its trace is rounding, not error.
 _TRIANGLE_TOLERANCE = 1e-9
+# Point masses that have been moved about carry inertia of a body smaller than this (m), which is rounding too.
+_SMALLEST_BODY = 1e-9
 _UNIT_TOLERANCE = 1e-6
 
 
@@ -80,7 +82,8 @@ def checked_inertia(where: str, mass, com, inertia) -> tuple[float, np.ndarray, 
     # Principal second moments w_k of the body: eigenvalues of Pi = 1/2 tr(J) 1 - J, all >= 0 for real bodies (B10).
     trace = float(np.trace(tensor))
     second_moments = 0.5 * trace - np.linalg.eigvalsh(tensor)
-    if np.min(second_moments) < -_TRIANGLE_TOLERANCE * max(abs(trace), 1e-300):
+    rounding = max(_TRIANGLE_TOLERANCE * abs(trace), _SMALLEST_BODY**2 * mass, 1e-300)
+    if np.min(second_moments) < -rounding:
         principal = np.sort(np.linalg.eigvalsh(tensor))
         raise MechanismError(
             f"{where}: principal moments of inertia {', '.join(f'{x:.6g}' for x in principal)} kg m^2 break the triangle "

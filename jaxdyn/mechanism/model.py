@@ -159,6 +159,18 @@ class Model(eqx.Module):
             return self.topology.frame_bodies[index], placement.apply(point)
         return self.topology.body_index(name), point
 
+    def locate_frame(self, name: str, frame: RigidTransform) -> tuple[int, RigidTransform]:
+        """The moving body (-1: the ground) that carries a body or frame called `name`, and the placement there of a frame on it.
+
+        Raises:
+            KeyError: no body or frame has that name.
+        """
+        if name in self.topology.frame_names:
+            index = self.topology.frame_names.index(name)
+            placement = jax.tree.map(lambda x: x[index], self.frames)
+            return self.topology.frame_bodies[index], placement.compose(frame)
+        return self.topology.body_index(name), frame
+
 
 def as_dtype(tree: PyTree, dtype: DTypeLike) -> PyTree:
     """The same model, system or state with every floating-point leaf in another precision.

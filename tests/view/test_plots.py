@@ -1,9 +1,9 @@
 """Pictures: drawn from the numbers given, without touching global state."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from legible import assert_legible
 
 import jaxdyn
 from jaxdyn.view import plots
@@ -36,17 +36,21 @@ def test_energy_balance_shows_gain_work_and_their_difference():
     np.testing.assert_allclose(below.lines[0].get_ydata(), np.median(gained - work, axis=0))
 
 
-def test_stick_figures_run_from_joint_to_joint_to_frame():
-    model = jaxdyn.library.double_pendulum()
-    hanging = plots._segments(model, jnp.zeros(2))
-    np.testing.assert_allclose(hanging[:, :, 2], [[0.0, 0.0], [0.0, -1.0], [-1.0, -1.5]], atol=1e-12)
-    stretched = plots._segments(model, jnp.array([-jnp.pi / 2, 0.0]))
-    np.testing.assert_allclose(stretched[:, :, 0], [[0.0, 0.0], [0.0, 1.0], [1.0, 1.5]], atol=1e-12)
+@pytest.mark.parametrize("count", [1, 40])
+def test_joint_fans_are_readable_whatever_the_number_of_coordinates(count):
+    builder = jaxdyn.MechanismBuilder("chain")
+    for i in range(count):
+        parent = f"link {i - 1}" if i else "ground"
+        builder.add_body(f"link {i}", parent=parent, joint=jaxdyn.Revolute((0, 0, 1)), mass=1.0, inertia=(1, 1, 1))
+    figure = plots.joint_fans(builder.build(), np.linspace(0.0, 1.0, 3), np.zeros((2, 3, count)))
+    assert sum(bool(axis.get_title()) for axis in figure.axes) == count
+    assert_legible(figure)
 
 
 def test_stick_figure_strip_has_the_frames_asked_for_and_is_saved_as_png(motion, tmp_path):
     model, time, q = motion
     figure = plots.stick_figure_strip(model, time, q, frames=3)
     assert len(figure.axes) == 3
+    assert_legible(figure)
     plots.save(figure, tmp_path / "strip.png")
     assert (tmp_path / "strip.png").read_bytes().startswith(b"\x89PNG")

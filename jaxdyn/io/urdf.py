@@ -1,0 +1,363 @@
+"""URDF robot descriptions: everything that the format says about kinematics and dynamics.
+
+* Optional elements are optional; axes are normalized; `rpy` are angles about the fixed axes x, y, z; an inertia has its own frame.
+* Links on `fixed` joints are merged with their parent, mass kept, and stay as frames. A `continuous` joint has one coordinate.
+  Beside the six types of joints that every reader knows, `spherical` is a ball.
+* `mimic` becomes a `Coupling`, `dynamics` becomes `JointFriction`, `limit` becomes `Model.limits`.
+* Meshes, materials, transmissions and simulator settings (`<gazebo>`) do not enter the dynamics and are not read. Whatever else is
+  not read is named in one `IgnoredContent` warning, with its line.
+
+URDF knows neither loops nor rotors nor gravity. They go into one more child of `<robot>`, which other readers skip:
+
+    <jaxdyn>
+      <gravity xyz="0 0 -1.62"/>
+      <joint name="elbow" armature="0.2" velocity_scale="0.01" stiffness="5.0" rest="0.3"/>
+      <drive joint="elbow" gear="100"/>
+      <loop_joint name="pin" type="revolute">
+        <link1 link="coupler" xyz="0.8 0 0" rpy="0 0 0"/>
+        <link2 link="rocker" xyz="0.6 0 0" rpy="0 0 0"/>
+        <axis xyz="0 1 0"/>
+      </loop_joint>
+      <rod name="tie" length="0.4"><link1 link="hull" xyz="0 0 1"/><link2 link="arm" xyz="0 0 0"/></rod>
+      <coupling name="gear" joint="finger" driver="thumb" coefficients="0 -1 0.2"/>
+    </jaxdyn>
+
+The two frames of a loop joint coincide where it closes, but for its motion; `axis` is given on both alike, z if absent; the types
+are those of `LoopJoint`. Drives make `System.drives`; without any, every velocity component has a control.
+"""
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from scipy.spatial.transform import Rotation
+
+from jaxdyn.dynamics.system import System
+from jaxdyn.io import urdf_extension
+from jaxdyn.io.config import suggestion
+from jaxdyn.io.placements import quaternion_from_rpy
+from jaxdyn.io.toml import ConfigError
+from jaxdyn.io.xml import Element, Report, read_xml
+from jaxdyn.mechanism.builder import STANDARD_GRAVITY, MechanismBuilder
+from jaxdyn.mechanism.checks import MechanismError
+from jaxdyn.mechanism.joint import Joint
+from jaxdyn.mechanism.joints import Fixed, Free, Planar, Prismatic, Revolute, Spherical
+from jaxdyn.spatial.inertia import inertia_from_planar, planar_from_inertia
+
+# What may stand in a description and does not enter the dynamics.
+_WITHOUT_DYNAMICS = {
+    "robot": ("material", "transmission", "gazebo"),
+    "link": ("visual", "collision"),
+    "joint": ("calibration", "safety_controller"),
+}
+_MOST_LINKS = 2000
+_MOVING = ("revolute", "continuous", "prismatic", "planar", "floating", "spherical")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Joint:
+    """A joint element with what the tree needs to know of it."""
+
+    element: Element
+    name: str
+    kind: str
+    parent: str
+    child: str
+
+
+def load_urdf(
+    path: Path | str,
+    *,
+    base: Literal["fixed", "free"] = "fixed",
+    velocity_scale: float = 0.01,
+    unphysical: Literal["refuse", "repair"] = "refuse",
+) -> System:
+    """System described by a URDF file, in JAX's default precision.
+
+    Args:
+        base: whether the root link stands fixed in the ground or moves freely, with its inertia; a free base has a free joint
+            called "<root>_joint" first of all joints.
+        velocity_scale: speed at which the `friction` of a joint reaches 76 % of its value, rad/s or m/s; URDF's friction
+            jumps at rest, which no integrator likes.
+        unphysical: "repair" takes the part out of an inertia that no real body has (negative principal second moments, or all of
+            it where the mass is zero) and says so in the warning; "refuse" refuses the file.
+
+    Raises:
+        ConfigError: the file, or an element of it, cannot be used; one line with file, line, element and remedy.
+        MechanismError: a value is none of a real mechanism; one line with file, line, body and remedy.
+    """
+    root = read_xml(path)
+    report = Report(path)
+    with np.errstate(over="raise", invalid="raise", divide="raise"):
+        try:
+            system = _system(root, base, velocity_scale, unphysical == "repair", report)
+        except FloatingPointError:
+            raise ConfigError(
+                f"{path}: its numbers are too large or too small to calculate with; check their units"
+            ) from None
+    report.warn()
+    return system
+
+
+def _system(robot: Element, base: str, velocity_scale: float, repair: bool, report: Report) -> System:
+    if robot.tag != "robot":
+        hint = "; a file with <mujoco> is MJCF, read it with jaxdyn.io.load_mjcf" if robot.tag == "mujoco" else ""
+        raise robot.error(f"the outermost element of a URDF file is <robot>{hint}")
+    if any(name.startswith("xmlns:xacro") for name in robot.attributes) and any(
+        "xacro:" in c.tag for c in robot.children
+    ):
+        raise robot.error("this is a xacro file; expand it first, as in: xacro robot.xacro > robot.urdf")
+    robot.report_unknown(report, ("link", "joint", "jaxdyn", *_WITHOUT_DYNAMICS["robot"]), ("name", "version"))
+    links = _links(robot)
+    joints = _joints(robot, links)
+    extension = robot.optional("jaxdyn")
+    extras = urdf_extension.joint_extras(extension, list(joints), report)
+    order, root = _tree(robot, links, joints)
+
+    standing = {root} if base == "fixed" else set()
+    for joint in order:  # a link that stands in the ground needs no inertia, and many descriptions invent one for it
+        if joint.kind == "fixed" and joint.parent in standing:
+            standing.add(joint.child)
+    inertias = {name: _inertia(link, repair, report) for name, link in links.items() if name not in standing}
+
+    gravity = None if extension is None else extension.optional("gravity")
+    builder = MechanismBuilder(
+        robot.attributes.get("name") or Path(robot.file).stem,
+        STANDARD_GRAVITY if gravity is None else gravity.vector("xyz", 3),
+    )
+    if root == "ground":
+        # The ground itself, as the writer calls it.
+        if base == "free":
+            raise links[root].error('a root link called "ground" is the fixed world; rename it for a free base')
+    else:
+        rigid = Fixed() if base == "fixed" else Free()
+        name = f"{root}_joint"
+        with _errors_at(links[root]):
+            builder.add_body(root, joint=rigid, joint_name=_unused(name, joints), **inertias.get(root, {}))
+    for joint in joints.values():  # in the order of the file; the builder brings parents to the front
+        with _errors_at(links[joint.child]):
+            _add_body(builder, joint, inertias.get(joint.child, {}), extras.get(joint.name), report)
+    with _errors_at(robot):
+        model = builder.build()
+    moving = {joint.name: joint.element for joint in order if joint.kind in _MOVING}
+    return urdf_extension.system(model, moving, extension, extras, velocity_scale, report)
+
+
+@contextlib.contextmanager
+def _errors_at(element: Element) -> Iterator[None]:
+    """Says in which file and line the builder met what it refuses."""
+    try:
+        yield
+    except MechanismError as error:
+        raise MechanismError(f"{element.file}, line {element.line}: {error}") from None
+
+
+def _unused(name: str, joints: dict[str, _Joint]) -> str:
+    while name in joints:
+        name += "_"
+    return name
+
+
+def _links(robot: Element) -> dict[str, Element]:
+    links: dict[str, Element] = {}
+    for element in robot.all("link"):
+        name = element.name()
+        if name in links:
+            raise element.error(f"there is another link of this name on line {links[name].line}; rename one")
+        links[name] = element
+    if not links:
+        raise robot.error("it has no <link>; add one")
+    if len(links) > _MOST_LINKS:
+        raise robot.error(f"it has {len(links)} links, more than the {_MOST_LINKS} that are read; split the mechanism")
+    return links
+
+
+def _joints(robot: Element, links: dict[str, Element]) -> dict[str, _Joint]:
+    joints: dict[str, _Joint] = {}
+    for element in robot.all("joint"):
+        name, kind = element.name(), element.text("type")
+        if name in joints:
+            raise element.error(f"there is another joint of this name on line {joints[name].element.line}; rename one")
+        if kind not in (*_MOVING, "fixed"):
+            raise element.error(f"type {kind!r} is no joint of URDF; use one of {', '.join(_MOVING)}, fixed")
+        ends = []
+        for role in ("parent", "child"):
+            end = element.required(role)
+            link = end.text("link")
+            if link not in links:
+                raise end.error(f"there is no link {link!r}; {suggestion(link, list(links))}")
+            ends.append(link)
+        joints[name] = _Joint(element, name, kind, *ends)
+    return joints
+
+
+def _tree(robot: Element, links: dict[str, Element], joints: dict[str, _Joint]) -> tuple[list[_Joint], str]:
+    """Joints with parents before children, and the name of the root link."""
+    by_child: dict[str, _Joint] = {}
+    children: dict[str, list[_Joint]] = {name: [] for name in links}
+    for joint in joints.values():
+        if joint.child in by_child:
+            raise joint.element.error(
+                f"link {joint.child!r} already hangs on joint {by_child[joint.child].name!r}; a link has one parent, "
+                "so close the loop with a <loop_joint> in <jaxdyn> instead (see jaxdyn.io.urdf)"
+            )
+        by_child[joint.child] = joint
+        children[joint.parent].append(joint)
+    roots = [name for name in links if name not in by_child]
+    if not roots:
+        raise robot.error(
+            "every link hangs on another one, in a circle; remove a joint, or make it a <loop_joint> in <jaxdyn>"
+        )
+    if len(roots) > 1:
+        raise links[roots[1]].error(
+            f"links {', '.join(map(repr, roots[:6]))} hang on no joint; only one link may, so connect the others"
+        )
+    order: list[_Joint] = []
+    waiting = list(reversed(children[roots[0]]))
+    while waiting:
+        joint = waiting.pop()
+        order.append(joint)
+        waiting.extend(reversed(children[joint.child]))
+    if len(order) < len(joints):
+        reached = {joint.child for joint in order} | {roots[0]}
+        lost = next(joint for joint in joints.values() if joint.child not in reached)
+        raise lost.element.error(
+            f"link {lost.child!r} hangs on itself through a circle of joints; connect it to {roots[0]!r}"
+        )
+    return order, roots[0]
+
+
+def _add_body(
+    builder: MechanismBuilder, joint: _Joint, inertia: dict[str, Any], extra: Element | None, report: Report
+) -> None:
+    element = joint.element
+    known = ("origin", "parent", "child", "axis", "limit", "dynamics", "mimic", *_WITHOUT_DYNAMICS["joint"])
+    element.report_unknown(report, known, ("name", "type"))
+    position, orientation = _origin(element.optional("origin"), report)
+    numbers: dict[str, Any] = {}
+    if joint.kind in ("revolute", "continuous", "prismatic"):
+        numbers = _limits(element.optional("limit"), joint, report)
+        if extra is not None:
+            numbers["armature"] = extra.number("armature", 0.0)
+    builder.add_body(
+        joint.child,
+        joint=_kind(joint, report),
+        parent=joint.parent,
+        position=position,
+        orientation=orientation,
+        joint_name=joint.name,
+        **inertia,
+        **numbers,
+    )
+
+
+def _origin(element: Element | None, report: Report) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Position and quaternion."""
+    if element is None:
+        return (0.0, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0)
+    element.report_unknown(report, (), ("xyz", "rpy"))
+    zero = (0.0, 0.0, 0.0)
+    return element.vector("xyz", 3, zero), quaternion_from_rpy(element.vector("rpy", 3, zero))
+
+
+def _kind(joint: _Joint, report: Report) -> Joint:
+    match joint.kind:
+        case "fixed":
+            return Fixed()
+        case "floating":
+            return Free()
+        case "spherical":
+            return Spherical()
+    axis = _axis(joint.element, (1.0, 0.0, 0.0), report)
+    match joint.kind:
+        case "prismatic":
+            return Prismatic(axis)
+        case "planar":
+            return Planar(axis, across(axis))
+    return Revolute(axis)
+
+
+def _axis(element: Element, default: tuple[float, float, float], report: Report) -> np.ndarray:
+    """Unit vector of the <axis> of an element."""
+    found = element.optional("axis")
+    if found is None:
+        return np.array(default)
+    found.report_unknown(report, (), ("xyz",))
+    axis = np.array(found.vector("xyz", 3, default))
+    length = float(np.linalg.norm(axis))
+    if length < 1e-9:
+        raise found.error("the axis is zero; give a direction such as 0 0 1")
+    # A second division takes away what the first one rounded, so that written axes are read back unchanged.
+    unit = axis / length
+    return axis if abs(length - 1.0) < 4e-16 else unit / np.linalg.norm(unit)
+
+
+def across(normal: np.ndarray) -> np.ndarray:
+    """Direction of x of a planar joint: the x axis turned like z is turned into the normal, on the shortest way."""
+    x, y, z = normal
+    if z < -1.0 + 1e-9:
+        return np.array([1.0, 0.0, 0.0])
+    across = np.array([1.0 - x * x / (1.0 + z), -x * y / (1.0 + z), -x])
+    return across / np.linalg.norm(across)
+
+
+def _limits(element: Element | None, joint: _Joint, report: Report) -> dict[str, Any]:
+    if element is None:
+        return {}
+    element.report_unknown(report, (), ("lower", "upper", "effort", "velocity"))
+    numbers: dict[str, Any] = {}
+    if joint.kind != "continuous" and ("lower" in element.attributes or "upper" in element.attributes):
+        lower, upper = (element.number(side, 0.0, infinite=True) for side in ("lower", "upper"))
+        if lower > upper:
+            raise element.error(f"lower = {lower:g} is above upper = {upper:g}; exchange them")
+        if lower < upper:
+            numbers["position_limits"] = (lower, upper)
+        else:
+            report.ignored("limits that leave no motion", element.line)
+    for attribute in ("effort", "velocity"):
+        value = element.number(attribute, math.inf, infinite=True)
+        if value < 0.0:
+            raise element.error(f"{attribute} = {value:g} is negative; a limit is positive")
+        if value > 0.0:
+            numbers[f"{attribute}_limit"] = value
+        else:
+            report.ignored(f"{attribute} limits of 0", element.line)
+    return numbers
+
+
+def _inertia(link: Element, repair: bool, report: Report) -> dict[str, Any]:
+    """Mass, mass center and inertia about it on link axes."""
+    link.report_unknown(report, ("inertial", *_WITHOUT_DYNAMICS["link"]), ("name", "type"))
+    inertial = link.optional("inertial")
+    if inertial is None:
+        return {}
+    inertial.report_unknown(report, ("origin", "mass", "inertia"), ())
+    position, turn = _origin(inertial.optional("origin"), report)
+    mass, tensor = inertial.required("mass"), inertial.required("inertia")
+    mass.report_unknown(report, (), ("value",))
+    names = ("ixx", "iyy", "izz", "ixy", "ixz", "iyz")
+    tensor.report_unknown(report, (), names)
+    xx, yy, zz = (tensor.number(name) for name in names[:3])
+    xy, xz, yz = (tensor.number(name, 0.0) for name in names[3:])
+    matrix = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
+    kilograms = mass.number("value")
+    if turn != (1.0, 0.0, 0.0, 0.0):
+        frame = Rotation.from_quat(turn, scalar_first=True).as_matrix()
+        matrix = frame @ matrix @ frame.T
+        matrix = 0.5 * (matrix + matrix.T)
+    if repair:
+        physical = _physical(matrix) if kilograms > 0.0 else np.zeros((3, 3))
+        if np.abs(physical - matrix).max() > 1e-9 * np.abs(matrix).max():
+            report.ignored(f"unphysical part of the inertia of link {link.name()!r}", tensor.line)
+            matrix = physical
+    return {"mass": kilograms, "com": position if kilograms else (0.0, 0.0, 0.0), "inertia": matrix}
+
+
+def _physical(inertia: np.ndarray) -> np.ndarray:
+    """The nearest inertia whose principal second moments are not negative, as they are in real bodies. Source: theory.md (B10)."""
+    sizes, axes = np.linalg.eigh(planar_from_inertia(inertia))
+    return inertia_from_planar((axes * np.maximum(sizes, 0.0)) @ axes.T)

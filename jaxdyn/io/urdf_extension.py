@@ -1,0 +1,212 @@
+"""What URDF says, and jaxdyn adds to it, about a tree of bodies that is built: forces in joints, couplings, loops and drives.
+
+`urdf` describes the elements and builds the tree.
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdyn.constraints.kinds import LOOP_KINDS, Coupling, Distance, LoopJoint
+from jaxdyn.dynamics.constraint import Constraint
+from jaxdyn.dynamics.forces import Force, JointDrives, JointFriction, JointSpring
+from jaxdyn.dynamics.system import System
+from jaxdyn.io.config import suggestion
+from jaxdyn.io.placements import quaternion_from_rpy
+from jaxdyn.io.xml import Element, Report
+from jaxdyn.mechanism.joints import Prismatic, Revolute
+from jaxdyn.mechanism.model import Model
+from jaxdyn.spatial import quaternion
+from jaxdyn.spatial.transform import RigidTransform
+
+_TAGS = ("gravity", "joint", "drive", "loop_joint", "rod", "coupling")
+
+
+def joint_extras(extension: Element | None, joints: list[str], report: Report) -> dict[str, Element]:
+    """The <joint> elements of <jaxdyn> by the name of the joint."""
+    if extension is None:
+        return {}
+    extension.report_unknown(report, _TAGS, ())
+    extras: dict[str, Element] = {}
+    for element in extension.all("joint"):
+        name = element.name()
+        if name not in joints:
+            raise element.error(f"there is no joint {name!r}; {suggestion(name, joints)}")
+        if name in extras:
+            raise element.error(f"this joint stands on line {extras[name].line} already; make it one element")
+        element.report_unknown(report, (), ("name", "armature", "velocity_scale", "stiffness", "rest"))
+        extras[name] = element
+    return extras
+
+
+def system(
+    model: Model,
+    joints: dict[str, Element],
+    extension: Element | None,
+    extras: dict[str, Element],
+    velocity_scale: float,
+    report: Report,
+) -> System:
+    """The model with friction, springs, couplings, loops and drives.
+
+    Args:
+        joints: the moving <joint> elements of the robot by name.
+        extras: result of `joint_extras`.
+        velocity_scale: of friction, where the extras give none.
+    """
+    constraints = [_mimic(model, joints, name, report) for name, element in joints.items() if element.all("mimic")]
+    if extension is not None:
+        constraints += [_loop_joint(model, element, report) for element in extension.all("loop_joint")]
+        constraints += [_rod(model, element, report) for element in extension.all("rod")]
+        constraints += [_coupling(model, element, report) for element in extension.all("coupling")]
+    forces = [_friction(model, joints, extras, velocity_scale, report), _springs(model, extras)]
+    given = tuple(force for force in forces if force is not None)
+    return System(model, given, _drives(model, extension, report), constraints=tuple(constraints))
+
+
+def _friction(
+    model: Model, joints: dict[str, Element], extras: dict[str, Element], velocity_scale: float, report: Report
+) -> Force | None:
+    viscous, coulomb, scale = np.zeros(model.nv), np.zeros(model.nv), np.full(model.nv, velocity_scale)
+    for name, element in joints.items():
+        dynamics = element.optional("dynamics")
+        if dynamics is None:
+            continue
+        # The others are pybullet's and describe contacts.
+        dynamics.report_unknown(report, (), ("damping", "friction"))
+        for numbers, attribute in ((viscous, "damping"), (coulomb, "friction")):
+            value = dynamics.number(attribute, 0.0)
+            if value < 0.0:
+                raise dynamics.error(f"{attribute} = {value:g} would put energy in; give a positive number or 0")
+            numbers[_columns(model, name)] = value
+    for name, element in extras.items():
+        if "velocity_scale" in element.attributes:
+            value = element.number("velocity_scale")
+            if value <= 0.0:
+                raise element.error(f"velocity_scale = {value:g}; give a positive number such as 0.01")
+            scale[_columns(model, name)] = value
+    return JointFriction(viscous, coulomb, scale) if viscous.any() or coulomb.any() else None
+
+
+def _springs(model: Model, extras: dict[str, Element]) -> Force | None:
+    stiffness, rest = np.zeros(model.nv), np.zeros(model.nq)
+    for name, element in extras.items():
+        if "stiffness" not in element.attributes and "rest" not in element.attributes:
+            continue
+        coordinate, column = _coordinate(model, element, name), _columns(model, name)
+        stiffness[column], rest[coordinate] = element.number("stiffness"), element.number("rest", 0.0)
+    if not stiffness.any():
+        return None
+    for body, kind in enumerate(model.topology.joint_classes):
+        if kind.nq > kind.nv:  # a quaternion of norm zero would be no rest position
+            start = model.topology.q_starts[body]
+            rest[start : start + kind.nq] = model.joint(body).neutral()
+    return JointSpring(stiffness, rest)
+
+
+def _columns(model: Model, joint: str) -> slice:
+    """Velocity components of a joint."""
+    body = model.topology.joint_names.index(joint)
+    start = int(model.topology.v_starts[body])
+    return slice(start, start + model.topology.joint_classes[body].nv)
+
+
+def _coordinate(model: Model, element: Element, joint: str) -> int:
+    """The only coordinate of a joint."""
+    names = model.topology.joint_names
+    if joint not in names:
+        raise element.error(f"there is no moving joint {joint!r}; {suggestion(joint, names)}")
+    body = names.index(joint)
+    if model.topology.joint_classes[body] not in (Revolute, Prismatic):
+        kind = model.topology.joint_classes[body].__name__.lower()
+        raise element.error(f"joint {joint!r} is {kind} and has no single coordinate; name a revolute or prismatic one")
+    return int(model.topology.q_starts[body])
+
+
+def _mimic(model: Model, joints: dict[str, Element], name: str, report: Report) -> Constraint:
+    """q = multiplier q_driver + offset."""
+    element = joints[name].required("mimic")
+    element.report_unknown(report, (), ("joint", "multiplier", "offset"))
+    driven, driver = _coordinate(model, element, name), _coordinate(model, element, element.text("joint"))
+    follows, seen = element.text("joint"), [name]
+    while follows not in seen and joints[follows].all("mimic"):
+        seen.append(follows)
+        follows = joints[follows].required("mimic").text("joint")
+    if follows in seen:
+        raise element.error(f"joint {name!r} mimics itself, by way of {', '.join(map(repr, seen))}; let one joint lead")
+    coefficients = [element.number("offset", 0.0), element.number("multiplier", 1.0)]
+    return Coupling(name, driven, driver, coefficients)
+
+
+def _coupling(model: Model, element: Element, report: Report) -> Constraint:
+    element.report_unknown(report, (), ("name", "joint", "driver", "coefficients"))
+    driven, driver = (_coordinate(model, element, element.text(role)) for role in ("joint", "driver"))
+    if driven == driver:
+        raise element.error("it couples a joint with itself; name two joints")
+    count = max(1, len(element.text("coefficients").split()))
+    return Coupling(element.name(), driven, driver, list(element.vector("coefficients", count)))
+
+
+def _loop_joint(model: Model, element: Element, report: Report) -> Constraint:
+    element.report_unknown(report, ("link1", "link2", "axis"), ("name", "type"))
+    kind = element.text("type")
+    if kind not in LOOP_KINDS:
+        raise element.error(f"type {kind!r} closes no loop; use one of {', '.join(LOOP_KINDS)}")
+    axis = element.optional("axis")
+    turn = _turn_of_z(np.array((0.0, 0.0, 1.0) if axis is None else axis.vector("xyz", 3)), element)
+    ends = []
+    for role in ("link1", "link2"):
+        body, frame = _frame(model, element.required(role), report)
+        ends.append((body, RigidTransform(quaternion.multiply(frame.quaternion, turn), frame.translation)))
+    (body_a, frame_a), (body_b, frame_b) = ends
+    if body_a == body_b:
+        raise element.error("its two links do not move relative to each other; remove it")
+    return LoopJoint(element.name(), kind, body_a, frame_a, body_b, frame_b)
+
+
+def _rod(model: Model, element: Element, report: Report) -> Constraint:
+    element.report_unknown(report, ("link1", "link2"), ("name", "length"))
+    length = element.number("length")
+    if length <= 0.0:
+        raise element.error(f"length = {length:g}; give a positive length, or a spherical loop joint for none")
+    ends = [_frame(model, element.required(role), report) for role in ("link1", "link2")]
+    (body_a, frame_a), (body_b, frame_b) = ends
+    return Distance(element.name(), body_a, frame_a.translation, body_b, frame_b.translation, length)
+
+
+def _frame(model: Model, element: Element, report: Report) -> tuple[int, RigidTransform]:
+    """Body that carries a frame given on a link, and its placement there."""
+    element.report_unknown(report, (), ("link", "xyz", "rpy"))
+    name, zero = element.text("link"), (0.0, 0.0, 0.0)
+    turn = quaternion_from_rpy(element.vector("rpy", 3, zero))
+    frame = RigidTransform(jnp.asarray(turn, float), jnp.asarray(element.vector("xyz", 3, zero), float))
+    try:
+        return model.locate_frame(name, frame)
+    except KeyError:
+        known = [*model.topology.body_names, *model.topology.frame_names]
+        raise element.error(f"there is no link {name!r}; {suggestion(name, known)}") from None
+
+
+def _turn_of_z(axis: np.ndarray, element: Element) -> Any:
+    """Quaternion that turns z into an axis on the shortest way."""
+    length = float(np.linalg.norm(axis))
+    if length < 1e-9:
+        raise element.error("the axis is zero; give a direction such as 0 0 1")
+    x, y, z = axis / length
+    half = np.array([1.0 + z, -y, x, 0.0]) if z > -1.0 + 1e-9 else np.array([0.0, 1.0, 0.0, 0.0])
+    return jnp.asarray(half / np.linalg.norm(half), float)
+
+
+def _drives(model: Model, extension: Element | None, report: Report) -> JointDrives | None:
+    elements = [] if extension is None else extension.all("drive")
+    if not elements:
+        return None
+    columns, gear = [], []
+    for element in elements:
+        element.report_unknown(report, (), ("joint", "gear"))
+        name = element.text("joint")
+        _coordinate(model, element, name)
+        columns.append(_columns(model, name).start)
+        gear.append(element.number("gear", 1.0))
+    return JointDrives(tuple(columns), gear)

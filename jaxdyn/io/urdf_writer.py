@@ -1,0 +1,279 @@
+"""Writing a system as URDF, so that other tools can use an identified or generated mechanism.
+
+The root link is "ground". What URDF does not know (armature, springs in joints, gravity, loops, drives) goes into the <jaxdyn>
+element that `urdf` describes; other readers skip it.
+"""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+import numpy as np
+
+from jaxdyn.constraints.kinds import Coupling, Distance, LoopJoint
+from jaxdyn.dynamics.forces import JointFriction, JointSpring
+from jaxdyn.dynamics.system import System
+from jaxdyn.io.placements import rpy_from_quaternion
+from jaxdyn.io.toml import ConfigError
+from jaxdyn.io.urdf import across
+from jaxdyn.mechanism.joint import Joint
+from jaxdyn.mechanism.joints import Free, Planar, Prismatic, Revolute, Spherical
+from jaxdyn.mechanism.model import Model
+from jaxdyn.mechanism.topology import GROUND
+from jaxdyn.spatial.transform import RigidTransform
+
+_KINDS: dict[type[Joint], str] = {
+    Revolute: "revolute",
+    Prismatic: "prismatic",
+    Planar: "planar",
+    Free: "floating",
+    Spherical: "spherical",
+}
+# "No limit" for readers that know no infinity; `load_urdf` takes it for one.
+_UNLIMITED = 1e30
+
+
+def save_urdf(system: System, path: Path | str) -> None:
+    """Write a system as URDF; `load_urdf` gives it back, every number to 1e-12.
+
+    Bodies keep their names and get links; frames become links without mass on fixed joints.
+
+    Raises:
+        ConfigError: a joint, a force or a constraint has no form in URDF, or the model is a batch; one line with its name and what
+            to do instead. Nothing is written then.
+    """
+    path = Path(path)
+    text = _Writer(system, path).text()
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another path") from None
+
+
+class _Writer:
+    def __init__(self, system: System, path: Path):
+        self.system, self.path = system, path
+        self.model: Model = system.model
+        self.topology = system.model.topology
+        if self.model.mass.ndim != 1:
+            raise ConfigError(
+                f"{path}: the model is a batch of shape {self.model.mass.shape[:-1]}; write one mechanism per file"
+            )
+        self.friction = self._only(JointFriction)
+        self.spring = self._only(JointSpring)
+        for force in system.forces:
+            if not isinstance(force, JointFriction | JointSpring):
+                raise self.refused(
+                    f"a force of class {type(force).__name__} has no form in URDF; leave it out or save as TOML"
+                )
+        # Mimic joints are couplings of the first degree that carry the name of the joint they drive.
+        couplings = [c for c in system.constraints if isinstance(c, Coupling)]
+        self.mimics = {
+            c.driven: c for c in couplings if len(c.coefficients) == 2 and c.name == self._joint_at(c.driven)
+        }
+
+    def refused(self, message: str) -> ConfigError:
+        return ConfigError(f"{self.path}: {message}")
+
+    def _only(self, kind: type):
+        found = [force for force in self.system.forces if isinstance(force, kind)]
+        if len(found) > 1:
+            raise self.refused(f"the system has two forces {kind.__name__}; add them up to one")
+        return found[0] if found else None
+
+    def _joint_at(self, coordinate: int) -> str:
+        return self.topology.joint_names[int(np.searchsorted(self.topology.q_starts, coordinate, side="right")) - 1]
+
+    def text(self) -> str:
+        lines = ['<?xml version="1.0" encoding="utf-8"?>', f"<robot name={quoteattr(self.model.name)}>"]
+        lines.append('  <link name="ground"/>')
+        for body in range(self.model.nb):
+            lines += self._link(body)
+            lines += self._joint(body)
+        for index, (name, body) in enumerate(zip(self.topology.frame_names, self.topology.frame_bodies, strict=True)):
+            lines.append(f"  <link name={quoteattr(name)}/>")
+            lines.append(f'  <joint name={quoteattr(self._name_of_fixed(name))} type="fixed">')
+            lines.append(f"    <parent link={quoteattr(self._body(body))}/>")
+            lines.append(f"    <child link={quoteattr(name)}/>")
+            lines.append(f"    <origin {_placement(self.model.frames, index)}/>")
+            lines.append("  </joint>")
+        lines += ["  <jaxdyn>", *self._extension(), "  </jaxdyn>", "</robot>", ""]
+        return "\n".join(lines)
+
+    def _name_of_fixed(self, frame: str) -> str:
+        name = f"{frame}_fixed"
+        while name in self.topology.joint_names:
+            name += "_"
+        return name
+
+    def _body(self, body: int) -> str:
+        return "ground" if body == GROUND else self.topology.body_names[body]
+
+    def _link(self, body: int) -> list[str]:
+        model = self.model
+        name = quoteattr(self.topology.body_names[body])
+        if not model.mass[body]:
+            return [f"  <link name={name}/>"]
+        keys = ("ixx", "iyy", "izz", "ixy", "ixz", "iyz")
+        entries = " ".join(f'{key}="{_number(x)}"' for key, x in zip(keys, model.inertia[body], strict=True))
+        return [
+            f"  <link name={name}>",
+            "    <inertial>",
+            f'      <origin xyz="{_numbers(model.com[body])}"/>',
+            f'      <mass value="{_number(model.mass[body])}"/>',
+            f"      <inertia {entries}/>",
+            "    </inertial>",
+            "  </link>",
+        ]
+
+    def _joint(self, body: int) -> list[str]:
+        model, topology = self.model, self.topology
+        name, kind = topology.joint_names[body], topology.joint_classes[body]
+        if kind not in _KINDS:
+            raise self.refused(
+                f"joint {name!r} is of class {kind.__name__}, which URDF lacks; save as TOML, or write jaxdyn.decomposed(model)"
+            )
+        q, v = int(topology.q_starts[body]), int(topology.v_starts[body])
+        lower, upper = float(model.limits.lower[q]), float(model.limits.upper[q])
+        bounded = math.isfinite(lower) or math.isfinite(upper)
+        type_ = "continuous" if kind is Revolute and not bounded else _KINDS[kind]
+        lines = [
+            f"  <joint name={quoteattr(name)} type={quoteattr(type_)}>",
+            f"    <parent link={quoteattr(self._body(topology.parents[body]))}/>",
+            f"    <child link={quoteattr(topology.body_names[body])}/>",
+            f"    <origin {_placement(model.placement, body)}/>",
+        ]
+        joint = model.joint(body)
+        if isinstance(joint, Planar):
+            self._check_planar(joint, name)
+        if kind in (Revolute, Prismatic, Planar):
+            lines.append(f'    <axis xyz="{_numbers(joint.normal if isinstance(joint, Planar) else joint.axis)}"/>')
+        columns = range(v, v + kind.nv)
+        if kind in (Revolute, Prismatic):
+            numbers = {"lower": lower, "upper": upper} if type_ != "continuous" else {}
+            numbers |= {"effort": float(model.limits.effort[v]), "velocity": float(model.limits.velocity[v])}
+            lines.append("    <limit " + " ".join(f'{key}="{_limit(x)}"' for key, x in numbers.items()) + "/>")
+        elif (
+            not all(np.all(np.isinf(x[v : v + kind.nv])) for x in (model.limits.effort, model.limits.velocity))
+            or bounded
+        ):
+            raise self.refused(
+                f"joint {name!r} is {type_} and has limits, which URDF cannot say; remove them or save as TOML"
+            )
+        lines += self._dynamics(name, columns)
+        if q in self.mimics and kind.nq == 1:
+            coupling = self.mimics[q]
+            offset, multiplier = coupling.coefficients
+            driver = quoteattr(self._joint_at(coupling.driver))
+            lines.append(f'    <mimic joint={driver} multiplier="{_number(multiplier)}" offset="{_number(offset)}"/>')
+        return [*lines, "  </joint>"]
+
+    def _check_planar(self, joint: Planar, name: str) -> None:
+        normal = np.asarray(joint.normal, np.float64)
+        if not np.allclose(across(normal), np.asarray(joint.direction, np.float64), atol=1e-12):
+            raise self.refused(
+                f"planar joint {name!r} has a direction of its own, which URDF cannot say; turn its placement"
+            )
+
+    def _dynamics(self, name: str, columns: Sequence[int]) -> list[str]:
+        if self.friction is None:
+            return []
+        numbers = {"damping": self.friction.viscous, "friction": self.friction.coulomb}
+        words = []
+        for key, values in numbers.items():
+            own = {float(values[column]) for column in columns}
+            if len(own) > 1:
+                raise self.refused(f"joint {name!r} has a {key} per component, URDF has one for all; save as TOML")
+            if own != {0.0}:
+                words.append(f'{key}="{_number(own.pop())}"')
+        return [f"    <dynamics {' '.join(words)}/>"] if words else []
+
+    def _extension(self) -> list[str]:
+        model, topology = self.model, self.topology
+        lines = [f'    <gravity xyz="{_numbers(model.gravity)}"/>']
+        for body, (name, kind) in enumerate(zip(topology.joint_names, topology.joint_classes, strict=True)):
+            q, columns = (
+                int(topology.q_starts[body]),
+                slice(int(topology.v_starts[body]), int(topology.v_starts[body]) + kind.nv),
+            )
+            words: dict[str, float] = {}
+            if np.any(model.armature[columns]):
+                words["armature"] = self._same(model.armature[columns], name, "armature", kind)
+            if self.friction is not None:
+                words["velocity_scale"] = self._same(
+                    self.friction.velocity_scale[columns], name, "velocity_scale", None
+                )
+            if self.spring is not None and np.any(self.spring.stiffness[columns]):
+                words["stiffness"] = self._same(self.spring.stiffness[columns], name, "stiffness", kind)
+                words["rest"] = float(self.spring.rest[q])
+            if words:
+                attributes = " ".join(f'{key}="{_number(x)}"' for key, x in words.items())
+                lines.append(f"    <joint name={quoteattr(name)} {attributes}/>")
+        if self.system.drives is not None:
+            for column, gear in zip(self.system.drives.columns, self.system.drives.gear, strict=True):
+                body = topology.body_of_column[column]
+                if topology.joint_classes[body] not in (Revolute, Prismatic):
+                    raise self.refused(
+                        f"a drive of joint {topology.joint_names[body]!r} has no form in URDF; save as TOML"
+                    )
+                lines.append(f'    <drive joint={quoteattr(topology.joint_names[body])} gear="{_number(gear)}"/>')
+        for constraint in self.system.constraints:
+            lines += self._constraint(constraint)
+        return lines
+
+    def _same(self, values, name: str, what: str, kind: type[Joint] | None) -> float:
+        """One number for all components of a joint; with `kind`, only for joints of one degree of freedom."""
+        own = {float(x) for x in values}
+        if len(own) > 1 or (kind is not None and kind not in (Revolute, Prismatic)):
+            raise self.refused(f"{what} of joint {name!r} has no form in URDF; save as TOML")
+        return own.pop()
+
+    def _constraint(self, constraint) -> list[str]:
+        match constraint:
+            case Coupling():
+                if self.mimics.get(constraint.driven) is constraint:
+                    return []
+                joints = [quoteattr(self._joint_at(i)) for i in (constraint.driven, constraint.driver)]
+                words = f'joint={joints[0]} driver={joints[1]} coefficients="{_numbers(constraint.coefficients)}"'
+                return [f"    <coupling name={quoteattr(constraint.name)} {words}/>"]
+            case Distance():
+                ends = ((constraint.body_a, constraint.point_a), (constraint.body_b, constraint.point_b))
+                links = [
+                    f'<link{k} link={quoteattr(self._body(body))} xyz="{_numbers(point)}"/>'
+                    for k, (body, point) in enumerate(ends, 1)
+                ]
+                name = quoteattr(constraint.name)
+                return [f'    <rod name={name} length="{_number(constraint.length)}">{"".join(links)}</rod>']
+            case LoopJoint():
+                ends = ((constraint.body_a, constraint.frame_a), (constraint.body_b, constraint.frame_b))
+                return [
+                    f'    <loop_joint name={quoteattr(constraint.name)} type="{constraint.kind}">',
+                    *(
+                        f"      <link{k} link={quoteattr(self._body(body))} {_placement_of(frame)}/>"
+                        for k, (body, frame) in enumerate(ends, 1)
+                    ),
+                    "    </loop_joint>",
+                ]
+        raise self.refused(f"a constraint of class {type(constraint).__name__} has no form in URDF; leave it out")
+
+
+def _number(x) -> str:
+    return repr(float(x))
+
+
+def _numbers(x) -> str:
+    return " ".join(_number(entry) for entry in x)
+
+
+def _limit(x: float) -> str:
+    return _number(x if math.isfinite(x) else math.copysign(_UNLIMITED, x))
+
+
+def _placement(placements: RigidTransform, row: int) -> str:
+    return _placement_of(RigidTransform(placements.quaternion[row], placements.translation[row]))
+
+
+def _placement_of(frame: RigidTransform) -> str:
+    turn = rpy_from_quaternion(np.asarray(frame.quaternion, np.float64))
+    return f'xyz="{_numbers(frame.translation)}" rpy="{_numbers(turn)}"'

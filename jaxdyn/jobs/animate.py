@@ -1,0 +1,111 @@
+"""The command `jaxdyn animate`: a moving picture of a run, or of a mechanism that is let go."""
+
+import argparse
+import math
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdyn.constraints.assembly import project_velocity
+from jaxdyn.dynamics.system import State, System
+from jaxdyn.io.runs import load_run
+from jaxdyn.io.toml import ConfigError
+from jaxdyn.jobs.command import Command, count, needs, positive
+from jaxdyn.jobs.source import FORMATS, add_source_options, assembled, load_source
+from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.joints import Free
+from jaxdyn.mechanism.topology import GROUND
+from jaxdyn.simulate.rollout import Result, rollout
+
+_STEP = 1e-3  # s
+_RECORD_EVERY = 10  # steps
+_SPREAD = 0.7  # of the joint limits, or rad and m where there are none
+_DRIFT = 0.7  # rad/s and m/s, standard deviation of the first velocities of a mechanism that floats
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "source", type=Path, metavar="RUN_DIR_or_FILE", help=f"run directory, or mechanism file: {FORMATS}"
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="MOTION.gif", help="the picture, .gif or .mp4; motion.gif in the run, or <file>.gif"
+    )
+    parser.add_argument("--duration", type=positive, metavar="S", help="seconds of motion; the whole run, or 3")
+    parser.add_argument("--fps", type=positive, default=30.0, help="frames per second, 30 if not given")
+    parser.add_argument("--speed", type=positive, default=1.0, help="0.5 shows the motion at half its speed")
+    parser.add_argument("--lane", type=count, default=0, metavar="K", help="the lane in color, 0 if not given")
+    parser.add_argument("--ghosts", type=count, metavar="N", help="further lanes, in gray; 3 of a run, else none")
+    parser.add_argument("--seed", type=count, default=0, help="of the random start of a mechanism")
+    parser.add_argument("--no-gravity", action="store_true", help="let the mechanism go without gravity")
+    add_source_options(parser)
+
+
+def _animate(arguments: argparse.Namespace) -> None:
+    with needs("pictures"):
+        from jaxdyn.view.animation import animate
+    source: Path = arguments.source
+    if source.is_dir():
+        system, arrays = load_run(source)
+        time, q = arrays["time"], arrays["q"]
+        if arguments.duration is not None:
+            kept = time <= time[0] + arguments.duration
+            time, q = time[kept], q[:, kept]
+        ghosts = min(3, len(q) - 1) if arguments.ghosts is None else arguments.ghosts
+        lanes = [(arguments.lane + k) % len(q) if k else arguments.lane for k in range(min(ghosts, len(q) - 1) + 1)]
+        out = arguments.out or source / "motion.gif"
+    else:
+        system = load_source(arguments, source)
+        time, q = _let_go(system, arguments)
+        lanes, out = None, arguments.out or Path(f"{source.stem}.gif")
+    frames = animate(system.model, time, q, out, fps=arguments.fps, speed=arguments.speed, lanes=lanes)
+    print(f"{out}: {frames} frames, {time[-1] - time[0]:g} s of {system.model.name}")
+
+
+def _let_go(system: System, arguments: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:
+    """Times and coordinates of a few lanes that start from random configurations at rest, or, if they float, in slow motion."""
+    model = system.model
+    floats = any(
+        parent == GROUND and issubclass(kind, Free)
+        for parent, kind in zip(model.topology.parents, model.topology.joint_classes, strict=True)
+    )
+    if floats and not arguments.no_gravity:
+        print(f"{model.name} is free to fall and nothing would catch it: it floats without gravity")
+    if floats or arguments.no_gravity:
+        system = eqx.tree_at(lambda s: s.model.gravity, system, jnp.zeros_like(model.gravity))
+    drift = _DRIFT if floats or arguments.no_gravity else 0.0
+    duration = 3.0 if arguments.duration is None else arguments.duration
+    records = max(1, math.ceil(duration / (_STEP * _RECORD_EVERY)))
+
+    def keys(index):
+        return jax.random.split(jax.random.fold_in(jax.random.key(arguments.seed), index))
+
+    def motion(index, q):
+        v = drift * jax.random.normal(keys(index)[1], (model.nv,), model.dtype)
+        start = State(q, project_velocity(system, q, v))
+        run = rollout(system, start, dt=_STEP, steps=records * _RECORD_EVERY, save_every=_RECORD_EVERY)
+        return run.time, run.saved.q, run.result
+
+    lanes = jnp.arange(arguments.lane, arguments.lane + (arguments.ghosts or 0) + 1)
+    print(f"simulating {duration:g} s of {model.name}")
+    starts = jax.jit(jax.vmap(lambda index: configuration.random(model, keys(index)[0], spread=_SPREAD)))(lanes)
+    time, q, result = jax.jit(jax.vmap(motion))(lanes, assembled(system, starts, arguments.source))
+    if int(result[0]) != Result.COMPLETED:
+        raise ConfigError(
+            f"{arguments.source}: from seed {arguments.seed}, {Result(int(result[0])).meaning}; try --seed"
+        )
+    return np.asarray(time[0]), np.asarray(q)
+
+
+COMMAND = Command(
+    "animate",
+    "make a moving picture of a run or of a mechanism\n\n"
+    "A run directory is replayed. A mechanism is let go from a random configuration and falls under gravity; one that floats\n"
+    "freely drifts without. The camera stands still, and the axes are in meters.\n\n"
+    "  jaxdyn animate robot.urdf\n"
+    "  jaxdyn animate runs/panda --out panda.mp4 --ghosts 8 --speed 0.5",
+    _add_arguments,
+    _animate,
+)

@@ -1,0 +1,47 @@
+"""The command `jaxdyn show`: what a mechanism file describes, as text and, if asked for, as pictures."""
+
+import argparse
+from pathlib import Path
+
+import jax
+
+from jaxdyn.jobs.command import Command, needs
+from jaxdyn.jobs.source import FORMATS, add_source_options, assembled, load_source
+from jaxdyn.mechanism import configuration
+from jaxdyn.view.tree import tree_text
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, metavar="FILE", help=f"mechanism file: {FORMATS}")
+    parser.add_argument(
+        "--out", type=Path, metavar="PICTURE.png", help="draw the mechanism there, and its tree in PICTURE_tree.png"
+    )
+    add_source_options(parser)
+
+
+def _show(arguments: argparse.Namespace) -> None:
+    system = load_source(arguments, arguments.file)
+    print(system.summary())
+    print()
+    print(tree_text(system.model))
+    if arguments.out is None:
+        return
+    with needs("pictures"):
+        from jaxdyn.view import diagram, pictures, plots
+    out: Path = arguments.out if arguments.out.suffix else arguments.out.with_suffix(".png")
+    tree = out.with_stem(f"{out.stem}_tree")
+    middle = configuration.random(system.model, jax.random.key(0), spread=0.0)  # of the joint limits; else neutral
+    plots.save(pictures.mechanism_picture(system.model, assembled(system, middle, arguments.file)), out)
+    plots.save(diagram.tree_diagram(system.model), tree)
+    print(f"\nPictures are in {out} and {tree}")
+
+
+COMMAND = Command(
+    "show",
+    "print a table and the tree of a mechanism\n\n"
+    "With --out it also draws them: the mechanism in the middle of its joint limits with joints and inertia ellipsoids, and the\n"
+    "tree of its bodies.\n\n"
+    "  jaxdyn show robot.urdf --out robot.png",
+    _add_arguments,
+    _show,
+)

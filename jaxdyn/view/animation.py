@@ -1,0 +1,113 @@
+"""Moving pictures of a mechanism as GIF or MP4 files."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.animation import AbstractMovieWriter, FFMpegWriter, PillowWriter
+from matplotlib.figure import Figure
+from tqdm import tqdm
+
+from jaxdyn.io.toml import ConfigError
+from jaxdyn.mechanism.model import Model
+from jaxdyn.view.pictures import StickFigure, frame_axes
+from jaxdyn.view.recording import check_lanes
+from jaxdyn.view.skeleton import Numbers, box_of, place, resampled
+from jaxdyn.view.style import ORANGE
+
+_SIZE = 6.0  # inches
+_DPI = 90
+_TRAIL = 0.6  # s of motion that the end of the last stick leaves behind it
+_AXIS_SHARE = 0.1  # length of a joint axis, as a share of the longest side of the picture
+
+
+def animate(
+    model: Model,
+    time: Numbers,
+    q: Numbers,
+    path: Path | str,
+    *,
+    fps: float = 30,
+    speed: float = 1.0,
+    lanes: Sequence[int] | None = None,
+    title: str = "",
+    progress: bool = True,
+) -> int:
+    """Write a motion as a moving picture: the first lane in color, the others as ghosts, one camera for all of it.
+
+    Between records the motion is interpolated. A GIF counts time in hundredths of a second, so its frames last the number of them
+    next to 1/fps (3 of them at 30 frames per second), and the motion keeps its speed.
+
+    Args:
+        time: (T,) s.
+        q: (lanes, T, nq) coordinates, rad or m.
+        path: file that ends in .gif or .mp4.
+        fps: frames per second.
+        speed: 1 shows the motion as fast as it is, 0.5 at half the speed.
+        lanes: numbers of the lanes to show, the colored one first; all of them if not given.
+        progress: whether to show a progress bar.
+
+    Returns:
+        The number of frames.
+
+    Raises:
+        ConfigError: the file name has another ending, there is no such lane, ffmpeg is missing, or the file cannot be written.
+    """
+    path, time, q = Path(path), np.asarray(time, float), np.asarray(q)
+    chosen = check_lanes(range(len(q)) if lanes is None else lanes, len(q))
+    if not (fps > 0 and speed > 0):
+        raise ConfigError(f"fps = {fps:g} and speed = {speed:g} must be positive; raise them")
+    writer, interval = _writer(path, fps)
+    behind = round(_TRAIL / (interval * speed))
+    instants = np.arange(time[0], time[-1] + 1e-9 * interval, interval * speed)
+    placed = place(model, instants, resampled(model, time, q[chosen], instants))
+
+    figure = Figure(figsize=(_SIZE, _SIZE), dpi=_DPI)
+    axes: Any = figure.add_axes((0.0, 0.0, 0.97, 0.97), projection="3d", computed_zorder=False)
+    low, high = box_of(placed.lines) if placed.lines.size else box_of(placed.origins)
+    frame_axes(axes, low, high)
+    ghosts = StickFigure(axes, model, ghost=True)
+    colored = StickFigure(axes, model, axis_length=_AXIS_SHARE * float((high - low).max()))
+    figure.text(0.03, 0.96, title or model.name, fontsize=11, va="top")
+    stamp = figure.text(0.97, 0.96, "", fontsize=10, va="top", ha="right", family="monospace")
+    trail = axes.plot([], [], [], color=ORANGE, lw=1.0, alpha=0.7, zorder=2)[0]
+    rate = "" if speed == 1 else f" ({speed:g}x)"
+    try:
+        with mpl.rc_context({"animation.ffmpeg_path": _ffmpeg() or "ffmpeg"}), writer.saving(figure, str(path), _DPI):
+            for k in tqdm(range(len(instants)), desc=path.name, unit="frame", disable=not progress):
+                ghosts.move(placed, slice(1, None), k)
+                colored.move(placed, 0, k)
+                trail.set_data_3d(*placed.lines[0, max(0, k - behind) : k + 1, -1:, 1].reshape(-1, 3).T)
+                stamp.set_text(f"t = {instants[k]:6.2f} s{rate}")
+                writer.grab_frame()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
+    return len(instants)
+
+
+def _writer(path: Path, fps: float) -> tuple[AbstractMovieWriter, float]:
+    """What writes a file of that name, and the seconds that one frame lasts."""
+    if path.suffix.lower() == ".gif":
+        interval = max(2, round(100 / fps)) / 100  # viewers slow down frames that are shorter than 2 hundredths
+        # The writer cuts the milliseconds of a frame off to a whole number.
+        return PillowWriter(fps=1 / (interval + 5e-4)), interval  # pyright: ignore[reportArgumentType]
+    if path.suffix.lower() != ".mp4":
+        raise ConfigError(f"{path}: a moving picture is a .gif or an .mp4; rename it")
+    if _ffmpeg() is None:
+        raise ConfigError(f"{path}: MP4 needs ffmpeg; pip install imageio-ffmpeg, or write a .gif")
+    return FFMpegWriter(fps=fps, extra_args=["-pix_fmt", "yuv420p"]), 1 / fps  # pyright: ignore[reportArgumentType]
+
+
+def _ffmpeg() -> str | None:
+    """The ffmpeg of the system, else that of the package imageio-ffmpeg."""
+    found = shutil.which("ffmpeg")
+    if found is None:
+        try:
+            import imageio_ffmpeg
+        except ImportError:
+            return None
+        found = imageio_ffmpeg.get_ffmpeg_exe()
+    return found

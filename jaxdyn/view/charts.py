@@ -1,0 +1,113 @@
+"""Charts of a served replay: the coordinates and the energy of a lane, with a line at the time shown."""
+
+import time as clock
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from jaxdyn.mechanism.model import Model
+from jaxdyn.view.recording import Lane
+from jaxdyn.view.skeleton import coordinate_names, coordinate_units
+from jaxdyn.view.style import BLUE, GRAY, GREEN, ORANGE, PURPLE
+
+_COLORS = (BLUE, ORANGE, GREEN, PURPLE, "#b23a48", "#0e7c9b", "#8a6d1d")
+_POINTS = 250  # of a curve; the browser gets all of them anew whenever the line at the time shown moves
+_PAUSE = 0.1  # s between two moves of that line
+
+
+class _Chart:
+    """Curves over time with a vertical line; curves are drawn again when they change, the line a few times per second."""
+
+    def __init__(self, gui: Any, folder: Any, instants: Float[np.ndarray, "instants"]):
+        self._gui, self._folder, self._handle, self._last = gui, folder, None, 0.0
+        thin = np.linspace(0, len(instants) - 1, min(_POINTS, len(instants))).round().astype(int)
+        self._thin, self._time = thin, instants[thin]
+        self._curves: list[np.ndarray] = []
+
+    def _draw(self, curves: dict[str, np.ndarray], unit: str, at: float, *, anew: bool) -> None:
+        now = clock.monotonic()
+        if not anew and now - self._last < _PAUSE:
+            return
+        self._last = now
+        if anew:
+            self._curves = [curve[self._thin] for curve in curves.values()]
+        finite = np.concatenate([curve[np.isfinite(curve)] for curve in self._curves] or [np.zeros(1)])
+        low, high = float(finite.min(initial=0.0)), float(finite.max(initial=0.0))
+        margin = 0.05 * (high - low) or 1.0
+        data = self._with_line(at, low - margin, high + margin)
+        if not anew and self._handle is not None:
+            self._handle.data = data
+            return
+        if self._handle is not None:
+            self._handle.remove()
+        series: list[Any] = [{"label": "time (s)"}]
+        series += [
+            {"label": name, "stroke": color, "width": 1.5, "points": {"show": False}}
+            for name, color in zip(curves, _COLORS, strict=False)
+        ]
+        series.append({"label": "now", "stroke": GRAY, "width": 1.0, "points": {"show": False}})
+        with self._folder:
+            self._handle = self._gui.add_uplot(
+                data,
+                tuple(series),
+                scales={"x": {"time": False}, "y": {"range": (low - margin, high + margin)}},
+                axes=({"label": "time (s)", "labelSize": 18, "size": 34}, {"label": unit, "labelSize": 18, "size": 52}),
+                legend={"live": False},
+                height=230,
+                order=1.0,
+            )
+
+    def _with_line(self, at: float, low: float, high: float) -> tuple[np.ndarray, ...]:
+        """The curves, two further points of them at the time shown, and the line through these two."""
+        k = int(np.searchsorted(self._time, at))
+        time = np.insert(self._time, k, [at, at])
+        curves = [np.interp(time, self._time, curve) for curve in self._curves]
+        line = np.full(len(time), np.nan)
+        line[k : k + 2] = low, high
+        return (time, *curves, line)
+
+
+class CoordinateChart(_Chart):
+    """Some coordinates of a lane, chosen from a list where there are more than a chart can hold."""
+
+    def __init__(self, gui: Any, folder: Any, model: Model, instants: Float[np.ndarray, "instants"]):
+        super().__init__(gui, folder, instants)
+        names, units = coordinate_names(model), coordinate_units(model)
+        self._names, size = names, len(_COLORS)
+        self._groups = {}
+        for unit in dict.fromkeys(units):
+            members = [i for i, u in enumerate(units) if u == unit]
+            for part in (members[k : k + size] for k in range(0, len(members), size)):
+                first, last = names[part[0]], names[part[-1]]
+                self._groups[_span(first, last, unit)] = (part, unit)
+        with folder:
+            self._choice = gui.add_dropdown("show", list(self._groups) or ["none"], order=0.0)
+
+    def on_choice(self, act: Callable[[], None]) -> None:
+        """Call back when other coordinates are chosen."""
+        self._choice.on_update(lambda _: act())
+
+    def show(self, lane: Lane, at: float, *, anew: bool) -> None:
+        """Show a lane at a time (s); `anew` if the curves have changed."""
+        if self._groups:
+            chosen, unit = self._groups[self._choice.value]
+            curves = {self._names[i]: lane.q[:, i] for i in chosen}
+            self._draw(curves, {"1": "quaternion"}.get(unit, f"coordinate ({unit})"), at, anew=anew)
+
+
+class EnergyChart(_Chart):
+    """Energy that a lane has gained and, if known, the work put into it, both since the start."""
+
+    def show(self, lane: Lane, at: float, *, anew: bool) -> None:
+        """Show a lane at a time (s); `anew` if the curves have changed."""
+        curves = {
+            "energy gained": None if lane.energy is None else lane.energy - lane.energy[0],
+            "work put in": lane.work,
+        }
+        self._draw({name: curve for name, curve in curves.items() if curve is not None}, "energy (J)", at, anew=anew)
+
+
+def _span(first: str, last: str, unit: str) -> str:
+    return f"{first} ({unit})" if first == last else f"{first} to {last} ({unit})"

@@ -1,0 +1,148 @@
+"""Three-dimensional pictures of a mechanism: sticks, joints by the way they move, inertia ellipsoids.
+
+With matplotlib's object interface: no window, no global state.
+"""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+from mpl_toolkits.mplot3d import proj3d
+
+from jaxdyn.mechanism.model import Model
+from jaxdyn.view import skeleton
+from jaxdyn.view.skeleton import Ellipsoids, Numbers, Placed
+from jaxdyn.view.style import BLUE, GRAY, MOTION_COLORS
+
+_FULL_VIEW = 0.185  # width and height of what a 3-D axes of matplotlib shows, in its projected coordinates
+_AXIS_SHARE = 0.13  # length of a joint axis, as a share of the reach of the picture
+
+
+class StickFigure:
+    """One mechanism, or the ghosts of several lanes, as a few artists of a 3-D axes that are moved instead of drawn anew.
+
+    Args:
+        axes: 3-D axes.
+        model: the mechanism.
+        ghost: thin and gray, without joints.
+        axis_length: length of the joint axes, m; 0 for none.
+    """
+
+    def __init__(self, axes: Any, model: Model, *, ghost: bool = False, axis_length: float = 0.0):
+        width, color, alpha = (1.0, GRAY, 0.45) if ghost else (3.0, BLUE, 1.0)
+        style = {"solid_capstyle": "round", "solid_joinstyle": "round", "zorder": 2 if ghost else 3}
+        self._sticks = axes.plot([], [], [], color=color, lw=width, alpha=alpha, **style)[0]
+        self._joints: list[tuple[Any, list[int]]] = []
+        self._axes: list[tuple[Any, np.ndarray, np.ndarray]] = []
+        if ghost:
+            return
+        motions = [skeleton.joint_motion(model, i) for i in range(model.nb)]
+        owners = np.array(skeleton.joint_axes(model), dtype=int)
+        for motion in sorted(set(motions)):
+            color = MOTION_COLORS[motion]
+            bodies = [i for i, m in enumerate(motions) if m == motion]
+            dots = axes.plot([], [], [], ls="", marker="o", ms=5.5, mec="white", mew=0.6, color=color, zorder=5)[0]
+            self._joints.append((dots, bodies))
+            shown = np.flatnonzero(np.isin(owners, bodies))
+            if axis_length > 0 and len(shown):
+                line = axes.plot([], [], [], color=color, lw=1.6, zorder=4)[0]
+                self._axes.append((line, shown, owners[shown]))
+        self._half = 0.5 * axis_length
+
+    def move(self, placed: Placed, lanes: Any, time: int) -> None:
+        """Show these lanes (a number or a slice) at the record `time`."""
+        self._sticks.set_data_3d(*_broken(placed.lines[lanes, time]))
+        for dots, bodies in self._joints:
+            dots.set_data_3d(*placed.origins[lanes, time][..., bodies, :].reshape(-1, 3).T)
+        for line, shown, owners in self._axes:
+            center = placed.origins[lanes, time][..., owners, :]
+            along = self._half * placed.axes[lanes, time][..., shown, :]
+            line.set_data_3d(*_broken(np.stack([center - along, center + along], axis=-2)))
+
+
+def _broken(lines: Float[np.ndarray, "*any 2 3"]) -> Float[np.ndarray, "3 points"]:
+    """Many lines as one, broken by points that are no numbers."""
+    gap = np.full((*lines.shape[:-2], 1, 3), np.nan)
+    return np.concatenate([lines, gap], axis=-2).reshape(-1, 3).T
+
+
+def frame_axes(axes: Any, low: Numbers, high: Numbers, *, fill: float = 0.82) -> None:
+    """Limits, labels and equal scales of a 3-D axes that shows the box between two corners (m).
+
+    Args:
+        fill: share of the width or height of the axes that the box takes, whatever its shape; the rest is for the labels.
+    """
+    size = np.asarray(high) - np.asarray(low)
+    for name, start, end, length in zip("xyz", low, high, size, strict=True):
+        getattr(axes, f"set_{name}lim")(start, end)
+        getattr(axes, f"set_{name}label")(f"{name} (m)", fontsize=9, labelpad=11 if name == "z" else 6)
+        axis = getattr(axes, f"{name}axis")
+        axis.set_major_locator(MaxNLocator(max(2, round(6 * length / size.max()))))
+        axis.set_pane_color((0.965, 0.97, 0.975, 1.0))
+        axis._axinfo["grid"].update(color=(0.85, 0.86, 0.88, 1.0), linewidth=0.7)
+    axes.tick_params(labelsize=8, pad=4)
+    axes.view_init(elev=18, azim=-60)
+    axes.set_box_aspect(size)
+    corners = np.stack(np.meshgrid(*zip(low, high, strict=True)), axis=-1).reshape(-1, 3)
+    x, y, z = corners.T
+    across, up, _ = proj3d.proj_transform(x, y, z, axes.get_proj())
+    axes.set_box_aspect(size, zoom=fill * _FULL_VIEW / max(np.ptp(across), np.ptp(up)))
+
+
+def scale_bar(axes: Any, low: Numbers, high: Numbers) -> None:
+    """A vertical bar of a round length at the left edge of a 3-D axes whose own axes are not shown."""
+    largest = 0.5 * float(high[2] - low[2])
+    decade = 10.0 ** np.floor(np.log10(largest))
+    length = max(step * decade for step in (1, 2, 5) if step * decade <= largest)
+    x, y, z = float(low[0]), float(low[1]), float(low[2])
+    axes.plot([x, x], [y, y], [z, z + length], color="black", lw=1.5)
+    axes.text(x, y, z + length, f"{length:g} m", fontsize=8, ha="left", va="bottom")
+
+
+def mechanism_picture(model: Model, q: Numbers, *, time: float = 0.0, title: str = "") -> Figure:
+    """A mechanism in one configuration: sticks, joints with their axes, and the inertia ellipsoid of each body, in ground axes.
+
+    Args:
+        q: (nq,) coordinates, rad or m.
+        time: s; joints with prescribed motion need it.
+    """
+    placed = skeleton.place(model, np.array([time]), np.asarray(q)[None, None])
+    solids = skeleton.inertia_ellipsoids(model)
+    surfaces = _surfaces(placed, solids)
+    everything = placed.lines, placed.origins, skeleton.ellipsoid_corners(placed, solids)
+    low, high = skeleton.box_of(np.concatenate([x.reshape(-1, 3) for x in everything]))
+
+    figure = Figure(figsize=(6.6, 7.0))
+    axes: Any = figure.add_axes((0.0, 0.1, 0.96, 0.86), projection="3d", computed_zorder=False)
+    frame_axes(axes, low, high)
+    for surface in surfaces:
+        axes.plot_surface(*np.moveaxis(surface, -1, 0), color=BLUE, alpha=0.13, lw=0, zorder=1)
+    StickFigure(axes, model, axis_length=_AXIS_SHARE * float((high - low).max())).move(placed, 0, 0)
+    handles: list[Any] = [Line2D([], [], color=BLUE, lw=3, label="joint to joint")]
+    present = {skeleton.joint_motion(model, i) for i in range(model.nb)}
+    for motion in MOTION_COLORS:
+        if motion in present:
+            color = MOTION_COLORS[motion]
+            handles.append(Line2D([], [], color=color, marker="o", mec="white", lw=1.6, label=f"joint that {motion}"))
+    if len(solids.bodies):
+        handles.append(Patch(color=BLUE, alpha=0.25, lw=0, label="inertia ellipsoid"))
+    figure.legend(handles=handles, loc="lower center", ncols=3, frameon=False, fontsize=8.5)
+    figure.suptitle(title or f"{model.name}: {model.nb} bodies, {model.nv} degrees of freedom", fontsize=11, y=0.98)
+    return figure
+
+
+def _surfaces(placed: Placed, solids: Ellipsoids) -> list[np.ndarray]:
+    """(25, 13, 3) points on each ellipsoid at the first record."""
+    longitude, latitude = np.meshgrid(np.linspace(0, 2 * np.pi, 25), np.linspace(0, np.pi, 13), indexing="ij")
+    sphere = np.stack(
+        [np.cos(longitude) * np.sin(latitude), np.sin(longitude) * np.sin(latitude), np.cos(latitude)], axis=-1
+    )
+    found = []
+    for body, center, axes, radii in zip(*solids[:3], skeleton.visible_radii(solids), strict=True):
+        on_body = center + (sphere * radii) @ axes.T
+        found.append(placed.origins[0, 0, body] + on_body @ placed.rotations[0, 0, body].T)
+    return found

@@ -1,0 +1,100 @@
+"""Recorded motions of many lanes, made ready to be shown frame by frame."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from jaxdyn.io.toml import ConfigError
+from jaxdyn.mechanism.model import Model
+from jaxdyn.view import skeleton
+from jaxdyn.view.skeleton import Numbers, Placed
+
+_FRAME_RATE = 30.0  # frames per second of the motion
+_MOST_FRAMES = 900
+_LANES_OF_BOX = 8
+
+
+class Lane(NamedTuple):
+    """One lane at the instants of a recording.
+
+    Attributes:
+        placed: where everything is; its axis of lanes has length one.
+        q: coordinates.
+        energy: kinetic and potential energy, J, or None.
+        work: work done on the mechanism so far, J, or None.
+    """
+
+    placed: Placed
+    q: Float[np.ndarray, "instants nq"]
+    energy: Float[np.ndarray, "instants"] | None
+    work: Float[np.ndarray, "instants"] | None
+
+
+def check_lanes(numbers: Iterable[int], lanes: int) -> list[int]:
+    """Numbers of lanes as a list.
+
+    Raises:
+        ConfigError: one of them is not below `lanes`, or none is given.
+    """
+    chosen = list(numbers)
+    if not chosen or not all(0 <= lane < lanes for lane in chosen):
+        raise ConfigError(f"lanes {chosen} are not all there; choose from 0 to {lanes - 1}")
+    return chosen
+
+
+class Recording:
+    """Motions of one mechanism, interpolated to frames of equal length; arguments as `Replay`.
+
+    Attributes:
+        model: the mechanism.
+        lanes: number of lanes.
+        instants: times of the frames, s: 30 in a second of motion, fewer in a motion of more than half a minute.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        time: Numbers,
+        q: Numbers,
+        *,
+        energy: Numbers | None = None,
+        work: Numbers | None = None,
+    ):
+        self.model = model
+        self._time, self._q = np.asarray(time, float), np.asarray(q)
+        self._energy, self._work = (None if x is None else np.asarray(x, float) for x in (energy, work))
+        expected = (len(self._time), model.nq)
+        if self._q.ndim != 3 or self._q.shape[1:] != expected or not len(self._q):
+            raise ValueError(
+                f"q has shape {self._q.shape}; mechanism {model.name!r} and the {len(self._time)} times given need "
+                f"(lanes, {expected[0]}, {expected[1]})"
+            )
+        self.lanes = len(self._q)
+        span = float(self._time[-1] - self._time[0])
+        frames = int(np.clip(round(span * _FRAME_RATE) + 1, 2, _MOST_FRAMES))
+        self.instants = np.linspace(self._time[0], self._time[-1], frames)
+        self._known: dict[int, Lane] = {}
+
+    def lane(self, number: int) -> Lane:
+        """What there is to show of one lane, computed when it is first asked for."""
+        if number not in self._known:
+            q = skeleton.resampled(self.model, self._time, self._q[number : number + 1], self.instants)
+            energy, work = (
+                None if x is None else np.interp(self.instants, self._time, x[number])
+                for x in (self._energy, self._work)
+            )
+            self._known[number] = Lane(skeleton.place(self.model, self.instants, q), q[0], energy, work)
+        return self._known[number]
+
+    def others(self, number: int, count: int) -> list[int]:
+        """The lanes to lay over a lane: those that follow it, around the end."""
+        return [(number + k) % self.lanes for k in range(1, min(count, self.lanes - 1) + 1)]
+
+    def box(self) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
+        """Corners (m) of a box about the motion of the first lanes."""
+        solids = skeleton.inertia_ellipsoids(self.model)
+        shown = [self.lane(number).placed for number in range(min(self.lanes, _LANES_OF_BOX))]
+        parts = [(p.lines, p.origins, skeleton.ellipsoid_corners(p, solids)) for p in shown]
+        return skeleton.box_of(np.concatenate([x.reshape(-1, 3) for part in parts for x in part]))

@@ -1,0 +1,258 @@
+"""What there is to draw of a mechanism: sticks, joint axes and inertia ellipsoids, and where they are in a motion.
+
+A mechanism has no shape. Sticks run from joint to joint and to the frames that a body carries; the mass of a body is shown as the
+uniform solid ellipsoid that has its mass, mass centre and inertia. Everything returned is NumPy.
+"""
+
+import functools
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from jaxdyn.dynamics.kinematics import forward_kinematics
+from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.joint import Joint
+from jaxdyn.mechanism.joints import Fixed, Free, Planar, Revolute, Spherical, Universal
+from jaxdyn.mechanism.model import Model
+from jaxdyn.mechanism.topology import GROUND
+from jaxdyn.spatial.inertia import planar_from_inertia, symmetric_matrix
+
+Numbers = Float[Array | np.ndarray, "..."]
+
+_TURNING_IN_PLACE = (Revolute, Universal, Spherical, Fixed)  # the child origin stays at the joint point of the parent
+_UNITS = {Spherical: ["1"] * 4, Planar: ["m", "m", "rad"], Free: ["m"] * 3 + ["1"] * 4}
+_LOOSE = (Free, Planar)  # nothing that could be drawn as a rod leads across
+
+
+class Sticks(NamedTuple):
+    """Straight lines of a mechanism, each between a point of one body and a point of another or the same one.
+
+    Attributes:
+        bodies: the bodies of both ends, -1 for the ground.
+        points: both ends on the axes and from the origin of their bodies, m.
+    """
+
+    bodies: Int[np.ndarray, "sticks 2"]
+    points: Float[np.ndarray, "sticks 2 3"]
+
+
+class Ellipsoids(NamedTuple):
+    """Equivalent inertia ellipsoids, of the bodies that have mass.
+
+    Attributes:
+        bodies: their bodies.
+        centers: mass centres on body axes from the body origin, m.
+        axes: principal axes of inertia as columns, right-handed, on body axes.
+        radii: semi-axes along them, m, ascending; a thin rod or a point mass has zeros.
+    """
+
+    bodies: Int[np.ndarray, "n"]
+    centers: Float[np.ndarray, "n 3"]
+    axes: Float[np.ndarray, "n 3 3"]
+    radii: Float[np.ndarray, "n 3"]
+
+
+class Placed(NamedTuple):
+    """A mechanism in the ground, at many instants of many lanes.
+
+    Attributes:
+        quaternions: orientation [w, x, y, z] of each body, of norm 1.
+        origins: joint point of each body, m.
+        rotations: rotation matrix of each body.
+        lines: ends of each of the `sticks`, m.
+        axes: unit vectors of the `joint_axes`.
+    """
+
+    quaternions: Float[np.ndarray, "lanes times nb 4"]
+    origins: Float[np.ndarray, "lanes times nb 3"]
+    rotations: Float[np.ndarray, "lanes times nb 3 3"]
+    lines: Float[np.ndarray, "lanes times sticks 2 3"]
+    axes: Float[np.ndarray, "lanes times axes 3"]
+
+
+def sticks(model: Model) -> Sticks:
+    """The lines to draw: parent to joint, along a joint that slides, and from the last joint of a body to its frames.
+
+    A free or planar joint has no line, and a body that carries neither joint nor frame is drawn to its mass centre. Lines of no
+    length are left out.
+    """
+    topology, origin = model.topology, np.zeros(3)
+    joint_points, frame_points, com = (
+        np.asarray(x, float) for x in (model.placement.translation, model.frames.translation, model.com)
+    )
+    rows = []
+    for i, parent in enumerate(topology.parents):
+        joint = model.joint(i).released()
+        if not isinstance(joint, _LOOSE):
+            rows.append((parent, origin, parent, joint_points[i]))
+        if not isinstance(joint, _LOOSE + _TURNING_IN_PLACE):
+            rows.append((parent, joint_points[i], i, origin))
+    for i, carrier in enumerate(topology.frame_bodies):
+        if carrier != GROUND:
+            rows.append((carrier, origin, carrier, frame_points[i]))
+    for i in sorted(set(range(topology.nb)) - set(topology.parents) - set(topology.frame_bodies)):
+        rows.append((i, origin, i, com[i]))
+    rows = [row for row in rows if row[0] != row[2] or np.any(row[1] != row[3])]
+    return Sticks(
+        np.array([(a, b) for a, _, b, _ in rows], dtype=int).reshape(-1, 2),
+        np.array([(p, r) for _, p, _, r in rows], dtype=float).reshape(-1, 2, 3),
+    )
+
+
+def inertia_ellipsoids(model: Model) -> Ellipsoids:
+    """The uniform solid ellipsoid of the same mass, mass centre and inertia as each body.
+
+        a_i = sqrt(5/(2m) (J_j + J_k - J_i)) = sqrt(5 Pi_i / m)
+
+    with the principal moments J_i of the inertia tensor and Pi_i of the planar one, about the mass centre. Source: theory.md (B10).
+    """
+    mass = np.asarray(model.mass, float)
+    bodies = np.flatnonzero(mass > 0)
+    tensors = (symmetric_matrix(six) for six in np.asarray(model.inertia, float)[bodies])
+    planar = np.array([planar_from_inertia(tensor) for tensor in tensors]).reshape(-1, 3, 3)
+    moments, axes = np.linalg.eigh(planar)
+    axes[:, :, 2] *= np.linalg.det(axes)[:, None]
+    radii = np.sqrt(5.0 * np.maximum(moments, 0.0) / mass[bodies, None])  # rounding may leave a rod a negative zero
+    return Ellipsoids(bodies, np.asarray(model.com, float)[bodies], axes, radii)
+
+
+def visible_radii(solids: Ellipsoids) -> Float[np.ndarray, "n 3"]:
+    """Semi-axes (m) to draw: at least a twentieth of the longest one, so that a rod without thickness can be seen."""
+    return np.maximum(solids.radii, 0.05 * solids.radii.max(axis=1, initial=0.0, keepdims=True))
+
+
+def ellipsoid_corners(placed: Placed, solids: Ellipsoids) -> Float[np.ndarray, "lanes times n 2 3"]:
+    """Lowest and highest corner (m) of the box on ground axes about each inertia ellipsoid."""
+    rotations = placed.rotations[:, :, solids.bodies]
+    center = placed.origins[:, :, solids.bodies] + np.einsum("...nij,nj->...ni", rotations, solids.centers)
+    along = np.einsum("...nij,njk->...nik", rotations, solids.axes * visible_radii(solids)[:, None, :])
+    half = np.linalg.norm(along, axis=-1)  # the support of the ellipsoid in each direction
+    return np.stack([center - half, center + half], axis=-2)
+
+
+def joint_kind(model: Model, body: int) -> str:
+    """Kind of the joint that carries a body, in words: "revolute", "driven prismatic", ..."""
+    joint = model.joint(body)
+    kind = type(joint.released()).__name__.lower()
+    return kind if joint.prescribed() is None else f"driven {kind}"
+
+
+def joint_motion(model: Model, body: int) -> str:
+    """How the joint that carries a body moves: "turns", "slides", "turns and slides" or "fixed"."""
+    columns = _columns_at_neutral(model.joint(body).released())
+    turns, slides = np.any(columns[:3] != 0), np.any(columns[3:] != 0)
+    return " and ".join(word for word, holds in (("turns", turns), ("slides", slides)) if holds) or "fixed"
+
+
+def _columns_at_neutral(joint: Joint) -> np.ndarray:
+    return np.asarray(joint.motion_subspace(jnp.asarray(joint.neutral(), float)))
+
+
+def coordinate_names(model: Model) -> list[str]:
+    """Name of every coordinate: its joint, with the number of the coordinate where the joint has several."""
+    topology = model.topology
+    return [
+        name if kind.nq == 1 else f"{name}[{k}]"
+        for name, kind in zip(topology.joint_names, topology.joint_classes, strict=True)
+        for k in range(kind.nq)
+    ]
+
+
+def coordinate_units(model: Model) -> list[str]:
+    """Unit of every coordinate: "rad", "m", or "1" for the numbers of a quaternion."""
+    units: list[str] = []
+    for joint in (model.joint(i) for i in range(model.nb)):
+        known = next((units for kind, units in _UNITS.items() if isinstance(joint, kind)), None)
+        # Where velocities are rates, the columns of motion tell angles and displacements apart.
+        turning = np.any(_columns_at_neutral(joint)[:3] != 0, axis=0) if known is None else ()
+        units += known or ["rad" if turns else "m" for turns in turning]
+    return units
+
+
+def joint_axes(model: Model) -> tuple[int, ...]:
+    """For each axis in `Placed.axes`, the body whose joint it belongs to: one or two for joints with one or two columns of motion,
+    none for the others, where three or more would say nothing.
+    """
+    counts = [model.joint(i).released().nv for i in range(model.nb)]
+    return tuple(i for i, count in enumerate(counts) if count <= 2 for _ in range(count))
+
+
+def place(model: Model, time: Numbers, q: Numbers) -> Placed:
+    """Where everything is, for all lanes and times at once.
+
+    Args:
+        time: (times,) s; joints with prescribed motion need it.
+        q: (lanes, times, nq) coordinates, rad or m.
+    """
+    lines = sticks(model)
+    time, q = jnp.asarray(time, model.dtype), jnp.asarray(q, model.dtype)
+    points = jnp.asarray(lines.points, model.dtype)
+    placed = Placed(*map(np.asarray, _placed(model, lines.bodies, points, joint_axes(model), time, q)))
+    norm = np.linalg.norm(placed.quaternions, axis=-1, keepdims=True)
+    return placed._replace(quaternions=placed.quaternions / norm)
+
+
+@eqx.filter_jit
+def _placed(model, bodies, points, axis_bodies, time, q):
+    per_lane = jax.vmap(functools.partial(_placed_once, model, bodies, points, axis_bodies))
+    return jax.vmap(per_lane, (None, 0))(time, q)
+
+
+def _placed_once(model, bodies, points, axis_bodies, t, q):
+    model = model.at(t)
+    poses = forward_kinematics(model, q)
+    rotation = jnp.concatenate([poses.rotation, jnp.eye(3, dtype=q.dtype)[None]])  # the last one is the ground, -1
+    origin = jnp.concatenate([poses.translation, jnp.zeros((1, 3), q.dtype)])
+    lines = origin[bodies] + jnp.einsum("seij,sej->sei", rotation[bodies], points)
+    columns = _axis_twists(model, q, axis_bodies)
+    direction = jnp.where(jnp.any(columns[:, :3] != 0, axis=1, keepdims=True), columns[:, :3], columns[:, 3:])
+    direction = direction / jnp.linalg.norm(direction, axis=1, keepdims=True)
+    axes = jnp.einsum("aij,aj->ai", rotation[np.array(axis_bodies, dtype=int)], direction)
+    return poses.quaternion, poses.translation, rotation[:-1], lines, axes
+
+
+def _axis_twists(model, q, axis_bodies):
+    """(axes, 6) twist along each joint axis in child axes."""
+    own, driven = configuration.motion_columns(model, q), configuration.driven_columns(model, q)
+    starts = model.topology.v_starts
+    rows = [jnp.zeros((0, 6), q.dtype)]
+    for body in dict.fromkeys(axis_bodies):
+        start = starts[body]
+        rows.append(driven[body].T if body in driven else own[start : start + axis_bodies.count(body)])
+    return jnp.concatenate(rows)
+
+
+def resampled(model: Model, time: Numbers, q: Numbers, instants: Numbers) -> Float[np.ndarray, "lanes instants nq"]:
+    """Coordinates at other instants, interpolated between the neighboring records at constant joint velocities.
+
+    Args:
+        time: (times,) s, ascending.
+        q: (lanes, times, nq) coordinates, rad or m.
+        instants: (instants,) s, within `time`.
+    """
+    time, instants = np.asarray(time, float), np.asarray(instants, float)
+    before = np.clip(np.searchsorted(time, instants, side="right") - 1, 0, max(len(time) - 2, 0))
+    after = np.minimum(before + 1, len(time) - 1)
+    gap = time[after] - time[before]
+    share = np.divide(instants - time[before], gap, out=np.zeros_like(gap), where=gap > 0)
+    q = jnp.asarray(q, model.dtype)
+    return np.asarray(_interpolated(model, q[:, before], q[:, after], jnp.asarray(share, model.dtype)))
+
+
+@eqx.filter_jit
+def _interpolated(model, q0, q1, share):
+    between = jax.vmap(functools.partial(configuration.interpolate, model))
+    return jax.vmap(between, (0, 0, None))(q0, q1, share)
+
+
+def box_of(points: Numbers) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
+    """Lowest and highest corner (m) of a box with a margin about points (..., 3), no side shorter than half the longest."""
+    flat = np.asarray(points, float).reshape(-1, 3)
+    low, high = flat.min(axis=0), flat.max(axis=0)
+    longest = max(float((high - low).max()), 1e-3)
+    half = 0.53 * np.maximum(high - low, longest / 2)
+    return 0.5 * (low + high) - half, 0.5 * (low + high) + half

@@ -1,0 +1,11 @@
+"""Colors of all views, so that a joint that turns or a lane in focus looks the same everywhere."""
+
+BLUE, ORANGE, GRAY, GREEN, PURPLE = "#1f5fa8", "#d9822b", "#6b7280", "#1b8a6b", "#7b4fa3"
+
+# How a joint moves (see `skeleton.joint_motion`) and its color.
+MOTION_COLORS = {"turns": ORANGE, "slides": GREEN, "turns and slides": PURPLE, "fixed": GRAY}
+
+
+def rgb(color: str) -> tuple[int, int, int]:
+    """Red, green and blue, 0 to 255, of a color such as "#1f5fa8"."""
+    return int(color[1:3], 16), int(color[3:5], 16), int(color[5:7], 16)

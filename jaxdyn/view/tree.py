@@ -1,0 +1,36 @@
+"""The tree of a mechanism as text. Needs nothing but jaxdyn, so that a terminal without matplotlib shows it too."""
+
+from jaxdyn.mechanism.model import Model
+from jaxdyn.mechanism.topology import GROUND
+from jaxdyn.view.skeleton import joint_kind
+
+
+def children_of(model: Model) -> dict[int, list[int]]:
+    """For the ground (-1) and every body, the bodies whose joints it carries."""
+    parents = model.topology.parents
+    return {body: [i for i, parent in enumerate(parents) if parent == body] for body in range(GROUND, model.nb)}
+
+
+def tree_text(model: Model) -> str:
+    """The tree, one body a line, with the joint that carries it, the kind of the joint and the mass.
+
+    ground       joint     kind      mass
+    └─ upper     shoulder  revolute  1 kg
+       └─ lower  elbow     revolute  0.5 kg
+    """
+    children, topology = children_of(model), model.topology
+    masses = [float(mass) for mass in model.mass]
+    rows = [("ground", "joint", "kind", "mass")]
+
+    # Not a recursion: a chain may have more bodies than Python allows calls.
+    waiting = [(child, "", child == children[GROUND][-1]) for child in reversed(children[GROUND])]
+    while waiting:
+        body, indent, is_last = waiting.pop()
+        name = f"{indent}{'└─ ' if is_last else '├─ '}{topology.body_names[body]}"
+        rows.append((name, topology.joint_names[body], joint_kind(model, body), f"{masses[body]:.4g} kg"))
+        deeper = indent + ("   " if is_last else "│  ")
+        waiting += [(child, deeper, child == children[body][-1]) for child in reversed(children[body])]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )

@@ -1,0 +1,203 @@
+"""The replay: what it computes, and what a real browser shows of it, served and as a file without server and network.
+
+The browser tests need a Chromium (`apt-get install chromium`) and playwright; they are skipped where there is none.
+"""
+
+import io
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+import jaxdyn
+from jaxdyn.io.config import ConfigError
+
+pytest.importorskip("viser", reason="the replay needs viser")
+from jaxdyn.view.recording import Recording
+from jaxdyn.view.replay import Replay
+from jaxdyn.view.scene import _product, _quaternions_of, _quaternions_to
+from jaxdyn.view.skeleton import inertia_ellipsoids
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+FLAGS = "--headless --no-sandbox --disable-gpu --use-gl=angle --use-angle=swiftshader --enable-unsafe-swiftshader"
+FLAGS += " --no-first-run --disable-background-networking --disable-component-update --disable-sync"
+FIRST_PICTURE = 60_000  # ms; rendering in software takes its time
+
+
+def swing() -> dict[str, np.ndarray]:
+    """Three lanes of a double pendulum that turns by a radian in 2 s, and invented energies."""
+    time = np.linspace(0.0, 2.0, 21)
+    q = np.stack([(0.5 + 0.5 * time)[:, None] * [1.0, -0.6] + 0.4 * lane for lane in range(3)])
+    energy = 5.0 + np.sin(3 * time) * np.arange(1, 4)[:, None]
+    return {"time": time, "q": q, "energy": energy, "work": energy - energy[:, :1] + 0.1}
+
+
+@pytest.fixture(scope="module")
+def replay() -> Replay:
+    return Replay(jaxdyn.library.double_pendulum(), **swing())
+
+
+@pytest.fixture(scope="module")
+def page_file(replay, tmp_path_factory):
+    path = tmp_path_factory.mktemp("replay") / "replay.html"
+    replay.write_html(path, lanes=[2, 0], overlay=1)
+    return path
+
+
+# --- without a browser ---
+
+
+def test_frames_are_interpolated_and_lanes_follow_around_the_end():
+    motion = swing()
+    recording = Recording(jaxdyn.library.double_pendulum(), **motion)
+    assert len(recording.instants) == 61
+    lane = recording.lane(1)
+    np.testing.assert_allclose(lane.q[:, 0], 0.9 + 0.5 * recording.instants, atol=1e-12)
+    np.testing.assert_allclose(lane.energy[::3], motion["energy"][1][::1], atol=1e-12)
+    assert recording.others(1, 1) == [2]
+    assert recording.others(1, 9) == [2, 0]
+    low, high = recording.box()
+    assert np.all(low < lane.placed.lines.reshape(-1, 3).min(axis=0))
+    assert np.all(high > lane.placed.lines.reshape(-1, 3).max(axis=0))
+
+
+def test_wrong_shapes_and_lanes_are_refused_in_one_line(replay, tmp_path):
+    motion = swing()
+    with pytest.raises(ValueError, match=r"q has shape \(3, 21, 2\).*need \(lanes, 20, 2\)"):
+        Replay(jaxdyn.library.double_pendulum(), motion["time"][:20], motion["q"])
+    with pytest.raises(ConfigError, match=r"lanes \[3\] are not all there; choose from 0 to 2"):
+        replay.write_html(tmp_path / "replay.html", lanes=[3])
+    with pytest.raises(ConfigError, match="cannot be written"):
+        replay.write_html(tmp_path / "nowhere" / "replay.html", lanes=[0])
+
+
+def test_rotations_of_sticks_and_ellipsoids():
+    rng = np.random.default_rng(0)
+    directions = np.concatenate([rng.normal(size=(20, 3)), [[0, 0, 1.0], [0, 0, -1.0]]])
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    w, x, y, z = _quaternions_to(directions).T
+    z_axis = np.stack([2 * (x * z + w * y), 2 * (y * z - w * x), 1 - 2 * (x * x + y * y)], axis=1)
+    np.testing.assert_allclose(z_axis, directions, atol=1e-9)
+    axes = inertia_ellipsoids(jaxdyn.library.panda()).axes
+    q = _quaternions_of(axes)
+    for matrix, unit in zip(axes, q, strict=True):
+        for column, image in zip(np.eye(3), matrix.T, strict=True):
+            turned = _product(_product(unit[None], np.array([[0.0, *column]])), unit[None] * [1, -1, -1, -1])
+            np.testing.assert_allclose(turned[0, 1:], image, atol=1e-9)
+
+
+def test_page_holds_everything_and_names_cannot_break_out_of_it(page_file, replay, tmp_path):
+    text = page_file.read_text()
+    assert not re.search(r"""(src|href)=["']?(https?:)?//""", text), "nothing is fetched from elsewhere"
+    assert text.count("\\u003c!doctype html>") + text.count("\\u003c!DOCTYPE html>") <= 1, "the player is in it once"
+    evil = '</script><script>alert("x")</script>'
+    builder = jaxdyn.MechanismBuilder(evil)
+    builder.add_body(evil, joint=jaxdyn.Revolute((0, 0, 1)), mass=1.0, inertia=(1, 1, 1))
+    path = tmp_path / "evil.html"
+    Replay(builder.build(), np.array([0.0, 0.1]), np.zeros((1, 2, 1))).write_html(path)
+    assert "<script>alert" not in path.read_text()
+
+
+# --- in a browser ---
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if CHROMIUM is None:
+        pytest.skip("no Chromium found; install the package chromium to test what a browser shows")
+    playwright = pytest.importorskip("playwright.sync_api", reason="driving the browser needs playwright")
+    with playwright.sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS.split())
+        yield opened
+        opened.close()
+
+
+def pixels(page) -> np.ndarray:
+    """What the page shows, (height, width, 3)."""
+    image = pytest.importorskip("PIL.Image")
+    return np.asarray(image.open(io.BytesIO(page.screenshot())).convert("RGB"), int)
+
+
+def blue(picture: np.ndarray) -> int:
+    """Pixels of the sticks in focus, whatever the light on them."""
+    red, green, blue = np.moveaxis(picture, -1, 0)
+    return int(np.sum((blue > red + 70) & (blue > green + 25)))
+
+
+def until_blue(page, area: slice) -> np.ndarray:
+    """The picture as soon as the mechanism stands in it."""
+    for _ in range(100):
+        picture = pixels(page)[:, area]
+        if blue(picture) > 150:
+            return picture
+        page.wait_for_timeout(100)
+    raise AssertionError("the mechanism never appeared")
+
+
+def test_file_plays_in_a_browser_without_network(page_file, browser):
+    context = browser.new_context(offline=True, viewport={"width": 720, "height": 400})
+    page = context.new_page()
+    asked, problems = [], []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto(page_file.as_uri())
+    player = page.frame_locator("#player")
+    player.locator("[role=slider]").wait_for(state="attached", timeout=FIRST_PICTURE)
+    scene, bar = slice(0, 340), 350  # the player without its bar below
+    first = until_blue(page, scene)[:bar]
+    picture = pixels(page)
+    assert blue(picture[:, 360:]) > 100, "the charts show curves"
+    assert np.mean(np.abs(picture[:bar, scene] - first).sum(axis=-1) > 60) > 1e-3, "it plays by itself"
+
+    assert page.locator("h1").inner_text() == "double_pendulum: 2 of 3 lanes"
+    captions = page.locator("figcaption").all_inner_texts()
+    assert [caption.split("\n")[0].split(")")[0] for caption in captions] == [
+        "energy (J",
+        "shoulder (rad",
+        "elbow (rad",
+    ]
+    clock = page.locator("#clock").inner_text()
+    page.wait_for_function("text => document.getElementById('clock').textContent !== text", arg=clock)
+
+    shown = "[document.querySelector('canvas').toDataURL(), document.querySelector('iframe').srcdoc]"
+    curve, motion = page.evaluate(shown)
+    page.select_option("#lane", "0")
+    other_curve, other_motion = page.evaluate(shown)
+    assert other_curve != curve
+    assert other_motion != motion
+    assert len(other_motion) == pytest.approx(len(motion), rel=0.01), "the same player with another recording"
+    assert not problems
+    assert all(url.startswith(("file:", "data:", "blob:", "about:")) for url in asked), asked
+    context.close()
+
+
+def test_served_replay_shows_the_time_that_is_set(replay, browser, capsys):
+    with replay.serve(port=0) as served:
+        context = browser.new_context(viewport={"width": 720, "height": 640})
+        page = context.new_page()
+        problems = []
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.goto(served.address)
+        page.get_by_label("play").first.wait_for(timeout=FIRST_PICTURE)
+        scene = slice(0, 300)
+        start = until_blue(page, scene)
+        assert blue(pixels(page)[:, 340:]) > 100, "the charts show curves"
+        for control in ("time (s)", "speed", "lane", "others laid over", "ellipsoids", "joint axes", "frames"):
+            assert page.get_by_text(control, exact=True).count() >= 1, control
+
+        played = page.get_by_label("play").first
+        played.click()
+        page.wait_for_timeout(700)
+        played.click()
+        assert served._time.value > 0.1
+        moved = pixels(page)[:, scene]
+        assert np.mean(np.abs(moved - start).sum(axis=-1) > 60) > 2e-3
+
+        served._time.value = 0.0  # as if the slider had been drawn back
+        page.wait_for_timeout(300)
+        back = pixels(page)[:, scene]
+        assert np.mean(np.abs(back - start).sum(axis=-1) > 60) < 0.3 * np.mean(np.abs(moved - start).sum(axis=-1) > 60)
+        assert not problems
+        context.close()
+    assert capsys.readouterr().out == ""
