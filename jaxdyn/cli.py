@@ -5,12 +5,12 @@ arguments (`jaxdyn.jobs.command`).
 import argparse
 from collections.abc import Sequence
 
-from jaxdyn.jobs import animate, rollout, show, view
+from jaxdyn.jobs import animate, convert, rollout, show, view
 from jaxdyn.jobs.command import Command, add_command, run_command
 from jaxdyn.jobs.job import Job, add_arguments, run_from_arguments
 
 _VERBS: dict[str, Job | Command] = {
-    verb.name: verb for verb in (show.COMMAND, rollout.JOB, animate.COMMAND, view.COMMAND)
+    verb.name: verb for verb in (show.COMMAND, convert.COMMAND, rollout.JOB, animate.COMMAND, view.COMMAND)
 }
 
 

@@ -6,12 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
 import jaxdyn
+from jaxdyn import JointDrives, System
 from jaxdyn.cli import main
 from jaxdyn.io.config import read_config
+from jaxdyn.io.runs import load_run
 from jaxdyn.jobs.rollout import RolloutConfig
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -69,6 +72,8 @@ def test_main_job_leaves_a_self_contained_run_directory(smoke_run):
         assert key in metrics["environment"]
     for name in ("joint_fans.png", "energy_balance.png", "stick_figures.png"):
         assert (smoke_run / name).read_bytes().startswith(b"\x89PNG")
+    system, arrays = load_run(smoke_run)
+    assert (system.model.name, system.model.dtype, arrays["q"].shape) == ("panda", np.float32, (8, 3, 7))
     assert read_config(smoke_run / "config.toml", RolloutConfig) == read_config(PANDA, RolloutConfig, smoke=True)
 
 
@@ -101,6 +106,49 @@ def test_a_lane_is_the_same_motion_whatever_the_batch_and_the_records(pendulum, 
     # Other batch sizes and loops compile to other instructions: rounding of a few steps.
     np.testing.assert_allclose(runs["many"]["q"][:2], runs["few"]["q"], rtol=1e-12)
     np.testing.assert_allclose(runs["thin"]["q"], runs["few"]["q"][:, ::2], rtol=1e-12)
+
+
+FOUR_BAR = """
+name = "four-bar"
+source = "invented for this test"
+[[body]]
+name = "crank"
+joint = {kind = "revolute", axis = [0, 1, 0]}
+mass = 1
+inertia = [0.01, 0.01, 0.01]
+[[body]]
+name = "coupler"
+parent = "crank"
+position = [0.2, 0, 0]
+joint = {kind = "revolute", axis = [0, 1, 0]}
+mass = 1
+inertia = [0.01, 0.01, 0.01]
+[[rod]]
+name = "rocker"
+body_a = "coupler"
+point_a = [0.5, 0, 0]
+body_b = "ground"
+point_b = [0.6, 0, 0]
+length = "40 cm"
+"""
+
+
+def test_lanes_of_a_closed_loop_start_closed_and_stay_so(pendulum, tmp_path, capsys, fast_compilation):
+    (tmp_path / "four_bar.toml").write_text(FOUR_BAR)
+    command = ["rollout", pendulum, f"mechanism={tmp_path / 'four_bar.toml'}", "initial.speed=1"]
+    command += ["control.target=initial", "--out"]
+    assert main([*command, str(tmp_path / "run")]) == 0
+    system, arrays = load_run(tmp_path / "run")
+    crank, coupler = arrays["q"][..., 0], arrays["q"].sum(axis=-1)
+    x = 0.2 * np.cos(crank) + 0.5 * np.cos(coupler) - 0.6
+    z = -0.2 * np.sin(crank) - 0.5 * np.sin(coupler)
+    np.testing.assert_allclose(np.hypot(x, z)[:, 0], 0.4, rtol=1e-12)
+    np.testing.assert_allclose(np.hypot(x, z), 0.4, rtol=1e-4)  # 20 steps of a first-order method
+    assert np.all(arrays["v"] != 0)
+    assert float(system.constraints[0].length) == 0.4
+    (tmp_path / "four_bar.toml").write_text(FOUR_BAR.replace("[0.6, 0, 0]", "[6, 0, 0]"))
+    assert main([*command, str(tmp_path / "torn")]) == 2
+    assert "cannot be closed near 3 of 3 random configurations; lower" in capsys.readouterr().err
 
 
 def test_diverging_lanes_are_counted_and_the_job_ends_well(pendulum, tmp_path, capsys):
@@ -177,11 +225,13 @@ def test_an_interrupt_is_one_line(pendulum, tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().err.strip().splitlines()[-1] == "jaxdyn: interrupted; nothing but the config was written"
 
 
-def test_a_mechanism_with_drives_is_refused(pendulum, tmp_path, capsys):
-    source = (CONFIGS / "mechanisms" / "double_pendulum.toml").read_text()
-    (tmp_path / "driven.toml").write_text(source + '\n[drives]\njoints = ["elbow"]\ngear = [1.0]\n')
-    assert main(["rollout", pendulum, "mechanism=driven.toml", "--out", str(tmp_path / "run")]) == 2
-    assert "remove the [drives] table" in capsys.readouterr().err
+def test_a_mechanism_comes_in_any_format_and_its_drives_are_said_not_to_be_used(pendulum, tmp_path, capsys):
+    driven = System(jaxdyn.library.double_pendulum(), drives=JointDrives((1,), (1.0,)))
+    jaxdyn.io.save_urdf(driven, tmp_path / "driven.urdf")
+    assert main(["rollout", pendulum, "mechanism=driven.urdf", "--out", str(tmp_path / "urdf")]) == 0
+    assert "driven.urdf: its drives are not used" in capsys.readouterr().out
+    assert main(["rollout", pendulum, "--out", str(tmp_path / "toml")]) == 0
+    np.testing.assert_allclose(arrays_of(tmp_path / "urdf")["q"], arrays_of(tmp_path / "toml")["q"], atol=1e-5)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
@@ -209,3 +259,38 @@ def test_unknown_option_and_verb_are_refused(pendulum, capsys):
         with pytest.raises(SystemExit) as done:
             main(words)
         assert done.value.code == 2
+
+
+# --- convert ---
+
+
+def test_convert_goes_from_urdf_to_toml_and_back_with_every_number(tmp_path, capsys):
+    system = System(jaxdyn.library.panda())
+    jaxdyn.io.save_urdf(system, tmp_path / "panda.urdf")
+    for source, target in (("panda.urdf", "panda.toml"), ("panda.toml", "panda.json"), ("panda.json", "back.urdf")):
+        assert main(["convert", str(tmp_path / source), str(tmp_path / target)]) == 0
+    assert "panda.toml: panda, 7 bodies, nv = 7, 0 constraints" in capsys.readouterr().out
+    back = jaxdyn.io.load_urdf(tmp_path / "back.urdf")
+    assert back.model.topology == system.model.topology
+    for ours, theirs in zip(jax.tree.leaves(back), jax.tree.leaves(system), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["{urdf}", "{urdf}"], "exists already; choose another name or give --force"),
+        (["{urdf}", "out.xml"], "the ending '.xml' is not known; a mechanism is written to .toml, .urdf or .json"),
+        (["none.urdf", "out.toml"], "none.urdf: cannot be read"),
+        (["{toml}", "out.urdf", "--base", "free"], "base and unphysical are options of URDF files"),
+    ],
+)
+def test_what_convert_cannot_do_is_one_line(words, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    jaxdyn.io.save_urdf(System(jaxdyn.library.double_pendulum()), "pendulum.urdf")
+    names = {"urdf": "pendulum.urdf", "toml": str(CONFIGS / "mechanisms" / "double_pendulum.toml")}
+    assert main(["convert", *(word.format(**names) for word in words)]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert len(said.strip().splitlines()) == 1
+    assert not list(tmp_path.glob("out.*"))

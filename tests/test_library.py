@@ -1,35 +1,210 @@
 """The mechanisms that come with jaxdyn: their numbers against their sources, and that they are mechanisms at all."""
 
+import inspect
 import json
 import os
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from stacked_trees import evaluated
 
-from jaxdyn import configuration, frame_placement, gravity_force, library, mass_matrix
+from jaxdyn import (
+    MechanismError,
+    Planar,
+    Revolute,
+    State,
+    System,
+    acceleration,
+    configuration,
+    forward_dynamics,
+    frame_placement,
+    gravity_force,
+    library,
+    mass_matrix,
+    total_energy,
+)
+from jaxdyn.dynamics import multipliers
+from jaxdyn.io.config import Place
+from jaxdyn.io.mechanism_reader import system_from_tables
+from jaxdyn.io.mechanism_writer import tables_of_system
+from jaxdyn.library import files
 from jaxdyn.spatial.inertia import symmetric_matrix
 
 SHARED = Path(os.environ.get("JAXDYN_SHARED", Path(__file__).parents[2] / "shared"))
 CHAIN = SHARED / "data" / "franka_panda" / "chain.json"
 
 
-@pytest.mark.parametrize("load", [library.panda, library.double_pendulum])
-def test_mass_matrix_is_positive_definite_and_gravity_is_finite(load):
-    model = load()
-    q = jnp.stack([configuration.neutral(model), *(configuration.random(model, jax.random.key(i)) for i in range(3))])
-    metric, gravity = jax.jit(jax.vmap(lambda q: (mass_matrix(model, q), gravity_force(model, q))))(q)
-    assert np.all(np.linalg.eigvalsh(metric) > 0)
-    assert np.all(np.isfinite(gravity))
+# nq, nv and mass in kg, as documented or as the sum of the masses in the file's comments.
+TREES = {
+    "pendulum": (1, 1, 1.0),
+    "double_pendulum": (2, 2, 1.5),
+    "cart_pole": (2, 2, 1.1),
+    "acrobot": (2, 2, 2.0),
+    "furuta_pendulum": (2, 2, 0.3),
+    "spatial_arm_3r": (3, 3, 12.0),
+    "scara": (4, 4, 14.5),
+    "panda": (7, 7, 16.062132),  # sum of the seven masses of Gaz et al. 2019
+    "kuka_lwr": (7, 7, 14.4),
+    "gyroscope": (5, 4, 0.55),
+    "satellite": (14, 13, 178.5),
+    "quadruped": (19, 18, 15.0),
+    "humanoid": (39, 33, 70.0),
+    "spherical_pendulum_chain": (12, 9, 3.0),
+    "random_tree": (15, 14, 6.3715678),
+}
+ARGUMENTS = {"spherical_pendulum_chain": (3,), "random_tree": (2, 5)}
+LOOPS = {"slider_crank": (3, 3, 2.3, 1), "four_bar": (3, 3, 0.65, 1), "stewart_platform": (25, 24, 28.0, 6)}
 
 
-def test_panda_has_the_mass_the_names_and_the_limits_of_its_sources():
+def test_every_mechanism_of_the_library_is_tested():
+    offered = {name for name, item in vars(library).items() if inspect.isfunction(item)}
+    assert offered == {*TREES, *LOOPS, "mechanism_path", "system"}
+    assert {path.stem for path in library.mechanism_path("panda").parent.iterdir()} <= offered
+
+
+@pytest.fixture(scope="module")
+def mechanisms() -> dict[str, System]:
+    """All mechanisms by name, without forces and drives."""
+    made = {name: getattr(library, name)(*ARGUMENTS.get(name, ())) for name in (*TREES, *LOOPS)}
+    return {name: item if isinstance(item, System) else System(item) for name, item in made.items()}
+
+
+@pytest.mark.parametrize("name", [*TREES, *LOOPS])
+def test_mechanism_has_the_documented_size_and_mass(mechanisms, name):
+    model = mechanisms[name].model
+    nq, nv, mass = (TREES | LOOPS)[name][:3]
+    assert (model.nq, model.nv) == (nq, nv)
+    np.testing.assert_allclose(model.mass.sum(), mass, rtol=1e-8)
+    assert np.all(np.asarray(model.mass) > 0)
+    text = inspect.getdoc(getattr(library, name))
+    sizes = {f"nq = {nq}", f"nv = {nv}"}
+    assert name in ARGUMENTS or f"nq = nv = {nq}" in text or all(size in text.replace("\n", " ") for size in sizes)
+
+
+STEP = 1e-5  # s
+
+
+def side_by_side(systems: dict[str, System]) -> System:
+    """All mechanisms as one, so that one compilation serves them all. Names get the mechanism's in front; gravity is common."""
+    together = {"name": "all", "source": "test", "body": [], "loop": []}
+    for name, system in systems.items():
+        tables = tables_of_system(system, "test", Place(Path(name)))
+        own = lambda text, name=name: text if text == "ground" else f"{name} {text}"  # noqa: E731
+        for body in tables["body"]:
+            joint = body["joint"] | {"name": own(body["joint"]["name"])}
+            together["body"].append(body | {"name": own(body["name"]), "parent": own(body["parent"]), "joint": joint})
+        for loop in tables.get("loop", []):
+            ends = {end: loop[end] | {"body": own(loop[end]["body"])} for end in "ab"}
+            together["loop"].append(loop | {"name": own(loop["name"])} | ends)
+    return system_from_tables(together, Place(Path("all")))
+
+
+def test_mass_matrices_are_positive_definite_energy_is_kept_and_loops_close(mechanisms):
+    system = side_by_side(mechanisms)
+    model = system.model
+    assert model.nv == sum(item.model.nv for item in mechanisms.values())
+
+    def mechanics(q, v, neutral):
+        """Mass matrix, energy turned over, energies a step later and a step before in free motion; loops at neutral."""
+        a = forward_dynamics(model, q, v, jnp.zeros_like(v))
+
+        def energy(t):
+            state = State(configuration.integrate(model, q, t * v + 0.5 * t * t * a), v + t * a)
+            return total_energy(System(model), state)
+
+        energies = jax.vmap(energy)(jnp.array([STEP, -STEP]))
+
+        def residual(step):
+            moved = configuration.integrate(model, neutral, step)
+            return multipliers.residuals(model, system.constraints, moved)
+
+        steps = STEP * jnp.concatenate([jnp.zeros((1, model.nv)), jnp.eye(model.nv)])
+        return mass_matrix(model, q), jnp.abs(gravity_force(model, q) * v), energies, jax.vmap(residual)(steps)
+
+    rng = np.random.default_rng(0)
+    q, v = (jnp.asarray(rng.normal(size=(1, n))) for n in (model.nq, model.nv))
+    found = evaluated(mechanics, q, v, configuration.neutral(model)[None])
+    metric, turnover, energies, residuals = (np.asarray(x[0]) for x in found)
+    # Of third order in the step; the energy turned over in it is of first.
+    assert abs(energies[0] - energies[1]) < 1e-6 * STEP * turnover.sum()
+    np.testing.assert_allclose(residuals[0], 0.0, atol=1e-14)
+    rows = (residuals[1:] - residuals[0]).T / STEP  # up to terms of the size of the step
+    start = 0
+    for name, item in mechanisms.items():
+        own = slice(start, start + item.model.nv)
+        np.testing.assert_allclose(metric[own, own], metric[own, own].T, rtol=1e-10, atol=1e-12)
+        assert np.all(np.linalg.eigvalsh(metric[own, own]) > 0), name
+        assert not metric[own, own.stop :].any()
+        rank = np.linalg.matrix_rank(rows[:, own], tol=1e-3)
+        assert item.model.nv - rank == (LOOPS[name][3] if name in LOOPS else item.model.nv)
+        start = own.stop
+
+
+def test_crank_of_the_four_bar_can_turn_all_the_way():
+    """Grashof's condition with the lengths in the file."""
+    mechanism = library.four_bar()
+    (crank, coupler, rocker), pin = mechanism.model.placement.translation, mechanism.constraints[0]
+    ground = np.linalg.norm(rocker - crank)
+    lengths = [np.linalg.norm(coupler), *(np.linalg.norm(end.translation) for end in (pin.frame_a, pin.frame_b))]
+    np.testing.assert_allclose(lengths, [0.1, 0.3, 0.25], rtol=1e-12)
+    assert min(lengths) + ground < sum(lengths) - min(lengths)
+    assert max(ground, *lengths) == ground
+
+
+def test_cart_pole_and_acrobot_move_as_their_sources_say():
+    """Equations of motion as printed by Barto, Sutton and Anderson (1983) and by Sutton and Barto."""
+    cart_pole, acrobot = library.system("cart_pole"), library.system("acrobot")
+    (x, theta), (speed, rate), force = (0.3, 0.4), (0.5, -0.7), 8.0
+    g, m, total, half = 9.8, 0.1, 1.1, 0.5
+    sin, cos = np.sin(theta), np.cos(theta)
+    turning = (g * sin + cos * (-force - m * half * rate**2 * sin) / total) / (half * (4 / 3 - m * cos**2 / total))
+    shifting = (force + m * half * (rate**2 * sin - turning * cos)) / total
+    state = State(jnp.array([x, theta]), jnp.array([speed, rate]))
+    found = jax.jit(lambda state, u: acceleration(cart_pole, state, u))(state, jnp.array([force]))
+    np.testing.assert_allclose(found, [shifting, turning], rtol=1e-12)
+
+    (t1, t2), (w1, w2), torque = (0.3, 0.8), (0.5, -0.7), 1.0
+    d1 = 0.25 + (1 + 0.25 + np.cos(t2)) + 2.0
+    d2 = 0.25 + 0.5 * np.cos(t2) + 1.0
+    p2 = 0.5 * g * np.cos(t1 + t2 - np.pi / 2)
+    p1 = -0.5 * w2**2 * np.sin(t2) - w2 * w1 * np.sin(t2) + 1.5 * g * np.cos(t1 - np.pi / 2) + p2
+    a2 = (torque + d2 / d1 * p1 - 0.5 * w1**2 * np.sin(t2) - p2) / (1.25 - d2**2 / d1)
+    a1 = -(d2 * a2 + p1) / d1
+    state = State(jnp.array([t1, t2]), jnp.array([w1, w2]))
+    found = jax.jit(lambda state, u: acceleration(acrobot, state, u))(state, jnp.array([torque]))
+    np.testing.assert_allclose(found, [a1, a2], rtol=1e-12)
+
+
+def test_random_trees_are_reproducible_and_their_kinds_can_be_chosen():
+    first, again, other = library.random_tree(4, 6), library.random_tree(4, 6), library.random_tree(5, 6)
+    assert bool(eqx.tree_equal(first, again))
+    assert not np.any(np.asarray(first.mass) == np.asarray(other.mass))
+    arms = library.random_tree(0, 12, ("revolute", "planar"))
+    assert set(arms.topology.joint_classes) == {Revolute, Planar}
+    everything = library.random_tree(1, 60)
+    assert len(set(everything.topology.joint_classes)) == 8
+    with pytest.raises(MechanismError, match="kinds are 'hinge'; give some of revolute, prismatic"):
+        library.random_tree(0, 3, ("hinge",))
+    with pytest.raises(MechanismError, match="chain of 0 pendulums does not exist"):
+        library.spherical_pendulum_chain(0)
+    with pytest.raises(MechanismError, match="no moving body"):
+        library.random_tree(0, 0)
+
+
+def test_files_have_their_drives_springs_and_friction():
+    assert [
+        library.system(name).nu for name in ("cart_pole", "acrobot", "furuta_pendulum", "satellite", "quadruped")
+    ] == [1, 1, 1, 3, 12]
+    assert [type(force).__name__ for force in library.system("satellite").forces] == ["JointFriction", "JointSpring"]
+
+
+def test_panda_has_the_names_and_the_limits_of_its_sources():
     model = library.panda()
     assert model.topology.joint_names == tuple(f"joint{i}" for i in range(1, 8))
-    # Sum of the seven masses of Gaz et al. 2019.
-    np.testing.assert_allclose(model.mass.sum(), 16.062132, rtol=1e-14)
     limits = model.limits
     upper = [2.8973, 1.7628, 2.8973, -0.0698, 2.8973, 3.7525, 2.8973]
     lower = [-2.8973, -1.7628, -2.8973, -3.0718, -2.8973, -0.0175, -2.8973]
@@ -84,10 +259,10 @@ def test_unknown_mechanism_names_the_folders_searched():
 
 def test_installed_mechanisms_are_found_before_those_of_a_checkout(tmp_path, monkeypatch):
     package = tmp_path / "jaxdyn"
-    for folder in (package / "mechanisms", tmp_path / "configs" / "mechanisms"):
+    for folder in (package / "library", package / "mechanisms", tmp_path / "configs" / "mechanisms"):
         folder.mkdir(parents=True)
     (tmp_path / "configs" / "mechanisms" / "arm.toml").write_text("")
-    monkeypatch.setattr(library, "__file__", str(package / "library.py"))
+    monkeypatch.setattr(files, "__file__", str(package / "library" / "files.py"))
     assert library.mechanism_path("arm") == tmp_path / "configs" / "mechanisms" / "arm.toml"
     (package / "mechanisms" / "arm.toml").write_text("")
     assert library.mechanism_path("arm") == package / "mechanisms" / "arm.toml"

@@ -14,6 +14,7 @@ make keys optional, and `setting` adds units and bounds.
 
 import dataclasses
 import difflib
+import math
 import reprlib
 import tomllib
 import types
@@ -113,7 +114,7 @@ def read_value(annotation: Any, value: Any, place: Place, rules: Mapping[str, An
 
     Args:
         annotation: int, float, str, bool, Path, Literal, tuple, dict[str, X], X | None, a dataclass, or Any (left as it is).
-        rules: metadata of the field, see `setting`.
+        rules: metadata of the field, see `setting`; with "infinite": True a float may be inf or -inf.
 
     Raises:
         ConfigError: the value does not fit.
@@ -203,6 +204,8 @@ def _read_tuple(arguments: tuple, value: Any, place: Place, rules: Mapping[str, 
 
 def _read_number(annotation: type, value: Any, place: Place, rules: Mapping[str, Any]) -> int | float:
     unit = rules.get("unit")
+    if rules.get("infinite") and isinstance(value, float) and math.isinf(value):
+        return value
     if annotation is int:
         if not isinstance(value, int) or isinstance(value, bool):
             raise place.error(f"{reprlib.repr(value)} is no integer; give a whole number")

@@ -8,7 +8,6 @@ import datetime
 import importlib.metadata
 import json
 import math
-import os
 import platform
 import subprocess
 import tempfile
@@ -23,6 +22,13 @@ import jax.numpy as jnp
 import jaxlib
 import numpy as np
 from jaxtyping import Array
+
+from jaxdyn.dynamics.system import System
+from jaxdyn.io.archive import load_archive, save_archive
+from jaxdyn.io.files import fill_npz, write_files
+
+# The archive of the system that ran.
+MECHANISM = "mechanism"
 
 
 class RunError(RuntimeError):
@@ -96,38 +102,54 @@ class RunDirectory:
             ValueError: an array of Python objects.
         """
 
-        def fill(file: BinaryIO) -> None:
-            with zipfile.ZipFile(file, "w") as archive:
-                for key, array in arrays.items():
-                    with archive.open(f"{key}.npy", "w", force_zip64=True) as entry:
-                        np.lib.format.write_array(entry, np.asarray(array), allow_pickle=False)
-
-        return self._write(f"{name}.npz", fill)
+        return self._write(f"{name}.npz", lambda file: fill_npz(file, arrays))
 
     def read_metrics(self) -> dict[str, Any]:
         """Content of metrics.json."""
         return json.loads(self.path("metrics.json").read_text(encoding="utf-8"))
 
     def read_arrays(self, name: str) -> dict[str, np.ndarray]:
-        """Arrays of <name>.npz."""
-        with np.load(self.path(f"{name}.npz"), allow_pickle=False) as archive:
-            return dict(archive)
+        """Arrays of <name>.npz.
+
+        Raises:
+            RunError: there is no such file, or it is damaged.
+        """
+        path = self.path(f"{name}.npz")
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                return dict(archive)
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise RunError(f"{path}: cannot be read ({' '.join(str(error).split())}); give a complete run") from None
+
+    def write_mechanism(self, system: System) -> None:
+        """Write mechanism.json and mechanism.npz, the system that ran; `load_run` reads them.
+
+        Raises:
+            ConfigError: it has a force or a joint that is none of jaxdyn, or the files cannot be written.
+        """
+        save_archive(system, self.path(MECHANISM))
 
     def _write(self, name: str, fill: Callable[[BinaryIO], object]) -> Path:
         path = self.path(name)
-        part = path.with_name(path.name + ".part")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                with part.open("wb") as file:
-                    fill(file)
-                os.replace(part, path)
-            finally:
-                part.unlink(missing_ok=True)
+            write_files({path: fill})
         except OSError as error:
             remedy = "make room or choose another run directory"
             raise RunError(f"{path}: cannot be written ({error.strerror}); {remedy}") from None
         return path
+
+
+def load_run(path: Path | str) -> tuple[System, dict[str, np.ndarray]]:
+    """The system and the recorded arrays of a run of `jaxdyn rollout`, from its directory alone.
+
+    A run in float64 needs double precision in JAX (`jax.enable_x64`).
+
+    Raises:
+        ConfigError: its mechanism.json and mechanism.npz are missing or damaged.
+        RunError: its states.npz is missing or damaged.
+    """
+    directory = RunDirectory(Path(path))
+    return load_archive(directory.path(MECHANISM)), directory.read_arrays("states")
 
 
 def environment() -> dict[str, Any]:

@@ -10,6 +10,8 @@ _SCALES: dict[str, dict[str, float]] = {
     "s": {"s": 1.0, "ms": 1e-3, "min": 60.0},
     "Hz": {"Hz": 1.0, "kHz": 1e3},
     "m": {"m": 1.0, "cm": 1e-2, "mm": 1e-3},
+    "m/rad": {"m/rad": 1.0, "mm/rad": 1e-3, "mm/turn": 5e-4 / math.pi},
+    "1/s": {"1/s": 1.0},
     "kg": {"kg": 1.0, "g": 1e-3},
     "N": {"N": 1.0, "kN": 1e3},
     "N m": {"N m": 1.0, "Nm": 1.0},

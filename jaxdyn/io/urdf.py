@@ -1,8 +1,8 @@
 """URDF robot descriptions: everything that the format says about kinematics and dynamics.
 
 * Optional elements are optional; axes are normalized; `rpy` are angles about the fixed axes x, y, z; an inertia has its own frame.
-* Links on `fixed` joints are merged with their parent, mass kept, and stay as frames. A `continuous` joint has one coordinate. Beside the six
-  types of joints that every reader knows, `spherical` is a ball.
+* Links on `fixed` joints are merged with their parent, mass kept, and stay as frames. A `continuous` joint has one coordinate.
+  Beside the six types of joints that every reader knows, `spherical` is a ball.
 * `mimic` becomes a `Coupling`, `dynamics` becomes `JointFriction`, `limit` becomes `Model.limits`.
 * Meshes, materials, transmissions and simulator settings (`<gazebo>`) do not enter the dynamics and are not read. Whatever else is
   not read is named in one `IgnoredContent` warning, with its line.
@@ -96,7 +96,9 @@ def load_urdf(
         try:
             system = _system(root, base, velocity_scale, unphysical == "repair", report)
         except FloatingPointError:
-            raise ConfigError(f"{path}: its numbers are too large or too small to calculate with; check their units") from None
+            raise ConfigError(
+                f"{path}: its numbers are too large or too small to calculate with; check their units"
+            ) from None
     report.warn()
     return system
 
@@ -105,7 +107,9 @@ def _system(robot: Element, base: str, velocity_scale: float, repair: bool, repo
     if robot.tag != "robot":
         hint = "; a file with <mujoco> is MJCF, read it with jaxdyn.io.load_mjcf" if robot.tag == "mujoco" else ""
         raise robot.error(f"the outermost element of a URDF file is <robot>{hint}")
-    if any(name.startswith("xmlns:xacro") for name in robot.attributes) and any("xacro:" in c.tag for c in robot.children):
+    if any(name.startswith("xmlns:xacro") for name in robot.attributes) and any(
+        "xacro:" in c.tag for c in robot.children
+    ):
         raise robot.error("this is a xacro file; expand it first, as in: xacro robot.xacro > robot.urdf")
     robot.report_unknown(report, ("link", "joint", "jaxdyn", *_WITHOUT_DYNAMICS["robot"]), ("name", "version"))
     links = _links(robot)
@@ -205,7 +209,9 @@ def _tree(robot: Element, links: dict[str, Element], joints: dict[str, _Joint]) 
         children[joint.parent].append(joint)
     roots = [name for name in links if name not in by_child]
     if not roots:
-        raise robot.error("every link hangs on another one, in a circle; remove a joint, or make it a <loop_joint> in <jaxdyn>")
+        raise robot.error(
+            "every link hangs on another one, in a circle; remove a joint, or make it a <loop_joint> in <jaxdyn>"
+        )
     if len(roots) > 1:
         raise links[roots[1]].error(
             f"links {', '.join(map(repr, roots[:6]))} hang on no joint; only one link may, so connect the others"
@@ -219,7 +225,9 @@ def _tree(robot: Element, links: dict[str, Element], joints: dict[str, _Joint]) 
     if len(order) < len(joints):
         reached = {joint.child for joint in order} | {roots[0]}
         lost = next(joint for joint in joints.values() if joint.child not in reached)
-        raise lost.element.error(f"link {lost.child!r} hangs on itself through a circle of joints; connect it to {roots[0]!r}")
+        raise lost.element.error(
+            f"link {lost.child!r} hangs on itself through a circle of joints; connect it to {roots[0]!r}"
+        )
     return order, roots[0]
 
 

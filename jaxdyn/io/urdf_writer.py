@@ -57,15 +57,21 @@ class _Writer:
         self.model: Model = system.model
         self.topology = system.model.topology
         if self.model.mass.ndim != 1:
-            raise ConfigError(f"{path}: the model is a batch of shape {self.model.mass.shape[:-1]}; write one mechanism per file")
+            raise ConfigError(
+                f"{path}: the model is a batch of shape {self.model.mass.shape[:-1]}; write one mechanism per file"
+            )
         self.friction = self._only(JointFriction)
         self.spring = self._only(JointSpring)
         for force in system.forces:
             if not isinstance(force, JointFriction | JointSpring):
-                raise self.refused(f"a force of class {type(force).__name__} has no form in URDF; leave it out or save as TOML")
+                raise self.refused(
+                    f"a force of class {type(force).__name__} has no form in URDF; leave it out or save as TOML"
+                )
         # Mimic joints are couplings of the first degree that carry the name of the joint they drive.
         couplings = [c for c in system.constraints if isinstance(c, Coupling)]
-        self.mimics = {c.driven: c for c in couplings if len(c.coefficients) == 2 and c.name == self._joint_at(c.driven)}
+        self.mimics = {
+            c.driven: c for c in couplings if len(c.coefficients) == 2 and c.name == self._joint_at(c.driven)
+        }
 
     def refused(self, message: str) -> ConfigError:
         return ConfigError(f"{self.path}: {message}")
@@ -126,7 +132,7 @@ class _Writer:
         name, kind = topology.joint_names[body], topology.joint_classes[body]
         if kind not in _KINDS:
             raise self.refused(
-                f"joint {name!r} is of class {kind.__name__}, which URDF does not have; save as TOML, or write jaxdyn.decomposed(model)"
+                f"joint {name!r} is of class {kind.__name__}, which URDF lacks; save as TOML, or write jaxdyn.decomposed(model)"
             )
         q, v = int(topology.q_starts[body]), int(topology.v_starts[body])
         lower, upper = float(model.limits.lower[q]), float(model.limits.upper[q])
@@ -148,8 +154,13 @@ class _Writer:
             numbers = {"lower": lower, "upper": upper} if type_ != "continuous" else {}
             numbers |= {"effort": float(model.limits.effort[v]), "velocity": float(model.limits.velocity[v])}
             lines.append("    <limit " + " ".join(f'{key}="{_limit(x)}"' for key, x in numbers.items()) + "/>")
-        elif not all(np.all(np.isinf(x[v : v + kind.nv])) for x in (model.limits.effort, model.limits.velocity)) or bounded:
-            raise self.refused(f"joint {name!r} is {type_} and has limits, which URDF cannot say; remove them or save as TOML")
+        elif (
+            not all(np.all(np.isinf(x[v : v + kind.nv])) for x in (model.limits.effort, model.limits.velocity))
+            or bounded
+        ):
+            raise self.refused(
+                f"joint {name!r} is {type_} and has limits, which URDF cannot say; remove them or save as TOML"
+            )
         lines += self._dynamics(name, columns)
         if q in self.mimics and kind.nq == 1:
             coupling = self.mimics[q]
@@ -161,7 +172,9 @@ class _Writer:
     def _check_planar(self, joint: Planar, name: str) -> None:
         normal = np.asarray(joint.normal, np.float64)
         if not np.allclose(across(normal), np.asarray(joint.direction, np.float64), atol=1e-12):
-            raise self.refused(f"planar joint {name!r} has a direction of its own, which URDF cannot say; turn its placement")
+            raise self.refused(
+                f"planar joint {name!r} has a direction of its own, which URDF cannot say; turn its placement"
+            )
 
     def _dynamics(self, name: str, columns: Sequence[int]) -> list[str]:
         if self.friction is None:
@@ -180,12 +193,17 @@ class _Writer:
         model, topology = self.model, self.topology
         lines = [f'    <gravity xyz="{_numbers(model.gravity)}"/>']
         for body, (name, kind) in enumerate(zip(topology.joint_names, topology.joint_classes, strict=True)):
-            q, columns = int(topology.q_starts[body]), slice(int(topology.v_starts[body]), int(topology.v_starts[body]) + kind.nv)
+            q, columns = (
+                int(topology.q_starts[body]),
+                slice(int(topology.v_starts[body]), int(topology.v_starts[body]) + kind.nv),
+            )
             words: dict[str, float] = {}
             if np.any(model.armature[columns]):
                 words["armature"] = self._same(model.armature[columns], name, "armature", kind)
             if self.friction is not None:
-                words["velocity_scale"] = self._same(self.friction.velocity_scale[columns], name, "velocity_scale", None)
+                words["velocity_scale"] = self._same(
+                    self.friction.velocity_scale[columns], name, "velocity_scale", None
+                )
             if self.spring is not None and np.any(self.spring.stiffness[columns]):
                 words["stiffness"] = self._same(self.spring.stiffness[columns], name, "stiffness", kind)
                 words["rest"] = float(self.spring.rest[q])
@@ -196,7 +214,9 @@ class _Writer:
             for column, gear in zip(self.system.drives.columns, self.system.drives.gear, strict=True):
                 body = topology.body_of_column[column]
                 if topology.joint_classes[body] not in (Revolute, Prismatic):
-                    raise self.refused(f"a drive of joint {topology.joint_names[body]!r} has no form in URDF; save as TOML")
+                    raise self.refused(
+                        f"a drive of joint {topology.joint_names[body]!r} has no form in URDF; save as TOML"
+                    )
                 lines.append(f'    <drive joint={quoteattr(topology.joint_names[body])} gear="{_number(gear)}"/>')
         for constraint in self.system.constraints:
             lines += self._constraint(constraint)
@@ -220,7 +240,8 @@ class _Writer:
             case Distance():
                 ends = ((constraint.body_a, constraint.point_a), (constraint.body_b, constraint.point_b))
                 links = [
-                    f'<link{k} link={quoteattr(self._body(body))} xyz="{_numbers(point)}"/>' for k, (body, point) in enumerate(ends, 1)
+                    f'<link{k} link={quoteattr(self._body(body))} xyz="{_numbers(point)}"/>'
+                    for k, (body, point) in enumerate(ends, 1)
                 ]
                 name = quoteattr(constraint.name)
                 return [f'    <rod name={name} length="{_number(constraint.length)}">{"".join(links)}</rod>']

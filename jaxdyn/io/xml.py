@@ -161,7 +161,9 @@ def read_xml(path: Path | str) -> Element:
     path = Path(path)
     try:
         if path.stat().st_size > _LARGEST_FILE:
-            raise ConfigError(f"{path}: larger than {_LARGEST_FILE >> 20} MiB, which is no robot description; check the path")
+            raise ConfigError(
+                f"{path}: larger than {_LARGEST_FILE >> 20} MiB, which is no robot description; check the path"
+            )
         data = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); check the path") from None

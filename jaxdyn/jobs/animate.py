@@ -9,11 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdyn.constraints.assembly import assemble, project_velocity
+from jaxdyn.constraints.assembly import project_velocity
 from jaxdyn.dynamics.system import State, System
+from jaxdyn.io.runs import load_run
 from jaxdyn.io.toml import ConfigError
 from jaxdyn.jobs.command import Command, count, needs, positive
-from jaxdyn.jobs.stand_in import load_run, load_system
+from jaxdyn.jobs.source import FORMATS, add_source_options, assembled, load_source
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.joints import Free
 from jaxdyn.mechanism.topology import GROUND
@@ -26,7 +27,9 @@ _DRIFT = 0.7  # rad/s and m/s, standard deviation of the first velocities of a m
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", type=Path, metavar="RUN_DIR_or_FILE", help="run directory, or mechanism file")
+    parser.add_argument(
+        "source", type=Path, metavar="RUN_DIR_or_FILE", help=f"run directory, or mechanism file: {FORMATS}"
+    )
     parser.add_argument(
         "--out", type=Path, metavar="MOTION.gif", help="the picture, .gif or .mp4; motion.gif in the run, or <file>.gif"
     )
@@ -37,6 +40,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ghosts", type=count, metavar="N", help="further lanes, in gray; 3 of a run, else none")
     parser.add_argument("--seed", type=count, default=0, help="of the random start of a mechanism")
     parser.add_argument("--no-gravity", action="store_true", help="let the mechanism go without gravity")
+    add_source_options(parser)
 
 
 def _animate(arguments: argparse.Namespace) -> None:
@@ -53,7 +57,7 @@ def _animate(arguments: argparse.Namespace) -> None:
         lanes = [(arguments.lane + k) % len(q) if k else arguments.lane for k in range(min(ghosts, len(q) - 1) + 1)]
         out = arguments.out or source / "motion.gif"
     else:
-        system = load_system(source)
+        system = load_source(arguments, source)
         time, q = _let_go(system, arguments)
         lanes, out = None, arguments.out or Path(f"{source.stem}.gif")
     frames = animate(system, time, q, out, fps=arguments.fps, speed=arguments.speed, lanes=lanes)
@@ -75,19 +79,19 @@ def _let_go(system: System, arguments: argparse.Namespace) -> tuple[np.ndarray, 
     duration = 3.0 if arguments.duration is None else arguments.duration
     records = max(1, math.ceil(duration / (_STEP * _RECORD_EVERY)))
 
-    def motion(index):
-        key = jax.random.fold_in(jax.random.key(arguments.seed), index)
-        closed = assemble(system, configuration.random(system.model, key, spread=_SPREAD))
-        v = drift * jax.random.normal(jax.random.fold_in(key, 1), (model.nv,), model.dtype)
-        q, v = closed.q, project_velocity(system, closed.q, v)
-        run = rollout(system, State(q, v), dt=_STEP, steps=records * _RECORD_EVERY, save_every=_RECORD_EVERY)
-        return run.time, run.saved.q, run.result, closed.closed
+    def keys(index):
+        return jax.random.split(jax.random.fold_in(jax.random.key(arguments.seed), index))
 
-    first, last = arguments.lane, arguments.lane + (arguments.ghosts or 0)
+    def motion(index, q):
+        v = drift * jax.random.normal(keys(index)[1], (model.nv,), model.dtype)
+        start = State(q, project_velocity(system, q, v))
+        run = rollout(system, start, dt=_STEP, steps=records * _RECORD_EVERY, save_every=_RECORD_EVERY)
+        return run.time, run.saved.q, run.result
+
+    lanes = jnp.arange(arguments.lane, arguments.lane + (arguments.ghosts or 0) + 1)
     print(f"simulating {duration:g} s of {model.name}")
-    time, q, result, closed = jax.jit(jax.vmap(motion))(jnp.arange(first, last + 1))
-    if not bool(closed[0]):
-        raise ConfigError(f"{arguments.source}: from seed {arguments.seed}, its loops do not close; try --seed")
+    starts = jax.jit(jax.vmap(lambda index: configuration.random(model, keys(index)[0], spread=_SPREAD)))(lanes)
+    time, q, result = jax.jit(jax.vmap(motion))(lanes, assembled(system, starts, arguments.source))
     if int(result[0]) != Result.COMPLETED:
         raise ConfigError(
             f"{arguments.source}: from seed {arguments.seed}, {Result(int(result[0])).meaning}; try --seed"

@@ -5,6 +5,8 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
 
+import jax
+
 from jaxdyn.io.toml import ConfigError
 from jaxdyn.jobs.job import exit_status
 
@@ -34,8 +36,9 @@ def add_command(parser: argparse.ArgumentParser, command: Command) -> None:
 
 
 def run_command(command: Command, arguments: argparse.Namespace) -> int:
-    """Run a command from parsed arguments; returns the exit status."""
-    return exit_status(lambda: command.act(arguments))
+    """Run a command from parsed arguments, in double precision, which files have; returns the exit status."""
+    with jax.enable_x64(True):
+        return exit_status(lambda: command.act(arguments))
 
 
 @contextlib.contextmanager

@@ -17,11 +17,12 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from tqdm import tqdm
 
 import jaxdyn.lanes as lane_compiler
+from jaxdyn.constraints.assembly import assemble, project_velocity
 from jaxdyn.dynamics.inverse import gravity_force
 from jaxdyn.dynamics.system import State, System, total_energy
 from jaxdyn.io.config import ConfigError, setting
-from jaxdyn.io.mechanism_file import load_mechanism
 from jaxdyn.io.runs import RunDirectory
+from jaxdyn.io.system_file import load_system
 from jaxdyn.jobs.job import Job
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import as_dtype
@@ -103,7 +104,7 @@ class RolloutConfig:
     """Config of `jaxdyn rollout`.
 
     Attributes:
-        mechanism: mechanism file.
+        mechanism: mechanism file: .toml, .urdf, .xml (URDF or MJCF) or .json.
         batch: number of lanes.
         seed: of all random numbers.
         dtype: precision of everything.
@@ -222,6 +223,7 @@ def _work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any]:
         start = time.perf_counter()
         advance = jax.jit(jax.vmap(compiled, in_axes=(0, 0, None))).lower(lanes, plans, t0).compile()
         compile_s = time.perf_counter() - start
+        directory.write_mechanism(system)
 
         first = jax.jit(jax.vmap(lambda lane: _record(system, lane)))(lanes)
         history = [jax.tree.map(np.asarray, first)]
@@ -245,10 +247,11 @@ def _work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any]:
 
 
 def _system(config: RolloutConfig) -> System:
-    loaded = load_mechanism(config.mechanism)
+    loaded = load_system(config.mechanism)
     if loaded.drives is not None:
-        raise ConfigError(f"{config.mechanism}: joint-space PD control drives every joint; remove the [drives] table")
-    return as_dtype(System(loaded.model, loaded.forces, None, config.method), config.dtype)
+        print(f"{config.mechanism}: its drives are not used, joint-space PD control acts on every joint")
+    system = System(loaded.model, loaded.forces, None, config.method, loaded.constraints)
+    return as_dtype(system, config.dtype)
 
 
 def _pd_control(config: RolloutConfig, system: System, plan: LanePlan) -> Policy:
@@ -281,11 +284,22 @@ def _lanes(config: RolloutConfig, system: System) -> tuple[LanePlan, LaneProgres
         values = torque[None] * jax.vmap(lambda k: jax.random.normal(k, (model.nv,), dtype))(knot_keys)
         torques = Knots(values, jnp.asarray(config.control.random_interval, dtype), jnp.zeros((), dtype))
         # Without spread, random coordinates are the middle of the limits.
-        target = q if config.control.target == "initial" else configuration.random(model, q_key, spread=0.0)
+        start = assemble(system, q)  # the same configuration if there are no loops to close
+        if config.control.target == "initial":
+            target = start.q
+        else:
+            target = assemble(system, configuration.random(model, q_key, spread=0.0)).q
+        state = State(start.q, project_velocity(system, start.q, v))
         zero = jnp.zeros((), jnp.int32)
-        return LanePlan(target, torques), LaneProgress(State(q, v), jnp.zeros((), dtype), zero, zero)
+        return (LanePlan(target, torques), LaneProgress(state, jnp.zeros((), dtype), zero, zero)), start.closed
 
-    return jax.jit(jax.vmap(lane))(jnp.arange(config.batch))
+    lanes, closed = jax.jit(jax.vmap(lane))(jnp.arange(config.batch))
+    if not np.all(closed):
+        raise ConfigError(
+            f"the loops of {config.mechanism} cannot be closed near {np.sum(~closed)} of {config.batch} random configurations; "
+            "lower initial.spread"
+        )
+    return lanes
 
 
 def _per_joint(config: RolloutConfig, system: System, name: str) -> Float[Array, "nv"]:
@@ -364,7 +378,7 @@ JOB = Job(
     "rollout",
     "simulate many lanes of one mechanism at once\n\n"
     "Each lane starts from its own random state and is driven by joint-space PD control and random torques. The run directory\n"
-    "gets the resolved config, metrics.json, states.npz and pictures.",
+    "gets the resolved config, the mechanism (mechanism.json, mechanism.npz), metrics.json, states.npz and pictures.",
     RolloutConfig,
     _work,
 )

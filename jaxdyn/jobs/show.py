@@ -5,22 +5,22 @@ from pathlib import Path
 
 import jax
 
-from jaxdyn.constraints.assembly import assemble
 from jaxdyn.jobs.command import Command, needs
-from jaxdyn.jobs.stand_in import load_system
+from jaxdyn.jobs.source import FORMATS, add_source_options, assembled, load_source
 from jaxdyn.mechanism import configuration
 from jaxdyn.view.tree import tree_text
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, metavar="FILE", help="mechanism file")
+    parser.add_argument("file", type=Path, metavar="FILE", help=f"mechanism file: {FORMATS}")
     parser.add_argument(
         "--out", type=Path, metavar="PICTURE.png", help="draw the mechanism there, and its tree in PICTURE_tree.png"
     )
+    add_source_options(parser)
 
 
 def _show(arguments: argparse.Namespace) -> None:
-    system = load_system(arguments.file)
+    system = load_source(arguments, arguments.file)
     print(system.summary())
     print()
     print(tree_text(system.model))
@@ -30,14 +30,10 @@ def _show(arguments: argparse.Namespace) -> None:
         from jaxdyn.view import diagram, pictures, plots
     out: Path = arguments.out if arguments.out.suffix else arguments.out.with_suffix(".png")
     tree = out.with_stem(f"{out.stem}_tree")
-    # The middle of the joint limits; loops are seldom closed there, and hardly ever can be from a straight start.
+    # The middle of the joint limits, else neutral; a loop closes better from somewhere that is not straight.
     spread = 0.3 if system.constraints else 0.0
-    closed = jax.jit(lambda q: assemble(system, q))(
-        configuration.random(system.model, jax.random.key(0), spread=spread)
-    )
-    if not bool(closed.closed):
-        print("\nThe loops do not close from the start tried; the picture is as near as it gets.")
-    plots.save(pictures.mechanism_picture(system, closed.q), out)
+    start = configuration.random(system.model, jax.random.key(0), spread=spread)
+    plots.save(pictures.mechanism_picture(system, assembled(system, start, arguments.file)), out)
     plots.save(diagram.tree_diagram(system.model), tree)
     print(f"\nPictures are in {out} and {tree}")
 

@@ -4,8 +4,8 @@ import argparse
 import contextlib
 from pathlib import Path
 
+from jaxdyn.io.runs import load_run
 from jaxdyn.jobs.command import Command, count, needs
-from jaxdyn.jobs.stand_in import load_run
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -159,9 +159,8 @@ class Model(eqx.Module):
             return self.topology.frame_bodies[index], placement.apply(point)
         return self.topology.body_index(name), point
 
-
     def locate_frame(self, name: str, frame: RigidTransform) -> tuple[int, RigidTransform]:
-        """The moving body (-1: the ground) that carries a body or frame called `name`, and the placement there of a frame given on it.
+        """The moving body (-1: the ground) that carries a body or frame called `name`, and the placement there of a frame on it.
 
         Raises:
             KeyError: no body or frame has that name.

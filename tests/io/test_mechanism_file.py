@@ -8,21 +8,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from random_trees import random_motion, random_unit
+from random_trees import ALL_KINDS, random_model, random_motion, random_unit
 
 from jaxdyn import (
     AppliedForce,
+    ConstantRate,
     Damper,
     Fixed,
     JointDrives,
     JointForce,
     JointFriction,
     JointSpring,
+    Limits,
     MechanismBuilder,
     MechanismError,
     Model,
+    PrescribedMotion,
     Prismatic,
     Revolute,
+    Rheonomic,
+    Spline,
     Spring,
     State,
     System,
@@ -230,6 +235,214 @@ def test_saved_random_tree_gives_every_leaf_back(tmp_path, seed):
     assert_same(load_mechanism(tmp_path / "tree.toml"), system, 1e-12)
 
 
+def test_saved_tree_of_every_kind_of_joint_gives_every_leaf_back(tmp_path):
+    """All kinds, each also with prescribed motion by all kinds of motions, one-sided limits, and numbers per component."""
+    rng = np.random.default_rng(3)
+    kinds = ALL_KINDS + ALL_KINDS.lower()
+    model = random_model(rng, len(kinds), kinds=kinds, armature=True)
+    n = model.nv
+    has_quaternion = np.repeat(
+        [j.nq > j.nv for j in model.topology.joint_classes], [j.nq for j in model.topology.joint_classes]
+    )
+    limits = Limits(
+        lower=jnp.where(has_quaternion | (rng.random(model.nq) < 0.3), -jnp.inf, rng.uniform(-2, -1, model.nq)),
+        upper=jnp.where(has_quaternion | (rng.random(model.nq) < 0.3), jnp.inf, rng.uniform(1, 2, model.nq)),
+        velocity=jnp.where(rng.random(n) < 0.3, jnp.inf, rng.uniform(1, 2, n)),
+        effort=jnp.where(rng.random(n) < 0.3, jnp.inf, rng.uniform(1, 2, n)),
+    )
+    model = eqx.tree_at(lambda m: (m.limits, m.armature), model, (limits, jnp.asarray(rng.uniform(size=n))))
+    friction = JointFriction(rng.uniform(size=n), rng.uniform(size=n), rng.uniform(0.1, 1.0, n))
+    forces = (friction, JointSpring(rng.uniform(size=n), random_motion(rng, model)[0]))
+    system = System(model, forces, JointDrives((n - 1, 0, n - 3), rng.normal(size=3)))
+    save_mechanism(system, tmp_path / "tree.toml")
+    assert_same(load_mechanism(tmp_path / "tree.toml"), system, 1e-12)
+    for motion in (ConstantRate(2.0), Spline(rng.normal(size=(4, 1)), 0.5, -1.0)):
+        system = System(bell(motion))
+        save_mechanism(system, tmp_path / "bell.toml")
+        assert_same(load_mechanism(tmp_path / "bell.toml"), system, 1e-12)
+
+
+KINDS = """
+name = "kinds"
+source = "invented for this test"
+[[body]]
+name = "sled"
+joint = {kind = "planar", position_limits = [[-1, "50 cm"], [-inf, 2], ["-90 deg", inf]], velocity_limit = 3}
+mass = 1
+inertia = [1, 1, 1]
+[[body]]
+name = "nut"
+parent = "sled"
+joint = {kind = "screw", axis = [0, 0, 1], pitch = "5 mm/rad"}
+mass = 1
+[[body]]
+name = "piston"
+parent = "nut"
+joint = {kind = "cylindrical", axis = [0, 0, 1], effort_limit = ["3 N m", "2 kN"], armature = [0.1, "200 g"]}
+mass = 1
+[[body]]
+name = "ball"
+parent = "piston"
+joint = {kind = "spherical"}
+mass = 1
+[[body]]
+name = "crank"
+parent = "ball"
+joint = {kind = "revolute", axis = [1, 0, 0], motion = {kind = "sinusoid", amplitude = "20 deg", angular_frequency = "60 rpm"}}
+mass = 1
+[[body]]
+name = "valve"
+parent = "crank"
+joint = {kind = "cylindrical", axis = [1, 0, 0], motion = {kind = "spline", values = [["90 deg", 0], [0, "1 cm"]], interval = 2}}
+mass = 1
+[joint_friction]
+viscous = {sled_joint = ["1 N m s/rad", "2 N s/m", 3]}
+[joint_spring]
+stiffness = {ball_joint = 5}
+rest = {piston_joint = ["30 deg", "1 cm"]}
+[drives]
+joints = ["sled_joint", "sled_joint"]
+components = [2, 0]
+"""
+
+
+def test_numbers_of_joints_with_several_components_are_read_with_their_units(write):
+    system = load_mechanism(write(KINDS))
+    model, inf = system.model, np.inf
+    assert [kind.__name__ for kind in model.topology.joint_classes[:4]] == [
+        "Planar",
+        "Screw",
+        "Cylindrical",
+        "Spherical",
+    ]
+    neutral = [0.0] * 4 + [np.pi / 6, 0.01, 1.0, 0.0, 0.0, 0.0]
+    for actual, expected in [
+        (model.limits.lower, [-1, -inf, -np.pi / 2] + [-inf] * 7),
+        (model.limits.upper, [0.5, 2, inf] + [inf] * 7),
+        (model.limits.velocity, [3, 3, 3] + [inf] * 6),
+        (model.limits.effort, [inf] * 4 + [3, 2000] + [inf] * 3),
+        (model.armature, [0] * 4 + [0.1, 0.2] + [0] * 3),
+        (model.joint(1).pitch, 0.005),
+        (model.joint(4).motion.amplitude, [np.pi / 9]),
+        (model.joint(4).motion.angular_frequency, [2 * np.pi]),
+        (model.joint(5).motion.values, [[np.pi / 2, 0], [0, 0.01]]),
+        (system.forces[0].viscous, [1, 2, 3] + [0] * 6),
+        (system.forces[1].stiffness, [0] * 6 + [5] * 3),
+        (system.forces[1].rest, neutral),
+    ]:
+        np.testing.assert_allclose(actual, expected, rtol=1e-15)
+    assert system.drives.columns == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fragments"),
+    [
+        (", pitch =", ", pich =", ['body "nut": joint.pich: unknown key; did you mean \'pitch\'?']),
+        (', pitch = "5 mm/rad"', "", ['body "nut": joint: a screw joint needs pitch; give an advance per angle']),
+        ('"5 mm/rad"', '"5 mm"', ['body "nut": joint.pitch:', "the unit 'mm' does not fit"]),
+        ('{kind = "spherical"}', '{kind = "spherical", axis = [0, 0, 1]}', ["a spherical joint has no axis; remove it"]),
+        ('{kind = "spherical"}', '{kind = "spherical", position_limits = [-1, 1]}', ["body 'ball'", "quaternion", "remove them"]),
+        ('{kind = "spherical"}', '{kind = "fixed", motion = {}}', ["joint.motion: a fixed joint does not move; remove it"]),
+        ("[-inf, 2], ", "", ['"sled": joint.position_limits: the list has 2 pairs; give 3, one [lower, upper]']),
+        ('["-90 deg", inf]', '["-90 deg", "inf rad"]', ["position_limits: 'inf rad' is no quantity"]),
+        ("armature = [0.1,", "armature = [inf,", ["joint.armature: inf is not finite"]),
+        ('"3 N m", "2 kN"', '"2 kN", "3 N m"', ["\"piston\": joint.effort_limit: '2 kN'", "N m"]),
+        ('kind = "sinusoid"', 'kind = "sine"', ["joint.motion.kind: unknown kind of motion 'sine'; use one of constant_rate"]),
+        ("amplitude =", "amplitudes =", ["\"crank\": joint.motion.amplitudes: unknown key; did you mean 'amplitude'?"]),
+        ('amplitude = "20 deg", ', "", ['"crank": joint.motion.amplitude: missing; a sinusoid motion needs it']),
+        ('"20 deg", angular', '"20 mm", angular', ["joint.motion.amplitude: '20 mm'", "rad or deg"]),
+        ('[["90 deg", 0], ', "[", ["joint.motion: the values of a Spline have shape (1, 2); give one row per knot"]),
+        ('[["90 deg", 0], ', "[1, ", ["joint.motion.values: 1 is no list; give a list of 2 numbers per knot"]),
+        ("interval = 2", "interval = 0", ["joint.motion.interval: 0 is out of range"]),
+        ("interval = 2}}", "interval = 2}, armature = 1}", ["armature: a joint with prescribed motion has none; remove it"]),
+        ("3]}\n[joint_spring]", "3], crank_joint = 1}\n[joint_spring]", ["there is no moving joint 'crank_joint'"]),
+        ("rest = {", "rest = {ball_joint = 1, ", ["joint_spring.rest.ball_joint: the joint has a quaternion; give a list of 4"]),
+        ("components = [2, 0]", "", ["drives.components: missing; joint 'sled_joint' has 3 velocity components"]),
+        ("components = [2, 0]", "components = [3, 0]", ["drives.components: joint 'sled_joint' has no component 3; use 0 to 2"]),
+        ("components = [2, 0]", "components = [2]", ["drives.components: the list has 1 entries; give 2"]),
+    ],
+)  # fmt: skip
+def test_refusal_of_joints_with_several_components_names_entry_and_remedy(write, refusal, old, new, fragments):
+    assert old in KINDS
+    message = refusal((ConfigError, MechanismError), load_mechanism, write(KINDS.replace(old, new, 1)))
+    assert all(fragment in message for fragment in fragments), message
+
+
+LOOPS = """
+name = "press"
+source = "invented for this test"
+[[body]]
+name = "crank"
+joint = {kind = "revolute", axis = [0, 1, 0]}
+mass = 1
+inertia = [1, 1, 1]
+[[body]]
+name = "slide"
+joint = {kind = "cylindrical", axis = [1, 0, 0]}
+mass = 1
+inertia = [1, 1, 1]
+[[frame]]
+name = "pin"
+body = "slide"
+position = [0, 0, 0.1]
+rpy = ["90 deg", 0, 0]
+[[loop]]
+name = "key"
+kind = "prismatic"
+a = {body = "pin", position = [0, "1 cm", 0], rpy = [0, 0, "90 deg"]}
+b = {body = "ground", orientation = [0, 1, 0, 0]}
+[[rod]]
+name = "connecting rod"
+body_a = "crank"
+point_a = [0.1, 0, 0]
+body_b = "pin"
+point_b = [0, 0, 0]
+length = "50 cm"
+[[coupling]]
+name = "cam"
+driven = "slide_joint"
+driven_component = 1
+driver = "crank_joint"
+coefficients = ["3 mm", 0, 0.5]
+"""
+
+
+def test_loops_rods_and_couplings_are_read_and_written(write, tmp_path):
+    system = load_mechanism(write(LOOPS))
+    loop, rod, cam = system.constraints
+    assert (loop.name, loop.kind, loop.body_a, loop.body_b) == ("key", "prismatic", 1, -1)
+    np.testing.assert_allclose(loop.frame_a.translation, [0, 0, 0.11], atol=1e-15)
+    turn = rotation.exponential(jnp.array([np.pi / 2, 0, 0])) @ rotation.exponential(jnp.array([0, 0, np.pi / 2]))
+    np.testing.assert_allclose(loop.frame_a.rotation, turn, atol=1e-13)
+    np.testing.assert_array_equal(loop.frame_b.quaternion, [0, 1, 0, 0])
+    assert (rod.body_a, rod.body_b, float(rod.length)) == (0, 1, 0.5)
+    np.testing.assert_allclose(rod.point_b, [0, 0, 0.1])
+    assert (cam.driven, cam.driver, cam.coefficients.tolist()) == (2, 0, [0.003, 0.0, 0.5])
+    save_mechanism(system, tmp_path / "copy.toml")
+    assert_same(load_mechanism(tmp_path / "copy.toml"), system, 1e-13)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fragments"),
+    [
+        ('"prismatic"', '"slot"', ["LoopJoint: 'key' is of kind 'slot'; the kinds are revolute, prismatic"]),
+        ('"pin", position', '"pan", position', ['loop "key": a.body:', "no body or frame 'pan'; it has ground, crank"]),
+        ("orientation = [0, 1, 0, 0]", "orientation = [0, 1, 1, 0]", ['loop "key": b: orientation quaternion has norm 1.41']),
+        ('b = {body = "ground"', 'b = {body = "slide"', ["LoopJoint: 'key' connects slide with itself; name two bodies"]),
+        ("length = ", "lenght = ", ['rod "connecting rod": lenght: unknown key; did you mean \'length\'?']),
+        ('"50 cm"', "0", ['rod "connecting rod": length: 0 is out of range; give a number that is positive']),
+        ('"3 mm"', '"3 deg"', ['coupling "cam": coefficients: \'3 deg\': the unit \'deg\' does not fit']),
+        ("driven_component = 1\n", "", ['coupling "cam": driven_component: missing; joint \'slide_joint\' has 2 coordinates']),
+        ("driven_component = 1\n", "driven_component = 2\n", ["driven_component: joint 'slide_joint' has no coordinate 2; use"]),
+        ('driver = "crank_joint"', 'driver = "crank"', ['coupling "cam": driver: there is no moving joint \'crank\'; did you']),
+    ],
+)  # fmt: skip
+def test_refusal_of_constraints_names_entry_and_remedy(write, refusal, old, new, fragments):
+    assert old in LOOPS
+    message = refusal((ConfigError, MechanismError), load_mechanism, write(LOOPS.replace(old, new, 1)))
+    assert all(fragment in message for fragment in fragments), message
+
+
 def test_force_on_axes_of_a_frame_turns_with_it_and_force_on_ground_axes_does_not(write):
     """A force along the axes of a frame is the same force written on the axes of the body that carries it."""
     with_frame = load_mechanism(write(SLIDER_CRANE))
@@ -277,14 +490,14 @@ def test_force_on_axes_of_a_frame_turns_with_it_and_force_on_ground_axes_does_no
         ('rpy = ["90 deg", 0, 0]', 'rpy = ["90 m", 0, 0]', ['body "jib": rpy', "rad or deg"]),
         ('kind = "revolute"', 'kind = "hinge"', ["body \"jib\": joint: unknown joint kind 'hinge'; use one of revolute"]),
         ('kind = "revolute"\n', "", ['body "jib": joint.kind: missing']),
-        ("axis = [0, 1, 0]\n", "", ['body "jib": joint: a revolute joint needs an axis; give']),
+        ("axis = [0, 1, 0]\n", "", ['body "jib": joint: a revolute joint needs axis; give a unit vector']),
         ("axis = [0, 1, 0]", "axis = [0, 2, 0]", ["revolute joint of body 'jib'", "give the unit vector (0.0, 1.0, 0.0)"]),
         ("axis = [0, 1, 0]", "axes = [0, 1, 0]", ['body "jib": joint.axes: unknown key; did you mean \'axis\'?']),
         ('["-90 deg", "60 deg"]', "[1, 0]", ["body 'jib': position_limits are (1, 0)", "lower < upper"]),
         ('["-90 deg", "60 deg"]', "[1]", ['body "jib": joint.position_limits: the list has 1 entries; give 2']),
         ('["-90 deg", "60 deg"]', '[0, "1 m"]', ["body \"jib\": joint.position_limits: '1 m'", "rad or deg"]),
         ('"-5 cm"', '"-5 deg"', ["body \"trolley\": joint.position_limits: '-5 deg'", "m or cm or mm"]),
-        ('"60 rpm"', "[1, 2]", ['body "jib": joint.velocity_limit: [1, 2] is no number']),
+        ('"60 rpm"', "[1, 2]", ['body "jib": joint.velocity_limit: the list has 2 entries; give 1, one per']),
         ('"60 rpm"', "0", ["body 'jib': velocity_limit is 0.0; give a positive number"]),
         ('kind = "fixed"', 'kind = "fixed", axis = [0, 0, 1]', ['body "lamp": joint: a fixed joint has no axis; remove']),
         ('kind = "fixed"', 'kind = "fixed", armature = 1', ['"lamp": joint.armature: a fixed joint has none; remove it']),
@@ -326,8 +539,12 @@ class Breeze(JointForce):
         return jnp.zeros_like(v)
 
 
-class Screw(Revolute):
+class Worm(Revolute):
     """A joint of the user's own."""
+
+
+class Beat(ConstantRate):
+    """A motion of the user's own."""
 
 
 def small_model() -> Model:
@@ -336,19 +553,36 @@ def small_model() -> Model:
     return builder.build()
 
 
+def bell(motion: PrescribedMotion) -> Model:
+    builder = MechanismBuilder("bell")
+    builder.add_body("bell", joint=Rheonomic(Revolute((0.0, 0.0, 1.0)), motion), mass=1.0)
+    builder.add_body("clapper", parent="bell", joint=Revolute((1.0, 0.0, 0.0)), mass=1.0, inertia=(0.1, 0.1, 0.1))
+    return builder.build()
+
+
 def test_refusal_to_save_names_the_remedy_and_leaves_no_file(tmp_path, refusal):
     model = small_model()
     friction = JointFriction([1.0], [0.0], [1.0])
-    one_sided = eqx.tree_at(lambda m: m.limits.lower, model, jnp.array([0.0]))
     batch = jax.vmap(lambda mass: eqx.tree_at(lambda m: m.mass, model, mass))(jnp.ones((3, 1)))
+    swinging, driven = bell(Beat(1.0)), bell(ConstantRate(1.0))
     heavy_rotor = eqx.tree_at(lambda m: m.inertia, model, jnp.array([[9.0, 1.0, 1.0, 0.0, 0.0, 0.0]]))
-    builder = MechanismBuilder("screw")
-    builder.add_body("nut", joint=Screw((0.0, 0.0, 1.0)), mass=1.0, inertia=(0.1, 0.1, 0.1))
+    builder = MechanismBuilder("worm")
+    builder.add_body("nut", joint=Worm((0.0, 0.0, 1.0)), mass=1.0, inertia=(0.1, 0.1, 0.1))
     for system, fragments in [
         (System(model, (Breeze(),)), ["force of class Breeze", "leave it out and add it after loading"]),
-        (System(builder.build()), ['body "nut": joint: a joint of class Screw', "only revolute and prismatic joints"]),
+        (
+            System(builder.build()),
+            ['body "nut": joint: a joint of class Worm', "the kinds are revolute, prismatic, screw"],
+        ),
+        (
+            System(swinging),
+            ['body "bell": joint.motion: a motion of class Beat', "the kinds are constant_rate, sinusoid"],
+        ),
+        (
+            System(driven.at(jnp.asarray(2.0))),
+            ['body "bell": joint:', "stands at the time 2 s; save the model at time 0"],
+        ),
         (System(model, (friction, friction)), ["two forces JointFriction; add them up to one"]),
-        (System(one_sided), ['body "rod": joint.position_limits:', "one finite limit; give both or none"]),
         (System(batch), ["the model is a batch of shape (3,); save one mechanism per file"]),
         (System(heavy_rotor), ["body 'rod': principal moments", "triangle inequality"]),
     ]:

@@ -6,12 +6,15 @@ import math
 import os
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxdyn.io.runs import RunDirectory, RunError, environment
+from jaxdyn import JointFriction, System, library
+from jaxdyn.io.config import ConfigError
+from jaxdyn.io.runs import RunDirectory, RunError, environment, load_run
 
 
 @pytest.fixture
@@ -124,7 +127,7 @@ def test_python_objects_are_never_pickled(run):
     assert list(run.root.iterdir()) == []
     np.save(run.path("states.npz"), np.array([{}]), allow_pickle=True)  # writes states.npz.npy
     os.replace(run.path("states.npz.npy"), run.path("states.npz"))
-    with pytest.raises(ValueError, match="allow_pickle=False"):
+    with pytest.raises(RunError, match="allow_pickle=False"):
         run.read_arrays("states")
 
 
@@ -145,6 +148,21 @@ def test_directory_removed_during_the_run_is_one_clear_line(run, refusal):
     run.root.rmdir()
     run.root.write_text("in the way")
     assert "config.toml: cannot be written" in refusal(RunError, run.write_config, "a = 1\n")
+
+
+def test_run_is_loaded_from_its_directory_alone(run, tmp_path, refusal):
+    system = System(library.double_pendulum(), (JointFriction([1.0, 2.0], [0.0, 0.0], [1.0, 1.0]),))
+    run.write_mechanism(system)
+    run.write_arrays("states", q=np.ones((2, 3, 2)))
+    moved = tmp_path / "moved"
+    run.root.rename(moved)
+    loaded, arrays = load_run(moved)
+    assert bool(eqx.tree_equal(loaded, system))
+    np.testing.assert_array_equal(arrays["q"], np.ones((2, 3, 2)))
+    (moved / "states.npz").unlink()
+    assert "states.npz: cannot be read (" in refusal(RunError, load_run, moved)
+    (moved / "mechanism.npz").unlink()
+    assert "mechanism.npz: there is no such file" in refusal(ConfigError, load_run, moved)
 
 
 def test_environment_tells_versions_device_and_precision():

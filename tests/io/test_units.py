@@ -7,7 +7,7 @@ import pytest
 from jaxdyn.io.units import quantity
 
 _SI = ["1", "rad", "s", "Hz", "m", "kg", "N", "N m", "rad/s", "m/s", "m/s^2", "kg m^2"]
-_SI += ["N m/rad", "N m s/rad", "N/m", "N s/m"]
+_SI += ["N m/rad", "N m s/rad", "N/m", "N s/m", "m/rad", "1/s"]
 
 
 @pytest.mark.parametrize("unit", _SI)
@@ -26,6 +26,8 @@ def test_number_is_in_si_units_already(unit, value):
         ("12.5 cm", "m", 0.125),
         ("-8 mm", "m", -0.008),
         ("350 g", "kg", 0.35),
+        ("2 mm/rad", "m/rad", 0.002),
+        ("4 mm/turn", "m/rad", 0.002 / math.pi),
         ("0.5 kN", "N", 500.0),
         ("5 Nm", "N m", 5.0),
         ("90 deg/s", "rad/s", math.pi / 2),

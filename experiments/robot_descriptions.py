@@ -1,0 +1,300 @@
+"""Which of the robot descriptions that come inside Python packages does jaxdyn load, and does it compute the same mechanics?
+
+Method. Every *.urdf file and every *.xml file with MJCF in it is read. A URDF file that has no moving body on a fixed base gets a
+free one; one that is refused for an unphysical inertia is read again with `unphysical="repair"`. What loads is compared with
+Pinocchio (URDF) or MuJoCo (MJCF): mass matrix, bias force and forward dynamics at random states, in float64, largest difference
+relative to the largest entry. Repaired mechanisms are written with `save_urdf`, and Pinocchio reads that file.
+
+Expected. Whatever loads agrees to 1e-8; whatever does not is refused with a reason that names what is wrong.
+
+Packages with many descriptions: pybullet (pybullet_data), example-robot-data, dm_control, gymnasium, robosuite. Without any of
+them, `own=true` takes the mechanisms of jaxdyn's library, written as URDF.
+
+Run time. Some seconds for a robot that is new, so half an hour for the 1300 files of the packages above.
+
+    python experiments/robot_descriptions.py [configs/robot_descriptions.toml] [--out DIR] [--smoke] [key=value ...]
+"""
+
+import contextlib
+import dataclasses
+import os
+import sys
+import sysconfig
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from tqdm import tqdm
+
+import jaxdyn
+from jaxdyn.io import ConfigError, IgnoredContent, MujocoOrder, PinocchioOrder, RunDirectory, setting
+from jaxdyn.jobs import Job, main
+
+TOLERANCE = 1e-8
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Settings.
+
+    Attributes:
+        folders: where to look, recursively; empty means the installed Python packages.
+        own: whether to take the mechanisms of jaxdyn's library instead.
+        states: random states at which the mechanics is compared.
+        seed: of the random states.
+    """
+
+    folders: tuple[Path, ...] = ()
+    own: bool = False
+    states: int = setting(3, positive=True)
+    seed: int = setting(0, non_negative=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One file of the table: what became of it, its size, and how far the mechanics are apart."""
+
+    file: str
+    outcome: str
+    nv: int | None = None
+    constraints: int | None = None
+    mass_matrix: float | None = None
+    bias_force: float | None = None
+    acceleration: float | None = None
+    remark: str = ""
+
+    @property
+    def worst(self) -> float | None:
+        """Largest of the differences; None if nothing was compared."""
+        return None if self.mass_matrix is None else max(self.mass_matrix, self.bias_force or 0, self.acceleration or 0)
+
+
+def descriptions(folders: list[Path]) -> list[Path]:
+    """URDF and MJCF files, by their content where the ending does not tell."""
+    found = []
+    for folder in folders:
+        for path in sorted(folder.rglob("*")):
+            if path.suffix == ".urdf" or (path.suffix == ".xml" and b"<mujoco" in path.read_bytes()[:100_000]):
+                found.append(path)
+    return found
+
+
+def load(path: Path) -> tuple[jaxdyn.System, str]:
+    """The system and how it was read."""
+    if path.suffix == ".xml":
+        return jaxdyn.io.load_mjcf(path), "loaded"
+    attempts: list[tuple[str, dict[str, Any]]] = [("loaded", {}), ("loaded, free base", {"base": "free"})]
+    attempts += [
+        ("repaired", {"unphysical": "repair"}),
+        ("repaired, free base", {"base": "free", "unphysical": "repair"}),
+    ]
+    refusals = []
+    for outcome, options in attempts:
+        try:
+            return jaxdyn.io.load_urdf(path, **options), outcome
+        except (ConfigError, jaxdyn.MechanismError) as error:
+            refusals.append(error)
+            curable = "has no moving body" in str(error) or "inertia" in str(error)
+            if not curable:
+                raise
+    raise refusals[0]
+
+
+def nameless(model: jaxdyn.Model) -> jaxdyn.Model:
+    """The model with numbers for names, so that robots of equal structure share a compilation."""
+    topology = model.topology
+    names = tuple(map(str, range(topology.nb)))
+    blank = dataclasses.replace(
+        topology,
+        name="",
+        body_names=names,
+        joint_names=names,
+        frame_names=tuple(map(str, range(len(topology.frame_names)))),
+    )
+    return dataclasses.replace(model, topology=blank)
+
+
+@jax.jit
+def mechanics(model: jaxdyn.Model, q: jax.Array, v: jax.Array, tau: jax.Array) -> tuple[jax.Array, ...]:
+    return (
+        jaxdyn.mass_matrix(model, q),
+        jaxdyn.bias_force(model, q, v),
+        jaxdyn.forward_dynamics(model, q, v, tau),
+    )
+
+
+class InPinocchio:
+    """The mechanics of a URDF file by Pinocchio."""
+
+    def __init__(self, system: jaxdyn.System, path: Path, outcome: str):
+        import pinocchio
+
+        self.pinocchio = pinocchio
+        free = (pinocchio.JointModelFreeFlyer(),) if outcome.endswith("free base") else ()
+        with tempfile.TemporaryDirectory() as folder:
+            if outcome.startswith("repaired"):
+                path, free = Path(folder, "repaired.urdf"), ()
+                jaxdyn.io.save_urdf(system, path)
+            with quiet():
+                self.model = pinocchio.buildModelFromUrdf(str(path), *free)
+        if free:
+            self.model.names[1] = system.model.topology.joint_names[0]
+        self.data = self.model.createData()
+        self.order = PinocchioOrder(system.model, self.model)
+
+    def mechanics(self, q: np.ndarray, v: np.ndarray, tau: np.ndarray) -> tuple[np.ndarray, ...]:
+        pin, model, data = self.pinocchio, self.model, self.data
+        matrix = np.triu(pin.crba(model, data, q))
+        matrix = matrix + np.triu(matrix, 1).T - np.diag(model.armature)
+        return matrix, pin.nonLinearEffects(model, data, q, v).copy(), pin.aba(model, data, q, v, tau).copy()
+
+
+class InMujoco:
+    """The mechanics of an MJCF file by MuJoCo, without contacts, constraints, springs and dampers."""
+
+    def __init__(self, system: jaxdyn.System, path: Path, outcome: str):
+        import mujoco
+
+        self.mujoco = mujoco
+        self.model = mujoco.MjModel.from_xml_path(str(path))
+        flags = mujoco.mjtDisableBit
+        names = ("CONTACT", "CONSTRAINT", "ACTUATION", "SPRING", "DAMPER")
+        for name in names:
+            self.model.opt.disableflags |= getattr(flags, f"mjDSBL_{name}")
+        self.model.opt.density = self.model.opt.viscosity = 0.0
+        self.model.body_gravcomp[:] = 0.0
+        self.data = mujoco.MjData(self.model)
+        self.order = MujocoOrder(system.model, self.model)
+
+    def mechanics(self, q: np.ndarray, v: np.ndarray, tau: np.ndarray) -> tuple[np.ndarray, ...]:
+        model, data = self.model, self.data
+        data.qpos, data.qvel, data.qfrc_applied = q, v, tau
+        self.mujoco.mj_forward(model, data)
+        columns = []
+        for unit in np.eye(model.nv):
+            product = np.zeros(model.nv)
+            self.mujoco.mj_mulM(model, data, product, unit)
+            columns.append(product)
+        return np.array(columns).T, data.qfrc_bias.copy(), data.qacc.copy()
+
+
+@contextlib.contextmanager
+def quiet():
+    """Nothing of what C++ libraries print."""
+    kept = os.dup(2)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+def compare(system: jaxdyn.System, outsider: Any, config: Config) -> list[float]:
+    """Largest relative differences of mass matrix, bias force and accelerations, over the states."""
+    model, order = system.model, outsider.order
+    worst = np.zeros(3)
+    for index in range(config.states):
+        keys = jax.random.split(jax.random.fold_in(jax.random.key(config.seed), index), 3)
+        q = jaxdyn.configuration.random(model, keys[0])
+        v, a = (jax.random.normal(key, (model.nv,)) for key in keys[1:])
+        matrix, bias, _ = mechanics(nameless(model), q, v, jnp.zeros(model.nv))
+        tau = matrix @ a + bias
+        ours = mechanics(nameless(model), q, v, tau)
+        arguments = (order.q_to(q), order.v_to(q, v), order.tau_to(q, tau))
+        theirs = outsider.mechanics(*(np.array(x) for x in arguments))
+        # Columns of the change of velocities turn their mass matrix into ours; the bias differs by the rate of that change.
+        change = jax.vmap(lambda unit, q=q: order.v_to(q, unit))(jnp.eye(model.nv)).T
+        rate = order.a_to(q, v, jnp.zeros(model.nv))
+        expected = (
+            change.T @ theirs[0] @ change,
+            order.tau_from(q, jnp.asarray(theirs[1] + theirs[0] @ np.array(rate))),
+            order.a_from(q, v, jnp.asarray(theirs[2])),
+        )
+        # Rotors are no part of Pinocchio's mass matrix here, and URDF files have none.
+        for k, (own, other) in enumerate(zip(ours, expected, strict=True)):
+            scale = max(float(np.max(np.abs(other))), 1e-12)
+            worst[k] = max(worst[k], float(np.max(np.abs(own - other))) / scale)
+    return worst.tolist()
+
+
+def examine(path: Path, name: str, config: Config) -> Row:
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", IgnoredContent)
+        try:
+            system, outcome = load(path)
+        except (ConfigError, jaxdyn.MechanismError) as error:
+            return Row(name, "refused", remark=str(error).replace(str(path), "").lstrip(":, "))
+    remark = "; ".join(str(w.message).split(": ", 1)[-1] for w in said if issubclass(w.category, IgnoredContent))
+    sizes = (system.model.nv, len(system.constraints))
+    library, outsider = ("MuJoCo", InMujoco) if path.suffix == ".xml" else ("Pinocchio", InPinocchio)
+    try:
+        other = outsider(system, path, outcome)
+    except (ImportError, ValueError, RuntimeError, IndexError, jaxdyn.MechanismError) as error:
+        reason = " ".join(str(error).split())[:120]
+        return Row(name, outcome, *sizes, remark=f"not compared, {library}: {reason}; {remark}".rstrip("; "))
+    return Row(name, outcome, *sizes, *compare(system, other, config), remark=remark)
+
+
+def table(rows: list[Row]) -> str:
+    """The rows in Markdown."""
+    lines = [
+        "| file | outcome | nv | constraints | M | bias | acceleration | remark |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        numbers = [row.nv, row.constraints, row.mass_matrix, row.bias_force, row.acceleration]
+        texts = ["" if x is None else f"{x:.1e}" if isinstance(x, float) else str(x) for x in numbers]
+        remark = row.remark if len(row.remark) <= 160 else row.remark[:157] + "..."
+        lines.append(f"| {row.file} | {row.outcome} | {' | '.join(texts)} | {remark.replace('|', '/')} |")
+    return "\n".join(lines)
+
+
+def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
+    with jax.enable_x64(True), tempfile.TemporaryDirectory() as written:
+        if config.own:
+            for name in ("panda", "double_pendulum"):
+                model = getattr(jaxdyn.library, name)()
+                jaxdyn.io.save_urdf(jaxdyn.System(model), Path(written, f"{name}.urdf"))
+            folders = [Path(written)]
+        else:
+            folders = list(config.folders) or [Path(sysconfig.get_path("purelib"))]
+        files = [(folder, path) for folder in folders for path in descriptions([folder])]
+        if not files:
+            raise ConfigError(
+                f"no *.urdf and no MJCF file in {', '.join(map(str, folders))}; install packages that have some"
+            )
+        rows = [
+            examine(path, str(path.relative_to(folder)), config)
+            for folder, path in tqdm(files, desc="descriptions", unit="file")
+        ]
+    text = table(rows)
+    print(text)
+    directory.path("table.md").write_text(text + "\n", encoding="utf-8")
+    compared = [row for row in rows if row.worst is not None]
+    apart = [row.file for row in compared if not row.worst < TOLERANCE]
+    loaded = [row for row in rows if row.outcome != "refused"]
+    print(f"\n{len(rows)} files: {len(loaded)} loaded, {len(rows) - len(loaded)} refused with a reason")
+    print(
+        f"{len(compared)} compared, {len(compared) - len(apart)} agree to {TOLERANCE:g}; apart: {', '.join(apart) or 'none'}"
+    )
+    return {
+        "files": len(rows),
+        "loaded": len(loaded),
+        "refused": len(rows) - len(loaded),
+        "repaired": sum(row.outcome.startswith("repaired") for row in rows),
+        "compared": len(compared),
+        "apart": apart,
+        "largest_difference": max((row.worst for row in compared), default=None),
+    }
+
+
+JOB = Job("robot-descriptions", __doc__ or "", Config, work)
+
+if __name__ == "__main__":
+    sys.exit(main(JOB, default_config="configs/robot_descriptions.toml"))

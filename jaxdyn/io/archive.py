@@ -1,0 +1,125 @@
+"""Archives: a whole system in two files, for exact round trips.
+
+`<name>.json` has the structure (names, parents, kinds of joints, forces, drives, algorithm), readable, and `<name>.npz` has every
+number under its path, such as "model.mass" or "forces.0.stiffness", uncompressed, without pickle: NumPy alone can read it. What
+comes back is equal bit by bit, type by type, and in structure; a batch of models stays one.
+"""
+
+import json
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxdyn.dynamics.system import System
+from jaxdyn.io.archive_checks import check_system
+from jaxdyn.io.archive_structure import StructureError, known_classes, structure_of, value_of
+from jaxdyn.io.config import ConfigError
+from jaxdyn.io.files import fill_npz, npz_arrays, write_files
+
+_FORMAT, _VERSION = "jaxdyn archive", 1
+_LARGEST_STRUCTURE = 50_000_000  # bytes; a mechanism of ten thousand bodies is far below
+
+
+def save_archive(system: System, path: Path | str, classes: Sequence[type] = ()) -> None:
+    """Write a system as `<path>.json` and `<path>.npz`; `load_archive` gives it back exactly.
+
+    Args:
+        path: with one of the two suffixes or without.
+        classes: joints, motions and forces of your own that the system has; `load_archive` wants them too.
+
+    Raises:
+        ConfigError: a part of the system is of an unknown class, or the files cannot be written.
+    """
+    structure_path, arrays_path = _paths(path)
+    arrays: dict[str, Any] = {}
+    try:
+        structure = structure_of(system, "", known_classes(classes), arrays)
+    except StructureError as error:
+        raise ConfigError(f"{structure_path}: {error}") from None
+    content = {"format": _FORMAT, "version": _VERSION, "system": structure}
+    text = json.dumps(content, indent=1, allow_nan=False) + "\n"
+    try:
+        write_files(
+            {
+                arrays_path: lambda file: fill_npz(file, arrays),
+                structure_path: lambda file: file.write(text.encode()),
+            }
+        )
+    except OSError as error:
+        raise ConfigError(f"{structure_path}: cannot be written ({error.strerror}); choose another path") from None
+
+
+def load_archive(path: Path | str, classes: Sequence[type] = ()) -> System:
+    """The system in an archive, equal in structure and bit by bit in every number to the one that was saved.
+
+    Double precision has to be on (`jax.enable_x64`) if the archive has it. Nothing in the files is executed.
+
+    Args:
+        path: with one of the two suffixes or without.
+        classes: joints, motions and forces of your own that the file may name.
+
+    Raises:
+        ConfigError: a file is missing or is no archive, or the two do not fit together; one line with file, part and remedy.
+    """
+    structure_path, arrays_path = _paths(path)
+    structure, arrays = _read_structure(structure_path), _read_arrays(arrays_path)
+    try:
+        system = value_of(structure, "", known_classes(classes), arrays)
+        check_system(system)
+        for name in arrays:
+            raise StructureError(f"the npz file has an array {name!r} too many; keep the two files together")
+    except StructureError as error:
+        raise ConfigError(f"{structure_path}: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{structure_path}: it is nested too deep; write the file anew") from None
+    return system
+
+
+def _paths(path: Path | str) -> tuple[Path, Path]:
+    path = Path(path)
+    stem = path.name.removesuffix(".json").removesuffix(".npz")
+    return path.with_name(f"{stem}.json"), path.with_name(f"{stem}.npz")
+
+
+def _read_structure(path: Path) -> Any:
+    def no_number(constant: str):
+        raise ValueError(f"{constant} is no number of JSON")
+
+    try:
+        with path.open("rb") as file:
+            text = file.read(_LARGEST_STRUCTURE + 1)
+        if len(text) > _LARGEST_STRUCTURE:
+            raise ConfigError(f"{path}: the file is larger than {_LARGEST_STRUCTURE} bytes; it is no archive")
+        content = json.loads(text, parse_constant=no_number)
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file; check the path") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}); give an archive") from None
+    except (ConfigError, RecursionError) as error:
+        raise ConfigError(str(error) if isinstance(error, ConfigError) else f"{path}: it is nested too deep") from None
+    except ValueError as error:
+        raise ConfigError(f"{path}: no valid JSON, {' '.join(str(error).split())}; write the file anew") from None
+    if (
+        not isinstance(content, dict)
+        or content.get("format") != _FORMAT
+        or content.keys() != {"format", "version", "system"}
+    ):
+        raise ConfigError(f"{path}: it is no {_FORMAT}; give a file written by jaxdyn.io.save_archive")
+    if content["version"] != _VERSION:
+        raise ConfigError(f"{path}: it has version {content['version']!r}; this jaxdyn reads version {_VERSION}")
+    return content["system"]
+
+
+def _read_arrays(path: Path) -> dict[str, Any]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return npz_arrays(archive, path.stat().st_size)
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file; keep it beside the json file") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}); write it anew") from None
+    except (ValueError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
+        raise ConfigError(
+            f"{path}: no npz file of plain arrays, {' '.join(str(error).split())}; write it anew"
+        ) from None

@@ -1,0 +1,100 @@
+"""Whether a system from an archive hangs together: its topology, and the shapes of all its arrays.
+
+Numbers are not judged: what was archived may be a batch, or in the middle of an optimization.
+"""
+
+import dataclasses
+from typing import Any, get_args
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from jaxdyn.dynamics.forces import JointDrives
+from jaxdyn.dynamics.forward import ForwardMethod
+from jaxdyn.dynamics.system import System
+from jaxdyn.io.archive_structure import StructureError
+from jaxdyn.mechanism.checks import MechanismError
+from jaxdyn.mechanism.joint import Joint
+from jaxdyn.mechanism.topology import GROUND, Topology
+
+
+def check_system(system: Any) -> None:
+    """Refuse a system whose parts do not fit together.
+
+    Raises:
+        StructureError: the message has the path of the part.
+    """
+    if not isinstance(system, System):
+        raise StructureError("it is no System; write the file anew")
+    if not isinstance(system.drives, JointDrives | None) or system.method not in get_args(ForwardMethod):
+        raise StructureError("drives or method: they are none of a System; write the file anew")
+    model, topology = system.model, system.model.topology
+    _check_topology(topology)
+    sizes = {"nb": topology.nb, "nq": topology.nq, "nv": topology.nv}
+    groups = topology.groups
+    if [type(joint) for joint in model.joints] != [kind for kind, _ in groups]:
+        raise StructureError("model.joints: they are not those of the topology; write the file anew")
+    for k, (_, bodies) in enumerate(groups):
+        _check_shapes(model.joints[k], f"model.joints.{k}", sizes, (len(bodies),))
+    _check_shapes(model.placement, "model.placement", sizes, (topology.nb,))
+    _check_shapes(model.frames, "model.frames", sizes, (len(topology.frame_names),))
+    _check_fields(model, "model", sizes, (), leave_out=("topology", "joints", "placement", "frames"))
+    for field in dataclasses.fields(system):
+        if field.name != "model":
+            _check_shapes(getattr(system, field.name), field.name, sizes, ())
+    try:
+        system.__check_init__()
+    except MechanismError as error:
+        raise StructureError(str(error)) from None
+
+
+def _check_topology(topology: Topology) -> None:
+    count = len(topology.parents)
+    lengths = [len(getattr(topology, name)) for name in ("body_names", "joint_names", "joint_classes", "joint_groups")]
+    groups, first = topology.joint_groups, {}
+    for group, kind in zip(groups, topology.joint_classes, strict=False):
+        first.setdefault(group, kind)
+    is_sound = (
+        count > 0
+        and set(lengths) == {count}
+        and all(GROUND <= parent < i for i, parent in enumerate(topology.parents))
+        and all(isinstance(kind, type) and issubclass(kind, Joint) for kind in topology.joint_classes)
+        and list(first) == list(range(len(first)))
+        and all(first[group] is kind for group, kind in zip(groups, topology.joint_classes, strict=True))
+        and len(topology.frame_bodies) == len(topology.frame_names)
+        and all(GROUND <= body < count for body in topology.frame_bodies)
+    )
+    if not is_sound:
+        raise StructureError("model.topology: its tuples do not fit together; write the file anew")
+
+
+def _check_shapes(part: Any, path: str, sizes: dict[str, int], stacked: tuple[int, ...]) -> None:
+    """Every array of a part has the last axes that its annotation says, and before them those of its stack."""
+    if isinstance(part, tuple):
+        for i, inner in enumerate(part):
+            _check_shapes(inner, f"{path}.{i}", sizes, stacked)
+    elif isinstance(part, eqx.Module):
+        _check_fields(part, path, sizes, stacked)
+
+
+def _check_fields(
+    part: Any, path: str, sizes: dict[str, int], stacked: tuple[int, ...], leave_out: tuple[str, ...] = ()
+) -> None:
+    for field in dataclasses.fields(part):
+        if field.name in leave_out:
+            continue
+        value, where = getattr(part, field.name), f"{path}.{field.name}"
+        dimensions = getattr(field.type, "dim_str", None)  # of a jaxtyping annotation
+        if dimensions is None:
+            _check_shapes(value, where, sizes, stacked)
+            continue
+        names = [name for name in dimensions.split() if not name.startswith(("*", "..."))]
+        expected = (*stacked, *(int(name) if name.isdecimal() else sizes.get(name) for name in names))
+        shape = np.shape(value) if isinstance(value, jax.Array | float | int) else None
+        last = shape[len(shape) - len(expected) :] if shape is not None and len(shape) >= len(expected) else None
+        if last is None or any(want not in (None, have) for want, have in zip(expected, last, strict=True)):
+            wanted = ", ".join("any" if want is None else str(want) for want in expected)
+            raise StructureError(
+                f"{where}: it has shape {shape}, which does not end with ({wanted}); write the file anew"
+            )

@@ -1,0 +1,178 @@
+"""The structure of a system as plain JSON values, beside its arrays by name.
+
+    an array              {"array": "float64", "shape": [7, 3]}; the array itself goes by its path, such as "model.com"
+    an object             {"class": "Spring", "body_a": 0, ...} with every field
+    a tuple, list, dict   [...], {"list": [...]}, {"dict": {...}}
+    a class               {"type": "Revolute"}
+    an infinite number    {"float": "inf"}
+
+Whatever the dataclasses of jaxdyn hold can be written, without a line of code per class.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from types import ModuleType
+from typing import Any, get_args, get_origin
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdyn.constraints import kinds
+from jaxdyn.dynamics import forces, system
+from jaxdyn.io.config import ConfigError, suggestion
+from jaxdyn.mechanism import joints, model, prescribed, topology
+from jaxdyn.spatial import transform
+
+# What a file may ask for. A class added to one of these modules needs nothing more.
+_MODULES: tuple[ModuleType, ...] = (transform, topology, joints, prescribed, model, forces, kinds, system)
+
+
+class StructureError(ValueError):
+    """A structure that cannot be written or read; the message has the path of the part and the remedy."""
+
+
+def known_classes(own: Iterable[type] = ()) -> dict[str, type]:
+    """The classes that may stand in an archive, by name: the concrete dataclasses of jaxdyn, and those of the user's own.
+
+    Raises:
+        ConfigError: a class of the user's own is no dataclass, or has the name of another one.
+    """
+    found = {
+        name: item
+        for module in _MODULES
+        for name, item in vars(module).items()
+        if isinstance(item, type) and dataclasses.is_dataclass(item) and item.__module__ == module.__name__
+        if not name.startswith("_")
+    }
+    for item in own:
+        if not dataclasses.is_dataclass(item):
+            raise ConfigError(f"classes has {item!r}; give classes such as your subclass of jaxdyn.JointForce")
+        if found.setdefault(item.__name__, item) is not item:
+            raise ConfigError(f"there are two classes called {item.__name__}; rename your own")
+    return found
+
+
+def structure_of(value: Any, path: str, classes: Mapping[str, type], arrays: dict[str, np.ndarray]) -> Any:
+    """JSON values of an object; its arrays are put into `arrays` under their paths.
+
+    Args:
+        path: dotted path of the value.
+        classes: see `known_classes`.
+
+    Raises:
+        StructureError: a part has no form in an archive.
+    """
+
+    def inner(part: Any, key: str) -> Any:
+        return structure_of(part, f"{path}.{key}" if path else key, classes, arrays)
+
+    def name_of(kind: type) -> str:
+        if classes.get(kind.__name__) is not kind:
+            raise StructureError(f"{path}: class {kind.__name__} is none of jaxdyn; give classes=({kind.__name__},)")
+        return kind.__name__
+
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, jax.Array | np.ndarray):
+        array = np.asarray(value)
+        if array.dtype.kind not in "fiub":
+            raise StructureError(f"{path}: an array of type {array.dtype} has no form in an archive; convert it")
+        arrays[path] = array
+        return {"array": str(array.dtype), "shape": list(array.shape)}
+    if isinstance(value, int | np.integer):
+        return int(value)
+    if isinstance(value, float | np.floating):
+        return float(value) if math.isfinite(value) else {"float": str(float(value))}
+    if isinstance(value, tuple | list):
+        parts = [inner(part, str(i)) for i, part in enumerate(value)]
+        return parts if isinstance(value, tuple) else {"list": parts}
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {"dict": {key: inner(part, key) for key, part in value.items()}}
+    if isinstance(value, type):
+        return {"type": name_of(value)}
+    if dataclasses.is_dataclass(value):
+        fields = {field.name: inner(getattr(value, field.name), field.name) for field in dataclasses.fields(value)}
+        return {"class": name_of(type(value))} | fields
+    raise StructureError(f"{path}: a {type(value).__name__} has no form in an archive; leave it out")
+
+
+def value_of(node: Any, path: str, classes: Mapping[str, type], arrays: dict[str, np.ndarray]) -> Any:
+    """The object of JSON values; arrays are taken out of `arrays`.
+
+    Raises:
+        StructureError: the values are none of `structure_of`, or an array is missing or of another type or shape.
+    """
+
+    def inner(part: Any, key: str) -> Any:
+        return value_of(part, f"{path}.{key}" if path else key, classes, arrays)
+
+    def class_of(name: Any) -> type:
+        if not isinstance(name, str) or name not in classes:
+            raise StructureError(f"{path}: class {name!r} is unknown; if it is your own, pass it as classes=(...,)")
+        return classes[name]
+
+    if node is None or isinstance(node, bool | str | int | float):
+        return node
+    if isinstance(node, list):
+        return tuple(inner(part, str(i)) for i, part in enumerate(node))
+    match node:
+        case {"class": name, **parts}:
+            return _instance(class_of(name), {key: inner(part, key) for key, part in parts.items()}, path)
+        case {"array": dtype, "shape": shape, **rest} if not rest:
+            return _array(arrays.pop(path, None), dtype, shape, path)
+        case {"list": list(parts), **rest} if not rest:
+            return [inner(part, str(i)) for i, part in enumerate(parts)]
+        case {"dict": dict(parts), **rest} if not rest:
+            return {key: inner(part, key) for key, part in parts.items()}
+        case {"type": name, **rest} if not rest:
+            return class_of(name)
+        case {"float": ("inf" | "-inf" | "nan") as number, **rest} if not rest:
+            return float(number)
+    raise StructureError(f"{path}: {', '.join(map(repr, node))} is no part of an archive; write the file anew")
+
+
+def _array(array: np.ndarray | None, dtype: Any, shape: Any, path: str) -> jax.Array:
+    if array is None:
+        raise StructureError(f"{path}: this array is missing in the npz file; keep the two files together")
+    if [str(array.dtype), list(array.shape)] != [dtype, shape]:
+        raise StructureError(
+            f"{path}: the npz file has {array.dtype} of shape {array.shape}, not {dtype} of shape {shape}; "
+            "keep the two files together"
+        )
+    if array.dtype.itemsize == 8 and not jax.config.read("jax_enable_x64"):
+        raise StructureError(
+            f"{path}: it is in double precision, which JAX is not set to; use jax.config.update('jax_enable_x64', True)"
+        )
+    return jnp.asarray(array)
+
+
+def _instance(kind: type, values: dict[str, Any], path: str) -> Any:
+    """An object with these fields. Its own checks are for numbers from users, and refuse batches, so they are not run."""
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    for name in fields:
+        if name not in values:
+            raise StructureError(f"{path}: field {name} of {kind.__name__} is missing; write the file anew")
+    for name, value in values.items():
+        if name not in fields:
+            raise StructureError(f"{path}: {kind.__name__} has no field {name!r}; {suggestion(name, fields)}")
+        if not _fits(value, fields[name].type):
+            raise StructureError(f"{path}.{name}: {value!r:.40} does not fit this field; write the file anew")
+    instance = object.__new__(kind)
+    for name, value in values.items():
+        object.__setattr__(instance, name, value)
+    return instance
+
+
+def _fits(value: Any, annotation: Any) -> bool:
+    """Whether a value is what a field is for, as far as objects and static values go; `archive_checks` sees to the arrays."""
+    if annotation in (int, bool, str):
+        return type(value) is annotation
+    if annotation is float:
+        return type(value) in (int, float)
+    if get_origin(annotation) is tuple:
+        return isinstance(value, tuple) and all(_fits(entry, get_args(annotation)[0]) for entry in value)
+    if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
+        return isinstance(value, annotation)
+    return True

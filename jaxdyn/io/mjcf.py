@@ -1,0 +1,318 @@
+"""MJCF files, MuJoCo's own format, read through the `mujoco` package (the extra "mjcf").
+
+MuJoCo compiles the file: defaults, includes, inertias from geoms and meshes are its work. jaxdyn takes over bodies, joints with
+armature, damping, dry friction and springs, equality constraints and motors. A body with several joints becomes as many bodies
+in a row, of which only the last one has mass; its origin stands at its last joint. Coordinates keep MuJoCo's order, and are neutral
+in the pose of the file; `MujocoOrder` converts states.
+
+What jaxdyn has no counterpart for is counted in one `IgnoredContent` warning (contacts, limits of tendons, actuators that are no
+motors ...) if the free motion does not depend on it, and refused by name if it does.
+"""
+
+import collections
+import warnings
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from scipy.spatial.transform import Rotation
+
+from jaxdyn.constraints.kinds import Coupling, LoopJoint
+from jaxdyn.dynamics.constraint import Constraint
+from jaxdyn.dynamics.forces import Force, JointDrives, JointFriction, JointSpring
+from jaxdyn.dynamics.system import System
+from jaxdyn.io.toml import ConfigError
+from jaxdyn.io.xml import IgnoredContent
+from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.builder import MechanismBuilder
+from jaxdyn.mechanism.checks import MechanismError
+from jaxdyn.mechanism.joint import Joint
+from jaxdyn.mechanism.joints import Fixed, Free, Prismatic, Revolute, Spherical
+from jaxdyn.mechanism.model import Model
+from jaxdyn.spatial.transform import RigidTransform
+
+_FREE, _BALL, _SLIDE, _HINGE = range(4)  # mujoco.mjtJoint
+_UNTURNED = np.array([1.0, 0.0, 0.0, 0.0])
+
+
+def load_mjcf(path: Path | str, *, velocity_scale: float = 0.01) -> System:
+    """System described by an MJCF file, in JAX's default precision.
+
+    Args:
+        velocity_scale: speed at which `frictionloss` reaches 76 % of its value, rad/s or m/s; MuJoCo's own jumps at rest.
+
+    Raises:
+        ImportError: the `mujoco` package is not installed.
+        ConfigError: MuJoCo refuses the file, or it holds something that changes the motion and that jaxdyn does not have.
+        MechanismError: a value is none of a real mechanism; one line with file, body and remedy.
+    """
+    try:
+        import mujoco
+    except ImportError:
+        raise ImportError('MJCF files are read through MuJoCo; pip install "jaxdyn[mjcf]"') from None
+    try:
+        compiled = mujoco.MjModel.from_xml_path(str(path))
+    except (ValueError, mujoco.FatalError) as error:
+        raise ConfigError(f"{path}: MuJoCo refuses it: {' '.join(str(error).split())}") from None
+    try:
+        return system_from_mujoco(compiled, name=Path(path).stem, velocity_scale=velocity_scale)
+    except (ConfigError, MechanismError) as error:
+        raise type(error)(f"{path}: {error}") from None
+
+
+def system_from_mujoco(compiled: Any, *, name: str = "mechanism", velocity_scale: float = 0.01) -> System:
+    """System of a compiled model, an `mujoco.MjModel`; `load_mjcf` tells what becomes of it.
+
+    Args:
+        name: of the mechanism, if the model itself has none.
+    """
+    reader = _Reader(compiled, velocity_scale)
+    system = reader.system(reader.name("names", 0) or name)
+    reader.warn()
+    return system
+
+
+class _Reader:
+    """One compiled model. `carriers` holds, for each MuJoCo body, the name of the jaxdyn body and the place of its origin there."""
+
+    def __init__(self, compiled: Any, velocity_scale: float):
+        import mujoco
+
+        self.mujoco, self.compiled, self.velocity_scale = mujoco, compiled, velocity_scale
+        self.carriers: dict[int, tuple[str, np.ndarray]] = {0: ("ground", np.zeros(3))}
+        self.joint_names: list[str] = []
+        self.ignored: collections.Counter[str] = collections.Counter()
+        self._taken = {"ground"}
+
+    def system(self, name: str) -> System:
+        self._refuse()
+        compiled = self.compiled
+        no_gravity = compiled.opt.disableflags & self.mujoco.mjtDisableBit.mjDSBL_GRAVITY
+        builder = MechanismBuilder(name, (0.0, 0.0, 0.0) if no_gravity else np.array(compiled.opt.gravity))
+        for body in range(1, compiled.nbody):
+            self._add_body(builder, body)
+        for site in range(compiled.nsite):
+            given = self._name(self.mujoco.mjtObj.mjOBJ_SITE, site)
+            if given:
+                carrier, origin = self.carriers[compiled.site_bodyid[site]]
+                position, turn = compiled.site_pos[site] + origin, np.array(compiled.site_quat[site])
+                builder.add_frame(self._unused(given), body=carrier, position=position, orientation=turn)
+        model = builder.build()
+        self._count()
+        constraints = [self._constraint(model, i) for i in range(compiled.neq) if compiled.eq_active0[i]]
+        return System(model, self._forces(model), self._drives(), constraints=tuple(constraints))
+
+    def name(self, buffer: str, start: int) -> str:
+        """Text that begins at a place of the model's buffer of names; at its start stands the name of the model."""
+        return getattr(self.compiled, buffer)[start:].split(b"\0", 1)[0].decode(errors="replace")
+
+    def warn(self) -> None:
+        if self.ignored:
+            parts = ", ".join(f"{count} {what}" for what, count in self.ignored.items())
+            warnings.warn(f"{self.name('names', 0) or 'MJCF file'}: ignored {parts}", IgnoredContent, stacklevel=4)
+
+    def _name(self, kind: Any, index: int) -> str | None:
+        return self.mujoco.mj_id2name(self.compiled, kind, index)
+
+    def _unused(self, name: str) -> str:
+        while name in self._taken:
+            name += "_"
+        self._taken.add(name)
+        return name
+
+    # --- the tree ---
+
+    def _add_body(self, builder: MechanismBuilder, body: int) -> None:
+        compiled = self.compiled
+        parent, origin = self.carriers[compiled.body_parentid[body]]
+        position, turn = compiled.body_pos[body] + origin, np.array(compiled.body_quat[body])
+        name = self._unused(self._name(self.mujoco.mjtObj.mjOBJ_BODY, body) or f"body {body}")
+        joints = range(compiled.body_jntadr[body], compiled.body_jntadr[body] + compiled.body_jntnum[body])
+        anchor = np.zeros(3)  # from the body's origin in MuJoCo to that of the jaxdyn body
+        for k, index in enumerate(joints):
+            last = index == joints[-1]
+            joint, shift, numbers = self._joint(index, anchor)
+            # Joints on the way stand on bodies of their own, without mass.
+            carrier = name if last else self._unused(f"{name}/{self.joint_names[-1]}")
+            place = (position + _turned(turn, shift), turn) if k == 0 else (shift, _UNTURNED)
+            inertia = self._inertia(body, anchor + shift) if last else {}
+            builder.add_body(
+                carrier,
+                parent=parent,
+                joint=joint,
+                joint_name=self.joint_names[-1],
+                position=place[0],
+                orientation=place[1],
+                **inertia,
+                **numbers,
+            )
+            parent, anchor = carrier, anchor + shift
+        if not joints:
+            inertia = {} if compiled.body_weldid[body] == 0 else self._inertia(body, anchor)
+            builder.add_body(name, parent=parent, joint=Fixed(), position=position, orientation=turn, **inertia)
+        self.carriers[body] = (name, -anchor)
+
+    def _joint(self, index: int, anchor: np.ndarray) -> tuple[Joint, np.ndarray, dict[str, Any]]:
+        """The joint, the way to it from the last anchor, and its numbers for the builder."""
+        compiled = self.compiled
+        kind, axis = int(compiled.jnt_type[index]), np.array(compiled.jnt_axis[index])
+        coordinate, column = compiled.jnt_qposadr[index], compiled.jnt_dofadr[index]
+        given = self._name(self.mujoco.mjtObj.mjOBJ_JOINT, index)
+        self.joint_names.append(given or f"joint {index}")
+        shift = compiled.jnt_pos[index] - anchor
+        numbers: dict[str, Any] = {}
+        if compiled.jnt_limited[index]:
+            if kind in (_HINGE, _SLIDE):
+                numbers["position_limits"] = tuple(compiled.jnt_range[index] - compiled.qpos0[coordinate])
+            else:
+                self.ignored["limits of ball joints"] += 1
+        if kind == _FREE:
+            joint, shift = Free(), np.zeros(3)
+        elif kind == _BALL:
+            joint = Spherical()
+        elif kind == _SLIDE:
+            joint, shift = Prismatic(axis), np.zeros(3)
+        else:
+            joint = Revolute(axis)
+        numbers["armature"] = np.array(compiled.dof_armature[column : column + joint.nv])
+        if compiled.jnt_actfrclimited[index] and joint.nv == 1:
+            low, high = compiled.jnt_actfrcrange[index]
+            if -low == high and high > 0:
+                numbers["effort_limit"] = high
+            else:
+                self.ignored["effort limits that differ by direction"] += 1
+        return joint, shift, numbers
+
+    def _inertia(self, body: int, anchor: np.ndarray) -> dict[str, Any]:
+        compiled = self.compiled
+        frame = Rotation.from_quat(np.array(compiled.body_iquat[body]), scalar_first=True).as_matrix()
+        tensor = frame @ np.diag(compiled.body_inertia[body]) @ frame.T
+        mass = float(compiled.body_mass[body])
+        com = compiled.body_ipos[body] - anchor if mass else np.zeros(3)
+        return {"mass": mass, "com": com, "inertia": 0.5 * (tensor + tensor.T)}
+
+    # --- forces, drives, constraints ---
+
+    def _forces(self, model: Model) -> tuple[Force, ...]:
+        compiled = self.compiled
+        forces: list[Force] = []
+        if np.any(compiled.dof_damping) or np.any(compiled.dof_frictionloss):
+            scale = np.full(model.nv, self.velocity_scale)
+            forces.append(JointFriction(np.array(compiled.dof_damping), np.array(compiled.dof_frictionloss), scale))
+        if np.any(compiled.jnt_stiffness):
+            stiffness, rest = np.zeros(model.nv), np.array(configuration.neutral(model))
+            for joint in range(compiled.njnt):
+                kind = model.topology.joint_classes[model.topology.joint_names.index(self.joint_names[joint])]
+                if kind is Free:
+                    if compiled.jnt_stiffness[joint]:
+                        self.ignored["springs of free joints"] += 1
+                    continue
+                column, start = compiled.jnt_dofadr[joint], compiled.jnt_qposadr[joint]
+                stiffness[column : column + kind.nv] = compiled.jnt_stiffness[joint]
+                reference = compiled.qpos0[start] if kind.nq == 1 else 0.0
+                rest[start : start + kind.nq] = compiled.qpos_spring[start : start + kind.nq] - reference
+            forces.append(JointSpring(stiffness, rest))
+        return tuple(forces)
+
+    def _drives(self) -> JointDrives | None:
+        compiled, mujoco = self.compiled, self.mujoco
+        columns, gear = [], []
+        for actuator in range(compiled.nactuator if hasattr(compiled, "nactuator") else compiled.nu):
+            joint = compiled.actuator_trnid[actuator, 0]
+            drives_joint = compiled.actuator_trntype[actuator] == mujoco.mjtTrn.mjTRN_JOINT and joint >= 0
+            is_motor = (
+                compiled.actuator_gaintype[actuator] == mujoco.mjtGain.mjGAIN_FIXED
+                and compiled.actuator_biastype[actuator] == mujoco.mjtBias.mjBIAS_NONE
+                and compiled.actuator_dyntype[actuator] == mujoco.mjtDyn.mjDYN_NONE
+            )
+            if not (drives_joint and is_motor and int(compiled.jnt_type[joint]) in (_HINGE, _SLIDE)):
+                self.ignored["actuators that are no motors in joints"] += 1
+                continue
+            columns.append(int(compiled.jnt_dofadr[joint]))
+            gear.append(float(compiled.actuator_gear[actuator, 0] * compiled.actuator_gainprm[actuator, 0]))
+        return JointDrives(tuple(columns), gear) if columns else None
+
+    def _constraint(self, model: Model, index: int) -> Constraint:
+        compiled, mujoco = self.compiled, self.mujoco
+        name = self._name(mujoco.mjtObj.mjOBJ_EQUALITY, index) or f"equality {index}"
+        first, second, data = int(compiled.eq_obj1id[index]), int(compiled.eq_obj2id[index]), compiled.eq_data[index]
+        match int(compiled.eq_type[index]):
+            case mujoco.mjtEq.mjEQ_JOINT.value:
+                return self._coupling(name, first, second, data[:5])
+            case mujoco.mjtEq.mjEQ_CONNECT.value:
+                kind, offsets = "spherical", [(data[0:3], _UNTURNED), (data[3:6], _UNTURNED)]
+            case mujoco.mjtEq.mjEQ_WELD.value:
+                kind, offsets = "fixed", [(data[3:6], np.array(data[6:10])), (data[0:3], _UNTURNED)]
+            case other:
+                raise ConfigError(
+                    f"equality {name!r} is of type {mujoco.mjtEq(other).name}, which has no counterpart; remove it"
+                )
+        if compiled.eq_objtype[index] == mujoco.mjtObj.mjOBJ_SITE:
+            # Sites carry their own frames, and the data above are not used.
+            sites = [(compiled.site_pos[i], np.array(compiled.site_quat[i])) for i in (first, second)]
+            bodies, offsets = [compiled.site_bodyid[i] for i in (first, second)], sites
+        else:
+            bodies = [first, second]
+        ends = []
+        for body, (position, turn) in zip(bodies, offsets, strict=True):
+            carrier, origin = self.carriers[max(int(body), 0)]
+            placed = RigidTransform(jnp.asarray(turn, float), jnp.asarray(position + origin, float))
+            ends.append(model.locate_frame(carrier, placed))
+        (body_a, frame_a), (body_b, frame_b) = ends
+        return LoopJoint(name, kind, body_a, frame_a, body_b, frame_b)
+
+    def _coupling(self, name: str, driven: int, driver: int, coefficients: np.ndarray) -> Constraint:
+        compiled = self.compiled
+        if driver < 0 or any(int(compiled.jnt_type[joint]) not in (_HINGE, _SLIDE) for joint in (driven, driver)):
+            raise ConfigError(f"equality {name!r} does not couple two hinges or slides; make the joint fixed instead")
+        own, other = (int(compiled.jnt_qposadr[joint]) for joint in (driven, driver))
+        return Coupling(name, own, other, np.trim_zeros(np.array(coefficients), "b") if np.any(coefficients) else [0.0])
+
+    # --- what has no counterpart ---
+
+    def _refuse(self) -> None:
+        compiled = self.compiled
+        changes_motion = {
+            "flexes": compiled.nflex,
+            "tendons with armature": np.sum(compiled.tendon_armature > 0)
+            if hasattr(compiled, "tendon_armature")
+            else 0,
+            "actuators with armature": np.sum(compiled.actuator_armature > 0)
+            if hasattr(compiled, "actuator_armature")
+            else 0,
+        }
+        for what, count in changes_motion.items():
+            if count:
+                raise ConfigError(
+                    f"it has {int(count)} {what}, which change the inertia and have no counterpart; remove them"
+                )
+
+    def _count(self) -> None:
+        compiled = self.compiled
+        collides = (compiled.geom_contype != 0) | (compiled.geom_conaffinity != 0)
+        in_motion = compiled.geom_bodyid[collides]
+        counts = {
+            "geoms with contact": int(np.sum(collides)) if len(in_motion) else 0,
+            "contact pairs": compiled.npair,
+            "tendons": compiled.ntendon,
+            "equalities that are switched off": int(np.sum(compiled.eq_active0 == 0)),
+            "mocap bodies, which stand still": compiled.nmocap,
+            "bodies with gravity compensation": int(np.sum(compiled.body_gravcomp != 0)),
+            "plugins": compiled.nplugin,
+            "nonlinear springs and dampers": sum(
+                int(np.sum(np.any(getattr(compiled, key) != 0, axis=-1)))
+                for key in ("jnt_stiffnesspoly", "dof_dampingpoly")
+                if hasattr(compiled, key)
+            ),
+            "media (density, viscosity, wind)": int(
+                bool(compiled.opt.density or compiled.opt.viscosity or np.any(compiled.opt.wind))
+            ),
+        }
+        for what, count in counts.items():
+            if count:
+                self.ignored[what] += int(count)
+
+
+def _turned(quaternion: np.ndarray, vector: np.ndarray) -> np.ndarray:
+    return Rotation.from_quat(quaternion, scalar_first=True).apply(vector)

@@ -1,0 +1,330 @@
+"""States in the order and the conventions of Pinocchio and MuJoCo, for a mechanism that exists in both libraries.
+
+    order = MujocoOrder(model, mj_model)
+    data.qpos, data.qvel = order.q_to(q), order.v_to(q, v)
+    a = order.a_from(q, v, jnp.asarray(data.qacc))
+
+Joints are matched by their names, those without one by "joint <number>" as in `load_mjcf`. Both models must have the same joint
+frames. Neither library is imported: any object with the
+attributes of its model will do. What differs, with jaxdyn's velocities angular part first and in child axes:
+
+    joint         Pinocchio                                     MuJoCo
+    revolute      q; continuous joints: cos q, sin q            q + the reference angle of the file
+    spherical     quaternion (x, y, z, w)                       quaternion (w, x, y, z)
+    planar        x, y, cos, sin; v = linear, angular           -
+    free          position, (x, y, z, w); v = linear, angular   on the world alone: position and orientation in the world;
+                                                                v = linear in world axes, angular in body axes
+"""
+
+import abc
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.checks import MechanismError
+from jaxdyn.mechanism.joint import Joint
+from jaxdyn.mechanism.joints import Free, Planar, Prismatic, Revolute, Screw, Spherical, Universal
+from jaxdyn.mechanism.model import Model
+from jaxdyn.mechanism.topology import GROUND
+from jaxdyn.spatial import quaternion
+from jaxdyn.spatial.arrays import floating
+from jaxdyn.spatial.transform import RigidTransform
+
+Coordinates = Float[Array, "nq"]
+Velocities = Float[Array, "nv"]
+Theirs = Float[Array, "_"]
+_Range = tuple[int, int]
+
+
+class _Change(eqx.Module):
+    """How one joint is written in the other library; the maps of velocities are linear in them."""
+
+    @abc.abstractmethod
+    def q_to(self, q: Array) -> Array: ...
+
+    @abc.abstractmethod
+    def q_from(self, theirs: Array) -> Array: ...
+
+    def v_to(self, q: Array, v: Array) -> Array:
+        return v
+
+    def v_from(self, q: Array, theirs: Array) -> Array:
+        return theirs
+
+
+class _Same(_Change):
+    """The same numbers, but for the coordinate at which the other library has our zero."""
+
+    reference: Array = eqx.field(converter=floating)
+
+    def q_to(self, q: Array) -> Array:
+        return q + self.reference.astype(q.dtype)
+
+    def q_from(self, theirs: Array) -> Array:
+        return theirs - self.reference.astype(theirs.dtype)
+
+
+class _Circle(_Change):
+    """An angle as its cosine and sine; it comes back between -pi and pi."""
+
+    def q_to(self, q: Array) -> Array:
+        return jnp.concatenate([jnp.cos(q), jnp.sin(q)])
+
+    def q_from(self, theirs: Array) -> Array:
+        return jnp.arctan2(theirs[1:], theirs[:1])
+
+
+class _Ball(_Change):
+    """A quaternion of norm 1, its scalar part last or first."""
+
+    scalar_last: bool = eqx.field(static=True)
+
+    def q_to(self, q: Array) -> Array:
+        return jnp.roll(quaternion.normalize(q), -1 if self.scalar_last else 0)
+
+    def q_from(self, theirs: Array) -> Array:
+        return jnp.roll(theirs, 1 if self.scalar_last else 0)
+
+
+class _PlanarOfPinocchio(_Change):
+    def q_to(self, q: Array) -> Array:
+        return jnp.concatenate([q[:2], _Circle().q_to(q[2:])])
+
+    def q_from(self, theirs: Array) -> Array:
+        return jnp.concatenate([theirs[:2], _Circle().q_from(theirs[2:])])
+
+    def v_to(self, q: Array, v: Array) -> Array:
+        return jnp.roll(v, -1)
+
+    def v_from(self, q: Array, theirs: Array) -> Array:
+        return jnp.roll(theirs, 1)
+
+
+class _FreeOfPinocchio(_Change):
+    def q_to(self, q: Array) -> Array:
+        return jnp.concatenate([q[:3], _Ball(True).q_to(q[3:])])
+
+    def q_from(self, theirs: Array) -> Array:
+        return jnp.concatenate([theirs[:3], _Ball(True).q_from(theirs[3:])])
+
+    def v_to(self, q: Array, v: Array) -> Array:
+        return jnp.roll(v, 3)
+
+    def v_from(self, q: Array, theirs: Array) -> Array:
+        return jnp.roll(theirs, 3)
+
+
+class _FreeOfMujoco(_Change):
+    """The placement in the world, not in the joint frame; the velocity of the origin on world axes."""
+
+    joint_frame: RigidTransform
+
+    def _placed(self, q: Array) -> RigidTransform:
+        return self.joint_frame.compose(RigidTransform(q[3:], q[:3]))
+
+    def q_to(self, q: Array) -> Array:
+        placed = self._placed(q)
+        return jnp.concatenate([placed.translation, quaternion.normalize(placed.quaternion)])
+
+    def q_from(self, theirs: Array) -> Array:
+        placed = self.joint_frame.inverse().compose(RigidTransform(theirs[3:], theirs[:3]))
+        return jnp.concatenate([placed.translation, placed.quaternion])
+
+    def v_to(self, q: Array, v: Array) -> Array:
+        return jnp.concatenate([quaternion.rotate(self._placed(q).quaternion, v[3:]), v[:3]])
+
+    def v_from(self, q: Array, theirs: Array) -> Array:
+        back = quaternion.inverse(self._placed(q).quaternion)
+        return jnp.concatenate([theirs[3:], quaternion.rotate(back, theirs[:3])])
+
+
+class StateOrder(eqx.Module):
+    """States of a mechanism in the order of another library. All arguments q and v are in jaxdyn's order; the functions are per
+    sample, for `jax.vmap`.
+
+    Attributes:
+        model: the mechanism in jaxdyn.
+        changes: how each moving joint is written there.
+        places: where the coordinates and the velocities of each moving joint are, here and there: (q, v, their q, their v).
+        sizes: numbers of coordinates and velocities there.
+    """
+
+    model: Model
+    changes: tuple[_Change, ...]
+    places: tuple[tuple[_Range, ...], ...] = eqx.field(static=True)
+    sizes: tuple[int, int] = eqx.field(static=True)
+
+    def q_to(self, q: Coordinates) -> Theirs:
+        """Their coordinates; quaternions have norm 1."""
+        configuration.check_coordinates(self.model, q)
+        theirs = jnp.zeros(self.sizes[0], q.dtype)
+        for change, (in_q, _, in_theirs, _) in self._joints():
+            theirs = theirs.at[in_theirs].set(change.q_to(q[in_q]))
+        return theirs
+
+    def q_from(self, theirs: Theirs) -> Coordinates:
+        """Coordinates of theirs; angles that they hold as cosine and sine are between -pi and pi."""
+        self._check(theirs, self.sizes[0], "coordinates")
+        q = jnp.zeros(self.model.nq, theirs.dtype)
+        for change, (in_q, _, in_theirs, _) in self._joints():
+            q = q.at[in_q].set(change.q_from(theirs[in_theirs]))
+        return q
+
+    def v_to(self, q: Coordinates, v: Velocities) -> Theirs:
+        """Their velocities."""
+        configuration.check_coordinates(self.model, q)
+        configuration.check_velocities(self.model, v=v)
+        theirs = jnp.zeros(self.sizes[1], v.dtype)
+        for change, (in_q, in_v, _, in_theirs) in self._joints():
+            theirs = theirs.at[in_theirs].set(change.v_to(q[in_q], v[in_v]))
+        return theirs
+
+    def v_from(self, q: Coordinates, theirs: Theirs) -> Velocities:
+        """Velocities of theirs."""
+        configuration.check_coordinates(self.model, q)
+        self._check(theirs, self.sizes[1], "velocities")
+        v = jnp.zeros(self.model.nv, theirs.dtype)
+        for change, (in_q, in_v, _, in_theirs) in self._joints():
+            v = v.at[in_v].set(change.v_from(q[in_q], theirs[in_theirs]))
+        return v
+
+    def a_to(self, q: Coordinates, v: Velocities, a: Velocities) -> Theirs:
+        """Their accelerations, the rates of their velocities: with turning axes they have a part w x v."""
+        rate = configuration.coordinate_rate(self.model, q, v)
+        return jax.jvp(self.v_to, (q, v), (rate, a))[1]
+
+    def a_from(self, q: Coordinates, v: Velocities, theirs: Theirs) -> Velocities:
+        """Accelerations of theirs."""
+        rate = configuration.coordinate_rate(self.model, q, v)
+        return jax.jvp(self.v_from, (q, self.v_to(q, v)), (rate, theirs))[1]
+
+    def tau_to(self, q: Coordinates, tau: Velocities) -> Theirs:
+        """Their generalized forces, which do the same work."""
+        velocities = jax.ShapeDtypeStruct((self.sizes[1],), tau.dtype)
+        return jax.linear_transpose(functools.partial(self.v_from, q), velocities)(tau)[0]
+
+    def tau_from(self, q: Coordinates, theirs: Theirs) -> Velocities:
+        """Generalized forces of theirs, which do the same work."""
+        velocities = jax.ShapeDtypeStruct((self.model.nv,), theirs.dtype)
+        return jax.linear_transpose(functools.partial(self.v_to, q), velocities)(theirs)[0]
+
+    def _joints(self) -> Iterator[tuple[_Change, list[slice]]]:
+        for change, places in zip(self.changes, self.places, strict=True):
+            yield change, [slice(*place) for place in places]
+
+    def _check(self, theirs: Array, count: int, what: str) -> None:
+        if theirs.shape != (count,):
+            raise ValueError(
+                f"the {what} have shape {theirs.shape}, but the other model of {self.model.name!r} has {count}: "
+                f"give shape ({count},); for a batch, use jax.vmap"
+            )
+
+
+class PinocchioOrder(StateOrder):
+    """The order of a Pinocchio model (`pinocchio.Model`), see `StateOrder`.
+
+    Raises:
+        MechanismError: the models have different joints, or a joint has no counterpart (composite and mimic joints).
+    """
+
+    def __init__(self, model: Model, pin_model: Any):
+        theirs = {pin_model.names[i]: pin_model.joints[i] for i in range(1, pin_model.njoints)}
+        changes, places = [], []
+        for body, other in _matched(model, theirs, "Pinocchio"):
+            kind, name = model.topology.joint_classes[body], other.shortname()
+            change = _change_of_pinocchio(kind, name, other.nq)
+            if change is None:
+                raise _no_counterpart(model, body, name)
+            changes.append(change)
+            places.append(_places(model, body, (other.idx_q, other.nq), (other.idx_v, other.nv)))
+        self.model, self.changes, self.places = model, tuple(changes), tuple(places)
+        self.sizes = pin_model.nq, pin_model.nv
+
+
+class MujocoOrder(StateOrder):
+    """The order of a MuJoCo model (`mujoco.MjModel`), see `StateOrder`. Its bodies with several joints are as many bodies here.
+
+    Raises:
+        MechanismError: the models have different joints, or a joint has no counterpart.
+    """
+
+    def __init__(self, model: Model, mj_model: Any):
+        theirs = {mj_model.joint(i).name or f"joint {i}": mj_model.joint(i) for i in range(mj_model.njnt)}
+        changes, places = [], []
+        for body, other in _matched(model, theirs, "MuJoCo"):
+            kind, at = int(other.type[0]), int(other.qposadr[0])
+            change = _change_of_mujoco(model, body, kind, mj_model.qpos0[at : at + 1])
+            if change is None:
+                raise _no_counterpart(model, body, ("free joint", "ball", "slide", "hinge")[kind])
+            changes.append(change)
+            ours = model.topology.joint_classes[body]
+            places.append(_places(model, body, (at, ours.nq), (int(other.dofadr[0]), ours.nv)))
+        self.model, self.changes, self.places = model, tuple(changes), tuple(places)
+        self.sizes = int(mj_model.nq), int(mj_model.nv)
+
+
+def _matched(model: Model, theirs: Mapping[str, Any], library: str) -> list[tuple[int, Any]]:
+    """Each moving body with the other library's joint of the same name."""
+    topology = model.topology
+    moving = [i for i, kind in enumerate(topology.joint_classes) if kind.nv]
+    ours = [topology.joint_names[i] for i in moving]
+    missing, surplus = [n for n in ours if n not in theirs], [n for n in theirs if n not in ours]
+    problems = [f"it has no joint {', '.join(missing)}"] * bool(missing)
+    problems += [f"its joint {', '.join(surplus)} is not in {model.name!r}"] * bool(surplus)
+    if problems:
+        raise MechanismError(
+            f"the {library} model of {model.name!r}: {'; '.join(problems)}; give the joints equal names"
+        )
+    return [(i, theirs[topology.joint_names[i]]) for i in moving]
+
+
+def _places(model: Model, body: int, *theirs: tuple[int, int]) -> tuple[_Range, ...]:
+    """Ranges of q and v, and theirs by first number and count."""
+    topology = model.topology
+    kind = topology.joint_classes[body]
+    ours = (topology.q_starts[body], kind.nq), (topology.v_starts[body], kind.nv)
+    return tuple((int(first), int(first) + count) for first, count in (*ours, *theirs))
+
+
+def _no_counterpart(model: Model, body: int, theirs: str) -> MechanismError:
+    kind, name = model.topology.joint_classes[body].__name__.lower(), model.topology.joint_names[body]
+    return MechanismError(
+        f"joint {name!r} is a {kind} joint in jaxdyn and a {theirs} there, which has no conversion; "
+        "make them the same kind, or several joints of one degree of freedom with massless bodies between them"
+    )
+
+
+def _change_of_pinocchio(kind: type[Joint], name: str, nq: int) -> _Change | None:
+    name = name.removeprefix("JointModel")
+    same = _Same(np.zeros(kind.nq))
+    is_continuous = kind is Revolute and name.startswith("R") and nq == 2
+    counterparts: dict[type[Joint], tuple[Callable[[str], bool], _Change]] = {
+        Revolute: (lambda name: name[:1] == "R", _Circle() if is_continuous else same),
+        Prismatic: (lambda name: name[:1] == "P" and name != "Planar", same),
+        Screw: (lambda name: name[:1] == "H", same),
+        Universal: (lambda name: name == "Universal", same),
+        Spherical: (lambda name: name == "Spherical", _Ball(True)),
+        Planar: (lambda name: name == "Planar", _PlanarOfPinocchio()),
+        Free: (lambda name: name == "FreeFlyer", _FreeOfPinocchio()),
+    }
+    fits, change = counterparts.get(kind, (lambda name: False, same))
+    return change if fits(name) else None
+
+
+def _change_of_mujoco(model: Model, body: int, kind: int, reference: np.ndarray) -> _Change | None:
+    ours = model.topology.joint_classes[body]
+    free, ball, slide, hinge = range(4)  # mujoco.mjtJoint
+    if (ours, kind) in ((Revolute, hinge), (Prismatic, slide)):
+        return _Same(reference)
+    if (ours, kind) == (Spherical, ball):
+        return _Ball(False)
+    if (ours, kind) == (Free, free) and model.topology.parents[body] == GROUND:
+        return _FreeOfMujoco(jax.tree.map(lambda x: x[body], model.placement))
+    return None

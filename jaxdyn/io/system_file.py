@@ -1,0 +1,80 @@
+"""One door for all formats of mechanisms, by the ending of the file name.
+
+.toml                 mechanism file (`mechanism_file`), for people
+.json (and .npz)      archive (`archive`), exact
+.urdf                 URDF (`urdf`)
+.xml                  URDF or MJCF (`mjcf`, only read), by its outermost element
+"""
+
+from pathlib import Path
+from typing import Literal
+
+from jaxdyn.dynamics.system import System
+from jaxdyn.io.archive import load_archive, save_archive
+from jaxdyn.io.mechanism_file import load_mechanism, save_mechanism
+from jaxdyn.io.mjcf import load_mjcf
+from jaxdyn.io.toml import ConfigError
+from jaxdyn.io.urdf import load_urdf
+from jaxdyn.io.urdf_writer import save_urdf
+from jaxdyn.io.xml import read_xml
+
+_READ = ".toml, .urdf, .xml (URDF or MJCF) or .json"
+_WRITTEN = ".toml, .urdf or .json"
+
+
+def load_system(
+    path: Path | str,
+    *,
+    base: Literal["fixed", "free"] | None = None,
+    unphysical: Literal["refuse", "repair"] = "refuse",
+) -> System:
+    """System described by a file in any of the formats.
+
+    Args:
+        base, unphysical: of a URDF file, see `load_urdf`; `base` is "fixed" if not given, and the other formats say it themselves.
+
+    Raises:
+        ConfigError: the file cannot be used, or has no known ending; one line with file, entry and remedy.
+        MechanismError: a value is none of a real mechanism; one line with file, body and remedy.
+    """
+    path = Path(path)
+    ending = path.suffix.lower()
+    is_urdf = ending == ".urdf" or (ending == ".xml" and read_xml(path).tag == "robot")
+    if is_urdf:
+        return load_urdf(path, base=base or "fixed", unphysical=unphysical)
+    if base is not None or unphysical != "refuse":
+        raise ConfigError(f"{path}: base and unphysical are options of URDF files; leave them out")
+    match ending:
+        case ".toml":
+            return load_mechanism(path)
+        case ".json" | ".npz":
+            return load_archive(path)
+        case ".xml":
+            return load_mjcf(path)
+    raise ConfigError(f"{path}: {_ending(ending)}; a mechanism file ends in {_READ}")
+
+
+def save_system(system: System, path: Path | str, *, source: str = "written by jaxdyn.io.save_system") -> None:
+    """Write a system in the format that the file name asks for.
+
+    Args:
+        source: where the numbers come from; mechanism files (.toml) keep it.
+
+    Raises:
+        ConfigError: the format cannot say something of the system, or the file cannot be written; nothing is written then.
+        MechanismError: the numbers are none of a real mechanism.
+    """
+    path = Path(path)
+    match path.suffix.lower():
+        case ".toml":
+            save_mechanism(system, path, source)
+        case ".json" | ".npz":
+            save_archive(system, path)
+        case ".urdf":
+            save_urdf(system, path)
+        case other:
+            raise ConfigError(f"{path}: {_ending(other)}; a mechanism is written to {_WRITTEN}")
+
+
+def _ending(ending: str) -> str:
+    return f"the ending {ending!r} is not known" if ending else "the file name has no ending"

@@ -1,0 +1,40 @@
+"""Mechanisms that come with jaxdyn. Their files in configs/mechanisms carry sources and units.
+
+Trees are returned as a `Model`, mechanisms with loops as a `System` with constraints. `library.system(name)` is everything in the
+file of a mechanism: drives, friction and springs too.
+
+| function | nq, nv | numbers |
+|---|---|---|
+| `pendulum`, `double_pendulum` | 1, 1; 2, 2 | illustrative |
+| `cart_pole`, `acrobot` | 2, 2 | published benchmarks |
+| `furuta_pendulum` | 2, 2 | illustrative |
+| `spatial_arm_3r`, `scara` | 3, 3; 4, 4 | illustrative |
+| `panda` | 7, 7 | published, identified |
+| `kuka_lwr` | 7, 7 | published kinematics, illustrative masses |
+| `gyroscope` | 5, 4 | illustrative |
+| `satellite` | 14, 13 | illustrative |
+| `quadruped`, `humanoid` | 19, 18; 39, 33 | illustrative; published fractions |
+| `spherical_pendulum_chain`, `random_tree` | any | illustrative; random |
+| `slider_crank`, `four_bar`, `stewart_platform` | 3, 3; 3, 3; 25, 24 with loops | illustrative |
+"""
+
+from jaxdyn.library.families import random_tree as random_tree
+from jaxdyn.library.families import spherical_pendulum_chain as spherical_pendulum_chain
+from jaxdyn.library.families import stewart_platform as stewart_platform
+from jaxdyn.library.files import acrobot as acrobot
+from jaxdyn.library.files import cart_pole as cart_pole
+from jaxdyn.library.files import double_pendulum as double_pendulum
+from jaxdyn.library.files import four_bar as four_bar
+from jaxdyn.library.files import furuta_pendulum as furuta_pendulum
+from jaxdyn.library.files import gyroscope as gyroscope
+from jaxdyn.library.files import humanoid as humanoid
+from jaxdyn.library.files import kuka_lwr as kuka_lwr
+from jaxdyn.library.files import mechanism_path as mechanism_path
+from jaxdyn.library.files import panda as panda
+from jaxdyn.library.files import pendulum as pendulum
+from jaxdyn.library.files import quadruped as quadruped
+from jaxdyn.library.files import satellite as satellite
+from jaxdyn.library.files import scara as scara
+from jaxdyn.library.files import slider_crank as slider_crank
+from jaxdyn.library.files import spatial_arm_3r as spatial_arm_3r
+from jaxdyn.library.files import system as system

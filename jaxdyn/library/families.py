@@ -1,0 +1,187 @@
+"""Mechanisms of any size, and one whose geometry is easier to compute than to write down."""
+
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+import numpy as np
+from scipy.spatial.transform import Rotation
+
+from jaxdyn.constraints.kinds import LoopJoint
+from jaxdyn.dynamics.system import System
+from jaxdyn.mechanism.builder import MechanismBuilder
+from jaxdyn.mechanism.checks import MechanismError
+from jaxdyn.mechanism.joint import Joint
+from jaxdyn.mechanism.joints import (
+    Cylindrical,
+    Free,
+    Planar,
+    Prismatic,
+    Revolute,
+    Screw,
+    Spherical,
+    Universal,
+)
+from jaxdyn.mechanism.model import Model
+from jaxdyn.spatial.transform import RigidTransform
+
+_RANDOM_KINDS = ("revolute", "prismatic", "screw", "cylindrical", "universal", "spherical", "planar", "free")
+_PARTICLES = 5  # four or more in general position span space, so that no body is flat
+
+
+def _rod_inertia(mass: float, length: float, radius: float) -> tuple[float, float, float]:
+    """Principal moments of a uniform cylinder along z about its mass center, kg m^2."""
+    across = mass * (3.0 * radius**2 + length**2) / 12.0
+    return across, across, 0.5 * mass * radius**2
+
+
+def spherical_pendulum_chain(n: int, length: float = 1.0, mass: float = 1.0) -> Model:
+    """n uniform cylinders in a chain of ball joints with a frame "tip"; nq = 4 n, nv = 3 n, hanging at the neutral configuration.
+
+    Args:
+        length: of one of them, m; its radius is a tenth of it.
+        mass: of one of them, kg.
+
+    Source: illustrative.
+
+    Raises:
+        MechanismError: n is less than 1.
+    """
+    if n < 1:
+        raise MechanismError(f"a chain of {n} pendulums does not exist; give n >= 1")
+    builder = MechanismBuilder(f"chain of {n} spherical pendulums")
+    for i in range(n):
+        builder.add_body(
+            f"rod{i + 1}",
+            parent=f"rod{i}" if i else "ground",
+            position=(0.0, 0.0, -length if i else 0.0),
+            joint=Spherical(),
+            mass=mass,
+            com=(0.0, 0.0, -0.5 * length),
+            inertia=_rod_inertia(mass, length, 0.1 * length),
+        )
+    builder.add_frame("tip", body=f"rod{n}", position=(0.0, 0.0, -length))
+    return builder.build()
+
+
+def random_tree(seed: int, bodies: int, kinds: Sequence[str] = _RANDOM_KINDS) -> Model:
+    """A random tree of bodies of about 1 kg and some decimetres, each on a joint of a random kind on random axes; always the same
+    for the same arguments. nq and nv follow from the kinds drawn.
+
+    Half of the bodies continue a chain, the others sit anywhere before. Every inertia is that of a cloud of particles.
+
+    Args:
+        kinds: from which the joints are drawn: "revolute", "prismatic", "screw", "cylindrical", "universal", "spherical", "planar",
+            "free".
+
+    Raises:
+        MechanismError: unknown kind, or no bodies.
+    """
+    unknown = [kind for kind in kinds if kind not in _RANDOM_KINDS]
+    if unknown or not kinds:
+        raise MechanismError(
+            f"kinds are {', '.join(map(repr, kinds)) or 'none'}; give some of {', '.join(_RANDOM_KINDS)}"
+        )
+    rng = np.random.default_rng(seed)
+    builder = MechanismBuilder(f"random tree {seed}")
+    for i in range(bodies):
+        parent = i - 1 if rng.random() < 0.5 else int(rng.integers(-1, i))
+        masses = rng.uniform(0.1, 0.4, _PARTICLES)
+        points = rng.normal(0.0, 0.2, (_PARTICLES, 3))
+        com = masses @ points / masses.sum()
+        moments = np.einsum("p,pi,pj->ij", masses, points - com, points - com)
+        builder.add_body(
+            f"body{i}",
+            parent="ground" if parent < 0 else f"body{parent}",
+            joint=_random_joint(rng, str(rng.choice(kinds))),
+            position=rng.normal(0.0, 0.3, 3),
+            orientation=_direction(rng, 4),
+            mass=masses.sum(),
+            com=com,
+            inertia=np.trace(moments) * np.eye(3) - moments,
+        )
+    return builder.build()
+
+
+def _direction(rng: np.random.Generator, size: int = 3) -> np.ndarray:
+    x = rng.normal(size=size)
+    return x / np.linalg.norm(x)
+
+
+def _random_joint(rng: np.random.Generator, kind: str) -> Joint:
+    axis = _direction(rng)
+    across = np.cross(axis, _direction(rng))
+    across /= np.linalg.norm(across)
+    match kind:
+        case "revolute" | "prismatic" | "cylindrical":
+            return {"revolute": Revolute, "prismatic": Prismatic, "cylindrical": Cylindrical}[kind](axis)
+        case "screw":
+            return Screw(axis, rng.uniform(-0.1, 0.1))
+        case "universal":
+            return Universal(axis, across)
+        case "planar":
+            return Planar(axis, across)
+    return {"spherical": Spherical, "free": Free}[kind]()
+
+
+def stewart_platform(
+    base_radius: float = 0.5, platform_radius: float = 0.3, height: float = 0.6, spread: float = 0.2
+) -> System:
+    """A platform on six legs that lengthen: each is a universal joint at the base, a cylinder and a rod that slides in it, and a
+    ball joint at the platform, which closes the loop. nq = 25, nv = 24 with six degrees of freedom left, closed at the neutral
+    configuration with the platform level.
+
+    The coordinates are those of the platform, then two angles and a stroke for each leg. Platform: a disc of 10 kg; cylinders of
+    2 kg and rods of 1 kg, uniform, as long as two thirds of a leg.
+
+    Args:
+        base_radius, platform_radius: of the circles of joints, m.
+        height: of the platform above the base, m.
+        spread: angle between the two joints of a pair and the middle of the pair, rad; pairs alternate between base and platform.
+
+    Source: illustrative; the mechanism is that of Stewart, Proceedings of the Institution of Mechanical Engineers 180, 1965, in the
+    form of Gough.
+    """
+    middles = np.arange(6) // 2 * (2.0 * np.pi / 3.0)
+    sides = np.array([-1.0, 1.0] * 3)
+    at_base = middles + sides * spread
+    at_platform = middles + sides * (np.pi / 3.0 - spread)
+
+    def circle(radius: float, angles: np.ndarray) -> np.ndarray:
+        return np.stack([radius * np.cos(angles), radius * np.sin(angles), 0.0 * angles], axis=1)
+
+    feet, heads = circle(base_radius, at_base), circle(platform_radius, at_platform)
+    builder = MechanismBuilder("stewart_platform")
+    disc = _rod_inertia(10.0, 0.03, platform_radius)
+    builder.add_body("platform", joint=Free(), position=(0.0, 0.0, height), mass=10.0, inertia=disc)
+    loops = []
+    no_turn = jnp.array([1.0, 0.0, 0.0, 0.0])
+    for i, (foot, head) in enumerate(zip(feet, heads, strict=True)):
+        along = head - foot + np.array([0.0, 0.0, height])
+        length = float(np.linalg.norm(along))
+        turn, _ = Rotation.align_vectors([along / length], [(0.0, 0.0, 1.0)])
+        part = 2.0 / 3.0 * length
+        builder.add_body(
+            f"cylinder{i + 1}",
+            joint=Universal((1.0, 0.0, 0.0), (0.0, 1.0, 0.0)),
+            position=foot,
+            orientation=turn.as_quat(scalar_first=True),
+            mass=2.0,
+            com=(0.0, 0.0, 0.5 * part),
+            inertia=_rod_inertia(2.0, part, 0.02),
+            joint_name=f"foot{i + 1}",
+        )
+        builder.add_body(
+            f"rod{i + 1}",
+            parent=f"cylinder{i + 1}",
+            joint=Prismatic((0.0, 0.0, 1.0)),
+            position=(0.0, 0.0, length),
+            mass=1.0,
+            com=(0.0, 0.0, -0.5 * part),
+            inertia=_rod_inertia(1.0, part, 0.012),
+            joint_name=f"leg{i + 1}",
+        )
+        marker = RigidTransform(no_turn, jnp.asarray(head))
+        loops.append(
+            LoopJoint(f"head{i + 1}", "spherical", 0, marker, 2 * i + 2, RigidTransform(no_turn, jnp.zeros(3)))
+        )
+    return System(builder.build(), constraints=tuple(loops))

@@ -1,0 +1,162 @@
+"""Mechanisms read from the files in configs/mechanisms."""
+
+from pathlib import Path
+
+from jaxdyn.dynamics.system import System
+from jaxdyn.io.mechanism_file import load_mechanism
+from jaxdyn.mechanism.model import Model
+
+
+def mechanism_path(name: str) -> Path:
+    """File of the mechanism called `name` in an installed package or in a checkout.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    package = Path(__file__).resolve().parents[1]
+    folders = (package / "mechanisms", package.parent / "configs" / "mechanisms")
+    for folder in folders:
+        if (folder / f"{name}.toml").is_file():
+            return folder / f"{name}.toml"
+    searched = " and ".join(map(str, folders))
+    raise FileNotFoundError(
+        f"there is no mechanism file {name}.toml in {searched}; check the name, or reinstall jaxdyn"
+    )
+
+
+def system(name: str) -> System:
+    """The mechanism called `name` with all that its file says: drives, friction, springs and loops.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    return load_mechanism(mechanism_path(name))
+
+
+def pendulum() -> Model:
+    """Pendulum: a uniform rod in the vertical x-z plane with a frame "tip"; nq = nv = 1, hanging at q = 0.
+
+    Source: illustrative.
+    """
+    return system("pendulum").model
+
+
+def double_pendulum() -> Model:
+    """Planar double pendulum of two uniform rods with a frame "tip"; nq = nv = 2, hanging at q = 0.
+
+    Source: illustrative.
+    """
+    return system("double_pendulum").model
+
+
+def cart_pole() -> Model:
+    """Cart on a track along x and a pole hinged on it; nq = nv = 2 (m, rad), upright at q = 0. `system` drives the cart alone.
+
+    Source: Barto, Sutton and Anderson, IEEE Transactions on Systems, Man, and Cybernetics SMC-13(5), 1983, without friction.
+    """
+    return system("cart_pole").model
+
+
+def acrobot() -> Model:
+    """Two links in the vertical x-z plane; nq = nv = 2, hanging at q = 0. `system` drives the elbow alone.
+
+    Source: Sutton and Barto, Reinforcement Learning: An Introduction.
+    """
+    return system("acrobot").model
+
+
+def furuta_pendulum() -> Model:
+    """Arm turning about the vertical and a pendulum hinged at its end; nq = nv = 2, hanging at q = 0. `system` drives the arm alone
+    and has viscous friction.
+
+    Source: the mechanism of Cazzolato and Prime, Journal of Control Science and Engineering, 2011; illustrative numbers.
+    """
+    return system("furuta_pendulum").model
+
+
+def spatial_arm_3r() -> Model:
+    """Arm with waist, shoulder and elbow and a frame "tip"; nq = nv = 3, stretched out along x at q = 0.
+
+    Source: illustrative.
+    """
+    return system("spatial_arm_3r").model
+
+
+def scara() -> Model:
+    """SCARA robot: shoulder, elbow, vertical slide (positive down), wrist, with a frame "tool"; nq = nv = 4 (rad, rad, m, rad),
+    stretched out along x at q = 0.
+
+    Source: illustrative.
+    """
+    return system("scara").model
+
+
+def panda() -> Model:
+    """Franka Emika Panda, seven hinges, without gripper, with a frame "flange"; nq = nv = 7, upright at q = 0.
+
+    Source: feasible inertial parameters identified by Gaz, Cognetti, Oliva, Robuffo Giordano and De Luca, IEEE Robotics and
+    Automation Letters 4(4), 2019; kinematics and limits from the manufacturer's documentation.
+    """
+    return system("panda").model
+
+
+def kuka_lwr() -> Model:
+    """Arm of the type of the KUKA LWR, seven hinges, with a frame "flange"; nq = nv = 7, upright at q = 0.
+
+    Source: lengths and ranges as commonly published for the KUKA LWR 4+; masses and inertias illustrative.
+    """
+    return system("kuka_lwr").model
+
+
+def gyroscope() -> Model:
+    """Stick on a ball joint with a disc that spins about it; nq = 5 (quaternion, angle), nv = 4, upright at the neutral
+    configuration.
+
+    Source: illustrative.
+    """
+    return system("gyroscope").model
+
+
+def satellite() -> Model:
+    """Free hull with three reaction wheels, two hinged panels and a boom with tip mass, without gravity; nq = 14, nv = 13,
+    appendages stretched out at the neutral configuration. `system` has springs and friction in the hinges and drives the wheels.
+
+    Source: illustrative.
+    """
+    return system("satellite").model
+
+
+def quadruped() -> Model:
+    """Quadruped-like robot: free trunk and four legs of three hinges, frames "fl_foot", "fr_foot", "rl_foot", "rr_foot"; nq = 19,
+    nv = 18, legs stretched out downwards at the neutral configuration. `system` drives the twelve hinges.
+
+    Source: illustrative.
+    """
+    return system("quadruped").model
+
+
+def humanoid() -> Model:
+    """Humanoid-like tree: free pelvis and 27 degrees of freedom in ball, universal and hinge joints, frames at wrists and soles;
+    nq = 39, nv = 33, standing upright and looking along x at the neutral configuration.
+
+    Source: fractions of height and mass after Winter, Biomechanics and Motor Control of Human Movement; the rest illustrative.
+    """
+    return system("humanoid").model
+
+
+def slider_crank() -> System:
+    """Crank, connecting rod and slide, closed by a hinge; nq = nv = 3 with one degree of freedom left, closed and stretched out
+    along x at q = 0.
+
+    Source: illustrative.
+    """
+    return system("slider_crank")
+
+
+def four_bar() -> System:
+    """Crank-rocker linkage, closed by a hinge; nq = nv = 3 with one degree of freedom left, closed at q = 0 with crank and rocker
+    upright.
+
+    Source: illustrative.
+    """
+    return system("four_bar")
