@@ -14,8 +14,7 @@ from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.runs import load_run
 from jaxdyn.io.toml import ConfigError
 from jaxdyn.jobs.command import Command, count, needs, positive
-from jaxdyn.jobs.source import FORMATS, add_source_options, assembled, load_source
-from jaxdyn.mechanism import configuration
+from jaxdyn.jobs.source import FORMATS, add_source_options, load_source, random_starts
 from jaxdyn.mechanism.joints import Free
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.simulate.rollout import Result, rollout
@@ -90,8 +89,8 @@ def _let_go(system: System, arguments: argparse.Namespace) -> tuple[np.ndarray, 
 
     lanes = jnp.arange(arguments.lane, arguments.lane + (arguments.ghosts or 0) + 1)
     print(f"simulating {duration:g} s of {model.name}")
-    starts = jax.jit(jax.vmap(lambda index: configuration.random(model, keys(index)[0], spread=_SPREAD)))(lanes)
-    time, q, result = jax.jit(jax.vmap(motion))(lanes, assembled(system, starts, arguments.source))
+    starts = random_starts(system, jax.vmap(lambda index: keys(index)[0])(lanes), _SPREAD, arguments.source)
+    time, q, result = jax.jit(jax.vmap(motion))(lanes, starts)
     if int(result[0]) != Result.COMPLETED:
         raise ConfigError(
             f"{arguments.source}: from seed {arguments.seed}, {Result(int(result[0])).meaning}; try --seed"

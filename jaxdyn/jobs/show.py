@@ -6,8 +6,7 @@ from pathlib import Path
 import jax
 
 from jaxdyn.jobs.command import Command, needs
-from jaxdyn.jobs.source import FORMATS, add_source_options, assembled, load_source
-from jaxdyn.mechanism import configuration
+from jaxdyn.jobs.source import FORMATS, add_source_options, load_source, random_starts
 from jaxdyn.view.tree import tree_text
 
 
@@ -30,10 +29,10 @@ def _show(arguments: argparse.Namespace) -> None:
         from jaxdyn.view import diagram, pictures, plots
     out: Path = arguments.out if arguments.out.suffix else arguments.out.with_suffix(".png")
     tree = out.with_stem(f"{out.stem}_tree")
-    # The middle of the joint limits, else neutral; a loop closes better from somewhere that is not straight.
-    spread = 0.3 if system.constraints else 0.0
-    start = configuration.random(system.model, jax.random.key(0), spread=spread)
-    plots.save(pictures.mechanism_picture(system, assembled(system, start, arguments.file)), out)
+    # The middle of the joint limits, else neutral; loops close from somewhere that is not straight.
+    spread = 0.5 if system.constraints else 0.0
+    (start,) = random_starts(system, jax.random.split(jax.random.key(0), 1), spread, arguments.file)
+    plots.save(pictures.mechanism_picture(system, start), out)
     plots.save(diagram.tree_diagram(system.model), tree)
     print(f"\nPictures are in {out} and {tree}")
 

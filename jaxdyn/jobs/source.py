@@ -7,14 +7,16 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxdyn.constraints.assembly import Assembly, assemble
+from jaxdyn.constraints.assembly import assemble
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.system_file import load_system
 from jaxdyn.io.toml import ConfigError
 from jaxdyn.io.xml import IgnoredContent
+from jaxdyn.mechanism import configuration
 
+_TRIES = 16  # random starts of a mechanism with loops
 FORMATS = ".toml, .urdf, .xml (URDF or MJCF) or .json"
 
 
@@ -38,18 +40,29 @@ def load_source(arguments: argparse.Namespace, path: Path) -> System:
     return system
 
 
-def assembled(system: System, q: Float[Array, "*batch nq"], source: Path) -> Float[Array, "*batch nq"]:
-    """Configurations that close the loops of a system, near the given ones.
+def random_starts(system: System, keys: PRNGKeyArray, spread: float, source: Path) -> Float[Array, "lanes nq"]:
+    """A random configuration for each key; if there are loops, the first of a few that close them.
+
+    Args:
+        spread: as in `configuration.random`.
+        source: for the message.
 
     Raises:
         ConfigError: a loop cannot be closed.
     """
     if not system.constraints:
-        return q
-    found: Assembly = jax.jit(jnp.vectorize(lambda q: assemble(system, q), signature="(n)->(n),(),(),()"))(q)
-    if not np.all(found.closed):
+        return jax.jit(jax.vmap(lambda key: configuration.random(system.model, key, spread=spread)))(keys)
+
+    def start(key):
+        tries = jax.vmap(lambda k: configuration.random(system.model, k, spread=spread))(jax.random.split(key, _TRIES))
+        found = jax.vmap(lambda q: assemble(system, q))(tries)
+        first = jnp.argmax(found.closed)
+        return found.q[first], found.closed[first], jnp.min(found.residual)
+
+    q, closed, residual = jax.jit(jax.vmap(start))(keys)
+    if not np.all(closed):
         raise ConfigError(
-            f"{source}: its loops cannot be closed from here, {float(np.max(found.residual)):.2g} m or rad remain; "
-            "check the markers, or try another --seed"
+            f"{source}: its loops close from none of {_TRIES} random starts, {float(np.max(residual)):.2g} m or rad remain; "
+            "check the markers and lengths"
         )
-    return found.q
+    return q

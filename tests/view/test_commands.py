@@ -102,9 +102,9 @@ def test_view_writes_a_page_into_the_run_and_serves_until_it_is_interrupted(run,
         (["show", "{pendulum}", "--out", "picture.txt"], ["picture.txt", ".png"]),
         (["animate", "{pendulum}", "--out", "motion.avi"], ["motion.avi", ".gif"]),
         (["animate", "{run}", "--lane", "7"], ["[7", "0 to 2"]),
-        (["animate", "{empty}"], ["states.npz"]),
+        (["animate", "{empty}"], ["mechanism.json", "no such file"]),
         (["view", "{run}", "--lanes", "9", "--no-serve"], ["[9]", "0 to 2"]),
-        (["view", "{empty}"], ["states.npz"]),
+        (["view", "{empty}"], ["mechanism.json", "no such file"]),
     ],
 )
 def test_bad_input_is_one_line(words, fragments, run, tmp_path, monkeypatch, capsys):
