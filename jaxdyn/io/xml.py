@@ -210,6 +210,7 @@ def parse_xml(data: bytes, file: Path | str) -> Element:
         parser = defusedxml.sax.make_parser()
         parser.forbid_dtd = True
         parser.setContentHandler(handler)
+        handler.setDocumentLocator(parser)
         with warnings.catch_warnings():
             warnings.simplefilter("error", DeprecationWarning)  # of encodings that are none of texts
             # All at once: of a long text in pieces, expat reads each piece again and again.
