@@ -99,7 +99,7 @@ def load(path: Path) -> tuple[jaxdyn.System, str]:
             return jaxdyn.io.load_urdf(path, **options), outcome
         except (ConfigError, jaxdyn.MechanismError) as error:
             refusals.append(error)
-            curable = "has no moving body" in str(error) or "inertia" in str(error)
+            curable = "nothing in it moves" in str(error) or "inertia" in str(error)
             if not curable:
                 raise
     raise refusals[0]
