@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Float
 
@@ -80,12 +81,15 @@ class Recording:
     def lane(self, number: int) -> Lane:
         """What there is to show of one lane, computed when it is first asked for."""
         if number not in self._known:
-            q = skeleton.resampled(self.model, self._time, self._q[number : number + 1], self.instants)
+            # A thread of the server asks for it too, and threads do not inherit the precision set for the one that loaded the model.
+            with jax.enable_x64(self.model.dtype == np.float64):
+                q = skeleton.resampled(self.model, self._time, self._q[number : number + 1], self.instants)
+                placed = skeleton.place(self._mechanism, self.instants, q)
             energy, work = (
                 None if x is None else np.interp(self.instants, self._time, x[number])
                 for x in (self._energy, self._work)
             )
-            self._known[number] = Lane(skeleton.place(self._mechanism, self.instants, q), q[0], energy, work)
+            self._known[number] = Lane(placed, q[0], energy, work)
         return self._known[number]
 
     def others(self, number: int, count: int) -> list[int]:

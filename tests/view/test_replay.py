@@ -7,6 +7,7 @@ import io
 import re
 import shutil
 
+import jax
 import numpy as np
 import pytest
 
@@ -60,6 +61,16 @@ def test_frames_are_interpolated_and_lanes_follow_around_the_end():
     low, high = recording.box()
     assert np.all(low < lane.placed.lines.reshape(-1, 3).min(axis=0))
     assert np.all(high > lane.placed.lines.reshape(-1, 3).max(axis=0))
+
+
+def test_lanes_are_computed_in_the_precision_of_the_model_by_threads_that_know_nothing_of_it():
+    recording = Recording(jaxdyn.library.double_pendulum(), **swing())
+    with jax.enable_x64(
+        False
+    ):  # as a thread of the server finds it when double precision was switched on for another one
+        lane = recording.lane(1)
+    assert lane.placed.lines.dtype == np.float64
+    np.testing.assert_allclose(lane.q[:, 0], 0.9 + 0.5 * recording.instants, atol=1e-12)
 
 
 def test_wrong_shapes_and_lanes_are_refused_in_one_line(replay, tmp_path):
