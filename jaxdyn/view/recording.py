@@ -81,7 +81,7 @@ class Recording:
     def lane(self, number: int) -> Lane:
         """What there is to show of one lane, computed when it is first asked for."""
         if number not in self._known:
-            # A thread of the server asks for it too, and threads do not inherit the precision set for the one that loaded the model.
+            # A thread of the server asks for it too, and threads do not inherit the precision set where the model was loaded.
             with jax.enable_x64(self.model.dtype == np.float64):
                 q = skeleton.resampled(self.model, self._time, self._q[number : number + 1], self.instants)
                 placed = skeleton.place(self._mechanism, self.instants, q)
