@@ -158,7 +158,7 @@ def stewart_platform(
     for i, (foot, head) in enumerate(zip(feet, heads, strict=True)):
         along = head - foot + np.array([0.0, 0.0, height])
         length = float(np.linalg.norm(along))
-        turn, _ = Rotation.align_vectors([along / length], [(0.0, 0.0, 1.0)])
+        turn = Rotation.align_vectors([along / length], [(0.0, 0.0, 1.0)])[0]
         part = 2.0 / 3.0 * length
         builder.add_body(
             f"cylinder{i + 1}",
