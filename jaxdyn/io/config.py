@@ -29,6 +29,7 @@ from jaxdyn.io.units import quantity
 T = TypeVar("T")
 
 _SMOKE = "smoke"
+_MOST_NAMES = 20  # in one message
 
 
 def setting(
@@ -151,10 +152,13 @@ def read_value(annotation: Any, value: Any, place: Place, rules: Mapping[str, An
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """'did you mean ...?' if one of the known names is close, else all of them."""
+    """'did you mean ...?' if one of the known names is close, else all of them, or the first ones of many."""
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(names)}"
+    if close:
+        return f"did you mean {close[0]!r}?"
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return f"use one of {', '.join(names[:_MOST_NAMES])}{more}"
 
 
 def _read_table(cls: Any, value: Any, place: Place) -> Any:

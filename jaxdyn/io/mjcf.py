@@ -273,7 +273,10 @@ class _Reader:
 
     def _refuse(self) -> None:
         compiled = self.compiled
+        free = [joint for joint in range(compiled.njnt) if int(compiled.jnt_type[joint]) == _FREE]
         changes_motion = {
+            # Theirs is a mass along ground axes, without weight; jaxdyn's goes along the axes of the body.
+            "free joints with armature": sum(bool(compiled.dof_armature[compiled.jnt_dofadr[joint]]) for joint in free),
             "flexes": compiled.nflex,
             "tendons with armature": np.sum(compiled.tendon_armature > 0)
             if hasattr(compiled, "tendon_armature")

@@ -41,7 +41,7 @@ from jaxdyn.io import urdf_extension
 from jaxdyn.io.config import suggestion
 from jaxdyn.io.placements import quaternion_from_rpy
 from jaxdyn.io.toml import ConfigError
-from jaxdyn.io.xml import Element, Report, read_xml
+from jaxdyn.io.xml import EXPAND_XACRO, Element, Report, read_xml, shortened
 from jaxdyn.mechanism.builder import STANDARD_GRAVITY, MechanismBuilder
 from jaxdyn.mechanism.checks import MechanismError
 from jaxdyn.mechanism.joint import Joint
@@ -54,8 +54,14 @@ _WITHOUT_DYNAMICS = {
     "link": ("visual", "collision"),
     "joint": ("calibration", "safety_controller"),
 }
+_OTHER_FORMATS = {
+    "mujoco": "a file with <mujoco> is MJCF, read it with jaxdyn.io.load_mjcf",
+    "sdf": "a file with <sdf> is SDF, which is not read, so convert it to URDF",
+}
 _MOST_LINKS = 2000
-_MOVING = ("revolute", "continuous", "prismatic", "planar", "floating", "spherical")
+_BASES, _UNPHYSICAL = ("fixed", "free"), ("refuse", "repair")
+_OF_ONE_COORDINATE = ("revolute", "continuous", "prismatic")
+_MOVING = (*_OF_ONE_COORDINATE, "planar", "floating", "spherical")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,14 +96,25 @@ def load_urdf(
         ConfigError: the file, or an element of it, cannot be used; one line with file, line, element and remedy.
         MechanismError: a value is none of a real mechanism; one line with file, line, body and remedy.
     """
-    root = read_xml(path)
-    report = Report(path)
+    for option, value, choices in (("base", base, _BASES), ("unphysical", unphysical, _UNPHYSICAL)):
+        if value not in choices:
+            raise ConfigError(f"{path}: {option} is {value!r}; use one of {', '.join(choices)}")
+    if not velocity_scale > 0.0:
+        raise ConfigError(f"{path}: velocity_scale is {velocity_scale!r}; give a positive number such as 0.01")
+    return system_from_robot(read_xml(path), base, velocity_scale, unphysical == "repair")
+
+
+def system_from_robot(
+    robot: Element, base: str = "fixed", velocity_scale: float = 0.01, repair: bool = False
+) -> System:
+    """The system of the outermost element of a URDF file; see `load_urdf`, `repair` is its `unphysical="repair"`."""
+    report = Report(robot.file)
     with np.errstate(over="raise", invalid="raise", divide="raise"):
         try:
-            system = _system(root, base, velocity_scale, unphysical == "repair", report)
+            system = _system(robot, base, velocity_scale, repair, report)
         except FloatingPointError:
             raise ConfigError(
-                f"{path}: its numbers are too large or too small to calculate with; check their units"
+                f"{robot.file}: its numbers are too large or too small to calculate with; check their units"
             ) from None
     report.warn()
     return system
@@ -105,17 +122,17 @@ def load_urdf(
 
 def _system(robot: Element, base: str, velocity_scale: float, repair: bool, report: Report) -> System:
     if robot.tag != "robot":
-        hint = "; a file with <mujoco> is MJCF, read it with jaxdyn.io.load_mjcf" if robot.tag == "mujoco" else ""
-        raise robot.error(f"the outermost element of a URDF file is <robot>{hint}")
-    if any(name.startswith("xmlns:xacro") for name in robot.attributes) and any(
-        "xacro:" in c.tag for c in robot.children
-    ):
-        raise robot.error("this is a xacro file; expand it first, as in: xacro robot.xacro > robot.urdf")
+        hint = _OTHER_FORMATS.get(robot.tag, "check the path")
+        raise robot.error(f"the outermost element of a URDF file is <robot>; {hint}")
+    for element in robot.below():
+        if element.tag.startswith("xacro:"):
+            raise element.error(f"this is an instruction of xacro, no URDF; {EXPAND_XACRO}")
     robot.report_unknown(report, ("link", "joint", "jaxdyn", *_WITHOUT_DYNAMICS["robot"]), ("name", "version"))
     links = _links(robot)
-    joints = _joints(robot, links)
+    joints = _joints(robot, links, report)
     extension = robot.optional("jaxdyn")
-    extras = urdf_extension.joint_extras(extension, list(joints), report)
+    moving = [joint.name for joint in joints.values() if joint.kind in _MOVING]
+    extras = urdf_extension.joint_extras(extension, moving, report)
     order, root = _tree(robot, links, joints)
 
     standing = {root} if base == "fixed" else set()
@@ -124,27 +141,26 @@ def _system(robot: Element, base: str, velocity_scale: float, repair: bool, repo
             standing.add(joint.child)
     inertias = {name: _inertia(link, repair, report) for name, link in links.items() if name not in standing}
 
-    gravity = None if extension is None else extension.optional("gravity")
-    builder = MechanismBuilder(
-        robot.attributes.get("name") or Path(robot.file).stem,
-        STANDARD_GRAVITY if gravity is None else gravity.vector("xyz", 3),
-    )
+    name = robot.name() if robot.attributes.get("name") else Path(robot.file).stem
+    builder = MechanismBuilder(name, urdf_extension.gravity(extension, report) or STANDARD_GRAVITY)
     if root == "ground":
         # The ground itself, as the writer calls it.
         if base == "free":
             raise links[root].error('a root link called "ground" is the fixed world; rename it for a free base')
     else:
         rigid = Fixed() if base == "fixed" else Free()
-        name = f"{root}_joint"
         with _errors_at(links[root]):
-            builder.add_body(root, joint=rigid, joint_name=_unused(name, joints), **inertias.get(root, {}))
+            builder.add_body(root, joint=rigid, joint_name=_unused(f"{root}_joint", joints), **inertias.get(root, {}))
     for joint in joints.values():  # in the order of the file; the builder brings parents to the front
         with _errors_at(links[joint.child]):
             _add_body(builder, joint, inertias.get(joint.child, {}), extras.get(joint.name), report)
+    if base == "fixed" and not any(joint.kind in _MOVING for joint in order):
+        raise robot.error('nothing in it moves; read it with base="free" if it is an object that may move as a whole')
     with _errors_at(robot):
         model = builder.build()
-    moving = {joint.name: joint.element for joint in order if joint.kind in _MOVING}
-    return urdf_extension.system(model, moving, extension, extras, velocity_scale, report)
+    # In the order of the model, in which `save_urdf` writes them.
+    elements = {name: joints[name].element for name in model.topology.joint_names if name in joints}
+    return urdf_extension.system(model, elements, extension, extras, velocity_scale, report)
 
 
 @contextlib.contextmanager
@@ -176,18 +192,19 @@ def _links(robot: Element) -> dict[str, Element]:
     return links
 
 
-def _joints(robot: Element, links: dict[str, Element]) -> dict[str, _Joint]:
+def _joints(robot: Element, links: dict[str, Element], report: Report) -> dict[str, _Joint]:
     joints: dict[str, _Joint] = {}
     for element in robot.all("joint"):
         name, kind = element.name(), element.text("type")
         if name in joints:
             raise element.error(f"there is another joint of this name on line {joints[name].element.line}; rename one")
         if kind not in (*_MOVING, "fixed"):
-            raise element.error(f"type {kind!r} is no joint of URDF; use one of {', '.join(_MOVING)}, fixed")
+            raise element.error(f"type {shortened(kind)!r} is no joint of URDF; use one of {', '.join(_MOVING)}, fixed")
         ends = []
         for role in ("parent", "child"):
             end = element.required(role)
-            link = end.text("link")
+            end.report_unknown(report, (), ("link",))
+            link = end.name("link")
             if link not in links:
                 raise end.error(f"there is no link {link!r}; {suggestion(link, list(links))}")
             ends.append(link)
@@ -235,14 +252,22 @@ def _add_body(
     builder: MechanismBuilder, joint: _Joint, inertia: dict[str, Any], extra: Element | None, report: Report
 ) -> None:
     element = joint.element
-    known = ("origin", "parent", "child", "axis", "limit", "dynamics", "mimic", *_WITHOUT_DYNAMICS["joint"])
+    known = ["origin", "parent", "child", "axis", "dynamics", *_WITHOUT_DYNAMICS["joint"]]
+    known += ["mimic"] if joint.kind != "fixed" else []
+    known += ["limit"] if joint.kind in (*_OF_ONE_COORDINATE, "fixed") else []
     element.report_unknown(report, known, ("name", "type"))
     position, orientation = _origin(element.optional("origin"), report)
     numbers: dict[str, Any] = {}
-    if joint.kind in ("revolute", "continuous", "prismatic"):
+    if joint.kind in _OF_ONE_COORDINATE:
         numbers = _limits(element.optional("limit"), joint, report)
-        if extra is not None:
-            numbers["armature"] = extra.number("armature", 0.0)
+    if extra is not None and "armature" in extra.attributes:
+        if joint.kind not in _OF_ONE_COORDINATE:
+            raise extra.error(
+                f"the joint is {joint.kind}; only {', '.join(_OF_ONE_COORDINATE)} joints have an armature"
+            )
+        numbers["armature"] = extra.number("armature")
+        if numbers["armature"] < 0.0:
+            raise extra.error(f"armature = {numbers['armature']:g}; a rotor inertia is positive or zero")
     builder.add_body(
         joint.child,
         joint=_kind(joint, report),
@@ -308,12 +333,15 @@ def across(normal: np.ndarray) -> np.ndarray:
 def _limits(element: Element | None, joint: _Joint, report: Report) -> dict[str, Any]:
     if element is None:
         return {}
-    element.report_unknown(report, (), ("lower", "upper", "effort", "velocity"))
+    sides = () if joint.kind == "continuous" else ("lower", "upper")  # a continuous joint has no ends
+    element.report_unknown(report, (), (*sides, "effort", "velocity"))
     numbers: dict[str, Any] = {}
-    if joint.kind != "continuous" and ("lower" in element.attributes or "upper" in element.attributes):
-        lower, upper = (element.number(side, 0.0, infinite=True) for side in ("lower", "upper"))
+    if sides and ("lower" in element.attributes or "upper" in element.attributes):
+        lower, upper = (element.number(side, 0.0, infinite=True) for side in sides)
         if lower > upper:
-            raise element.error(f"lower = {lower:g} is above upper = {upper:g}; exchange them")
+            raise element.error(
+                f"lower = {lower:g} is above upper = {upper:g}; exchange them, and give both (a missing one is 0)"
+            )
         if lower < upper:
             numbers["position_limits"] = (lower, upper)
         else:

@@ -3,10 +3,9 @@
 `urdf` describes the elements and builds the tree.
 """
 
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from jaxdyn.constraints.kinds import LOOP_KINDS, Coupling, Distance, LoopJoint
 from jaxdyn.dynamics.constraint import Constraint
@@ -14,25 +13,38 @@ from jaxdyn.dynamics.forces import Force, JointDrives, JointFriction, JointSprin
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.config import suggestion
 from jaxdyn.io.placements import quaternion_from_rpy
-from jaxdyn.io.xml import Element, Report
+from jaxdyn.io.xml import Element, Report, shortened
 from jaxdyn.mechanism.joints import Prismatic, Revolute
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.transform import RigidTransform
 
-_TAGS = ("gravity", "joint", "drive", "loop_joint", "rod", "coupling")
+_MOST_ELEMENTS = 2000
+_MOST_COEFFICIENTS = 20
+
+
+def gravity(extension: Element | None, report: Report) -> tuple[float, ...] | None:
+    """Gravitational acceleration, if it is given."""
+    element = None if extension is None else extension.optional("gravity")
+    if element is None:
+        return None
+    element.report_unknown(report, (), ("xyz",))
+    return element.vector("xyz", 3)
 
 
 def joint_extras(extension: Element | None, joints: list[str], report: Report) -> dict[str, Element]:
     """The <joint> elements of <jaxdyn> by the name of the joint."""
     if extension is None:
         return {}
-    extension.report_unknown(report, _TAGS, ())
+    extension.report_unknown(report, ("gravity", "joint", "drive", *_CONSTRAINTS), ())
     extras: dict[str, Element] = {}
+    if len(extension.children) > _MOST_ELEMENTS:
+        raise extension.error(f"it has more than {_MOST_ELEMENTS} elements; split the mechanism")
+    known = set(joints)
     for element in extension.all("joint"):
         name = element.name()
-        if name not in joints:
-            raise element.error(f"there is no joint {name!r}; {suggestion(name, joints)}")
+        if name not in known:
+            raise element.error(f"there is no moving joint {name!r}; {suggestion(name, joints)}")
         if name in extras:
             raise element.error(f"this joint stands on line {extras[name].line} already; make it one element")
         element.report_unknown(report, (), ("name", "armature", "velocity_scale", "stiffness", "rest"))
@@ -57,9 +69,8 @@ def system(
     """
     constraints = [_mimic(model, joints, name, report) for name, element in joints.items() if element.all("mimic")]
     if extension is not None:
-        constraints += [_loop_joint(model, element, report) for element in extension.all("loop_joint")]
-        constraints += [_rod(model, element, report) for element in extension.all("rod")]
-        constraints += [_coupling(model, element, report) for element in extension.all("coupling")]
+        elements = [element for element in extension.children if element.tag in _CONSTRAINTS]
+        constraints += [_CONSTRAINTS[element.tag](model, element, report) for element in elements]
     forces = [_friction(model, joints, extras, velocity_scale, report), _springs(model, extras)]
     given = tuple(force for force in forces if force is not None)
     return System(model, given, _drives(model, extension, report), constraints=tuple(constraints))
@@ -96,6 +107,8 @@ def _springs(model: Model, extras: dict[str, Element]) -> Force | None:
             continue
         coordinate, column = _coordinate(model, element, name), _columns(model, name)
         stiffness[column], rest[coordinate] = element.number("stiffness"), element.number("rest", 0.0)
+        if element.number("stiffness") < 0.0:
+            raise element.error(f"stiffness = {element.number('stiffness'):g}; give a positive number or 0")
     if not stiffness.any():
         return None
     for body, kind in enumerate(model.topology.joint_classes):
@@ -128,23 +141,26 @@ def _mimic(model: Model, joints: dict[str, Element], name: str, report: Report) 
     """q = multiplier q_driver + offset."""
     element = joints[name].required("mimic")
     element.report_unknown(report, (), ("joint", "multiplier", "offset"))
-    driven, driver = _coordinate(model, element, name), _coordinate(model, element, element.text("joint"))
-    follows, seen = element.text("joint"), [name]
-    while follows not in seen and joints[follows].all("mimic"):
-        seen.append(follows)
-        follows = joints[follows].required("mimic").text("joint")
-    if follows in seen:
-        raise element.error(f"joint {name!r} mimics itself, by way of {', '.join(map(repr, seen))}; let one joint lead")
+    driven, driver = _coordinate(model, element, name), _coordinate(model, element, element.name("joint"))
+    follows, seen = element.name("joint"), {name}
+    while follows not in seen and follows in joints and joints[follows].all("mimic"):
+        seen.add(follows)
+        follows = joints[follows].required("mimic").name("joint")
+    if follows == name:
+        way = "" if len(seen) == 1 else f" by way of {len(seen) - 1} other joint{'s' if len(seen) > 2 else ''}"
+        raise element.error(f"joint {name!r} mimics itself{way}; let one joint lead")
     coefficients = [element.number("offset", 0.0), element.number("multiplier", 1.0)]
     return Coupling(name, driven, driver, coefficients)
 
 
 def _coupling(model: Model, element: Element, report: Report) -> Constraint:
     element.report_unknown(report, (), ("name", "joint", "driver", "coefficients"))
-    driven, driver = (_coordinate(model, element, element.text(role)) for role in ("joint", "driver"))
+    driven, driver = (_coordinate(model, element, element.name(role)) for role in ("joint", "driver"))
     if driven == driver:
         raise element.error("it couples a joint with itself; name two joints")
     count = max(1, len(element.text("coefficients").split()))
+    if count > _MOST_COEFFICIENTS:
+        raise element.error(f"it has {count} coefficients; give at most {_MOST_COEFFICIENTS}")
     return Coupling(element.name(), driven, driver, list(element.vector("coefficients", count)))
 
 
@@ -152,17 +168,10 @@ def _loop_joint(model: Model, element: Element, report: Report) -> Constraint:
     element.report_unknown(report, ("link1", "link2", "axis"), ("name", "type"))
     kind = element.text("type")
     if kind not in LOOP_KINDS:
-        raise element.error(f"type {kind!r} closes no loop; use one of {', '.join(LOOP_KINDS)}")
-    axis = element.optional("axis")
-    turn = _turn_of_z(np.array((0.0, 0.0, 1.0) if axis is None else axis.vector("xyz", 3)), element)
-    ends = []
-    for role in ("link1", "link2"):
-        body, frame = _frame(model, element.required(role), report)
-        ends.append((body, RigidTransform(quaternion.multiply(frame.quaternion, turn), frame.translation)))
-    (body_a, frame_a), (body_b, frame_b) = ends
-    if body_a == body_b:
-        raise element.error("its two links do not move relative to each other; remove it")
-    return LoopJoint(element.name(), kind, body_a, frame_a, body_b, frame_b)
+        raise element.error(f"type {shortened(kind)!r} closes no loop; use one of {', '.join(LOOP_KINDS)}")
+    turn = _turn_of_axis(element.optional("axis"), report)
+    (body_a, frame_a), (body_b, frame_b) = _ends(model, element, report)
+    return LoopJoint(element.name(), kind, body_a, _turned(frame_a, turn), body_b, _turned(frame_b, turn))
 
 
 def _rod(model: Model, element: Element, report: Report) -> Constraint:
@@ -170,15 +179,22 @@ def _rod(model: Model, element: Element, report: Report) -> Constraint:
     length = element.number("length")
     if length <= 0.0:
         raise element.error(f"length = {length:g}; give a positive length, or a spherical loop joint for none")
-    ends = [_frame(model, element.required(role), report) for role in ("link1", "link2")]
-    (body_a, frame_a), (body_b, frame_b) = ends
+    (body_a, frame_a), (body_b, frame_b) = _ends(model, element, report)
     return Distance(element.name(), body_a, frame_a.translation, body_b, frame_b.translation, length)
+
+
+def _ends(model: Model, element: Element, report: Report) -> list[tuple[int, RigidTransform]]:
+    """Bodies and frames of <link1> and <link2>."""
+    ends = [_frame(model, element.required(role), report) for role in ("link1", "link2")]
+    if ends[0][0] == ends[1][0]:
+        raise element.error("its two links do not move relative to each other; name two others or remove it")
+    return ends
 
 
 def _frame(model: Model, element: Element, report: Report) -> tuple[int, RigidTransform]:
     """Body that carries a frame given on a link, and its placement there."""
     element.report_unknown(report, (), ("link", "xyz", "rpy"))
-    name, zero = element.text("link"), (0.0, 0.0, 0.0)
+    name, zero = element.name("link"), (0.0, 0.0, 0.0)
     turn = quaternion_from_rpy(element.vector("rpy", 3, zero))
     frame = RigidTransform(jnp.asarray(turn, float), jnp.asarray(element.vector("xyz", 3, zero), float))
     try:
@@ -188,8 +204,19 @@ def _frame(model: Model, element: Element, report: Report) -> tuple[int, RigidTr
         raise element.error(f"there is no link {name!r}; {suggestion(name, known)}") from None
 
 
-def _turn_of_z(axis: np.ndarray, element: Element) -> Any:
-    """Quaternion that turns z into an axis on the shortest way."""
+def _turned(frame: RigidTransform, turn: Array) -> RigidTransform:
+    """A frame turned in itself; of its two quaternions the one that `save_urdf` gives back, whose first component is positive."""
+    turned = np.asarray(quaternion.multiply(frame.quaternion, turn))
+    first = turned[np.argmax(np.abs(turned) > 1e-12)]
+    return RigidTransform(jnp.asarray(np.copysign(1.0, first) * turned, float), frame.translation)
+
+
+def _turn_of_axis(element: Element | None, report: Report) -> Array:
+    """Quaternion that turns z into an <axis> on the shortest way."""
+    if element is None:
+        return jnp.array((1.0, 0.0, 0.0, 0.0))
+    element.report_unknown(report, (), ("xyz",))
+    axis = np.array(element.vector("xyz", 3))
     length = float(np.linalg.norm(axis))
     if length < 1e-9:
         raise element.error("the axis is zero; give a direction such as 0 0 1")
@@ -205,8 +232,11 @@ def _drives(model: Model, extension: Element | None, report: Report) -> JointDri
     columns, gear = [], []
     for element in elements:
         element.report_unknown(report, (), ("joint", "gear"))
-        name = element.text("joint")
+        name = element.name("joint")
         _coordinate(model, element, name)
         columns.append(_columns(model, name).start)
         gear.append(element.number("gear", 1.0))
     return JointDrives(tuple(columns), gear)
+
+
+_CONSTRAINTS = {"loop_joint": _loop_joint, "rod": _rod, "coupling": _coupling}

@@ -16,7 +16,8 @@ from jaxdyn.dynamics.forces import JointFriction, JointSpring
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.placements import rpy_from_quaternion
 from jaxdyn.io.toml import ConfigError
-from jaxdyn.io.urdf import across
+from jaxdyn.io.urdf import across, system_from_robot
+from jaxdyn.io.xml import parse_xml, problem_with_name, shortened
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Free, Planar, Prismatic, Revolute, Spherical
 from jaxdyn.mechanism.model import Model
@@ -37,14 +38,17 @@ _UNLIMITED = 1e30
 def save_urdf(system: System, path: Path | str) -> None:
     """Write a system as URDF; `load_urdf` gives it back, every number to 1e-12.
 
-    Bodies keep their names and get links; frames become links without mass on fixed joints.
+    Bodies keep their names and get links; frames become links without mass on fixed joints. Friction comes back before springs. The
+    algorithm `system.method` and the rate `system.stabilization` are no properties of the mechanism and are not written.
 
     Raises:
-        ConfigError: a joint, a force or a constraint has no form in URDF, or the model is a batch; one line with its name and what
-            to do instead. Nothing is written then.
+        ConfigError: a name, a joint, a force or a constraint has no form in URDF, or the model is a batch; one line with its name
+            and what to do instead. Nothing is written then.
+        MechanismError: the numbers are none of a real mechanism, so that the file could not be loaded.
     """
     path = Path(path)
     text = _Writer(system, path).text()
+    system_from_robot(parse_xml(text.encode(), path))  # refuses numbers that no reader would take
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -67,14 +71,26 @@ class _Writer:
                 raise self.refused(
                     f"a force of class {type(force).__name__} has no form in URDF; leave it out or save as TOML"
                 )
-        # Mimic joints are couplings of the first degree that carry the name of the joint they drive.
-        couplings = [c for c in system.constraints if isinstance(c, Coupling)]
-        self.mimics = {
-            c.driven: c for c in couplings if len(c.coefficients) == 2 and c.name == self._joint_at(c.driven)
-        }
+        # Mimic joints are couplings of the first degree that carry the name of the joint they drive. They are read first of all
+        # constraints, in the order of the joints; others of that form must stay where they are.
+        self.mimics: dict[int, Coupling] = {}
+        for c in system.constraints:
+            is_mimic = isinstance(c, Coupling) and len(c.coefficients) == 2 and c.name == self._joint_at(c.driven)
+            if not is_mimic or any(driven >= c.driven for driven in self.mimics):
+                break
+            self.mimics[c.driven] = c
+        self._check_names()
 
     def refused(self, message: str) -> ConfigError:
         return ConfigError(f"{self.path}: {message}")
+
+    def _check_names(self) -> None:
+        topology = self.topology
+        constraints = [constraint.name for constraint in self.system.constraints if hasattr(constraint, "name")]
+        for name in (self.model.name, *topology.body_names, *topology.joint_names, *topology.frame_names, *constraints):
+            problem = problem_with_name(name)
+            if problem is not None:
+                raise self.refused(f"the name {shortened(name)!r} {problem}")
 
     def _only(self, kind: type):
         found = [force for force in self.system.forces if isinstance(force, kind)]
@@ -83,7 +99,10 @@ class _Writer:
         return found[0] if found else None
 
     def _joint_at(self, coordinate: int) -> str:
-        return self.topology.joint_names[int(np.searchsorted(self.topology.q_starts, coordinate, side="right")) - 1]
+        return self.topology.joint_names[self._body_at(coordinate)]
+
+    def _body_at(self, coordinate: int) -> int:
+        return int(np.searchsorted(self.topology.q_starts, coordinate, side="right")) - 1
 
     def text(self) -> str:
         lines = ['<?xml version="1.0" encoding="utf-8"?>', f"<robot name={quoteattr(self.model.name)}>"]
@@ -162,7 +181,7 @@ class _Writer:
                 f"joint {name!r} is {type_} and has limits, which URDF cannot say; remove them or save as TOML"
             )
         lines += self._dynamics(name, columns)
-        if q in self.mimics and kind.nq == 1:
+        if q in self.mimics:
             coupling = self.mimics[q]
             offset, multiplier = coupling.coefficients
             driver = quoteattr(self._joint_at(coupling.driver))
@@ -206,6 +225,8 @@ class _Writer:
                 )
             if self.spring is not None and np.any(self.spring.stiffness[columns]):
                 words["stiffness"] = self._same(self.spring.stiffness[columns], name, "stiffness", kind)
+            if self.spring is not None and kind in (Revolute, Prismatic) and self.spring.rest[q]:
+                words.setdefault("stiffness", 0.0)
                 words["rest"] = float(self.spring.rest[q])
             if words:
                 attributes = " ".join(f'{key}="{_number(x)}"' for key, x in words.items())
@@ -232,6 +253,13 @@ class _Writer:
     def _constraint(self, constraint) -> list[str]:
         match constraint:
             case Coupling():
+                for coordinate in (constraint.driven, constraint.driver):
+                    if self.topology.joint_classes[self._body_at(coordinate)] not in (Revolute, Prismatic):
+                        joint = self._joint_at(coordinate)
+                        raise self.refused(
+                            f"coupling {constraint.name!r} is of one of the coordinates of joint {joint!r}, which URDF cannot say; "
+                            "save as TOML"
+                        )
                 if self.mimics.get(constraint.driven) is constraint:
                     return []
                 joints = [quoteattr(self._joint_at(i)) for i in (constraint.driven, constraint.driver)]

@@ -7,7 +7,7 @@ import dataclasses
 import math
 import re
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from xml.sax import SAXParseException
 from xml.sax.handler import ContentHandler
@@ -17,12 +17,17 @@ from defusedxml import DefusedXmlException
 
 from jaxdyn.io.toml import ConfigError
 
-_LARGEST_FILE = 32 * 2**20  # bytes; the largest robot description found anywhere has 2
+_LARGEST_FILE = 16 * 2**20  # bytes; the largest robot description found anywhere has 2
 _DEEPEST = 100
 _MOST_ELEMENTS = 500_000
+_LONGEST_NAME = 200
+_LONGEST_SHOWN = 60  # of what a file says, in a message
+_MOST_SHOWN = 20
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 # A machine has no part of a billion kilometers or tons: a number beyond is an accident, and its powers would overflow.
 _LARGEST_NUMBER = 1e12
+
+EXPAND_XACRO = "expand the file first, as in: xacro robot.xacro > robot.urdf"
 
 
 class IgnoredContent(UserWarning):
@@ -47,13 +52,31 @@ class Report:
     def warn(self) -> None:
         """One `IgnoredContent` warning that names everything, if there is anything."""
         if self._lines:
-            parts = [f"{what} (line {_some(lines)})" for what, lines in self._lines.items()]
+            parts = [f"{what} (line {_some(lines)})" for what, lines in list(self._lines.items())[:_MOST_SHOWN]]
+            if len(self._lines) > _MOST_SHOWN:
+                parts.append(f"and {len(self._lines) - _MOST_SHOWN} kinds more")
             warnings.warn(f"{self._file}: ignored {'; '.join(parts)}", IgnoredContent, stacklevel=4)
 
 
 def _some(lines: list[int]) -> str:
     shown = ", ".join(map(str, lines[:3]))
     return shown if len(lines) <= 3 else f"{shown} and {len(lines) - 3} more"
+
+
+def shortened(text: str) -> str:
+    """A text of a file for a message, without what is too long of it."""
+    return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 3] + "..."
+
+
+def problem_with_name(name: str) -> str | None:
+    """Why a text is no name of anything and how to mend it, or None."""
+    if not name.strip():
+        return "is empty; give a name"
+    if not name.isprintable():
+        return "has line breaks or other invisible characters; remove them"
+    if len(name) > _LONGEST_NAME:
+        return f"has {len(name)} characters; give a name of at most {_LONGEST_NAME}"
+    return None
 
 
 @dataclasses.dataclass
@@ -76,8 +99,8 @@ class Element:
 
     def error(self, message: str) -> ConfigError:
         """A one-line error that names file, line and element."""
-        name = f" name={self.attributes['name']!r}" if "name" in self.attributes else ""
-        return ConfigError(f"{self.file}, line {self.line}, <{self.tag}{name}>: {message}")
+        name = f" name={self._shown('name')}" if "name" in self.attributes else ""
+        return ConfigError(f"{self.file}, line {self.line}, <{shortened(self.tag)}{name}>: {message}")
 
     def all(self, tag: str) -> list["Element"]:
         """Children with a tag."""
@@ -105,10 +128,11 @@ class Element:
         return value
 
     def name(self, attribute: str = "name") -> str:
-        """An attribute that names something: not empty, one line."""
+        """An attribute that names something: not empty, one line, and short."""
         value = self.text(attribute)
-        if not value.strip() or not value.isprintable():
-            raise self.error(f'attribute "{attribute}" is {value!r}; give a name')
+        problem = problem_with_name(value)
+        if problem is not None:
+            raise self.error(f'attribute "{attribute}" is {self._shown(attribute)}, which {problem}')
         return value
 
     def number(self, name: str, default: float | None = None, *, infinite: bool = False) -> float:
@@ -126,18 +150,28 @@ class Element:
             raise self.error(f'attribute "{name}" is {self._shown(name)}; give {count} numbers separated by spaces')
         return tuple(self._parsed(name, word, False) for word in words)
 
+    def below(self) -> Iterator["Element"]:
+        """All elements inside, at any depth."""
+        waiting = [self]
+        while waiting:
+            children = waiting.pop().children
+            yield from children
+            waiting.extend(children)
+
     def report_unknown(self, report: Report, tags: Collection[str], attributes: Collection[str]) -> None:
         """Report children and attributes other than the ones that are known."""
         for child in self.children:
             if child.tag not in tags:
-                report.ignored(f"<{child.tag}> in <{self.tag}>", child.line)
+                report.ignored(f"<{shortened(child.tag)}> in <{self.tag}>", child.line)
         for name in self.attributes:
             if name not in attributes and not name.startswith("xmlns"):
-                report.ignored(f'attribute "{name}" of <{self.tag}>', self.line)
+                report.ignored(f'attribute "{shortened(name)}" of <{self.tag}>', self.line)
 
     def _parsed(self, name: str, word: str, infinite: bool) -> float:
         if infinite and word.lstrip("+-").lower() in ("inf", "infinity"):
             return -math.inf if word.startswith("-") else math.inf
+        if "${" in word:
+            raise self.error(f'attribute "{name}" is {self._shown(name)}, a formula of xacro; {EXPAND_XACRO}')
         if not _NUMBER.fullmatch(word):
             raise self.error(f'attribute "{name}" is {self._shown(name)}; give numbers such as 0.25 or 1e-3')
         value = float(word)
@@ -148,8 +182,7 @@ class Element:
         return value
 
     def _shown(self, name: str) -> str:
-        value = self.attributes[name]
-        return repr(value if len(value) <= 60 else value[:57] + "...")
+        return repr(shortened(self.attributes[name]))
 
 
 def read_xml(path: Path | str) -> Element:
@@ -174,15 +207,23 @@ def parse_xml(data: bytes, file: Path | str) -> Element:
     """Root element of XML text; `file` is for messages. Errors as for `read_xml`."""
     handler = _TreeHandler(file)
     try:
-        defusedxml.sax.parseString(_with_declaration_first(data), handler, forbid_dtd=True)
+        parser = defusedxml.sax.make_parser()
+        parser.forbid_dtd = True
+        parser.setContentHandler(handler)
+        handler.setDocumentLocator(parser)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", DeprecationWarning)  # of encodings that are none of texts
+            # All at once: of a long text in pieces, expat reads each piece again and again.
+            parser.feed(_with_declaration_first(data))
+            parser.close()
     except DefusedXmlException:
         raise ConfigError(
             f"{file}: it declares a document type or entities, which can be used for attacks; remove the <!DOCTYPE ...>"
         ) from None
     except SAXParseException as error:
         raise ConfigError(f"{file}, line {error.getLineNumber()}: this is no XML ({error.getMessage()})") from None
-    except (LookupError, ValueError) as error:  # unknown or wrong encodings
-        raise ConfigError(f"{file}: its text cannot be decoded ({error}); save it as UTF-8") from None
+    except (LookupError, ValueError, DeprecationWarning) as error:  # unknown or wrong encodings
+        raise ConfigError(f"{file}: its text cannot be decoded ({shortened(str(error))}); save it as UTF-8") from None
     if handler.root is None:
         raise ConfigError(f"{file}: it is empty; give a robot description")
     return handler.root
@@ -194,6 +235,8 @@ def _with_declaration_first(data: bytes) -> bytes:
     if start <= 0 or data[:start].strip(b" \t\r\n\xef\xbb\xbf"):
         return data
     end = data.find(b"?>", start) + 2
+    if end < 2:
+        return data
     return data[:start] + b" " * (end - start) + data[end:]
 
 

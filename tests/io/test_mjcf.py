@@ -109,8 +109,10 @@ def test_numbers_and_names_arrive(tmp_path):
 LOOPS = f"""
 <mujoco>
   <worldbody>
-    <body name="left"><joint name="l" axis="0 1 0" ref="15" pos="0 0 0.1"/>{GEOM}<site name="a" pos="0 0 0.4" euler="10 0 0"/></body>
-    <body name="right" pos="1 0 0"><joint name="r" axis="0 1 0"/>{GEOM}<site name="b" pos="-1 0 0.4" euler="0 10 0"/></body>
+    <body name="left"><joint name="l" axis="0 1 0" ref="15" pos="0 0 0.1"/>{GEOM}
+      <site name="a" pos="0 0 0.4" euler="10 0 0"/></body>
+    <body name="right" pos="1 0 0"><joint name="r" axis="0 1 0"/>{GEOM}
+      <site name="b" pos="-1 0 0.4" euler="0 10 0"/></body>
   </worldbody>
   <equality>
     <connect name="pin" body1="left" body2="right" anchor="0.5 0 0.2"/>
@@ -162,8 +164,13 @@ def angle_of_weld(theirs, data) -> float:
         ),
         (
             "<worldbody><body><joint name='j'/><geom size='1'/></body></worldbody>"
-            "<tendon><fixed name='t'><joint joint='j' coef='1'/></fixed></tendon><equality><tendon name='e' tendon1='t'/></equality>",
+            "<tendon><fixed name='t'><joint joint='j' coef='1'/></fixed></tendon>"
+            "<equality><tendon name='e' tendon1='t'/></equality>",
             "equality 'e' is of type mjEQ_TENDON, which has no counterpart",
+        ),
+        (
+            "<worldbody><body><joint type='free' armature='0.1'/><geom size='1'/></body></worldbody>",
+            "it has 1 free joints with armature, which change the inertia",
         ),
     ],
 )
