@@ -64,7 +64,7 @@ def spherical_pendulum_chain(n: int, length: float = 1.0, mass: float = 1.0) -> 
 
 
 def random_tree(seed: int, bodies: int, kinds: Sequence[str] = _RANDOM_KINDS) -> Model:
-    """A random tree of bodies of about 1 kg and some decimetres, each on a joint of a random kind on random axes; always the same
+    """A random tree of bodies of about 1 kg and some decimeters, each on a joint of a random kind on random axes; always the same
     for the same arguments. nq and nv follow from the kinds drawn.
 
     Half of the bodies continue a chain, the others sit anywhere before. Every inertia is that of a cloud of particles.
