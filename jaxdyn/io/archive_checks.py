@@ -50,6 +50,8 @@ def check_system(system: Any) -> None:
 
 
 def _check_topology(topology: Topology) -> None:
+    if not isinstance(topology.joint_classes, tuple):
+        raise StructureError("model.topology.joint_classes: they are no tuple; write the file anew")
     count = len(topology.parents)
     lengths = [len(getattr(topology, name)) for name in ("body_names", "joint_names", "joint_classes", "joint_groups")]
     groups, first = topology.joint_groups, {}

@@ -10,6 +10,7 @@ Whatever the dataclasses of jaxdyn hold can be written, without a line of code p
 """
 
 import dataclasses
+import inspect
 import math
 from collections.abc import Iterable, Mapping
 from types import ModuleType
@@ -44,14 +45,19 @@ def known_classes(own: Iterable[type] = ()) -> dict[str, type]:
         for module in _MODULES
         for name, item in vars(module).items()
         if isinstance(item, type) and dataclasses.is_dataclass(item) and item.__module__ == module.__name__
-        if not name.startswith("_")
+        if not name.startswith("_") and not _is_abstract(item)
     }
     for item in own:
-        if not dataclasses.is_dataclass(item):
+        if not dataclasses.is_dataclass(item) or _is_abstract(item):
             raise ConfigError(f"classes has {item!r}; give classes such as your subclass of jaxdyn.JointForce")
         if found.setdefault(item.__name__, item) is not item:
             raise ConfigError(f"there are two classes called {item.__name__}; rename your own")
     return found
+
+
+def _is_abstract(kind: type) -> bool:
+    """Whether the class leaves something to its subclasses, as equinox counts it."""
+    return inspect.isabstract(kind) or bool(getattr(kind, "__abstractclassvars__", ()))
 
 
 def structure_of(value: Any, path: str, classes: Mapping[str, type], arrays: dict[str, np.ndarray]) -> Any:
@@ -158,7 +164,8 @@ def _instance(kind: type, values: dict[str, Any], path: str) -> Any:
         if name not in fields:
             raise StructureError(f"{path}: {kind.__name__} has no field {name!r}; {suggestion(name, fields)}")
         if not _fits(value, fields[name].type):
-            raise StructureError(f"{path}.{name}: {value!r:.40} does not fit this field; write the file anew")
+            shown = " ".join(repr(value).split())[:40]
+            raise StructureError(f"{path}.{name}: {shown} does not fit this field; write the file anew".lstrip("."))
     instance = object.__new__(kind)
     for name, value in values.items():
         object.__setattr__(instance, name, value)

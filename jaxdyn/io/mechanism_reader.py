@@ -124,11 +124,11 @@ def _constraints(model: Model, entry: MechanismEntry, file: Place) -> tuple[Cons
 
 def _marker(model: Model, entry: MarkerEntry, place: Place) -> tuple[int, RigidTransform]:
     checks.checked_placement(f"{place.file}: {place.entry}", entry.position, entry.quaternion)
-    body, origin = _located(model, entry.body, entry.position, place.key("body"))
-    turn = jnp.asarray(entry.quaternion, float)
-    if entry.body in model.topology.frame_names:
-        turn = quaternion.multiply(model.frames.quaternion[model.topology.frame_names.index(entry.body)], turn)
-    return body, RigidTransform(turn, origin)
+    frame = RigidTransform(jnp.asarray(entry.quaternion, float), jnp.asarray(entry.position, float))
+    try:
+        return model.locate_frame(entry.body, frame)
+    except KeyError as error:
+        raise place.key("body").error(f"{error.args[0]}; use one of them") from None
 
 
 def _coupling(model: Model, entry: CouplingEntry, place: Place) -> Coupling:

@@ -64,7 +64,7 @@ def spherical_pendulum_chain(n: int, length: float = 1.0, mass: float = 1.0) -> 
 
 
 def random_tree(seed: int, bodies: int, kinds: Sequence[str] = _RANDOM_KINDS) -> Model:
-    """A random tree of bodies of about 1 kg and some decimetres, each on a joint of a random kind on random axes; always the same
+    """A random tree of bodies of about 1 kg and some decimeters, each on a joint of a random kind on random axes; always the same
     for the same arguments. nq and nv follow from the kinds drawn.
 
     Half of the bodies continue a chain, the others sit anywhere before. Every inertia is that of a cloud of particles.
@@ -158,7 +158,7 @@ def stewart_platform(
     for i, (foot, head) in enumerate(zip(feet, heads, strict=True)):
         along = head - foot + np.array([0.0, 0.0, height])
         length = float(np.linalg.norm(along))
-        turn, _ = Rotation.align_vectors([along / length], [(0.0, 0.0, 1.0)])
+        turn = Rotation.align_vectors([along / length], [(0.0, 0.0, 1.0)])[0]
         part = 2.0 / 3.0 * length
         builder.add_body(
             f"cylinder{i + 1}",

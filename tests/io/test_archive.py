@@ -202,6 +202,8 @@ def put(node, path: str, value) -> None:
         ("system.model.topology.joint_groups", [0, 2, 1], "model.topology: its tuples do not fit together"),
         ("system.model.topology.joint_groups", [0, 0, 1], "model.topology: its tuples do not fit together"),
         ("system.model.topology.joint_classes", [{"type": "Spring"}] * 3, "model.topology: its tuples do not fit"),
+        ("system.model.topology.joint_classes", {"type": "Revolute"}, "model.topology.joint_classes: they are no tuple"),
+        ("system.forces.0.class", "JointForce", "class 'JointForce' is unknown"),
         ("system.model.topology.joint_classes.0", {"type": "Prismatic"}, "model.joints: they are not those of the topology"),
         ("system.model.topology.frame_names", ["a", "b"], "model.topology: its tuples do not fit together"),
         ("system.model.topology.frame_bodies", [5], "model.topology: its tuples do not fit together"),
@@ -299,6 +301,33 @@ def test_random_damage_is_refused_in_one_line_or_changes_nothing_but_values(tmp_
             problem, refused = str(error), refused + 1
         assert len(problem.splitlines()) == 1 if problem else system.model.mass.shape == (3,)
     assert refused > 80
+
+
+def test_random_parts_of_the_structure_are_refused_in_one_line_or_make_a_system(tmp_path, sound):
+    """A part of the structure becomes something else that a structure may hold."""
+    rng = np.random.default_rng(1)
+    others = [None, True, -1, 1e30, "x", [], {}, {"class": "Spring"}, {"type": "Revolute"}, {"type": "Spring"}, [1, 2]]
+    others += [{"float": "nan"}, {"list": []}, {"dict": {}}, {"array": "float64", "shape": [1]}, {"class": "System"}]
+
+    def paths(node, at=()):
+        inner = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+        for key, part in inner:
+            yield (*at, str(key))
+            yield from paths(part, (*at, str(key)))
+
+    np.savez(tmp_path / "x.npz", **sound[1])
+    known, refused = list(paths(json.loads(sound[0])["system"])), 0
+    for _ in range(30):
+        content = json.loads(sound[0])
+        put(content["system"], ".".join(known[rng.integers(len(known))]), others[rng.integers(len(others))])
+        (tmp_path / "x.json").write_text(json.dumps(content))
+        problem = ""
+        try:
+            system = load_archive(tmp_path / "x")
+        except ConfigError as error:
+            problem, refused = str(error), refused + 1
+        assert len(problem.splitlines()) == 1 if problem else isinstance(system, System)
+    assert refused > 20
 
 
 def test_files_are_complete_or_unchanged(tmp_path, refusal, monkeypatch):

@@ -20,6 +20,7 @@ from jaxdyn import (
     inverse_dynamics,
     kinetic_energy,
 )
+from jaxdyn.io.mjcf import system_from_mujoco
 from jaxdyn.io.state_orders import MujocoOrder, PinocchioOrder, StateOrder
 from jaxdyn.spatial.inertia import symmetric_matrix
 
@@ -178,6 +179,43 @@ def test_zero_is_the_pose_of_the_file_and_quaternions_have_the_libraries_order()
     np.testing.assert_allclose(
         pin.q_to(q), [0.2, *np.roll(unit, -1)] if pin.places[1][2][0] == 0 else [*np.roll(unit, -1), 0.2]
     )
+
+
+SEVERAL_JOINTS = """
+<mujoco model="doll">
+  <worldbody>
+    <body name="trunk" pos="0.1 0.2 0.5" euler="10 20 30">
+      <freejoint name="base"/>
+      <inertial pos="0.01 0 0.02" mass="2" diaginertia="0.1 0.2 0.15"/>
+      <body name="arm" pos="0 0.2 0.3">
+        <joint name="lift" axis="0 1 0" pos="0 0.05 0" ref="15"/>
+        <joint type="slide" axis="1 0 0" ref="0.1"/>
+        <joint name="twist" axis="0 0 1"/>
+        <inertial pos="0.1 0 0" mass="1" diaginertia="0.02 0.03 0.03"/>
+        <body name="bell" pos="0.3 0 0"><joint name="ball" type="ball"/>
+          <inertial pos="0 0 -0.1" mass="0.5" diaginertia="0.01 0.01 0.01"/></body>
+      </body>
+    </body>
+  </worldbody>
+</mujoco>
+"""
+
+
+def test_mechanism_read_from_mujoco_computes_the_same_with_bodies_of_several_joints():
+    mj = mujoco.MjModel.from_xml_string(SEVERAL_JOINTS)
+    model = system_from_mujoco(mj).model
+    order = MujocoOrder(model, mj)
+    assert model.topology.joint_names == ("base", "lift", "joint 2", "twist", "ball")
+    rng = np.random.default_rng(2)
+    motion = [x[None] for x in (*random_motion(rng, model), random_motion(rng, model)[2])]
+    energy, forces, accelerations, there = evaluated(lambda *x: ours_and_converted(model, order, *x), *motion)
+    found = mechanics_of_mujoco(mj, *(np.array(x[0]) for x in there))
+    their_energy, their_forces, their_accelerations = (jnp.asarray(np.array(x))[None] for x in found)
+    np.testing.assert_allclose(energy, their_energy, rtol=1e-12)
+    states = motion[0], there[0], there[1], their_accelerations, their_forces
+    back = evaluated(lambda *x: converted_back(order, *x), *states)
+    np.testing.assert_allclose(back[3], forces, atol=1e-11)
+    np.testing.assert_allclose(back[2], accelerations, rtol=1e-9, atol=1e-9)
 
 
 def test_joints_that_do_not_match_are_named():
