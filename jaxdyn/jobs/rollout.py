@@ -367,7 +367,7 @@ def _draw(system: System, arrays: dict[str, np.ndarray], directory: RunDirectory
     figures = {
         "joint_fans.png": plots.joint_fans(system.model, time, q),
         "energy_balance.png": plots.energy_balance(time, arrays["energy"][shown], arrays["work"][shown]),
-        "stick_figures.png": plots.stick_figure_strip(system.model, time, q),
+        "stick_figures.png": plots.stick_figure_strip(system, time, q),
     }
     for name, figure in figures.items():
         plots.save(figure, directory.path(name))
