@@ -18,6 +18,7 @@ Run time. Some seconds for a robot that is new, so half an hour for the 1300 fil
 
 import contextlib
 import dataclasses
+import importlib
 import os
 import sys
 import sysconfig
@@ -69,9 +70,9 @@ class Row:
     remark: str = ""
 
     @property
-    def worst(self) -> float | None:
-        """Largest of the differences; None if nothing was compared."""
-        return None if self.mass_matrix is None else max(self.mass_matrix, self.bias_force or 0, self.acceleration or 0)
+    def differences(self) -> list[float]:
+        """What was compared."""
+        return [x for x in (self.mass_matrix, self.bias_force, self.acceleration) if x is not None]
 
 
 def descriptions(folders: list[Path]) -> list[Path]:
@@ -132,9 +133,9 @@ class InPinocchio:
     """The mechanics of a URDF file by Pinocchio."""
 
     def __init__(self, system: jaxdyn.System, path: Path, outcome: str):
-        import pinocchio
-
-        self.pinocchio = pinocchio
+        # By name, since the stubs of both libraries lack what they make in C++.
+        self.pinocchio: Any = importlib.import_module("pinocchio")
+        pinocchio = self.pinocchio
         free = (pinocchio.JointModelFreeFlyer(),) if outcome.endswith("free base") else ()
         with tempfile.TemporaryDirectory() as folder:
             if outcome.startswith("repaired"):
@@ -158,9 +159,8 @@ class InMujoco:
     """The mechanics of an MJCF file by MuJoCo, without contacts, constraints, springs and dampers."""
 
     def __init__(self, system: jaxdyn.System, path: Path, outcome: str):
-        import mujoco
-
-        self.mujoco = mujoco
+        self.mujoco: Any = importlib.import_module("mujoco")
+        mujoco = self.mujoco
         self.model = mujoco.MjModel.from_xml_path(str(path))
         flags = mujoco.mjtDisableBit
         names = ("CONTACT", "CONSTRAINT", "ACTUATION", "SPRING", "DAMPER")
@@ -276,8 +276,8 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
     text = table(rows)
     print(text)
     directory.path("table.md").write_text(text + "\n", encoding="utf-8")
-    compared = [row for row in rows if row.worst is not None]
-    apart = [row.file for row in compared if not row.worst < TOLERANCE]
+    compared = [row for row in rows if row.differences]
+    apart = [row.file for row in compared if not max(row.differences) < TOLERANCE]
     loaded = [row for row in rows if row.outcome != "refused"]
     print(f"\n{len(rows)} files: {len(loaded)} loaded, {len(rows) - len(loaded)} refused with a reason")
     print(
@@ -290,7 +290,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
         "repaired": sum(row.outcome.startswith("repaired") for row in rows),
         "compared": len(compared),
         "apart": apart,
-        "largest_difference": max((row.worst for row in compared), default=None),
+        "largest_difference": max((max(row.differences) for row in compared), default=None),
     }
 
 

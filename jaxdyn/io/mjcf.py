@@ -10,6 +10,7 @@ motors ...) if the free motion does not depend on it, and refused by name if it 
 """
 
 import collections
+import importlib
 import warnings
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ def load_mjcf(path: Path | str, *, velocity_scale: float = 0.01) -> System:
         MechanismError: a value is none of a real mechanism; one line with file, body and remedy.
     """
     try:
-        import mujoco
+        mujoco: Any = importlib.import_module("mujoco")
     except ImportError:
         raise ImportError('MJCF files are read through MuJoCo; pip install "jaxdyn[mjcf]"') from None
     try:
@@ -77,9 +78,8 @@ class _Reader:
     """One compiled model. `carriers` holds, for each MuJoCo body, the name of the jaxdyn body and the place of its origin there."""
 
     def __init__(self, compiled: Any, velocity_scale: float):
-        import mujoco
-
-        self.mujoco, self.compiled, self.velocity_scale = mujoco, compiled, velocity_scale
+        self.mujoco: Any = importlib.import_module("mujoco")
+        self.compiled, self.velocity_scale = compiled, velocity_scale
         self.carriers: dict[int, tuple[str, np.ndarray]] = {0: ("ground", np.zeros(3))}
         self.joint_names: list[str] = []
         self.ignored: collections.Counter[str] = collections.Counter()
