@@ -86,7 +86,7 @@ class _Writer:
 
     def _check_names(self) -> None:
         topology = self.topology
-        constraints = [constraint.name for constraint in self.system.constraints if hasattr(constraint, "name")]
+        constraints = [constraint.name for constraint in self.system.constraints]
         for name in (self.model.name, *topology.body_names, *topology.joint_names, *topology.frame_names, *constraints):
             problem = problem_with_name(name)
             if problem is not None:
@@ -99,10 +99,7 @@ class _Writer:
         return found[0] if found else None
 
     def _joint_at(self, coordinate: int) -> str:
-        return self.topology.joint_names[self._body_at(coordinate)]
-
-    def _body_at(self, coordinate: int) -> int:
-        return int(np.searchsorted(self.topology.q_starts, coordinate, side="right")) - 1
+        return self.topology.joint_names[int(np.searchsorted(self.topology.q_starts, coordinate, side="right")) - 1]
 
     def text(self) -> str:
         lines = ['<?xml version="1.0" encoding="utf-8"?>', f"<robot name={quoteattr(self.model.name)}>"]
@@ -253,13 +250,6 @@ class _Writer:
     def _constraint(self, constraint) -> list[str]:
         match constraint:
             case Coupling():
-                for coordinate in (constraint.driven, constraint.driver):
-                    if self.topology.joint_classes[self._body_at(coordinate)] not in (Revolute, Prismatic):
-                        joint = self._joint_at(coordinate)
-                        raise self.refused(
-                            f"coupling {constraint.name!r} is of one of the coordinates of joint {joint!r}, which URDF cannot say; "
-                            "save as TOML"
-                        )
                 if self.mimics.get(constraint.driven) is constraint:
                     return []
                 joints = [quoteattr(self._joint_at(i)) for i in (constraint.driven, constraint.driver)]
