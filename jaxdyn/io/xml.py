@@ -165,7 +165,7 @@ class Element:
 
     def below(self) -> Iterator["Element"]:
         """All elements inside, at any depth."""
-        waiting = [self]
+        waiting: list[Element] = [self]
         while waiting:
             children = waiting.pop().children
             yield from children
@@ -272,8 +272,8 @@ class _TreeHandler(ContentHandler):
         self._locator = locator
 
     def startElement(self, name, attrs):
-        line = 0 if self._locator is None else self._locator.getLineNumber()
-        element = Element(name, dict(attrs.items()), line, self._file)
+        line = None if self._locator is None else self._locator.getLineNumber()
+        element = Element(name, dict(attrs.items()), line or 0, self._file)
         self._count += 1
         if len(self._open) >= _DEEPEST:
             raise element.error(f"elements are nested more than {_DEEPEST} deep, which no robot description is")
