@@ -6,13 +6,15 @@ import jax.numpy as jnp
 import numpy as np
 import pinocchio
 import pytest
-from random_trees import random_model
+from random_trees import random_model, random_unit
+from scipy.spatial.transform import Rotation
 from urdf_systems import random_system, same
 
 import jaxdyn
 from jaxdyn import (
     AppliedForce,
     Cylindrical,
+    Fixed,
     JointDrives,
     JointFriction,
     JointSpring,
@@ -23,7 +25,7 @@ from jaxdyn import (
     System,
 )
 from jaxdyn.dynamics.constraint import Constraint
-from jaxdyn.io import ConfigError, PinocchioOrder, load_urdf, save_urdf
+from jaxdyn.io import ConfigError, PinocchioOrder, load_mechanism, load_urdf, save_mechanism, save_urdf
 
 
 def there_and_back(system: System, path) -> System:
@@ -98,6 +100,32 @@ def test_identified_numbers_arrive(tmp_path):
     )  # fmt: skip
     identified = eqx.tree_at(numbers, system, changed)
     same(there_and_back(identified, tmp_path / "identified.urdf"), identified)
+
+
+@pytest.mark.parametrize(("save", "load"), [(save_urdf, load_urdf), (save_mechanism, load_mechanism)])
+@pytest.mark.parametrize("seed", range(4))
+def test_flat_bodies_in_single_precision_come_back(tmp_path, save, load, seed):
+    """Their moments satisfy the triangle inequality with equality, which rounding breaks."""
+    rng = np.random.default_rng(seed)
+    turn = Rotation.from_quat(random_unit(rng, 4)).as_matrix()
+    builder = MechanismBuilder("flat")
+    builder.add_body("b", joint=Revolute((0, 0, 1)), mass=1.0, inertia=turn @ np.diag([0.3, 0.5, 0.8]) @ turn.T)
+    model = jaxdyn.as_dtype(builder.build(), jnp.float32)
+    save(System(model), tmp_path / "flat")
+    np.testing.assert_array_equal(load(tmp_path / "flat").model.inertia.astype(jnp.float32), model.inertia)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_welded_particle_comes_back(tmp_path, seed):
+    """A particle away from the link that carries it has no inertia about itself, also after rounding."""
+    rng = np.random.default_rng(seed)
+    builder = MechanismBuilder("particle")
+    builder.add_body("carrier", joint=Revolute((0, 0, 1)))
+    placement = {"position": rng.normal(size=3), "orientation": random_unit(rng, 4)}
+    builder.add_body("particle", parent="carrier", joint=Fixed(), mass=0.7, com=rng.normal(size=3), **placement)
+    system = System(builder.build())
+    np.testing.assert_array_equal(system.model.inertia, 0.0)
+    same(there_and_back(system, tmp_path / "particle.urdf"), system)
 
 
 @pytest.mark.usefixtures("fast_compilation")
