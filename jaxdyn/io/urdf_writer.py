@@ -241,7 +241,7 @@ class _Writer:
                         f"a drive of joint {topology.joint_names[body]!r} has no form in URDF; save as TOML"
                     )
                 lines.append(f'    <drive joint={quoteattr(topology.joint_names[body])} gear="{_number(gear)}"/>')
-        for constraint in self.system.constraints:
+        for constraint in self.system.constraints[len(self.mimics) :]:
             lines += self._constraint(constraint)
         return lines
 
@@ -255,8 +255,6 @@ class _Writer:
     def _constraint(self, constraint) -> list[str]:
         match constraint:
             case Coupling():
-                if self.mimics.get(constraint.driven) is constraint:
-                    return []
                 joints = [quoteattr(self._joint_at(i)) for i in (constraint.driven, constraint.driver)]
                 words = f'joint={joints[0]} driver={joints[1]} coefficients="{_numbers(constraint.coefficients)}"'
                 return [f"    <coupling name={quoteattr(constraint.name)} {words}/>"]

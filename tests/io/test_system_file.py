@@ -113,6 +113,14 @@ def test_files_that_are_not_there_or_hold_something_else(tmp_path, refusal, name
     assert str(path) in refusal(ConfigError, load_system, path)
 
 
+def test_an_xml_file_of_another_format(tmp_path, refusal):
+    path = tmp_path / "one.xml"
+    path.write_text('<sdf version="1.9"/>')
+    assert refusal(ConfigError, load_system, path) == (
+        f"{path}, line 1, <sdf>: a URDF file begins with <robot>, an MJCF file with <mujoco>; check the path"
+    )
+
+
 def test_numbers_survive_every_conversion(tmp_path):
     """URDF, TOML, URDF, JSON, TOML: every number to 1e-12 of where it started, names and structure as they were."""
     save_urdf(random_system(7, "RPLFSRP"), tmp_path / "0.urdf")

@@ -13,6 +13,7 @@ from urdf_systems import random_system, same
 import jaxdyn
 from jaxdyn import (
     AppliedForce,
+    Coupling,
     Cylindrical,
     Fixed,
     JointDrives,
@@ -40,6 +41,14 @@ def test_everything_comes_back(tmp_path, seed):
     once = there_and_back(system, tmp_path / "once.urdf")
     same(once, system)
     same(there_and_back(once, tmp_path / "twice.urdf"), once)
+
+
+def test_couplings_that_could_be_mimics_keep_their_order(tmp_path):
+    system = random_system(0, "RPR")
+    first, second = (Coupling(f"joint {i} &", i, 2, [0.1, 0.2]) for i in (0, 1))
+    for couplings in ((first, second), (second, first), (second, first, second), (first, first)):
+        coupled = System(system.model, constraints=couplings)
+        same(there_and_back(coupled, tmp_path / "coupled.urdf"), coupled)
 
 
 def test_half_and_quarter_turns_come_back(tmp_path):
