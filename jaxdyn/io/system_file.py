@@ -39,8 +39,10 @@ def load_system(
     """
     path = Path(path)
     ending = path.suffix.lower()
-    is_urdf = ending == ".urdf" or (ending == ".xml" and read_xml(path).tag == "robot")
-    if is_urdf:
+    outermost = read_xml(path) if ending == ".xml" else None
+    if outermost is not None and outermost.tag not in ("robot", "mujoco"):
+        raise outermost.error("a URDF file begins with <robot>, an MJCF file with <mujoco>; check the path")
+    if ending == ".urdf" or (outermost is not None and outermost.tag == "robot"):
         return load_urdf(path, base=base or "fixed", unphysical=unphysical)
     if base is not None or unphysical != "refuse":
         raise ConfigError(f"{path}: base and unphysical are options of URDF files; leave them out")

@@ -134,6 +134,8 @@ def _system(robot: Element, base: str, velocity_scale: float, repair: bool, repo
     moving = [joint.name for joint in joints.values() if joint.kind in _MOVING]
     extras = urdf_extension.joint_extras(extension, moving, report)
     order, root = _tree(robot, links, joints)
+    if base == "fixed" and not moving:
+        raise robot.error('no joint moves; add one that is not fixed, or read the file with base="free"')
 
     standing = {root} if base == "fixed" else set()
     for joint in order:  # a link that stands in the ground needs no inertia, and many descriptions invent one for it
@@ -263,11 +265,11 @@ def _add_body(
     if extra is not None and "armature" in extra.attributes:
         if joint.kind not in _OF_ONE_COORDINATE:
             raise extra.error(
-                f"the joint is {joint.kind}; only {', '.join(_OF_ONE_COORDINATE)} joints have an armature"
+                f"the joint is {joint.kind}; only {', '.join(_OF_ONE_COORDINATE)} joints have an armature, so remove it"
             )
         numbers["armature"] = extra.number("armature")
         if numbers["armature"] < 0.0:
-            raise extra.error(f"armature = {numbers['armature']:g}; a rotor inertia is positive or zero")
+            raise extra.error(f"armature = {numbers['armature']:g}; give a positive number or 0")
     builder.add_body(
         joint.child,
         joint=_kind(joint, report),
@@ -349,7 +351,9 @@ def _limits(element: Element | None, joint: _Joint, report: Report) -> dict[str,
     for attribute in ("effort", "velocity"):
         value = element.number(attribute, math.inf, infinite=True)
         if value < 0.0:
-            raise element.error(f"{attribute} = {value:g} is negative; a limit is positive")
+            raise element.error(
+                f"{attribute} = {value:g} is negative; give a positive number, or leave it out for no limit"
+            )
         if value > 0.0:
             numbers[f"{attribute}_limit"] = value
         else:

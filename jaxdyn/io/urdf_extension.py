@@ -158,9 +158,9 @@ def _coupling(model: Model, element: Element, report: Report) -> Constraint:
     driven, driver = (_coordinate(model, element, element.name(role)) for role in ("joint", "driver"))
     if driven == driver:
         raise element.error("it couples a joint with itself; name two joints")
-    count = max(1, len(element.text("coefficients").split()))
-    if count > _MOST_COEFFICIENTS:
-        raise element.error(f"it has {count} coefficients; give at most {_MOST_COEFFICIENTS}")
+    count = len(element.text("coefficients").split())
+    if not 0 < count <= _MOST_COEFFICIENTS:
+        raise element.error(f"it has {count} coefficients; give 1 to {_MOST_COEFFICIENTS} numbers separated by spaces")
     return Coupling(element.name(), driven, driver, list(element.vector("coefficients", count)))
 
 

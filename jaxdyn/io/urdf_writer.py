@@ -7,12 +7,13 @@ element that `urdf` describes; other readers skip it.
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
 from jaxdyn.constraints.kinds import Coupling, Distance, LoopJoint
-from jaxdyn.dynamics.forces import JointFriction, JointSpring
+from jaxdyn.dynamics.forces import Force, JointFriction, JointSpring
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.placements import rpy_from_quaternion
 from jaxdyn.io.toml import ConfigError
@@ -24,6 +25,7 @@ from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.spatial.transform import RigidTransform
 
+_OneForce = TypeVar("_OneForce", bound=Force)
 _KINDS: dict[type[Joint], str] = {
     Revolute: "revolute",
     Prismatic: "prismatic",
@@ -74,35 +76,35 @@ class _Writer:
         # Mimic joints are couplings of the first degree that carry the name of the joint they drive. They are read first of all
         # constraints, in the order of the joints; others of that form must stay where they are.
         self.mimics: dict[int, Coupling] = {}
-        for c in system.constraints:
-            is_mimic = isinstance(c, Coupling) and len(c.coefficients) == 2 and c.name == self._joint_at(c.driven)
-            if not is_mimic or any(driven >= c.driven for driven in self.mimics):
+        for constraint in system.constraints:
+            if not isinstance(constraint, Coupling) or not self._is_next_mimic(constraint):
                 break
-            self.mimics[c.driven] = c
+            self.mimics[constraint.driven] = constraint
         self._check_names()
 
     def refused(self, message: str) -> ConfigError:
         return ConfigError(f"{self.path}: {message}")
 
+    def _is_next_mimic(self, coupling: Coupling) -> bool:
+        is_mimic = len(coupling.coefficients) == 2 and coupling.name == self._joint_at(coupling.driven)
+        return is_mimic and all(driven < coupling.driven for driven in self.mimics)
+
     def _check_names(self) -> None:
         topology = self.topology
-        constraints = [constraint.name for constraint in self.system.constraints if hasattr(constraint, "name")]
+        constraints = [constraint.name for constraint in self.system.constraints]
         for name in (self.model.name, *topology.body_names, *topology.joint_names, *topology.frame_names, *constraints):
             problem = problem_with_name(name)
             if problem is not None:
                 raise self.refused(f"the name {shortened(name)!r} {problem}")
 
-    def _only(self, kind: type):
+    def _only(self, kind: type[_OneForce]) -> _OneForce | None:
         found = [force for force in self.system.forces if isinstance(force, kind)]
         if len(found) > 1:
             raise self.refused(f"the system has two forces {kind.__name__}; add them up to one")
         return found[0] if found else None
 
     def _joint_at(self, coordinate: int) -> str:
-        return self.topology.joint_names[self._body_at(coordinate)]
-
-    def _body_at(self, coordinate: int) -> int:
-        return int(np.searchsorted(self.topology.q_starts, coordinate, side="right")) - 1
+        return self.topology.joint_names[int(np.searchsorted(self.topology.q_starts, coordinate, side="right")) - 1]
 
     def text(self) -> str:
         lines = ['<?xml version="1.0" encoding="utf-8"?>', f"<robot name={quoteattr(self.model.name)}>"]
@@ -166,7 +168,7 @@ class _Writer:
         joint = model.joint(body)
         if isinstance(joint, Planar):
             self._check_planar(joint, name)
-        if kind in (Revolute, Prismatic, Planar):
+        if isinstance(joint, Revolute | Prismatic | Planar):
             lines.append(f'    <axis xyz="{_numbers(joint.normal if isinstance(joint, Planar) else joint.axis)}"/>')
         columns = range(v, v + kind.nv)
         if kind in (Revolute, Prismatic):
@@ -239,7 +241,7 @@ class _Writer:
                         f"a drive of joint {topology.joint_names[body]!r} has no form in URDF; save as TOML"
                     )
                 lines.append(f'    <drive joint={quoteattr(topology.joint_names[body])} gear="{_number(gear)}"/>')
-        for constraint in self.system.constraints:
+        for constraint in self.system.constraints[len(self.mimics) :]:
             lines += self._constraint(constraint)
         return lines
 
@@ -253,15 +255,6 @@ class _Writer:
     def _constraint(self, constraint) -> list[str]:
         match constraint:
             case Coupling():
-                for coordinate in (constraint.driven, constraint.driver):
-                    if self.topology.joint_classes[self._body_at(coordinate)] not in (Revolute, Prismatic):
-                        joint = self._joint_at(coordinate)
-                        raise self.refused(
-                            f"coupling {constraint.name!r} is of one of the coordinates of joint {joint!r}, which URDF cannot say; "
-                            "save as TOML"
-                        )
-                if self.mimics.get(constraint.driven) is constraint:
-                    return []
                 joints = [quoteattr(self._joint_at(i)) for i in (constraint.driven, constraint.driver)]
                 words = f'joint={joints[0]} driver={joints[1]} coefficients="{_numbers(constraint.coefficients)}"'
                 return [f"    <coupling name={quoteattr(constraint.name)} {words}/>"]

@@ -29,6 +29,19 @@ _LARGEST_NUMBER = 1e12
 
 EXPAND_XACRO = "expand the file first, as in: xacro robot.xacro > robot.urdf"
 
+# What to do about what expat says.
+_REMEDIES = {
+    "no element found": "it ends before its outermost element is closed, so add what is missing",
+    "unclosed token": "it ends in the middle of an element, so add what is missing",
+    "mismatched tag": "every <element> is closed by a </element> of the same name, inner ones first",
+    "duplicate attribute": "remove one",
+    "undefined entity": "write & as &amp; in texts",
+    "junk after document element": "keep one outermost element and remove what comes after it",
+    "syntax error": "it must begin with an element such as <robot>, so check the path",
+    "not well-formed (invalid token)": "quote all values, write & as &amp; and < as &lt;, and save it as UTF-8",
+    "encoding specified in XML declaration is incorrect": "save it as UTF-8 and correct its first line",
+}
+
 
 class IgnoredContent(UserWarning):
     """A file holds something that jaxdyn does not read; the message names every element with its line."""
@@ -152,7 +165,7 @@ class Element:
 
     def below(self) -> Iterator["Element"]:
         """All elements inside, at any depth."""
-        waiting = [self]
+        waiting: list[Element] = [self]
         while waiting:
             children = waiting.pop().children
             yield from children
@@ -173,7 +186,7 @@ class Element:
         if "${" in word:
             raise self.error(f'attribute "{name}" is {self._shown(name)}, a formula of xacro; {EXPAND_XACRO}')
         if not _NUMBER.fullmatch(word):
-            raise self.error(f'attribute "{name}" is {self._shown(name)}; give numbers such as 0.25 or 1e-3')
+            raise self.error(f'attribute "{name}" is {self._shown(name)}; give plain numbers such as 0.25 or 1e-3')
         value = float(word)
         if abs(value) > _LARGEST_NUMBER:
             if infinite:  # the way to write "no limit" for readers that know no infinity
@@ -216,16 +229,22 @@ def parse_xml(data: bytes, file: Path | str) -> Element:
             # All at once: of a long text in pieces, expat reads each piece again and again.
             parser.feed(_with_declaration_first(data))
             parser.close()
+    except ConfigError:  # of the handler; a ValueError too
+        raise
     except DefusedXmlException:
         raise ConfigError(
             f"{file}: it declares a document type or entities, which can be used for attacks; remove the <!DOCTYPE ...>"
         ) from None
     except SAXParseException as error:
-        raise ConfigError(f"{file}, line {error.getLineNumber()}: this is no XML ({error.getMessage()})") from None
+        if not data.strip():
+            raise ConfigError(f"{file}: it is empty; give a robot description") from None
+        remedy = _REMEDIES.get(error.getMessage(), "check it in an editor that knows XML")
+        raise ConfigError(
+            f"{file}, line {error.getLineNumber()}: this is no XML ({error.getMessage()}); {remedy}"
+        ) from None
     except (LookupError, ValueError, DeprecationWarning) as error:  # unknown or wrong encodings
         raise ConfigError(f"{file}: its text cannot be decoded ({shortened(str(error))}); save it as UTF-8") from None
-    if handler.root is None:
-        raise ConfigError(f"{file}: it is empty; give a robot description")
+    assert handler.root is not None  # expat refuses texts without an element
     return handler.root
 
 
@@ -253,8 +272,8 @@ class _TreeHandler(ContentHandler):
         self._locator = locator
 
     def startElement(self, name, attrs):
-        line = 0 if self._locator is None else self._locator.getLineNumber()
-        element = Element(name, dict(attrs.items()), line, self._file)
+        line = None if self._locator is None else self._locator.getLineNumber()
+        element = Element(name, dict(attrs.items()), line or 0, self._file)
         self._count += 1
         if len(self._open) >= _DEEPEST:
             raise element.error(f"elements are nested more than {_DEEPEST} deep, which no robot description is")

@@ -338,17 +338,17 @@ def _lump(parts: list[tuple[_Body, np.ndarray]]) -> tuple[float, np.ndarray, np.
     if len(parts) == 1:  # nothing merged: the numbers as given, free of rounding
         body = parts[0][0]
         return body.mass, body.com, symmetric_entries(body.inertia)
-    total = np.sum([g @ _pseudo_inertia(body) @ g.T for body, g in parts], axis=0)  # (F5)
-    mass, first_moment = total[3, 3], total[:3, 3]
-    com = first_moment / mass if mass > 0 else np.zeros(3)
-    return mass, com, symmetric_entries(inertia_from_planar(total[:3, :3] - np.outer(first_moment, com)))
-
-
-def _pseudo_inertia(body: _Body) -> np.ndarray:
-    """4x4 pseudo-inertia about the body origin, in double precision; the congruence of (F5) moves it to other frames."""
-    moment = body.mass * body.com[:, None]
-    second = planar_from_inertia(body.inertia) + moment * body.com
-    return np.block([[second, moment], [moment.T, np.full((1, 1), body.mass)]])
+    masses = np.array([body.mass for body, _ in parts])
+    centers = np.array([g[:3, :3] @ body.com + g[:3, 3] for body, g in parts])
+    mass = float(masses.sum())
+    com = (masses / mass) @ centers if mass > 0 else np.zeros(3)
+    # About the common mass center from the start: no large terms cancel, and a particle stays one.
+    second_moments = np.zeros((3, 3))
+    for (body, g), arm in zip(parts, centers - com, strict=True):
+        second_moments += g[:3, :3] @ planar_from_inertia(body.inertia) @ g[:3, :3].T + body.mass * np.outer(
+            arm, arm
+        )  # (F6)
+    return mass, com, symmetric_entries(inertia_from_planar(second_moments))
 
 
 def _check_leaves_have_inertia(topology: Topology, moving: list[_Body], mass: np.ndarray) -> None:

@@ -13,8 +13,8 @@ from jaxdyn.spatial.inertia import symmetric_matrix
 # Whatever NumPy turns into numbers. The checks below say more than a type could.
 Numbers: TypeAlias = Any
 
-# A measured inertia that misses the triangle inequality by less than this fraction of its trace is rounding, not error.
-_TRIANGLE_TOLERANCE = 1e-9
+# What an inertia misses of the triangle inequality, as part of its trace, if only rounding in single precision is to blame.
+_TRIANGLE_TOLERANCE = 1e-6
 # Point masses that have been moved about carry inertia of a body smaller than this (m), which is rounding too.
 _SMALLEST_BODY = 1e-9
 _UNIT_TOLERANCE = 1e-6

@@ -69,12 +69,15 @@ EVERY_JOINT = f"""<robot name="every joint">
 <link name="wheel">{BODY}</link>
 <joint name="spin" type="continuous"><origin xyz="0 0.4 0" rpy="1 2 3"/><parent link="bracket"/><child link="wheel"/>
   <axis xyz="0.6 0 0.8"/></joint>
-<link name="rod"><inertial><origin xyz="0 0 0.3"/><mass value="0.7"/><inertia ixx="0.02" iyy="0.02" izz="0.001" ixy="0" ixz="0" iyz="0"/></inertial></link>
+<link name="rod"><inertial><origin xyz="0 0 0.3"/><mass value="0.7"/>
+  <inertia ixx="0.02" iyy="0.02" izz="0.001" ixy="0" ixz="0" iyz="0"/></inertial></link>
 <joint name="slide" type="prismatic"><origin xyz="-0.2 0 0" rpy="0 1 0"/><parent link="hull"/><child link="rod"/><axis xyz="0 3 4"/>
   <limit lower="-1" upper="1" effort="10" velocity="3"/></joint>
 <link name="puck">{BODY}</link>
-<joint name="glide" type="planar"><origin xyz="0 0 0.5" rpy="0.2 0.1 0"/><parent link="rod"/><child link="puck"/><axis xyz="0 0 1"/></joint>
-<link name="drone"><inertial><origin xyz="0.01 0 0.02"/><mass value="0.9"/><inertia ixx="0.1" iyy="0.2" izz="0.15" ixy="0" ixz="0" iyz="0"/></inertial></link>
+<joint name="glide" type="planar"><origin xyz="0 0 0.5" rpy="0.2 0.1 0"/>
+  <parent link="rod"/><child link="puck"/><axis xyz="0 0 1"/></joint>
+<link name="drone"><inertial><origin xyz="0.01 0 0.02"/><mass value="0.9"/>
+  <inertia ixx="0.1" iyy="0.2" izz="0.15" ixy="0" ixz="0" iyz="0"/></inertial></link>
 <joint name="flight" type="floating"><origin xyz="1 0 0" rpy="0 0 1"/><parent link="upper"/><child link="drone"/></joint>
 <link name="fin">{BODY}</link>
 <joint name="hinge" type="revolute"><parent link="drone"/><child link="fin"/>
@@ -180,8 +183,14 @@ def test_welded_links_keep_their_mass_and_become_frames(read):
     assert model.nb == 1
     np.testing.assert_allclose(model.mass, [2.0])
     np.testing.assert_allclose(model.com[0], [0, 0, 1])
-    np.testing.assert_allclose(model.inertia[0], [2.2, 2.2, 0.2, 0, 0, 0], atol=1e-15)  # two masses, 1 m from their center
-    assert dict(zip(model.topology.frame_names, model.topology.frame_bodies, strict=True)) == {"base": -1, "tool": 0, "tip": 0}
+    np.testing.assert_allclose(
+        model.inertia[0], [2.2, 2.2, 0.2, 0, 0, 0], atol=1e-15
+    )  # two masses, 1 m from their center
+    assert dict(zip(model.topology.frame_names, model.topology.frame_bodies, strict=True)) == {
+        "base": -1,
+        "tool": 0,
+        "tip": 0,
+    }
     np.testing.assert_allclose(model.frames.translation[model.topology.frame_names.index("tip")], [0, 1, 2])
 
 
@@ -201,7 +210,7 @@ def test_the_inertia_of_a_fixed_base_is_not_read(read):
         '<link name="base"><inertial><mass value="1"/><inertia ixx="9" iyy="1" izz="1"/></inertial></link>',
     )
     assert read(text).model.nb == 1
-    with pytest.raises(MechanismError, match="line 2: body 'base': principal moments .* triangle"):
+    with pytest.raises(MechanismError, match=r"line 2: body 'base': principal moments .* triangle"):
         read(text, base="free")
 
 
@@ -220,7 +229,12 @@ def test_limits(read):
     assert limits('<limit effort="3" velocity="2"/>') == (-inf, inf, 2, 3)
     assert limits('<limit lower="-1" upper="2" effort="3" velocity="4"/>') == (-1, 2, 4, 3)
     assert limits('<limit upper="2"/>') == (0, 2, inf, inf)  # the format's default of an absent side
-    assert limits('<limit lower="-inf" upper="1e30" effort="1e30" velocity="inf"/>', "prismatic") == (-inf, inf, inf, inf)
+    assert limits('<limit lower="-inf" upper="1e30" effort="1e30" velocity="inf"/>', "prismatic") == (
+        -inf,
+        inf,
+        inf,
+        inf,
+    )
 
 
 def test_limits_that_say_nothing_are_named(read):
@@ -277,14 +291,22 @@ def test_whatever_is_not_read_is_named_once_with_its_lines(read):
 
 def test_unphysical_inertias_are_refused_or_repaired(read):
     text = robot(body("b", inertial='<inertial><mass value="2"/><inertia ixx="9" iyy="1" izz="1"/></inertial>'))
-    with pytest.raises(MechanismError, match="line 3: body 'b': principal moments .* triangle inequality"):
+    with pytest.raises(MechanismError, match=r"line 3: body 'b': principal moments .* triangle inequality"):
         read(text)
     with pytest.warns(IgnoredContent, match=r"ignored unphysical part of the inertia of link 'b' \(line 3\)"):
         model = read(text, unphysical="repair").model
     xx, yy, zz = np.asarray(model.inertia[0, :3])
     assert xx <= yy + zz + 1e-12
     np.testing.assert_allclose(model.mass, 2.0)
-    massless = robot(body("b"), body("c", inertial='<inertial><mass value="0"/><inertia ixx="1" iyy="1" izz="1"/></inertial>', kind="fixed", parent="b"))
+    massless = robot(
+        body("b"),
+        body(
+            "c",
+            inertial='<inertial><mass value="0"/><inertia ixx="1" iyy="1" izz="1"/></inertial>',
+            kind="fixed",
+            parent="b",
+        ),
+    )
     with pytest.raises(MechanismError, match="'c': it has inertia but mass 0 kg"):
         read(massless)
     with pytest.warns(IgnoredContent, match="link 'c'"):

@@ -1,0 +1,292 @@
+"""Systems written as URDF come back, and what URDF cannot say is refused by name before anything is written."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pinocchio
+import pytest
+from random_trees import random_model, random_unit
+from scipy.spatial.transform import Rotation
+from urdf_systems import random_system, same
+
+import jaxdyn
+from jaxdyn import (
+    AppliedForce,
+    Coupling,
+    Cylindrical,
+    Fixed,
+    JointDrives,
+    JointFriction,
+    JointSpring,
+    MechanismBuilder,
+    MechanismError,
+    Planar,
+    Revolute,
+    System,
+)
+from jaxdyn.dynamics.constraint import Constraint
+from jaxdyn.io import ConfigError, PinocchioOrder, load_mechanism, load_urdf, save_mechanism, save_urdf
+
+
+def there_and_back(system: System, path) -> System:
+    save_urdf(system, path)
+    return load_urdf(path)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_everything_comes_back(tmp_path, seed):
+    kinds = "RP" + "".join(np.random.default_rng(seed).permutation(list("RPLFSRL")))
+    system = random_system(seed, kinds)
+    once = there_and_back(system, tmp_path / "once.urdf")
+    same(once, system)
+    same(there_and_back(once, tmp_path / "twice.urdf"), once)
+
+
+def test_couplings_that_could_be_mimics_keep_their_order(tmp_path):
+    system = random_system(0, "RPR")
+    first, second = (Coupling(f"joint {i} &", i, 2, [0.1, 0.2]) for i in (0, 1))
+    for couplings in ((first, second), (second, first), (second, first, second), (first, first)):
+        coupled = System(system.model, constraints=couplings)
+        same(there_and_back(coupled, tmp_path / "coupled.urdf"), coupled)
+
+
+def test_half_and_quarter_turns_come_back(tmp_path):
+    """Where roll, pitch and yaw are not unique, and where a quaternion has two signs."""
+    builder, root = MechanismBuilder("turns"), np.sqrt(0.5)
+    turns = [np.eye(4)[k] for k in range(4)]
+    turns += [root * (np.eye(4)[i] + sign * np.eye(4)[j]) for i in range(4) for j in range(i) for sign in (1, -1)]
+    turns += [0.5 * np.array([1, 1, sign, 1]) for sign in (1, -1)]
+    for i, turn in enumerate(turns):
+        builder.add_body(f"b{i}", joint=Revolute((0, 0, 1)), orientation=turn, mass=1, inertia=(1, 1, 1))
+    system = System(builder.build())
+    same(there_and_back(system, tmp_path / "turns.urdf"), system)
+
+
+# Welded links between, mimics in an order of their own, angles beyond half a turn, a rest position without stiffness.
+BODY = '<inertial><origin xyz="0.1 0 0" rpy="1 2 4"/><mass value="1"/><inertia ixx="1" iyy="2" izz="2.5"/></inertial>'
+MIMICS = [
+    ("plate", '<mimic joint="j2"/>'),
+    ("root", ""),
+    ("root", '<mimic joint="j1"/>'),
+    ("l2", '<mimic joint="j0"/>'),
+]
+JOINTS = "".join(
+    f'<link name="l{i}">{BODY}</link><joint name="j{i}" type="revolute"><parent link="{parent}"/><child link="l{i}"/>'
+    f'<origin rpy="0 0 4"/><axis xyz="1 {i} 3"/>{mimic}</joint>'
+    for i, (parent, mimic) in enumerate(MIMICS)
+)
+BRANCHED = f"""<robot name="branched"><link name="root">{BODY}</link><link name="plate"/>
+<joint name="weld" type="fixed"><parent link="root"/><child link="plate"/><origin xyz="0 0 1" rpy="4 5 6"/></joint>
+{JOINTS}
+<jaxdyn><joint name="j1" stiffness="0" rest="0.4"/><joint name="j2" stiffness="2"/>
+<loop_joint name="pin" type="planar"><link1 link="l3" rpy="4 -5 6"/><link2 link="plate" rpy="0 3 3"/>
+<axis xyz="1 2 -3"/></loop_joint></jaxdyn>
+</robot>"""
+
+
+@pytest.mark.parametrize("base", ["fixed", "free"])
+def test_read_write_read_is_the_identity(tmp_path, base):
+    path = tmp_path / "branched.urdf"
+    path.write_text(BRANCHED)
+    first = load_urdf(path, base=base)
+    same(there_and_back(first, tmp_path / "again.urdf"), first)
+
+
+def test_identified_numbers_arrive(tmp_path):
+    system = random_system(0, "RPLFS")
+    model = system.model
+
+    def numbers(s):
+        return (
+            s.model.mass, s.model.com, s.model.inertia, s.model.armature, s.model.gravity, s.forces[0].viscous,
+            s.model.placement.translation, s.constraints[1].length,
+        )  # fmt: skip
+
+    changed = (
+        1.1 * model.mass, model.com + 0.01, 1.2 * model.inertia, 2.0 * model.armature, model.gravity - 0.1,
+        3.0 * system.forces[0].viscous, model.placement.translation + 0.3, jnp.asarray(0.9),
+    )  # fmt: skip
+    identified = eqx.tree_at(numbers, system, changed)
+    same(there_and_back(identified, tmp_path / "identified.urdf"), identified)
+
+
+@pytest.mark.parametrize(("save", "load"), [(save_urdf, load_urdf), (save_mechanism, load_mechanism)])
+@pytest.mark.parametrize("seed", range(4))
+def test_flat_bodies_in_single_precision_come_back(tmp_path, save, load, seed):
+    """Their moments satisfy the triangle inequality with equality, which rounding breaks."""
+    rng = np.random.default_rng(seed)
+    turn = Rotation.from_quat(random_unit(rng, 4)).as_matrix()
+    builder = MechanismBuilder("flat")
+    builder.add_body("b", joint=Revolute((0, 0, 1)), mass=1.0, inertia=turn @ np.diag([0.3, 0.5, 0.8]) @ turn.T)
+    model = jaxdyn.as_dtype(builder.build(), jnp.float32)
+    save(System(model), tmp_path / "flat")
+    np.testing.assert_array_equal(load(tmp_path / "flat").model.inertia.astype(jnp.float32), model.inertia)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_welded_particle_comes_back(tmp_path, seed):
+    """A particle away from the link that carries it has no inertia about itself, also after rounding."""
+    rng = np.random.default_rng(seed)
+    builder = MechanismBuilder("particle")
+    builder.add_body("carrier", joint=Revolute((0, 0, 1)))
+    placement = {"position": rng.normal(size=3), "orientation": random_unit(rng, 4)}
+    builder.add_body("particle", parent="carrier", joint=Fixed(), mass=0.7, com=rng.normal(size=3), **placement)
+    system = System(builder.build())
+    np.testing.assert_array_equal(system.model.inertia, 0.0)
+    same(there_and_back(system, tmp_path / "particle.urdf"), system)
+
+
+@pytest.mark.usefixtures("fast_compilation")
+def test_pinocchio_reads_what_is_written(tmp_path):
+    """But for ball joints and turned planar ones, which it does not know."""
+    model = random_model(np.random.default_rng(1), 5, kinds="FRPRP", parents=[-1, 0, 1, 0, 3], gravity=False)
+    path = tmp_path / "written.urdf"
+    save_urdf(System(model), path)
+    pin = pinocchio.buildModelFromUrdf(str(path))
+    order, data = PinocchioOrder(model, pin), pin.createData()
+    q = jaxdyn.configuration.random(model, jax.random.key(1), spread=0.8)
+    pinocchio.crba(pin, data, np.asarray(order.q_to(q)))
+    full = np.triu(data.M) + np.triu(data.M, 1).T
+    columns = np.asarray(jax.jit(jax.vmap(order.v_to, (None, 0)))(q, jnp.eye(model.nv)).T)
+    np.testing.assert_allclose(
+        columns.T @ full @ columns, jax.jit(jaxdyn.mass_matrix)(model, q), rtol=1e-10, atol=1e-11
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------------ refusals
+
+
+def planar_pair() -> jaxdyn.Model:
+    builder = MechanismBuilder("pair")
+    builder.add_body("puck", joint=Planar(), mass=1.0, inertia=(1, 1, 1))
+    builder.add_body("arm", joint=Revolute((0, 0, 1)), parent="puck", mass=1.0, inertia=(1, 1, 1))
+    return builder.build()
+
+
+def with_joint(joint, **numbers) -> System:
+    builder = MechanismBuilder("one")
+    builder.add_body("b", joint=joint, mass=1.0, inertia=(1, 1, 1), **numbers)
+    return System(builder.build())
+
+
+def with_name(**names) -> System:
+    builder = MechanismBuilder(names.pop("mechanism", "m"))
+    builder.add_body(names.pop("body", "b"), joint=Revolute((0, 0, 1)), mass=1.0, inertia=(1, 1, 1), **names)
+    return System(builder.build())
+
+
+def with_number(where, value) -> System:
+    return eqx.tree_at(where, with_joint(Revolute((0, 0, 1))), jnp.asarray(value))
+
+
+class Unknown(Constraint):
+    """A constraint that only this file knows."""
+
+    name: str = "unknown"
+
+    def residual(self, model, q, placed):
+        return q[:1]
+
+    def describe(self, model):
+        return "unknown"
+
+
+PAIR, ONE, ZERO = planar_pair(), np.ones(4), np.zeros(4)
+FRICTION = JointFriction(ONE, ONE, ONE)
+UNSAYABLE = {
+    "a batch": (
+        lambda: jax.tree.map(lambda x: jnp.stack([x, x]), System(PAIR)),
+        "the model is a batch of shape (2,); write one mechanism per file",
+    ),
+    "force": (
+        lambda: System(PAIR, (AppliedForce(0, np.zeros(3), np.ones(3), np.zeros(3), False),)),
+        "a force of class AppliedForce has no form in URDF; leave it out or save as TOML",
+    ),
+    "two forces": (
+        lambda: System(PAIR, (FRICTION, FRICTION)),
+        "the system has two forces JointFriction; add them up to one",
+    ),
+    "joint": (
+        lambda: with_joint(Cylindrical((0, 0, 1))),
+        "joint 'b_joint' is of class Cylindrical, which URDF lacks; save as TOML, or write jaxdyn.decomposed(model)",
+    ),
+    "planar direction": (
+        lambda: with_joint(Planar((0, 0, 1), (0, 1, 0))),
+        "planar joint 'b_joint' has a direction of its own, which URDF cannot say; turn its placement",
+    ),
+    "limits": (
+        lambda: with_joint(Planar(), position_limits=(-1, 1)),
+        "joint 'b_joint' is planar and has limits, which URDF cannot say; remove them or save as TOML",
+    ),
+    "effort": (
+        lambda: with_joint(Planar(), effort_limit=3),
+        "joint 'b_joint' is planar and has limits, which URDF cannot say; remove them or save as TOML",
+    ),
+    "damping": (
+        lambda: System(PAIR, (JointFriction(np.arange(4.0), ZERO, ONE),)),
+        "joint 'puck_joint' has a damping per component, URDF has one for all; save as TOML",
+    ),
+    "velocity scale": (
+        lambda: System(PAIR, (JointFriction(ONE, ONE, np.arange(1.0, 5.0)),)),
+        "velocity_scale of joint 'puck_joint' has no form in URDF; save as TOML",
+    ),
+    "stiffness": (
+        lambda: System(PAIR, (JointSpring(ONE, ZERO),)),
+        "stiffness of joint 'puck_joint' has no form in URDF; save as TOML",
+    ),
+    "armature": (
+        lambda: with_joint(Planar(), armature=0.1),
+        "armature of joint 'b_joint' has no form in URDF; save as TOML",
+    ),
+    "drive": (
+        lambda: System(PAIR, drives=JointDrives((1,), (1.0,))),
+        "a drive of joint 'puck_joint' has no form in URDF; save as TOML",
+    ),
+    "constraint": (
+        lambda: System(PAIR, constraints=(Unknown(),)),
+        "a constraint of class Unknown has no form in URDF; leave it out",
+    ),
+    "empty name": (lambda: with_name(mechanism=" "), "the name ' ' is empty; give a name"),
+    "line break": (
+        lambda: with_name(body="a\nb"),
+        "the name 'a\\nb' has line breaks or other invisible characters; remove them",
+    ),
+    "no character of XML": (
+        lambda: with_name(joint_name="a\0"),
+        "the name 'a\\x00' has line breaks or other invisible characters; remove them",
+    ),
+    "long name": (
+        lambda: with_name(body="x" * 201),
+        f"the name '{'x' * 57}...' has 201 characters; give a name of at most 200",
+    ),
+    "not a number": (
+        lambda: with_number(lambda s: s.model.mass, [jnp.nan]),
+        """, line 7, <mass>: attribute "value" is 'nan'; give plain numbers such as 0.25 or 1e-3""",
+    ),
+    "beyond all bounds": (
+        lambda: with_number(lambda s: s.model.gravity, [0.0, 0.0, 1e13]),
+        """, line 19, <gravity>: attribute "xyz" is '0.0 0.0 10000000000000.0', beyond any machine; check its unit""",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", UNSAYABLE)
+def test_what_urdf_cannot_say_is_refused_and_nothing_is_written(tmp_path, refusal, what):
+    system, message = UNSAYABLE[what]
+    path = tmp_path / "refused.urdf"
+    text = refusal(ConfigError, save_urdf, system(), path)
+    assert text == (f"{path}{message}" if message.startswith(",") else f"{path}: {message}")
+    assert not path.exists()
+
+
+def test_an_unphysical_identified_inertia_is_refused(tmp_path, refusal):
+    system = with_number(lambda s: s.model.inertia, [[9.0, 1.0, 1.0, 0.0, 0.0, 0.0]])
+    path = tmp_path / "refused.urdf"
+    assert "body 'b': principal moments of inertia 1, 1, 9" in refusal(MechanismError, save_urdf, system, path)
+    assert not path.exists()
+
+
+def test_a_path_that_cannot_be_written(tmp_path, refusal):
+    message = refusal(ConfigError, save_urdf, System(PAIR), tmp_path)
+    assert message == f"{tmp_path}: cannot be written (Is a directory); choose another path"
