@@ -100,7 +100,7 @@ def load(path: Path) -> tuple[jaxdyn.System, str]:
             return jaxdyn.io.load_urdf(path, **options), outcome
         except (ConfigError, jaxdyn.MechanismError) as error:
             refusals.append(error)
-            curable = "nothing in it moves" in str(error) or "inertia" in str(error)
+            curable = "no joint moves" in str(error) or "inertia" in str(error)
             if not curable:
                 raise
     raise refusals[0]

@@ -6,7 +6,7 @@ Every function works on one mechanism at one instant; batch it with `jax.vmap`, 
 that the docstrings cite, is in `theory.md` beside this file.
 """
 
-from jaxdyn import io, lanes, library
+from jaxdyn import io, lanes, library, view
 from jaxdyn.constraints import Assembly, Coupling, Distance, LoopJoint, assemble, project_velocity
 from jaxdyn.dynamics.acceleration_energy import (
     acceleration_energy,
@@ -218,5 +218,6 @@ __all__ = [
     "screws",
     "total_energy",
     "total_potential_energy",
+    "view",
     "work_of_step",
 ]

@@ -156,8 +156,6 @@ def _system(robot: Element, base: str, velocity_scale: float, repair: bool, repo
     for joint in joints.values():  # in the order of the file; the builder brings parents to the front
         with _errors_at(links[joint.child]):
             _add_body(builder, joint, inertias.get(joint.child, {}), extras.get(joint.name), report)
-    if base == "fixed" and not any(joint.kind in _MOVING for joint in order):
-        raise robot.error('nothing in it moves; read it with base="free" if it is an object that may move as a whole')
     with _errors_at(robot):
         model = builder.build()
     # In the order of the model, in which `save_urdf` writes them.
