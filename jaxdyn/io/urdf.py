@@ -23,7 +23,8 @@ URDF knows neither loops nor rotors nor gravity. They go into one more child of 
     </jaxdyn>
 
 The two frames of a loop joint coincide where it closes, but for its motion; `axis` is given on both alike, z if absent; the types
-are those of `LoopJoint`. Drives make `System.drives`; without any, every velocity component has a control.
+are those of `LoopJoint`. Constraints are mimic joints, in the order of the joints, and then these in the order of the file. Drives
+make `System.drives`; without any, every velocity component has a control.
 """
 
 import contextlib

@@ -421,3 +421,29 @@ def test_axes_of_loop_joints(read):
     np.testing.assert_allclose(
         jaxdyn.spatial.quaternion.to_matrix(frame.quaternion)[:, 2], eye @ [-s, c, 0.0], atol=1e-14
     )
+
+
+# ------------------------------------------------------------------------------------------------------------------- names
+
+
+def test_a_root_called_ground_is_the_fixed_world(read):
+    text = robot(body("b")).replace('"base"', '"ground"')
+    model = read(text).model
+    assert model.topology.parents == (-1,)
+    assert model.topology.frame_names == ()
+    with pytest.raises(ConfigError, match='a root link called "ground" is the fixed world; rename it for a free base'):
+        read(text, base="free")
+
+
+def test_links_and_joints_may_share_names(read):
+    text = robot(body("b"), body("c", parent="b")).replace('"c_j"', '"b"').replace('"b_j"', '"base_joint"')
+    topology = read(text).model.topology
+    assert topology.joint_names == ("base_joint", "b")
+    free = read(text.replace('<link name="base"/>', f'<link name="base">{BODY}</link>'), base="free").model.topology
+    assert free.joint_names == ("base_joint_", "base_joint", "b")  # the one of the free base makes way
+
+
+def test_a_mimic_of_a_fixed_joint_is_named(read):
+    weld = body("c", '<mimic joint="b_j"/><axis xyz="0 0 0"/><limit/><dynamics damping="1"/>', "fixed", "b")
+    with pytest.warns(IgnoredContent, match=r"ignored <mimic> in <joint> \(line 6\)$"):
+        assert read(robot(body("b"), weld)).constraints == ()
