@@ -29,32 +29,22 @@ make `System.drives`; without any, every velocity component has a control.
 
 import contextlib
 import dataclasses
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from scipy.spatial.transform import Rotation
 
 from jaxdyn.dynamics.system import System
 from jaxdyn.io import urdf_extension
 from jaxdyn.io.config import suggestion
-from jaxdyn.io.placements import quaternion_from_rpy
 from jaxdyn.io.toml import ConfigError
+from jaxdyn.io.urdf_elements import WITHOUT_DYNAMICS, inertia, joint_of, limits, origin
 from jaxdyn.io.xml import EXPAND_XACRO, Element, Report, read_xml, shortened
 from jaxdyn.mechanism.builder import STANDARD_GRAVITY, MechanismBuilder
 from jaxdyn.mechanism.checks import MechanismError
-from jaxdyn.mechanism.joint import Joint
-from jaxdyn.mechanism.joints import Fixed, Free, Planar, Prismatic, Revolute, Spherical
-from jaxdyn.spatial.inertia import inertia_from_planar, planar_from_inertia
+from jaxdyn.mechanism.joints import Fixed, Free
 
-# What may stand in a description and does not enter the dynamics.
-_WITHOUT_DYNAMICS = {
-    "robot": ("material", "transmission", "gazebo"),
-    "link": ("visual", "collision"),
-    "joint": ("calibration", "safety_controller"),
-}
 _OTHER_FORMATS = {
     "mujoco": "a file with <mujoco> is MJCF, read it with jaxdyn.io.load_mjcf",
     "sdf": "a file with <sdf> is SDF, which is not read, so convert it to URDF",
@@ -128,7 +118,7 @@ def _system(robot: Element, base: str, velocity_scale: float, repair: bool, repo
     for element in robot.below():
         if element.tag.startswith("xacro:"):
             raise element.error(f"this is an instruction of xacro, no URDF; {EXPAND_XACRO}")
-    robot.report_unknown(report, ("link", "joint", "jaxdyn", *_WITHOUT_DYNAMICS["robot"]), ("name", "version"))
+    robot.report_unknown(report, ("link", "joint", "jaxdyn", *WITHOUT_DYNAMICS["robot"]), ("name", "version"))
     links = _links(robot)
     joints = _joints(robot, links, report)
     extension = robot.optional("jaxdyn")
@@ -142,7 +132,7 @@ def _system(robot: Element, base: str, velocity_scale: float, repair: bool, repo
     for joint in order:  # a link that stands in the ground needs no inertia, and many descriptions invent one for it
         if joint.kind == "fixed" and joint.parent in standing:
             standing.add(joint.child)
-    inertias = {name: _inertia(link, repair, report) for name, link in links.items() if name not in standing}
+    inertias = {name: inertia(link, repair, report) for name, link in links.items() if name not in standing}
 
     name = robot.name() if robot.attributes.get("name") else Path(robot.file).stem
     builder = MechanismBuilder(name, urdf_extension.gravity(extension, report) or STANDARD_GRAVITY)
@@ -250,17 +240,17 @@ def _tree(robot: Element, links: dict[str, Element], joints: dict[str, _Joint]) 
 
 
 def _add_body(
-    builder: MechanismBuilder, joint: _Joint, inertia: dict[str, Any], extra: Element | None, report: Report
+    builder: MechanismBuilder, joint: _Joint, body: dict[str, Any], extra: Element | None, report: Report
 ) -> None:
     element = joint.element
-    known = ["origin", "parent", "child", "axis", "dynamics", *_WITHOUT_DYNAMICS["joint"]]
+    known = ["origin", "parent", "child", "axis", "dynamics", *WITHOUT_DYNAMICS["joint"]]
     known += ["mimic"] if joint.kind != "fixed" else []
     known += ["limit"] if joint.kind in (*_OF_ONE_COORDINATE, "fixed") else []
     element.report_unknown(report, known, ("name", "type"))
-    position, orientation = _origin(element.optional("origin"), report)
+    position, orientation = origin(element.optional("origin"), report)
     numbers: dict[str, Any] = {}
     if joint.kind in _OF_ONE_COORDINATE:
-        numbers = _limits(element.optional("limit"), joint, report)
+        numbers = limits(element.optional("limit"), joint.kind, report)
     if extra is not None and "armature" in extra.attributes:
         if joint.kind not in _OF_ONE_COORDINATE:
             raise extra.error(
@@ -271,124 +261,11 @@ def _add_body(
             raise extra.error(f"armature = {numbers['armature']:g}; give a positive number or 0")
     builder.add_body(
         joint.child,
-        joint=_kind(joint, report),
+        joint=joint_of(element, joint.kind, report),
         parent=joint.parent,
         position=position,
         orientation=orientation,
         joint_name=joint.name,
-        **inertia,
+        **body,
         **numbers,
     )
-
-
-def _origin(element: Element | None, report: Report) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Position and quaternion."""
-    if element is None:
-        return (0.0, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0)
-    element.report_unknown(report, (), ("xyz", "rpy"))
-    zero = (0.0, 0.0, 0.0)
-    return element.vector("xyz", 3, zero), quaternion_from_rpy(element.vector("rpy", 3, zero))
-
-
-def _kind(joint: _Joint, report: Report) -> Joint:
-    match joint.kind:
-        case "fixed":
-            return Fixed()
-        case "floating":
-            return Free()
-        case "spherical":
-            return Spherical()
-    axis = _axis(joint.element, (1.0, 0.0, 0.0), report)
-    match joint.kind:
-        case "prismatic":
-            return Prismatic(axis)
-        case "planar":
-            return Planar(axis, across(axis))
-    return Revolute(axis)
-
-
-def _axis(element: Element, default: tuple[float, float, float], report: Report) -> np.ndarray:
-    """Unit vector of the <axis> of an element."""
-    found = element.optional("axis")
-    if found is None:
-        return np.array(default)
-    found.report_unknown(report, (), ("xyz",))
-    axis = np.array(found.vector("xyz", 3, default))
-    length = float(np.linalg.norm(axis))
-    if length < 1e-9:
-        raise found.error("the axis is zero; give a direction such as 0 0 1")
-    # A second division takes away what the first one rounded, so that written axes are read back unchanged.
-    unit = axis / length
-    return axis if abs(length - 1.0) < 4e-16 else unit / np.linalg.norm(unit)
-
-
-def across(normal: np.ndarray) -> np.ndarray:
-    """Direction of x of a planar joint: the x axis turned like z is turned into the normal, on the shortest way."""
-    x, y, z = normal
-    if z < -1.0 + 1e-9:
-        return np.array([1.0, 0.0, 0.0])
-    across = np.array([1.0 - x * x / (1.0 + z), -x * y / (1.0 + z), -x])
-    return across / np.linalg.norm(across)
-
-
-def _limits(element: Element | None, joint: _Joint, report: Report) -> dict[str, Any]:
-    if element is None:
-        return {}
-    sides = () if joint.kind == "continuous" else ("lower", "upper")  # a continuous joint has no ends
-    element.report_unknown(report, (), (*sides, "effort", "velocity"))
-    numbers: dict[str, Any] = {}
-    if sides and ("lower" in element.attributes or "upper" in element.attributes):
-        lower, upper = (element.number(side, 0.0, infinite=True) for side in sides)
-        if lower > upper:
-            raise element.error(
-                f"lower = {lower:g} is above upper = {upper:g}; exchange them, and give both (a missing one is 0)"
-            )
-        if lower < upper:
-            numbers["position_limits"] = (lower, upper)
-        else:
-            report.ignored("limits that leave no motion", element.line)
-    for attribute in ("effort", "velocity"):
-        value = element.number(attribute, math.inf, infinite=True)
-        if value < 0.0:
-            raise element.error(
-                f"{attribute} = {value:g} is negative; give a positive number, or leave it out for no limit"
-            )
-        if value > 0.0:
-            numbers[f"{attribute}_limit"] = value
-        else:
-            report.ignored(f"{attribute} limits of 0", element.line)
-    return numbers
-
-
-def _inertia(link: Element, repair: bool, report: Report) -> dict[str, Any]:
-    """Mass, mass center and inertia about it on link axes."""
-    link.report_unknown(report, ("inertial", *_WITHOUT_DYNAMICS["link"]), ("name", "type"))
-    inertial = link.optional("inertial")
-    if inertial is None:
-        return {}
-    inertial.report_unknown(report, ("origin", "mass", "inertia"), ())
-    position, turn = _origin(inertial.optional("origin"), report)
-    mass, tensor = inertial.required("mass"), inertial.required("inertia")
-    mass.report_unknown(report, (), ("value",))
-    names = ("ixx", "iyy", "izz", "ixy", "ixz", "iyz")
-    tensor.report_unknown(report, (), names)
-    xx, yy, zz = (tensor.number(name) for name in names[:3])
-    xy, xz, yz = (tensor.number(name, 0.0) for name in names[3:])
-    matrix = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
-    kilograms = mass.number("value")
-    if turn != (1.0, 0.0, 0.0, 0.0):
-        frame = Rotation.from_quat(turn, scalar_first=True).as_matrix()
-        matrix = frame @ matrix @ frame.T
-        matrix = 0.5 * (matrix + matrix.T)
-    if repair:
-        physical = _physical(matrix) if kilograms > 0.0 else np.zeros((3, 3))
-        if np.abs(physical - matrix).max() > 1e-9 * np.abs(matrix).max():
-            report.ignored(f"unphysical part of the inertia of link {link.name()!r}", tensor.line)
-            matrix = physical
-    return {"mass": kilograms, "com": position if kilograms else (0.0, 0.0, 0.0), "inertia": matrix}
-
-
-def _physical(inertia: np.ndarray) -> np.ndarray:
-    """The nearest inertia whose principal second moments are not negative, as they are in real bodies. Source: theory.md (B10)."""
-    sizes, axes = np.linalg.eigh(planar_from_inertia(inertia))
-    return inertia_from_planar((axes * np.maximum(sizes, 0.0)) @ axes.T)

@@ -17,7 +17,8 @@ from jaxdyn.dynamics.forces import Force, JointFriction, JointSpring
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.placements import rpy_from_quaternion
 from jaxdyn.io.toml import ConfigError
-from jaxdyn.io.urdf import across, system_from_robot
+from jaxdyn.io.urdf import system_from_robot
+from jaxdyn.io.urdf_elements import across
 from jaxdyn.io.xml import parse_xml, problem_with_name, shortened
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Free, Planar, Prismatic, Revolute, Spherical

@@ -1,0 +1,135 @@
+"""What single elements of a URDF file say: origins, axes, kinds and limits of joints, inertias. `urdf` makes the tree of them."""
+
+import math
+from typing import Any
+
+import numpy as np
+from scipy.spatial.transform import Rotation
+
+from jaxdyn.io.placements import quaternion_from_rpy
+from jaxdyn.io.xml import Element, Report
+from jaxdyn.mechanism.joint import Joint
+from jaxdyn.mechanism.joints import Fixed, Free, Planar, Prismatic, Revolute, Spherical
+from jaxdyn.spatial.inertia import inertia_from_planar, planar_from_inertia
+
+# What may stand in a description and does not enter the dynamics.
+WITHOUT_DYNAMICS = {
+    "robot": ("material", "transmission", "gazebo"),
+    "link": ("visual", "collision"),
+    "joint": ("calibration", "safety_controller"),
+}
+
+
+def origin(element: Element | None, report: Report) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Position and quaternion of an <origin>."""
+    if element is None:
+        return (0.0, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0)
+    element.report_unknown(report, (), ("xyz", "rpy"))
+    zero = (0.0, 0.0, 0.0)
+    return element.vector("xyz", 3, zero), quaternion_from_rpy(element.vector("rpy", 3, zero))
+
+
+def joint_of(element: Element, kind: str, report: Report) -> Joint:
+    """The joint of a <joint> element of a known kind."""
+    match kind:
+        case "fixed":
+            return Fixed()
+        case "floating":
+            return Free()
+        case "spherical":
+            return Spherical()
+    axis = _axis(element, (1.0, 0.0, 0.0), report)
+    match kind:
+        case "prismatic":
+            return Prismatic(axis)
+        case "planar":
+            return Planar(axis, across(axis))
+    return Revolute(axis)
+
+
+def _axis(element: Element, default: tuple[float, float, float], report: Report) -> np.ndarray:
+    """Unit vector of the <axis> of an element."""
+    found = element.optional("axis")
+    if found is None:
+        return np.array(default)
+    found.report_unknown(report, (), ("xyz",))
+    axis = np.array(found.vector("xyz", 3, default))
+    length = float(np.linalg.norm(axis))
+    if length < 1e-9:
+        raise found.error("the axis is zero; give a direction such as 0 0 1")
+    # A second division takes away what the first one rounded, so that written axes are read back unchanged.
+    unit = axis / length
+    return axis if abs(length - 1.0) < 4e-16 else unit / np.linalg.norm(unit)
+
+
+def across(normal: np.ndarray) -> np.ndarray:
+    """Direction of x of a planar joint: the x axis turned like z is turned into the normal, on the shortest way."""
+    x, y, z = normal
+    if z < -1.0 + 1e-9:
+        return np.array([1.0, 0.0, 0.0])
+    across = np.array([1.0 - x * x / (1.0 + z), -x * y / (1.0 + z), -x])
+    return across / np.linalg.norm(across)
+
+
+def limits(element: Element | None, kind: str, report: Report) -> dict[str, Any]:
+    """Limits in the words of the builder, of the <limit> of a joint of one coordinate."""
+    if element is None:
+        return {}
+    sides = () if kind == "continuous" else ("lower", "upper")  # a continuous joint has no ends
+    element.report_unknown(report, (), (*sides, "effort", "velocity"))
+    numbers: dict[str, Any] = {}
+    if sides and ("lower" in element.attributes or "upper" in element.attributes):
+        lower, upper = (element.number(side, 0.0, infinite=True) for side in sides)
+        if lower > upper:
+            raise element.error(
+                f"lower = {lower:g} is above upper = {upper:g}; exchange them, and give both (a missing one is 0)"
+            )
+        if lower < upper:
+            numbers["position_limits"] = (lower, upper)
+        else:
+            report.ignored("limits that leave no motion", element.line)
+    for attribute in ("effort", "velocity"):
+        value = element.number(attribute, math.inf, infinite=True)
+        if value < 0.0:
+            raise element.error(
+                f"{attribute} = {value:g} is negative; give a positive number, or leave it out for no limit"
+            )
+        if value > 0.0:
+            numbers[f"{attribute}_limit"] = value
+        else:
+            report.ignored(f"{attribute} limits of 0", element.line)
+    return numbers
+
+
+def inertia(link: Element, repair: bool, report: Report) -> dict[str, Any]:
+    """Mass, mass center and inertia about it on link axes, in the words of the builder, of a <link>."""
+    link.report_unknown(report, ("inertial", *WITHOUT_DYNAMICS["link"]), ("name", "type"))
+    inertial = link.optional("inertial")
+    if inertial is None:
+        return {}
+    inertial.report_unknown(report, ("origin", "mass", "inertia"), ())
+    position, turn = origin(inertial.optional("origin"), report)
+    mass, tensor = inertial.required("mass"), inertial.required("inertia")
+    mass.report_unknown(report, (), ("value",))
+    names = ("ixx", "iyy", "izz", "ixy", "ixz", "iyz")
+    tensor.report_unknown(report, (), names)
+    xx, yy, zz = (tensor.number(name) for name in names[:3])
+    xy, xz, yz = (tensor.number(name, 0.0) for name in names[3:])
+    matrix = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
+    kilograms = mass.number("value")
+    if turn != (1.0, 0.0, 0.0, 0.0):
+        frame = Rotation.from_quat(turn, scalar_first=True).as_matrix()
+        matrix = frame @ matrix @ frame.T
+        matrix = 0.5 * (matrix + matrix.T)
+    if repair:
+        physical = _physical(matrix) if kilograms > 0.0 else np.zeros((3, 3))
+        if np.abs(physical - matrix).max() > 1e-9 * np.abs(matrix).max():
+            report.ignored(f"unphysical part of the inertia of link {link.name()!r}", tensor.line)
+            matrix = physical
+    return {"mass": kilograms, "com": position if kilograms else (0.0, 0.0, 0.0), "inertia": matrix}
+
+
+def _physical(tensor: np.ndarray) -> np.ndarray:
+    """The nearest inertia whose principal second moments are not negative, as they are in real bodies. Source: theory.md (B10)."""
+    sizes, axes = np.linalg.eigh(planar_from_inertia(tensor))
+    return inertia_from_planar((axes * np.maximum(sizes, 0.0)) @ axes.T)
