@@ -32,7 +32,10 @@ _SHARED = Path(os.environ.get("JAXDYN_SHARED", Path(__file__).parents[3] / "shar
 _FILE = _SHARED / "theory_vectors.json"
 _VECTOR = json.loads(_FILE.read_text())["native_joints"]["free_ball_revolute"] if _FILE.exists() else {}
 
-pytestmark = pytest.mark.skipif(not _VECTOR, reason=f"{_FILE} is not there")
+pytestmark = [
+    pytest.mark.skipif(not _VECTOR, reason=f"{_FILE} is not there"),
+    pytest.mark.usefixtures("fast_compilation"),
+]
 
 
 def _mechanism():

@@ -50,7 +50,10 @@ _FILE = _SHARED / "theory_vectors.json"
 _VECTORS = json.loads(_FILE.read_text())["systems"] if _FILE.exists() else {}
 _NAMES = ["planar_double_pendulum", "spatial_3R_chain", "RP_mixed_chain", "tree_5_bodies"]
 
-pytestmark = pytest.mark.skipif(not _VECTORS, reason=f"{_FILE} is not there")
+pytestmark = [
+    pytest.mark.skipif(not _VECTORS, reason=f"{_FILE} is not there"),
+    pytest.mark.usefixtures("fast_compilation"),
+]
 
 # The vectors have 16 digits, the rest is rounding. In single precision one rounding is 6e-8 of the largest term, and solving with
 # mass matrices of condition 100 to 1000, as these are, may cost a factor of that size.
