@@ -82,9 +82,12 @@ def seconds_to_compile(function, arguments) -> float:
 def test_gradient_of_inverse_dynamics_compiles_in_flat_time_and_for_32_bodies_in_three_seconds(chains):
     gradient, _ = PROGRAMS["gradient of inverse dynamics"]
     long, short = (seconds_to_compile(gradient, chains[n]) for n in (32, 4))
-    assert long < 2 * short  # measured 1.4; both suffer alike from whatever else runs, so this holds on any machine
-    if os.getloadavg()[0] > 0.9 * os.cpu_count():  # a worker per core: 3.1 s were measured then, 2.2 s alone
+    assert (
+        long < 4 * short
+    )  # eight times if it grew with the bodies; measured 1.4 alone and up to 2.2 on a busy machine
+    if os.getloadavg()[0] > 0.9 * os.cpu_count():
         pytest.skip(
             "every core is busy, so that the clock says nothing: caches and memory are shared, and min() cannot undo it"
         )
+    assert long < 2 * short
     assert long < SECONDS
