@@ -4,6 +4,7 @@ A program grows only by the pointer jumping of the poses, one step for every dou
 would have some ten thousand equations and take ten times as long to compile.
 """
 
+import math
 import os
 import time
 
@@ -34,6 +35,7 @@ PROGRAMS = {
 
 HEADROOM = 1.1
 SECONDS = 3.0
+_ATTEMPTS = 6
 
 
 def chain(bodies: int):
@@ -63,31 +65,32 @@ def test_programs_keep_their_size_and_grow_by_a_constant_when_the_chain_doubles(
 
 
 def seconds_to_compile(function, arguments) -> float:
-    """Time that XLA takes: wall clock or processor time, whichever is less, the best of two.
+    """Time that XLA takes: wall clock or processor time, whichever is less.
 
     Other work on the machine lengthens the wall clock, threads of the compiler add up in the processor time. An idle machine would
     take neither longer. Tracing is left out: here it is slowed down by the run-time checks of shapes.
     """
 
-    def once():
-        jax.clear_caches()
-        program = jax.jit(function).lower(*arguments)
-        wall, processor = time.perf_counter(), time.process_time()
-        program.compile()
-        return min(time.perf_counter() - wall, time.process_time() - processor)
-
-    return min(once(), once())
+    jax.clear_caches()
+    program = jax.jit(function).lower(*arguments)
+    wall, processor = time.perf_counter(), time.process_time()
+    program.compile()
+    return min(time.perf_counter() - wall, time.process_time() - processor)
 
 
 def test_gradient_of_inverse_dynamics_compiles_in_flat_time_and_for_32_bodies_in_three_seconds(chains):
     gradient, _ = PROGRAMS["gradient of inverse dynamics"]
-    long, short = (seconds_to_compile(gradient, chains[n]) for n in (32, 4))
-    assert (
-        long < 4 * short
-    )  # eight times if it grew with the bodies; measured 1.4 alone and up to 2.2 on a busy machine
-    if os.getloadavg()[0] > 0.9 * os.cpu_count():
+    best = {32: math.inf, 4: math.inf}
+    # The least of some times is nearest to the undisturbed one. Both lengths are tried in turn, so that they suffer alike.
+    for attempt in range(_ATTEMPTS):
+        for bodies in best:
+            best[bodies] = min(best[bodies], seconds_to_compile(gradient, chains[bodies]))
+        if attempt and best[32] < min(2 * best[4], SECONDS):
+            break
+    long, short = best[32], best[4]
+    assert long < 2 * short  # measured 1.4
+    if os.getloadavg()[0] > 1.5 * os.cpu_count():
         pytest.skip(
-            "every core is busy, so that the clock says nothing: caches and memory are shared, and min() cannot undo it"
+            "too much else is running for a verdict by the clock: caches and memory are shared, and min() cannot undo it"
         )
-    assert long < 2 * short
     assert long < SECONDS

@@ -81,7 +81,7 @@ def values(names, model, *motion) -> dict:
     return {name: flat(ROWS[name](model, *motion)) for name in names}
 
 
-@pytest.mark.parametrize("tree", ["two roots"])
+@pytest.mark.parametrize("tree", ["chain", "two roots"])
 def test_values(tree):
     """The model shared by all lanes as an argument, or built into the code."""
     inputs = drawn(tree, 17)
