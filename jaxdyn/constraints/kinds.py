@@ -103,13 +103,13 @@ class LoopJoint(Constraint):
         return _Marker(placed, self.body_a, self.frame_a), _Marker(placed, self.body_b, self.frame_b)
 
     def describe(self, model: Model) -> str:
-        return f"{self.kind} loop joint between {_body_name(model, self.body_a)} and {_body_name(model, self.body_b)}"
+        return f"{self.kind} loop joint between {model.topology.body_name(self.body_a)} and {model.topology.body_name(self.body_b)}"
 
     def problem(self, model: Model) -> str | None:
         if self.kind not in LOOP_KINDS:
             return f"{self.name!r} is of kind {self.kind!r}; the kinds are {', '.join(LOOP_KINDS)}"
         if self.body_a == self.body_b:
-            return f"{self.name!r} connects {_body_name(model, self.body_a)} with itself; name two bodies"
+            return f"{self.name!r} connects {model.topology.body_name(self.body_a)} with itself; name two bodies"
         return model.topology.problem_with_bodies(self.body_a, self.body_b)
 
 
@@ -138,7 +138,7 @@ class Distance(Constraint):
         return ((dot(d, d) - self.length**2) / (2.0 * self.length))[None]
 
     def describe(self, model: Model) -> str:
-        return f"rod between {_body_name(model, self.body_a)} and {_body_name(model, self.body_b)}"
+        return f"rod between {model.topology.body_name(self.body_a)} and {model.topology.body_name(self.body_b)}"
 
     def problem(self, model: Model) -> str | None:
         if not isinstance(self.length, Tracer) and not np.all(np.asarray(self.length) > 0):
@@ -168,14 +168,14 @@ class Coupling(Constraint):
 
     def describe(self, model: Model) -> str:
         names = model.topology.joint_names
-        driven, driver = (names[_body_of_coordinate(model, i)] for i in (self.driven, self.driver))
+        driven, driver = (names[model.topology.body_of_coordinate[i]] for i in (self.driven, self.driver))
         return f"{driven} follows {driver}"
 
     def problem(self, model: Model) -> str | None:
         for coordinate in (self.driven, self.driver):
             if not 0 <= coordinate < model.nq:
                 return f"there is no coordinate {coordinate}; use 0 to {model.nq - 1}"
-            body = _body_of_coordinate(model, coordinate)
+            body = model.topology.body_of_coordinate[coordinate]
             if not model.topology.joint_classes[body].velocity_is_rate:
                 kind = model.topology.joint_classes[body].__name__.lower()
                 joint = f"the {kind} joint {model.topology.joint_names[body]!r}"
@@ -183,11 +183,3 @@ class Coupling(Constraint):
         if self.driven == self.driver:
             return f"{self.name!r} couples coordinate {self.driven} with itself; name two"
         return None
-
-
-def _body_of_coordinate(model: Model, coordinate: int) -> int:
-    return int(np.searchsorted(model.topology.q_starts, coordinate, side="right")) - 1
-
-
-def _body_name(model: Model, body: int) -> str:
-    return "ground" if body == GROUND else model.topology.body_names[body]

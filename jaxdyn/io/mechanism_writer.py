@@ -12,7 +12,6 @@ from jaxdyn.dynamics.system import System
 from jaxdyn.io.config import Place
 from jaxdyn.io.mechanism_joints import joint_values, plain
 from jaxdyn.mechanism.model import Model
-from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.spatial.transform import RigidTransform
 
 
@@ -51,14 +50,10 @@ def tables_of_system(system: System, source: str, file: Place) -> dict[str, Any]
         tables.setdefault(key, []).append(entry)
     tables["body"] = [_body_table(model, body, file) for body in range(topology.nb)]
     tables["frame"] = [
-        {"name": name, "body": _body_name(model, body)} | _placement(_row(model.frames, row))
+        {"name": name, "body": model.topology.body_name(body)} | _placement(_row(model.frames, row))
         for row, (name, body) in enumerate(zip(topology.frame_names, topology.frame_bodies, strict=True))
     ]
     return tables
-
-
-def _body_name(model: Model, body: int) -> str:
-    return "ground" if body == GROUND else model.topology.body_names[body]
 
 
 def _placement(placement: RigidTransform) -> dict[str, Any]:
@@ -76,7 +71,7 @@ def _body_table(model: Model, body: int, file: Place) -> dict[str, Any]:
     joint = joint_values(model.joint(body), place) | {"name": topology.joint_names[body]}
     return {
         "name": topology.body_names[body],
-        "parent": _body_name(model, topology.parents[body]),
+        "parent": model.topology.body_name(topology.parents[body]),
         "joint": joint | _joint_numbers(model, body),
         **_placement(_row(model.placement, body)),
         "mass": plain(model.mass[body]),
@@ -133,7 +128,7 @@ def _force_table(model: Model, force: Force, file: Place) -> tuple[str, dict[str
             numbers = {"stiffness": plain(force.stiffness), "free_length": plain(force.free_length)}
             return "spring", ends | numbers
         case AppliedForce():
-            axes = {"body": _body_name(model, force.body), "axes": "body" if force.body_fixed else "ground"}
+            axes = {"body": model.topology.body_name(force.body), "axes": "body" if force.body_fixed else "ground"}
             vectors = {"point": plain(force.point), "force": plain(force.force), "torque": plain(force.torque)}
             return "applied_force", axes | vectors
         case JointFriction():
@@ -147,23 +142,23 @@ def _force_table(model: Model, force: Force, file: Place) -> tuple[str, dict[str
 
 
 def _ends(model: Model, pair: Spring | Damper | Distance) -> dict[str, Any]:
-    ends = {"body_a": _body_name(model, pair.body_a), "point_a": plain(pair.point_a)}
-    return ends | {"body_b": _body_name(model, pair.body_b), "point_b": plain(pair.point_b)}
+    ends = {"body_a": model.topology.body_name(pair.body_a), "point_a": plain(pair.point_a)}
+    return ends | {"body_b": model.topology.body_name(pair.body_b), "point_b": plain(pair.point_b)}
 
 
 def _constraint_table(model: Model, constraint: Constraint, file: Place) -> tuple[str, dict[str, Any]]:
     """Key and content of the table of a constraint."""
     match constraint:
         case LoopJoint():
-            a = {"body": _body_name(model, constraint.body_a)} | _placement(constraint.frame_a)
-            b = {"body": _body_name(model, constraint.body_b)} | _placement(constraint.frame_b)
+            a = {"body": model.topology.body_name(constraint.body_a)} | _placement(constraint.frame_a)
+            b = {"body": model.topology.body_name(constraint.body_b)} | _placement(constraint.frame_b)
             return "loop", {"name": constraint.name, "kind": constraint.kind, "a": a, "b": b}
         case Distance():
             return "rod", {"name": constraint.name} | _ends(model, constraint) | {"length": plain(constraint.length)}
         case Coupling():
             entry = {"name": constraint.name, "coefficients": plain(constraint.coefficients)}
             for key, coordinate in {"driven": constraint.driven, "driver": constraint.driver}.items():
-                body = int(np.searchsorted(model.topology.q_starts, coordinate, side="right")) - 1
+                body = model.topology.body_of_coordinate[coordinate]
                 entry |= {key: model.topology.joint_names[body]}
                 entry |= {f"{key}_component": coordinate - int(model.topology.q_starts[body])}
             return "coupling", entry

@@ -23,7 +23,6 @@ from jaxdyn.io.xml import parse_xml, problem_with_name, shortened
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Free, Planar, Prismatic, Revolute, Spherical
 from jaxdyn.mechanism.model import Model
-from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.spatial.transform import RigidTransform
 
 _OneForce = TypeVar("_OneForce", bound=Force)
@@ -105,7 +104,7 @@ class _Writer:
         return found[0] if found else None
 
     def _joint_at(self, coordinate: int) -> str:
-        return self.topology.joint_names[int(np.searchsorted(self.topology.q_starts, coordinate, side="right")) - 1]
+        return self.topology.joint_names[self.topology.body_of_coordinate[coordinate]]
 
     def text(self) -> str:
         lines = ['<?xml version="1.0" encoding="utf-8"?>', f"<robot name={quoteattr(self.model.name)}>"]
@@ -116,7 +115,7 @@ class _Writer:
         for index, (name, body) in enumerate(zip(self.topology.frame_names, self.topology.frame_bodies, strict=True)):
             lines.append(f"  <link name={quoteattr(name)}/>")
             lines.append(f'  <joint name={quoteattr(self._name_of_fixed(name))} type="fixed">')
-            lines.append(f"    <parent link={quoteattr(self._body(body))}/>")
+            lines.append(f"    <parent link={quoteattr(self.topology.body_name(body))}/>")
             lines.append(f"    <child link={quoteattr(name)}/>")
             lines.append(f"    <origin {_placement(self.model.frames, index)}/>")
             lines.append("  </joint>")
@@ -128,9 +127,6 @@ class _Writer:
         while name in self.topology.joint_names:
             name += "_"
         return name
-
-    def _body(self, body: int) -> str:
-        return "ground" if body == GROUND else self.topology.body_names[body]
 
     def _link(self, body: int) -> list[str]:
         model = self.model
@@ -162,7 +158,7 @@ class _Writer:
         type_ = "continuous" if kind is Revolute and not bounded else _KINDS[kind]
         lines = [
             f"  <joint name={quoteattr(name)} type={quoteattr(type_)}>",
-            f"    <parent link={quoteattr(self._body(topology.parents[body]))}/>",
+            f"    <parent link={quoteattr(self.topology.body_name(topology.parents[body]))}/>",
             f"    <child link={quoteattr(topology.body_names[body])}/>",
             f"    <origin {_placement(model.placement, body)}/>",
         ]
@@ -262,7 +258,7 @@ class _Writer:
             case Distance():
                 ends = ((constraint.body_a, constraint.point_a), (constraint.body_b, constraint.point_b))
                 links = [
-                    f'<link{k} link={quoteattr(self._body(body))} xyz="{_numbers(point)}"/>'
+                    f'<link{k} link={quoteattr(self.topology.body_name(body))} xyz="{_numbers(point)}"/>'
                     for k, (body, point) in enumerate(ends, 1)
                 ]
                 name = quoteattr(constraint.name)
@@ -272,7 +268,7 @@ class _Writer:
                 return [
                     f'    <loop_joint name={quoteattr(constraint.name)} type="{constraint.kind}">',
                     *(
-                        f"      <link{k} link={quoteattr(self._body(body))} {_placement_of(frame)}/>"
+                        f"      <link{k} link={quoteattr(self.topology.body_name(body))} {_placement_of(frame)}/>"
                         for k, (body, frame) in enumerate(ends, 1)
                     ),
                     "    </loop_joint>",

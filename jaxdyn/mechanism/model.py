@@ -14,7 +14,8 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PyTree
 
 from jaxdyn.mechanism.joint import Joint
-from jaxdyn.mechanism.topology import GROUND, Topology
+from jaxdyn.mechanism.topology import Topology
+from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.arrays import floating
 from jaxdyn.spatial.transform import RigidTransform
 
@@ -118,12 +119,11 @@ class Model(eqx.Module):
         rows = [("", "body", "parent", "joint", "kind", "nq", "nv", "mass (kg)")]
         for i, name in enumerate(topology.body_names):
             kind, parent = topology.joint_classes[i], topology.parents[i]
-            carrier = "ground" if parent == GROUND else topology.body_names[parent]
             mass = f"{float(self.mass[i]):.6g}"
             row = (
                 str(i),
                 name,
-                carrier,
+                topology.body_name(parent),
                 topology.joint_names[i],
                 kind.__name__.lower(),
                 str(kind.nq),
@@ -153,11 +153,8 @@ class Model(eqx.Module):
             KeyError: no body or frame has that name.
         """
         point = floating(point)
-        if name in self.topology.frame_names:
-            index = self.topology.frame_names.index(name)
-            placement = jax.tree.map(lambda x: x[index], self.frames)
-            return self.topology.frame_bodies[index], placement.apply(point)
-        return self.topology.body_index(name), point
+        body, frame = self.locate_frame(name, RigidTransform(quaternion.identity(point.dtype), point))
+        return body, frame.translation
 
     def locate_frame(self, name: str, frame: RigidTransform) -> tuple[int, RigidTransform]:
         """The moving body (-1: the ground) that carries a body or frame called `name`, and the placement there of a frame on it.

@@ -78,6 +78,11 @@ class Topology:
         return np.repeat(np.arange(self.nb), [joint.nv for joint in self.joint_classes])
 
     @functools.cached_property
+    def body_of_coordinate(self) -> np.ndarray:
+        """(nq,) the body whose joint each coordinate belongs to."""
+        return np.repeat(np.arange(self.nb), [joint.nq for joint in self.joint_classes])
+
+    @functools.cached_property
     def precedes(self) -> np.ndarray:
         """(nb, nb) incidence matrix eta: [k, i] is True if body k lies on the path from the root to i, k = i included."""
         eta = np.eye(self.nb, dtype=bool)
@@ -100,6 +105,10 @@ class Topology:
     def column_precedes(self) -> np.ndarray:
         """(nv, nv) [alpha, beta] is True if the joint of alpha precedes or equals the joint of beta."""
         return self.column_moves_body[:, self.body_of_column]
+
+    def body_name(self, body: int) -> str:
+        """Name of a body; "ground" for -1, as `body_index` takes it."""
+        return "ground" if body == GROUND else self.body_names[body]
 
     def problem_with_bodies(self, *bodies: int) -> str | None:
         """Why these are no numbers of bodies or of the ground and how to mend it, or None."""
