@@ -8,15 +8,15 @@ import inspect
 
 import equinox as eqx
 import jax
-import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from difference_quotients import check_derivatives, flat
 from jaxprs import equations
 from random_trees import close, random_model, random_motion
 
 import jaxdyn
-from jaxdyn import JointFriction, Spring, State, System, as_dtype, configuration
+from jaxdyn import Coupling, Distance, JointFriction, Spring, State, System, as_dtype, configuration
 
 # Large programs that run for a moment.
 pytestmark = pytest.mark.usefixtures("fast_compilation")
@@ -29,6 +29,16 @@ def _system(model) -> System:
     points = jnp.asarray([[0.1, 0.2, 0.3], [-0.3, 0.4, 0.2]], model.dtype)
     spring = Spring(1, points[0], 2, points[1], 20 * ones[0], 0.3 * ones[0])
     return System(model, (spring, JointFriction(0.2 * ones, 0.5 * ones, ones)))
+
+
+def _closed(model) -> System:
+    """With a rod to the ground and a gear: one degree of freedom is left."""
+    ones = jnp.ones_like(model.mass)
+    points = jnp.asarray([[0.1, 0.9, 0.3], [-0.3, 0.4, 0.2]], model.dtype)
+    rod = Distance("rod", -1, points[0], 1, points[1], 0.7 * ones[0])
+    gear = Coupling("gear", 2, 0, 0.4 * ones)
+    open_chain = _system(model)
+    return System(model, open_chain.forces, constraints=(rod, gear))
 
 
 # name -> rows, each a function of (model, q, v, a). `a` also serves as force, control and second configuration.
@@ -62,7 +72,13 @@ TABLE = {
     "screw_poses": [lambda m, q, v, a: jaxdyn.screw_poses(m, q)],
     "screw_velocities": [lambda m, q, v, a: jaxdyn.screw_velocities(m, q, v)],
     "screws": [lambda m, q, v, a: jaxdyn.screws(m)],
-    "acceleration": [lambda m, q, v, a: jaxdyn.acceleration(_system(m), State(q, v), a)],
+    "acceleration": [
+        lambda m, q, v, a: jaxdyn.acceleration(_system(m), State(q, v), a),
+        lambda m, q, v, a: jaxdyn.acceleration(_closed(m), State(q, v), a, step=0.1),
+    ],
+    "constraint_errors": [lambda m, q, v, a: jaxdyn.constraint_errors(_closed(m), State(q, v))],
+    "constraint_forces": [lambda m, q, v, a: jaxdyn.constraint_forces(_closed(m), State(q, v), a)],
+    "constraint_jacobian": [lambda m, q, v, a: jaxdyn.constraint_jacobian(_closed(m), q)],
     "angular_momentum": [lambda m, q, v, a: jaxdyn.angular_momentum(m, q, v)],
     "applied_forces": [lambda m, q, v, a: jaxdyn.applied_forces(_system(m), State(q, v), a)],
     "bias_force": [lambda m, q, v, a: jaxdyn.bias_force(m, q, v)],
@@ -110,6 +126,7 @@ TABLE = {
 OF_DERIVATIVES = {
     "acceleration_energy_from_kinetic",
     "canonical_rates",
+    "constraint_forces",
     "forward_dynamics_derivatives",
     "forward_dynamics_hessian_product",
     "generalized_momentum",
@@ -140,10 +157,6 @@ def others():
     return draw(1)
 
 
-def flat(tree):
-    return jax.flatten_util.ravel_pytree(tree)[0]
-
-
 def on_numbers(function, inputs):
     """The function of one pytree of floating-point numbers, model and motion, with a flat result; and those numbers.
 
@@ -152,11 +165,6 @@ def on_numbers(function, inputs):
     model, *motion = inputs
     numbers, static = eqx.partition((eqx.tree_at(lambda m: m.limits, model, None), *motion), eqx.is_inexact_array)
     return lambda numbers: flat(function(*eqx.combine(numbers, static))), numbers
-
-
-def direction(numbers, seed: int):
-    rng = np.random.default_rng(seed)
-    return jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape), x.dtype), numbers)
 
 
 def test_the_table_has_every_public_function_of_the_mechanics():
@@ -188,30 +196,7 @@ def test_jit_of_vmap_is_the_loop_and_traces_once_for_all_models_of_one_topology(
 @pytest.mark.parametrize("name", TABLE)
 def test_derivatives_forward_reverse_and_forward_over_reverse_are_difference_quotients(name, inputs):
     for function in TABLE[name]:
-        check_derivatives(function, inputs, orders=1 if name in OF_DERIVATIVES else 2)
-
-
-def check_derivatives(function, inputs, orders: int) -> None:
-    f, x = on_numbers(function, inputs)
-    w, dx = direction(f(x), 2), direction(x, 3)
-
-    def weighted(x):
-        return w @ f(x)
-
-    value, forward = jax.jvp(weighted, (x,), (dx,))
-    gradient_of = jax.grad(weighted)
-    gradient, second = (gradient_of(x), None) if orders == 1 else jax.jvp(gradient_of, (x,), (dx,))
-    step = 1e-6
-    evaluated = weighted if orders == 1 else jax.value_and_grad(weighted)
-    ahead, behind = (evaluated(jax.tree.map(lambda x, d, s=sign: x + s * step * d, x, dx)) for sign in (1, -1))
-    quotient = jax.tree.map(lambda a, b: (a - b) / (2 * step), ahead, behind)
-    # Truncation step^2 and rounding 1e-16/step are some 1e-10, times the size of higher derivatives.
-    sizes = [float(np.max(np.abs(flat(y)))) for y in (value, gradient, second) if y is not None]
-    scale = max(1.0, *sizes)
-    np.testing.assert_allclose(forward, quotient if orders == 1 else quotient[0], rtol=0, atol=1e-7 * scale)
-    if second is not None:
-        np.testing.assert_allclose(flat(second), flat(quotient[1]), rtol=0, atol=1e-7 * scale)
-    close(flat(gradient) @ flat(dx), forward, scale=100 * scale)
+        check_derivatives(*on_numbers(function, inputs), orders=1 if name in OF_DERIVATIVES else 2)
 
 
 @pytest.mark.parametrize("function", ROWS)
