@@ -1,0 +1,98 @@
+"""Derivatives of what constraints do, in every number of the mechanism, against difference quotients."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from difference_quotients import check_derivatives, flat
+from random_trees import random_model
+
+import jaxdyn
+from jaxdyn import Distance, LoopJoint, State, System, library
+from jaxdyn.spatial.transform import RigidTransform
+
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
+# Constraint equations that do not repeat one another, so that every number may change on its own.
+INDEPENDENT = (1, 2)
+
+
+def spatial_loop() -> tuple[System, jax.Array, jax.Array]:
+    """Five revolute joints in a chain, a ball that closes it and a rod: one degree of freedom; nearly assembled, moving anyhow."""
+    rng = np.random.default_rng(4)
+    model = random_model(rng, 5, parents=range(-1, 4), kinds="RRRRR")
+    q, v = (jnp.asarray(rng.normal(size=5)) for _ in range(2))
+    tip = jnp.asarray([0.2, -0.1, 0.3])
+    bodies = jaxdyn.forward_kinematics(model, q)
+    last, middle = (jax.tree.map(lambda x, i=i: x[i], bodies) for i in (4, 2))
+    turn = jnp.asarray([1.0, 0.0, 0.0, 0.0])
+    ball = LoopJoint(
+        "ball", "spherical", -1, RigidTransform(turn, last.apply(tip) + 1e-3), 4, RigidTransform(turn, tip)
+    )
+    length = jnp.linalg.norm(middle.translation - 1.0)
+    rod = Distance("rod", -1, jnp.ones(3), 2, jnp.zeros(3), length + 1e-3)
+    return System(model, constraints=(ball, rod)), q, v
+
+
+SYSTEM, Q, V = spatial_loop()
+
+FUNCTIONS = {
+    "project_position": lambda s, q, v: jaxdyn.project_position(s, q).q,
+    "project_velocity": jaxdyn.project_velocity,
+    "minimal_motion": lambda s, q, v: jaxdyn.minimal_motion(s, q, INDEPENDENT[:1]),
+    "minimal_acceleration": lambda s, q, v: jaxdyn.minimal_acceleration(s, State(q, v), INDEPENDENT[:1]),
+    "loop_reactions": lambda s, q, v: jaxdyn.loop_reactions(s, State(q, v)),
+    "joint_reactions": lambda s, q, v: jaxdyn.joint_reactions(s, State(q, v)),
+}
+# Reactions are sums over multipliers, whose second derivative is that of the accelerations.
+ONCE = {"loop_reactions", "joint_reactions", "minimal_motion", "minimal_acceleration"}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_derivatives_are_difference_quotients(name):
+    bare = eqx.tree_at(lambda s: s.model.limits, SYSTEM, None)
+    numbers, static = eqx.partition((bare, Q, V), eqx.is_inexact_array)
+    f = jax.jit(lambda numbers: flat(FUNCTIONS[name](*eqx.combine(numbers, static))))
+    check_derivatives(f, numbers, orders=1 if name in ONCE else 2)
+
+
+def test_second_derivative_of_assembly_keeps_the_constraints():
+    """Twice differentiated, phi(q(x), x) = 0 stays zero: along any change of all numbers of the mechanism."""
+    arrays, static = eqx.partition(SYSTEM, eqx.is_inexact_array)
+    rng = np.random.default_rng(1)
+    change = jax.tree.map(lambda x: jnp.asarray(0.1 * rng.normal(size=x.shape)), arrays)
+    unlimited = eqx.tree_at(lambda s: s.model.limits, change, replace_fn=jnp.zeros_like)
+
+    def error(x):
+        moved = eqx.combine(jax.tree.map(lambda a, d: a + x * d, arrays, unlimited), static)
+        q = jaxdyn.assemble(moved, Q).q
+        return jaxdyn.constraint_errors(moved, State(q, V)).residual, q
+
+    def rate(x):
+        return jax.jvp(error, (x,), (jnp.ones_like(x),))[1]
+
+    (first, q_rate), (second, q_second) = jax.jit(lambda x: jax.jvp(rate, (x,), (jnp.ones_like(x),)))(jnp.zeros(()))
+    np.testing.assert_allclose(first, 0.0, atol=1e-9)
+    np.testing.assert_allclose(second, 0.0, atol=1e-7)
+    assert np.abs(q_rate).max() > 0.01
+    assert np.abs(q_second).max() > 0.01
+
+
+@pytest.mark.parametrize("angle", [0.0, 0.4])
+def test_derivatives_of_a_planar_four_bar_whose_equations_repeat_one_another(angle):
+    """Five equations of which two are independent, in numbers that keep the plane; at rest too."""
+    system = library.system("four_bar")
+    q = jax.jit(jaxdyn.assemble)(system, jnp.asarray([angle, -angle, 0.0])).q
+
+    def f(numbers):
+        length, masses, q, v = numbers
+        pin = system.constraints[0]
+        frame = RigidTransform(pin.frame_a.quaternion, pin.frame_a.translation * length)
+        changed = eqx.tree_at(
+            lambda s: (s.model.mass, s.constraints[0].frame_a), system, (system.model.mass * masses, frame)
+        )
+        forces = jaxdyn.constraint_forces(changed, State(q, v))[pin.name]
+        return flat((jaxdyn.acceleration(changed, State(q, v), step=0.1), forces.multipliers))
+
+    check_derivatives(jax.jit(f), (jnp.ones(()), jnp.ones(3), q, jnp.zeros(3)), orders=2)
