@@ -1,6 +1,7 @@
 """Dynamics of mechanisms whose places are known in closed form, for tests: the principle of virtual work and nothing else.
 
-A body is placed by X = [R | o], 3 x 4. With its pseudo-inertia P, the integral of (r, 1)(r, 1)' dm, the particles of all bodies obey
+A body is placed by X = [R | o], 3 x 4. With its pseudo-inertia P, the integral of (r, 1)(r, 1)' dm, its particles obey, all
+bodies together,
 
     sum tr( dX/ds P (d^2 X/dt^2 - [0 | g])' ) = 0
 

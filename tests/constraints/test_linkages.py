@@ -1,4 +1,4 @@
-"""Linkages in one plane and in space move as their closed forms: slider-crank, RSSR with a coupler and with a rod, Bennett's linkage.
+"""Linkages in a plane and in space move as their closed forms: slider-crank, RSSR with a coupler or a rod, Bennett's linkage.
 
 They stand beside one another in one mechanism, which JAX compiles once. It is assembled from a rough start and gets a velocity by
 projection; `closed_forms` says how everything then moves.
@@ -130,8 +130,8 @@ def rssr(builder: MechanismBuilder, first: int, *, with_rod: bool) -> Linkage:
 
 
 def bennett(builder: MechanismBuilder, first: int) -> Linkage:
-    """Four revolute joints in space whose opposite links are equal, with sin(twist) / length the same in all: it moves, although five
-    equations close a loop of three coordinates."""
+    """Four revolute joints in space whose opposite links are equal, with sin(twist) / length the same in all: it moves, although
+    five equations close a loop of three coordinates."""
     a, alpha, beta = 0.8, 0.5, 1.3
     b = a * np.sin(beta) / np.sin(alpha)
     ratio = np.sin((beta + alpha) / 2) / np.sin((beta - alpha) / 2)

@@ -3,8 +3,8 @@
 One MJCF text with four mechanisms side by side: free bodies with two arms whose hands are tied by a point and by a weld, a planar
 four-bar that is closed by a point in space, so that one of its equations is redundant, and two geared joints.
 
-MuJoCo finds the consistent states by its own errors and Jacobians. Its constraints are soft, the regularization R of each being a share
-(1 - d) / d of the diagonal of A = J M^-1 J'; the acceleration is a smooth function of that share and is extrapolated to zero.
+MuJoCo finds the consistent states by its own errors and Jacobians. Its constraints are soft: the regularization R of each is a
+share (1 - d) / d of the diagonal of A = J M^-1 J'. The acceleration is a smooth function of that share, extrapolated to zero.
 """
 
 import functools
@@ -198,6 +198,8 @@ def test_loops_move_as_in_pinocchio():
     for q, v in consistent_states(theirs, 5):
         their_q, their_v, actual = map(np.array, converted(*ours()(jnp.asarray(q), jnp.asarray(v))[:3]))
         settings = pinocchio.ProximalSettings(1e-14, 1e-8, 100)
-        expected = pinocchio.constraintDynamics(pin, data, their_q, their_v, np.zeros(pin.nv), loops, loops_data, settings)
+        expected = pinocchio.constraintDynamics(
+            pin, data, their_q, their_v, np.zeros(pin.nv), loops, loops_data, settings
+        )
         assert max(np.abs(loop.c1Mc2.translation).max() for loop in loops_data) < 1e-13  # closed there as well
         assert relative(actual[:-GEARED], expected[:-GEARED]) < 1e-9

@@ -1,6 +1,7 @@
 """The platform on six legs of the library: closed-form inverse kinematics, and the motion that follows from it by virtual work.
 
-The six coordinates s are x, y, z of the platform and three angles. The line of a leg fixes the two angles of its foot and its stroke.
+The six coordinates s are x, y, z of the platform and three angles. The line of a leg gives the two angles of its foot and its
+stroke.
 """
 
 import jax
@@ -60,13 +61,13 @@ def test_legs_have_the_lengths_of_inverse_kinematics_and_all_bodies_move_by_virt
         v = jaxdyn.project_velocity(system, found.q, v)
         ours = motion_of_bodies(model, found.q, v, jaxdyn.acceleration(system, State(found.q, v)))
         s, s_rate = jax.jvp(read, ours[:1], ours[1:2])
-        return found, s, ours, motion_by_virtual_work(model, poses, s, s_rate)
+        return found, ours, motion_by_virtual_work(model, poses, s, s_rate)
 
     rng = np.random.default_rng(5)
-    nominal = np.linalg.norm(HEADS + [0.0, 0.0, HEIGHT] - FEET, axis=1)
+    nominal = np.linalg.norm(HEADS + np.array([0.0, 0.0, HEIGHT]) - FEET, axis=1)
     for _ in range(5):
         place = np.concatenate([rng.uniform(-0.2, 0.2, 3), [1.0], rng.uniform(-0.25, 0.25, 3)])
-        found, s, ours, expected = compared(jnp.asarray(place), jnp.asarray(rng.normal(size=model.nv)))
+        found, ours, expected = compared(jnp.asarray(place), jnp.asarray(rng.normal(size=model.nv)))
         assert bool(found.closed)
         assert int(found.mobility) == 6
         platform, strokes = np.asarray(ours[0][0]), np.asarray(found.q)[9::3]

@@ -120,9 +120,7 @@ def test_trees_move_as_free_bodies_tied_by_loop_joints():
     def compared(trees, tied, q, v):
         rate = jaxdyn.configuration.coordinate_rate(trees.model, q, v)
         a = jaxdyn.acceleration(trees, State(q, v))
-        (their_q, their_v), (_, expected) = jax.jvp(
-            lambda q, v: as_free_bodies(trees.model, q, v), (q, v), (rate, a)
-        )
+        (their_q, their_v), (_, expected) = jax.jvp(lambda q, v: as_free_bodies(trees.model, q, v), (q, v), (rate, a))
         return jaxdyn.acceleration(tied, State(their_q, their_v)), expected
 
     for seed in range(4):
