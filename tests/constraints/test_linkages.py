@@ -38,7 +38,6 @@ class Linkage(NamedTuple):
         coordinates: q(s, mode).
         read: s of X.
         middle: numbers s about which it is tried.
-        mobility: degrees of freedom.
     """
 
     constraint: Constraint
@@ -49,6 +48,7 @@ class Linkage(NamedTuple):
 
     @property
     def mobility(self) -> int:
+        """Degrees of freedom: the coupler on balls spins idly."""
         return len(self.middle)
 
 
