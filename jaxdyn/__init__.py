@@ -7,7 +7,7 @@ that the docstrings cite, is in `theory.md` beside this file.
 """
 
 from jaxdyn import io, lanes, library, view
-from jaxdyn.constraints import Assembly, Coupling, Distance, LoopJoint, assemble, project_velocity
+from jaxdyn.constraints import Assembly, Coupling, Distance, LinkageBuilder, LoopJoint, assemble, project_velocity
 from jaxdyn.dynamics.acceleration_energy import (
     acceleration_energy,
     acceleration_energy_from_kinetic,
@@ -127,6 +127,7 @@ __all__ = [
     "JointSpring",
     "Knots",
     "Limits",
+    "LinkageBuilder",
     "LoopJoint",
     "MechanismBuilder",
     "MechanismError",

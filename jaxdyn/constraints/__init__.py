@@ -6,3 +6,4 @@ from jaxdyn.constraints.assembly import project_velocity as project_velocity
 from jaxdyn.constraints.kinds import Coupling as Coupling
 from jaxdyn.constraints.kinds import Distance as Distance
 from jaxdyn.constraints.kinds import LoopJoint as LoopJoint
+from jaxdyn.constraints.linkage import LinkageBuilder as LinkageBuilder
