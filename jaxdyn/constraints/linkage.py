@@ -27,8 +27,8 @@ class LinkageBuilder:
     """Collects bodies and the joints between them, loops allowed, and turns them into a `System`.
 
         builder = LinkageBuilder("slider-crank")
-        builder.add_body("crank", mass=0.2)
-        builder.add_body("rod", mass=0.3)
+        builder.add_body("crank", mass=0.2, com=(0.05, 0, 0), inertia=(0, 2e-4, 2e-4))
+        builder.add_body("rod", mass=0.3, com=(0.2, 0, 0), inertia=(0, 4e-3, 4e-3))
         builder.add_body("piston", mass=0.5)
         builder.add_joint("bearing", Revolute((0, 1, 0)), "ground", "crank")
         builder.add_joint("crankpin", Revolute((0, 1, 0)), "crank", "rod", position_a=(0.1, 0, 0))

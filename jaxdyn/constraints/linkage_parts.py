@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.spatial.transform import Rotation
 
 from jaxdyn.constraints.kinds import Coupling, Distance, LoopJoint, loop_kind
 from jaxdyn.dynamics import kinematics
@@ -17,7 +18,6 @@ from jaxdyn.mechanism.checks import MechanismError
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Free, Universal
 from jaxdyn.mechanism.model import Model
-from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.transform import RigidTransform
 
 
@@ -49,8 +49,8 @@ class JointPart:
         if isinstance(self.joint, Free):
             return "it is free and constrains nothing"
         if loop_kind(self.joint) is None:
-            oblique = " with oblique axes" if isinstance(self.joint, Universal) else ""
-            return f"there is no loop joint for a {self.kind} joint{oblique}"
+            oblique = isinstance(self.joint, Universal)
+            return "no loop joint has oblique axes" if oblique else f"no loop joint is of kind {self.kind!r}"
         if "armature" in self.drive:
             return "it has an armature"
         return "it has limits" if self.drive else None
@@ -62,16 +62,14 @@ class JointPart:
             MechanismError: there is no joint that is the reverse, or armature or limits would change their meaning.
         """
         if (back := self.joint.reversed()) is None:
-            raise self._cannot_be_reversed(f"a {self.kind} joint has no reverse")
+            raise self._cannot_be_reversed(f"kind {self.kind!r} has no reverse")
         drive = self.drive
         if self.joint.velocity_is_rate:
             numbered = jnp.arange(self.joint.nq, dtype=float)
             order = np.asarray(self.joint.reversed_coordinates(numbered)).astype(int)
             drive = {name: numbers[order] for name, numbers in drive.items()}
         elif drive:
-            raise self._cannot_be_reversed(
-                f"the {' and '.join(drive)} of a {self.kind} joint would change their meaning"
-            )
+            raise self._cannot_be_reversed(f"its {' and '.join(drive)} would change meaning")
         (body_a, body_b), (frame_a, frame_b) = self.bodies, self.frames
         return JointPart(self.name, back, (body_b, body_a), (frame_b, frame_a), drive)
 
@@ -166,6 +164,7 @@ def _ends(model: Model, bodies: Sequence[str], frames: Sequence[np.ndarray]) -> 
     """For each of some named bodies, the moving body that carries it and the placement there of a frame on it."""
     ends = []
     for body, frame in zip(bodies, frames, strict=True):
-        turn, origin = (jnp.asarray(x, model.dtype) for x in (frame[:3, :3], frame[:3, 3]))
-        ends.append(model.locate_frame(body, RigidTransform(quaternion.from_matrix(turn), origin)))
+        turn = Rotation.from_matrix(frame[:3, :3]).as_quat(scalar_first=True)
+        placement = RigidTransform(jnp.asarray(turn, model.dtype), jnp.asarray(frame[:3, 3], model.dtype))
+        ends.append(model.locate_frame(body, placement))
     return ends
