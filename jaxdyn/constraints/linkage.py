@@ -258,22 +258,13 @@ class LinkageBuilder:
             joint = self._joints[tree[body][0]]
             joint = joint if joint.bodies[1] == body else joint.reversed()
             at_parent, at_child = joint.frames
-            carried: dict[str, Any] = {
-                "joint": joint.joint,
-                "joint_name": joint.name,
-                "parent": joint.bodies[0],
-                **joint.drive,
-            }
+            carried: dict[str, Any] = {"joint": joint.joint, "joint_name": joint.name, "parent": joint.bodies[0]}
+            carried |= joint.drive
             if isinstance(joint.joint, Fixed) or np.array_equal(at_child, np.eye(4)):
                 builder.add_body(body, **carried, **_placed(at_parent @ _inverse(at_child)), **own)
-            else:
+            else:  # the frame of the description is welded to the one at the joint
                 moving = f"{body}/{joint.name}"
-                weld: dict[str, Any] = {
-                    "joint": Fixed(),
-                    "joint_name": moving,
-                    "parent": moving,
-                    **_placed(_inverse(at_child)),
-                }
+                weld = {"joint": Fixed(), "joint_name": moving, "parent": moving} | _placed(_inverse(at_child))
                 builder.add_body(moving, **carried, **_placed(at_parent))
                 builder.add_body(body, **weld, **own)
         for name, (body, placement) in self._frames.items():

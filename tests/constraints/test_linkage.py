@@ -20,6 +20,7 @@ from jaxdyn import (
     Free,
     Joint,
     LinkageBuilder,
+    LoopJoint,
     MechanismBuilder,
     MechanismError,
     Planar,
@@ -177,6 +178,7 @@ def test_spatial_linkage_against_the_same_built_by_hand():
     ):
         np.testing.assert_allclose(one, other, atol=1e-12)
     (ball,) = system.constraints
+    assert isinstance(ball, LoopJoint)
     assert (ball.name, ball.kind, ball.body_a, ball.body_b) == ("c", "spherical", 1, 2)
     for end, carrier in ((ball.frame_a, "b"), (ball.frame_b, "d")):
         at = np.linalg.inv(joint_frames[carrier]) @ joint_frames["c"]
@@ -233,11 +235,13 @@ def test_reversed_joints_move_as_the_joints_themselves():
 def test_reverse_of_a_joint_is_the_inverse_placement(kind):
     rng = np.random.default_rng(2)
     joint = random_joint(rng, kind)
+    inverse = joint.reversed()
+    assert inverse is not None
     q = jnp.asarray(rng.normal(size=joint.nq))
 
     @jax.jit
     def both(q):
-        there, back = joint.transform(q), joint.reversed().transform(joint.reversed_coordinates(q))
+        there, back = joint.transform(q), inverse.transform(joint.reversed_coordinates(q))
         return there.inverse().rotation, there.inverse().translation, back.rotation, back.translation
 
     expected_turn, expected_shift, turn, shift = both(q)
