@@ -7,7 +7,26 @@ that the docstrings cite, is in `theory.md` beside this file.
 """
 
 from jaxdyn import io, lanes, library, view
-from jaxdyn.constraints import Assembly, Coupling, Distance, LinkageBuilder, LoopJoint, assemble, project_velocity
+from jaxdyn.constraints import (
+    Assembly,
+    Coupling,
+    Distance,
+    LinkageBuilder,
+    LoopJoint,
+    LoopReaction,
+    MinimalMotion,
+    Mobility,
+    Projection,
+    assemble,
+    describe_mobility,
+    independent_velocities,
+    loop_reactions,
+    minimal_acceleration,
+    minimal_motion,
+    mobility,
+    project_position,
+    project_velocity,
+)
 from jaxdyn.dynamics.acceleration_energy import (
     acceleration_energy,
     acceleration_energy_from_kinetic,
@@ -19,6 +38,13 @@ from jaxdyn.dynamics.acceleration_energy import (
     lagrange_terms,
 )
 from jaxdyn.dynamics.constraint import Constraint
+from jaxdyn.dynamics.constraint_forces import (
+    ConstraintErrors,
+    ConstraintForces,
+    constraint_errors,
+    constraint_forces,
+    constraint_jacobian,
+)
 from jaxdyn.dynamics.derivatives import (
     forward_dynamics_derivatives,
     forward_dynamics_hessian_product,
@@ -102,6 +128,7 @@ from jaxdyn.simulate.controls import Knots
 from jaxdyn.simulate.diagnostics import power_balance_error, work_of_step
 from jaxdyn.simulate.geodesics import geodesic
 from jaxdyn.simulate.integrators import ImplicitMidpoint, Integrator, RungeKutta4, SemiImplicitEuler
+from jaxdyn.simulate.projected import Projected
 from jaxdyn.simulate.rollout import Result, Trajectory, rollout
 from jaxdyn.simulate.variational import Variational
 
@@ -111,6 +138,8 @@ __all__ = [
     "BodyForce",
     "ConstantRate",
     "Constraint",
+    "ConstraintErrors",
+    "ConstraintForces",
     "Coupling",
     "Cylindrical",
     "Damper",
@@ -129,12 +158,17 @@ __all__ = [
     "Limits",
     "LinkageBuilder",
     "LoopJoint",
+    "LoopReaction",
     "MechanismBuilder",
     "MechanismError",
+    "MinimalMotion",
+    "Mobility",
     "Model",
     "Planar",
     "PrescribedMotion",
     "Prismatic",
+    "Projected",
+    "Projection",
     "Reactions",
     "Result",
     "Revolute",
@@ -173,9 +207,13 @@ __all__ = [
     "configuration",
     "connection_first_kind",
     "connection_second_kind",
+    "constraint_errors",
+    "constraint_forces",
+    "constraint_jacobian",
     "coriolis_matrix",
     "covariant_derivative",
     "decomposed",
+    "describe_mobility",
     "driving_forces",
     "driving_power",
     "forward_dynamics",
@@ -189,6 +227,7 @@ __all__ = [
     "gibbs_appell_forces",
     "gravity_force",
     "hamiltonian",
+    "independent_velocities",
     "inverse_dynamics",
     "inverse_dynamics_derivatives",
     "inverse_dynamics_hessian_product",
@@ -200,13 +239,18 @@ __all__ = [
     "lagrange_terms",
     "lanes",
     "library",
+    "loop_reactions",
     "mass_matrix",
+    "minimal_acceleration",
+    "minimal_motion",
+    "mobility",
     "model_from_arrays",
     "momentum",
     "neutral_state",
     "partial_velocities",
     "potential_energy",
     "power_balance_error",
+    "project_position",
     "project_velocity",
     "released",
     "rollout",

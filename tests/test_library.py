@@ -27,7 +27,7 @@ from jaxdyn import (
     mass_matrix,
     total_energy,
 )
-from jaxdyn.dynamics import multipliers
+from jaxdyn.dynamics import constraint_motion
 from jaxdyn.io.config import Place
 from jaxdyn.io.mechanism_reader import system_from_tables
 from jaxdyn.io.mechanism_writer import tables_of_system
@@ -120,7 +120,7 @@ def test_mass_matrices_are_positive_definite_energy_is_kept_and_loops_close(mech
 
         def residual(step):
             moved = configuration.integrate(model, neutral, step)
-            return multipliers.residuals(model, system.constraints, moved)
+            return constraint_motion.residuals_at(model, system.constraints, moved)
 
         steps = STEP * jnp.concatenate([jnp.zeros((1, model.nv)), jnp.eye(model.nv)])
         return mass_matrix(model, q), jnp.abs(gravity_force(model, q) * v), energies, jax.vmap(residual)(steps)

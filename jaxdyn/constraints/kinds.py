@@ -10,7 +10,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics.constraint import Constraint
-from jaxdyn.dynamics.kinematics import Coordinates, Placements, point_on_body
+from jaxdyn.dynamics.kinematics import Coordinates, Poses, point_on_body
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Cylindrical, Fixed, Planar, Prismatic, Revolute, Spherical, Universal
 from jaxdyn.mechanism.model import Model
@@ -32,10 +32,10 @@ class _Marker:
         axes: its axes x, y, z as rows.
     """
 
-    def __init__(self, placed: Placements, body: int, frame: RigidTransform):
-        self.reference, self.arm = point_on_body(placed, body, frame.translation)
+    def __init__(self, poses: Poses, body: int, frame: RigidTransform):
+        self.reference, self.arm = point_on_body(poses, body, frame.translation)
         turn = frame.quaternion
-        self.orientation = turn if body == GROUND else quaternion.multiply(placed.orientation[body], turn)
+        self.orientation = turn if body == GROUND else quaternion.multiply(poses.orientation[body], turn)
         self.axes = quaternion.to_matrix(self.orientation).T
 
     def to(self, other: "_Marker") -> Float[Array, "3"]:
@@ -69,8 +69,8 @@ class LoopJoint(Constraint):
     body_b: int = eqx.field(static=True)
     frame_b: RigidTransform
 
-    def residual(self, model: Model, q: Coordinates, placed: Placements) -> Float[Array, "m"]:
-        a, b = self._markers(placed)
+    def residual(self, model: Model, q: Coordinates, poses: Poses) -> Float[Array, "m"]:
+        a, b = self._markers(poses)
         d = a.to(b)
         aligned = jnp.stack([dot(a.axes[2], b.axes[0]), dot(a.axes[2], b.axes[1])])
         along = [dot(b.axes[0], d), dot(b.axes[1], d)]
@@ -93,17 +93,17 @@ class LoopJoint(Constraint):
                 rows = [dot(a.axes[2], d), aligned]
         return jnp.concatenate([jnp.atleast_1d(row) for row in rows])  # (N1), (N2)
 
-    def branches(self, model: Model, q: Coordinates, placed: Placements) -> Float[Array, "_"] | None:
+    def branches(self, model: Model, q: Coordinates, poses: Poses) -> Float[Array, "_"] | None:
         if self.kind in ("spherical", "universal", "fixed"):
             return None
-        a, b = self._markers(placed)
+        a, b = self._markers(poses)
         cosines = [dot(a.axes[2], b.axes[2])]
         if self.kind == "prismatic":
             cosines.append(dot(a.axes[0], b.axes[0]))
         return jnp.stack(cosines)
 
-    def _markers(self, placed: Placements) -> tuple[_Marker, _Marker]:
-        return _Marker(placed, self.body_a, self.frame_a), _Marker(placed, self.body_b, self.frame_b)
+    def _markers(self, poses: Poses) -> tuple[_Marker, _Marker]:
+        return _Marker(poses, self.body_a, self.frame_a), _Marker(poses, self.body_b, self.frame_b)
 
     def describe(self, model: Model) -> str:
         return f"{self.kind} loop joint between {model.topology.body_name(self.body_a)} and {model.topology.body_name(self.body_b)}"
@@ -161,9 +161,9 @@ class Distance(Constraint):
     point_b: Float[Array, "3"] = eqx.field(converter=floating)
     length: Float[Array, ""] = eqx.field(converter=floating)
 
-    def residual(self, model: Model, q: Coordinates, placed: Placements) -> Float[Array, "m"]:
-        reference_a, arm_a = point_on_body(placed, self.body_a, self.point_a)
-        reference_b, arm_b = point_on_body(placed, self.body_b, self.point_b)
+    def residual(self, model: Model, q: Coordinates, poses: Poses) -> Float[Array, "m"]:
+        reference_a, arm_a = point_on_body(poses, self.body_a, self.point_a)
+        reference_b, arm_b = point_on_body(poses, self.body_b, self.point_b)
         d = (reference_a - reference_b) + (arm_a - arm_b)
         # The square is smooth where |D| is not, and the quotient makes it the error of the length near the solution.
         return ((dot(d, d) - self.length**2) / (2.0 * self.length))[None]
@@ -191,7 +191,7 @@ class Coupling(Constraint):
     driver: int = eqx.field(static=True)
     coefficients: Float[Array, "_"] = eqx.field(converter=floating)
 
-    def residual(self, model: Model, q: Coordinates, placed: Placements) -> Float[Array, "m"]:
+    def residual(self, model: Model, q: Coordinates, poses: Poses) -> Float[Array, "m"]:
         value = jnp.zeros((), q.dtype)
         for k in reversed(range(self.coefficients.shape[0])):
             value = value * q[self.driver] + self.coefficients[k]

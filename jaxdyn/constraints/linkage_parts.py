@@ -97,9 +97,9 @@ class JointPart:
 
         @jax.jit
         def errors(q):
-            placed = kinematics.placements(model, q)
-            branches = loop.branches(model, q, placed)
-            return loop.residual(model, q, placed), jnp.ones(1) if branches is None else branches
+            poses = kinematics.placements(model, q).poses
+            branches = loop.branches(model, q, poses)
+            return loop.residual(model, q, poses), jnp.ones(1) if branches is None else branches
 
         residual, branches = errors(configuration.neutral(model))
         if np.any(np.abs(residual) > np.sqrt(np.finfo(model.dtype).eps)) or np.any(branches < 0):

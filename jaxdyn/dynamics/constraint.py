@@ -1,7 +1,7 @@
 """The protocol of a constraint, which closes a loop or couples coordinates; the kinds are in `jaxdyn.constraints`.
 
-A constraint is a set of equations phi(q) = 0 between the coordinates of a tree. Everything else, its Jacobian, the rates and the
-forces that keep it, follows from phi by differentiation (`multipliers`).
+A constraint is a set of equations phi = 0 between the poses of bodies and the coordinates of a tree. Everything else, its Jacobian,
+the rates and the forces that keep it, follows from phi by differentiation (`constraint_motion`, `constraint_forces`).
 """
 
 import abc
@@ -9,25 +9,33 @@ import abc
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from jaxdyn.dynamics.kinematics import Coordinates, Placements
+from jaxdyn.dynamics.kinematics import Coordinates, Poses
 from jaxdyn.mechanism.model import Model
 
 
 class Constraint(eqx.Module):
-    """Equations between coordinates; a new kind is a final subclass of this class in any file, user code included.
+    """Equations between poses and coordinates; a new kind is a final subclass of this class in any file, user code included.
 
     Class attributes:
-        name: what the constraint is called in messages and files.
+        name: what the constraint is called in messages, files and results; unlike that of every other constraint of a system.
     """
 
     name: eqx.AbstractVar[str]
 
     @abc.abstractmethod
-    def residual(self, model: Model, q: Coordinates, placed: Placements) -> Float[Array, "m"]:
-        """phi(q), zero where the constraint is satisfied; smooth there, with a gradient that does not vanish. Source: (N7)."""
+    def residual(self, model: Model, q: Coordinates, poses: Poses) -> Float[Array, "m"]:
+        """phi, zero where the constraint is satisfied; smooth there, with a gradient that does not vanish.
 
-    def branches(self, model: Model, q: Coordinates, placed: Placements) -> Float[Array, "_"] | None:
-        """Numbers that are positive on the right one of several solutions of phi(q) = 0; None if all are right."""
+        Args:
+            model: for its topology; what of phi moves must come from the next two.
+            q: generalized coordinates.
+            poses: where the bodies are at q; points by `kinematics.point_on_body`.
+
+        Source: theory.md (N7).
+        """
+
+    def branches(self, model: Model, q: Coordinates, poses: Poses) -> Float[Array, "_"] | None:
+        """Numbers that are positive on the right one of several solutions of phi = 0; None if all are right."""
         return None
 
     def describe(self, model: Model) -> str:

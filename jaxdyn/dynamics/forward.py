@@ -67,7 +67,7 @@ def _accelerations(method: str, model: Model, q: Coordinates, v: Velocities, tau
     if method == "articulated_body":
         return _articulated_body(model, moving, tau)
     bias = inverse.forces_of_motion(model, moving, jnp.zeros_like(tau))
-    return jax.scipy.linalg.cho_solve((_mass_factor(model, moving), True), tau - bias)
+    return jax.scipy.linalg.cho_solve((mass_factor(model, moving.placements), True), tau - bias)
 
 
 @functools.partial(_accelerations.defjvp, symbolic_zeros=True)
@@ -90,21 +90,16 @@ def _accelerations_jvp(method, primals, tangents):
         still = eqx.tree_at(lambda m: (m.velocity, m.bias), moving, replace_fn=jnp.zeros_like)
         weightless = eqx.tree_at(lambda m: m.gravity, model, replace_fn=jnp.zeros_like)
         return a, _articulated_body(weightless, still, right)
-    return a, jax.scipy.linalg.cho_solve((_kept_triangle(_mass_factor(model, moving)), True), right)
-
-
-def _kept_triangle(factor: Float[Array, "nv nv"]) -> Float[Array, "nv nv"]:
-    """A lower triangular matrix, of which reverse mode may store the triangle."""
-    rows, columns = np.tril_indices(factor.shape[0])
-    return jnp.zeros_like(factor).at[rows, columns].set(lanes.keep(factor[rows, columns]))
+    return a, jax.scipy.linalg.cho_solve((lanes.keep_triangle(mass_factor(model, moving.placements)), True), right)
 
 
 def _needed_forces(a: Accelerations, model: Model, q: Coordinates, v: Velocities) -> GeneralizedForces:
     return inverse.recursive_inverse_dynamics(model, q, v, a)
 
 
-def _mass_factor(model: Model, moving: Motion) -> Float[Array, "nv nv"]:
-    return jnp.linalg.cholesky(metric.composite_mass_matrix(model, moving.placements))
+def mass_factor(model: Model, placed: kinematics.Placements) -> Float[Array, "nv nv"]:
+    """Lower Cholesky factor of the mass matrix."""
+    return jnp.linalg.cholesky(metric.composite_mass_matrix(model, placed))
 
 
 def _articulated_body(model: Model, moving: Motion, tau: GeneralizedForces) -> Accelerations:

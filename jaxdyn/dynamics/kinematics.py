@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import GROUND
-from jaxdyn.spatial import sixvector
+from jaxdyn.spatial import quaternion, sixvector
 from jaxdyn.spatial.arrays import dot, einsum
 from jaxdyn.spatial.inertia import SpatialInertia, symmetric_matrix
 from jaxdyn.spatial.transform import RigidTransform
@@ -23,6 +23,22 @@ from jaxdyn.spatial.transform import RigidTransform
 Coordinates = Float[Array, "nq"]
 Velocities = Float[Array, "nv"]
 Accelerations = Float[Array, "nv"]
+
+
+class Poses(eqx.Module):
+    """Where the bodies are: the part of `Placements` that says how a rigid body lies in space, and nothing of how it can move.
+
+    Attributes:
+        orientation: q_WB of each body.
+        rotation: R_WB of each body (R_i).
+        reference: for each body, the reference point P of its tree in the ground, m.
+        offset: P -> O'_i, ground axes, m.
+    """
+
+    orientation: Float[Array, "nb 4"]
+    rotation: Float[Array, "nb 3 3"]
+    reference: Float[Array, "nb 3"]
+    offset: Float[Array, "nb 3"]
 
 
 class Placements(eqx.Module):
@@ -45,6 +61,11 @@ class Placements(eqx.Module):
     com: Float[Array, "nb 3"]
     columns: Float[Array, "nv 6"]
     inertia: SpatialInertia
+
+    @property
+    def poses(self) -> Poses:
+        """Where the bodies are."""
+        return Poses(self.orientation, self.rotation, self.reference, self.offset)
 
 
 class Motion(eqx.Module):
@@ -87,7 +108,7 @@ def placements(model: Model, q: Coordinates) -> Placements:
 
 
 def point_on_body(
-    placed: Placements, body: int, point: Float[Array, "3"]
+    placed: Placements | Poses, body: int, point: Float[Array, "3"]
 ) -> tuple[Float[Array, "3"], Float[Array, "3"]]:
     """Position of a point given on body axes, in two parts: the reference point of its tree, and from there to the point.
 
@@ -218,6 +239,36 @@ class BodyMotion(NamedTuple):
 
     angular: Float[Array, "nb 3"]
     linear: Float[Array, "nb 3"]
+
+
+def motion_of_origins(moving: Motion, spatial: Float[Array, "nb 6"]) -> tuple[BodyMotion, BodyMotion]:
+    """Velocities and accelerations of all bodies, the linear parts those of the body origins O'_i.
+
+    Args:
+        spatial: accelerations of the bodies about P, ground axes.
+
+    Source: theory.md (E12).
+    """
+    at_origin = jax.vmap(sixvector.velocity_at_point)
+    offset, spin = moving.placements.offset, moving.velocity[:, :3]
+    velocity = at_origin(moving.velocity, offset)
+    return BodyMotion(spin, velocity), BodyMotion(
+        spatial[:, :3], at_origin(spatial, offset) + jnp.cross(spin, velocity)
+    )
+
+
+def rate_of_poses(model: Model, poses: Poses, origins: BodyMotion) -> Poses:
+    """d(poses)/dt of bodies that move with these angular velocities and velocities of their origins.
+
+    Source: theory.md (A10), (A11), (B8).
+    """
+    carried = origins.linear[model.topology.roots]  # P is the origin of the root
+    return Poses(
+        jax.vmap(quaternion.rate_from_outer)(poses.orientation, origins.angular),
+        jnp.cross(origins.angular[:, None], poses.rotation.swapaxes(1, 2)).swapaxes(1, 2),
+        carried,
+        origins.linear - carried,
+    )
 
 
 def body_velocities(model: Model, q: Coordinates, v: Velocities) -> BodyMotion:

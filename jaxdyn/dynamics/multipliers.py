@@ -1,129 +1,107 @@
-"""Mechanisms with constraints: residuals and their rates, and the forces that keep them; theory.md section (n).
+"""Accelerations of a mechanism with constraints, and the multipliers of the forces that keep them; theory.md (N9).
 
-With phi the stacked residuals and G their Jacobian with respect to velocities,
+Their derivative is that of the equations of motion, not of the algorithm which solves them:
 
-    phi = 0,   dphi/dt = G v + (explicit rate) = 0,   d^2 phi/dt^2 = G a + bias = 0
+    M da - G' dlam = dtau - d(M a + h - G' lam),   G da = - d(G a + bias + ...)      at constant a and lam
 
-G and the bias are exact derivatives of the residual functions along the motion, so a constraint states nothing but its residual.
+so it takes one derivative of the inverse dynamics, and one more solution with the same factors (N16).
 """
 
+import functools
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxdyn.dynamics import kinematics, metric
+import jaxdyn.lanes as lanes
+from jaxdyn.dynamics import constraint_motion, forward, inverse, kinematics, saddle_point
 from jaxdyn.dynamics.constraint import Constraint
-from jaxdyn.dynamics.kinematics import Coordinates, Velocities
-from jaxdyn.mechanism import configuration
+from jaxdyn.dynamics.forward import ForwardMethod
+from jaxdyn.dynamics.inverse import GeneralizedForces
+from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Placements, Velocities
+from jaxdyn.dynamics.saddle_point import SaddlePoint
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.arrays import dot
+from jaxdyn.spatial.directions import directional_derivative, stays
 
-_REFINEMENTS = 2
-
-
-class ConstraintMotion(NamedTuple):
-    """Constraints at one configuration and velocity.
-
-    Attributes:
-        residual: phi.
-        rate: dphi/dt.
-        bias: d^2 phi/dt^2 at zero generalized acceleration.
-    """
-
-    residual: Float[Array, "m"]
-    rate: Float[Array, "m"]
-    bias: Float[Array, "m"]
+Multipliers = Float[Array, "m"]
 
 
-def residuals(model: Model, constraints: Sequence[Constraint], q: Coordinates) -> Float[Array, "m"]:
-    """phi(q) of all constraints, one after the other. Source: theory.md (N7)."""
-    placed = kinematics.placements(model, q)
-    return jnp.concatenate([constraint.residual(model, q, placed) for constraint in constraints])
+def equations_of_motion(
+    model: Model, constraints: Sequence[Constraint], q: Coordinates, placed: Placements
+) -> SaddlePoint:
+    """The matrices M and G at q, factorized."""
+    rows = constraint_motion.jacobian(model, constraints, q, placed)
+    return saddle_point.factorize(forward.mass_factor(model, placed), rows)
 
 
-def jacobian(model: Model, constraints: Sequence[Constraint], q: Coordinates) -> Float[Array, "m nv"]:
-    """G = d phi / d(step of q), in tangent coordinates. Source: theory.md (N4)."""
-
-    def moved(step):
-        return residuals(model, constraints, configuration.integrate(model, q, step))
-
-    return jax.jacfwd(moved)(jnp.zeros(model.nv, q.dtype))
-
-
-def motion(model: Model, constraints: Sequence[Constraint], q: Coordinates, v: Velocities) -> ConstraintMotion:
-    """Residuals, their rates and their accelerations at zero generalized acceleration. Source: theory.md (N5), (N7)."""
-
-    def along(function):
-        """(value, rate of change) of a function of time and configuration while the mechanism moves with constant v."""
-
-        def value_and_rate(time, q):
-            directions = (jnp.ones_like(time), configuration.coordinate_rate(model, q, v))
-            return jax.jvp(function, (time, q), directions)
-
-        return value_and_rate
-
-    def phi(time, q):
-        return residuals(model.later(time), constraints, q)
-
-    (residual, rate), (_, bias) = along(along(phi))(jnp.zeros((), q.dtype), q)
-    return ConstraintMotion(residual, rate, bias)
-
-
-def multipliers(
-    jacobian_: Float[Array, "m nv"], by_force: Float[Array, "nv m"], needed: Float[Array, "m"]
-) -> Float[Array, "m"]:
-    """lam of G M^-1 G' lam = needed, the smallest one where equations are redundant.
-
-    Redundant rows make the matrix singular, and a pseudo-inverse has no derivative where its rank changes. A small multiple of the
-    identity makes it regular, and repeated correction of what that misses takes the error out again.
-
-    Args:
-        jacobian_: G.
-        by_force: M^-1 G'.
-        needed: change of the constraint accelerations that is wanted.
-
-    Source: theory.md (N9), (N10); the method: Carpentier, Budhiraja and Mansard, Robotics: Science and Systems 2021.
-    """
-    matrix = dot(jacobian_, by_force)
-    count = matrix.shape[0]
-    softness = jnp.finfo(matrix.dtype).eps ** (2 / 3) * jnp.trace(matrix) / count + jnp.finfo(matrix.dtype).tiny
-    factor = jnp.linalg.cholesky(matrix + softness * jnp.identity(count, matrix.dtype))
-    solution = jax.scipy.linalg.cho_solve((factor, True), needed)
-    for _ in range(_REFINEMENTS):
-        solution = solution + jax.scipy.linalg.cho_solve((factor, True), needed - dot(matrix, solution))
-    return solution
-
-
-def velocities_by_impulse(model: Model, q: Coordinates, jacobian_: Float[Array, "m nv"]) -> Float[Array, "nv m"]:
-    """M^-1 G': the change of velocity by a unit impulse along each constraint."""
-    factor = jnp.linalg.cholesky(metric.mass_matrix(model, q))
-    return jax.scipy.linalg.cho_solve((factor, True), jacobian_.T)
-
-
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def constrained_acceleration(
+    method: ForwardMethod,
     model: Model,
-    constraints: Sequence[Constraint],
+    constraints: tuple[Constraint, ...],
     q: Coordinates,
     v: Velocities,
-    free: Float[Array, "nv"],
-    stabilization: float,
-) -> tuple[Float[Array, "nv"], Float[Array, "m"]]:
+    tau: GeneralizedForces,
+    decay_rate: Float[Array, ""],
+) -> tuple[Accelerations, Multipliers]:
     """Acceleration that keeps the constraints, and the multipliers lam whose force G' lam makes it so.
 
-        G a = -bias - 2 w dphi/dt - w^2 phi,   a = free + M^-1 G' lam
+        M a + h = tau + G' lam,   G a + bias + 2 w dphi/dt + w^2 phi = 0
 
     Args:
-        free: acceleration without the constraints.
-        stabilization: w, 1/s; an error of the constraints decays in the time 1/w.
+        method: of the acceleration without constraints.
+        tau: all generalized forces but gravity.
+        decay_rate: w, 1/s; an error of the constraints decays in the time 1/w.
 
     Source: theory.md (N9).
     """
-    moving = motion(model, constraints, q, v)
-    rows = jacobian(model, constraints, q)
-    by_force = velocities_by_impulse(model, q, rows)
-    wanted = -moving.bias - 2.0 * stabilization * moving.rate - stabilization**2 * moving.residual
-    lam = multipliers(rows, by_force, wanted - dot(rows, free))
-    return free + dot(by_force, lam), lam
+    moving = kinematics.motion(model, q, v)
+    matrices = equations_of_motion(model, constraints, q, moving.placements)
+    if method == "cholesky":  # with the factor that is at hand
+        bias = inverse.forces_of_motion(model, moving, jnp.zeros_like(v))
+        free = jax.scipy.linalg.cho_solve((matrices.mass_factor, True), tau - bias)
+    else:
+        free = forward.accelerations_from(model, q, v, tau, method)
+    at_rest = constraint_motion.motion(model, constraints, q, moving)
+    needed = -_decaying(at_rest, decay_rate)
+    lam = saddle_point.multipliers(matrices, needed - dot(matrices.rows, free))
+    return free + dot(matrices.by_force, lam), lam
+
+
+@functools.partial(constrained_acceleration.defjvp, symbolic_zeros=True)
+def _constrained_acceleration_jvp(method, primals, tangents):
+    model, constraints, q, v, tau, decay_rate = primals
+    d_model, d_constraints, dq, dv, d_tau, d_decay_rate = tangents
+    # What solving took may be stored for reverse mode rather than computed again.
+    a, lam = map(lanes.keep, constrained_acceleration(method, *primals))
+    force = jnp.zeros_like(tau) if stays(d_tau) else d_tau
+    if not stays((d_model, dq, dv)):
+
+        def needed_forces(model, q, v):
+            return inverse.recursive_inverse_dynamics(model, q, v, a)
+
+        force = force - directional_derivative(needed_forces, (model, q, v), (d_model, dq, dv))
+    needed = jnp.zeros_like(lam)
+    d_mechanism = (d_model, d_constraints, dq, dv, d_decay_rate)
+    if not stays(d_mechanism):
+
+        def constraint_terms(model, constraints, q, v, decay_rate):
+            moving = kinematics.motion(model, q, v)
+            rows = constraint_motion.jacobian(model, constraints, q, moving.placements)
+            accelerated = constraint_motion.motion(model, constraints, q, moving, a)
+            return dot(rows.T, lam), _decaying(accelerated, decay_rate)
+
+        d_force, d_error = directional_derivative(constraint_terms, (model, constraints, q, v, decay_rate), d_mechanism)
+        force, needed = force + d_force, needed - d_error
+    matrices = equations_of_motion(model, constraints, q, kinematics.placements(model, q))
+    matrices = matrices._replace(
+        mass_factor=lanes.keep_triangle(matrices.mass_factor), factor=lanes.keep_triangle(matrices.factor)
+    )
+    return (a, lam), saddle_point.solve(matrices, force, needed)
+
+
+def _decaying(motion: constraint_motion.ConstraintMotion, decay_rate: Float[Array, ""]) -> Float[Array, "m"]:
+    """Zero where an error of the constraints decays without overshoot in the time 1/w (Baumgarte 1972)."""
+    return motion.acceleration + 2.0 * decay_rate * motion.rate + decay_rate * decay_rate * motion.residual

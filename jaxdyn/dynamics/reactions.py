@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxdyn.dynamics import inverse, kinematics
+from jaxdyn.dynamics import constraint_motion, inverse, kinematics
 from jaxdyn.dynamics.kinematics import Accelerations
-from jaxdyn.dynamics.system import State, System, Time, acceleration, forces_on_bodies
+from jaxdyn.dynamics.system import State, System, Time, acceleration_and_multipliers, forces_on_bodies
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.spatial.arrays import dot, einsum
-from jaxdyn.spatial.sixvector import motion_to_outer
+from jaxdyn.spatial.sixvector import force_at_point, motion_to_outer
 
 
 class Reactions(NamedTuple):
@@ -20,7 +20,8 @@ class Reactions(NamedTuple):
     Attributes:
         force, moment: everything: constraints, drive, friction and springs in the joint.
         constraint_force, constraint_moment: without what acts along the joint's own motion; they do no work on it.
-        drive: generalized force that acts along it, S'(moment; force): control, friction and springs in the joint less -armature a.
+        drive: generalized force that acts along it, S'(moment; force): control, friction, springs and couplings in the joint less
+            armature a.
     """
 
     force: Float[Array, "nb 3"]
@@ -43,12 +44,15 @@ def joint_reactions(
         f_i = sum over the bodies beyond of m (acc - g) - (applied forces);   n_i likewise about O'_i
 
     How a drive exerts its force within the joint settles what of it counts as constraint: as (moment; force) in the span of the
-    joint's motion, about the axis of a screw.
+    joint's motion, about the axis of a screw. What loop joints transmit is told by `constraint_forces`.
 
     Args:
         u: controls; None for none.
         t: time, s.
         a: accelerations; those that the forces cause if not given.
+
+    Raises:
+        ValueError: accelerations are given for a system with constraints.
 
     Source: theory.md (M1)-(M5).
     """
@@ -115,17 +119,22 @@ def driving_power(
 
 def _wrenches(system: System, state: State, u, t: Time, a: Accelerations | None):
     """The model at time t, its motion, and (moment about P; force) in every joint, ground axes."""
-    if system.constraints:
+    if system.constraints and a is not None:
         raise ValueError(
-            f"forces in the joints of {system.model.name!r} cannot be told yet: it has constraints, which act on its bodies too; "
-            "replace them by joints or springs"
+            f"accelerations alone do not tell what the constraints of {system.model.name!r} bear and what its drives; "
+            "give controls instead"
         )
     time = jnp.asarray(t, state.v.dtype)
     model = system.model.at(time)
+    lam = jnp.zeros(0, state.v.dtype)
     if a is None:
-        a = acceleration(system, state, u, t)
+        a, lam = acceleration_and_multipliers(system, state, u, t)
     configuration.check_velocities(model, a=a)
     moving = kinematics.motion(model, state.q, state.v)
     needed = inverse.inertial_forces(model, moving, kinematics.accelerations(model, moving, a))
     missing = needed - forces_on_bodies(system, moving, time)
+    if system.constraints:
+        placed = moving.placements
+        moment, force, _ = constraint_motion.forces(model, system.constraints, state.q, placed.poses, lam)
+        missing = missing - jax.vmap(force_at_point)(placed.offset, force, moment)
     return model, moving, tree.sum_over_descendants(model.topology, missing)  # (M3), (M4)

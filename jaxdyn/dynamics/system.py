@@ -15,6 +15,9 @@ from jaxdyn.mechanism.model import Model
 
 Time = Float[Array, ""] | float
 
+# Errors of constraints decay this much per step. Semi-implicit Euler is stable up to 0.83, the other integrators beyond.
+_DECAY_PER_STEP = 0.5
+
 
 class State(eqx.Module):
     """Configuration and velocity of a mechanism.
@@ -37,10 +40,12 @@ class System(eqx.Module):
         drives: how controls act; without drives, the control is the generalized force of every velocity component.
         method: algorithm of the forward dynamics, see `forward_dynamics`.
         constraints: what closes loops and couples coordinates.
-        stabilization: rate at which errors of the constraints decay, 1/s (critically damped).
+        stabilization: rate w at which errors of the constraints decay, 1/s (critically damped). None ties it to the step of the
+            integrator, w = 1/2 per step; where there is no step, there is no such term then.
 
     Raises:
-        MechanismError: a force, drive or constraint names a body or velocity component that the model does not have.
+        MechanismError: a force, drive or constraint names a body or velocity component that the model does not have; two
+            constraints have one name; `stabilization` is no rate.
     """
 
     model: Model
@@ -48,9 +53,17 @@ class System(eqx.Module):
     drives: JointDrives | None = None
     method: forward.ForwardMethod = eqx.field(static=True, default="cholesky")
     constraints: tuple[Constraint, ...] = ()
-    stabilization: float = eqx.field(static=True, default=20.0)
+    stabilization: float | None = eqx.field(static=True, default=None)
 
     def __check_init__(self):
+        counted = collections.Counter(constraint.name for constraint in self.constraints)
+        twice = [name for name, count in counted.items() if count > 1]
+        if twice:
+            raise MechanismError(
+                f"mechanism {self.model.name!r} has several constraints {twice[0]!r}; give each a name of its own"
+            )
+        if self.stabilization is not None and not 0.0 <= self.stabilization < float("inf"):
+            raise MechanismError(f"stabilization is {self.stabilization} 1/s; give a rate from 0 on, or None")
         for part in (*self.forces, *([] if self.drives is None else [self.drives]), *self.constraints):
             problem = part.problem(self.model)
             if problem is not None:
@@ -127,24 +140,39 @@ def _drive_forces(system: System, u: Float[Array, "nu"]) -> Float[Array, "nv"]:
 
 
 def acceleration(
-    system: System, state: State, u: Float[Array, "nu"] | None = None, t: Time = 0.0
+    system: System, state: State, u: Float[Array, "nu"] | None = None, t: Time = 0.0, step: Time | None = None
 ) -> Float[Array, "nv"]:
     """Generalized acceleration of a system: M a + h = (all applied forces); rad/s^2, m/s^2.
 
-    With constraints, M a + h = (all applied forces) + G' lam with the multipliers lam that keep them.
+    With constraints, M a + h = (all applied forces) + G' lam with the multipliers lam that keep them,
+
+        G a + bias + 2 w dphi/dt + w^2 phi = 0
 
     Args:
         u: controls; None for none.
         t: time, s.
+        step: length of the step for which an integrator asks, s; it sets w unless `System.stabilization` does.
 
     Source: theory.md (I1), (H1)-(H6), (N9).
     """
+    return acceleration_and_multipliers(system, state, u, t, step)[0]
+
+
+def acceleration_and_multipliers(
+    system: System, state: State, u: Float[Array, "nu"] | None = None, t: Time = 0.0, step: Time | None = None
+) -> tuple[Float[Array, "nv"], Float[Array, "m"]]:
+    """`acceleration`, and the multipliers lam of all constraints, one after the other."""
     tau = applied_forces(system, state, u, t)
     model = system.model.at(jnp.asarray(t, state.v.dtype))
-    a = forward.accelerations_from(model, state.q, state.v, tau, system.method)
     if not system.constraints:
-        return a
-    return multipliers.constrained_acceleration(model, system.constraints, state.q, state.v, a, system.stabilization)[0]
+        return forward.accelerations_from(model, state.q, state.v, tau, system.method), jnp.zeros(0, state.v.dtype)
+    configuration.check_velocities(model, v=state.v)
+    decay_rate = system.stabilization
+    if decay_rate is None:
+        decay_rate = 0.0 if step is None else _DECAY_PER_STEP / step
+    return multipliers.constrained_acceleration(
+        system.method, model, system.constraints, state.q, state.v, tau, jnp.asarray(decay_rate, state.v.dtype)
+    )
 
 
 def total_potential_energy(system: System, q: Float[Array, "nq"], t: Time = 0.0) -> Float[Array, ""]:

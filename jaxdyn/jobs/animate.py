@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdyn.constraints.assembly import project_velocity
+from jaxdyn.constraints.projection import project_velocity
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.runs import load_run
 from jaxdyn.io.toml import ConfigError

@@ -17,7 +17,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from tqdm import tqdm
 
 import jaxdyn.lanes as lane_compiler
-from jaxdyn.constraints.assembly import assemble, project_velocity
+from jaxdyn.constraints.assembly import assemble
+from jaxdyn.constraints.projection import project_velocity
 from jaxdyn.dynamics.inverse import gravity_force
 from jaxdyn.dynamics.system import State, System, total_energy
 from jaxdyn.io.config import ConfigError, setting

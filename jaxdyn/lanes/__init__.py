@@ -13,4 +13,5 @@ from jaxdyn.lanes.record import Record as Record
 from jaxdyn.lanes.record import records as records
 from jaxdyn.lanes.tracing import KEEPS as KEEPS
 from jaxdyn.lanes.tracing import keep as keep
+from jaxdyn.lanes.tracing import keep_triangle as keep_triangle
 from jaxdyn.lanes.tracing import writing_out as writing_out

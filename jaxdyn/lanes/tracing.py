@@ -8,6 +8,8 @@ import contextvars
 from collections.abc import Iterator
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 
 # Values of this name are stored for reverse mode, within a kernel, instead of being computed again.
@@ -44,6 +46,12 @@ def keep(x: jax.Array) -> jax.Array:
     What one kernel stores for another goes through far memory, where computing it again is cheaper, and XLA is left to itself.
     """
     return checkpoint_name(x, _KEPT) if writing_out() and _KEEPING.get() else x
+
+
+def keep_triangle(factor: jax.Array) -> jax.Array:
+    """A lower triangular matrix of which only the triangle is marked by `keep`."""
+    rows, columns = np.tril_indices(factor.shape[0])
+    return jnp.zeros_like(factor).at[rows, columns].set(keep(factor[rows, columns]))
 
 
 def nothing_kept() -> contextlib.AbstractContextManager[None]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
@@ -22,11 +23,11 @@ Control = Callable[[Time], Float[Array, "nu"] | None]
 class Integrator(eqx.Module):
     """A one-step method.
 
-    Class attributes:
+    Attributes:
         order: global order of accuracy for smooth forces and controls; the tests measure it.
     """
 
-    order: eqx.AbstractClassVar[int]
+    order: eqx.AbstractVar[int]
 
     @abc.abstractmethod
     def step(self, system: System, state: State, control: Control, t: Time, dt: Time) -> tuple[State, Bool[Array, ""]]:
@@ -48,7 +49,7 @@ class SemiImplicitEuler(Integrator):
     order: ClassVar[int] = 1
 
     def step(self, system: System, state: State, control: Control, t: Time, dt: Time) -> tuple[State, Bool[Array, ""]]:
-        v = state.v + dt * acceleration(system, state, control(t), t)
+        v = state.v + dt * acceleration(system, state, control(t), t, dt)
         return State(configuration.integrate(system.model, state.q, dt * v), v), jnp.asarray(True)
 
 
@@ -64,10 +65,11 @@ class RungeKutta4(Integrator):
     def step(self, system: System, state: State, control: Control, t: Time, dt: Time) -> tuple[State, Bool[Array, ""]]:
         model = system.model
 
+        @jax.jit  # traced and differentiated once, not once per stage
         def slope(step, v, time):
             q = configuration.integrate(model, state.q, step)
             rate = configuration.step_rate(model, state.q, step, v)
-            return rate, acceleration(system, State(q, v), control(time), time)
+            return rate, acceleration(system, State(q, v), control(time), time, dt)
 
         start = jnp.zeros_like(state.v)
         r1, a1 = slope(start, state.v, t)
@@ -105,7 +107,7 @@ class ImplicitMidpoint(Integrator):
         def residual(v):
             v_middle = 0.5 * (state.v + v)
             q_middle = configuration.integrate(model, state.q, 0.5 * dt * v_middle)
-            return v - state.v - dt * acceleration(system, State(q_middle, v_middle), u, middle)
+            return v - state.v - dt * acceleration(system, State(q_middle, v_middle), u, middle, dt)
 
         # An explicit step would be a closer guess for smooth motion, but a wild one where the forces are stiff.
         v, solved = solve_by_newton(residual, state.v, self.iterations)

@@ -6,27 +6,51 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+# What the regularization of the matrix leaves out of a derivative is small, and each refinement makes it small once more.
+_REFINEMENTS = 2
+
 
 def solve_by_newton(
-    residual: Callable[[Float[Array, "n"]], Float[Array, "n"]], guess: Float[Array, "n"], iterations: int
+    residual: Callable[[Float[Array, "n"]], Float[Array, "n"]],
+    guess: Float[Array, "n"],
+    iterations: int,
+    *,
+    regularization: Float[Array, "n"] | None = None,
+    judged: int | None = None,
 ) -> tuple[Float[Array, "n"], Bool[Array, ""]]:
     """Root of `residual` near `guess`, and whether the last of the iterations moved it by less than sqrt(machine epsilon).
 
     The derivative of the root does not depend on the iterations or on the guess.
+
+    Args:
+        regularization: added to the diagonal of the matrix of Newton's method, where equations may repeat one another. It changes
+            the speed of convergence and nothing else.
+        judged: how many unknowns, the first ones, have to stand still at the end; all if not given.
     """
+    residual = jax.jit(residual)  # traced once, not for the value, its derivative, and the derivative of the root
+
+    def matrix(change):
+        return jax.vmap(change, out_axes=1)(jnp.eye(guess.size, dtype=guess.dtype))
+
+    def solve(columns, right):
+        return jnp.linalg.solve(columns if regularization is None else columns + jnp.diag(regularization), right)
 
     def newton(equation, start):
         def iterate(_, previous):
             x, _ = previous
             value, change = jax.linearize(equation, x)
-            correction = jnp.linalg.solve(jax.vmap(change, out_axes=1)(jnp.eye(x.size, dtype=x.dtype)), value)
+            correction = solve(matrix(change), value)
             return x - correction, correction
 
         x, correction = jax.lax.fori_loop(0, iterations, iterate, (start, jnp.zeros_like(start)))
-        return x, jnp.max(jnp.abs(correction)) / (1.0 + jnp.max(jnp.abs(x)))
+        return x, jnp.max(jnp.abs(correction[:judged])) / (1.0 + jnp.max(jnp.abs(x[:judged])))
 
     def tangent_solve(linear, right):
-        return jnp.linalg.solve(jax.jacfwd(linear)(jnp.zeros_like(right)), right)
+        columns = matrix(linear)
+        x = solve(columns, right)
+        for _ in range(0 if regularization is None else _REFINEMENTS):
+            x = x + solve(columns, right - linear(x))
+        return x
 
     start = jax.lax.stop_gradient(guess)
     x, correction = jax.lax.custom_root(residual, start, newton, tangent_solve, has_aux=True)

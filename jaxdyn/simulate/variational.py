@@ -7,12 +7,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
-from jaxdyn.dynamics import energy, metric
+from jaxdyn.constraints.projection import project_velocity
+from jaxdyn.dynamics import constraint_motion, energy, kinematics, metric
 from jaxdyn.dynamics.hamilton import generalized_momentum
+from jaxdyn.dynamics.multipliers import equations_of_motion
 from jaxdyn.dynamics.system import State, System, applied_forces, total_potential_energy
 from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.model import Model
 from jaxdyn.simulate.integrators import Control, Integrator, Time
 from jaxdyn.simulate.newton import solve_by_newton
+from jaxdyn.spatial.arrays import dot
 
 
 class Variational(Integrator):
@@ -24,12 +28,15 @@ class Variational(Integrator):
     with steps and derivatives in tangent coordinates (`configuration.integrate`, `configuration.difference`). Without forces that
     do work it is symplectic: the energy error stays bounded over any number of steps, and momenta that belong to a symmetry of the
     mechanism, linear or about axes fixed in the ground, are conserved to rounding. The other forces and the controls act as Q at
-    the middle of the step. Newton's method with a fixed number of iterations; derivatives go through the implicit function theorem.
+    the middle of the step. With constraints, impulses G(q0)' lam make the end of the step satisfy them, and impulses G(q1)' mu the
+    velocity there (the method RATTLE, for any joints), with the same conservation. Newton's method with a fixed number of
+    iterations; derivatives go through the implicit function theorem.
 
     Attributes:
         iterations: Newton iterations per step. The step fails if the last one still moved it by more than sqrt(machine epsilon).
 
-    Source: theory.md (L3); on manifolds: Marsden and West 2001, Lee, Leok and McClamroch 2007.
+    Source: theory.md (L3), (N17); on manifolds: Marsden and West 2001, Lee, Leok and McClamroch 2007; with
+    constraints: Andersen 1983, Leimkuhler and Skeel 1994.
     """
 
     iterations: int = eqx.field(static=True, default=4)
@@ -41,10 +48,6 @@ class Variational(Integrator):
             raise ValueError(f"Variational needs at least 1 iteration, not {self.iterations}; the default is 4")
 
     def step(self, system: System, state: State, control: Control, t: Time, dt: Time) -> tuple[State, Bool[Array, ""]]:
-        if system.constraints:
-            raise ValueError(
-                f"Variational does not know constraints, and {system.model.name!r} has some; use RungeKutta4 or ImplicitMidpoint"
-            )
         model = system.model
         middle = t + 0.5 * dt
         u = control(middle)
@@ -81,14 +84,40 @@ class Variational(Integrator):
             at_middle = State(configuration.integrate(model, state.q, 0.5 * dt * v), v)
             return 0.5 * dt * applied_forces(working, at_middle, u, middle)
 
-        momentum = generalized_momentum(model.at(t), state.q, state.v)
+        start_model, end_model = model.at(t), model.at(t + dt)
+        momentum = generalized_momentum(start_model, state.q, state.v)
 
         def residual(v):
             return momentum + by_start(v) + impulse(v)
 
-        v, solved = solve_by_newton(residual, state.v, self.iterations)
+        if system.constraints:
+            v, solved = self._constrained(system.constraints, residual, start_model, end_model, state, dt)
+        else:
+            v, solved = solve_by_newton(residual, state.v, self.iterations)
         q = configuration.integrate(model, state.q, dt * v)
-        end_model = model.at(t + dt)
         excess = by_end(v) + impulse(v) - generalized_momentum(end_model, q, jnp.zeros_like(v))
         factor = jnp.linalg.cholesky(metric.mass_matrix(end_model, q))
-        return State(q, jax.scipy.linalg.cho_solve((factor, True), excess)), solved
+        end = jax.scipy.linalg.cho_solve((factor, True), excess)
+        return State(q, project_velocity(system, q, end, t + dt)), solved
+
+    def _constrained(self, constraints, unbalanced, start_model: Model, end_model: Model, state: State, dt: Time):
+        """v of `unbalanced`(v) + G(q0)' impulses = 0 with phi(q1) = 0, and whether it was found."""
+        placed = kinematics.placements(start_model, state.q)
+        rows = constraint_motion.jacobian(start_model, constraints, state.q, placed)
+        matrices = jax.lax.stop_gradient(equations_of_motion(start_model, constraints, state.q, placed))
+
+        def residual(x):
+            v, impulses = x[: state.v.size], x[state.v.size :]
+            q = configuration.integrate(end_model, state.q, dt * v)
+            error = constraint_motion.residuals_at(end_model, constraints, q)
+            return jnp.concatenate([unbalanced(v) + dot(rows.T, impulses), error / dt])
+
+        softness = matrices.softness / matrices.scale**2
+        x, solved = solve_by_newton(
+            residual,
+            jnp.concatenate([state.v, jnp.zeros_like(softness)]),
+            self.iterations,
+            regularization=jnp.concatenate([jnp.zeros_like(state.v), softness]),
+            judged=state.v.size,
+        )
+        return x[: state.v.size], solved

@@ -122,6 +122,14 @@ def rate(q: Quaternion, body_rates: Vector3) -> Quaternion:
     return 0.5 * multiply(q, jnp.concatenate([jnp.zeros_like(body_rates[:1]), body_rates]))  # (A11)
 
 
+def rate_from_outer(q: Quaternion, outer_rates: Vector3) -> Quaternion:
+    """Time derivative 1/2 (0, omega) q of a quaternion, omega the angular velocity on outer (ground) axes, rad/s.
+
+    Source: theory.md (A11).
+    """
+    return 0.5 * multiply(jnp.concatenate([jnp.zeros_like(outer_rates[:1]), outer_rates]), q)
+
+
 def body_rates(q: Quaternion, rate: Quaternion) -> Vector3:
     """Angular velocity omega on inner (body) axes, rad/s, of a quaternion with time derivative `rate`; a change of norm is ignored.
 

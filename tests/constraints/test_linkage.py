@@ -304,7 +304,7 @@ def test_cut_joint_leaves_the_freedom_of_the_joint(joint):
     def equations(q):
         pose = in_ground.compose(joint.transform(q)).compose(in_body.inverse())
         pose = jnp.concatenate([pose.translation, pose.quaternion])
-        at = kinematics.placements(system.model, pose)
+        at = kinematics.placements(system.model, pose).poses
         return loop.residual(system.model, pose, at), loop.branches(system.model, pose, at)
 
     residual, branches = equations(jnp.asarray(rng.normal(size=joint.nq)))

@@ -25,7 +25,7 @@ from jaxdyn import (
     System,
     Universal,
 )
-from jaxdyn.dynamics import multipliers
+from jaxdyn.dynamics import constraint_motion, kinematics
 from jaxdyn.spatial.transform import RigidTransform
 
 pytestmark = pytest.mark.usefixtures("fast_compilation")
@@ -80,7 +80,7 @@ def test_loop_joint_moves_as_the_joint_of_a_tree(kind):
         (loop_q, loop_v), (_, loop_a) = jax.jvp(
             in_loop, (q, v), (jaxdyn.configuration.coordinate_rate(tree, q, v), expected)
         )
-        moving = multipliers.motion(free, (loop,), loop_q, loop_v)
+        moving = constraint_motion.motion(free, (loop,), loop_q, kinematics.motion(free, loop_q, loop_v))
         actual = jaxdyn.acceleration(System(free, constraints=(loop,), stabilization=0.0), State(loop_q, loop_v))
         return moving.residual, moving.rate, actual, loop_a
 
@@ -181,9 +181,10 @@ def test_assembly_reports_a_loop_that_cannot_close_and_has_the_derivative_of_its
 
     both = jax.jit(jax.jacfwd(assembled, has_aux=True))
     slope, found = both(jnp.array(COUPLER))
-    rows = multipliers.jacobian(system.model, system.constraints, found.q)
+    placed = kinematics.placements(system.model, found.q)
+    rows = constraint_motion.jacobian(system.model, system.constraints, found.q, placed)
     # How the equations change with the length, at rest; the crank is free, so the derivative is not that of the closed form.
-    change = multipliers.residuals(system.model, (pin(COUPLER + step),), found.q) / step
+    change = constraint_motion.residuals_at(system.model, (pin(COUPLER + step),), found.q) / step
     np.testing.assert_allclose(rows @ slope, -change, atol=1e-8)
     assert np.abs(slope).max() > 0.1
     _, impossible = both(jnp.array(5.0))
@@ -236,11 +237,17 @@ def test_constraints_that_do_not_fit_are_refused(constraint, message):
         System(four_bar().model, constraints=(constraint,))
 
 
-def test_what_does_not_know_constraints_says_so():
+def test_what_cannot_be_told_and_what_cannot_be_built_is_refused():
     system = four_bar()
     state = State(jnp.zeros(3), jnp.zeros(3))
-    with pytest.raises(ValueError, match="Variational does not know constraints"):
-        jaxdyn.rollout(system, state, dt=1e-3, steps=1, integrator=jaxdyn.Variational())
-    with pytest.raises(ValueError, match="it has constraints"):
-        jaxdyn.joint_reactions(system, state)
+    with pytest.raises(ValueError, match="what the constraints of 'four-bar' bear and what its drives"):
+        jaxdyn.joint_reactions(system, state, a=jnp.zeros(3))
+    with pytest.raises(MechanismError, match="several constraints 'pin'; give each a name of its own"):
+        System(system.model, constraints=(pin(COUPLER), pin(COUPLER)))
+    with pytest.raises(MechanismError, match=r"stabilization is -1.0 1/s; give a rate from 0 on, or None"):
+        System(system.model, stabilization=-1.0)
+
+
+def test_summary_names_the_constraints():
+    system = four_bar()
     assert "pin: revolute loop joint between coupler and rocker" in system.summary()

@@ -8,7 +8,7 @@ import pytest
 
 import jaxdyn
 from jaxdyn import JointFriction, JointSpring, MechanismError, State
-from jaxdyn.dynamics import multipliers
+from jaxdyn.dynamics import constraint_motion
 from jaxdyn.io import ConfigError, IgnoredContent, MujocoOrder, load_mjcf
 
 pytestmark = pytest.mark.usefixtures("fast_compilation")
@@ -135,7 +135,7 @@ def test_equalities_are_constraints_with_the_errors_of_mujoco(tmp_path):
     q = jnp.array([0.4, -0.7])
     data.qpos = np.array(order.q_to(q))
     mujoco.mj_forward(theirs, data)
-    phi = jax.jit(lambda q: multipliers.residuals(system.model, system.constraints, q))(q)
+    phi = jax.jit(lambda q: constraint_motion.residuals_at(system.model, system.constraints, q))(q)
     # Rows: 3 of the pin, 1 of the gear, 3 of the sites, 3 + 3 of the weld, whose angles MuJoCo weighs differently.
     np.testing.assert_allclose(phi[:7], data.efc_pos[:7], atol=1e-12)
     np.testing.assert_allclose(phi[7:10], data.efc_pos[7:10], atol=1e-12)

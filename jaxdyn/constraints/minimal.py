@@ -1,0 +1,116 @@
+"""Motion with constraints in minimal coordinates: as many velocities as there are degrees of freedom, and no multipliers.
+
+    v = N y + v_0,   G N = 0,   N' (M a + h - Q) = 0,   a = N dy/dt + a_0
+
+y are the velocity components that `independent_velocities` chose, N is the motion of everything by each of them alone, v_0 and a_0
+what prescribed motion and curvature add. Source: theory.md (N13).
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxdyn.dynamics import constraint_motion, inverse, kinematics, metric
+from jaxdyn.dynamics.kinematics import Coordinates, Velocities
+from jaxdyn.dynamics.system import State, System, Time, applied_forces
+from jaxdyn.mechanism.model import Model
+from jaxdyn.spatial.arrays import dot
+
+
+class MinimalMotion(NamedTuple):
+    """Motion of everything by the independent velocities.
+
+    Attributes:
+        basis: N, whose columns are the motions by each independent velocity alone.
+        offset: v_0.
+    """
+
+    basis: Float[Array, "nv f"]
+    offset: Velocities
+
+
+def minimal_motion(system: System, q: Coordinates, independent: tuple[int, ...], t: Time = 0.0) -> MinimalMotion:
+    """N and v_0 of v = N y + v_0.
+
+    Args:
+        q: configuration at which the mechanism is assembled.
+        independent: numbers of the velocity components y, from `independent_velocities`.
+        t: time, s, for joints with prescribed motion.
+
+    Raises:
+        ValueError: `independent` holds what is no velocity component, or one twice.
+
+    Source: theory.md (N13).
+    """
+    _check(system, independent)
+    model = system.model.at(jnp.asarray(t, q.dtype))
+    moving = kinematics.motion(model, q, jnp.zeros(model.nv, q.dtype))
+    rows, scale = _rows(system, model, q, moving.placements)
+    drift = constraint_motion.rates(model, system.constraints, q, moving)
+    own = jnp.asarray(np.eye(model.nv)[:, list(independent)], q.dtype)
+    basis = own + _dependent(rows, scale, independent, -dot(rows, own))
+    return MinimalMotion(basis, _dependent(rows, scale, independent, -drift[:, None])[:, 0])
+
+
+def minimal_acceleration(
+    system: System,
+    state: State,
+    independent: tuple[int, ...],
+    u: Float[Array, "nu"] | None = None,
+    t: Time = 0.0,
+) -> Float[Array, "nv"]:
+    """Generalized acceleration by the equations of motion in minimal coordinates; its components `independent` are dy/dt.
+
+        N' M N dy/dt = N' (Q - h - M a_0)
+
+    Args:
+        state: satisfies the constraints.
+        independent: as for `minimal_motion`.
+        u: controls; None for none.
+        t: time, s.
+
+    Raises:
+        ValueError: as for `minimal_motion`.
+
+    Source: theory.md (N13).
+    """
+    tau = applied_forces(system, state, u, t)
+    model, q = system.model.at(jnp.asarray(t, state.v.dtype)), state.q
+    basis = minimal_motion(system, q, independent, t).basis
+    moving = kinematics.motion(model, q, state.v)
+    rows, scale = _rows(system, model, q, moving.placements)
+    at_rest = constraint_motion.motion(model, system.constraints, q, moving)
+    start = _dependent(rows, scale, independent, -at_rest.acceleration[:, None])[:, 0]
+    missing = tau - inverse.recursive_inverse_dynamics(model, q, state.v, start)
+    inertia = dot(basis.T, dot(metric.mass_matrix(model, q), basis))
+    rate = jnp.linalg.solve(inertia, dot(basis.T, missing))
+    return start + dot(basis, rate)
+
+
+def _rows(system: System, model: Model, q: Coordinates, placed: kinematics.Placements):
+    """G, and the scale that gives its rows equal weight; a row that vanishes is not blown up to its rounding."""
+    rows = constraint_motion.jacobian(model, system.constraints, q, placed)
+    squares = jnp.sum(rows * rows, axis=1)
+    return rows, 1.0 / jnp.sqrt(squares + jnp.finfo(q.dtype).eps ** 0.5 * jnp.max(squares))
+
+
+def _dependent(rows, scale, independent: tuple[int, ...], right: Float[Array, "m k"]) -> Float[Array, "nv k"]:
+    """x of G x = right with x zero in the independent components; equations that repeat others do no harm."""
+    dependent = np.setdiff1d(np.arange(rows.shape[1]), independent)
+    orthogonal, triangle = jnp.linalg.qr(scale[:, None] * rows[:, dependent])
+    found = jax.scipy.linalg.solve_triangular(triangle, dot(orthogonal.T, scale[:, None] * right))
+    return jnp.zeros((rows.shape[1], right.shape[1]), rows.dtype).at[dependent].set(found)
+
+
+def _check(system: System, independent: tuple[int, ...]) -> None:
+    nv = system.model.nv
+    if len(set(independent)) != len(independent) or not all(0 <= i < nv for i in independent):
+        raise ValueError(
+            f"independent velocities {independent} of {system.model.name!r}: give different numbers from 0 to {nv - 1}, "
+            "as independent_velocities does"
+        )
+    if not system.constraints:
+        raise ValueError(f"{system.model.name!r} has no constraints; all its {nv} velocities are independent")

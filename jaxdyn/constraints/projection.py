@@ -1,0 +1,148 @@
+"""Projection: the nearest configuration and the nearest velocity that satisfy the constraints, nearest in kinetic energy.
+
+Both have the derivative of the equations that define them, whatever number of iterations solved these.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxdyn.dynamics import constraint_motion, kinematics, metric, multipliers, saddle_point
+from jaxdyn.dynamics.constraint import Constraint
+from jaxdyn.dynamics.kinematics import Coordinates, Velocities
+from jaxdyn.dynamics.system import System, Time
+from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.model import Model
+from jaxdyn.spatial.arrays import dot
+from jaxdyn.spatial.directions import directional_derivative, stays
+
+# The matrix of the derivative is that at the start, in error by about the length of the step; each refinement takes it out again.
+_REFINEMENTS = 2
+
+
+class Projection(NamedTuple):
+    """What `project_position` found.
+
+    Attributes:
+        q: the configuration.
+        residual: largest error of a constraint equation that is left, m or 1.
+    """
+
+    q: Float[Array, "nq"]
+    residual: Float[Array, ""]
+
+
+def project_position(system: System, q: Coordinates, t: Time = 0.0, *, iterations: int = 4) -> Projection:
+    """Configuration that satisfies the constraints, from one that nearly does: q (+) M^-1 G' lam, with M and G at q.
+
+    It is for the small errors of a time step; `assemble` closes a mechanism from afar.
+
+    Args:
+        t: time, s, for joints with prescribed motion.
+        iterations: of a Newton method whose matrix is that at q. Each leaves an error times the length of the step to the solution.
+
+    Source: theory.md (N14).
+    """
+    if not system.constraints:
+        return Projection(q, jnp.zeros((), q.dtype))
+    model = system.model.at(jnp.asarray(t, q.dtype))
+    moved = follow(model, system.constraints, q, iterations)
+    return Projection(moved, jnp.max(jnp.abs(constraint_motion.residuals_at(model, system.constraints, moved))))
+
+
+def project_velocity(system: System, q: Coordinates, v: Velocities, t: Time = 0.0) -> Velocities:
+    """Velocity that satisfies the constraints, nearest to v in kinetic energy: v + M^-1 G' lam.
+
+    Args:
+        q: configuration that satisfies them.
+        t: time, s, for joints with prescribed motion.
+
+    Source: theory.md (N14).
+    """
+    if not system.constraints:
+        return v
+    return _nearest_velocity(system.model.at(jnp.asarray(t, q.dtype)), system.constraints, q, v)[0]
+
+
+def follow(model: Model, constraints: tuple[Constraint, ...], q: Coordinates, iterations: int) -> Coordinates:
+    """The configuration of `project_position`; without iterations q itself, but with the derivative of the projection."""
+    step, _ = _step_to_constraints(iterations, model, constraints, q)
+    return configuration.integrate(model, q, step)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _step_to_constraints(iterations: int, model: Model, constraints, q: Coordinates):
+    """(step, lam) of M step = G' lam, phi(q (+) step) = 0."""
+    matrices = multipliers.equations_of_motion(model, constraints, q, kinematics.placements(model, q))
+    step, lam = jnp.zeros(model.nv, q.dtype), jnp.zeros(matrices.rows.shape[0], q.dtype)
+
+    def improve(carry, _):
+        step, lam = carry
+        lam = lam - saddle_point.multipliers(matrices, _residual_after(model, constraints, q, step))
+        return (dot(matrices.by_force, lam), lam), None
+
+    return jax.lax.scan(improve, (step, lam), None, length=iterations)[0]
+
+
+@functools.partial(_step_to_constraints.defjvp, symbolic_zeros=True)
+def _step_to_constraints_jvp(iterations, primals, tangents):
+    """M dstep - G' dlam = d(G' lam - M step), (dphi/dstep) dstep = -dphi, the rest constant. Source: (N16)."""
+    model, constraints, q = primals
+    step, lam = _step_to_constraints(iterations, *primals)
+    force, error = jnp.zeros_like(step), jnp.zeros_like(lam)
+    if not stays(tangents):
+
+        def unbalanced(model, constraints, q):
+            placed = kinematics.placements(model, q)
+            rows = constraint_motion.jacobian(model, constraints, q, placed)
+            force = dot(rows.T, lam) - dot(metric.mass_matrix(model, q), step)
+            return force, _residual_after(model, constraints, q, step)
+
+        force, error = directional_derivative(unbalanced, primals, tangents)
+    matrices = multipliers.equations_of_motion(model, constraints, q, kinematics.placements(model, q))
+    _, change = jax.linearize(lambda step: _residual_after(model, constraints, q, step), step)
+    d_step, d_lam = saddle_point.solve(matrices, force, -error)
+    for _ in range(_REFINEMENTS):
+        correction = saddle_point.multipliers(matrices, -error - change(d_step))
+        d_step, d_lam = d_step + dot(matrices.by_force, correction), d_lam + correction
+    return (step, lam), (d_step, d_lam)
+
+
+def _residual_after(model: Model, constraints, q: Coordinates, step: Velocities) -> Float[Array, "m"]:
+    return constraint_motion.residuals_at(model, constraints, configuration.integrate(model, q, step))
+
+
+@jax.custom_jvp
+def _nearest_velocity(model: Model, constraints: tuple[Constraint, ...], q: Coordinates, v: Velocities):
+    """(nearest, lam) of M (nearest - v) = G' lam, dphi/dt = 0."""
+    moving = kinematics.motion(model, q, v)
+    matrices = multipliers.equations_of_motion(model, constraints, q, moving.placements)
+    lam = saddle_point.multipliers(matrices, -constraint_motion.rates(model, constraints, q, moving))
+    return v + dot(matrices.by_force, lam), lam
+
+
+@functools.partial(_nearest_velocity.defjvp, symbolic_zeros=True)
+def _nearest_velocity_jvp(primals, tangents):
+    """M dnearest - G' dlam = M dv + d(G' lam - M (nearest - v)), G dnearest = -d(dphi/dt), the rest constant. Source: (N16)."""
+    model, constraints, q, v = primals
+    d_model, d_constraints, dq, dv = tangents
+    nearest, lam = _nearest_velocity(*primals)
+    change = nearest - v
+    force, rate = jnp.zeros_like(v), jnp.zeros_like(lam)
+    if not stays(dv):
+        force = dot(metric.mass_matrix(model, q), dv)
+    if not stays((d_model, d_constraints, dq)):
+
+        def unbalanced(model, constraints, q):
+            moving = kinematics.motion(model, q, nearest)
+            rows = constraint_motion.jacobian(model, constraints, q, moving.placements)
+            force = dot(rows.T, lam) - dot(metric.mass_matrix(model, q), change)
+            return force, constraint_motion.rates(model, constraints, q, moving)
+
+        d_force, rate = directional_derivative(unbalanced, (model, constraints, q), (d_model, d_constraints, dq))
+        force = force + d_force
+    matrices = multipliers.equations_of_motion(model, constraints, q, kinematics.placements(model, q))
+    return (nearest, lam), saddle_point.solve(matrices, force, -rate)

@@ -1,0 +1,57 @@
+"""What the joints and rods that close loops transmit; theory.md (N11)."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxdyn.constraints.kinds import LoopJoint
+from jaxdyn.dynamics import kinematics
+from jaxdyn.dynamics.constraint_forces import constraint_forces
+from jaxdyn.dynamics.system import State, System, Time
+from jaxdyn.mechanism.topology import GROUND
+
+
+class LoopReaction(NamedTuple):
+    """What body A exerts on body B through a loop joint, ground axes; B exerts the opposite on A at the same place.
+
+    Attributes:
+        force: N.
+        moment: about the origin of the marker on A, N m.
+    """
+
+    force: Float[Array, "3"]
+    moment: Float[Array, "3"]
+
+
+def loop_reactions(
+    system: System, state: State, u: Float[Array, "nu"] | None = None, t: Time = 0.0
+) -> dict[str, LoopReaction]:
+    """Force and moment in every loop joint, by its name; those of the joints of the tree are in `joint_reactions`.
+
+    In a loop that is overconstrained these are not unique: how its joints share the load depends on how the bodies give, which
+    rigid bodies do not. The multipliers are then the smallest ones.
+
+    Args:
+        u: controls; None for none.
+        t: time, s.
+
+    Source: theory.md (N11).
+    """
+    exerted = constraint_forces(system, state, u, t)
+    model = system.model.at(jnp.asarray(t, state.v.dtype))
+    placed = kinematics.placements(model, state.q)
+    found = {}
+    for joint in system.constraints:
+        if not isinstance(joint, LoopJoint):
+            continue
+        own, sign = exerted[joint.name], 1.0
+        body = joint.body_b
+        if body == GROUND:
+            sign, body = -1.0, joint.body_a
+        # On a body, about its origin; moved to the marker on A.
+        reference_a, arm_a = kinematics.point_on_body(placed, joint.body_a, joint.frame_a.translation)
+        to_marker = (reference_a - placed.reference[body]) + (arm_a - placed.offset[body])
+        force = own.force[body]
+        found[joint.name] = LoopReaction(sign * force, sign * (own.moment[body] - jnp.cross(to_marker, force)))
+    return found

@@ -1,0 +1,121 @@
+"""Residuals of constraints, their Jacobian, and their first and second rates; theory.md section (n).
+
+With phi the stacked residuals and G their Jacobian with respect to velocities,
+
+    phi = 0,   dphi/dt = G v + (what prescribed motion adds) = 0,   d^2 phi/dt^2 = G a + bias = 0
+
+All of these are exact derivatives of the residual functions along the known motion of the bodies, so a constraint states nothing
+but its residual, and nothing has to be differentiated through the kinematics of the tree.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxdyn.dynamics import kinematics
+from jaxdyn.dynamics.constraint import Constraint
+from jaxdyn.dynamics.kinematics import Accelerations, BodyMotion, Coordinates, Motion, Placements, Poses, Velocities
+from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.model import Model
+
+
+class ConstraintMotion(NamedTuple):
+    """Constraints along a motion.
+
+    Attributes:
+        residual: phi.
+        rate: dphi/dt.
+        acceleration: d^2 phi/dt^2.
+    """
+
+    residual: Float[Array, "m"]
+    rate: Float[Array, "m"]
+    acceleration: Float[Array, "m"]
+
+
+def residuals(model: Model, constraints: Sequence[Constraint], q: Coordinates, poses: Poses) -> Float[Array, "m"]:
+    """phi of all constraints, one after the other. Source: theory.md (N7)."""
+    none = jnp.zeros(0, q.dtype)
+    return jnp.concatenate([none, *(constraint.residual(model, q, poses) for constraint in constraints)])
+
+
+def residuals_at(model: Model, constraints: Sequence[Constraint], q: Coordinates) -> Float[Array, "m"]:
+    """`residuals` where the bodies are not placed yet."""
+    return residuals(model, constraints, q, kinematics.placements(model, q).poses)
+
+
+def jacobian(
+    model: Model, constraints: Sequence[Constraint], q: Coordinates, placed: Placements
+) -> Float[Array, "m nv"]:
+    """G: the rate of phi by each velocity component. Source: theory.md (N4), (N6)."""
+    poses = placed.poses
+
+    def by_component(bodies: BodyMotion, component: Velocities):
+        return _rate(model, constraints, q, poses, bodies, component)
+
+    partials = kinematics.partials_at(model, placed, placed.offset)
+    moved = BodyMotion(partials.angular, partials.linear)
+    return jax.vmap(by_component, in_axes=(1, 0), out_axes=1)(moved, jnp.asarray(np.eye(model.nv), q.dtype))
+
+
+def motion(
+    model: Model, constraints: Sequence[Constraint], q: Coordinates, moving: Motion, a: Accelerations | None = None
+) -> ConstraintMotion:
+    """Residuals, rates and accelerations of the constraints along a motion.
+
+    Args:
+        moving: motion at q.
+        a: generalized accelerations; zero if not given.
+
+    Source: theory.md (N5), (N7).
+    """
+    placed = moving.placements
+    spatial = moving.bias if a is None else kinematics.accelerations(model, moving, a)
+    speeds, accelerations = kinematics.motion_of_origins(moving, spatial)
+
+    def rate(q, poses, bodies, v):
+        return _rate(model, constraints, q, poses, bodies, v)
+
+    along = (
+        configuration.coordinate_rate(model, q, moving.v),
+        kinematics.rate_of_poses(model, placed.poses, speeds),
+        accelerations,
+        jnp.zeros_like(moving.v) if a is None else a,
+    )
+    first, second = jax.jvp(rate, (q, placed.poses, speeds, moving.v), along)
+    return ConstraintMotion(residuals(model, constraints, q, placed.poses), first, second)
+
+
+def rates(model: Model, constraints: Sequence[Constraint], q: Coordinates, moving: Motion) -> Float[Array, "m"]:
+    """dphi/dt along a motion. Source: theory.md (N7)."""
+    speeds, _ = kinematics.motion_of_origins(moving, moving.bias)
+    return _rate(model, constraints, q, moving.placements.poses, speeds, moving.v)
+
+
+def forces(
+    model: Model, constraints: Sequence[Constraint], q: Coordinates, poses: Poses, lam: Float[Array, "m"]
+) -> tuple[Float[Array, "nb 3"], Float[Array, "nb 3"], Velocities]:
+    """What multipliers exert: moment about O'_i and force on each body, ground axes, and forces on coordinates themselves.
+
+    They do the work lam . dphi in every displacement, also in one that the joints of the tree would forbid.
+
+    Source: theory.md (N11).
+    """
+
+    def rate(bodies: BodyMotion, v: Velocities):
+        return _rate(model, constraints, q, poses, bodies, v)
+
+    nothing = jnp.zeros((model.nb, 3), q.dtype)
+    at_rest = BodyMotion(nothing, nothing), jnp.zeros(model.nv, q.dtype)
+    (moment, force), generalized = jax.linear_transpose(rate, *at_rest)(lam)
+    return moment, force, generalized
+
+
+def _rate(model: Model, constraints, q: Coordinates, poses: Poses, bodies: BodyMotion, v: Velocities):
+    """dphi/dt while the bodies move with given velocities of their origins, and the coordinates with v."""
+    along = configuration.coordinate_rate(model, q, v), kinematics.rate_of_poses(model, poses, bodies)
+    return jax.jvp(lambda q, poses: residuals(model, constraints, q, poses), (q, poses), along)[1]

@@ -1,0 +1,89 @@
+"""Linear systems of mechanics with constraints,
+
+    M x - G' lam = f,   G x = g
+
+with a positive definite M. Equations may repeat one another, so that G loses rank while x and G' lam stay unique; lam is then the
+smallest one (with rows scaled to equal weight). Source: theory.md (N9), (N10).
+
+A pseudo-inverse has no derivative where its rank changes, and needs an eigenvalue decomposition. Instead G M^-1 G' is made regular
+by a small multiple s of the identity; corrections take out again what that changes where the constraints act, and what it left of
+lam where they do not. To an eigenvalue sigma of G M^-1 G' belongs the factor (1 - (s/(sigma + s))^k)^2 / sigma: the inverse far
+above s, zero at zero, and smooth and finite between, where a mechanism passes through a singular position.
+Source: the corrections, Carpentier, Budhiraja and Mansard, Robotics: Science and Systems 2021.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxdyn.spatial.arrays import dot
+
+_CORRECTIONS = 2
+
+
+class SaddlePoint(NamedTuple):
+    """What is needed to solve the equations for any right-hand side.
+
+    Attributes:
+        mass_factor: lower Cholesky factor of M.
+        rows: G.
+        by_force: M^-1 G', what a unit force along each row does.
+        scale: of each row, so that lengths and angles weigh the same.
+        softness: s.
+        matrix, factor: G M^-1 G' with scaled rows, and the lower Cholesky factor of this and s.
+    """
+
+    mass_factor: Float[Array, "n n"]
+    rows: Float[Array, "m n"]
+    by_force: Float[Array, "n m"]
+    scale: Float[Array, "m"]
+    softness: Float[Array, ""]
+    matrix: Float[Array, "m m"]
+    factor: Float[Array, "m m"]
+
+
+def factorize(mass_factor: Float[Array, "n n"], rows: Float[Array, "m n"]) -> SaddlePoint:
+    """Prepare the equations.
+
+    Args:
+        mass_factor: lower Cholesky factor of M.
+        rows: G.
+    """
+    by_force = jax.scipy.linalg.cho_solve((mass_factor, True), rows.T)
+    matrix = dot(rows, by_force)
+    count, limits = matrix.shape[0], jnp.finfo(matrix.dtype)
+    diagonal = jnp.diagonal(matrix)
+    mean = jnp.sum(diagonal) / count + limits.tiny**0.5
+    # A row that vanishes here, as those across the plane of a flat mechanism do, must not be blown up to its rounding.
+    scale = 1.0 / jnp.sqrt(diagonal + limits.eps**0.5 * mean)
+    matrix = scale[:, None] * matrix * scale[None]
+    softness = jnp.asarray(limits.eps ** (2 / 3), matrix.dtype)
+    factor = jnp.linalg.cholesky(matrix + softness * jnp.identity(count, matrix.dtype))
+    return SaddlePoint(mass_factor, rows, by_force, scale, softness, matrix, factor)
+
+
+def multipliers(system: SaddlePoint, needed: Float[Array, "m"]) -> Float[Array, "m"]:
+    """lam of G M^-1 G' lam = needed."""
+
+    def softened(right):
+        return jax.scipy.linalg.cho_solve((system.factor, True), right)
+
+    right = system.scale * needed
+    solution = softened(right)
+    for _ in range(_CORRECTIONS):
+        solution = solution + softened(right - dot(system.matrix, solution))
+    idle = solution
+    for _ in range(1 + _CORRECTIONS):
+        idle = system.softness * softened(idle)
+    return system.scale * (solution - idle)
+
+
+def solve(
+    system: SaddlePoint, force: Float[Array, "n"], needed: Float[Array, "m"]
+) -> tuple[Float[Array, "n"], Float[Array, "m"]]:
+    """(x, lam) for f and g."""
+    free = jax.scipy.linalg.cho_solve((system.mass_factor, True), force)
+    lam = multipliers(system, needed - dot(system.rows, free))
+    return free + dot(system.by_force, lam), lam
