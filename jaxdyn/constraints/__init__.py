@@ -9,6 +9,7 @@ from jaxdyn.constraints.independence import mobility as mobility
 from jaxdyn.constraints.kinds import Coupling as Coupling
 from jaxdyn.constraints.kinds import Distance as Distance
 from jaxdyn.constraints.kinds import LoopJoint as LoopJoint
+from jaxdyn.constraints.linkage import LinkageBuilder as LinkageBuilder
 from jaxdyn.constraints.minimal import MinimalMotion as MinimalMotion
 from jaxdyn.constraints.minimal import minimal_acceleration as minimal_acceleration
 from jaxdyn.constraints.minimal import minimal_motion as minimal_motion

@@ -11,6 +11,8 @@ from jaxtyping import Array, Float
 
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.kinematics import Coordinates, Poses, point_on_body
+from jaxdyn.mechanism.joint import Joint
+from jaxdyn.mechanism.joints import Cylindrical, Fixed, Planar, Prismatic, Revolute, Spherical, Universal
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.spatial import quaternion
@@ -18,6 +20,7 @@ from jaxdyn.spatial.arrays import dot, floating
 from jaxdyn.spatial.transform import RigidTransform
 
 LOOP_KINDS = ("revolute", "prismatic", "cylindrical", "universal", "spherical", "planar", "fixed")
+_RIGHT_ANGLE_TOLERANCE = 1e-6
 
 
 class _Marker:
@@ -111,6 +114,34 @@ class LoopJoint(Constraint):
         if self.body_a == self.body_b:
             return f"{self.name!r} connects {model.topology.body_name(self.body_a)} with itself; name two bodies"
         return model.topology.problem_with_bodies(self.body_a, self.body_b)
+
+
+def loop_kind(joint: Joint) -> tuple[str, Float[np.ndarray, "3 3"]] | None:
+    """Kind of the `LoopJoint` that leaves the freedom of a joint, and the axes x, y, z of its markers, as columns on joint axes.
+
+    None if there is no such kind: screws, free joints, prescribed motions, universal joints with oblique axes, joints of a user.
+    """
+    match joint:
+        case Revolute() | Prismatic() | Cylindrical():
+            axes = _axes_about(joint.axis)
+        case Planar():
+            axes = _axes_about(joint.normal)
+        case Universal() if abs(np.dot(joint.first_axis, joint.second_axis)) < _RIGHT_ANGLE_TOLERANCE:
+            x, y = np.asarray(joint.first_axis, np.float64), np.asarray(joint.second_axis, np.float64)
+            axes = np.stack([x, y, np.cross(x, y)], axis=1)
+        case Spherical() | Fixed():
+            axes = np.eye(3)
+        case _:
+            return None
+    return type(joint).__name__.lower(), axes
+
+
+def _axes_about(axis: Float[Array, "3"]) -> Float[np.ndarray, "3 3"]:
+    """Rotation matrix whose third column is an axis; the identity for the third axis."""
+    z = np.asarray(axis, np.float64)
+    x = np.cross(np.eye(3)[1 - int(np.argmax(np.abs(z)) == 1)], z)
+    x = x / np.linalg.norm(x)
+    return np.stack([x, np.cross(z, x), z], axis=1)
 
 
 class Distance(Constraint):

@@ -5,7 +5,6 @@ child's name.
 """
 
 import dataclasses
-import difflib
 from collections.abc import Sequence
 
 import jax.numpy as jnp
@@ -121,21 +120,12 @@ class MechanismBuilder:
         if problem is not None:
             raise MechanismError(f"the {type(joint).__name__.lower()} joint of {where}: {problem}")
         mass_, com_, inertia_ = checks.checked_inertia(where, mass, com, inertia)
-        armature_ = checks.per_component(armature, joint.nv, where, "armature")
-        if np.any(armature_ < 0):
-            raise MechanismError(f"{where}: armature is {armature!r}; a rotor inertia is positive or zero")
         placement = checks.checked_placement(where, position, orientation)
-        if position_limits is not None and joint.nq > joint.nv:
-            raise MechanismError(
-                f"{where}: position_limits do not apply to the quaternion of a {type(joint).__name__.lower()} joint; remove them"
-            )
-        limits = checks.checked_limits(where, (joint.nq, joint.nv), position_limits, velocity_limit, effort_limit)
+        drive = checks.checked_drive(where, joint, armature, position_limits, velocity_limit, effort_limit)
         joint_name = f"{name}_joint" if joint_name is None else joint_name
         if joint_name in {body.joint_name for body in self._bodies.values()}:
             raise MechanismError(f"{where}: there are two joints called {joint_name!r}; rename one")
-        self._bodies[name] = _Body(
-            name, parent, joint, joint_name, placement, mass_, com_, inertia_, armature_, *limits
-        )
+        self._bodies[name] = _Body(name, parent, joint, joint_name, placement, mass_, com_, inertia_, *drive)
 
     def add_frame(
         self,
@@ -176,9 +166,7 @@ class MechanismBuilder:
             (f.name, f.body, "body") for f in self._frames.values()
         ]:
             if carrier not in known:
-                close = difflib.get_close_matches(carrier, known, n=1)
-                hint = f"did you mean {close[0]!r}?" if close else f"the names are {', '.join(known)}"
-                raise MechanismError(f"{item!r}: its {role} {carrier!r} is unknown; {hint}")
+                raise MechanismError(f"{item!r}: its {role} {checks.unknown(carrier, known)}")
         done: dict[str, _Body] = {}
         waiting = list(self._bodies.values())
         while waiting:

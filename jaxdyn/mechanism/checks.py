@@ -3,11 +3,14 @@
 They run once, eagerly, in NumPy double precision. Every message names the body (the argument `where`) and the remedy.
 """
 
+import difflib
+from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 import numpy as np
 from scipy.spatial.transform import Rotation
 
+from jaxdyn.mechanism.joint import Joint
 from jaxdyn.spatial.inertia import symmetric_matrix
 
 # Whatever NumPy turns into numbers. The checks below say more than a type could.
@@ -22,6 +25,14 @@ _UNIT_TOLERANCE = 1e-6
 
 class MechanismError(ValueError):
     """A mechanism that cannot be built; the message names the body and the remedy."""
+
+
+def unknown(name: str, known: Iterable[str]) -> str:
+    """Says that a name is unknown, with the known one that is close or with all of them."""
+    known = list(known)
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"the names are {', '.join(known)}"
+    return f"{name!r} is unknown; {hint}"
 
 
 def shape_of(value: Numbers) -> tuple[int, ...] | None:
@@ -101,24 +112,35 @@ def per_component(value: Numbers, count: int, where: str, what: str, *, finite: 
     return np.broadcast_to(numbers(value, shape, where, what, finite=finite), (count,))
 
 
-def checked_limits(
-    where: str, sizes: tuple[int, int], position_limits: Numbers, velocity_limit: Numbers, effort_limit: Numbers
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(nq, 2), (nv,) and (nv,) limits; infinite where there are none. `sizes` are nq and nv of the joint."""
-    nq, nv = sizes
+def checked_drive(
+    where: str,
+    joint: Joint,
+    armature: Numbers,
+    position_limits: Numbers,
+    velocity_limit: Numbers,
+    effort_limit: Numbers,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(nv,) armature and (nq, 2), (nv,) and (nv,) limits of a joint; infinite where there are none."""
+    rotor = per_component(armature, joint.nv, where, "armature")
+    if np.any(rotor < 0):
+        raise MechanismError(f"{where}: armature is {armature!r}; a rotor inertia is positive or zero")
+    if position_limits is not None and joint.nq > joint.nv:
+        raise MechanismError(
+            f"{where}: position_limits do not apply to the quaternion of a {type(joint).__name__.lower()} joint; remove them"
+        )
     position = np.array([-np.inf, np.inf])
     if position_limits is not None:
-        shape = (nq, 2) if shape_of(position_limits) == (nq, 2) else (2,)
+        shape = (joint.nq, 2) if shape_of(position_limits) == (joint.nq, 2) else (2,)
         position = numbers(position_limits, shape, where, "position_limits", finite=False)
-    position = np.broadcast_to(position, (nq, 2))
+    position = np.broadcast_to(position, (joint.nq, 2))
     for lower, upper in position:
         if not lower < upper:
             raise MechanismError(
                 f"{where}: position_limits are ({lower:g}, {upper:g}); give (lower, upper) with lower < upper"
             )
-    speed = per_component(velocity_limit, nv, where, "velocity_limit", finite=False)
-    effort = per_component(effort_limit, nv, where, "effort_limit", finite=False)
+    speed = per_component(velocity_limit, joint.nv, where, "velocity_limit", finite=False)
+    effort = per_component(effort_limit, joint.nv, where, "effort_limit", finite=False)
     for what, value, given in (("velocity_limit", speed, velocity_limit), ("effort_limit", effort, effort_limit)):
         if not np.all(value > 0):
             raise MechanismError(f"{where}: {what} is {given!r}; give a positive number, or leave it out for no limit")
-    return position, speed, effort
+    return rotor, position, speed, effort

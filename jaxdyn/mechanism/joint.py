@@ -125,6 +125,17 @@ class Joint(eqx.Module):
         """Coordinates, velocities and accelerations that `released` has at this time, or None if the joint prescribes none."""
         return None
 
+    def reversed(self) -> "Joint | None":
+        """The joint with parent and child exchanged, at every motion; None if this kind has no such joint."""
+        return None
+
+    def reversed_coordinates(self, q: Float[Array, "nq"]) -> Float[Array, "nq"]:
+        """Coordinates of `reversed` where it places the parent in the child as this joint places the child in the parent at q.
+
+        Where velocities are rates it may change the order of the numbers and nothing else, so that limits and armature go along.
+        """
+        return q
+
     def to_chart(self, q: Float[Array, "nq"]) -> Float[Array, "nv"]:
         """As many numbers as there are velocities, free to take any value, for one configuration."""
         return q

@@ -85,6 +85,9 @@ class Revolute(_Axial):
     def motion_subspace(self, q: Float[Array, "1"]) -> Float[Array, "6 1"]:
         return jnp.concatenate([_unit(self.axis), jnp.zeros_like(self.axis)])[:, None]
 
+    def reversed(self) -> Joint:
+        return Revolute(-self.axis)
+
 
 class Prismatic(_Axial):
     """Translation along an axis (synonym: slider). q: displacement, m. v: its rate, m/s. Source: theory.md (A7), (E2).
@@ -103,6 +106,9 @@ class Prismatic(_Axial):
 
     def motion_subspace(self, q: Float[Array, "1"]) -> Float[Array, "6 1"]:
         return jnp.concatenate([jnp.zeros_like(self.axis), _unit(self.axis)])[:, None]
+
+    def reversed(self) -> Joint:
+        return Prismatic(-self.axis)
 
 
 class Screw(_Axial):
@@ -133,6 +139,9 @@ class Screw(_Axial):
         # A motor turns the screw; a share of force along the axis would depend on the unit of length.
         return jnp.concatenate([_unit(self.axis), jnp.zeros_like(self.axis)])[:, None]
 
+    def reversed(self) -> Joint:
+        return Screw(-self.axis, self.pitch)
+
     def problem(self) -> str | None:
         pitch = np.asarray(self.pitch)
         if pitch.shape != () or not np.isfinite(pitch):
@@ -161,6 +170,9 @@ class Cylindrical(_Axial):
     def motion_subspace(self, q: Float[Array, "2"]) -> Float[Array, "6 2"]:
         e, zero = _unit(self.axis), jnp.zeros_like(self.axis)
         return jnp.stack([jnp.concatenate([e, zero]), jnp.concatenate([zero, e])], axis=1)
+
+    def reversed(self) -> Joint:
+        return Cylindrical(-self.axis)
 
     def primitives(self) -> tuple[Joint, ...]:
         return Prismatic(self.axis), Revolute(self.axis)
@@ -210,6 +222,12 @@ class Universal(_WithRates):
     def _first_on_child_axes(self, q: Float[Array, "2"]) -> Float[Array, "3"]:
         return quaternion.rotate(quaternion.from_axis_angle(_unit(self.second_axis), -q[1]), _unit(self.first_axis))
 
+    def reversed(self) -> Joint:
+        return Universal(-self.second_axis, -self.first_axis)
+
+    def reversed_coordinates(self, q: Float[Array, "2"]) -> Float[Array, "2"]:
+        return q[::-1]
+
     def primitives(self) -> tuple[Joint, ...]:
         return Revolute(self.first_axis), Revolute(self.second_axis)
 
@@ -252,6 +270,12 @@ class Spherical(Joint):
 
     def velocity_of_rate(self, q: Float[Array, "4"], rate: Float[Array, "4"]) -> Float[Array, "3"]:
         return quaternion.body_rates(q, rate)
+
+    def reversed(self) -> Joint:
+        return Spherical()
+
+    def reversed_coordinates(self, q: Float[Array, "4"]) -> Float[Array, "4"]:
+        return quaternion.inverse(q)
 
     def to_chart(self, q: Float[Array, "4"]) -> Float[Array, "3"]:
         # Of the two quaternions the one with negative scalar part, whose s-parameters stay within the unit ball.
@@ -325,6 +349,14 @@ class Planar(Joint):
     def velocity_of_rate(self, q: Float[Array, "3"], rate: Float[Array, "3"]) -> Float[Array, "3"]:
         return jnp.concatenate([rate[2:], _turned(-q[2], rate[:2])])
 
+    def reversed(self) -> Joint:
+        return Planar(-self.normal, self.direction)
+
+    def reversed_coordinates(self, q: Float[Array, "3"]) -> Float[Array, "3"]:
+        # The angle stays the same number; about the opposite normal the axis y is opposite too.
+        back = -_turned(-q[2], q[:2])
+        return jnp.stack([back[0], -back[1], q[2]])
+
     def primitives(self) -> tuple[Joint, ...]:
         x, y, z = self._axes()
         return Prismatic(x), Prismatic(y), Revolute(z)
@@ -381,6 +413,13 @@ class Free(Joint):
         back = quaternion.inverse(q[3:])
         return jnp.concatenate([quaternion.body_rates(q[3:], rate[3:]), quaternion.rotate(back, rate[:3])])
 
+    def reversed(self) -> Joint:
+        return Free()
+
+    def reversed_coordinates(self, q: Float[Array, "7"]) -> Float[Array, "7"]:
+        back = self.transform(q).inverse()
+        return jnp.concatenate([back.translation, back.quaternion])
+
     def to_chart(self, q: Float[Array, "7"]) -> Float[Array, "6"]:
         return jnp.concatenate([q[:3], Spherical().to_chart(q[3:])])
 
@@ -408,6 +447,9 @@ class Fixed(_WithRates):
 
     def motion_subspace(self, q: Float[Array, "0"]) -> Float[Array, "6 0"]:
         return jnp.zeros((6, 0), q.dtype)
+
+    def reversed(self) -> Joint:
+        return self
 
 
 class Rheonomic(_WithRates):
@@ -441,6 +483,11 @@ class Rheonomic(_WithRates):
 
     def released(self) -> Joint:
         return self.joint
+
+    def reversed(self) -> Joint | None:
+        same = type(self.joint).reversed_coordinates is Joint.reversed_coordinates  # then the motion is the same too
+        back = self.joint.reversed() if same else None
+        return None if back is None else Rheonomic(back, self.motion, self.time)
 
     def prescribed(self) -> tuple[Array, Array, Array]:
         def position_and_velocity(time):

@@ -1,0 +1,288 @@
+"""Building a mechanism with loops from its bodies and joints; which joints make the tree and which close loops is found here.
+
+The tree is built by `MechanismBuilder`, the joints that are cut become `LoopJoint`s; theory.md section (n).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jax.typing import DTypeLike
+
+from jaxdyn.constraints.linkage_parts import CouplingPart, JointPart, RodPart
+from jaxdyn.constraints.spanning import Tree, chosen_tree, given_tree
+from jaxdyn.dynamics.system import System
+from jaxdyn.mechanism import checks
+from jaxdyn.mechanism.builder import STANDARD_GRAVITY, MechanismBuilder
+from jaxdyn.mechanism.checks import MechanismError, Numbers
+from jaxdyn.mechanism.joint import Joint
+from jaxdyn.mechanism.joints import Fixed
+from jaxdyn.mechanism.model import Model, as_dtype
+
+_ORIGIN = (0.0, 0.0, 0.0)
+_UNTURNED = (1.0, 0.0, 0.0, 0.0)
+
+
+class LinkageBuilder:
+    """Collects bodies and the joints between them, loops allowed, and turns them into a `System`.
+
+        builder = LinkageBuilder("slider-crank")
+        builder.add_body("crank", mass=0.2, com=(0.05, 0, 0), inertia=(0, 2e-4, 2e-4))
+        builder.add_body("rod", mass=0.3, com=(0.2, 0, 0), inertia=(0, 4e-3, 4e-3))
+        builder.add_body("piston", mass=0.5)
+        builder.add_joint("bearing", Revolute((0, 1, 0)), "ground", "crank")
+        builder.add_joint("crankpin", Revolute((0, 1, 0)), "crank", "rod", position_a=(0.1, 0, 0))
+        builder.add_joint("wristpin", Revolute((0, 1, 0)), "rod", "piston", position_a=(0.4, 0, 0))
+        builder.add_joint("cylinder", Prismatic((1, 0, 0)), "ground", "piston")
+        system = builder.build()
+
+    A joint connects a frame on body A with a frame on body B; its coordinates are zero where the two coincide, and B moves
+    relative to A. `jaxdyn.assemble` finds a configuration in which the loops are closed. Forces and further constraints are put in
+    afterwards: `dataclasses.replace(system, forces=(...))`.
+
+    **Names.** In the model the frame of a body lies where the tree carries it, at the joint. Where that is not the frame in which
+    the body was described, the moving body is called "<body>/<joint>" and "<body>" is a named frame of it, as that of a welded body
+    is. So `Model.locate` and `frame_placement` always mean the frame as described when they are given the name of the body.
+
+    **Joints met from the other side.** A joint that the tree reaches at body B is reversed (`Joint.reversed`). The coordinates of
+    revolute, prismatic, screw and cylindrical joints stay the same, those of a universal joint change places; those of spherical,
+    planar and free joints become the ones of the inverse placement, of A in B (`Joint.reversed_coordinates`).
+
+    Args:
+        name: name of the mechanism, used in messages.
+        gravity: gravitational acceleration in ground axes, m/s^2.
+
+    Source: theory.md section (n).
+    """
+
+    def __init__(self, name: str = "linkage", gravity: Numbers = STANDARD_GRAVITY):
+        self.name = name
+        self._gravity = checks.numbers(gravity, (3,), f"mechanism {name!r}", "gravity")
+        self._bodies: dict[str, dict[str, Numbers]] = {}
+        self._frames: dict[str, tuple[str, np.ndarray]] = {}
+        self._joints: dict[str, JointPart] = {}
+        self._rods: dict[str, RodPart] = {}
+        self._couplings: dict[str, CouplingPart] = {}
+
+    def add_body(
+        self, name: str, *, mass: Numbers = 0.0, com: Numbers = _ORIGIN, inertia: Numbers = (0.0, 0.0, 0.0)
+    ) -> None:
+        """Add a body, described in a frame of its own choice.
+
+        Args:
+            name: unique name of the body; "ground" is the fixed world.
+            mass: kg.
+            com: mass centre, body axes, m.
+            inertia: inertia tensor about the mass centre, body axes, kg m^2, as `MechanismBuilder.add_body` takes it.
+
+        Raises:
+            MechanismError: the name is taken, or a value is not physical.
+        """
+        self._claim_place(name)
+        checks.checked_inertia(f"body {name!r}", mass, com, inertia)
+        self._bodies[name] = {"mass": mass, "com": com, "inertia": inertia}
+
+    def add_frame(self, name: str, *, body: str, position: Numbers = _ORIGIN, orientation: Numbers = _UNTURNED) -> None:
+        """Add a named frame fixed in a body or in the ground; arguments and errors are those of `MechanismBuilder.add_frame`."""
+        self._claim_place(name)
+        self._frames[name] = (body, checks.checked_placement(f"frame {name!r}", position, orientation))
+
+    def add_joint(
+        self,
+        name: str,
+        joint: Joint,
+        body_a: str,
+        body_b: str,
+        *,
+        position_a: Numbers = _ORIGIN,
+        orientation_a: Numbers = _UNTURNED,
+        position_b: Numbers = _ORIGIN,
+        orientation_b: Numbers = _UNTURNED,
+        armature: Numbers = 0.0,
+        position_limits: Numbers | None = None,
+        velocity_limit: Numbers = np.inf,
+        effort_limit: Numbers = np.inf,
+    ) -> None:
+        """Add a joint between two bodies.
+
+        Args:
+            name: unique name of the joint.
+            joint: `Revolute(axis)` or any other `Joint`, its axes on those of the joint frames.
+            body_a, body_b: names of the bodies, added before or later, or "ground"; B moves relative to A.
+            position_a, position_b: origins of the joint frames on the axes of their bodies, m.
+            orientation_a, orientation_b: rotations of the joint frames in their bodies: unit quaternion (w, x, y, z) or 3x3 matrix.
+            armature, position_limits, velocity_limit, effort_limit: as those of `MechanismBuilder.add_body`. They belong to
+                coordinates, so a joint that has any is not cut.
+
+        Raises:
+            MechanismError: the name is taken, the two bodies are one, or a value is refused.
+        """
+        where = f"joint {name!r}"
+        self._claim_link(name)
+        _refuse_one_body(where, body_a, body_b)
+        if not isinstance(joint, Joint):
+            raise MechanismError(f"{where}: joint is {joint!r}; give a Joint such as Revolute((0, 0, 1))")
+        problem = joint.problem()
+        if problem is not None:
+            raise MechanismError(f"the {type(joint).__name__.lower()} {where}: {problem}")
+        frame_a = checks.checked_placement(f"{where} on body_a", position_a, orientation_a)
+        frame_b = checks.checked_placement(f"{where} on body_b", position_b, orientation_b)
+        numbers = checks.checked_drive(where, joint, armature, position_limits, velocity_limit, effort_limit)
+        none = {"armature": 0.0, "position_limits": np.inf, "velocity_limit": np.inf, "effort_limit": np.inf}
+        drive = {key: x for (key, empty), x in zip(none.items(), numbers, strict=True) if np.any(np.abs(x) != empty)}
+        self._joints[name] = JointPart(name, joint, (body_a, body_b), (frame_a, frame_b), drive)
+
+    def add_rod(
+        self,
+        name: str,
+        body_a: str,
+        body_b: str,
+        *,
+        length: Numbers,
+        position_a: Numbers = _ORIGIN,
+        position_b: Numbers = _ORIGIN,
+    ) -> None:
+        """Add a rod without mass between two points, by balls: a `Distance`.
+
+        Args:
+            length: m, positive.
+            position_a, position_b: its ends on the axes of their bodies, m.
+
+        Raises:
+            MechanismError: the name is taken, the two bodies are one, or a value is refused.
+        """
+        where = f"rod {name!r}"
+        self._claim_link(name)
+        _refuse_one_body(where, body_a, body_b)
+        end_a = checks.checked_placement(f"{where} on body_a", position_a, _UNTURNED)
+        end_b = checks.checked_placement(f"{where} on body_b", position_b, _UNTURNED)
+        size = checks.numbers(length, (), where, "length")
+        if size <= 0:
+            raise MechanismError(f"{where}: length is {size:g}; give a positive one, or a Spherical joint for zero")
+        self._rods[name] = RodPart(name, (body_a, body_b), (end_a, end_b), size)
+
+    def add_coupling(self, name: str, driven: str, driver: str, coefficients: Numbers) -> None:
+        """Add a gear or another `Coupling`: driven = c0 + c1 driver + c2 driver^2 + ... of the coordinates of two joints.
+
+        Args:
+            driven, driver: names of joints of one coordinate, added before or later; they are not cut.
+            coefficients: c0, c1, ..., rad or m by the kinds of joints.
+
+        Raises:
+            MechanismError: the name is taken, the joints are one, or the coefficients are no row of finite numbers.
+        """
+        where = f"coupling {name!r}"
+        self._claim_link(name)
+        if driven == driver:
+            raise MechanismError(f"{where} couples joint {driven!r} with itself; name two joints")
+        shape = checks.shape_of(coefficients) or (0,)
+        row = checks.numbers(coefficients, (max(1, shape[0]),), where, "coefficients")
+        self._couplings[name] = CouplingPart(name, (driven, driver), row)
+
+    def build(self, cut: Sequence[str] | None = None, dtype: DTypeLike | None = None) -> System:
+        """The mechanism, its joints in a tree as far as they are not cut, with a `LoopJoint` for each that is.
+
+        Left to itself it cuts the joints of the most freedoms, so that the fewest coordinates and constraints remain, and of equals
+        those that leave bodies near the ground. It never cuts a joint that has an armature, limits or a coupling, which belong to
+        coordinates; nor one that no `LoopJoint` can replace (a screw, a prescribed motion, a universal joint with oblique axes, a
+        kind of your own); nor a free joint, which constrains nothing but, in a loop, makes the placement of B in A a coordinate.
+
+        A cut joint between parts of one rigid body, as welds in a loop are, takes no freedom: it is left out if it fits and refused
+        if it does not. `System.summary` names the joints that close loops.
+
+        Args:
+            cut: names of the joints to cut, exactly these; None to have them chosen.
+            dtype: floating-point type of the numbers; JAX's default if not given.
+
+        Raises:
+            MechanismError: a name is unknown; a body has no path to the ground; what is to be cut cannot be, or leaves a loop
+                closed or a body on nothing; a joint has to be reversed and cannot be; or `MechanismBuilder` refuses the tree, such
+                as a leaf without mass.
+        """
+        self._check_names()
+        where = f"mechanism {self.name!r}"
+        ends = {name: joint.bodies for name, joint in self._joints.items()}
+        if cut is None:
+            freedoms = {name: joint.joint.nv for name, joint in self._joints.items()}
+            tree = chosen_tree(where, self._bodies, ends, self._staying(), freedoms)
+        else:
+            tree = given_tree(where, self._bodies, ends, self._staying(), cut)
+        model = self._model(tree, dtype)
+        carrying = {joint for joint, _ in tree.values()}
+        closing = [joint for name, joint in self._joints.items() if name not in carrying]
+        parts = [*closing, *self._rods.values(), *self._couplings.values()]
+        constraints = tuple(x for part in parts if (x := part.constraint(model)) is not None)
+        return System(model, constraints=as_dtype(constraints, model.dtype))
+
+    def _claim_place(self, name: str) -> None:
+        if name == "ground":
+            raise MechanismError(
+                'no body or frame can be called "ground", which is the fixed world; choose another name'
+            )
+        if name in self._bodies or name in self._frames:
+            raise MechanismError(f"there are two bodies or frames called {name!r}; rename one")
+
+    def _claim_link(self, name: str) -> None:
+        if name in self._joints or name in self._rods or name in self._couplings:
+            raise MechanismError(f"there are two joints, rods or couplings called {name!r}; rename one")
+
+    def _check_names(self) -> None:
+        """Refuse what is attached to bodies or joints that do not exist, or to a joint that has not one coordinate."""
+        known = ["ground", *self._bodies]
+        attached = [(f"frame {name!r}", "body", body) for name, (body, _) in self._frames.items()]
+        for kind, links in (("joint", self._joints), ("rod", self._rods)):
+            for name, link in links.items():
+                attached += [(f"{kind} {name!r}", f"body_{x}", body) for x, body in zip("ab", link.bodies, strict=True)]
+        for where, role, body in attached:
+            if body not in known:
+                raise MechanismError(f"{where}: its {role} {checks.unknown(body, known)}")
+        for name, coupling in self._couplings.items():
+            for role, joint in zip(("driven", "driver"), coupling.joints, strict=True):
+                where = f"coupling {name!r}: its {role} joint"
+                if joint not in self._joints:
+                    raise MechanismError(f"{where} {checks.unknown(joint, self._joints)}")
+                size = self._joints[joint].joint.nq
+                if size != 1:
+                    raise MechanismError(f"{where} {joint!r} has {size} coordinates; couple joints that have one")
+
+    def _staying(self) -> dict[str, str]:
+        """Joints that must not be cut, and why."""
+        reasons = {name: joint.reason_to_stay() for name, joint in self._joints.items()}
+        for name, coupling in self._couplings.items():
+            reasons |= {joint: reasons[joint] or f"it is in coupling {name!r}" for joint in coupling.joints}
+        return {name: reason for name, reason in reasons.items() if reason is not None}
+
+    def _model(self, tree: Tree, dtype: DTypeLike | None) -> Model:
+        builder = MechanismBuilder(self.name, self._gravity)
+        for body, own in self._bodies.items():
+            joint = self._joints[tree[body][0]]
+            joint = joint if joint.bodies[1] == body else joint.reversed()
+            at_parent, at_child = joint.frames
+            carried: dict[str, Any] = {"joint": joint.joint, "joint_name": joint.name, "parent": joint.bodies[0]}
+            carried |= joint.drive
+            if isinstance(joint.joint, Fixed) or np.array_equal(at_child, np.eye(4)):
+                builder.add_body(body, **carried, **_placed(at_parent @ _inverse(at_child)), **own)
+            else:  # the frame of the description is welded to the one at the joint
+                moving = f"{body}/{joint.name}"
+                weld = {"joint": Fixed(), "joint_name": moving, "parent": moving} | _placed(_inverse(at_child))
+                builder.add_body(moving, **carried, **_placed(at_parent))
+                builder.add_body(body, **weld, **own)
+        for name, (body, placement) in self._frames.items():
+            builder.add_frame(name, body=body, **_placed(placement))
+        return builder.build(dtype)
+
+
+def _refuse_one_body(where: str, body_a: str, body_b: str) -> None:
+    if body_a == body_b:
+        raise MechanismError(f"{where} connects {body_a!r} with itself; name two bodies")
+
+
+def _placed(placement: np.ndarray) -> dict[str, Any]:
+    return {"position": placement[:3, 3], "orientation": placement[:3, :3]}
+
+
+def _inverse(placement: np.ndarray) -> np.ndarray:
+    back = np.eye(4)
+    back[:3, :3] = placement[:3, :3].T
+    back[:3, 3] = -back[:3, :3] @ placement[:3, 3]
+    return back

@@ -1,0 +1,121 @@
+"""Which joints of a mechanism with loops carry its bodies and which are cut: spanning trees of the graph of bodies and joints.
+
+Bodies and joints go by their names here; `ends` are the two bodies of each joint. A tree is a dict from each body, the ground not
+included, to the joint that carries it and the body at the other end of that joint.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from jaxdyn.mechanism import checks
+from jaxdyn.mechanism.checks import MechanismError
+
+Tree = dict[str, tuple[str, str]]
+Ends = Mapping[str, tuple[str, str]]
+
+
+def spanning_tree(ends: Ends, ranks: Mapping[str, tuple[int, ...]]) -> Tree:
+    """A tree of smallest ranks: no joint outside it ranks lower than a joint of the loop that it closes.
+
+    It grows from the ground by the joint of lowest rank that reaches a new body (Prim's algorithm); of equals by the one that gives
+    a body nearest to the ground, then by the one named first. Bodies that no joint leads to are left out.
+    """
+    depths = {"ground": 0}
+    tree: Tree = {}
+    while True:
+        reached = [
+            (ranks[joint], depths[inner], k, joint, inner, outer)
+            for k, (joint, bodies) in enumerate(ends.items())
+            for inner, outer in (bodies, bodies[::-1])
+            if inner in depths and outer not in depths
+        ]
+        if not reached:
+            return tree
+        _, depth, _, joint, inner, outer = min(reached)
+        tree[outer] = (joint, inner)
+        depths[outer] = depth + 1
+
+
+def path(tree: Tree, start: str, end: str) -> list[str]:
+    """Joints of the tree on the way from one body to another."""
+    up, down = _to_ground(tree, start), _to_ground(tree, end)
+    while up and down and up[-1] == down[-1]:
+        up.pop()
+        down.pop()
+    return up + down[::-1]
+
+
+def _to_ground(tree: Tree, body: str) -> list[str]:
+    joints = []
+    while body in tree:
+        joint, body = tree[body]
+        joints.append(joint)
+    return joints
+
+
+def chosen_tree(
+    where: str, bodies: Iterable[str], ends: Ends, staying: Mapping[str, str], freedoms: Mapping[str, int]
+) -> Tree:
+    """The tree that leaves the fewest coordinates: joints of the most freedoms are cut first.
+
+    Args:
+        where: names the mechanism in messages.
+        staying: joints that must not be cut, and why, as messages say it.
+        freedoms: number of velocity components of each joint.
+
+    Raises:
+        MechanismError: a body has no path to the ground, or no joint of some loop may be cut.
+    """
+    tree = spanning_tree(ends, {joint: (joint not in staying, freedoms[joint]) for joint in ends})
+    loose = [body for body in bodies if body not in tree]
+    if loose:
+        raise MechanismError(
+            f"{where}: no joints lead from {_quoted(loose)} to the ground; add a joint, for a floating body "
+            f'Free() between "ground" and {loose[0]!r}'
+        )
+    for loop in _loops(tree, ends):
+        if loop[-1] in staying:
+            # Then all its joints must stay, or a lower rank would have brought this one into the tree.
+            reasons = "; ".join(f"{joint!r}: {staying[joint]}" for joint in loop)
+            raise MechanismError(
+                f"{where}: no joint of the loop {_quoted(loop)} can be cut ({reasons}); give one of them a kind that can be, and "
+                "neither armature nor limits nor coupling"
+            )
+    return tree
+
+
+def given_tree(where: str, bodies: Iterable[str], ends: Ends, staying: Mapping[str, str], cut: Sequence[str]) -> Tree:
+    """The tree that remains without the joints `cut`; the other arguments are those of `chosen_tree`.
+
+    Raises:
+        MechanismError: a name is unknown, a joint cannot be cut, a loop is still closed, or a body hangs on nothing.
+    """
+    if isinstance(cut, str):
+        raise MechanismError(f"{where}: cut is {cut!r}; give a tuple of names, ({cut!r},)")
+    for joint in cut:
+        if joint not in ends:
+            raise MechanismError(f"{where}: cut: joint {checks.unknown(joint, ends)}")
+        if joint in staying:
+            raise MechanismError(
+                f"{where}: joint {joint!r} cannot be cut: {staying[joint]}; cut another one of its loop"
+            )
+    remaining = {joint: pair for joint, pair in ends.items() if joint not in cut}
+    tree = spanning_tree(remaining, dict.fromkeys(remaining, ()))
+    loose = [body for body in bodies if body not in tree]
+    if loose:
+        raise MechanismError(
+            f"{where}: with {_quoted(cut) or 'nothing'} cut, no joints lead from {_quoted(loose)} to the ground; "
+            "cut fewer joints or add some"
+        )
+    for loop in _loops(tree, remaining):
+        raise MechanismError(f"{where}: the loop {_quoted(loop)} is still closed; cut one of its joints")
+    return tree
+
+
+def _loops(tree: Tree, ends: Ends) -> list[list[str]]:
+    """For each joint outside the tree, the joints of the loop that it closes, itself last."""
+    carrying = {joint for joint, _ in tree.values()}
+    return [[*path(tree, *pair), joint] for joint, pair in ends.items() if joint not in carrying]
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names))
