@@ -38,13 +38,7 @@ from jaxdyn.dynamics.acceleration_energy import (
     lagrange_terms,
 )
 from jaxdyn.dynamics.constraint import Constraint
-from jaxdyn.dynamics.constraint_forces import (
-    ConstraintErrors,
-    ConstraintForces,
-    constraint_errors,
-    constraint_forces,
-    constraint_jacobian,
-)
+from jaxdyn.dynamics.constraint_forces import ConstraintForces, constraint_forces, constraint_jacobian
 from jaxdyn.dynamics.derivatives import (
     forward_dynamics_derivatives,
     forward_dynamics_hessian_product,
@@ -94,11 +88,14 @@ from jaxdyn.dynamics.metric import (
 )
 from jaxdyn.dynamics.reactions import Reactions, driving_forces, driving_power, joint_reactions
 from jaxdyn.dynamics.system import (
+    ConstraintErrors,
     State,
     System,
     acceleration,
     applied_forces,
+    constraint_errors,
     neutral_state,
+    stabilizing_correction,
     total_energy,
     total_potential_energy,
 )
@@ -261,6 +258,7 @@ __all__ = [
     "screw_poses",
     "screw_velocities",
     "screws",
+    "stabilizing_correction",
     "total_energy",
     "total_potential_energy",
     "view",

@@ -74,7 +74,7 @@ TABLE = {
     "screws": [lambda m, q, v, a: jaxdyn.screws(m)],
     "acceleration": [
         lambda m, q, v, a: jaxdyn.acceleration(_system(m), State(q, v), a),
-        lambda m, q, v, a: jaxdyn.acceleration(_closed(m), State(q, v), a, step=0.1),
+        lambda m, q, v, a: jaxdyn.acceleration(_closed(m), State(q, v), a, correction=a[:2]),
     ],
     "constraint_errors": [lambda m, q, v, a: jaxdyn.constraint_errors(_closed(m), State(q, v))],
     "constraint_forces": [lambda m, q, v, a: jaxdyn.constraint_forces(_closed(m), State(q, v), a)],
@@ -113,6 +113,7 @@ TABLE = {
     "neutral_state": [lambda m, q, v, a: jaxdyn.neutral_state(System(m))],
     "partial_velocities": [lambda m, q, v, a: jaxdyn.partial_velocities(m, q)],
     "potential_energy": [lambda m, q, v, a: jaxdyn.potential_energy(m, q)],
+    "stabilizing_correction": [lambda m, q, v, a: jaxdyn.stabilizing_correction(_closed(m), State(q, v), 0.0, 0.1)],
     "total_energy": [lambda m, q, v, a: jaxdyn.total_energy(_system(m), State(q, v))],
     "total_potential_energy": [lambda m, q, v, a: jaxdyn.total_potential_energy(_system(m), q)],
     "configuration.difference": [lambda m, q, v, a: configuration.difference(m, q, a)],

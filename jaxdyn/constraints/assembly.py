@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxdyn.constraints.independence import mobility
@@ -31,7 +32,9 @@ class Assembly(NamedTuple):
     mobility: Int[Array, ""]
 
 
-def assemble(system: System, q: Coordinates, t: Time = 0.0, *, iterations: int = 60) -> Assembly:
+def assemble(
+    system: System, q: Coordinates, t: Time = 0.0, *, held: tuple[int, ...] = (), iterations: int = 60
+) -> Assembly:
     """Configuration near q that satisfies the constraints, by damped Gauss-Newton steps on the manifold of configurations.
 
         step = -(G'G + mu 1)^-1 G' phi,   q <- q (+) step
@@ -39,16 +42,23 @@ def assemble(system: System, q: Coordinates, t: Time = 0.0, *, iterations: int =
     with the damping mu of Levenberg and Marquardt, smaller after a step that helped and larger after one that did not. Which of
     several assembly modes comes out depends on the start. If the mechanism cannot close, the result is as near as it gets.
 
-    Derivatives are those of the projection of the result (`project_position`): with respect to the numbers of the mechanism they
-    follow from phi = 0, along M^-1 G'; with respect to the start they are along the directions that the constraints leave free.
+    Derivatives follow from phi = 0. They are complete where as many coordinates are held as the mechanism has degrees of freedom:
+    then the result is all that the constraints allow. Otherwise how far it is carried along the free directions depends on the
+    search, of which the derivative knows nothing: it is that of `project_position` at the result.
 
     Args:
         q: start.
         t: time, s, for joints with prescribed motion.
+        held: numbers of velocity components that stay as they are, such as the one of a crank whose angle is given.
         iterations: number of steps; always all of them, so that a batch runs in step.
+
+    Raises:
+        ValueError: `held` holds what is no velocity component.
 
     Source: theory.md (N7), (N14).
     """
+    if not all(0 <= i < system.model.nv for i in held):
+        raise ValueError(f"held {held} of {system.model.name!r}: give numbers from 0 to {system.model.nv - 1}")
     model = system.model.at(jnp.asarray(t, q.dtype))
     constraints = system.constraints
     if not constraints:
@@ -60,7 +70,8 @@ def assemble(system: System, q: Coordinates, t: Time = 0.0, *, iterations: int =
         return dot(phi, phi)
 
     def jacobian(q):
-        return constraint_motion.jacobian(model, constraints, q, kinematics.placements(model, q))
+        rows = constraint_motion.jacobian(model, constraints, q, kinematics.placements(model, q))
+        return rows.at[:, np.array(held, int)].set(0.0)
 
     def improve(carry, _):
         q, damping = carry
@@ -80,7 +91,7 @@ def assemble(system: System, q: Coordinates, t: Time = 0.0, *, iterations: int =
     shift = configuration.difference(model, q, start)  # zero, but it changes with the start
     found = configuration.integrate(model, found, shift)
     model, constraints = system.model.at(jnp.asarray(t, q.dtype)), system.constraints
-    q = follow(model, constraints, found, iterations=0)
+    q = follow(model, constraints, found, iterations=0, held=held)
     residual = jnp.max(jnp.abs(constraint_motion.residuals_at(model, constraints, q)))
     tolerance = jnp.sqrt(jnp.finfo(q.dtype).eps)
     poses = kinematics.placements(model, q).poses

@@ -93,7 +93,7 @@ def independent_velocities(system: System, q: Coordinates, t: Time = 0.0) -> tup
         return tuple(range(model.nv))
     matrices = _matrices(system, q, t)
     inertia = jnp.sum(matrices.mass_factor**2, axis=1)
-    sizes, order = _pivots((matrices.scale[:, None] * matrices.rows / jnp.sqrt(inertia)).T)
+    sizes, order = _pivots((matrices.scale[:, None] * matrices.rows / jnp.sqrt(inertia)[None]).T)
     rank = int(np.sum(np.asarray(sizes > jnp.finfo(q.dtype).eps ** 0.5 * sizes[0])))
     return tuple(sorted(set(range(model.nv)) - {int(i) for i in order[:rank]}))
 

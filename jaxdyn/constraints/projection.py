@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import constraint_motion, kinematics, metric, multipliers, saddle_point
@@ -67,16 +68,22 @@ def project_velocity(system: System, q: Coordinates, v: Velocities, t: Time = 0.
     return _nearest_velocity(system.model.at(jnp.asarray(t, q.dtype)), system.constraints, q, v)[0]
 
 
-def follow(model: Model, constraints: tuple[Constraint, ...], q: Coordinates, iterations: int) -> Coordinates:
-    """The configuration of `project_position`; without iterations q itself, but with the derivative of the projection."""
-    step, _ = _step_to_constraints(iterations, model, constraints, q)
+def follow(
+    model: Model, constraints: tuple[Constraint, ...], q: Coordinates, iterations: int, held: tuple[int, ...] = ()
+) -> Coordinates:
+    """The configuration of `project_position`; without iterations q itself, but with the derivative of the projection.
+
+    Args:
+        held: velocity components along which nothing moves.
+    """
+    step, _ = _step_to_constraints(iterations, held, model, constraints, q)
     return configuration.integrate(model, q, step)
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _step_to_constraints(iterations: int, model: Model, constraints, q: Coordinates):
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _step_to_constraints(iterations: int, held: tuple[int, ...], model: Model, constraints, q: Coordinates):
     """(step, lam) of M step = G' lam, phi(q (+) step) = 0."""
-    matrices = multipliers.equations_of_motion(model, constraints, q, kinematics.placements(model, q))
+    matrices = _matrices(held, model, constraints, q)
     step, lam = jnp.zeros(model.nv, q.dtype), jnp.zeros(matrices.rows.shape[0], q.dtype)
 
     def improve(carry, _):
@@ -88,10 +95,10 @@ def _step_to_constraints(iterations: int, model: Model, constraints, q: Coordina
 
 
 @functools.partial(_step_to_constraints.defjvp, symbolic_zeros=True)
-def _step_to_constraints_jvp(iterations, primals, tangents):
+def _step_to_constraints_jvp(iterations, held, primals, tangents):
     """M dstep - G' dlam = d(G' lam - M step), (dphi/dstep) dstep = -dphi, the rest constant. Source: (N16)."""
     model, constraints, q = primals
-    step, lam = _step_to_constraints(iterations, *primals)
+    step, lam = _step_to_constraints(iterations, held, *primals)
     force, error = jnp.zeros_like(step), jnp.zeros_like(lam)
     if not stays(tangents):
 
@@ -99,16 +106,28 @@ def _step_to_constraints_jvp(iterations, primals, tangents):
             placed = kinematics.placements(model, q)
             rows = constraint_motion.jacobian(model, constraints, q, placed)
             force = dot(rows.T, lam) - dot(metric.mass_matrix(model, q), step)
+            force = force.at[np.array(held)].set(0.0) if held else force
             return force, _residual_after(model, constraints, q, step)
 
         force, error = directional_derivative(unbalanced, primals, tangents)
-    matrices = multipliers.equations_of_motion(model, constraints, q, kinematics.placements(model, q))
+    matrices = _matrices(held, model, constraints, q)
     _, change = jax.linearize(lambda step: _residual_after(model, constraints, q, step), step)
     d_step, d_lam = saddle_point.solve(matrices, force, -error)
     for _ in range(_REFINEMENTS):
         correction = saddle_point.multipliers(matrices, -error - change(d_step))
         d_step, d_lam = d_step + dot(matrices.by_force, correction), d_lam + correction
     return (step, lam), (d_step, d_lam)
+
+
+def _matrices(held: tuple[int, ...], model: Model, constraints, q: Coordinates) -> saddle_point.SaddlePoint:
+    """M and G at q; what is held is as if infinitely heavy."""
+    placed = kinematics.placements(model, q)
+    if not held:
+        return multipliers.equations_of_motion(model, constraints, q, placed)
+    moves = jnp.ones(model.nv, q.dtype).at[np.array(held)].set(0.0)
+    rows = constraint_motion.jacobian(model, constraints, q, placed) * moves[None]
+    inertia = metric.mass_matrix(model, q) * moves[:, None] * moves[None] + jnp.diag(1.0 - moves)
+    return saddle_point.factorize(jnp.linalg.cholesky(inertia), rows)
 
 
 def _residual_after(model: Model, constraints, q: Coordinates, step: Velocities) -> Float[Array, "m"]:

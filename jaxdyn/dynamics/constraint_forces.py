@@ -1,4 +1,4 @@
-"""Constraints of a system: how well they hold, and the forces that keep them; theory.md section (n)."""
+"""Constraints of a system: their Jacobian, and the forces that keep them; theory.md section (n)."""
 
 from typing import NamedTuple
 
@@ -7,32 +7,6 @@ from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import constraint_motion, kinematics
 from jaxdyn.dynamics.system import State, System, Time, acceleration_and_multipliers
-
-
-class ConstraintErrors(NamedTuple):
-    """How well the constraints hold, all equations one after the other.
-
-    Attributes:
-        residual: phi, m or 1.
-        rate: dphi/dt, m/s or 1/s.
-    """
-
-    residual: Float[Array, "m"]
-    rate: Float[Array, "m"]
-
-
-def constraint_errors(system: System, state: State, t: Time = 0.0) -> ConstraintErrors:
-    """Residuals of the constraints and their rates, zero where the mechanism is assembled and moves as it can.
-
-    Args:
-        t: time, s, for joints with prescribed motion.
-
-    Source: theory.md (N7).
-    """
-    model = system.model.at(jnp.asarray(t, state.v.dtype))
-    moving = kinematics.motion(model, state.q, state.v)
-    residual = constraint_motion.residuals(model, system.constraints, state.q, moving.placements.poses)
-    return ConstraintErrors(residual, constraint_motion.rates(model, system.constraints, state.q, moving))
 
 
 def constraint_jacobian(system: System, q: kinematics.Coordinates, t: Time = 0.0) -> Float[Array, "m nv"]:

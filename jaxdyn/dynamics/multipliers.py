@@ -2,7 +2,7 @@
 
 Their derivative is that of the equations of motion, not of the algorithm which solves them:
 
-    M da - G' dlam = dtau - d(M a + h - G' lam),   G da = - d(G a + bias + ...)      at constant a and lam
+    M da - G' dlam = dtau - d(M a + h - G' lam),   G da = d(wanted) - d(G a + bias)      at constant a and lam
 
 so it takes one derivative of the inverse dynamics, and one more solution with the same factors (N16).
 """
@@ -44,16 +44,16 @@ def constrained_acceleration(
     q: Coordinates,
     v: Velocities,
     tau: GeneralizedForces,
-    decay_rate: Float[Array, ""],
+    wanted: Multipliers,
 ) -> tuple[Accelerations, Multipliers]:
     """Acceleration that keeps the constraints, and the multipliers lam whose force G' lam makes it so.
 
-        M a + h = tau + G' lam,   G a + bias + 2 w dphi/dt + w^2 phi = 0
+        M a + h = tau + G' lam,   d^2 phi/dt^2 = G a + bias = wanted
 
     Args:
         method: of the acceleration without constraints.
         tau: all generalized forces but gravity.
-        decay_rate: w, 1/s; an error of the constraints decays in the time 1/w.
+        wanted: d^2 phi/dt^2; zero but for what stabilizes.
 
     Source: theory.md (N9).
     """
@@ -65,15 +65,14 @@ def constrained_acceleration(
     else:
         free = forward.accelerations_from(model, q, v, tau, method)
     at_rest = constraint_motion.motion(model, constraints, q, moving)
-    needed = -_decaying(at_rest, decay_rate)
-    lam = saddle_point.multipliers(matrices, needed - dot(matrices.rows, free))
+    lam = saddle_point.multipliers(matrices, wanted - at_rest.acceleration - dot(matrices.rows, free))
     return free + dot(matrices.by_force, lam), lam
 
 
 @functools.partial(constrained_acceleration.defjvp, symbolic_zeros=True)
 def _constrained_acceleration_jvp(method, primals, tangents):
-    model, constraints, q, v, tau, decay_rate = primals
-    d_model, d_constraints, dq, dv, d_tau, d_decay_rate = tangents
+    model, constraints, q, v, tau, _ = primals
+    d_model, d_constraints, dq, dv, d_tau, d_wanted = tangents
     # What solving took may be stored for reverse mode rather than computed again.
     a, lam = map(lanes.keep, constrained_acceleration(method, *primals))
     force = jnp.zeros_like(tau) if stays(d_tau) else d_tau
@@ -83,25 +82,19 @@ def _constrained_acceleration_jvp(method, primals, tangents):
             return inverse.recursive_inverse_dynamics(model, q, v, a)
 
         force = force - directional_derivative(needed_forces, (model, q, v), (d_model, dq, dv))
-    needed = jnp.zeros_like(lam)
-    d_mechanism = (d_model, d_constraints, dq, dv, d_decay_rate)
+    needed = jnp.zeros_like(lam) if stays(d_wanted) else d_wanted
+    d_mechanism = (d_model, d_constraints, dq, dv)
     if not stays(d_mechanism):
 
-        def constraint_terms(model, constraints, q, v, decay_rate):
+        def constraint_terms(model, constraints, q, v):
             moving = kinematics.motion(model, q, v)
             rows = constraint_motion.jacobian(model, constraints, q, moving.placements)
-            accelerated = constraint_motion.motion(model, constraints, q, moving, a)
-            return dot(rows.T, lam), _decaying(accelerated, decay_rate)
+            return dot(rows.T, lam), constraint_motion.motion(model, constraints, q, moving, a).acceleration
 
-        d_force, d_error = directional_derivative(constraint_terms, (model, constraints, q, v, decay_rate), d_mechanism)
-        force, needed = force + d_force, needed - d_error
+        d_force, d_acceleration = directional_derivative(constraint_terms, (model, constraints, q, v), d_mechanism)
+        force, needed = force + d_force, needed - d_acceleration
     matrices = equations_of_motion(model, constraints, q, kinematics.placements(model, q))
     matrices = matrices._replace(
         mass_factor=lanes.keep_triangle(matrices.mass_factor), factor=lanes.keep_triangle(matrices.factor)
     )
     return (a, lam), saddle_point.solve(matrices, force, needed)
-
-
-def _decaying(motion: constraint_motion.ConstraintMotion, decay_rate: Float[Array, ""]) -> Float[Array, "m"]:
-    """Zero where an error of the constraints decays without overshoot in the time 1/w (Baumgarte 1972)."""
-    return motion.acceleration + 2.0 * decay_rate * motion.rate + decay_rate * decay_rate * motion.residual

@@ -1,12 +1,13 @@
 """A mechanism together with the forces on it, its state, and the equation of motion that integrators and optimizers use."""
 
 import collections
+from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxdyn.dynamics import energy, forward, inverse, kinematics, multipliers
+from jaxdyn.dynamics import constraint_motion, energy, forward, inverse, kinematics, multipliers
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.forces import BodyForce, Force, JointDrives, JointForce
 from jaxdyn.mechanism import configuration
@@ -15,7 +16,7 @@ from jaxdyn.mechanism.model import Model
 
 Time = Float[Array, ""] | float
 
-# Errors of constraints decay this much per step. Semi-implicit Euler is stable up to 0.83, the other integrators beyond.
+# Errors of constraints decay at this rate per step, to three quarters or less in each. Semi-implicit Euler is stable up to 0.83.
 _DECAY_PER_STEP = 0.5
 
 
@@ -41,7 +42,7 @@ class System(eqx.Module):
         method: algorithm of the forward dynamics, see `forward_dynamics`.
         constraints: what closes loops and couples coordinates.
         stabilization: rate w at which errors of the constraints decay, 1/s (critically damped). None ties it to the step of the
-            integrator, w = 1/2 per step; where there is no step, there is no such term then.
+            integrator, w = 1/2 per step.
 
     Raises:
         MechanismError: a force, drive or constraint names a body or velocity component that the model does not have; two
@@ -140,39 +141,90 @@ def _drive_forces(system: System, u: Float[Array, "nu"]) -> Float[Array, "nv"]:
 
 
 def acceleration(
-    system: System, state: State, u: Float[Array, "nu"] | None = None, t: Time = 0.0, step: Time | None = None
+    system: System,
+    state: State,
+    u: Float[Array, "nu"] | None = None,
+    t: Time = 0.0,
+    *,
+    correction: Float[Array, "m"] | None = None,
 ) -> Float[Array, "nv"]:
     """Generalized acceleration of a system: M a + h = (all applied forces); rad/s^2, m/s^2.
 
-    With constraints, M a + h = (all applied forces) + G' lam with the multipliers lam that keep them,
-
-        G a + bias + 2 w dphi/dt + w^2 phi = 0
+    With constraints, M a + h = (all applied forces) + G' lam with the multipliers lam that keep them, d^2 phi/dt^2 = 0.
 
     Args:
         u: controls; None for none.
         t: time, s.
-        step: length of the step for which an integrator asks, s; it sets w unless `System.stabilization` does.
+        correction: d^2 phi/dt^2 instead of zero, from `stabilizing_correction`.
 
     Source: theory.md (I1), (H1)-(H6), (N9).
     """
-    return acceleration_and_multipliers(system, state, u, t, step)[0]
+    return acceleration_and_multipliers(system, state, u, t, correction=correction)[0]
 
 
 def acceleration_and_multipliers(
-    system: System, state: State, u: Float[Array, "nu"] | None = None, t: Time = 0.0, step: Time | None = None
+    system: System,
+    state: State,
+    u: Float[Array, "nu"] | None = None,
+    t: Time = 0.0,
+    *,
+    correction: Float[Array, "m"] | None = None,
 ) -> tuple[Float[Array, "nv"], Float[Array, "m"]]:
     """`acceleration`, and the multipliers lam of all constraints, one after the other."""
     tau = applied_forces(system, state, u, t)
-    model = system.model.at(jnp.asarray(t, state.v.dtype))
-    if not system.constraints:
+    model, constraints = system.model.at(jnp.asarray(t, state.v.dtype)), system.constraints
+    if not constraints:
         return forward.accelerations_from(model, state.q, state.v, tau, system.method), jnp.zeros(0, state.v.dtype)
     configuration.check_velocities(model, v=state.v)
-    decay_rate = system.stabilization
-    if decay_rate is None:
-        decay_rate = 0.0 if step is None else _DECAY_PER_STEP / step
-    return multipliers.constrained_acceleration(
-        system.method, model, system.constraints, state.q, state.v, tau, jnp.asarray(decay_rate, state.v.dtype)
-    )
+    if correction is None:
+        placed = kinematics.placements(model, state.q)
+        correction = jnp.zeros_like(constraint_motion.residuals(model, constraints, state.q, placed.poses))
+    return multipliers.constrained_acceleration(system.method, model, constraints, state.q, state.v, tau, correction)
+
+
+class ConstraintErrors(NamedTuple):
+    """How well the constraints hold, all equations one after the other.
+
+    Attributes:
+        residual: phi, m or 1.
+        rate: dphi/dt, m/s or 1/s.
+    """
+
+    residual: Float[Array, "m"]
+    rate: Float[Array, "m"]
+
+
+def constraint_errors(system: System, state: State, t: Time = 0.0) -> ConstraintErrors:
+    """Residuals of the constraints and their rates, zero where the mechanism is assembled and moves as it can.
+
+    Args:
+        t: time, s, for joints with prescribed motion.
+
+    Source: theory.md (N7).
+    """
+    model = system.model.at(jnp.asarray(t, state.v.dtype))
+    moving = kinematics.motion(model, state.q, state.v)
+    residual = constraint_motion.residuals(model, system.constraints, state.q, moving.placements.poses)
+    return ConstraintErrors(residual, constraint_motion.rates(model, system.constraints, state.q, moving))
+
+
+def stabilizing_correction(system: System, state: State, t: Time, step: Time) -> Float[Array, "m"] | None:
+    """d^2 phi/dt^2 = -2 w dphi/dt - w^2 phi, by which errors of the constraints decay without overshoot; None for none.
+
+    Integrators hold it over a step. Evaluated anew within the step it would answer to the errors of their stages, which are
+    larger than those of the step, and take away their order.
+
+    Args:
+        t: time, s.
+        step: length of the step, s.
+
+    Source: theory.md (N9); Baumgarte 1972.
+    """
+    if not system.constraints or system.stabilization == 0.0:
+        return None
+    residual, rate = constraint_errors(system, state, t)
+    w = _DECAY_PER_STEP / step if system.stabilization is None else system.stabilization
+    return -2.0 * w * rate - w**2 * residual
 
 
 def total_potential_energy(system: System, q: Float[Array, "nq"], t: Time = 0.0) -> Float[Array, ""]:

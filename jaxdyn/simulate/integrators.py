@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxdyn.dynamics.system import State, System, acceleration
+from jaxdyn.dynamics.system import State, System, acceleration, stabilizing_correction
 from jaxdyn.mechanism import configuration
 from jaxdyn.simulate.newton import solve_by_newton
 
@@ -49,7 +49,8 @@ class SemiImplicitEuler(Integrator):
     order: ClassVar[int] = 1
 
     def step(self, system: System, state: State, control: Control, t: Time, dt: Time) -> tuple[State, Bool[Array, ""]]:
-        v = state.v + dt * acceleration(system, state, control(t), t, dt)
+        correction = stabilizing_correction(system, state, t, dt)
+        v = state.v + dt * acceleration(system, state, control(t), t, correction=correction)
         return State(configuration.integrate(system.model, state.q, dt * v), v), jnp.asarray(True)
 
 
@@ -63,13 +64,13 @@ class RungeKutta4(Integrator):
     order: ClassVar[int] = 4
 
     def step(self, system: System, state: State, control: Control, t: Time, dt: Time) -> tuple[State, Bool[Array, ""]]:
-        model = system.model
+        model, correction = system.model, stabilizing_correction(system, state, t, dt)
 
         @jax.jit  # traced and differentiated once, not once per stage
         def slope(step, v, time):
             q = configuration.integrate(model, state.q, step)
             rate = configuration.step_rate(model, state.q, step, v)
-            return rate, acceleration(system, State(q, v), control(time), time, dt)
+            return rate, acceleration(system, State(q, v), control(time), time, correction=correction)
 
         start = jnp.zeros_like(state.v)
         r1, a1 = slope(start, state.v, t)
@@ -100,14 +101,14 @@ class ImplicitMidpoint(Integrator):
             raise ValueError(f"ImplicitMidpoint needs at least 1 iteration, not {self.iterations}; the default is 6")
 
     def step(self, system: System, state: State, control: Control, t: Time, dt: Time) -> tuple[State, Bool[Array, ""]]:
-        model = system.model
+        model, correction = system.model, stabilizing_correction(system, state, t, dt)
         middle = t + 0.5 * dt
         u = control(middle)
 
         def residual(v):
             v_middle = 0.5 * (state.v + v)
             q_middle = configuration.integrate(model, state.q, 0.5 * dt * v_middle)
-            return v - state.v - dt * acceleration(system, State(q_middle, v_middle), u, middle, dt)
+            return v - state.v - dt * acceleration(system, State(q_middle, v_middle), u, middle, correction=correction)
 
         # An explicit step would be a closer guess for smooth motion, but a wild one where the forces are stiff.
         v, solved = solve_by_newton(residual, state.v, self.iterations)
