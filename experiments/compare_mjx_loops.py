@@ -103,7 +103,7 @@ OPTIONS = (
 INTEGRATORS = {
     "semi-implicit Euler": jaxdyn.SemiImplicitEuler(),
     "Runge-Kutta 4": jaxdyn.RungeKutta4(),
-    "projected Runge-Kutta 4": jaxdyn.Projected(),
+    "projected Runge-Kutta 4": jaxdyn.Projected(),  # pyright: ignore[reportCallIssue] (`order` is a property)
 }
 
 
@@ -313,14 +313,16 @@ def measure_mjx(
 
     theirs = jax.jit(jax.vmap(lambda q, v: mjx.forward(model, at(q, v)).qacc))
     ours = jax.jit(jax.vmap(lambda q, v: jaxdyn.acceleration(system, jaxdyn.State(q, v))))
-    apart = []
-    for v in (jnp.zeros_like(states.v), states.v):
+
+    def apart(v):
         wanted = np.asarray(ours(states.q, v))
-        apart.append(float(np.max(np.abs(np.asarray(theirs(states.q, v)) - wanted)) / np.max(np.abs(wanted))))
+        return float(np.max(np.abs(np.asarray(theirs(states.q, v)) - wanted)) / np.max(np.abs(wanted)))
+
+    at_rest, moving = apart(jnp.zeros_like(states.v)), apart(states.v)
     path = jax.jit(lambda v: run(v, watched_steps(config)))(start.v)
     opening = np.asarray(jax.jit(jax.vmap(lambda q: loop_opening(system, q)))(path))
     reverse, forward = derivatives(lambda v: jnp.sum(run(v, config.gradient_steps)[-1] ** 2), start.v, config)
-    return Row("MJX", options.name, *apart, float(np.max(opening)), reverse, forward), opening
+    return Row("MJX", options.name, at_rest, moving, float(np.max(opening)), reverse, forward), opening
 
 
 def watched_steps(config: Config) -> int:

@@ -341,7 +341,7 @@ class Designer:
             slope, (error, q) = jax.grad(self._loss, has_aux=True)(state.free, state.q)
             slope = jnp.where(jnp.isfinite(slope), slope, 0.0)  # a linkage that does not close stays what it is
             updates, memory = self.optimizer.update(slope, state.optimizer)
-            return Search(optax.apply_updates(state.free, updates), q, memory), error
+            return Search(state.free + jnp.asarray(updates), q, memory), error
 
         return jax.lax.scan(step, state, None, length=count)
 
@@ -403,7 +403,7 @@ def simulate(system: jaxdyn.System, config: Config, q: Array, v: Array) -> dict[
             controller,
             dt=config.step,
             steps=count,
-            integrator=jaxdyn.Projected(),
+            integrator=jaxdyn.Projected(),  # pyright: ignore[reportCallIssue] (`order` is a property)
             save=record,
             cost=jaxdyn.work_of_step(free),
         )
@@ -492,13 +492,13 @@ def table(linkages: dict[str, Linkage], errors: dict[str, float], torques: dict[
 
 def positions(system: jaxdyn.System, q: np.ndarray, times: Array) -> np.ndarray:
     """(angles, 5, 2) pivot of the crank, crank pin, tracing point, rocker pin and pivot of the rocker, in the plane, m."""
-    rocker = system.constraints[0].frame_b
+    (pin,) = (joint for joint in system.constraints if isinstance(joint, jaxdyn.LoopJoint))
 
     def at(q, t):
         placed = jaxdyn.forward_kinematics(system.model.at(t), q)
         point = jaxdyn.frame_placement(system.model.at(t), q, "point").translation
-        pin = jax.tree.map(lambda x: x[2], placed).compose(rocker).translation
-        return jnp.stack([placed.translation[0], placed.translation[1], point, pin, placed.translation[2]])
+        end = jax.tree.map(lambda x: x[2], placed).compose(pin.frame_b).translation
+        return jnp.stack([placed.translation[0], placed.translation[1], point, end, placed.translation[2]])
 
     return np.asarray(jaxdyn.batched(at)(jnp.asarray(q), times))[:, :, ::2]
 

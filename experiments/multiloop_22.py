@@ -1,10 +1,10 @@
 """A mechanism of 22 bodies with several loops: what is it made of, how does it move, and do its loops stay closed?
 
-Method. The tree is that of the 22-body example in theory.md, section (g): par = [0,1,2,3,4,5,6,7,8,9,2,11,6,7,14,15,16,17,9,19,20,20].
-Nothing else of it is recorded there: kinds of joints, lengths, masses and the joints that close loops are ours, in the config, and make
-a machine like an excavator: a turret on a slide, a boom with a hydraulic cylinder (11, 12), an arm, a parallel linkage (13), a side
-arm with a telescope (14 to 18), a slide (19, 20) and geared jaws (21, 22). All is given in ground axes in the position q = 0,
-where the frames of all bodies are parallel and all loops are closed.
+Method. The tree is that of the 22-body example in theory.md, section (g). Nothing else of it is recorded there: kinds of joints,
+lengths, masses and the joints that close loops are ours, in the config, and make a machine like an excavator: a turret on a slide,
+a boom with a hydraulic cylinder (11, 12), an arm, a parallel linkage (13), a side arm with a telescope (14 to 18), a slide (19,
+20) and geared jaws (21, 22). All is given in ground axes in the position q = 0, where the frames of all bodies are parallel and all
+loops are closed.
 
 The incidence matrix is printed, and which entries of the metric and which Christoffel symbols are not zero, counted on the same
 tree with random axes. Then the cylinder pushes, against springs and friction in the joints, and two integrators are compared:
@@ -36,13 +36,12 @@ from jaxdyn.io import RunDirectory, setting
 from jaxdyn.jobs import Job, main
 from jaxdyn.spatial.transform import RigidTransform
 
-Vector = tuple[float, float, float]
 PARENTS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 2, 11, 6, 7, 14, 15, 16, 17, 9, 19, 20, 20)
 METRIC_ENTRIES, SYMBOLS = 306, 1314  # theory.md, section (g)
 INTEGRATORS = {
     "semi-implicit Euler": jaxdyn.SemiImplicitEuler(),
     "Runge-Kutta 4": jaxdyn.RungeKutta4(),
-    "projected Runge-Kutta 4": jaxdyn.Projected(),
+    "projected Runge-Kutta 4": jaxdyn.Projected(),  # pyright: ignore[reportCallIssue] (`order` is a property)
 }
 
 
@@ -63,9 +62,9 @@ class Body:
 
     name: str
     joint: Literal["revolute", "prismatic"]
-    axis: Vector
-    at: Vector = setting(unit="m")
-    end: Vector = setting(unit="m")
+    axis: tuple[float, float, float]
+    at: tuple[float, float, float] = setting(unit="m")
+    end: tuple[float, float, float] = setting(unit="m")
     mass: float = setting(unit="kg", positive=True)
     stiffness: float = setting(0.0, non_negative=True)
     damping: float = setting(0.0, non_negative=True)
@@ -86,8 +85,8 @@ class Loop:
     name: str
     joint: Literal["revolute", "prismatic", "cylindrical", "universal", "spherical", "planar", "fixed"]
     bodies: tuple[int, int]
-    at: Vector = setting(unit="m")
-    axis: Vector = (0.0, 0.0, 1.0)
+    at: tuple[float, float, float] = setting(unit="m")
+    axis: tuple[float, float, float] = (0.0, 0.0, 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,7 +182,7 @@ def machine(config: Config) -> jaxdyn.System:
     return jaxdyn.System(model, forces, drives, constraints=(*loops, *gears))
 
 
-def unit(axis: Vector) -> np.ndarray:
+def unit(axis: tuple[float, float, float]) -> np.ndarray:
     return np.array(axis) / np.linalg.norm(axis)
 
 
