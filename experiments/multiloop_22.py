@@ -14,7 +14,7 @@ Expected. 306 of 484 entries of the metric, whatever the joints; 1314 independen
 sum over turning k of (d_k + P_k + h_k + h_k d_k) as section (g) says. Planar loops repeat three of their equations. Energy gained
 is the work put in, to the order of the integrator; the loops stay closed to that order, or to rounding.
 
-Run time. About 2 min on two cores.
+Run time. About 3 min on two cores.
 
     python experiments/multiloop_22.py [configs/multiloop_22.toml] [--out DIR] [--smoke] [key=value ...]
 """
@@ -35,6 +35,7 @@ import jaxdyn
 from jaxdyn.io import RunDirectory, setting
 from jaxdyn.jobs import Job, main
 from jaxdyn.spatial.transform import RigidTransform
+from jaxdyn.view.skeleton import place
 
 PARENTS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 2, 11, 6, 7, 14, 15, 16, 17, 9, 19, 20, 20)
 METRIC_ENTRIES, SYMBOLS = 306, 1314  # theory.md, section (g)
@@ -308,7 +309,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
         motions = {
             name: simulate(system, INTEGRATORS[name], config) for name in tqdm(config.integrators, unit="integrator")
         }
-        draw_machine(directory, system, motions[config.integrators[-1]])
+        draw_machine(directory, system, motions)
     print("Incidence matrix\n" + incidence_text(topology))
     print(mobility)
     expected = {name: tuple(numbers) for name, (_, *numbers) in found.items()}
@@ -358,10 +359,36 @@ def table(rows: dict[str, dict[str, float | str]]) -> str:
 # --- pictures ---
 
 
-def draw_machine(directory: RunDirectory, system: jaxdyn.System, motion: dict[str, np.ndarray]) -> None:
+def draw_machine(directory: RunDirectory, system: jaxdyn.System, motions: dict[str, dict[str, np.ndarray]]) -> None:
+    from matplotlib.figure import Figure
+
+    motion = list(motions.values())[-1]
     jaxdyn.view.save(jaxdyn.view.mechanism_picture(system, motion["q"][0]), directory.path("mechanism.png"))
-    strip = jaxdyn.view.stick_figure_strip(system, motion["time"], motion["q"][None], frames=5)
-    jaxdyn.view.save(strip, directory.path("strip.png"))
+    chosen = np.linspace(0, len(motion["time"]) - 1, 5).round().astype(int)[:4]
+    placed = place(system, motion["time"][chosen], motion["q"][None, chosen])
+    figure = Figure(figsize=(11.5, 4.4), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(1.7, 1.0))
+    colors = ("#1f5fa8", "#cbd5e1", "#d9822b", "#94a3b8")
+    for lines, origins, color, time in zip(
+        placed.lines[0], placed.origins[0], colors, motion["time"][chosen], strict=True
+    ):
+        # From body to body, broken by points that are no numbers, in the plane x, z.
+        points = np.concatenate([lines[:, :, ::2], np.full((len(lines), 1, 2), np.nan)], axis=1).reshape(-1, 2)
+        left.plot(*points.T, color=color, lw=2.4, solid_capstyle="round", label=f"t = {time:g} s")
+        left.plot(*origins[:, ::2].T, "o", color="white", mec=color, ms=4)
+    left.set_aspect("equal")
+    left.set_xlabel("x (m)")
+    left.set_ylabel("z (m)")
+    left.legend(frameon=False, fontsize=8)
+    for (name, motion), color in zip(motions.items(), ("#d9822b", "#1f5fa8", "#1b8a6b"), strict=False):
+        right.semilogy(motion["time"], np.maximum(motion["residual"], 1e-18), color=color, lw=1, label=name)
+    right.set_xlabel("time (s)")
+    right.set_ylabel("residual of the loops (m, 1)")
+    right.legend(frameon=False, fontsize=8)
+    for axis in (left, right):
+        axis.grid(alpha=0.25)
+    figure.suptitle(f"{system.model.nb} bodies, {len(system.constraints)} constraints")
+    figure.savefig(directory.path("machine.png"), dpi=90)
 
 
 def draw_motion(directory: RunDirectory, motions: dict[str, dict[str, np.ndarray]]) -> None:
