@@ -103,7 +103,7 @@ OPTIONS = (
 INTEGRATORS = {
     "semi-implicit Euler": jaxdyn.SemiImplicitEuler(),
     "Runge-Kutta 4": jaxdyn.RungeKutta4(),
-    "projected Runge-Kutta 4": jaxdyn.Projected(),  # pyright: ignore[reportCallIssue] (`order` is a property)
+    "projected Runge-Kutta 4": jaxdyn.Projected(),
 }
 
 

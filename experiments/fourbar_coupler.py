@@ -403,7 +403,7 @@ def simulate(system: jaxdyn.System, config: Config, q: Array, v: Array) -> dict[
             controller,
             dt=config.step,
             steps=count,
-            integrator=jaxdyn.Projected(),  # pyright: ignore[reportCallIssue] (`order` is a property)
+            integrator=jaxdyn.Projected(),
             save=record,
             cost=jaxdyn.work_of_step(free),
         )

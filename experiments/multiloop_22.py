@@ -42,7 +42,7 @@ METRIC_ENTRIES, SYMBOLS = 306, 1314  # theory.md, section (g)
 INTEGRATORS = {
     "semi-implicit Euler": jaxdyn.SemiImplicitEuler(),
     "Runge-Kutta 4": jaxdyn.RungeKutta4(),
-    "projected Runge-Kutta 4": jaxdyn.Projected(),  # pyright: ignore[reportCallIssue] (`order` is a property)
+    "projected Runge-Kutta 4": jaxdyn.Projected(),
 }
 
 

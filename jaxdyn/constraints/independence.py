@@ -71,7 +71,7 @@ def describe_mobility(system: System, q: Coordinates, t: Time = 0.0) -> str:
         count = constraint.residual(model, q, poses).shape[0]
         kept = int(np.sum(found.independent[start : start + count]))
         start += count
-        lines.append(f"  {constraint.name}: {count} equations, {kept} independent of those chosen before")
+        lines.append(f"  {constraint.name}: {count} equations, {kept} independent")
     freedoms = "degree of freedom" if found.degrees_of_freedom == 1 else "degrees of freedom"
     head = f"{start} equations, {found.rank} independent; {found.degrees_of_freedom} {freedoms} of {model.nv} remain"
     return "\n".join([head, *lines])

@@ -30,6 +30,7 @@ from jaxdyn.mechanism.model import as_dtype
 from jaxdyn.simulate.controls import Knots, Policy
 from jaxdyn.simulate.diagnostics import power_balance_error, work_of_step
 from jaxdyn.simulate.integrators import ImplicitMidpoint, Integrator, RungeKutta4, SemiImplicitEuler
+from jaxdyn.simulate.projected import Projected
 from jaxdyn.simulate.rollout import Result, rollout
 from jaxdyn.simulate.variational import Variational
 
@@ -38,6 +39,7 @@ _INTEGRATORS: dict[str, Integrator] = {
     "runge_kutta_4": RungeKutta4(),
     "implicit_midpoint": ImplicitMidpoint(),
     "variational": Variational(),
+    "projected": Projected(),
 }
 
 
@@ -88,14 +90,14 @@ class TimeConfig:
         rate: control steps per second.
         substeps: integrator steps per control step.
         save_every: control steps between records.
-        integrator: one-step method.
+        integrator: one-step method; "projected" is Runge-Kutta 4 with loops closed exactly after each step.
     """
 
     duration: float = setting(unit="s", positive=True)
     rate: float = setting(unit="Hz", positive=True)
     substeps: int = setting(1, positive=True)
     save_every: int = setting(1, positive=True)
-    integrator: Literal["semi_implicit_euler", "runge_kutta_4", "implicit_midpoint", "variational"] = (
+    integrator: Literal["semi_implicit_euler", "runge_kutta_4", "implicit_midpoint", "variational", "projected"] = (
         "semi_implicit_euler"
     )
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import jax
 
+from jaxdyn.constraints.independence import describe_mobility
 from jaxdyn.jobs.command import Command, needs
 from jaxdyn.jobs.source import FORMATS, add_source_options, load_source, random_starts
 from jaxdyn.view.tree import tree_text
@@ -23,15 +24,19 @@ def _show(arguments: argparse.Namespace) -> None:
     print(system.summary())
     print()
     print(tree_text(system.model))
+    if arguments.out is None and not system.constraints:
+        return
+    # The middle of the joint limits, else neutral; loops close from somewhere that is not straight.
+    spread = 0.5 if system.constraints else 0.0
+    (start,) = random_starts(system, jax.random.split(jax.random.key(0), 1), spread, arguments.file)
+    if system.constraints:
+        print(f"\n{describe_mobility(system, start)}")
     if arguments.out is None:
         return
     with needs("pictures"):
         from jaxdyn.view import diagram, pictures, plots
     out: Path = arguments.out if arguments.out.suffix else arguments.out.with_suffix(".png")
     tree = out.with_stem(f"{out.stem}_tree")
-    # The middle of the joint limits, else neutral; loops close from somewhere that is not straight.
-    spread = 0.5 if system.constraints else 0.0
-    (start,) = random_starts(system, jax.random.split(jax.random.key(0), 1), spread, arguments.file)
     plots.save(pictures.mechanism_picture(system, start), out)
     plots.save(diagram.tree_diagram(system.model), tree)
     print(f"\nPictures are in {out} and {tree}")
@@ -40,6 +45,7 @@ def _show(arguments: argparse.Namespace) -> None:
 COMMAND = Command(
     "show",
     "print a table and the tree of a mechanism\n\n"
+    "For a mechanism with loops it tells how many equations they are and how many degrees of freedom remain.\n"
     "With --out it also draws them: the mechanism in the middle of its joint limits with joints and inertia ellipsoids, and the\n"
     "tree of its bodies.\n\n"
     "  jaxdyn show robot.urdf --out robot.png",

@@ -22,6 +22,7 @@ class Projected(Integrator):
 
     Attributes:
         integrator: makes the steps, with its stabilization of constraints turned off.
+        order: that of the integrator.
         iterations: of the projection of position; the step fails if it leaves an error above sqrt(machine epsilon), m or 1.
 
     Source: theory.md (N14).
@@ -29,15 +30,14 @@ class Projected(Integrator):
 
     integrator: Integrator = RungeKutta4()
     iterations: int = eqx.field(static=True, default=4)
+    order: int = eqx.field(static=True, init=False)
+
+    def __post_init__(self):
+        self.order = self.integrator.order
 
     def __check_init__(self):
         if self.iterations < 1:
             raise ValueError(f"Projected needs at least 1 iteration, not {self.iterations}; the default is 4")
-
-    @property
-    def order(self) -> int:
-        """Order of the integrator that makes the steps."""
-        return self.integrator.order
 
     def step(self, system: System, state: State, control: Control, t: Time, dt: Time) -> tuple[State, Bool[Array, ""]]:
         if not system.constraints:
