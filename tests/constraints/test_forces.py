@@ -1,0 +1,196 @@
+"""Forces of constraints, minimal coordinates and independent equations, against printed numbers, other cuts and closed forms."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array, Float
+
+import jaxdyn
+from jaxdyn import Constraint, LoopJoint, MechanismBuilder, Prismatic, Projected, State, System, library
+from jaxdyn.dynamics.kinematics import point_on_body
+from jaxdyn.spatial.transform import RigidTransform
+
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
+
+def marker(x: float, y: float) -> RigidTransform:
+    return RigidTransform(jnp.asarray([1.0, 0.0, 0.0, 0.0]), jnp.asarray([x, y, 0.0]))
+
+
+def planar_four_bar(parents, offsets, cut: LoopJoint) -> System:
+    """The bodies of theory.md section (p), closed loop, on joints as given."""
+    model = jaxdyn.model_from_arrays(
+        parents=parents,
+        kinds=["revolute"] * 3,
+        axes=[(0, 0, 1)] * 3,
+        joint_offsets=offsets,
+        com_offsets=[(0.18, 0.03, 0), (0.5, -0.04, 0), (0.32, 0.02, 0)],
+        masses=[1.0, 2.0, 1.5],
+        inertias=[
+            (0.02, 0.03, 0.04, 0.002, 0.003, -0.001),
+            (0.03, 0.2, 0.21, 0.01, 0.004, -0.002),
+            (0.02, 0.09, 0.1, -0.004, 0.002, 0.003),
+        ],
+        gravity=(0.3, -9.81, 0.2),
+    )
+    return System(model, constraints=(cut,))
+
+
+CUT_AT_GROUND = planar_four_bar(
+    [0, 1, 2],
+    [(0, 0, 0), (0.4, 0, 0), (1.0, 0, 0)],
+    LoopJoint("cut", "revolute", 2, marker(0.8, 0.0), -1, marker(1.1, 0.1)),
+)
+Q = jnp.asarray([0.7, -0.003092558337801366, -2.233656793935281])
+V = jnp.asarray([2.0, -2.798064692839767, 0.8019880819540066])
+TAU = jnp.asarray([1.3, 0.0, 0.0])
+# Of the ground on body 3, from the explicit reduction to one coordinate and from Newton-Euler with the closing joint.
+FORCE = np.array([-1.06850224803, 26.0291612618])
+
+
+def test_forces_and_accelerations_of_the_printed_four_bar():
+    system, state = CUT_AT_GROUND, State(Q, V)
+
+    @jax.jit
+    def found(state):
+        a = jaxdyn.acceleration(system, state, TAU)
+        forces = jaxdyn.constraint_forces(system, state, TAU)["cut"]
+        symbols = jaxdyn.christoffel_second_kind(system.model, state.q)
+        force = TAU + jaxdyn.gravity_force(system.model, state.q) + forces.generalized
+        contravariant = jnp.linalg.solve(jaxdyn.mass_matrix(system.model, state.q), force) - jnp.einsum(
+            "abd,a,b->d", symbols, state.v, state.v
+        )
+        wrench = jnp.concatenate([forces.moment, forces.force], axis=1)
+        by_bodies = jnp.einsum("bcv,bc->v", jaxdyn.body_jacobian(system.model, state.q), wrench)
+        reaction = jaxdyn.loop_reactions(system, state, TAU)["cut"]
+        return a, forces, contravariant, by_bodies, reaction, jaxdyn.mobility(system, state.q)
+
+    a, forces, contravariant, by_bodies, reaction, mobility = found(state)
+    np.testing.assert_allclose(a, [-16.3398364774, 24.6112365307, -4.75614328992], rtol=1e-11)
+    np.testing.assert_allclose(forces.multipliers[:2], FORCE, rtol=1e-10)
+    np.testing.assert_allclose(reaction.force[:2], -FORCE, rtol=1e-10)
+    np.testing.assert_allclose(contravariant, a, rtol=1e-11)
+    np.testing.assert_allclose(by_bodies, forces.generalized, atol=1e-11)
+    np.testing.assert_allclose(jaxdyn.constraint_jacobian(system, Q).T @ forces.multipliers, by_bodies, atol=1e-11)
+    assert int(mobility.rank) == 2
+    assert int(mobility.degrees_of_freedom) == 1
+    assert mobility.independent.sum() == 2
+    assert jaxdyn.describe_mobility(system, Q) == (
+        "5 equations, 2 independent; 1 degree of freedom of 3 remain\n  cut: 5 equations, 2 independent"
+    )
+
+
+def test_minimal_coordinates_move_as_multipliers_do():
+    system, state = CUT_AT_GROUND, State(Q, V)
+    accelerate = jax.jit(jaxdyn.minimal_acceleration, static_argnums=2)
+    expected = jax.jit(jaxdyn.acceleration)(system, state, TAU)
+    chosen = jaxdyn.independent_velocities(system, Q)
+    assert len(chosen) == 1
+    for independent in {chosen, (0,), (2,)}:
+        np.testing.assert_allclose(accelerate(system, state, independent, TAU), expected, rtol=1e-11)
+        basis, offset = jaxdyn.minimal_motion(system, Q, independent)
+        np.testing.assert_allclose(basis[:, 0] * V[independent[0]] + offset, V, atol=1e-11)
+    with pytest.raises(ValueError, match=r"independent velocities \(0, 0\) of .*: give different numbers from 0 to 2"):
+        jaxdyn.minimal_motion(system, Q, (0, 0))
+    with pytest.raises(ValueError, match="has no constraints; all its 3 velocities are independent"):
+        jaxdyn.minimal_motion(System(system.model), Q, (0,))
+
+
+def test_a_joint_bears_the_same_whether_it_is_cut_or_belongs_to_the_tree():
+    cut_between = planar_four_bar(
+        [0, 1, 0],
+        [(0, 0, 0), (0.4, 0, 0), (1.1, 0.1, 0)],
+        LoopJoint("cut", "revolute", 1, marker(1.0, 0.0), 2, marker(0.0, 0.0)),
+    )
+    # Body 3 turns about its other end now: the same body, placed by its first one.
+    shift = jnp.asarray([-0.8, 0.0, 0.0])
+    model = eqx.tree_at(lambda m: m.com, cut_between.model, cut_between.model.com.at[2].add(shift))
+    pin = cut_between.constraints[0]
+    pin = dataclasses.replace(pin, frame_b=RigidTransform(pin.frame_b.quaternion, shift))
+    cut_between = System(model, constraints=(pin,))
+    q, v = (x.at[2].set(jnp.sum(x)) for x in (Q, V))
+
+    @jax.jit
+    def both():
+        first, second = (CUT_AT_GROUND, State(Q, V)), (cut_between, State(q, v))
+        return [
+            (
+                jaxdyn.joint_reactions(*case, TAU),
+                jaxdyn.loop_reactions(*case, TAU)["cut"],
+                jaxdyn.constraint_errors(*case),
+            )
+            for case in (first, second)
+        ]
+
+    (tree, loop, _), (other_tree, other_loop, errors) = both()
+    np.testing.assert_allclose(errors.residual, 0.0, atol=1e-11)
+    np.testing.assert_allclose(errors.rate, 0.0, atol=1e-11)
+    np.testing.assert_allclose(other_loop.force[:2], tree.force[2, :2], rtol=1e-10)  # of body 2 on body 3
+    np.testing.assert_allclose(other_tree.force[2, :2], -loop.force[:2], rtol=1e-10)  # of the ground on body 3
+    np.testing.assert_allclose(other_tree.force[:2, :2], tree.force[:2, :2], rtol=1e-10)
+    np.testing.assert_allclose(other_tree.drive[:1], TAU[:1], rtol=1e-10)
+
+
+class Wire(Constraint):
+    """A point of a body stays on the parabola z = curvature x^2 / 2."""
+
+    name: str = eqx.field(static=True)
+    curvature: Float[Array, ""]
+
+    def residual(self, model, q, poses):
+        reference, arm = point_on_body(poses, 1, jnp.zeros(3, q.dtype))
+        x, _, z = reference + arm
+        return (z - 0.5 * self.curvature * x**2)[None]
+
+
+def test_a_constraint_of_ones_own_is_its_residual_and_nothing_else():
+    builder = MechanismBuilder("bead", gravity=(0, 0, -9.81))
+    builder.add_body("slide", joint=Prismatic((1, 0, 0)))
+    builder.add_body("bead", parent="slide", joint=Prismatic((0, 0, 1)), mass=0.5)
+    system = System(builder.build(), constraints=(Wire("wire", jnp.asarray(1.4)),))
+    x, speed, k = 0.6, 2.0, 1.4
+    state = State(jnp.asarray([x, 0.5 * k * x**2]), jnp.asarray([speed, k * x * speed]))
+    along = -(k**2 * x * speed**2 + 9.81 * k * x) / (1 + (k * x) ** 2)
+    a, forces = jax.jit(lambda s: (jaxdyn.acceleration(system, s), jaxdyn.constraint_forces(system, s)["wire"]))(state)
+    np.testing.assert_allclose(a, [along, k * x * along + k * speed**2], rtol=1e-12)
+    normal = 0.5 * np.array([a[0], a[1] + 9.81])
+    np.testing.assert_allclose(forces.force[1, [0, 2]], normal, rtol=1e-12)
+    np.testing.assert_allclose(forces.generalized, normal, rtol=1e-12)
+    end = jaxdyn.rollout(system, state, dt=1e-3, steps=2000, save_every=2000, integrator=Projected()).final
+    assert np.abs(jaxdyn.constraint_errors(system, end).residual).max() < 1e-13
+    np.testing.assert_allclose(jaxdyn.total_energy(system, end), jaxdyn.total_energy(system, state), rtol=1e-8)
+
+
+def test_errors_decay_at_the_rate_that_was_asked_for():
+    system = library.system("slider_crank")
+    weightless = eqx.tree_at(lambda m: m.gravity, system.model, jnp.zeros(3))
+    system = dataclasses.replace(system, model=weightless, stabilization=20.0)
+    closed = jaxdyn.assemble(system, jaxdyn.configuration.neutral(system.model)).q
+    opened = closed + 1e-5 * jnp.ones_like(closed)
+    before = jaxdyn.constraint_errors(system, State(opened, jnp.zeros(system.model.nv))).residual
+    run = jaxdyn.rollout(
+        system,
+        State(opened, jnp.zeros(system.model.nv)),
+        dt=1e-3,
+        steps=100,
+        save_every=100,
+        integrator=jaxdyn.RungeKutta4(),
+    )
+    after = jaxdyn.constraint_errors(system, run.final).residual
+    largest = np.argmax(np.abs(before))
+    # phi0 (1 + w t) exp(-w t), less what holding it over a step delays.
+    np.testing.assert_allclose(after[largest] / before[largest], 3.0 * np.exp(-2.0), rtol=0.03)
+
+
+def test_what_is_held_stays_and_what_cannot_be_held_is_refused():
+    found = jax.jit(lambda q: jaxdyn.assemble(CUT_AT_GROUND, q, held=(0,)))(Q.at[0].add(0.2))
+    assert bool(found.closed)
+    assert float(found.q[0]) == float(Q[0] + 0.2)
+    with pytest.raises(ValueError, match=r"held \(3,\) of 'mechanism': give numbers from 0 to 2"):
+        jaxdyn.assemble(CUT_AT_GROUND, Q, held=(3,))
+    with pytest.raises(ValueError, match="Projected needs at least 1 iteration, not 0"):
+        Projected(iterations=0)
