@@ -51,7 +51,7 @@ def mobility(system: System, q: Coordinates, t: Time = 0.0) -> Mobility:
         nothing = jnp.zeros(0, bool)
         return Mobility(nothing, jnp.asarray(0), jnp.asarray(system.model.nv), jnp.ones((), q.dtype))
     matrices = _matrices(system, q, t)
-    scaled = matrices.scale[:, None] * matrices.rows
+    scaled = _scale(matrices)[:, None] * matrices.rows
     sizes, order = _pivots(jax.scipy.linalg.solve_triangular(matrices.mass_factor, scaled.T, lower=True).T)
     counts = sizes > jnp.finfo(q.dtype).eps ** 0.5 * sizes[0]
     rank = jnp.sum(counts)
@@ -93,7 +93,7 @@ def independent_velocities(system: System, q: Coordinates, t: Time = 0.0) -> tup
         return tuple(range(model.nv))
     matrices = _matrices(system, q, t)
     inertia = jnp.sum(matrices.mass_factor**2, axis=1)
-    sizes, order = _pivots((matrices.scale[:, None] * matrices.rows / jnp.sqrt(inertia)[None]).T)
+    sizes, order = _pivots((_scale(matrices)[:, None] * matrices.rows / jnp.sqrt(inertia)[None]).T)
     rank = int(np.sum(np.asarray(sizes > jnp.finfo(q.dtype).eps ** 0.5 * sizes[0])))
     return tuple(sorted(set(range(model.nv)) - {int(i) for i in order[:rank]}))
 
@@ -101,6 +101,13 @@ def independent_velocities(system: System, q: Coordinates, t: Time = 0.0) -> tup
 def _matrices(system: System, q: Coordinates, t: Time) -> SaddlePoint:
     model = system.model.at(jnp.asarray(t, q.dtype))
     return equations_of_motion(model, system.constraints, q, kinematics.placements(model, q))
+
+
+def _scale(matrices: SaddlePoint) -> Float[Array, "m"]:
+    """Factors that make rows alike in kinetic energy, so that lengths and angles weigh the same."""
+    sizes = jnp.diagonal(matrices.matrix)
+    # A row that vanishes, as those across the plane of a flat mechanism do, must not be blown up to its rounding.
+    return 1.0 / jnp.sqrt(sizes + jnp.finfo(sizes.dtype).eps ** 0.5 * jnp.mean(sizes))
 
 
 def _pivots(vectors: Float[Array, "k n"]) -> tuple[Float[Array, "r"], Int[Array, "r"]]:

@@ -112,7 +112,7 @@ class Variational(Integrator):
             error = constraint_motion.residuals_at(end_model, constraints, q)
             return jnp.concatenate([unbalanced(v) + dot(rows.T, impulses), error / dt])
 
-        softness = matrices.softness / matrices.scale**2
+        softness = jnp.full_like(rows[:, 0], matrices.softness)
         x, solved = solve_by_newton(
             residual,
             jnp.concatenate([state.v, jnp.zeros_like(softness)]),

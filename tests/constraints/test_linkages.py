@@ -58,7 +58,7 @@ def slider_crank(builder: MechanismBuilder, first: int) -> Linkage:
     add_body(builder, "crank", Revolute((0, 0, 1)))
     add_body(builder, "rod", Revolute((0, 0, 1)), parent="crank", position=(crank, 0, 0))
     add_body(builder, "slider", Prismatic((1, 0, 0)), position=(0, offset, 0))
-    pin = LoopJoint("pin", "revolute", first + 1, marker(rod), first + 2, marker())
+    pin = LoopJoint("wristpin", "revolute", first + 1, marker(rod), first + 2, marker())
 
     def solved(s, mode):
         """Direction of the rod and place of the slider."""
@@ -146,7 +146,7 @@ def bennett(builder: MechanismBuilder, first: int) -> Linkage:
         parent = ("ground", "first", "second")[i]
         add_body(builder, name, Revolute((0, 0, 1)), parent=parent, position=at.translation, orientation=at.quaternion)
     # The fourth axis; behind it, the last link leads back to the ground.
-    pin = LoopJoint("pin", "revolute", first + 2, link(a, alpha), -1, link(b, beta).inverse())
+    pin = LoopJoint("hinge", "revolute", first + 2, link(a, alpha), -1, link(b, beta).inverse())
 
     def coordinates(s, mode):
         return jnp.stack([s[0], 2.0 * jnp.arctan(ratio / jnp.tan(s[0] / 2)), -s[0]])

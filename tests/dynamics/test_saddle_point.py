@@ -29,10 +29,8 @@ def test_solution_with_redundant_equations_and_the_smallest_multipliers(dtype, t
     mass, rows, force, needed, x, lam = (np.asarray(a, np.float64) for a in (mass, rows, force, needed, x, lam))
     np.testing.assert_allclose(rows @ x, needed, atol=tolerance * np.abs(needed).max())
     np.testing.assert_allclose(mass @ x - rows.T @ lam, force, atol=100 * tolerance)
-    scaled = np.asarray(system.scale, np.float64)[:, None] * rows
-    inverse = np.linalg.pinv(scaled @ np.linalg.solve(mass, scaled.T), rcond=1e-5)
-    right = np.asarray(system.scale, np.float64) * (needed - rows @ np.linalg.solve(mass, force))
-    smallest = np.asarray(system.scale, np.float64) * (inverse @ right)
+    inverse = np.linalg.pinv(rows @ np.linalg.solve(mass, rows.T), rcond=1e-5)
+    smallest = inverse @ (needed - rows @ np.linalg.solve(mass, force))
     np.testing.assert_allclose(lam, smallest, atol=1e3 * tolerance * np.abs(smallest).max())
 
 
