@@ -1,4 +1,4 @@
-"""Closed kinematic chains: the kinds of constraints that come with jaxdyn, and assembly of mechanisms that have them."""
+"""Closed kinematic chains: how to build them, the kinds of constraints, assembly, projection, minimal coordinates, reactions."""
 
 from jaxdyn.constraints.assembly import Assembly as Assembly
 from jaxdyn.constraints.assembly import assemble as assemble
