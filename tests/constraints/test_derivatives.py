@@ -12,6 +12,7 @@ import jaxdyn
 from jaxdyn import Distance, LoopJoint, State, System, library
 from jaxdyn.spatial.transform import RigidTransform
 
+# Shapes are checked by the tests of the functions themselves; here the checks would take a third of the time.
 pytestmark = pytest.mark.usefixtures("fast_compilation", "as_a_user")
 
 

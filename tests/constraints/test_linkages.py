@@ -27,7 +27,8 @@ import jaxdyn
 from jaxdyn import Constraint, Distance, LoopJoint, MechanismBuilder, Prismatic, Revolute, Spherical, State, System
 from jaxdyn.spatial.transform import RigidTransform
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
+# Shapes are checked by the tests of the functions themselves; here the checks would take a third of the time.
+pytestmark = pytest.mark.usefixtures("fast_compilation", "as_a_user")
 
 
 class Linkage(NamedTuple):

@@ -14,7 +14,8 @@ import jaxdyn
 from jaxdyn import State
 from jaxdyn.library import stewart_platform
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
+# Shapes are checked by the tests of the functions themselves; here the checks would take a third of the time.
+pytestmark = pytest.mark.usefixtures("fast_compilation", "as_a_user")
 
 HEIGHT = 0.6
 

@@ -25,6 +25,9 @@ from jaxdyn import (
 )
 from jaxdyn.spatial.transform import RigidTransform
 
+# Shapes are checked by the tests of the functions themselves; here the checks would take most of the time.
+pytestmark = pytest.mark.usefixtures("as_a_user")
+
 CRANK, COUPLER, ROCKER, BASE = 0.3, 0.8, 0.6, 1.0
 
 
@@ -137,7 +140,6 @@ def test_error_falls_with_the_declared_order(swinging, reference, integrator):
     np.testing.assert_allclose(slopes, integrator.order, atol=0.35)
 
 
-@pytest.mark.usefixtures("as_a_user")  # the checks of shapes would multiply the time to trace these programs
 def test_gradients_of_500_steps_and_of_multipliers_are_difference_quotients():
     """In lengths, masses, a torque and the initial state; the loop is assembled anew for each, with the crank at a given angle."""
 
