@@ -34,7 +34,8 @@ PROGRAMS = {
 }
 
 HEADROOM = 1.1
-SECONDS = 3.0
+SECONDS = 3.0  # where the yardstick takes the time below, as it does on the machine for which three seconds were set, when idle
+YARDSTICK_SECONDS = 1.4
 _ATTEMPTS = 6
 
 
@@ -78,13 +79,21 @@ def seconds_to_compile(function, arguments) -> float:
     return min(time.perf_counter() - wall, time.process_time() - processor)
 
 
+def yardstick(x):
+    """A program that has nothing to do with mechanics, whose compilation tells how slow or busy the machine is."""
+    for _ in range(900):
+        x = jnp.sin(x @ x.T) + jnp.cumsum(x, axis=0)
+    return x
+
+
 def test_gradient_of_inverse_dynamics_compiles_in_flat_time_and_for_32_bodies_in_three_seconds(chains):
     gradient, _ = PROGRAMS["gradient of inverse dynamics"]
-    best = {32: math.inf, 4: math.inf}
+    best, slowness = {32: math.inf, 4: math.inf}, math.inf
     # The least of some times is nearest to the undisturbed one. Both lengths are tried in turn, so that they suffer alike.
     for attempt in range(_ATTEMPTS):
         for bodies in best:
             best[bodies] = min(best[bodies], seconds_to_compile(gradient, chains[bodies]))
+        slowness = min(slowness, seconds_to_compile(yardstick, (jnp.ones((6, 6), jnp.float32),)) / YARDSTICK_SECONDS)
         if attempt and best[32] < min(2 * best[4], SECONDS):
             break
     long, short = best[32], best[4]
@@ -93,4 +102,4 @@ def test_gradient_of_inverse_dynamics_compiles_in_flat_time_and_for_32_bodies_in
         pytest.skip(
             "too much else is running for a verdict by the clock: caches and memory are shared, and min() cannot undo it"
         )
-    assert long < SECONDS
+    assert long < SECONDS * max(1.0, slowness)

@@ -20,8 +20,8 @@ class Projected(Integrator):
     of its order. The order of accuracy is that of the bare integrator. Derivatives are those of the projections themselves,
     whatever number of iterations they took. Without constraints it is the bare integrator.
 
-    A projection after a step of semi-implicit Euler adds energy at every step, so take a method of higher order, or `Variational` if
-    energy matters most. In single precision an angle that grows turn by turn takes its rounding along into the loops.
+    A projection after a step of semi-implicit Euler adds energy at every step, so take a method of higher order, or `Variational`
+    if energy matters most. In single precision an angle that grows turn by turn takes its rounding along into the loops.
 
     Attributes:
         integrator: makes the steps, with its stabilization of constraints turned off.
