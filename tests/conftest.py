@@ -1,5 +1,8 @@
 """Test conventions: double precision available, strict promotion, every annotated shape checked at run time."""
 
+import os
+from pathlib import Path
+
 import jax
 import jaxtyping
 import pytest
@@ -11,6 +14,22 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 
 with install_import_hook("jaxdyn", "beartype.beartype"):
     import jaxdyn  # noqa: F401
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """A test marked `alone`, which reads the clock, waits for the tests of the other workers to end and keeps new ones waiting."""
+    if "PYTEST_XDIST_TESTRUNUID" not in os.environ or os.name != "posix":
+        return (yield)
+    import fcntl
+
+    folder = Path(item.config._tmp_path_factory.getbasetemp()).parent
+    with (folder / "door").open("w") as door, (folder / "room").open("w") as room:
+        # Who waits for the room stands in the door, so that nobody overtakes.
+        fcntl.flock(door, fcntl.LOCK_EX)
+        fcntl.flock(room, fcntl.LOCK_EX if item.get_closest_marker("alone") else fcntl.LOCK_SH)
+        fcntl.flock(door, fcntl.LOCK_UN)
+        return (yield)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -31,6 +31,7 @@ FUNCTIONS = {
     quaternion.exponential: (quaternion.exponential, [(3,)]),
     quaternion.logarithm: (quaternion.logarithm, [(4,)]),
     quaternion.rate: (quaternion.rate, [(4,), (3,)]),
+    quaternion.rate_from_outer: (quaternion.rate_from_outer, [(4,), (3,)]),
     quaternion.body_rates: (quaternion.body_rates, [(4,), (4,)]),
     quaternion.from_angles_xyz: (quaternion.from_angles_xyz, [(3,)]),
     quaternion.to_angles_xyz: (quaternion.to_angles_xyz, [(4,)]),
