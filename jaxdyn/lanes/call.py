@@ -229,6 +229,14 @@ if _linearizations is not None:
 # ---------------------------------------------------------------- batches
 
 
+def _flattens(jaxpr) -> bool:
+    try:
+        program_of(jaxpr)
+    except CannotFlatten:
+        return False
+    return True
+
+
 def _batch(args, dims, *, jaxpr, batched, size, linear, lanes_last, results_last, **rest):
     mapped = [d is not batching.not_mapped for d in dims]
     (length,) = {a.shape[d] for a, d in zip(args, dims, strict=True) if d is not batching.not_mapped}
@@ -238,8 +246,9 @@ def _batch(args, dims, *, jaxpr, batched, size, linear, lanes_last, results_last
         before = [0 if size is None or last or not b else 1 for b, last in zip(batched, lanes_last, strict=True)]
         moved = [jnp.moveaxis(a, d, p) if m else a for a, d, p, m in zip(args, dims, before, mapped, strict=True)]
         wider = vmapped_jaxpr(jaxpr, tuple(mapped), length)
-        out = bind(*moved, jaxpr=wider, batched=batched, size=size, **options)
-        return out, [0 if size is None or last else 1 for last in results_last]
+        if _flattens(wider):  # many directions of long records do not: those go into lanes of their own
+            out = bind(*moved, jaxpr=wider, batched=batched, size=size, **options)
+            return out, [0 if size is None or last else 1 for last in results_last]
     lanes = length if size is None else length * size
     moved = [
         _more_lanes(a, d, length, b, size, last) if b or m else a

@@ -26,13 +26,13 @@ class Knots(eqx.Module):
     Attributes:
         values: controls at start, start + interval, ...; the first and the last one hold outside.
         interval: time between knots, s.
-        start: time of the first knot, s.
+        start: time of the first knot, s; one number, or one per control for controls that act with delays of their own.
         interpolation: "zero_order" holds each value, "linear", or "cubic" (Catmull-Rom: through the knots, continuous rate).
     """
 
     values: Float[Array, "knots nu"] = eqx.field(converter=floating)
     interval: Float[Array, ""] = eqx.field(converter=floating)
-    start: Float[Array, ""] = eqx.field(converter=floating, default=0.0)
+    start: Float[Array, ""] | Float[Array, "nu"] = eqx.field(converter=floating, default=0.0)
     interpolation: Literal["zero_order", "linear", "cubic"] = eqx.field(static=True, default="linear")
 
     def __check_init__(self):
@@ -43,6 +43,10 @@ class Knots(eqx.Module):
 
     def __call__(self, t: Float[Array, ""]) -> Float[Array, "nu"]:
         """Controls at time t (s)."""
+        if self.start.ndim:
+            columns = range(self.values.shape[1])
+            each = [Knots(self.values[:, k : k + 1], self.interval, self.start[k], self.interpolation) for k in columns]
+            return jnp.concatenate([knots(t) for knots in each])
         last = self.values.shape[0] - 1
         start, interval = self.start.astype(t.dtype), self.interval.astype(t.dtype)
         x = jnp.clip((t - start) / interval, 0.0, float(last))

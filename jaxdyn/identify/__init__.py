@@ -1,0 +1,1 @@
+"""System identification: physical parameters from recorded motion, with exact derivatives and uncertainty."""

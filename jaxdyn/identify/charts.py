@@ -1,0 +1,252 @@
+"""Charts: free numbers without bounds on one side, values that make physical sense on the other.
+
+An optimizer moves the free numbers x; every x is a valid value. A chart is one-to-one and smooth, so that nothing is lost and
+Gauss-Newton sees a regular problem. Values are flat vectors, in the order in which a `Parameter` lists its numbers.
+"""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxdyn.spatial import quaternion, rotation
+from jaxdyn.spatial.arrays import dot, floating
+from jaxdyn.spatial.inertia import (
+    SpatialInertia,
+    inertia_from_planar,
+    symmetric_entries,
+    symmetric_matrix,
+)
+
+Free = Float[Array, "free"]
+Values = Float[Array, "values"]
+
+# Where the six free numbers above the diagonal stand in the 4x4 triangular factor.
+_ROWS, _COLUMNS = np.triu_indices(4, 1)
+
+
+class Chart(eqx.Module):
+    """A smooth one-to-one map from free numbers to the values that a parameter may take."""
+
+    def about(self, values: Values) -> "Chart":
+        """The chart with its reference at given values, for those that have one."""
+        return self
+
+    def size(self, values: int) -> int:
+        """Number of free numbers for a number of values."""
+        return values
+
+    @abc.abstractmethod
+    def problem(self, values: np.ndarray) -> str | None:
+        """Why the chart does not hold these values and how to mend it, or None."""
+
+    @abc.abstractmethod
+    def value(self, x: Free) -> Values:
+        """The values of free numbers."""
+
+    @abc.abstractmethod
+    def free(self, values: Values) -> Free:
+        """The free numbers of values."""
+
+
+class Real(Chart):
+    """Any number: value = scale x.
+
+    Attributes:
+        scale: the size that a change of the value typically has; it only matters to optimizers that know no curvature.
+    """
+
+    scale: Float[Array, ""] = eqx.field(converter=floating, default=1.0)
+
+    def problem(self, values: np.ndarray) -> str | None:
+        return None
+
+    def value(self, x: Free) -> Values:
+        return self.scale.astype(x.dtype) * x
+
+    def free(self, values: Values) -> Free:
+        return values / self.scale.astype(values.dtype)
+
+
+class Positive(Chart):
+    """Positive numbers: value = exp(x)."""
+
+    def problem(self, values: np.ndarray) -> str | None:
+        return None if np.all(values > 0) else f"it starts at {values.tolist()}; start from positive numbers"
+
+    def value(self, x: Free) -> Values:
+        return jnp.exp(x)
+
+    def free(self, values: Values) -> Free:
+        return jnp.log(values)
+
+
+class Bounded(Chart):
+    """Numbers between two bounds: value = lower + (upper - lower) / (1 + exp(-x)).
+
+    Attributes:
+        lower, upper: bounds, in the unit of the value.
+    """
+
+    lower: Float[Array, "*values"] = eqx.field(converter=floating)
+    upper: Float[Array, "*values"] = eqx.field(converter=floating)
+
+    def problem(self, values: np.ndarray) -> str | None:
+        lower, upper = np.asarray(self.lower), np.asarray(self.upper)
+        if not np.all(lower < upper):
+            return f"its bounds are {lower.tolist()} and {upper.tolist()}; give lower < upper"
+        if not np.all((lower < values) & (values < upper)):
+            return f"it starts at {values.tolist()}; start between the bounds {lower.tolist()} and {upper.tolist()}, not on them"
+        return None
+
+    def value(self, x: Free) -> Values:
+        lower, upper = self.lower.astype(x.dtype), self.upper.astype(x.dtype)
+        return lower + (upper - lower) * (0.5 + 0.5 * jnp.tanh(0.5 * x))
+
+    def free(self, values: Values) -> Free:
+        lower, upper = self.lower.astype(values.dtype), self.upper.astype(values.dtype)
+        return jnp.log((values - lower) / (upper - values))
+
+
+class UnitVector(Chart):
+    """Unit vectors, two free numbers: the rotation vector, across the reference, that turns the reference to the value.
+
+    Regular everywhere but opposite the reference.
+    """
+
+    reference: Float[Array, "3"] = eqx.field(converter=floating, default=(0.0, 0.0, 1.0))
+
+    def about(self, values: Values) -> "UnitVector":
+        return UnitVector(values)
+
+    def size(self, values: int) -> int:
+        return 2
+
+    def problem(self, values: np.ndarray) -> str | None:
+        if values.shape != (3,) or abs(np.linalg.norm(values) - 1.0) > 1e-6:
+            return f"it starts at {values.tolist()}; start from one vector of length 1"
+        return None
+
+    def value(self, x: Free) -> Values:
+        reference = self.reference.astype(x.dtype)
+        return dot(rotation.exponential(dot(self._across().astype(x.dtype), x)), reference)
+
+    def free(self, values: Values) -> Free:
+        reference = self.reference.astype(values.dtype)
+        turn = jnp.concatenate([(1.0 + dot(reference, values))[None], jnp.cross(reference, values)])
+        return dot(self._across().astype(values.dtype).T, quaternion.logarithm(turn))
+
+    def _across(self) -> Float[Array, "3 2"]:
+        """Two unit vectors at right angles to the reference and to each other."""
+        smallest = jnp.argmin(jnp.abs(self.reference))
+        first = jnp.cross(self.reference, jnp.asarray(np.eye(3), self.reference.dtype)[smallest])
+        first = first / jnp.sqrt(dot(first, first))
+        return jnp.stack([first, jnp.cross(self.reference, first)], axis=1)
+
+
+class Rotation(Chart):
+    """Unit quaternions, three free numbers: value = reference exp(x), x the rotation vector on inner axes, rad."""
+
+    reference: Float[Array, "4"] = eqx.field(converter=floating, default=(1.0, 0.0, 0.0, 0.0))
+
+    def about(self, values: Values) -> "Rotation":
+        return Rotation(values)
+
+    def size(self, values: int) -> int:
+        return 3
+
+    def problem(self, values: np.ndarray) -> str | None:
+        if values.shape != (4,) or abs(np.linalg.norm(values) - 1.0) > 1e-6:
+            return f"it starts at {values.tolist()}; start from one unit quaternion (w, x, y, z)"
+        return None
+
+    def value(self, x: Free) -> Values:
+        return quaternion.multiply(self.reference.astype(x.dtype), quaternion.exponential(x))
+
+    def free(self, values: Values) -> Free:
+        return quaternion.logarithm(
+            quaternion.multiply(quaternion.inverse(self.reference.astype(values.dtype)), values)
+        )
+
+
+class PhysicalInertia(Chart):
+    """Mass, mass centre and inertia of a body that can exist: ten free numbers, log-Cholesky about a reference body.
+
+        P = U0 T T' U0',    P0 = U0 U0',    T = upper triangular with diagonal exp(d)
+
+    P is the 4x4 pseudo-inertia about the body origin, P0 that of the reference. A body is physical (some distribution of mass has
+    its ten numbers) if and only if P is positive definite, and each such P has exactly one T. The free numbers have no unit:
+    (d_1, ..., d_4, t_12, t_13, t_14, t_23, t_24, t_34).
+
+    Values are (mass, com, inertia about the mass centre: xx, yy, zz, xy, xz, yz), as in `Model`.
+
+    Attributes:
+        factor: U0.
+
+    Source: theory.md (F5); Wensing, Kim and Slotine 2018; Rucker and Wensing 2022.
+    """
+
+    factor: Float[Array, "4 4"] = eqx.field(converter=floating, default_factory=lambda: np.eye(4))
+
+    def about(self, values: Values) -> "PhysicalInertia":
+        return PhysicalInertia(_upper_factor(_pseudo_inertia(values)))
+
+    def problem(self, values: np.ndarray) -> str | None:
+        if values.shape != (10,):
+            return f"it has {values.size} numbers; give mass, com and inertia of one body"
+        least = np.linalg.eigvalsh(np.asarray(_pseudo_inertia(jnp.asarray(values))))[0]
+        if not least > 0:
+            return (
+                "no body of finite size has its mass, com and inertia; start from a body that extends in all directions"
+            )
+        return None
+
+    def value(self, x: Free) -> Values:
+        factor = dot(self.factor.astype(x.dtype), self._triangle(x))
+        pseudo = dot(factor, factor.T)
+        mass, moment = pseudo[3, 3], pseudo[:3, 3]
+        com = moment / mass
+        inertia = inertia_from_planar(pseudo[:3, :3] - jnp.outer(moment, com))
+        return jnp.concatenate([mass[None], com, symmetric_entries(inertia)])
+
+    def free(self, values: Values) -> Free:
+        factor = _upper_factor(_pseudo_inertia(values))
+        triangle = jnp.linalg.solve(self.factor.astype(values.dtype), factor)
+        return jnp.concatenate([jnp.log(jnp.diagonal(triangle)), triangle[_ROWS, _COLUMNS]])
+
+    def divergence_roots(self, x: Free) -> Free:
+        """Ten numbers whose squares add up to the log-det divergence from the reference body,
+
+            D(P, P0) = tr(P0^-1 P) - log det(P0^-1 P) - 4 = sum of t_ij^2 + sum of exp(2 d_i) - 2 d_i - 1.
+
+        It does not depend on the frame in which the body is described, nor on units. Source: Lee, Wensing and Park 2019.
+        """
+        return jnp.concatenate([_divergence_root(x[:4]), x[4:]])
+
+    def _triangle(self, x: Free) -> Float[Array, "4 4"]:
+        above = jnp.zeros((4, 4), x.dtype).at[_ROWS, _COLUMNS].set(x[4:])
+        return above + jnp.diag(jnp.exp(x[:4]))
+
+
+def _pseudo_inertia(values: Values) -> Float[Array, "4 4"]:
+    return SpatialInertia.of_body(values[0], values[1:4], symmetric_matrix(values[4:])).pseudo_inertia
+
+
+def _upper_factor(matrix: Any) -> Array:
+    """Upper triangular U with matrix = U U'."""
+    return jnp.linalg.cholesky(matrix[::-1, ::-1])[::-1, ::-1]
+
+
+def _divergence_root(d: Array) -> Array:
+    """sign(d) sqrt(exp(2 d) - 2 d - 1), smooth at 0."""
+    small = jnp.abs(d) < 0.1
+    safe = jnp.where(small, 1.0, d)
+    # (exp(2 d) - 2 d - 1) / d^2 = 2 + 4/3 d + 2/3 d^2 + ...
+    terms = [2.0 ** (k + 2) / np.prod(np.arange(1.0, k + 3)) for k in range(9)]
+    series = jnp.zeros_like(d)
+    for term in reversed(terms):
+        series = series * jnp.where(small, d, 0.0) + term
+    return d * jnp.sqrt(jnp.where(small, series, (jnp.expm1(2.0 * safe) - 2.0 * safe) / safe**2))

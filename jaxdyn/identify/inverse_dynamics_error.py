@@ -1,0 +1,104 @@
+"""Inverse-dynamics error: the forces that a measured motion needs against those that were measured.
+
+It needs accelerations, so motions have to be smoothed first (`recording.measured_motion`), but nothing is simulated: it is quick, and
+does not lose its way. Where forces are linear in the parameters `linear_fit` solves it at once; here bodies stay physical, and
+friction, gains and offsets may enter as they like.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxdyn.dynamics.inverse import inverse_dynamics
+from jaxdyn.dynamics.system import State, applied_forces
+from jaxdyn.identify.charts import Free
+from jaxdyn.identify.least_squares import Normal, Problem, Unknowns
+from jaxdyn.identify.losses import Loss, Squares
+from jaxdyn.identify.measurement import Plant
+from jaxdyn.identify.parameters import Parameters
+from jaxdyn.spatial.arrays import einsum
+
+
+class Motions(eqx.Module):
+    """Samples of a motion and of the inputs that went with it.
+
+    Attributes:
+        q, v, a: coordinates, velocities, accelerations.
+        u: inputs, as recorded.
+    """
+
+    q: Float[Array, "*samples nq"]
+    v: Float[Array, "*samples nv"]
+    a: Float[Array, "*samples nv"]
+    u: Float[Array, "*samples nu"]
+
+
+def needed_forces(plant: Plant, motion: Motions) -> Float[Array, "nv"]:
+    """Forces that the drives of a plant must exert in a motion, N m or N: inverse dynamics minus the forces of the system."""
+    state = State(motion.q, motion.v)
+    return inverse_dynamics(plant.system.model, motion.q, motion.v, motion.a) - applied_forces(plant.system, state)
+
+
+def drive_forces(plant: Plant, motion: Motions) -> Float[Array, "nv"]:
+    """Forces that the drives exert with the recorded inputs, gain and offset included, N m or N."""
+    u = plant.inputs.gain * motion.u + plant.inputs.offset
+    drives = plant.system.drives
+    return u if drives is None else drives.generalized_forces(plant.system.model, u)
+
+
+class InverseDynamicsError(Problem):
+    """Parameters from motions and forces.
+
+    Attributes:
+        parameters: what is free in a `Plant`.
+        motions: the samples.
+        noise: standard deviation of each force, N m or N.
+        loss: of the forces, in standard deviations.
+        block: consecutive samples that count as one in `scores`, since their errors are alike.
+    """
+
+    parameters: Parameters
+    motions: Motions
+    noise: Float[Array, "nv"]
+    loss: Loss = Squares()  # noqa: RUF009 (immutable)
+    block: int = eqx.field(static=True, default=50)
+
+    @property
+    def start(self) -> Unknowns:
+        return Unknowns(self.parameters.start, None)
+
+    def moved(self, unknowns: Unknowns, dx: Free, ds: Float[Array, "W L"]) -> Unknowns:
+        return Unknowns(unknowns.x + dx, None)
+
+    def residuals(self, x: Free, motion: Motions) -> Float[Array, "nv"]:
+        """Errors of the forces of one sample, in standard deviations."""
+        plant = self.parameters.place(x)
+        return (needed_forces(plant, motion) - drive_forces(plant, motion)) / self.noise
+
+    def normal(self, unknowns: Unknowns) -> Normal:
+        x = unknowns.x
+        r, J, weight = self._linearized(x)
+        prior, prior_jacobian = self.parameters.prior_residuals(x), jax.jacfwd(self.parameters.prior_residuals)(x)
+        loss = 0.5 * jnp.sum(self.loss.rho(r**2)) + 0.5 * jnp.sum(prior**2)
+        gradient = einsum("nap,na->p", J, weight * r) + prior_jacobian.T @ prior
+        matrix = einsum("nap,naq->pq", J, weight[:, :, None] * J) + prior_jacobian.T @ prior_jacobian
+        none = jnp.zeros((0, 0, x.size), x.dtype)
+        return Normal(loss, matrix, gradient, none, none[:, :, :0], none[:, :, 0], None)
+
+    def scores(self, unknowns: Unknowns) -> Float[Array, "groups P"]:
+        r, J, weight = self._linearized(unknowns.x)
+        each = einsum("nap,na->np", J, weight * r)
+        group = np.arange(len(r)) // self.block
+        return jax.ops.segment_sum(each, group, num_segments=int(group[-1]) + 1)
+
+    @property
+    def count(self) -> int:
+        return self.motions.v.size
+
+    def _linearized(self, x: Free):
+        """Residuals, their Jacobians and their weights, sample by sample."""
+        each = jax.vmap(lambda motion: self.residuals(x, motion))(self.motions)
+        jacobians = jax.vmap(jax.jacfwd(self.residuals), in_axes=(None, 0))(x, self.motions)
+        return each, jacobians, self.loss.weight(each**2)

@@ -1,0 +1,155 @@
+"""Nonlinear least squares with shared and local unknowns: what a problem is, and one Gauss-Newton step of it.
+
+The shared unknowns x are the free numbers of `Parameters`. Local ones belong to one window each, its initial state, and know of each
+other only if one window follows the other. So the normal equations are an arrow with a block tridiagonal shaft,
+
+    [ A   B_1' B_2' ... ] [dx  ]     [g   ]
+    [ B_1 D_1  E_1      ] [ds_1] = - [g_1 ]
+    [ B_2 E_1' D_2  E_2 ] [ds_2]     [g_2 ]
+    [ ...               ] [... ]     [... ]
+
+and cost as many operations as there are windows, however many.
+"""
+
+import abc
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from jaxdyn.identify.parameters import Parameters
+from jaxdyn.spatial.arrays import einsum
+
+
+class Normal(eqx.Module):
+    """Loss and normal equations at one point.
+
+    Attributes:
+        loss: half the sum of squares, priors included.
+        shared, shared_gradient: A (P, P) and g (P,).
+        mixed: B_k, (W, L, P).
+        local, local_gradient: D_k (W, L, L) and g_k (W, L).
+        next: E_k (W, L, L), between window k and the one after it; None if no window follows another.
+    """
+
+    loss: Float[Array, ""]
+    shared: Float[Array, "P P"]
+    shared_gradient: Float[Array, "P"]
+    mixed: Float[Array, "W L P"]
+    local: Float[Array, "W L L"]
+    local_gradient: Float[Array, "W L"]
+    next: Float[Array, "W L L"] | None
+
+
+class Unknowns(eqx.Module):
+    """A point.
+
+    Attributes:
+        x: shared unknowns.
+        local: those of the windows, leading axis W; None if there are none.
+    """
+
+    x: Float[Array, "P"]
+    local: PyTree
+
+
+class Problem(eqx.Module):
+    """A nonlinear least-squares problem of this structure.
+
+    Attributes:
+        parameters: the shared unknowns.
+    """
+
+    parameters: eqx.AbstractVar[Parameters]
+
+    @property
+    @abc.abstractmethod
+    def start(self) -> Unknowns:
+        """Where to begin."""
+
+    @abc.abstractmethod
+    def normal(self, unknowns: Unknowns) -> Normal:
+        """Loss and normal equations."""
+
+    @property
+    @abc.abstractmethod
+    def count(self) -> int:
+        """Number of measured numbers."""
+
+    @abc.abstractmethod
+    def scores(self, unknowns: Unknowns) -> Float[Array, "groups P"]:
+        """Gradients of the loss with respect to x, group by group of measurements that are alike; priors left out."""
+
+    @abc.abstractmethod
+    def moved(self, unknowns: Unknowns, dx: Float[Array, "P"], ds: Float[Array, "W L"]) -> Unknowns:
+        """The point a step away."""
+
+
+def gauss_newton_step(normal: Normal, damping: Float[Array, ""]) -> tuple[Float[Array, "P"], Float[Array, "W L"]]:
+    """Levenberg-Marquardt step (dx, ds): the diagonals of A and D_k times 1 + damping. Source: Marquardt 1963."""
+
+    def damped(matrix):
+        diagonal = jnp.diagonal(matrix)
+        floor = jnp.finfo(matrix.dtype).eps * jnp.max(diagonal, initial=1e-30)
+        return matrix + jnp.diag(damping * diagonal + floor)
+
+    local = jax.vmap(damped)(normal.local)
+    right = jnp.concatenate([normal.mixed, normal.local_gradient[:, :, None]], axis=2)
+    solved = _solve_shaft(local, normal.next, right)
+    from_shared, own = solved[:, :, :-1], solved[:, :, -1]
+    reduced = damped(normal.shared) - einsum("wlp,wlr->pr", normal.mixed, from_shared)
+    gradient = normal.shared_gradient - einsum("wlp,wl->p", normal.mixed, own)
+    dx = -_solve(reduced, gradient[:, None])[:, 0]
+    return dx, -own - einsum("wlp,p->wl", from_shared, dx)
+
+
+def predicted_decrease(normal: Normal, dx: Float[Array, "P"], ds: Float[Array, "W L"]) -> Float[Array, ""]:
+    """By how much the quadratic model of the loss falls with a step."""
+    gradient = einsum("p,p->", normal.shared_gradient, dx) + einsum("wl,wl->", normal.local_gradient, ds)
+    curvature = einsum("p,pq,q->", dx, normal.shared, dx) + einsum("wl,wlm,wm->", ds, normal.local, ds)
+    curvature = curvature + 2.0 * einsum("wl,wlp,p->", ds, normal.mixed, dx)
+    if normal.next is not None:
+        curvature = curvature + 2.0 * einsum("wl,wlm,wm->", ds[:-1], normal.next[:-1], ds[1:])
+    return -gradient - 0.5 * curvature
+
+
+def information(normal: Normal) -> Float[Array, "P P"]:
+    """Fisher information of the shared unknowns, the local ones unknown too: the Schur complement A - sum B' D^-1 B."""
+    solved = _solve_shaft(normal.local, normal.next, normal.mixed)
+    return normal.shared - einsum("wlp,wlr->pr", normal.mixed, solved)
+
+
+def _solve(matrix: Float[Array, "n n"], right: Float[Array, "n m"]) -> Float[Array, "n m"]:
+    """Solution with a positive definite matrix, scaled to a unit diagonal first, since parameters differ in size."""
+    scale = 1.0 / jnp.sqrt(jnp.maximum(jnp.diagonal(matrix), jnp.finfo(matrix.dtype).tiny))
+    scaled = scale[:, None] * matrix * scale[None]
+    factor = jax.scipy.linalg.cho_factor(scaled, lower=True)
+    return scale[:, None] * jax.scipy.linalg.cho_solve(factor, scale[:, None] * right)
+
+
+def _solve_shaft(
+    local: Float[Array, "W L L"], following: Float[Array, "W L L"] | None, right: Float[Array, "W L R"]
+) -> Float[Array, "W L R"]:
+    """Solution of the block tridiagonal system: block elimination from the first window to the last, and back."""
+    if following is None:
+        return jax.vmap(_solve)(local, right)
+
+    def forward(before, blocks):
+        coupling, earlier = before
+        diagonal, upper, own = blocks
+        diagonal = diagonal - coupling.T @ earlier[:, : diagonal.shape[0]]
+        own = own - coupling.T @ earlier[:, diagonal.shape[0] :]
+        solved = _solve(diagonal, jnp.concatenate([upper, own], axis=1))
+        return (upper, solved), solved
+
+    size = local.shape[1]
+    nothing = (jnp.zeros_like(local[0]), jnp.zeros((size, size + right.shape[2]), local.dtype))
+    _, eliminated = jax.lax.scan(forward, nothing, (local, following, right))
+
+    def backward(after, solved):
+        here = solved[:, size:] - solved[:, :size] @ after
+        return here, here
+
+    _, out = jax.lax.scan(backward, jnp.zeros_like(right[0]), eliminated, reverse=True)
+    return out

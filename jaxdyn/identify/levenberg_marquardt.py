@@ -1,0 +1,155 @@
+"""Levenberg-Marquardt, from one start or from many at once, one iteration per call so that a fit can be watched, saved and resumed."""
+
+import enum
+import functools
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+from tqdm import tqdm
+
+from jaxdyn.identify.least_squares import Normal, Problem, Unknowns, gauss_newton_step, predicted_decrease
+
+_FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-3, 1e-12, 1e12
+
+
+class FitResult(enum.IntEnum):
+    """How a fit stands; one code per start of a batch."""
+
+    RUNNING = 0
+    CONVERGED = 1
+    STUCK = 2
+    NOT_FINITE = 3
+
+    @property
+    def meaning(self) -> str:
+        """One line for a report."""
+        return {
+            FitResult.RUNNING: "stopped at the largest number of iterations",
+            FitResult.CONVERGED: "converged",
+            FitResult.STUCK: "no step lowers the loss any more, and the gradient is not zero",
+            FitResult.NOT_FINITE: "the loss is not finite at the start; start nearer, or shorten the windows",
+        }[self]
+
+
+class Fit(eqx.Module):
+    """Where a fit stands. Everything that the next iteration needs is here.
+
+    Attributes:
+        unknowns: the best point so far.
+        normal: loss and normal equations there.
+        damping: of the next step.
+        growth: factor of the damping if that step fails.
+        iterations: done so far.
+        result: code of `FitResult`.
+    """
+
+    unknowns: Unknowns
+    normal: Normal
+    damping: Float[Array, "*starts"]
+    growth: Float[Array, "*starts"]
+    iterations: Int[Array, "*starts"]
+    result: Int[Array, "*starts"]
+
+
+def begin(problem: Problem, unknowns: Unknowns | None = None) -> Fit:
+    """A fit before its first iteration."""
+    unknowns = problem.start if unknowns is None else unknowns
+    normal = problem.normal(unknowns)
+    dtype = unknowns.x.dtype
+    code = jnp.where(jnp.isfinite(normal.loss), FitResult.RUNNING.value, FitResult.NOT_FINITE.value)
+    return Fit(
+        unknowns,
+        normal,
+        jnp.asarray(_FIRST_DAMPING, dtype),
+        jnp.asarray(2.0, dtype),
+        jnp.zeros((), int),
+        code.astype(int),
+    )
+
+
+def iterate(problem: Problem, fit: Fit, tolerance: float | Float[Array, ""]) -> Fit:
+    """One iteration: a damped Gauss-Newton step, taken if it lowers the loss. A fit that has ended stays as it is.
+
+    The damping falls and grows as in Nielsen 1999. Converged is a fit whose next step promises, undamped, less than `tolerance` times
+    the loss.
+    """
+    dx, ds = gauss_newton_step(fit.normal, fit.damping)
+    promised = predicted_decrease(fit.normal, dx, ds)
+    trial = problem.moved(fit.unknowns, dx, ds)
+    there = problem.normal(trial)
+    gain = (fit.normal.loss - there.loss) / promised
+    better = (promised > 0) & (there.loss < fit.normal.loss) & jnp.isfinite(there.loss)
+    running = fit.result == FitResult.RUNNING
+    taken = running & better
+    unknowns, normal = jax.tree.map(
+        lambda new, old: jnp.where(taken, new, old), (trial, there), (fit.unknowns, fit.normal)
+    )
+    shrink = jnp.maximum(1.0 / 3.0, 1.0 - (2.0 * jnp.where(better, gain, 1.0) - 1.0) ** 3)
+    damping = jnp.where(better, fit.damping * shrink, fit.damping * fit.growth)
+    damping = jnp.clip(damping, _LEAST_DAMPING, _MOST_DAMPING)
+    growth = jnp.where(better, 2.0, 2.0 * fit.growth)
+    small = promised <= tolerance * fit.normal.loss
+    result = jnp.where(small & (fit.damping <= 1.0), FitResult.CONVERGED.value, FitResult.RUNNING.value)
+    result = jnp.where((result == FitResult.RUNNING) & (damping >= _MOST_DAMPING), FitResult.STUCK.value, result)
+    return Fit(
+        unknowns,
+        normal,
+        jnp.where(running, damping, fit.damping),
+        jnp.where(running, growth, fit.growth),
+        fit.iterations + running,
+        jnp.where(running, result, fit.result).astype(fit.result.dtype),
+    )
+
+
+def fit(
+    problem: Problem,
+    unknowns: Unknowns | None = None,
+    *,
+    max_iterations: int = 100,
+    tolerance: float = 1e-8,
+    resume: Fit | None = None,
+    progress: bool = True,
+    after_iteration: Callable[[Fit], None] | None = None,
+) -> Fit:
+    """Minimize a problem from one start, or from a batch of them.
+
+    Args:
+        unknowns: the start, that of the problem if not given; with a leading axis for a batch of starts, which then run at once.
+        max_iterations: in all, those of a fit that is resumed included.
+        tolerance: relative decrease of the loss that is not worth another iteration.
+        resume: a fit to continue, instead of `unknowns`.
+        progress: whether to show a progress bar with the loss.
+        after_iteration: called after each iteration, to save for instance.
+
+    Returns:
+        The fit; `result` says how it ended, per start.
+    """
+    start = problem.start if unknowns is None else unknowns
+    batched = (start.x if resume is None else resume.unknowns.x).ndim == 2
+    # Data are inputs of the compiled code; the numbers of the machine that stay are constants, so that their zeros cost nothing.
+    parameters, data = problem.parameters, eqx.tree_at(lambda p: p.parameters, problem, None)
+
+    def compiled(function: Callable) -> Callable:
+        def of_data(data, *rest):
+            whole = eqx.tree_at(lambda p: p.parameters, data, parameters, is_leaf=lambda x: x is None)
+            each = functools.partial(function, whole)
+            return jax.vmap(each, in_axes=(0, *[None] * (len(rest) - 1)))(*rest) if batched else each(*rest)
+
+        return functools.partial(eqx.filter_jit(of_data), data)
+
+    state = compiled(begin)(start) if resume is None else resume
+    step, limit = compiled(iterate), jnp.asarray(tolerance, state.damping.dtype)
+    done = int(np.max(state.iterations))
+    with tqdm(total=max_iterations, initial=done, unit="iteration", disable=not progress) as bar:
+        while done < max_iterations and np.any(np.asarray(state.result) == FitResult.RUNNING):
+            state = step(state, limit)
+            done = int(np.max(state.iterations))
+            bar.update(done - bar.n)
+            bar.set_postfix(loss=f"{float(np.nanmin(state.normal.loss)):.6g}")
+            if after_iteration is not None:
+                after_iteration(state)
+    return state

@@ -1,0 +1,143 @@
+"""What stands between a mechanism and its recordings: sensors that read it, and inputs that drive it."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Float
+
+from jaxdyn.dynamics.system import State, System
+from jaxdyn.mechanism.checks import MechanismError
+from jaxdyn.simulate.controls import Knots
+from jaxdyn.spatial.arrays import floating
+
+Observe = Callable[[System, State], Float[Array, "ny"]]
+
+
+def joint_positions(system: System, state: State) -> Float[Array, "nq"]:
+    """The coordinates, as joint encoders read them, rad or m."""
+    return state.q
+
+
+def joint_velocities(system: System, state: State) -> Float[Array, "nv"]:
+    """The velocities, as tachometers read them, rad/s or m/s."""
+    return state.v
+
+
+def joint_positions_and_velocities(system: System, state: State) -> Float[Array, "nq+nv"]:
+    """The coordinates, then the velocities."""
+    return jnp.concatenate([state.q, state.v])
+
+
+class Sensors(eqx.Module):
+    """Readings of a state: y = scale * observe(state) + offset + noise, rounded to steps of `quantization`.
+
+    Attributes:
+        noise: standard deviations (ny,), or the covariance (ny, ny), of the readings.
+        observe: what is read, observe(system, state); the coordinates if not given.
+        scale, offset: per reading.
+        quantization: step of the readings; 0 for none. It counts as noise of variance step^2/12.
+
+    Raises:
+        MechanismError: a length does not match, or the noise is not positive.
+    """
+
+    noise: Float[Array, "ny"] | Float[Array, "ny ny"] = eqx.field(converter=floating)
+    scale: Float[Array, "ny"] = eqx.field(converter=floating, default=None)
+    offset: Float[Array, "ny"] = eqx.field(converter=floating, default=None)
+    quantization: Float[Array, "ny"] = eqx.field(converter=floating, default=None)
+    observe: Observe = eqx.field(static=True, default=joint_positions)
+
+    def __init__(self, noise, *, scale=None, offset=None, quantization=None, observe: Observe = joint_positions):
+        self.noise = floating(noise)
+        count = self.noise.shape[0]
+        self.scale = jnp.ones(count, self.noise.dtype) if scale is None else floating(scale)
+        self.offset = jnp.zeros(count, self.noise.dtype) if offset is None else floating(offset)
+        self.quantization = jnp.zeros(count, self.noise.dtype) if quantization is None else floating(quantization)
+        self.observe = observe
+
+    def __check_init__(self):
+        for name in ("scale", "offset", "quantization"):
+            if getattr(self, name).shape != self.noise.shape[:1]:
+                raise MechanismError(
+                    f"sensors: {name} has shape {getattr(self, name).shape}, noise has {self.noise.shape}; give one number per reading"
+                )
+        if not isinstance(self.noise, Tracer):
+            noise = np.asarray(self.noise)
+            positive = np.all(noise > 0) if noise.ndim == 1 else np.linalg.eigvalsh(noise)[0] > 0
+            if not positive:
+                raise MechanismError(
+                    f"sensors: noise is {noise.tolist()}; give positive standard deviations or a positive definite covariance"
+                )
+
+    def read(self, system: System, state: State) -> Float[Array, "ny"]:
+        """Readings without noise and rounding."""
+        return self.scale * self.observe(system, state) + self.offset
+
+    def rounded(self, readings: Float[Array, "ny"]) -> Float[Array, "ny"]:
+        """Readings as the sensor tells them; its derivative is not that of the staircase but that of the reading itself."""
+        step = jnp.where(self.quantization > 0, self.quantization, 1.0)
+        rounding = jax.lax.stop_gradient(step * jnp.round(readings / step) - readings)
+        return jnp.where(self.quantization > 0, readings + rounding, readings)
+
+    def whitened(self, errors: Float[Array, "ny"]) -> Float[Array, "ny"]:
+        """Errors of readings in units of their standard deviation, correlations removed."""
+        rounding = self.quantization**2 / 12.0
+        if self.noise.ndim == 1:
+            return errors / jnp.sqrt(self.noise**2 + rounding)
+        factor = jnp.linalg.cholesky(self.noise + jnp.diag(rounding))
+        return jnp.linalg.solve(factor, errors)
+
+
+class Inputs(eqx.Module):
+    """From recorded inputs to what acts on the mechanism: u(t) = gain * recorded(t - delay) + offset.
+
+    Attributes:
+        gain: per input.
+        offset: N m, N, or the unit of the input.
+        delay: by which the action comes later than the record, s.
+    """
+
+    gain: Float[Array, "nu"] = eqx.field(converter=floating)
+    offset: Float[Array, "nu"] = eqx.field(converter=floating)
+    delay: Float[Array, "nu"] = eqx.field(converter=floating)
+
+    def acting(self, recorded: Knots) -> Knots:
+        """The inputs in force."""
+        values = recorded.values * self.gain[None] + self.offset[None]
+        start = recorded.start
+        if isinstance(self.delay, Tracer) or np.any(np.asarray(self.delay)):  # else all inputs share one start
+            start = start + self.delay
+        return Knots(values, recorded.interval, start, recorded.interpolation)
+
+
+class Plant(eqx.Module):
+    """A machine as its recordings show it.
+
+    Attributes:
+        system: mechanism, forces, drives.
+        sensors: how it is read.
+        inputs: how records of inputs act on it; as recorded if not given.
+
+    Raises:
+        MechanismError: the number of inputs is not that of the system's controls.
+    """
+
+    system: System
+    sensors: Sensors
+    inputs: Inputs
+
+    def __init__(self, system: System, sensors: Sensors, inputs: Inputs | None = None):
+        zero = jnp.zeros(system.nu, system.model.dtype)
+        self.system, self.sensors = system, sensors
+        self.inputs = Inputs(zero + 1.0, zero, zero) if inputs is None else inputs
+
+    def __check_init__(self):
+        if self.inputs.gain.shape != (self.system.nu,):
+            raise MechanismError(
+                f"the plant has {self.inputs.gain.shape[0]} inputs, its system {self.system.nu} controls; "
+                "give one input per control"
+            )

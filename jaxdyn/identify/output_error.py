@@ -1,0 +1,208 @@
+"""Output error: simulate windows with the recorded inputs and compare with the readings.
+
+Single shooting has one long window per recording; multiple shooting has many short ones, with free initial states, which may have to
+join. All windows of all recordings are simulated at once.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+import jaxdyn.lanes as lanes
+from jaxdyn.dynamics.system import State
+from jaxdyn.identify.charts import Free
+from jaxdyn.identify.least_squares import Normal, Problem, Unknowns
+from jaxdyn.identify.losses import Loss, Squares
+from jaxdyn.identify.measurement import Plant
+from jaxdyn.identify.parameters import Parameters
+from jaxdyn.identify.recording import Windows
+from jaxdyn.lanes import Backend
+from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.model import Model
+from jaxdyn.simulate.integrators import Integrator, RungeKutta4
+from jaxdyn.simulate.rollout import rollout
+from jaxdyn.spatial.arrays import einsum
+
+
+def predict(
+    plant: Plant,
+    start: State,
+    window: Windows,
+    *,
+    integrator: Integrator = RungeKutta4(),
+    backend: Backend = "auto",  # noqa: B008
+) -> tuple[Float[Array, "M ny"], State]:
+    """Readings that a plant would give in one window, without noise, and the state at its end.
+
+    Between the steps of the simulation, states are cubic Hermite polynomials of coordinates and velocities.
+
+    Args:
+        start: state at the beginning of the window.
+        window: one window (not a batch): its inputs, time stamps and steps.
+    """
+    trajectory = rollout(
+        plant.system,
+        start,
+        plant.inputs.acting(window.controls),
+        dt=window.interval,
+        steps=window.steps,
+        integrator=integrator,
+        backend=backend,
+    )
+    states = trajectory.saved
+
+    def reading(t):
+        x = jnp.clip(t / window.interval, 0.0, float(window.steps))
+        left = jnp.minimum(jnp.floor(x).astype(int), window.steps - 1)
+        a, b = (jax.tree.map(lambda z: z[left + k], states) for k in (0, 1))
+        return plant.sensors.read(plant.system, between(plant.system.model, a, b, x - left, window.interval))
+
+    return jax.vmap(reading)(window.times), trajectory.final
+
+
+def between(model: Model, a: State, b: State, fraction: Float[Array, ""], interval: float) -> State:
+    """State between two of them an interval (s) apart: cubic Hermite in tangent coordinates, exact at both."""
+    s, h = fraction, interval
+    whole = configuration.difference(model, a.q, b.q)
+    step = (3.0 - 2.0 * s) * s**2 * whole + (1.0 - s) ** 2 * s * h * a.v - s**2 * (1.0 - s) * h * b.v
+    v = 6.0 * s * (1.0 - s) / h * whole + (1.0 - s) * (1.0 - 3.0 * s) * a.v + s * (3.0 * s - 2.0) * b.v
+    return State(configuration.integrate(model, a.q, step), v)
+
+
+class OutputError(Problem):
+    """Parameters, and the initial states of all windows, from readings.
+
+    Attributes:
+        parameters: what is free in a `Plant`.
+        windows: the recordings.
+        loss: of the readings, in standard deviations of their noise.
+        free_starts: whether the initial states are unknown; otherwise they are those of the windows.
+        start_noise: standard deviations of the guessed initial states, coordinates then velocities (2 nv); None if nothing is known.
+        continuity: standard deviations (2 nv) of the jumps where one window follows another; None to let them jump.
+        integrator: of the simulation.
+        backend: as in `rollout`.
+    """
+
+    parameters: Parameters
+    windows: Windows
+    loss: Loss = Squares()  # noqa: RUF009 (immutable)
+    free_starts: bool = eqx.field(static=True, default=True)
+    start_noise: Float[Array, "L"] | None = None
+    continuity: Float[Array, "L"] | None = None
+    integrator: Integrator = RungeKutta4()  # noqa: RUF009 (immutable)
+    backend: Backend = eqx.field(static=True, default="auto")
+
+    @property
+    def start(self) -> Unknowns:
+        return Unknowns(self.parameters.start, self.windows.starts)
+
+    def moved(self, unknowns: Unknowns, dx: Free, ds: Float[Array, "W L"]) -> Unknowns:
+        model = self._model
+        local = jax.vmap(lambda state, step: _moved(model, state, step))(unknowns.local, ds)
+        return Unknowns(unknowns.x + dx, local)
+
+    def residuals(self, x: Free, start: State, window: Windows) -> tuple[Float[Array, "M ny"], State]:
+        """Errors of the predicted readings of one window in standard deviations, zero where nothing counts; and the end state."""
+        plant = self.parameters.place(x)
+        readings, end = predict(plant, start, window, integrator=self.integrator, backend=self.backend)
+        errors = jax.vmap(plant.sensors.whitened)(readings - window.readings)
+        return window.weights * errors, end
+
+    def normal(self, unknowns: Unknowns) -> Normal:
+        x, local = unknowns.x, unknowns.local
+        windows = self.windows
+        size = 2 * self._model.nv if self.free_starts else 0
+        parts = jax.vmap(self._of_window, in_axes=(None, 0, 0, 0))(x, local, _after(local), windows)
+        loss, gradient, matrix, after_gradient, after_matrix, mixed_after = parts
+        P = x.shape[0]
+        prior, prior_jacobian = self.parameters.prior_residuals(x), jax.jacfwd(self.parameters.prior_residuals)(x)
+        shared = jnp.sum(matrix[:, :P, :P], axis=0) + prior_jacobian.T @ prior_jacobian
+        shared_gradient = jnp.sum(gradient[:, :P], axis=0) + prior_jacobian.T @ prior
+        mixed, own, own_gradient = matrix[:, P:, :P], matrix[:, P:, P:], gradient[:, P:]
+        following = None
+        if self.free_starts and self.continuity is not None:
+            # What window k says about the start of window k + 1.
+            own = own.at[1:].add(after_matrix[:-1])
+            own_gradient = own_gradient.at[1:].add(after_gradient[:-1])
+            mixed = mixed.at[1:].add(jnp.swapaxes(mixed_after[:-1, :P], 1, 2))
+            following = mixed_after[:, P:]
+        assert own.shape[1] == size
+        return Normal(
+            jnp.sum(loss) + 0.5 * jnp.sum(prior**2), shared, shared_gradient, mixed, own, own_gradient, following
+        )
+
+    def scores(self, unknowns: Unknowns) -> Float[Array, "groups P"]:
+        x, local = unknowns.x, unknowns.local
+        _, gradient, *_ = jax.vmap(self._of_window, in_axes=(None, 0, 0, 0))(x, local, _after(local), self.windows)
+        return gradient[:, : x.size]
+
+    @property
+    def count(self) -> int:
+        return int(jnp.sum(self.windows.weights))
+
+    @property
+    def _model(self) -> Model:
+        return self.parameters.subject.system.model
+
+    def _of_window(self, x: Free, start: State, after: State, window: Windows):
+        """Loss, gradient and Gauss-Newton matrix over (x, start) of one window, and those that concern the start of the next."""
+        model, P = self._model, x.shape[0]
+        L = 2 * model.nv
+
+        def errors(z):
+            moved = _moved(model, start, z[P:]) if self.free_starts else start
+            errors, end = self.residuals(z[:P], moved, window)
+            return errors, end
+
+        def with_end(z):
+            r, end = errors(z)
+            return (r, jnp.concatenate([configuration.difference(model, end0.q, end.q), end.v - end0.v])), r
+
+        z0 = jnp.concatenate([x, jnp.zeros(L if self.free_starts else 0, x.dtype)])
+        joins = self.free_starts and self.continuity is not None
+        end0 = jax.lax.stop_gradient(errors(z0)[1]) if joins else start
+        (J, J_end), r = jax.jacfwd(with_end, has_aux=True)(z0)
+        squared = r**2
+        weight = self.loss.weight(squared)
+        loss = 0.5 * jnp.sum(self.loss.rho(squared))
+        gradient = einsum("miz,mi,mi->z", J, weight, r)
+        matrix = einsum("miz,mi,miy->zy", J, weight, J)
+        if self.free_starts and self.start_noise is not None:
+            guess = _difference(model, window.starts, start) / self.start_noise
+            loss = loss + 0.5 * jnp.sum(guess**2)
+            gradient = gradient.at[P:].add(guess / self.start_noise)
+            matrix = matrix.at[P:, P:].add(jnp.diag(1.0 / self.start_noise**2))
+        nothing = jnp.zeros((len(z0), 0), x.dtype)
+        if not joins:
+            return loss, gradient, matrix, nothing[0], nothing[:0], nothing
+
+        def jump(end_step, after_step):
+            return _difference(model, _moved(model, after, after_step), _moved(model, end0, end_step)) / self.continuity
+
+        zero = jnp.zeros(L, x.dtype)
+        c = window.followed * jump(zero, zero)
+        by_end, by_after = (window.followed * jax.jacfwd(jump, argnums=k)(zero, zero) for k in (0, 1))
+        by_z = by_end @ J_end
+        loss = loss + 0.5 * jnp.sum(c**2)
+        return (
+            loss,
+            gradient + by_z.T @ c,
+            matrix + by_z.T @ by_z,
+            by_after.T @ c,
+            by_after.T @ by_after,
+            by_z.T @ by_after,
+        )
+
+
+def _moved(model: Model, state: State, step: Float[Array, "L"]) -> State:
+    return State(configuration.integrate(model, state.q, step[: model.nv]), state.v + step[model.nv :])
+
+
+def _difference(model: Model, a: State, b: State) -> Float[Array, "L"]:
+    return jnp.concatenate([configuration.difference(model, a.q, b.q), b.v - a.v])
+
+
+def _after(local: State) -> State:
+    """For each window the start of the next; the last one has none and gets the first."""
+    return jax.tree.map(lambda z: jnp.roll(z, -1, axis=0), local)

@@ -1,0 +1,446 @@
+"""Parameters: which numbers of a pytree are free, in which chart, with which prior, under which name.
+
+The pytree is called the subject: usually a `Plant`, but any pytree of arrays will do, a `System` or a bare `Model`. Numbers are
+addressed by path, "system.model.mass", and by name, "upper". Whatever is wrong with a choice is an error when it is made: an unknown
+path or name, a number that is free twice, a start outside its chart. So nothing that was declared free is left out.
+"""
+
+import dataclasses
+import difflib
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from jaxdyn.dynamics.system import System
+from jaxdyn.identify.charts import Chart, Free, PhysicalInertia, Real
+from jaxdyn.identify.measurement import Plant
+from jaxdyn.mechanism.model import Model
+
+
+class ParameterError(ValueError):
+    """A choice of parameters that does not fit the subject; one line with the parameter and the remedy."""
+
+
+@dataclasses.dataclass(frozen=True)
+class GaussianPrior:
+    """What is known beforehand of each value: mean and standard deviation, in its unit.
+
+    Attributes:
+        std: standard deviation; one number, or one per value.
+        mean: the expected value; None for the value in the subject.
+    """
+
+    std: float | Sequence[float]
+    mean: float | Sequence[float] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class DivergencePrior:
+    """Bodies should be near those of the subject, in the sense of the log-det divergence between pseudo-inertias.
+
+    Attributes:
+        weight: factor of the divergence in the loss. Where the loss is a negative log-likelihood, it counts measurements: a body
+            that is off by a tenth in one direction costs about weight/50.
+    """
+
+    weight: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameter:
+    """Numbers of the subject that are free together.
+
+    Attributes:
+        path: leaf of the subject, dotted, such as "system.model.mass" or "system.forces.0.viscous"; several leaves for charts that
+            take several, such as `PhysicalInertia`.
+        entries: which rows of the leaf, by name (bodies, joints, coordinates) or number; None for all.
+        chart: the values that they may take.
+        prior: what is known beforehand.
+        name: for reports; the last part of the path if not given.
+        unit: for reports; that of the leaf if jaxdyn knows it.
+    """
+
+    path: str | tuple[str, ...]
+    entries: tuple[str | int, ...] | None = None
+    chart: Chart = Real()  # noqa: RUF009 (immutable)
+    prior: GaussianPrior | DivergencePrior | None = None
+    name: str | None = None
+    unit: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Tie:
+    """Numbers that follow a parameter: value = factor * (values of the parameter) + offset.
+
+    Attributes:
+        path, entries: the numbers that follow, as in `Parameter`.
+        to: name of the parameter.
+        factor, offset: one number, or one per value.
+    """
+
+    path: str
+    to: str
+    entries: tuple[str | int, ...] | None = None
+    factor: float | Sequence[float] = 1.0
+    offset: float | Sequence[float] = 0.0
+
+
+_INERTIA = ("mass", "com", "inertia")
+_UNITS = {
+    "mass": "kg",
+    "com": "m",
+    "inertia": "kg m^2",
+    "armature": "kg m^2",
+    "gravity": "m/s^2",
+    "translation": "m",
+    "viscous": "N m s",
+    "coulomb": "N m",
+    "stribeck": "N m",
+    "coulomb_difference": "N m",
+    "viscous_difference": "N m s",
+    "stribeck_velocity": "rad/s",
+    "velocity_scale": "rad/s",
+    "stiffness": "N m",
+    "rest": "rad",
+    "delay": "s",
+    "ratio": "1",
+    "gain": "1",
+    "scale": "1",
+}
+_INERTIA_COMPONENTS = (
+    "mass",
+    *(f"com {c}" for c in "xyz"),
+    *(f"inertia {c}" for c in ("xx", "yy", "zz", "xy", "xz", "yz")),
+)
+_INERTIA_UNITS = ("kg", *["m"] * 3, *["kg m^2"] * 6)
+
+
+def body_inertia(
+    body: str, *, path: str = "system.model", prior: GaussianPrior | DivergencePrior | None = None
+) -> Parameter:
+    """Mass, mass centre and inertia of a body, always physical.
+
+    Args:
+        body: its name.
+        path: where the model is in the subject.
+        prior: `DivergencePrior`, or none.
+    """
+    paths = tuple(f"{path}.{leaf}".removeprefix(".") for leaf in _INERTIA)
+    return Parameter(paths, (body,), PhysicalInertia(), prior, name=body)
+
+
+class _Placed(eqx.Module):
+    """A parameter with its place in the subject and in the vector of free numbers."""
+
+    leaves: tuple[tuple[str, ...], ...] = eqx.field(static=True)
+    rows: tuple[int, ...] | None = eqx.field(static=True)
+    chart: Chart
+    prior_mean: Float[Array, "values"] | None
+    prior_std: Float[Array, "values"] | None
+    divergence_weight: float = eqx.field(static=True)
+    free: slice = eqx.field(static=True)
+    values: slice = eqx.field(static=True)
+
+
+class _Following(eqx.Module):
+    leaf: tuple[str, ...] = eqx.field(static=True)
+    rows: tuple[int, ...] | None = eqx.field(static=True)
+    leader: int = eqx.field(static=True)
+    factor: Float[Array, "*values"]
+    offset: Float[Array, "*values"]
+
+
+class Parameters(eqx.Module):
+    """The free numbers of a subject as one vector x, and the way from x to the subject.
+
+        parameters = Parameters(plant, [body_inertia("upper"), Parameter("system.forces.0.viscous", chart=Positive())])
+        parameters.place(parameters.start)   # the plant itself
+
+    Args:
+        subject: pytree with the numbers that stay, and the start of those that are free.
+        free: the parameters.
+        ties: numbers that follow them.
+
+    Attributes:
+        subject: as given.
+        labels: name and unit of every value.
+
+    Raises:
+        ParameterError: a path, an entry, a chart or a prior does not fit; a number is free twice.
+    """
+
+    subject: PyTree
+    labels: tuple[tuple[str, str], ...] = eqx.field(static=True)
+    _placed: tuple[_Placed, ...]
+    _following: tuple[_Following, ...]
+
+    def __init__(self, subject: PyTree, free: Sequence[Parameter], ties: Sequence[Tie] = ()):
+        if not free:
+            raise ParameterError("nothing is free; declare at least one Parameter")
+        names = [_name(parameter) for parameter in free]
+        twice = {name for name in names if names.count(name) > 1}
+        if twice:
+            raise ParameterError(f"several parameters are called {sorted(twice)[0]!r}; give each a name of its own")
+        placed, labels, taken = [], [], {}
+        free_count = value_count = 0
+        for parameter, name in zip(free, names, strict=True):
+            leaves = tuple(
+                tuple(path.split("."))
+                for path in (parameter.path if isinstance(parameter.path, tuple) else (parameter.path,))
+            )
+            rows = _rows(subject, leaves, parameter.entries, name)
+            for leaf in leaves:
+                _claim(taken, subject, leaf, rows, name)
+            values = _gather(subject, leaves, rows)
+            chart = parameter.chart.about(values)
+            problem = chart.problem(np.asarray(values))
+            if problem is not None:
+                raise ParameterError(f"parameter {name!r}: {problem}")
+            mean, std, weight = _prior(parameter, values, name)
+            size = chart.size(values.size)
+            placed.append(
+                _Placed(
+                    leaves,
+                    rows,
+                    chart,
+                    mean,
+                    std,
+                    weight,
+                    slice(free_count, free_count + size),
+                    slice(value_count, value_count + values.size),
+                )
+            )
+            free_count, value_count = free_count + size, value_count + values.size
+            labels += _labels(parameter, name, subject, leaves, rows)
+        self.subject, self.labels = subject, tuple(labels)
+        self._placed = tuple(placed)
+        self._following = tuple(_follow(tie, subject, names, placed, taken) for tie in ties)
+
+    @property
+    def size(self) -> int:
+        """Number of free numbers."""
+        return self._placed[-1].free.stop
+
+    @property
+    def start(self) -> Free:
+        """The free numbers of the subject."""
+        return self.free_of(self.subject)
+
+    def free_of(self, subject: PyTree) -> Free:
+        """The free numbers of another subject of the same structure."""
+        return jnp.concatenate([p.chart.free(_gather(subject, p.leaves, p.rows)) for p in self._placed])
+
+    def values(self, x: Free) -> Float[Array, "values"]:
+        """All values in their units, in the order of `labels`."""
+        return jnp.concatenate([p.chart.value(x[p.free]) for p in self._placed])
+
+    def place(self, x: Free) -> PyTree:
+        """The subject with the free numbers x."""
+        subject = self.subject
+        for p in self._placed:
+            subject = _scatter(subject, p.leaves, p.rows, p.chart.value(x[p.free]))
+        for f in self._following:
+            leader = self._placed[f.leader]
+            values = leader.chart.value(x[leader.free])
+            subject = _scatter(subject, (f.leaf,), f.rows, f.factor.astype(x.dtype) * values + f.offset.astype(x.dtype))
+        return subject
+
+    def prior_residuals(self, x: Free) -> Float[Array, "residuals"]:
+        """Residuals r of the priors: 1/2 r'r is the negative logarithm of their density, up to a constant."""
+        rows = []
+        for p in self._placed:
+            if p.prior_std is not None and p.prior_mean is not None:
+                mean, std = p.prior_mean.astype(x.dtype), p.prior_std.astype(x.dtype)
+                rows.append((p.chart.value(x[p.free]) - mean) / std)
+            if p.divergence_weight and isinstance(p.chart, PhysicalInertia):
+                rows.append(np.sqrt(2.0 * p.divergence_weight) * p.chart.divergence_roots(x[p.free]))
+        return jnp.concatenate(rows) if rows else jnp.zeros(0, x.dtype)
+
+
+def _name(parameter: Parameter) -> str:
+    if parameter.name is not None:
+        return parameter.name
+    return parameter.path.split(".")[-1] if isinstance(parameter.path, str) else parameter.path[0]
+
+
+def _leaf(tree: PyTree, leaf: tuple[str, ...], name: str) -> Array:
+    """The array at a path.
+
+    Raises:
+        ParameterError: there is none; the message lists what there is.
+    """
+    here: Any = tree
+    for k, part in enumerate(leaf):
+        before = ".".join(leaf[:k]) or "the subject"
+        if isinstance(here, tuple | list):
+            if not part.isdigit() or int(part) >= len(here):
+                raise ParameterError(
+                    f"parameter {name!r}: {before} has {len(here)} entries and no {part!r}; count from 0"
+                )
+            here = here[int(part)]
+            continue
+        known = [field.name for field in dataclasses.fields(here)] if dataclasses.is_dataclass(here) else []
+        if part not in known:
+            close = difflib.get_close_matches(part, known, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known) or 'nothing'}"
+            raise ParameterError(f"parameter {name!r}: {before} has no {part!r}; {hint}")
+        here = getattr(here, part)
+    if not eqx.is_inexact_array(here):
+        raise ParameterError(
+            f"parameter {name!r}: {'.'.join(leaf)} is a {type(here).__name__} and no array of floating-point numbers; name one"
+        )
+    return here
+
+
+def _entry_names(subject: PyTree, leaf: tuple[str, ...], length: int) -> list[str]:
+    """Names of the rows of a leaf: those of bodies, joints or controls, or numbers."""
+    here, model, system = subject, None, None
+    for part in (*leaf, ""):
+        system = here if isinstance(here, System) else here.system if isinstance(here, Plant) else system
+        model = here if isinstance(here, Model) else system.model if system is not None else model
+        if part:
+            here = here[int(part)] if isinstance(here, tuple | list) else getattr(here, part)
+    if model is None or length not in (model.nb, model.nv, model.nq):
+        return [str(k) for k in range(length)]
+    topology = model.topology
+    if length == model.nv and leaf[-1] not in _INERTIA:
+        counted = [
+            topology.body_of_column[:k].tolist().count(b) for k, b in enumerate(topology.body_of_column.tolist())
+        ]
+        several = [topology.body_of_column.tolist().count(b) > 1 for b in topology.body_of_column.tolist()]
+        return [
+            topology.joint_names[body] + (f" {k}" if many else "")
+            for body, k, many in zip(topology.body_of_column.tolist(), counted, several, strict=True)
+        ]
+    return list(topology.body_names) if length == model.nb else [str(k) for k in range(length)]
+
+
+def _rows(
+    subject: PyTree, leaves: tuple[tuple[str, ...], ...], entries: tuple[str | int, ...] | None, name: str
+) -> tuple[int, ...] | None:
+    if entries is None:
+        for leaf in leaves:
+            _leaf(subject, leaf, name)
+        return None
+    shapes = {_leaf(subject, leaf, name).shape[:1] for leaf in leaves}
+    if len(shapes) != 1 or shapes == {()}:
+        raise ParameterError(f"parameter {name!r}: its leaves have no rows in common to choose from; leave entries out")
+    ((length,),) = shapes
+    known = _entry_names(subject, leaves[0], length)
+    rows = []
+    for entry in entries:
+        if isinstance(entry, str) and entry in known:
+            rows.append(known.index(entry))
+        elif isinstance(entry, int) and 0 <= entry < length:
+            rows.append(entry)
+        else:
+            raise ParameterError(f"parameter {name!r}: there is no entry {entry!r}; use one of {', '.join(known)}")
+    return tuple(rows)
+
+
+def _claim(
+    taken: dict[Any, str], subject: PyTree, leaf: tuple[str, ...], rows: tuple[int, ...] | None, name: str
+) -> None:
+    """Note numbers as free, once only."""
+    array = _leaf(subject, leaf, name)
+    every = range(array.shape[0]) if array.ndim else range(1)
+    for row in every if rows is None else rows:
+        if (leaf, row) in taken:
+            raise ParameterError(
+                f"parameter {name!r}: row {row} of {'.'.join(leaf)} is already free as {taken[leaf, row]!r}; declare it once"
+            )
+        taken[leaf, row] = name
+
+
+def _walk(tree: PyTree, leaf: tuple[str, ...]) -> Any:
+    """What is at a path known to exist."""
+    for part in leaf:
+        tree = tree[int(part)] if isinstance(tree, tuple | list) else getattr(tree, part)
+    return tree
+
+
+def _gather(
+    subject: PyTree, leaves: tuple[tuple[str, ...], ...], rows: tuple[int, ...] | None
+) -> Float[Array, "values"]:
+    parts = [_walk(subject, leaf) for leaf in leaves]
+    parts = parts if rows is None else [part[np.array(rows)] for part in parts]
+    return jnp.concatenate([part.ravel() for part in parts])
+
+
+def _scatter(
+    subject: PyTree, leaves: tuple[tuple[str, ...], ...], rows: tuple[int, ...] | None, values: Float[Array, "values"]
+) -> PyTree:
+    at = 0
+    for leaf in leaves:
+        old = _walk(subject, leaf)
+        chosen = old if rows is None else old[np.array(rows)]
+        part = values[at : at + chosen.size].reshape(chosen.shape)
+        at += chosen.size
+        new = part if rows is None else old.astype(part.dtype).at[np.array(rows)].set(part)
+        subject = eqx.tree_at(lambda tree, leaf=leaf: _walk(tree, leaf), subject, new)
+    return subject
+
+
+def _prior(parameter: Parameter, values: Array, name: str) -> tuple[Array | None, Array | None, float]:
+    prior = parameter.prior
+    if prior is None:
+        return None, None, 0.0
+    if isinstance(prior, DivergencePrior):
+        if not isinstance(parameter.chart, PhysicalInertia):
+            raise ParameterError(
+                f"parameter {name!r}: a divergence is one of bodies; use GaussianPrior, or body_inertia"
+            )
+        if not prior.weight >= 0:
+            raise ParameterError(f"parameter {name!r}: the weight of its prior is {prior.weight}; give 0 or more")
+        return None, None, float(prior.weight)
+    mean = np.asarray(values) if prior.mean is None else np.asarray(prior.mean, float)
+    std = np.asarray(prior.std, float)
+    for what, array in (("mean", mean), ("std", std)):
+        if array.shape not in ((), values.shape):
+            raise ParameterError(
+                f"parameter {name!r}: {what} of its prior has {array.size} numbers; give 1 or {values.size}"
+            )
+    if not np.all(std > 0):
+        raise ParameterError(f"parameter {name!r}: std of its prior is {std.tolist()}; give positive numbers")
+    mean, std = (jnp.asarray(np.broadcast_to(x, values.shape), values.dtype) for x in (mean, std))
+    return mean, std, 0.0
+
+
+def _labels(
+    parameter: Parameter, name: str, subject: PyTree, leaves: tuple[tuple[str, ...], ...], rows: tuple[int, ...] | None
+) -> list[tuple[str, str]]:
+    if isinstance(parameter.chart, PhysicalInertia):
+        return [(f"{part} [{name}]", unit) for part, unit in zip(_INERTIA_COMPONENTS, _INERTIA_UNITS, strict=True)]
+    labels = []
+    for leaf in leaves:
+        array = _leaf(subject, leaf, name)
+        unit = parameter.unit or _UNITS.get(leaf[-1], "")
+        if array.ndim == 0:
+            labels.append((name, unit))
+            continue
+        known = _entry_names(subject, leaf, array.shape[0])
+        inner = [""] if array.ndim == 1 else [f" {c}" for c in ("xyz" if array[0].size == 3 else range(array[0].size))]
+        labels += [
+            (f"{name} [{known[row]}]{part}", unit)
+            for row in (range(array.shape[0]) if rows is None else rows)
+            for part in inner
+        ]
+    return labels
+
+
+def _follow(tie: Tie, subject: PyTree, names: list[str], placed: list[_Placed], taken: dict[Any, str]) -> _Following:
+    leaf, name = tuple(tie.path.split(".")), f"tie of {tie.path}"
+    if tie.to not in names:
+        raise ParameterError(f"{name}: there is no parameter {tie.to!r}; use one of {', '.join(names)}")
+    rows = _rows(subject, (leaf,), tie.entries, name)
+    _claim(taken, subject, leaf, rows, name)
+    leader = names.index(tie.to)
+    count, own = placed[leader].values.stop - placed[leader].values.start, _gather(subject, (leaf,), rows)
+    if own.size != count:
+        raise ParameterError(f"{name}: it has {own.size} numbers, {tie.to!r} has {count}; choose entries that match")
+    factor, offset = (jnp.asarray(x, own.dtype) for x in (tie.factor, tie.offset))
+    return _Following(leaf, rows, leader, factor, offset)

@@ -1,0 +1,240 @@
+"""Recordings of a machine, and the windows into which they are cut."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy import signal
+
+from jaxdyn.dynamics.system import State
+from jaxdyn.simulate.controls import Knots
+
+Samples = Float[np.ndarray, "samples _"]
+
+
+class RecordingError(ValueError):
+    """A recording that cannot be used; one line with its name and the remedy."""
+
+
+class Recording(eqx.Module):
+    """What was measured in one go. Time stamps need not be regular.
+
+    Attributes:
+        name: for messages.
+        time: stamps, ascending, s.
+        q: coordinates, rad or m; NaN in a row where a sample is missing.
+        v: velocities, or None if they were not measured, rad/s or m/s.
+        u: inputs, N m or N by the kinds of joints; (n, 0) for a machine without.
+
+    Raises:
+        RecordingError: lengths differ, stamps do not ascend, inputs are not finite.
+    """
+
+    name: str = eqx.field(static=True)
+    time: Float[np.ndarray, "samples"]
+    q: Samples
+    v: Samples | None
+    u: Samples
+
+    def __check_init__(self):
+        count = len(self.time)
+        for what in ("q", "v", "u"):
+            array = getattr(self, what)
+            if array is not None and (array.ndim != 2 or len(array) != count):
+                raise RecordingError(
+                    f"{self.name}: {what} has shape {array.shape}; give {count} rows, one per time stamp"
+                )
+        if count < 2 or not np.all(np.diff(self.time) > 0):
+            raise RecordingError(f"{self.name}: time stamps do not ascend; sort them and drop what is there twice")
+        if not np.all(np.isfinite(self.u)):
+            raise RecordingError(f"{self.name}: inputs are not finite; repair or cut the recording")
+
+    @property
+    def duration(self) -> float:
+        """From the first to the last stamp, s."""
+        return float(self.time[-1] - self.time[0])
+
+    def between(self, start: float, end: float) -> "Recording":
+        """The part with start <= time < end."""
+        kept = (self.time >= start) & (self.time < end)
+        return Recording(
+            self.name, self.time[kept], self.q[kept], None if self.v is None else self.v[kept], self.u[kept]
+        )
+
+    def resampled(self, interval: float) -> "Recording":
+        """The recording on a regular grid, linear between samples."""
+        grid = self.time[0] + interval * np.arange(int(np.floor(self.duration / interval + 1e-9)) + 1)
+        q, v, u = (None if x is None else interpolated(grid, self.time, x) for x in (self.q, self.v, self.u))
+        assert q is not None and u is not None
+        return Recording(self.name, grid, q, v, u)
+
+
+def interpolated(times: Float[np.ndarray, "times"], stamps: Float[np.ndarray, "samples"], values: Samples) -> Samples:
+    """Every column of `values`, linear between its stamps and constant outside."""
+    columns = [np.interp(times, stamps, column) for column in values.T]
+    return np.stack(columns, axis=1) if columns else np.zeros((len(times), 0))
+
+
+def low_passed(values: Samples, interval: float, cutoff: float, order: int = 4) -> Samples:
+    """Columns of a regular grid without what is faster than `cutoff` (Hz): Butterworth, forward and backward, so without delay."""
+    b, a = signal.butter(order, 2.0 * cutoff * interval)
+    return signal.filtfilt(b, a, values, axis=0)
+
+
+def measured_motion(recording: Recording, interval: float, cutoff: float, order: int = 4) -> tuple[Samples, ...]:
+    """Smoothed q, v and a of a recording on a regular grid: low-passed and differentiated (central differences).
+
+    Velocities are those measured, if there are any. For machines whose velocities are rates of coordinates.
+
+    Args:
+        interval: of the grid, s.
+        cutoff: of the filter, Hz.
+    """
+    grid = recording.resampled(interval)
+    q = low_passed(grid.q, interval, cutoff, order)
+    v = np.gradient(q, interval, axis=0) if grid.v is None else low_passed(grid.v, interval, cutoff, order)
+    return q, v, np.gradient(v, interval, axis=0)
+
+
+class Windows(eqx.Module):
+    """Pieces of recordings of equal length, stacked; each is simulated on its own.
+
+    Attributes:
+        controls: (W,) inputs on the grid of the simulation, time 0 at the start of the window.
+        times: stamps of the readings in the window, from its start, s.
+        readings: what the sensors said then.
+        weights: 1 for a reading that counts, 0 for one that is missing or fills up the array.
+        starts: first guess of the states at the starts.
+        followed: 1 if the next window begins where this one ends, else 0.
+        sources: number of the recording of each window.
+        interval: step of the grid, s.
+        steps: per window.
+    """
+
+    controls: Knots
+    times: Float[Array, "W M"]
+    readings: Float[Array, "W M ny"]
+    weights: Float[Array, "W M ny"]
+    starts: State
+    followed: Float[Array, "W"]
+    sources: Float[Array, "W"]
+    interval: float = eqx.field(static=True)
+    steps: int = eqx.field(static=True)
+
+    @property
+    def count(self) -> int:
+        """Number of windows."""
+        return self.times.shape[0]
+
+    def select(self, chosen) -> "Windows":
+        """Some of the windows; one whose successor is left out is no longer followed."""
+        index = np.arange(self.count)[chosen]
+        part = jax.tree.map(lambda x: x[index], self)
+        neighbors = np.concatenate([np.diff(index) == 1, [False]])
+        return eqx.tree_at(lambda w: w.followed, part, part.followed * jnp.asarray(neighbors, part.followed.dtype))
+
+
+def cut(
+    recordings: Sequence[Recording],
+    *,
+    duration: float,
+    interval: float,
+    stride: float | None = None,
+    first: float = 0.0,
+    lead: float = 0.0,
+    velocity_cutoff: float = 20.0,
+    with_velocities: bool = False,
+) -> Windows:
+    """Windows of equal duration from recordings, as many as fit.
+
+    Args:
+        duration: of a window, s.
+        interval: step of the simulation, s; must divide the duration.
+        stride: from the start of a window to that of the next, s; the duration if not given.
+        first: start of the first window, from the start of each recording, s.
+        lead: how much of the inputs before the start is kept, for inputs with delay, s.
+        velocity_cutoff: for the guess of the initial velocities, d/dt of q after a zero-phase low-pass, Hz.
+        with_velocities: whether readings are q and v, not q alone.
+
+    Raises:
+        RecordingError: no window fits, or velocities are wanted that were not measured.
+    """
+    steps = round(duration / interval)
+    if steps < 1 or abs(steps * interval - duration) > 1e-6 * duration:
+        raise RecordingError(f"windows of {duration:g} s are no whole number of steps of {interval:g} s; choose others")
+    stride = duration if stride is None else stride
+    ahead = int(np.ceil(lead / interval))
+    found: list[_Piece] = []
+    for number, recording in enumerate(recordings):
+        if with_velocities and recording.v is None:
+            raise RecordingError(f"{recording.name}: velocities are wanted but were not measured; read positions only")
+        found += _pieces(recording, number, duration, interval, stride, first, ahead, velocity_cutoff, with_velocities)
+    if not found:
+        longest = max((r.duration for r in recordings), default=0.0)
+        raise RecordingError(f"no window of {duration:g} s fits; the longest recording has {longest:g} s")
+    count, most = len(found), max(len(piece.times) for piece in found)
+
+    def stacked(name: str) -> Array:
+        """The arrays of all windows; shorter ones are filled up with their last row."""
+        rows = [getattr(piece, name) for piece in found]
+        longest = max(len(row) for row in rows)
+        return jnp.asarray(np.stack([np.concatenate([r, np.repeat(r[-1:], longest - len(r), axis=0)]) for r in rows]))
+
+    readings = stacked("readings")
+    counted = np.stack([np.arange(most) < len(piece.times) for piece in found])[:, :, None] & np.isfinite(readings)
+    sources = np.array([piece.source for piece in found])
+    followed = (abs(stride - duration) < 1e-9) & np.concatenate([np.diff(sources) == 0, [False]])
+    return Windows(
+        Knots(stacked("u"), jnp.full(count, interval), jnp.full(count, -ahead * interval)),
+        stacked("times"),
+        jnp.where(counted, readings, 0.0),
+        jnp.asarray(counted.astype(float)),
+        State(stacked("q"), stacked("v")),
+        jnp.asarray(followed.astype(float)),
+        jnp.asarray(sources.astype(float)),
+        interval,
+        steps,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Piece:
+    """One window; q and v at its start."""
+
+    u: Samples
+    times: np.ndarray
+    readings: Samples
+    q: np.ndarray
+    v: np.ndarray
+    source: int
+
+
+def _pieces(
+    recording: Recording,
+    number: int,
+    duration: float,
+    interval: float,
+    stride: float,
+    first: float,
+    ahead: int,
+    velocity_cutoff: float,
+    with_velocities: bool,
+) -> list[_Piece]:
+    """The windows of one recording."""
+    steps = round(duration / interval)
+    grid = recording.resampled(interval)
+    speed = np.gradient(low_passed(grid.q, interval, velocity_cutoff, 3), interval, axis=0)
+    readings = recording.q if not with_velocities else np.concatenate([recording.q, recording.v], axis=1)
+    found = []
+    fitting = int(np.floor((recording.duration - first - duration) / stride + 1e-9)) + 1
+    for begin in first + stride * np.arange(max(fitting, 0)):
+        k = round(begin / interval)
+        rows = np.clip(np.arange(k - ahead, k + steps + 1), 0, len(grid.time) - 1)
+        t0 = recording.time[0] + k * interval
+        inside = (recording.time >= t0 - 1e-9) & (recording.time <= t0 + duration + 1e-9)
+        found.append(_Piece(grid.u[rows], recording.time[inside] - t0, readings[inside], grid.q[k], speed[k], number))
+    return found

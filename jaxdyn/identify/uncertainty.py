@@ -1,0 +1,126 @@
+"""How well parameters are known: information, covariance, intervals, and what the data cannot tell."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxdyn.identify.least_squares import Problem, Unknowns, information
+
+# A direction of the scaled information below this fraction of the largest one is not identified: rounding hides it.
+_UNSEEN = 1e-10
+# A direction whose standard deviation exceeds this multiple of the best one's deserves a warning.
+_POOR = 1e3
+_QUANTILE = 1.959963984540054  # of the normal distribution, 97.5 %
+
+
+class Uncertainty(eqx.Module):
+    """What a fit knows about the values of its parameters.
+
+    Attributes:
+        labels: name and unit of every value.
+        values: estimates.
+        covariance: of the estimates; infinite variances where the data and the priors say nothing.
+        noise_scale: factor by which the residuals are larger than the noise that was assumed.
+    """
+
+    labels: tuple[tuple[str, str], ...] = eqx.field(static=True)
+    values: Float[Array, "values"]
+    covariance: Float[Array, "values values"]
+    noise_scale: Float[Array, ""]
+    warnings: tuple[str, ...] = eqx.field(static=True)
+
+    @property
+    def std(self) -> Float[Array, "values"]:
+        """Standard deviations."""
+        return jnp.sqrt(jnp.diagonal(self.covariance))
+
+    @property
+    def intervals(self) -> Float[Array, "values 2"]:
+        """95 % intervals (lower, upper)."""
+        return jnp.stack([self.values - _QUANTILE * self.std, self.values + _QUANTILE * self.std], axis=1)
+
+    @property
+    def correlation(self) -> Float[Array, "values values"]:
+        """Correlations of the estimates; 0 with values that are not known or do not vary."""
+        std = self.std
+        known = jnp.isfinite(std) & (std > 0)
+        inverse = jnp.where(known, 1.0 / jnp.where(known, std, 1.0), 0.0)
+        return jnp.where(known[:, None] & known[None], self.covariance, 0.0) * inverse[:, None] * inverse[None]
+
+
+def uncertainty(problem: Problem, unknowns: Unknowns, *, kind: str = "groups", scale: bool = True) -> Uncertainty:
+    """Covariance of the values at a minimum.
+
+        "noise":  C = s^2 F^-1,               F the Fisher information, s the noise scale
+        "groups": C = F^-1 (sum g_k g_k') F^-1 G/(G - 1)
+
+    g_k are the gradients of G groups (windows, or blocks of samples). The first is right if every residual is independent of the
+    others and the model is perfect. The second only asks that groups be independent, so it is the honest one for real recordings.
+
+    Args:
+        unknowns: where the fit ended.
+        kind: "groups" or "noise".
+        scale: for "noise", whether the noise scale is estimated from the residuals; else the assumed noise is believed.
+
+    Raises:
+        ValueError: unknown kind.
+
+    Source: White 1982 for "groups".
+    """
+    if kind not in ("groups", "noise"):
+        raise ValueError(f'unknown kind {kind!r} of uncertainty; use "groups" or "noise"')
+    parameters = problem.parameters
+    normal = eqx.filter_jit(lambda: problem.normal(unknowns))()
+    F = np.asarray(information(normal), np.float64)
+    prior_loss = 0.5 * float(np.sum(np.asarray(parameters.prior_residuals(unknowns.x)) ** 2))
+    free = parameters.size + normal.local_gradient.size
+    noise_scale = np.sqrt(2.0 * (float(normal.loss) - prior_loss) / max(problem.count - free, 1))
+    inverse, unseen = _inverse(F)
+    if kind == "noise":
+        C = inverse * (noise_scale**2 if scale else 1.0)
+    else:
+        scores = np.asarray(eqx.filter_jit(lambda: problem.scores(unknowns))(), np.float64)
+        scores = scores - scores.mean(axis=0)
+        C = inverse @ (scores.T @ scores) @ inverse * (len(scores) / max(len(scores) - 1, 1))
+    G = np.asarray(jax.jacfwd(parameters.values)(unknowns.x), np.float64)
+    covariance = G @ C @ G.T
+    blind = np.any(np.abs(G @ unseen) > 1e-6 * np.linalg.norm(G, axis=1, keepdims=True), axis=1)
+    covariance[blind, blind] = np.inf
+    warnings = _warnings(F, G, unseen, parameters.labels)
+    values = parameters.values(unknowns.x)
+    return Uncertainty(parameters.labels, values, jnp.asarray(covariance), jnp.asarray(noise_scale), warnings)
+
+
+def _scaled(F: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    diagonal = np.diag(F)
+    scale = np.where(diagonal > 0, 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0)), 1.0)
+    return scale, scale[:, None] * F * scale[None]
+
+
+def _inverse(F: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Inverse on what is seen, and a basis of what is not."""
+    scale, scaled = _scaled(F)
+    eigenvalues, vectors = np.linalg.eigh(scaled)
+    seen = eigenvalues > _UNSEEN * eigenvalues[-1]
+    good = scale[:, None] * vectors[:, seen]
+    return (good / eigenvalues[seen]) @ good.T, scale[:, None] * vectors[:, ~seen]
+
+
+def _warnings(F: np.ndarray, G: np.ndarray, unseen: np.ndarray, labels: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    """What the data do not tell, one line per direction: the values that move along it."""
+    found = []
+    for direction in unseen.T:
+        found.append(f"not identifiable: {_moving(G @ direction, labels)}; fix one of them, or give a prior")
+    scale, scaled = _scaled(F)
+    eigenvalues, vectors = np.linalg.eigh(scaled)
+    for k in np.flatnonzero((eigenvalues > _UNSEEN * eigenvalues[-1]) & (eigenvalues < eigenvalues[-1] / _POOR**2)):
+        found.append(f"hardly identifiable: {_moving(G @ (scale * vectors[:, k]), labels)}")
+    return tuple(found)
+
+
+def _moving(change: np.ndarray, labels: tuple[tuple[str, str], ...], most: int = 4) -> str:
+    order = np.argsort(-np.abs(change))
+    chosen = [k for k in order[:most] if abs(change[k]) > 0.1 * abs(change[order[0]])]
+    return ", ".join(labels[k][0] for k in chosen)

@@ -1,0 +1,107 @@
+"""How well an identified machine predicts recordings that it has not seen."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxdyn.dynamics.system import State
+from jaxdyn.identify.inverse_dynamics_error import Motions, drive_forces, needed_forces
+from jaxdyn.identify.measurement import Plant
+from jaxdyn.identify.output_error import predict
+from jaxdyn.identify.recording import Windows
+from jaxdyn.lanes import Backend
+from jaxdyn.simulate.integrators import Integrator, RungeKutta4
+
+
+class WindowErrors(NamedTuple):
+    """Errors of simulated windows.
+
+    Attributes:
+        errors: predicted minus measured readings, NaN where nothing was measured or the simulation failed.
+        rms: root mean square per reading, over windows and times.
+        median_at_end: median of the absolute error of the last reading, over windows and readings.
+    """
+
+    errors: Float[np.ndarray, "W M ny"]
+    rms: Float[np.ndarray, "ny"]
+    median_at_end: float
+
+
+def predicted_readings(
+    plant: Plant,
+    windows: Windows,
+    starts: State | None = None,
+    *,
+    integrator: Integrator = RungeKutta4(),  # noqa: B008 (immutable)
+    backend: Backend = "auto",
+) -> Float[Array, "W M ny"]:
+    """Simulated readings of all windows.
+
+    Args:
+        starts: initial states; the guesses of the windows if not given.
+    """
+    starts = windows.starts if starts is None else starts
+
+    def of_window(start, window):
+        return predict(plant, start, window, integrator=integrator, backend=backend)[0]
+
+    return eqx.filter_jit(jax.vmap(of_window))(starts, windows)
+
+
+def window_errors(windows: Windows, readings: Float[Array, "W M ny"]) -> WindowErrors:
+    """Errors of predicted readings. A window that diverged counts with infinite error."""
+    counted = np.asarray(windows.weights) > 0
+    errors = np.where(counted, np.asarray(readings) - np.asarray(windows.readings), np.nan)
+    broken = counted & ~np.isfinite(errors)
+    squares = np.where(broken, np.inf, errors**2)
+    rms = np.sqrt(np.nanmean(squares, axis=(0, 1)))
+    last = np.array([np.flatnonzero(rows.any(axis=1))[-1] for rows in counted])
+    at_end = np.sqrt(squares[np.arange(len(last)), last])
+    return WindowErrors(errors, rms, float(np.nanmedian(at_end)))
+
+
+def valid_times(windows: Windows, readings: Float[Array, "W M ny"], threshold: float) -> Float[np.ndarray, "W"]:
+    """Time for which the largest error of a window stays within a threshold, s; the whole window if it never leaves."""
+    errors = window_errors(windows, readings).errors
+    beyond = np.nanmax(np.where(np.isnan(errors), 0.0, np.abs(errors)), axis=2) > threshold
+    beyond |= (np.asarray(windows.weights).max(axis=2) > 0) & ~np.isfinite(np.asarray(readings)).all(axis=2)
+    times = np.asarray(windows.times)
+    first = np.where(beyond.any(axis=1), beyond.argmax(axis=1), times.shape[1] - 1)
+    return times[np.arange(len(times)), first]
+
+
+class ForceErrors(NamedTuple):
+    """Errors of predicted forces.
+
+    Attributes:
+        predicted, measured: forces of the drives, N m or N.
+        rms: root mean square error per velocity component.
+        normalized: mean square error by the variance of the measured force, per velocity component.
+        relative: ||measured - predicted|| / ||measured||, Frobenius norms.
+    """
+
+    predicted: Float[np.ndarray, "samples nv"]
+    measured: Float[np.ndarray, "samples nv"]
+    rms: Float[np.ndarray, "nv"]
+    normalized: Float[np.ndarray, "nv"]
+    relative: float
+
+
+def force_errors(plant: Plant, motions: Motions) -> ForceErrors:
+    """Errors of the forces that a plant predicts for measured motions."""
+
+    def both(motion):
+        # What the drives are recorded to do, offset and gain of the record on the side of the prediction.
+        acting, needed = drive_forces(plant, motion), needed_forces(plant, motion)
+        return needed - acting, acting
+
+    error, acting = (np.asarray(x) for x in jax.jit(jax.vmap(both))(motions))
+    recorded = np.asarray(motions.u) if plant.system.drives is None else acting
+    rms = np.sqrt(np.mean(error**2, axis=0))
+    normalized = rms**2 / np.var(recorded, axis=0)
+    relative = float(np.linalg.norm(error) / np.linalg.norm(recorded))
+    return ForceErrors(recorded + error, recorded, rms, normalized, relative)
