@@ -1,7 +1,7 @@
 """Inverse-dynamics error: the forces that a measured motion needs against those that were measured.
 
-It needs accelerations, so motions have to be smoothed first (`recording.measured_motion`), but nothing is simulated: it is quick, and
-does not lose its way. Where forces are linear in the parameters `linear_fit` solves it at once; here bodies stay physical, and
+It needs accelerations, so motions have to be smoothed first (`recording.measured_motion`), but nothing is simulated: it is quick,
+and does not lose its way. Where forces are linear in the parameters `linear_fit` solves it at once; here bodies stay physical, and
 friction, gains and offsets may enter as they like.
 """
 
@@ -62,7 +62,7 @@ class InverseDynamicsError(Problem):
     parameters: Parameters
     motions: Motions
     noise: Float[Array, "nv"]
-    loss: Loss = Squares()  # noqa: RUF009 (immutable)
+    loss: Loss = Squares()
     block: int = eqx.field(static=True, default=50)
 
     @property

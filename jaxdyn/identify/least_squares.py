@@ -1,7 +1,7 @@
 """Nonlinear least squares with shared and local unknowns: what a problem is, and one Gauss-Newton step of it.
 
-The shared unknowns x are the free numbers of `Parameters`. Local ones belong to one window each, its initial state, and know of each
-other only if one window follows the other. So the normal equations are an arrow with a block tridiagonal shaft,
+The shared unknowns x are the free numbers of `Parameters`. Local ones belong to one window each, its initial state, and know of
+each other only if one window follows the other. So the normal equations are an arrow with a block tridiagonal shaft,
 
     [ A   B_1' B_2' ... ] [dx  ]     [g   ]
     [ B_1 D_1  E_1      ] [ds_1] = - [g_1 ]

@@ -63,7 +63,8 @@ class Sensors(eqx.Module):
         for name in ("scale", "offset", "quantization"):
             if getattr(self, name).shape != self.noise.shape[:1]:
                 raise MechanismError(
-                    f"sensors: {name} has shape {getattr(self, name).shape}, noise has {self.noise.shape}; give one number per reading"
+                    f"sensors: {name} has shape {getattr(self, name).shape}, noise has {self.noise.shape}; "
+                    "give one number per reading"
                 )
         if not isinstance(self.noise, Tracer):
             noise = np.asarray(self.noise)

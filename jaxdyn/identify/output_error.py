@@ -1,7 +1,7 @@
 """Output error: simulate windows with the recorded inputs and compare with the readings.
 
-Single shooting has one long window per recording; multiple shooting has many short ones, with free initial states, which may have to
-join. All windows of all recordings are simulated at once.
+Single shooting has one long window per recording; multiple shooting has many short ones, with free initial states, which may have
+to join. All windows of all recordings are simulated at once.
 """
 
 import equinox as eqx
@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-import jaxdyn.lanes as lanes
 from jaxdyn.dynamics.system import State
 from jaxdyn.identify.charts import Free
 from jaxdyn.identify.least_squares import Normal, Problem, Unknowns
@@ -30,8 +29,8 @@ def predict(
     start: State,
     window: Windows,
     *,
-    integrator: Integrator = RungeKutta4(),
-    backend: Backend = "auto",  # noqa: B008
+    integrator: Integrator = RungeKutta4(),  # noqa: B008 (immutable)
+    backend: Backend = "auto",
 ) -> tuple[Float[Array, "M ny"], State]:
     """Readings that a plant would give in one window, without noise, and the state at its end.
 
@@ -55,7 +54,7 @@ def predict(
     def reading(t):
         x = jnp.clip(t / window.interval, 0.0, float(window.steps))
         left = jnp.minimum(jnp.floor(x).astype(int), window.steps - 1)
-        a, b = (jax.tree.map(lambda z: z[left + k], states) for k in (0, 1))
+        a, b = (jax.tree.map(lambda z, k=k: z[left + k], states) for k in (0, 1))
         return plant.sensors.read(plant.system, between(plant.system.model, a, b, x - left, window.interval))
 
     return jax.vmap(reading)(window.times), trajectory.final
@@ -78,7 +77,7 @@ class OutputError(Problem):
         windows: the recordings.
         loss: of the readings, in standard deviations of their noise.
         free_starts: whether the initial states are unknown; otherwise they are those of the windows.
-        start_noise: standard deviations of the guessed initial states, coordinates then velocities (2 nv); None if nothing is known.
+        start_noise: standard deviations of the guessed initial states, coordinates then velocities (2 nv); None for no idea.
         continuity: standard deviations (2 nv) of the jumps where one window follows another; None to let them jump.
         integrator: of the simulation.
         backend: as in `rollout`.
@@ -86,11 +85,11 @@ class OutputError(Problem):
 
     parameters: Parameters
     windows: Windows
-    loss: Loss = Squares()  # noqa: RUF009 (immutable)
+    loss: Loss = Squares()
     free_starts: bool = eqx.field(static=True, default=True)
     start_noise: Float[Array, "L"] | None = None
     continuity: Float[Array, "L"] | None = None
-    integrator: Integrator = RungeKutta4()  # noqa: RUF009 (immutable)
+    integrator: Integrator = RungeKutta4()
     backend: Backend = eqx.field(static=True, default="auto")
 
     @property

@@ -1,8 +1,8 @@
 """Parameters: which numbers of a pytree are free, in which chart, with which prior, under which name.
 
 The pytree is called the subject: usually a `Plant`, but any pytree of arrays will do, a `System` or a bare `Model`. Numbers are
-addressed by path, "system.model.mass", and by name, "upper". Whatever is wrong with a choice is an error when it is made: an unknown
-path or name, a number that is free twice, a start outside its chart. So nothing that was declared free is left out.
+addressed by path, "system.model.mass", and by name, "upper". Whatever is wrong with a choice is an error when it is made: an
+unknown path or name, a number that is free twice, a start outside its chart. So nothing that was declared free is left out.
 """
 
 import dataclasses

@@ -68,8 +68,8 @@ class Recording(eqx.Module):
     def resampled(self, interval: float) -> "Recording":
         """The recording on a regular grid, linear between samples."""
         grid = self.time[0] + interval * np.arange(int(np.floor(self.duration / interval + 1e-9)) + 1)
-        q, v, u = (None if x is None else interpolated(grid, self.time, x) for x in (self.q, self.v, self.u))
-        assert q is not None and u is not None
+        q, u = (interpolated(grid, self.time, x) for x in (self.q, self.u))
+        v = None if self.v is None else interpolated(grid, self.time, self.v)
         return Recording(self.name, grid, q, v, u)
 
 
