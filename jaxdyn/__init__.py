@@ -61,11 +61,11 @@ from jaxdyn.dynamics.forces import (
     Force,
     JointDrives,
     JointForce,
-    JointFriction,
     JointSpring,
     Spring,
 )
 from jaxdyn.dynamics.forward import forward_dynamics
+from jaxdyn.dynamics.friction import AsymmetricFriction, JointFriction, LoadFriction, QuadraticDrag, StribeckFriction
 from jaxdyn.dynamics.hamilton import canonical_rates, generalized_momentum, hamiltonian
 from jaxdyn.dynamics.inverse import bias_force, gravity_force, inverse_dynamics
 from jaxdyn.dynamics.kane import kane_forces
@@ -132,6 +132,7 @@ from jaxdyn.simulate.variational import Variational
 __all__ = [
     "AppliedForce",
     "Assembly",
+    "AsymmetricFriction",
     "BodyForce",
     "ConstantRate",
     "Constraint",
@@ -154,6 +155,7 @@ __all__ = [
     "Knots",
     "Limits",
     "LinkageBuilder",
+    "LoadFriction",
     "LoopJoint",
     "LoopReaction",
     "MechanismBuilder",
@@ -166,6 +168,7 @@ __all__ = [
     "Prismatic",
     "Projected",
     "Projection",
+    "QuadraticDrag",
     "Reactions",
     "Result",
     "Revolute",
@@ -178,6 +181,7 @@ __all__ = [
     "Spline",
     "Spring",
     "State",
+    "StribeckFriction",
     "System",
     "Topology",
     "Trajectory",

@@ -14,7 +14,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import kinematics
@@ -65,7 +64,8 @@ class JointForce(Force):
         """N m or N by the kinds of joints."""
 
 
-def _length_problem(expected: int, **arrays: Array) -> str | None:
+def length_problem(expected: int, **arrays: Array) -> str | None:
+    """What is wrong with the number of entries of arrays, each given by its name, and how to mend it; or None."""
     for name, array in arrays.items():
         if array.ndim == 0 or array.shape[-1] != expected:
             return f"{name} has shape {array.shape}; give {expected} numbers"
@@ -91,7 +91,7 @@ class _PointPair(BodyForce):
         """Force on A, ground axes, N; d = x_A - x_B (m) and its rate (m/s)."""
 
     def problem(self, model: Model) -> str | None:
-        wrong_point = _length_problem(3, point_a=self.point_a, point_b=self.point_b)
+        wrong_point = length_problem(3, point_a=self.point_a, point_b=self.point_b)
         return model.topology.problem_with_bodies(self.body_a, self.body_b) or wrong_point
 
     def body_forces(self, model: Model, moving: Motion, t: Scalar) -> Float[Array, "nb 6"]:
@@ -202,7 +202,7 @@ class AppliedForce(BodyForce):
     def problem(self, model: Model) -> str | None:
         if self.body == GROUND:
             return "a force on the ground does nothing; give the number of a body"
-        wrong_vector = _length_problem(3, point=self.point, force=self.force, torque=self.torque)
+        wrong_vector = length_problem(3, point=self.point, force=self.force, torque=self.torque)
         return model.topology.problem_with_bodies(self.body) or wrong_vector
 
     def body_forces(self, model: Model, moving: Motion, t: Scalar) -> Float[Array, "nb 6"]:
@@ -236,7 +236,7 @@ class JointSpring(JointForce):
         return -jax.grad(energy)(jnp.zeros_like(v))  # (H7) in tangent coordinates
 
     def problem(self, model: Model) -> str | None:
-        return _length_problem(model.nv, stiffness=self.stiffness) or _length_problem(model.nq, rest=self.rest)
+        return length_problem(model.nv, stiffness=self.stiffness) or length_problem(model.nq, rest=self.rest)
 
     def potential_energy(self, model: Model, q: Float[Array, "nq"], placed: Placements) -> Scalar:
         return self._energy(model, q)
@@ -244,33 +244,6 @@ class JointSpring(JointForce):
     def _energy(self, model: Model, q: Float[Array, "nq"]) -> Scalar:
         stretch = configuration.difference(model, self.rest, q)
         return 0.5 * dot(self.stiffness * stretch, stretch)
-
-
-class JointFriction(JointForce):
-    """Viscous and smooth Coulomb friction in the joints: tau = -viscous v - coulomb tanh(v / velocity_scale).
-
-    Attributes:
-        viscous: N m s/rad or N s/m, per velocity component.
-        coulomb: N m or N, per velocity component.
-        velocity_scale: speed at which the Coulomb part reaches 76 % of its value, rad/s or m/s.
-    """
-
-    conservative: ClassVar[bool] = False
-
-    viscous: Float[Array, "nv"] = eqx.field(converter=floating)
-    coulomb: Float[Array, "nv"] = eqx.field(converter=floating)
-    velocity_scale: Float[Array, "nv"] = eqx.field(converter=floating)
-
-    def generalized_forces(
-        self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar
-    ) -> Float[Array, "nv"]:
-        return -self.viscous * v - self.coulomb * jnp.tanh(v / self.velocity_scale)
-
-    def problem(self, model: Model) -> str | None:
-        scale = self.velocity_scale
-        if not isinstance(scale, Tracer) and not np.all(np.asarray(scale) > 0):
-            return f"velocity_scale is {np.asarray(scale).tolist()}; give positive numbers, 0.01 rad/s for instance"
-        return _length_problem(model.nv, viscous=self.viscous, coulomb=self.coulomb, velocity_scale=scale)
 
 
 class JointDrives(eqx.Module):
@@ -291,7 +264,7 @@ class JointDrives(eqx.Module):
         for column in self.columns:
             if not 0 <= column < model.nv:
                 return f"there is no velocity component {column}; use 0 to {model.nv - 1}"
-        return _length_problem(len(self.columns), gear=self.gear)
+        return length_problem(len(self.columns), gear=self.gear)
 
     def generalized_forces(self, model: Model, u: Float[Array, "nu"]) -> Float[Array, "nv"]:
         """N m or N by the kinds of joints."""

@@ -21,13 +21,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn.constraints import kinds
-from jaxdyn.dynamics import forces, system
+from jaxdyn.dynamics import forces, friction, system
 from jaxdyn.io.config import ConfigError, suggestion
 from jaxdyn.mechanism import joints, model, prescribed, topology
 from jaxdyn.spatial import transform
 
 # What a file may ask for. A class added to one of these modules needs nothing more.
-_MODULES: tuple[ModuleType, ...] = (transform, topology, joints, prescribed, model, forces, kinds, system)
+_MODULES: tuple[ModuleType, ...] = (transform, topology, joints, prescribed, model, forces, friction, kinds, system)
 
 
 class StructureError(ValueError):

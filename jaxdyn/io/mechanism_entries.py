@@ -153,6 +153,40 @@ class JointFrictionEntry:
 
 
 @dataclasses.dataclass(frozen=True)
+class StribeckFrictionEntry:
+    """[joint_stribeck_friction]: tables by the names of joints."""
+
+    stribeck: dict[str, Any] = dataclasses.field(default_factory=dict)
+    stribeck_velocity: dict[str, Any] = dataclasses.field(default_factory=dict)
+    velocity_scale: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class AsymmetricFrictionEntry:
+    """[joint_asymmetric_friction]: tables by the names of joints."""
+
+    coulomb_difference: dict[str, Any] = dataclasses.field(default_factory=dict)
+    viscous_difference: dict[str, Any] = dataclasses.field(default_factory=dict)
+    velocity_scale: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadFrictionEntry:
+    """[joint_load_friction]: tables by the names of joints."""
+
+    coefficient: dict[str, Any] = dataclasses.field(default_factory=dict)
+    velocity_scale: dict[str, Any] = dataclasses.field(default_factory=dict)
+    load_scale: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class QuadraticDragEntry:
+    """[joint_quadratic_drag]: a table by the names of joints."""
+
+    coefficient: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
 class JointSpringEntry:
     """[joint_spring]: tables by the names of joints."""
 
@@ -182,6 +216,10 @@ class MechanismEntry:
     damper: tuple[DamperEntry, ...] = ()
     applied_force: tuple[AppliedForceEntry, ...] = ()
     joint_friction: JointFrictionEntry | None = None
+    joint_stribeck_friction: StribeckFrictionEntry | None = None
+    joint_asymmetric_friction: AsymmetricFrictionEntry | None = None
+    joint_load_friction: LoadFrictionEntry | None = None
+    joint_quadratic_drag: QuadraticDragEntry | None = None
     joint_spring: JointSpringEntry | None = None
     drives: DrivesEntry | None = None
     loop: tuple[LoopEntry, ...] = ()

@@ -7,6 +7,7 @@ A quantity of a joint is one number, which stands for every component, or a list
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from jaxdyn.mechanism.joints import (
     Spherical,
     Universal,
 )
+from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.prescribed import ConstantRate, PrescribedMotion, Sinusoid, Spline
 
 _TURN, _SHIFT, _QUATERNION = ("rad",) * 3, ("m",) * 3, ("1",) * 4
@@ -59,8 +61,24 @@ _GEOMETRY["pitch"] = "an advance per angle such as 0.001, in m/rad"
 
 # The unit of a quantity along a velocity component, by whether that turns or shifts.
 _UNITS = {
-    "rad": {"velocity": "rad/s", "effort": "N m", "armature": "kg m^2", "stiffness": "N m/rad", "viscous": "N m s/rad"},
-    "m": {"velocity": "m/s", "effort": "N", "armature": "kg", "stiffness": "N/m", "viscous": "N s/m"},
+    "rad": {
+        "velocity": "rad/s",
+        "effort": "N m",
+        "armature": "kg m^2",
+        "stiffness": "N m/rad",
+        "viscous": "N m s/rad",
+        "drag": "N m s^2/rad^2",
+        "ratio": "1",
+    },
+    "m": {
+        "velocity": "m/s",
+        "effort": "N",
+        "armature": "kg",
+        "stiffness": "N/m",
+        "viscous": "N s/m",
+        "drag": "N s^2/m^2",
+        "ratio": "1",
+    },
 }
 
 # What the numbers of a motion are: per coordinate in its unit, or that per second, or in another unit; or rows of coordinates.
@@ -76,8 +94,8 @@ _RATES = {"rad": "rad/s", "m": "m/s", "1": "1/s"}
 
 
 def component_units(joint: type[Joint], what: str) -> tuple[str, ...]:
-    """Units of a quantity per component of a joint: "position" per coordinate; "velocity", "effort", "armature", "stiffness" or
-    "viscous" per velocity component. A joint with prescribed motion has no components.
+    """Units of a quantity per component of a joint: "position" per coordinate; "velocity", "effort", "armature", "stiffness",
+    "viscous", "drag" or "ratio" (a plain number) per velocity component. A joint with prescribed motion has no components.
     """
     if joint is Rheonomic:
         return ()
@@ -189,6 +207,43 @@ def _motion_numbers(value: Any, meaning: str, kind: _Kind, place: Place) -> Any:
         return [component_numbers(row, coordinates, place) for row in rows]
     units = {"coordinates": coordinates, "rates": tuple(_RATES[unit] for unit in coordinates)}
     return component_numbers(value, units.get(meaning, (meaning,) * len(coordinates)), place)
+
+
+def numbers_per_joint(
+    model: Model, table: Mapping[str, Any], what: str, default: np.ndarray, place: Place, **rules: bool
+) -> np.ndarray:
+    """A quantity per velocity component, or per coordinate if it is the position, of a table by the names of joints.
+
+    Args:
+        what: see `component_units`.
+        default: the numbers of joints that the table does not name.
+
+    Raises:
+        ConfigError: an unknown joint, or a number that does not fit.
+    """
+    topology, values = model.topology, default.copy()
+    starts = topology.q_starts if what == "position" else topology.v_starts
+    for name, value in table.items():
+        body = joint_index(model, name, place)
+        units = component_units(topology.joint_classes[body], what)
+        if what == "position" and "1" in units and not isinstance(value, list):
+            raise place.key(name).error(f"the joint has a quaternion; give a list of {len(units)} coordinates")
+        numbers = component_numbers(value, units, place.key(name), **rules)
+        values[starts[body] : starts[body] + len(units)] = numbers
+    return values
+
+
+def joint_index(model: Model, name: str, place: Place) -> int:
+    """The body that a moving joint carries.
+
+    Raises:
+        ConfigError: there is no such joint.
+    """
+    topology = model.topology
+    moving = [name for name, joint in zip(topology.joint_names, topology.joint_classes, strict=True) if joint.nv]
+    if name not in moving:
+        raise place.error(f"there is no moving joint {name!r}; {suggestion(name, moving)}")
+    return topology.joint_names.index(name)
 
 
 def joint_values(joint: Joint, place: Place) -> dict[str, Any]:

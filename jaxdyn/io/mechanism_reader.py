@@ -1,6 +1,5 @@
 """From the tables of a mechanism file to a system."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -9,20 +8,27 @@ import numpy as np
 
 from jaxdyn.constraints.kinds import Coupling, Distance, LoopJoint
 from jaxdyn.dynamics.constraint import Constraint
-from jaxdyn.dynamics.forces import AppliedForce, Damper, Force, JointDrives, JointFriction, JointSpring, Spring
+from jaxdyn.dynamics.forces import AppliedForce, Damper, Force, JointDrives, JointSpring, Spring
 from jaxdyn.dynamics.system import System
-from jaxdyn.io.config import Place, read_value, suggestion
+from jaxdyn.io.config import Place, read_value
 from jaxdyn.io.mechanism_entries import (
     AppliedForceEntry,
     CouplingEntry,
     DrivesEntry,
-    JointFrictionEntry,
     JointSpringEntry,
     MarkerEntry,
     MechanismEntry,
     PairEntry,
 )
-from jaxdyn.io.mechanism_joints import component_numbers, component_units, joint_from_entry, joint_numbers
+from jaxdyn.io.mechanism_friction import FRICTION_TERMS, friction_force
+from jaxdyn.io.mechanism_joints import (
+    component_numbers,
+    component_units,
+    joint_from_entry,
+    joint_index,
+    joint_numbers,
+    numbers_per_joint,
+)
 from jaxdyn.mechanism import checks, configuration
 from jaxdyn.mechanism.builder import MechanismBuilder
 from jaxdyn.mechanism.checks import MechanismError
@@ -53,8 +59,10 @@ def system_from_tables(tables: dict[str, Any], file: Place) -> System:
         forces.append(Damper(*_ends(model, damper, file.key("damper").item(i)), damper.coefficient))
     for i, applied in enumerate(entry.applied_force):
         forces.append(_applied_force(model, applied, file.key("applied_force").item(i)))
-    if entry.joint_friction is not None:
-        forces.append(_joint_friction(model, entry.joint_friction, file.key("joint_friction")))
+    for key, term in FRICTION_TERMS.items():
+        friction = getattr(entry, key)
+        if friction is not None:
+            forces.append(friction_force(model, term, friction, file.key(key)))
     if entry.joint_spring is not None:
         forces.append(_joint_spring(model, entry.joint_spring, file.key("joint_spring")))
     drives = None if entry.drives is None else _drives(model, entry.drives, file.key("drives"))
@@ -141,7 +149,7 @@ def _coupling(model: Model, entry: CouplingEntry, place: Place) -> Coupling:
 
 def _coordinate(model: Model, joint: str, component: int | None, key: str, place: Place) -> tuple[int, str]:
     """Number and unit of a coordinate of a joint."""
-    body = _joint_index(model, joint, place.key(key))
+    body = joint_index(model, joint, place.key(key))
     units = component_units(model.topology.joint_classes[body], "position")
     if component is None and len(units) > 1:
         raise place.key(f"{key}_component").error(
@@ -164,52 +172,16 @@ def _applied_force(model: Model, entry: AppliedForceEntry, place: Place) -> Appl
     return AppliedForce(body, point, force, torque, fixed)
 
 
-def _joint_friction(model: Model, entry: JointFrictionEntry, place: Place) -> JointFriction:
-    for joint in entry.coulomb:
-        if joint not in entry.velocity_scale:
-            raise place.key("velocity_scale").error(f"missing for {joint!r}, which has Coulomb friction; add it")
-    zero, one = np.zeros(model.nv), np.ones(model.nv)
-    return JointFriction(
-        _per_joint(model, entry.viscous, "viscous", zero, place.key("viscous"), non_negative=True),
-        _per_joint(model, entry.coulomb, "effort", zero, place.key("coulomb"), non_negative=True),
-        _per_joint(model, entry.velocity_scale, "velocity", one, place.key("velocity_scale"), positive=True),
-    )
-
-
 def _joint_spring(model: Model, entry: JointSpringEntry, place: Place) -> JointSpring:
     stiffness, rest = place.key("stiffness"), place.key("rest")
     return JointSpring(
-        _per_joint(model, entry.stiffness, "stiffness", np.zeros(model.nv), stiffness, non_negative=True),
-        _per_joint(model, entry.rest, "position", np.asarray(configuration.neutral(model), np.float64), rest),
+        numbers_per_joint(model, entry.stiffness, "stiffness", np.zeros(model.nv), stiffness, non_negative=True),
+        numbers_per_joint(model, entry.rest, "position", np.asarray(configuration.neutral(model), np.float64), rest),
     )
 
 
-def _per_joint(
-    model: Model, table: Mapping[str, Any], what: str, default: np.ndarray, place: Place, **rules: bool
-) -> np.ndarray:
-    """A quantity per velocity component, or per coordinate if it is the position, of a table by the names of joints."""
-    topology, values = model.topology, default.copy()
-    starts = topology.q_starts if what == "position" else topology.v_starts
-    for name, value in table.items():
-        body = _joint_index(model, name, place)
-        units = component_units(topology.joint_classes[body], what)
-        if "1" in units and not isinstance(value, list):
-            raise place.key(name).error(f"the joint has a quaternion; give a list of {len(units)} coordinates")
-        numbers = component_numbers(value, units, place.key(name), **rules)
-        values[starts[body] : starts[body] + len(units)] = numbers
-    return values
-
-
-def _joint_index(model: Model, name: str, place: Place) -> int:
-    topology = model.topology
-    moving = [name for name, joint in zip(topology.joint_names, topology.joint_classes, strict=True) if joint.nv]
-    if name not in moving:
-        raise place.error(f"there is no moving joint {name!r}; {suggestion(name, moving)}")
-    return topology.joint_names.index(name)
-
-
 def _drives(model: Model, entry: DrivesEntry, place: Place) -> JointDrives:
-    bodies = [_joint_index(model, name, place.key("joints")) for name in entry.joints]
+    bodies = [joint_index(model, name, place.key("joints")) for name in entry.joints]
     counts = [model.topology.joint_classes[body].nv for body in bodies]
     if entry.components is None:
         for name, count in zip(entry.joints, counts, strict=True):

@@ -7,9 +7,10 @@ import numpy as np
 
 from jaxdyn.constraints.kinds import Coupling, Distance, LoopJoint
 from jaxdyn.dynamics.constraint import Constraint
-from jaxdyn.dynamics.forces import AppliedForce, Damper, Force, JointFriction, JointSpring, Spring
+from jaxdyn.dynamics.forces import AppliedForce, Damper, Force, JointSpring, Spring
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.config import Place
+from jaxdyn.io.mechanism_friction import FRICTION_TERMS
 from jaxdyn.io.mechanism_joints import joint_values, plain
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.transform import RigidTransform
@@ -131,11 +132,11 @@ def _force_table(model: Model, force: Force, file: Place) -> tuple[str, dict[str
             axes = {"body": model.topology.body_name(force.body), "axes": "body" if force.body_fixed else "ground"}
             vectors = {"point": plain(force.point), "force": plain(force.force), "torque": plain(force.torque)}
             return "applied_force", axes | vectors
-        case JointFriction():
-            friction = {"viscous": by_joint(force.viscous), "coulomb": by_joint(force.coulomb)}
-            return "joint_friction", friction | {"velocity_scale": by_joint(force.velocity_scale)}
         case JointSpring():
             return "joint_spring", {"stiffness": by_joint(force.stiffness), "rest": by_joint(force.rest, 0)}
+    for key, term in FRICTION_TERMS.items():
+        if type(force) is term.kind:
+            return key, {name: by_joint(getattr(force, name)) for name in (*term.coefficients, *term.scales)}
     raise file.error(
         f"a force of class {type(force).__name__} has no form in a mechanism file; leave it out and add it after loading"
     )

@@ -21,7 +21,8 @@ from scipy.spatial.transform import Rotation
 
 from jaxdyn.constraints.kinds import Coupling, LoopJoint
 from jaxdyn.dynamics.constraint import Constraint
-from jaxdyn.dynamics.forces import Force, JointDrives, JointFriction, JointSpring
+from jaxdyn.dynamics.forces import Force, JointDrives, JointSpring
+from jaxdyn.dynamics.friction import JointFriction
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.toml import ConfigError
 from jaxdyn.io.xml import IgnoredContent

@@ -23,6 +23,8 @@ _SCALES: dict[str, dict[str, float]] = {
     "N m s/rad": {"N m s/rad": 1.0},
     "N/m": {"N/m": 1.0},
     "N s/m": {"N s/m": 1.0},
+    "N m s^2/rad^2": {"N m s^2/rad^2": 1.0},
+    "N s^2/m^2": {"N s^2/m^2": 1.0},
 }
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(.*?)\s*", re.DOTALL)
 

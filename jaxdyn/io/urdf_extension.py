@@ -9,7 +9,8 @@ from jaxtyping import Array
 
 from jaxdyn.constraints.kinds import LOOP_KINDS, Coupling, Distance, LoopJoint
 from jaxdyn.dynamics.constraint import Constraint
-from jaxdyn.dynamics.forces import Force, JointDrives, JointFriction, JointSpring
+from jaxdyn.dynamics.forces import Force, JointDrives, JointSpring
+from jaxdyn.dynamics.friction import JointFriction
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.config import suggestion
 from jaxdyn.io.placements import quaternion_from_rpy

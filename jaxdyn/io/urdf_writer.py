@@ -13,7 +13,8 @@ from xml.sax.saxutils import quoteattr
 import numpy as np
 
 from jaxdyn.constraints.kinds import Coupling, Distance, LoopJoint
-from jaxdyn.dynamics.forces import Force, JointFriction, JointSpring
+from jaxdyn.dynamics.forces import Force, JointSpring
+from jaxdyn.dynamics.friction import JointFriction
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.placements import rpy_from_quaternion
 from jaxdyn.io.toml import ConfigError

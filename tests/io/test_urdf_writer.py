@@ -45,7 +45,9 @@ def test_everything_comes_back(tmp_path, seed):
 
 def test_couplings_that_could_be_mimics_keep_their_order(tmp_path):
     system = random_system(0, "RPR")
-    first, second, again = (Coupling(f"joint {i} {name}", i, 2, [0.1, 0.2]) for i, name in ((0, "&"), (1, "&"), (0, "<")))
+    first, second, again = (
+        Coupling(f"joint {i} {name}", i, 2, [0.1, 0.2]) for i, name in ((0, "&"), (1, "&"), (0, "<"))
+    )
     for couplings in ((first, second), (second, first), (second, first, again), (first, again)):
         coupled = System(system.model, constraints=couplings)
         same(there_and_back(coupled, tmp_path / "coupled.urdf"), coupled)

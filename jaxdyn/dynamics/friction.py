@@ -1,0 +1,175 @@
+"""Friction in joints, theory.md section (h): small terms that add up, each linear in its coefficients.
+
+A drive measured forwards and backwards, fast and slow, loaded and not is described by a sum of these in `System.forces`:
+
+    JointFriction        viscous and Coulomb friction           -b v - c t
+    StribeckFriction     more of it near standstill             -c_s exp(-(v/v_s)^2) t
+    AsymmetricFriction   forward unlike backward                -c_d t^2 - b_d v t
+    LoadFriction         in proportion to the load              -mu sqrt(Q_g^2 + Q_0^2) t
+    QuadraticDrag        turbulent flow around the body         -d v |v|
+
+with t = tanh(v / velocity_scale) in the place of the sign of v, so that everything is smooth at rest. Numbers are per velocity
+component; where a joint lacks a term, its coefficient is 0 and its scales are any positive numbers.
+"""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Float
+
+from jaxdyn.dynamics import inverse
+from jaxdyn.dynamics.forces import JointForce, Scalar, length_problem
+from jaxdyn.mechanism.model import Model
+from jaxdyn.spatial.arrays import floating
+
+
+def _problem(model: Model, coefficients: dict[str, Array], scales: dict[str, Array]) -> str | None:
+    """Why numbers per velocity component do not fit a model and how to mend it, or None."""
+    for name, scale in scales.items():
+        if not isinstance(scale, Tracer) and not np.all(np.asarray(scale) > 0):
+            return f"{name} is {np.asarray(scale).tolist()}; give positive numbers, 0.01 for instance"
+    return length_problem(model.nv, **coefficients, **scales)
+
+
+class JointFriction(JointForce):
+    """Viscous and smooth Coulomb friction in the joints: tau = -viscous v - coulomb tanh(v / velocity_scale).
+
+    Attributes:
+        viscous: N m s/rad or N s/m, per velocity component.
+        coulomb: N m or N, per velocity component.
+        velocity_scale: speed at which the Coulomb part reaches 76 % of its value, rad/s or m/s.
+
+    Source: theory.md (H8).
+    """
+
+    conservative: ClassVar[bool] = False
+
+    viscous: Float[Array, "nv"] = eqx.field(converter=floating)
+    coulomb: Float[Array, "nv"] = eqx.field(converter=floating)
+    velocity_scale: Float[Array, "nv"] = eqx.field(converter=floating)
+
+    def generalized_forces(
+        self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar
+    ) -> Float[Array, "nv"]:
+        return -self.viscous * v - self.coulomb * jnp.tanh(v / self.velocity_scale)  # (H8)
+
+    def problem(self, model: Model) -> str | None:
+        coefficients = {"viscous": self.viscous, "coulomb": self.coulomb}
+        return _problem(model, coefficients, {"velocity_scale": self.velocity_scale})
+
+
+class StribeckFriction(JointForce):
+    """What friction has more near standstill: tau = -stribeck exp(-(v / stribeck_velocity)^2) tanh(v / velocity_scale).
+
+    Attributes:
+        stribeck: static friction less Coulomb friction, N m or N, per velocity component.
+        stribeck_velocity: speed at which 37 % of it is left, rad/s or m/s; several times the velocity scale.
+        velocity_scale: that of `JointFriction`, rad/s or m/s.
+
+    Source: theory.md (H9); Stribeck 1902, in the form of Armstrong-Helouvry, Dupont and Canudas de Wit 1994.
+    """
+
+    conservative: ClassVar[bool] = False
+
+    stribeck: Float[Array, "nv"] = eqx.field(converter=floating)
+    stribeck_velocity: Float[Array, "nv"] = eqx.field(converter=floating)
+    velocity_scale: Float[Array, "nv"] = eqx.field(converter=floating)
+
+    def generalized_forces(
+        self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar
+    ) -> Float[Array, "nv"]:
+        near_rest = jnp.exp(-((v / self.stribeck_velocity) ** 2))
+        return -self.stribeck * near_rest * jnp.tanh(v / self.velocity_scale)  # (H9)
+
+    def problem(self, model: Model) -> str | None:
+        scales = {"stribeck_velocity": self.stribeck_velocity, "velocity_scale": self.velocity_scale}
+        return _problem(model, {"stribeck": self.stribeck}, scales)
+
+
+class AsymmetricFriction(JointForce):
+    """Friction that differs forward and backward: tau = -(coulomb_difference t + viscous_difference v) t, t = tanh(v / scale).
+
+    It takes from `JointFriction` backward what it adds forward, and together with it takes energy out if each difference is at most
+    the coefficient there and the velocity scales are equal. On its own it puts energy in in one direction.
+
+    Attributes:
+        coulomb_difference: half of forward less backward Coulomb friction, N m or N, per velocity component; of either sign.
+        viscous_difference: half of forward less backward viscous friction, N m s/rad or N s/m; of either sign.
+        velocity_scale: that of `JointFriction`, rad/s or m/s.
+
+    Source: theory.md (H10).
+    """
+
+    conservative: ClassVar[bool] = False
+
+    coulomb_difference: Float[Array, "nv"] = eqx.field(converter=floating)
+    viscous_difference: Float[Array, "nv"] = eqx.field(converter=floating)
+    velocity_scale: Float[Array, "nv"] = eqx.field(converter=floating)
+
+    def generalized_forces(
+        self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar
+    ) -> Float[Array, "nv"]:
+        direction = jnp.tanh(v / self.velocity_scale)
+        return -(self.coulomb_difference * direction + self.viscous_difference * v) * direction  # (H10)
+
+    def problem(self, model: Model) -> str | None:
+        differences = {"coulomb_difference": self.coulomb_difference, "viscous_difference": self.viscous_difference}
+        return _problem(model, differences, {"velocity_scale": self.velocity_scale})
+
+
+class LoadFriction(JointForce):
+    """Friction in proportion to the load: tau = -coefficient sqrt(Q_g^2 + load_scale^2) tanh(v / velocity_scale).
+
+    The load is Q_g, the generalized force of gravity at q (`gravity_force`), and not what the joint bears in motion: that depends
+    on the acceleration, which depends on the friction.
+
+    Attributes:
+        coefficient: friction per load, without unit, per velocity component.
+        velocity_scale: that of `JointFriction`, rad/s or m/s.
+        load_scale: load below which friction no longer falls, so that it is smooth at no load, N m or N.
+
+    Source: theory.md (H11), (H2).
+    """
+
+    conservative: ClassVar[bool] = False
+
+    coefficient: Float[Array, "nv"] = eqx.field(converter=floating)
+    velocity_scale: Float[Array, "nv"] = eqx.field(converter=floating)
+    load_scale: Float[Array, "nv"] = eqx.field(converter=floating)
+
+    def generalized_forces(
+        self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar
+    ) -> Float[Array, "nv"]:
+        load = jnp.sqrt(inverse.gravity_force(model, q) ** 2 + self.load_scale**2)
+        return -self.coefficient * load * jnp.tanh(v / self.velocity_scale)  # (H11)
+
+    def problem(self, model: Model) -> str | None:
+        scales = {"velocity_scale": self.velocity_scale, "load_scale": self.load_scale}
+        return _problem(model, {"coefficient": self.coefficient}, scales)
+
+
+class QuadraticDrag(JointForce):
+    """Drag of turbulent flow: tau = -coefficient v |v|.
+
+    Its first derivative is continuous; the second one jumps at rest, where its value is taken to be the mean, 0.
+
+    Attributes:
+        coefficient: N m s^2/rad^2 or N s^2/m^2, per velocity component.
+
+    Source: theory.md (H12).
+    """
+
+    conservative: ClassVar[bool] = False
+
+    coefficient: Float[Array, "nv"] = eqx.field(converter=floating)
+
+    def generalized_forces(
+        self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar
+    ) -> Float[Array, "nv"]:
+        return -self.coefficient * v**2 * jnp.sign(v)  # (H12); |v| itself has no derivative at rest
+
+    def problem(self, model: Model) -> str | None:
+        return _problem(model, {"coefficient": self.coefficient}, {})

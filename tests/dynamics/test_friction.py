@@ -1,0 +1,207 @@
+"""Terms of friction, theory.md (H8)-(H12): values against scalar closed forms, what they do at rest, energy, files."""
+
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from difference_quotients import check_derivatives
+from random_trees import close, random_motion, sample_tree
+
+from jaxdyn import (
+    AsymmetricFriction,
+    JointFriction,
+    LoadFriction,
+    MechanismError,
+    QuadraticDrag,
+    State,
+    StribeckFriction,
+    System,
+    applied_forces,
+    gravity_force,
+)
+from jaxdyn.io.archive import load_archive, save_archive
+from jaxdyn.io.config import ConfigError
+from jaxdyn.io.mechanism_file import load_mechanism, save_mechanism
+from jaxdyn.io.urdf_writer import save_urdf
+
+# Small programs that run for a moment.
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
+N = 6  # velocity components of the tree
+rng = np.random.default_rng(80)
+C, D, SPEED, SCALE, LOAD = rng.uniform(0.2, 2.0, (5, N))
+tanh = math.tanh
+
+# The term, and its force in one component from v and the generalized force of gravity there.
+TERMS = {
+    "joint": (JointFriction(D, C, SCALE), lambda i, v, load: -D[i] * v - C[i] * tanh(v / SCALE[i])),
+    "stribeck": (
+        StribeckFriction(C, SPEED, SCALE),
+        lambda i, v, load: -C[i] * math.exp(-((v / SPEED[i]) ** 2)) * tanh(v / SCALE[i]),
+    ),
+    "asymmetric": (
+        AsymmetricFriction(C, -D, SCALE),
+        lambda i, v, load: -C[i] * tanh(v / SCALE[i]) ** 2 + D[i] * v * tanh(v / SCALE[i]),
+    ),
+    "load": (
+        LoadFriction(C, SCALE, LOAD),
+        lambda i, v, load: -C[i] * math.hypot(load, LOAD[i]) * tanh(v / SCALE[i]),
+    ),
+    "drag": (QuadraticDrag(C), lambda i, v, load: -C[i] * v * abs(v)),
+}
+
+
+@pytest.fixture(scope="module")
+def tree():
+    return sample_tree("two roots")
+
+
+@pytest.fixture(scope="module")
+def motion(tree):
+    return random_motion(np.random.default_rng(81), tree)
+
+
+def generalized(tree, force, q, v):
+    return applied_forces(System(tree, (force,)), State(q, v))
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_force_is_that_of_the_formula_and_linear_in_the_coefficients(tree, motion, name):
+    term, formula = TERMS[name]
+    q, v, _ = motion
+    load = np.asarray(gravity_force(tree, q))
+    tau = generalized(tree, term, q, v)
+    close(tau, np.array([formula(i, float(v[i]), float(load[i])) for i in range(N)]))
+    assert np.all(np.abs(tau) > 1e-3)
+    first = next(iter(vars(term)))
+    doubled = eqx.tree_at(lambda term: getattr(term, first), term, replace_fn=lambda x: 2.0 * x)
+    without = eqx.tree_at(lambda term: getattr(term, first), term, replace_fn=jnp.zeros_like)
+    close(generalized(tree, doubled, q, v) - tau, tau - generalized(tree, without, q, v))
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_derivatives_are_difference_quotients_in_motion_and_finite_at_rest(tree, motion, name):
+    q, v, _ = motion
+    numbers, static = eqx.partition((TERMS[name][0], q, v), eqx.is_inexact_array)
+
+    def force(numbers):
+        term, q, v = eqx.combine(numbers, static)
+        return term.generalized_forces(tree, q, v, jnp.zeros(()))
+
+    check_derivatives(jax.jit(force), numbers, orders=2)
+    at_rest = (numbers[0], q, jnp.zeros_like(v))
+    slope = jax.jacfwd(lambda v: force((*at_rest[:2], v)))
+    value, first, second = jax.jit(lambda v: (force((*at_rest[:2], v)), slope(v), jax.jacfwd(slope)(v)))(at_rest[2])
+    load = np.hypot(gravity_force(tree, q), LOAD)
+    expected = {"joint": -D - C / SCALE, "stribeck": -C / SCALE, "load": -C * load / SCALE}
+    bent = {"asymmetric": -2.0 * C / SCALE**2 + 2.0 * D / SCALE}  # the difference has no slope at rest
+    assert not np.any(value)
+    close(first, np.diag(expected.get(name, np.zeros(N))), scale=100.0)
+    close(np.einsum("iii->i", second), bent.get(name, np.zeros(N)), scale=100.0)
+
+
+def test_friction_takes_energy_out_and_so_does_a_difference_within_its_bounds(tree, motion):
+    q = motion[0]
+    speeds = jnp.asarray(np.random.default_rng(82).normal(0.0, 1.5, (200, N)))
+
+    def power(term):
+        return jax.jit(jax.vmap(lambda v: generalized(tree, term, q, v) * v))(speeds)
+
+    dissipating = {name: power(term) for name, (term, _) in TERMS.items()}
+    for name in TERMS.keys() - {"asymmetric"}:
+        assert np.all(dissipating[name] <= 0), name
+    assert np.any(dissipating["asymmetric"] > 0)
+    bounded = power(JointFriction(D, C, SCALE)) + power(AsymmetricFriction(C, -D, SCALE))
+    assert np.all(bounded <= 1e-12)
+
+
+def test_forward_and_backward_friction_are_what_the_two_directions_were_measured_to_be(tree, motion):
+    """With 5 N m forward and 3 N m backward, and 0.7 and 0.1 N m s: mean in JointFriction, half the difference here."""
+    ones = np.ones(N)
+    both = (JointFriction(0.4 * ones, 4.0 * ones, 1e-3 * ones), AsymmetricFriction(ones, 0.3 * ones, 1e-3 * ones))
+    system = System(tree, both)
+    close(applied_forces(system, State(motion[0], jnp.full(N, 2.0))), -(5.0 + 0.7 * 2.0) * ones, scale=10.0)
+    close(applied_forces(system, State(motion[0], jnp.full(N, -2.0))), (3.0 + 0.1 * 2.0) * ones, scale=10.0)
+
+
+@pytest.mark.parametrize(
+    ("term", "message"),
+    [
+        (StribeckFriction(C, -SPEED, SCALE), "StribeckFriction .* stribeck_velocity is .*; give positive numbers"),
+        (StribeckFriction(C[:2], SPEED, SCALE), r"stribeck has shape \(2,\); give 6 numbers"),
+        (AsymmetricFriction(C, D[:1], SCALE), r"viscous_difference has shape \(1,\); give 6 numbers"),
+        (AsymmetricFriction(C, D, 0 * SCALE), "AsymmetricFriction .* velocity_scale is .*; give positive numbers"),
+        (LoadFriction(C, SCALE, 0 * LOAD), "LoadFriction .* load_scale is .*; give positive numbers"),
+        (QuadraticDrag(C[:3]), r"QuadraticDrag .* coefficient has shape \(3,\); give 6 numbers"),
+    ],
+)
+def test_numbers_that_do_not_fit_are_refused(tree, term, message):
+    with pytest.raises(MechanismError, match=message):
+        System(tree, (term,))
+
+
+def test_mechanism_file_and_archive_give_every_number_back_and_urdf_refuses(tree, tmp_path):
+    system = System(tree, tuple(term for term, _ in TERMS.values()))
+    save_mechanism(system, tmp_path / "tree.toml")
+    save_archive(system, tmp_path / "tree")
+    read = load_mechanism(tmp_path / "tree.toml"), load_archive(tmp_path / "tree")
+    for actual in read:
+        assert jax.tree.structure(actual.forces) == jax.tree.structure(system.forces)
+        for a, b in zip(jax.tree.leaves(actual.forces), jax.tree.leaves(system.forces), strict=True):
+            np.testing.assert_array_equal(a, b)
+    for name in TERMS.keys() - {"joint"}:
+        term = TERMS[name][0]
+        with pytest.raises(ConfigError, match=f"a force of class {type(term).__name__} has no form in URDF"):
+            save_urdf(System(tree, (term,)), tmp_path / "tree.urdf")
+    with pytest.raises(ConfigError, match="two forces QuadraticDrag; add them up to one"):
+        save_mechanism(System(tree, (TERMS["drag"][0],) * 2), tmp_path / "twice.toml")
+
+
+TEXT = """
+name = "arm"
+source = "invented for this test"
+[[body]]
+name = "arm"
+joint = {kind = "revolute", axis = [0, 1, 0], name = "hinge"}
+mass = 1
+com = [0, 0, -0.5]
+inertia = [0.1, 0.1, 0.1]
+[joint_asymmetric_friction]
+coulomb_difference = {hinge = "-0.2 N m"}
+velocity_scale = {hinge = "3 deg/s"}
+[joint_load_friction]
+coefficient = {hinge = 0.02}
+velocity_scale = {hinge = 0.05}
+load_scale = {hinge = "0.1 N m"}
+[joint_quadratic_drag]
+coefficient = {hinge = "0.3 N m s^2/rad^2"}
+"""
+
+
+def test_mechanism_file_reads_units_and_names_mistakes(tmp_path):
+    path = tmp_path / "arm.toml"
+    path.write_text(TEXT)
+    asymmetric, load, drag = load_mechanism(path).forces
+    assert isinstance(asymmetric, AsymmetricFriction)
+    assert isinstance(load, LoadFriction)
+    assert isinstance(drag, QuadraticDrag)
+    close(asymmetric.coulomb_difference, -0.2)
+    close(asymmetric.viscous_difference, 0.0)
+    close(asymmetric.velocity_scale, math.radians(3.0))
+    close(load.load_scale, 0.1)
+    close(drag.coefficient, 0.3)
+    for old, new, message in [
+        (
+            "load_scale = {hinge",
+            "load_scale = {knee",
+            "joint_load_friction.load_scale: missing for 'hinge', which has coef",
+        ),
+        ("{hinge = 0.02}", "{hinge = -0.02}", "joint_load_friction.coefficient.hinge: -0.02 is out of range"),
+        ("N m s^2/rad^2", "N s^2/m^2", "joint_quadratic_drag.coefficient.hinge: .*give a number in N m s"),
+    ]:
+        path.write_text(TEXT.replace(old, new))
+        with pytest.raises(ConfigError, match=message):
+            load_mechanism(path)
