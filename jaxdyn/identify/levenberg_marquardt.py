@@ -1,4 +1,4 @@
-"""Levenberg-Marquardt, from one start or from many at once, iteration by iteration, so that a fit can be watched, saved, resumed."""
+"""Levenberg-Marquardt, from one start or from many at once, iteration by iteration: a fit can be watched, saved, resumed."""
 
 import enum
 import functools
@@ -71,11 +71,20 @@ def begin(problem: Problem, unknowns: Unknowns | None = None) -> Fit:
     )
 
 
+def continued(
+    problem: Problem, unknowns: Unknowns, damping: Array, growth: Array, iterations: Array, result: Array
+) -> Fit:
+    """A fit, or a batch of them, as it stood when these numbers of it were saved."""
+    start = jax.vmap(begin, in_axes=(None, 0)) if unknowns.x.ndim == 2 else begin
+    fit = eqx.filter_jit(start)(problem, unknowns)
+    return Fit(fit.unknowns, fit.normal, damping, growth, iterations, result)
+
+
 def iterate(problem: Problem, fit: Fit, tolerance: float | Float[Array, ""]) -> Fit:
     """One iteration: a damped Gauss-Newton step, taken if it lowers the loss. A fit that has ended stays as it is.
 
-    The damping falls and grows as in Nielsen 1999. Converged is a fit whose next step, hardly damped, promises less than `tolerance`
-    times the loss.
+    The damping falls and grows as in Nielsen 1999. Converged is a fit whose next step, hardly damped, promises less than
+    `tolerance` times the loss.
     """
     dx, ds = gauss_newton_step(fit.normal, fit.damping)
     promised = predicted_decrease(fit.normal, dx, ds)

@@ -98,7 +98,7 @@ class OutputError(Problem):
 
     def moved(self, unknowns: Unknowns, dx: Free, ds: Float[Array, "W L"]) -> Unknowns:
         model = self._model
-        local = jax.vmap(lambda state, step: _moved(model, state, step))(unknowns.local, ds)
+        local = jax.vmap(lambda state, step: moved(model, state, step))(unknowns.local, ds)
         return Unknowns(unknowns.x + dx, local)
 
     def residuals(self, x: Free, start: State, window: Windows) -> tuple[Float[Array, "M ny"], State]:
@@ -150,8 +150,8 @@ class OutputError(Problem):
         L = 2 * model.nv
 
         def errors(z):
-            moved = _moved(model, start, z[P:]) if self.free_starts else start
-            errors, end = self.residuals(z[:P], moved, window)
+            begin = moved(model, start, z[P:]) if self.free_starts else start
+            errors, end = self.residuals(z[:P], begin, window)
             return errors, end
 
         def with_end(z):
@@ -177,7 +177,7 @@ class OutputError(Problem):
             return loss, gradient, matrix, nothing[0], nothing[:0], nothing
 
         def jump(end_step, after_step):
-            return _difference(model, _moved(model, after, after_step), _moved(model, end0, end_step)) / self.continuity
+            return _difference(model, moved(model, after, after_step), moved(model, end0, end_step)) / self.continuity
 
         zero = jnp.zeros(L, x.dtype)
         c = window.followed * jump(zero, zero)
@@ -194,7 +194,8 @@ class OutputError(Problem):
         )
 
 
-def _moved(model: Model, state: State, step: Float[Array, "L"]) -> State:
+def moved(model: Model, state: State, step: Float[Array, "L"]) -> State:
+    """The state a step (coordinates in tangent coordinates, then velocities) away."""
     return State(configuration.integrate(model, state.q, step[: model.nv]), state.v + step[model.nv :])
 
 

@@ -54,9 +54,9 @@ def uncertainty(problem: Problem, unknowns: Unknowns, *, kind: str = "groups", s
     """Covariance of the values at a minimum.
 
         "noise":  C = s^2 F^-1,               F the Fisher information, s the noise scale
-        "groups": C = F^-1 (sum g_k g_k') F^-1 G/(G - 1)
+        "groups": C = F^-1 (G/(G - 1) sum g_k g_k' + F_0) F^-1
 
-    g_k are the gradients of G groups (windows, or blocks of samples). The first is right if every residual is independent of the
+    g_k are the gradients of G groups (windows, or blocks of samples), F_0 is the information of the priors. The first is right if every residual is independent of the
     others and the model is perfect. The second only asks that groups be independent, so it is the honest one for real recordings.
 
     Args:
@@ -83,7 +83,9 @@ def uncertainty(problem: Problem, unknowns: Unknowns, *, kind: str = "groups", s
     else:
         scores = np.asarray(eqx.filter_jit(lambda: problem.scores(unknowns))(), np.float64)
         scores = scores - scores.mean(axis=0)
-        C = inverse @ (scores.T @ scores) @ inverse * (len(scores) / max(len(scores) - 1, 1))
+        spread = scores.T @ scores * (len(scores) / max(len(scores) - 1, 1))
+        prior = np.asarray(jax.jacfwd(parameters.prior_residuals)(unknowns.x), np.float64)
+        C = inverse @ (spread + prior.T @ prior) @ inverse
     G = np.asarray(jax.jacfwd(parameters.values)(unknowns.x), np.float64)
     covariance = G @ C @ G.T
     blind = np.any(np.abs(G @ unseen) > 1e-6 * np.linalg.norm(G, axis=1, keepdims=True), axis=1)

@@ -4,13 +4,14 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics.system import State
 from jaxdyn.identify.inverse_dynamics_error import Motions, drive_forces, needed_forces
 from jaxdyn.identify.measurement import Plant
-from jaxdyn.identify.output_error import predict
+from jaxdyn.identify.output_error import moved, predict
 from jaxdyn.identify.recording import Windows
 from jaxdyn.lanes import Backend
 from jaxdyn.simulate.integrators import Integrator, RungeKutta4
@@ -49,6 +50,39 @@ def predicted_readings(
         return predict(plant, start, window, integrator=integrator, backend=backend)[0]
 
     return eqx.filter_jit(jax.vmap(of_window))(starts, windows)
+
+
+def end_states(plant: Plant, windows: Windows, starts: State) -> State:
+    """Simulated states at the ends of windows."""
+    return eqx.filter_jit(jax.vmap(lambda start, window: predict(plant, start, window)[1]))(starts, windows)
+
+
+def fitted_starts(plant: Plant, windows: Windows, iterations: int = 15) -> State:
+    """Initial states with which a plant explains the readings of each window best: Gauss-Newton from the guesses of the windows.
+
+    An iteration that does not lower the error is undone, and the next step damped more.
+    """
+    model = plant.system.model
+
+    def of_window(window):
+        def errors(start, step):
+            readings, _ = predict(plant, moved(model, start, step), window)
+            return (window.weights * jax.vmap(plant.sensors.whitened)(readings - window.readings)).ravel()
+
+        def iteration(carry, _):
+            start, damping = carry
+            still = jnp.zeros(2 * model.nv, start.v.dtype)
+            r, J = errors(start, still), jax.jacfwd(errors, argnums=1)(start, still)
+            matrix = J.T @ J
+            step = -jnp.linalg.solve(matrix + damping * jnp.diag(jnp.diagonal(matrix)), J.T @ r)
+            better = jnp.sum(errors(start, step) ** 2) < jnp.sum(r**2)
+            start = jax.tree.map(lambda new, old: jnp.where(better, new, old), moved(model, start, step), start)
+            return (start, jnp.where(better, 0.1 * damping, 10.0 * damping)), None
+
+        first = (window.starts, jnp.asarray(1e-3, window.readings.dtype))
+        return jax.lax.scan(iteration, first, None, length=iterations)[0][0]
+
+    return eqx.filter_jit(jax.vmap(of_window))(windows)
 
 
 def window_errors(windows: Windows, readings: Float[Array, "W M ny"]) -> WindowErrors:

@@ -81,6 +81,10 @@ class RunDirectory:
         """Write config.toml, the resolved config."""
         return self._write("config.toml", lambda file: file.write(text.encode()))
 
+    def write_text(self, name: str, text: str) -> Path:
+        """Write a text file, a table for instance."""
+        return self._write(name, lambda file: file.write(text.encode()))
+
     def discard_config(self) -> None:
         """Undo `create` and `write_config`, for a run that was refused before it computed anything."""
         self.path("config.toml").unlink(missing_ok=True)

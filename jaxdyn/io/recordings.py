@@ -1,0 +1,117 @@
+"""Readers of recordings: NumPy archives (.npz) and tables of numbers with a header (.csv)."""
+
+import csv
+import dataclasses
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from jaxdyn.identify.recording import Recording, RecordingError
+from jaxdyn.io.toml import ConfigError
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """Names of what a recording holds: arrays of a .npz file, or columns of a .csv file (one name each, or several).
+
+    Attributes:
+        time: time stamps, s.
+        q, v, u: coordinates, velocities, inputs, in SI units; empty where they were not measured.
+    """
+
+    time: tuple[str, ...] = ("t",)
+    q: tuple[str, ...] = ("q",)
+    v: tuple[str, ...] = ()
+    u: tuple[str, ...] = ("tau",)
+
+
+@dataclasses.dataclass(frozen=True)
+class Markers:
+    """Where to read coordinates of a planar chain that hangs: markers at its pivot, its joints and its tip, filmed.
+
+    The angle of each link is that of the line between its markers from the downward vertical; coordinates are the angles of the
+    first link and, for the others, relative to the link before. Any unit of length will do.
+
+    Attributes:
+        frame_rate: frames per second.
+        down, sideways: columns of the array that hold the vertical coordinate, growing downwards, and the horizontal one, marker by
+            marker from the pivot on.
+    """
+
+    frame_rate: float
+    down: tuple[int, ...]
+    sideways: tuple[int, ...]
+
+
+def load_recording(path: Path | str, columns: Columns, markers: Markers | None = None) -> Recording:
+    """A recording from a file; "runs.npz:run_02" is the array run_02 of a file that holds several.
+
+    Args:
+        columns: what is called how.
+        markers: reads the array as tracked markers instead.
+
+    Raises:
+        ConfigError: one line with file, name and remedy.
+    """
+    file, _, member = str(path).partition(".npz:")
+    source = Path(file + ".npz" if member else file)
+    arrays = _arrays(source)
+    try:
+        if markers is not None:
+            return _from_markers(str(path), _array(source, arrays, member or next(iter(arrays))), markers)
+        if member:
+            raise ConfigError(f"{path}: an array within a file is for markers; name the file")
+        time = _table(source, arrays, columns.time).ravel()
+        q = _table(source, arrays, columns.q)
+        v = _table(source, arrays, columns.v) if columns.v else None
+        u = _table(source, arrays, columns.u) if columns.u else np.zeros((len(time), 0))
+        return Recording(source.stem, *_without_repeats(time, q, v, u))
+    except RecordingError as error:
+        raise ConfigError(f"{source}: {error}") from None
+
+
+def _without_repeats(time: np.ndarray, *arrays: np.ndarray | None):
+    """Rows whose stamp does not ascend are dropped: loggers write a sample twice."""
+    kept = np.concatenate([[True], time[1:] > np.maximum.accumulate(time)[:-1]])
+    return time[kept], *(None if x is None else x[kept] for x in arrays)
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    try:
+        if path.suffix.lower() == ".csv":
+            with path.open(newline="", encoding="utf-8") as file:
+                header, *rows = list(csv.reader(file))
+            numbers = np.array([[float(entry or "nan") for entry in row] for row in rows])
+            return {name.strip(): numbers[:, k] for k, name in enumerate(header)}
+        with np.load(path, allow_pickle=False) as archive:
+            return dict(archive)
+    except (OSError, ValueError, IndexError, EOFError, UnicodeDecodeError, zipfile.BadZipFile) as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise ConfigError(
+            f"{path}: cannot be read as a recording ({reason}); give a .npz or .csv file of numbers"
+        ) from None
+
+
+def _array(path: Path, arrays: dict[str, np.ndarray], name: str) -> np.ndarray:
+    if name not in arrays:
+        raise ConfigError(f"{path}: there is no {name!r}; it has {', '.join(sorted(arrays))}")
+    array = arrays[name]
+    if array.dtype.kind not in "fiu":
+        raise ConfigError(f"{path}: {name!r} holds {array.dtype}; give numbers")
+    return array.astype(float)
+
+
+def _table(path: Path, arrays: dict[str, np.ndarray], names: tuple[str, ...]) -> np.ndarray:
+    found = [_array(path, arrays, name) for name in names]
+    return np.concatenate([x[:, None] if x.ndim == 1 else x for x in found], axis=1)
+
+
+def _from_markers(name: str, array: np.ndarray, markers: Markers) -> Recording:
+    count = array.shape[1] if array.ndim == 2 else 0
+    if len(markers.down) != len(markers.sideways) or max((*markers.down, *markers.sideways), default=0) >= count:
+        raise ConfigError(f"{name}: it has {count} columns; name one for down and one for sideways per marker")
+    down, sideways = array[:, markers.down], array[:, markers.sideways]
+    angles = np.unwrap(np.arctan2(np.diff(sideways, axis=1), np.diff(down, axis=1)), axis=0)
+    q = np.diff(angles, axis=1, prepend=0.0)
+    return Recording(name, np.arange(len(q)) / markers.frame_rate, q, None, np.zeros((len(q), 0)))

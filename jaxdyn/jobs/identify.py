@@ -1,0 +1,212 @@
+"""The job `jaxdyn identify`: physical parameters from recordings, their uncertainty, and a verdict on held-out recordings."""
+
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdyn.identify import levenberg_marquardt
+from jaxdyn.identify.least_squares import Problem, Unknowns
+from jaxdyn.identify.levenberg_marquardt import Fit, FitResult
+from jaxdyn.identify.measurement import Plant
+from jaxdyn.identify.recording import Recording
+from jaxdyn.identify.uncertainty import Uncertainty, uncertainty
+from jaxdyn.io.config import ConfigError
+from jaxdyn.io.runs import RunDirectory
+from jaxdyn.io.system_file import save_system
+from jaxdyn.jobs.identify_checks import figures
+from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
+from jaxdyn.jobs.identify_plant import parameters_of, plant_of, problem_of, recordings_of
+from jaxdyn.jobs.job import Job
+
+
+def _work(config: IdentifyConfig, directory: RunDirectory) -> dict[str, Any]:
+    with jax.enable_x64(True):
+        return {study.name: _study(config, study, directory) for study in config.study}
+
+
+def _study(config: IdentifyConfig, study: StudyConfig, directory: RunDirectory) -> dict[str, Any]:
+    """One fit: its tables and files, and what goes into the metrics."""
+    train, validation = recordings_of(config, study)
+    parameters = parameters_of(config, plant_of(config, study))
+    problem = problem_of(config, parameters, train)
+    seen = f"{problem.count} numbers in {len(train)} recordings"
+    print(f"\n{study.name}: {parameters.size} free numbers, {seen}")
+    begun = time.perf_counter()
+    fit = _fitted(config, study, problem, directory)
+    best, result = _best(fit)
+    seconds = time.perf_counter() - begun
+    print(f"{result.meaning} after {int(np.max(fit.iterations))} iterations, {seconds:.1f} s")
+    plant = parameters.place(best.x)
+    known = uncertainty(problem, best)
+    start = parameters.values(parameters.start)
+    table = parameter_table(known, np.asarray(start))
+    print(table)
+    directory.write_text(f"{study.name}_parameters.txt", table + "\n")
+    for warning in known.warnings:
+        print(f"  {warning}")
+    merit = _judged(config, study, parameters.place(parameters.start), plant, train, validation)
+    print(merit_table(merit))
+    directory.write_text(f"{study.name}_figures.txt", merit_table(merit) + "\n")
+    _save(study, plant, known, directory)
+    metrics: dict[str, Any] = {
+        "fit_s": seconds,
+        "result": result.name.lower(),
+        "iterations": int(np.max(fit.iterations)),
+        "loss": float(np.nanmin(np.asarray(fit.normal.loss))),
+        "figures": {f"{name}, {split}": row for (name, split), row in merit.items()},
+    }
+    if config.pictures:
+        metrics["pictures"] = _draw(config, study, plant, known, validation or train, directory)
+    return metrics
+
+
+def _fitted(config: IdentifyConfig, study: StudyConfig, problem: Problem, directory: RunDirectory) -> Fit:
+    """The fit, saved after each iteration, and continued where another run left it."""
+    checkpoint = f"{study.name}_checkpoint"
+    starts, resume = _starts(config, problem), None
+    if config.resume is not None and (config.resume / f"{checkpoint}.npz").exists():
+        resume = _continued(problem, RunDirectory(config.resume).read_arrays(checkpoint), starts)
+
+    def save(fit: Fit) -> None:
+        kept = (fit.unknowns, fit.damping, fit.growth, fit.iterations, fit.result)
+        directory.write_arrays(checkpoint, **{f"leaf_{k}": leaf for k, leaf in enumerate(jax.tree.leaves(kept))})
+
+    return levenberg_marquardt.fit(
+        problem,
+        starts,
+        max_iterations=config.fit.iterations,
+        tolerance=config.fit.tolerance,
+        resume=resume,
+        after_iteration=save,
+    )
+
+
+def _starts(config: IdentifyConfig, problem: Problem) -> Unknowns:
+    """The start of the problem, or a batch whose first one it is."""
+    start, count = problem.start, config.fit.starts
+    if count == 1:
+        return start
+    away = config.fit.spread * jax.random.normal(jax.random.key(config.fit.seed), (count, start.x.size), start.x.dtype)
+    x = start.x[None] + away.at[0].set(0.0)
+    return Unknowns(x, jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[None], (count, *leaf.shape)), start.local))
+
+
+def _continued(problem: Problem, arrays: dict[str, np.ndarray], starts: Unknowns) -> Fit:
+    zero = jnp.zeros(starts.x.shape[:-1])
+    pattern = (starts, zero, zero, zero.astype(int), zero.astype(int))
+    leaves, structure = jax.tree.flatten(pattern)
+    found = [arrays.get(f"leaf_{k}") for k in range(len(leaves))]
+    if any(old is None or old.shape != leaf.shape for old, leaf in zip(found, leaves, strict=True)):
+        raise ConfigError(
+            "resume: the run that is to be continued had other parameters or recordings; use its config.toml"
+        )
+    unknowns, damping, growth, iterations, result = jax.tree.unflatten(structure, [jnp.asarray(old) for old in found])
+    return levenberg_marquardt.continued(problem, unknowns, damping, growth, iterations, result)
+
+
+def _best(fit: Fit) -> tuple[Unknowns, FitResult]:
+    """The best of a batch of fits."""
+    if fit.normal.loss.ndim == 0:
+        return fit.unknowns, FitResult(int(fit.result))
+    loss = np.where(np.asarray(fit.result) == FitResult.NOT_FINITE, np.inf, np.asarray(fit.normal.loss))
+    order = np.sort(loss)
+    print(f"losses of {len(loss)} starts: best {order[0]:.6g}, median {np.median(order):.6g}, worst {order[-1]:.6g}")
+    best = int(np.argmin(loss))
+    return jax.tree.map(lambda leaf: leaf[best], fit.unknowns), FitResult(int(fit.result[best]))
+
+
+def parameter_table(known: Uncertainty, start: np.ndarray) -> str:
+    """Parameter, unit, start, estimate, 95 % interval, as text."""
+    rows = [("parameter", "unit", "start", "estimate", "95 % interval", "")]
+    values, std = np.asarray(known.values), np.asarray(known.std)
+    for (name, unit), before, value, spread in zip(known.labels, start, values, std, strict=True):
+        remark = "not identified" if not np.isfinite(spread) else "fixed by symmetry" if spread == 0 else ""
+        interval = f"+- {1.96 * spread:.2g}" if np.isfinite(spread) else "unbounded"
+        rows.append((name, unit, f"{before:.5g}", f"{value:.5g}", interval, remark))
+    return _aligned(rows, left=(0, 1, 5))
+
+
+def merit_table(merit: dict[tuple[str, str], dict[str, float]]) -> str:
+    """Figures of merit, one line per machine and split."""
+    names = list(dict.fromkeys(name for row in merit.values() for name in row))
+    rows = [("", "split", *names)]
+    for (who, split), row in merit.items():
+        rows.append((who, split, *(f"{row[name]:.4g}" if name in row else "" for name in names)))
+    transposed = list(zip(*rows, strict=True)) if len(names) > 6 else rows
+    return _aligned(transposed, left=(0,))
+
+
+def _aligned(rows: list, left: tuple[int, ...]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if k in left else cell.rjust(width)
+            for k, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )
+
+
+def _judged(
+    config: IdentifyConfig,
+    study: StudyConfig,
+    start: Plant,
+    plant: Plant,
+    train: list[Recording],
+    validation: list[Recording],
+) -> dict[tuple[str, str], dict[str, float]]:
+    """Figures of the start, of the fit and of others, by name and split."""
+    merit = {}
+    for split, recordings in (("train", train), ("validation", validation)):
+        if not recordings:
+            continue
+        for reference in config.reference:
+            if reference.study == study.name and reference.split == split:
+                merit[reference.name, split] = reference.figures
+        merit["start", split] = figures(config, start, recordings)
+        merit["identified", split] = figures(config, plant, recordings)
+    return merit
+
+
+def _save(study: StudyConfig, plant: Plant, known: Uncertainty, directory: RunDirectory) -> None:
+    """The identified mechanism, exactly and for people, and the estimates."""
+    save_system(plant.system, directory.path(f"{study.name}.json"))
+    save_system(plant.system, directory.path(f"{study.name}.toml"), source="identified by jaxdyn identify")
+    directory.write_arrays(
+        f"{study.name}_estimates",
+        values=known.values,
+        std=known.std,
+        covariance=known.covariance,
+        correlation=known.correlation,
+    )
+
+
+def _draw(
+    config: IdentifyConfig,
+    study: StudyConfig,
+    plant: Plant,
+    known: Uncertainty,
+    recordings: list[Recording],
+    directory: RunDirectory,
+) -> list[str]:
+    try:
+        from jaxdyn.jobs import identify_pictures
+    except ImportError:
+        print('no pictures: matplotlib is not installed; pip install "jaxdyn[pictures]"')
+        return []
+    return identify_pictures.draw(config, study, plant, known, recordings, directory)
+
+
+JOB = Job(
+    "identify",
+    "physical parameters of machines from recordings\n\n"
+    "Levenberg-Marquardt with exact derivatives over simulated windows (output error) or over forces (inverse dynamics).\n"
+    "Bodies stay physical. The run directory gets, for each study, a table of parameters with 95 % intervals, figures of merit\n"
+    "on training and held-out recordings beside those of others, pictures, and the identified mechanism, which rollout and\n"
+    "view take.",
+    IdentifyConfig,
+    _work,
+)

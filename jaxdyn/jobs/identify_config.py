@@ -1,0 +1,278 @@
+"""The config of `jaxdyn identify`: which machine, which recordings, what is free, how to fit, how to judge."""
+
+import dataclasses
+from pathlib import Path
+from typing import Literal
+
+from jaxdyn.io.config import setting
+from jaxdyn.io.recordings import Columns, Markers
+
+_ALWAYS = (0.0, 1e9)  # s
+
+
+@dataclasses.dataclass(frozen=True)
+class StudyConfig:
+    """One fit.
+
+    Attributes:
+        name: for tables and file names.
+        mechanism: start of the fit and center of the priors, .toml, .urdf, .xml or .json.
+        mechanism_in_data: such a file in the data folder instead.
+        train, validation: recordings, file names in the data folder; "runs.npz:run_02" is an array of a file that holds several.
+        train_time, validation_time: the parts of them that are used, from the first time stamp on.
+    """
+
+    name: str
+    train: tuple[str, ...]
+    mechanism: Path | None = None
+    mechanism_in_data: str = ""
+    validation: tuple[str, ...] = ()
+    train_time: tuple[float, float] = setting(_ALWAYS, unit="s")
+    validation_time: tuple[float, float] = setting(_ALWAYS, unit="s")
+
+    def __post_init__(self):
+        if (self.mechanism is None) == (not self.mechanism_in_data):
+            raise ValueError("give either mechanism, a file, or mechanism_in_data, a file in the data folder")
+
+
+@dataclasses.dataclass(frozen=True)
+class FrictionConfig:
+    """A term of friction in all joints; one number for all, or one per velocity component. What a kind does not have is left out.
+
+    Attributes:
+        kind: class of the force.
+        viscous, coulomb, velocity_scale, stribeck, stribeck_velocity: its numbers, see there.
+        coulomb_difference, viscous_difference, coefficient, load_scale: more of its numbers.
+    """
+
+    kind: Literal["JointFriction", "StribeckFriction", "AsymmetricFriction", "LoadFriction", "QuadraticDrag"]
+    viscous: tuple[float, ...] | None = setting(None, broadcast=True)
+    coulomb: tuple[float, ...] | None = setting(None, broadcast=True)
+    velocity_scale: tuple[float, ...] | None = setting(None, broadcast=True)
+    stribeck: tuple[float, ...] | None = setting(None, broadcast=True)
+    stribeck_velocity: tuple[float, ...] | None = setting(None, broadcast=True)
+    coulomb_difference: tuple[float, ...] | None = setting(None, broadcast=True)
+    viscous_difference: tuple[float, ...] | None = setting(None, broadcast=True)
+    coefficient: tuple[float, ...] | None = setting(None, broadcast=True)
+    load_scale: tuple[float, ...] | None = setting(None, broadcast=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class FreeConfig:
+    """Numbers that are free: the inertia of bodies, or a leaf of the plant.
+
+    Attributes:
+        inertia: bodies whose mass, mass centre and inertia are free; ["all"] for all.
+        divergence: weight of the log-det divergence of these bodies from their start.
+        path: leaf of the plant, "system.model.armature", "system.forces.0.viscous", "inputs.delay", "sensors.offset".
+        entries: rows of the leaf, by name of body or joint, or number; all if not given.
+        chart: the values that they may take.
+        lower, upper: bounds, for chart "bounded".
+        start: where to start instead of the mechanism's numbers.
+        prior_std, prior_mean: of a Gaussian prior; the mean is the start if not given.
+        name, unit: for tables.
+    """
+
+    inertia: tuple[str, ...] = ()
+    divergence: float = setting(0.0, non_negative=True)
+    path: str = ""
+    entries: tuple[str, ...] = ()
+    chart: Literal["real", "positive", "bounded", "unit_vector", "rotation"] = "real"
+    lower: float = 0.0
+    upper: float = 1.0
+    start: tuple[float, ...] | None = setting(None, broadcast=True)
+    prior_std: tuple[float, ...] | None = setting(None, broadcast=True)
+    prior_mean: tuple[float, ...] | None = setting(None, broadcast=True)
+    name: str | None = None
+    unit: str | None = None
+
+    def __post_init__(self):
+        if bool(self.inertia) == bool(self.path):
+            raise ValueError("give either inertia, the bodies, or path, a leaf")
+
+
+@dataclasses.dataclass(frozen=True)
+class TieConfig:
+    """Numbers that follow a free parameter.
+
+    Attributes:
+        path, entries: the numbers, as above.
+        to: name of the parameter.
+        factor, offset: value = factor * parameter + offset.
+    """
+
+    path: str
+    to: str
+    entries: tuple[str, ...] = ()
+    factor: float = 1.0
+    offset: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class WindowsConfig:
+    """How recordings are cut for output error.
+
+    Attributes:
+        duration: of a window.
+        interval: step of the simulation.
+        stride: from window to window; the duration if not given.
+        first: start of the first one.
+        lead: how much of the inputs before a window is kept, for delays.
+        velocity_cutoff: of the low-pass that guesses initial velocities, Hz.
+        start_noise: standard deviations of the guessed initial states, coordinates then velocities; none if empty.
+        continuity: standard deviations of the jumps between windows that follow each other; free if empty.
+    """
+
+    duration: float = setting(0.5, unit="s", positive=True)
+    interval: float = setting(0.002, unit="s", positive=True)
+    stride: float | None = setting(None, unit="s", positive=True)
+    first: float = setting(0.0, unit="s", non_negative=True)
+    lead: float = setting(0.0, unit="s", non_negative=True)
+    velocity_cutoff: float = setting(20.0, unit="Hz", positive=True)
+    start_noise: tuple[float, ...] = ()
+    continuity: tuple[float, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class MotionConfig:
+    """How recordings are smoothed for inverse dynamics.
+
+    Attributes:
+        interval: of the regular grid.
+        cutoff: of the zero-phase low-pass of positions, velocities and forces, Hz; 0 leaves them as they are.
+        order: of that filter.
+        drop: samples left out at both ends.
+        decimate: every which sample is used.
+    """
+
+    interval: float = setting(0.001, unit="s", positive=True)
+    cutoff: float = setting(5.0, unit="Hz", non_negative=True)
+    order: int = setting(4, positive=True)
+    drop: int = setting(300, non_negative=True)
+    decimate: int = setting(5, positive=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class FitConfig:
+    """The fit.
+
+    Attributes:
+        method: "output_error" simulates windows; "inverse_dynamics" compares forces.
+        noise: standard deviation of the readings (output error) or forces (inverse dynamics), one number or one each.
+        quantization: step of the readings, for output error.
+        loss: "squares", "huber" or "cauchy".
+        threshold: of a robust loss, in standard deviations.
+        iterations: at most.
+        tolerance: relative decrease of the loss that is not worth another iteration.
+        starts: fits at once, from random starts about the first; the best one counts.
+        spread: standard deviation of the random starts, in the free numbers of the charts.
+        seed: of the random starts.
+    """
+
+    method: Literal["output_error", "inverse_dynamics"] = "output_error"
+    noise: tuple[float, ...] = setting((1e-2,), positive=True, broadcast=True)
+    quantization: tuple[float, ...] = setting((0.0,), non_negative=True, broadcast=True)
+    loss: Literal["squares", "huber", "cauchy"] = "squares"
+    threshold: float = setting(2.0, positive=True)
+    iterations: int = setting(60, positive=True)
+    tolerance: float = setting(1e-7, positive=True)
+    starts: int = setting(1, positive=True)
+    spread: float = setting(0.3, non_negative=True)
+    seed: int = setting(0, non_negative=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckConfig:
+    """A figure of merit, on training and validation recordings.
+
+    Attributes:
+        kind: "windows" simulates windows and tells RMS and median final errors; "valid_time" tells for how long a prediction stays
+            within a threshold; "forces" tells errors of inverse dynamics.
+        durations: of the windows; of the prediction, for "valid_time".
+        interval: step of the simulation.
+        first: start of the first window.
+        stride: from start to start, for "valid_time"; windows do not overlap.
+        count: starts per recording, for "valid_time".
+        thresholds: for "valid_time".
+        samples: the state in the middle of so many is where a prediction starts, found by a polynomial of degree 4 or, as a second
+            figure, by the identified machine itself; for "valid_time".
+        limits: full ranges of the forces, one per joint, for the normalized RMS of "forces"; left out if empty.
+    """
+
+    kind: Literal["windows", "valid_time", "forces"]
+    durations: tuple[float, ...] = (0.5,)
+    interval: float = setting(0.002, unit="s", positive=True)
+    first: float = setting(0.0, unit="s", non_negative=True)
+    stride: float = setting(1.0, unit="s", positive=True)
+    count: int = setting(20, positive=True)
+    thresholds: tuple[float, ...] = (0.1,)
+    samples: int = setting(15, positive=True)
+    limits: tuple[float, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class ReferenceConfig:
+    """Figures of others, printed beside ours.
+
+    Attributes:
+        study: whose table.
+        name: who or what.
+        split: "train" or "validation".
+        figures: by the names that our figures have.
+    """
+
+    study: str
+    name: str
+    split: Literal["train", "validation"]
+    figures: dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class IdentifyConfig:
+    """Config of `jaxdyn identify`.
+
+    Attributes:
+        data: folder of the recordings.
+        source: where to get them, for the message when they are not there.
+        study: the fits.
+        columns: names in the files.
+        markers: for recordings of filmed markers.
+        friction: terms of friction that take the place of those in the mechanism file.
+        free: what is free.
+        tie: what follows it.
+        windows: how recordings are cut, for output error.
+        motion: how they are smoothed, for inverse dynamics.
+        fit: the fit.
+        check: figures of merit.
+        reference: figures of others.
+        resume: run directory of the same config that was interrupted, to continue from its last checkpoint.
+        pictures: whether to draw them.
+    """
+
+    data: Path
+    study: tuple[StudyConfig, ...]
+    free: tuple[FreeConfig, ...]
+    source: str = ""
+    columns: Columns = Columns()  # noqa: RUF009 (immutable)
+    markers: Markers | None = None
+    friction: tuple[FrictionConfig, ...] = ()
+    tie: tuple[TieConfig, ...] = ()
+    windows: WindowsConfig = WindowsConfig()
+    motion: MotionConfig = MotionConfig()
+    fit: FitConfig = FitConfig()
+    check: tuple[CheckConfig, ...] = ()
+    reference: tuple[ReferenceConfig, ...] = ()
+    resume: Path | None = None
+    pictures: bool = True
+
+    def __post_init__(self):
+        if not self.study:
+            raise ValueError("there is no study; write [[study]]")
+        names = [study.name for study in self.study]
+        if len(set(names)) != len(names):
+            raise ValueError("two studies have one name; rename one")
+        for reference in self.reference:
+            if reference.study not in names:
+                raise ValueError(
+                    f"reference {reference.name!r}: there is no study {reference.study!r}; use one of {', '.join(names)}"
+                )

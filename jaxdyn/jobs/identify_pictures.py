@@ -1,0 +1,61 @@
+"""The pictures of `jaxdyn identify`; imported only where matplotlib is installed."""
+
+import numpy as np
+
+from jaxdyn.identify.measurement import Plant
+from jaxdyn.identify.recording import Recording
+from jaxdyn.identify.uncertainty import Uncertainty
+from jaxdyn.identify.validation import force_errors, predicted_readings, window_errors
+from jaxdyn.io.runs import RunDirectory
+from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
+from jaxdyn.jobs.identify_plant import motions_of, windows_of
+from jaxdyn.view import identification, plots
+
+_SHOWN = 8  # windows one after the other
+
+
+def draw(
+    config: IdentifyConfig,
+    study: StudyConfig,
+    plant: Plant,
+    known: Uncertainty,
+    recordings: list[Recording],
+    directory: RunDirectory,
+) -> list[str]:
+    """Predictions of the recordings and correlations of the estimates; returns the names of the files."""
+    names = list(plant.system.model.topology.joint_names)
+    figures = {"correlations": identification.correlations([name for name, _ in known.labels], known.correlation)}
+    if config.fit.method == "inverse_dynamics":
+        motions = motions_of(config, recordings)
+        errors = force_errors(plant, motions)
+        time = np.arange(len(errors.measured)) * config.motion.interval * config.motion.decimate
+        title = f"{study.name}: forces of held-out motion, relative error {100 * errors.relative:.2f} %"
+        figures["predictions"] = identification.predictions(
+            names, time, errors.measured, errors.predicted, unit="N m", title=title
+        )
+    else:
+        h = config.windows.interval
+        regular = [recording.resampled(h) for recording in recordings]
+        windows = windows_of(config, regular, stride=config.windows.duration)
+        readings = predicted_readings(plant, windows)
+        errors = window_errors(windows, readings).errors
+        time = np.asarray(windows.times[0])
+        figures["errors"] = identification.growing_errors(
+            names, time, errors, unit="rad", title=f"{study.name}: errors of {windows.count} held-out predictions"
+        )
+        shown = slice(0, min(_SHOWN, windows.count))
+        starts = config.windows.duration * np.arange(windows.count)[shown]
+        measured, predicted = (np.asarray(x)[shown].reshape(-1, len(names)) for x in (windows.readings, readings))
+        along = (starts[:, None] + time[None]).ravel()
+        figures["predictions"] = identification.predictions(
+            names,
+            along,
+            measured,
+            predicted,
+            unit="rad",
+            breaks=starts,
+            title=f"{study.name}: held-out windows, each from its measured start",
+        )
+    for name, figure in figures.items():
+        plots.save(figure, directory.path(f"{study.name}_{name}.png"))
+    return [f"{study.name}_{name}.png" for name in figures]

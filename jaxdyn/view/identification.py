@@ -1,0 +1,101 @@
+"""Figures of identification: predictions beside measurements, errors that grow with time, estimates that depend on each other."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from jaxdyn.view.skeleton import Numbers
+from jaxdyn.view.style import BLUE, GRAY, ORANGE
+
+_BANDS = ((5, 95, 0.18), (25, 75, 0.32))
+
+
+def predictions(
+    names: Sequence[str],
+    time: Numbers,
+    measured: Numbers,
+    predicted: Numbers,
+    *,
+    unit: str,
+    breaks: Sequence[float] = (),
+    title: str = "",
+) -> Figure:
+    """Measured and predicted curves, and below each pair their difference.
+
+    Args:
+        names: of the channels.
+        time: (T,) s.
+        measured, predicted: (T, channels).
+        unit: of the channels.
+        breaks: times at which the prediction starts anew.
+    """
+    time, measured, predicted = (np.asarray(x) for x in (time, measured, predicted))
+    columns = min(len(names), 2 if len(names) < 7 else 4)
+    rows = -(-len(names) // columns)
+    figure = Figure(figsize=(5.5 * columns, 3.1 * rows + 0.5), layout="constrained")
+    axes = figure.subplots(2 * rows, columns, sharex=True, squeeze=False, height_ratios=[2.2, 1.0] * rows)
+    for k in range(rows * columns):
+        above, below = axes[2 * (k // columns), k % columns], axes[2 * (k // columns) + 1, k % columns]
+        if k >= len(names):
+            above.set_axis_off()
+            below.set_axis_off()
+            continue
+        above.plot(time, measured[:, k], color=GRAY, lw=2.2, alpha=0.7, label="measured")
+        above.plot(time, predicted[:, k], color=BLUE, lw=1.1, label="predicted")
+        below.plot(time, predicted[:, k] - measured[:, k], color=ORANGE, lw=0.8)
+        for axis in (above, below):
+            axis.grid(alpha=0.25)
+            axis.tick_params(labelsize=8)
+            for instant in breaks:
+                axis.axvline(instant, color=GRAY, lw=0.6, ls=":")
+        above.set_title(names[k], fontsize=9)
+        above.set_ylabel(unit, fontsize=8)
+        below.set_ylabel("error", fontsize=8)
+        if k == 0:
+            above.legend(frameon=False, fontsize=8)
+    figure.supxlabel("time (s)")
+    figure.suptitle(title)
+    return figure
+
+
+def growing_errors(names: Sequence[str], time: Numbers, errors: Numbers, *, unit: str, title: str = "") -> Figure:
+    """How errors grow after the start of a prediction: median, middle half and middle 90 % of their size over all windows.
+
+    Args:
+        time: (T,) s since the start.
+        errors: (windows, T, channels); NaN where nothing was measured.
+    """
+    size = np.abs(np.asarray(errors))
+    columns = min(len(names), 4)
+    rows = -(-len(names) // columns)
+    figure = Figure(figsize=(4.2 * columns, 3.0 * rows + 0.5), layout="constrained")
+    axes = figure.subplots(rows, columns, sharex=True, squeeze=False).ravel()
+    for axis in axes[len(names) :]:
+        axis.set_axis_off()
+    for k, (name, axis) in enumerate(zip(names, axes, strict=False)):
+        lanes = np.maximum(np.where(np.isfinite(size[:, :, k]), size[:, :, k], np.nan), 1e-6)
+        for low, high, alpha in _BANDS:
+            axis.fill_between(time, *np.nanpercentile(lanes, (low, high), axis=0), color=BLUE, alpha=alpha, lw=0)
+        axis.plot(time, np.nanmedian(lanes, axis=0), color=BLUE, lw=2)
+        axis.set_yscale("log")
+        axis.set_title(name, fontsize=9)
+        axis.grid(alpha=0.25)
+    figure.supxlabel("time since the start of the prediction (s)")
+    figure.supylabel(f"absolute error ({unit})")
+    figure.suptitle(title)
+    return figure
+
+
+def correlations(names: Sequence[str], correlation: Numbers, *, title: str = "") -> Figure:
+    """Correlations of estimates as colors: where it is dark off the diagonal, the data hardly tell two numbers apart."""
+    matrix = np.asarray(correlation)
+    size = 2.5 + 0.2 * len(names)
+    figure = Figure(figsize=(size + 1.5, size), layout="constrained")
+    axis = figure.subplots()
+    image = axis.imshow(matrix, vmin=-1, vmax=1, cmap="RdBu_r")
+    axis.set_xticks(range(len(names)), names, rotation=90, fontsize=6)
+    axis.set_yticks(range(len(names)), names, fontsize=6)
+    figure.colorbar(image, ax=axis, shrink=0.8)
+    figure.suptitle(title or "Correlation of the estimates")
+    return figure
