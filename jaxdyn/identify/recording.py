@@ -1,7 +1,7 @@
 """Recordings of a machine, and the windows into which they are cut."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax
@@ -29,6 +29,7 @@ class Recording(eqx.Module):
         q: coordinates, rad or m; NaN in a row where a sample is missing.
         v: velocities, or None if they were not measured, rad/s or m/s.
         u: inputs, N m or N by the kinds of joints; (n, 0) for a machine without.
+        a: accelerations, or None if they were not recorded, rad/s^2 or m/s^2.
 
     Raises:
         RecordingError: lengths differ, stamps do not ascend, inputs are not finite.
@@ -39,10 +40,11 @@ class Recording(eqx.Module):
     q: Samples
     v: Samples | None
     u: Samples
+    a: Samples | None = None
 
     def __check_init__(self):
         count = len(self.time)
-        for what in ("q", "v", "u"):
+        for what in ("q", "v", "u", "a"):
             array = getattr(self, what)
             if array is not None and (array.ndim != 2 or len(array) != count):
                 raise RecordingError(
@@ -61,43 +63,28 @@ class Recording(eqx.Module):
     def between(self, start: float, end: float) -> "Recording":
         """The part with start <= time < end."""
         kept = (self.time >= start) & (self.time < end)
-        return Recording(
-            self.name, self.time[kept], self.q[kept], None if self.v is None else self.v[kept], self.u[kept]
-        )
+        return self._with(self.time[kept], lambda column: column[kept])
 
     def resampled(self, interval: float) -> "Recording":
         """The recording on a regular grid, linear between samples."""
         grid = self.time[0] + interval * np.arange(int(np.floor(self.duration / interval + 1e-9)) + 1)
-        q, u = (interpolated(grid, self.time, x) for x in (self.q, self.u))
-        v = None if self.v is None else interpolated(grid, self.time, self.v)
-        return Recording(self.name, grid, q, v, u)
+        return self._with(grid, lambda column: np.interp(grid, self.time, column))
 
+    def _with(self, time: np.ndarray, change: Callable[[np.ndarray], np.ndarray]) -> "Recording":
+        """The recording with other stamps, and every column changed to suit."""
 
-def interpolated(times: Float[np.ndarray, "times"], stamps: Float[np.ndarray, "samples"], values: Samples) -> Samples:
-    """Every column of `values`, linear between its stamps and constant outside."""
-    columns = [np.interp(times, stamps, column) for column in values.T]
-    return np.stack(columns, axis=1) if columns else np.zeros((len(times), 0))
+        def changed(table: Samples) -> Samples:
+            columns = [change(column) for column in table.T]
+            return np.stack(columns, axis=1) if columns else np.zeros((len(time), 0))
+
+        v, a = (None if table is None else changed(table) for table in (self.v, self.a))
+        return Recording(self.name, time, changed(self.q), v, changed(self.u), a)
 
 
 def low_passed(values: Samples, interval: float, cutoff: float, order: int = 4) -> Samples:
     """Columns of a regular grid without what is faster than `cutoff` (Hz): Butterworth, forward and backward, so without delay."""
     b, a = signal.butter(order, 2.0 * cutoff * interval)
     return signal.filtfilt(b, a, values, axis=0)
-
-
-def measured_motion(recording: Recording, interval: float, cutoff: float, order: int = 4) -> tuple[Samples, ...]:
-    """Smoothed q, v and a of a recording on a regular grid: low-passed and differentiated (central differences).
-
-    Velocities are those measured, if there are any. For machines whose velocities are rates of coordinates.
-
-    Args:
-        interval: of the grid, s.
-        cutoff: of the filter, Hz.
-    """
-    grid = recording.resampled(interval)
-    q = low_passed(grid.q, interval, cutoff, order)
-    v = np.gradient(q, interval, axis=0) if grid.v is None else low_passed(grid.v, interval, cutoff, order)
-    return q, v, np.gradient(v, interval, axis=0)
 
 
 class Windows(eqx.Module):

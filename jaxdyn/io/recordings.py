@@ -17,12 +17,13 @@ class Columns:
 
     Attributes:
         time: time stamps, s.
-        q, v, u: coordinates, velocities, inputs, in SI units; empty where they were not measured.
+        q, v, a, u: coordinates, velocities, accelerations, inputs, in SI units; empty where they were not measured.
     """
 
     time: tuple[str, ...] = ("t",)
     q: tuple[str, ...] = ("q",)
     v: tuple[str, ...] = ()
+    a: tuple[str, ...] = ()
     u: tuple[str, ...] = ("tau",)
 
 
@@ -64,9 +65,9 @@ def load_recording(path: Path | str, columns: Columns, markers: Markers | None =
             raise ConfigError(f"{path}: an array within a file is for markers; name the file")
         time = _table(source, arrays, columns.time).ravel()
         q = _table(source, arrays, columns.q)
-        v = _table(source, arrays, columns.v) if columns.v else None
+        v, a = (_table(source, arrays, names) if names else None for names in (columns.v, columns.a))
         u = _table(source, arrays, columns.u) if columns.u else np.zeros((len(time), 0))
-        return Recording(source.stem, *_without_repeats(time, q, v, u))
+        return Recording(source.stem, *_without_repeats(time, q, v, u, a))
     except RecordingError as error:
         raise ConfigError(f"{source}: {error}") from None
 

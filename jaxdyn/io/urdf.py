@@ -50,6 +50,7 @@ _OTHER_FORMATS = {
     "sdf": "a file with <sdf> is SDF, which is not read, so convert it to URDF",
 }
 _MOST_LINKS = 2000
+_ONLY_ONCE = ("origin", "parent", "child", "axis", "limit", "dynamics", "mimic", "inertial", "mass", "inertia")
 _BASES, _UNPHYSICAL = ("fixed", "free"), ("refuse", "repair")
 _OF_ONE_COORDINATE = ("revolute", "continuous", "prismatic")
 _MOVING = (*_OF_ONE_COORDINATE, "planar", "floating", "spherical")
@@ -81,7 +82,8 @@ def load_urdf(
         velocity_scale: speed at which the `friction` of a joint reaches 76 % of its value, rad/s or m/s; URDF's friction
             jumps at rest, which no integrator likes.
         unphysical: "repair" takes the part out of an inertia that no real body has (negative principal second moments, or all of
-            it where the mass is zero) and says so in the warning; "refuse" refuses the file.
+            it where the mass is zero), and of elements of a link or joint that are there twice the first, as other readers do, and
+            says so in the warning; "refuse" refuses the file.
 
     Raises:
         ConfigError: the file, or an element of it, cannot be used; one line with file, line, element and remedy.
@@ -100,6 +102,8 @@ def system_from_robot(
 ) -> System:
     """The system of the outermost element of a URDF file; see `load_urdf`, `repair` is its `unphysical="repair"`."""
     report = Report(robot.file)
+    if repair:
+        _keep_first(robot, report)
     with np.errstate(over="raise", invalid="raise", divide="raise"):
         try:
             system = _system(robot, base, velocity_scale, repair, report)
@@ -109,6 +113,17 @@ def system_from_robot(
             ) from None
     report.warn()
     return system
+
+
+def _keep_first(robot: Element, report: Report) -> None:
+    """Drop elements that are there twice in a link, its inertial or a joint."""
+    parts = [*robot.all("link"), *robot.all("joint")]
+    for part in [*parts, *(inertial for part in parts for inertial in part.all("inertial"))]:
+        first = {}
+        for child in part.children:
+            if child.tag in _ONLY_ONCE and first.setdefault(child.tag, child) is not child:
+                report.ignored(f"second <{child.tag}>", child.line)
+        part.children = [child for child in part.children if first.get(child.tag, child) is child]
 
 
 def _system(robot: Element, base: str, velocity_scale: float, repair: bool, report: Report) -> System:

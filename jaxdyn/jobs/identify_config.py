@@ -18,6 +18,7 @@ class StudyConfig:
         name: for tables and file names.
         mechanism: start of the fit and center of the priors, .toml, .urdf, .xml or .json.
         mechanism_in_data: such a file in the data folder instead.
+        repair: for a URDF file, makes inertias physical that no body has, and takes the first of elements that are there twice.
         train, validation: recordings, file names in the data folder; "runs.npz:run_02" is an array of a file that holds several.
         train_time, validation_time: the parts of them that are used, from the first time stamp on.
     """
@@ -26,6 +27,7 @@ class StudyConfig:
     train: tuple[str, ...]
     mechanism: Path | None = None
     mechanism_in_data: str = ""
+    repair: bool = False
     validation: tuple[str, ...] = ()
     train_time: tuple[float, float] = setting(_ALWAYS, unit="s")
     validation_time: tuple[float, float] = setting(_ALWAYS, unit="s")

@@ -31,11 +31,14 @@ from jaxdyn.io.config import ConfigError
 from jaxdyn.io.recordings import load_recording
 from jaxdyn.io.system_file import load_system
 from jaxdyn.jobs.identify_config import FreeConfig, FrictionConfig, IdentifyConfig, StudyConfig
+from jaxdyn.jobs.source import said_in_one_line
 
 
 def plant_of(config: IdentifyConfig, study: StudyConfig) -> Plant:
     """The plant where a fit starts."""
-    system = load_system(study.mechanism or config.data / study.mechanism_in_data)
+    path = study.mechanism or config.data / study.mechanism_in_data
+    with said_in_one_line():
+        system = load_system(path, unphysical="repair" if study.repair else "refuse")
     if config.friction:
         terms = {getattr(friction_terms, term.kind) for term in config.friction} | {friction_terms.JointFriction}
         kept = tuple(force for force in system.forces if type(force) not in terms)
@@ -176,7 +179,7 @@ def motions_of(config: IdentifyConfig, recordings: list[Recording]) -> Motions:
 
         q, u = smooth(grid.q), smooth(grid.u)
         v = np.gradient(q, m.interval, axis=0) if grid.v is None else smooth(grid.v)
-        a = np.gradient(v, m.interval, axis=0)
+        a = np.gradient(v, m.interval, axis=0) if grid.a is None else smooth(grid.a)
         kept = slice(m.drop, len(q) - m.drop, m.decimate)
         if len(q[kept]) < 2:
             raise ConfigError(

@@ -1,7 +1,9 @@
 """The mechanism that a command works on: its file, and how to read it."""
 
 import argparse
+import contextlib
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import jax
@@ -32,12 +34,18 @@ def add_source_options(parser: argparse.ArgumentParser) -> None:
 
 def load_source(arguments: argparse.Namespace, path: Path) -> System:
     """The system in a file; what the reader ignores is printed, one line."""
+    with said_in_one_line():
+        return load_system(path, base=arguments.base, unphysical="repair" if arguments.repair else "refuse")
+
+
+@contextlib.contextmanager
+def said_in_one_line() -> Iterator[None]:
+    """Print what a reader of mechanisms ignores as notes."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", IgnoredContent)
-        system = load_system(path, base=arguments.base, unphysical="repair" if arguments.repair else "refuse")
+        yield
     for warning in said:
         print(f"note: {warning.message}")
-    return system
 
 
 def random_starts(system: System, keys: PRNGKeyArray, spread: float, source: Path) -> Float[Array, "lanes nq"]:
