@@ -18,6 +18,7 @@ from jaxdyn.identify.least_squares import Normal, Problem, Unknowns
 from jaxdyn.identify.losses import Loss, Squares
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.parameters import Parameters
+from jaxdyn.lanes import lane_function
 from jaxdyn.spatial.arrays import einsum
 
 
@@ -99,6 +100,7 @@ class InverseDynamicsError(Problem):
 
     def _linearized(self, x: Free):
         """Residuals, their Jacobians and their weights, sample by sample."""
-        each = jax.vmap(lambda motion: self.residuals(x, motion))(self.motions)
-        jacobians = jax.vmap(jax.jacfwd(self.residuals), in_axes=(None, 0))(x, self.motions)
+        residuals = lane_function(self.residuals, name="inverse-dynamics error")
+        each = jax.vmap(lambda motion: residuals(x, motion))(self.motions)
+        jacobians = jax.vmap(jax.jacfwd(residuals), in_axes=(None, 0))(x, self.motions)
         return each, jacobians, self.loss.weight(each**2)

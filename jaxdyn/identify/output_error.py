@@ -108,6 +108,12 @@ class OutputError(Problem):
         errors = jax.vmap(plant.sensors.whitened)(readings - window.readings)
         return window.weights * errors, end
 
+    def start_errors(self, start: State, window: Windows) -> Float[Array, "_"]:
+        """How far the start of a window is from its guess, in standard deviations; nothing if nothing is known of it."""
+        if not self.free_starts or self.start_noise is None:
+            return jnp.zeros(0, start.v.dtype)
+        return _difference(self._model, window.starts, start) / self.start_noise
+
     def normal(self, unknowns: Unknowns) -> Normal:
         x, local = unknowns.x, unknowns.local
         windows = self.windows
@@ -168,7 +174,7 @@ class OutputError(Problem):
         gradient = einsum("miz,mi,mi->z", J, weight, r)
         matrix = einsum("miz,mi,miy->zy", J, weight, J)
         if self.free_starts and self.start_noise is not None:
-            guess = _difference(model, window.starts, start) / self.start_noise
+            guess = self.start_errors(start, window)
             loss = loss + 0.5 * jnp.sum(guess**2)
             gradient = gradient.at[P:].add(guess / self.start_noise)
             matrix = matrix.at[P:, P:].add(jnp.diag(1.0 / self.start_noise**2))

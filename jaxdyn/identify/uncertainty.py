@@ -12,6 +12,8 @@ from jaxdyn.identify.least_squares import Problem, Unknowns, information
 _UNSEEN = 1e-10
 # A direction whose standard deviation exceeds this multiple of the best one's deserves a warning.
 _POOR = 1e3
+# A value that moves less than this with its free numbers is at the bound of its chart, a friction that came out as zero for instance.
+_AT_BOUND = 1e-12
 _QUANTILE = 1.959963984540054  # of the normal distribution, 97.5 %
 
 
@@ -21,7 +23,7 @@ class Uncertainty(eqx.Module):
     Attributes:
         labels: name and unit of every value.
         values: estimates.
-        covariance: of the estimates; infinite variances where the data and the priors say nothing.
+        covariance: of the estimates; infinite variances where the data and the priors say nothing, zero at the bound of a chart.
         noise_scale: factor by which the residuals are larger than the noise that was assumed.
     """
 
@@ -88,7 +90,8 @@ def uncertainty(problem: Problem, unknowns: Unknowns, *, kind: str = "groups", s
         C = inverse @ (spread + prior.T @ prior) @ inverse
     G = np.asarray(jax.jacfwd(parameters.values)(unknowns.x), np.float64)
     covariance = G @ C @ G.T
-    blind = np.any(np.abs(G @ unseen) > 1e-6 * np.linalg.norm(G, axis=1, keepdims=True), axis=1)
+    size = np.linalg.norm(G, axis=1)
+    blind = (size > _AT_BOUND) & np.any(np.abs(G @ unseen) > 1e-6 * size[:, None], axis=1)
     covariance[blind, blind] = np.inf
     warnings = _warnings(F, G, unseen, parameters.labels)
     values = parameters.values(unknowns.x)

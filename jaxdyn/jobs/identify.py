@@ -1,5 +1,6 @@
 """The job `jaxdyn identify`: physical parameters from recordings, their uncertainty, and a verdict on held-out recordings."""
 
+import dataclasses
 import time
 from typing import Any
 
@@ -8,18 +9,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn.identify import levenberg_marquardt
+from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError
 from jaxdyn.identify.least_squares import Problem, Unknowns
 from jaxdyn.identify.levenberg_marquardt import Fit, FitResult
 from jaxdyn.identify.measurement import Plant
-from jaxdyn.identify.recording import Recording
 from jaxdyn.identify.uncertainty import Uncertainty, uncertainty
+from jaxdyn.identify.validation import force_errors
 from jaxdyn.io.config import ConfigError
 from jaxdyn.io.runs import RunDirectory
 from jaxdyn.io.system_file import save_system
 from jaxdyn.jobs.identify_checks import figures
 from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
-from jaxdyn.jobs.identify_plant import parameters_of, plant_of, problem_of, recordings_of
+from jaxdyn.jobs.identify_plant import Part, parameters_of, plant_of, problem_of, recordings_of
 from jaxdyn.jobs.job import Job
+from jaxdyn.mechanism.checks import MechanismError
 
 
 def _work(config: IdentifyConfig, directory: RunDirectory) -> dict[str, Any]:
@@ -36,6 +39,9 @@ def _study(config: IdentifyConfig, study: StudyConfig, directory: RunDirectory) 
     print(f"\n{study.name}: {parameters.size} free numbers, {seen}")
     begun = time.perf_counter()
     fit = _fitted(config, study, problem, directory)
+    for _ in range(config.fit.rounds):
+        problem = reweighted(problem, _best(fit)[0], config.fit.alike)
+        fit = _fitted(config, study, problem, directory)
     best, result = _best(fit)
     seconds = time.perf_counter() - begun
     print(f"{result.meaning} after {int(np.max(fit.iterations))} iterations, {seconds:.1f} s")
@@ -84,6 +90,14 @@ def _fitted(config: IdentifyConfig, study: StudyConfig, problem: Problem, direct
     )
 
 
+def reweighted(problem: Problem, unknowns: Unknowns, alike: int) -> Problem:
+    """The problem with the noise of each force set to what its errors are now."""
+    if not isinstance(problem, InverseDynamicsError):
+        raise ConfigError('fit.rounds are for method = "inverse_dynamics"; set rounds = 0')
+    errors = force_errors(problem.parameters.place(unknowns.x), problem.motions)
+    return dataclasses.replace(problem, noise=jnp.asarray(errors.rms * np.sqrt(alike), problem.noise.dtype))
+
+
 def _starts(config: IdentifyConfig, problem: Problem) -> Unknowns:
     """The start of the problem, or a batch whose first one it is."""
     start, count = problem.start, config.fit.starts
@@ -123,8 +137,8 @@ def parameter_table(known: Uncertainty, start: np.ndarray) -> str:
     rows = [("parameter", "unit", "start", "estimate", "95 % interval", "")]
     values, std = np.asarray(known.values), np.asarray(known.std)
     for (name, unit), before, value, spread in zip(known.labels, start, values, std, strict=True):
-        remark = "not identified" if not np.isfinite(spread) else "fixed by symmetry" if spread == 0 else ""
-        interval = f"+- {1.96 * spread:.2g}" if np.isfinite(spread) else "unbounded"
+        remark = "not identified" if not np.isfinite(spread) else "at its bound" if spread == 0 else ""
+        interval = f"+- {1.96 * spread:.2g}" if np.isfinite(spread) else "any"
         rows.append((name, unit, f"{before:.5g}", f"{value:.5g}", interval, remark))
     return _aligned(rows, left=(0, 1, 5))
 
@@ -155,8 +169,8 @@ def _judged(
     study: StudyConfig,
     start: Plant,
     plant: Plant,
-    train: list[Recording],
-    validation: list[Recording],
+    train: list[Part],
+    validation: list[Part],
 ) -> dict[tuple[str, str], dict[str, float]]:
     """Figures of the start, of the fit and of others, by name and split."""
     merit = {}
@@ -174,7 +188,13 @@ def _judged(
 def _save(study: StudyConfig, plant: Plant, known: Uncertainty, directory: RunDirectory) -> None:
     """The identified mechanism, exactly and for people, and the estimates."""
     save_system(plant.system, directory.path(f"{study.name}.json"))
-    save_system(plant.system, directory.path(f"{study.name}.toml"), source="identified by jaxdyn identify")
+    try:
+        save_system(plant.system, directory.path(f"{study.name}.toml"), source="identified by jaxdyn identify")
+    except (
+        ConfigError,
+        MechanismError,
+    ) as error:  # a spring that pushes, for instance, may describe a machine all the same
+        print(f"note: only {study.name}.json holds the mechanism, {error}")
     directory.write_arrays(
         f"{study.name}_estimates",
         values=known.values,
@@ -189,7 +209,7 @@ def _draw(
     study: StudyConfig,
     plant: Plant,
     known: Uncertainty,
-    recordings: list[Recording],
+    recordings: list[Part],
     directory: RunDirectory,
 ) -> list[str]:
     try:

@@ -19,26 +19,26 @@ from jaxdyn.identify.validation import (
 )
 from jaxdyn.io.config import ConfigError
 from jaxdyn.jobs.identify_config import CheckConfig, IdentifyConfig
-from jaxdyn.jobs.identify_plant import motions_of, windows_of
+from jaxdyn.jobs.identify_plant import Part, motions_of, windows_of
 
 
-def figures(config: IdentifyConfig, plant: Plant, recordings: list[Recording]) -> dict[str, float]:
+def figures(config: IdentifyConfig, plant: Plant, parts: list[Part]) -> dict[str, float]:
     """All checks of the config."""
     found: dict[str, float] = {}
     for check in config.check:
         if check.kind == "windows":
-            found |= _windows(config, check, plant, recordings)
+            found |= _windows(config, check, plant, parts)
         elif check.kind == "valid_time":
-            found |= _valid_time(check, plant, recordings)
+            found |= _valid_time(check, plant, parts)
         else:
-            found |= _forces(config, check, plant, recordings)
+            found |= _forces(config, check, plant, parts)
     return found
 
 
-def _windows(config: IdentifyConfig, check: CheckConfig, plant: Plant, recordings: list[Recording]) -> dict[str, float]:
+def _windows(config: IdentifyConfig, check: CheckConfig, plant: Plant, parts: list[Part]) -> dict[str, float]:
     found = {}
     names = plant.system.model.topology.joint_names
-    regular = [recording.resampled(check.interval) for recording in recordings]
+    regular = [part.alone.resampled(check.interval) for part in parts]
     for duration in check.durations:
         windows = windows_of(
             config, regular, duration=duration, interval=check.interval, first=check.first, stride=duration
@@ -49,13 +49,13 @@ def _windows(config: IdentifyConfig, check: CheckConfig, plant: Plant, recording
     return found
 
 
-def _valid_time(check: CheckConfig, plant: Plant, recordings: list[Recording]) -> dict[str, float]:
+def _valid_time(check: CheckConfig, plant: Plant, parts: list[Part]) -> dict[str, float]:
     """Predictions start in the middle of a few samples, and know nothing else of the recording."""
     h, n = check.interval, check.samples
     middle = n // 2
     (duration,) = check.durations
     predicted, seen = [], []
-    for recording in recordings:
+    for recording in (part.alone for part in parts):
         for start in range(check.count):
             first = round((check.first + start * check.stride) / h)
             seen.append(_slice(recording, first, n))
@@ -96,8 +96,8 @@ def _smoothed(plant: Plant, known: Windows, middle: int, h: float) -> State:
     return end_states(plant, dataclasses.replace(guess, steps=middle), starts)
 
 
-def _forces(config: IdentifyConfig, check: CheckConfig, plant: Plant, recordings: list[Recording]) -> dict[str, float]:
-    errors = force_errors(plant, motions_of(config, recordings))
+def _forces(config: IdentifyConfig, check: CheckConfig, plant: Plant, parts: list[Part]) -> dict[str, float]:
+    errors = force_errors(plant, motions_of(config, parts))
     names = plant.system.model.topology.joint_names
     found = {"relative": errors.relative}
     if check.limits:

@@ -38,16 +38,18 @@ class StudyConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class FrictionConfig:
-    """A term of friction in all joints; one number for all, or one per velocity component. What a kind does not have is left out.
+class ForceConfig:
+    """A force in all joints; one number for all, or one per velocity component. What a kind does not have is left out.
 
     Attributes:
         kind: class of the force.
         viscous, coulomb, velocity_scale, stribeck, stribeck_velocity: its numbers, see there.
-        coulomb_difference, viscous_difference, coefficient, load_scale: more of its numbers.
+        coulomb_difference, viscous_difference, coefficient, load_scale, stiffness, rest: more of its numbers.
     """
 
-    kind: Literal["JointFriction", "StribeckFriction", "AsymmetricFriction", "LoadFriction", "QuadraticDrag"]
+    kind: Literal[
+        "JointFriction", "StribeckFriction", "AsymmetricFriction", "LoadFriction", "QuadraticDrag", "JointSpring"
+    ]
     viscous: tuple[float, ...] | None = setting(None, broadcast=True)
     coulomb: tuple[float, ...] | None = setting(None, broadcast=True)
     velocity_scale: tuple[float, ...] | None = setting(None, broadcast=True)
@@ -57,6 +59,8 @@ class FrictionConfig:
     viscous_difference: tuple[float, ...] | None = setting(None, broadcast=True)
     coefficient: tuple[float, ...] | None = setting(None, broadcast=True)
     load_scale: tuple[float, ...] | None = setting(None, broadcast=True)
+    stiffness: tuple[float, ...] | None = setting(None, broadcast=True)
+    rest: tuple[float, ...] | None = setting(None, broadcast=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,6 +166,8 @@ class FitConfig:
         method: "output_error" simulates windows; "inverse_dynamics" compares forces.
         noise: standard deviation of the readings (output error) or forces (inverse dynamics), one number or one each.
         quantization: step of the readings, for output error.
+        rounds: of inverse dynamics after which the noise of each force is set to the RMS of its errors; then one more fit.
+        alike: consecutive samples whose errors are alike, so that together they count as one, for inverse dynamics.
         loss: "squares", "huber" or "cauchy".
         threshold: of a robust loss, in standard deviations.
         iterations: at most.
@@ -174,6 +180,8 @@ class FitConfig:
     method: Literal["output_error", "inverse_dynamics"] = "output_error"
     noise: tuple[float, ...] = setting((1e-2,), positive=True, broadcast=True)
     quantization: tuple[float, ...] = setting((0.0,), non_negative=True, broadcast=True)
+    rounds: int = setting(0, non_negative=True)
+    alike: int = setting(1, positive=True)
     loss: Literal["squares", "huber", "cauchy"] = "squares"
     threshold: float = setting(2.0, positive=True)
     iterations: int = setting(60, positive=True)
@@ -239,7 +247,7 @@ class IdentifyConfig:
         study: the fits.
         columns: names in the files.
         markers: for recordings of filmed markers.
-        friction: terms of friction that take the place of those in the mechanism file.
+        force: forces in the joints, in this order; all those of these kinds in the mechanism file, and all friction, give way.
         free: what is free.
         tie: what follows it.
         windows: how recordings are cut, for output error.
@@ -257,7 +265,7 @@ class IdentifyConfig:
     source: str = ""
     columns: Columns = Columns()  # noqa: RUF009 (immutable)
     markers: Markers | None = None
-    friction: tuple[FrictionConfig, ...] = ()
+    force: tuple[ForceConfig, ...] = ()
     tie: tuple[TieConfig, ...] = ()
     windows: WindowsConfig = WindowsConfig()
     motion: MotionConfig = MotionConfig()

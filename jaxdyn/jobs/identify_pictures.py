@@ -3,12 +3,11 @@
 import numpy as np
 
 from jaxdyn.identify.measurement import Plant
-from jaxdyn.identify.recording import Recording
 from jaxdyn.identify.uncertainty import Uncertainty
 from jaxdyn.identify.validation import force_errors, predicted_readings, window_errors
 from jaxdyn.io.runs import RunDirectory
 from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
-from jaxdyn.jobs.identify_plant import motions_of, windows_of
+from jaxdyn.jobs.identify_plant import Part, motions_of, windows_of
 from jaxdyn.view import identification, plots
 
 _SHOWN = 8  # windows one after the other
@@ -19,14 +18,14 @@ def draw(
     study: StudyConfig,
     plant: Plant,
     known: Uncertainty,
-    recordings: list[Recording],
+    parts: list[Part],
     directory: RunDirectory,
 ) -> list[str]:
     """Predictions of the recordings and correlations of the estimates; returns the names of the files."""
     names = list(plant.system.model.topology.joint_names)
     figures = {"correlations": identification.correlations([name for name, _ in known.labels], known.correlation)}
     if config.fit.method == "inverse_dynamics":
-        motions = motions_of(config, recordings)
+        motions = motions_of(config, parts)
         errors = force_errors(plant, motions)
         time = np.arange(len(errors.measured)) * config.motion.interval * config.motion.decimate
         title = f"{study.name}: forces of held-out motion, relative error {100 * errors.relative:.2f} %"
@@ -35,7 +34,7 @@ def draw(
         )
     else:
         h = config.windows.interval
-        regular = [recording.resampled(h) for recording in recordings]
+        regular = [part.alone.resampled(h) for part in parts]
         windows = windows_of(config, regular, stride=config.windows.duration)
         readings = predicted_readings(plant, windows)
         errors = window_errors(windows, readings).errors

@@ -1,15 +1,21 @@
 """From the config of `jaxdyn identify` to a plant, its free parameters, its recordings and the problem to solve."""
 
 import dataclasses
+from collections.abc import Callable, Sequence
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-import jaxdyn.dynamics.friction as friction_terms
-from jaxdyn.dynamics.forces import JointForce
+from jaxdyn.dynamics.forces import JointForce, JointSpring
+from jaxdyn.dynamics.friction import (
+    AsymmetricFriction,
+    JointFriction,
+    LoadFriction,
+    QuadraticDrag,
+    StribeckFriction,
+)
 from jaxdyn.dynamics.system import System
 from jaxdyn.identify.charts import Bounded, Chart, Positive, Real, Rotation, UnitVector
 from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError, Motions
@@ -30,8 +36,11 @@ from jaxdyn.identify.recording import Recording, RecordingError, Windows, cut, l
 from jaxdyn.io.config import ConfigError
 from jaxdyn.io.recordings import load_recording
 from jaxdyn.io.system_file import load_system
-from jaxdyn.jobs.identify_config import FreeConfig, FrictionConfig, IdentifyConfig, StudyConfig
+from jaxdyn.jobs.identify_config import ForceConfig, FreeConfig, IdentifyConfig, StudyConfig
 from jaxdyn.jobs.source import said_in_one_line
+
+_FRICTION = (JointFriction, StribeckFriction, AsymmetricFriction, LoadFriction, QuadraticDrag)
+_FORCES: dict[str, Callable[..., JointForce]] = {kind.__name__: kind for kind in (*_FRICTION, JointSpring)}
 
 
 def plant_of(config: IdentifyConfig, study: StudyConfig) -> Plant:
@@ -39,28 +48,28 @@ def plant_of(config: IdentifyConfig, study: StudyConfig) -> Plant:
     path = study.mechanism or config.data / study.mechanism_in_data
     with said_in_one_line():
         system = load_system(path, unphysical="repair" if study.repair else "refuse")
-    if config.friction:
-        terms = {getattr(friction_terms, term.kind) for term in config.friction} | {friction_terms.JointFriction}
-        kept = tuple(force for force in system.forces if type(force) not in terms)
-        forces = (*kept, *(_friction(term, system) for term in config.friction))
-        system = eqx.tree_at(lambda s: s.forces, system, forces, is_leaf=lambda x: isinstance(x, tuple))
+    if config.force:
+        replaced = {_FORCES[force.kind] for force in config.force} | set(_FRICTION)
+        kept = tuple(force for force in system.forces if type(force) not in replaced)
+        forces = (*(_force(force, system) for force in config.force), *kept)
+        system = System(system.model, forces, system.drives, system.method, system.constraints, system.stabilization)
     noise = _spread(config.fit.noise, system.model.nq, "fit.noise")
     return Plant(
         system, Sensors(noise, quantization=_spread(config.fit.quantization, system.model.nq, "fit.quantization"))
     )
 
 
-def _friction(term: FrictionConfig, system: System) -> JointForce:
-    kind = getattr(friction_terms, term.kind)
+def _force(force: ForceConfig, system: System) -> JointForce:
+    kind = _FORCES[force.kind]
     fields = [field.name for field in dataclasses.fields(kind)]
-    given = {name: value for name, value in vars(term).items() if name != "kind" and value is not None}
+    given = {name: value for name, value in vars(force).items() if name != "kind" and value is not None}
     for name in given:
         if name not in fields:
-            raise ConfigError(f"friction: {term.kind} has no {name}; it has {', '.join(fields)}")
+            raise ConfigError(f"force: {force.kind} has no {name}; it has {', '.join(fields)}")
     for name in fields:
         if name not in given:
-            raise ConfigError(f"friction: {term.kind} needs {name}; give one number, or one per velocity component")
-    return kind(**{name: _spread(value, system.model.nv, f"friction.{name}") for name, value in given.items()})
+            raise ConfigError(f"force: {force.kind} needs {name}; give one number, or one per velocity component")
+    return kind(**{name: _spread(value, system.model.nv, f"force.{name}") for name, value in given.items()})
 
 
 def _spread(values: tuple[float, ...], count: int, name: str) -> Float[Array, "count"]:
@@ -122,7 +131,32 @@ def _started(plant: Plant, parameter: Parameter, start: tuple[float, ...]) -> Pl
     return alone.place(_spread(start, alone.size, f"start of {parameter.path}").astype(plant.system.model.dtype))
 
 
-def recordings_of(config: IdentifyConfig, study: StudyConfig) -> tuple[list[Recording], list[Recording]]:
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A part of a recording.
+
+    Attributes:
+        recording: all of it, for filters that need what is around.
+        start, end: from the first time stamp on, s.
+    """
+
+    recording: Recording
+    start: float
+    end: float
+
+    @property
+    def alone(self) -> Recording:
+        """Only the part."""
+        first, name = float(self.recording.time[0]), self.recording.name
+        try:
+            return self.recording.between(first + self.start, first + self.end)
+        except RecordingError:
+            raise ConfigError(
+                f"{name}: nothing lies between {self.start:g} and {self.end:g} s; it has {self.recording.duration:g} s"
+            ) from None
+
+
+def recordings_of(config: IdentifyConfig, study: StudyConfig) -> tuple[list[Part], list[Part]]:
     """Recordings to learn from, and those to be judged by.
 
     Raises:
@@ -133,24 +167,14 @@ def recordings_of(config: IdentifyConfig, study: StudyConfig) -> tuple[list[Reco
         raise ConfigError(
             f'{config.data}: there is no such folder; get the recordings{source} and say where: "data=FOLDER"'
         )
-    parts = []
-    for names, (start, end) in ((study.train, study.train_time), (study.validation, study.validation_time)):
-        part = [load_recording(config.data / name, config.columns, config.markers) for name in names]
-        parts.append([_between(recording, start, end) for recording in part])
-    return parts[0], parts[1]
+    train, validation = (
+        [Part(load_recording(config.data / name, config.columns, config.markers), *limits) for name in names]
+        for names, limits in ((study.train, study.train_time), (study.validation, study.validation_time))
+    )
+    return train, validation
 
 
-def _between(recording: Recording, start: float, end: float) -> Recording:
-    first = float(recording.time[0])
-    try:
-        return recording.between(first + start, first + end)
-    except RecordingError:
-        raise ConfigError(
-            f"{recording.name}: nothing lies between {start:g} and {end:g} s; it has {recording.duration:g} s"
-        ) from None
-
-
-def windows_of(config: IdentifyConfig, recordings: list[Recording], **changes) -> Windows:
+def windows_of(config: IdentifyConfig, recordings: Sequence[Recording], **changes) -> Windows:
     """Windows of recordings as the config cuts them, or with other durations and starts."""
     w = config.windows
     options = {
@@ -167,12 +191,12 @@ def windows_of(config: IdentifyConfig, recordings: list[Recording], **changes) -
         raise ConfigError(str(error)) from None
 
 
-def motions_of(config: IdentifyConfig, recordings: list[Recording]) -> Motions:
-    """Smoothed motions and forces of recordings, one after the other."""
+def motions_of(config: IdentifyConfig, parts: list[Part]) -> Motions:
+    """Smoothed motions and forces, one part after the other. Recordings are smoothed as a whole."""
     m = config.motion
-    parts = []
-    for recording in recordings:
-        grid = recording.resampled(m.interval)
+    found = []
+    for part in parts:
+        grid = part.recording.resampled(m.interval)
 
         def smooth(x):
             return low_passed(x, m.interval, m.cutoff, m.order) if m.cutoff else x
@@ -180,13 +204,15 @@ def motions_of(config: IdentifyConfig, recordings: list[Recording]) -> Motions:
         q, u = smooth(grid.q), smooth(grid.u)
         v = np.gradient(q, m.interval, axis=0) if grid.v is None else smooth(grid.v)
         a = np.gradient(v, m.interval, axis=0) if grid.a is None else smooth(grid.a)
-        kept = slice(m.drop, len(q) - m.drop, m.decimate)
-        if len(q[kept]) < 2:
+        since = grid.time - grid.time[0]
+        kept = np.arange(m.drop, len(q) - m.drop, m.decimate)
+        kept = kept[(since[kept] >= part.start) & (since[kept] < part.end)]
+        if len(kept) < 2:
             raise ConfigError(
-                f"{recording.name}: nothing is left after dropping {m.drop} samples at both ends; drop fewer"
+                f"{grid.name}: nothing of it is left after dropping {m.drop} samples at both ends; drop fewer, or use more"
             )
-        parts.append(Motions(*(jnp.asarray(x[kept]) for x in (q, v, a, u))))
-    return jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
+        found.append(Motions(*(jnp.asarray(x[kept]) for x in (q, v, a, u))))
+    return jax.tree.map(lambda *x: jnp.concatenate(x), *found)
 
 
 def loss_of(config: IdentifyConfig) -> Loss:
@@ -195,18 +221,18 @@ def loss_of(config: IdentifyConfig) -> Loss:
     return {"squares": Squares(), "huber": Huber(threshold), "cauchy": Cauchy(threshold)}[config.fit.loss]
 
 
-def problem_of(config: IdentifyConfig, parameters: Parameters, recordings: list[Recording]) -> Problem:
+def problem_of(config: IdentifyConfig, parameters: Parameters, parts: list[Part]) -> Problem:
     """What is to be minimized."""
     model = parameters.subject.system.model
     if config.fit.method == "inverse_dynamics":
-        noise = _spread(config.fit.noise, model.nv, "fit.noise")
-        return InverseDynamicsError(parameters, motions_of(config, recordings), noise, loss_of(config))
+        noise = _spread(config.fit.noise, model.nv, "fit.noise") * np.sqrt(config.fit.alike)
+        return InverseDynamicsError(parameters, motions_of(config, parts), noise, loss_of(config))
     w = config.windows
     start_noise = _spread(w.start_noise, 2 * model.nv, "windows.start_noise") if w.start_noise else None
     continuity = _spread(w.continuity, 2 * model.nv, "windows.continuity") if w.continuity else None
     return OutputError(
         parameters,
-        windows_of(config, recordings),
+        windows_of(config, [part.alone for part in parts]),
         loss_of(config),
         start_noise=start_noise,
         continuity=continuity,
