@@ -118,6 +118,8 @@ def _articulated_body(model: Model, moving: Motion, tau: GeneralizedForces) -> A
         padded = jnp.concatenate([per_column, jnp.full_like(per_column[:1], padding)])
         return padded[slot]
 
+    # Accelerations relative to those at zero qdd, which `motion` has already summed along the paths.
+    force = inverse.inertial_forces(model, moving, moving.bias)
     columns = per_body(moving.placements.columns, 0.0)
     rotor = per_body(rotors.reflected_inertia(model), 1.0)
     spin, own_spin = None, None
@@ -126,10 +128,9 @@ def _articulated_body(model: Model, moving: Motion, tau: GeneralizedForces) -> A
         beside, own = rotors.spin_beside_joints(model, h)
         spin, own_spin = per_body(beside + own, 0.0), per_body(own, 0.0)
         tau = tau - rotors.along_columns(h, moving.bias[:, :3])
+        force = force + rotors.moments_of_motion(h, moving.velocity[:, :3], moving.v, jnp.zeros_like(tau))
     effort = per_body(tau, 0.0)
     inertia = jax.vmap(lambda body: body.matrix)(moving.placements.inertia)
-    # Accelerations relative to those at zero qdd, which `motion` has already summed along the paths.
-    force = inverse.forces_on_bodies(model, moving, moving.bias, jnp.zeros_like(tau))
 
     def toward_root(state, data):
         matrix, bias = state

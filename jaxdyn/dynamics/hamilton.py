@@ -41,12 +41,11 @@ def generalized_momentum(model: Model, q: Coordinates, v: Velocities) -> Momenta
     Source: theory.md (F2), (E19), (R2).
     """
     moving = kinematics.motion(model, q, v)
-    return _momentum_of_motion(model, moving) + rotors.reflected_inertia(model) * v  # (E19)
+    return _momentum_along_columns(model, moving, _body_momenta(moving)) + rotors.reflected_inertia(model) * v  # (E19)
 
 
-def _momentum_of_motion(model: Model, moving: Motion) -> Momenta:
+def _momentum_along_columns(model: Model, moving: Motion, momenta: Float[Array, "nb 6"]) -> Momenta:
     """Without the inertia along the velocity components, which is nothing where these rest."""
-    momenta = _body_momenta(moving)
     if not model.rotors.count:
         return inverse.project(model, moving.placements, momenta)
     h = rotors.spin_columns(model, moving.placements)
@@ -75,10 +74,11 @@ def hamiltonian(model: Model, q: Coordinates, p: Momenta) -> Float[Array, ""]:
     """
     configuration.check_velocities(model, p=p)
     carried = kinematics.motion(model, q, jnp.zeros_like(p))
-    excess = p - _momentum_of_motion(model, carried)
+    momenta = _body_momenta(carried)
+    excess = p - _momentum_along_columns(model, carried, momenta)
     factor = jnp.linalg.cholesky(metric.composite_mass_matrix(model, carried.placements))
     v = jax.scipy.linalg.cho_solve((factor, True), excess)
-    of_time = 0.5 * einsum("bc,bc->", _body_momenta(carried), carried.velocity)  # (E19)
+    of_time = 0.5 * einsum("bc,bc->", momenta, carried.velocity)  # (E19)
     return 0.5 * dot(excess, v) - of_time + energy.potential_energy(model, q)
 
 

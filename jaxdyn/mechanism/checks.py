@@ -102,9 +102,7 @@ def checked_inertia(where: str, mass, com, inertia) -> tuple[float, np.ndarray, 
             "off-diagonal entries, and that the tensor is about the mass centre"
         )
     if mass == 0 and np.any(tensor):
-        raise MechanismError(
-            f"{where}: it has inertia but mass 0 kg; give its mass, or use armature or add_rotor for a rotor"
-        )
+        raise MechanismError(f"{where}: it has inertia but mass 0 kg; give its mass, or use armature for a rotor")
     return mass, com, tensor
 
 
