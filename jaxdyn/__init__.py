@@ -118,6 +118,7 @@ from jaxdyn.mechanism.joints import (
 )
 from jaxdyn.mechanism.model import Limits, Model, as_dtype
 from jaxdyn.mechanism.prescribed import ConstantRate, PrescribedMotion, Sinusoid, Spline
+from jaxdyn.mechanism.rotors import Rotors
 from jaxdyn.mechanism.topology import Topology
 from jaxdyn.mechanism.transformations import decomposed, released
 from jaxdyn.simulate.adaptive import rollout_adaptive
@@ -173,6 +174,7 @@ __all__ = [
     "Result",
     "Revolute",
     "Rheonomic",
+    "Rotors",
     "RungeKutta4",
     "Screw",
     "SemiImplicitEuler",

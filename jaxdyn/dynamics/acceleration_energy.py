@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxdyn.dynamics import energy, inverse, kinematics
+from jaxdyn.dynamics import energy, inverse, kinematics, rotors
 from jaxdyn.dynamics.inverse import GeneralizedForces
 from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Velocities
 from jaxdyn.mechanism import configuration
@@ -32,7 +32,7 @@ class AccelerationEnergy(NamedTuple):
         rotational: 1/2 eps . J eps.
         gyroscopic: eps . (omega x J omega).
         centripetal: 1/2 |omega|^2 (omega . J omega).
-        rotors: 1/2 I a^2 of every velocity component.
+        rotors: of every velocity component 1/2 I a^2, and what the spin of `Model.rotors` adds but for terms of velocities alone.
     """
 
     translational: Float[Array, "nb"]
@@ -51,7 +51,7 @@ class AccelerationEnergy(NamedTuple):
 def acceleration_energy_terms(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> AccelerationEnergy:
     """The terms of the acceleration energy at (q, v, a), for each body; arguments as for `acceleration_energy`.
 
-    Source: theory.md (J1).
+    Source: theory.md (J1), (R5).
     """
     configuration.check_velocities(model, a=a)
     moving = kinematics.motion(model, q, v)
@@ -61,13 +61,19 @@ def acceleration_energy_terms(model: Model, q: Coordinates, v: Velocities, a: Ac
     eps = einsum("bji,bj->bi", moving.placements.rotation, acceleration.angular)
     tensor = jax.vmap(symmetric_matrix)(model.inertia)
     spin = einsum("bij,bj->bi", tensor, w)
+    of_rotors = 0.5 * rotors.reflected_inertia(model) * a**2
+    if model.rotors.count:
+        h = rotors.spin_columns(model, moving.placements)
+        eps_ground, w_ground = acceleration.angular, moving.velocity[:, :3]
+        of_rotors = of_rotors + a * rotors.along_columns(h, eps_ground)
+        of_rotors = of_rotors + v * rotors.along_columns(h, jnp.cross(eps_ground, w_ground))  # (R5)
     square = lambda x, y: einsum("bi,bi->b", x, y)  # noqa: E731
     return AccelerationEnergy(
         0.5 * model.mass * square(acceleration.linear, acceleration.linear),
         0.5 * square(eps, einsum("bij,bj->bi", tensor, eps)),
         square(eps, jnp.cross(w, spin)),
         0.5 * square(w, w) * square(w, spin),
-        0.5 * model.armature * a**2,
+        of_rotors,
     )  # (J1)
 
 
@@ -76,13 +82,16 @@ def acceleration_energy(model: Model, q: Coordinates, v: Velocities, a: Accelera
 
         E_A = sum [ 1/2 m |a_C|^2 + 1/2 eps.J eps + eps.(omega x J omega) + 1/2 |omega|^2 (omega.J omega) ] + 1/2 I a^2
 
+    The spin of `Model.rotors` has further terms of velocities alone, for which their inertia across the axis would be needed; no
+    equation of motion depends on them, and they are left out.
+
     Args:
         q, v, a: generalized coordinates, velocities, accelerations.
 
     Raises:
         ValueError: wrong shapes.
 
-    Source: theory.md (J1), (J2).
+    Source: theory.md (J1), (J2), (R5).
     """
     return acceleration_energy_terms(model, q, v, a).total
 

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxdyn.dynamics import kinematics
+from jaxdyn.dynamics import kinematics, rotors
 from jaxdyn.dynamics.kinematics import Coordinates, Velocities
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.arrays import dot, einsum
@@ -12,10 +12,11 @@ from jaxdyn.spatial.inertia import SpatialInertia
 
 
 def kinetic_energy(model: Model, q: Coordinates, v: Velocities) -> Float[Array, ""]:
-    """Kinetic energy E = 1/2 v' M v, J, summed over bodies and rotors. Source: theory.md (F2)."""
+    """Kinetic energy E = 1/2 v' M v, J, summed over bodies and rotors. Source: theory.md (F2), (R1)."""
     moving = kinematics.motion(model, q, v)
     momentum = jax.vmap(SpatialInertia.momentum)(moving.placements.inertia, moving.velocity)
-    return 0.5 * (einsum("bc,bc->", momentum, moving.velocity) + einsum("a,a,a->", model.armature, v, v))
+    energy = 0.5 * (einsum("bc,bc->", momentum, moving.velocity) + einsum("a,a,a->", model.armature, v, v))
+    return energy + rotors.kinetic_energy(model, moving) if model.rotors.count else energy
 
 
 def potential_energy(model: Model, q: Coordinates) -> Float[Array, ""]:
@@ -28,26 +29,28 @@ def potential_energy(model: Model, q: Coordinates) -> Float[Array, ""]:
 
 
 def momentum(model: Model, q: Coordinates, v: Velocities) -> Float[Array, "3"]:
-    """Linear momentum sum m_i v_i, ground axes, kg m/s; rotors excluded. Source: theory.md (M1)."""
+    """Linear momentum sum m_i v_i, ground axes, kg m/s. Source: theory.md (M1)."""
     return einsum("b,bi->i", model.mass, kinematics.body_velocities(model, q, v).linear)  # (M1)
 
 
 def angular_momentum(
     model: Model, q: Coordinates, v: Velocities, about: Float[Array, "3"] | None = None
 ) -> Float[Array, "3"]:
-    """Angular momentum sum [ r_i x m_i v_i + J_i omega_i ] about a fixed point, ground axes, kg m^2/s; rotors excluded.
+    """Angular momentum sum [ r_i x m_i v_i + J_i omega_i ] about a fixed point, ground axes, kg m^2/s; with that of
+    `Model.rotors` (whose axes are known), without armature.
 
     Args:
         about: the point, ground axes, m; the ground origin if not given.
 
-    Source: theory.md (M7).
+    Source: theory.md (M7), (R7).
     """
     moving = kinematics.motion(model, q, v)
     placed = moving.placements
     about = jnp.zeros(3, q.dtype) if about is None else about
     # Momenta are at hand about each tree's reference point; move them by the lever arm of the linear part.
     total = jax.vmap(SpatialInertia.momentum)(placed.inertia, moving.velocity)
-    return jnp.sum(total[:, :3] + jnp.cross(placed.reference - about[None], total[:, 3:]), axis=0)
+    of_bodies = jnp.sum(total[:, :3] + jnp.cross(placed.reference - about[None], total[:, 3:]), axis=0)
+    return of_bodies + rotors.angular_momentum(model, moving) if model.rotors.count else of_bodies
 
 
 def center_of_mass(model: Model, q: Coordinates) -> Float[Array, "3"]:

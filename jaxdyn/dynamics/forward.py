@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 import jaxdyn.lanes as lanes
-from jaxdyn.dynamics import inverse, kinematics, metric
+from jaxdyn.dynamics import inverse, kinematics, metric, rotors
 from jaxdyn.dynamics.inverse import GeneralizedForces
 from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Motion, Velocities
 from jaxdyn.mechanism import configuration, tree
@@ -30,16 +30,17 @@ def forward_dynamics(
         q, v: generalized coordinates and velocities.
         tau: all generalized forces but gravity, N m or N.
         method: "cholesky" factorizes the mass matrix; "articulated_body" is a recursion of linear cost, better for long
-            chains; "contravariant" evaluates a^delta = Q^delta - Gamma^delta_{alpha beta} v^alpha v^beta as printed, not for
+            chains (rotors must be carried by the body of the joint that they drive, by its parent or by the ground);
+            "contravariant" evaluates a^delta = Q^delta - Gamma^delta_{alpha beta} v^alpha v^beta as printed, not for
             prescribed motion.
 
     Returns:
         rad/s^2 or m/s^2. Where the mass matrix is singular the result is not finite.
 
     Raises:
-        ValueError: wrong shapes, or an unknown method.
+        ValueError: wrong shapes, an unknown method, or a rotor that "articulated_body" cannot have.
 
-    Source: theory.md (I1), (I2); articulated bodies: Featherstone 1983.
+    Source: theory.md (I1), (I2), (R6); articulated bodies: Featherstone 1983.
     """
     configuration.check_velocities(model, v=v, tau=tau)
     return accelerations_from(model, q, v, tau, method)
@@ -117,24 +118,36 @@ def _articulated_body(model: Model, moving: Motion, tau: GeneralizedForces) -> A
         padded = jnp.concatenate([per_column, jnp.full_like(per_column[:1], padding)])
         return padded[slot]
 
-    columns = per_body(moving.placements.columns, 0.0)
-    rotor = per_body(model.armature, 1.0)
-    effort = per_body(tau, 0.0)
-    inertia = jax.vmap(lambda body: body.matrix)(moving.placements.inertia)
     # Accelerations relative to those at zero qdd, which `motion` has already summed along the paths.
     force = inverse.inertial_forces(model, moving, moving.bias)
+    columns = per_body(moving.placements.columns, 0.0)
+    rotor = per_body(rotors.reflected_inertia(model), 1.0)
+    spin, own_spin = None, None
+    if model.rotors.count:
+        h = rotors.spin_columns(model, moving.placements)
+        beside, own = rotors.spin_beside_joints(model, h)
+        spin, own_spin = per_body(beside + own, 0.0), per_body(own, 0.0)
+        tau = tau - rotors.along_columns(h, moving.bias[:, :3])
+        force = force + rotors.moments_of_motion(h, moving.velocity[:, :3], moving.v, jnp.zeros_like(tau))
+    effort = per_body(tau, 0.0)
+    inertia = jax.vmap(lambda body: body.matrix)(moving.placements.inertia)
 
     def toward_root(state, data):
         matrix, bias = state
-        s, rotor, effort = data
+        s, rotor, effort, spin, own_spin = data
         u = dot(matrix, s.T)
         joint_inertia = dot(s, u) + jnp.diag(rotor)
+        if spin is not None:
+            coupling = dot(s, own_spin.T)
+            joint_inertia, u = joint_inertia + coupling + coupling.T, u + spin.T  # (R6)
         gain = _solve_joint(joint_inertia, u.T)  # (widest, 6)
         start = _solve_joint(joint_inertia, effort - dot(s, bias))
         message = (matrix - dot(u, gain), bias + dot(u, start))
         return message, (gain, start)
 
-    gain, start = tree.from_leaves_to_root(topology, toward_root, (inertia, force), (columns, rotor, effort))
+    gain, start = tree.from_leaves_to_root(
+        topology, toward_root, (inertia, force), (columns, rotor, effort, spin, own_spin)
+    )
 
     def toward_leaves(parent, data):
         (acceleration, _), (s, gain, start) = parent, data

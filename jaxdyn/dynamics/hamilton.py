@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxdyn.dynamics import energy, inverse, kinematics, metric
+from jaxdyn.dynamics import energy, inverse, kinematics, metric, rotors
 from jaxdyn.dynamics.inverse import GeneralizedForces
 from jaxdyn.dynamics.kinematics import Coordinates, Motion, Velocities
 from jaxdyn.mechanism import configuration
@@ -30,7 +30,7 @@ Momenta = Float[Array, "nv"]
 def generalized_momentum(model: Model, q: Coordinates, v: Velocities) -> Momenta:
     """Generalized momentum p = dE/dv = M v (+ b with prescribed motions); N m s for angles, N s for displacements.
 
-        p_gamma = sum [ m T_gamma . v_i + Omega_gamma . J omega_i ] + (armature * v)_gamma
+        p_gamma = sum [ m T_gamma . v_i + Omega_gamma . J omega_i ] + (armature * v)_gamma + (rotors)_gamma
 
     Args:
         q, v: generalized coordinates and velocities.
@@ -38,10 +38,19 @@ def generalized_momentum(model: Model, q: Coordinates, v: Velocities) -> Momenta
     Raises:
         ValueError: wrong shapes.
 
-    Source: theory.md (F2), (E19).
+    Source: theory.md (F2), (E19), (R2).
     """
     moving = kinematics.motion(model, q, v)
-    return inverse.project(model, moving.placements, _body_momenta(moving)) + model.armature * v  # (E19)
+    return _momentum_along_columns(model, moving, _body_momenta(moving)) + rotors.reflected_inertia(model) * v  # (E19)
+
+
+def _momentum_along_columns(model: Model, moving: Motion, momenta: Float[Array, "nb 6"]) -> Momenta:
+    """Without the inertia along the velocity components, which is nothing where these rest."""
+    if not model.rotors.count:
+        return inverse.project(model, moving.placements, momenta)
+    h = rotors.spin_columns(model, moving.placements)
+    projected = inverse.project(model, moving.placements, momenta + rotors.moments(h, moving.v))
+    return projected + rotors.along_columns(h, moving.velocity[:, :3])  # (R2)
 
 
 def _body_momenta(moving: Motion) -> Float[Array, "nb 6"]:
@@ -66,7 +75,7 @@ def hamiltonian(model: Model, q: Coordinates, p: Momenta) -> Float[Array, ""]:
     configuration.check_velocities(model, p=p)
     carried = kinematics.motion(model, q, jnp.zeros_like(p))
     momenta = _body_momenta(carried)
-    excess = p - inverse.project(model, carried.placements, momenta)
+    excess = p - _momentum_along_columns(model, carried, momenta)
     factor = jnp.linalg.cholesky(metric.composite_mass_matrix(model, carried.placements))
     v = jax.scipy.linalg.cho_solve((factor, True), excess)
     of_time = 0.5 * einsum("bc,bc->", momenta, carried.velocity)  # (E19)

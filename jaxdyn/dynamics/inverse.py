@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxdyn.dynamics import kinematics, metric
+from jaxdyn.dynamics import kinematics, metric, rotors
 from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Motion, Velocities
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
@@ -44,7 +44,7 @@ def inverse_dynamics(
     Raises:
         ValueError: wrong shapes, or an unknown method.
 
-    Source: theory.md (I1), (I5), (M3), (M4); recursion: Luh, Walker and Paul 1980.
+    Source: theory.md (I1), (I5), (M3), (M4), (R3); recursion: Luh, Walker and Paul 1980.
     """
     configuration.check_velocities(model, v=v, a=a)
     if method == "recursive":
@@ -98,7 +98,8 @@ def _change_with_motion(
     """Change of the inverse dynamics when the motion changes by (dq, dv, da), dq in tangent coordinates.
 
     A change dq displaces body i by the twist xi_i. Everything fixed in the body goes along, columns as xi x s; so the change of
-    the inertial force is that seen from the body, where the inertia is constant, carried along by xi. Source: theory.md (I6).
+    the inertial force is that seen from the body, where the inertia is constant, carried along by xi. So is what
+    their rotors take. Source: theory.md (I6), (R3).
     """
     topology = model.topology
     body = topology.body_of_column
@@ -122,16 +123,37 @@ def _change_with_motion(
         + across(seen_velocity, momentum(velocity))
         + across(velocity, momentum(seen_velocity))
     )
+    d_tau = rotors.reflected_inertia(model) * da
+    if model.rotors.count:
+        h = rotors.spin_columns(model, moving.placements)
+        force = force + rotors.moments_of_motion(h, velocity[:, :3], moving.v, a)
+        seen = seen + rotors.moments_of_motion(h, velocity[:, :3], dv, da)
+        seen = seen + rotors.moments_of_motion(h, seen_velocity[:, :3], moving.v, jnp.zeros_like(a))
+        d_tau = d_tau + rotors.along_columns(h, seen_acceleration[:, :3])  # (R3)
     beyond = tree.sum_over_descendants(topology, force)
     d_beyond = tree.sum_over_descendants(topology, seen + across(xi, force))
-    d_tau = einsum("ac,ac->a", d_columns, beyond[body]) + einsum("ac,ac->a", columns, d_beyond[body])
-    return d_tau + model.armature * da
+    return einsum("ac,ac->a", d_columns, beyond[body]) + einsum("ac,ac->a", columns, d_beyond[body]) + d_tau
 
 
 def forces_of_motion(model: Model, moving: Motion, a: Accelerations) -> GeneralizedForces:
     """Inverse dynamics from a motion already at hand."""
-    body_force = inertial_forces(model, moving, kinematics.accelerations(model, moving, a))
-    return project(model, moving.placements, body_force) + model.armature * a
+    acceleration = kinematics.accelerations(model, moving, a)
+    tau = project(model, moving.placements, forces_on_bodies(model, moving, acceleration, a))
+    tau = tau + rotors.reflected_inertia(model) * a
+    if not model.rotors.count:
+        return tau
+    return tau + rotors.along_columns(rotors.spin_columns(model, moving.placements), acceleration[:, :3])  # (R3)
+
+
+def forces_on_bodies(
+    model: Model, moving: Motion, acceleration: Float[Array, "nb 6"], a: Accelerations
+) -> Float[Array, "nb 6"]:
+    """Inertial forces of the bodies with those of the rotors that they carry."""
+    force = inertial_forces(model, moving, acceleration)
+    if not model.rotors.count:
+        return force
+    h = rotors.spin_columns(model, moving.placements)
+    return force + rotors.moments_of_motion(h, moving.velocity[:, :3], moving.v, a)  # (R3)
 
 
 def inertial_forces(model: Model, moving: Motion, acceleration: Float[Array, "nb 6"]) -> Float[Array, "nb 6"]:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxdyn.dynamics import kinematics
+from jaxdyn.dynamics import kinematics, rotors
 from jaxdyn.dynamics.inverse import GeneralizedForces
 from jaxdyn.dynamics.kinematics import Accelerations, BodyMotion, Coordinates, PartialVelocities, Velocities
 from jaxdyn.mechanism import configuration
@@ -32,7 +32,7 @@ class KaneForces(NamedTuple):
         time_part: Omega_t and T_t of the mass centres, rad/s and m/s.
         accelerations: eps and a_C of the bodies, rad/s^2 and m/s^2.
         inertia_force: -m a_C of each body, N.
-        inertia_moment: -(J eps + omega x J omega) of each body, N m.
+        inertia_moment: -(J eps + omega x J omega) of each body, and of the rotors that it carries, N m.
     """
 
     active: GeneralizedForces
@@ -48,7 +48,8 @@ def kane_forces(model: Model, q: Coordinates, v: Velocities, a: Accelerations, t
     """Generalized active forces F and inertia forces F* of Kane's equations F + F* = 0.
 
         F_gamma = tau_gamma + sum m_i g . T_gamma(i)
-        F*_gamma = - sum [ m_i a_i . T_gamma(i) + (J eps + omega x J omega)_i . Omega_gamma(i) ] - (armature * a)_gamma
+        F*_gamma = - sum [ m_i a_i . T_gamma(i) + (J eps + omega x J omega)_i . Omega_gamma(i) ]
+            - (armature * a)_gamma - (rotors)_gamma
 
     Args:
         q, v, a: generalized coordinates, velocities, accelerations.
@@ -60,7 +61,7 @@ def kane_forces(model: Model, q: Coordinates, v: Velocities, a: Accelerations, t
     Raises:
         ValueError: wrong shapes.
 
-    Source: theory.md (K1), (E15); Kane and Levinson 1985.
+    Source: theory.md (K1), (E15), (R3); Kane and Levinson 1985.
     """
     configuration.check_velocities(model, a=a, tau=tau)
     moving = kinematics.motion(model, q, v)
@@ -73,12 +74,17 @@ def kane_forces(model: Model, q: Coordinates, v: Velocities, a: Accelerations, t
     force = -model.mass[:, None] * accelerations.linear
     spin = einsum("bij,bj->bi", on_ground_axes, w)
     moment = -einsum("bij,bj->bi", on_ground_axes, accelerations.angular) - jnp.cross(w, spin)
+    of_rates = rotors.reflected_inertia(model) * a
+    if model.rotors.count:
+        h = rotors.spin_columns(model, placed)
+        moment = moment - rotors.moments_of_motion(h, w, moving.v, a)[:, :3]
+        of_rates = of_rates + rotors.along_columns(h, accelerations.angular)  # (R3)
     weight = model.mass[:, None] * model.gravity[None]
     return KaneForces(
         active=tau + einsum("bi,bgi->g", weight, partials.linear),  # (H2)
         inertia=einsum("bi,bgi->g", force, partials.linear)
         + einsum("bi,bgi->g", moment, partials.angular)
-        - model.armature * a,  # (K1)
+        - of_rates,  # (K1)
         partials=partials,
         time_part=kinematics.body_velocities(model, q, jnp.zeros_like(v)),  # (E15)
         accelerations=accelerations,

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.dynamics import kinematics
+from jaxdyn.dynamics import kinematics, rotors
 from jaxdyn.dynamics.kinematics import Coordinates, Placements, Velocities
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
@@ -39,7 +39,7 @@ def mass_matrix(
     Raises:
         ValueError: q has the wrong shape, or an unknown method.
 
-    Source: theory.md (F1), (F6); composite bodies: Walker and Orin 1982.
+    Source: theory.md (F1), (F6), (R2); composite bodies: Walker and Orin 1982.
     """
     placed = kinematics.placements(model, q)
     if method == "composite":
@@ -51,7 +51,7 @@ def mass_matrix(
     on_ground_axes = einsum("bij,bjk,blk->bil", placed.rotation, tensor, placed.rotation)  # (B9)
     matrix = einsum("b,bac,bdc->ad", model.mass, partials.linear, partials.linear)
     matrix = matrix + einsum("bai,bij,bdj->ad", partials.angular, on_ground_axes, partials.angular)  # (F1)
-    return matrix + jnp.diag(model.armature)
+    return _with_rotors(model, placed, matrix + jnp.diag(model.armature))
 
 
 def composite_inertia(model: Model, placed: Placements) -> SpatialInertia:
@@ -66,7 +66,14 @@ def composite_mass_matrix(model: Model, placed: Placements) -> MassMatrix:
     momentum = jax.vmap(SpatialInertia.momentum)(subtree, placed.columns)
     products = einsum("ac,bc->ab", placed.columns, momentum)  # right wherever alpha precedes beta (F6)
     upper = jnp.where(_above_diagonal(topology.column_precedes), products, 0.0)
-    return upper + upper.T + jnp.diag(jnp.diagonal(products) + model.armature)
+    return _with_rotors(model, placed, upper + upper.T + jnp.diag(jnp.diagonal(products) + model.armature))
+
+
+def _with_rotors(model: Model, placed: Placements, matrix: MassMatrix) -> MassMatrix:
+    if not model.rotors.count:
+        return matrix
+    reflected = rotors.reflected_inertia(model) - model.armature
+    return matrix + jnp.diag(reflected) + rotors.coupling_metric(model, placed)  # (R2)
 
 
 def _above_diagonal(precedes: np.ndarray) -> np.ndarray:
@@ -115,8 +122,8 @@ def connection_first_kind(
 
         L_{alpha beta, gamma} - L_{beta alpha, gamma} = k^delta_{alpha beta} a_{delta gamma}
 
-    with k from `configuration.structure_coefficients` and a without armature: a rotor is inertia along its own velocity component
-    and turns with no body.
+    with k from `configuration.structure_coefficients` and a without armature, which is inertia along its own velocity component
+    and turns with no body (unlike `Model.rotors`).
 
     For coordinate rates k = 0 and L are the Christoffel symbols; one body turning about its mass centre has L v v = v x J v.
     The closed form uses planar inertia tensors: with a the index whose joint is nearer the root (alpha in a tie) and b the other,
@@ -132,7 +139,7 @@ def connection_first_kind(
     Raises:
         ValueError: q has the wrong shape, or an unknown method.
 
-    Source: theory.md (G13)-(G18).
+    Source: theory.md (G13)-(G18), (R4).
     """
     if method == "autodiff":
         return _koszul_formula(model, q)
@@ -146,6 +153,8 @@ def connection_first_kind(
     backward = jnp.where((precedes & ~precedes.T)[:, :, None], products, 0.0)
     symbols = forward + backward.swapaxes(0, 1)  # (G18), (G13)
     moving_columns = configuration.subspace_derivatives(model, q)
+    if model.rotors.count:
+        symbols = symbols + rotors.coupling_symbols(model, placed, moving_columns)  # (R4)
     if moving_columns is None:
         return symbols
     return symbols + _of_columns_moving_in_bodies(model, placed, moving_columns)
@@ -162,7 +171,7 @@ def _koszul_formula(model: Model, q: Coordinates) -> Symbols:
     metric = 0.5 * (einsum("bga->abg", da) + einsum("gab->abg", da) - da)  # (G6)
     if all(kind.velocity_is_rate for kind, _ in model.topology.groups):
         return metric
-    # A rotor is inertia along its own component only: it adds to the metric, but turns with no body.
+    # Armature is inertia along its own component only: it adds to the metric, but turns with no body.
     bodies = mass_matrix(model, q) - jnp.diag(model.armature)
     k = einsum("abd,dg->abg", configuration.structure_coefficients(model, q), bodies)
     return metric + 0.5 * (k - einsum("bga->abg", k) + einsum("gab->abg", k))  # (G16)

@@ -21,7 +21,7 @@ class Reactions(NamedTuple):
         force, moment: everything: constraints, drive, friction and springs in the joint.
         constraint_force, constraint_moment: without what acts along the joint's own motion; they do no work on it.
         drive: generalized force that acts along it, S'(moment; force): control, friction, springs and couplings in the joint less
-            armature a.
+            armature a and what its rotors take (R3).
     """
 
     force: Float[Array, "nb 3"]
@@ -44,7 +44,9 @@ def joint_reactions(
         f_i = sum over the bodies beyond of m (acc - g) - (applied forces);   n_i likewise about O'_i
 
     How a drive exerts its force within the joint settles what of it counts as constraint: as (moment; force) in the span of the
-    joint's motion, about the axis of a screw. What loop joints transmit is told by `constraint_forces`.
+    joint's motion, about the axis of a screw. What loop joints transmit is told by `constraint_forces`. A rotor belongs to the
+    body that carries it; what a drive train transmits past joints, from a rotor that a body further away carries, is part of what
+    these joints transmit.
 
     Args:
         u: controls; None for none.
@@ -54,7 +56,7 @@ def joint_reactions(
     Raises:
         ValueError: accelerations are given for a system with constraints.
 
-    Source: theory.md (M1)-(M5).
+    Source: theory.md (M1)-(M5), (R3).
     """
     model, moving, wrench = _wrenches(system, state, u, t, a)
     placed = moving.placements
@@ -131,7 +133,7 @@ def _wrenches(system: System, state: State, u, t: Time, a: Accelerations | None)
         a, lam = acceleration_and_multipliers(system, state, u, t)
     configuration.check_velocities(model, a=a)
     moving = kinematics.motion(model, state.q, state.v)
-    needed = inverse.inertial_forces(model, moving, kinematics.accelerations(model, moving, a))
+    needed = inverse.forces_on_bodies(model, moving, kinematics.accelerations(model, moving, a), a)
     missing = needed - forces_on_bodies(system, moving, time)
     if system.constraints:
         placed = moving.placements

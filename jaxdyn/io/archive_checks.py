@@ -16,6 +16,7 @@ from jaxdyn.dynamics.system import System
 from jaxdyn.io.archive_structure import StructureError
 from jaxdyn.mechanism.checks import MechanismError
 from jaxdyn.mechanism.joint import Joint
+from jaxdyn.mechanism.rotors import Rotors
 from jaxdyn.mechanism.topology import GROUND, Topology
 
 
@@ -39,7 +40,8 @@ def check_system(system: Any) -> None:
         _check_shapes(model.joints[k], f"model.joints.{k}", sizes, (len(bodies),))
     _check_shapes(model.placement, "model.placement", sizes, (topology.nb,))
     _check_shapes(model.frames, "model.frames", sizes, (len(topology.frame_names),))
-    _check_fields(model, "model", sizes, (), leave_out=("topology", "joints", "placement", "frames"))
+    _check_rotors(model.rotors, topology, sizes)
+    _check_fields(model, "model", sizes, (), leave_out=("topology", "joints", "placement", "frames", "rotors"))
     for field in dataclasses.fields(system):
         if field.name != "model":
             _check_shapes(getattr(system, field.name), field.name, sizes, ())
@@ -69,6 +71,18 @@ def _check_topology(topology: Topology) -> None:
     )
     if not is_sound:
         raise StructureError("model.topology: its tuples do not fit together; write the file anew")
+
+
+def _check_rotors(rotors: Rotors, topology: Topology, sizes: dict[str, int]) -> None:
+    is_sound = (
+        len(rotors.names) == len(rotors.carriers) == len(rotors.columns)
+        and all(GROUND <= carrier < topology.nb for carrier in rotors.carriers)
+        and all(0 <= column < topology.nv for column in rotors.columns)
+        and all(topology.joint_classes[topology.body_of_column[column]].nv == 1 for column in rotors.columns)
+    )
+    if not is_sound:
+        raise StructureError("model.rotors: their tuples do not fit the topology; write the file anew")
+    _check_shapes(rotors, "model.rotors", sizes | {"nr": rotors.count}, ())
 
 
 def _check_shapes(part: Any, path: str, sizes: dict[str, int], stacked: tuple[int, ...]) -> None:

@@ -23,11 +23,22 @@ import numpy as np
 from jaxdyn.constraints import kinds
 from jaxdyn.dynamics import forces, friction, system
 from jaxdyn.io.config import ConfigError, suggestion
-from jaxdyn.mechanism import joints, model, prescribed, topology
+from jaxdyn.mechanism import joints, model, prescribed, rotors, topology
 from jaxdyn.spatial import transform
 
 # What a file may ask for. A class added to one of these modules needs nothing more.
-_MODULES: tuple[ModuleType, ...] = (transform, topology, joints, prescribed, model, forces, friction, kinds, system)
+_MODULES: tuple[ModuleType, ...] = (
+    transform,
+    topology,
+    joints,
+    prescribed,
+    rotors,
+    model,
+    forces,
+    friction,
+    kinds,
+    system,
+)
 
 
 class StructureError(ValueError):

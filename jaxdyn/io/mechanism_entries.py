@@ -71,6 +71,18 @@ class FrameEntry(PlacementEntry):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class RotorEntry:
+    """[[rotor]]: the rotor of a geared drive; its ratio is that of rates, in rad/m if the joint is prismatic."""
+
+    name: str
+    carrier: str
+    joint: str
+    inertia: float = setting(unit="kg m^2", positive=True)
+    ratio: float
+    axis: tuple[float, float, float] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class MarkerEntry(PlacementEntry):
     """One side of a loop joint: a frame on a body."""
 
@@ -212,6 +224,7 @@ class MechanismEntry:
     body: tuple[BodyEntry, ...]
     gravity: tuple[float, float, float] = setting(STANDARD_GRAVITY, unit="m/s^2")
     frame: tuple[FrameEntry, ...] = ()
+    rotor: tuple[RotorEntry, ...] = ()
     spring: tuple[SpringEntry, ...] = ()
     damper: tuple[DamperEntry, ...] = ()
     applied_force: tuple[AppliedForceEntry, ...] = ()

@@ -27,7 +27,7 @@ A joint whose motion is prescribed has a `motion` as well:
 Numbers of a joint are one for all of its components or a list in the order of its coordinates or velocities, see
 `jaxdyn.mechanism.joints`.
 
-The other tables are [[frame]], [[spring]], [[damper]], [[applied_force]], [joint_friction] and the other terms of
+The other tables are [[frame]], [[rotor]], [[spring]], [[damper]], [[applied_force]], [joint_friction] and the other terms of
 `mechanism_friction`, [joint_spring], [drives], and for closed loops [[loop]], [[rod]] and [[coupling]]; `mechanism_entries` lists
 their keys. Points may be given on any body or frame, by
 name:

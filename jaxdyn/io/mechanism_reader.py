@@ -1,5 +1,6 @@
 """From the tables of a mechanism file to a system."""
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -88,6 +89,8 @@ def _model(entry: MechanismEntry, file: Place) -> Model:
         )
     for frame in entry.frame:
         builder.add_frame(frame.name, body=frame.body, position=frame.position, orientation=frame.quaternion)
+    for rotor in entry.rotor:
+        builder.add_rotor(**dataclasses.asdict(rotor))
     return builder.build()
 
 

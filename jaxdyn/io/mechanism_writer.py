@@ -54,6 +54,18 @@ def tables_of_system(system: System, source: str, file: Place) -> dict[str, Any]
         {"name": name, "body": model.topology.body_name(body)} | _placement(_row(model.frames, row))
         for row, (name, body) in enumerate(zip(topology.frame_names, topology.frame_bodies, strict=True))
     ]
+    rotors, driven = model.rotors, topology.body_of_column
+    tables["rotor"] = [
+        {
+            "name": name,
+            "carrier": topology.body_name(rotors.carriers[row]),
+            "joint": topology.joint_names[driven[rotors.columns[row]]],
+            "inertia": plain(rotors.inertia[row]),
+            "ratio": plain(rotors.ratio[row]),
+            "axis": plain(rotors.axis[row]),
+        }
+        for row, name in enumerate(rotors.names)
+    ]
     return tables
 
 

@@ -45,8 +45,8 @@ def save_urdf(system: System, path: Path | str) -> None:
     algorithm `system.method` and the rate `system.stabilization` are no properties of the mechanism and are not written.
 
     Raises:
-        ConfigError: a name, a joint, a force or a constraint has no form in URDF, or the model is a batch; one line with its name
-            and what to do instead. Nothing is written then.
+        ConfigError: a name, a joint, a rotor, a force or a constraint has no form in URDF, or the model is a batch; one line with
+            its name and what to do instead. Nothing is written then.
         MechanismError: the numbers are none of a real mechanism, so that the file could not be loaded.
     """
     path = Path(path)
@@ -67,6 +67,8 @@ class _Writer:
             raise ConfigError(
                 f"{path}: the model is a batch of shape {self.model.mass.shape[:-1]}; write one mechanism per file"
             )
+        for name in self.model.rotors.names:
+            raise self.refused(f"rotor {name!r} has no form in URDF; save as TOML")
         self.friction = self._only(JointFriction)
         self.spring = self._only(JointSpring)
         for force in system.forces:

@@ -17,6 +17,7 @@ from jaxdyn.mechanism.checks import MechanismError, Numbers
 from jaxdyn.mechanism.joint import Joint, groups, stack
 from jaxdyn.mechanism.joints import Fixed, joint_of_kind
 from jaxdyn.mechanism.model import Limits, Model, as_dtype
+from jaxdyn.mechanism.rotors import GivenRotor, Rotors, checked_rotor, place_rotors
 from jaxdyn.mechanism.topology import GROUND, Topology
 from jaxdyn.spatial.inertia import inertia_from_planar, planar_from_inertia, symmetric_entries
 from jaxdyn.spatial.transform import RigidTransform
@@ -52,7 +53,7 @@ class _Frame:
 
 
 class MechanismBuilder:
-    """Collects bodies and frames and turns them into a `Model`.
+    """Collects bodies, frames and rotors and turns them into a `Model`.
 
         builder = MechanismBuilder("pendulum")
         builder.add_body("rod", joint=Revolute((0, 1, 0)), mass=1.0, com=(0, 0, -0.5), inertia=(0.08, 0.08, 0.001))
@@ -70,6 +71,7 @@ class MechanismBuilder:
         self._gravity = checks.numbers(gravity, (3,), f"mechanism {name!r}", "gravity")
         self._bodies: dict[str, _Body] = {}
         self._frames: dict[str, _Frame] = {}
+        self._rotors: dict[str, GivenRotor] = {}
 
     def add_body(
         self,
@@ -148,6 +150,39 @@ class MechanismBuilder:
             raise MechanismError(f"there are two bodies or frames called {name!r}; rename one")
         self._frames[name] = _Frame(name, body, checks.checked_placement(f"frame {name!r}", position, orientation))
 
+    def add_rotor(
+        self,
+        name: str,
+        *,
+        carrier: str,
+        joint: str,
+        inertia: Numbers,
+        ratio: Numbers,
+        axis: Numbers | None = None,
+    ) -> None:
+        """Add the rotor of a geared drive, which turns in its carrier at `ratio` times the rate of a joint.
+
+        The mass of the rotor, and its inertia as if it did not turn, belong into the mass and the inertia of the carrier. For a
+        drive whose rotor turns about the axis of its joint, in the body that carries the joint, `axis` may be left out.
+
+        Args:
+            name: unique name of the rotor.
+            carrier: the body that carries it, or "ground".
+            joint: name of the driven joint, or of the body that this carries; a joint with one velocity component.
+            inertia: moment of inertia about the axis of the rotor, kg m^2.
+            ratio: rate of the rotor relative to the carrier per rate of the joint; rad/m if the joint is prismatic. Negative for a
+                rotor that turns against the axis.
+            axis: unit vector, axes of the carrier; that of the joint if not given.
+
+        Raises:
+            MechanismError: the name is taken, or a value is not physical.
+
+        Source: theory.md (R1).
+        """
+        if name in self._rotors:
+            raise MechanismError(f"there are two rotors called {name!r}; rename one")
+        self._rotors[name] = checked_rotor(name, carrier, joint, inertia, ratio, axis)
+
     def build(self, dtype: DTypeLike | None = None) -> Model:
         """The model, with parents before children and fixed joints merged.
 
@@ -155,9 +190,10 @@ class MechanismBuilder:
             dtype: floating-point type of the numbers; JAX's default if not given.
 
         Raises:
-            MechanismError: unknown parent, a cycle, no moving body, or a moving leaf without mass.
+            MechanismError: unknown parent, a cycle, no moving body, a moving leaf without mass, or a rotor that does not fit.
         """
-        return _assemble(self.name, self._gravity, self._sorted_bodies(), list(self._frames.values()), dtype or float)
+        parts = self._sorted_bodies(), list(self._frames.values()), list(self._rotors.values())
+        return _assemble(self.name, self._gravity, *parts, dtype or float)
 
     def _sorted_bodies(self) -> list[_Body]:
         """Bodies in an order with parents first, otherwise as added."""
@@ -246,7 +282,14 @@ def model_from_arrays(
     return builder.build(dtype)
 
 
-def _assemble(name: str, gravity: np.ndarray, bodies: list[_Body], frames: list[_Frame], dtype: DTypeLike) -> Model:
+def _assemble(
+    name: str,
+    gravity: np.ndarray,
+    bodies: list[_Body],
+    frames: list[_Frame],
+    rotors: list[GivenRotor],
+    dtype: DTypeLike,
+) -> Model:
     # The moving body (or ground, -1) that carries each named body or frame, and its placement there.
     carriers: dict[str, tuple[int, np.ndarray]] = {"ground": (GROUND, np.eye(4))}
     moving: list[_Body] = []
@@ -285,7 +328,8 @@ def _assemble(name: str, gravity: np.ndarray, bodies: list[_Body], frames: list[
         frame_bodies=tuple(f[1] for f in named_frames),
     )
     mass, com, inertia = (np.stack(column) for column in zip(*map(_lump, lumped), strict=True))
-    _check_leaves_have_inertia(topology, moving, mass)
+    placed_rotors = place_rotors(rotors, topology, [b.joint for b in moving], placements, carriers, inertia)
+    _check_leaves_have_inertia(topology, moving, mass, placed_rotors)
 
     position_limits = np.concatenate([b.position_limits for b in moving])
     model = Model(
@@ -296,6 +340,7 @@ def _assemble(name: str, gravity: np.ndarray, bodies: list[_Body], frames: list[
         com=jnp.asarray(com),
         inertia=jnp.asarray(inertia),
         armature=jnp.asarray(np.concatenate([b.armature for b in moving])),
+        rotors=placed_rotors,
         gravity=jnp.asarray(gravity),
         limits=Limits(
             lower=jnp.asarray(position_limits[:, 0]),
@@ -339,10 +384,12 @@ def _lump(parts: list[tuple[_Body, np.ndarray]]) -> tuple[float, np.ndarray, np.
     return mass, com, symmetric_entries(inertia_from_planar(second_moments))
 
 
-def _check_leaves_have_inertia(topology: Topology, moving: list[_Body], mass: np.ndarray) -> None:
+def _check_leaves_have_inertia(topology: Topology, moving: list[_Body], mass: np.ndarray, rotors: Rotors) -> None:
     """Every joint must move some mass, or the mass matrix is singular everywhere (D1)."""
+    turning = {column for column, ratio in zip(rotors.columns, rotors.ratio, strict=True) if ratio != 0}
     for i, body in enumerate(moving):
-        if not np.any(mass[topology.precedes[i]]) and not np.all(body.armature > 0):
+        has_rotor = np.all(body.armature > 0) or int(topology.v_starts[i]) in turning
+        if not np.any(mass[topology.precedes[i]]) and not has_rotor:
             raise MechanismError(
                 f"body {body.name!r}: nothing beyond its joint has mass, so its acceleration is undefined; "
                 "give the body a mass, give the joint an armature, or make it fixed"

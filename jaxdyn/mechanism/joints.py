@@ -30,7 +30,8 @@ def _unit(axis: Axis) -> Axis:
     return axis / jnp.sqrt(dot(axis, axis))
 
 
-def _axis_problem(axis: Axis, called: str = "axis") -> str | None:
+def axis_problem(axis: Axis | np.ndarray, called: str = "axis") -> str | None:
+    """Why this is no unit vector and how to mend it, or None."""
     numbers = np.asarray(axis, np.float64)
     if numbers.shape != (3,) or not np.all(np.isfinite(numbers)):
         return f"its {called} is {numbers.tolist()}; give three finite numbers"
@@ -64,7 +65,7 @@ class _Axial(_WithRates):
     axis: eqx.AbstractVar[Axis]
 
     def problem(self) -> str | None:
-        return _axis_problem(self.axis)
+        return axis_problem(self.axis)
 
 
 class Revolute(_Axial):
@@ -232,7 +233,7 @@ class Universal(_WithRates):
         return Revolute(self.first_axis), Revolute(self.second_axis)
 
     def problem(self) -> str | None:
-        wrong = _axis_problem(self.first_axis, "first_axis") or _axis_problem(self.second_axis, "second_axis")
+        wrong = axis_problem(self.first_axis, "first_axis") or axis_problem(self.second_axis, "second_axis")
         if wrong is None and np.linalg.norm(np.cross(self.first_axis, self.second_axis)) < _PARALLEL_TOLERANCE:
             return "its axes are parallel, so they turn the child the same way; use one revolute joint"
         return wrong
@@ -362,7 +363,7 @@ class Planar(Joint):
         return Prismatic(x), Prismatic(y), Revolute(z)
 
     def problem(self) -> str | None:
-        wrong = _axis_problem(self.normal, "normal") or _axis_problem(self.direction, "direction")
+        wrong = axis_problem(self.normal, "normal") or axis_problem(self.direction, "direction")
         if wrong is None and abs(float(np.dot(self.normal, self.direction))) > _PARALLEL_TOLERANCE:
             return "its direction does not lie in the plane; give a unit vector at right angles to the normal"
         return wrong

@@ -14,6 +14,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PyTree
 
 from jaxdyn.mechanism.joint import Joint
+from jaxdyn.mechanism.rotors import Rotors
 from jaxdyn.mechanism.topology import Topology
 from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.arrays import floating
@@ -47,8 +48,9 @@ class Model(eqx.Module):
         com: O'_i -> C_i in body axes, m.
         inertia: inertia tensor J_i about C_i in body axes, entries (xx, yy, zz, xy, xz, yz), kg m^2. Off-diagonal entries are
             tensor entries, the negatives of the products of inertia.
-        armature: rotor inertia reflected to the joint, added to the diagonal of the mass matrix, kg m^2 or kg; a force -armature a
-            along each velocity component and nothing else, on ball and free joints too.
+        armature: inertia of a rotor reflected to the joint, added to the diagonal of the mass matrix, kg m^2 or kg; a force
+            -armature a along each velocity component and nothing else, on ball and free joints too.
+        rotors: geared rotors, which also turn with the bodies that carry them.
         gravity: gravitational acceleration in ground axes, m/s^2.
         limits: bounds of joint motion.
         frames: (nf,) placement of each named frame in the body that carries it.
@@ -61,6 +63,7 @@ class Model(eqx.Module):
     com: Float[Array, "nb 3"]
     inertia: Float[Array, "nb 6"]
     armature: Float[Array, "nv"]
+    rotors: Rotors
     gravity: Float[Array, "3"]
     limits: Limits
     frames: RigidTransform
@@ -141,7 +144,16 @@ class Model(eqx.Module):
             for row in rows
         ]
         aligned.insert(1, ["-" * width for width in widths])
-        return "\n".join([header, "", *("  ".join(row).rstrip() for row in aligned)])
+        rotors = self.rotors
+        of_rotors = [""] if rotors.count else []
+        for name, carrier, column, ratio in zip(
+            rotors.names, rotors.carriers, rotors.columns, rotors.ratio, strict=True
+        ):
+            joint = topology.joint_names[topology.body_of_column[column]]
+            of_rotors.append(
+                f"rotor {name}: in {topology.body_name(carrier)}, {float(ratio):.6g} times as fast as {joint}"
+            )
+        return "\n".join([header, "", *("  ".join(row).rstrip() for row in aligned), *of_rotors])
 
     def locate(self, name: str, point: Any) -> tuple[int, Float[Array, "3"]]:
         """The moving body (-1: the ground) that carries a body or frame called `name`, and the components of a point on its axes.

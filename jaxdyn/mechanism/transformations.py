@@ -5,6 +5,7 @@ Both return a model of its own, whose numbers depend differentiably on those of 
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,8 @@ from jaxtyping import Array, Float
 from jaxdyn.mechanism.checks import MechanismError
 from jaxdyn.mechanism.joint import Joint, groups, stack
 from jaxdyn.mechanism.model import Limits, Model, as_dtype
-from jaxdyn.mechanism.topology import GROUND
+from jaxdyn.mechanism.rotors import Rotors
+from jaxdyn.mechanism.topology import GROUND, Topology
 from jaxdyn.spatial.transform import RigidTransform
 
 
@@ -57,22 +59,24 @@ def decomposed(model: Model) -> Model:
     def of_last(x):
         return jnp.zeros((count, *x.shape[1:]), dtype).at[last].set(x)
 
+    new = dataclasses.replace(
+        topology,
+        body_names=tuple(names),
+        joint_names=tuple(joint_names),
+        parents=tuple(parents),
+        joint_classes=tuple(type(joint) for joint in joints),
+        joint_groups=groups(joints),
+        frame_bodies=carriers,
+    )
     return Model(
-        topology=dataclasses.replace(
-            topology,
-            body_names=tuple(names),
-            joint_names=tuple(joint_names),
-            parents=tuple(parents),
-            joint_classes=tuple(type(joint) for joint in joints),
-            joint_groups=groups(joints),
-            frame_bodies=carriers,
-        ),
+        topology=new,
         joints=_stacked(joints),
         placement=jax.tree.map(lambda all_, own: all_.at[heads].set(own), identity, model.placement),
         mass=of_last(model.mass),
         com=of_last(model.com),
         inertia=of_last(model.inertia),
         armature=_of_primitives(model, model.armature, 0.0, "armature"),
+        rotors=_renumbered(model, new, last),
         gravity=model.gravity,
         limits=Limits(
             lower=_of_primitives(model, model.limits.lower, -jnp.inf),
@@ -81,6 +85,16 @@ def decomposed(model: Model) -> Model:
             effort=_of_primitives(model, model.limits.effort, jnp.inf),
         ),
         frames=model.frames,
+    )
+
+
+def _renumbered(model: Model, new: Topology, number: Sequence[int] | np.ndarray) -> Rotors:
+    """The rotors in a topology where each body has another number; those that they drive keep joints of one component."""
+    rotors, driven = model.rotors, model.topology.body_of_column
+    return dataclasses.replace(
+        rotors,
+        carriers=tuple(GROUND if carrier == GROUND else int(number[carrier]) for carrier in rotors.carriers),
+        columns=tuple(int(new.v_starts[number[driven[column]]]) for column in rotors.columns),
     )
 
 
@@ -130,11 +144,13 @@ def released(model: Model) -> Model:
         effort=widened(model.limits.effort, *per_v, jnp.inf),
     )
     classes = tuple(type(joint) for joint in joints)
+    new = dataclasses.replace(topology, joint_classes=classes, joint_groups=groups(joints))
     return dataclasses.replace(
         model,
-        topology=dataclasses.replace(topology, joint_classes=classes, joint_groups=groups(joints)),
+        topology=new,
         joints=_stacked(joints),
         armature=widened(model.armature, *per_v, 0.0),
+        rotors=_renumbered(model, new, range(model.nb)),
         limits=limits,
     )
 

@@ -1,0 +1,132 @@
+"""What the spin of geared rotors adds to the mechanics of the bodies, theory.md section (r).
+
+A rotor with the moment of inertia J about the axis e, fixed in body c, spins at the rate r v of a velocity component v. Two things
+say all of it: its inertia J r^2 along the component, like an armature, and the spin column
+
+    h = J r e,   the angular momentum relative to the carrier per rate of the component,
+
+which couples the component with the rotation of the carrier: E = v h.omega_c + 1/2 J r^2 v^2 (R1). A rotor on the ground has no
+coupling. Everything is guarded by `model.rotors.count`, so that models without rotors have no trace of it in their programs.
+"""
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxdyn.dynamics.kinematics import Motion, Placements
+from jaxdyn.mechanism.model import Model
+from jaxdyn.mechanism.topology import GROUND
+from jaxdyn.spatial.arrays import einsum
+
+PerColumn = Float[Array, "nv"]
+PerBody3 = Float[Array, "nb 3"]
+SpinColumns = Float[Array, "nv nb 3"]
+
+
+def reflected_inertia(model: Model) -> PerColumn:
+    """Inertia along each velocity component: armature, and J r^2 of its rotors; kg m^2 or kg. Source: theory.md (R2)."""
+    rotors = model.rotors
+    if not rotors.count:
+        return model.armature
+    along = rotors.driving(model.nv).astype(model.dtype)
+    return model.armature + einsum("ra,r->a", along, rotors.inertia * rotors.ratio**2)  # (R2)
+
+
+def spin_columns(model: Model, placed: Placements) -> SpinColumns:
+    """h of every velocity component and body, ground axes: angular momentum relative to the body per rate, kg m^2 or kg m.
+
+    Source: theory.md (R1).
+    """
+    rotors = model.rotors
+    spin = (rotors.inertia * rotors.ratio)[:, None] * rotors.axis
+    carried = rotors.carried(model.nb).astype(model.dtype)
+    driving = rotors.driving(model.nv).astype(model.dtype)
+    return einsum("ra,rb,bij,rj->abi", driving, carried, placed.rotation, spin)  # (R1)
+
+
+def moments(h: SpinColumns, rate: PerColumn) -> Float[Array, "nb 6"]:
+    """Sum of h times the rates on each body as (moment; no force): with velocities the relative angular momentum."""
+    moment = einsum("abi,a->bi", h, rate)
+    return jnp.concatenate([moment, jnp.zeros_like(moment)], axis=1)
+
+
+def along_columns(h: SpinColumns, angular: PerBody3) -> PerColumn:
+    """h . (angular velocities or accelerations of the carriers) of each velocity component."""
+    return einsum("abi,bi->a", h, angular)
+
+
+def moments_of_motion(h: SpinColumns, angular_velocity: PerBody3, v: PerColumn, a: PerColumn) -> Float[Array, "nb 6"]:
+    """(moment; no force) that the rotors of each body need in a motion: h a + omega x h v. Source: theory.md (R3)."""
+    momentum, rate = moments(h, v), moments(h, a)
+    return rate.at[:, :3].add(jnp.cross(angular_velocity, momentum[:, :3]))  # (R3)
+
+
+def spin_beside_joints(model: Model, h: SpinColumns) -> tuple[Float[Array, "nv 6"], Float[Array, "nv 6"]]:
+    """(h; 0) of each velocity component on the parent of its joint, and on its own body, for the articulated-body algorithm.
+
+    Raises:
+        ValueError: another body carries a rotor, so that its coupling is not one of neighbors.
+
+    Source: theory.md (R6).
+    """
+    topology, rotors = model.topology, model.rotors
+    for name, carrier, column in zip(rotors.names, rotors.carriers, rotors.columns, strict=True):
+        body = topology.body_of_column[column]
+        if carrier not in (body, topology.parents[body], GROUND):
+            raise ValueError(
+                f"rotor {name!r} of mechanism {model.name!r} is carried by {topology.body_name(carrier)!r}, which is not beside "
+                f'the joint {topology.joint_names[body]!r} that it drives; use method="cholesky"'
+            )
+    own = np.equal.outer(topology.body_of_column, np.arange(model.nb))
+    parent = np.equal.outer(np.array(topology.parents)[topology.body_of_column], np.arange(model.nb))
+    padded = jnp.concatenate([h, jnp.zeros_like(h)], axis=2)
+    beside, carried = (einsum("ab,abi->ai", side.astype(model.dtype), padded) for side in (parent, own))
+    return beside, carried
+
+
+def coupling_metric(model: Model, placed: Placements) -> Float[Array, "nv nv"]:
+    """What the spin columns add to the mass matrix, reflected inertia not included. Source: theory.md (R2)."""
+    moves = model.topology.column_moves_body.astype(model.dtype)
+    half = einsum("abi,gb,gi->ag", spin_columns(model, placed), moves, placed.columns[:, :3])
+    return half + half.T  # (R2)
+
+
+def coupling_symbols(
+    model: Model, placed: Placements, moving_columns: Float[Array, "nv nv 6"] | None
+) -> Float[Array, "nv nv nv"]:
+    """What the spin columns add to the connection, [alpha, beta, gamma].
+
+    Args:
+        moving_columns: `configuration.subspace_derivatives`.
+
+    Source: theory.md (R4).
+    """
+    topology = model.topology
+    h = spin_columns(model, placed)
+    moves = topology.column_moves_body.astype(model.dtype)
+    w = placed.columns[:, :3]
+    products = jnp.cross(w[:, None], w[None])
+    triple = einsum("gci,abi,ac,bc->abg", h, products, moves, moves)  # h_gamma . (Omega_alpha x Omega_beta)
+    rates = jnp.where(topology.column_precedes[:, :, None], triple, 0.0)  # h_gamma . X_alpha Omega_beta
+    if moving_columns is not None:
+        turned = einsum("bij,abj->abi", placed.rotation[topology.body_of_column], moving_columns[..., :3])
+        rates = rates + einsum("gci,abi,bc->abg", h, turned, moves)
+    return rates + 0.5 * (einsum("gab->abg", triple) - einsum("bga->abg", triple) - triple)  # (R4)
+
+
+def kinetic_energy(model: Model, moving: Motion) -> Float[Array, ""]:
+    """Kinetic energy of the spin, armature not included, J. Source: theory.md (R1)."""
+    rotors = model.rotors
+    momentum = along_columns(spin_columns(model, moving.placements), moving.velocity[:, :3])
+    rate = rotors.ratio * moving.v[np.array(rotors.columns)]
+    return einsum("a,a->", momentum, moving.v) + 0.5 * einsum("r,r,r->", rotors.inertia, rate, rate)  # (R1)
+
+
+def angular_momentum(model: Model, moving: Motion) -> Float[Array, "3"]:
+    """Angular momentum of the spin of all rotors, those on the ground included, ground axes, kg m^2/s. Source: theory.md (R7)."""
+    rotors = model.rotors
+    ground = jnp.eye(3, dtype=model.dtype)[None]
+    carriers = [model.nb if carrier == GROUND else carrier for carrier in rotors.carriers]
+    rotation = jnp.concatenate([moving.placements.rotation, ground])[np.array(carriers)]
+    rate = rotors.inertia * rotors.ratio * moving.v[np.array(rotors.columns)]
+    return einsum("rij,rj,r->i", rotation, rotors.axis, rate)  # (R7)
