@@ -26,6 +26,8 @@ Values = Float[Array, "values"]
 
 # Where the six free numbers above the diagonal stand in the 4x4 triangular factor.
 _ROWS, _COLUMNS = np.triu_indices(4, 1)
+# A body is flat if the least eigenvalue of its pseudo-inertia with unit diagonal is below this many roundings.
+_FLAT = 10.0
 
 
 class Chart(eqx.Module):
@@ -62,7 +64,9 @@ class Real(Chart):
     scale: Float[Array, ""] = eqx.field(converter=floating, default=1.0)
 
     def problem(self, values: np.ndarray) -> str | None:
-        return None
+        if not np.all(np.isfinite(values)):
+            return f"it starts at {values.tolist()}; start from finite numbers"
+        return None if self.scale > 0 else f"the scale of its chart is {float(self.scale)}; give a positive one"
 
     def value(self, x: Free) -> Values:
         return self.scale.astype(x.dtype) * x
@@ -75,7 +79,11 @@ class Positive(Chart):
     """Positive numbers: value = exp(x)."""
 
     def problem(self, values: np.ndarray) -> str | None:
-        return None if np.all(values > 0) else f"it starts at {values.tolist()}; start from positive numbers"
+        return (
+            None
+            if np.all((values > 0) & np.isfinite(values))
+            else f"it starts at {values.tolist()}; start from positive numbers"
+        )
 
     def value(self, x: Free) -> Values:
         return jnp.exp(x)
@@ -197,8 +205,10 @@ class PhysicalInertia(Chart):
     def problem(self, values: np.ndarray) -> str | None:
         if values.shape != (10,):
             return f"it has {values.size} numbers; give mass, com and inertia of one body"
-        least = np.linalg.eigvalsh(np.asarray(_pseudo_inertia(jnp.asarray(values))))[0]
-        if not least > 0:
+        pseudo = np.asarray(_pseudo_inertia(jnp.asarray(values)), np.float64)
+        scale = 1.0 / np.sqrt(np.maximum(np.diag(pseudo), np.finfo(np.float64).tiny))
+        # With a unit diagonal, the least eigenvalue is the same in all units; that of a flat body is a rounding error.
+        if not np.linalg.eigvalsh(scale[:, None] * pseudo * scale)[0] > _FLAT * np.finfo(values.dtype).eps:
             return (
                 "no body of finite size has its mass, com and inertia; start from a body that extends in all directions"
             )

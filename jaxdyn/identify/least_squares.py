@@ -75,11 +75,13 @@ class Problem(eqx.Module):
     @property
     @abc.abstractmethod
     def count(self) -> int:
-        """Number of measured numbers."""
+        """Number of residuals, priors of the parameters left out."""
 
     @abc.abstractmethod
     def scores(self, unknowns: Unknowns) -> Float[Array, "groups P"]:
-        """Gradients of the loss with respect to x, group by group of measurements that are alike; priors left out."""
+        """Gradients of the loss with respect to x, group by group of measurements that are alike; priors left out. The local
+        unknowns go along with x, as they do at the minimum.
+        """
 
     @abc.abstractmethod
     def moved(self, unknowns: Unknowns, dx: Float[Array, "P"], ds: Float[Array, "W L"]) -> Unknowns:
@@ -91,8 +93,8 @@ def gauss_newton_step(normal: Normal, damping: Float[Array, ""]) -> tuple[Float[
 
     def damped(matrix):
         diagonal = jnp.diagonal(matrix)
-        floor = jnp.finfo(matrix.dtype).eps * jnp.max(diagonal, initial=1e-30)
-        return matrix + jnp.diag(damping * diagonal + floor)
+        # An unknown without influence stays where it is.
+        return matrix + jnp.diag(jnp.where(diagonal > 0, (damping + jnp.finfo(matrix.dtype).eps) * diagonal, 1.0))
 
     local = jax.vmap(damped)(normal.local)
     right = jnp.concatenate([normal.mixed, normal.local_gradient[:, :, None]], axis=2)
@@ -116,8 +118,12 @@ def predicted_decrease(normal: Normal, dx: Float[Array, "P"], ds: Float[Array, "
 
 def information(normal: Normal) -> Float[Array, "P P"]:
     """Fisher information of the shared unknowns, the local ones unknown too: the Schur complement A - sum B' D^-1 B."""
-    solved = _solve_shaft(normal.local, normal.next, normal.mixed)
-    return normal.shared - einsum("wlp,wlr->pr", normal.mixed, solved)
+    return normal.shared - einsum("wlp,wlr->pr", normal.mixed, local_response(normal))
+
+
+def local_response(normal: Normal) -> Float[Array, "W L P"]:
+    """D^-1 B: by how much the local unknowns at the minimum fall as the shared ones grow."""
+    return _solve_shaft(normal.local, normal.next, normal.mixed)
 
 
 def _solve(matrix: Float[Array, "n n"], right: Float[Array, "n m"]) -> Float[Array, "n m"]:

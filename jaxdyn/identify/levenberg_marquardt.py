@@ -84,7 +84,7 @@ def iterate(problem: Problem, fit: Fit, tolerance: float | Float[Array, ""]) -> 
     """One iteration: a damped Gauss-Newton step, taken if it lowers the loss. A fit that has ended stays as it is.
 
     The damping falls and grows as in Nielsen 1999. Converged is a fit whose next step, hardly damped, promises less than
-    `tolerance` times the loss.
+    `tolerance` times the loss, or less than rounding can show.
     """
     dx, ds = gauss_newton_step(fit.normal, fit.damping)
     promised = predicted_decrease(fit.normal, dx, ds)
@@ -101,7 +101,8 @@ def iterate(problem: Problem, fit: Fit, tolerance: float | Float[Array, ""]) -> 
     damping = jnp.where(better, fit.damping * shrink, fit.damping * fit.growth)
     damping = jnp.clip(damping, _LEAST_DAMPING, _MOST_DAMPING)
     growth = jnp.where(better, 2.0, 2.0 * fit.growth)
-    small = promised <= tolerance * fit.normal.loss
+    eps = jnp.finfo(fit.normal.loss.dtype).eps
+    small = promised <= jnp.maximum(tolerance, 10.0 * eps) * fit.normal.loss + eps
     result = jnp.where(small & (fit.damping <= 1.0), FitResult.CONVERGED.value, FitResult.RUNNING.value)
     result = jnp.where((result == FitResult.RUNNING) & (damping >= _MOST_DAMPING), FitResult.STUCK.value, result)
     return Fit(
@@ -109,7 +110,7 @@ def iterate(problem: Problem, fit: Fit, tolerance: float | Float[Array, ""]) -> 
         normal,
         jnp.where(running, damping, fit.damping),
         jnp.where(running, growth, fit.growth),
-        fit.iterations + running,
+        fit.iterations + running.astype(fit.iterations.dtype),
         jnp.where(running, result, fit.result).astype(fit.result.dtype),
     )
 

@@ -84,13 +84,21 @@ class Sensors(eqx.Module):
         rounding = jax.lax.stop_gradient(step * jnp.round(readings / step) - readings)
         return jnp.where(self.quantization > 0, readings + rounding, readings)
 
-    def whitened(self, errors: Float[Array, "ny"]) -> Float[Array, "ny"]:
-        """Errors of readings in units of their standard deviation, correlations removed."""
+    def whitened(self, errors: Float[Array, "ny"], weights: Float[Array, "ny"] | None = None) -> Float[Array, "ny"]:
+        """Errors of readings in units of their standard deviation, correlations removed.
+
+        Args:
+            weights: 0 for readings that are missing, whose errors become 0 and tell nothing about the others, else 1; 1 each if
+                not given.
+        """
+        weights = jnp.ones_like(errors) if weights is None else weights
         rounding = self.quantization**2 / 12.0
+        errors = jnp.where(weights > 0, errors, 0.0)
         if self.noise.ndim == 1:
             return errors / jnp.sqrt(self.noise**2 + rounding)
-        factor = jnp.linalg.cholesky(self.noise + jnp.diag(rounding))
-        return jnp.linalg.solve(factor, errors)
+        covariance = self.noise + jnp.diag(rounding)
+        known = weights[:, None] * covariance * weights[None] + jnp.diag(1.0 - weights)
+        return jax.scipy.linalg.solve_triangular(jnp.linalg.cholesky(known), errors, lower=True)
 
 
 class Inputs(eqx.Module):

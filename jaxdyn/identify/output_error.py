@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from jaxdyn.dynamics.system import State
 from jaxdyn.identify.charts import Free
-from jaxdyn.identify.least_squares import Normal, Problem, Unknowns
+from jaxdyn.identify.least_squares import Normal, Problem, Unknowns, local_response
 from jaxdyn.identify.losses import Loss, Squares
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.parameters import Parameters
@@ -32,7 +32,7 @@ def predict(
     integrator: Integrator = RungeKutta4(),  # noqa: B008 (immutable)
     backend: Backend = "auto",
 ) -> tuple[Float[Array, "M ny"], State]:
-    """Readings that a plant would give in one window, without noise, and the state at its end.
+    """Readings that a plant would give in one window, without noise, and the state at its end; NaN once the simulation diverged.
 
     Between the steps of the simulation, states are cubic Hermite polynomials of coordinates and velocities.
 
@@ -55,9 +55,12 @@ def predict(
         x = jnp.clip(t / window.interval, 0.0, float(window.steps))
         left = jnp.minimum(jnp.floor(x).astype(int), window.steps - 1)
         a, b = (jax.tree.map(lambda z, k=k: z[left + k], states) for k in (0, 1))
-        return plant.sensors.read(plant.system, between(plant.system.model, a, b, x - left, window.interval))
+        state = between(plant.system.model, a, b, x - left.astype(x.dtype), window.interval)
+        reached = x <= trajectory.steps.astype(x.dtype)
+        return jnp.where(reached, plant.sensors.read(plant.system, state), jnp.nan)
 
-    return jax.vmap(reading)(window.times), trajectory.final
+    end = jax.tree.map(lambda z: jnp.where(trajectory.steps == window.steps, z, jnp.nan), trajectory.final)
+    return jax.vmap(reading)(window.times), end
 
 
 def between(model: Model, a: State, b: State, fraction: Float[Array, ""], interval: float) -> State:
@@ -105,8 +108,7 @@ class OutputError(Problem):
         """Errors of the predicted readings of one window in standard deviations, zero where nothing counts; and the end state."""
         plant = self.parameters.place(x)
         readings, end = predict(plant, start, window, integrator=self.integrator, backend=self.backend)
-        errors = jax.vmap(plant.sensors.whitened)(readings - window.readings)
-        return window.weights * errors, end
+        return jax.vmap(plant.sensors.whitened)(readings - window.readings, window.weights), end
 
     def start_errors(self, start: State, window: Windows) -> Float[Array, "_"]:
         """How far the start of a window is from its guess, in standard deviations; nothing if nothing is known of it."""
@@ -139,12 +141,22 @@ class OutputError(Problem):
 
     def scores(self, unknowns: Unknowns) -> Float[Array, "groups P"]:
         x, local = unknowns.x, unknowns.local
-        _, gradient, *_ = jax.vmap(self._of_window, in_axes=(None, 0, 0, 0))(x, local, _after(local), self.windows)
-        return gradient[:, : x.size]
+        parts = jax.vmap(self._of_window, in_axes=(None, 0, 0, 0))(x, local, _after(local), self.windows)
+        gradient, of_next = parts[1], parts[3]
+        P = x.size
+        if not self.free_starts:
+            return gradient
+        response = local_response(self.normal(unknowns))
+        scores = gradient[:, :P] - einsum("wlp,wl->wp", response, gradient[:, P:])
+        if self.continuity is None:
+            return scores
+        return scores.at[:-1].add(-einsum("wlp,wl->wp", response[1:], of_next[:-1]))
 
     @property
     def count(self) -> int:
-        return int(jnp.sum(self.windows.weights))
+        joins = int(jnp.sum(self.windows.followed[:-1])) if self.free_starts and self.continuity is not None else 0
+        guesses = self.windows.count if self.free_starts and self.start_noise is not None else 0
+        return int(jnp.sum(self.windows.weights)) + 2 * self._model.nv * (joins + guesses)
 
     @property
     def _model(self) -> Model:
@@ -174,10 +186,14 @@ class OutputError(Problem):
         gradient = einsum("miz,mi,mi->z", J, weight, r)
         matrix = einsum("miz,mi,miy->zy", J, weight, J)
         if self.free_starts and self.start_noise is not None:
-            guess = self.start_errors(start, window)
-            loss = loss + 0.5 * jnp.sum(guess**2)
-            gradient = gradient.at[P:].add(guess / self.start_noise)
-            matrix = matrix.at[P:, P:].add(jnp.diag(1.0 / self.start_noise**2))
+
+            def guess(step):
+                return self.start_errors(moved(model, start, step), window)
+
+            off, J_off = guess(z0[P:]), jax.jacfwd(guess)(z0[P:])
+            loss = loss + 0.5 * jnp.sum(off**2)
+            gradient = gradient.at[P:].add(J_off.T @ off)
+            matrix = matrix.at[P:, P:].add(J_off.T @ J_off)
         nothing = jnp.zeros((len(z0), 0), x.dtype)
         if not joins:
             return loss, gradient, matrix, nothing[0], nothing[:0], nothing

@@ -142,8 +142,16 @@ class _Placed(eqx.Module):
     prior_mean: Float[Array, "values"] | None
     prior_std: Float[Array, "values"] | None
     divergence_weight: float = eqx.field(static=True)
-    free: slice = eqx.field(static=True)
-    values: slice = eqx.field(static=True)
+    free: tuple[int, int] = eqx.field(static=True)
+    count: int = eqx.field(static=True)
+
+    def value(self, x: Free) -> Float[Array, "values"]:
+        """Its values, given all free numbers."""
+        return self.chart.value(self.own(x))
+
+    def own(self, x: Free) -> Free:
+        """Its own among all free numbers."""
+        return x[self.free[0] : self.free[1]]
 
 
 class _Following(eqx.Module):
@@ -186,7 +194,7 @@ class Parameters(eqx.Module):
         if twice:
             raise ParameterError(f"several parameters are called {sorted(twice)[0]!r}; give each a name of its own")
         placed, labels, taken = [], [], {}
-        free_count = value_count = 0
+        free_count = 0
         for parameter, name in zip(free, names, strict=True):
             leaves = tuple(
                 tuple(path.split("."))
@@ -196,10 +204,10 @@ class Parameters(eqx.Module):
             for leaf in leaves:
                 _claim(taken, subject, leaf, rows, name)
             values = _gather(subject, leaves, rows)
-            chart = parameter.chart.about(values)
-            problem = chart.problem(np.asarray(values))
+            problem = parameter.chart.problem(np.asarray(values))
             if problem is not None:
                 raise ParameterError(f"parameter {name!r}: {problem}")
+            chart = parameter.chart.about(values)
             mean, std, weight = _prior(parameter, values, name)
             size = chart.size(values.size)
             placed.append(
@@ -210,11 +218,11 @@ class Parameters(eqx.Module):
                     mean,
                     std,
                     weight,
-                    slice(free_count, free_count + size),
-                    slice(value_count, value_count + values.size),
+                    (free_count, free_count + size),
+                    values.size,
                 )
             )
-            free_count, value_count = free_count + size, value_count + values.size
+            free_count = free_count + size
             labels += _labels(parameter, name, subject, leaves, rows)
         self.subject, self.labels = subject, tuple(labels)
         self._placed = tuple(placed)
@@ -223,7 +231,7 @@ class Parameters(eqx.Module):
     @property
     def size(self) -> int:
         """Number of free numbers."""
-        return self._placed[-1].free.stop
+        return self._placed[-1].free[1]
 
     @property
     def start(self) -> Free:
@@ -236,17 +244,16 @@ class Parameters(eqx.Module):
 
     def values(self, x: Free) -> Float[Array, "values"]:
         """All values in their units, in the order of `labels`."""
-        return jnp.concatenate([p.chart.value(x[p.free]) for p in self._placed])
+        return jnp.concatenate([p.value(x) for p in self._placed])
 
     def place(self, x: Free) -> PyTree:
         """The subject with the free numbers x."""
         subject = self.subject
         for p in self._placed:
-            subject = _scatter(subject, p.leaves, p.rows, p.chart.value(x[p.free]))
+            subject = _scatter(subject, p.leaves, p.rows, p.value(x))
         for f in self._following:
-            leader = self._placed[f.leader]
-            values = leader.chart.value(x[leader.free])
-            subject = _scatter(subject, (f.leaf,), f.rows, f.factor.astype(x.dtype) * values + f.offset.astype(x.dtype))
+            values = f.factor.astype(x.dtype) * self._placed[f.leader].value(x) + f.offset.astype(x.dtype)
+            subject = _scatter(subject, (f.leaf,), f.rows, values)
         return subject
 
     def prior_residuals(self, x: Free) -> Float[Array, "residuals"]:
@@ -255,9 +262,9 @@ class Parameters(eqx.Module):
         for p in self._placed:
             if p.prior_std is not None and p.prior_mean is not None:
                 mean, std = p.prior_mean.astype(x.dtype), p.prior_std.astype(x.dtype)
-                rows.append((p.chart.value(x[p.free]) - mean) / std)
+                rows.append((p.value(x) - mean) / std)
             if p.divergence_weight and isinstance(p.chart, PhysicalInertia):
-                rows.append(np.sqrt(2.0 * p.divergence_weight) * p.chart.divergence_roots(x[p.free]))
+                rows.append(np.sqrt(2.0 * p.divergence_weight) * p.chart.divergence_roots(p.own(x)))
         return jnp.concatenate(rows) if rows else jnp.zeros(0, x.dtype)
 
 
@@ -297,26 +304,48 @@ def _leaf(tree: PyTree, leaf: tuple[str, ...], name: str) -> Array:
 
 
 def _entry_names(subject: PyTree, leaf: tuple[str, ...], length: int) -> list[str]:
-    """Names of the rows of a leaf: those of bodies, joints or controls, or numbers."""
-    here, model, system = subject, None, None
-    for part in (*leaf, ""):
-        system = here if isinstance(here, System) else here.system if isinstance(here, Plant) else system
-        model = here if isinstance(here, Model) else system.model if system is not None else model
-        if part:
-            here = here[int(part)] if isinstance(here, tuple | list) else getattr(here, part)
-    if model is None or length not in (model.nb, model.nv, model.nq):
-        return [str(k) for k in range(length)]
+    """Names of the rows of a leaf: those of bodies, joints, frames or controls, or numbers."""
+    path = [subject]
+    for part in leaf:
+        path.append(path[-1][int(part)] if isinstance(path[-1], tuple | list) else getattr(path[-1], part))
+    numbers = [str(k) for k in range(length)]
+    plant, system, model = (
+        next((here for here in reversed(path) if isinstance(here, kind)), None) for kind in (Plant, System, Model)
+    )
+    if model is not None:
+        return _names_in_model(model, leaf[-len(path) + 1 + path.index(model) :], numbers)
+    system = plant.system if system is None and plant is not None else system
+    if system is None:
+        return numbers
+    drives = system.drives
+    if (drives is not None and any(here is drives for here in path)) or (plant is not None and leaf[-2:-1] == ("inputs",)):
+        columns = range(system.model.nv) if drives is None else drives.columns
+        known = _column_names(system.model)
+        return [known[column] for column in columns]
+    return _column_names(system.model) if length == system.model.nv else numbers
+
+
+def _names_in_model(model: Model, leaf: tuple[str, ...], numbers: list[str]) -> list[str]:
     topology = model.topology
-    if length == model.nv and leaf[-1] not in _INERTIA:
-        counted = [
-            topology.body_of_column[:k].tolist().count(b) for k, b in enumerate(topology.body_of_column.tolist())
-        ]
-        several = [topology.body_of_column.tolist().count(b) > 1 for b in topology.body_of_column.tolist()]
-        return [
-            topology.joint_names[body] + (f" {k}" if many else "")
-            for body, k, many in zip(topology.body_of_column.tolist(), counted, several, strict=True)
-        ]
-    return list(topology.body_names) if length == model.nb else [str(k) for k in range(length)]
+    if leaf[0] in (*_INERTIA, "placement"):
+        return list(topology.body_names)
+    if leaf[0] == "joints":
+        return [topology.joint_names[body] for body in topology.groups[int(leaf[1])][1]]
+    if leaf[0] == "frames":
+        return list(topology.frame_names)
+    if leaf[0] == "gravity":
+        return list("xyz")
+    return _column_names(model) if len(numbers) == model.nv else numbers
+
+
+def _column_names(model: Model) -> list[str]:
+    """Names of the velocity components: those of the joints, numbered where a joint has several."""
+    columns = model.topology.body_of_column.tolist()
+    names = model.topology.joint_names
+    return [
+        names[body] + (f" {columns[:k].count(body)}" if columns.count(body) > 1 else "")
+        for k, body in enumerate(columns)
+    ]
 
 
 def _rows(
@@ -406,6 +435,8 @@ def _prior(parameter: Parameter, values: Array, name: str) -> tuple[Array | None
             )
     if not np.all(std > 0):
         raise ParameterError(f"parameter {name!r}: std of its prior is {std.tolist()}; give positive numbers")
+    if not np.all(np.isfinite(mean)):
+        raise ParameterError(f"parameter {name!r}: mean of its prior is {mean.tolist()}; give finite numbers")
     mean, std = (jnp.asarray(np.broadcast_to(x, values.shape), values.dtype) for x in (mean, std))
     return mean, std, 0.0
 
@@ -439,8 +470,11 @@ def _follow(tie: Tie, subject: PyTree, names: list[str], placed: list[_Placed], 
     rows = _rows(subject, (leaf,), tie.entries, name)
     _claim(taken, subject, leaf, rows, name)
     leader = names.index(tie.to)
-    count, own = placed[leader].values.stop - placed[leader].values.start, _gather(subject, (leaf,), rows)
+    count, own = placed[leader].count, _gather(subject, (leaf,), rows)
     if own.size != count:
         raise ParameterError(f"{name}: it has {own.size} numbers, {tie.to!r} has {count}; choose entries that match")
     factor, offset = (jnp.asarray(x, own.dtype) for x in (tie.factor, tie.offset))
+    for what, array in (("factor", factor), ("offset", offset)):
+        if array.shape not in ((), own.shape) or not np.all(np.isfinite(array)):
+            raise ParameterError(f"{name}: its {what} is {array.tolist()}; give 1 finite number or {own.size}")
     return _Following(leaf, rows, leader, factor, offset)

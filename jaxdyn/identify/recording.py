@@ -1,7 +1,8 @@
 """Recordings of a machine, and the windows into which they are cut."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 
 import equinox as eqx
 import jax
@@ -66,9 +67,16 @@ class Recording(eqx.Module):
         return self._with(self.time[kept], lambda column: column[kept])
 
     def resampled(self, interval: float) -> "Recording":
-        """The recording on a regular grid, linear between samples."""
+        """The recording on a regular grid, linear between samples; gaps are bridged."""
         grid = self.time[0] + interval * np.arange(int(np.floor(self.duration / interval + 1e-9)) + 1)
-        return self._with(grid, lambda column: np.interp(grid, self.time, column))
+
+        def on_grid(column: np.ndarray) -> np.ndarray:
+            known = np.isfinite(column)
+            if not known.any():
+                return np.full(len(grid), np.nan)
+            return np.interp(grid, self.time[known], column[known])
+
+        return self._with(grid, on_grid)
 
     def _with(self, time: np.ndarray, change: Callable[[np.ndarray], np.ndarray]) -> "Recording":
         """The recording with other stamps, and every column changed to suit."""
@@ -82,9 +90,14 @@ class Recording(eqx.Module):
 
 
 def low_passed(values: Samples, interval: float, cutoff: float, order: int = 4) -> Samples:
-    """Columns of a regular grid without what is faster than `cutoff` (Hz): Butterworth, forward and backward, so without delay."""
-    b, a = signal.butter(order, 2.0 * cutoff * interval)
-    return signal.filtfilt(b, a, values, axis=0)
+    """Columns of a regular grid without what is faster than `cutoff` (Hz): Butterworth, forward and backward, so without delay.
+
+    A grid that holds nothing so fast stays as it is.
+    """
+    if 2.0 * cutoff * interval >= 1.0:
+        return values
+    sections = signal.butter(order, 2.0 * cutoff * interval, output="sos")
+    return signal.sosfiltfilt(sections, values, axis=0, padlen=min(3 * (order + 1), len(values) - 1))
 
 
 class Windows(eqx.Module):
@@ -136,61 +149,74 @@ def cut(
     velocity_cutoff: float = 20.0,
     with_velocities: bool = False,
 ) -> Windows:
-    """Windows of equal duration from recordings, as many as fit.
+    """Windows of equal duration from recordings, as many as fit. Those in which nothing was measured are left out.
+
+    A reading at the very moment where one window ends and the next begins belongs to the next, so that it counts once.
 
     Args:
         duration: of a window, s.
         interval: step of the simulation, s; must divide the duration.
-        stride: from the start of a window to that of the next, s; the duration if not given.
-        first: start of the first window, from the start of each recording, s.
+        stride: from the start of a window to that of the next, s, a multiple of the interval; the duration if not given.
+        first: start of the first window, from the start of each recording, s, to the nearest step.
         lead: how much of the inputs before the start is kept, for inputs with delay, s.
-        velocity_cutoff: for the guess of the initial velocities, d/dt of q after a zero-phase low-pass, Hz.
+        velocity_cutoff: of the zero-phase low-pass for the guess of the initial velocities, Hz. They are those measured if there
+            are any, else d/dt of q; so machines whose velocities are no rates of coordinates need measured velocities.
         with_velocities: whether readings are q and v, not q alone.
 
     Raises:
-        RecordingError: no window fits, or velocities are wanted that were not measured.
+        RecordingError: no window fits, duration or stride is no whole number of steps, a coordinate was never measured, or
+            velocities are wanted that were not measured.
     """
-    steps = round(duration / interval)
-    if steps < 1 or abs(steps * interval - duration) > 1e-6 * duration:
-        raise RecordingError(f"windows of {duration:g} s are no whole number of steps of {interval:g} s; choose others")
-    stride = duration if stride is None else stride
-    ahead = int(np.ceil(lead / interval))
+    steps = _whole_steps("windows", duration, interval)
+    stride_steps = steps if stride is None else _whole_steps("strides", stride, interval)
+    ahead = int(np.ceil(lead / interval - 1e-9))
     found: list[_Piece] = []
     for number, recording in enumerate(recordings):
         if with_velocities and recording.v is None:
             raise RecordingError(f"{recording.name}: velocities are wanted but were not measured; read positions only")
-        found += _pieces(recording, number, duration, interval, stride, first, ahead, velocity_cutoff, with_velocities)
+        grid = recording.resampled(interval)
+        starts = range(round(first / interval), len(grid.time) - steps, stride_steps)
+        found += _pieces(recording, number, grid, starts, steps, interval, ahead, velocity_cutoff, with_velocities)
     if not found:
         longest = max((r.duration for r in recordings), default=0.0)
         raise RecordingError(f"no window of {duration:g} s fits; the longest recording has {longest:g} s")
-    count, most = len(found), max(len(piece.times) for piece in found)
+    followed = [b.source == a.source and b.first == a.first + steps for a, b in itertools.pairwise(found)]
+    count, followed = len(found), np.array([*followed, False])
 
-    def stacked(name: str) -> Array:
+    def stacked(name: str) -> np.ndarray:
         """The arrays of all windows; shorter ones are filled up with their last row."""
         rows = [getattr(piece, name) for piece in found]
         longest = max(len(row) for row in rows)
-        return jnp.asarray(np.stack([np.concatenate([r, np.repeat(r[-1:], longest - len(r), axis=0)]) for r in rows]))
+        return np.stack([np.concatenate([r, np.repeat(r[-1:], longest - len(r), axis=0)]) for r in rows])
 
-    readings = stacked("readings")
-    counted = np.stack([np.arange(most) < len(piece.times) for piece in found])[:, :, None] & np.isfinite(readings)
-    sources = np.array([piece.source for piece in found])
-    followed = (abs(stride - duration) < 1e-9) & np.concatenate([np.diff(sources) == 0, [False]])
+    times, readings = stacked("times"), stacked("readings")
+    lengths = np.array([len(piece.times) for piece in found])
+    counted = (np.arange(times.shape[1]) < lengths[:, None]) & ~(followed[:, None] & (times > duration - 1e-9))
+    counted = counted[:, :, None] & np.isfinite(readings)
+    controls = jax.vmap(Knots)(jnp.asarray(stacked("u")), jnp.full(count, interval), jnp.full(count, -ahead * interval))
     return Windows(
-        Knots(stacked("u"), jnp.full(count, interval), jnp.full(count, -ahead * interval)),
-        stacked("times"),
-        jnp.where(counted, readings, 0.0),
+        controls,
+        jnp.asarray(times),
+        jnp.asarray(np.where(counted, readings, 0.0)),
         jnp.asarray(counted.astype(float)),
-        State(stacked("q"), stacked("v")),
+        State(jnp.asarray(stacked("q")), jnp.asarray(stacked("v"))),
         jnp.asarray(followed.astype(float)),
-        jnp.asarray(sources.astype(float)),
+        jnp.asarray([float(piece.source) for piece in found]),
         interval,
         steps,
     )
 
 
+def _whole_steps(what: str, duration: float, interval: float) -> int:
+    steps = round(duration / interval)
+    if steps < 1 or abs(steps * interval - duration) > 1e-6 * duration:
+        raise RecordingError(f"{what} of {duration:g} s are no whole number of steps of {interval:g} s; choose others")
+    return steps
+
+
 @dataclasses.dataclass(frozen=True)
 class _Piece:
-    """One window; q and v at its start."""
+    """One window that starts at grid point `first`; q and v at its start."""
 
     u: Samples
     times: np.ndarray
@@ -198,30 +224,33 @@ class _Piece:
     q: np.ndarray
     v: np.ndarray
     source: int
+    first: int
 
 
 def _pieces(
     recording: Recording,
     number: int,
-    duration: float,
+    grid: Recording,
+    starts: Iterable[int],
+    steps: int,
     interval: float,
-    stride: float,
-    first: float,
     ahead: int,
     velocity_cutoff: float,
     with_velocities: bool,
 ) -> list[_Piece]:
     """The windows of one recording."""
-    steps = round(duration / interval)
-    grid = recording.resampled(interval)
-    speed = np.gradient(low_passed(grid.q, interval, velocity_cutoff, 3), interval, axis=0)
+    if grid.v is not None:
+        speed = low_passed(grid.v, interval, velocity_cutoff, 3)
+    else:
+        speed = np.gradient(low_passed(grid.q, interval, velocity_cutoff, 3), interval, axis=0)
+    if not (np.all(np.isfinite(grid.q)) and np.all(np.isfinite(speed))):
+        raise RecordingError(f"{recording.name}: a coordinate or velocity was never measured; leave the recording out")
     readings = recording.q if not with_velocities else np.concatenate([recording.q, recording.v], axis=1)
     found = []
-    fitting = int(np.floor((recording.duration - first - duration) / stride + 1e-9)) + 1
-    for begin in first + stride * np.arange(max(fitting, 0)):
-        k = round(begin / interval)
+    for k in starts:
         rows = np.clip(np.arange(k - ahead, k + steps + 1), 0, len(grid.time) - 1)
-        t0 = recording.time[0] + k * interval
-        inside = (recording.time >= t0 - 1e-9) & (recording.time <= t0 + duration + 1e-9)
-        found.append(_Piece(grid.u[rows], recording.time[inside] - t0, readings[inside], grid.q[k], speed[k], number))
+        times = recording.time - (recording.time[0] + k * interval)
+        inside = (times >= -1e-9) & (times <= steps * interval + 1e-9)
+        if np.any(np.isfinite(readings[inside & (times < steps * interval - 1e-9)])):
+            found.append(_Piece(grid.u[rows], times[inside], readings[inside], grid.q[k], speed[k], number, k))
     return found

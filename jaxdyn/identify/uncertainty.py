@@ -12,8 +12,10 @@ from jaxdyn.identify.least_squares import Problem, Unknowns, information
 _UNSEEN = 1e-10
 # A direction whose standard deviation exceeds this multiple of the best one's deserves a warning.
 _POOR = 1e3
-# A value that moves less than this with its free numbers is at the bound of its chart, a friction that came out as zero for instance.
+# A value that moves less than this with its free numbers is at the bound of its chart, such as a friction that came out as zero.
 _AT_BOUND = 1e-12
+# A value moves along a direction that is not identified if its change is more than this part of that along all directions.
+_BLIND = 1e-6
 _QUANTILE = 1.959963984540054  # of the normal distribution, 97.5 %
 
 
@@ -58,8 +60,9 @@ def uncertainty(problem: Problem, unknowns: Unknowns, *, kind: str = "groups", s
         "noise":  C = s^2 F^-1,               F the Fisher information, s the noise scale
         "groups": C = F^-1 (G/(G - 1) sum g_k g_k' + F_0) F^-1
 
-    g_k are the gradients of G groups (windows, or blocks of samples), F_0 is the information of the priors. The first is right if every residual is independent of the
-    others and the model is perfect. The second only asks that groups be independent, so it is the honest one for real recordings.
+    g_k are the gradients of G groups (windows, or blocks of samples), F_0 is the information of the priors. The first is right if
+    every residual is independent of the others and the model is perfect. The second only asks that groups be independent, so it is
+    the honest one for real recordings.
 
     Args:
         unknowns: where the fit ended.
@@ -67,7 +70,8 @@ def uncertainty(problem: Problem, unknowns: Unknowns, *, kind: str = "groups", s
         scale: for "noise", whether the noise scale is estimated from the residuals; else the assumed noise is believed.
 
     Raises:
-        ValueError: unknown kind.
+        ValueError: unknown kind, or there is no finite information: the fit failed, or readings of a window do not determine its
+            initial state.
 
     Source: White 1982 for "groups".
     """
@@ -76,10 +80,15 @@ def uncertainty(problem: Problem, unknowns: Unknowns, *, kind: str = "groups", s
     parameters = problem.parameters
     normal = eqx.filter_jit(lambda: problem.normal(unknowns))()
     F = np.asarray(information(normal), np.float64)
+    if not np.all(np.isfinite(F)):
+        raise ValueError(
+            "the information is not finite; let the fit converge first, and give start_noise if the readings of a window "
+            "do not determine its initial state"
+        )
     prior_loss = 0.5 * float(np.sum(np.asarray(parameters.prior_residuals(unknowns.x)) ** 2))
     free = parameters.size + normal.local_gradient.size
     noise_scale = np.sqrt(2.0 * (float(normal.loss) - prior_loss) / max(problem.count - free, 1))
-    inverse, unseen = _inverse(F)
+    inverse, scale_of, seen, unseen = _inverse(F)
     if kind == "noise":
         C = inverse * (noise_scale**2 if scale else 1.0)
     else:
@@ -90,42 +99,44 @@ def uncertainty(problem: Problem, unknowns: Unknowns, *, kind: str = "groups", s
         C = inverse @ (spread + prior.T @ prior) @ inverse
     G = np.asarray(jax.jacfwd(parameters.values)(unknowns.x), np.float64)
     covariance = G @ C @ G.T
-    size = np.linalg.norm(G, axis=1)
-    blind = (size > _AT_BOUND) & np.any(np.abs(G @ unseen) > 1e-6 * size[:, None], axis=1)
+    # Values per standard deviation of each free number alone: without units, and without the size of the noise.
+    relative = G * scale_of
+    relative = relative / np.maximum(np.linalg.norm(relative, axis=1, keepdims=True), np.finfo(float).tiny)
+    inside = np.linalg.norm(G, axis=1) > _AT_BOUND
+    blind = inside & np.any(np.abs(relative @ unseen) > _BLIND, axis=1)
     covariance[blind, blind] = np.inf
-    warnings = _warnings(F, G, unseen, parameters.labels)
+    warnings = _warnings(seen, unseen, relative, parameters.labels)
     values = parameters.values(unknowns.x)
     return Uncertainty(parameters.labels, values, jnp.asarray(covariance), jnp.asarray(noise_scale), warnings)
 
 
-def _scaled(F: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _inverse(F: np.ndarray) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray], np.ndarray]:
+    """Inverse on what is seen; the scale that gives F a unit diagonal; in that scale, eigenvalues and directions of what is
+    seen, and directions of what is not.
+    """
     diagonal = np.diag(F)
     scale = np.where(diagonal > 0, 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0)), 1.0)
-    return scale, scale[:, None] * F * scale[None]
-
-
-def _inverse(F: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Inverse on what is seen, and a basis of what is not."""
-    scale, scaled = _scaled(F)
-    eigenvalues, vectors = np.linalg.eigh(scaled)
+    eigenvalues, vectors = np.linalg.eigh(scale[:, None] * F * scale)
     seen = eigenvalues > _UNSEEN * eigenvalues[-1]
     good = scale[:, None] * vectors[:, seen]
-    return (good / eigenvalues[seen]) @ good.T, scale[:, None] * vectors[:, ~seen]
+    return (good / eigenvalues[seen]) @ good.T, scale, (eigenvalues[seen], vectors[:, seen]), vectors[:, ~seen]
 
 
-def _warnings(F: np.ndarray, G: np.ndarray, unseen: np.ndarray, labels: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+def _warnings(
+    seen: tuple[np.ndarray, np.ndarray], unseen: np.ndarray, relative: np.ndarray, labels: tuple[tuple[str, str], ...]
+) -> tuple[str, ...]:
     """What the data do not tell, one line per direction: the values that move along it."""
-    found = []
-    for direction in unseen.T:
-        found.append(f"not identifiable: {_moving(G @ direction, labels)}; fix one of them, or give a prior")
-    scale, scaled = _scaled(F)
-    eigenvalues, vectors = np.linalg.eigh(scaled)
-    for k in np.flatnonzero((eigenvalues > _UNSEEN * eigenvalues[-1]) & (eigenvalues < eigenvalues[-1] / _POOR**2)):
-        found.append(f"hardly identifiable: {_moving(G @ (scale * vectors[:, k]), labels)}")
-    return tuple(found)
+    found = [
+        f"not identifiable: {_moving(relative @ direction, labels)}; fix one of them, or give a prior"
+        for direction in unseen.T
+    ]
+    eigenvalues, vectors = seen
+    poor = eigenvalues < eigenvalues.max(initial=0.0) / _POOR**2
+    return (*found, *(f"hardly identifiable: {_moving(relative @ vector, labels)}" for vector in vectors[:, poor].T))
 
 
 def _moving(change: np.ndarray, labels: tuple[tuple[str, str], ...], most: int = 4) -> str:
     order = np.argsort(-np.abs(change))
-    chosen = [k for k in order[:most] if abs(change[k]) > 0.1 * abs(change[order[0]])]
-    return ", ".join(labels[k][0] for k in chosen)
+    chosen = [k for k in order if abs(change[k]) > 0.1 * abs(change[order[0]])]
+    more = f" and {len(chosen) - most} more" if len(chosen) > most else ""
+    return ", ".join(labels[k][0] for k in chosen[:most]) + more

@@ -91,10 +91,11 @@ def window_errors(windows: Windows, readings: Float[Array, "W M ny"]) -> WindowE
     errors = np.where(counted, np.asarray(readings) - np.asarray(windows.readings), np.nan)
     broken = counted & ~np.isfinite(errors)
     squares = np.where(broken, np.inf, errors**2)
-    rms = np.sqrt(np.nanmean(squares, axis=(0, 1)))
-    last = np.array([np.flatnonzero(rows.any(axis=1))[-1] for rows in counted])
-    at_end = np.sqrt(squares[np.arange(len(last)), last])
-    return WindowErrors(errors, rms, float(np.nanmedian(at_end)))
+    rms = np.sqrt(np.sum(np.where(counted, squares, 0.0), axis=(0, 1)) / np.maximum(counted.sum(axis=(0, 1)), 1))
+    # The last reading of each channel of each window; channels that were never read do not count.
+    last = counted.shape[1] - 1 - counted[:, ::-1].argmax(axis=1)
+    at_end = np.sqrt(np.take_along_axis(squares, last[:, None], axis=1)[:, 0])[counted.any(axis=1)]
+    return WindowErrors(np.where(broken, np.nan, errors), rms, float(np.median(at_end)))
 
 
 def valid_times(windows: Windows, readings: Float[Array, "W M ny"], threshold: float) -> Float[np.ndarray, "W"]:

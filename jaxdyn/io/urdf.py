@@ -117,8 +117,8 @@ def system_from_robot(
 
 def _keep_first(robot: Element, report: Report) -> None:
     """Drop elements that are there twice in a link, its inertial or a joint."""
-    parts = [*robot.all("link"), *robot.all("joint")]
-    for part in [*parts, *(inertial for part in parts for inertial in part.all("inertial"))]:
+    links = robot.all("link")
+    for part in [*links, *(inertial for link in links for inertial in link.all("inertial")), *robot.all("joint")]:
         first = {}
         for child in part.children:
             if child.tag in _ONLY_ONCE and first.setdefault(child.tag, child) is not child:
