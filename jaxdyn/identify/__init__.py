@@ -1,0 +1,1 @@
+"""System identification: the numbers of a mechanism from its recorded motion."""
