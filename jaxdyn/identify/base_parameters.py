@@ -13,6 +13,7 @@ This runs once per mechanism, on the host and in double precision. Source: Gauti
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 import jax
@@ -214,10 +215,10 @@ def system_base_parameters(system: System, key: PRNGKeyArray, samples: int = 200
     Raises:
         ValueError: as `base_parameters`.
     """
+    return base_parameters(_random_rows(system, key, samples), labels(system))
 
-    @jax.jit
-    def rows(system, key):
-        motions = identifying_motions(system, key, samples)
-        return jax.vmap(regressor, (None, 0, 0, 0))(system, *motions)
 
-    return base_parameters(rows(system, key), labels(system))
+@functools.partial(jax.jit, static_argnames="samples")
+def _random_rows(system: System, key: PRNGKeyArray, samples: int) -> Float[Array, "samples nv parameters"]:
+    motions = identifying_motions(system, key, samples)
+    return jax.vmap(regressor, (None, 0, 0, 0))(system, *motions)
