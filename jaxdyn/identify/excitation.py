@@ -31,7 +31,7 @@ from jaxdyn.spatial.arrays import dot, einsum
 
 _ROUNDS = 5  # in which Adam runs at fixed multipliers
 _PENALTY = 10.0  # on squared violations, in shares of a limit; the goal is of order one per decade of amplitude
-_RATE = 0.03  # of Adam; amplitudes are of order one
+_RATE = 0.1  # of Adam at first, to fall like a cosine; amplitudes are of order one
 _RESERVE = 0.01  # share of each limit that the optimizer leaves, for what happens between its samples
 # In the end the limits hold on a grid this many times finer than the samples, with this share to spare between its moments.
 _FINE, _SPARE = 10, 2e-3
@@ -235,7 +235,7 @@ def _search(system: System, first, noise, frequency, *, independent, samples: in
         pressed = jnp.maximum(multipliers + _PENALTY * (_excess(system, motion, samples) + _RESERVE), 0.0)
         return 0.5 * jnp.sum(pressed**2) / _PENALTY - log_determinant(motion) / len(independent), pressed
 
-    optimizer = optax.adam(_RATE)
+    optimizer = optax.adam(optax.cosine_decay_schedule(_RATE, steps))
 
     def improved(numbers):
         def step(carry, _):

@@ -8,6 +8,7 @@ axes, where they are constants. So are the force that the body needs, (M1) and (
 Everything here is per sample; rows of many samples are `jax.vmap(regressor, ...)`, stacked.
 """
 
+import collections
 from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
@@ -241,7 +242,8 @@ def labels(system: System) -> tuple[Label, ...]:
     """Name and unit of each parameter of `regressor`, such as "Jzz(upper) kg m^2" or "viscous(elbow) N m s/rad".
 
     Bodies and joints go by their names; of a joint with several velocity components, each has its number: "viscous(ball[2])".
-    A number that belongs to a whole force has the place of the force among `System.forces`: "stiffness(Spring 0)".
+    A number that belongs to a whole force has the place of the force among `System.forces`: "stiffness(Spring 0)"; so do numbers of
+    several forces in the joints that go by one name: "JointFriction 1 viscous(elbow)".
     """
     model, topology = system.model, system.model.topology
     columns = np.asarray(configuration.motion_columns(model, configuration.neutral(model)))
@@ -261,12 +263,15 @@ def labels(system: System) -> tuple[Label, ...]:
         for symbol, unit in zip(INERTIAL_SYMBOLS, _INERTIAL_UNITS, strict=True)
     ]
     found += per_component("armature", "inertia")
+    joint_forces = [force for force in system.forces if isinstance(force, JointForce)]
+    uses = collections.Counter(field for force in joint_forces for field in type(force).linear)
     for number, force in enumerate(system.forces):
+        kind = f"{type(force).__name__} {number}"
         for field, unit in type(force).linear.items():
             if isinstance(force, JointForce):
-                found += per_component(field, unit)
+                found += per_component(field if uses[field] == 1 else f"{kind} {field}", unit)
             else:
-                found.append(Label(f"{field}({type(force).__name__} {number})", unit))
+                found.append(Label(f"{field}({kind})", unit))
     return tuple(found)
 
 

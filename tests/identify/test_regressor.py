@@ -220,6 +220,21 @@ def test_labels_name_every_column_and_its_unit():
     assert linear_parameters(system)[index] == 20.0
 
 
+def test_labels_of_forces_with_fields_of_one_name_differ():
+    friction = JointFriction([1.0], [2.0], [0.1])
+    system = System(jaxdyn.library.pendulum(), (friction, TorqueOffset([0.3]), friction))
+    assert [name.partition("(")[0] for name, _ in labels(system)[-5:]] == [
+        "JointFriction 0 viscous",
+        "JointFriction 0 coulomb",
+        "torque",
+        "JointFriction 2 viscous",
+        "JointFriction 2 coulomb",
+    ]
+    changed = with_linear_parameters(system, linear_parameters(system).at[-2].set(7.0))
+    assert changed.forces[2].viscous[0] == 7.0
+    assert changed.forces[0].viscous[0] == 1.0
+
+
 def test_torque_offset_needs_a_number_per_component():
     with pytest.raises(jaxdyn.MechanismError, match="torque has shape"):
         System(jaxdyn.library.pendulum(), (TorqueOffset((1.0, 2.0)),))
