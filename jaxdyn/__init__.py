@@ -6,7 +6,7 @@ Every function works on one mechanism at one instant; batch it with `jax.vmap`, 
 that the docstrings cite, is in `theory.md` beside this file.
 """
 
-from jaxdyn import io, lanes, library, view
+from jaxdyn import identify, io, lanes, library, view
 from jaxdyn.constraints import (
     Assembly,
     Coupling,
@@ -230,6 +230,7 @@ __all__ = [
     "gibbs_appell_forces",
     "gravity_force",
     "hamiltonian",
+    "identify",
     "independent_velocities",
     "inverse_dynamics",
     "inverse_dynamics_derivatives",

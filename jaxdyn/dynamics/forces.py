@@ -8,6 +8,7 @@ Points are given on body axes from the body origin O'; body -1 is the ground.
 """
 
 import abc
+from collections.abc import Mapping
 from typing import ClassVar
 
 import equinox as eqx
@@ -33,9 +34,12 @@ class Force(eqx.Module):
 
     Class attributes:
         conservative: True if the force is minus the gradient of its potential energy, False if it has none and does work.
+        linear: names of the fields in all of which together the force is linear, each with its unit. For numbers per velocity
+            component the unit is "force", "force/speed", "force/speed^2" or "force/distance", by the kind of joint.
     """
 
     conservative: eqx.AbstractClassVar[bool]
+    linear: ClassVar[Mapping[str, str]] = {}
 
     def problem(self, model: Model) -> str | None:
         """Why this force does not fit a model and how to mend it, or None. Called once, by `System`."""
@@ -129,6 +133,7 @@ class Spring(_PointPair):
     """
 
     conservative: ClassVar[bool] = True
+    linear: ClassVar[Mapping[str, str]] = {"stiffness": "N/m"}
 
     body_a: int = eqx.field(static=True)
     point_a: Vector3 = eqx.field(converter=floating)
@@ -165,6 +170,7 @@ class Damper(_PointPair):
     """
 
     conservative: ClassVar[bool] = False
+    linear: ClassVar[Mapping[str, str]] = {"coefficient": "N s/m"}
 
     body_a: int = eqx.field(static=True)
     point_a: Vector3 = eqx.field(converter=floating)
@@ -223,6 +229,7 @@ class JointSpring(JointForce):
     """
 
     conservative: ClassVar[bool] = True
+    linear: ClassVar[Mapping[str, str]] = {"stiffness": "force/distance"}
 
     stiffness: Float[Array, "nv"] = eqx.field(converter=floating)
     rest: Float[Array, "nq"] = eqx.field(converter=floating)

@@ -12,6 +12,7 @@ with t = tanh(v / velocity_scale) in the place of the sign of v, so that everyth
 component; where a joint lacks a term, its coefficient is 0 and its scales are any positive numbers.
 """
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import equinox as eqx
@@ -46,6 +47,7 @@ class JointFriction(JointForce):
     """
 
     conservative: ClassVar[bool] = False
+    linear: ClassVar[Mapping[str, str]] = {"viscous": "force/speed", "coulomb": "force"}
 
     viscous: Float[Array, "nv"] = eqx.field(converter=floating)
     coulomb: Float[Array, "nv"] = eqx.field(converter=floating)
@@ -73,6 +75,7 @@ class StribeckFriction(JointForce):
     """
 
     conservative: ClassVar[bool] = False
+    linear: ClassVar[Mapping[str, str]] = {"stribeck": "force"}
 
     stribeck: Float[Array, "nv"] = eqx.field(converter=floating)
     stribeck_velocity: Float[Array, "nv"] = eqx.field(converter=floating)
@@ -104,6 +107,7 @@ class AsymmetricFriction(JointForce):
     """
 
     conservative: ClassVar[bool] = False
+    linear: ClassVar[Mapping[str, str]] = {"coulomb_difference": "force", "viscous_difference": "force/speed"}
 
     coulomb_difference: Float[Array, "nv"] = eqx.field(converter=floating)
     viscous_difference: Float[Array, "nv"] = eqx.field(converter=floating)
@@ -135,6 +139,7 @@ class LoadFriction(JointForce):
     """
 
     conservative: ClassVar[bool] = False
+    linear: ClassVar[Mapping[str, str]] = {"coefficient": "1"}
 
     coefficient: Float[Array, "nv"] = eqx.field(converter=floating)
     velocity_scale: Float[Array, "nv"] = eqx.field(converter=floating)
@@ -163,6 +168,7 @@ class QuadraticDrag(JointForce):
     """
 
     conservative: ClassVar[bool] = False
+    linear: ClassVar[Mapping[str, str]] = {"coefficient": "force/speed^2"}
 
     coefficient: Float[Array, "nv"] = eqx.field(converter=floating)
 

@@ -174,7 +174,5 @@ def _consistent(problem):
         y, first = run(plant, first, jax.tree.map(lambda z, k=k: z[k], problem.windows))
         readings.append(y)
     starts = jax.tree.map(lambda *z: jnp.stack(z), *states)
-    exact = eqx.tree_at(
-        lambda p: (p.windows.starts, p.windows.readings), problem, (starts, jnp.stack(readings))
-    )
+    exact = eqx.tree_at(lambda p: (p.windows.starts, p.windows.readings), problem, (starts, jnp.stack(readings)))
     return exact, Unknowns(x, starts)

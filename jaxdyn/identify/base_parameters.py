@@ -1,0 +1,224 @@
+"""Base parameters: the combinations of parameters that motion can tell, and no others.
+
+The columns of a regressor are linearly dependent, whatever the motion: the mass of a link on a vertical axis does no work, and that
+of the next link acts like an inertia of the one before. Of p parameters theta only `rank` many combinations beta = K theta matter,
+
+    Y theta = Y[:, independent] beta,   K[:, independent] = 1.
+
+The row space of Y, stacked over many motions, says it all: its dimension is the rank, a parameter is identifiable alone if its unit
+vector lies in it and not at all if that is normal to it. Which columns are kept is a choice; here each that is free of those before
+it. Regressors count from the ground outward, so what is dropped joins a body nearer to the ground, as engineers write it.
+
+This runs once per mechanism, on the host and in double precision. Source: Gautier and Khalil 1990; Gautier 1991.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from jaxdyn.dynamics.system import System
+from jaxdyn.identify.regressor import Label, labels, regressor
+from jaxdyn.mechanism import configuration
+
+# Singular values on both sides of the rank differ at least by this factor; exact dependence leaves ten or more powers of ten.
+_SMALLEST_GAP = 100.0
+# Random motions are drawn with accelerations this many times the speeds, 1/s, so that inertia weighs as much as gravity.
+_ACCELERATION_PER_SPEED = 10.0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BaseParameters:
+    """What can be identified, from `base_parameters`.
+
+    Attributes:
+        labels: name and unit of each parameter.
+        independent: columns that are kept, in rising order.
+        combination: K, the base parameters from all parameters, beta = K theta.
+        singular_values: of the regressor with columns of norm 1, falling.
+        alone: whether each parameter can be identified by itself.
+        visible: whether each parameter matters at all; those that do and are not `alone` are known in combinations only.
+    """
+
+    labels: tuple[Label, ...]
+    independent: Int[np.ndarray, "rank"]
+    combination: Float[np.ndarray, "rank parameters"]
+    singular_values: Float[np.ndarray, "values"]
+    alone: np.ndarray
+    visible: np.ndarray
+
+    @property
+    def rank(self) -> int:
+        """Number of base parameters."""
+        return len(self.independent)
+
+    @property
+    def gap(self) -> float:
+        """Ratio of the smallest singular value that counts to the largest one that does not; infinite if all count."""
+        s = self.singular_values
+        rest = s[self.rank] if self.rank < len(s) else 0.0
+        return float(s[self.rank - 1] / rest) if rest > 0 else float("inf")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Each base parameter as a sum, such as "Jzz(upper) + 0.5 hx(lower)"."""
+        return tuple(self._sum(i) for i in range(self.rank))
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """Units of the base parameters."""
+        return tuple(self.labels[k].unit for k in self.independent)
+
+    def columns(self, Y: Float[Array, "*rows parameters"]) -> Float[Array, "*rows rank"]:
+        """The columns of a regressor that belong to the base parameters."""
+        return Y[..., self.independent]
+
+    def values(self, parameters: Float[Array, "parameters"]) -> Float[Array, "rank"]:
+        """Base parameters beta = K theta."""
+        return jnp.dot(jnp.asarray(self.combination, parameters.dtype), parameters, precision=jax.lax.Precision.HIGHEST)
+
+    def nearest(
+        self, values: Float[Array, "rank"], parameters: Float[Array, "parameters"]
+    ) -> Float[Array, "parameters"]:
+        """Parameters with these base parameters: those given with only the independent ones changed, as far as needed.
+
+        They move as the base parameters say, also if no rigid body has such numbers one by one.
+        """
+        return parameters.at[self.independent].add(values - self.values(parameters))
+
+    def report(self) -> str:
+        """The base parameters as text, one per line with its unit, and which parameters are identifiable and how."""
+        width = len(str(self.rank))
+        unit_width = max(map(len, self.units))
+        lines = [
+            f"{self.rank} base parameters of {len(self.labels)} parameters; gap {self.gap:.1e} in the singular values"
+        ]
+        lines += [
+            f"  {i + 1:>{width}}  {unit:<{unit_width}}  {name}"
+            for i, (name, unit) in enumerate(zip(self.names, self.units, strict=True))
+        ]
+        kinds = {
+            "identifiable alone": self.alone,
+            "only in combination": self.visible & ~self.alone,
+            "not at all": ~self.visible,
+        }
+        for kind, chosen in kinds.items():
+            members = ", ".join(label.name for label, is_one in zip(self.labels, chosen, strict=True) if is_one)
+            lines.append(f"{kind}: {members or 'none'}")
+        return "\n".join(lines)
+
+    def _sum(self, row: int) -> str:
+        coefficients = self.combination[row]
+        first = self.independent[row]
+        text = self.labels[first].name
+        for k in np.flatnonzero(coefficients):
+            if k != first:
+                size = f"{abs(coefficients[k]):.4g}"
+                factor = "" if size == "1" else f"{size} "
+                text += f" {'-' if coefficients[k] < 0 else '+'} {factor}{self.labels[k].name}"
+        return text
+
+
+def base_parameters(Y: Float[Array | np.ndarray, "*rows parameters"], labels: Sequence[Label]) -> BaseParameters:
+    """Rank, independent columns and combinations of a regressor stacked over motions.
+
+    Columns are divided by their norms. A singular value counts if it is at least sqrt(eps) of the largest one, eps that of the type
+    of Y; a column of less than sqrt(eps) of the largest norm is zero. What remains of rounding in K, eps^(2/3), is removed.
+
+    Args:
+        Y: rows of `regressor` for many motions, such as `identifying_motions`, or for those of an experiment.
+        labels: name and unit of each column.
+
+    Raises:
+        ValueError: the numbers of labels and columns differ; the regressor is zero or not finite; or its singular values fall off
+            without a gap, so that the rank is a matter of taste: give more, or richer, motions.
+
+    Source: Gautier 1991.
+    """
+    eps = float(np.finfo(np.asarray(Y).dtype).eps)
+    rows = np.asarray(Y, np.float64).reshape(-1, np.shape(Y)[-1])
+    if len(labels) != rows.shape[1]:
+        raise ValueError(f"there are {len(labels)} labels for {rows.shape[1]} columns; give one for each")
+    if not np.all(np.isfinite(rows)):
+        raise ValueError("the regressor has numbers that are not finite; leave out their motions")
+    tolerance = np.sqrt(eps)
+    norm = np.linalg.norm(rows, axis=0)
+    if not np.any(norm):
+        raise ValueError("the regressor is zero; give motions")
+    visible = norm > tolerance * norm.max()
+    scale = np.where(visible, norm, 1.0)
+    triangle = np.linalg.qr(np.where(visible, rows / scale, 0.0), mode="r")
+    _, singular, directions = np.linalg.svd(triangle)
+    rank = int(np.sum(singular >= tolerance * singular[0]))
+    following = singular[rank] if rank < len(singular) else 0.0
+    if singular[rank - 1] < _SMALLEST_GAP * following:
+        raise ValueError(
+            f"the singular values of the regressor show no gap ({singular[rank - 1] / singular[0]:.1e}, "
+            f"{following / singular[0]:.1e} of the largest); give more motions, or larger ones"
+        )
+    directions = directions[:rank]
+    compressed = singular[:rank, None] * directions  # the regressor in as many rows as it has independent ones
+    independent = _first_independent(compressed, np.flatnonzero(visible), tolerance)
+    scaled = np.linalg.solve(compressed[:, independent], compressed)
+    scaled[np.abs(scaled) < eps ** (2 / 3)] = 0.0
+    scaled[:, independent] = np.eye(rank)
+    combination = scaled * scale / scale[independent][:, None]
+    alone = visible & (np.sum(directions**2, axis=0) > 1.0 - tolerance)
+    return BaseParameters(tuple(labels), independent, combination, singular, alone, visible)
+
+
+def _first_independent(columns: np.ndarray, candidates: np.ndarray, tolerance: float) -> np.ndarray:
+    """Those of the candidates that do not depend on the ones before them (Gram-Schmidt, each column cleared twice)."""
+    basis, kept = np.zeros((len(columns), 0)), []
+    for k in candidates:
+        rest = columns[:, k]
+        for _ in range(2):
+            rest = rest - basis @ (basis.T @ rest)
+        if np.linalg.norm(rest) > tolerance * np.linalg.norm(columns[:, k]):
+            kept.append(k)
+            basis = np.column_stack([basis, rest / np.linalg.norm(rest)])
+    return np.array(kept)
+
+
+def identifying_motions(
+    system: System, key: PRNGKeyArray, samples: int
+) -> tuple[Float[Array, "samples nq"], Float[Array, "samples nv"], Float[Array, "samples nv"]]:
+    """Random q, v, a, every sample for itself, in which all that motion can ever tell shows up.
+
+    Coordinates as `configuration.random` draws them within the limits; velocities uniform within theirs, or normal, 1 rad/s or m/s,
+    where there are none; accelerations normal, 10 rad/s^2 or m/s^2.
+    """
+    model = system.model
+
+    def draw(key):
+        of_q, of_v, of_a = jax.random.split(key, 3)
+        limit = model.limits.velocity
+        bounded = jnp.isfinite(limit)
+        within = jnp.where(bounded, limit, 0.0) * jax.random.uniform(of_v, (model.nv,), model.dtype, -1.0, 1.0)
+        v = jnp.where(bounded, within, jax.random.normal(of_v, (model.nv,), model.dtype))
+        a = _ACCELERATION_PER_SPEED * jax.random.normal(of_a, (model.nv,), model.dtype)
+        return configuration.random(model, of_q), v, a
+
+    return jax.vmap(draw)(jax.random.split(key, samples))
+
+
+def system_base_parameters(system: System, key: PRNGKeyArray, samples: int = 200) -> BaseParameters:
+    """Base parameters of a system by its structure: those that some motion can tell.
+
+    Args:
+        samples: number of random motions; each gives nv equations.
+
+    Raises:
+        ValueError: as `base_parameters`.
+    """
+    return base_parameters(_random_rows(system, key, samples), labels(system))
+
+
+@functools.partial(jax.jit, static_argnames="samples")
+def _random_rows(system: System, key: PRNGKeyArray, samples: int) -> Float[Array, "samples nv parameters"]:
+    motions = identifying_motions(system, key, samples)
+    return jax.vmap(regressor, (None, 0, 0, 0))(system, *motions)

@@ -1,0 +1,278 @@
+"""Motions that tell the most: periodic ones that make the information on the base parameters large, within a machine's limits.
+
+Each joint follows a Fourier series, whose velocities and accelerations are exact and which repeats, so that measurements can be
+averaged over periods. With noise of standard deviation sigma_j in the force of joint j, the information of samples at t_i is
+
+    A = sum_i Y_i^T diag(1 / sigma^2) Y_i,   Y_i = base columns of the regressor at (q, v, a)(t_i),
+
+the inverse of the covariance of the fitted parameters. log det A is made as large as limits of position, speed and drive force
+allow (D-optimal design): many random starts at once, Adam, and multipliers for the limits (augmented Lagrangian).
+
+Source: Swevers et al. 1997 (Fourier series); Nocedal and Wright 2006, chapter 17 (multipliers).
+"""
+
+import functools
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jaxdyn.dynamics import inverse
+from jaxdyn.dynamics.system import State, System, applied_forces
+from jaxdyn.identify.base_parameters import BaseParameters, system_base_parameters
+from jaxdyn.identify.regressor import regressor
+from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.model import Model
+from jaxdyn.spatial.arrays import dot, einsum
+
+_ROUNDS = 5  # in which Adam runs at fixed multipliers
+_PENALTY = 10.0  # on squared violations, in shares of a limit; the goal is of order one per decade of amplitude
+_RATE = 0.1  # of Adam at first, to fall like a cosine; amplitudes are of order one
+_RESERVE = 0.01  # share of each limit that the optimizer leaves, for what happens between its samples
+# In the end the limits hold on a grid this many times finer than the samples, with this share to spare between its moments.
+_FINE, _SPARE = 10, 2e-3
+_LARGEST, _HALVINGS = 2.0, 14  # bisection for the largest amplitude within the limits, in terms of that which was found
+
+
+class FourierMotion(eqx.Module):
+    """A periodic motion q(t) = offset + sum over k = 1, 2, ... of sine_k sin(k w t) + cosine_k cos(k w t), for every joint.
+
+    Attributes:
+        offset: mean coordinates, rad or m.
+        sine, cosine: coefficients of the harmonics, rad or m.
+        frequency: w, rad/s; the period is 2 pi / w.
+    """
+
+    offset: Float[Array, "nv"]
+    sine: Float[Array, "nv harmonics"]
+    cosine: Float[Array, "nv harmonics"]
+    frequency: Float[Array, ""]
+
+    @property
+    def period(self) -> Float[Array, ""]:
+        """Time after which the motion repeats, s."""
+        return 2.0 * np.pi / self.frequency
+
+    def __call__(self, t: Float[Array, ""]) -> tuple[Float[Array, "nv"], Float[Array, "nv"], Float[Array, "nv"]]:
+        """Coordinates, velocities and accelerations at time t (s)."""
+        w = self.frequency * self._numbers
+        s, c = jnp.sin(w * t), jnp.cos(w * t)
+        q = self.offset + dot(self.sine, s) + dot(self.cosine, c)
+        v = dot(self.sine, w * c) - dot(self.cosine, w * s)
+        return q, v, -dot(self.sine, w**2 * s) - dot(self.cosine, w**2 * c)
+
+    def at_rest(self) -> "FourierMotion":
+        """The nearest motion of this kind that is at rest, v = 0 and a = 0, at t = 0 and after every period."""
+        k = self._numbers
+        # v(0) = w sum k sine_k and a(0) = -w^2 sum k^2 cosine_k
+        sine = self.sine - jnp.outer(dot(self.sine, k), k / dot(k, k))
+        cosine = self.cosine - jnp.outer(dot(self.cosine, k**2), k**2 / dot(k**2, k**2))
+        return FourierMotion(self.offset, sine, cosine, self.frequency)
+
+    def scaled(self, factor: Float[Array, ""]) -> "FourierMotion":
+        """The motion about the same mean coordinates with all amplitudes times a factor."""
+        return FourierMotion(self.offset, factor * self.sine, factor * self.cosine, self.frequency)
+
+    @property
+    def _numbers(self) -> Float[Array, "harmonics"]:
+        return jnp.arange(1, self.sine.shape[-1] + 1, dtype=self.sine.dtype)
+
+
+class Margins(NamedTuple):
+    """What is left of the limits at the worst moment of a motion, as a share; negative where a limit does not hold.
+
+    Attributes:
+        position: distance to the nearer end, in half ranges; infinite without limits.
+        speed, effort: 1 - (largest value) / limit, of velocities and drive forces.
+    """
+
+    position: Float[Array, "*batch nv"]
+    speed: Float[Array, "*batch nv"]
+    effort: Float[Array, "*batch nv"]
+
+
+class Excitation(eqx.Module):
+    """Result of `design_excitation`.
+
+    Attributes:
+        motion: the best motion found.
+        log_determinant: of the information of its samples on the base parameters, in their units.
+        margins: of the limits, at the worst moment of the motion.
+        base: the base parameters that the motion is to tell.
+        random_log_determinants: of the random motions, as large as the limits allow, from which the search started.
+    """
+
+    motion: FourierMotion
+    log_determinant: Float[Array, ""]
+    margins: Margins
+    base: BaseParameters = eqx.field(static=True)
+    random_log_determinants: Float[Array, "starts"]
+
+
+def design_excitation(
+    system: System,
+    key: PRNGKeyArray,
+    *,
+    period: float = 10.0,
+    harmonics: int = 5,
+    samples: int = 100,
+    noise: Float[Array, "nv"] | None = None,
+    starts: int = 8,
+    steps: int = 300,
+    base: BaseParameters | None = None,
+) -> Excitation:
+    """A periodic motion, at rest at its ends, whose measured forces tell the base parameters of a system best.
+
+    Limits are those of `system.model.limits`: of positions, speeds and drive forces. They hold on a grid ten times finer than
+    the samples: in the end, all amplitudes are made as large, or as small, as the limits allow.
+
+    Args:
+        period: s.
+        harmonics: number of sines and cosines per joint, at least 2; the highest frequency is harmonics / period, Hz.
+        samples: number of equidistant moments at which forces will be measured, per period.
+        noise: standard deviation of each measured force, N m or N; equal if not given.
+        starts, steps: number of random motions to start from, and of gradient steps from each.
+        base: what to tell; all base parameters of the system if not given.
+
+    Raises:
+        ValueError: joints that have quaternions or a prescribed motion, are not driven or closed in loops; a joint without limits
+            of position and speed; or no motion that the drives can hold was found.
+    """
+    _check(system, harmonics)
+    base_key, start_key = jax.random.split(key)
+    base = system_base_parameters(system, base_key) if base is None else base
+    model = system.model
+    noise = jnp.ones(model.nv, model.dtype) if noise is None else noise
+    frequency = jnp.asarray(2.0 * np.pi / period, model.dtype)
+    chosen = tuple(base.independent.tolist())
+    shape = (starts, model.nv, 2 * harmonics + 1)
+    first = 0.3 * jax.random.normal(start_key, shape, model.dtype)
+    motions, values, margins, random_values = _search(
+        system, first, noise, frequency, independent=chosen, samples=samples, steps=steps
+    )
+    best = int(jnp.argmax(values))
+    if not np.isfinite(values[best]):
+        raise ValueError(
+            f"none of the motions of {model.name!r} stays within its limits, however small; "
+            "see whether the drives hold it against gravity"
+        )
+    motion, margin = jax.tree.map(lambda x: x[best], (motions, margins))
+    return Excitation(motion, values[best], margin, base, random_values)
+
+
+def _check(system: System, harmonics: int) -> None:
+    model, limits = system.model, system.model.limits
+    topology = model.topology
+    if harmonics < 2:
+        raise ValueError(f"harmonics is {harmonics}; give 2 or more, since one harmonic cannot start at rest")
+    if not all(kind.velocity_is_rate for kind in topology.joint_classes) or configuration.is_prescribed(model):
+        raise ValueError(
+            f"{model.name!r} has joints with quaternions or prescribed motion, which follow no Fourier series"
+        )
+    if system.constraints or (system.drives is not None and set(system.drives.columns) != set(range(model.nv))):
+        raise ValueError(
+            f"{model.name!r} has loops or joints without drives, so that its motion cannot be chosen freely"
+        )
+    bounded = np.isfinite(limits.upper) & np.isfinite(limits.lower) | np.isfinite(limits.velocity)
+    if not bounded.all():
+        name = topology.joint_names[topology.body_of_column[int(np.argmin(bounded))]]
+        raise ValueError(f"joint {name!r} has no limits of position and speed; set position_limits or velocity_limit")
+
+
+def _motion(model: Model, numbers: Float[Array, "nv numbers"], frequency: Float[Array, ""]) -> FourierMotion:
+    """Motion of free numbers of order one: shares of half ranges, or of the amplitude at the speed limit without them."""
+    limits = model.limits
+    bounded = jnp.isfinite(limits.lower) & jnp.isfinite(limits.upper)
+    size = jnp.where(bounded, 0.5 * (limits.upper - limits.lower), limits.velocity / frequency)
+    middle = jnp.where(bounded, 0.5 * (limits.upper + limits.lower), 0.0)
+    sine, cosine = jnp.split(size[:, None] * numbers[:, 1:], 2, axis=1)
+    k = jnp.arange(1, sine.shape[1] + 1, dtype=sine.dtype)
+    return FourierMotion(middle + size * numbers[:, 0], sine / k[None], cosine / k[None], frequency).at_rest()
+
+
+def _times(motion: FourierMotion, count: int) -> Float[Array, "count"]:
+    return motion.period * jnp.arange(count, dtype=motion.offset.dtype) / count
+
+
+def _excess(system: System, motion: FourierMotion, count: int) -> Float[Array, "count 3 nv"]:
+    """By how much each limit is exceeded, as a share: of positions, speeds and drive forces at moments of one period."""
+    limits = system.model.limits
+    bounded = jnp.isfinite(limits.lower) & jnp.isfinite(limits.upper)
+    half = jnp.where(bounded, 0.5 * (limits.upper - limits.lower), 1.0)
+
+    def at(t):
+        q, v, a = motion(t)
+        force = inverse.recursive_inverse_dynamics(system.model, q, v, a) - applied_forces(system, State(q, v))
+        position = jnp.maximum(limits.lower - q, q - limits.upper) / half
+        return jnp.stack([position, jnp.abs(v) / limits.velocity - 1.0, jnp.abs(force) / limits.effort - 1.0])
+
+    return jax.vmap(at)(_times(motion, count))
+
+
+def _rows(system: System, motion: FourierMotion, noise, independent, samples: int) -> Float[Array, "samples nv rank"]:
+    def at(t):
+        return regressor(system, *motion(t))[:, np.array(independent)] / noise[:, None]
+
+    return jax.vmap(at)(_times(motion, samples))
+
+
+@functools.partial(jax.jit, static_argnames=("independent", "samples", "steps"))
+def _search(system: System, first, noise, frequency, *, independent, samples: int, steps: int):
+    """From all starts at once: motions within the limits, log determinants, margins; and log determinants of the starts."""
+    model = system.model
+    start = jax.vmap(lambda numbers: _motion(model, numbers, frequency))(first)
+
+    def log_determinant(motion):
+        Y = _rows(system, motion, noise, independent, samples)
+        return jnp.linalg.slogdet(einsum("ijp,ijq->pq", Y, Y))[1]
+
+    def loss(numbers, multipliers):
+        motion = _motion(model, numbers, frequency)
+        pressed = jnp.maximum(multipliers + _PENALTY * (_excess(system, motion, samples) + _RESERVE), 0.0)
+        return 0.5 * jnp.sum(pressed**2) / _PENALTY - log_determinant(motion) / len(independent), pressed
+
+    optimizer = optax.adam(optax.cosine_decay_schedule(_RATE, steps))
+
+    def improved(numbers):
+        def step(carry, _):
+            numbers, multipliers, _, memory = carry
+            slope, pressed = jax.grad(loss, has_aux=True)(numbers, multipliers)
+            with jax.numpy_dtype_promotion("standard"):  # optax raises floats to integer powers
+                updates, memory = optimizer.update(slope, memory)
+            return (optax.apply_updates(numbers, updates), multipliers, pressed, memory), None
+
+        def round_(carry, _):
+            (numbers, _, pressed, memory), _ = jax.lax.scan(step, carry, length=steps // _ROUNDS)
+            return (numbers, pressed, pressed, memory), None
+
+        none = jnp.zeros((samples, 3, model.nv), model.dtype)
+        (numbers, *_), _ = jax.lax.scan(round_, (numbers, none, none, optimizer.init(numbers)), length=_ROUNDS)
+        return _motion(model, numbers, frequency)
+
+    def within_limits(motion):
+        """The motion as large as the limits allow, its log determinant and margins; -inf if it is never small enough."""
+
+        def halve(_, carry):
+            lower, upper, worst = carry
+            factor = 0.5 * (lower + upper)
+            excess = jnp.max(_excess(system, motion.scaled(factor), _FINE * samples), axis=0)
+            fits = jnp.all(excess < -_SPARE)
+            worst = jnp.where(fits, excess, worst)
+            return jnp.where(fits, factor, lower), jnp.where(fits, upper, factor), worst
+
+        first = (
+            jnp.zeros_like(frequency),
+            jnp.full_like(frequency, _LARGEST),
+            jnp.full((3, model.nv), jnp.inf, frequency.dtype),
+        )
+        factor, _, worst = jax.lax.fori_loop(0, _HALVINGS, halve, first)
+        motion = motion.scaled(factor)
+        return motion, jnp.where(factor > 0.0, log_determinant(motion), -jnp.inf), Margins(*-worst)
+
+    both = jax.tree.map(lambda *x: jnp.concatenate(x), jax.vmap(improved)(first), start)
+    motions, values, margins = jax.vmap(within_limits)(both)
+    return motions, values, margins, values[len(first) :]

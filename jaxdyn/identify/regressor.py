@@ -1,0 +1,284 @@
+"""The regressor: generalized forces of a motion are linear in masses, first moments, inertia tensors, rotors and most friction.
+
+    inverse_dynamics(q, v, a) - applied_forces(q, v) = Y(q, v, a) theta + (what has no parameter)
+
+Momentum is linear in the ten numbers of a body, m, h = m c and the tensor J about the body origin O', once these are taken on body
+axes, where they are constants. So are the force that the body needs, (M1) and (M2), and its share (H1) in the generalized forces.
+
+Everything here is per sample; rows of many samples are `jax.vmap(regressor, ...)`, stacked.
+"""
+
+import collections
+from collections.abc import Mapping
+from typing import ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Float
+
+from jaxdyn.dynamics import inverse, kinematics
+from jaxdyn.dynamics.forces import JointForce
+from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Velocities
+from jaxdyn.dynamics.system import State, System, Time, applied_forces
+from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.model import Model
+from jaxdyn.spatial.arrays import dot, einsum, floating
+from jaxdyn.spatial.inertia import (
+    SpatialInertia,
+    inertia_from_planar,
+    planar_from_inertia,
+    symmetric_entries,
+    symmetric_matrix,
+)
+from jaxdyn.spatial.rotation import Matrix33, Vector3
+from jaxdyn.spatial.sixvector import cross_force
+
+INERTIAL_SYMBOLS = ("m", "hx", "hy", "hz", "Jxx", "Jyy", "Jzz", "Jxy", "Jxz", "Jyz")
+_INERTIAL_UNITS = ("kg", *["kg m"] * 3, *["kg m^2"] * 6)
+
+# Units of numbers per velocity component, for angles and for displacements.
+_UNITS_BY_JOINT = {
+    "inertia": ("kg m^2", "kg"),
+    "force": ("N m", "N"),
+    "force/distance": ("N m/rad", "N/m"),
+    "force/speed": ("N m s/rad", "N s/m"),
+    "force/speed^2": ("N m s^2/rad^2", "N s^2/m^2"),
+}
+
+
+class Label(NamedTuple):
+    """Name and unit of a parameter, such as ("hx(upper arm)", "kg m")."""
+
+    name: str
+    unit: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.unit}"
+
+
+class TorqueOffset(JointForce):
+    """Constant forces along the velocity components: the zero error of torque sensors or motor currents, as columns of a regressor.
+
+    Attributes:
+        torque: N m or N, per velocity component.
+    """
+
+    conservative: ClassVar[bool] = False
+    linear: ClassVar[Mapping[str, str]] = {"torque": "force"}
+
+    torque: Float[Array, "nv"] = eqx.field(converter=floating)
+
+    def generalized_forces(
+        self, model: Model, q: Coordinates, v: Velocities, t: Float[Array, ""]
+    ) -> Float[Array, "nv"]:
+        return self.torque
+
+    def problem(self, model: Model) -> str | None:
+        if self.torque.shape == (model.nv,):
+            return None
+        return f"torque has shape {self.torque.shape}; give {model.nv} numbers"
+
+
+def inertial_parameters(model: Model) -> Float[Array, "nb 10"]:
+    """The ten numbers (m, hx, hy, hz, Jxx, Jyy, Jzz, Jxy, Jxz, Jyz) of each body, in which its forces are linear.
+
+        h = m c,   J = J_C + m (c.c 1 - c c^T)
+
+    Returns:
+        Mass (kg); first moment h (kg m) and inertia tensor J (kg m^2) about the body origin O', on body axes. Off-diagonal entries
+        are tensor entries, the negatives of the products of inertia.
+
+    Source: theory.md (F5), (B10).
+    """
+
+    def of_body(mass, com, inertia):
+        about_origin = SpatialInertia.of_body(mass, com, symmetric_matrix(inertia))
+        tensor = inertia_from_planar(about_origin.planar)
+        return jnp.concatenate([mass[None], about_origin.first_moment, symmetric_entries(tensor)])
+
+    return jax.vmap(of_body)(model.mass, model.com, model.inertia)
+
+
+def with_inertial_parameters(model: Model, parameters: Float[Array, "nb 10"]) -> Model:
+    """The model with these inertial parameters, the inverse of `inertial_parameters`.
+
+    Nothing asks whether a rigid body could have them: fits may leave the physical domain.
+
+    Args:
+        parameters: as `inertial_parameters` returns them.
+
+    Raises:
+        ValueError: a body has a first moment but no mass, so that it has no mass centre.
+    """
+    if not isinstance(parameters, Tracer):
+        numbers = np.asarray(parameters)
+        nowhere = np.flatnonzero((numbers[:, 0] == 0) & np.any(numbers[:, 1:4] != 0, axis=1))
+        if nowhere.size:
+            raise ValueError(
+                f"body {model.topology.body_names[nowhere[0]]!r} has zero mass and a first moment; give it a mass"
+            )
+
+    def of_body(numbers):
+        mass, first_moment = numbers[0], numbers[1:4]
+        com = jnp.where(mass == 0, 0.0, first_moment / jnp.where(mass == 0, 1.0, mass))
+        about_origin = planar_from_inertia(symmetric_matrix(numbers[4:]))
+        about_center = about_origin - jnp.outer(first_moment, com)
+        return mass, com, symmetric_entries(inertia_from_planar(about_center))
+
+    mass, com, inertia = jax.vmap(of_body)(parameters)
+    return eqx.tree_at(lambda m: (m.mass, m.com, m.inertia), model, (mass, com, inertia))
+
+
+def inertial_regressor(
+    model: Model, q: Coordinates, v: Velocities, a: Accelerations
+) -> Float[Array, "nv inertial_columns"]:
+    """Regressor of the inertial parameters, ten columns per body, for trees of all joints.
+
+        inverse_dynamics(model, q, v, a) = Y inertial_parameters(model).ravel() + armature a
+
+    Column k of body i is the force of a body i whose k-th parameter is 1 and whose others are 0, on all joints that carry it. The
+    masses and inertias of the model itself do not enter.
+
+    Source: theory.md (M1), (M2) with (F5), and (H1); Atkeson, An and Hollerbach 1986.
+    """
+    configuration.check_velocities(model, v=v, a=a)
+    moving = kinematics.motion(model, q, v)
+    placed = moving.placements
+    gravity = jnp.concatenate([jnp.zeros_like(model.gravity), model.gravity])
+    acceleration = kinematics.accelerations(model, moving, a) - gravity[None]
+    into_body = jax.vmap(_motion_to_inner)
+    velocity = into_body(placed.rotation, placed.offset, moving.velocity)
+    forces = jax.vmap(_unit_forces)(velocity, into_body(placed.rotation, placed.offset, acceleration))
+    # Columns in each body that they move: power, and with it the generalized force, is the same on any axes about any point.
+    columns = jax.vmap(jax.vmap(_motion_to_inner, (None, None, 0)), (0, 0, None))(
+        placed.rotation, placed.offset, placed.columns
+    )
+    moves = model.topology.column_moves_body.astype(v.dtype)
+    return einsum("ai,iac,ikc->aik", moves, columns, forces).reshape(model.nv, 10 * model.nb)  # (H1)
+
+
+def _motion_to_inner(rotation: Matrix33, offset: Vector3, motion: Float[Array, "6"]) -> Float[Array, "6"]:
+    """Motion about P on ground axes, moved to the body origin and body axes; P -> origin is `offset`."""
+    w, v = motion[:3], motion[3:]
+    return jnp.concatenate([dot(w, rotation), dot(v + jnp.cross(w, offset), rotation)])
+
+
+def _unit_forces(velocity: Float[Array, "6"], acceleration: Float[Array, "6"]) -> Float[Array, "10 6"]:
+    """Force on a body in this motion for a unit of each inertial parameter; body axes about the body origin."""
+
+    def force(parameters):
+        tensor = symmetric_matrix(parameters[4:])
+        inertia = SpatialInertia(parameters[0], parameters[1:4], planar_from_inertia(tensor))
+        return inertia.momentum(acceleration) + cross_force(velocity, inertia.momentum(velocity))  # (M1), (M2)
+
+    return jax.vmap(force)(jnp.eye(10, dtype=velocity.dtype))
+
+
+def regressor(
+    system: System, q: Coordinates, v: Velocities, a: Accelerations, t: Time = 0.0
+) -> Float[Array, "nv parameters"]:
+    """Regressor Y of everything in a system that is linear: bodies, rotors, and the forces that name linear coefficients.
+
+        inverse_dynamics - applied_forces = Y linear_parameters(system) + remaining_forces(system, q, v, a)
+
+    Columns in the order of `labels`: ten per body, the armature of each velocity component, and `Force.linear` of each force of
+    the system, such as viscous and Coulomb friction. A `TorqueOffset` among the forces gives one constant column per component.
+
+    Args:
+        t: time, s, for joints with prescribed motion.
+
+    Source: theory.md (I1), (H1); `inertial_regressor`.
+    """
+    model = system.model.at(jnp.asarray(t, v.dtype))
+    blocks = [inertial_regressor(model, q, v, a), jnp.diag(a)]
+    coefficients = _coefficients(system)
+    if coefficients:
+        changed = jax.jacfwd(lambda values: applied_forces(_with_coefficients(system, values), State(q, v), t=t))
+        blocks += [-block.reshape(model.nv, -1) for block in changed(coefficients)]
+    return jnp.concatenate(blocks, axis=1)
+
+
+def remaining_forces(
+    system: System, q: Coordinates, v: Velocities, a: Accelerations, t: Time = 0.0
+) -> Float[Array, "nv"]:
+    """Generalized forces that a motion needs besides those of the linear parameters: those at zero parameters; N m, N.
+
+    Subtract them from measured forces before a fit. They are zero if all forces of the system are linear.
+    """
+    bare = with_linear_parameters(system, jnp.zeros_like(linear_parameters(system)))
+    model = bare.model.at(jnp.asarray(t, v.dtype))
+    return inverse.recursive_inverse_dynamics(model, q, v, a) - applied_forces(bare, State(q, v), t=t)
+
+
+def linear_parameters(system: System) -> Float[Array, "parameters"]:
+    """The present values of the parameters of `regressor`, in the units of `labels`."""
+    parts = [inertial_parameters(system.model), system.model.armature, *_coefficients(system)]
+    return jnp.concatenate([part.ravel() for part in parts])
+
+
+def with_linear_parameters(system: System, parameters: Float[Array, "parameters"]) -> System:
+    """The system with other values of the parameters of `regressor`, the inverse of `linear_parameters`.
+
+    Raises:
+        ValueError: the number of values is not that of the parameters; or as `with_inertial_parameters`.
+    """
+    model, coefficients = system.model, _coefficients(system)
+    sizes = [10 * model.nb, model.nv, *(value.size for value in coefficients)]
+    if parameters.shape != (sum(sizes),):
+        raise ValueError(
+            f"parameters has shape {parameters.shape}, but the system on {model.name!r} has {sum(sizes)}: see labels(system)"
+        )
+    inertial, armature, *values = jnp.split(parameters, np.cumsum(sizes)[:-1])
+    model = with_inertial_parameters(model, inertial.reshape(model.nb, 10))
+    model = eqx.tree_at(lambda m: m.armature, model, armature)
+    values = [value.reshape(old.shape) for value, old in zip(values, coefficients, strict=True)]
+    return _with_coefficients(eqx.tree_at(lambda s: s.model, system, model), values)
+
+
+def labels(system: System) -> tuple[Label, ...]:
+    """Name and unit of each parameter of `regressor`, such as "Jzz(upper) kg m^2" or "viscous(elbow) N m s/rad".
+
+    Bodies and joints go by their names; of a joint with several velocity components, each has its number: "viscous(ball[2])".
+    A number that belongs to a whole force has the place of the force among `System.forces`: "stiffness(Spring 0)"; so do numbers of
+    several forces in the joints that go by one name: "JointFriction 1 viscous(elbow)".
+    """
+    model, topology = system.model, system.model.topology
+    columns = np.asarray(configuration.motion_columns(model, configuration.neutral(model)))
+    linear_motion = np.all(columns[:, :3] == 0, axis=1).astype(int)
+    components = []
+    for body, kind in enumerate(topology.joint_classes):
+        name = topology.joint_names[body]
+        components += [name] if kind.nv == 1 else [f"{name}[{k}]" for k in range(kind.nv)]
+
+    def per_component(symbol: str, quantity: str) -> list[Label]:
+        units = _UNITS_BY_JOINT.get(quantity, (quantity, quantity))
+        return [Label(f"{symbol}({name})", units[i]) for name, i in zip(components, linear_motion, strict=True)]
+
+    found = [
+        Label(f"{symbol}({body})", unit)
+        for body in topology.body_names
+        for symbol, unit in zip(INERTIAL_SYMBOLS, _INERTIAL_UNITS, strict=True)
+    ]
+    found += per_component("armature", "inertia")
+    joint_forces = [force for force in system.forces if isinstance(force, JointForce)]
+    uses = collections.Counter(field for force in joint_forces for field in type(force).linear)
+    for number, force in enumerate(system.forces):
+        kind = f"{type(force).__name__} {number}"
+        for field, unit in type(force).linear.items():
+            if isinstance(force, JointForce):
+                found += per_component(field if uses[field] == 1 else f"{kind} {field}", unit)
+            else:
+                found.append(Label(f"{field}({kind})", unit))
+    return tuple(found)
+
+
+def _coefficients(system: System) -> list[Array]:
+    """The linear coefficients of all forces."""
+    return [getattr(force, field) for force in system.forces for field in type(force).linear]
+
+
+def _with_coefficients(system: System, values: list[Array]) -> System:
+    return eqx.tree_at(_coefficients, system, values) if values else system

@@ -1,0 +1,142 @@
+"""Linear fits: against NumPy, exact data of a seven-joint arm, and the coverage of intervals over many experiments."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxdyn
+from jaxdyn import JointFriction, State, System, applied_forces, inverse_dynamics
+from jaxdyn.identify.base_parameters import base_parameters, identifying_motions
+from jaxdyn.identify.linear_fit import Prior, reweighted_least_squares, weighted_least_squares
+from jaxdyn.identify.regressor import labels, linear_parameters, regressor, with_linear_parameters
+
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
+
+def with_friction(model) -> System:
+    n = model.nv
+    rng = np.random.default_rng(0)
+    return System(
+        model, (JointFriction(rng.uniform(0.5, 2.0, n), rng.uniform(0.2, 1.0, n), jnp.full(n, 0.05, model.dtype)),)
+    )
+
+
+@jax.jit
+def needed_forces(system: System, q, v, a):
+    """Forces of an experiment by the recursion, which knows no regressor."""
+
+    def needed(q, v, a):
+        return inverse_dynamics(system.model, q, v, a) - applied_forces(system, State(q, v))
+
+    return jax.vmap(needed)(q, v, a)
+
+
+@jax.jit
+def motions_and_rows(system: System, key):
+    motions = identifying_motions(system, key, 60)
+    return motions, jax.vmap(regressor, (None, 0, 0, 0))(system, *motions)
+
+
+def test_seven_joint_arm_is_recovered_from_exact_data():
+    """And the fitted arm, put back into a system, moves as the true one, though no single mass needs to be the true one."""
+    truth = with_friction(jaxdyn.library.panda())
+    motions, Y = motions_and_rows(truth, jax.random.key(0))
+    tau = needed_forces(truth, *motions)
+    found = base_parameters(Y, labels(truth))
+    fit = reweighted_least_squares(found.columns(Y), tau)
+    expected = found.values(linear_parameters(truth))
+    np.testing.assert_allclose(fit.estimate, expected, rtol=1e-6, atol=1e-6 * float(jnp.max(jnp.abs(expected))))
+    guess = 0.8 * linear_parameters(truth)
+    fitted = with_linear_parameters(truth, found.nearest(fit.estimate, guess))
+    np.testing.assert_allclose(needed_forces(fitted, *motions), tau, atol=1e-8)
+    assert float(jnp.max(jnp.abs(needed_forces(with_linear_parameters(truth, guess), *motions) - tau))) > 1.0
+
+
+NOISE = np.array([0.05, 0.5, 5.0])
+
+
+def experiments(count: int):
+    """One motion of a three-joint arm and forces measured `count` times, with very different noise in the three joints."""
+    system = with_friction(jaxdyn.library.spatial_arm_3r())
+    motions, Y = motions_and_rows(system, jax.random.key(3))
+    found = base_parameters(Y, labels(system))
+    clean = needed_forces(system, *motions)
+    noise = jnp.asarray(NOISE)[None, None] * jax.random.normal(jax.random.key(4), (count, *clean.shape))
+    return found.columns(Y), clean[None] + noise, found.values(linear_parameters(system))
+
+
+def coverage(fits, truth) -> np.ndarray:
+    """Share of the experiments whose 95 % interval holds the truth, per parameter."""
+    lower, upper = fits.intervals()
+    return np.mean((np.asarray(lower) < truth) & (truth < np.asarray(upper)), axis=0)
+
+
+def test_intervals_of_400_experiments_hold_the_truth_in_95_percent():
+    Y, tau, truth = experiments(400)
+
+    @jax.jit
+    def both(tau):
+        known = weighted_least_squares(Y, tau, jnp.asarray(NOISE))
+        return reweighted_least_squares(Y, tau), known, weighted_least_squares(Y, tau)
+
+    found, known, equal = jax.vmap(both)(tau)
+    truth = np.asarray(truth)
+    # Averaged over all parameters and all 400 experiments.
+    for fits in (found, known):
+        assert 0.93 < coverage(fits, truth).mean() < 0.97
+        assert coverage(fits, truth).min() > 0.90
+        assert abs(np.mean(fits.residual_variance) - 1.0) < 0.02
+    # Noise taken for equal makes intervals that are wrong either way, and estimates that are worse.
+    assert coverage(equal, truth).max() > 0.99
+    np.testing.assert_allclose(np.sqrt(np.mean(np.asarray(found.noise)[:, 0] ** 2, axis=0)), NOISE, rtol=0.03)
+    spread = [np.std(np.asarray(fits.estimate), axis=0) for fits in (found, known, equal)]
+    assert np.all(spread[0] < 1.1 * spread[1])
+    assert np.median(spread[2] / spread[1]) > 2.0
+    # The covariance is that of the estimates.
+    np.testing.assert_allclose(np.mean(np.asarray(known.standard_deviation), axis=0), spread[1], rtol=0.15)
+
+
+def test_fit_is_that_of_numpy():
+    rng = np.random.default_rng(0)
+    Y, tau, noise = rng.normal(size=(20, 2, 4)), rng.normal(size=(20, 2)), rng.uniform(0.5, 2.0, (20, 2))
+    fit = weighted_least_squares(*map(jnp.asarray, (Y, tau, noise)))
+    A, b = (Y / noise[..., None]).reshape(-1, 4), (tau / noise).ravel()
+    solution, rss, _, _ = np.linalg.lstsq(A, b)
+    np.testing.assert_allclose(fit.estimate, solution, rtol=1e-11)
+    np.testing.assert_allclose(fit.residual_variance, rss[0] / 36, rtol=1e-11)
+    np.testing.assert_allclose(fit.covariance, rss[0] / 36 * np.linalg.inv(A.T @ A), rtol=1e-11)
+    np.testing.assert_allclose(fit.condition, np.linalg.cond(A / np.linalg.norm(A, axis=0)), rtol=1e-11)
+    lower, upper = fit.intervals(0.95)
+    np.testing.assert_allclose((upper - lower) / (2 * fit.standard_deviation), 2.0281, rtol=1e-4)  # t with 36, tables
+    prior = Prior(jnp.asarray([1.0, -1.0, 2.0, 0.5]), jnp.asarray([0.1, 0.2, 0.3, 0.4]))
+    fit = weighted_least_squares(*map(jnp.asarray, (Y, tau, noise)), prior=prior)
+    P = np.diag(1.0 / np.asarray(prior.spread) ** 2)
+    np.testing.assert_allclose(fit.estimate, np.linalg.solve(A.T @ A + P, A.T @ b + P @ prior.mean), rtol=1e-11)
+    assert fit.degrees_of_freedom == 40
+
+
+def test_report_marks_what_is_not_told_from_zero():
+    rng = np.random.default_rng(2)
+    Y = rng.normal(size=(50, 1, 2))
+    tau = Y @ [3.0, 0.0] + 0.01 * rng.normal(size=(50, 1))
+    first, second = (
+        weighted_least_squares(jnp.asarray(Y), jnp.asarray(tau)).report(["a", "b"], ["kg", "kg m"]).split("\n")
+    )
+    assert first.split()[1] == "+-"
+    assert first.endswith("kg            a")
+    assert abs(float(first.split()[0]) - 3.0) < 0.01
+    assert second.endswith("b   not told from zero")
+
+
+def test_fits_that_cannot_be_are_refused():
+    ones = jnp.ones((5, 1, 2))
+    with pytest.raises(ValueError, match="columns of the regressor depend on each other"):
+        weighted_least_squares(ones, ones[..., 0])
+    with pytest.raises(ValueError, match="give the standard deviation of the noise, too"):
+        weighted_least_squares(ones, ones[..., 0], prior=Prior(jnp.ones(2), jnp.ones(2)))
+    for fit in (weighted_least_squares, reweighted_least_squares):
+        with pytest.raises(ValueError, match="1 equations do not tell 2 parameters and the noise"):
+            fit(ones[:1], ones[:1, :, 0])
+    held = weighted_least_squares(ones, ones[..., 0], jnp.ones(1), prior=Prior(jnp.zeros(2), jnp.ones(2)))
+    np.testing.assert_allclose(held.estimate, 5.0 / 11.0)  # minimum of 5 (1 - 2 x)^2 + 2 x^2
