@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.dynamics.forces import JointForce, JointSpring
+from jaxdyn.dynamics.forces import JointDrives, JointForce, JointSpring
 from jaxdyn.dynamics.friction import (
     AsymmetricFriction,
     JointFriction,
@@ -53,6 +53,9 @@ def plant_of(config: IdentifyConfig, study: StudyConfig) -> Plant:
         kept = tuple(force for force in system.forces if type(force) not in replaced)
         forces = (*(_force(force, system) for force in config.force), *kept)
         system = System(system.model, forces, system.drives, system.method, system.constraints, system.stabilization)
+    if config.markers is not None or not config.columns.u:  # nothing drives it
+        nothing = JointDrives((), jnp.zeros(0, system.model.dtype))
+        system = eqx.tree_at(lambda s: s.drives, system, nothing, is_leaf=lambda x: x is None)
     noise = _spread(config.fit.noise, system.model.nq, "fit.noise")
     return Plant(
         system, Sensors(noise, quantization=_spread(config.fit.quantization, system.model.nq, "fit.quantization"))
