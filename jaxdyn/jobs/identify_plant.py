@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
