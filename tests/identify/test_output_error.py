@@ -16,7 +16,7 @@ from jaxdyn.identify.levenberg_marquardt import FitResult, begin, fit, iterate
 from jaxdyn.identify.losses import Cauchy, Huber, Squares
 from jaxdyn.identify.measurement import Plant, Sensors, joint_positions_and_velocities
 from jaxdyn.identify.output_error import OutputError, between, predict
-from jaxdyn.identify.parameters import GaussianPrior, Parameter, Parameters, body_inertia
+from jaxdyn.identify.parameters import GaussianPrior, Parameter, Parameters
 from jaxdyn.identify.recording import cut
 from jaxdyn.simulate.integrators import SemiImplicitEuler
 
@@ -103,7 +103,7 @@ def case():
     recording.q[5] = np.nan
     windows = cut([recording], duration=0.02, interval=STEP, with_velocities=True).select(slice(3))
     parameters = Parameters(
-        plant, [body_inertia("bob", prior=None), Parameter("inputs.gain", prior=GaussianPrior(0.1, 0.9))]
+        plant, [Parameter("system.model.inertia"), Parameter("inputs.gain", prior=GaussianPrior(0.1, 0.9))]
     )
     problem = OutputError(
         parameters,
