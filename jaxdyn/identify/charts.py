@@ -79,7 +79,11 @@ class Positive(Chart):
     """Positive numbers: value = exp(x)."""
 
     def problem(self, values: np.ndarray) -> str | None:
-        return None if np.all((values > 0) & np.isfinite(values)) else f"it starts at {values.tolist()}; start from positive numbers"
+        return (
+            None
+            if np.all((values > 0) & np.isfinite(values))
+            else f"it starts at {values.tolist()}; start from positive numbers"
+        )
 
     def value(self, x: Free) -> Values:
         return jnp.exp(x)

@@ -318,7 +318,9 @@ def _entry_names(subject: PyTree, leaf: tuple[str, ...], length: int) -> list[st
     if system is None:
         return numbers
     drives = system.drives
-    if drives is not None and any(here is drives for here in path) or plant is not None and leaf[-2:-1] == ("inputs",):
+    if (drives is not None and any(here is drives for here in path)) or (
+        plant is not None and leaf[-2:-1] == ("inputs",)
+    ):
         columns = range(system.model.nv) if drives is None else drives.columns
         known = _column_names(system.model)
         return [known[column] for column in columns]

@@ -202,9 +202,7 @@ def cut(
     lengths = np.array([len(piece.times) for piece in found])
     counted = (np.arange(times.shape[1]) < lengths[:, None]) & ~(followed[:, None] & (times > duration - 1e-9))
     counted = counted[:, :, None] & np.isfinite(readings)
-    controls = jax.vmap(Knots)(
-        jnp.asarray(stacked("u")), jnp.full(count, interval), jnp.full(count, -ahead * interval)
-    )
+    controls = jax.vmap(Knots)(jnp.asarray(stacked("u")), jnp.full(count, interval), jnp.full(count, -ahead * interval))
     return Windows(
         controls,
         jnp.asarray(times),

@@ -7,15 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from recorded import STEP, double_pendulum_plant, jittered, normal_of, pendulum_plant, simulated, with_noise
+from recorded import STEP, double_pendulum_plant, normal_of, pendulum_plant, simulated, with_noise
 
 import jaxdyn
 from jaxdyn.identify.charts import Positive
 from jaxdyn.identify.least_squares import Unknowns
-from jaxdyn.identify.levenberg_marquardt import FitResult, begin, fit, iterate
+from jaxdyn.identify.levenberg_marquardt import FitResult, fit
 from jaxdyn.identify.losses import Cauchy, Huber, Squares
 from jaxdyn.identify.measurement import Plant, Sensors, joint_positions_and_velocities
-from jaxdyn.identify.output_error import OutputError, between, predict
+from jaxdyn.identify.output_error import OutputError, predict
 from jaxdyn.identify.parameters import GaussianPrior, Parameter, Parameters
 from jaxdyn.identify.recording import cut
 from jaxdyn.simulate.integrators import SemiImplicitEuler
@@ -171,9 +171,7 @@ def _consistent(problem):
         y, first = run(plant, first, jax.tree.map(lambda z, k=k: z[k], problem.windows))
         readings.append(y)
     starts = jax.tree.map(lambda *z: jnp.stack(z), *states)
-    exact = eqx.tree_at(
-        lambda p: (p.windows.starts, p.windows.readings), problem, (starts, jnp.stack(readings))
-    )
+    exact = eqx.tree_at(lambda p: (p.windows.starts, p.windows.readings), problem, (starts, jnp.stack(readings)))
     return exact, Unknowns(x, starts)
 
 
@@ -186,7 +184,9 @@ class TestPendulum:
 
     def problem(self, recording, duration: float, **options) -> OutputError:
         wrong = eqx.tree_at(lambda p: p.system.model.com, pendulum_plant(), jnp.array([[0.0, 0.0, -0.25]]))
-        parameters = Parameters(wrong, [Parameter("system.model.com", name="com"), Parameter("system.forces.0.viscous")])
+        parameters = Parameters(
+            wrong, [Parameter("system.model.com", name="com"), Parameter("system.forces.0.viscous")]
+        )
         return OutputError(parameters, cut([recording], duration=duration, interval=STEP), **options)
 
     def test_outliers(self, recording):

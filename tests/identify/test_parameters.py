@@ -136,9 +136,7 @@ class TestLabels:
     def test_inputs_go_by_the_joints_that_they_drive(self):
         model = slider_tree()
         names = model.topology.joint_names
-        plant = Plant(
-            jaxdyn.System(model, drives=JointDrives((2, 0, 1), [1.0, 2.0, 3.0])), Sensors(jnp.full(3, 0.1))
-        )
+        plant = Plant(jaxdyn.System(model, drives=JointDrives((2, 0, 1), [1.0, 2.0, 3.0])), Sensors(jnp.full(3, 0.1)))
         parameters = Parameters(plant, [Parameter("inputs.gain"), Parameter("system.drives.gear")])
         expected = [names[k] for k in (2, 0, 1)]
         assert [label for label, _ in parameters.labels] == [f"{n} [{j}]" for n in ("gain", "gear") for j in expected]
@@ -149,7 +147,10 @@ class TestTies:
         parameters = Parameters(
             PLANT,
             [Parameter("system.forces.0.viscous", (0,), Positive())],
-            [Tie("system.forces.0.viscous", "viscous", (1,), factor=2.0, offset=0.5), Tie("inputs.delay", "viscous", (0,))],
+            [
+                Tie("system.forces.0.viscous", "viscous", (1,), factor=2.0, offset=0.5),
+                Tie("inputs.delay", "viscous", (0,)),
+            ],
         )
         x = jnp.log(jnp.array([0.3]))
         placed, slope = eqx.filter_jit(

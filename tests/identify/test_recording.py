@@ -148,9 +148,7 @@ class TestWindows:
         np.testing.assert_allclose(steps, 0.5, atol=1e-9)
 
     def test_several_recordings(self):
-        windows = cut(
-            [recording(np.arange(101) / 100), recording(np.arange(61) / 100)], duration=0.3, interval=0.01
-        )
+        windows = cut([recording(np.arange(101) / 100), recording(np.arange(61) / 100)], duration=0.3, interval=0.01)
         np.testing.assert_array_equal(windows.sources, [0.0, 0.0, 0.0, 1.0, 1.0])
         np.testing.assert_array_equal(windows.followed, [1.0, 1.0, 0.0, 1.0, 0.0])
 

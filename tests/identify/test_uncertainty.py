@@ -186,7 +186,11 @@ class TestBlind:
         assert found.warnings == ()
 
     def test_hardly_known(self):
-        free = (FREE[0], Parameter("system.model.armature"), Parameter("system.model.inertia", prior=GaussianPrior(10.0)))
+        free = (
+            FREE[0],
+            Parameter("system.model.armature"),
+            Parameter("system.model.inertia", prior=GaussianPrior(10.0)),
+        )
         problem, _ = experiment(errors(0), free=free)
         found = uncertainty(problem, problem.start, kind="noise", scale=False)
         assert np.all(np.isfinite(found.std))
