@@ -1,4 +1,4 @@
-"""Levenberg-Marquardt, from one start or from many at once, iteration by iteration, so that a fit can be watched, saved, resumed."""
+"""Levenberg-Marquardt, from one start or from many at once, iteration by iteration: a fit can be watched, saved, resumed."""
 
 import enum
 import functools
@@ -74,8 +74,8 @@ def begin(problem: Problem, unknowns: Unknowns | None = None) -> Fit:
 def iterate(problem: Problem, fit: Fit, tolerance: float | Float[Array, ""]) -> Fit:
     """One iteration: a damped Gauss-Newton step, taken if it lowers the loss. A fit that has ended stays as it is.
 
-    The damping falls and grows as in Nielsen 1999. Converged is a fit whose next step, hardly damped, promises less than `tolerance`
-    times the loss, or less than rounding can show.
+    The damping falls and grows as in Nielsen 1999. Converged is a fit whose next step, hardly damped, promises less than
+    `tolerance` times the loss, or less than rounding can show.
     """
     dx, ds = gauss_newton_step(fit.normal, fit.damping)
     promised = predicted_decrease(fit.normal, dx, ds)
