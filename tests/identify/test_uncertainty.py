@@ -118,7 +118,9 @@ def repeated():
     def estimate(e):
         problem = exact
         problem = eqx.tree_at(lambda p: p.motions.u, problem, problem.motions.u + e[:, None])
-        at = problem.moved(problem.start, gauss_newton_step(problem.normal(problem.start), jnp.asarray(0.0))[0], None)
+        at = problem.moved(
+            problem.start, gauss_newton_step(problem.normal(problem.start), jnp.asarray(0.0))[0], jnp.zeros((0, 0))
+        )
         return at.x, problem.normal(at).loss
 
     return {
