@@ -72,9 +72,9 @@ def descend(
 
         here = moving(point)
         value, gradient = jax.value_and_grad(loss)(here)
+        change: Any
         change, memory = optimizer.update(gradient, memory, here)
-        there = problem.moved(point, *change)
-        return there, memory, value
+        return problem.moved(point, *change), memory, value
 
     point = problem.start if unknowns is None else unknowns
     memory, losses = optimizer.init(moving(point)), []

@@ -196,11 +196,12 @@ class OutputError(Problem):
             gradient = gradient.at[P:].add(J_off.T @ off)
             matrix = matrix.at[P:, P:].add(J_off.T @ J_off)
         nothing = jnp.zeros((len(z0), 0), x.dtype)
-        if not joins:
+        if not joins or self.continuity is None:
             return loss, gradient, matrix, nothing[0], nothing[:0], nothing
+        jump_noise = self.continuity
 
         def jump(end_step, after_step):
-            return _difference(model, moved(model, after, after_step), moved(model, end0, end_step)) / self.continuity
+            return _difference(model, moved(model, after, after_step), moved(model, end0, end_step)) / jump_noise
 
         zero = jnp.zeros(L, x.dtype)
         c = window.followed * jump(zero, zero)

@@ -1,7 +1,8 @@
 """From the config of `jaxdyn identify` to a plant, its free parameters, its recordings and the problem to solve."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -41,7 +42,7 @@ from jaxdyn.jobs.identify_config import ForceConfig, FreeConfig, IdentifyConfig,
 from jaxdyn.jobs.source import said_in_one_line
 
 _FRICTION = (JointFriction, StribeckFriction, AsymmetricFriction, LoadFriction, QuadraticDrag)
-_FORCES: dict[str, Callable[..., JointForce]] = {kind.__name__: kind for kind in (*_FRICTION, JointSpring)}
+_FORCES: dict[str, type[JointForce]] = {kind.__name__: kind for kind in (*_FRICTION, JointSpring)}
 
 
 def plant_of(config: IdentifyConfig, study: StudyConfig) -> Plant:
@@ -64,7 +65,7 @@ def plant_of(config: IdentifyConfig, study: StudyConfig) -> Plant:
 
 
 def _force(force: ForceConfig, system: System) -> JointForce:
-    kind = _FORCES[force.kind]
+    kind: Any = _FORCES[force.kind]
     fields = [field.name for field in dataclasses.fields(kind)]
     given = {name: value for name, value in vars(force).items() if name != "kind" and value is not None}
     for name in given:
