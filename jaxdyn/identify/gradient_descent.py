@@ -73,7 +73,8 @@ def descend(
         here = moving(point)
         value, gradient = jax.value_and_grad(loss)(here)
         change: Any
-        change, memory = optimizer.update(gradient, memory, here)
+        with jax.numpy_dtype_promotion("standard"):  # optax counts in integers and multiplies with them
+            change, memory = optimizer.update(gradient, memory, here)
         return problem.moved(point, *change), memory, value
 
     point = problem.start if unknowns is None else unknowns

@@ -1,6 +1,6 @@
 """Inverse-dynamics error: the forces that a measured motion needs against those that were measured.
 
-It needs accelerations, so motions have to be smoothed first (`recording.low_passed`), but nothing is simulated: it is quick,
+It needs accelerations, so motions have to be smoothed first (`Recording.smoothed`), but nothing is simulated: it is quick,
 and does not lose its way. Where forces are linear in the parameters `linear_fit` solves it at once; here bodies stay physical, and
 friction, gains and offsets may enter as they like.
 """

@@ -78,10 +78,29 @@ class Recording(eqx.Module):
 
         return self._with(grid, on_grid)
 
+    def smoothed(self, interval: float, cutoff: float | None = None, order: int = 4) -> "Recording":
+        """The recording on a regular grid with velocities and accelerations, everything low-passed without delay.
+
+        What was recorded of them is taken; the rest are central differences, right where velocities are rates of coordinates.
+
+        Args:
+            interval: of the grid, s.
+            cutoff, order: of the Butterworth filter, Hz; None for no filter.
+        """
+        grid = self.resampled(interval)
+
+        def smooth(table: Float[np.ndarray, "_ _"]) -> Float[np.ndarray, "_ _"]:
+            return table if cutoff is None else low_passed(table, interval, cutoff, order)
+
+        q = smooth(grid.q)
+        v = np.gradient(q, interval, axis=0) if grid.v is None else smooth(grid.v)
+        a = np.gradient(v, interval, axis=0) if grid.a is None else smooth(grid.a)
+        return Recording(self.name, grid.time, q, v, smooth(grid.u), a)
+
     def _with(self, time: np.ndarray, change: Callable[[np.ndarray], np.ndarray]) -> "Recording":
         """The recording with other stamps, and every column changed to suit."""
 
-        def changed(table: Samples) -> Samples:
+        def changed(table: Samples) -> Float[np.ndarray, "_ _"]:
             columns = [change(column) for column in table.T]
             return np.stack(columns, axis=1) if columns else np.zeros((len(time), 0))
 
@@ -116,12 +135,12 @@ class Windows(eqx.Module):
     """
 
     controls: Knots
-    times: Float[Array, "W M"]
-    readings: Float[Array, "W M ny"]
-    weights: Float[Array, "W M ny"]
+    times: Float[Array, "*windows M"]
+    readings: Float[Array, "*windows M ny"]
+    weights: Float[Array, "*windows M ny"]
     starts: State
-    followed: Float[Array, "W"]
-    sources: Float[Array, "W"]
+    followed: Float[Array, "*windows"]
+    sources: Float[Array, "*windows"]
     interval: float = eqx.field(static=True)
     steps: int = eqx.field(static=True)
 
@@ -218,9 +237,9 @@ def _whole_steps(what: str, duration: float, interval: float) -> int:
 class _Piece:
     """One window that starts at grid point `first`; q and v at its start."""
 
-    u: Samples
+    u: Float[np.ndarray, "knots _"]
     times: np.ndarray
-    readings: Samples
+    readings: Float[np.ndarray, "stamps _"]
     q: np.ndarray
     v: np.ndarray
     source: int

@@ -67,6 +67,11 @@ def load_recording(path: Path | str, columns: Columns, markers: Markers | None =
         q = _table(source, arrays, columns.q)
         v, a = (_table(source, arrays, names) if names else None for names in (columns.v, columns.a))
         u = _table(source, arrays, columns.u) if columns.u else np.zeros((len(time), 0))
+        for name, table in (("q", q), ("v", v), ("a", a), ("u", u)):
+            if table is not None and len(table) != len(time):
+                raise ConfigError(
+                    f"{source}: {name} has {len(table)} rows, there are {len(time)} time stamps; give one row each"
+                )
         kept = np.concatenate([[True], time[1:] > np.maximum.accumulate(time)[:-1]])  # loggers write a sample twice
         v, a = (None if table is None else table[kept] for table in (v, a))
         return Recording(source.stem, time[kept], q[kept], v, u[kept], a)

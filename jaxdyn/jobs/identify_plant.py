@@ -34,7 +34,7 @@ from jaxdyn.identify.parameters import (
     Tie,
     body_inertia,
 )
-from jaxdyn.identify.recording import Recording, RecordingError, Windows, cut, low_passed
+from jaxdyn.identify.recording import Recording, RecordingError, Windows, cut
 from jaxdyn.io.config import ConfigError
 from jaxdyn.io.recordings import load_recording
 from jaxdyn.io.system_file import load_system
@@ -201,22 +201,15 @@ def motions_of(config: IdentifyConfig, parts: list[Part]) -> Motions:
     m = config.motion
     found = []
     for part in parts:
-        grid = part.recording.resampled(m.interval)
-
-        def smooth(x):
-            return low_passed(x, m.interval, m.cutoff, m.order) if m.cutoff else x
-
-        q, u = smooth(grid.q), smooth(grid.u)
-        v = np.gradient(q, m.interval, axis=0) if grid.v is None else smooth(grid.v)
-        a = np.gradient(v, m.interval, axis=0) if grid.a is None else smooth(grid.a)
+        grid = part.recording.smoothed(m.interval, m.cutoff or None, m.order)
         since = grid.time - grid.time[0]
-        kept = np.arange(m.drop, len(q) - m.drop, m.decimate)
+        kept = np.arange(m.drop, len(since) - m.drop, m.decimate)
         kept = kept[(since[kept] >= part.start) & (since[kept] < part.end)]
         if len(kept) < 2:
             raise ConfigError(
                 f"{grid.name}: nothing of it is left after dropping {m.drop} samples at both ends; drop fewer, or use more"
             )
-        found.append(Motions(*(jnp.asarray(x[kept]) for x in (q, v, a, u))))
+        found.append(Motions(*(jnp.asarray(x[kept]) for x in (grid.q, grid.v, grid.a, grid.u) if x is not None)))
     return jax.tree.map(lambda *x: jnp.concatenate(x), *found)
 
 

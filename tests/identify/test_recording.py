@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxdyn.identify.recording import Recording, RecordingError, cut, interpolated, low_passed, measured_motion
+from jaxdyn.identify.recording import Recording, RecordingError, cut, low_passed
 from jaxdyn.simulate.controls import Knots
 
 
@@ -81,7 +81,8 @@ class TestFilters:
 
     def test_motion(self):
         t = np.arange(0, 4, 0.01)
-        q, v, a = measured_motion(recording(t), 0.01, 20.0)
+        smooth = recording(t).smoothed(0.01, 20.0)
+        q, v, a = smooth.q, smooth.v, smooth.a
         inner = slice(60, -60)
         np.testing.assert_allclose(q[inner, 0], np.sin(t)[inner], atol=1e-4)
         np.testing.assert_allclose(v[inner, 0], np.cos(t)[inner], atol=1e-4)
@@ -89,12 +90,14 @@ class TestFilters:
 
     def test_motion_takes_measured_velocities(self):
         t = np.arange(0, 2, 0.01)
-        _, v, a = measured_motion(recording(t, v=np.stack([t, 5.0 + 0 * t], axis=1)), 0.01, 20.0)
+        smooth = recording(t, v=np.stack([t, 5.0 + 0 * t], axis=1)).smoothed(0.01, 20.0)
+        v, a = smooth.v, smooth.a
         np.testing.assert_allclose(v[60:-60], np.stack([t, 5.0 + 0 * t], axis=1)[60:-60], atol=1e-4)
         np.testing.assert_allclose(a[60:-60, 0], 1.0, atol=1e-3)
 
     def test_no_columns(self):
-        assert interpolated(np.arange(3.0), np.arange(4.0), np.zeros((4, 0))).shape == (3, 0)
+        given = recording(np.arange(4.0), u=np.zeros((4, 0)))
+        assert given.resampled(0.5).u.shape == (7, 0)
 
 
 class TestWindows:

@@ -313,6 +313,15 @@ def test_unphysical_inertias_are_refused_or_repaired(read):
         np.testing.assert_allclose(read(massless, unphysical="repair").model.inertia[0, :3], 0.1)
 
 
+def test_elements_that_are_there_twice_are_refused_or_the_first_taken(read):
+    inertial = '<inertial><mass value="2"/><mass value="3"/><inertia ixx="1" iyy="1" izz="1"/></inertial>'
+    text = robot(body("b", inertial=inertial))
+    with pytest.raises(ConfigError, match=r"<inertial> has a second <mass>"):
+        read(text)
+    with pytest.warns(IgnoredContent, match=r"ignored second <mass> \(line 3\)"):
+        np.testing.assert_allclose(read(text, unphysical="repair").model.mass, 2.0)
+
+
 def test_a_declaration_after_a_blank_line_is_forgiven(read):
     assert read('\n  <?xml version="1.0"?>\n' + robot(body("b"))).model.nb == 1
 

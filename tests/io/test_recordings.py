@@ -1,0 +1,68 @@
+"""Recordings from files: what is read, and what is refused in one line."""
+
+import numpy as np
+import pytest
+
+from jaxdyn.io import ConfigError
+from jaxdyn.io.recordings import Columns, Markers, load_recording
+
+
+def test_archive_with_a_repeated_sample(tmp_path):
+    q = np.arange(8.0).reshape(4, 2)
+    np.savez(tmp_path / "run.npz", t=[0.0, 0.1, 0.1, 0.2], q=q, qd=q + 1, tau=q.astype(np.float32) + 2)
+    recording = load_recording(tmp_path / "run.npz", Columns(v=("qd",)))
+    assert recording.name == "run"
+    np.testing.assert_array_equal(recording.time, [0.0, 0.1, 0.2])
+    np.testing.assert_array_equal(recording.q, q[[0, 1, 3]])
+    np.testing.assert_array_equal(recording.v, q[[0, 1, 3]] + 1)
+    np.testing.assert_array_equal(recording.u, q[[0, 1, 3]] + 2)
+    assert recording.a is None
+    assert recording.u.dtype == float
+
+
+def test_table_with_a_header_and_a_missing_number(tmp_path):
+    (tmp_path / "run.csv").write_text("time, shoulder, elbow, motor\n0,1,2,3\n0.5,4,,6\n")
+    columns = Columns(("time",), ("shoulder", "elbow"), u=("motor",))
+    recording = load_recording(tmp_path / "run.csv", columns)
+    np.testing.assert_array_equal(recording.q, [[1, 2], [4, np.nan]])
+    np.testing.assert_array_equal(recording.u, [[3], [6]])
+
+
+def test_markers_of_a_hanging_chain(tmp_path):
+    """Angles far from zero keep their turns; the second coordinate is relative to the first link."""
+    first, second = np.linspace(0.0, 8.0, 50), np.linspace(0.3, -5.0, 50)
+    pivot = np.array([10.0, 20.0])
+    elbow = pivot + 100 * np.stack([np.cos(first), np.sin(first)], axis=1)
+    tip = elbow + 80 * np.stack([np.cos(second), np.sin(second)], axis=1)
+    np.savez(tmp_path / "film.npz", run=np.concatenate([np.broadcast_to(pivot, (50, 2)), elbow, tip], axis=1), other=1)
+    recording = load_recording(f"{tmp_path}/film.npz:run", Columns(), Markers(400.0, (0, 2, 4), (1, 3, 5)))
+    np.testing.assert_allclose(recording.q, np.stack([first, second - first], axis=1), atol=1e-12)
+    np.testing.assert_allclose(recording.time, np.arange(50) / 400)
+    assert recording.u.shape == (50, 0)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "columns", "markers", "message"),
+    [
+        ({"t": [0, 1], "q": [[1], [2]]}, Columns(), None, "there is no 'tau'; it has q, t"),
+        ({"t": [0, 1], "q": [[1], [2]], "tau": ["a", "b"]}, Columns(), None, "'tau' holds"),
+        ({"t": [0, 1], "q": [[1]], "tau": [[1], [2]]}, Columns(), None, "q has 1 rows, there are 2 time stamps"),
+        ({"t": [0], "q": [[1]], "tau": [[1]]}, Columns(), None, "time stamps do not ascend"),
+        ({"run": np.ones((3, 4))}, Columns(), Markers(1.0, (0, 2, 4), (1, 3, 5)), "it has 4 columns"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(tmp_path, arrays, columns, markers, message):
+    np.savez(tmp_path / "run.npz", **arrays)
+    with pytest.raises(ConfigError, match=message) as refusal:
+        load_recording(tmp_path / "run.npz", columns, markers)
+    assert "\n" not in str(refusal.value)
+    assert "run.npz" in str(refusal.value)
+
+
+def test_files_that_are_no_recordings(tmp_path):
+    (tmp_path / "text.npz").write_text("no archive")
+    np.savez(tmp_path / "objects.npz", t=np.array([None, {}], dtype=object))
+    (tmp_path / "words.csv").write_text("t,q\n0,zero\n")
+    for name in ("text.npz", "objects.npz", "words.csv", "absent.npz"):
+        with pytest.raises(ConfigError, match="cannot be read as a recording"):
+            load_recording(tmp_path / name, Columns())
