@@ -100,6 +100,8 @@ class OutputError(Problem):
         return Unknowns(self.parameters.start, self.windows.starts)
 
     def moved(self, unknowns: Unknowns, dx: Free, ds: Float[Array, "W L"]) -> Unknowns:
+        if not self.free_starts:
+            return Unknowns(unknowns.x + dx, unknowns.local)
         model = self._model
         local = jax.vmap(lambda state, step: moved(model, state, step))(unknowns.local, ds)
         return Unknowns(unknowns.x + dx, local)
