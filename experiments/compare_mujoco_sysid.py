@@ -137,9 +137,12 @@ class Data:
 
 @dataclasses.dataclass
 class Trace:
-    """A fit as it went: the least loss so far at the end of each evaluation, and the time since the fit began, s.
+    """A fit as it went.
 
     Attributes:
+        times: since the fit began, at the end of each evaluation, s.
+        processor: processor time of all threads since then, s.
+        losses: the least so far.
         columns: simulations of all windows that derivatives took, one per perturbed parameter; 0 for exact derivatives.
         iterations: of the solver.
         final: parameters.
@@ -148,19 +151,27 @@ class Trace:
 
     name: str
     times: list[float] = dataclasses.field(default_factory=list)
+    processor: list[float] = dataclasses.field(default_factory=list)
     losses: list[float] = dataclasses.field(default_factory=list)
     columns: int = 0
     iterations: int = 0
     final: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))
     compile: float = 0.0
+    since: float = 0.0
+    processor_since: float = 0.0
 
-    def add(self, seconds: float, loss: float) -> None:
-        self.times.append(seconds)
+    def begin(self) -> None:
+        self.since, self.processor_since = time.perf_counter(), time.process_time()
+
+    def add(self, loss: float) -> None:
+        self.times.append(time.perf_counter() - self.since)
+        self.processor.append(time.process_time() - self.processor_since)
         self.losses.append(min([loss, *self.losses[-1:]]))
 
-    def time_to(self, loss: float) -> float | None:
-        """When the loss was no more than this, s; None if it never was."""
-        return next((t for t, reached in zip(self.times, self.losses, strict=True) if reached <= loss), None)
+    def time_to(self, loss: float) -> tuple[float, float] | None:
+        """Time and processor time after which the loss was no more than this, s; None if it never was."""
+        found = zip(self.times, self.processor, self.losses, strict=True)
+        return next(((t, p) for t, p, reached in found if reached <= loss), None)
 
 
 def parameter_names(config: Config) -> list[str]:
@@ -319,12 +330,12 @@ class Jaxdyn:
     def fit(self) -> Trace:
         begin, iterate, seconds = self.compiled
         trace = Trace("jaxdyn", compile=seconds)
-        since = time.perf_counter()
+        trace.begin()
         fit = begin()
-        trace.add(time.perf_counter() - since, float(fit.normal.loss))
+        trace.add(float(fit.normal.loss))
         while fit.result == identify.FitResult.RUNNING and trace.iterations < self.config.iterations:
             fit = iterate(fit)
-            trace.add(time.perf_counter() - since, float(fit.normal.loss))
+            trace.add(float(fit.normal.loss))
             trace.iterations += 1
         trace.final = np.asarray(self.problem.parameters.values(fit.unknowns.x))
         return trace
@@ -407,13 +418,13 @@ class Sysid:
             found = self.residual(x, parameters)
             if x.size == count:
                 r = np.concatenate(found[0]).ravel()
-                trace.add(time.perf_counter() - since, 0.5 * float(r @ r))
+                trace.add(0.5 * float(r @ r))
             else:
                 trace.columns += x.shape[1]
             return found
 
         parameters = self.parameters()
-        since = time.perf_counter()
+        trace.begin()
         with contextlib.redirect_stdout(io.StringIO()):  # it reports each iteration
             fitted, _ = self.sysid.optimize(
                 parameters, watched, verbose=False, max_iters=self.config.iterations, **SOLVERS[solver]
@@ -475,7 +486,9 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
         agreement = check_agreement(ours, theirs)
         traces = measure(ours, theirs, config)
     least = min(trace.losses[-1] for trace in traces)
-    text = "\n\n".join([agreement, table(traces, least), ratios(traces, least), values(traces, config, data)])
+    rows = [row(trace, least) for trace in traces]
+    compared = ratios(rows)
+    text = "\n\n".join([agreement, table(rows), "\n".join(compared), values(traces, config, data)])
     versions = {name: importlib.metadata.version(name) for name in ("jax", "mujoco")}
     versions["cores"] = str(len(os.sched_getaffinity(0)))
     print(", ".join(f"{name} {number}" for name, number in versions.items()))
@@ -484,11 +497,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
     for k, trace in enumerate(traces):
         directory.write_arrays(f"trace_{k}", time=np.array(trace.times), loss=np.array(trace.losses))
     draw(directory, traces, least)
-    return {
-        "versions": versions,
-        "least_loss": least,
-        "rows": [row(trace, least) for trace in traces],
-    }
+    return {"versions": versions, "least_loss": least, "rows": rows, "ratios": compared}
 
 
 def find_sysid() -> tuple[Any, Any]:
@@ -534,8 +543,7 @@ def measure(ours: Jaxdyn, theirs: list[Sysid], config: Config) -> list[Trace]:
 
 
 def row(trace: Trace, least: float) -> dict[str, Any]:
-    """What the table says of a fit."""
-    reached = {f"time_to_{100 * part:g}_percent": trace.time_to((1.0 + part) * least) for part in WITHIN}
+    """What is kept of a fit."""
     return {
         "solver": trace.name,
         "compile": trace.compile,
@@ -543,46 +551,44 @@ def row(trace: Trace, least: float) -> dict[str, Any]:
         "evaluations": len(trace.times),
         "columns": trace.columns,
         "per_iteration": trace.times[-1] / max(trace.iterations, 1),
-        **reached,
+        "reached": [trace.time_to((1.0 + part) * least) for part in WITHIN],
         "final_loss": trace.losses[-1],
     }
 
 
-def table(traces: list[Trace], least: float) -> str:
+def table(rows: list[dict[str, Any]]) -> str:
     """The fits in Markdown."""
-    lines = [
-        "| solver | compile (s) | iterations | evaluations | perturbed columns | per iteration (ms) "
-        "| to 1 % (s) | to 0.01 % (s) | final loss |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for trace in traces:
-        found = row(trace, least)
-        reached = [trace.time_to((1.0 + part) * least) for part in WITHIN]
+    heads = ["solver", "compile (s)", "iterations", "evaluations", "perturbed columns", "per iteration (ms)"]
+    heads += [f"to {100 * part:g} % (s), processor (s)" for part in WITHIN] + ["final loss"]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for found in rows:
+        reached = ["never" if times is None else f"{times[0]:.3f}, {times[1]:.3f}" for times in found["reached"]]
         lines.append(
-            f"| {found['solver']} | {found['compile']:.2f} | {found['iterations']} | {found['evaluations']} | "
-            f"{found['columns']} | {1e3 * found['per_iteration']:.1f} | "
-            f"{' | '.join('never' if t is None else f'{t:.3f}' for t in reached)} | {found['final_loss']:.6g} |"
+            f"| {found['solver']} | {found['compile']:.1f} | {found['iterations']} | {found['evaluations']} | "
+            f"{found['columns']} | {1e3 * found['per_iteration']:.1f} | {' | '.join(reached)} | {found['final_loss']:.6g} |"
         )
     return "\n".join(lines)
 
 
-def ratios(traces: list[Trace], least: float) -> str:
+def ratios(rows: list[dict[str, Any]]) -> list[str]:
     """How many times faster jaxdyn is than the fastest solver of each kind."""
     lines = []
-    own = traces[0]
-    for part in WITHIN:
-        mine = own.time_to((1.0 + part) * least)
+    own = rows[0]
+    for k, part in enumerate(WITHIN):
         for kind in (Sysid.name, SysidByHand.name):
-            times = [t.time_to((1.0 + part) * least) for t in traces[1:] if t.name.startswith(f"mujoco.sysid {kind}")]
-            times = [t for t in times if t is not None]
-            if mine is None or not times:
-                lines.append(f"to {100 * part:g} %, mujoco.sysid {kind}: no ratio, the loss was not reached")
+            what = f"to {100 * part:g} %, mujoco.sysid {kind}"
+            reached = [x["reached"][k] for x in rows[1:] if x["solver"].startswith(f"mujoco.sysid {kind}")]
+            reached = [times for times in reached if times is not None]
+            if own["reached"][k] is None or not reached:
+                lines.append(f"{what}: no ratio, one of the two never got there")
                 continue
+            time, processor = (min(column) for column in zip(*reached, strict=True))
+            mine, mine_processor = own["reached"][k]
             lines.append(
-                f"to {100 * part:g} %: {min(times) / mine:.1f} times faster than mujoco.sysid {kind} with its fastest solver; "
-                f"{min(times) / (mine + own.compile):.2g} times with compilation counted"
+                f"{what}, fastest solver: jaxdyn takes {mine:.3f} s instead of {time:.3f} s, {time / mine:.1f} times faster "
+                f"({processor / mine_processor:.1f} in processor time); with compilation {time / (mine + own['compile']):.2g} times"
             )
-    return "\n".join(lines)
+    return lines
 
 
 def values(traces: list[Trace], config: Config, data: Data) -> str:
