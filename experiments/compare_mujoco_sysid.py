@@ -1,6 +1,6 @@
 """How long does one identification take, in jaxdyn and in mujoco.sysid?
 
-Method. A hanging chain of links, whose hinges turn by turns about y and x, is driven by torques and recorded: positions and
+Method. Hanging chains of links, whose hinges turn by turns about y and x, are driven by torques and recorded: positions and
 velocities with noise, in several windows with known starts. Free are the mass and the mass center (x, y, z) of every link but the
 first, and the damping and the armature of every joint, all as plain numbers; they start off by up to `offset`. Both libraries
 integrate with semi-implicit Euler at the same step, in double precision, and minimize the same sum of squares; before anything is
@@ -11,11 +11,13 @@ residual as `modify_residual`, `optimize`; it compiles a model per window and pe
 with a residual written for speed, which compiles nothing; it writes numbers into ready models and simulates all windows with all
 perturbed parameters in one call of the threaded rollout. Both have as many threads as there are cores. jaxdyn has
 `levenberg_marquardt`, whose derivatives are exact, and simulates on lanes. Times run from the first evaluation until the loss is
-within 1 % and 0.01 % of the smallest final loss of all; best of `repeats`, the solvers taking turns.
+within 1 % and 0.01 % of the smallest final loss of all; best of `repeats`, the solvers taking turns. Beside them is the processor
+time of all threads, which other work on the machine disturbs less. What jaxdyn takes to compile is told apart, and ratios are given
+with and without it.
 
 Expected. Not measured yet.
 
-mujoco.sysid is optional: `pip install "mujoco[sysid]"`, version 4 or later. Without it there is nothing to compare, which one line says.
+mujoco.sysid is optional: `pip install "mujoco[sysid]>=4"`. Without it the table has the row of jaxdyn alone.
 
 Run time. About 3 min on two cores. Leave the machine alone meanwhile.
 
@@ -33,7 +35,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -65,7 +67,7 @@ class Config:
     """Settings.
 
     Attributes:
-        joints: of the chain, at least 2.
+        joints: of each chain, at least 2.
         length: of a link.
         mass: of a link.
         damping: of a joint, N m s/rad.
@@ -84,27 +86,27 @@ class Config:
         threads: of MuJoCo; 0 for as many as there are cores.
     """
 
-    joints: int = setting(4, positive=True)
+    joints: tuple[int, ...] = (2, 3, 4)
     length: float = setting(0.3, unit="m", positive=True)
     mass: float = setting(1.0, unit="kg", positive=True)
     damping: float = setting(0.1, positive=True)
     armature: float = setting(0.02, positive=True)
     torque: float = setting(4.0, unit="N m")
-    windows: int = setting(16, positive=True)
+    windows: int = setting(32, positive=True)
     duration: float = setting(0.5, unit="s", positive=True)
     step: float = setting(2e-3, unit="s", positive=True)
     noise_position: float = setting(1e-3, unit="rad", positive=True)
     noise_velocity: float = setting(1e-2, unit="rad/s", positive=True)
     offset: float = setting(0.3, positive=True)
     seed: int = setting(0, non_negative=True)
-    solvers: tuple[Solver, ...] = tuple(SOLVERS)
+    solvers: tuple[Solver, ...] = ("mujoco", "mujoco, scaled")
     iterations: int = setting(100, positive=True)
     repeats: int = setting(3, positive=True)
     threads: int = setting(0, non_negative=True)
 
     def __post_init__(self):
-        if self.joints < 2:
-            raise ValueError("joints: the first link is known, so give at least 2")
+        if not self.joints or min(self.joints) < 2:
+            raise ValueError("joints: the first link of a chain is known, so give numbers of at least 2")
         if self.offset >= 1:
             raise ValueError("offset: give less than 1, so that all parameters start positive")
         if not self.solvers:
@@ -134,48 +136,66 @@ class Data:
     true: np.ndarray
     first: np.ndarray
 
+    @property
+    def joints(self) -> int:
+        return self.torque.shape[2]
+
+
+class Reached(NamedTuple):
+    """A moment of a fit.
+
+    Attributes:
+        time: since the fit began, s.
+        processor: processor time of all threads since then, s.
+        evaluations: of the residuals.
+        derivatives: evaluations of the Jacobian matrix.
+        loss: the least so far.
+    """
+
+    time: float
+    processor: float
+    evaluations: int
+    derivatives: int
+    loss: float
+
 
 @dataclasses.dataclass
 class Trace:
     """A fit as it went.
 
     Attributes:
-        times: since the fit began, at the end of each evaluation, s.
-        processor: processor time of all threads since then, s.
-        losses: the least so far.
-        columns: simulations of all windows that derivatives took, one per perturbed parameter; 0 for exact derivatives.
-        iterations: of the solver.
+        moments: at the ends of the evaluations.
         final: parameters.
         compile: time spent before the fit, s.
     """
 
     name: str
-    times: list[float] = dataclasses.field(default_factory=list)
-    processor: list[float] = dataclasses.field(default_factory=list)
-    losses: list[float] = dataclasses.field(default_factory=list)
-    columns: int = 0
-    iterations: int = 0
+    moments: list[Reached] = dataclasses.field(default_factory=list)
     final: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))
     compile: float = 0.0
-    since: float = 0.0
-    processor_since: float = 0.0
+    since: tuple[float, float] = (0.0, 0.0)
 
     def begin(self) -> None:
-        self.since, self.processor_since = time.perf_counter(), time.process_time()
+        self.since = time.perf_counter(), time.process_time()
 
-    def add(self, loss: float) -> None:
-        self.times.append(time.perf_counter() - self.since)
-        self.processor.append(time.process_time() - self.processor_since)
-        self.losses.append(min([loss, *self.losses[-1:]]))
+    def add(self, derivatives: int, loss: float) -> None:
+        seconds, processor = time.perf_counter() - self.since[0], time.process_time() - self.since[1]
+        least = min([loss, *(moment.loss for moment in self.moments[-1:])])
+        self.moments.append(Reached(seconds, processor, len(self.moments) + 1, derivatives, least))
 
-    def time_to(self, loss: float) -> tuple[float, float] | None:
-        """Time and processor time after which the loss was no more than this, s; None if it never was."""
-        found = zip(self.times, self.processor, self.losses, strict=True)
-        return next(((t, p) for t, p, reached in found if reached <= loss), None)
+    @property
+    def loss(self) -> float:
+        """At the end."""
+        return self.moments[-1].loss
+
+    def reached(self, loss: float) -> Reached | None:
+        """The first moment when the loss was no more than this; None if it never was."""
+        return next((moment for moment in self.moments if moment.loss <= loss), None)
 
 
-def parameter_names(config: Config) -> list[str]:
-    links, joints = range(1, config.joints), range(config.joints)
+def parameter_names(count: int) -> list[str]:
+    """Of a chain with so many joints."""
+    links, joints = range(1, count), range(count)
     return [
         *(f"mass {k + 1}" for k in links),
         *(f"com {axis} {k + 1}" for k in links for axis in "xyz"),
@@ -190,13 +210,13 @@ def split(x: np.ndarray, joints: int) -> tuple[np.ndarray, np.ndarray, np.ndarra
     return x[:free], x[free : 4 * free].reshape(free, 3), x[4 * free : 4 * free + joints], x[4 * free + joints :]
 
 
-def chain_mjcf(config: Config, x: np.ndarray) -> str:
-    """The chain for MuJoCo."""
-    mass, com, damping, armature = split(x, config.joints)
+def chain_mjcf(config: Config, joints: int, x: np.ndarray) -> str:
+    """A chain for MuJoCo."""
+    mass, com, damping, armature = split(x, joints)
     mass, com = np.concatenate([[config.mass], mass]), np.concatenate([[[0.0, 0.0, -0.5 * config.length]], com])
     long, thin = config.mass * config.length**2 / 12.0, config.mass * config.length**2 / 120.0
     bodies, ends = "", ""
-    for k in range(config.joints):
+    for k in range(joints):
         place = "" if k == 0 else f' pos="0 0 {-config.length!r}"'
         axis = "0 1 0" if k % 2 == 0 else "1 0 0"
         bodies += f"""
@@ -204,9 +224,11 @@ def chain_mjcf(config: Config, x: np.ndarray) -> str:
       <inertial pos="{spaced(com[k])}" mass="{float(mass[k])!r}" diaginertia="{long!r} {long!r} {thin!r}"/>
       <joint name="joint{k + 1}" type="hinge" axis="{axis}" damping="{float(damping[k])!r}" armature="{float(armature[k])!r}"/>"""
         ends += "</body>"
-    names = [f"joint{k + 1}" for k in range(config.joints)]
+    names = [f"joint{k + 1}" for k in range(joints)]
     motors = "".join(f'<motor name="{name}" joint="{name}"/>' for name in names)
-    sensors = "".join(f'<joint{kind} name="{kind}_{name}" joint="{name}"/>' for kind in ("pos", "vel") for name in names)
+    sensors = "".join(
+        f'<joint{kind} name="{kind}_{name}" joint="{name}"/>' for kind in ("pos", "vel") for name in names
+    )
     return f"""<mujoco model="chain">
   <option timestep="{config.step!r}" integrator="Euler">
     <flag contact="disable" constraint="disable" eulerdamp="disable" sensor="disable"/>
@@ -224,10 +246,10 @@ def spaced(numbers: np.ndarray) -> str:
     return " ".join(repr(float(x)) for x in numbers)
 
 
-def make_data(mujoco: Any, config: Config) -> Data:
-    """Recordings, simulated by MuJoCo."""
+def make_data(mujoco: Any, config: Config, n: int) -> Data:
+    """Recordings of a chain with n joints, simulated by MuJoCo."""
     rng = np.random.default_rng(config.seed)
-    n, free = config.joints, config.joints - 1
+    free = n - 1
     com = np.stack([0.05 * rng.normal(size=free), 0.05 * rng.normal(size=free), np.full(free, -0.5)], axis=1)
     true = np.concatenate(
         [
@@ -248,7 +270,7 @@ def make_data(mujoco: Any, config: Config) -> Data:
         [rng.uniform(-1.0, 1.0, (config.windows, n)), rng.uniform(-2.0, 2.0, (config.windows, n))], axis=1
     )
     noise = np.repeat([config.noise_position, config.noise_velocity], n)
-    model = mujoco.MjModel.from_xml_string(chain_mjcf(config, true))
+    model = mujoco.MjModel.from_xml_string(chain_mjcf(config, n, true))
     exact = simulated(mujoco, model, start, torque)
     return Data(start, torque, exact + noise * rng.normal(size=exact.shape), noise, true, first)
 
@@ -273,7 +295,7 @@ class Jaxdyn:
     def __init__(self, path: Path, config: Config, data: Data):
         self.config, self.data = config, data
         system = jaxdyn.io.load_mjcf(path)
-        n, steps = config.joints, config.steps
+        n, steps = data.joints, config.steps
         links = tuple(f"link{k + 1}" for k in range(1, n))
         sensors = identify.Sensors(data.noise, observe=joint_positions_and_velocities)
         free = [
@@ -332,11 +354,10 @@ class Jaxdyn:
         trace = Trace("jaxdyn", compile=seconds)
         trace.begin()
         fit = begin()
-        trace.add(float(fit.normal.loss))
-        while fit.result == identify.FitResult.RUNNING and trace.iterations < self.config.iterations:
+        trace.add(1, float(fit.normal.loss))
+        while int(fit.result) == identify.FitResult.RUNNING and int(fit.iterations) < self.config.iterations:
             fit = iterate(fit)
-            trace.add(float(fit.normal.loss))
-            trace.iterations += 1
+            trace.add(len(trace.moments) + 1, float(fit.normal.loss))
         trace.final = np.asarray(self.problem.parameters.values(fit.unknowns.x))
         return trace
 
@@ -349,7 +370,7 @@ class Sysid:
     def __init__(self, mujoco: Any, sysid: Any, config: Config, data: Data):
         self.mujoco, self.sysid, self.config, self.data = mujoco, sysid, config, data
         self.threads = config.threads or len(os.sched_getaffinity(0))
-        self.spec = mujoco.MjSpec.from_string(chain_mjcf(config, data.first))
+        self.spec = mujoco.MjSpec.from_string(chain_mjcf(config, data.joints, data.first))
         self.model = self.spec.compile()
         self.residual = self.make_residual()
 
@@ -375,7 +396,7 @@ class Sysid:
 
     def parameters(self) -> Any:
         """What is free, with bounds that hold no solution off."""
-        sysid, n, first = self.sysid, self.config.joints, self.data.first
+        sysid, n, first = self.sysid, self.data.joints, self.data.first
         found = sysid.ParameterDict()
 
         def add(name: str, value: float, lowest: float, highest: float, write: Callable) -> None:
@@ -402,7 +423,7 @@ class Sysid:
             *((1e-4, 5.0, functools.partial(damping, joint=f"joint{k + 1}")) for k in joints),
             *((1e-4, 1.0, functools.partial(armature, joint=f"joint{k + 1}")) for k in joints),
         ]
-        for name, value, (lowest, highest, write) in zip(parameter_names(self.config), first, writers, strict=True):
+        for name, value, (lowest, highest, write) in zip(parameter_names(n), first, writers, strict=True):
             add(name, float(value), lowest, highest, write)
         return found
 
@@ -412,15 +433,16 @@ class Sysid:
 
     def fit(self, solver: Solver) -> Trace:
         trace = Trace(f"mujoco.sysid {self.name}, {solver}")
-        count = self.data.first.size
+        count, derivatives = self.data.first.size, 0
 
         def watched(x, parameters):
+            nonlocal derivatives
             found = self.residual(x, parameters)
             if x.size == count:
                 r = np.concatenate(found[0]).ravel()
-                trace.add(0.5 * float(r @ r))
+                trace.add(derivatives, 0.5 * float(r @ r))
             else:
-                trace.columns += x.shape[1]
+                derivatives += 1
             return found
 
         parameters = self.parameters()
@@ -429,7 +451,7 @@ class Sysid:
             fitted, _ = self.sysid.optimize(
                 parameters, watched, verbose=False, max_iters=self.config.iterations, **SOLVERS[solver]
             )
-        trace.final, trace.iterations = fitted.as_vector(), trace.columns // count
+        trace.final = fitted.as_vector()
         return trace
 
 
@@ -439,7 +461,7 @@ class SysidByHand(Sysid):
     name = "by hand"
 
     def make_residual(self) -> Callable:
-        mujoco, data, n = self.mujoco, self.data, self.config.joints
+        mujoco, data, n = self.mujoco, self.data, self.data.joints
         windows, steps, width = data.readings.shape
         most = data.first.size
         models = [self.spec.compile() for _ in range(most)]
@@ -475,49 +497,59 @@ class SysidByHand(Sysid):
         return residual
 
 
+KINDS = {kind.name: kind for kind in (Sysid, SysidByHand)}
+
+
 def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
-    mujoco, sysid = find_sysid()
+    mujoco, sysid = find_mujoco(), find_sysid()
+    if sysid is None:
+        print('mujoco.sysid is not installed; jaxdyn runs alone. Install it with: pip install "mujoco[sysid]>=4"')
+    texts, chains = [], []
     with jax.enable_x64(True):
-        data = make_data(mujoco, config)
-        path = directory.path("chain.xml")
-        path.write_text(chain_mjcf(config, data.first), encoding="utf-8")
-        ours = Jaxdyn(path, config, data)
-        theirs = [kind(mujoco, sysid, config, data) for kind in (Sysid, SysidByHand)]
-        agreement = check_agreement(ours, theirs)
-        traces = measure(ours, theirs, config)
-    least = min(trace.losses[-1] for trace in traces)
-    rows = [row(trace, least) for trace in traces]
-    compared = ratios(rows)
-    text = "\n\n".join([agreement, table(rows), "\n".join(compared), values(traces, config, data)])
+        for joints in config.joints:
+            data = make_data(mujoco, config, joints)
+            path = directory.path(f"chain_{joints}.xml")
+            path.write_text(chain_mjcf(config, joints, data.first), encoding="utf-8")
+            ours = Jaxdyn(path, config, data)
+            theirs = [] if sysid is None else [kind(mujoco, sysid, config, data) for kind in KINDS.values()]
+            agreement = check_agreement(ours, theirs)
+            traces, least = measure(ours, theirs, config)
+            compared = ratios(traces, least)
+            title = f"## {joints} joints, {data.first.size} parameters, {data.readings.size} readings"
+            lists = ["\n".join(f"- {line}" for line in lines) for lines in (agreement, compared) if lines]
+            texts += [title, *lists, table(traces, least), values(traces, data)]
+            chains.append({"joints": joints, "rows": [row(trace, least) for trace in traces], "ratios": compared})
+            save(directory, joints, traces, least)
     versions = {name: importlib.metadata.version(name) for name in ("jax", "mujoco")}
     versions["cores"] = str(len(os.sched_getaffinity(0)))
-    print(", ".join(f"{name} {number}" for name, number in versions.items()))
+    text = "\n\n".join([", ".join(f"{name} {number}" for name, number in versions.items()), *texts])
     print(text)
     directory.path("table.md").write_text(text + "\n", encoding="utf-8")
-    for k, trace in enumerate(traces):
-        directory.write_arrays(f"trace_{k}", time=np.array(trace.times), loss=np.array(trace.losses))
-    draw(directory, traces, least)
-    return {"versions": versions, "least_loss": least, "rows": rows, "ratios": compared}
+    return {"versions": versions, "chains": chains}
 
 
-def find_sysid() -> tuple[Any, Any]:
+def find_mujoco() -> Any:
     try:
-        mujoco, sysid = importlib.import_module("mujoco"), importlib.import_module("mujoco.sysid")
+        return importlib.import_module("mujoco")
     except ImportError:
-        sysid = None
-    if not hasattr(sysid, "optimize"):  # without what it needs, the package is there but empty
-        raise ConfigError('mujoco.sysid is not installed; install it with: pip install "mujoco[sysid]>=4"')
-    return mujoco, sysid
+        raise ConfigError("mujoco is not installed; install it with: pip install mujoco") from None
 
 
-def check_agreement(ours: Jaxdyn, theirs: list[Sysid]) -> str:
+def find_sysid() -> Any:
+    try:
+        sysid = importlib.import_module("mujoco.sysid")
+    except ImportError:
+        return None
+    return sysid if hasattr(sysid, "optimize") else None  # without what it needs, the package is there but empty
+
+
+def check_agreement(ours: Jaxdyn, theirs: list[Sysid]) -> list[str]:
     """Both simulate the same motion and have the same residuals, or there is nothing to compare.
 
     Raises:
         RuntimeError: they differ.
     """
-    data = ours.data
-    lines = []
+    data, lines = ours.data, []
     for where, x in (("true parameters", data.true), ("start", data.first)):
         wanted = ours.residuals(x)
         largest = np.max(np.abs(wanted))
@@ -530,93 +562,106 @@ def check_agreement(ours: Jaxdyn, theirs: list[Sysid]) -> str:
             )
             if motion > SAME_MOTION or residual > SAME_RESIDUALS:
                 raise RuntimeError(f"the simulators do not agree: {lines[-1]}")
-    return "\n".join(lines)
+    return lines
 
 
-def measure(ours: Jaxdyn, theirs: list[Sysid], config: Config) -> list[Trace]:
-    """The fastest of several fits by each solver."""
+def measure(ours: Jaxdyn, theirs: list[Sysid], config: Config) -> tuple[list[Trace], float]:
+    """The fastest of several fits by each solver, jaxdyn first, and the smallest loss of all."""
     fits = [ours.fit, *(functools.partial(their.fit, solver) for their in theirs for solver in config.solvers)]
-    runs = []
-    for _ in tqdm(range(config.repeats), desc="fits", unit="round"):
-        runs.append([fit() for fit in fits])
-    return [min(same, key=lambda trace: trace.times[-1]) for same in zip(*runs, strict=True)]
+    rounds = tqdm(range(config.repeats), desc=f"{ours.data.joints} joints", unit="round")
+    runs = [[fit() for fit in fits] for _ in rounds]
+    least = min(trace.loss for run in runs for trace in run)
+
+    def arrival(trace: Trace) -> float:
+        reached = trace.reached((1.0 + WITHIN[-1]) * least)
+        return np.inf if reached is None else reached.time
+
+    return [min(same, key=arrival) for same in zip(*runs, strict=True)], least
 
 
 def row(trace: Trace, least: float) -> dict[str, Any]:
     """What is kept of a fit."""
+    reached = [trace.reached((1.0 + part) * least) for part in WITHIN]
     return {
         "solver": trace.name,
         "compile": trace.compile,
-        "iterations": trace.iterations,
-        "evaluations": len(trace.times),
-        "columns": trace.columns,
-        "per_iteration": trace.times[-1] / max(trace.iterations, 1),
-        "reached": [trace.time_to((1.0 + part) * least) for part in WITHIN],
-        "final_loss": trace.losses[-1],
+        "reached": [None if moment is None else moment._asdict() for moment in reached],
+        "final_loss": trace.loss,
     }
 
 
-def table(rows: list[dict[str, Any]]) -> str:
+def table(traces: list[Trace], least: float) -> str:
     """The fits in Markdown."""
-    heads = ["solver", "compile (s)", "iterations", "evaluations", "perturbed columns", "per iteration (ms)"]
-    heads += [f"to {100 * part:g} % (s), processor (s)" for part in WITHIN] + ["final loss"]
+    heads = ["solver", "compile (s)", "evaluations", "Jacobians", "time per Jacobian (ms)"]
+    heads += [f"to {100 * part:g} % (s)" for part in WITHIN] + ["processor (s)", "final loss"]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    for found in rows:
-        reached = ["never" if times is None else f"{times[0]:.3f}, {times[1]:.3f}" for times in found["reached"]]
-        lines.append(
-            f"| {found['solver']} | {found['compile']:.1f} | {found['iterations']} | {found['evaluations']} | "
-            f"{found['columns']} | {1e3 * found['per_iteration']:.1f} | {' | '.join(reached)} | {found['final_loss']:.6g} |"
-        )
+    for trace in traces:
+        first, last = (trace.reached((1.0 + part) * least) for part in WITHIN)
+        to_first = "never" if first is None else f"{first.time:.3f}"
+        if last is None:
+            counts = ["", "", "", to_first, "never", ""]
+        else:
+            each = 1e3 * last.time / max(last.derivatives, 1)
+            counts = [str(last.evaluations), str(last.derivatives), f"{each:.1f}", to_first, f"{last.time:.3f}"]
+            counts.append(f"{last.processor:.3f}")
+        lines.append(f"| {trace.name} | {trace.compile:.1f} | {' | '.join(counts)} | {trace.loss:.6g} |")
     return "\n".join(lines)
 
 
-def ratios(rows: list[dict[str, Any]]) -> list[str]:
+def ratios(traces: list[Trace], least: float) -> list[str]:
     """How many times faster jaxdyn is than the fastest solver of each kind."""
     lines = []
-    own = rows[0]
-    for k, part in enumerate(WITHIN):
-        for kind in (Sysid.name, SysidByHand.name):
+    own = traces[0]
+    kinds = {name: [t for t in traces[1:] if t.name.startswith(f"mujoco.sysid {name}")] for name in KINDS}
+    for part in WITHIN:
+        mine = own.reached((1.0 + part) * least)
+        for kind, fits in kinds.items():
+            moments = [moment for fit in fits if (moment := fit.reached((1.0 + part) * least)) is not None]
+            if not fits:
+                continue
             what = f"to {100 * part:g} %, mujoco.sysid {kind}"
-            reached = [x["reached"][k] for x in rows[1:] if x["solver"].startswith(f"mujoco.sysid {kind}")]
-            reached = [times for times in reached if times is not None]
-            if own["reached"][k] is None or not reached:
+            if mine is None or not moments:
                 lines.append(f"{what}: no ratio, one of the two never got there")
                 continue
-            time, processor = (min(column) for column in zip(*reached, strict=True))
-            mine, mine_processor = own["reached"][k]
+            seconds, processor = min(m.time for m in moments), min(m.processor for m in moments)
             lines.append(
-                f"{what}, fastest solver: jaxdyn takes {mine:.3f} s instead of {time:.3f} s, {time / mine:.1f} times faster "
-                f"({processor / mine_processor:.1f} in processor time); with compilation {time / (mine + own['compile']):.2g} times"
+                f"{what}, fastest solver: jaxdyn takes {mine.time:.3f} s instead of {seconds:.3f} s, "
+                f"{seconds / mine.time:.1f} times faster ({processor / mine.processor:.1f} in processor time); "
+                f"with compilation {seconds / (mine.time + own.compile):.2g} times"
             )
     return lines
 
 
-def values(traces: list[Trace], config: Config, data: Data) -> str:
+def values(traces: list[Trace], data: Data) -> str:
     """Parameters at the ends of the fits in Markdown."""
     lines = [f"| parameter | true | start | {' | '.join(trace.name for trace in traces)} |"]
     lines.append("|---" * (3 + len(traces)) + "|")
-    for k, name in enumerate(parameter_names(config)):
+    for k, name in enumerate(parameter_names(data.joints)):
         numbers = [data.true[k], data.first[k], *(trace.final[k] for trace in traces)]
         lines.append(f"| {name} | {' | '.join(f'{number:.5g}' for number in numbers)} |")
     return "\n".join(lines)
 
 
-def draw(directory: RunDirectory, traces: list[Trace], least: float) -> None:
+def save(directory: RunDirectory, joints: int, traces: list[Trace], least: float) -> None:
+    """Losses over time, as numbers and as a picture."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 4.8), layout="constrained")
     axis = figure.subplots()
     for k, trace in enumerate(traces):
+        times, losses = (np.array([getattr(moment, what) for moment in trace.moments]) for what in ("time", "loss"))
+        directory.write_arrays(f"losses_{joints}_{k}", time=times, loss=losses)
         style = "-" if k == 0 else "--" if SysidByHand.name in trace.name else ":"
-        above = np.maximum(np.array(trace.losses) / least - 1.0, 1e-9)
-        axis.loglog(trace.times, above, style, marker=".", lw=2.0 if k == 0 else 1.0, label=trace.name)
+        above = np.maximum(losses / least - 1.0, 1e-9)
+        axis.loglog(times, above, style, marker=".", lw=2.0 if k == 0 else 1.0, label=trace.name)
     for part in WITHIN:
         axis.axhline(part, color="0.7", lw=0.8)
+    axis.set_title(f"{joints} joints", loc="left", fontsize=10)
     axis.set_xlabel("time, compilation left out (s)")
     axis.set_ylabel("loss above the smallest one, relative")
     axis.grid(alpha=0.3)
     axis.legend(frameon=False, fontsize=8)
-    figure.savefig(directory.path("loss.png"), dpi=100)
+    figure.savefig(directory.path(f"losses_{joints}.png"), dpi=100)
 
 
 JOB = Job("compare-mujoco-sysid", __doc__ or "", Config, work)
