@@ -172,14 +172,14 @@ def random_motions(
     samples: int = 100,
     count: int = 8,
 ) -> tuple[FourierMotion, Margins]:
-    """Random periodic motions, at rest at their ends, as large as limits allow; the starts of `design_excitation`, without its search.
+    """Random periodic motions, at rest at their ends, as large as limits allow: `design_excitation` without its search.
 
     Args:
         period, harmonics, samples: as for `design_excitation`.
-        count: number of motions.
+        count: number of motions to draw.
 
     Returns:
-        The motions, with a leading axis, and what they leave of the limits.
+        The motions, with a leading axis, and what they leave of the limits. Those that no drive holds, however small, are left out.
 
     Raises:
         ValueError: as `design_excitation`.
@@ -188,9 +188,10 @@ def random_motions(
     model = system.model
     frequency = jnp.asarray(2.0 * np.pi / period, model.dtype)
     motions, factors, margins = _random(system, _first(key, model, count, harmonics), frequency, samples=samples)
-    if not np.all(np.asarray(factors) > 0):
+    held = np.flatnonzero(np.asarray(factors) > 0.0)
+    if not held.size:
         raise ValueError(_NOT_HELD.format(model.name))
-    return motions, margins
+    return jax.tree.map(lambda x: x[held], (motions, margins))
 
 
 def _first(key: PRNGKeyArray, model: Model, count: int, harmonics: int) -> Float[Array, "count nv numbers"]:

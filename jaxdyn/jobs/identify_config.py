@@ -287,12 +287,16 @@ class IdentifyConfig:
             ConfigError: there is none.
         """
         if self.data is None:
-            raise ConfigError("synthetic recordings have no data folder; give each study a mechanism, not mechanism_in_data")
+            raise ConfigError(
+                "synthetic recordings have no data folder; give each study a mechanism, not mechanism_in_data"
+            )
         return self.data
 
     def __post_init__(self):
         if (self.data is None) == (self.synthetic is None):
-            raise ValueError("give either data, the folder of the recordings, or a table [synthetic], to make recordings")
+            raise ValueError(
+                "give either data, the folder of the recordings, or a table [synthetic], to make recordings"
+            )
         if self.synthetic is not None and self.fit.method != "inverse_dynamics":
             raise ValueError('synthetic recordings are forces of motions; set fit.method = "inverse_dynamics"')
         if not self.study:

@@ -1,23 +1,26 @@
 """Synthetic identification: recordings of a machine that is known, and what its truth says about a fit."""
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
 from jaxdyn.dynamics.system import System
-from jaxdyn.identify.base_parameters import BaseParameters, base_parameters, identifying_motions
+from jaxdyn.identify.base_parameters import BaseParameters, base_parameters
 from jaxdyn.identify.charts import PhysicalInertia
-from jaxdyn.identify.excitation import FourierMotion, Margins, design_excitation, random_motions
-from jaxdyn.identify.inverse_dynamics_error import Motions, drive_forces, needed_forces
+from jaxdyn.identify.excitation import FourierMotion, design_excitation, random_motions
+from jaxdyn.identify.inverse_dynamics_error import Motions, drive_forces
 from jaxdyn.identify.linear_fit import LinearFit, weighted_least_squares
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.recording import Recording
-from jaxdyn.identify.regressor import labels, linear_parameters, regressor, remaining_forces
+from jaxdyn.identify.regressor import labels, linear_parameters, regressor, with_linear_parameters
+from jaxdyn.identify.validation import needed_and_acting
 from jaxdyn.io.config import ConfigError
 from jaxdyn.io.runs import RunDirectory
 from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
@@ -56,37 +59,16 @@ def experiment_of(config: IdentifyConfig, study: StudyConfig, truth: Plant) -> E
     """
     settings = _settings(config)
     model = truth.system.model
-    noise = _noise(config, truth)
-    base_key, start_key, train_key, validation_key, noise_key = jax.random.split(jax.random.key(settings.seed), 5)
-    samples = _samples(config)
-    try:
-        base = base_parameters(
-            _rows(truth.system, *identifying_motions(truth.system, base_key, samples)), labels(truth.system)
-        )
-        learned, margins = _excitations(config, truth.system, base, noise, train_key, len(study.train))
-        judging = random_motions(
-            truth.system,
-            validation_key,
-            period=settings.period,
-            harmonics=settings.harmonics,
-            samples=samples,
-            count=max(len(study.validation), 1),
-        )[0]
-    except ValueError as error:
-        raise ConfigError(f"{study.name}: {error}") from None
-    for name, margin in zip(study.train, margins, strict=True):
-        shares = (100.0 * (1.0 - float(jnp.min(part))) for part in margin)
-        print("{}: at most {:.0f} % of position, {:.0f} % of speed, {:.0f} % of force limits".format(name, *shares))
-    validation = [jax.tree.map(lambda leaf, k=k: leaf[k], judging) for k in range(len(study.validation))]
-    keys = jax.random.split(noise_key, len(study.train))
     parameters = parameters_of(config, truth)
-    off = settings.perturbation * jax.random.normal(start_key, (parameters.size,), model.dtype)
+    base, learned, judging = _motions(config, study, truth)
+    rng = np.random.default_rng(settings.seed)
+    off = settings.perturbation * jnp.asarray(rng.normal(size=parameters.size), model.dtype)
     return Experiment(
         truth,
         parameters.place(parameters.start + off),
         base,
-        [_recorded(config, truth, *which) for which in zip(study.train, learned, keys, strict=True)],
-        [_recorded(config, truth, *which, None) for which in zip(study.validation, validation, strict=True)],
+        [_recorded(config, truth, *which, rng) for which in zip(study.train, learned, strict=True)],
+        [_recorded(config, truth, *which, None) for which in zip(study.validation, judging, strict=True)],
     )
 
 
@@ -104,39 +86,46 @@ def _noise(config: IdentifyConfig, plant: Plant) -> Float[Array, "nv"]:
     return one_each(_settings(config).noise, plant.system.model.nv, "synthetic.noise")
 
 
-def _excitations(
-    config: IdentifyConfig, system: System, base: BaseParameters, noise, key: PRNGKeyArray, count: int
-) -> tuple[list[FourierMotion], list[Margins]]:
-    """Motions that tell base parameters, and what they leave of the limits."""
-    settings, samples = _settings(config), _samples(config)
-    found = []
-    for one in jax.random.split(key, count):
-        if settings.steps:
-            best = design_excitation(
-                system,
-                one,
-                period=settings.period,
-                harmonics=settings.harmonics,
-                samples=samples,
-                noise=noise,
-                starts=settings.starts,
-                steps=settings.steps,
-                base=base,
-            )
-            found.append((best.motion, best.margins))
-            continue
-        several = random_motions(
-            system,
-            one,
-            period=settings.period,
-            harmonics=settings.harmonics,
-            samples=samples,
-            count=settings.starts,
-        )
-        each = [jax.tree.map(lambda leaf, k=k: leaf[k], several) for k in range(settings.starts)]
-        told = [_log_determinant(base.columns(_rows(system, *_sampled(config, motion))), noise) for motion, _ in each]
-        found.append(each[int(np.argmax(told))])
-    return [motion for motion, _ in found], [margins for _, margins in found]
+def _motions(
+    config: IdentifyConfig, study: StudyConfig, truth: Plant
+) -> tuple[BaseParameters, list[FourierMotion], list[FourierMotion]]:
+    """Base parameters that random motions tell; motions to learn from, which tell them best, and some to be judged by."""
+    settings, system, noise = _settings(config), truth.system, _noise(config, truth)
+    shape = {"period": settings.period, "harmonics": settings.harmonics, "samples": _samples(config)}
+    random_key, *keys = jax.random.split(jax.random.key(settings.seed), 1 + len(study.train))
+    judging = len(study.validation)
+    with _in_one_line(study):
+        drawn = random_motions(system, random_key, count=settings.starts + judging, **shape)
+    count = len(drawn[0].offset)
+    if count < judging + len(study.train):
+        raise ConfigError(f"{study.name}: only {count} random motions stay within limits; raise synthetic.starts")
+    each = [jax.tree.map(lambda leaf, k=k: leaf[k], drawn) for k in range(count)]
+    rows = [_rows(system, *_sampled(config, motion)) for motion, _ in each]
+    with _in_one_line(study):
+        base = base_parameters(jnp.stack(rows), labels(system))
+    if settings.steps:
+        search = {"starts": settings.starts, "steps": settings.steps, "noise": noise, "base": base}
+        with _in_one_line(study):
+            found = [design_excitation(system, key, **shape, **search) for key in keys]
+        learned = [(one.motion, one.margins, float(one.log_determinant)) for one in found]
+    else:
+        told = [_log_determinant(base.columns(Y) / noise[None, :, None]) for Y in rows]
+        best = sorted(range(judging, count), key=lambda k: -told[k])
+        learned = [(*each[k], told[k]) for k in best[: len(study.train)]]
+    for name, (_, margins, told) in zip(study.train, learned, strict=True):
+        shares = (100.0 * (1.0 - float(jnp.min(part))) for part in margins)
+        print("{}: at most {:.0f} % of position, {:.0f} % of speed, {:.0f} % of force limits".format(name, *shares))
+        print(f"{name}: log determinant {told:.5g} of the information on {base.rank} base parameters")
+    return base, [motion for motion, *_ in learned], [motion for motion, _ in each[:judging]]
+
+
+@contextlib.contextmanager
+def _in_one_line(study: StudyConfig) -> Iterator[None]:
+    """What the library refuses, as an error in a config."""
+    try:
+        yield
+    except ValueError as error:
+        raise ConfigError(f"{study.name}: {error}") from None
 
 
 def _times(config: IdentifyConfig) -> np.ndarray:
@@ -147,10 +136,9 @@ def _sampled(config: IdentifyConfig, motion: FourierMotion) -> tuple[Array, Arra
     return jax.jit(jax.vmap(lambda motion, t: motion(t), (None, 0)))(motion, jnp.asarray(_times(config)))
 
 
-def _log_determinant(Y: Float[Array, "samples nv rank"], noise: Float[Array, "nv"]) -> float:
-    """Of the information on base parameters."""
-    rows = np.asarray(Y / noise[:, None]).reshape(-1, Y.shape[-1])
-    return float(2.0 * np.sum(np.log(np.linalg.svd(rows, compute_uv=False))))
+def _log_determinant(Y: Float[Array, "samples nv rank"]) -> float:
+    """Log determinant of Y'Y."""
+    return float(2.0 * np.sum(np.log(np.linalg.svd(np.asarray(Y).reshape(-1, Y.shape[-1]), compute_uv=False))))
 
 
 @eqx.filter_jit
@@ -158,27 +146,20 @@ def _rows(system: System, q: Array, v: Array, a: Array) -> Float[Array, "samples
     return jax.vmap(regressor, (None, 0, 0, 0))(system, q, v, a)
 
 
-@eqx.filter_jit
-def _needed(plant: Plant, motions: Motions) -> Float[Array, "samples nv"]:
-    return jax.vmap(needed_forces, (None, 0))(plant, motions)
-
-
 def _recorded(
-    config: IdentifyConfig, truth: Plant, name: str, motion: FourierMotion, key: PRNGKeyArray | None
+    config: IdentifyConfig, truth: Plant, name: str, motion: FourierMotion, rng: np.random.Generator | None
 ) -> Part:
-    """A recording of one period; forces with noise if there is a key for it."""
+    """A recording of one period; forces with noise if there is a generator for it."""
     q, v, a = _sampled(config, motion)
     none = jnp.zeros((len(q), truth.inputs.gain.size), q.dtype)
-    tau = _needed(truth, Motions(q, v, a, none))
-    if key is not None:
-        tau = tau + _noise(config, truth) * jax.random.normal(key, tau.shape, tau.dtype)
+    needed, idle = (np.asarray(x) for x in needed_and_acting(truth, Motions(q, v, a, none)))
+    tau = needed if rng is None else needed + np.asarray(_noise(config, truth)) * rng.normal(size=needed.shape)
     # Inputs that make the drives exert these forces.
     still = Motions(q[0], v[0], a[0], none[0])
     effect = np.asarray(jax.jacfwd(lambda u: drive_forces(truth, dataclasses.replace(still, u=u)))(still.u))
     if effect.shape[0] != effect.shape[1] or np.linalg.matrix_rank(effect) < len(effect):
         raise ConfigError(f"{name}: not every joint has a drive, so that its forces cannot be chosen; drive them all")
-    idle = np.asarray(drive_forces(truth, still))
-    u = np.linalg.solve(effect, (np.asarray(tau) - idle).T).T
+    u = np.linalg.solve(effect, (tau - idle).T).T
     recording = Recording(name, _times(config), np.asarray(q), np.asarray(v), u, np.asarray(a))
     return Part(recording, 0.0, np.inf)
 
@@ -190,28 +171,34 @@ def judged_by_truth(
     settings, system, base = _settings(config), made.truth.system, made.base
     motions = motions_of(config, made.train)
     Y = base.columns(_rows(system, motions.q, motions.v, motions.a))
-    tau = _needed(made.truth, motions) - _remaining(system, motions)
+    needed, acting = needed_and_acting(made.truth, motions)
+    # What remains without the linear parameters is no part of what they explain.
+    nothing = with_linear_parameters(system, jnp.zeros_like(linear_parameters(system)))
+    remaining, _ = needed_and_acting(eqx.tree_at(lambda plant: plant.system, made.truth, nothing), motions)
     noise = _noise(config, made.truth)
-    exact = eqx.filter_jit(weighted_least_squares)(Y, tau, noise)
-    repeated = _repeated(Y, tau, noise, jax.random.key(settings.seed + 1), settings.repetitions)
+    linear_fit = eqx.filter_jit(weighted_least_squares)
+    exact, measured = (linear_fit(Y, tau - remaining, noise) for tau in (needed, acting))
+    repeated = _repeated(Y, needed - remaining, noise, settings.repetitions, settings.seed)
     truth = np.asarray(base.values(linear_parameters(system)))
     lower, upper = (np.asarray(bound) for bound in repeated.intervals())
+    estimate, half = np.asarray(measured.estimate), np.asarray(measured.intervals()[1] - measured.estimate)
     covered = 100.0 * np.mean((lower <= truth) & (truth <= upper), axis=0)
     size = _sizes(truth, base.units)
     off = np.abs(np.asarray(exact.estimate) - truth) / size
     physical = np.asarray(base.values(linear_parameters(fitted.system)))
-    rows = [("base parameter", "unit", "truth", "exact data", "noisy data", "95 % interval", "covered", "fit of bodies")]
+    rows = [
+        ("base parameter", "unit", "truth", "exact data", "noisy data", "95 % interval", "covered", "fit of bodies")
+    ]
     for k, index in enumerate(base.independent):
         more = " + ..." if np.count_nonzero(base.combination[k]) > 1 else ""
-        estimate, half = float(repeated.estimate[0, k]), 0.5 * (upper[0, k] - lower[0, k])
         rows.append(
             (
                 f"{base.labels[index].name}{more}",
                 base.units[k],
                 f"{truth[k]:.5g}",
                 f"{off[k]:.0e}",
-                f"{estimate:.5g}",
-                f"+- {half:.2g}",
+                f"{estimate[k]:.5g}",
+                f"+- {half[k]:.2g}",
                 f"{covered[k]:.1f} %",
                 f"{physical[k]:.5g}",
             )
@@ -235,9 +222,8 @@ def judged_by_truth(
         f"{study.name}_base_parameters",
         truth=truth,
         exact=exact.estimate,
-        estimates=repeated.estimate,
-        lower=lower,
-        upper=upper,
+        estimate=measured.estimate,
+        covariance=measured.covariance,
         fit_of_bodies=physical,
         combination=base.combination,
     )
@@ -257,19 +243,11 @@ def judged_by_truth(
     }
 
 
-@eqx.filter_jit
-def _remaining(system: System, motions: Motions) -> Float[Array, "samples nv"]:
-    return jax.vmap(remaining_forces, (None, 0, 0, 0))(system, motions.q, motions.v, motions.a)
-
-
-@eqx.filter_jit
-def _repeated(Y: Array, tau: Array, noise: Array, key: PRNGKeyArray, count: int) -> LinearFit:
-    """Fits of repetitions of an experiment, all at once."""
-
-    def of_one(key):
-        return weighted_least_squares(Y, tau + noise * jax.random.normal(key, tau.shape, tau.dtype), noise)
-
-    return jax.vmap(of_one)(jax.random.split(key, count))
+def _repeated(Y: Array, tau: Array, noise: Array, count: int, seed: int) -> LinearFit:
+    """Fits of repetitions of an experiment with other noise, all at once."""
+    drawn = np.random.default_rng((seed, 1)).normal(size=(count, *tau.shape))
+    errors = noise[None, None] * jnp.asarray(drawn, tau.dtype)
+    return jax.jit(jax.vmap(lambda error: weighted_least_squares(Y, tau + error, noise)))(errors)
 
 
 def _sizes(values: np.ndarray, units: tuple[str, ...]) -> np.ndarray:
@@ -282,7 +260,9 @@ def _sizes(values: np.ndarray, units: tuple[str, ...]) -> np.ndarray:
 def _unphysical(model: Model) -> list[str]:
     """Bodies whose pseudo-inertia is not positive definite."""
     chart = PhysicalInertia()
-    numbers = np.concatenate([np.asarray(model.mass)[:, None], np.asarray(model.com), np.asarray(model.inertia)], axis=1)
+    numbers = np.concatenate(
+        [np.asarray(model.mass)[:, None], np.asarray(model.com), np.asarray(model.inertia)], axis=1
+    )
     return [
         name
         for name, values in zip(model.topology.body_names, numbers, strict=True)

@@ -14,8 +14,8 @@ class SyntheticConfig:
     Attributes:
         period: of the motions, which are Fourier series, at rest at their ends and within the limits of the mechanism.
         harmonics: sines and cosines per joint, at least 2.
-        starts: random motions, of which the one that tells base parameters best is taken.
-        steps: of the search for a better one from them all, D-optimal design; 0 for none.
+        starts: random motions, of which those that tell base parameters best are taken.
+        steps: of a search from as many motions for one that tells most, D-optimal design, which takes longer; 0 for none.
         noise: standard deviation of the forces in recordings to learn from, one number or one per joint, N m or N. Recordings to be
             judged by have none, so that errors are those of the machine alone.
         repetitions: of the experiment with other noise, to count how often 95 % intervals hold the truth.
