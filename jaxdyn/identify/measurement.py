@@ -66,6 +66,10 @@ class Sensors(eqx.Module):
                     f"sensors: {name} has shape {getattr(self, name).shape}, noise has {self.noise.shape}; "
                     "give one number per reading"
                 )
+        if not isinstance(self.quantization, Tracer) and not np.all(np.asarray(self.quantization) >= 0):
+            raise MechanismError(
+                f"sensors: quantization is {np.asarray(self.quantization).tolist()}; give positive steps, 0 for none"
+            )
         if not isinstance(self.noise, Tracer):
             noise = np.asarray(self.noise)
             positive = np.all(noise > 0) if noise.ndim == 1 else np.linalg.eigvalsh(noise)[0] > 0

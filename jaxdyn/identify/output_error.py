@@ -100,8 +100,9 @@ class OutputError(Problem):
         return Unknowns(self.parameters.start, self.windows.starts)
 
     def moved(self, unknowns: Unknowns, dx: Free, ds: Float[Array, "W L"]) -> Unknowns:
-        model = self._model
-        local = jax.vmap(lambda state, step: moved(model, state, step))(unknowns.local, ds)
+        local = unknowns.local
+        if self.free_starts:
+            local = jax.vmap(lambda state, step: moved(self._model, state, step))(local, ds)
         return Unknowns(unknowns.x + dx, local)
 
     def residuals(self, x: Free, start: State, window: Windows) -> tuple[Float[Array, "M ny"], State]:
@@ -195,11 +196,12 @@ class OutputError(Problem):
             gradient = gradient.at[P:].add(J_off.T @ off)
             matrix = matrix.at[P:, P:].add(J_off.T @ J_off)
         nothing = jnp.zeros((len(z0), 0), x.dtype)
-        if not joins:
+        if not joins or self.continuity is None:
             return loss, gradient, matrix, nothing[0], nothing[:0], nothing
+        jump_noise = self.continuity
 
         def jump(end_step, after_step):
-            return _difference(model, moved(model, after, after_step), moved(model, end0, end_step)) / self.continuity
+            return _difference(model, moved(model, after, after_step), moved(model, end0, end_step)) / jump_noise
 
         zero = jnp.zeros(L, x.dtype)
         c = window.followed * jump(zero, zero)

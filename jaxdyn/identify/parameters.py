@@ -149,7 +149,7 @@ class _Placed(eqx.Module):
         """Its values, given all free numbers."""
         return self.chart.value(self.own(x))
 
-    def own(self, x: Free) -> Free:
+    def own(self, x: Float[Array, "all"]) -> Free:
         """Its own among all free numbers."""
         return x[self.free[0] : self.free[1]]
 
@@ -309,9 +309,9 @@ def _entry_names(subject: PyTree, leaf: tuple[str, ...], length: int) -> list[st
     for part in leaf:
         path.append(path[-1][int(part)] if isinstance(path[-1], tuple | list) else getattr(path[-1], part))
     numbers = [str(k) for k in range(length)]
-    plant, system, model = (
-        next((here for here in reversed(path) if isinstance(here, kind)), None) for kind in (Plant, System, Model)
-    )
+    plant = next((here for here in reversed(path) if isinstance(here, Plant)), None)
+    system = next((here for here in reversed(path) if isinstance(here, System)), None)
+    model = next((here for here in reversed(path) if isinstance(here, Model)), None)
     if model is not None:
         return _names_in_model(model, leaf[-len(path) + 1 + path.index(model) :], numbers)
     system = plant.system if system is None and plant is not None else system

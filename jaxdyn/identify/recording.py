@@ -245,7 +245,9 @@ def _pieces(
         speed = np.gradient(low_passed(grid.q, interval, velocity_cutoff, 3), interval, axis=0)
     if not (np.all(np.isfinite(grid.q)) and np.all(np.isfinite(speed))):
         raise RecordingError(f"{recording.name}: a coordinate or velocity was never measured; leave the recording out")
-    readings = recording.q if not with_velocities else np.concatenate([recording.q, recording.v], axis=1)
+    readings = recording.q
+    if with_velocities and recording.v is not None:
+        readings = np.concatenate([recording.q, recording.v], axis=1)
     found = []
     for k in starts:
         rows = np.clip(np.arange(k - ahead, k + steps + 1), 0, len(grid.time) - 1)

@@ -67,15 +67,11 @@ def load_recording(path: Path | str, columns: Columns, markers: Markers | None =
         q = _table(source, arrays, columns.q)
         v, a = (_table(source, arrays, names) if names else None for names in (columns.v, columns.a))
         u = _table(source, arrays, columns.u) if columns.u else np.zeros((len(time), 0))
-        return Recording(source.stem, *_without_repeats(time, q, v, u, a))
+        kept = np.concatenate([[True], time[1:] > np.maximum.accumulate(time)[:-1]])  # loggers write a sample twice
+        v, a = (None if table is None else table[kept] for table in (v, a))
+        return Recording(source.stem, time[kept], q[kept], v, u[kept], a)
     except RecordingError as error:
         raise ConfigError(f"{source}: {error}") from None
-
-
-def _without_repeats(time: np.ndarray, *arrays: np.ndarray | None):
-    """Rows whose stamp does not ascend are dropped: loggers write a sample twice."""
-    kept = np.concatenate([[True], time[1:] > np.maximum.accumulate(time)[:-1]])
-    return time[kept], *(None if x is None else x[kept] for x in arrays)
 
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:

@@ -52,7 +52,7 @@ def draw(
             measured,
             predicted,
             unit="rad",
-            breaks=starts,
+            breaks=starts.tolist(),
             title=f"{study.name}: held-out windows, each from its measured start",
         )
     for name, figure in figures.items():

@@ -1,14 +1,16 @@
 """From the config of `jaxdyn identify` to a plant, its free parameters, its recordings and the problem to solve."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.dynamics.forces import JointForce, JointSpring
+from jaxdyn.dynamics.forces import JointDrives, JointForce, JointSpring
 from jaxdyn.dynamics.friction import (
     AsymmetricFriction,
     JointFriction,
@@ -40,7 +42,7 @@ from jaxdyn.jobs.identify_config import ForceConfig, FreeConfig, IdentifyConfig,
 from jaxdyn.jobs.source import said_in_one_line
 
 _FRICTION = (JointFriction, StribeckFriction, AsymmetricFriction, LoadFriction, QuadraticDrag)
-_FORCES: dict[str, Callable[..., JointForce]] = {kind.__name__: kind for kind in (*_FRICTION, JointSpring)}
+_FORCES: dict[str, type[JointForce]] = {kind.__name__: kind for kind in (*_FRICTION, JointSpring)}
 
 
 def plant_of(config: IdentifyConfig, study: StudyConfig) -> Plant:
@@ -53,6 +55,9 @@ def plant_of(config: IdentifyConfig, study: StudyConfig) -> Plant:
         kept = tuple(force for force in system.forces if type(force) not in replaced)
         forces = (*(_force(force, system) for force in config.force), *kept)
         system = System(system.model, forces, system.drives, system.method, system.constraints, system.stabilization)
+    if config.markers is not None or not config.columns.u:  # nothing drives it
+        nothing = JointDrives((), jnp.zeros(0, system.model.dtype))
+        system = eqx.tree_at(lambda s: s.drives, system, nothing, is_leaf=lambda x: x is None)
     noise = one_each(config.fit.noise, system.model.nq, "fit.noise")
     return Plant(
         system, Sensors(noise, quantization=one_each(config.fit.quantization, system.model.nq, "fit.quantization"))
@@ -60,7 +65,7 @@ def plant_of(config: IdentifyConfig, study: StudyConfig) -> Plant:
 
 
 def _force(force: ForceConfig, system: System) -> JointForce:
-    kind = _FORCES[force.kind]
+    kind: Any = _FORCES[force.kind]
     fields = [field.name for field in dataclasses.fields(kind)]
     given = {name: value for name, value in vars(force).items() if name != "kind" and value is not None}
     for name in given:
