@@ -60,7 +60,9 @@ class LinearFit(eqx.Module):
         """Standard deviation of each parameter."""
         return jnp.sqrt(jnp.diagonal(self.covariance, axis1=-2, axis2=-1))
 
-    def intervals(self, confidence: float = 0.95) -> tuple[Float[Array, "*batch parameters"], Float[Array, "*batch parameters"]]:
+    def intervals(
+        self, confidence: float = 0.95
+    ) -> tuple[Float[Array, "*batch parameters"], Float[Array, "*batch parameters"]]:
         """Lower and upper bounds, by Student's t distribution, that hold each parameter with this probability."""
         quantile = float(scipy.stats.t.ppf(0.5 + 0.5 * confidence, self.degrees_of_freedom))
         half = quantile * self.standard_deviation

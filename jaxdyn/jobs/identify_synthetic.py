@@ -109,9 +109,9 @@ def _motions(
             found = [design_excitation(system, key, **shape, **search) for key in keys]
         learned = [(one.motion, one.margins, float(one.log_determinant)) for one in found]
     else:
-        told = [_log_determinant(base.columns(Y) / noise[None, :, None]) for Y in rows]
-        best = sorted(range(judging, count), key=lambda k: -told[k])
-        learned = [(*each[k], told[k]) for k in best[: len(study.train)]]
+        tell = [_log_determinant(base.columns(Y) / noise[None, :, None]) for Y in rows]
+        best = sorted(range(judging, count), key=lambda k: -tell[k])
+        learned = [(*each[k], tell[k]) for k in best[: len(study.train)]]
     for name, (_, margins, told) in zip(study.train, learned, strict=True):
         shares = (100.0 * (1.0 - float(jnp.min(part))) for part in margins)
         print("{}: at most {:.0f} % of position, {:.0f} % of speed, {:.0f} % of force limits".format(name, *shares))

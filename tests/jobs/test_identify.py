@@ -68,7 +68,7 @@ def test_identified_mechanism_is_a_mechanism(arm):
     np.testing.assert_allclose(readable.model.mass, exact.model.mass, rtol=1e-12)
     np.testing.assert_allclose(readable.forces[0].viscous, exact.forces[0].viscous, rtol=1e-12)
     start = State(jnp.asarray([0.0, -0.5, 0.0, -2.0, 0.0, 1.5, 0.0]), jnp.zeros(7))
-    states = jax.jit(lambda start: rollout(readable, start, 0.01, 20))(start).states
+    states = jax.jit(lambda start: rollout(readable, start, dt=0.01, steps=20))(start).saved
     assert np.all(np.isfinite(states.q))
     assert np.max(np.abs(np.asarray(states.q)[-1] - np.asarray(start.q))) > 1e-3
 
