@@ -36,6 +36,9 @@ _RESERVE = 0.01  # share of each limit that the optimizer leaves, for what happe
 # In the end the limits hold on a grid this many times finer than the samples, with this share to spare between its moments.
 _FINE, _SPARE = 10, 2e-3
 _LARGEST, _HALVINGS = 2.0, 14  # bisection for the largest amplitude within the limits, in terms of that which was found
+_NOT_HELD = (
+    "motions of {!r} do not stay within its limits, however small; see whether the drives hold it against gravity"
+)
 
 
 class FourierMotion(eqx.Module):
@@ -149,19 +152,51 @@ def design_excitation(
     noise = jnp.ones(model.nv, model.dtype) if noise is None else noise
     frequency = jnp.asarray(2.0 * np.pi / period, model.dtype)
     chosen = tuple(base.independent.tolist())
-    shape = (starts, model.nv, 2 * harmonics + 1)
-    first = 0.3 * jax.random.normal(start_key, shape, model.dtype)
+    first = _first(start_key, model, starts, harmonics)
     motions, values, margins, random_values = _search(
         system, first, noise, frequency, independent=chosen, samples=samples, steps=steps
     )
     best = int(jnp.argmax(values))
     if not np.isfinite(values[best]):
-        raise ValueError(
-            f"none of the motions of {model.name!r} stays within its limits, however small; "
-            "see whether the drives hold it against gravity"
-        )
+        raise ValueError(_NOT_HELD.format(model.name))
     motion, margin = jax.tree.map(lambda x: x[best], (motions, margins))
     return Excitation(motion, values[best], margin, base, random_values)
+
+
+def random_motions(
+    system: System,
+    key: PRNGKeyArray,
+    *,
+    period: float = 10.0,
+    harmonics: int = 5,
+    samples: int = 100,
+    count: int = 8,
+) -> tuple[FourierMotion, Margins]:
+    """Random periodic motions, at rest at their ends, as large as limits allow: `design_excitation` without its search.
+
+    Args:
+        period, harmonics, samples: as for `design_excitation`.
+        count: number of motions to draw.
+
+    Returns:
+        The motions, with a leading axis, and what they leave of the limits. Those that no drive holds, however small, are left out.
+
+    Raises:
+        ValueError: as `design_excitation`.
+    """
+    _check(system, harmonics)
+    model = system.model
+    frequency = jnp.asarray(2.0 * np.pi / period, model.dtype)
+    motions, factors, margins = _random(system, _first(key, model, count, harmonics), frequency, samples=samples)
+    held = np.flatnonzero(np.asarray(factors) > 0.0)
+    if not held.size:
+        raise ValueError(_NOT_HELD.format(model.name))
+    return jax.tree.map(lambda x: x[held], (motions, margins))
+
+
+def _first(key: PRNGKeyArray, model: Model, count: int, harmonics: int) -> Float[Array, "count nv numbers"]:
+    """Free numbers of random motions."""
+    return 0.3 * jax.random.normal(key, (count, model.nv, 2 * harmonics + 1), model.dtype)
 
 
 def _check(system: System, harmonics: int) -> None:
@@ -253,26 +288,36 @@ def _search(system: System, first, noise, frequency, *, independent, samples: in
         (numbers, *_), _ = jax.lax.scan(round_, (numbers, none, none, optimizer.init(numbers)), length=_ROUNDS)
         return _motion(model, numbers, frequency)
 
-    def within_limits(motion):
-        """The motion as large as the limits allow, its log determinant and margins; -inf if it is never small enough."""
-
-        def halve(_, carry):
-            lower, upper, worst = carry
-            factor = 0.5 * (lower + upper)
-            excess = jnp.max(_excess(system, motion.scaled(factor), _FINE * samples), axis=0)
-            fits = jnp.all(excess < -_SPARE)
-            worst = jnp.where(fits, excess, worst)
-            return jnp.where(fits, factor, lower), jnp.where(fits, upper, factor), worst
-
-        first = (
-            jnp.zeros_like(frequency),
-            jnp.full_like(frequency, _LARGEST),
-            jnp.full((3, model.nv), jnp.inf, frequency.dtype),
-        )
-        factor, _, worst = jax.lax.fori_loop(0, _HALVINGS, halve, first)
-        motion = motion.scaled(factor)
-        return motion, jnp.where(factor > 0.0, log_determinant(motion), -jnp.inf), Margins(*-worst)
-
     both = jax.tree.map(lambda *x: jnp.concatenate(x), jax.vmap(improved)(first), start)
-    motions, values, margins = jax.vmap(within_limits)(both)
+    motions, factors, margins = jax.vmap(lambda motion: _within_limits(system, motion, samples))(both)
+    values = jnp.where(factors > 0.0, jax.vmap(log_determinant)(motions), -jnp.inf)
     return motions, values, margins, values[len(first) :]
+
+
+@functools.partial(jax.jit, static_argnames="samples")
+def _random(system: System, first, frequency, *, samples: int):
+    """Motions of free numbers, within the limits."""
+    return jax.vmap(lambda x: _within_limits(system, _motion(system.model, x, frequency), samples))(first)
+
+
+def _within_limits(
+    system: System, motion: FourierMotion, samples: int
+) -> tuple[FourierMotion, Float[Array, ""], Margins]:
+    """The motion as large as the limits allow, by which factor it changed, 0 if it is never small enough, and margins."""
+
+    def halve(_, carry):
+        lower, upper, worst = carry
+        factor = 0.5 * (lower + upper)
+        excess = jnp.max(_excess(system, motion.scaled(factor), _FINE * samples), axis=0)
+        fits = jnp.all(excess < -_SPARE)
+        worst = jnp.where(fits, excess, worst)
+        return jnp.where(fits, factor, lower), jnp.where(fits, upper, factor), worst
+
+    frequency = motion.frequency
+    first = (
+        jnp.zeros_like(frequency),
+        jnp.full_like(frequency, _LARGEST),
+        jnp.full((3, system.model.nv), jnp.inf, frequency.dtype),
+    )
+    factor, _, worst = jax.lax.fori_loop(0, _HALVINGS, halve, first)
+    return motion.scaled(factor), factor, Margins(*-worst)

@@ -4,9 +4,10 @@ Rows of a regressor come as (samples, channels, parameters), one channel per joi
 columns have to be independent: `BaseParameters.columns` takes those that are. Everything is a pure function, so that a thousand
 repetitions of an experiment are one `jax.vmap`.
 
-All information of weighted rows is in the triangle of one QR decomposition (no normal equations, which would square the condition),
+Weighted rows are decomposed once (no normal equations, which would square the condition), and not again for each repetition,
 
-    [Y tau] / noise = Q [[R, z], [0, rho]],   theta = R^-1 z,   cov(theta) = s^2 R^-1 R^-T,   s^2 = rho^2 / (rows - parameters).
+    Y / noise = Q R,   z = Q^T tau / noise,   theta = R^-1 z,   cov(theta) = s^2 R^-1 R^-T,
+    s^2 = ||tau / noise - Q z||^2 / (rows - parameters).
 
 Source: Golub and Van Loan 2013, section 5.3; weights per joint: Gautier 1997, Swevers et al. 1997.
 """
@@ -55,11 +56,13 @@ class LinearFit(eqx.Module):
     degrees_of_freedom: int = eqx.field(static=True)
 
     @property
-    def standard_deviation(self) -> Float[Array, "parameters"]:
+    def standard_deviation(self) -> Float[Array, "*batch parameters"]:
         """Standard deviation of each parameter."""
         return jnp.sqrt(jnp.diagonal(self.covariance, axis1=-2, axis2=-1))
 
-    def intervals(self, confidence: float = 0.95) -> tuple[Float[Array, "parameters"], Float[Array, "parameters"]]:
+    def intervals(
+        self, confidence: float = 0.95
+    ) -> tuple[Float[Array, "*batch parameters"], Float[Array, "*batch parameters"]]:
         """Lower and upper bounds, by Student's t distribution, that hold each parameter with this probability."""
         quantile = float(scipy.stats.t.ppf(0.5 + 0.5 * confidence, self.degrees_of_freedom))
         half = quantile * self.standard_deviation
@@ -99,10 +102,11 @@ def weighted_least_squares(
         raise ValueError("a prior weighs against the noise; give the standard deviation of the noise, too")
     _, channels, parameters = Y.shape
     noise = jnp.broadcast_to(jnp.ones(channels, tau.dtype) if noise is None else noise, tau.shape)
-    rows = (jnp.concatenate([Y, tau[..., None]], axis=-1) / noise[..., None]).reshape(-1, parameters + 1)
+    columns, right = (Y / noise[..., None]).reshape(-1, parameters), (tau / noise).ravel()
     if prior is not None:
-        rows = jnp.concatenate([rows, jnp.column_stack([jnp.diag(1.0 / prior.spread), prior.mean / prior.spread])])
-    return _fit(rows, noise)
+        columns = jnp.concatenate([columns, jnp.diag(1.0 / prior.spread)])
+        right = jnp.concatenate([right, prior.mean / prior.spread])
+    return _fit(columns, right, noise)
 
 
 def reweighted_least_squares(
@@ -141,24 +145,24 @@ def reweighted_least_squares(
     return weighted_least_squares(Y, tau, noise)
 
 
-def _fit(rows: Float[Array, "equations columns"], noise: Float[Array, "samples channels"]) -> LinearFit:
-    """Fit of weighted rows [Y tau] / noise."""
-    equations, p = rows.shape[0], rows.shape[1] - 1
+def _fit(
+    columns: Float[Array, "equations p"], right: Float[Array, "equations"], noise: Float[Array, "samples channels"]
+) -> LinearFit:
+    """Fit of weighted rows Y / noise to tau / noise."""
+    equations, p = columns.shape
     _check_size(equations, p)
-    R = jnp.linalg.qr(rows, mode="r")
-    columns = R[:p, :p]
-    singular = jnp.linalg.svd(columns / jnp.linalg.norm(columns, axis=0)[None], compute_uv=False)
+    Q, R = jnp.linalg.qr(columns)
+    singular = jnp.linalg.svd(R / jnp.linalg.norm(R, axis=0)[None], compute_uv=False)
     condition = singular[0] / singular[-1]
-    if not isinstance(condition, Tracer) and not float(condition) * float(jnp.finfo(rows.dtype).eps) ** 0.75 < 1.0:
+    if not isinstance(condition, Tracer) and not float(condition) * float(jnp.finfo(right.dtype).eps) ** 0.75 < 1.0:
         raise ValueError(
             f"columns of the regressor depend on each other (condition {float(condition):.1e}); fit base parameters, "
             "BaseParameters.columns(Y), or give a prior"
         )
-    inverse = _inverse(columns)
-    variance = R[p, p] ** 2 / (equations - p)
-    return LinearFit(
-        dot(inverse, R[:p, p]), variance * dot(inverse, inverse.T), noise, variance, condition, equations - p
-    )
+    z = dot(Q.T, right)
+    variance = jnp.sum((right - dot(Q, z)) ** 2) / (equations - p)
+    inverse = _inverse(R)
+    return LinearFit(dot(inverse, z), variance * dot(inverse, inverse.T), noise, variance, condition, equations - p)
 
 
 def _inverse(triangle: Float[Array, "p p"]) -> Float[Array, "p p"]:

@@ -275,8 +275,8 @@ def labels(system: System) -> tuple[Label, ...]:
     return tuple(found)
 
 
-def _coefficients(system: System) -> list[Array]:
-    """The linear coefficients of all forces."""
+def _coefficients(system: System) -> list:
+    """The linear coefficients of all forces: arrays, or what stands for them in `eqx.tree_at`."""
     return [getattr(force, field) for force in system.forces for field in type(force).linear]
 
 

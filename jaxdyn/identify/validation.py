@@ -125,15 +125,18 @@ class ForceErrors(NamedTuple):
     relative: float
 
 
+@eqx.filter_jit
+def needed_and_acting(plant: Plant, motions: Motions) -> tuple[Float[Array, "samples nv"], Float[Array, "samples nv"]]:
+    """Forces that motions need, and those that the drives exert with the recorded inputs, N m or N; compiled once per shape."""
+    both = jax.vmap(lambda motion: (needed_forces(plant, motion), drive_forces(plant, motion)))
+    return both(motions)
+
+
 def force_errors(plant: Plant, motions: Motions) -> ForceErrors:
     """Errors of the forces that a plant predicts for measured motions."""
-
-    def both(motion):
-        # What the drives are recorded to do, offset and gain of the record on the side of the prediction.
-        acting, needed = drive_forces(plant, motion), needed_forces(plant, motion)
-        return needed - acting, acting
-
-    error, acting = (np.asarray(x) for x in jax.jit(jax.vmap(both))(motions))
+    needed, acting = (np.asarray(x) for x in needed_and_acting(plant, motions))
+    # What the drives are recorded to do, offset and gain of the record on the side of the prediction.
+    error = needed - acting
     recorded = np.asarray(motions.u) if plant.system.drives is None else acting
     rms = np.sqrt(np.mean(error**2, axis=0))
     normalized = rms**2 / np.var(recorded, axis=0)

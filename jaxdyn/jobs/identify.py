@@ -21,7 +21,9 @@ from jaxdyn.io.system_file import save_system
 from jaxdyn.jobs.identify_checks import figures
 from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
 from jaxdyn.jobs.identify_plant import Part, parameters_of, plant_of, problem_of, recordings_of
+from jaxdyn.jobs.identify_synthetic import experiment_of, judged_by_truth
 from jaxdyn.jobs.job import Job
+from jaxdyn.jobs.tables import aligned
 from jaxdyn.mechanism.checks import MechanismError
 
 
@@ -32,8 +34,10 @@ def _work(config: IdentifyConfig, directory: RunDirectory) -> dict[str, Any]:
 
 def _study(config: IdentifyConfig, study: StudyConfig, directory: RunDirectory) -> dict[str, Any]:
     """One fit: its tables and files, and what goes into the metrics."""
-    train, validation = recordings_of(config, study)
-    parameters = parameters_of(config, plant_of(config, study))
+    plant = plant_of(config, study)
+    made = None if config.synthetic is None else experiment_of(config, study, plant)
+    train, validation = recordings_of(config, study) if made is None else (made.train, made.validation)
+    parameters = parameters_of(config, plant if made is None else made.start)
     problem = problem_of(config, parameters, train)
     seen = f"{problem.count} numbers in {len(train)} recordings"
     print(f"\n{study.name}: {parameters.size} free numbers, {seen}")
@@ -64,6 +68,8 @@ def _study(config: IdentifyConfig, study: StudyConfig, directory: RunDirectory) 
         "loss": float(np.nanmin(np.asarray(fit.normal.loss))),
         "figures": {f"{name}, {split}": row for (name, split), row in merit.items()},
     }
+    if made is not None:
+        metrics |= judged_by_truth(config, study, made, plant, directory)
     if config.pictures:
         metrics["pictures"] = _draw(config, study, plant, known, validation or train, directory)
     return metrics
@@ -140,7 +146,7 @@ def parameter_table(known: Uncertainty, start: np.ndarray) -> str:
         remark = "not identified" if not np.isfinite(spread) else "at its bound" if spread == 0 else ""
         interval = f"+- {1.96 * spread:.2g}" if np.isfinite(spread) else "any"
         rows.append((name, unit, f"{before:.5g}", f"{value:.5g}", interval, remark))
-    return _aligned(rows, left=(0, 1, 5))
+    return aligned(rows, left=(0, 1, 5))
 
 
 def merit_table(merit: dict[tuple[str, str], dict[str, float]]) -> str:
@@ -150,18 +156,7 @@ def merit_table(merit: dict[tuple[str, str], dict[str, float]]) -> str:
     for (who, split), row in merit.items():
         rows.append((who, split, *(f"{row[name]:.4g}" if name in row else "" for name in names)))
     transposed = list(zip(*rows, strict=True)) if len(names) > 6 else rows
-    return _aligned(transposed, left=(0,))
-
-
-def _aligned(rows: list, left: tuple[int, ...]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if k in left else cell.rjust(width)
-            for k, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    )
+    return aligned(transposed, left=(0,))
 
 
 def _judged(

@@ -4,8 +4,9 @@ import dataclasses
 from pathlib import Path
 from typing import Literal
 
-from jaxdyn.io.config import setting
+from jaxdyn.io.config import ConfigError, setting
 from jaxdyn.io.recordings import Columns, Markers
+from jaxdyn.jobs.synthetic_config import SyntheticConfig
 
 _ALWAYS = (0.0, 1e9)  # s
 
@@ -20,6 +21,7 @@ class StudyConfig:
         mechanism_in_data: such a file in the data folder instead.
         repair: for a URDF file, makes inertias physical that no body has, and takes the first of elements that are there twice.
         train, validation: recordings, file names in the data folder; "runs.npz:run_02" is an array of a file that holds several.
+            Any names if recordings are synthetic, each for a motion.
         train_time, validation_time: the parts of them that are used, from the first time stamp on.
     """
 
@@ -246,6 +248,7 @@ class IdentifyConfig:
     Attributes:
         data: folder of the recordings.
         source: where to get them, for the message when they are not there.
+        synthetic: recordings made here, by the mechanism and the forces of the config, instead of data.
         study: the fits.
         columns: names in the files.
         markers: for recordings of filmed markers.
@@ -261,10 +264,11 @@ class IdentifyConfig:
         pictures: whether to draw them.
     """
 
-    data: Path
     study: tuple[StudyConfig, ...]
     free: tuple[FreeConfig, ...]
+    data: Path | None = None
     source: str = ""
+    synthetic: SyntheticConfig | None = None
     columns: Columns = Columns()  # noqa: RUF009 (immutable)
     markers: Markers | None = None
     force: tuple[ForceConfig, ...] = ()
@@ -277,7 +281,26 @@ class IdentifyConfig:
     resume: Path | None = None
     pictures: bool = True
 
+    @property
+    def folder(self) -> Path:
+        """The data folder.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        if self.data is None:
+            raise ConfigError(
+                "synthetic recordings have no data folder; give each study a mechanism, not mechanism_in_data"
+            )
+        return self.data
+
     def __post_init__(self):
+        if (self.data is None) == (self.synthetic is None):
+            raise ValueError(
+                "give either data, the folder of the recordings, or a table [synthetic], to make recordings"
+            )
+        if self.synthetic is not None and self.fit.method != "inverse_dynamics":
+            raise ValueError('synthetic recordings are forces of motions; set fit.method = "inverse_dynamics"')
         if not self.study:
             raise ValueError("there is no study; write [[study]]")
         names = [study.name for study in self.study]

@@ -47,7 +47,7 @@ _FORCES: dict[str, type[JointForce]] = {kind.__name__: kind for kind in (*_FRICT
 
 def plant_of(config: IdentifyConfig, study: StudyConfig) -> Plant:
     """The plant where a fit starts."""
-    path = study.mechanism or config.data / study.mechanism_in_data
+    path = study.mechanism or config.folder / study.mechanism_in_data
     with said_in_one_line():
         system = load_system(path, unphysical="repair" if study.repair else "refuse")
     if config.force:
@@ -58,9 +58,9 @@ def plant_of(config: IdentifyConfig, study: StudyConfig) -> Plant:
     if config.markers is not None or not config.columns.u:  # nothing drives it
         nothing = JointDrives((), jnp.zeros(0, system.model.dtype))
         system = eqx.tree_at(lambda s: s.drives, system, nothing, is_leaf=lambda x: x is None)
-    noise = _spread(config.fit.noise, system.model.nq, "fit.noise")
+    noise = one_each(config.fit.noise, system.model.nq, "fit.noise")
     return Plant(
-        system, Sensors(noise, quantization=_spread(config.fit.quantization, system.model.nq, "fit.quantization"))
+        system, Sensors(noise, quantization=one_each(config.fit.quantization, system.model.nq, "fit.quantization"))
     )
 
 
@@ -74,10 +74,15 @@ def _force(force: ForceConfig, system: System) -> JointForce:
     for name in fields:
         if name not in given:
             raise ConfigError(f"force: {force.kind} needs {name}; give one number, or one per velocity component")
-    return kind(**{name: _spread(value, system.model.nv, f"force.{name}") for name, value in given.items()})
+    return kind(**{name: one_each(value, system.model.nv, f"force.{name}") for name, value in given.items()})
 
 
-def _spread(values: tuple[float, ...], count: int, name: str) -> Float[Array, "count"]:
+def one_each(values: tuple[float, ...], count: int, name: str) -> Float[Array, "count"]:
+    """Numbers of a config, one each.
+
+    Raises:
+        ConfigError: there are neither one nor as many as needed.
+    """
     if len(values) not in (1, count):
         raise ConfigError(f"{name} has {len(values)} numbers; give 1 or {count}")
     return jnp.asarray(np.broadcast_to(np.asarray(values, float), (count,)))
@@ -133,7 +138,7 @@ def _entries(entries: tuple[str, ...]) -> tuple[str | int, ...] | None:
 def _started(plant: Plant, parameter: Parameter, start: tuple[float, ...]) -> Plant:
     """The plant with other numbers where a parameter is."""
     alone = Parameters(plant, [Parameter(parameter.path, parameter.entries)])
-    return alone.place(_spread(start, alone.size, f"start of {parameter.path}").astype(plant.system.model.dtype))
+    return alone.place(one_each(start, alone.size, f"start of {parameter.path}").astype(plant.system.model.dtype))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,13 +172,13 @@ def recordings_of(config: IdentifyConfig, study: StudyConfig) -> tuple[list[Part
     Raises:
         ConfigError: they are not there; the message says where to get them.
     """
-    if not config.data.is_dir():
+    if not config.folder.is_dir():
         source = f" from {config.source}" if config.source else ""
         raise ConfigError(
-            f'{config.data}: there is no such folder; get the recordings{source} and say where: "data=FOLDER"'
+            f'{config.folder}: there is no such folder; get the recordings{source} and say where: "data=FOLDER"'
         )
     train, validation = (
-        [Part(load_recording(config.data / name, config.columns, config.markers), *limits) for name in names]
+        [Part(load_recording(config.folder / name, config.columns, config.markers), *limits) for name in names]
         for names, limits in ((study.train, study.train_time), (study.validation, study.validation_time))
     )
     return train, validation
@@ -223,11 +228,11 @@ def problem_of(config: IdentifyConfig, parameters: Parameters, parts: list[Part]
     """What is to be minimized."""
     model = parameters.subject.system.model
     if config.fit.method == "inverse_dynamics":
-        noise = _spread(config.fit.noise, model.nv, "fit.noise") * np.sqrt(config.fit.alike)
+        noise = one_each(config.fit.noise, model.nv, "fit.noise") * np.sqrt(config.fit.alike)
         return InverseDynamicsError(parameters, motions_of(config, parts), noise, loss_of(config))
     w = config.windows
-    start_noise = _spread(w.start_noise, 2 * model.nv, "windows.start_noise") if w.start_noise else None
-    continuity = _spread(w.continuity, 2 * model.nv, "windows.continuity") if w.continuity else None
+    start_noise = one_each(w.start_noise, 2 * model.nv, "windows.start_noise") if w.start_noise else None
+    continuity = one_each(w.continuity, 2 * model.nv, "windows.continuity") if w.continuity else None
     return OutputError(
         parameters,
         windows_of(config, [part.alone for part in parts]),

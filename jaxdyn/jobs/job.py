@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jax
 
@@ -65,13 +65,21 @@ def describe_settings(config: type, prefix: str = "") -> str:
     meaning = {name.strip(): " ".join(text.split()) for names, text in texts.items() for name in names.split(",")}
     lines = []
     for field in dataclasses.fields(config):
-        if dataclasses.is_dataclass(field.type) and isinstance(field.type, type):
-            lines.append(describe_settings(field.type, f"{prefix}{field.name}."))
+        table = _table(field.type)
+        inside = [] if table is None else [describe_settings(table, f"{prefix}{field.name}.")]
+        if table is field.type:
+            lines += inside
             continue
         unit = f" ({field.metadata['unit']})" if field.metadata.get("unit") else ""
         default = "required" if field.default is dataclasses.MISSING else f"default {field.default}"
-        lines.append(f"  {prefix}{field.name}{unit}: {meaning.get(field.name, '')} [{default}]")
+        lines += [f"  {prefix}{field.name}{unit}: {meaning.get(field.name, '')} [{default}]", *inside]
     return "\n".join(lines)
+
+
+def _table(annotation: Any) -> type | None:
+    """The config class of a table, a table that may be absent or an array of tables; None for plain values."""
+    kinds = [kind for kind in get_args(annotation) if kind not in (type(None), Ellipsis)] or [annotation]
+    return kinds[0] if len(kinds) == 1 and isinstance(kinds[0], type) and dataclasses.is_dataclass(kinds[0]) else None
 
 
 def run(

@@ -1,0 +1,19 @@
+"""Tables as text."""
+
+from collections.abc import Sequence
+
+
+def aligned(rows: Sequence[Sequence[str]], left: tuple[int, ...]) -> str:
+    """Rows of cells as text, columns as wide as they need to be.
+
+    Args:
+        left: columns that start at the left; numbers end at the right.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if k in left else cell.rjust(width)
+            for k, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )

@@ -1,0 +1,202 @@
+"""`jaxdyn identify` on machines whose truth is known: what it finds, what it leaves behind, and one clear line for bad input."""
+
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxdyn import State, rollout
+from jaxdyn.cli import main
+from jaxdyn.io.system_file import load_system
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+ARM = str(CONFIGS / "identify_synthetic_arm.toml")
+
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
+
+@pytest.fixture(scope="module")
+def arm(tmp_path_factory) -> Path:
+    """The synthetic arm in small."""
+    out = tmp_path_factory.mktemp("arm") / "run"
+    assert main(["identify", ARM, "--smoke", "--out", str(out)]) == 0
+    return out
+
+
+def test_base_parameters_are_recovered_and_intervals_hold(arm):
+    found = json.loads((arm / "metrics.json").read_text())["arm"]["base_parameters"]
+    assert (found["count"], found["parameters"]) == (62, 91)
+    assert found["exact_largest_relative_error"] < 1e-6
+    assert 93.0 < found["coverage_mean_percent"] < 97.0
+    assert found["coverage_min_percent"] > 85.0
+    with np.load(arm / "arm_base_parameters.npz", allow_pickle=False) as arrays:
+        np.testing.assert_allclose(arrays["exact"], arrays["truth"], rtol=1e-6, atol=1e-9)
+        off = arrays["estimate"] - arrays["truth"]
+        # Normal errors with this covariance: their squared length in it has the mean 62 and the deviation sqrt(2 * 62).
+        assert 62 - 45 < off @ np.linalg.solve(arrays["covariance"], off) < 62 + 45
+    report = (arm / "arm_base_parameters.txt").read_text()
+    assert "62 base parameters of 91 parameters" in report
+    assert "not at all: m(link1)" in report
+
+
+def test_bodies_are_physical_and_the_fit_is_better_than_its_start(arm):
+    metrics = json.loads((arm / "metrics.json").read_text())["arm"]
+    assert metrics["unphysical_bodies"] == []
+    assert metrics["result"] == "converged"
+    start, found = (metrics["figures"][f"{name}, validation"]["relative"] for name in ("start", "identified"))
+    assert found < 0.02
+    assert found < 0.2 * start
+    with jax.enable_x64(True):
+        model = load_system(arm / "arm.toml").model
+    mass, com, inertia = (np.asarray(x) for x in (model.mass, model.com, model.inertia))
+    for m, c, (xx, yy, zz, xy, xz, yz) in zip(mass, com, inertia, strict=True):
+        tensor = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
+        density = 0.5 * np.trace(tensor) * np.eye(3) - tensor  # the second moments of mass
+        assert m > 0
+        assert np.all(np.isfinite(c))
+        assert np.linalg.eigvalsh(density)[0] > 0
+    table = (arm / "arm_parameters.txt").read_text()
+    assert "viscous [joint7]" in table
+    assert "95 % interval" in table
+
+
+def test_identified_mechanism_is_a_mechanism(arm):
+    exact, readable = (load_system(arm / f"arm{suffix}") for suffix in (".json", ".toml"))
+    np.testing.assert_allclose(readable.model.mass, exact.model.mass, rtol=1e-12)
+    np.testing.assert_allclose(readable.forces[0].viscous, exact.forces[0].viscous, rtol=1e-12)
+    start = State(jnp.asarray([0.0, -0.5, 0.0, -2.0, 0.0, 1.5, 0.0]), jnp.zeros(7))
+    states = jax.jit(lambda start: rollout(readable, start, dt=0.01, steps=20))(start).saved
+    assert np.all(np.isfinite(states.q))
+    assert np.max(np.abs(np.asarray(states.q)[-1] - np.asarray(start.q))) > 1e-3
+
+
+PENDULUM = """
+[synthetic]
+period = "4 s"
+harmonics = 3
+starts = 3
+noise = 0.05
+repetitions = 20
+perturbation = 0.5
+[[study]]
+name = "arm"
+mechanism = "{mechanism}"
+train = ["swing"]
+[[force]]
+kind = "JointFriction"
+viscous = 0.2
+coulomb = 0.1
+velocity_scale = 0.05
+[[free]]
+inertia = ["all"]
+divergence = 0.1
+[[free]]
+path = "system.forces.0.viscous"
+chart = "positive"
+[fit]
+method = "inverse_dynamics"
+noise = 0.05
+tolerance = 1e-12
+[motion]
+interval = 0.1
+cutoff = 0
+drop = 0
+decimate = 1
+"""
+MECHANISM = """
+name = "arm"
+source = "invented for this test"
+[[body]]
+name = "upper"
+joint = {kind = "revolute", axis = [0, 1, 0], name = "shoulder", position_limits = [-2, 2], velocity_limit = 4}
+mass = 1
+com = [0, 0, -0.5]
+inertia = [0.09, 0.08, 0.02]
+[[body]]
+name = "lower"
+parent = "upper"
+position = [0, 0, -1]
+joint = {kind = "revolute", axis = [1, 0, 0], name = "elbow", position_limits = [-2, 2], velocity_limit = 4}
+mass = 0.5
+com = [0, 0.1, -0.25]
+inertia = [0.012, 0.011, 0.005]
+"""
+
+
+@pytest.fixture
+def small(tmp_path) -> str:
+    """The config of an arm with two joints."""
+    (tmp_path / "mechanism.toml").write_text(MECHANISM)
+    (tmp_path / "config.toml").write_text(PENDULUM.format(mechanism="mechanism.toml"))
+    return str(tmp_path / "config.toml")
+
+
+def test_a_resumed_fit_ends_where_an_uninterrupted_one_does(small, tmp_path):
+    runs = {
+        "whole": ["fit.iterations=12"],
+        "first": ["fit.iterations=3"],
+        "second": ["fit.iterations=12", f"resume={tmp_path / 'first'}"],
+    }
+    found = {}
+    for name, overrides in runs.items():
+        out = str(tmp_path / name)
+        assert main(["identify", small, "--out", out, "pictures=false", *overrides]) == 0
+        with np.load(tmp_path / name / "arm_estimates.npz", allow_pickle=False) as arrays:
+            found[name] = arrays["values"]
+        assert json.loads((tmp_path / name / "metrics.json").read_text())["arm"]["iterations"] <= 12
+    np.testing.assert_allclose(found["second"], found["whole"], rtol=1e-9)
+    assert np.max(np.abs(found["first"] / found["whole"] - 1)) > 1e-6
+
+
+@pytest.mark.parametrize(
+    ("overrides", "fragments"),
+    [
+        (["synthetic.perio=3"], ["synthetic.perio: unknown key", "did you mean 'period'"]),
+        (["data=nowhere"], ["give either data", "or a table [synthetic]"]),
+        (["fit.method=output_error"], ["synthetic recordings are forces of motions", 'set fit.method = "inverse']),
+        (["synthetic.noise=[1, 2, 3]"], ["synthetic.noise has 3 numbers; give 1 or 2"]),
+        (["synthetic.harmonics=1"], ["harmonics is 1; give 2 or more"]),
+        (['free=[{path="system.forces.0.viscos"}]'], ["system.forces.0 has no 'viscos'", "did you mean 'viscous'"]),
+        (['free=[{inertia=["middle"]}]'], ["there is no entry 'middle'; use one of upper, lower"]),
+        (
+            ['study=[{name="arm", mechanism_in_data="arm.urdf", train=["swing"]}]'],
+            ["no data folder", "give each study a mechanism"],
+        ),
+    ],
+)
+def test_bad_input_is_one_line_with_a_remedy(overrides, fragments, small, tmp_path, capsys):
+    assert main(["identify", small, "--out", str(tmp_path / "run"), *overrides]) == 2
+    message = capsys.readouterr().err
+    assert len(message.strip().splitlines()) == 1
+    for fragment in fragments:
+        assert fragment in message
+
+
+def test_missing_recordings_are_an_error_that_says_where_to_get_them(small, tmp_path, capsys):
+    text = Path(small).read_text()
+    head, rest = text.split("[[study]]", 1)
+    Path(small).write_text(f'data = "nowhere"\nsource = "https://example.org/records"\n[[study]]{rest}')
+    assert "[synthetic]" in head
+    assert main(["identify", small, "--out", str(tmp_path / "run")]) == 2
+    message = capsys.readouterr().err
+    assert "nowhere: there is no such folder; get the recordings from https://example.org/records" in message
+    assert len(message.strip().splitlines()) == 1
+
+
+def test_help_lists_the_settings(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["identify", "--help"])
+    assert stop.value.code == 0
+    said = capsys.readouterr().out
+    for name in (
+        "study.name",
+        "free.inertia",
+        "synthetic.repetitions",
+        "fit.iterations",
+        "motion.cutoff (Hz)",
+        "check.kind",
+    ):
+        assert f"\n  {name}" in said, name
