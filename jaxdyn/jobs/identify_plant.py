@@ -53,9 +53,12 @@ def plant_of(config: IdentifyConfig, study: StudyConfig) -> Plant:
         kept = tuple(force for force in system.forces if type(force) not in replaced)
         forces = (*(_force(force, system) for force in config.force), *kept)
         system = System(system.model, forces, system.drives, system.method, system.constraints, system.stabilization)
-    noise = _spread(config.fit.noise, system.model.nq, "fit.noise")
+    ny = system.model.nq
+    noise = _spread(config.fit.noise, ny, "fit.noise") * np.sqrt(config.fit.alike)
+    each_its_own = any(entry.path == "sensors.zeros" for entry in config.free)
+    zeros = jnp.zeros((len(study.train) if each_its_own else 0, ny))
     return Plant(
-        system, Sensors(noise, quantization=_spread(config.fit.quantization, system.model.nq, "fit.quantization"))
+        system, Sensors(noise, quantization=_spread(config.fit.quantization, ny, "fit.quantization"), zeros=zeros)
     )
 
 
@@ -216,8 +219,8 @@ def motions_of(config: IdentifyConfig, parts: list[Part]) -> Motions:
 
 
 def loss_of(config: IdentifyConfig) -> Loss:
-    """The loss by its name."""
-    threshold = config.fit.threshold
+    """The loss by its name, with the threshold of single samples, of which several count as one."""
+    threshold = float(config.fit.threshold / np.sqrt(config.fit.alike))
     return {"squares": Squares(), "huber": Huber(threshold), "cauchy": Cauchy(threshold)}[config.fit.loss]
 
 
@@ -234,6 +237,7 @@ def problem_of(config: IdentifyConfig, parameters: Parameters, parts: list[Part]
         parameters,
         windows_of(config, [part.alone for part in parts]),
         loss_of(config),
+        free_starts=w.free_starts,
         start_noise=start_noise,
         continuity=continuity,
     )
