@@ -61,18 +61,18 @@ class Real(Chart):
         scale: the size that a change of the value typically has; it only matters to optimizers that know no curvature.
     """
 
-    scale: Float[Array, ""] = eqx.field(converter=floating, default=1.0)
+    scale: float = eqx.field(static=True, default=1.0)
 
     def problem(self, values: np.ndarray) -> str | None:
         if not np.all(np.isfinite(values)):
             return f"it starts at {values.tolist()}; start from finite numbers"
-        return None if self.scale > 0 else f"the scale of its chart is {float(self.scale)}; give a positive one"
+        return None if self.scale > 0 else f"the scale of its chart is {self.scale}; give a positive one"
 
     def value(self, x: Free) -> Values:
-        return self.scale.astype(x.dtype) * x
+        return self.scale * x
 
     def free(self, values: Values) -> Free:
-        return values / self.scale.astype(values.dtype)
+        return values / self.scale
 
 
 class Positive(Chart):

@@ -67,13 +67,13 @@ def descend(
         chosen = jax.random.choice(jax.random.fold_in(key, index), problem.windows.count, (batch,), replace=False)
 
         def loss(change):
-            there = problem.moved(point, *change) if problem.free_starts else Unknowns(point.x + change[0], point.local)
+            there = problem.moved(point, *change)
             return batch_loss(problem, there, chosen)
 
         here = moving(point)
         value, gradient = jax.value_and_grad(loss)(here)
         change, memory = optimizer.update(gradient, memory, here)
-        there = problem.moved(point, *change) if problem.free_starts else Unknowns(point.x + change[0], point.local)
+        there = problem.moved(point, *change)
         return there, memory, value
 
     point = problem.start if unknowns is None else unknowns

@@ -76,6 +76,10 @@ class Sensors(eqx.Module):
             raise MechanismError(
                 f"sensors: zeros has shape {self.zeros.shape}; give a row of {self.noise.shape[0]} for each recording"
             )
+        if not isinstance(self.quantization, Tracer) and not np.all(np.asarray(self.quantization) >= 0):
+            raise MechanismError(
+                f"sensors: quantization is {np.asarray(self.quantization).tolist()}; give positive steps, 0 for none"
+            )
         if not isinstance(self.noise, Tracer):
             noise = np.asarray(self.noise)
             positive = np.all(noise > 0) if noise.ndim == 1 else np.linalg.eigvalsh(noise)[0] > 0

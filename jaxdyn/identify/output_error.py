@@ -127,10 +127,9 @@ class OutputError(Problem):
         return Unknowns(self.parameters.start, self.windows.starts)
 
     def moved(self, unknowns: Unknowns, dx: Free, ds: Float[Array, "W L"]) -> Unknowns:
-        if not self.free_starts:
-            return Unknowns(unknowns.x + dx, unknowns.local)
-        model = self._model
-        local = jax.vmap(lambda state, step: moved(model, state, step))(unknowns.local, ds)
+        local = unknowns.local
+        if self.free_starts:
+            local = jax.vmap(lambda state, step: moved(self._model, state, step))(local, ds)
         return Unknowns(unknowns.x + dx, local)
 
     def residuals(self, x: Free, start: State, window: Windows) -> tuple[Float[Array, "M ny"], State]:

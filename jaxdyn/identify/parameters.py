@@ -149,7 +149,7 @@ class _Placed(eqx.Module):
         """Its values, given all free numbers."""
         return self.chart.value(self.own(x))
 
-    def own(self, x: Free) -> Free:
+    def own(self, x: Float[Array, "all"]) -> Free:
         """Its own among all free numbers."""
         return x[self.free[0] : self.free[1]]
 

@@ -78,26 +78,35 @@ def uncertainty(problem: Problem, unknowns: Unknowns, *, kind: str = "groups", s
     if kind not in ("groups", "noise"):
         raise ValueError(f'unknown kind {kind!r} of uncertainty; use "groups" or "noise"')
     parameters = problem.parameters
-    normal = eqx.filter_jit(lambda: problem.normal(unknowns))()
-    F = np.asarray(information(normal), np.float64)
+
+    @eqx.filter_jit
+    def evaluated():
+        normal = problem.normal(unknowns)
+        prior = parameters.prior_residuals(unknowns.x)
+        scores = problem.scores(unknowns) if kind == "groups" else None
+        values, G = parameters.values(unknowns.x), jax.jacfwd(parameters.values)(unknowns.x)
+        return normal.loss - 0.5 * jnp.sum(prior**2), information(normal), scores, values, G, normal.local_gradient
+
+    loss, F, scores, values, G, local = evaluated()
+    eps = float(jnp.finfo(F.dtype).eps)
+    F = np.asarray(F, np.float64)
     if not np.all(np.isfinite(F)):
         raise ValueError(
             "the information is not finite; let the fit converge first, and give start_noise if the readings of a window "
             "do not determine its initial state"
         )
-    prior_loss = 0.5 * float(np.sum(np.asarray(parameters.prior_residuals(unknowns.x)) ** 2))
-    free = parameters.size + normal.local_gradient.size
-    noise_scale = np.sqrt(2.0 * (float(normal.loss) - prior_loss) / max(problem.count - free, 1))
-    inverse, scale_of, seen, unseen = _inverse(F)
+    freedom = problem.count - parameters.size - local.size
+    noise_scale = np.sqrt(2.0 * max(float(loss), 0.0) / max(freedom, 1))
+    inverse, scale_of, seen, unseen = _inverse(F, eps)
     if kind == "noise":
         C = inverse * (noise_scale**2 if scale else 1.0)
     else:
-        scores = np.asarray(eqx.filter_jit(lambda: problem.scores(unknowns))(), np.float64)
+        scores = np.asarray(scores, np.float64)
         scores = scores - scores.mean(axis=0)
         spread = scores.T @ scores * (len(scores) / max(len(scores) - 1, 1))
         prior = np.asarray(jax.jacfwd(parameters.prior_residuals)(unknowns.x), np.float64)
         C = inverse @ (spread + prior.T @ prior) @ inverse
-    G = np.asarray(jax.jacfwd(parameters.values)(unknowns.x), np.float64)
+    G = np.asarray(G, np.float64)
     covariance = G @ C @ G.T
     # Values per standard deviation of each free number alone: without units, and without the size of the noise.
     relative = G * scale_of
@@ -106,14 +115,16 @@ def uncertainty(problem: Problem, unknowns: Unknowns, *, kind: str = "groups", s
     blind = inside & np.any(np.abs(relative @ unseen) > _BLIND, axis=1)
     covariance[blind, blind] = np.inf
     warnings = _warnings(seen, unseen, relative, parameters.labels)
-    values = parameters.values(unknowns.x)
     return Uncertainty(parameters.labels, values, jnp.asarray(covariance), jnp.asarray(noise_scale), warnings)
 
 
-def _inverse(F: np.ndarray) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray], np.ndarray]:
+def _inverse(F: np.ndarray, eps: float) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray], np.ndarray]:
     """Inverse on what is seen; the scale that gives F a unit diagonal; in that scale, eigenvalues and directions of what is
     seen, and directions of what is not.
     """
+    # A number whose influence is below the rounding of that of the others has none.
+    influence = np.diag(F) > (4.0 * eps) ** 2 * np.max(np.diag(F))
+    F = np.where(influence[:, None] & influence, F, 0.0)
     diagonal = np.diag(F)
     scale = np.where(diagonal > 0, 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0)), 1.0)
     eigenvalues, vectors = np.linalg.eigh(scale[:, None] * F * scale)

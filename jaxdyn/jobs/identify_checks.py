@@ -70,9 +70,12 @@ def _valid_time(check: CheckConfig, plant: Plant, parts: list[Part]) -> dict[str
     ahead = cut(predicted, duration=duration, interval=h)
     found = {}
     for how, starts in (("", _polynomial(known, middle, h)), (" smoothed", _smoothed(plant, known, middle, h))):
-        readings = predicted_readings(plant, ahead, starts)
+        readings, measured = predicted_readings(plant, ahead, starts), ahead
+        if check.absolute:
+            readings = jnp.cumsum(readings, axis=2)
+            measured = eqx.tree_at(lambda w: w.readings, ahead, jnp.cumsum(ahead.readings, axis=2))
         for threshold in check.thresholds:
-            times = valid_times(ahead, readings, threshold)
+            times = valid_times(measured, readings, threshold)
             found[f"valid time >{threshold:g}{how}"] = float(np.median(times))
             found[f"valid time >{threshold:g}{how}, 25 %"] = float(np.quantile(times, 0.25))
     return found

@@ -214,6 +214,7 @@ class CheckConfig:
         thresholds: for "valid_time".
         samples: the state in the middle of so many is where a prediction starts, found by a polynomial of degree 4 or, as a second
             figure, by the identified machine itself; for "valid_time".
+        absolute: for "valid_time", whether errors are those of sums along the chain, which are angles from the vertical.
         limits: full ranges of the forces, one per joint, for the normalized RMS of "forces"; left out if empty.
     """
 
@@ -225,6 +226,7 @@ class CheckConfig:
     count: int = setting(20, positive=True)
     thresholds: tuple[float, ...] = (0.1,)
     samples: int = setting(15, positive=True)
+    absolute: bool = False
     limits: tuple[float, ...] = ()
 
 

@@ -3,12 +3,13 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.dynamics.forces import JointForce, JointSpring
+from jaxdyn.dynamics.forces import JointDrives, JointForce, JointSpring
 from jaxdyn.dynamics.friction import (
     AsymmetricFriction,
     JointFriction,
@@ -53,6 +54,9 @@ def plant_of(config: IdentifyConfig, study: StudyConfig) -> Plant:
         kept = tuple(force for force in system.forces if type(force) not in replaced)
         forces = (*(_force(force, system) for force in config.force), *kept)
         system = System(system.model, forces, system.drives, system.method, system.constraints, system.stabilization)
+    if config.markers is not None or not config.columns.u:  # nothing drives it
+        nothing = JointDrives((), jnp.zeros(0, system.model.dtype))
+        system = eqx.tree_at(lambda s: s.drives, system, nothing, is_leaf=lambda x: x is None)
     ny = system.model.nq
     noise = _spread(config.fit.noise, ny, "fit.noise") * np.sqrt(config.fit.alike)
     each_its_own = any(entry.path == "sensors.zeros" for entry in config.free)

@@ -1,0 +1,110 @@
+"""Sensors and inputs."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from recorded import double_pendulum_plant, pendulum_plant
+
+from jaxdyn.dynamics.system import State
+from jaxdyn.identify.measurement import Inputs, Plant, Sensors, joint_positions_and_velocities
+from jaxdyn.mechanism.checks import MechanismError
+from jaxdyn.simulate.controls import Knots
+
+
+class TestSensors:
+    def test_readings(self):
+        plant = double_pendulum_plant()
+        state = State(jnp.array([0.5, -0.7]), jnp.array([0.3, 2.0]))
+        sensors = Sensors(
+            jnp.full(4, 0.1),
+            scale=jnp.array([1.0, 2.0, 3.0, 4.0]),
+            offset=jnp.array([0.0, 0.1, 0.2, 0.3]),
+            observe=joint_positions_and_velocities,
+        )
+        np.testing.assert_allclose(sensors.read(plant.system, state), [0.5, -1.3, 1.1, 8.3])
+
+    def test_covariance(self):
+        rng = np.random.default_rng(0)
+        factor = rng.normal(size=(3, 3))
+        covariance = factor @ factor.T
+        step = np.array([0.5, 0.0, 2.0])
+        sensors = Sensors(jnp.asarray(covariance), quantization=jnp.asarray(step))
+        error = rng.normal(size=3)
+        white = sensors.whitened(jnp.asarray(error))
+        total = covariance + np.diag(step**2 / 12)
+        np.testing.assert_allclose(white @ white, error @ np.linalg.solve(total, error), rtol=1e-12)
+
+    def test_diagonal_covariance_is_standard_deviations(self):
+        std, step, error = (jnp.asarray(x) for x in ([0.1, 2.0], [0.3, 0.0], [1.0, -3.0]))
+        expected = error / np.sqrt(np.asarray(std) ** 2 + np.asarray(step) ** 2 / 12)
+        for noise in (std, jnp.diag(std**2)):
+            np.testing.assert_allclose(Sensors(noise, quantization=step).whitened(error), expected)
+
+    def test_missing_readings_tell_nothing_about_others(self):
+        covariance = jnp.array([[1.0, 0.8, 0.1], [0.8, 2.0, 0.3], [0.1, 0.3, 0.5]])
+        known = jnp.array([1.0, 0.0, 1.0])
+        sensors = Sensors(covariance)
+        white = sensors.whitened(jnp.array([0.3, 1e6, -0.2]), known)
+        rest = np.asarray(covariance)[np.ix_([0, 2], [0, 2])]
+        error = np.array([0.3, -0.2])
+        np.testing.assert_allclose(white @ white, error @ np.linalg.solve(rest, error), rtol=1e-12)
+        assert white[1] == 0.0
+        slope = jax.grad(lambda e: jnp.sum(sensors.whitened(e, known) ** 2))(jnp.array([0.3, jnp.nan, -0.2]))
+        assert slope[1] == 0.0
+        assert np.all(np.isfinite(slope))
+
+    def test_rounding(self):
+        sensors = Sensors(jnp.ones(3), quantization=jnp.array([0.5, 0.0, 0.01]))
+        y = jnp.array([1.3, 1.3, 1.3049])
+        np.testing.assert_allclose(sensors.rounded(y), [1.5, 1.3, 1.3])
+        np.testing.assert_allclose(jax.jacfwd(sensors.rounded)(y), np.eye(3))
+
+    def test_rounding_counts_as_noise_of_its_variance(self):
+        rng = np.random.default_rng(0)
+        sensors = Sensors(jnp.array([1e-3]), quantization=jnp.array([0.02]))
+        y = jnp.asarray(rng.uniform(-1.0, 1.0, (20000, 1)))
+        read = jax.vmap(sensors.rounded)(y + 1e-3 * jnp.asarray(rng.normal(size=y.shape)))
+        white = jax.vmap(sensors.whitened)(read - y)
+        np.testing.assert_allclose(np.std(white), 1.0, atol=0.02)
+
+    @pytest.mark.parametrize(
+        ("noise", "options", "says"),
+        [
+            ([0.1, 0.0], {}, "positive standard deviations"),
+            ([[1.0, 2.0], [2.0, 1.0]], {}, "positive definite"),
+            ([0.1, 0.1], {"scale": [1.0]}, "scale has shape"),
+            ([0.1, 0.1], {"quantization": [0.1, -0.1]}, "quantization"),
+        ],
+    )
+    def test_refused(self, noise, options, says, as_a_user):
+        with pytest.raises(MechanismError, match=says):
+            Sensors(noise, **options)
+
+
+class TestInputs:
+    def test_gain_offset_and_a_delay_for_each(self):
+        t = jnp.arange(11) / 10
+        recorded = Knots(jnp.stack([t, 10.0 * t], axis=1), 0.1, 0.0)
+        inputs = Inputs([2.0, -1.0], [0.5, 0.0], [0.13, 0.27])
+        now = jnp.asarray(0.61)
+        np.testing.assert_allclose(inputs.acting(recorded)(now), [2.0 * 0.48 + 0.5, -3.4], rtol=1e-12)
+        slope = jax.jacfwd(lambda d: Inputs([2.0, -1.0], [0.5, 0.0], d).acting(recorded)(now))(jnp.array([0.13, 0.27]))
+        np.testing.assert_allclose(slope, [[-2.0, 0.0], [0.0, 10.0]], atol=1e-12)
+
+    @pytest.mark.parametrize("kind", ["zero_order", "linear", "cubic"])
+    def test_starts_of_each_control(self, kind):
+        values = jnp.asarray(np.random.default_rng(0).normal(size=(6, 3)))
+        start = jnp.array([0.0, 0.07, -0.12])
+        together = jax.jit(lambda t: Knots(values, 0.1, start, kind)(t))
+        for t in (-1.0, 0.0, 0.234, 0.39, 2.0):
+            apart = [Knots(values[:, k : k + 1], 0.1, start[k], kind)(jnp.asarray(t))[0] for k in range(3)]
+            np.testing.assert_allclose(together(jnp.asarray(t)), jnp.stack(apart), rtol=1e-14)
+
+    def test_one_start_if_nothing_is_late(self):
+        assert Inputs([1.0], [0.0], [0.0]).acting(Knots(jnp.zeros((3, 1)), 0.1)).start.ndim == 0
+
+    def test_as_many_as_controls(self, as_a_user):
+        plant = pendulum_plant()
+        with pytest.raises(MechanismError, match="one input per control"):
+            Plant(plant.system, plant.sensors, Inputs([1.0, 1.0], [0.0, 0.0], [0.0, 0.0]))

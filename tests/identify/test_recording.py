@@ -1,0 +1,203 @@
+"""Recordings and the windows cut from them; all in NumPy, nothing is simulated."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxdyn.identify.recording import Recording, RecordingError, cut, interpolated, low_passed, measured_motion
+from jaxdyn.simulate.controls import Knots
+
+
+def recording(times, name: str = "run", **changes) -> Recording:
+    """q = (sin, 2 t), u = 3 t: all known at any time."""
+    times = np.asarray(times, float)
+    given = {
+        "q": np.stack([np.sin(times), 2.0 * times], axis=1),
+        "v": None,
+        "u": 3.0 * times[:, None],
+    } | changes
+    return Recording(name, times, given["q"], given["v"], given["u"])
+
+
+def irregular(end: float, seed: int = 0):
+    rng = np.random.default_rng(seed)
+    return np.sort(np.concatenate([[0.0, end], rng.uniform(0.0, end, int(60 * end))]))
+
+
+class TestRecording:
+    def test_part_and_duration(self):
+        part = recording(np.arange(11) / 10).between(0.2, 0.6)
+        np.testing.assert_allclose(part.time, [0.2, 0.3, 0.4, 0.5])
+        np.testing.assert_allclose(part.duration, 0.3)
+        np.testing.assert_allclose(part.u[:, 0], 3.0 * part.time)
+
+    def test_resampled(self):
+        grid = recording(irregular(1.0)).resampled(0.1)
+        np.testing.assert_allclose(grid.time, np.arange(11) / 10, atol=1e-12)
+        np.testing.assert_allclose(grid.q[:, 1], 2.0 * grid.time, atol=1e-12)  # linear in time, so exact
+
+    def test_missing_samples_are_bridged(self):
+        given = recording(np.arange(21) / 10)
+        given.q[4:6, 1] = np.nan
+        np.testing.assert_allclose(given.resampled(0.05).q[:, 1], 2.0 * np.arange(41) / 20, atol=1e-12)
+
+    @pytest.mark.parametrize(
+        ("changes", "says"),
+        [
+            ({"q": np.zeros((3, 2))}, "q has shape (3, 2); give 5 rows"),
+            ({"u": np.full((5, 1), np.nan)}, "inputs are not finite"),
+        ],
+    )
+    def test_refused(self, changes, says, as_a_user):
+        with pytest.raises(RecordingError) as caught:
+            recording(np.arange(5.0), "run 7", **changes)
+        assert says in str(caught.value)
+        assert str(caught.value).startswith("run 7")
+
+    @pytest.mark.parametrize("times", [[0.0, 1.0, 1.0], [0.0, 2.0, 1.0], [0.0], [0.0, np.nan, 1.0]])
+    def test_time_ascends(self, times):
+        with pytest.raises(RecordingError, match="do not ascend"):
+            recording(times)
+
+
+class TestFilters:
+    def test_slow_passes_without_delay_and_fast_does_not(self):
+        t = np.arange(2000) * 0.002
+        slow, fast = np.sin(2 * np.pi * t), np.sin(2 * np.pi * 80 * t)
+        out = low_passed(np.stack([slow, fast], axis=1), 0.002, 10.0)[200:-200]
+        np.testing.assert_allclose(out[:, 0], slow[200:-200], atol=1e-3)
+        assert np.max(np.abs(out[:, 1])) < 1e-3
+
+    def test_very_slow_filters_do_not_blow_up(self):
+        out = low_passed(np.ones((5000, 1)), 1e-3, 0.2)
+        np.testing.assert_allclose(out, 1.0, atol=1e-6)
+
+    def test_grid_without_anything_fast(self):
+        values = np.random.default_rng(0).normal(size=(7, 2))
+        np.testing.assert_array_equal(low_passed(values, 0.1, 5.0), values)
+
+    def test_short_records(self):
+        assert low_passed(np.ones((3, 1)), 0.01, 5.0).shape == (3, 1)
+
+    def test_motion(self):
+        t = np.arange(0, 4, 0.01)
+        q, v, a = measured_motion(recording(t), 0.01, 20.0)
+        inner = slice(60, -60)
+        np.testing.assert_allclose(q[inner, 0], np.sin(t)[inner], atol=1e-4)
+        np.testing.assert_allclose(v[inner, 0], np.cos(t)[inner], atol=1e-4)
+        np.testing.assert_allclose(a[inner, 0], -np.sin(t)[inner], atol=1e-3)
+
+    def test_motion_takes_measured_velocities(self):
+        t = np.arange(0, 2, 0.01)
+        _, v, a = measured_motion(recording(t, v=np.stack([t, 5.0 + 0 * t], axis=1)), 0.01, 20.0)
+        np.testing.assert_allclose(v[60:-60], np.stack([t, 5.0 + 0 * t], axis=1)[60:-60], atol=1e-4)
+        np.testing.assert_allclose(a[60:-60, 0], 1.0, atol=1e-3)
+
+    def test_no_columns(self):
+        assert interpolated(np.arange(3.0), np.arange(4.0), np.zeros((4, 0))).shape == (3, 0)
+
+
+class TestWindows:
+    def test_irregular_stamps(self):
+        given = recording(irregular(2.0))
+        windows = cut([given], duration=0.5, interval=0.01)
+        assert windows.count == 4
+        assert windows.steps == 50
+        np.testing.assert_array_equal(windows.followed, [1.0, 1.0, 1.0, 0.0])
+        counted = np.asarray(windows.weights) == 1.0
+        for k in range(4):
+            t = 0.5 * k + np.asarray(windows.times[k])[counted[k, :, 0]]
+            np.testing.assert_allclose(np.asarray(windows.readings[k])[counted[k, :, 0], 1], 2.0 * t, atol=1e-12)
+        # Shorter windows are filled up with readings of no weight, and no reading is lost.
+        assert counted.sum() == given.q.size
+        assert len({int(c) for c in counted[:, :, 0].sum(axis=1)}) > 1
+        np.testing.assert_allclose(windows.starts.q[:, 1], 2.0 * 0.5 * np.arange(4), atol=1e-9)
+        np.testing.assert_allclose(windows.starts.v[1:3, 0], np.cos([0.5, 1.0]), atol=0.02)
+
+    def test_each_reading_counts_once(self):
+        windows = cut([recording(np.arange(21) / 10)], duration=0.5, interval=0.1)
+        assert float(jnp.sum(windows.weights)) == 21 * 2
+        np.testing.assert_array_equal(windows.weights[:, -1, 0], [0.0, 0.0, 0.0, 1.0])
+
+    def test_inputs_start_at_the_window_and_before(self):
+        windows = cut([recording(irregular(2.0))], duration=0.5, interval=0.01, lead=0.055, first=0.3)
+        for k in range(windows.count):
+            knots = Knots(windows.controls.values[k], windows.controls.interval[k], windows.controls.start[k])
+            for t in (-0.055, 0.0, 0.123, 0.5):
+                np.testing.assert_allclose(knots(jnp.asarray(t)), [3.0 * (0.3 + 0.5 * k + t)], atol=1e-9)
+
+    def test_missing_samples_have_no_weight(self):
+        given = recording(np.arange(101) / 100)
+        given.q[13, 0] = np.nan
+        windows = cut([given], duration=1.0, interval=0.01)
+        np.testing.assert_array_equal(windows.weights[0, 13], [0.0, 1.0])
+        assert float(jnp.sum(windows.weights)) == 201
+        for part in (windows.readings, windows.starts.q, windows.starts.v):
+            assert np.all(np.isfinite(part))
+
+    def test_overlapping_windows_do_not_follow(self):
+        windows = cut([recording(np.arange(101) / 100)], duration=0.4, interval=0.01, stride=0.2)
+        assert windows.count == 4
+        assert not np.any(windows.followed)
+        np.testing.assert_allclose(windows.starts.q[:, 1], 0.4 * np.arange(4), atol=1e-9)
+
+    def test_first_off_the_grid_leaves_windows_adjacent(self):
+        given = recording(np.arange(301) / 100)
+        windows = cut([given], duration=0.5, interval=0.1, first=0.05)
+        steps = np.diff(np.asarray(windows.starts.q[:, 1])) / 2.0
+        np.testing.assert_allclose(steps, 0.5, atol=1e-9)
+
+    def test_several_recordings(self):
+        windows = cut([recording(np.arange(101) / 100), recording(np.arange(61) / 100)], duration=0.3, interval=0.01)
+        np.testing.assert_array_equal(windows.sources, [0.0, 0.0, 0.0, 1.0, 1.0])
+        np.testing.assert_array_equal(windows.followed, [1.0, 1.0, 0.0, 1.0, 0.0])
+
+    def test_gap_leaves_a_window_out(self):
+        times = np.concatenate([np.arange(0, 50), np.arange(120, 201)]) / 100
+        windows = cut([recording(times)], duration=0.5, interval=0.01)
+        assert windows.count == 3
+        np.testing.assert_array_equal(windows.followed, [0.0, 1.0, 0.0])
+        np.testing.assert_allclose(windows.starts.q[:, 1], [0.0, 2.0, 3.0], atol=1e-9)
+
+    def test_velocities(self):
+        t = np.arange(101) / 100
+        given = recording(t, v=np.stack([np.cos(t), 2.0 + 0 * t, 7.0 + 0 * t], axis=1))  # three: a ball joint has fewer
+        windows = cut([given], duration=0.5, interval=0.01, with_velocities=True)
+        assert windows.readings.shape == (2, 51, 5)
+        np.testing.assert_allclose(windows.readings[1, 3], [np.sin(0.53), 1.06, np.cos(0.53), 2.0, 7.0])
+        np.testing.assert_allclose(windows.starts.v[1], [np.cos(0.5), 2.0, 7.0], atol=1e-3)
+
+    def test_coarse_steps_and_short_recordings(self):
+        windows = cut([recording(np.arange(9) / 10)], duration=0.4, interval=0.1)
+        np.testing.assert_allclose(windows.starts.v[:, 1], 2.0, atol=1e-9)
+
+    def test_select(self):
+        windows = cut([recording(np.arange(101) / 100)], duration=0.2, interval=0.01)
+        part = windows.select([0, 1, 3, 4])
+        np.testing.assert_array_equal(part.followed, [1.0, 0.0, 1.0, 0.0])
+        np.testing.assert_array_equal(part.times, np.asarray(windows.times)[[0, 1, 3, 4]])
+        mask = windows.select(np.array([True, True, False, True, True]))
+        np.testing.assert_array_equal(mask.followed, part.followed)
+        np.testing.assert_array_equal(windows.select(slice(2)).followed, [1.0, 0.0])
+        np.testing.assert_array_equal(windows.select([1, 0]).followed, [0.0, 0.0])
+
+    @pytest.mark.parametrize(
+        ("options", "says"),
+        [
+            ({"duration": 0.505}, "no whole number of steps"),
+            ({"duration": 0.001}, "no whole number of steps"),
+            ({"duration": 0.5, "stride": 0.013}, "strides of 0.013 s"),
+            ({"duration": 5.0}, "the longest recording has 1 s"),
+            ({"duration": 0.5, "first": 0.8}, "no window"),
+            ({"duration": 0.5, "with_velocities": True}, "velocities are wanted"),
+        ],
+    )
+    def test_refused(self, options, says):
+        with pytest.raises(RecordingError, match=says):
+            cut([recording(np.arange(101) / 100)], interval=0.01, **options)
+
+    def test_a_coordinate_that_was_never_measured(self):
+        given = recording(np.arange(101) / 100)
+        given.q[:, 0] = np.nan
+        with pytest.raises(RecordingError, match="never measured"):
+            cut([given], duration=0.5, interval=0.01)
