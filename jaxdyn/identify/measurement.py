@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.mechanism.checks import MechanismError
@@ -33,13 +33,15 @@ def joint_positions_and_velocities(system: System, state: State) -> Float[Array,
 
 
 class Sensors(eqx.Module):
-    """Readings of a state: y = scale * observe(state) + offset + noise, rounded to steps of `quantization`.
+    """Readings of a state: y = scale * observe(state) + offset + zero + noise, rounded to steps of `quantization`.
 
     Attributes:
         noise: standard deviations (ny,), or the covariance (ny, ny), of the readings.
         observe: what is read, observe(system, state); the coordinates if not given.
         scale, offset: per reading.
         quantization: step of the readings; 0 for none. It counts as noise of variance step^2/12.
+        zeros: what each single recording has on top of the offset, as encoders do that are zeroed by hand before each run; no
+            recordings if all share one zero. They tell nothing about other recordings: see `without_zeros`.
 
     Raises:
         MechanismError: a length does not match, or the noise is not positive.
@@ -49,14 +51,18 @@ class Sensors(eqx.Module):
     scale: Float[Array, "ny"] = eqx.field(converter=floating, default=None)
     offset: Float[Array, "ny"] = eqx.field(converter=floating, default=None)
     quantization: Float[Array, "ny"] = eqx.field(converter=floating, default=None)
+    zeros: Float[Array, "recordings ny"] = eqx.field(converter=floating, default=None)
     observe: Observe = eqx.field(static=True, default=joint_positions)
 
-    def __init__(self, noise, *, scale=None, offset=None, quantization=None, observe: Observe = joint_positions):
+    def __init__(
+        self, noise, *, scale=None, offset=None, quantization=None, zeros=None, observe: Observe = joint_positions
+    ):
         self.noise = floating(noise)
         count = self.noise.shape[0]
         self.scale = jnp.ones(count, self.noise.dtype) if scale is None else floating(scale)
         self.offset = jnp.zeros(count, self.noise.dtype) if offset is None else floating(offset)
         self.quantization = jnp.zeros(count, self.noise.dtype) if quantization is None else floating(quantization)
+        self.zeros = jnp.zeros((0, count), self.noise.dtype) if zeros is None else floating(zeros)
         self.observe = observe
 
     def __check_init__(self):
@@ -66,6 +72,10 @@ class Sensors(eqx.Module):
                     f"sensors: {name} has shape {getattr(self, name).shape}, noise has {self.noise.shape}; "
                     "give one number per reading"
                 )
+        if self.zeros.shape[1:] != self.noise.shape[:1]:
+            raise MechanismError(
+                f"sensors: zeros has shape {self.zeros.shape}; give a row of {self.noise.shape[0]} for each recording"
+            )
         if not isinstance(self.quantization, Tracer) and not np.all(np.asarray(self.quantization) >= 0):
             raise MechanismError(
                 f"sensors: quantization is {np.asarray(self.quantization).tolist()}; give positive steps, 0 for none"
@@ -78,9 +88,38 @@ class Sensors(eqx.Module):
                     f"sensors: noise is {noise.tolist()}; give positive standard deviations or a positive definite covariance"
                 )
 
-    def read(self, system: System, state: State) -> Float[Array, "ny"]:
-        """Readings without noise and rounding."""
-        return self.scale * self.observe(system, state) + self.offset
+    def read(
+        self, system: System, state: State, recording: Float[Array, ""] | Int[Array, ""] | int = 0
+    ) -> Float[Array, "ny"]:
+        """Readings without noise and rounding.
+
+        Args:
+            recording: its number, which only matters to sensors with zeros.
+        """
+        return self.scale * self.observe(system, state) + self.shift(recording)
+
+    def shift(self, recording: Float[Array, ""] | Int[Array, ""] | int) -> Float[Array, "ny"]:
+        """Offset of the readings of a recording, its zero included."""
+        if not len(self.zeros):
+            return self.offset
+        return self.offset + self.zeros[jnp.asarray(recording).astype(int)]
+
+    def state_read(self, read: State, recording: Float[Array, ""] | Int[Array, ""] | int) -> State:
+        """The state behind one whose coordinates are readings and whose velocities are their rates, offset, zero and scale undone.
+
+        Sensors that do not read coordinates first leave it as it is.
+        """
+        if self.observe not in (joint_positions, joint_positions_and_velocities):
+            return read
+        scale = self.scale[: read.q.size]
+        q = (read.q - self.shift(recording)[: read.q.size]) / scale
+        # Where a rate has no coordinate of its own, as in a ball joint, the scale is no number of the rate.
+        return State(q, read.v / scale if read.v.size == read.q.size else read.v)
+
+    @property
+    def without_zeros(self) -> "Sensors":
+        """The sensors as they are expected to read another recording."""
+        return eqx.tree_at(lambda sensors: sensors.zeros, self, self.zeros[:0])
 
     def rounded(self, readings: Float[Array, "ny"]) -> Float[Array, "ny"]:
         """Readings as the sensor tells them; its derivative is not that of the staircase but that of the reading itself."""

@@ -7,6 +7,8 @@ to join. All windows of all recordings are simulated at once.
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics.system import State
@@ -18,6 +20,7 @@ from jaxdyn.identify.parameters import Parameters
 from jaxdyn.identify.recording import Windows
 from jaxdyn.lanes import Backend
 from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.checks import MechanismError
 from jaxdyn.mechanism.model import Model
 from jaxdyn.simulate.integrators import Integrator, RungeKutta4
 from jaxdyn.simulate.rollout import rollout
@@ -57,10 +60,27 @@ def predict(
         a, b = (jax.tree.map(lambda z, k=k: z[left + k], states) for k in (0, 1))
         state = between(plant.system.model, a, b, x - left.astype(x.dtype), window.interval)
         reached = x <= trajectory.steps.astype(x.dtype)
-        return jnp.where(reached, plant.sensors.read(plant.system, state), jnp.nan)
+        return jnp.where(reached, plant.sensors.read(plant.system, state, window.sources), jnp.nan)
 
     end = jax.tree.map(lambda z: jnp.where(trajectory.steps == window.steps, z, jnp.nan), trajectory.final)
     return jax.vmap(reading)(window.times), end
+
+
+def check_zeros(plant: Plant, windows: Windows) -> None:
+    """See that sensors with zeros have one for each recording.
+
+    Raises:
+        MechanismError: they have not.
+    """
+    count = len(plant.sensors.zeros)
+    if not count or isinstance(windows.sources, Tracer):
+        return
+    number = int(np.max(np.asarray(windows.sources)))
+    if number >= count:
+        raise MechanismError(
+            f"sensors: there are zeros for {count} recordings, and windows of recording {number}; "
+            "use sensors.without_zeros for recordings that the zeros are not of"
+        )
 
 
 def between(model: Model, a: State, b: State, fraction: Float[Array, ""], interval: float) -> State:
@@ -79,11 +99,15 @@ class OutputError(Problem):
         parameters: what is free in a `Plant`.
         windows: the recordings.
         loss: of the readings, in standard deviations of their noise.
-        free_starts: whether the initial states are unknown; otherwise they are those of the windows.
+        free_starts: whether the initial states are unknown; otherwise they are those of the windows, offset, zeros and scale of the
+            sensors undone (`Sensors.state_read`).
         start_noise: standard deviations of the guessed initial states, coordinates then velocities (2 nv); None for no idea.
         continuity: standard deviations (2 nv) of the jumps where one window follows another; None to let them jump.
         integrator: of the simulation.
         backend: as in `rollout`.
+
+    Raises:
+        MechanismError: the sensors have zeros, but not one for each recording.
     """
 
     parameters: Parameters
@@ -94,6 +118,9 @@ class OutputError(Problem):
     continuity: Float[Array, "L"] | None = None
     integrator: Integrator = RungeKutta4()
     backend: Backend = eqx.field(static=True, default="auto")
+
+    def __check_init__(self):
+        check_zeros(self.parameters.subject, self.windows)
 
     @property
     def start(self) -> Unknowns:
@@ -108,6 +135,7 @@ class OutputError(Problem):
     def residuals(self, x: Free, start: State, window: Windows) -> tuple[Float[Array, "M ny"], State]:
         """Errors of the predicted readings of one window in standard deviations, zero where nothing counts; and the end state."""
         plant = self.parameters.place(x)
+        start = start if self.free_starts else plant.sensors.state_read(start, window.sources)
         readings, end = predict(plant, start, window, integrator=self.integrator, backend=self.backend)
         return jax.vmap(plant.sensors.whitened)(readings - window.readings, window.weights), end
 

@@ -305,6 +305,8 @@ def _leaf(tree: PyTree, leaf: tuple[str, ...], name: str) -> Array:
 
 def _entry_names(subject: PyTree, leaf: tuple[str, ...], length: int) -> list[str]:
     """Names of the rows of a leaf: those of bodies, joints, frames or controls, or numbers."""
+    if leaf[-2:] == ("sensors", "zeros"):
+        return [f"recording {k}" for k in range(length)]
     path = [subject]
     for part in leaf:
         path.append(path[-1][int(part)] if isinstance(path[-1], tuple | list) else getattr(path[-1], part))
@@ -335,6 +337,8 @@ def _names_in_model(model: Model, leaf: tuple[str, ...], numbers: list[str]) -> 
         return [topology.joint_names[body] for body in topology.groups[int(leaf[1])][1]]
     if leaf[0] == "frames":
         return list(topology.frame_names)
+    if leaf[0] == "rotors":
+        return list(model.rotors.names)
     if leaf[0] == "gravity":
         return list("xyz")
     return _column_names(model) if len(numbers) == model.nv else numbers

@@ -167,10 +167,12 @@ def cut(
     lead: float = 0.0,
     velocity_cutoff: float = 20.0,
     with_velocities: bool = False,
+    both_ends: bool = False,
 ) -> Windows:
     """Windows of equal duration from recordings, as many as fit. Those in which nothing was measured are left out.
 
-    A reading at the very moment where one window ends and the next begins belongs to the next, so that it counts once.
+    A reading at the very moment where one window ends and the next begins belongs to the next, so that it counts once, unless
+    `both_ends` is true.
 
     Args:
         duration: of a window, s.
@@ -181,6 +183,7 @@ def cut(
         velocity_cutoff: of the zero-phase low-pass for the guess of the initial velocities, Hz. They are those measured if there
             are any, else d/dt of q; so machines whose velocities are no rates of coordinates need measured velocities.
         with_velocities: whether readings are q and v, not q alone.
+        both_ends: whether a reading between two windows belongs to both, as it does where each is judged on its own.
 
     Raises:
         RecordingError: no window fits, duration or stride is no whole number of steps, a coordinate was never measured, or
@@ -210,7 +213,8 @@ def cut(
 
     times, readings = stacked("times"), stacked("readings")
     lengths = np.array([len(piece.times) for piece in found])
-    counted = (np.arange(times.shape[1]) < lengths[:, None]) & ~(followed[:, None] & (times > duration - 1e-9))
+    shared = followed[:, None] & (times > duration - 1e-9) & (not both_ends)
+    counted = (np.arange(times.shape[1]) < lengths[:, None]) & ~shared
     counted = counted[:, :, None] & np.isfinite(readings)
     controls = jax.vmap(Knots)(jnp.asarray(stacked("u")), jnp.full(count, interval), jnp.full(count, -ahead * interval))
     return Windows(

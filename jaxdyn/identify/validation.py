@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from jaxdyn.dynamics.system import State
 from jaxdyn.identify.inverse_dynamics_error import Motions, drive_forces, needed_forces
 from jaxdyn.identify.measurement import Plant
-from jaxdyn.identify.output_error import moved, predict
+from jaxdyn.identify.output_error import check_zeros, moved, predict
 from jaxdyn.identify.recording import Windows
 from jaxdyn.lanes import Backend
 from jaxdyn.simulate.integrators import Integrator, RungeKutta4
@@ -42,9 +42,13 @@ def predicted_readings(
     """Simulated readings of all windows.
 
     Args:
-        starts: initial states; the guesses of the windows if not given.
+        starts: initial states; if not given the guesses of the windows, offset and scale of the sensors undone.
+
+    Raises:
+        MechanismError: the sensors have zeros, but not one for each recording.
     """
-    starts = windows.starts if starts is None else starts
+    check_zeros(plant, windows)
+    starts = jax.vmap(plant.sensors.state_read)(windows.starts, windows.sources) if starts is None else starts
 
     def of_window(start, window):
         return predict(plant, start, window, integrator=integrator, backend=backend)[0]

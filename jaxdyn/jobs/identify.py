@@ -57,7 +57,8 @@ def _study(config: IdentifyConfig, study: StudyConfig, directory: RunDirectory) 
     directory.write_text(f"{study.name}_parameters.txt", table + "\n")
     for warning in known.warnings:
         print(f"  {warning}")
-    merit = _judged(config, study, parameters.place(parameters.start), plant, train, validation)
+    start_plant, plant = (without_zeros(x) for x in (parameters.subject, plant))
+    merit = _judged(config, study, start_plant, plant, train, validation)
     print(merit_table(merit))
     directory.write_text(f"{study.name}_figures.txt", merit_table(merit) + "\n")
     _save(study, plant, known, directory)
@@ -73,6 +74,11 @@ def _study(config: IdentifyConfig, study: StudyConfig, directory: RunDirectory) 
     if config.pictures:
         metrics["pictures"] = _draw(config, study, plant, known, validation or train, directory)
     return metrics
+
+
+def without_zeros(plant: Plant) -> Plant:
+    """The plant as any recording may find it."""
+    return Plant(plant.system, plant.sensors.without_zeros, plant.inputs)
 
 
 def _fitted(config: IdentifyConfig, study: StudyConfig, problem: Problem, directory: RunDirectory) -> Fit:

@@ -41,7 +41,13 @@ def _windows(config: IdentifyConfig, check: CheckConfig, plant: Plant, parts: li
     regular = [part.alone.resampled(check.interval) for part in parts]
     for duration in check.durations:
         windows = windows_of(
-            config, regular, duration=duration, interval=check.interval, first=check.first, stride=duration
+            config,
+            regular,
+            duration=duration,
+            interval=check.interval,
+            first=check.first,
+            stride=duration,
+            both_ends=True,
         )
         errors = window_errors(windows, predicted_readings(plant, windows))
         found |= {f"rms {name} @{duration:g}s": float(x) for name, x in zip(names, errors.rms, strict=True)}

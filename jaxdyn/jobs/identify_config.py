@@ -72,7 +72,8 @@ class FreeConfig:
     Attributes:
         inertia: bodies whose mass, mass centre and inertia are free; ["all"] for all.
         divergence: weight of the log-det divergence of these bodies from their start.
-        path: leaf of the plant, "system.model.armature", "system.forces.0.viscous", "inputs.delay", "sensors.offset".
+        path: leaf of the plant, "system.model.armature", "system.forces.0.viscous", "inputs.delay", "sensors.offset";
+            "sensors.zeros" is an offset for each single recording.
         entries: rows of the leaf, by name of body or joint, or number; all if not given.
         chart: the values that they may take.
         lower, upper: bounds, for chart "bounded".
@@ -127,6 +128,8 @@ class WindowsConfig:
         first: start of the first one.
         lead: how much of the inputs before a window is kept, for delays.
         velocity_cutoff: of the low-pass that guesses initial velocities, Hz.
+        free_starts: whether the initial states are unknown; otherwise they are as measured, and the noise of the readings must
+            include what comes of that.
         start_noise: standard deviations of the guessed initial states, coordinates then velocities; none if empty.
         continuity: standard deviations of the jumps between windows that follow each other; free if empty.
     """
@@ -137,8 +140,13 @@ class WindowsConfig:
     first: float = setting(0.0, unit="s", non_negative=True)
     lead: float = setting(0.0, unit="s", non_negative=True)
     velocity_cutoff: float = setting(20.0, unit="Hz", positive=True)
+    free_starts: bool = True
     start_noise: tuple[float, ...] = ()
     continuity: tuple[float, ...] = ()
+
+    def __post_init__(self):
+        if not self.free_starts and (self.start_noise or self.continuity):
+            raise ValueError("with free_starts = false nothing is guessed; leave out start_noise and continuity")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,7 +177,7 @@ class FitConfig:
         noise: standard deviation of the readings (output error) or forces (inverse dynamics), one number or one each.
         quantization: step of the readings, for output error.
         rounds: of inverse dynamics after which the noise of each force is set to the RMS of its errors; then one more fit.
-        alike: consecutive samples whose errors are alike, so that together they count as one, for inverse dynamics.
+        alike: consecutive samples whose errors are alike, so that together they count as one.
         loss: "squares", "huber" or "cauchy".
         threshold: of a robust loss, in standard deviations.
         iterations: at most.

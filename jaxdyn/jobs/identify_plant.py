@@ -58,9 +58,12 @@ def plant_of(config: IdentifyConfig, study: StudyConfig) -> Plant:
     if config.markers is not None or not config.columns.u:  # nothing drives it
         nothing = JointDrives((), jnp.zeros(0, system.model.dtype))
         system = eqx.tree_at(lambda s: s.drives, system, nothing, is_leaf=lambda x: x is None)
-    noise = one_each(config.fit.noise, system.model.nq, "fit.noise")
+    ny = system.model.nq
+    noise = one_each(config.fit.noise, ny, "fit.noise") * np.sqrt(config.fit.alike)
+    each_its_own = any(entry.path == "sensors.zeros" for entry in config.free)
+    zeros = jnp.zeros((len(study.train) if each_its_own else 0, ny))
     return Plant(
-        system, Sensors(noise, quantization=one_each(config.fit.quantization, system.model.nq, "fit.quantization"))
+        system, Sensors(noise, quantization=one_each(config.fit.quantization, ny, "fit.quantization"), zeros=zeros)
     )
 
 
@@ -219,8 +222,8 @@ def motions_of(config: IdentifyConfig, parts: list[Part]) -> Motions:
 
 
 def loss_of(config: IdentifyConfig) -> Loss:
-    """The loss by its name."""
-    threshold = config.fit.threshold
+    """The loss by its name, with the threshold of single samples, of which several count as one."""
+    threshold = float(config.fit.threshold / np.sqrt(config.fit.alike))
     return {"squares": Squares(), "huber": Huber(threshold), "cauchy": Cauchy(threshold)}[config.fit.loss]
 
 
@@ -237,6 +240,7 @@ def problem_of(config: IdentifyConfig, parameters: Parameters, parts: list[Part]
         parameters,
         windows_of(config, [part.alone for part in parts]),
         loss_of(config),
+        free_starts=w.free_starts,
         start_noise=start_noise,
         continuity=continuity,
     )

@@ -1,0 +1,104 @@
+"""Sensors with a zero of their own in each recording: readings, starts, and what a fit makes of them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from recorded import STEP, lively, pendulum_plant
+
+import jaxdyn
+from jaxdyn.identify.least_squares import Unknowns
+from jaxdyn.identify.measurement import Plant, Sensors, joint_positions_and_velocities, joint_velocities
+from jaxdyn.identify.output_error import OutputError
+from jaxdyn.identify.parameters import GaussianPrior, Parameter, Parameters
+from jaxdyn.identify.recording import Recording, cut
+from jaxdyn.identify.validation import predicted_readings
+from jaxdyn.mechanism.checks import MechanismError
+from jaxdyn.simulate.controls import Knots
+from jaxdyn.simulate.rollout import rollout
+
+ZEROS = jnp.array([[0.07], [-0.12]])
+
+
+def with_sensors(plant: Plant, **changes) -> Plant:
+    return Plant(plant.system, Sensors(plant.sensors.noise, **changes), plant.inputs)
+
+
+class TestSensors:
+    def test_each_recording_has_its_zero(self):
+        plant = with_sensors(pendulum_plant(), scale=[2.0], offset=[0.3], zeros=ZEROS)
+        state = jaxdyn.State(jnp.array([0.5]), jnp.array([0.1]))
+        readings = [plant.sensors.read(plant.system, state, k)[0] for k in (0, 1)]
+        np.testing.assert_allclose(readings, [1.37, 1.18], atol=1e-15)
+        np.testing.assert_allclose(plant.sensors.without_zeros.read(plant.system, state), [1.3], atol=1e-15)
+
+    def test_state_behind_readings(self):
+        q, v = jnp.array([0.5, -0.4]), jnp.array([1.0, 2.0])
+        scale, zeros = [2.0, 3.0], [[0.0, 0.0], [0.2, -0.3]]
+        sensors = Sensors([0.1, 0.1], scale=scale, offset=[0.1, 0.0], zeros=zeros)
+        read = jaxdyn.State(sensors.scale * q + sensors.shift(1), sensors.scale * v)
+        with_velocities = Sensors(
+            [0.1] * 4,
+            scale=[*scale, 1.0, 1.0],
+            offset=[0.1, 0.0, 5.0, 5.0],
+            zeros=[[*zero, 9.0, 9.0] for zero in zeros],
+            observe=joint_positions_and_velocities,
+        )
+        for found in (sensors.state_read(read, 1), with_velocities.state_read(read, 1)):
+            np.testing.assert_allclose(found.q, q, atol=1e-15)
+            np.testing.assert_allclose(found.v, v, atol=1e-15)
+        blind = Sensors([0.1, 0.1], offset=[0.1, 0.0], observe=joint_velocities)
+        assert blind.state_read(read, 0) is read
+
+    def test_refused(self):
+        with pytest.raises(MechanismError, match=r"zeros has shape \(2, 1\); give a row of 2 for each recording"):
+            Sensors([0.1, 0.1], zeros=ZEROS)
+
+
+def recorded(plant: Plant, seed: int, number: int) -> Recording:
+    """A noiseless recording of some number."""
+    steps = 60
+    time = STEP * np.arange(steps + 1)
+    u = lively(time, 1, seed)
+    start = jaxdyn.State(jnp.array([0.4]), jnp.array([0.8]))
+    states = rollout(plant.system, start, Knots(jnp.asarray(u), STEP, 0.0), dt=STEP, steps=steps, backend="xla").saved
+    return Recording(f"run {number}", time, np.asarray(states.q) + np.asarray(plant.sensors.shift(number)), None, u)
+
+
+@pytest.fixture(scope="module")
+def case(fast_compilation):
+    truth = with_sensors(pendulum_plant(), zeros=ZEROS)
+    recordings = [recorded(truth, seed=k + 1, number=k) for k in (0, 1)]
+    wrong = with_sensors(pendulum_plant(), zeros=jnp.zeros((2, 1)))
+    free = [Parameter("sensors.zeros", prior=GaussianPrior(10.0), name="zero", unit="rad")]
+    windows = cut(recordings, duration=0.2, interval=STEP, first=0.1)
+    return truth, OutputError(Parameters(wrong, free), windows, free_starts=False, backend="xla"), recordings
+
+
+class TestZeros:
+    def test_names(self, case):
+        _, problem, _ = case
+        assert problem.parameters.labels == (("zero [recording 0] 0", "rad"), ("zero [recording 1] 0", "rad"))
+
+    def test_come_back(self, case):
+        """Starts are as measured; their velocities, from low-passed readings, are not exact."""
+        truth, problem, _ = case
+
+        @jax.jit
+        def step(x):
+            normal = problem.normal(Unknowns(x, problem.start.local))
+            return x - jnp.linalg.solve(normal.shared, normal.shared_gradient)
+
+        x = problem.parameters.start
+        for _ in range(5):
+            x = step(x)
+        np.testing.assert_allclose(problem.parameters.place(x).sensors.zeros, truth.sensors.zeros, atol=5e-3)
+
+    def test_other_recordings_know_none(self, case):
+        truth, problem, recordings = case
+        more = cut([*recordings, recordings[0]], duration=0.2, interval=STEP)
+        message = r"zeros for 2 recordings, and windows of recording 2; use sensors.without_zeros"
+        with pytest.raises(MechanismError, match=message):
+            predicted_readings(truth, more)
+        with pytest.raises(MechanismError, match=message):
+            OutputError(problem.parameters, more)
