@@ -15,8 +15,8 @@ within 1 % and 0.01 % of the smallest final loss of all; best of `repeats`, the 
 time of all threads, which other work on the machine disturbs less. What jaxdyn takes to compile is told apart, and ratios are given
 with and without it.
 
-Expected. The same parameters from both, and residuals that agree to 1e-12. Ratios of times without compilation, jax 0.10.1 and mujoco
-4.0.0 on two busy cores, to within 0.01 % of the smallest loss, two full runs, the fastest solver:
+Expected. The same parameters from both, and residuals that agree to 1e-12. Ratios of times without compilation, jax 0.10.1 and
+mujoco 4.0.0 on two busy cores, to within 0.01 % of the smallest loss, two full runs, the fastest solver:
 
     joints  parameters  as documented    by hand
     2        8          66 to 99         18 to 35
@@ -24,8 +24,8 @@ Expected. The same parameters from both, and residuals that agree to 1e-12. Rati
     4       20           5 to 9           3 to 7     (single fits, other numbers of windows)
 
 So jaxdyn is ten times faster up to three joints, and not with four: what its derivatives cost grows faster than what finite
-differences cost. Compilation takes 7 to 27 s on the same cores, so that with it one fit of this size is slower than MuJoCo's by
-factors of 2 to 35; it pays off in long recordings, many starts and repeated fits within one process.
+differences cost. Compilation takes 11 to 27 s on the same cores, so that with it one fit of this size is slower than MuJoCo's by
+factors of 2 to 35; it pays off in long recordings and many starts.
 
 mujoco.sysid is optional: `pip install "mujoco[sysid]>=4"`. Without it the table has the row of jaxdyn alone.
 

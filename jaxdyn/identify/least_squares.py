@@ -50,7 +50,7 @@ class Unknowns(eqx.Module):
         local: those of the windows, leading axis W; None if there are none.
     """
 
-    x: Float[Array, "P"]
+    x: Float[Array, "*starts P"]
     local: PyTree
 
 

@@ -27,7 +27,7 @@ def joint_velocities(system: System, state: State) -> Float[Array, "nv"]:
     return state.v
 
 
-def joint_positions_and_velocities(system: System, state: State) -> Float[Array, "nq+nv"]:
+def joint_positions_and_velocities(system: System, state: State) -> Float[Array, "_"]:
     """The coordinates, then the velocities."""
     return jnp.concatenate([state.q, state.v])
 
