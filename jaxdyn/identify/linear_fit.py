@@ -44,7 +44,7 @@ class LinearFit(eqx.Module):
         covariance: of the estimate.
         noise: standard deviation of the noise of each measured force that was assumed or found, N m or N.
         residual_variance: s^2 of the weighted residuals; 1 where the noise was as assumed.
-        condition: of the weighted columns, each divided by its norm.
+        condition: of the weighted columns, each divided by its norm, in the Frobenius norm.
         degrees_of_freedom: number of equations minus number of parameters.
     """
 
@@ -152,8 +152,10 @@ def _fit(
     equations, p = columns.shape
     _check_size(equations, p)
     Q, R = jnp.linalg.qr(columns)
-    singular = jnp.linalg.svd(R / jnp.linalg.norm(R, axis=0)[None], compute_uv=False)
-    condition = singular[0] / singular[-1]
+    # Not from singular values: batches of two decompositions that run side by side can lock up XLA's threads on two cores.
+    size = jnp.linalg.norm(R, axis=0)
+    inverse = _inverse(R / size[None]) / size[:, None]
+    condition = jnp.linalg.norm(R / size[None]) * jnp.linalg.norm(inverse * size[:, None])
     if not isinstance(condition, Tracer) and not float(condition) * float(jnp.finfo(right.dtype).eps) ** 0.75 < 1.0:
         raise ValueError(
             f"columns of the regressor depend on each other (condition {float(condition):.1e}); fit base parameters, "
@@ -161,7 +163,6 @@ def _fit(
         )
     z = dot(Q.T, right)
     variance = jnp.sum((right - dot(Q, z)) ** 2) / (equations - p)
-    inverse = _inverse(R)
     return LinearFit(dot(inverse, z), variance * dot(inverse, inverse.T), noise, variance, condition, equations - p)
 
 
