@@ -20,7 +20,7 @@ BUILDS = ("c1", "a0", "c0")
 @pytest.mark.parametrize("build", BUILDS)
 def test_mass_matrix_and_gravity_are_those_published(build):
     """Mass matrix and gravity of the platform's authors, whose inertias are about the joints; link 1 without the elbow's rotor."""
-    path = CONFIGS / f"mechanisms/dfki_{build}.toml"
+    path = CONFIGS / f"machines/dfki_{build}.toml"
     upper, lower = read_toml(path)["body"]
     rotor = read_toml(path)["rotor"][1]["inertia"]
     l1, (m1, m2) = -lower["position"][2], (upper["mass"], lower["mass"])
