@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from jaxdyn.dynamics.inverse import inverse_dynamics
 from jaxdyn.dynamics.system import State, applied_forces
 from jaxdyn.identify.charts import Free
-from jaxdyn.identify.least_squares import Normal, Problem, Unknowns
+from jaxdyn.identify.least_squares import Normal, Problem, Unknowns, jacobian_by_fewer_sweeps
 from jaxdyn.identify.losses import Loss, Squares
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.parameters import Parameters
@@ -102,5 +102,6 @@ class InverseDynamicsError(Problem):
         """Residuals, their Jacobians and their weights, sample by sample."""
         residuals = lane_function(self.residuals, name="inverse-dynamics error")
         each = jax.vmap(lambda motion: residuals(x, motion))(self.motions)
-        jacobians = jax.vmap(jax.jacfwd(residuals), in_axes=(None, 0))(x, self.motions)
+        jacobian = jacobian_by_fewer_sweeps(self.motions.v.shape[1], x.size)(residuals)
+        jacobians = jax.vmap(jacobian, in_axes=(None, 0))(x, self.motions)
         return each, jacobians, self.loss.weight(each**2)

@@ -12,6 +12,7 @@ and cost as many operations as there are windows, however many.
 """
 
 import abc
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -86,6 +87,14 @@ class Problem(eqx.Module):
     @abc.abstractmethod
     def moved(self, unknowns: Unknowns, dx: Float[Array, "P"], ds: Float[Array, "W L"]) -> Unknowns:
         """The point a step away."""
+
+
+def jacobian_by_fewer_sweeps(rows: int, columns: int) -> Callable:
+    """`jax.jacfwd`, one sweep per column, or `jax.jacrev`, one per row, which costs about three times as much.
+
+    So few parameters are differentiated forward, and many of them from the adjoint.
+    """
+    return jax.jacrev if 3 * rows < columns else jax.jacfwd
 
 
 def gauss_newton_step(normal: Normal, damping: Float[Array, ""]) -> tuple[Float[Array, "P"], Float[Array, "W L"]]:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from jaxdyn.dynamics.system import State
 from jaxdyn.identify.charts import Free
-from jaxdyn.identify.least_squares import Normal, Problem, Unknowns, local_response
+from jaxdyn.identify.least_squares import Normal, Problem, Unknowns, jacobian_by_fewer_sweeps, local_response
 from jaxdyn.identify.losses import Loss, Squares
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.parameters import Parameters
@@ -64,6 +64,19 @@ def predict(
 
     end = jax.tree.map(lambda z: jnp.where(trajectory.steps == window.steps, z, jnp.nan), trajectory.final)
     return jax.vmap(reading)(window.times), end
+
+
+def _check_lead(parameters: Parameters, windows: Windows) -> None:
+    """See that inputs with delay were kept from before the windows; the first one would be held instead."""
+    delay, start = parameters.subject.inputs.delay, windows.controls.start
+    if isinstance(delay, Tracer) or isinstance(start, Tracer):
+        return
+    longest, lead = float(np.max(np.asarray(delay), initial=0.0)), 0.0 - float(np.max(np.asarray(start)))
+    if longest > lead or (parameters.frees("inputs.delay") and lead <= 0.0):
+        raise MechanismError(
+            f"inputs: they have delays up to {longest:g} s or free ones, and windows keep {lead:g} s of inputs from before their "
+            "start; cut the recordings with a larger lead"
+        )
 
 
 def check_zeros(plant: Plant, windows: Windows) -> None:
@@ -121,6 +134,7 @@ class OutputError(Problem):
 
     def __check_init__(self):
         check_zeros(self.parameters.subject, self.windows)
+        _check_lead(self.parameters, self.windows)
 
     @property
     def start(self) -> Unknowns:
@@ -203,12 +217,13 @@ class OutputError(Problem):
 
         def with_end(z):
             r, end = errors(z)
-            return (r, jnp.concatenate([configuration.difference(model, end0.q, end.q), end.v - end0.v])), r
+            return (r, _difference(model, end0, end) if joins else None), r
 
         z0 = jnp.concatenate([x, jnp.zeros(L if self.free_starts else 0, x.dtype)])
         joins = self.free_starts and self.continuity is not None
         end0 = jax.lax.stop_gradient(errors(z0)[1]) if joins else start
-        (J, J_end), r = jax.jacfwd(with_end, has_aux=True)(z0)
+        rows = window.readings.size + (L if joins else 0)
+        (J, J_end), r = jacobian_by_fewer_sweeps(rows, z0.size)(with_end, has_aux=True)(z0)
         squared = r**2
         weight = self.loss.weight(squared)
         loss = 0.5 * jnp.sum(self.loss.rho(squared))

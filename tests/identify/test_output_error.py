@@ -10,14 +10,16 @@ import pytest
 from recorded import STEP, double_pendulum_plant, normal_of, pendulum_plant, simulated, with_noise
 
 import jaxdyn
+from jaxdyn.identify import output_error
 from jaxdyn.identify.charts import Positive
-from jaxdyn.identify.least_squares import Unknowns
+from jaxdyn.identify.least_squares import Unknowns, jacobian_by_fewer_sweeps
 from jaxdyn.identify.levenberg_marquardt import FitResult, fit
 from jaxdyn.identify.losses import Cauchy, Huber, Squares
 from jaxdyn.identify.measurement import Plant, Sensors, joint_positions_and_velocities
 from jaxdyn.identify.output_error import OutputError, predict
 from jaxdyn.identify.parameters import GaussianPrior, Parameter, Parameters
-from jaxdyn.identify.recording import cut
+from jaxdyn.identify.recording import Recording, cut
+from jaxdyn.mechanism.checks import MechanismError
 from jaxdyn.simulate.integrators import SemiImplicitEuler
 
 
@@ -231,3 +233,47 @@ class TestPendulum:
         np.testing.assert_allclose(short.unknowns.x[2:], [-0.4, 0.05], atol=1e-5)
         wrong = self.problem(recording, 2.0, free_starts=False)
         assert float(normal_of(wrong, wrong.start).loss) > 1e3
+
+
+def sine(joints: int = 2) -> Recording:
+    """Something to look at that no machine has done."""
+    time = STEP * np.arange(50)
+    q = np.sin(3.0 * time)[:, None] * np.ones(joints)
+    return Recording("sine", time, q, None, 0.1 * q)
+
+
+@pytest.mark.parametrize(("delay", "free", "lead"), [(0.02, False, 0.0), (0.0, True, 0.0), (0.02, True, 0.01)])
+def test_delays_need_inputs_from_before_the_windows(delay, free, lead):
+    """They would be answered by the first input within the window, which nobody would notice."""
+    plant = eqx.tree_at(lambda p: p.inputs.delay, pendulum_plant(), jnp.array([delay]))
+    parameters = Parameters(plant, [Parameter("inputs.delay" if free else "system.model.mass")])
+    windows = cut([sine(joints=1)], duration=0.3, interval=STEP, lead=lead)
+    with pytest.raises(MechanismError, match=r"cut the recordings with a larger lead"):
+        OutputError(parameters, windows)
+
+
+def test_many_parameters_are_differentiated_from_the_adjoint(monkeypatch):
+    """The same normal equations as in forward mode, joints between windows included."""
+    plant = double_pendulum_plant()
+    leaves = ("model.mass", "model.com", "model.inertia", "model.placement.translation", "forces.0.viscous")
+    free = [Parameter(f"system.{leaf}", name=leaf) for leaf in leaves] + [
+        Parameter("inputs.gain"),
+        Parameter("inputs.offset"),
+    ]
+    windows = cut([sine()], duration=STEP, interval=STEP, first=0.05, lead=0.05).select(slice(3))
+    options = {"continuity": jnp.full(4, 0.1), "integrator": SemiImplicitEuler(), "backend": "xla"}
+    problem = OutputError(Parameters(plant, free), windows, Cauchy(), **options)
+    start = problem.moved(problem.start, jnp.linspace(0.0, 0.1, problem.start.x.size), jnp.full((3, 4), 0.01))
+    modes = []
+
+    def forward(rows, columns):
+        modes.append(jacobian_by_fewer_sweeps(rows, columns))
+        return jax.jacfwd
+
+    adjoint = eqx.filter_jit(lambda at: problem.normal(at))(start)
+    monkeypatch.setattr(output_error, "jacobian_by_fewer_sweeps", forward)
+    expected = eqx.filter_jit(lambda at: problem.normal(at))(start)
+    for ours, theirs in zip(*map(jax.tree.leaves, (adjoint, expected)), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12 * np.max(np.abs(theirs)))
+    assert modes == [jax.jacrev]
+    assert jacobian_by_fewer_sweeps(100, 30) is jax.jacfwd
