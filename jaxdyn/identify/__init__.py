@@ -80,5 +80,6 @@ from jaxdyn.identify.uncertainty import Uncertainty as Uncertainty
 from jaxdyn.identify.uncertainty import uncertainty as uncertainty
 from jaxdyn.identify.validation import force_errors as force_errors
 from jaxdyn.identify.validation import predicted_readings as predicted_readings
+from jaxdyn.identify.validation import unphysical_bodies as unphysical_bodies
 from jaxdyn.identify.validation import valid_times as valid_times
 from jaxdyn.identify.validation import window_errors as window_errors

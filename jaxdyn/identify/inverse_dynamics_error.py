@@ -19,6 +19,7 @@ from jaxdyn.identify.losses import Loss, Squares
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.parameters import Parameters
 from jaxdyn.lanes import lane_function
+from jaxdyn.mechanism.checks import MechanismError
 from jaxdyn.spatial.arrays import einsum
 
 
@@ -58,6 +59,9 @@ class InverseDynamicsError(Problem):
         noise: standard deviation of each force, N m or N.
         loss: of the forces, in standard deviations.
         block: consecutive samples that count as one in `scores`, since their errors are alike.
+
+    Raises:
+        MechanismError: the system has constraints.
     """
 
     parameters: Parameters
@@ -65,6 +69,14 @@ class InverseDynamicsError(Problem):
     noise: Float[Array, "nv"]
     loss: Loss = Squares()
     block: int = eqx.field(static=True, default=50)
+
+    def __check_init__(self):
+        system = self.parameters.subject.system
+        if system.constraints:
+            raise MechanismError(
+                f"{system.model.name!r} has closed loops or couplings, so that its motion does not tell the forces of its drives; "
+                "fit it by output error"
+            )
 
     @property
     def start(self) -> Unknowns:

@@ -120,7 +120,8 @@ class OutputError(Problem):
         backend: as in `rollout`.
 
     Raises:
-        MechanismError: the sensors have zeros, but not one for each recording.
+        MechanismError: the sensors have zeros, but not one for each recording; inputs have delays longer than the windows know
+            inputs from before; the noise of the sensors is free.
     """
 
     parameters: Parameters
@@ -135,6 +136,12 @@ class OutputError(Problem):
     def __check_init__(self):
         check_zeros(self.parameters.subject, self.windows)
         _check_lead(self.parameters, self.windows)
+        for path in ("sensors.noise", "sensors.quantization"):
+            if self.parameters.frees(path):
+                raise MechanismError(
+                    f"parameters: {path} is free, and errors in its units are the smaller the larger it is; fix it, and see what "
+                    "the errors of a fit are"
+                )
 
     @property
     def start(self) -> Unknowns:

@@ -9,11 +9,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics.system import State
+from jaxdyn.identify.charts import PhysicalInertia
 from jaxdyn.identify.inverse_dynamics_error import Motions, drive_forces, needed_forces
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.output_error import check_zeros, moved, predict
 from jaxdyn.identify.recording import Windows
 from jaxdyn.lanes import Backend
+from jaxdyn.mechanism.model import Model
 from jaxdyn.simulate.integrators import Integrator, RungeKutta4
 
 
@@ -146,3 +148,18 @@ def force_errors(plant: Plant, motions: Motions) -> ForceErrors:
     normalized = rms**2 / np.var(recorded, axis=0)
     relative = float(np.linalg.norm(error) / np.linalg.norm(recorded))
     return ForceErrors(recorded + error, recorded, rms, normalized, relative)
+
+
+def unphysical_bodies(model: Model) -> list[str]:
+    """Bodies that no distribution of mass can be: their pseudo-inertia is not positive definite. Those without mass and inertia,
+    mere frames, are left out.
+    """
+    numbers = np.concatenate(
+        [np.asarray(x).reshape(model.nb, -1) for x in (model.mass, model.com, model.inertia)], axis=1
+    )
+    chart = PhysicalInertia()
+    return [
+        name
+        for name, values in zip(model.topology.body_names, numbers, strict=True)
+        if np.any(values[[0, 4, 5, 6, 7, 8, 9]]) and chart.problem(values) is not None
+    ]

@@ -15,7 +15,7 @@ from jaxdyn.identify.least_squares import Problem, Unknowns
 from jaxdyn.identify.levenberg_marquardt import Fit, FitResult
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.uncertainty import Uncertainty, uncertainty
-from jaxdyn.identify.validation import force_errors
+from jaxdyn.identify.validation import force_errors, unphysical_bodies
 from jaxdyn.io.config import ConfigError
 from jaxdyn.io.runs import RunDirectory
 from jaxdyn.io.system_file import save_system
@@ -26,6 +26,7 @@ from jaxdyn.jobs.identify_synthetic import experiment_of, judged_by_truth
 from jaxdyn.jobs.job import Job
 from jaxdyn.jobs.tables import aligned
 from jaxdyn.mechanism.checks import MechanismError
+from jaxdyn.mechanism.model import Model
 
 
 def _work(config: IdentifyConfig, directory: RunDirectory) -> dict[str, Any]:
@@ -61,7 +62,8 @@ def _study(config: IdentifyConfig, study: StudyConfig, directory: RunDirectory) 
     plant = parameters.place(best.x)
     known = uncertainty(problem, best)
     start = parameters.values(parameters.start)
-    table = parameter_table(known, np.asarray(start))
+    unphysical = unphysical_bodies(plant.system.model)
+    table = "\n".join([parameter_table(known, np.asarray(start)), physical_check(plant.system.model, unphysical)])
     print(table)
     directory.write_text(f"{study.name}_parameters.txt", table + "\n")
     for warning in known.warnings:
@@ -76,10 +78,12 @@ def _study(config: IdentifyConfig, study: StudyConfig, directory: RunDirectory) 
         "result": result.name.lower(),
         "iterations": int(np.max(fit.iterations)),
         "loss": float(np.nanmin(np.asarray(fit.normal.loss))),
+        "bodies": plant.system.model.nb,
+        "unphysical_bodies": unphysical,
         "figures": {f"{name}, {split}": row for (name, split), row in merit.items()},
     }
     if made is not None:
-        metrics |= judged_by_truth(config, study, made, plant, directory)
+        metrics["base_parameters"] = judged_by_truth(config, study, made, plant, directory)
     if config.pictures:
         metrics["pictures"] = _draw(config, study, plant, known, validation or train, directory)
     return metrics
@@ -169,6 +173,13 @@ def parameter_table(known: Uncertainty, start: np.ndarray) -> str:
         interval = f"+- {1.96 * spread:.2g}" if np.isfinite(spread) else "any"
         rows.append((name, unit, f"{before:.5g}", f"{value:.5g}", interval, remark))
     return aligned(rows, left=(0, 1, 5))
+
+
+def physical_check(model: Model, unphysical: list[str]) -> str:
+    """Whether all bodies can exist, in one line."""
+    if unphysical:
+        return f"physical check: no body can be {', '.join(unphysical)}, the others are physical"
+    return f"physical check: all {model.nb} bodies are physical"
 
 
 def merit_table(merit: dict[tuple[str, str], dict[str, float]]) -> str:

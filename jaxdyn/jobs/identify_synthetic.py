@@ -13,21 +13,19 @@ from jaxtyping import Array, Float
 
 from jaxdyn.dynamics.system import System
 from jaxdyn.identify.base_parameters import BaseParameters, base_parameters
-from jaxdyn.identify.charts import PhysicalInertia
 from jaxdyn.identify.excitation import FourierMotion, design_excitation, random_motions
 from jaxdyn.identify.inverse_dynamics_error import Motions, drive_forces
 from jaxdyn.identify.linear_fit import LinearFit, weighted_least_squares
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.recording import Recording
 from jaxdyn.identify.regressor import labels, linear_parameters, regressor, with_linear_parameters
-from jaxdyn.identify.validation import needed_and_acting
+from jaxdyn.identify.validation import needed_and_acting, unphysical_bodies
 from jaxdyn.io.config import ConfigError
 from jaxdyn.io.runs import RunDirectory
 from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
 from jaxdyn.jobs.identify_plant import Part, motions_of, one_each, parameters_of
 from jaxdyn.jobs.synthetic_config import SyntheticConfig
 from jaxdyn.jobs.tables import aligned
-from jaxdyn.mechanism.model import Model
 
 _LEAST_SIZE = 1e-3  # of the largest value of the same unit: numbers are compared with their size, but zero has none
 
@@ -204,7 +202,7 @@ def judged_by_truth(
             )
         )
     table = aligned(rows, left=(0, 1))
-    unphysical = _unphysical(fitted.system.model)
+    unphysical = unphysical_bodies(fitted.system.model)
     bodies = fitted.system.model.nb
     said = [
         f"{base.rank} base parameters of {len(base.labels)} parameters; {Y.shape[0] * Y.shape[1]} measured forces, "
@@ -228,18 +226,14 @@ def judged_by_truth(
         combination=base.combination,
     )
     return {
-        "base_parameters": {
-            "count": base.rank,
-            "parameters": len(base.labels),
-            "condition": float(exact.condition),
-            "exact_largest_relative_error": float(np.max(off)),
-            "repetitions": settings.repetitions,
-            "coverage_mean_percent": float(np.mean(covered)),
-            "coverage_min_percent": float(np.min(covered)),
-            "coverage_max_percent": float(np.max(covered)),
-        },
-        "bodies": bodies,
-        "unphysical_bodies": unphysical,
+        "count": base.rank,
+        "parameters": len(base.labels),
+        "condition": float(exact.condition),
+        "exact_largest_relative_error": float(np.max(off)),
+        "repetitions": settings.repetitions,
+        "coverage_mean_percent": float(np.mean(covered)),
+        "coverage_min_percent": float(np.min(covered)),
+        "coverage_max_percent": float(np.max(covered)),
     }
 
 
@@ -255,16 +249,3 @@ def _sizes(values: np.ndarray, units: tuple[str, ...]) -> np.ndarray:
     kinds = np.array(units)
     largest = np.array([np.max(np.abs(values[kinds == unit])) for unit in units])
     return np.maximum(np.abs(values), _LEAST_SIZE * largest)
-
-
-def _unphysical(model: Model) -> list[str]:
-    """Bodies whose pseudo-inertia is not positive definite."""
-    chart = PhysicalInertia()
-    numbers = np.concatenate(
-        [np.asarray(model.mass)[:, None], np.asarray(model.com), np.asarray(model.inertia)], axis=1
-    )
-    return [
-        name
-        for name, values in zip(model.topology.body_names, numbers, strict=True)
-        if chart.problem(values) is not None
-    ]

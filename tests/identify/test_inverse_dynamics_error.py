@@ -1,16 +1,21 @@
 """Inverse-dynamics error: forces of measured motions give the parameters back."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from recorded import double_pendulum_plant, normal_of
 
+from jaxdyn.constraints.kinds import Distance
 from jaxdyn.identify.charts import Positive
 from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError, Motions, needed_forces
 from jaxdyn.identify.levenberg_marquardt import FitResult, fit
 from jaxdyn.identify.losses import Cauchy
 from jaxdyn.identify.parameters import GaussianPrior, Parameter, Parameters
+from jaxdyn.mechanism.checks import MechanismError
 
 
 def test_recovery_gradient_and_scores():
@@ -42,3 +47,13 @@ def test_recovery_gradient_and_scores():
     assert int(end.result) == FitResult.CONVERGED
     expected = problem.parameters.values(problem.parameters.free_of(truth))
     np.testing.assert_allclose(problem.parameters.values(end.unknowns.x), expected, atol=1e-8)
+
+
+def test_loops_are_refused():
+    """The motion of a closed loop does not tell which drive does what."""
+    plant = double_pendulum_plant()
+    rod = Distance("rod", 1, [0.0, 0.0, -0.5], -1, [0.3, 0.0, -1.0], 0.5)
+    closed = eqx.tree_at(lambda p: p.system, plant, dataclasses.replace(plant.system, constraints=(rod,)))
+    motions = Motions(*(jnp.zeros((3, 2)) for _ in range(4)))
+    with pytest.raises(MechanismError, match=r"'double pendulum' has closed loops .* fit it by output error"):
+        InverseDynamicsError(Parameters(closed, [Parameter("system.model.mass")]), motions, jnp.ones(2))

@@ -277,3 +277,10 @@ def test_many_parameters_are_differentiated_from_the_adjoint(monkeypatch):
         np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12 * np.max(np.abs(theirs)))
     assert modes == [jax.jacrev]
     assert jacobian_by_fewer_sweeps(100, 30) is jax.jacfwd
+
+
+@pytest.mark.parametrize("path", ["sensors.noise", "sensors.quantization"])
+def test_the_unit_of_errors_cannot_be_free(path):
+    windows = cut([sine(joints=1)], duration=0.3, interval=STEP)
+    with pytest.raises(MechanismError, match=rf"parameters: {path} is free, .* fix it"):
+        OutputError(Parameters(pendulum_plant(), [Parameter(path)]), windows)

@@ -4,12 +4,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from mechanisms import double_pendulum
 from recorded import STEP, pendulum_plant, simulated
 
 from jaxdyn.dynamics.system import State
 from jaxdyn.identify.inverse_dynamics_error import Motions
 from jaxdyn.identify.recording import Windows, cut
-from jaxdyn.identify.validation import force_errors, predicted_readings, valid_times, window_errors
+from jaxdyn.identify.validation import force_errors, predicted_readings, unphysical_bodies, valid_times, window_errors
 from jaxdyn.simulate.controls import Knots
 
 TIMES = jnp.array([[0.0, 0.1, 0.2, 0.2], [0.0, 0.1, 0.2, 0.3], [0.0, 0.15, 0.25, 0.35]])
@@ -96,3 +97,19 @@ class TestSimulated:
         np.testing.assert_allclose(found.relative, 0.3 * np.sqrt(30) / np.linalg.norm(measured), rtol=1e-9)
         gained = eqx.tree_at(lambda p: (p.inputs.gain, p.inputs.offset), plant, (jnp.array([2.0]), jnp.array([0.3])))
         np.testing.assert_allclose(force_errors(gained, Motions(q, v, a, 0.5 * measured)).rms, 0.0, atol=1e-9)
+
+
+def test_bodies_that_cannot_be_are_named():
+    model = double_pendulum()
+    first, second = model.topology.body_names
+
+    def with_inertia(rows):
+        return eqx.tree_at(lambda m: m.inertia, model, jnp.asarray(rows))
+
+    good, triangle = [0.02, 0.03, 0.025, 0.0, 0.0, 0.0], [0.02, 0.03, 0.0501, 0.0, 0.0, 0.0]
+    assert unphysical_bodies(with_inertia([good, good])) == []
+    assert unphysical_bodies(with_inertia([good, triangle])) == [second]
+    frame = eqx.tree_at(lambda m: m.mass, with_inertia([[0.0] * 6, good]), jnp.array([0.0, 1.0]))
+    assert unphysical_bodies(frame) == []
+    negative = eqx.tree_at(lambda m: m.mass, with_inertia([good, good]), jnp.array([-1.0, 1.0]))
+    assert unphysical_bodies(negative) == [first]
