@@ -32,10 +32,10 @@ from jaxdyn.identify.charts import Real as Real
 from jaxdyn.identify.charts import Rotation as Rotation
 from jaxdyn.identify.charts import UnitVector as UnitVector
 from jaxdyn.identify.excitation import Excitation as Excitation
-from jaxdyn.identify.excitation import FourierMotion as FourierMotion
 from jaxdyn.identify.excitation import Margins as Margins
 from jaxdyn.identify.excitation import design_excitation as design_excitation
 from jaxdyn.identify.excitation import random_motions as random_motions
+from jaxdyn.identify.fourier_motion import FourierMotion as FourierMotion
 from jaxdyn.identify.gradient_descent import descend as descend
 from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError as InverseDynamicsError
 from jaxdyn.identify.inverse_dynamics_error import Motions as Motions

@@ -38,7 +38,8 @@ from jaxdyn.identify.recording import Recording, RecordingError, Windows, cut
 from jaxdyn.io.config import ConfigError
 from jaxdyn.io.recordings import load_recording
 from jaxdyn.io.system_file import load_system
-from jaxdyn.jobs.identify_config import ForceConfig, FreeConfig, IdentifyConfig, StudyConfig
+from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
+from jaxdyn.jobs.parameters_config import ForceConfig, FreeConfig
 from jaxdyn.jobs.source import said_in_one_line
 
 _FRICTION = (JointFriction, StribeckFriction, AsymmetricFriction, LoadFriction, QuadraticDrag)

@@ -13,7 +13,8 @@ from jaxtyping import Array, Float
 
 from jaxdyn.dynamics.system import System
 from jaxdyn.identify.base_parameters import BaseParameters, base_parameters
-from jaxdyn.identify.excitation import FourierMotion, design_excitation, random_motions
+from jaxdyn.identify.excitation import design_excitation, random_motions
+from jaxdyn.identify.fourier_motion import FourierMotion
 from jaxdyn.identify.inverse_dynamics_error import Motions, drive_forces
 from jaxdyn.identify.linear_fit import LinearFit, weighted_least_squares
 from jaxdyn.identify.measurement import Plant

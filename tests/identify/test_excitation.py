@@ -18,7 +18,8 @@ from jaxdyn import (
     applied_forces,
     inverse_dynamics,
 )
-from jaxdyn.identify.excitation import FourierMotion, design_excitation
+from jaxdyn.identify.excitation import design_excitation
+from jaxdyn.identify.fourier_motion import FourierMotion
 from jaxdyn.identify.linear_fit import weighted_least_squares
 from jaxdyn.identify.regressor import regressor
 

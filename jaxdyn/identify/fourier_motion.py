@@ -1,0 +1,52 @@
+"""Periodic motions as Fourier series: their velocities and accelerations are exact, and they can be averaged over periods."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxdyn.spatial.arrays import dot
+
+
+class FourierMotion(eqx.Module):
+    """A periodic motion q(t) = offset + sum over k = 1, 2, ... of sine_k sin(k w t) + cosine_k cos(k w t), for every joint.
+
+    Attributes:
+        offset: mean coordinates, rad or m.
+        sine, cosine: coefficients of the harmonics, rad or m.
+        frequency: w, rad/s; the period is 2 pi / w.
+    """
+
+    offset: Float[Array, "nv"]
+    sine: Float[Array, "nv harmonics"]
+    cosine: Float[Array, "nv harmonics"]
+    frequency: Float[Array, ""]
+
+    @property
+    def period(self) -> Float[Array, ""]:
+        """Time after which the motion repeats, s."""
+        return 2.0 * np.pi / self.frequency
+
+    def __call__(self, t: Float[Array, ""]) -> tuple[Float[Array, "nv"], Float[Array, "nv"], Float[Array, "nv"]]:
+        """Coordinates, velocities and accelerations at time t (s)."""
+        w = self.frequency * self._numbers
+        s, c = jnp.sin(w * t), jnp.cos(w * t)
+        q = self.offset + dot(self.sine, s) + dot(self.cosine, c)
+        v = dot(self.sine, w * c) - dot(self.cosine, w * s)
+        return q, v, -dot(self.sine, w**2 * s) - dot(self.cosine, w**2 * c)
+
+    def at_rest(self) -> "FourierMotion":
+        """The nearest motion of this kind that is at rest, v = 0 and a = 0, at t = 0 and after every period."""
+        k = self._numbers
+        # v(0) = w sum k sine_k and a(0) = -w^2 sum k^2 cosine_k
+        sine = self.sine - jnp.outer(dot(self.sine, k), k / dot(k, k))
+        cosine = self.cosine - jnp.outer(dot(self.cosine, k**2), k**2 / dot(k**2, k**2))
+        return FourierMotion(self.offset, sine, cosine, self.frequency)
+
+    def scaled(self, factor: Float[Array, ""]) -> "FourierMotion":
+        """The motion about the same mean coordinates with all amplitudes times a factor."""
+        return FourierMotion(self.offset, factor * self.sine, factor * self.cosine, self.frequency)
+
+    @property
+    def _numbers(self) -> Float[Array, "harmonics"]:
+        return jnp.arange(1, self.sine.shape[-1] + 1, dtype=self.sine.dtype)
