@@ -1,18 +1,27 @@
 """Test conventions: double precision available, strict promotion, every annotated shape checked at run time."""
 
+import importlib.util
 import os
+import pkgutil
 from pathlib import Path
 
 import jax
 import jaxtyping
 import pytest
+from beartype import BeartypeConf
+from beartype.claw import beartype_package
 from jaxtyping import install_import_hook
 
 jax.config.update("jax_enable_x64", True)  # float32 tests cast explicitly; strict promotion then catches every leak
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
-with install_import_hook("jaxdyn", "beartype.beartype"):
+# The lanes handle millions of single numbers and annotate no shapes: there beartype checks alone, at a fraction of the time
+# (but not at the door that users come in by, see `as_a_user`).
+_rooms = {room.name for room in pkgutil.iter_modules(importlib.util.find_spec("jaxdyn").submodule_search_locations, "jaxdyn.")}
+_rooms = _rooms - {"jaxdyn.lanes"} | {"jaxdyn.lanes.batched"}
+beartype_package("jaxdyn.lanes", conf=BeartypeConf(claw_is_pep526=False))
+with install_import_hook(sorted(_rooms), "beartype.beartype"):
     import jaxdyn  # noqa: F401
 
 

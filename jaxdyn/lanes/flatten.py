@@ -284,7 +284,7 @@ def kind_of(variable) -> str:
     return kind
 
 
-def inner_jaxprs(equation) -> Iterator:
+def inner_jaxprs(equation) -> Iterator[jex.Jaxpr]:
     """The jaxprs of functions that an equation calls."""
     for parameter in equation.params.values():
         for part in parameter if isinstance(parameter, tuple | list) else (parameter,):
