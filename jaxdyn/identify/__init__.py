@@ -1,6 +1,7 @@
 """System identification: physical parameters from recorded motion, with exact derivatives and uncertainty.
 
 What may be free, and how
+    addresses               paths to numbers and names of their rows
     charts, parameters      free numbers on one side, physical values on the other; priors, ties, names and units
     measurement             sensors and inputs, between a mechanism and its records
 Data
@@ -18,6 +19,7 @@ Before and after
     uncertainty, validation intervals, what data do not tell, and predictions of what was not seen
 """
 
+from jaxdyn.identify.addresses import ParameterError as ParameterError
 from jaxdyn.identify.base_parameters import BaseParameters as BaseParameters
 from jaxdyn.identify.base_parameters import base_parameters as base_parameters
 from jaxdyn.identify.base_parameters import identifying_motions as identifying_motions
@@ -58,7 +60,6 @@ from jaxdyn.identify.output_error import predict as predict
 from jaxdyn.identify.parameters import DivergencePrior as DivergencePrior
 from jaxdyn.identify.parameters import GaussianPrior as GaussianPrior
 from jaxdyn.identify.parameters import Parameter as Parameter
-from jaxdyn.identify.parameters import ParameterError as ParameterError
 from jaxdyn.identify.parameters import Parameters as Parameters
 from jaxdyn.identify.parameters import Tie as Tie
 from jaxdyn.identify.parameters import body_inertia as body_inertia

@@ -66,6 +66,19 @@ def predict(
     return jax.vmap(reading)(window.times), end
 
 
+def _check_lead(parameters: Parameters, windows: Windows) -> None:
+    """See that inputs with delay were kept from before the windows; the first one would be held instead."""
+    delay, start = parameters.subject.inputs.delay, windows.controls.start
+    if isinstance(delay, Tracer) or isinstance(start, Tracer):
+        return
+    longest, lead = float(np.max(np.asarray(delay), initial=0.0)), -float(np.max(np.asarray(start)))
+    if longest > lead or (parameters.frees("inputs.delay") and lead <= 0.0):
+        raise MechanismError(
+            f"inputs: they have delays up to {longest:g} s or free ones, and windows keep {lead:g} s of inputs from before their "
+            "start; cut the recordings with a larger lead"
+        )
+
+
 def check_zeros(plant: Plant, windows: Windows) -> None:
     """See that sensors with zeros have one for each recording.
 
@@ -121,6 +134,7 @@ class OutputError(Problem):
 
     def __check_init__(self):
         check_zeros(self.parameters.subject, self.windows)
+        _check_lead(self.parameters, self.windows)
 
     @property
     def start(self) -> Unknowns:

@@ -6,7 +6,6 @@ unknown path or name, a number that is free twice, a start outside its chart. So
 """
 
 import dataclasses
-import difflib
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,14 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from jaxdyn.dynamics.system import System
+from jaxdyn.identify.addresses import INERTIA, ParameterError, entry_names, gather, leaf_at, rows_of, scatter
 from jaxdyn.identify.charts import Chart, Free, PhysicalInertia, Real
-from jaxdyn.identify.measurement import Plant
-from jaxdyn.mechanism.model import Model
-
-
-class ParameterError(ValueError):
-    """A choice of parameters that does not fit the subject; one line with the parameter and the remedy."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +82,6 @@ class Tie:
     offset: float | Sequence[float] = 0.0
 
 
-_INERTIA = ("mass", "com", "inertia")
 _UNITS = {
     "mass": "kg",
     "com": "m",
@@ -129,7 +121,7 @@ def body_inertia(
         path: where the model is in the subject.
         prior: `DivergencePrior`, or none.
     """
-    paths = tuple(f"{path}.{leaf}".removeprefix(".") for leaf in _INERTIA)
+    paths = tuple(f"{path}.{leaf}".removeprefix(".") for leaf in INERTIA)
     return Parameter(paths, (body,), PhysicalInertia(), prior, name=body)
 
 
@@ -200,10 +192,10 @@ class Parameters(eqx.Module):
                 tuple(path.split("."))
                 for path in (parameter.path if isinstance(parameter.path, tuple) else (parameter.path,))
             )
-            rows = _rows(subject, leaves, parameter.entries, name)
+            rows = rows_of(subject, leaves, parameter.entries, name)
             for leaf in leaves:
                 _claim(taken, subject, leaf, rows, name)
-            values = _gather(subject, leaves, rows)
+            values = gather(subject, leaves, rows)
             problem = parameter.chart.problem(np.asarray(values))
             if problem is not None:
                 raise ParameterError(f"parameter {name!r}: {problem}")
@@ -233,6 +225,11 @@ class Parameters(eqx.Module):
         """Number of free numbers."""
         return self._placed[-1].free[1]
 
+    def frees(self, path: str) -> bool:
+        """Whether some of the numbers at a path are free or follow others."""
+        leaf = tuple(path.split("."))
+        return any(leaf in p.leaves for p in self._placed) or any(f.leaf == leaf for f in self._following)
+
     @property
     def start(self) -> Free:
         """The free numbers of the subject."""
@@ -240,7 +237,7 @@ class Parameters(eqx.Module):
 
     def free_of(self, subject: PyTree) -> Free:
         """The free numbers of another subject of the same structure."""
-        return jnp.concatenate([p.chart.free(_gather(subject, p.leaves, p.rows)) for p in self._placed])
+        return jnp.concatenate([p.chart.free(gather(subject, p.leaves, p.rows)) for p in self._placed])
 
     def values(self, x: Free) -> Float[Array, "values"]:
         """All values in their units, in the order of `labels`."""
@@ -250,10 +247,10 @@ class Parameters(eqx.Module):
         """The subject with the free numbers x."""
         subject = self.subject
         for p in self._placed:
-            subject = _scatter(subject, p.leaves, p.rows, p.value(x))
+            subject = scatter(subject, p.leaves, p.rows, p.value(x))
         for f in self._following:
             values = f.factor.astype(x.dtype) * self._placed[f.leader].value(x) + f.offset.astype(x.dtype)
-            subject = _scatter(subject, (f.leaf,), f.rows, values)
+            subject = scatter(subject, (f.leaf,), f.rows, values)
         return subject
 
     def prior_residuals(self, x: Free) -> Float[Array, "residuals"]:
@@ -274,114 +271,11 @@ def _name(parameter: Parameter) -> str:
     return parameter.path.split(".")[-1] if isinstance(parameter.path, str) else parameter.path[0]
 
 
-def _leaf(tree: PyTree, leaf: tuple[str, ...], name: str) -> Array:
-    """The array at a path.
-
-    Raises:
-        ParameterError: there is none; the message lists what there is.
-    """
-    here: Any = tree
-    for k, part in enumerate(leaf):
-        before = ".".join(leaf[:k]) or "the subject"
-        if isinstance(here, tuple | list):
-            if not part.isdigit() or int(part) >= len(here):
-                raise ParameterError(
-                    f"parameter {name!r}: {before} has {len(here)} entries and no {part!r}; count from 0"
-                )
-            here = here[int(part)]
-            continue
-        known = [field.name for field in dataclasses.fields(here)] if dataclasses.is_dataclass(here) else []
-        if part not in known:
-            close = difflib.get_close_matches(part, known, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known) or 'nothing'}"
-            raise ParameterError(f"parameter {name!r}: {before} has no {part!r}; {hint}")
-        here = getattr(here, part)
-    if not eqx.is_inexact_array(here):
-        raise ParameterError(
-            f"parameter {name!r}: {'.'.join(leaf)} is a {type(here).__name__} and no array of floating-point numbers; name one"
-        )
-    return here
-
-
-def _entry_names(subject: PyTree, leaf: tuple[str, ...], length: int) -> list[str]:
-    """Names of the rows of a leaf: those of bodies, joints, frames or controls, or numbers."""
-    if leaf[-2:] == ("sensors", "zeros"):
-        return [f"recording {k}" for k in range(length)]
-    path = [subject]
-    for part in leaf:
-        path.append(path[-1][int(part)] if isinstance(path[-1], tuple | list) else getattr(path[-1], part))
-    numbers = [str(k) for k in range(length)]
-    plant = next((here for here in reversed(path) if isinstance(here, Plant)), None)
-    system = next((here for here in reversed(path) if isinstance(here, System)), None)
-    model = next((here for here in reversed(path) if isinstance(here, Model)), None)
-    if model is not None:
-        return _names_in_model(model, leaf[-len(path) + 1 + path.index(model) :], numbers)
-    system = plant.system if system is None and plant is not None else system
-    if system is None:
-        return numbers
-    drives = system.drives
-    if (drives is not None and any(here is drives for here in path)) or (
-        plant is not None and leaf[-2:-1] == ("inputs",)
-    ):
-        columns = range(system.model.nv) if drives is None else drives.columns
-        known = _column_names(system.model)
-        return [known[column] for column in columns]
-    return _column_names(system.model) if length == system.model.nv else numbers
-
-
-def _names_in_model(model: Model, leaf: tuple[str, ...], numbers: list[str]) -> list[str]:
-    topology = model.topology
-    if leaf[0] in (*_INERTIA, "placement"):
-        return list(topology.body_names)
-    if leaf[0] == "joints":
-        return [topology.joint_names[body] for body in topology.groups[int(leaf[1])][1]]
-    if leaf[0] == "frames":
-        return list(topology.frame_names)
-    if leaf[0] == "rotors":
-        return list(model.rotors.names)
-    if leaf[0] == "gravity":
-        return list("xyz")
-    return _column_names(model) if len(numbers) == model.nv else numbers
-
-
-def _column_names(model: Model) -> list[str]:
-    """Names of the velocity components: those of the joints, numbered where a joint has several."""
-    columns = model.topology.body_of_column.tolist()
-    names = model.topology.joint_names
-    return [
-        names[body] + (f" {columns[:k].count(body)}" if columns.count(body) > 1 else "")
-        for k, body in enumerate(columns)
-    ]
-
-
-def _rows(
-    subject: PyTree, leaves: tuple[tuple[str, ...], ...], entries: tuple[str | int, ...] | None, name: str
-) -> tuple[int, ...] | None:
-    if entries is None:
-        for leaf in leaves:
-            _leaf(subject, leaf, name)
-        return None
-    shapes = {_leaf(subject, leaf, name).shape[:1] for leaf in leaves}
-    if len(shapes) != 1 or shapes == {()}:
-        raise ParameterError(f"parameter {name!r}: its leaves have no rows in common to choose from; leave entries out")
-    ((length,),) = shapes
-    known = _entry_names(subject, leaves[0], length)
-    rows = []
-    for entry in entries:
-        if isinstance(entry, str) and entry in known:
-            rows.append(known.index(entry))
-        elif isinstance(entry, int) and 0 <= entry < length:
-            rows.append(entry)
-        else:
-            raise ParameterError(f"parameter {name!r}: there is no entry {entry!r}; use one of {', '.join(known)}")
-    return tuple(rows)
-
-
 def _claim(
     taken: dict[Any, str], subject: PyTree, leaf: tuple[str, ...], rows: tuple[int, ...] | None, name: str
 ) -> None:
     """Note numbers as free, once only."""
-    array = _leaf(subject, leaf, name)
+    array = leaf_at(subject, leaf, name)
     every = range(array.shape[0]) if array.ndim else range(1)
     for row in every if rows is None else rows:
         if (leaf, row) in taken:
@@ -389,35 +283,6 @@ def _claim(
                 f"parameter {name!r}: row {row} of {'.'.join(leaf)} is already free as {taken[leaf, row]!r}; declare it once"
             )
         taken[leaf, row] = name
-
-
-def _walk(tree: PyTree, leaf: tuple[str, ...]) -> Any:
-    """What is at a path known to exist."""
-    for part in leaf:
-        tree = tree[int(part)] if isinstance(tree, tuple | list) else getattr(tree, part)
-    return tree
-
-
-def _gather(
-    subject: PyTree, leaves: tuple[tuple[str, ...], ...], rows: tuple[int, ...] | None
-) -> Float[Array, "values"]:
-    parts = [_walk(subject, leaf) for leaf in leaves]
-    parts = parts if rows is None else [part[np.array(rows)] for part in parts]
-    return jnp.concatenate([part.ravel() for part in parts])
-
-
-def _scatter(
-    subject: PyTree, leaves: tuple[tuple[str, ...], ...], rows: tuple[int, ...] | None, values: Float[Array, "values"]
-) -> PyTree:
-    at = 0
-    for leaf in leaves:
-        old = _walk(subject, leaf)
-        chosen = old if rows is None else old[np.array(rows)]
-        part = values[at : at + chosen.size].reshape(chosen.shape)
-        at += chosen.size
-        new = part if rows is None else old.astype(part.dtype).at[np.array(rows)].set(part)
-        subject = eqx.tree_at(lambda tree, leaf=leaf: _walk(tree, leaf), subject, new)
-    return subject
 
 
 def _prior(parameter: Parameter, values: Array, name: str) -> tuple[Array | None, Array | None, float]:
@@ -454,12 +319,12 @@ def _labels(
         return [(f"{part} [{name}]", unit) for part, unit in zip(_INERTIA_COMPONENTS, _INERTIA_UNITS, strict=True)]
     labels = []
     for leaf in leaves:
-        array = _leaf(subject, leaf, name)
+        array = leaf_at(subject, leaf, name)
         unit = parameter.unit or _UNITS.get(leaf[-1], "")
         if array.ndim == 0:
             labels.append((name, unit))
             continue
-        known = _entry_names(subject, leaf, array.shape[0])
+        known = entry_names(subject, leaf, array.shape[0])
         inner = [""] if array.ndim == 1 else [f" {c}" for c in ("xyz" if array[0].size == 3 else range(array[0].size))]
         labels += [
             (f"{name} [{known[row]}]{part}", unit)
@@ -473,10 +338,10 @@ def _follow(tie: Tie, subject: PyTree, names: list[str], placed: list[_Placed], 
     leaf, name = tuple(tie.path.split(".")), f"tie of {tie.path}"
     if tie.to not in names:
         raise ParameterError(f"{name}: there is no parameter {tie.to!r}; use one of {', '.join(names)}")
-    rows = _rows(subject, (leaf,), tie.entries, name)
+    rows = rows_of(subject, (leaf,), tie.entries, name)
     _claim(taken, subject, leaf, rows, name)
     leader = names.index(tie.to)
-    count, own = placed[leader].count, _gather(subject, (leaf,), rows)
+    count, own = placed[leader].count, gather(subject, (leaf,), rows)
     if own.size != count:
         raise ParameterError(f"{name}: it has {own.size} numbers, {tie.to!r} has {count}; choose entries that match")
     factor, offset = (jnp.asarray(x, own.dtype) for x in (tie.factor, tie.offset))

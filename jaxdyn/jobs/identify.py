@@ -2,6 +2,7 @@
 
 import dataclasses
 import time
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -28,6 +29,10 @@ from jaxdyn.mechanism.checks import MechanismError
 
 
 def _work(config: IdentifyConfig, directory: RunDirectory) -> dict[str, Any]:
+    if config.resume is not None and not any(config.resume.glob("*_checkpoint_0.npz")):
+        raise ConfigError(
+            f"resume: {config.resume} holds no checkpoint; name the directory of a run of jaxdyn identify"
+        )
     with jax.enable_x64(True):
         return {study.name: _study(config, study, directory) for study in config.study}
 
@@ -42,11 +47,15 @@ def _study(config: IdentifyConfig, study: StudyConfig, directory: RunDirectory) 
     seen = f"{problem.count} numbers in {len(train)} recordings"
     print(f"\n{study.name}: {parameters.size} free numbers, {seen}")
     begun = time.perf_counter()
-    fit = _fitted(config, study, problem, directory)
-    for _ in range(config.fit.rounds):
-        problem = reweighted(problem, _best(fit)[0], config.fit.alike)
-        fit = _fitted(config, study, problem, directory)
+    start = _starts(config, problem)
+    fit, went_on = _fitted(config, f"{study.name}_checkpoint_0", problem, start, config.resume, directory)
     best, result = _best(fit)
+    for k in range(1, config.fit.rounds + 1):
+        problem = reweighted(problem, best, config.fit.alike)
+        # A checkpoint is of use only where everything before it ended as it did then.
+        resume = None if went_on else config.resume
+        fit, went_on = _fitted(config, f"{study.name}_checkpoint_{k}", problem, best, resume, directory)
+        best, result = _best(fit)
     seconds = time.perf_counter() - begun
     print(f"{result.meaning} after {int(np.max(fit.iterations))} iterations, {seconds:.1f} s")
     plant = parameters.place(best.x)
@@ -81,25 +90,32 @@ def without_zeros(plant: Plant) -> Plant:
     return Plant(plant.system, plant.sensors.without_zeros, plant.inputs)
 
 
-def _fitted(config: IdentifyConfig, study: StudyConfig, problem: Problem, directory: RunDirectory) -> Fit:
-    """The fit, saved after each iteration, and continued where another run left it."""
-    checkpoint = f"{study.name}_checkpoint"
-    starts, resume = _starts(config, problem), None
-    if config.resume is not None and (config.resume / f"{checkpoint}.npz").exists():
-        resume = _continued(problem, RunDirectory(config.resume).read_arrays(checkpoint), starts)
+def _fitted(
+    config: IdentifyConfig,
+    checkpoint: str,
+    problem: Problem,
+    starts: Unknowns,
+    resume: Path | None,
+    directory: RunDirectory,
+) -> tuple[Fit, bool]:
+    """The fit, saved after each iteration, and continued where another run left it; and whether it is not as that run left it."""
+    before = None
+    if resume is not None and (resume / f"{checkpoint}.npz").exists():
+        before = _continued(problem, RunDirectory(resume).read_arrays(checkpoint), starts)
 
     def save(fit: Fit) -> None:
         kept = (fit.unknowns, fit.damping, fit.growth, fit.iterations, fit.result)
         directory.write_arrays(checkpoint, **{f"leaf_{k}": leaf for k, leaf in enumerate(jax.tree.leaves(kept))})
 
-    return levenberg_marquardt.fit(
+    fit = levenberg_marquardt.fit(
         problem,
         starts,
         max_iterations=config.fit.iterations,
         tolerance=config.fit.tolerance,
-        resume=resume,
+        resume=before,
         after_iteration=save,
     )
+    return fit, before is None or bool(np.any(fit.iterations != before.iterations))
 
 
 def reweighted(problem: Problem, unknowns: Unknowns, alike: int) -> Problem:

@@ -18,6 +18,7 @@ from jaxdyn.identify.measurement import Plant, Sensors, joint_positions_and_velo
 from jaxdyn.identify.output_error import OutputError, predict
 from jaxdyn.identify.parameters import GaussianPrior, Parameter, Parameters
 from jaxdyn.identify.recording import cut
+from jaxdyn.mechanism.checks import MechanismError
 from jaxdyn.simulate.integrators import SemiImplicitEuler
 
 
@@ -231,3 +232,13 @@ class TestPendulum:
         np.testing.assert_allclose(short.unknowns.x[2:], [-0.4, 0.05], atol=1e-5)
         wrong = self.problem(recording, 2.0, free_starts=False)
         assert float(normal_of(wrong, wrong.start).loss) > 1e3
+
+
+@pytest.mark.parametrize(("delay", "free", "lead"), [(0.02, False, 0.0), (0.0, True, 0.0), (0.02, True, 0.01)])
+def test_delays_need_inputs_from_before_the_windows(delay, free, lead):
+    """They would be answered by the first input within the window, which nobody would notice."""
+    plant = eqx.tree_at(lambda p: p.inputs.delay, pendulum_plant(), jnp.array([delay]))
+    parameters = Parameters(plant, [Parameter("inputs.delay" if free else "system.model.mass")])
+    windows = cut([simulated(pendulum_plant(), 1.0, 1)], duration=0.3, interval=STEP, lead=lead)
+    with pytest.raises(MechanismError, match=r"cut the recordings with a larger lead"):
+        OutputError(parameters, windows)
