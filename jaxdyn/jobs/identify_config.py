@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Literal
 
 from jaxdyn.io.config import ConfigError, setting
-from jaxdyn.io.recordings import Columns, Markers
+from jaxdyn.io.markers import Markers
+from jaxdyn.io.recordings import Columns
 from jaxdyn.jobs.synthetic_config import SyntheticConfig
 
 _ALWAYS = (0.0, 1e9)  # s

@@ -36,7 +36,8 @@ from jaxdyn.identify.parameters import (
 )
 from jaxdyn.identify.recording import Recording, RecordingError, Windows, cut
 from jaxdyn.io.config import ConfigError
-from jaxdyn.io.recordings import load_recording
+from jaxdyn.io.markers import calibrated
+from jaxdyn.io.recordings import load_film, load_recording
 from jaxdyn.io.system_file import load_system
 from jaxdyn.jobs.identify_config import ForceConfig, FreeConfig, IdentifyConfig, StudyConfig
 from jaxdyn.jobs.source import said_in_one_line
@@ -180,8 +181,11 @@ def recordings_of(config: IdentifyConfig, study: StudyConfig) -> tuple[list[Part
         raise ConfigError(
             f'{config.folder}: there is no such folder; get the recordings{source} and say where: "data=FOLDER"'
         )
+    markers = config.markers
+    if markers is not None and markers.calibrate:
+        markers = calibrated(markers, [load_film(config.folder / name, markers) for name in study.train])
     train, validation = (
-        [Part(load_recording(config.folder / name, config.columns, config.markers), *limits) for name in names]
+        [Part(load_recording(config.folder / name, config.columns, markers), *limits) for name in names]
         for names, limits in ((study.train, study.train_time), (study.validation, study.validation_time))
     )
     return train, validation
