@@ -51,7 +51,13 @@ class ForceConfig:
     """
 
     kind: Literal[
-        "JointFriction", "StribeckFriction", "AsymmetricFriction", "LoadFriction", "QuadraticDrag", "JointSpring"
+        "JointFriction",
+        "StribeckFriction",
+        "AsymmetricFriction",
+        "LoadFriction",
+        "BearingFriction",
+        "QuadraticDrag",
+        "JointSpring",
     ]
     viscous: tuple[float, ...] | None = setting(None, broadcast=True)
     coulomb: tuple[float, ...] | None = setting(None, broadcast=True)
@@ -175,7 +181,8 @@ class FitConfig:
 
     Attributes:
         method: "output_error" simulates windows; "inverse_dynamics" compares forces.
-        noise: standard deviation of the readings (output error) or forces (inverse dynamics), one number or one each.
+        noise: standard deviation of the readings (output error) or forces (inverse dynamics), one number or one each; with
+            markers, of the angles of the links from the vertical.
         quantization: step of the readings, for output error.
         rounds: of inverse dynamics after which the noise of each force is set to the RMS of its errors; then one more fit.
         alike: consecutive samples whose errors are alike, so that together they count as one.

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from jaxdyn.dynamics.forces import JointDrives, JointForce, JointSpring
 from jaxdyn.dynamics.friction import (
     AsymmetricFriction,
+    BearingFriction,
     JointFriction,
     LoadFriction,
     QuadraticDrag,
@@ -42,7 +43,7 @@ from jaxdyn.io.system_file import load_system
 from jaxdyn.jobs.identify_config import ForceConfig, FreeConfig, IdentifyConfig, StudyConfig
 from jaxdyn.jobs.source import said_in_one_line
 
-_FRICTION = (JointFriction, StribeckFriction, AsymmetricFriction, LoadFriction, QuadraticDrag)
+_FRICTION = (JointFriction, StribeckFriction, AsymmetricFriction, LoadFriction, BearingFriction, QuadraticDrag)
 _FORCES: dict[str, type[JointForce]] = {kind.__name__: kind for kind in (*_FRICTION, JointSpring)}
 
 
@@ -61,6 +62,9 @@ def plant_of(config: IdentifyConfig, study: StudyConfig) -> Plant:
         system = eqx.tree_at(lambda s: s.drives, system, nothing, is_leaf=lambda x: x is None)
     ny = system.model.nq
     noise = one_each(config.fit.noise, ny, "fit.noise") * np.sqrt(config.fit.alike)
+    if config.markers is not None:  # what is read are angles of links, of which coordinates are differences
+        to_coordinates = np.eye(ny) - np.eye(ny, k=-1)
+        noise = to_coordinates @ np.diag(noise**2) @ to_coordinates.T
     each_its_own = any(entry.path == "sensors.zeros" for entry in config.free)
     zeros = jnp.zeros((len(study.train) if each_its_own else 0, ny))
     return Plant(
