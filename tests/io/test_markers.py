@@ -1,12 +1,14 @@
 """Cameras that are not where they should be, undone by what they do to lengths."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from jaxdyn.io.config import ConfigError, read_config
 from jaxdyn.io.markers import Markers, calibrated, links
 from jaxdyn.jobs.identify_config import IdentifyConfig
-from jaxdyn.jobs.identify_plant import recordings_of
+from jaxdyn.jobs.identify_plant import plant_of, recordings_of
 
 COLUMNS = {"frame_rate": 100.0, "down": (0, 2, 4), "sideways": (1, 3, 5)}
 LENGTHS = np.array([100.0, 80.0])
@@ -79,3 +81,15 @@ def test_pairs_are_counted(tmp_path):
     )
     with pytest.raises(ConfigError, match="shift has 2 numbers; give 6, two per marker, or none"):
         read_config(tmp_path / "config.toml", IdentifyConfig)
+
+
+def test_noise_of_coordinates_is_that_of_differences_of_angles(tmp_path):
+    """Markers tell the angles of links from the vertical, with 1 and 2 mrad; the second coordinate is the second less the first."""
+    machine = Path(__file__).parents[2] / "configs" / "machines" / "chaotic_pendulum.toml"
+    (tmp_path / "config.toml").write_text(
+        f'data = "."\n[markers]\nframe_rate = 100.0\ndown = [0, 2, 4]\nsideways = [1, 3, 5]\n[fit]\nnoise = [1e-3, 2e-3]\n'
+        f'[[study]]\nname = "s"\nmechanism = "{machine}"\ntrain = ["film.npz:a"]\n[[free]]\ninertia = ["all"]\n'
+    )
+    config = read_config(tmp_path / "config.toml", IdentifyConfig)
+    noise = plant_of(config, config.study[0]).sensors.noise
+    np.testing.assert_allclose(noise, [[1e-6, -1e-6], [-1e-6, 5e-6]], rtol=1e-6)
