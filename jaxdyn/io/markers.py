@@ -103,7 +103,7 @@ def _seen(film: np.ndarray, markers: Markers) -> np.ndarray:
 
 
 def _links(seen: np.ndarray, tilt: np.ndarray, distortion: float, shift: np.ndarray, beside: np.ndarray) -> np.ndarray:
-    scale = (1.0 + (tilt.conj() * seen).real) * (1.0 + distortion * np.abs(seen) ** 2)
+    scale = (1.0 + np.real(tilt.conj() * seen)) * (1.0 + distortion * np.abs(seen) ** 2)
     places = seen * scale - shift
     joints = [places[:, 0]]
     for k in range(1, places.shape[1]):

@@ -22,7 +22,7 @@ def chain() -> tuple[np.ndarray, np.ndarray]:
 
 
 def film(places: np.ndarray) -> np.ndarray:
-    return np.stack([places.real, places.imag], axis=2).reshape(len(places), 6)
+    return np.stack([np.real(places), np.imag(places)], axis=2).reshape(len(places), 6)
 
 
 def angle_errors(film: np.ndarray, markers: Markers, angles: np.ndarray) -> np.ndarray:
@@ -47,7 +47,7 @@ def test_lengths_tell_what_a_camera_does():
     """Tilted, with a lens that bends and colors that are shifted: angles off by 5e-3 and more, by less than 2e-4 afterwards."""
     angles, places = chain()
     seen = places - places[:, :1]
-    seen = seen * (1.0 + 5e-5 * seen.real - 3e-5 * seen.imag - 1e-7 * np.abs(seen) ** 2)
+    seen = seen * (1.0 + 5e-5 * np.real(seen) - 3e-5 * np.imag(seen) - 1e-7 * np.abs(seen) ** 2)
     seen[:, 1] += 0.5 + 0.2j - 0.4 * np.exp(1j * angles[:, 0])
     seen[:, 2] += -0.3 + 0.4j
     plain = Markers(**COLUMNS, calibrate=True)
