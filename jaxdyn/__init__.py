@@ -65,7 +65,14 @@ from jaxdyn.dynamics.forces import (
     Spring,
 )
 from jaxdyn.dynamics.forward import forward_dynamics
-from jaxdyn.dynamics.friction import AsymmetricFriction, JointFriction, LoadFriction, QuadraticDrag, StribeckFriction
+from jaxdyn.dynamics.friction import (
+    AsymmetricFriction,
+    BearingFriction,
+    JointFriction,
+    LoadFriction,
+    QuadraticDrag,
+    StribeckFriction,
+)
 from jaxdyn.dynamics.hamilton import canonical_rates, generalized_momentum, hamiltonian
 from jaxdyn.dynamics.inverse import bias_force, gravity_force, inverse_dynamics
 from jaxdyn.dynamics.kane import kane_forces
@@ -134,6 +141,7 @@ __all__ = [
     "AppliedForce",
     "Assembly",
     "AsymmetricFriction",
+    "BearingFriction",
     "BodyForce",
     "ConstantRate",
     "Constraint",

@@ -35,7 +35,7 @@ class Force(eqx.Module):
     Class attributes:
         conservative: True if the force is minus the gradient of its potential energy, False if it has none and does work.
         linear: names of the fields in all of which together the force is linear, each with its unit. For numbers per velocity
-            component the unit is "force", "force/speed", "force/speed^2" or "force/distance", by the kind of joint.
+            component the unit is "force", "force/speed", "force/speed^2", "force/distance" or "lever", by the kind of joint.
     """
 
     conservative: eqx.AbstractClassVar[bool]

@@ -6,6 +6,7 @@ A drive measured forwards and backwards, fast and slow, loaded and not is descri
     StribeckFriction     more of it near standstill             -c_s exp(-(v/v_s)^2) t
     AsymmetricFriction   forward unlike backward                -c_d t^2 - b_d v t
     LoadFriction         in proportion to the load              -mu sqrt(Q_g^2 + Q_0^2) t
+    BearingFriction      the load being that of the motion      -r sqrt(|F|^2 + F_0^2) t
     QuadraticDrag        turbulent flow around the body         -d v |v|
 
 with t = tanh(v / velocity_scale) in the place of the sign of v, so that everything is smooth at rest. Numbers are per velocity
@@ -21,8 +22,9 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from jaxdyn.dynamics import inverse
+from jaxdyn.dynamics import forward, inverse, kinematics
 from jaxdyn.dynamics.forces import JointForce, Scalar, length_problem
+from jaxdyn.mechanism import tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.arrays import floating
 
@@ -150,6 +152,44 @@ class LoadFriction(JointForce):
     ) -> Float[Array, "nv"]:
         load = jnp.sqrt(inverse.gravity_force(model, q) ** 2 + self.load_scale**2)
         return -self.coefficient * load * jnp.tanh(v / self.velocity_scale)  # (H11)
+
+    def problem(self, model: Model) -> str | None:
+        scales = {"velocity_scale": self.velocity_scale, "load_scale": self.load_scale}
+        return _problem(model, {"coefficient": self.coefficient}, scales)
+
+
+class BearingFriction(JointForce):
+    """Friction in proportion to what the bearing bears: tau = -coefficient sqrt(|F|^2 + load_scale^2) tanh(v / velocity_scale).
+
+    F is the force in the joint while the mechanism moves with q and v under gravity alone: without the friction itself, for which
+    the equations of motion would have to be solved, and without drives, springs and loop joints. It suits fast motion, whose
+    centrifugal forces load the bearings, with few other forces.
+
+    Attributes:
+        coefficient: friction coefficient times radius of the bearing, m, per velocity component; the friction coefficient, without
+            unit, where the joint slides.
+        velocity_scale: that of `JointFriction`, rad/s or m/s.
+        load_scale: force below which friction no longer falls, so that it is smooth at no load, N.
+
+    Source: theory.md (H13), (M3).
+    """
+
+    conservative: ClassVar[bool] = False
+    linear: ClassVar[Mapping[str, str]] = {"coefficient": "lever"}
+
+    coefficient: Float[Array, "nv"] = eqx.field(converter=floating)
+    velocity_scale: Float[Array, "nv"] = eqx.field(converter=floating)
+    load_scale: Float[Array, "nv"] = eqx.field(converter=floating)
+
+    def generalized_forces(
+        self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar
+    ) -> Float[Array, "nv"]:
+        a = forward.accelerations_from(model, q, v, jnp.zeros_like(v), "cholesky")
+        moving = kinematics.motion(model, q, v)
+        needed = inverse.forces_on_bodies(model, moving, kinematics.accelerations(model, moving, a), a)
+        beyond = tree.sum_over_descendants(model.topology, needed)[model.topology.body_of_column, 3:]  # (M3)
+        load = jnp.sqrt(jnp.sum(beyond**2, axis=1) + self.load_scale**2)
+        return -self.coefficient * load * jnp.tanh(v / self.velocity_scale)  # (H13)
 
     def problem(self, model: Model) -> str | None:
         scales = {"velocity_scale": self.velocity_scale, "load_scale": self.load_scale}

@@ -43,6 +43,7 @@ _INERTIAL_UNITS = ("kg", *["kg m"] * 3, *["kg m^2"] * 6)
 _UNITS_BY_JOINT = {
     "inertia": ("kg m^2", "kg"),
     "force": ("N m", "N"),
+    "lever": ("m", "1"),
     "force/distance": ("N m/rad", "N/m"),
     "force/speed": ("N m s/rad", "N s/m"),
     "force/speed^2": ("N m s^2/rad^2", "N s^2/m^2"),

@@ -192,6 +192,15 @@ class LoadFrictionEntry:
 
 
 @dataclasses.dataclass(frozen=True)
+class BearingFrictionEntry:
+    """[joint_bearing_friction]: tables by the names of joints."""
+
+    coefficient: dict[str, Any] = dataclasses.field(default_factory=dict)
+    velocity_scale: dict[str, Any] = dataclasses.field(default_factory=dict)
+    load_scale: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
 class QuadraticDragEntry:
     """[joint_quadratic_drag]: a table by the names of joints."""
 
@@ -232,6 +241,7 @@ class MechanismEntry:
     joint_stribeck_friction: StribeckFrictionEntry | None = None
     joint_asymmetric_friction: AsymmetricFrictionEntry | None = None
     joint_load_friction: LoadFrictionEntry | None = None
+    joint_bearing_friction: BearingFrictionEntry | None = None
     joint_quadratic_drag: QuadraticDragEntry | None = None
     joint_spring: JointSpringEntry | None = None
     drives: DrivesEntry | None = None

@@ -19,6 +19,7 @@ import numpy as np
 from jaxdyn.dynamics.forces import JointForce
 from jaxdyn.dynamics.friction import (
     AsymmetricFriction,
+    BearingFriction,
     JointFriction,
     LoadFriction,
     QuadraticDrag,
@@ -63,6 +64,9 @@ FRICTION_TERMS = {
     ),
     "joint_load_friction": FrictionTerm(
         LoadFriction, {"coefficient": "ratio"}, {"velocity_scale": "velocity", "load_scale": "effort"}
+    ),
+    "joint_bearing_friction": FrictionTerm(
+        BearingFriction, {"coefficient": "lever"}, {"velocity_scale": "velocity", "load_scale": "load"}
     ),
     "joint_quadratic_drag": FrictionTerm(QuadraticDrag, {"coefficient": "drag"}, {}),
 }

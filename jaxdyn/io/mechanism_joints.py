@@ -69,6 +69,8 @@ _UNITS = {
         "viscous": "N m s/rad",
         "drag": "N m s^2/rad^2",
         "ratio": "1",
+        "lever": "m",
+        "load": "N",
     },
     "m": {
         "velocity": "m/s",
@@ -78,6 +80,8 @@ _UNITS = {
         "viscous": "N s/m",
         "drag": "N s^2/m^2",
         "ratio": "1",
+        "lever": "1",
+        "load": "N",
     },
 }
 
@@ -95,7 +99,8 @@ _RATES = {"rad": "rad/s", "m": "m/s", "1": "1/s"}
 
 def component_units(joint: type[Joint], what: str) -> tuple[str, ...]:
     """Units of a quantity per component of a joint: "position" per coordinate; "velocity", "effort", "armature", "stiffness",
-    "viscous", "drag" or "ratio" (a plain number) per velocity component. A joint with prescribed motion has no components.
+    "viscous", "drag", "ratio" (a plain number), "lever" (effort per force) or "load" (a force) per velocity component. A joint with
+    prescribed motion has no components.
     """
     if joint is Rheonomic:
         return ()

@@ -6,8 +6,10 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Float
 
 from jaxdyn.identify.recording import Recording, RecordingError
+from jaxdyn.io.markers import Markers, links
 from jaxdyn.io.toml import ConfigError
 
 
@@ -27,24 +29,6 @@ class Columns:
     u: tuple[str, ...] = ("tau",)
 
 
-@dataclasses.dataclass(frozen=True)
-class Markers:
-    """Where to read coordinates of a planar chain that hangs: markers at its pivot, its joints and its tip, filmed.
-
-    The angle of each link is that of the line between its markers from the downward vertical; coordinates are the angles of the
-    first link and, for the others, relative to the link before. Any unit of length will do.
-
-    Attributes:
-        frame_rate: frames per second.
-        down, sideways: columns of the array that hold the vertical coordinate, growing downwards, and the horizontal one, marker by
-            marker from the pivot on.
-    """
-
-    frame_rate: float
-    down: tuple[int, ...]
-    sideways: tuple[int, ...]
-
-
 def load_recording(path: Path | str, columns: Columns, markers: Markers | None = None) -> Recording:
     """A recording from a file; "runs.npz:run_02" is the array run_02 of a file that holds several.
 
@@ -55,14 +39,13 @@ def load_recording(path: Path | str, columns: Columns, markers: Markers | None =
     Raises:
         ConfigError: one line with file, name and remedy.
     """
-    file, _, member = str(path).partition(".npz:")
-    source = Path(file + ".npz" if member else file)
+    if markers is not None:
+        return _from_markers(path, markers)
+    source = Path(path)
+    if ".npz:" in source.name:
+        raise ConfigError(f"{path}: an array within a file is for markers; name the file")
     arrays = _arrays(source)
     try:
-        if markers is not None:
-            return _from_markers(str(path), _array(source, arrays, member or next(iter(arrays))), markers)
-        if member:
-            raise ConfigError(f"{path}: an array within a file is for markers; name the file")
         time = _table(source, arrays, columns.time).ravel()
         q = _table(source, arrays, columns.q)
         v, a = (_table(source, arrays, names) if names else None for names in (columns.v, columns.a))
@@ -109,11 +92,23 @@ def _table(path: Path, arrays: dict[str, np.ndarray], names: tuple[str, ...]) ->
     return np.concatenate([x[:, None] if x.ndim == 1 else x for x in found], axis=1)
 
 
-def _from_markers(name: str, array: np.ndarray, markers: Markers) -> Recording:
-    count = array.shape[1] if array.ndim == 2 else 0
+def load_film(path: Path | str, markers: Markers) -> Float[np.ndarray, "frames columns"]:
+    """The places of filmed markers; "runs.npz:run_02" is the array run_02 of a file that holds several, else the first one counts.
+
+    Raises:
+        ConfigError: one line with file, name and remedy.
+    """
+    file, _, member = str(path).partition(".npz:")
+    source = Path(file + ".npz" if member else file)
+    arrays = _arrays(source)
+    film = _array(source, arrays, member or next(iter(arrays)))
+    count = film.shape[1] if film.ndim == 2 else 0
     if len(markers.down) != len(markers.sideways) or max((*markers.down, *markers.sideways), default=0) >= count:
-        raise ConfigError(f"{name}: it has {count} columns; name one for down and one for sideways per marker")
-    down, sideways = array[:, markers.down], array[:, markers.sideways]
-    angles = np.unwrap(np.arctan2(np.diff(sideways, axis=1), np.diff(down, axis=1)), axis=0)
+        raise ConfigError(f"{path}: it has {count} columns; name one for down and one for sideways per marker")
+    return film
+
+
+def _from_markers(path: Path | str, markers: Markers) -> Recording:
+    angles = np.unwrap(np.angle(links(load_film(path, markers), markers)), axis=0)
     q = np.diff(angles, axis=1, prepend=0.0)
-    return Recording(name, np.arange(len(q)) / markers.frame_rate, q, None, np.zeros((len(q), 0)))
+    return Recording(str(path), np.arange(len(q)) / markers.frame_rate, q, None, np.zeros((len(q), 0)))

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Literal
 
 from jaxdyn.io.config import ConfigError, setting
-from jaxdyn.io.recordings import Columns, Markers
+from jaxdyn.io.markers import Markers
+from jaxdyn.io.recordings import Columns
 from jaxdyn.jobs.parameters_config import ForceConfig, FreeConfig, TieConfig
 from jaxdyn.jobs.synthetic_config import SyntheticConfig
 
@@ -97,7 +98,8 @@ class FitConfig:
 
     Attributes:
         method: "output_error" simulates windows; "inverse_dynamics" compares forces.
-        noise: standard deviation of the readings (output error) or forces (inverse dynamics), one number or one each.
+        noise: standard deviation of the readings (output error) or forces (inverse dynamics), one number or one each; with
+            markers, of the angles of the links from the vertical.
         quantization: step of the readings, for output error.
         rounds: of inverse dynamics after which the noise of each force is set to the RMS of its errors; then one more fit.
         alike: consecutive samples whose errors are alike, so that together they count as one.

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from jaxdyn.dynamics.forces import JointDrives, JointForce, JointSpring
 from jaxdyn.dynamics.friction import (
     AsymmetricFriction,
+    BearingFriction,
     JointFriction,
     LoadFriction,
     QuadraticDrag,
@@ -36,13 +37,14 @@ from jaxdyn.identify.parameters import (
 )
 from jaxdyn.identify.recording import Recording, RecordingError, Windows, cut
 from jaxdyn.io.config import ConfigError
-from jaxdyn.io.recordings import load_recording
+from jaxdyn.io.markers import calibrated
+from jaxdyn.io.recordings import load_film, load_recording
 from jaxdyn.io.system_file import load_system
 from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
 from jaxdyn.jobs.parameters_config import ForceConfig, FreeConfig
 from jaxdyn.jobs.source import said_in_one_line
 
-_FRICTION = (JointFriction, StribeckFriction, AsymmetricFriction, LoadFriction, QuadraticDrag)
+_FRICTION = (JointFriction, StribeckFriction, AsymmetricFriction, LoadFriction, BearingFriction, QuadraticDrag)
 _FORCES: dict[str, type[JointForce]] = {kind.__name__: kind for kind in (*_FRICTION, JointSpring)}
 
 
@@ -61,6 +63,9 @@ def plant_of(config: IdentifyConfig, study: StudyConfig) -> Plant:
         system = eqx.tree_at(lambda s: s.drives, system, nothing, is_leaf=lambda x: x is None)
     ny = system.model.nq
     noise = one_each(config.fit.noise, ny, "fit.noise") * np.sqrt(config.fit.alike)
+    if config.markers is not None:  # what is read are angles of links, of which coordinates are differences
+        to_coordinates = np.eye(ny) - np.eye(ny, k=-1)
+        noise = to_coordinates @ np.diag(noise**2) @ to_coordinates.T
     each_its_own = any(entry.path == "sensors.zeros" for entry in config.free)
     zeros = jnp.zeros((len(study.train) if each_its_own else 0, ny))
     return Plant(
@@ -181,8 +186,11 @@ def recordings_of(config: IdentifyConfig, study: StudyConfig) -> tuple[list[Part
         raise ConfigError(
             f'{config.folder}: there is no such folder; get the recordings{source} and say where: "data=FOLDER"'
         )
+    markers = config.markers
+    if markers is not None and markers.calibrate:
+        markers = calibrated(markers, [load_film(config.folder / name, markers) for name in study.train])
     train, validation = (
-        [Part(load_recording(config.folder / name, config.columns, config.markers), *limits) for name in names]
+        [Part(load_recording(config.folder / name, config.columns, markers), *limits) for name in names]
         for names, limits in ((study.train, study.train_time), (study.validation, study.validation_time))
     )
     return train, validation

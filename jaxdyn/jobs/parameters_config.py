@@ -17,7 +17,13 @@ class ForceConfig:
     """
 
     kind: Literal[
-        "JointFriction", "StribeckFriction", "AsymmetricFriction", "LoadFriction", "QuadraticDrag", "JointSpring"
+        "JointFriction",
+        "StribeckFriction",
+        "AsymmetricFriction",
+        "LoadFriction",
+        "BearingFriction",
+        "QuadraticDrag",
+        "JointSpring",
     ]
     viscous: tuple[float, ...] | None = setting(None, broadcast=True)
     coulomb: tuple[float, ...] | None = setting(None, broadcast=True)

@@ -21,7 +21,9 @@ from jaxdyn import (
     System,
     applied_forces,
     gravity_force,
+    joint_reactions,
 )
+from jaxdyn.dynamics.friction import BearingFriction
 from jaxdyn.io.archive import load_archive, save_archive
 from jaxdyn.io.config import ConfigError
 from jaxdyn.io.mechanism_file import load_mechanism, save_mechanism
@@ -35,22 +37,26 @@ rng = np.random.default_rng(80)
 C, D, SPEED, SCALE, LOAD = rng.uniform(0.2, 2.0, (5, N))
 tanh = math.tanh
 
-# The term, and its force in one component from v and the generalized force of gravity there.
+# The term, and its force in one component from v, the generalized force of gravity there and the force that the joint bears.
 TERMS = {
-    "joint": (JointFriction(D, C, SCALE), lambda i, v, load: -D[i] * v - C[i] * tanh(v / SCALE[i])),
+    "joint": (JointFriction(D, C, SCALE), lambda i, v, load, borne: -D[i] * v - C[i] * tanh(v / SCALE[i])),
     "stribeck": (
         StribeckFriction(C, SPEED, SCALE),
-        lambda i, v, load: -C[i] * math.exp(-((v / SPEED[i]) ** 2)) * tanh(v / SCALE[i]),
+        lambda i, v, load, borne: -C[i] * math.exp(-((v / SPEED[i]) ** 2)) * tanh(v / SCALE[i]),
     ),
     "asymmetric": (
         AsymmetricFriction(C, -D, SCALE),
-        lambda i, v, load: -C[i] * tanh(v / SCALE[i]) ** 2 + D[i] * v * tanh(v / SCALE[i]),
+        lambda i, v, load, borne: -C[i] * tanh(v / SCALE[i]) ** 2 + D[i] * v * tanh(v / SCALE[i]),
     ),
     "load": (
         LoadFriction(C, SCALE, LOAD),
-        lambda i, v, load: -C[i] * math.hypot(load, LOAD[i]) * tanh(v / SCALE[i]),
+        lambda i, v, load, borne: -C[i] * math.hypot(load, LOAD[i]) * tanh(v / SCALE[i]),
     ),
-    "drag": (QuadraticDrag(C), lambda i, v, load: -C[i] * v * abs(v)),
+    "bearing": (
+        BearingFriction(C, SCALE, LOAD),
+        lambda i, v, load, borne: -C[i] * math.hypot(borne, LOAD[i]) * tanh(v / SCALE[i]),
+    ),
+    "drag": (QuadraticDrag(C), lambda i, v, load, borne: -C[i] * v * abs(v)),
 }
 
 
@@ -68,13 +74,21 @@ def generalized(tree, force, q, v):
     return applied_forces(System(tree, (force,)), State(q, v))
 
 
+@jax.jit
+def borne(tree, q, v):
+    """Forces in the joints while only gravity acts, N."""
+    force = joint_reactions(System(tree), State(q, v)).force
+    return jnp.linalg.norm(force, axis=1)[tree.topology.body_of_column]
+
+
 @pytest.mark.parametrize("name", TERMS)
 def test_force_is_that_of_the_formula_and_linear_in_the_coefficients(tree, motion, name):
     term, formula = TERMS[name]
     q, v, _ = motion
     load = np.asarray(gravity_force(tree, q))
     tau = generalized(tree, term, q, v)
-    close(tau, np.array([formula(i, float(v[i]), float(load[i])) for i in range(N)]))
+    bears = borne(tree, q, v)
+    close(tau, np.array([formula(i, float(v[i]), float(load[i]), float(bears[i])) for i in range(N)]))
     assert np.all(np.abs(tau) > 1e-3)
     first = next(iter(vars(term)))
     doubled = eqx.tree_at(lambda term: getattr(term, first), term, replace_fn=lambda x: 2.0 * x)
@@ -82,7 +96,8 @@ def test_force_is_that_of_the_formula_and_linear_in_the_coefficients(tree, motio
     close(generalized(tree, doubled, q, v) - tau, tau - generalized(tree, without, q, v))
 
 
-@pytest.mark.parametrize("name", TERMS)
+# Second derivatives of the bearing take long to compile; its first ones are tested below.
+@pytest.mark.parametrize("name", [name for name in TERMS if name != "bearing"])
 def test_derivatives_are_difference_quotients_in_motion_and_finite_at_rest(tree, motion, name):
     q, v, _ = motion
     numbers, static = eqx.partition((TERMS[name][0], q, v), eqx.is_inexact_array)
@@ -127,6 +142,31 @@ def test_forward_and_backward_friction_are_what_the_two_directions_were_measured
     close(applied_forces(system, State(motion[0], jnp.full(N, -2.0))), (3.0 + 0.1 * 2.0) * ones, scale=10.0)
 
 
+def test_bearing_of_a_pendulum_bears_weight_and_centrifugal_force(tmp_path):
+    """Along the rod m (g cos x + r v^2), across m g sin x (1 - m r^2/I); the friction takes no part in it."""
+    path = tmp_path / "arm.toml"
+    path.write_text(PENDULUM)
+    system = load_mechanism(path)
+    (friction,), model = system.forces, system.model
+    assert isinstance(friction, BearingFriction)
+    m, r, inertia, g = 2.0, 0.5, 2.0 * 0.5**2 + 0.1, -model.gravity[2]
+
+    def expected(x, v):
+        along, across = m * (g * jnp.cos(x) + r * v**2), m * g * jnp.sin(x) * (1.0 - m * r**2 / inertia)
+        return -0.002 * jnp.sqrt(along**2 + across**2 + 0.1**2) * jnp.tanh(v / 0.05)
+
+    def actual(x, v):
+        return friction.generalized_forces(model, x[None], v[None], jnp.zeros(()))[0]
+
+    @jax.jit
+    def with_slopes(x, v):
+        return [(f(x, v), *jax.jacfwd(f, argnums=(0, 1))(x, v)) for f in (actual, expected)]
+
+    for x, v in ((0.7, 0.03), (-2.0, 3.0), (0.3, 0.0)):
+        for mine, formula in zip(*with_slopes(jnp.asarray(x), jnp.asarray(v)), strict=True):
+            close(mine, formula)
+
+
 @pytest.mark.parametrize(
     ("term", "message"),
     [
@@ -135,6 +175,7 @@ def test_forward_and_backward_friction_are_what_the_two_directions_were_measured
         (AsymmetricFriction(C, D[:1], SCALE), r"viscous_difference has shape \(1,\); give 6 numbers"),
         (AsymmetricFriction(C, D, 0 * SCALE), "AsymmetricFriction .* velocity_scale is .*; give positive numbers"),
         (LoadFriction(C, SCALE, 0 * LOAD), "LoadFriction .* load_scale is .*; give positive numbers"),
+        (BearingFriction(C, SCALE, 0 * LOAD), "BearingFriction .* load_scale is .*; give positive numbers"),
         (QuadraticDrag(C[:3]), r"QuadraticDrag .* coefficient has shape \(3,\); give 6 numbers"),
     ],
 )
@@ -159,6 +200,21 @@ def test_mechanism_file_and_archive_give_every_number_back_and_urdf_refuses(tree
     with pytest.raises(ConfigError, match="two forces QuadraticDrag; add them up to one"):
         save_mechanism(System(tree, (TERMS["drag"][0],) * 2), tmp_path / "twice.toml")
 
+
+PENDULUM = """
+name = "arm"
+source = "invented for this test"
+[[body]]
+name = "arm"
+joint = {kind = "revolute", axis = [0, 1, 0], name = "hinge"}
+mass = 2
+com = [0, 0, -0.5]
+inertia = [0.1, 0.1, 0.1]
+[joint_bearing_friction]
+coefficient = {hinge = "2 mm"}
+velocity_scale = {hinge = 0.05}
+load_scale = {hinge = "0.1 N"}
+"""
 
 TEXT = """
 name = "arm"

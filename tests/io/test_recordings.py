@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from jaxdyn.io import ConfigError
-from jaxdyn.io.recordings import Columns, Markers, load_recording
+from jaxdyn.io.markers import Markers
+from jaxdyn.io.recordings import Columns, load_recording
 
 
 def test_archive_with_a_repeated_sample(tmp_path):
