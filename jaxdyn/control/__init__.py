@@ -1,0 +1,23 @@
+"""Optimal control: plans of controls, and of numbers of the machine, that cost least.
+
+problem           dynamics in steps of time, costs, bounds, conditions, designs
+plan              states, controls and design, and what they come to
+expansion         a problem about a plan, to second order
+linear_quadratic  Riccati recursions, sequential and parallel in time
+newton, ilqr      solvers by expansions: iLQR and DDP
+solution          the call that all solvers share, and how it can end
+"""
+
+from jaxdyn.control.ilqr import ILQR as ILQR
+from jaxdyn.control.plan import Plan as Plan
+from jaxdyn.control.plan import planned as planned
+from jaxdyn.control.problem import Condition as Condition
+from jaxdyn.control.problem import ControlProblem as ControlProblem
+from jaxdyn.control.problem import Design as Design
+from jaxdyn.control.problem import Dynamics as Dynamics
+from jaxdyn.control.problem import Mechanics as Mechanics
+from jaxdyn.control.problem import StepFunction as StepFunction
+from jaxdyn.control.solution import ControlResult as ControlResult
+from jaxdyn.control.solution import Solution as Solution
+from jaxdyn.control.solution import Solver as Solver
+from jaxdyn.control.solution import solve as solve

@@ -1,0 +1,125 @@
+"""Expansion of a problem about a plan, to second order in tangent coordinates: a linear-quadratic problem for the steps to take.
+
+The state of that problem is (step of x, step of the design). Gradients and Jacobians are exact. The curvature of costs is exact;
+that of dynamics and conditions, weighted by costates and multipliers, is added for Newton's method and left out for Gauss-Newton,
+where conditions count by penalty * (Jacobian)' (Jacobian).
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxdyn.control.linear_quadratic import LinearQuadratic
+from jaxdyn.control.plan import Multipliers, Outcome, Plan, forces, outcome
+from jaxdyn.control.problem import ControlProblem, end_conditions, final_cost, path_conditions, running_cost
+from jaxdyn.lanes import Backend, lane_function
+from jaxdyn.spatial.arrays import einsum
+
+
+def expanded(
+    problem: ControlProblem,
+    plan: Plan,
+    multipliers: Multipliers,
+    feedback: Float[Array, "N nu nx"],
+    *,
+    curvature: Float[Array, ""] | None = None,
+    backend: Backend = "auto",
+) -> tuple[LinearQuadratic, Outcome]:
+    """The linear-quadratic problem for the step to take, and what the plan comes to.
+
+    Args:
+        feedback: gains with which the costates are found: what a deviation costs if it is fed back. They do not matter at a
+            solution; away from it, costates of unstable motions would be huge without them.
+        curvature: weight of the curvature of dynamics and conditions, 1 for Newton's method, 0 or None for Gauss-Newton.
+    """
+    nx, P, m = problem.dynamics.nx, problem.size, problem.dynamics.nu
+    n = nx + P
+    found = outcome(problem, plan)
+    path_force, end_force = forces(problem, found, multipliers)
+    path_weight, end_weight = (
+        jnp.where((force != 0.0) | (values == 0.0), multipliers.penalty, 0.0)
+        for force, values in ((path_force, found.path), (end_force, found.end))
+    )
+
+    def local(k, x, following, u, w):
+        """Next state, cost and conditions of a step, a step w = (x, design, u) away from the plan."""
+        placed = problem.with_design(plan.design + w[nx:n])
+        there, held = problem.dynamics.moved(x, w[:nx]), u + w[n:]
+        dt = placed.dt
+        after = placed.dynamics.next(there, held, k.astype(u.dtype) * dt, dt)
+        gap = problem.dynamics.difference(following, after)
+        return gap, running_cost(placed, k, there, held), path_conditions(placed, k, there, held)
+
+    def first(k, x, following, u):
+        zero = jnp.zeros(n + m, u.dtype)
+
+        def rows(w):
+            gap, cost, conditions = local(k, x, following, u, w)
+            return jnp.concatenate([gap, cost[None], conditions])
+
+        return jax.jacfwd(rows)(zero), local(k, x, following, u, zero)[0]
+
+    def second(k, x, following, u, costate, force, weight):
+        def weighted(w):
+            gap, cost, conditions = local(k, x, following, u, w)
+            return cost if curvature is None else cost + weight * (gap @ costate + conditions @ force)
+
+        return jax.hessian(weighted)(jnp.zeros(n + m, u.dtype))
+
+    def end(w):
+        placed = problem.with_design(plan.design + w[nx:])
+        there = problem.dynamics.moved(_at(plan.states, -1), w[:nx])
+        return final_cost(placed, there), end_conditions(placed, there)
+
+    def bent_end(w):
+        cost, conditions = end(w)
+        return cost if curvature is None else cost + curvature * (conditions @ end_force)
+
+    numbers = jnp.arange(problem.steps)
+    states, following = _at(plan.states, slice(-1)), _at(plan.states, slice(1, None))
+    rows = lane_function(first, backend=backend, name="expansion, first order")
+    jacobian, gap = jax.vmap(rows)(numbers, states, following, plan.controls)
+    one = jnp.asarray(np.eye(n)[nx:], gap.dtype)
+    design_rows = jnp.broadcast_to(
+        jnp.concatenate([one, jnp.zeros((P, m), gap.dtype)], axis=1), (problem.steps, P, n + m)
+    )
+    F = jnp.concatenate([jacobian[:, :nx], design_rows], axis=1)
+    C = jacobian[:, nx + 1 :]
+    gradient = jacobian[:, nx] + einsum("kci,kc->ki", C, path_force)
+
+    zero = jnp.zeros(n, gap.dtype)
+    (end_slope, end_C), end_H = jax.jacfwd(end)(zero), jax.hessian(bent_end)(zero)
+    q_end = end_slope + end_C.T @ end_force
+    Q_end = end_H + einsum("ci,c,cj->ij", end_C, end_weight, end_C)
+
+    def back(costate, row):
+        F, gradient, K = row
+        pull = gradient + F.T @ costate
+        return pull[:n] + jnp.concatenate([K.T @ pull[n:], jnp.zeros(P, pull.dtype)]), costate
+
+    _, costates = jax.lax.scan(back, q_end, (F, gradient, feedback), reverse=True)
+    hessians = lane_function(second, backend=backend, name="expansion, second order")
+    weight = jnp.ones((), gap.dtype) if curvature is None else curvature
+    H = jax.vmap(hessians, in_axes=(0, 0, 0, 0, 0, 0, None))(
+        numbers, states, following, plan.controls, costates[:, :nx], path_force, weight
+    )
+    H = H + einsum("kci,kc,kcj->kij", C, path_weight, C)
+    d = jnp.concatenate([gap, jnp.zeros((problem.steps, P), gap.dtype)], axis=1)
+    model = LinearQuadratic(
+        F[:, :, :n],
+        F[:, :, n:],
+        d,
+        H[:, :n, :n],
+        H[:, n:, :n],
+        H[:, n:, n:],
+        gradient[:, :n],
+        gradient[:, n:],
+        Q_end,
+        q_end,
+    )
+    return model, found
+
+
+def _at(states, index):
+    return jax.tree.map(lambda leaf: leaf[index], states)

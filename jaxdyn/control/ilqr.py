@@ -1,0 +1,75 @@
+"""iLQR and DDP: plans that are improved by the policy of their own expansion, rolled out with feedback."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxdyn.control.linear_quadratic import LinearQuadratic
+from jaxdyn.control.newton import NewtonSolver, Step
+from jaxdyn.control.plan import Plan
+from jaxdyn.control.problem import ControlProblem
+from jaxdyn.lanes import Backend, lane_function
+
+
+class ILQR(NewtonSolver):
+    """Iterative linear-quadratic regulator; with second-order dynamics, differential dynamic programming.
+
+    Each iteration expands costs and dynamics about the plan, solves the linear-quadratic problem with the bounds of the controls,
+    and rolls its policy out with several shares of the step at once; the largest that keeps what it promises is taken. DDP weights
+    the curvature of the dynamics with the costates, so that close to a solution it converges quadratically; where curvature leaves
+    a step without a minimum it rests for some iterations. Conditions become an augmented Lagrangian.
+
+    Attributes:
+        second_order: DDP instead of iLQR.
+        tolerance: relative decrease of the cost that is not worth another iteration.
+        feasibility: largest violation of conditions in a solution.
+        penalty: on violations, to begin with.
+        backend: what runs expansions, recursions and rollouts, see `lanes`.
+
+    Source: Li and Todorov 2004; Jacobson and Mayne 1970; Tassa, Mansard and Todorov 2014; Howell, Jackson and Manchester 2019.
+    """
+
+    second_order: bool = eqx.field(static=True, default=False)
+    tolerance: float = eqx.field(static=True, default=1e-9)
+    feasibility: float = eqx.field(static=True, default=1e-6)
+    penalty: float = eqx.field(static=True, default=1.0)
+    backend: Backend = eqx.field(static=True, default="auto")
+
+    def tried(
+        self, problem: ControlProblem, plan: Plan, model: LinearQuadratic, step: Step, shares: Float[Array, "A"]
+    ) -> tuple[Plan, Float[Array, "A"]]:
+        gaps = model.d[:, : problem.dynamics.nx]
+
+        def rolled(share, plan, step, gaps):
+            return roll_out(problem, plan, step, gaps, share)
+
+        rolling = lane_function(rolled, backend=self.backend, name="roll-out of a policy")
+        plans = jax.vmap(rolling, in_axes=(0, None, None, None))(shares, plan, step, gaps)
+        return plans, (1.0 - shares) * jnp.sum(jnp.abs(gaps))
+
+
+def roll_out(
+    problem: ControlProblem, plan: Plan, step: Step, gaps: Float[Array, "N nx"], share: Float[Array, ""]
+) -> Plan:
+    """The plan that a share of the feedforward and the whole feedback of a policy lead to.
+
+    As large a share of the gaps between the states of the plan is closed. Source: Mastalli et al. 2020 (gaps).
+    """
+    moved = share * step.z[0, problem.dynamics.nx :]
+    placed = problem.with_design(plan.design + moved)
+    dynamics, dt = placed.dynamics, placed.dt
+
+    def forward(x, row):
+        k, before, u, gap, feedforward, feedback = row
+        off = jnp.concatenate([dynamics.difference(before, x), moved])
+        u = jnp.clip(u + share * feedforward + feedback @ off, placed.lower, placed.upper)
+        after = dynamics.next(x, u, k.astype(u.dtype) * dt, dt)
+        return dynamics.moved(after, (share - 1.0) * gap), (x, u)
+
+    before = jax.tree.map(lambda leaf: leaf[:-1], plan.states)
+    policy = step.policy
+    rows = (jnp.arange(problem.steps), before, plan.controls, gaps, policy.feedforward, policy.feedback)
+    end, (states, controls) = jax.lax.scan(forward, placed.initial, rows)
+    states = jax.tree.map(lambda a, b: jnp.concatenate([a, b[None]]), states, end)
+    return Plan(states, controls, plan.design + moved)

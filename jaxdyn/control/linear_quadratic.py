@@ -1,0 +1,252 @@
+"""Linear-quadratic problems: the model of a problem near a plan, and its exact solution by Riccati recursions.
+
+    minimize    sum over k < N of 1/2 [z; u]' [[Q, S'], [S, R]] [z; u] + q'z + r'u  +  1/2 z_N' Q_N z_N + q_N' z_N
+    such that   z_{k+1} = A z + B u + d,   z_0 given but for its last entries, the design, which may be free
+
+The recursion runs from the end to the start, one step after the other (`riccati`), or as an associative scan, in log N steps on a
+machine with many threads (`parallel_riccati`). Bounds of the controls are met by a small quadratic program in each step.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxdyn.spatial.arrays import einsum
+
+
+class LinearQuadratic(eqx.Module):
+    """The numbers of a linear-quadratic problem; those of step k in row k.
+
+    Attributes:
+        A, B, d: dynamics.
+        Q, S, R, q, r: cost of a step.
+        Q_end, q_end: cost of the end.
+    """
+
+    A: Float[Array, "N n n"]
+    B: Float[Array, "N n m"]
+    d: Float[Array, "N n"]
+    Q: Float[Array, "N n n"]
+    S: Float[Array, "N m n"]
+    R: Float[Array, "N m m"]
+    q: Float[Array, "N n"]
+    r: Float[Array, "N m"]
+    Q_end: Float[Array, "n n"]
+    q_end: Float[Array, "n"]
+
+
+class Policy(eqx.Module):
+    """Solution of a linear-quadratic problem: u_k = k_k + K_k z_k, and the cost to go from the start, V(z_0).
+
+    Attributes:
+        feedforward, feedback: k and K of each step.
+        gradient, hessian: of the cost to go at z_0 = 0.
+        slope, curvature: with a share alpha of the feedforward the cost changes by alpha slope + alpha^2 curvature / 2, at z_0 = 0.
+    """
+
+    feedforward: Float[Array, "N m"]
+    feedback: Float[Array, "N m n"]
+    gradient: Float[Array, "n"]
+    hessian: Float[Array, "n n"]
+    slope: Float[Array, ""]
+    curvature: Float[Array, ""]
+
+
+def riccati(
+    problem: LinearQuadratic,
+    lower: Float[Array, "N m"] | None = None,
+    upper: Float[Array, "N m"] | None = None,
+    damping: Float[Array, ""] | float = 0.0,
+) -> Policy:
+    """The optimal policy, step by step from the end. Not a number where a step has no minimum.
+
+    Args:
+        lower, upper: bounds of the feedforward; feedback leaves controls alone that are at a bound. None for no bounds.
+        damping: share of the diagonal of the control Hessian of each step that is added to it.
+
+    Source: Tassa, Mansard and Todorov 2014 (bounds).
+    """
+    bounded = lower is not None and upper is not None
+
+    def backward(after, step):
+        gradient, hessian, slope, curvature = after
+        A, B, d, Q, S, R, q, r, low, high = step
+        ahead = gradient + hessian @ d
+        gu, gz = r + B.T @ ahead, q + A.T @ ahead
+        Huu = R + B.T @ hessian @ B
+        Huz, Hzz = S + B.T @ hessian @ A, Q + A.T @ hessian @ A
+        damped = Huu + damping * jnp.diag(jnp.abs(jnp.diagonal(Huu)))
+        k, K = box_minimum(damped, gu, Huz, low, high) if bounded else _minimum(damped, gu, Huz)
+        pull = Huu @ k
+        gradient = gz + K.T @ (pull + gu) + Huz.T @ k
+        hessian = Hzz + K.T @ Huu @ K + K.T @ Huz + Huz.T @ K
+        hessian = 0.5 * (hessian + hessian.T)
+        return (gradient, hessian, slope + k @ gu, curvature + k @ pull), (k, K)
+
+    p = problem
+    zero = jnp.zeros((), p.q.dtype)
+    unused = jnp.zeros_like(p.r)
+    steps = (p.A, p.B, p.d, p.Q, p.S, p.R, p.q, p.r, *((lower, upper) if bounded else (unused, unused)))
+    end = (p.q_end, p.Q_end, zero, zero)
+    (gradient, hessian, slope, curvature), (k, K) = jax.lax.scan(backward, end, steps, reverse=True)
+    return Policy(k, K, gradient, hessian, slope, curvature)
+
+
+def parallel_riccati(problem: LinearQuadratic) -> Policy:
+    """The same policy as an associative scan; R must be positive definite in every step.
+
+    Source: Sarkka and Garcia-Fernandez 2023.
+    """
+    p = problem
+    solved = jax.vmap(_solve)(p.R, jnp.concatenate([p.S, p.r[:, :, None], jnp.swapaxes(p.B, 1, 2)], axis=2))
+    n = p.q.shape[1]
+    by_S, by_r, by_B = solved[:, :, :n], solved[:, :, n], solved[:, :, n + 1 :]
+    last = lambda x, end: jnp.concatenate([x, end[None]])  # noqa: E731
+    elements = (
+        last(p.A - p.B @ by_S, jnp.zeros_like(p.A[0])),
+        last(p.d - einsum("kij,kj->ki", p.B, by_r), jnp.zeros_like(p.d[0])),
+        last(p.B @ by_B, jnp.zeros_like(p.A[0])),
+        last(einsum("kmi,km->ki", p.S, by_r) - p.q, -p.q_end),
+        last(p.Q - jnp.swapaxes(p.S, 1, 2) @ by_S, p.Q_end),
+    )
+    _, _, _, pull, hessians = jax.lax.associative_scan(jax.vmap(_follow), elements, reverse=True)
+    gradients = -pull
+
+    def gains(A, B, d, S, R, r, gradient, hessian):
+        ahead = gradient + hessian @ d
+        k, K = _minimum(R + B.T @ hessian @ B, r + B.T @ ahead, S + B.T @ hessian @ A)
+        return k, K, k @ (r + B.T @ ahead)
+
+    k, K, slope = jax.vmap(gains)(p.A, p.B, p.d, p.S, p.R, p.r, gradients[1:], hessians[1:])
+    return Policy(k, K, gradients[0], hessians[0], jnp.sum(slope), -jnp.sum(slope))
+
+
+def _follow(later, earlier):
+    """What two stretches of time are together; `associative_scan` in reverse hands over the later one first."""
+    A2, b2, C2, pull2, J2 = later
+    A1, b1, C1, pull1, J1 = earlier
+    one = jnp.asarray(np.eye(len(b1)), b1.dtype)
+    right = jnp.concatenate([A1, (b1 + C1 @ pull2)[:, None], C1 @ A2.T], axis=1)
+    solved = jnp.linalg.solve(one + C1 @ J2, right)
+    n = len(b1)
+    A, b, C = A2 @ solved[:, :n], A2 @ solved[:, n] + b2, A2 @ solved[:, n + 1 :] + C2
+    left = jnp.linalg.solve(one + J2 @ C1, jnp.concatenate([(pull2 - J2 @ b1)[:, None], J2 @ A1], axis=1))
+    pull, J = A1.T @ left[:, 0] + pull1, A1.T @ left[:, 1:] + J1
+    return A, b, 0.5 * (C + C.T), pull, 0.5 * (J + J.T)
+
+
+def steps_of(
+    problem: LinearQuadratic,
+    policy: Policy,
+    start: Float[Array, "n"],
+    lower: Float[Array, "N m"] | None = None,
+    upper: Float[Array, "N m"] | None = None,
+) -> tuple[Float[Array, "N_1 n"], Float[Array, "N m"]]:
+    """States z_0 to z_N and controls that a policy leads to, controls clipped to bounds if there are any."""
+    bounded = lower is not None and upper is not None
+
+    def forward(z, step):
+        A, B, d, k, K, low, high = step
+        u = k + K @ z
+        u = jnp.clip(u, low, high) if bounded else u
+        return A @ z + B @ u + d, (z, u)
+
+    bounds = (lower, upper) if bounded else (policy.feedforward, policy.feedforward)
+    steps = (problem.A, problem.B, problem.d, policy.feedforward, policy.feedback, *bounds)
+    end, (z, u) = jax.lax.scan(forward, start, steps)
+    return jnp.concatenate([z, end[None]]), u
+
+
+def parallel_steps_of(
+    problem: LinearQuadratic, policy: Policy, start: Float[Array, "n"]
+) -> tuple[Float[Array, "N_1 n"], Float[Array, "N m"]]:
+    """The same by an associative scan of affine maps."""
+    A = problem.A + problem.B @ policy.feedback
+    b = problem.d + einsum("kij,kj->ki", problem.B, policy.feedforward)
+
+    def after(first, second):
+        (A1, b1), (A2, b2) = first, second
+        return A2 @ A1, einsum("kij,kj->ki", A2, b1) + b2
+
+    A, b = jax.lax.associative_scan(after, (A, b))
+    z = jnp.concatenate([start[None], einsum("kij,j->ki", A, start) + b])
+    return z, policy.feedforward + einsum("kij,kj->ki", policy.feedback, z[:-1])
+
+
+def change(
+    problem: LinearQuadratic, z: Float[Array, "N_1 n"], u: Float[Array, "N m"]
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """Slope and curvature of the cost along (z, u): a share alpha of it changes the cost by alpha slope + alpha^2 curvature / 2."""
+    p, before, end = problem, z[:-1], z[-1]
+    slope = einsum("ki,ki->", p.q, before) + einsum("km,km->", p.r, u) + p.q_end @ end
+    curvature = einsum("ki,kij,kj->", before, p.Q, before) + einsum("km,kmo,ko->", u, p.R, u)
+    return slope, curvature + 2.0 * einsum("km,kmi,ki->", u, p.S, before) + end @ p.Q_end @ end
+
+
+def costates(
+    problem: LinearQuadratic, policy: Policy, z: Float[Array, "N_1 n"], u: Float[Array, "N m"]
+) -> Float[Array, "N n"]:
+    """By how much the cost grows with each state z_1 to z_N, the policy followed from there."""
+    p = problem
+    by_z = p.q + einsum("kij,kj->ki", p.Q, z[:-1]) + einsum("kmi,km->ki", p.S, u)
+    by_u = p.r + einsum("kmo,ko->km", p.R, u) + einsum("kmi,ki->km", p.S, z[:-1])
+
+    def back(after, row):
+        A, B, K, by_z, by_u = row
+        return by_z + A.T @ after + K.T @ (by_u + B.T @ after), after
+
+    return jax.lax.scan(back, p.q_end + p.Q_end @ z[-1], (p.A, p.B, policy.feedback, by_z, by_u), reverse=True)[1]
+
+
+def _solve(matrix: Float[Array, "m m"], right: Float[Array, "m c"]) -> Float[Array, "m c"]:
+    """Solution with a positive definite matrix; not a number with any other."""
+    return jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(matrix), True), right)
+
+
+def _minimum(H: Float[Array, "m m"], g: Float[Array, "m"], Hz: Float[Array, "m n"]):
+    """Feedforward and feedback of one step."""
+    solved = -_solve(H, jnp.concatenate([g[:, None], Hz], axis=1))
+    return solved[:, 0], solved[:, 1:]
+
+
+def box_minimum(
+    H: Float[Array, "m m"],
+    g: Float[Array, "m"],
+    Hz: Float[Array, "m n"],
+    lower: Float[Array, "m"],
+    upper: Float[Array, "m"],
+) -> tuple[Float[Array, "m"], Float[Array, "m n"]]:
+    """Minimum k of 1/2 k'H k + g'k between bounds, and the feedback K of those entries that are free there.
+
+    Projected Newton steps, each as long as the best of some lengths. H must be positive definite.
+
+    Source: Bertsekas 1982; Tassa, Mansard and Todorov 2014.
+    """
+    m = len(g)
+    one = jnp.asarray(np.eye(m), g.dtype)
+    lengths = jnp.asarray(0.5 ** np.arange(_LENGTHS), g.dtype)
+
+    def fixed(k):
+        slope = H @ k + g
+        return ((k <= lower) & (slope > 0)) | ((k >= upper) & (slope < 0))
+
+    def among_free(k, right):
+        """Solution among the free entries; the others get what stands on their right side."""
+        free = jnp.where(fixed(k), 0.0, 1.0).astype(g.dtype)
+        return _solve(free[:, None] * H * free[None] + (1.0 - free)[:, None] * one, free[:, None] * right)
+
+    def improve(k, _):
+        step = -among_free(k, (H @ k + g)[:, None])[:, 0]
+        tried = jnp.clip(k[None] + lengths[:, None] * step[None], lower[None], upper[None])
+        value = 0.5 * einsum("ai,ij,aj->a", tried, H, tried) + tried @ g
+        best = jnp.argmin(value)
+        return tried[best], None
+
+    start = jnp.clip(-_solve(H, g[:, None])[:, 0], lower, upper)
+    k = start if m == 1 else jax.lax.scan(improve, start, None, length=m + _EXTRA)[0]
+    return k, -among_free(k, Hz)
+
+
+_LENGTHS, _EXTRA = 8, 3  # steps of a box minimum: trial lengths, and iterations beyond the number of controls

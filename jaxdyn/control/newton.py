@@ -1,0 +1,273 @@
+"""Solvers that improve a plan by its second-order expansion: damping, trial steps, curvature and multipliers are their common part.
+
+Bounds of controls are met in every step of the Riccati recursion, conditions by an augmented Lagrangian whose multipliers follow
+whenever a plan has settled. What differs is how a step becomes a plan: rolled out with feedback (`ilqr`), or taken as it is, with
+states that need not follow from each other yet (`multiple_shooting`).
+"""
+
+import abc
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from jaxdyn.control.expansion import expanded
+from jaxdyn.control.linear_quadratic import (
+    LinearQuadratic,
+    Policy,
+    box_minimum,
+    change,
+    costates,
+    riccati,
+    steps_of,
+)
+from jaxdyn.control.plan import Multipliers, Outcome, Plan, forces, gaps, merit, no_multipliers, outcome, violation
+from jaxdyn.control.problem import ControlProblem
+from jaxdyn.control.solution import ControlResult, Solution, Solver
+from jaxdyn.lanes import Backend, lane_function
+
+_SHARES = (1.0, 0.5, 0.2, 0.05, 0.01, 1e-3)  # of the step, tried at once
+_LEAST_GAIN = 1e-4  # of the merit, as a share of what the expansion promises
+_FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-3, 1e-7, 1e8
+_LONGEST_WAIT = 16  # iterations without curvature after it has failed several times in a row
+_COARSE, _FINER = 1e-3, 0.1  # tolerance before the first multipliers follow, and its factor each time they do
+_FALL = 0.25  # of the violation; if it falls less, the penalty grows
+_GROWTH, _MOST_PENALTY = 10.0, 1e8
+_GAP_WEIGHT = 2.0  # of gaps in the merit, in units of the largest costate
+
+
+class Search(eqx.Module):
+    """Where a solver stands. Everything that the next iteration needs is here.
+
+    Attributes:
+        plan, feedback: the best plan so far, and the gains of the policy that led to it.
+        cost, violation: of the plan.
+        multipliers: of the conditions.
+        damping: of the next step.
+        wait, last_wait: iterations until curvature counts again, and how many there were last time.
+        settled: relative decrease below which the multipliers follow.
+        violation_before: when they did so last.
+        gap_weight: of gaps between states in the merit.
+        iterations, result: done, and code of `ControlResult`.
+    """
+
+    plan: Plan
+    feedback: Float[Array, "N nu nx"]
+    cost: Float[Array, ""]
+    violation: Float[Array, ""]
+    multipliers: Multipliers
+    damping: Float[Array, ""]
+    wait: Int[Array, ""]
+    last_wait: Int[Array, ""]
+    settled: Float[Array, ""]
+    violation_before: Float[Array, ""]
+    gap_weight: Float[Array, ""]
+    iterations: Int[Array, ""]
+    result: Int[Array, ""]
+
+
+class Step(eqx.Module):
+    """What the expansion says.
+
+    Attributes:
+        policy: feedforward and feedback.
+        z, u: steps of states with design, and of controls, in the expansion.
+    """
+
+    policy: Policy
+    z: Float[Array, "N_1 n"]
+    u: Float[Array, "N nu"]
+
+
+class NewtonSolver(Solver):
+    """A solver by second-order expansions.
+
+    Attributes:
+        second_order: whether the curvature of dynamics and conditions counts (Newton), or not (Gauss-Newton).
+        tolerance: relative decrease of the cost that is not worth another iteration.
+        feasibility: largest violation in a solution.
+        penalty: on violations, to begin with.
+        backend: what runs expansions, recursions and rollouts, see `lanes`.
+    """
+
+    second_order: eqx.AbstractVar[bool]
+    tolerance: eqx.AbstractVar[float]
+    feasibility: eqx.AbstractVar[float]
+    penalty: eqx.AbstractVar[float]
+    backend: eqx.AbstractVar[Backend]
+
+    @abc.abstractmethod
+    def tried(
+        self,
+        problem: ControlProblem,
+        plan: Plan,
+        model: LinearQuadratic,
+        step: Step,
+        shares: Float[Array, "A"],
+    ) -> tuple[Plan, Float[Array, "A"]]:
+        """The plans that shares of a step lead to, and the sums of the sizes of the gaps between their states."""
+
+    def begin(self, problem: ControlProblem, initial: Plan) -> Search:
+        found, dtype = outcome(problem, initial), problem.lower.dtype
+        numbers = jax.tree.leaves((found, initial))
+        finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in numbers]))
+        code = jnp.where(finite, ControlResult.RUNNING.value, ControlResult.NOT_FINITE.value)
+        broken = self._violation(problem, initial, found)
+        conditional = bool(problem.conditions or problem.final_conditions)
+        zero, none = jnp.zeros((), dtype), jnp.zeros((), int)
+        return Search(
+            initial,
+            jnp.zeros((problem.steps, problem.dynamics.nu, problem.dynamics.nx), dtype),
+            found.cost,
+            broken,
+            no_multipliers(problem, self.penalty),
+            zero,
+            none,
+            none,
+            jnp.asarray(_COARSE if conditional else self.tolerance, dtype),
+            broken,
+            zero,
+            none,
+            code.astype(int),
+        )
+
+    def iterate(self, problem: ControlProblem, search: Search) -> Search:
+        plan, multipliers = search.plan, search.multipliers
+        bent = search.wait == 0 if self.second_order else None
+        curvature = None if bent is None else bent.astype(search.cost.dtype)
+        model, found = expanded(problem, plan, multipliers, search.feedback, curvature=curvature, backend=self.backend)
+        step = self._step(problem, plan, model, search.damping)
+        shares = jnp.asarray(_SHARES, search.cost.dtype)
+        plans, apart_after = self.tried(problem, plan, model, step, shares)
+        outcomes = jax.vmap(lambda plan: outcome(problem, plan))(plans)
+        slope, curve = change(model, step.z, step.u)
+        apart = jnp.sum(jnp.abs(model.d))
+        pull = jnp.max(jnp.abs(costates(model, step.policy, step.z, step.u)))
+        pull = jnp.where((apart > 0) & jnp.isfinite(pull), pull, 0.0)
+        weight = jnp.maximum(search.gap_weight, _GAP_WEIGHT * pull)
+        before = merit(problem, found, multipliers) + weight * apart
+        after = jax.vmap(lambda found: merit(problem, found, multipliers))(outcomes) + weight * apart_after
+        expected = shares * (weight * apart - slope) - 0.5 * shares**2 * curve
+        good = jnp.isfinite(after) & (before - after >= _LEAST_GAIN * expected) & (expected > 0)
+        best = jnp.argmax(good)
+        taken = good[best]
+
+        def chosen(new, old):
+            return jnp.where(taken, new[best], old)
+
+        next_plan = jax.tree.map(chosen, plans, plan)
+        there = jax.tree.map(chosen, outcomes, found)
+        # Undamped, the expansion promises hardly anything: the plan has settled for these multipliers.
+        eps = jnp.finfo(before.dtype).eps
+        worth = jnp.maximum(search.settled, 20.0 * eps) * jnp.abs(before) + eps
+        settled = (expected[0] >= 0) & (expected[0] <= worth) & (search.damping <= _FIRST_DAMPING)
+        damping = _next_damping(search.damping, taken, shares[best])
+        wait, last_wait = search.wait, search.last_wait
+        if bent is not None:
+            # Curvature may make steps without a minimum. Then it rests for a while, and the step is tried without it first.
+            failed = bent & ~taken & ~settled
+            last_wait = jnp.where(failed, jnp.minimum(2 * last_wait + 1, _LONGEST_WAIT), last_wait)
+            last_wait = jnp.where(bent & taken, 0, last_wait)
+            wait = jnp.where(failed, last_wait, jnp.maximum(wait - 1, 0))
+            damping = jnp.where(failed, search.damping, damping)
+        search = eqx.tree_at(
+            lambda s: (s.plan, s.feedback, s.damping, s.wait, s.last_wait, s.gap_weight, s.iterations),
+            search,
+            (
+                next_plan,
+                jnp.where(taken | settled, step.policy.feedback[:, :, : problem.dynamics.nx], search.feedback),
+                damping,
+                wait,
+                last_wait,
+                weight,
+                search.iterations + 1,
+            ),
+        )
+        return self._followed(problem, search, there, settled)
+
+    def solution(self, problem: ControlProblem, search: Search) -> Solution:
+        return Solution(search.plan, search.feedback, search.cost, search.violation, search.result, search.iterations)
+
+    def _policy(self, problem: ControlProblem, plan: Plan, model: LinearQuadratic, damping: Float[Array, ""]) -> Policy:
+        backward = lane_function(riccati, backend=self.backend, name="Riccati recursion")
+        return backward(model, *bounds_of_steps(problem, plan), damping)
+
+    def _step(self, problem: ControlProblem, plan: Plan, model: LinearQuadratic, damping: Float[Array, ""]) -> Step:
+        """The step to take: the policy, and where it leads from the start and the design that the cost to go asks for."""
+        policy, design = self._policy(problem, plan, model, damping), problem.design
+        first = jax.tree.map(lambda leaf: leaf[0], plan.states)
+
+        def start(step):
+            return problem.dynamics.difference(first, problem.with_design(plan.design + step).initial)
+
+        off = start(jnp.zeros_like(plan.design))
+        if design is not None:
+            nx = problem.dynamics.nx
+            one = jnp.asarray(np.eye(problem.size), off.dtype)
+            along = jnp.concatenate([jax.jacfwd(start)(jnp.zeros_like(plan.design)), one])
+            pull = along.T @ (policy.gradient + policy.hessian[:, :nx] @ off)
+            hessian = along.T @ policy.hessian @ along
+            hessian = hessian + damping * jnp.diag(jnp.abs(jnp.diagonal(hessian)))
+            none = jnp.zeros((problem.size, 0), off.dtype)
+            step, _ = box_minimum(hessian, pull, none, design.lower - plan.design, design.upper - plan.design)
+            off = jnp.concatenate([off, jnp.zeros_like(step)]) + along @ step
+        return Step(policy, *self._steps(problem, plan, model, policy, off))
+
+    def _steps(
+        self, problem: ControlProblem, plan: Plan, model: LinearQuadratic, policy: Policy, start: Float[Array, "n"]
+    ) -> tuple[Float[Array, "N_1 n"], Float[Array, "N nu"]]:
+        forward = lane_function(steps_of, backend=self.backend, name="steps of a policy")
+        return forward(model, policy, start, *bounds_of_steps(problem, plan))
+
+    def _violation(self, problem: ControlProblem, plan: Plan, found: Outcome) -> Float[Array, ""]:
+        apart = jnp.max(jnp.abs(gaps(problem, plan, backend=self.backend)))
+        return jnp.maximum(violation(problem, found), apart)
+
+    def _followed(self, problem: ControlProblem, search: Search, there: Outcome, settled: Array) -> Search:
+        """The search with the outcome of its plan; where that has settled, the multipliers follow."""
+        multipliers, broken = search.multipliers, self._violation(problem, search.plan, there)
+        held = broken <= self.feasibility
+        last = search.settled <= self.tolerance
+        result = jnp.where(settled & held & last, ControlResult.SOLVED.value, ControlResult.RUNNING.value)
+        hopeless = settled & ~held & (multipliers.penalty >= _MOST_PENALTY)
+        result = jnp.where(hopeless, ControlResult.INFEASIBLE.value, result)
+        result = jnp.where((search.damping > _MOST_DAMPING) & ~settled, ControlResult.STUCK.value, result)
+        path, end = forces(problem, there, multipliers)
+        harder = broken > jnp.maximum(_FALL * search.violation_before, self.feasibility)
+        penalty = jnp.where(harder, _GROWTH * multipliers.penalty, multipliers.penalty)
+        following = Multipliers(path, end, jnp.minimum(penalty, _MOST_PENALTY))
+
+        def follow(new, old):
+            return jnp.where(settled, new, old)
+
+        return eqx.tree_at(
+            lambda s: (s.cost, s.violation, s.multipliers, s.settled, s.violation_before, s.result),
+            search,
+            (
+                there.cost,
+                broken,
+                jax.tree.map(follow, following, multipliers),
+                follow(jnp.maximum(_FINER * search.settled, self.tolerance), search.settled),
+                follow(broken, search.violation_before),
+                result.astype(search.result.dtype),
+            ),
+        )
+
+
+def bounds_of_steps(
+    problem: ControlProblem, plan: Plan
+) -> tuple[Float[Array, "N m"] | None, Float[Array, "N m"] | None]:
+    """Bounds of the steps of controls; None for both if controls are known to have none."""
+    bounds = (problem.lower, problem.upper)
+    known = not any(isinstance(bound, jax.core.Tracer) for bound in bounds)
+    if known and np.all(np.isneginf(bounds[0])) and np.all(np.isposinf(bounds[1])):
+        return None, None
+    return problem.lower[None] - plan.controls, problem.upper[None] - plan.controls
+
+
+def _next_damping(damping: Array, taken: Array, share: Array) -> Array:
+    more = jnp.maximum(10.0 * damping, _FIRST_DAMPING)
+    less = jnp.where(damping > _LEAST_DAMPING, damping / 10.0, 0.0)
+    return jnp.where(taken, jnp.where(share >= 0.2, less, damping), more)

@@ -1,0 +1,98 @@
+"""Solutions, how they ended, and the call that all solvers share."""
+
+import abc
+import enum
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from jaxdyn.control.plan import Plan
+from jaxdyn.control.problem import ControlProblem
+
+
+class ControlResult(enum.IntEnum):
+    """How a search for a plan ended; one code per lane of a batch."""
+
+    RUNNING = 0
+    SOLVED = 1
+    STUCK = 2
+    INFEASIBLE = 3
+    NOT_FINITE = 4
+
+    @property
+    def meaning(self) -> str:
+        """One line for a report."""
+        return {
+            ControlResult.RUNNING: "stopped at the largest number of iterations; allow more with max_steps",
+            ControlResult.SOLVED: "solved",
+            ControlResult.STUCK: "no step makes the plan better any more, and the slope is not zero",
+            ControlResult.INFEASIBLE: "conditions that cannot all hold, as far as the search went; relax one, or start elsewhere",
+            ControlResult.NOT_FINITE: "the first plan is not finite; start with smaller controls, or shorten the steps",
+        }[self]
+
+
+class Solution(eqx.Module):
+    """The best plan found.
+
+    Attributes:
+        plan: states, controls, design.
+        feedback: gains K, with which u_k + K_k (x - x_k) keeps near the plan; zero at bounds.
+        cost: of the plan.
+        violation: largest amount by which a condition does not hold, states that do not follow from controls included.
+        result: code of `ControlResult`.
+        iterations: done.
+    """
+
+    plan: Plan
+    feedback: Float[Array, "N nu nx"]
+    cost: Float[Array, ""]
+    violation: Float[Array, ""]
+    result: Int[Array, ""]
+    iterations: Int[Array, ""]
+
+
+class Solver(eqx.Module):
+    """A method that improves plans, iteration by iteration."""
+
+    @abc.abstractmethod
+    def begin(self, problem: ControlProblem, initial: Plan):
+        """The search before its first iteration, a module with `result` and `iterations`."""
+
+    @abc.abstractmethod
+    def iterate(self, problem: ControlProblem, search):
+        """The search after one more iteration."""
+
+    @abc.abstractmethod
+    def solution(self, problem: ControlProblem, search) -> Solution:
+        """What the search has found."""
+
+
+def solve(problem: ControlProblem, solver: Solver, initial: Plan, *, max_steps: int = 200) -> Solution:
+    """Solve an optimal-control problem from one plan.
+
+    Under `jax.vmap` a batch of problems or plans is solved at once; lanes that have ended wait for the others.
+
+    Args:
+        initial: where to begin; `planned` makes plans of controls.
+        max_steps: largest number of iterations.
+
+    Returns:
+        The solution; its result code says how the search ended.
+    """
+    search = solver.begin(problem, initial)
+
+    def running(search):
+        return (search.result == ControlResult.RUNNING) & (search.iterations < max_steps)
+
+    dynamic, static = eqx.partition(search, eqx.is_array)
+
+    def body(dynamic):
+        search = eqx.combine(dynamic, static)
+        after = solver.iterate(problem, search)
+        kept = jax.tree.map(lambda new, old: jnp.where(running(search), new, old), after, search)
+        return eqx.filter(kept, eqx.is_array)
+
+    dynamic = jax.lax.while_loop(lambda dynamic: running(eqx.combine(dynamic, static)), body, dynamic)
+    return solver.solution(problem, eqx.combine(dynamic, static))

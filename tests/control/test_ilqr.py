@@ -1,0 +1,290 @@
+"""iLQR and DDP: published optima, bounds, conditions, designs, manifolds, and starts that lead nowhere."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxdyn
+from jaxdyn.control import (
+    ILQR,
+    Condition,
+    ControlProblem,
+    ControlResult,
+    Design,
+    Mechanics,
+    Plan,
+    StepFunction,
+    planned,
+    solve,
+)
+from jaxdyn.control.plan import gaps, outcome
+
+
+def runge_kutta(rate):
+    def step(x, u, t, h):
+        a = rate(x, u)
+        b = rate(x + 0.5 * h * a, u)
+        c = rate(x + 0.5 * h * b, u)
+        d = rate(x + h * c, u)
+        return x + h / 6.0 * (a + 2.0 * b + 2.0 * c + d)
+
+    return step
+
+
+def solved(problem, solver, initial, **options):
+    return eqx.filter_jit(lambda initial: solve(problem, solver, initial, **options))(initial)
+
+
+A, B = jnp.array([[1.0, 0.1], [0.2, 1.05]]), jnp.array([[0.0], [0.1]])
+
+
+def regulator(**options) -> ControlProblem:
+    """A linear step, and costs whose sums are those of the discrete problem."""
+    return ControlProblem(
+        StepFunction(lambda x, u, t, dt: A @ x + B @ u, 2, 1),
+        jnp.array([1.0, -0.5]),
+        duration=6.0,
+        steps=30,
+        running=lambda dynamics, t, x, u: (0.5 * x @ x + 0.05 * u @ u) / 0.2,
+        final=lambda dynamics, t, x, u: 5.0 * x @ x,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("second_order", [False, True])
+def test_linear_problem_is_solved_by_one_step(second_order):
+    """The policy is that of the Riccati equation, written out here."""
+    problem = regulator()
+    start = planned(problem, jnp.ones((30, 1)))
+    one = solved(problem, ILQR(second_order=second_order), start, max_steps=1)
+    P = 10.0 * np.eye(2)
+    gains = []
+    for _ in range(30):
+        K = -np.linalg.solve(0.1 * np.eye(1) + B.T @ P @ B, B.T @ P @ A)
+        P = np.eye(2) + A.T @ P @ A + A.T @ P @ B @ K
+        gains.append(K)
+    cost_to_go = 0.5 * problem.initial @ P @ problem.initial
+    np.testing.assert_allclose(one.cost, cost_to_go, rtol=1e-8)
+    np.testing.assert_allclose(one.feedback, np.stack(gains[::-1]), rtol=1e-8, atol=1e-9)
+    end = solved(problem, ILQR(second_order=second_order), start)
+    assert (int(end.result), int(end.iterations)) == (ControlResult.SOLVED, 2)
+
+
+def sutton(x, u, t, dt):
+    """Acrobot, explicit Euler; angle 0 hangs."""
+    q1, q2, v1, v2 = x
+    d1, d2 = 3.5 + jnp.cos(q2), 1.25 + 0.5 * jnp.cos(q2)
+    phi2 = 0.5 * 9.8 * jnp.sin(q1 + q2)
+    phi1 = -0.5 * v2**2 * jnp.sin(q2) - v2 * v1 * jnp.sin(q2) + 1.5 * 9.8 * jnp.sin(q1) + phi2
+    a2 = (u[0] + d2 / d1 * phi1 - 0.5 * v1**2 * jnp.sin(q2) - phi2) / (1.25 - d2**2 / d1)
+    return x + dt * jnp.stack([v1, v2, -(d2 * a2 + phi1) / d1, a2])
+
+
+GOAL = jnp.array([jnp.pi, 0.0, 0.0, 0.0])
+
+
+def acrobot() -> ControlProblem:
+    return ControlProblem(
+        StepFunction(sutton, 4, 1),
+        jnp.zeros(4),
+        duration=5.0,
+        steps=50,
+        running=lambda dynamics, t, x, u: (0.05 * (x - GOAL) @ (x - GOAL) + 0.005 * u @ u) / 0.1,
+        final=lambda dynamics, t, x, u: 500.0 * (x - GOAL) @ (x - GOAL),
+    )
+
+
+@pytest.mark.parametrize(("second_order", "digits"), [(False, 2e-8), (True, 1.5e-8)])
+def test_acrobot_of_trajax(second_order, digits):
+    """Published, to six decimals: 4959.476212 without controls, 44.513285 from there, 40.424010 the best of 20 starts."""
+    problem = acrobot()
+    still = planned(problem, jnp.zeros((50, 1)))
+    np.testing.assert_allclose(outcome(problem, still).cost, 4959.476212, rtol=1e-9)
+    starts = (3.0 * jax.random.normal(jax.random.key(0), (24, 50, 1))).at[0].set(0.0)
+    batch = eqx.filter_jit(
+        jax.vmap(lambda u: solve(problem, ILQR(second_order=second_order), planned(problem, u), max_steps=300))
+    )(starts)
+    assert np.all(np.asarray(batch.result) == ControlResult.SOLVED)
+    np.testing.assert_allclose(batch.cost[0], 44.513285, rtol=digits)
+    np.testing.assert_allclose(jnp.min(batch.cost), 40.424010, rtol=digits)
+    slope = jax.jit(jax.grad(lambda u: outcome(problem, planned(problem, u)).cost))(batch.plan.controls[0])
+    np.testing.assert_allclose(slope, 0.0, atol=1e-2 if not second_order else 1e-4)
+
+
+def kelly(x, u):
+    """Cart and pole of Kelly 2017."""
+    _, q, v, w = x
+    s, c = jnp.sin(q), jnp.cos(q)
+    D = 1.0 + 0.3 * s**2
+    return jnp.stack(
+        [
+            v,
+            w,
+            (u[0] + 0.3 * 9.81 * c * s + 0.15 * s * w**2) / D,
+            -(c * u[0] + 1.3 * 9.81 * s + 0.15 * c * s * w**2) / (0.5 * D),
+        ]
+    )
+
+
+UP = jnp.array([1.0, jnp.pi, 0.0, 0.0])
+
+
+def cart_pole(steps: int, force: float, goal=UP) -> ControlProblem:
+    return ControlProblem(
+        StepFunction(runge_kutta(kelly), 4, 1),
+        jnp.zeros(4),
+        duration=2.0,
+        steps=steps,
+        running=lambda dynamics, t, x, u: u @ u,
+        lower=-force,
+        upper=force,
+        conditions=Condition(lambda dynamics, t, x, u: jnp.stack([x[0] - 2.0, -2.0 - x[0]]), "negative", "track"),
+        final_conditions=Condition(lambda dynamics, t, x, u: x - goal, "zero", "upright at the goal"),
+    )
+
+
+def test_cart_pole_of_kelly():
+    """Published: 58.8883 at 100 steps. There is a cheaper swing, 58.0434; which one is found depends on the start."""
+    problem = cart_pole(100, 20.0)
+    np.testing.assert_allclose(
+        kelly(jnp.array([0.0, 1.0, 0.0, 0.1]), jnp.array([-10.0]))[2:], [-7.14331021, -8.79056677], atol=1e-8
+    )
+    time = jnp.linspace(0.0, 2.0, 100)
+    starts = jnp.stack([0.0 * time, 15.0 * jnp.sin(8.0 * time)])[:, :, None]
+    found = eqx.filter_jit(jax.vmap(lambda u: solve(problem, ILQR(second_order=True), planned(problem, u))))(starts)
+    assert np.all(np.asarray(found.result) == ControlResult.SOLVED)
+    np.testing.assert_allclose(found.cost, [58.04337, 58.88834], rtol=1e-6)
+    assert float(jnp.max(found.violation)) <= 1e-6
+    np.testing.assert_allclose(found.plan.states[:, -1], jnp.stack([UP, UP]), atol=2e-6)
+
+
+def test_bounds():
+    """With 11 N instead of 13.8 N the swing costs more, and controls at a bound are left alone by feedback."""
+    problem = cart_pole(50, 11.0)
+    tight = solved(problem, ILQR(second_order=True), planned(problem, jnp.zeros((50, 1))))
+    assert int(tight.result) == ControlResult.SOLVED
+    assert float(tight.cost) > 58.5
+    np.testing.assert_allclose(jnp.max(jnp.abs(tight.plan.controls)), 11.0)
+    np.testing.assert_array_equal(tight.feedback[jnp.abs(tight.plan.controls[:, 0]) >= 11.0], 0.0)
+
+
+def test_conditions_that_exclude_each_other():
+    here = Condition(lambda dynamics, t, x, u: x - 1.0, name="here")
+    there = Condition(lambda dynamics, t, x, u: x + 1.0, name="there")
+    problem = regulator(final_conditions=(here, there))
+    lost = solved(problem, ILQR(), start_of(problem))
+    assert int(lost.result) == ControlResult.INFEASIBLE
+    assert "relax one" in ControlResult(int(lost.result)).meaning
+    # The nearest to both.
+    np.testing.assert_allclose(lost.plan.states[-1], 0.0, atol=1e-5)
+    np.testing.assert_allclose(lost.violation, 1.0, atol=1e-5)
+
+
+def test_design_of_a_linear_problem_is_found_with_its_controls():
+    """Where to start, if the first coordinate is free: where the quadratic cost to go is smallest."""
+    place = Design(lambda problem, p: eqx.tree_at(lambda x: x.initial, problem, problem.initial.at[0].set(p[0])), [1.0])
+    fixed, free = regulator(), regulator(design=place)
+    start = planned(free, jnp.ones((30, 1)))
+    found = solved(free, ILQR(), start)
+    assert int(found.iterations) == 2
+    costs = [solved(fixed_at(fixed, x), ILQR(), planned(fixed, jnp.zeros((30, 1)))).cost for x in (0.0, 1.0, 2.0)]
+    bend = costs[2] - 2.0 * costs[1] + costs[0]
+    best = 1.0 - 0.5 * (costs[2] - costs[0]) / bend
+    np.testing.assert_allclose(found.plan.design, [best], rtol=1e-9)
+    np.testing.assert_allclose(found.plan.states[0], [best, -0.5], rtol=1e-9)
+    bounded = regulator(design=Design(place.place, [1.0], lower=0.5))
+    at_bound = solved(bounded, ILQR(), start)
+    np.testing.assert_allclose(
+        [at_bound.plan.design[0], at_bound.cost], [0.5, solved(fixed_at(fixed, 0.5), ILQR(), start_of(fixed)).cost]
+    )
+
+
+def fixed_at(problem: ControlProblem, x: float) -> ControlProblem:
+    return eqx.tree_at(lambda p: p.initial, problem, problem.initial.at[0].set(x))
+
+
+def start_of(problem: ControlProblem) -> Plan:
+    return planned(problem, jnp.zeros((problem.steps, 1)))
+
+
+def test_free_duration():
+    """From rest to rest over 1 m with the integral of u^2 plus the time as cost: 12 / T^3 + T is smallest at T = sqrt(6) s."""
+    problem = ControlProblem(
+        StepFunction(lambda x, u, t, h: jnp.stack([x[0] + h * x[1] + 0.5 * h**2 * u[0], x[1] + h * u[0]]), 2, 1),
+        jnp.zeros(2),
+        duration=1.0,
+        steps=40,
+        running=lambda dynamics, t, x, u: u @ u,
+        final=lambda dynamics, t, x, u: t,
+        final_conditions=Condition(lambda dynamics, t, x, u: x - jnp.array([1.0, 0.0])),
+        design=Design(lambda p, T: eqx.tree_at(lambda x: x.duration, p, T[0]), [1.0], lower=0.1, upper=10.0),
+    )
+    found = solved(problem, ILQR(second_order=True, penalty=100.0), start_of(problem))
+    assert int(found.result) == ControlResult.SOLVED
+    # Held controls cost 1 / (1 - 1/N^2) times as much.
+    T = (36.0 / (1.0 - 1.0 / 40**2)) ** 0.25
+    np.testing.assert_allclose(found.plan.design, [T], rtol=1e-5)
+    np.testing.assert_allclose(found.cost, 4.0 / 3.0 * T, rtol=1e-6)
+
+
+def test_ball_joint_is_turned_over_and_gaps_are_closed():
+    """Upside down by three torques, from states that do not follow from each other; the slope is zero in the end."""
+    builder = jaxdyn.MechanismBuilder("ball pendulum")
+    builder.add_body(
+        "bob", joint=jaxdyn.Spherical(), mass=1.0, com=(0.02, 0.0, -0.3), inertia=(0.02, 0.03, 0.015, 0.0, 0.002, 0.0)
+    )
+    system = jaxdyn.System(builder.build())
+    start = jaxdyn.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
+    over = jaxdyn.State(jnp.array([0.0, 0.6, 0.8, 0.0]), jnp.zeros(3))
+
+    def off(dynamics, t, x, u):
+        miss = dynamics.difference(over, x)
+        return 50.0 * miss @ miss
+
+    problem = ControlProblem(
+        Mechanics(system, jaxdyn.SemiImplicitEuler()),
+        start,
+        duration=1.0,
+        steps=25,
+        running=lambda d, t, x, u: 0.01 * u @ u,
+        final=off,
+    )
+    still = planned(problem, jnp.full((25, 3), 0.1))
+    guessed = eqx.tree_at(lambda plan: plan.states.v, still, still.states.v + 0.3)
+    found = solved(problem, ILQR(second_order=True), guessed)
+    assert int(found.result) == ControlResult.SOLVED
+    np.testing.assert_allclose(eqx.filter_jit(gaps)(problem, found.plan), 0.0, atol=1e-12)
+    slope = jax.jit(jax.grad(lambda u: outcome(problem, planned(problem, u)).cost))(found.plan.controls)
+    np.testing.assert_allclose(slope, 0.0, atol=1e-4)
+    assert float(found.cost) < 0.05 * float(outcome(problem, still).cost)
+
+
+def test_a_lane_that_is_no_number_leaves_the_others_alone():
+    problem = acrobot()
+    starts = jnp.zeros((3, 50, 1)).at[1, 7].set(jnp.nan).at[2].set(0.5)
+    batch = eqx.filter_jit(jax.vmap(lambda u: solve(problem, ILQR(), planned(problem, u), max_steps=300)))(starts)
+    assert [int(code) for code in batch.result] == [
+        ControlResult.SOLVED,
+        ControlResult.NOT_FINITE,
+        ControlResult.SOLVED,
+    ]
+    assert int(batch.iterations[1]) == 0
+    np.testing.assert_allclose(batch.cost[0], 44.513285, rtol=2e-8)
+    assert "smaller controls" in ControlResult(int(batch.result[1])).meaning
+
+
+def test_wrong_problems_are_refused(as_a_user):
+    with pytest.raises(ValueError, match="the problem has 0 steps"):
+        ControlProblem(StepFunction(sutton, 4, 1), jnp.zeros(4), duration=1.0, steps=0)
+    with pytest.raises(ValueError, match="the duration is 0"):
+        ControlProblem(StepFunction(sutton, 4, 1), jnp.zeros(4), duration=0.0, steps=3)
+    with pytest.raises(ValueError, match="control 0: the lower bound is not below the upper one"):
+        ControlProblem(StepFunction(sutton, 4, 1), jnp.zeros(4), duration=1.0, steps=3, lower=1.0, upper=-1.0)
+    with pytest.raises(ValueError, match=r"a bound has shape \(2,\); give one number, or shape \(1,\)"):
+        ControlProblem(StepFunction(sutton, 4, 1), jnp.zeros(4), duration=1.0, steps=3, lower=[-1.0, 0.0])
+    with pytest.raises(ValueError, match="kind is 'positive'"):
+        Condition(lambda dynamics, t, x, u: x, "positive")
+    with pytest.raises(ValueError, match=r"controls have shape \(4, 1\); give shape \(50, 1\)"):
+        planned(acrobot(), jnp.zeros((4, 1)))
