@@ -6,7 +6,7 @@ Every function works on one mechanism at one instant; batch it with `jax.vmap`, 
 that the docstrings cite, is in `theory.md` beside this file.
 """
 
-from jaxdyn import identify, io, lanes, library, view
+from jaxdyn import control, identify, io, lanes, library, view
 from jaxdyn.constraints import (
     Assembly,
     Coupling,
@@ -221,6 +221,7 @@ __all__ = [
     "constraint_errors",
     "constraint_forces",
     "constraint_jacobian",
+    "control",
     "coriolis_matrix",
     "covariant_derivative",
     "decomposed",

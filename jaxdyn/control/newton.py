@@ -11,6 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from jaxdyn.control.expansion import expanded
@@ -261,7 +262,7 @@ def bounds_of_steps(
 ) -> tuple[Float[Array, "N m"] | None, Float[Array, "N m"] | None]:
     """Bounds of the steps of controls; None for both if controls are known to have none."""
     bounds = (problem.lower, problem.upper)
-    known = not any(isinstance(bound, jax.core.Tracer) for bound in bounds)
+    known = not any(isinstance(bound, Tracer) for bound in bounds)
     if known and np.all(np.isneginf(bounds[0])) and np.all(np.isposinf(bounds[1])):
         return None, None
     return problem.lower[None] - plan.controls, problem.upper[None] - plan.controls

@@ -2,6 +2,7 @@
 
 import abc
 import enum
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -57,15 +58,15 @@ class Solver(eqx.Module):
     """A method that improves plans, iteration by iteration."""
 
     @abc.abstractmethod
-    def begin(self, problem: ControlProblem, initial: Plan):
+    def begin(self, problem: ControlProblem, initial: Plan) -> Any:
         """The search before its first iteration, a module with `result` and `iterations`."""
 
     @abc.abstractmethod
-    def iterate(self, problem: ControlProblem, search):
+    def iterate(self, problem: ControlProblem, search: Any) -> Any:
         """The search after one more iteration."""
 
     @abc.abstractmethod
-    def solution(self, problem: ControlProblem, search) -> Solution:
+    def solution(self, problem: ControlProblem, search: Any) -> Solution:
         """What the search has found."""
 
 
