@@ -81,7 +81,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
             rows += lines(name, study, [goal for goal in config.goal if goal.study == name])
             found[name] = study
     table = aligned(
-        [("study", "figure, held-out recordings", "ours", "best other", "", "wanted", ""), *rows], left=(0, 1, 4, 5, 6)
+        [("study", "figure, held-out recordings", "ours", "best other", "", "wanted", "verdict"), *rows], left=(0, 1, 4, 5, 6)
     )
     directory.write_text("figures.txt", table + "\n")
     if config.comparison:
@@ -113,10 +113,12 @@ def lines(name: str, study: dict[str, Any], goals: list[GoalConfig]) -> list[tup
             continue
         longer = max if "time" in figure else min
         best = longer(others, key=others.__getitem__) if others else ""
-        met = "" if not bounds else "met" if all(b.at_least <= value <= b.at_most for b in bounds) else "NOT met"
+        verdict = [] if not others else ["better" if longer(value, others[best]) == value else "WORSE"]
+        if bounds:
+            verdict.append("met" if all(b.at_least <= value <= b.at_most for b in bounds) else "NOT met")
         wanted = ", ".join(wish for b in bounds for wish in wishes(b))
         other = f"{others[best]:.4g}" if others else ""
-        rows.append((name, figure, f"{value:.4g}", other, best, wanted, met))
+        rows.append((name, figure, f"{value:.4g}", other, best, wanted, ", ".join(verdict)))
     return rows
 
 
