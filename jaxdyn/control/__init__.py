@@ -5,9 +5,13 @@ plan              states, controls and design, and what they come to
 expansion         a problem about a plan, to second order
 linear_quadratic  Riccati recursions, sequential and parallel in time
 newton, ilqr      solvers by expansions: iLQR and DDP
-solution          the call that all solvers share, and how it can end
+solution, batch   the call that all solvers share, and how it can end; many starts, and the optima they lead to
 """
 
+from jaxdyn.control.batch import Optimum as Optimum
+from jaxdyn.control.batch import describe_optima as describe_optima
+from jaxdyn.control.batch import optima as optima
+from jaxdyn.control.batch import solve_batch as solve_batch
 from jaxdyn.control.ilqr import ILQR as ILQR
 from jaxdyn.control.plan import Plan as Plan
 from jaxdyn.control.plan import planned as planned

@@ -22,6 +22,7 @@ def expanded(
     plan: Plan,
     multipliers: Multipliers,
     feedback: Float[Array, "N nu nx"],
+    gaps: Float[Array, "N nx"],
     *,
     curvature: Float[Array, ""] | None = None,
     backend: Backend = "auto",
@@ -31,6 +32,7 @@ def expanded(
     Args:
         feedback: gains with which the costates are found: what a deviation costs if it is fed back. They do not matter at a
             solution; away from it, costates of unstable motions would be huge without them.
+        gaps: from each state of the plan to the one that follows from the state before it.
         curvature: weight of the curvature of dynamics and conditions, 1 for Newton's method, 0 or None for Gauss-Newton.
     """
     nx, P, m = problem.dynamics.nx, problem.size, problem.dynamics.nu
@@ -58,7 +60,7 @@ def expanded(
             gap, cost, conditions = local(k, x, following, u, w)
             return jnp.concatenate([gap, cost[None], conditions])
 
-        return jax.jacfwd(rows)(zero), local(k, x, following, u, zero)[0]
+        return jax.jacfwd(rows)(zero)
 
     def second(k, x, following, u, costate, force, weight):
         def weighted(w):
@@ -79,16 +81,16 @@ def expanded(
     numbers = jnp.arange(problem.steps)
     states, following = _at(plan.states, slice(-1)), _at(plan.states, slice(1, None))
     rows = lane_function(first, backend=backend, name="expansion, first order")
-    jacobian, gap = jax.vmap(rows)(numbers, states, following, plan.controls)
-    one = jnp.asarray(np.eye(n)[nx:], gap.dtype)
+    jacobian = jax.vmap(rows)(numbers, states, following, plan.controls)
+    one = jnp.asarray(np.eye(n)[nx:], gaps.dtype)
     design_rows = jnp.broadcast_to(
-        jnp.concatenate([one, jnp.zeros((P, m), gap.dtype)], axis=1), (problem.steps, P, n + m)
+        jnp.concatenate([one, jnp.zeros((P, m), gaps.dtype)], axis=1), (problem.steps, P, n + m)
     )
     F = jnp.concatenate([jacobian[:, :nx], design_rows], axis=1)
     C = jacobian[:, nx + 1 :]
     gradient = jacobian[:, nx] + einsum("kci,kc->ki", C, path_force)
 
-    zero = jnp.zeros(n, gap.dtype)
+    zero = jnp.zeros(n, gaps.dtype)
     (end_slope, end_C), end_H = jax.jacfwd(end)(zero), jax.hessian(bent_end)(zero)
     q_end = end_slope + end_C.T @ end_force
     Q_end = end_H + einsum("ci,c,cj->ij", end_C, end_weight, end_C)
@@ -100,12 +102,12 @@ def expanded(
 
     _, costates = jax.lax.scan(back, q_end, (F, gradient, feedback), reverse=True)
     hessians = lane_function(second, backend=backend, name="expansion, second order")
-    weight = jnp.ones((), gap.dtype) if curvature is None else curvature
+    weight = jnp.ones((), gaps.dtype) if curvature is None else curvature
     H = jax.vmap(hessians, in_axes=(0, 0, 0, 0, 0, 0, None))(
         numbers, states, following, plan.controls, costates[:, :nx], path_force, weight
     )
     H = H + einsum("kci,kc,kcj->kij", C, path_weight, C)
-    d = jnp.concatenate([gap, jnp.zeros((problem.steps, P), gap.dtype)], axis=1)
+    d = jnp.concatenate([gaps, jnp.zeros((problem.steps, P), gaps.dtype)], axis=1)
     model = LinearQuadratic(
         F[:, :, :n],
         F[:, :, n:],

@@ -38,7 +38,7 @@ class ILQR(NewtonSolver):
 
     def tried(
         self, problem: ControlProblem, plan: Plan, model: LinearQuadratic, step: Step, shares: Float[Array, "A"]
-    ) -> tuple[Plan, Float[Array, "A"]]:
+    ) -> tuple[Plan, Float[Array, "A N nx"]]:
         gaps = model.d[:, : problem.dynamics.nx]
 
         def rolled(share, plan, step, gaps):
@@ -46,7 +46,7 @@ class ILQR(NewtonSolver):
 
         rolling = lane_function(rolled, backend=self.backend, name="roll-out of a policy")
         plans = jax.vmap(rolling, in_axes=(0, None, None, None))(shares, plan, step, gaps)
-        return plans, (1.0 - shares) * jnp.sum(jnp.abs(gaps))
+        return plans, (1.0 - shares)[:, None, None] * gaps[None]
 
 
 def roll_out(

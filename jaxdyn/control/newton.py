@@ -50,7 +50,8 @@ class Search(eqx.Module):
         wait, last_wait: iterations until curvature counts again, and how many there were last time.
         settled: relative decrease below which the multipliers follow.
         violation_before: when they did so last.
-        gap_weight: of gaps between states in the merit.
+        gaps: from each state of the plan to the one that follows from the state before it.
+        gap_weight: of their sizes in the merit.
         iterations, result: done, and code of `ControlResult`.
     """
 
@@ -64,6 +65,7 @@ class Search(eqx.Module):
     last_wait: Int[Array, ""]
     settled: Float[Array, ""]
     violation_before: Float[Array, ""]
+    gaps: Float[Array, "N nx"]
     gap_weight: Float[Array, ""]
     iterations: Int[Array, ""]
     result: Int[Array, ""]
@@ -107,15 +109,16 @@ class NewtonSolver(Solver):
         model: LinearQuadratic,
         step: Step,
         shares: Float[Array, "A"],
-    ) -> tuple[Plan, Float[Array, "A"]]:
-        """The plans that shares of a step lead to, and the sums of the sizes of the gaps between their states."""
+    ) -> tuple[Plan, Float[Array, "A N nx"]]:
+        """The plans that shares of a step lead to, and the gaps between their states."""
 
     def begin(self, problem: ControlProblem, initial: Plan) -> Search:
         found, dtype = outcome(problem, initial), problem.lower.dtype
         numbers = jax.tree.leaves((found, initial))
         finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in numbers]))
         code = jnp.where(finite, ControlResult.RUNNING.value, ControlResult.NOT_FINITE.value)
-        broken = self._violation(problem, initial, found)
+        apart = gaps(problem, initial, backend=self.backend)
+        broken = jnp.maximum(violation(problem, found), jnp.max(jnp.abs(apart)))
         conditional = bool(problem.conditions or problem.final_conditions)
         zero, none = jnp.zeros((), dtype), jnp.zeros((), int)
         return Search(
@@ -129,6 +132,7 @@ class NewtonSolver(Solver):
             none,
             jnp.asarray(_COARSE if conditional else self.tolerance, dtype),
             broken,
+            apart,
             zero,
             none,
             code.astype(int),
@@ -138,13 +142,15 @@ class NewtonSolver(Solver):
         plan, multipliers = search.plan, search.multipliers
         bent = search.wait == 0 if self.second_order else None
         curvature = None if bent is None else bent.astype(search.cost.dtype)
-        model, found = expanded(problem, plan, multipliers, search.feedback, curvature=curvature, backend=self.backend)
+        model, found = expanded(
+            problem, plan, multipliers, search.feedback, search.gaps, curvature=curvature, backend=self.backend
+        )
         step = self._step(problem, plan, model, search.damping)
         shares = jnp.asarray(_SHARES, search.cost.dtype)
-        plans, apart_after = self.tried(problem, plan, model, step, shares)
+        plans, gaps_after = self.tried(problem, plan, model, step, shares)
         outcomes = jax.vmap(lambda plan: outcome(problem, plan))(plans)
         slope, curve = change(model, step.z, step.u)
-        apart = jnp.sum(jnp.abs(model.d))
+        apart, apart_after = jnp.sum(jnp.abs(search.gaps)), jnp.sum(jnp.abs(gaps_after), axis=(1, 2))
         pull = jnp.max(jnp.abs(costates(model, step.policy, step.z, step.u)))
         pull = jnp.where((apart > 0) & jnp.isfinite(pull), pull, 0.0)
         weight = jnp.maximum(search.gap_weight, _GAP_WEIGHT * pull)
@@ -160,6 +166,7 @@ class NewtonSolver(Solver):
 
         next_plan = jax.tree.map(chosen, plans, plan)
         there = jax.tree.map(chosen, outcomes, found)
+        next_gaps = chosen(gaps_after, search.gaps)
         # Undamped, the expansion promises hardly anything: the plan has settled for these multipliers.
         eps = jnp.finfo(before.dtype).eps
         worth = jnp.maximum(search.settled, 20.0 * eps) * jnp.abs(before) + eps
@@ -174,10 +181,11 @@ class NewtonSolver(Solver):
             wait = jnp.where(failed, last_wait, jnp.maximum(wait - 1, 0))
             damping = jnp.where(failed, search.damping, damping)
         search = eqx.tree_at(
-            lambda s: (s.plan, s.feedback, s.damping, s.wait, s.last_wait, s.gap_weight, s.iterations),
+            lambda s: (s.plan, s.gaps, s.feedback, s.damping, s.wait, s.last_wait, s.gap_weight, s.iterations),
             search,
             (
                 next_plan,
+                next_gaps,
                 jnp.where(taken | settled, step.policy.feedback[:, :, : problem.dynamics.nx], search.feedback),
                 damping,
                 wait,
@@ -222,13 +230,10 @@ class NewtonSolver(Solver):
         forward = lane_function(steps_of, backend=self.backend, name="steps of a policy")
         return forward(model, policy, start, *bounds_of_steps(problem, plan))
 
-    def _violation(self, problem: ControlProblem, plan: Plan, found: Outcome) -> Float[Array, ""]:
-        apart = jnp.max(jnp.abs(gaps(problem, plan, backend=self.backend)))
-        return jnp.maximum(violation(problem, found), apart)
-
     def _followed(self, problem: ControlProblem, search: Search, there: Outcome, settled: Array) -> Search:
         """The search with the outcome of its plan; where that has settled, the multipliers follow."""
-        multipliers, broken = search.multipliers, self._violation(problem, search.plan, there)
+        multipliers = search.multipliers
+        broken = jnp.maximum(violation(problem, there), jnp.max(jnp.abs(search.gaps)))
         held = broken <= self.feasibility
         last = search.settled <= self.tolerance
         result = jnp.where(settled & held & last, ControlResult.SOLVED.value, ControlResult.RUNNING.value)

@@ -82,7 +82,11 @@ def solve(problem: ControlProblem, solver: Solver, initial: Plan, *, max_steps: 
     Returns:
         The solution; its result code says how the search ended.
     """
-    search = solver.begin(problem, initial)
+    return solver.solution(problem, searched(problem, solver, solver.begin(problem, initial), max_steps))
+
+
+def searched(problem: ControlProblem, solver: Solver, search: Any, max_steps: int | Int[Array, ""]) -> Any:
+    """A search that has gone on until it ended, or until so many iterations in all."""
 
     def running(search):
         return (search.result == ControlResult.RUNNING) & (search.iterations < max_steps)
@@ -96,4 +100,4 @@ def solve(problem: ControlProblem, solver: Solver, initial: Plan, *, max_steps: 
         return eqx.filter(kept, eqx.is_array)
 
     dynamic = jax.lax.while_loop(lambda dynamic: running(eqx.combine(dynamic, static)), body, dynamic)
-    return solver.solution(problem, eqx.combine(dynamic, static))
+    return eqx.combine(dynamic, static)

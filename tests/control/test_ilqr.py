@@ -16,8 +16,11 @@ from jaxdyn.control import (
     Mechanics,
     Plan,
     StepFunction,
+    describe_optima,
+    optima,
     planned,
     solve,
+    solve_batch,
 )
 from jaxdyn.control.plan import gaps, outcome
 
@@ -201,7 +204,7 @@ def test_design_of_a_linear_problem_is_found_with_its_controls():
     )
 
 
-def fixed_at(problem: ControlProblem, x: float) -> ControlProblem:
+def fixed_at(problem: ControlProblem, x) -> ControlProblem:
     return eqx.tree_at(lambda p: p.initial, problem, problem.initial.at[0].set(x))
 
 
@@ -261,18 +264,38 @@ def test_ball_joint_is_turned_over_and_gaps_are_closed():
     assert float(found.cost) < 0.05 * float(outcome(problem, still).cost)
 
 
-def test_a_lane_that_is_no_number_leaves_the_others_alone():
-    problem = acrobot()
-    starts = jnp.zeros((3, 50, 1)).at[1, 7].set(jnp.nan).at[2].set(0.5)
-    batch = eqx.filter_jit(jax.vmap(lambda u: solve(problem, ILQR(), planned(problem, u), max_steps=300)))(starts)
-    assert [int(code) for code in batch.result] == [
-        ControlResult.SOLVED,
-        ControlResult.NOT_FINITE,
-        ControlResult.SOLVED,
-    ]
-    assert int(batch.iterations[1]) == 0
+def test_a_batch_in_which_lanes_end_early():
+    """As if all had been solved side by side; one that is no number leaves the others alone."""
+    problem, solver = acrobot(), ILQR(second_order=True)
+    starts = 3.0 * jax.random.normal(jax.random.key(0), (12, 50, 1))
+    starts = starts.at[0].set(0.0).at[1, 7].set(jnp.nan)
+    plans = jax.jit(jax.vmap(lambda u: planned(problem, u)))(starts)
+    batch = solve_batch(problem, solver, plans, max_steps=60, every=7, progress=False)
+    together = eqx.filter_jit(jax.vmap(lambda plan: solve(problem, solver, plan, max_steps=60)))(plans)
+    np.testing.assert_array_equal(batch.result, together.result)
+    np.testing.assert_array_equal(batch.iterations, together.iterations)
+    np.testing.assert_allclose(batch.cost, together.cost, rtol=1e-9)
+    assert len(set(np.asarray(batch.iterations).tolist())) > 4
+    assert (int(batch.result[1]), int(batch.iterations[1])) == (ControlResult.NOT_FINITE, 0)
     np.testing.assert_allclose(batch.cost[0], 44.513285, rtol=2e-8)
-    assert "smaller controls" in ControlResult(int(batch.result[1])).meaning
+    found = optima(batch)
+    assert [group.cost for group in found] == sorted(group.cost for group in found)
+    assert sum(group.count for group in found) == np.sum(np.asarray(batch.result) == ControlResult.SOLVED)
+    np.testing.assert_allclose(float(batch.cost[found[0].best]), found[0].cost)
+    text = describe_optima(batch)
+    assert "1 of 12: the first plan is not finite; start with smaller controls" in text
+    assert f"44.5133  from {next(g.count for g in found if abs(g.cost - 44.513285) < 1e-3)} of 12 starts" in text
+
+
+def test_a_batch_of_problems():
+    """Each with a start of its own; the same as one by one."""
+    values = (0.3, -1.0, 2.0)
+    problems = eqx.filter_vmap(lambda x: fixed_at(regulator(), x))(jnp.array(values))
+    plans = eqx.filter_vmap(start_of)(problems)
+    batch = solve_batch(problems, ILQR(), plans, progress=False)
+    alone = eqx.filter_jit(jax.vmap(lambda x, plan: solve(fixed_at(regulator(), x), ILQR(), plan).cost))
+    np.testing.assert_allclose(batch.cost, alone(jnp.array(values), plans), rtol=1e-10)
+    assert np.all(np.diff(np.sort(np.asarray(batch.cost))) > 0.1)
 
 
 def test_wrong_problems_are_refused(as_a_user):
