@@ -1,6 +1,7 @@
 """Optimal control: plans of controls, and of numbers of the machine, that cost least.
 
 problem           dynamics in steps of time, costs, bounds, conditions, designs
+costs             ready costs of mechanisms
 plan              states, controls and design, and what they come to
 expansion         a problem about a plan, to second order
 linear_quadratic  Riccati recursions, sequential and parallel in time
@@ -12,6 +13,12 @@ from jaxdyn.control.batch import Optimum as Optimum
 from jaxdyn.control.batch import describe_optima as describe_optima
 from jaxdyn.control.batch import optima as optima
 from jaxdyn.control.batch import solve_batch as solve_batch
+from jaxdyn.control.costs import Deviation as Deviation
+from jaxdyn.control.costs import Effort as Effort
+from jaxdyn.control.costs import EnergyLevel as EnergyLevel
+from jaxdyn.control.costs import FramePose as FramePose
+from jaxdyn.control.costs import Penetration as Penetration
+from jaxdyn.control.costs import Spheres as Spheres
 from jaxdyn.control.ilqr import ILQR as ILQR
 from jaxdyn.control.plan import Plan as Plan
 from jaxdyn.control.plan import planned as planned

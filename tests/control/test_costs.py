@@ -1,0 +1,128 @@
+"""Ready costs: values written out, and slopes against difference quotients."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxdyn
+from jaxdyn.control import Deviation, Effort, EnergyLevel, FramePose, Mechanics, Penetration, Spheres, StepFunction
+from jaxdyn.mechanism.checks import MechanismError
+from jaxdyn.spatial.transform import RigidTransform
+
+
+def mechanics() -> Mechanics:
+    """A ball with a hinge on it, so that states are no plain numbers."""
+    builder = jaxdyn.MechanismBuilder("ball and hinge")
+    builder.add_body(
+        "upper", joint=jaxdyn.Spherical(), mass=1.0, com=(0.02, 0.0, -0.3), inertia=(0.02, 0.03, 0.015, 0.0, 0.002, 0.0)
+    )
+    builder.add_body(
+        "lower",
+        parent="upper",
+        joint=jaxdyn.Revolute((0.6, 0.8, 0.0)),
+        position=(0.0, 0.1, -0.5),
+        mass=0.5,
+        com=(0.0, 0.0, -0.2),
+        inertia=(0.01, 0.012, 0.004, 0.0, 0.0, 0.0),
+    )
+    builder.add_frame("tip", body="lower", position=(0.0, 0.05, -0.4))
+    return Mechanics(jaxdyn.System(builder.build()))
+
+
+def state() -> jaxdyn.State:
+    q = jnp.concatenate([jnp.array([0.8, -0.2, 0.5, 0.3]) / jnp.sqrt(1.02), jnp.array([0.7])])
+    return jaxdyn.State(q, jnp.array([0.3, -0.4, 0.2, 0.9]))
+
+
+ELSEWHERE = jaxdyn.State(jnp.array([1.0, 0.0, 0.0, 0.0, -0.2]), jnp.array([0.0, 0.1, 0.0, -0.3]))
+PLACE = RigidTransform(jnp.array([0.6, 0.0, 0.8, 0.0]), jnp.array([0.1, -0.2, 0.4]))
+
+
+def spheres(margin: float = 0.02) -> Spheres:
+    """One of the two obstacles is touched."""
+    return Spheres(
+        ("upper", "lower"),
+        [[0.0, 0.0, -0.3], [0.0, 0.0, -0.2]],
+        [0.1, 0.08],
+        [[0.0, 0.1, -0.2], [2.0, 0.0, 0.0]],
+        [0.3, 0.3],
+        margin,
+    )
+
+
+COSTS = {
+    "deviation": Deviation(ELSEWHERE, jnp.linspace(0.5, 2.0, 8)),
+    "deviation at its target": Deviation(state(), 2.0),
+    "effort": Effort(jnp.array([1.0, 2.0, 0.5, 0.1])),
+    "pose": FramePose("tip", PLACE, 3.0, 0.7),
+    "energy": EnergyLevel(2.0, 0.3),
+    "penetration": Penetration(spheres(), 50.0),
+}
+
+
+@pytest.mark.parametrize("name", COSTS)
+def test_slopes_are_difference_quotients(name):
+    dynamics, cost = mechanics(), COSTS[name]
+
+    def value(w):
+        return cost(
+            dynamics, jnp.asarray(0.3), dynamics.moved(state(), w[:8]), jnp.array([0.2, -0.1, 0.4, 1.0]) + w[8:]
+        )
+
+    steps = 1e-5 * jnp.eye(12)
+    values = jax.jit(jax.vmap(value))(jnp.concatenate([steps, -steps, jnp.zeros((1, 12))]))
+    slope = jax.jit(jax.grad(value))(jnp.zeros(12))
+    quotient = (values[:12] - values[12:24]) / 2e-5
+    np.testing.assert_allclose(slope, quotient, rtol=1e-6, atol=1e-7)
+    assert (float(values[-1]) > 1e-20) == (name != "deviation at its target")
+    assert (np.abs(quotient).max() > 1e-3) == (name != "deviation at its target")
+
+
+def test_values_are_those_written_out():
+    dynamics, t, none = mechanics(), jnp.asarray(0.0), jnp.zeros(4)
+    model, x = dynamics.system.model, state()
+    placed = jaxdyn.frame_placement(model, x.q, "tip")
+    there = FramePose("tip", RigidTransform(-placed.quaternion, placed.translation), 3.0, 0.7)
+    np.testing.assert_allclose(there(dynamics, t, x, none), 0.0, atol=1e-20)
+    quarter = RigidTransform(jnp.array([0.5**0.5, 0.5**0.5, 0.0, 0.0]), jnp.array([0.0, 0.3, 0.0]))
+    off = FramePose("tip", placed.compose(quarter), 3.0, 0.7)(dynamics, t, x, none)
+    np.testing.assert_allclose(off, 0.5 * (3.0 * 0.09 + 0.7 * (np.pi / 2) ** 2), rtol=1e-12)
+    energy = jaxdyn.total_energy(dynamics.system, x)
+    np.testing.assert_allclose(EnergyLevel(2.0, 0.3)(dynamics, t, x, none), 0.15 * (energy - 2.0) ** 2, rtol=1e-12)
+    np.testing.assert_allclose(Effort(0.5)(dynamics, t, x, jnp.array([1.0, 2.0, 0.0, -1.0])), 1.5)
+    np.testing.assert_allclose(
+        Deviation(x, 1.0)(dynamics, t, dynamics.moved(x, 0.1 * jnp.ones(8)), none), 0.04, rtol=1e-12
+    )
+
+
+def test_spheres_are_clear_or_touch():
+    dynamics = mechanics()
+    bodies = jaxdyn.forward_kinematics(dynamics.system.model, state().q)
+    centers = [
+        np.asarray(bodies.translation[k] + bodies.rotation[k] @ jnp.array([0.0, 0.0, z]))
+        for k, z in ((0, -0.3), (1, -0.2))
+    ]
+    found = np.asarray(spheres()(dynamics, jnp.asarray(0.0), state(), jnp.zeros(4))).reshape(2, 2)
+    for k, radius in ((0, 0.1), (1, 0.08)):
+        for j, (place, size) in enumerate((((0.0, 0.1, -0.2), 0.3), ((2.0, 0.0, 0.0), 0.3))):
+            reach, apart = radius + size + 0.02, np.linalg.norm(centers[k] - np.array(place))
+            assert (found[k, j] > 0) == (apart < reach)
+            np.testing.assert_allclose(found[k, j], (reach - apart) * (reach + apart) / (2.0 * reach), rtol=1e-12)
+    assert (found > 0).sum() == 1
+
+
+def test_what_cannot_be_is_refused(as_a_user):
+    with pytest.raises(MechanismError, match="2 bodies, 2 centers and 1 radii; give one of each per sphere"):
+        Spheres(("upper", "lower"), jnp.zeros((2, 3)), jnp.ones(1), jnp.zeros((1, 3)), jnp.ones(1))
+    step = StepFunction(lambda x, u, t, h: x, 2, 1)
+    with pytest.raises(
+        MechanismError, match="EnergyLevel is of mechanisms; use it with Mechanics, not with StepFunction"
+    ):
+        EnergyLevel(1.0)(step, jnp.asarray(0.0), jnp.zeros(2), jnp.zeros(1))
+    with pytest.raises(KeyError, match="hand"):
+        FramePose("hand", PLACE)(mechanics(), jnp.asarray(0.0), state(), jnp.zeros(4))
+    with pytest.raises(KeyError, match="hand"):
+        Spheres(("hand",), jnp.zeros((1, 3)), jnp.ones(1), jnp.zeros((1, 3)), jnp.ones(1))(
+            mechanics(), jnp.asarray(0.0), state(), jnp.zeros(4)
+        )
