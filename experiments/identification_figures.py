@@ -81,7 +81,8 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
             rows += lines(name, study, [goal for goal in config.goal if goal.study == name])
             found[name] = study
     table = aligned(
-        [("study", "figure, held-out recordings", "ours", "best other", "", "wanted", "verdict"), *rows], left=(0, 1, 4, 5, 6)
+        [("study", "figure, held-out recordings", "ours", "best other", "", "wanted", "verdict"), *rows],
+        left=(0, 1, 4, 5, 6),
     )
     directory.write_text("figures.txt", table + "\n")
     if config.comparison:
