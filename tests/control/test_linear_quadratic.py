@@ -7,6 +7,7 @@ import pytest
 
 from jaxdyn.control.linear_quadratic import (
     LinearQuadratic,
+    Policy,
     box_minimum,
     change,
     costates,
@@ -91,6 +92,31 @@ def test_costates_are_the_derivatives_of_the_cost_with_respect_to_gaps(problem):
     np.testing.assert_allclose(
         costates(problem, policy, z, u), jax.jit(jax.grad(moved))(problem.d), rtol=1e-9, atol=1e-9
     )
+
+
+def test_costates_away_from_the_optimum_are_those_of_feedback(problem):
+    policy = riccati(problem)
+    u = jnp.full((N, m), 0.3)
+    still = Policy(
+        u,
+        jnp.zeros_like(policy.feedback),
+        *(getattr(policy, name) for name in ("gradient", "hessian", "slope", "curvature")),
+    )
+    z, _ = steps_of(problem, still, START)
+
+    def followed(d):
+        """Cost if deviations from these states are fed back."""
+        controls, x = [], START
+        for k in range(N):
+            controls.append(u[k] + policy.feedback[k] @ (x - z[k]))
+            x = problem.A[k] @ x + problem.B[k] @ controls[k] + d[k]
+        shifted = LinearQuadratic(
+            *(d if name == "d" else getattr(problem, name) for name in problem.__dataclass_fields__)
+        )
+        return cost(shifted, START, jnp.stack(controls))
+
+    slope = jax.jit(jax.grad(followed))(problem.d)
+    np.testing.assert_allclose(costates(problem, policy, z, u), slope, rtol=1e-9, atol=1e-9)
 
 
 def test_parallel_recursion_is_the_sequential_one(problem):
