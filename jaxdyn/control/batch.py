@@ -81,12 +81,12 @@ class Optimum(NamedTuple):
 
     Attributes:
         cost: the smallest one.
-        count: how many there are.
+        starts: how many led there.
         best: the number of the best one in the batch.
     """
 
     cost: float
-    count: int
+    starts: int
     best: int
 
 
@@ -98,7 +98,7 @@ def optima(found: Solution, *, alike: float = 1e-4) -> list[Optimum]:
     groups: list[Optimum] = []
     for k in order:
         if groups and cost[k] - groups[-1].cost <= alike * abs(groups[-1].cost):
-            groups[-1] = groups[-1]._replace(count=groups[-1].count + 1)
+            groups[-1] = groups[-1]._replace(starts=groups[-1].starts + 1)
         else:
             groups.append(Optimum(float(cost[k]), 1, int(k)))
     return groups
@@ -107,7 +107,7 @@ def optima(found: Solution, *, alike: float = 1e-4) -> list[Optimum]:
 def describe_optima(found: Solution, *, alike: float = 1e-4) -> str:
     """The distribution over a batch of starts as text: optima with their shares, and how the others ended."""
     total = len(np.asarray(found.result))
-    lines = [f"{group.cost:.6g}  from {group.count} of {total} starts" for group in optima(found, alike=alike)]
+    lines = [f"{group.cost:.6g}  from {group.starts} of {total} starts" for group in optima(found, alike=alike)]
     for code in ControlResult:
         lost = int(np.sum(np.asarray(found.result) == code))
         if code != ControlResult.SOLVED and lost:

@@ -18,7 +18,8 @@ class ILQR(NewtonSolver):
     Each iteration expands costs and dynamics about the plan, solves the linear-quadratic problem with the bounds of the controls,
     and rolls its policy out with several shares of the step at once; the largest that keeps what it promises is taken. DDP weights
     the curvature of the dynamics with the costates, so that close to a solution it converges quadratically; where curvature leaves
-    a step without a minimum it rests for some iterations. Conditions become an augmented Lagrangian.
+    a step without a minimum it rests for some iterations. Conditions become an augmented Lagrangian. The tolerances are those of
+    double precision; in single precision try 1e-5 and 1e-4.
 
     Attributes:
         second_order: DDP instead of iLQR.

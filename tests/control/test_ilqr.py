@@ -280,11 +280,11 @@ def test_a_batch_in_which_lanes_end_early():
     np.testing.assert_allclose(batch.cost[0], 44.513285, rtol=2e-8)
     found = optima(batch)
     assert [group.cost for group in found] == sorted(group.cost for group in found)
-    assert sum(group.count for group in found) == np.sum(np.asarray(batch.result) == ControlResult.SOLVED)
+    assert sum(group.starts for group in found) == np.sum(np.asarray(batch.result) == ControlResult.SOLVED)
     np.testing.assert_allclose(float(batch.cost[found[0].best]), found[0].cost)
     text = describe_optima(batch)
     assert "1 of 12: the first plan is not finite; start with smaller controls" in text
-    assert f"44.5133  from {next(g.count for g in found if abs(g.cost - 44.513285) < 1e-3)} of 12 starts" in text
+    assert f"44.5133  from {next(g.starts for g in found if abs(g.cost - 44.513285) < 1e-3)} of 12 starts" in text
 
 
 def test_a_batch_of_problems():
