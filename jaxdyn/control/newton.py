@@ -1,8 +1,7 @@
 """Solvers that improve a plan by its second-order expansion: damping, trial steps, curvature and multipliers are their common part.
 
 Bounds of controls are met in every step of the Riccati recursion, conditions by an augmented Lagrangian whose multipliers follow
-whenever a plan has settled. What differs is how a step becomes a plan: rolled out with feedback (`ilqr`), or taken as it is, with
-states that need not follow from each other yet (`multiple_shooting`).
+whenever a plan has settled. How a step becomes a plan is up to the solver: `ilqr` rolls it out with feedback.
 """
 
 import abc

@@ -13,6 +13,7 @@ with t = tanh(v / velocity_scale) in the place of the sign of v, so that everyth
 component; where a joint lacks a term, its coefficient is 0 and its scales are any positive numbers.
 """
 
+import abc
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -126,7 +127,31 @@ class AsymmetricFriction(JointForce):
         return _problem(model, differences, {"velocity_scale": self.velocity_scale})
 
 
-class LoadFriction(JointForce):
+class _FrictionUnderLoad(JointForce):
+    """Friction in proportion to a load: tau = -coefficient sqrt(load^2 + load_scale^2) tanh(v / velocity_scale)."""
+
+    conservative: ClassVar[bool] = False
+
+    coefficient: Float[Array, "nv"] = eqx.field(converter=floating)
+    velocity_scale: Float[Array, "nv"] = eqx.field(converter=floating)
+    load_scale: Float[Array, "nv"] = eqx.field(converter=floating)
+
+    @abc.abstractmethod
+    def squared_load(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nv"]:
+        """Square of the load, per velocity component."""
+
+    def generalized_forces(
+        self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar
+    ) -> Float[Array, "nv"]:
+        load = jnp.sqrt(self.squared_load(model, q, v) + self.load_scale**2)
+        return -self.coefficient * load * jnp.tanh(v / self.velocity_scale)  # (H11), (H13)
+
+    def problem(self, model: Model) -> str | None:
+        scales = {"velocity_scale": self.velocity_scale, "load_scale": self.load_scale}
+        return _problem(model, {"coefficient": self.coefficient}, scales)
+
+
+class LoadFriction(_FrictionUnderLoad):
     """Friction in proportion to the load: tau = -coefficient sqrt(Q_g^2 + load_scale^2) tanh(v / velocity_scale).
 
     The load is Q_g, the generalized force of gravity at q (`gravity_force`), and not what the joint bears in motion: that depends
@@ -140,25 +165,13 @@ class LoadFriction(JointForce):
     Source: theory.md (H11), (H2).
     """
 
-    conservative: ClassVar[bool] = False
     linear: ClassVar[Mapping[str, str]] = {"coefficient": "1"}
 
-    coefficient: Float[Array, "nv"] = eqx.field(converter=floating)
-    velocity_scale: Float[Array, "nv"] = eqx.field(converter=floating)
-    load_scale: Float[Array, "nv"] = eqx.field(converter=floating)
-
-    def generalized_forces(
-        self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar
-    ) -> Float[Array, "nv"]:
-        load = jnp.sqrt(inverse.gravity_force(model, q) ** 2 + self.load_scale**2)
-        return -self.coefficient * load * jnp.tanh(v / self.velocity_scale)  # (H11)
-
-    def problem(self, model: Model) -> str | None:
-        scales = {"velocity_scale": self.velocity_scale, "load_scale": self.load_scale}
-        return _problem(model, {"coefficient": self.coefficient}, scales)
+    def squared_load(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nv"]:
+        return inverse.gravity_force(model, q) ** 2
 
 
-class BearingFriction(JointForce):
+class BearingFriction(_FrictionUnderLoad):
     """Friction in proportion to what the bearing bears: tau = -coefficient sqrt(|F|^2 + load_scale^2) tanh(v / velocity_scale).
 
     F is the force in the joint while the mechanism moves with q and v under gravity alone: without the friction itself, for which
@@ -174,26 +187,14 @@ class BearingFriction(JointForce):
     Source: theory.md (H13), (M3).
     """
 
-    conservative: ClassVar[bool] = False
     linear: ClassVar[Mapping[str, str]] = {"coefficient": "lever"}
 
-    coefficient: Float[Array, "nv"] = eqx.field(converter=floating)
-    velocity_scale: Float[Array, "nv"] = eqx.field(converter=floating)
-    load_scale: Float[Array, "nv"] = eqx.field(converter=floating)
-
-    def generalized_forces(
-        self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar
-    ) -> Float[Array, "nv"]:
+    def squared_load(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nv"]:
         a = forward.accelerations_from(model, q, v, jnp.zeros_like(v), "cholesky")
         moving = kinematics.motion(model, q, v)
         needed = inverse.forces_on_bodies(model, moving, kinematics.accelerations(model, moving, a), a)
         beyond = tree.sum_over_descendants(model.topology, needed)[model.topology.body_of_column, 3:]  # (M3)
-        load = jnp.sqrt(jnp.sum(beyond**2, axis=1) + self.load_scale**2)
-        return -self.coefficient * load * jnp.tanh(v / self.velocity_scale)  # (H13)
-
-    def problem(self, model: Model) -> str | None:
-        scales = {"velocity_scale": self.velocity_scale, "load_scale": self.load_scale}
-        return _problem(model, {"coefficient": self.coefficient}, scales)
+        return jnp.sum(beyond**2, axis=1)
 
 
 class QuadraticDrag(JointForce):
