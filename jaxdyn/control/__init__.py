@@ -26,9 +26,11 @@ from jaxdyn.control.problem import Condition as Condition
 from jaxdyn.control.problem import ControlProblem as ControlProblem
 from jaxdyn.control.problem import Design as Design
 from jaxdyn.control.problem import Dynamics as Dynamics
+from jaxdyn.control.problem import Flow as Flow
 from jaxdyn.control.problem import Mechanics as Mechanics
 from jaxdyn.control.problem import StepFunction as StepFunction
 from jaxdyn.control.solution import ControlResult as ControlResult
+from jaxdyn.control.solution import IterativeSolver as IterativeSolver
 from jaxdyn.control.solution import Solution as Solution
 from jaxdyn.control.solution import Solver as Solver
 from jaxdyn.control.solution import solve as solve

@@ -11,12 +11,12 @@ from tqdm import tqdm
 
 from jaxdyn.control.plan import Plan
 from jaxdyn.control.problem import ControlProblem
-from jaxdyn.control.solution import ControlResult, Solution, Solver, searched
+from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution, searched
 
 
 def solve_batch(
     problem: ControlProblem,
-    solver: Solver,
+    solver: IterativeSolver,
     initial: Plan,
     *,
     max_steps: int = 200,

@@ -25,7 +25,7 @@ from jaxdyn.control.linear_quadratic import (
 )
 from jaxdyn.control.plan import Multipliers, Outcome, Plan, forces, gaps, merit, no_multipliers, outcome, violation
 from jaxdyn.control.problem import ControlProblem
-from jaxdyn.control.solution import ControlResult, Solution, Solver
+from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution
 from jaxdyn.lanes import Backend, lane_function
 
 _SHARES = (1.0, 0.5, 0.2, 0.05, 0.01, 1e-3)  # of the step, tried at once
@@ -83,7 +83,7 @@ class Step(eqx.Module):
     u: Float[Array, "N nu"]
 
 
-class NewtonSolver(Solver):
+class NewtonSolver(IterativeSolver):
     """A solver by second-order expansions.
 
     Attributes:
@@ -196,7 +196,8 @@ class NewtonSolver(Solver):
         return self._followed(problem, search, there, settled)
 
     def solution(self, problem: ControlProblem, search: Search) -> Solution:
-        return Solution(search.plan, search.feedback, search.cost, search.violation, search.result, search.iterations)
+        s = search
+        return Solution(s.plan, s.feedback, s.multipliers, s.cost, s.violation, s.result, s.iterations)
 
     def _policy(self, problem: ControlProblem, plan: Plan, model: LinearQuadratic, damping: Float[Array, ""]) -> Policy:
         backward = lane_function(riccati, backend=self.backend, name="Riccati recursion")

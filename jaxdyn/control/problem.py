@@ -19,7 +19,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
-from jaxdyn.dynamics.system import State, System
+from jaxdyn.dynamics.system import State, System, acceleration
 from jaxdyn.mechanism import configuration
 from jaxdyn.simulate.integrators import Integrator, RungeKutta4
 from jaxdyn.spatial.arrays import floating
@@ -53,6 +53,14 @@ class Dynamics(eqx.Module):
     def difference(self, a: Point, b: Point) -> Tangent:
         """The step from a to b: moved(a, difference(a, b)) = b."""
 
+    def rate(self, x: Point, u: Controls, t: Time) -> Tangent:
+        """Rate of the state, in tangent coordinates at x; what collocation works with.
+
+        Raises:
+            TypeError: these dynamics are known in steps only.
+        """
+        raise TypeError(f"{type(self).__name__} knows steps and no rates; use Flow or Mechanics")
+
 
 class Mechanics(Dynamics):
     """Steps of a mechanism. States are `State`; tangent coordinates are those of the configuration, then velocities.
@@ -83,6 +91,9 @@ class Mechanics(Dynamics):
     def difference(self, a: State, b: State) -> Tangent:
         return jnp.concatenate([configuration.difference(self.system.model, a.q, b.q), b.v - a.v])
 
+    def rate(self, x: State, u: Controls, t: Time) -> Tangent:
+        return jnp.concatenate([x.v, acceleration(self.system, x, u, t)])
+
 
 class StepFunction(Dynamics):
     """Any step x' = step(x, u, t, dt) of states that are arrays.
@@ -98,6 +109,35 @@ class StepFunction(Dynamics):
 
     def next(self, x, u: Controls, t: Time, dt: Time):
         return self.step(x, u, t, dt)
+
+    def moved(self, x, step: Tangent):
+        return x + step
+
+    def difference(self, a, b) -> Tangent:
+        return b - a
+
+
+class Flow(Dynamics):
+    """Any x' = velocity(x, u, t) of states that are arrays; a step is one of Runge-Kutta's of fourth order.
+
+    Attributes:
+        velocity: a function, or a module whose numbers are differentiable.
+        nx, nu: lengths of x and u.
+    """
+
+    velocity: Callable[[Float[Array, "nx"], Controls, Time], Float[Array, "nx"]]
+    nx: int = eqx.field(static=True)
+    nu: int = eqx.field(static=True)
+
+    def rate(self, x, u: Controls, t: Time) -> Tangent:
+        return self.velocity(x, u, t)
+
+    def next(self, x, u: Controls, t: Time, dt: Time):
+        a = self.velocity(x, u, t)
+        b = self.velocity(x + 0.5 * dt * a, u, t + 0.5 * dt)
+        c = self.velocity(x + 0.5 * dt * b, u, t + 0.5 * dt)
+        d = self.velocity(x + dt * c, u, t + dt)
+        return x + dt / 6.0 * (a + 2.0 * b + 2.0 * c + d)
 
     def moved(self, x, step: Tangent):
         return x + step

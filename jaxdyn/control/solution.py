@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from jaxdyn.control.plan import Plan
+from jaxdyn.control.plan import Multipliers, Plan
 from jaxdyn.control.problem import ControlProblem
 
 
@@ -39,7 +39,8 @@ class Solution(eqx.Module):
 
     Attributes:
         plan: states, controls, design.
-        feedback: gains K, with which u_k + K_k (x - x_k) keeps near the plan; zero at bounds.
+        feedback: gains K, with which u_k + K_k (x - x_k) keeps near the plan; zero at bounds, and from solvers that know none.
+        multipliers: of the conditions; zero from solvers that know none.
         cost: of the plan.
         violation: largest amount by which a condition does not hold, states that do not follow from controls included.
         result: code of `ControlResult`.
@@ -48,6 +49,7 @@ class Solution(eqx.Module):
 
     plan: Plan
     feedback: Float[Array, "N nu nx"]
+    multipliers: Multipliers
     cost: Float[Array, ""]
     violation: Float[Array, ""]
     result: Int[Array, ""]
@@ -55,7 +57,15 @@ class Solution(eqx.Module):
 
 
 class Solver(eqx.Module):
-    """A method that improves plans, iteration by iteration."""
+    """A method that finds plans."""
+
+    @abc.abstractmethod
+    def solve(self, problem: ControlProblem, initial: Plan, max_steps: int) -> Solution:
+        """The solution that it reaches from a plan."""
+
+
+class IterativeSolver(Solver):
+    """A method that improves plans, iteration by iteration; it may be transformed by JAX."""
 
     @abc.abstractmethod
     def begin(self, problem: ControlProblem, initial: Plan) -> Any:
@@ -69,11 +79,15 @@ class Solver(eqx.Module):
     def solution(self, problem: ControlProblem, search: Any) -> Solution:
         """What the search has found."""
 
+    def solve(self, problem: ControlProblem, initial: Plan, max_steps: int) -> Solution:
+        return self.solution(problem, searched(problem, self, self.begin(problem, initial), max_steps))
+
 
 def solve(problem: ControlProblem, solver: Solver, initial: Plan, *, max_steps: int = 200) -> Solution:
     """Solve an optimal-control problem from one plan.
 
-    Under `jax.vmap` a batch of problems or plans is solved at once; lanes that have ended wait for the others.
+    Under `jax.vmap` a batch of problems or plans is solved at once by every `IterativeSolver`; lanes that have ended wait for the
+    others, unlike in `solve_batch`.
 
     Args:
         initial: where to begin; `planned` makes plans of controls.
@@ -82,10 +96,10 @@ def solve(problem: ControlProblem, solver: Solver, initial: Plan, *, max_steps: 
     Returns:
         The solution; its result code says how the search ended.
     """
-    return solver.solution(problem, searched(problem, solver, solver.begin(problem, initial), max_steps))
+    return solver.solve(problem, initial, max_steps)
 
 
-def searched(problem: ControlProblem, solver: Solver, search: Any, max_steps: int | Int[Array, ""]) -> Any:
+def searched(problem: ControlProblem, solver: IterativeSolver, search: Any, max_steps: int | Int[Array, ""]) -> Any:
     """A search that has gone on until it ended, or until so many iterations in all."""
 
     def running(search):
