@@ -6,6 +6,11 @@ plan              states, controls and design, and what they come to
 expansion         a problem about a plan, to second order
 linear_quadratic  Riccati recursions, sequential and parallel in time
 newton, ilqr      solvers by expansions: iLQR and DDP
+multiple_shooting Newton's method on states and controls at once, with an interior-point method
+single_shooting   gradient descent on the controls
+sampling          MPPI, cross entropy and predictive sampling
+sensitivity       derivatives of optimal plans
+tracking          feedback along a plan, and from where it arrives
 solution, batch   the call that all solvers share, and how it can end; many starts, and the optima they lead to
 """
 
@@ -20,6 +25,7 @@ from jaxdyn.control.costs import FramePose as FramePose
 from jaxdyn.control.costs import Penetration as Penetration
 from jaxdyn.control.costs import Spheres as Spheres
 from jaxdyn.control.ilqr import ILQR as ILQR
+from jaxdyn.control.multiple_shooting import MultipleShooting as MultipleShooting
 from jaxdyn.control.plan import Plan as Plan
 from jaxdyn.control.plan import planned as planned
 from jaxdyn.control.problem import Condition as Condition
@@ -29,8 +35,18 @@ from jaxdyn.control.problem import Dynamics as Dynamics
 from jaxdyn.control.problem import Flow as Flow
 from jaxdyn.control.problem import Mechanics as Mechanics
 from jaxdyn.control.problem import StepFunction as StepFunction
+from jaxdyn.control.sampling import CrossEntropy as CrossEntropy
+from jaxdyn.control.sampling import PathIntegral as PathIntegral
+from jaxdyn.control.sampling import PredictiveSampling as PredictiveSampling
+from jaxdyn.control.sampling import Sampling as Sampling
+from jaxdyn.control.sensitivity import optimal_plan as optimal_plan
+from jaxdyn.control.single_shooting import SingleShooting as SingleShooting
 from jaxdyn.control.solution import ControlResult as ControlResult
 from jaxdyn.control.solution import IterativeSolver as IterativeSolver
 from jaxdyn.control.solution import Solution as Solution
 from jaxdyn.control.solution import Solver as Solver
 from jaxdyn.control.solution import solve as solve
+from jaxdyn.control.tracking import Tracker as Tracker
+from jaxdyn.control.tracking import arrives as arrives
+from jaxdyn.control.tracking import follow as follow
+from jaxdyn.control.tracking import tracking_gains as tracking_gains

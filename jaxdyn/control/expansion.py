@@ -2,125 +2,184 @@
 
 The state of that problem is (step of x, step of the design). Gradients and Jacobians are exact. The curvature of costs is exact;
 that of dynamics and conditions, weighted by costates and multipliers, is added for Newton's method and left out for Gauss-Newton,
-where conditions count by penalty * (Jacobian)' (Jacobian).
+where conditions count by (Jacobian)' weight (Jacobian).
 """
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.control.linear_quadratic import LinearQuadratic
-from jaxdyn.control.plan import Multipliers, Outcome, Plan, forces, outcome
+from jaxdyn.control.linear_quadratic import LinearQuadratic, adjoint
+from jaxdyn.control.plan import Multipliers, Outcome, Plan, forces
 from jaxdyn.control.problem import ControlProblem, end_conditions, final_cost, path_conditions, running_cost
 from jaxdyn.lanes import Backend, lane_function
 from jaxdyn.spatial.arrays import einsum
 
 
-def expanded(
-    problem: ControlProblem,
-    plan: Plan,
-    multipliers: Multipliers,
-    feedback: Float[Array, "N nu nx"],
-    gaps: Float[Array, "N nx"],
-    *,
-    curvature: Float[Array, ""] | None = None,
-    backend: Backend = "auto",
-) -> tuple[LinearQuadratic, Outcome]:
-    """The linear-quadratic problem for the step to take, and what the plan comes to.
+class Pull(eqx.Module):
+    """What conditions do to the expansion: forces by which their Jacobians count, weights by which the squares of these do.
 
-    Args:
-        feedback: gains with which the costates are found: what a deviation costs if it is fed back. They do not matter at a
-            solution; away from it, costates of unstable motions would be huge without them.
-        gaps: from each state of the plan to the one that follows from the state before it.
-        curvature: weight of the curvature of dynamics and conditions, 1 for Newton's method, 0 or None for Gauss-Newton.
+    Attributes:
+        path, end: forces.
+        path_weight, end_weight: weights.
     """
+
+    path: Float[Array, "N m"]
+    end: Float[Array, "e"]
+    path_weight: Float[Array, "N m"]
+    end_weight: Float[Array, "e"]
+
+
+def penalty_pull(problem: ControlProblem, found: Outcome, multipliers: Multipliers) -> Pull:
+    """That of the augmented Lagrangian: conditions that may be negative and are do not count."""
+    path, end = forces(problem, found, multipliers)
+    weights = [
+        jnp.where((force != 0.0) | (values == 0.0), multipliers.penalty, 0.0)
+        for force, values in ((path, found.path), (end, found.end))
+    ]
+    return Pull(path, end, *weights)
+
+
+class Expansion(eqx.Module):
+    """A problem about a plan.
+
+    Attributes:
+        model: the linear-quadratic problem for the step to take, z = (state, design).
+        path_rows, end_rows: Jacobians of the conditions, by (z, u) and by z.
+    """
+
+    model: LinearQuadratic
+    path_rows: Float[Array, "N m n_plus_nu"]
+    end_rows: Float[Array, "e n"]
+
+
+def linearized(
+    problem: ControlProblem, plan: Plan, pull: Pull, gaps: Float[Array, "N nx"], *, backend: Backend = "auto"
+) -> Expansion:
+    """The expansion to first order: gradients and Jacobians, all curvature zero."""
     nx, P, m = problem.dynamics.nx, problem.size, problem.dynamics.nu
     n = nx + P
-    found = outcome(problem, plan)
-    path_force, end_force = forces(problem, found, multipliers)
-    path_weight, end_weight = (
-        jnp.where((force != 0.0) | (values == 0.0), multipliers.penalty, 0.0)
-        for force, values in ((path_force, found.path), (end_force, found.end))
-    )
-
-    def local(k, x, following, u, w):
-        """Next state, cost and conditions of a step, a step w = (x, design, u) away from the plan."""
-        placed = problem.with_design(plan.design + w[nx:n])
-        there, held = problem.dynamics.moved(x, w[:nx]), u + w[n:]
-        dt = placed.dt
-        after = placed.dynamics.next(there, held, k.astype(u.dtype) * dt, dt)
-        gap = problem.dynamics.difference(following, after)
-        return gap, running_cost(placed, k, there, held), path_conditions(placed, k, there, held)
 
     def first(k, x, following, u):
-        zero = jnp.zeros(n + m, u.dtype)
-
         def rows(w):
-            gap, cost, conditions = local(k, x, following, u, w)
+            gap, cost, conditions = _step_away(problem, plan, k, x, following, u, w)
             return jnp.concatenate([gap, cost[None], conditions])
 
-        return jax.jacfwd(rows)(zero)
+        return jax.jacfwd(rows)(jnp.zeros(n + m, u.dtype))
 
-    def second(k, x, following, u, costate, force, weight):
-        def weighted(w):
-            gap, cost, conditions = local(k, x, following, u, w)
-            return cost if curvature is None else cost + weight * (gap @ costate + conditions @ force)
-
-        return jax.hessian(weighted)(jnp.zeros(n + m, u.dtype))
-
-    def end(w):
-        placed = problem.with_design(plan.design + w[nx:])
-        there = problem.dynamics.moved(_at(plan.states, -1), w[:nx])
-        return final_cost(placed, there), end_conditions(placed, there)
-
-    def bent_end(w):
-        cost, conditions = end(w)
-        return cost if curvature is None else cost + curvature * (conditions @ end_force)
-
-    numbers = jnp.arange(problem.steps)
-    states, following = _at(plan.states, slice(-1)), _at(plan.states, slice(1, None))
     rows = lane_function(first, backend=backend, name="expansion, first order")
-    jacobian = jax.vmap(rows)(numbers, states, following, plan.controls)
+    jacobian = jax.vmap(rows)(*_places(plan), plan.controls)
     one = jnp.asarray(np.eye(n)[nx:], gaps.dtype)
     design_rows = jnp.broadcast_to(
         jnp.concatenate([one, jnp.zeros((P, m), gaps.dtype)], axis=1), (problem.steps, P, n + m)
     )
     F = jnp.concatenate([jacobian[:, :nx], design_rows], axis=1)
     C = jacobian[:, nx + 1 :]
-    gradient = jacobian[:, nx] + einsum("kci,kc->ki", C, path_force)
-
-    zero = jnp.zeros(n, gaps.dtype)
-    (end_slope, end_C), end_H = jax.jacfwd(end)(zero), jax.hessian(bent_end)(zero)
-    q_end = end_slope + end_C.T @ end_force
-    Q_end = end_H + einsum("ci,c,cj->ij", end_C, end_weight, end_C)
-
-    def back(costate, row):
-        F, gradient, K = row
-        pull = gradient + F.T @ costate
-        return pull[:n] + jnp.concatenate([K.T @ pull[n:], jnp.zeros(P, pull.dtype)]), costate
-
-    _, costates = jax.lax.scan(back, q_end, (F, gradient, feedback), reverse=True)
-    hessians = lane_function(second, backend=backend, name="expansion, second order")
-    weight = jnp.ones((), gaps.dtype) if curvature is None else curvature
-    H = jax.vmap(hessians, in_axes=(0, 0, 0, 0, 0, 0, None))(
-        numbers, states, following, plan.controls, costates[:, :nx], path_force, weight
-    )
-    H = H + einsum("kci,kc,kcj->kij", C, path_weight, C)
+    gradient = jacobian[:, nx] + einsum("kci,kc->ki", C, pull.path)
+    end_slope, end_C = jax.jacfwd(lambda w: _end_away(problem, plan, w))(jnp.zeros(n, gaps.dtype))
     d = jnp.concatenate([gaps, jnp.zeros((problem.steps, P), gaps.dtype)], axis=1)
+    flat = jnp.zeros((problem.steps, n + m, n + m), gaps.dtype)
     model = LinearQuadratic(
         F[:, :, :n],
         F[:, :, n:],
         d,
-        H[:, :n, :n],
-        H[:, n:, :n],
-        H[:, n:, n:],
+        flat[:, :n, :n],
+        flat[:, n:, :n],
+        flat[:, n:, n:],
         gradient[:, :n],
         gradient[:, n:],
-        Q_end,
-        q_end,
+        flat[0, :n, :n],
+        end_slope + end_C.T @ pull.end,
     )
-    return model, found
+    return Expansion(model, C, end_C)
+
+
+def expanded(
+    problem: ControlProblem,
+    plan: Plan,
+    pull: Pull,
+    gaps: Float[Array, "N nx"],
+    *,
+    costates: Float[Array, "N nx"] | None = None,
+    feedback: Float[Array, "N nu nx"] | None = None,
+    curvature: Float[Array, ""] | None = None,
+    backend: Backend = "auto",
+) -> Expansion:
+    """The linear-quadratic problem for the step to take.
+
+    Args:
+        gaps: from each state of the plan to the one that follows from the state before it.
+        costates: of x_1 to x_N, which weight the curvature of the dynamics. Those of the plan itself if not given.
+        feedback: gains with which these are found: what a deviation costs if it is fed back. They do not matter at a solution; away
+            from it, costates of unstable motions would be huge without them.
+        curvature: weight of the curvature of dynamics and conditions, 1 for Newton's method, 0 or None for Gauss-Newton.
+    """
+    nx, m = problem.dynamics.nx, problem.dynamics.nu
+    n = nx + problem.size
+    flat = linearized(problem, plan, pull, gaps, backend=backend)
+    C, end_C = flat.path_rows, flat.end_rows
+    if costates is None:
+        costates = adjoint(flat.model, feedback)[:, :nx]
+
+    def second(k, x, following, u, costate, force, weight):
+        def weighted(w):
+            gap, cost, conditions = _step_away(problem, plan, k, x, following, u, w)
+            return cost if curvature is None else cost + weight * (gap @ costate + conditions @ force)
+
+        return jax.hessian(weighted)(jnp.zeros(n + m, u.dtype))
+
+    def end(w):
+        cost, conditions = _end_away(problem, plan, w)
+        return cost if curvature is None else cost + curvature * (conditions @ pull.end)
+
+    hessians = lane_function(second, backend=backend, name="expansion, second order")
+    weight = jnp.ones((), gaps.dtype) if curvature is None else curvature
+    H = jax.vmap(hessians, in_axes=(0, 0, 0, 0, 0, 0, None))(*_places(plan), plan.controls, costates, pull.path, weight)
+    H = H + einsum("kci,kc,kcj->kij", C, pull.path_weight, C)
+    Q_end = jax.hessian(end)(jnp.zeros(n, gaps.dtype)) + einsum("ci,c,cj->ij", end_C, pull.end_weight, end_C)
+    model = eqx.tree_at(
+        lambda p: (p.Q, p.S, p.R, p.Q_end), flat.model, (H[:, :n, :n], H[:, n:, :n], H[:, n:, n:], Q_end)
+    )
+    return Expansion(model, C, end_C)
+
+
+def _step_away(problem: ControlProblem, plan: Plan, k, x, following, u, w):
+    """Gap to the state that follows, cost and conditions of a step, w = (x, design, u) away from the plan."""
+    nx = problem.dynamics.nx
+    n = nx + problem.size
+    placed = problem.with_design(plan.design + w[nx:n])
+    there, held = problem.dynamics.moved(x, w[:nx]), u + w[n:]
+    dt = placed.dt
+    after = placed.dynamics.next(there, held, k.astype(u.dtype) * dt, dt)
+    gap = problem.dynamics.difference(following, after)
+    return gap, running_cost(placed, k, there, held), path_conditions(placed, k, there, held)
+
+
+def _end_away(problem: ControlProblem, plan: Plan, w):
+    """Cost and conditions of the end, w = (x, design) away from the plan."""
+    nx = problem.dynamics.nx
+    placed = problem.with_design(plan.design + w[nx:])
+    there = problem.dynamics.moved(_at(plan.states, -1), w[:nx])
+    return final_cost(placed, there), end_conditions(placed, there)
+
+
+def _places(plan: Plan):
+    """Numbers of the steps, and the states before and after them."""
+    return jnp.arange(len(plan.controls)), _at(plan.states, slice(-1)), _at(plan.states, slice(1, None))
+
+
+def start(problem: ControlProblem, plan: Plan, step: Float[Array, "P"]) -> Float[Array, "nx"]:
+    """From the first state of a plan to the initial state of the problem, a step of the design away from that of the plan."""
+    return problem.dynamics.difference(_at(plan.states, 0), problem.with_design(plan.design + step).initial)
+
+
+def start_along(problem: ControlProblem, plan: Plan) -> Float[Array, "n P"]:
+    """How z_0 = (state, design) moves with the design."""
+    one = jnp.asarray(np.eye(problem.size), plan.design.dtype)
+    slope = jax.jacfwd(lambda step: start(problem, plan, step))(jnp.zeros_like(plan.design))
+    return jnp.concatenate([slope, one])
 
 
 def _at(states, index):

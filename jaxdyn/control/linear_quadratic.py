@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.lanes import Backend, lane_function
 from jaxdyn.spatial.arrays import einsum
 
 
@@ -38,18 +39,18 @@ class LinearQuadratic(eqx.Module):
 
 
 class Policy(eqx.Module):
-    """Solution of a linear-quadratic problem: u_k = k_k + K_k z_k, and the cost to go from the start, V(z_0).
+    """Solution of a linear-quadratic problem: u_k = k_k + K_k z_k, and the cost to go with it, V_k(z_k).
 
     Attributes:
         feedforward, feedback: k and K of each step.
-        gradient, hessian: of the cost to go at z_0 = 0.
+        gradients, hessians: of the costs to go V_0 to V_N at z = 0.
         slope, curvature: with a share alpha of the feedforward the cost changes by alpha slope + alpha^2 curvature / 2, at z_0 = 0.
     """
 
     feedforward: Float[Array, "N m"]
     feedback: Float[Array, "N m n"]
-    gradient: Float[Array, "n"]
-    hessian: Float[Array, "n n"]
+    gradients: Float[Array, "N_1 n"]
+    hessians: Float[Array, "N_1 n n"]
     slope: Float[Array, ""]
     curvature: Float[Array, ""]
 
@@ -72,26 +73,29 @@ def riccati(
 
     def backward(after, step):
         gradient, hessian, slope, curvature = after
+        reached = gradient, hessian
         A, B, d, Q, S, R, q, r, low, high = step
         ahead = gradient + hessian @ d
         gu, gz = r + B.T @ ahead, q + A.T @ ahead
         Huu = R + B.T @ hessian @ B
         Huz, Hzz = S + B.T @ hessian @ A, Q + A.T @ hessian @ A
-        damped = Huu + damping * jnp.diag(jnp.abs(jnp.diagonal(Huu)))
-        k, K = box_minimum(damped, gu, Huz, low, high) if bounded else _minimum(damped, gu, Huz)
+        H = damped(Huu, damping)
+        k, K = box_minimum(H, gu, Huz, low, high) if bounded else _minimum(H, gu, Huz)
         pull = Huu @ k
         gradient = gz + K.T @ (pull + gu) + Huz.T @ k
         hessian = Hzz + K.T @ Huu @ K + K.T @ Huz + Huz.T @ K
         hessian = 0.5 * (hessian + hessian.T)
-        return (gradient, hessian, slope + k @ gu, curvature + k @ pull), (k, K)
+        return (gradient, hessian, slope + k @ gu, curvature + k @ pull), (k, K, *reached)
 
     p = problem
     zero = jnp.zeros((), p.q.dtype)
     unused = jnp.zeros_like(p.r)
     steps = (p.A, p.B, p.d, p.Q, p.S, p.R, p.q, p.r, *((lower, upper) if bounded else (unused, unused)))
     end = (p.q_end, p.Q_end, zero, zero)
-    (gradient, hessian, slope, curvature), (k, K) = jax.lax.scan(backward, end, steps, reverse=True)
-    return Policy(k, K, gradient, hessian, slope, curvature)
+    first, (k, K, gradients, hessians) = jax.lax.scan(backward, end, steps, reverse=True)
+    gradient, hessian, slope, curvature = first
+    gradients, hessians = jnp.concatenate([gradient[None], gradients]), jnp.concatenate([hessian[None], hessians])
+    return Policy(k, K, gradients, hessians, slope, curvature)
 
 
 def parallel_riccati(problem: LinearQuadratic) -> Policy:
@@ -120,7 +124,7 @@ def parallel_riccati(problem: LinearQuadratic) -> Policy:
         return k, K, k @ (r + B.T @ ahead)
 
     k, K, slope = jax.vmap(gains)(p.A, p.B, p.d, p.S, p.R, p.r, gradients[1:], hessians[1:])
-    return Policy(k, K, gradients[0], hessians[0], jnp.sum(slope), -jnp.sum(slope))
+    return Policy(k, K, gradients, hessians, jnp.sum(slope), -jnp.sum(slope))
 
 
 def _follow(later, earlier):
@@ -185,19 +189,70 @@ def change(
     return slope, curvature + 2.0 * einsum("km,kmi,ki->", u, p.S, before) + end @ p.Q_end @ end
 
 
-def costates(
-    problem: LinearQuadratic, policy: Policy, z: Float[Array, "N_1 n"], u: Float[Array, "N m"]
-) -> Float[Array, "N n"]:
+def costates(policy: Policy, z: Float[Array, "N_1 n"]) -> Float[Array, "N n"]:
     """By how much the cost grows with each state z_1 to z_N, the policy followed from there."""
-    p = problem
-    by_z = p.q + einsum("kij,kj->ki", p.Q, z[:-1]) + einsum("kmi,km->ki", p.S, u)
-    by_u = p.r + einsum("kmo,ko->km", p.R, u) + einsum("kmi,ki->km", p.S, z[:-1])
+    return policy.gradients[1:] + einsum("kij,kj->ki", policy.hessians[1:], z[1:])
+
+
+def adjoint(problem: LinearQuadratic, feedback: Float[Array, "N m i"] | None = None) -> Float[Array, "N n"]:
+    """By how much the cost grows with each gap, near z = 0 and u = 0, if deviations of the first entries of z are fed back."""
+    n = problem.q.shape[1]
 
     def back(after, row):
-        A, B, K, by_z, by_u = row
-        return by_z + A.T @ after + K.T @ (by_u + B.T @ after), after
+        A, B, q, r, K = row
+        slope = q + A.T @ after
+        if K is not None:
+            fed = K.T @ (r + B.T @ after)
+            slope = slope + jnp.concatenate([fed, jnp.zeros(n - len(fed), fed.dtype)])
+        return slope, after
 
-    return jax.lax.scan(back, p.q_end + p.Q_end @ z[-1], (p.A, p.B, policy.feedback, by_z, by_u), reverse=True)[1]
+    p = problem
+    return jax.lax.scan(back, p.q_end, (p.A, p.B, p.q, p.r, feedback), reverse=True)[1]
+
+
+def optimum(
+    problem: LinearQuadratic,
+    along: Float[Array, "n P"],
+    hessian: Float[Array, "P P"],
+    gradient: Float[Array, "P"],
+    *,
+    damping: Float[Array, ""] | float = 0.0,
+    parallel: bool = False,
+    backend: Backend = "auto",
+) -> tuple[Policy, Float[Array, "P"], Float[Array, "N_1 n"], Float[Array, "N m"], Float[Array, "N n"]]:
+    """The optimal policy, and p, z, u and costates, if it starts from z_0 = along p and p costs 1/2 p' hessian p + gradient' p.
+
+    Args:
+        damping: share of the diagonal of the whole Hessian of p that is added to it.
+    """
+    recursion = parallel_riccati if parallel else lane_function(riccati, backend=backend, name="Riccati recursion")
+    policy, p = recursion(problem), gradient
+    if p.size:
+        whole = damped(along.T @ policy.hessians[0] @ along + hessian, damping)
+        p = -jnp.linalg.solve(whole, along.T @ policy.gradients[0] + gradient)
+    if parallel:
+        z, u = parallel_steps_of(problem, policy, along @ p)
+    else:
+        z, u = lane_function(steps_of, backend=backend, name="steps of a policy")(problem, policy, along @ p)
+    return policy, p, z, u, costates(policy, z)
+
+
+def damped(H: Float[Array, "*batch n n"], damping: Float[Array, ""] | float) -> Float[Array, "*batch n n"]:
+    """A Hessian with a share of the sizes on its diagonal added there."""
+    diagonal = np.broadcast_to(np.eye(H.shape[-1], dtype=bool), H.shape)
+    return jnp.where(diagonal, H + damping * jnp.abs(H), H)
+
+
+def residual(
+    problem: LinearQuadratic, z: Float[Array, "N_1 n"], u: Float[Array, "N m"], costates: Float[Array, "N n"]
+) -> LinearQuadratic:
+    """The problem for what has to be added to a solution that is not exact."""
+    p, before = problem, z[:-1]
+    q = p.q + einsum("kij,kj->ki", p.Q, before) + einsum("kmi,km->ki", p.S, u) + einsum("kij,ki->kj", p.A, costates)
+    r = p.r + einsum("kmo,ko->km", p.R, u) + einsum("kmi,ki->km", p.S, before) + einsum("kim,ki->km", p.B, costates)
+    d = p.d + einsum("kij,kj->ki", p.A, before) + einsum("kim,km->ki", p.B, u) - z[1:]
+    q = q - jnp.concatenate([jnp.zeros_like(q[:1]), costates[:-1]])
+    return eqx.tree_at(lambda p: (p.q, p.r, p.d, p.q_end), p, (q, r, d, p.q_end + p.Q_end @ z[-1] - costates[-1]))
 
 
 def _solve(matrix: Float[Array, "m m"], right: Float[Array, "m c"]) -> Float[Array, "m c"]:

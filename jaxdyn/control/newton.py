@@ -13,17 +13,18 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
-from jaxdyn.control.expansion import expanded
+from jaxdyn.control.expansion import expanded, penalty_pull, start, start_along
 from jaxdyn.control.linear_quadratic import (
     LinearQuadratic,
     Policy,
     box_minimum,
     change,
     costates,
+    damped,
     riccati,
     steps_of,
 )
-from jaxdyn.control.plan import Multipliers, Outcome, Plan, forces, gaps, merit, no_multipliers, outcome, violation
+from jaxdyn.control.plan import Multipliers, Outcome, Plan, following, gaps, merit, no_multipliers, outcome, violation
 from jaxdyn.control.problem import ControlProblem
 from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution
 from jaxdyn.lanes import Backend, lane_function
@@ -33,8 +34,6 @@ _LEAST_GAIN = 1e-4  # of the merit, as a share of what the expansion promises
 _FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-3, 1e-7, 1e8
 _LONGEST_WAIT = 16  # iterations without curvature after it has failed several times in a row
 _COARSE, _FINER = 1e-3, 0.1  # tolerance before the first multipliers follow, and its factor each time they do
-_FALL = 0.25  # of the violation; if it falls less, the penalty grows
-_GROWTH, _MOST_PENALTY = 10.0, 1e8
 _GAP_WEIGHT = 2.0  # of gaps in the merit, in units of the largest costate
 
 
@@ -141,16 +140,23 @@ class NewtonSolver(IterativeSolver):
         plan, multipliers = search.plan, search.multipliers
         bent = search.wait == 0 if self.second_order else None
         curvature = None if bent is None else bent.astype(search.cost.dtype)
-        model, found = expanded(
-            problem, plan, multipliers, search.feedback, search.gaps, curvature=curvature, backend=self.backend
-        )
+        found = outcome(problem, plan)
+        model = expanded(
+            problem,
+            plan,
+            penalty_pull(problem, found, multipliers),
+            search.gaps,
+            feedback=search.feedback,
+            curvature=curvature,
+            backend=self.backend,
+        ).model
         step = self._step(problem, plan, model, search.damping)
         shares = jnp.asarray(_SHARES, search.cost.dtype)
         plans, gaps_after = self.tried(problem, plan, model, step, shares)
         outcomes = jax.vmap(lambda plan: outcome(problem, plan))(plans)
         slope, curve = change(model, step.z, step.u)
         apart, apart_after = jnp.sum(jnp.abs(search.gaps)), jnp.sum(jnp.abs(gaps_after), axis=(1, 2))
-        pull = jnp.max(jnp.abs(costates(model, step.policy, step.z, step.u)))
+        pull = jnp.max(jnp.abs(costates(step.policy, step.z)))
         pull = jnp.where((apart > 0) & jnp.isfinite(pull), pull, 0.0)
         weight = jnp.maximum(search.gap_weight, _GAP_WEIGHT * pull)
         before = merit(problem, found, multipliers) + weight * apart
@@ -206,19 +212,11 @@ class NewtonSolver(IterativeSolver):
     def _step(self, problem: ControlProblem, plan: Plan, model: LinearQuadratic, damping: Float[Array, ""]) -> Step:
         """The step to take: the policy, and where it leads from the start and the design that the cost to go asks for."""
         policy, design = self._policy(problem, plan, model, damping), problem.design
-        first = jax.tree.map(lambda leaf: leaf[0], plan.states)
-
-        def start(step):
-            return problem.dynamics.difference(first, problem.with_design(plan.design + step).initial)
-
-        off = start(jnp.zeros_like(plan.design))
+        off = start(problem, plan, jnp.zeros_like(plan.design))
         if design is not None:
-            nx = problem.dynamics.nx
-            one = jnp.asarray(np.eye(problem.size), off.dtype)
-            along = jnp.concatenate([jax.jacfwd(start)(jnp.zeros_like(plan.design)), one])
-            pull = along.T @ (policy.gradient + policy.hessian[:, :nx] @ off)
-            hessian = along.T @ policy.hessian @ along
-            hessian = hessian + damping * jnp.diag(jnp.abs(jnp.diagonal(hessian)))
+            along, nx = start_along(problem, plan), problem.dynamics.nx
+            pull = along.T @ (policy.gradients[0] + policy.hessians[0][:, :nx] @ off)
+            hessian = damped(along.T @ policy.hessians[0] @ along, damping)
             none = jnp.zeros((problem.size, 0), off.dtype)
             step, _ = box_minimum(hessian, pull, none, design.lower - plan.design, design.upper - plan.design)
             off = jnp.concatenate([off, jnp.zeros_like(step)]) + along @ step
@@ -237,13 +235,11 @@ class NewtonSolver(IterativeSolver):
         held = broken <= self.feasibility
         last = search.settled <= self.tolerance
         result = jnp.where(settled & held & last, ControlResult.SOLVED.value, ControlResult.RUNNING.value)
-        hopeless = settled & ~held & (multipliers.penalty >= _MOST_PENALTY)
-        result = jnp.where(hopeless, ControlResult.INFEASIBLE.value, result)
+        next_multipliers, hopeless = following(
+            problem, there, multipliers, broken, search.violation_before, self.feasibility
+        )
+        result = jnp.where(settled & ~held & hopeless, ControlResult.INFEASIBLE.value, result)
         result = jnp.where((search.damping > _MOST_DAMPING) & ~settled, ControlResult.STUCK.value, result)
-        path, end = forces(problem, there, multipliers)
-        harder = broken > jnp.maximum(_FALL * search.violation_before, self.feasibility)
-        penalty = jnp.where(harder, _GROWTH * multipliers.penalty, multipliers.penalty)
-        following = Multipliers(path, end, jnp.minimum(penalty, _MOST_PENALTY))
 
         def follow(new, old):
             return jnp.where(settled, new, old)
@@ -254,7 +250,7 @@ class NewtonSolver(IterativeSolver):
             (
                 there.cost,
                 broken,
-                jax.tree.map(follow, following, multipliers),
+                jax.tree.map(follow, next_multipliers, multipliers),
                 follow(jnp.maximum(_FINER * search.settled, self.tolerance), search.settled),
                 follow(broken, search.violation_before),
                 result.astype(search.result.dtype),

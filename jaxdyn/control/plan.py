@@ -4,7 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from jaxdyn.control.problem import (
     ControlProblem,
@@ -16,6 +16,9 @@ from jaxdyn.control.problem import (
     running_cost,
 )
 from jaxdyn.lanes import Backend, lane_function
+
+_FALL = 0.25  # of the violation; if it falls less, the penalty grows
+_GROWTH, _MOST_PENALTY = 10.0, 1e8
 
 
 class Plan(eqx.Module):
@@ -138,11 +141,36 @@ def forces(problem: ControlProblem, found: Outcome, multipliers: Multipliers) ->
     return jnp.where(may_path[None], jnp.maximum(path, 0.0), path), jnp.where(may_end, jnp.maximum(end, 0.0), end)
 
 
+def following(
+    problem: ControlProblem,
+    found: Outcome,
+    multipliers: Multipliers,
+    broken: Float[Array, ""],
+    broken_before: Float[Array, ""],
+    feasibility: float,
+) -> tuple[Multipliers, Bool[Array, ""]]:
+    """The multipliers after a plan has settled, and whether their penalty cannot grow any more.
+
+    Args:
+        broken, broken_before: violation of this plan, and of the one that settled before.
+        feasibility: a violation that is small enough.
+    """
+    harder = broken > jnp.maximum(_FALL * broken_before, feasibility)
+    penalty = jnp.where(harder, _GROWTH * multipliers.penalty, multipliers.penalty)
+    path, end = forces(problem, found, multipliers)
+    return Multipliers(path, end, jnp.minimum(penalty, _MOST_PENALTY)), multipliers.penalty >= _MOST_PENALTY
+
+
 def merit(problem: ControlProblem, found: Outcome, multipliers: Multipliers) -> Float[Array, ""]:
     """Augmented Lagrangian, cost + sum of (force^2 - multiplier^2) / (2 penalty). Source: Rockafellar 1974."""
     path, end = forces(problem, found, multipliers)
     squares = jnp.sum(path**2 - multipliers.path**2) + jnp.sum(end**2 - multipliers.end**2)
     return found.cost + 0.5 * squares / multipliers.penalty
+
+
+def regularization(dtype) -> float:
+    """By how much conditions give way to their forces within a linear solution, so that dependent conditions do no harm."""
+    return float(jnp.finfo(dtype).eps) ** 0.4
 
 
 def violation(problem: ControlProblem, found: Outcome) -> Float[Array, ""]:

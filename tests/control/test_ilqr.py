@@ -5,6 +5,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from control_problems import (
+    UP,
+    acrobot,
+    cart_pole,
+    cost_to_go_of_regulator,
+    fixed_at,
+    kelly,
+    regulator,
+    solved,
+    start_of,
+    sutton,
+)
 
 import jaxdyn
 from jaxdyn.control import (
@@ -14,7 +26,6 @@ from jaxdyn.control import (
     ControlResult,
     Design,
     Mechanics,
-    Plan,
     StepFunction,
     describe_optima,
     optima,
@@ -25,78 +36,18 @@ from jaxdyn.control import (
 from jaxdyn.control.plan import gaps, outcome
 
 
-def runge_kutta(rate):
-    def step(x, u, t, h):
-        a = rate(x, u)
-        b = rate(x + 0.5 * h * a, u)
-        c = rate(x + 0.5 * h * b, u)
-        d = rate(x + h * c, u)
-        return x + h / 6.0 * (a + 2.0 * b + 2.0 * c + d)
-
-    return step
-
-
-def solved(problem, solver, initial, **options):
-    return eqx.filter_jit(lambda initial: solve(problem, solver, initial, **options))(initial)
-
-
-A, B = jnp.array([[1.0, 0.1], [0.2, 1.05]]), jnp.array([[0.0], [0.1]])
-
-
-def regulator(**options) -> ControlProblem:
-    """A linear step, and costs whose sums are those of the discrete problem."""
-    return ControlProblem(
-        StepFunction(lambda x, u, t, dt: A @ x + B @ u, 2, 1),
-        jnp.array([1.0, -0.5]),
-        duration=6.0,
-        steps=30,
-        running=lambda dynamics, t, x, u: (0.5 * x @ x + 0.05 * u @ u) / 0.2,
-        final=lambda dynamics, t, x, u: 5.0 * x @ x,
-        **options,
-    )
-
-
 @pytest.mark.parametrize("second_order", [False, True])
 def test_linear_problem_is_solved_by_one_step(second_order):
     """The policy is that of the Riccati equation, written out here."""
     problem = regulator()
     start = planned(problem, jnp.ones((30, 1)))
     one = solved(problem, ILQR(second_order=second_order), start, max_steps=1)
-    P = 10.0 * np.eye(2)
-    gains = []
-    for _ in range(30):
-        K = -np.linalg.solve(0.1 * np.eye(1) + B.T @ P @ B, B.T @ P @ A)
-        P = np.eye(2) + A.T @ P @ A + A.T @ P @ B @ K
-        gains.append(K)
+    P, gains = cost_to_go_of_regulator()
     cost_to_go = 0.5 * problem.initial @ P @ problem.initial
     np.testing.assert_allclose(one.cost, cost_to_go, rtol=1e-8)
-    np.testing.assert_allclose(one.feedback, np.stack(gains[::-1]), rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(one.feedback, gains, rtol=1e-8, atol=1e-9)
     end = solved(problem, ILQR(second_order=second_order), start)
     assert (int(end.result), int(end.iterations)) == (ControlResult.SOLVED, 2)
-
-
-def sutton(x, u, t, dt):
-    """Acrobot, explicit Euler; angle 0 hangs."""
-    q1, q2, v1, v2 = x
-    d1, d2 = 3.5 + jnp.cos(q2), 1.25 + 0.5 * jnp.cos(q2)
-    phi2 = 0.5 * 9.8 * jnp.sin(q1 + q2)
-    phi1 = -0.5 * v2**2 * jnp.sin(q2) - v2 * v1 * jnp.sin(q2) + 1.5 * 9.8 * jnp.sin(q1) + phi2
-    a2 = (u[0] + d2 / d1 * phi1 - 0.5 * v1**2 * jnp.sin(q2) - phi2) / (1.25 - d2**2 / d1)
-    return x + dt * jnp.stack([v1, v2, -(d2 * a2 + phi1) / d1, a2])
-
-
-GOAL = jnp.array([jnp.pi, 0.0, 0.0, 0.0])
-
-
-def acrobot() -> ControlProblem:
-    return ControlProblem(
-        StepFunction(sutton, 4, 1),
-        jnp.zeros(4),
-        duration=5.0,
-        steps=50,
-        running=lambda dynamics, t, x, u: (0.05 * (x - GOAL) @ (x - GOAL) + 0.005 * u @ u) / 0.1,
-        final=lambda dynamics, t, x, u: 500.0 * (x - GOAL) @ (x - GOAL),
-    )
 
 
 @pytest.mark.parametrize(("second_order", "digits"), [(False, 2e-8), (True, 1.5e-8)])
@@ -114,38 +65,6 @@ def test_acrobot_of_trajax(second_order, digits):
     np.testing.assert_allclose(jnp.min(batch.cost), 40.424010, rtol=digits)
     slope = jax.jit(jax.grad(lambda u: outcome(problem, planned(problem, u)).cost))(batch.plan.controls[0])
     np.testing.assert_allclose(slope, 0.0, atol=1e-2 if not second_order else 1e-4)
-
-
-def kelly(x, u):
-    """Cart and pole of Kelly 2017."""
-    _, q, v, w = x
-    s, c = jnp.sin(q), jnp.cos(q)
-    D = 1.0 + 0.3 * s**2
-    return jnp.stack(
-        [
-            v,
-            w,
-            (u[0] + 0.3 * 9.81 * c * s + 0.15 * s * w**2) / D,
-            -(c * u[0] + 1.3 * 9.81 * s + 0.15 * c * s * w**2) / (0.5 * D),
-        ]
-    )
-
-
-UP = jnp.array([1.0, jnp.pi, 0.0, 0.0])
-
-
-def cart_pole(steps: int, force: float, goal=UP) -> ControlProblem:
-    return ControlProblem(
-        StepFunction(runge_kutta(kelly), 4, 1),
-        jnp.zeros(4),
-        duration=2.0,
-        steps=steps,
-        running=lambda dynamics, t, x, u: u @ u,
-        lower=-force,
-        upper=force,
-        conditions=Condition(lambda dynamics, t, x, u: jnp.stack([x[0] - 2.0, -2.0 - x[0]]), "negative", "track"),
-        final_conditions=Condition(lambda dynamics, t, x, u: x - goal, "zero", "upright at the goal"),
-    )
 
 
 def test_cart_pole_of_kelly():
@@ -202,14 +121,6 @@ def test_design_of_a_linear_problem_is_found_with_its_controls():
     np.testing.assert_allclose(
         [at_bound.plan.design[0], at_bound.cost], [0.5, solved(fixed_at(fixed, 0.5), ILQR(), start_of(fixed)).cost]
     )
-
-
-def fixed_at(problem: ControlProblem, x) -> ControlProblem:
-    return eqx.tree_at(lambda p: p.initial, problem, problem.initial.at[0].set(x))
-
-
-def start_of(problem: ControlProblem) -> Plan:
-    return planned(problem, jnp.zeros((problem.steps, 1)))
 
 
 def test_free_duration():

@@ -7,7 +7,6 @@ import pytest
 
 from jaxdyn.control.linear_quadratic import (
     LinearQuadratic,
-    Policy,
     box_minimum,
     change,
     costates,
@@ -65,7 +64,7 @@ def test_policy_minimizes_and_its_value_is_the_cost(problem):
     np.testing.assert_allclose(slope, 0.0, atol=1e-10)
     # The cost to go is quadratic in the start.
     origin = cost(problem, jnp.zeros(n), steps_of(problem, policy, jnp.zeros(n))[1])
-    expected = origin + policy.gradient @ START + 0.5 * START @ policy.hessian @ START
+    expected = origin + policy.gradients[0] @ START + 0.5 * START @ policy.hessians[0] @ START
     np.testing.assert_allclose(value, expected, rtol=1e-12)
     # From zero and without gaps, the full step is the minimum: there half of what the slope promises is lost again.
     none = jax.tree.map(jnp.zeros_like, problem.d)
@@ -89,20 +88,12 @@ def test_costates_are_the_derivatives_of_the_cost_with_respect_to_gaps(problem):
         return cost(shifted, START, u)
 
     # At the optimum it does not matter whether controls react.
-    np.testing.assert_allclose(
-        costates(problem, policy, z, u), jax.jit(jax.grad(moved))(problem.d), rtol=1e-9, atol=1e-9
-    )
+    np.testing.assert_allclose(costates(policy, z), jax.jit(jax.grad(moved))(problem.d), rtol=1e-9, atol=1e-9)
 
 
 def test_costates_away_from_the_optimum_are_those_of_feedback(problem):
-    policy = riccati(problem)
-    u = jnp.full((N, m), 0.3)
-    still = Policy(
-        u,
-        jnp.zeros_like(policy.feedback),
-        *(getattr(policy, name) for name in ("gradient", "hessian", "slope", "curvature")),
-    )
-    z, _ = steps_of(problem, still, START)
+    policy = riccati(problem, damping=0.7)
+    z, u = steps_of(problem, policy, START)
 
     def followed(d):
         """Cost if deviations from these states are fed back."""
@@ -116,7 +107,7 @@ def test_costates_away_from_the_optimum_are_those_of_feedback(problem):
         return cost(shifted, START, jnp.stack(controls))
 
     slope = jax.jit(jax.grad(followed))(problem.d)
-    np.testing.assert_allclose(costates(problem, policy, z, u), slope, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(costates(policy, z), slope, rtol=1e-9, atol=1e-9)
 
 
 def test_parallel_recursion_is_the_sequential_one(problem):

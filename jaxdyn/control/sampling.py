@@ -1,0 +1,220 @@
+"""Sampling: controls are drawn about the present ones, rolled out, and followed by what they cost. No gradient is needed.
+
+The baseline that every other solver should beat where there are gradients, and what is left where there are none.
+"""
+
+import abc
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from jaxdyn.control.plan import Plan, merit, no_multipliers, outcome, planned, violation
+from jaxdyn.control.problem import ControlProblem
+from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution
+from jaxdyn.lanes import Backend, lane_function
+from jaxdyn.spatial.arrays import einsum
+
+_SHARE = 0.3  # of the distance between bounds that is the spread if none is given
+_LEAST_SPREAD = 1e-3  # of cross entropy, as a share of the first one
+
+
+class SamplingRule(eqx.Module):
+    """What becomes of mean and spread once samples have been rolled out."""
+
+    @abc.abstractmethod
+    def updated(
+        self,
+        mean: Float[Array, "K nu"],
+        spread: Float[Array, "K nu"],
+        drawn: Float[Array, "S K nu"],
+        merits: Float[Array, "S"],
+    ) -> tuple[Float[Array, "K nu"], Float[Array, "K nu"]]:
+        """Mean and spread of the next draw; the first sample is the mean itself."""
+
+
+class PredictiveSampling(SamplingRule):
+    """The best sample is the next mean. Source: Howell et al. 2022."""
+
+    def updated(self, mean, spread, drawn, merits):
+        return drawn[jnp.argmin(merits)], spread
+
+
+class PathIntegral(SamplingRule):
+    """MPPI: the mean of all samples, weighted by exp(-merit / temperature). Source: Williams, Aldrich and Theodorou 2017.
+
+    Attributes:
+        temperature: as a share of the difference between the mean merit and the best.
+    """
+
+    temperature: float = eqx.field(static=True, default=0.1)
+
+    def updated(self, mean, spread, drawn, merits):
+        best = jnp.min(merits)
+        finite = jnp.isfinite(merits)
+        above = jnp.where(finite, merits - best, 0.0)
+        usual = jnp.sum(above) / jnp.maximum(jnp.sum(finite), 1).astype(above.dtype)
+        weights = jnp.where(finite, jnp.exp(-above / (self.temperature * usual + jnp.finfo(above.dtype).tiny)), 0.0)
+        return einsum("s,skm->km", weights / jnp.sum(weights), drawn), spread
+
+
+class CrossEntropy(SamplingRule):
+    """CEM: mean and spread of the best samples. Source: Rubinstein 1999; Kobilarov 2012.
+
+    Attributes:
+        elites: how many are the best.
+    """
+
+    elites: int = eqx.field(static=True, default=16)
+
+    def updated(self, mean, spread, drawn, merits):
+        best = drawn[jnp.argsort(merits)[: self.elites]]
+        return jnp.mean(best, axis=0), jnp.std(best, axis=0)
+
+
+class SampleSearch(eqx.Module):
+    """Where sampling stands.
+
+    Attributes:
+        mean, spread: of the controls at knots.
+        first_spread: spread to begin with.
+        plan, cost, violation, merit: the best plan so far, and what it comes to.
+        waited: iterations since it became better.
+        iterations, result: done, and code of `ControlResult`.
+    """
+
+    mean: Float[Array, "K nu"]
+    spread: Float[Array, "K nu"]
+    first_spread: Float[Array, "K nu"]
+    plan: Plan
+    cost: Float[Array, ""]
+    violation: Float[Array, ""]
+    merit: Float[Array, ""]
+    waited: Int[Array, ""]
+    iterations: Int[Array, ""]
+    result: Int[Array, ""]
+
+
+class Sampling(IterativeSolver):
+    """Controls by sampling; a design stays as it starts.
+
+        Sampling(CrossEntropy(), samples=512, knots=12)
+
+    Attributes:
+        rule: `PredictiveSampling`, `PathIntegral` or `CrossEntropy`.
+        samples: rolled out in each iteration.
+        knots: at which controls are drawn, linear in between; one for each step if None.
+        spread: standard deviation at first; by default a share of the distance between the bounds.
+        penalty: on the squares of violations.
+        tolerance: relative decrease of cost and penalties that is worth going on.
+        patience: iterations without it after which the search has ended.
+        feasibility: largest violation in a solution.
+        seed: of the draws; iteration k draws from fold_in(key(seed), k).
+        backend: what runs the motions, see `lanes`.
+
+    Raises:
+        ValueError: neither a spread nor bounds are given; there are more elites than samples.
+    """
+
+    rule: SamplingRule
+    samples: int = eqx.field(static=True, default=256)
+    knots: int | None = eqx.field(static=True, default=None)
+    spread: float | None = eqx.field(static=True, default=None)
+    penalty: float = eqx.field(static=True, default=1e3)
+    tolerance: float = eqx.field(static=True, default=1e-4)
+    patience: int = eqx.field(static=True, default=20)
+    feasibility: float = eqx.field(static=True, default=1e-2)
+    seed: int = eqx.field(static=True, default=0)
+    backend: Backend = eqx.field(static=True, default="auto")
+
+    def __check_init__(self):
+        if isinstance(self.rule, CrossEntropy) and not 1 < self.rule.elites <= self.samples:
+            raise ValueError(
+                f"{self.rule.elites} elites of {self.samples} samples; take 2 or more, and no more than samples"
+            )
+
+    def begin(self, problem: ControlProblem, initial: Plan) -> SampleSearch:
+        plan = planned(problem, initial.controls, initial.design)
+        found = outcome(problem, plan)
+        count = problem.steps if self.knots is None else self.knots
+        rows = np.round(np.linspace(0.0, problem.steps - 1.0, count)).astype(int)
+        if self.spread is None:
+            _refuse_unbounded(problem)
+            spread = _SHARE * (problem.upper - problem.lower)
+        else:
+            spread = jnp.full_like(problem.lower, self.spread)
+        spread = jnp.broadcast_to(spread, (count, problem.dynamics.nu))
+        now = merit(problem, found, no_multipliers(problem, self.penalty))
+        code = jnp.where(jnp.isfinite(now), ControlResult.RUNNING.value, ControlResult.NOT_FINITE.value)
+        none = jnp.zeros((), int)
+        broken = violation(problem, found)
+        return SampleSearch(
+            plan.controls[rows], spread, spread, plan, found.cost, broken, now, none, none, code.astype(int)
+        )
+
+    def iterate(self, problem: ControlProblem, search: SampleSearch) -> SampleSearch:
+        key = jax.random.fold_in(jax.random.key(self.seed), search.iterations)
+        shape = (self.samples, *search.mean.shape)
+        noise = jax.random.normal(key, shape, search.mean.dtype).at[0].set(0.0)
+        drawn = search.mean[None] + search.spread[None] * noise
+        drawn = jnp.clip(drawn, problem.lower[None, None], problem.upper[None, None])
+
+        def moving(knots):
+            return planned(problem, _between(knots, problem.steps), search.plan.design)
+
+        plans = jax.vmap(lane_function(moving, backend=self.backend, name="motion of samples"))(drawn)
+        founds = jax.vmap(lambda plan: outcome(problem, plan))(plans)
+        multipliers = no_multipliers(problem, self.penalty)
+        merits = jax.vmap(lambda found: merit(problem, found, multipliers))(founds)
+        merits = jnp.where(jnp.isfinite(merits), merits, jnp.inf)
+        best = jnp.argmin(merits)
+        better = merits[best] < search.merit
+        mean, spread = self.rule.updated(search.mean, search.spread, drawn, merits)
+        spread = jnp.maximum(spread, _LEAST_SPREAD * search.first_spread)
+
+        def chosen(new, old):
+            return jax.tree.map(lambda new, old: jnp.where(better, new[best], old), new, old)
+
+        there = chosen(founds, outcome(problem, search.plan))
+        gain = search.merit - jnp.minimum(merits[best], search.merit)
+        waited = jnp.where(gain > self.tolerance * jnp.abs(search.merit), 0, search.waited + 1)
+        broken = violation(problem, there)
+        end = jnp.where(broken <= self.feasibility, ControlResult.SOLVED.value, ControlResult.INFEASIBLE.value)
+        return SampleSearch(
+            mean,
+            spread,
+            search.first_spread,
+            chosen(plans, search.plan),
+            there.cost,
+            broken,
+            search.merit - gain,
+            waited,
+            search.iterations + 1,
+            jnp.where(waited >= self.patience, end, search.result).astype(search.result.dtype),
+        )
+
+    def solution(self, problem: ControlProblem, search: SampleSearch) -> Solution:
+        s = search
+        feedback = jnp.zeros((problem.steps, problem.dynamics.nu, problem.dynamics.nx), s.cost.dtype)
+        multipliers = no_multipliers(problem, self.penalty)
+        return Solution(s.plan, feedback, multipliers, s.cost, s.violation, s.result, s.iterations)
+
+
+def _between(knots: Float[Array, "K nu"], steps: int) -> Float[Array, "N nu"]:
+    """Controls of all steps, linear between knots."""
+    if knots.shape[0] == steps:
+        return knots
+    at = np.linspace(0.0, knots.shape[0] - 1.0, steps)
+    left = np.minimum(at.astype(int), max(knots.shape[0] - 2, 0))
+    right = np.minimum(left + 1, knots.shape[0] - 1)
+    share = jnp.asarray((at - left)[:, None], knots.dtype)
+    return (1.0 - share) * knots[left] + share * knots[right]
+
+
+def _refuse_unbounded(problem: ControlProblem) -> None:
+    bounds = (problem.lower, problem.upper)
+    known = not any(isinstance(bound, jax.core.Tracer) for bound in bounds)
+    if known and not all(np.all(np.isfinite(np.asarray(bound))) for bound in bounds):
+        raise ValueError("controls without bounds: give Sampling a spread to draw with")

@@ -1,0 +1,206 @@
+"""How an optimal plan changes with the numbers of its problem, by the implicit function theorem.
+
+    K(y; p) = 0 at the optimum,   dy/dp = -(dK/dy)^{-1} dK/dp
+
+K are the conditions of optimality and y the plan with its multipliers. dK/dy is linear-quadratic, so that one Riccati recursion
+and two refinements give the derivative, whatever solver has found the plan and however many iterations it took.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from jaxdyn.control.expansion import Pull, expanded, linearized, start, start_along
+from jaxdyn.control.linear_quadratic import LinearQuadratic, adjoint, optimum, residual
+from jaxdyn.control.plan import Plan, gaps, outcome, regularization, sides
+from jaxdyn.control.problem import ControlProblem
+from jaxdyn.control.solution import Solution
+from jaxdyn.lanes import Backend
+from jaxdyn.spatial.arrays import einsum
+
+_REFINEMENTS = 2  # of the linear solution, which takes conditions to be a little soft
+_AT_BOUND = 1e-5  # share of the distance between bounds, or of 1, within which a control or a design is at a bound
+
+
+def optimal_plan(problem: ControlProblem, solution: Solution, *, backend: Backend = "auto") -> Plan:
+    """The plan of a solution, as a differentiable function of all numbers of the problem: costs, model, bounds, initial state.
+
+        def cost_of_mass(mass):
+            problem = with_mass(mass)
+            return loss(optimal_plan(problem, jax.lax.stop_gradient(solve(problem, MultipleShooting(), guess))))
+
+    The value is the plan as it was found. First derivatives, forward or reverse, are those of the exact optimum; conditions
+    that are met without force and bounds that are not reached stay so. Second derivatives are not defined.
+
+    Args:
+        problem: the numbers with respect to which derivatives are wanted.
+        solution: of this problem, SOLVED, from a solver that knows multipliers: `MultipleShooting`, `ILQR`.
+
+    Source: Jin, Mou and Pappas 2021; Amos et al. 2018.
+    """
+    frozen, found = _frozen((problem, solution))
+    plan, dynamics = found.plan, problem.dynamics
+    may_path, may_end = sides(problem)
+    values = outcome(frozen, plan)
+    acts_path = _acts(found.multipliers.path, values.path, may_path[None])
+    acts_end = _acts(found.multipliers.end, values.end, may_end)
+    path_force = jnp.where(acts_path, found.multipliers.path, 0.0)
+    end_force = jnp.where(acts_end, found.multipliers.end, 0.0)
+    forces = Pull(path_force, end_force, jnp.zeros_like(path_force), jnp.zeros_like(end_force))
+    one = jnp.ones((), plan.controls.dtype)
+    about = expanded(
+        frozen,
+        plan,
+        forces,
+        gaps(frozen, plan, backend=backend),
+        feedback=found.feedback,
+        curvature=one,
+        backend=backend,
+    )
+    base = about.model
+    costates = adjoint(base, found.feedback)
+    placed = frozen.with_design(plan.design)
+    by_u = base.r + einsum("kij,ki->kj", base.B, costates)
+    along = start_along(frozen, plan)
+    at_start = base.q[0] + base.A[0].T @ costates[0]
+    at = _at_bounds(plan.controls, placed.lower[None], placed.upper[None], by_u)
+    if frozen.design is None:
+        design_at = (jnp.zeros(0, bool), jnp.zeros(0, bool))
+    else:
+        design_at = _at_bounds(plan.design, frozen.design.lower, frozen.design.upper, along.T @ at_start)
+
+    def optimality(problem):
+        """The plan, with what is at bounds at those of this problem, and the residuals of K there."""
+        design = plan.design
+        if problem.design is not None:
+            design = _put(design, design_at, problem.design.lower, problem.design.upper)
+        placed = problem.with_design(design)
+        controls = _put(plan.controls, at, placed.lower[None], placed.upper[None])
+        states = jax.tree.map(lambda leaf, first: leaf.at[0].set(first), plan.states, placed.initial)
+        there = Plan(states, controls, design)
+        values, apart = outcome(problem, there), gaps(problem, there, backend=backend)
+        model = linearized(problem, there, forces, apart, backend=backend).model
+        z = jnp.zeros((problem.steps + 1, costates.shape[1]), costates.dtype)
+        rest = residual(model, z, jnp.zeros_like(controls), costates)
+        return there, (rest, start_along(problem, there).T @ rest.q[0], values.path, values.end)
+
+    there, now = optimality(problem)
+    rest, design_rest, path, end = jax.tree.map(lambda a, b: a - b, now, jax.lax.stop_gradient(now))
+    rest = eqx.tree_at(lambda m: (m.q, m.r, m.d, m.q_end), base, (rest.q, rest.r, rest.d, rest.q_end))
+    bend = jax.hessian(lambda step: start(frozen, plan, step) @ at_start[: dynamics.nx])(jnp.zeros_like(plan.design))
+    linear = _Linear(
+        rest, about.path_rows, about.end_rows, path, end, along, bend, design_rest - along.T @ rest.q[0]
+    ).without(~(at[0] | at[1]), ~(design_at[0] | design_at[1]))
+    design, z, u = _solved(linear, acts_path, acts_end, backend)
+    first = problem.with_design(there.design + design).initial
+    states = jax.vmap(dynamics.moved)(there.states, z[:, : dynamics.nx])
+    states = jax.tree.map(lambda leaf, first: leaf.at[0].set(first), states, first)
+    return Plan(states, there.controls + u, there.design + design)
+
+
+class _Linear(eqx.Module):
+    """The equations for the change of a plan: a linear-quadratic problem, conditions, and the design with which it starts.
+
+    Attributes:
+        problem: the linear-quadratic problem.
+        path_rows, end_rows, path, end: rows (z, u) + path = 0 and rows z_N + end = 0.
+        along, bend, pull: z_0 = along p at the cost 1/2 p' bend p + pull' p.
+    """
+
+    problem: LinearQuadratic
+    path_rows: Float[Array, "N m n_plus_nu"]
+    end_rows: Float[Array, "e n"]
+    path: Float[Array, "N m"]
+    end: Float[Array, "e"]
+    along: Float[Array, "n P"]
+    bend: Float[Array, "P P"]
+    pull: Float[Array, "P"]
+
+    def without(self, free: Bool[Array, "N nu"], free_design: Bool[Array, "P"]) -> "_Linear":
+        """Those in which controls and design that are not free do not change."""
+        p, n = self.problem, self.problem.A.shape[1]
+        m, f = free.astype(p.q.dtype), free_design.astype(p.q.dtype)
+        problem = eqx.tree_at(
+            lambda p: (p.B, p.S, p.R, p.r),
+            p,
+            (
+                p.B * m[:, None],
+                p.S * m[:, :, None],
+                p.R * m[:, None] * m[:, :, None] + jax.vmap(jnp.diag)(1.0 - m),
+                p.r * m,
+            ),
+        )
+        columns = jnp.concatenate([jnp.ones((len(m), n), m.dtype), m], axis=1)
+        bend = self.bend * f[None] * f[:, None] + jnp.diag(1.0 - f)
+        return _Linear(
+            problem,
+            self.path_rows * columns[:, None],
+            self.end_rows,
+            self.path,
+            self.end,
+            self.along * f[None],
+            bend,
+            self.pull * f,
+        )
+
+
+def _solved(linear: _Linear, acts_path: Bool[Array, "N m"], acts_end: Bool[Array, "e"], backend: Backend):
+    """Changes of design, states and controls; conditions that act hold."""
+    delta, n = regularization(linear.along.dtype), linear.along.shape[0]
+    path_weight, end_weight = jnp.where(acts_path, 1.0 / delta, 0.0), jnp.where(acts_end, 1.0 / delta, 0.0)
+    C, C_end = linear.path_rows, linear.end_rows
+
+    def pulled(problem, path, end):
+        slope = einsum("kci,kc->ki", C, path)
+        slopes = (problem.q + slope[:, :n], problem.r + slope[:, n:], problem.q_end + C_end.T @ end)
+        return eqx.tree_at(lambda p: (p.q, p.r, p.q_end), problem, slopes)
+
+    squares = einsum("kci,kc,kcj->kij", C, path_weight, C)
+
+    def solved(problem, path, end, pull):
+        stiff = pulled(problem, path_weight * path, end_weight * end)
+        stiff = eqx.tree_at(
+            lambda p: (p.Q, p.S, p.R, p.Q_end),
+            stiff,
+            (
+                stiff.Q + squares[:, :n, :n],
+                stiff.S + squares[:, n:, :n],
+                stiff.R + squares[:, n:, n:],
+                stiff.Q_end + einsum("ci,c,cj->ij", C_end, end_weight, C_end),
+            ),
+        )
+        _, p, z, u, costates = optimum(stiff, linear.along, linear.bend, pull, backend=backend)
+        path_force = path_weight * (path + einsum("kci,ki->kc", C, jnp.concatenate([z[:-1], u], axis=1)))
+        return p, z, u, costates, path_force, end_weight * (end + C_end @ z[-1])
+
+    def refine(total, _):
+        p, z, u, costates, path_force, end_force = total
+        left = pulled(residual(linear.problem, z, u, costates), path_force, end_force)
+        path = linear.path + einsum("kci,ki->kc", C, jnp.concatenate([z[:-1], u], axis=1))
+        more = solved(left, path, linear.end + C_end @ z[-1], linear.pull + linear.bend @ p)
+        return jax.tree.map(jnp.add, total, more), None
+
+    shapes = jax.eval_shape(solved, linear.problem, linear.path, linear.end, linear.pull)
+    nothing = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
+    return jax.lax.scan(refine, nothing, None, length=1 + _REFINEMENTS)[0][:3]
+
+
+def _frozen(tree):
+    return jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_array(leaf) else leaf, tree)
+
+
+def _acts(force: Array, value: Array, may) -> Bool[Array, "..."]:
+    """Whether a condition holds the plan: one that may be negative if its force is larger than its distance."""
+    return jnp.where(may, force > jnp.maximum(-value, 0.0), True)
+
+
+def _at_bounds(x: Array, lower: Array, upper: Array, slope: Array) -> tuple[Bool[Array, "..."], Bool[Array, "..."]]:
+    """Which numbers are pressed against lower and upper bounds."""
+    near = _AT_BOUND * jnp.where(jnp.isfinite(upper - lower), upper - lower, 1.0)
+    return (x - lower <= near) & (slope > 0), (upper - x <= near) & (slope < 0)
+
+
+def _put(x: Array, at, lower: Array, upper: Array) -> Array:
+    x = jnp.where(at[0], jnp.broadcast_to(lower, x.shape), x)
+    return jnp.where(at[1], jnp.broadcast_to(upper, x.shape), x)

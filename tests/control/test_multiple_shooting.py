@@ -1,0 +1,182 @@
+"""Multiple shooting: published optima from guesses that are no motions, bounds, conditions, designs, manifolds, and dead ends."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from control_problems import (
+    UP,
+    acrobot,
+    cart_pole,
+    cost_to_go_of_regulator,
+    folded_acrobot,
+    regulator,
+    solved,
+    start_of,
+)
+
+import jaxdyn
+from jaxdyn.control import (
+    ILQR,
+    Condition,
+    ControlProblem,
+    ControlResult,
+    Design,
+    Flow,
+    Mechanics,
+    MultipleShooting,
+    Plan,
+    planned,
+    solve,
+    solve_batch,
+)
+from jaxdyn.control.plan import gaps, outcome
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_linear_problem_is_solved_by_one_step(parallel):
+    """From states that do not follow from the controls."""
+    problem = regulator()
+    guess = Plan(jnp.ones((31, 2)), jnp.full((30, 1), 0.3), jnp.zeros(0))
+    one = solved(problem, MultipleShooting(parallel=parallel), guess, max_steps=1)
+    P, gains = cost_to_go_of_regulator()
+    np.testing.assert_allclose(one.cost, 0.5 * problem.initial @ P @ problem.initial, rtol=1e-8)
+    np.testing.assert_allclose(one.feedback, gains, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(gaps(problem, one.plan), 0.0, atol=1e-13)
+    end = solved(problem, MultipleShooting(parallel=parallel), guess)
+    assert (int(end.result), int(end.iterations)) == (ControlResult.SOLVED, 2)
+
+
+def straight(problem: ControlProblem, end) -> Plan:
+    """From the initial state to another one in a straight line."""
+    share = jnp.linspace(0.0, 1.0, problem.steps + 1)[:, None]
+    return Plan(share * end[None] + (1.0 - share) * problem.initial[None], jnp.zeros((problem.steps, 1)), jnp.zeros(0))
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_cart_pole_of_kelly(parallel):
+    """Published: 58.88834 at 100 steps, with bounds of force and track and with the goal as a condition."""
+    problem = cart_pole(100, 20.0)
+    found = solved(problem, MultipleShooting(parallel=parallel), straight(problem, UP))
+    assert int(found.result) == ControlResult.SOLVED
+    assert int(found.iterations) < 20
+    np.testing.assert_allclose(found.cost, 58.88834, rtol=1e-7)
+    assert float(found.violation) <= 1e-8
+
+
+def test_acrobot_of_optimtraj():
+    """Published: 34.9188 in continuous time, from the published guess. Held controls cost more, by a term in h^2 and little in h^4."""
+    costs = []
+    for steps in (100, 200):
+        problem, guess = folded_acrobot(steps)
+        found = solved(problem, MultipleShooting(), guess)
+        assert int(found.result) == ControlResult.SOLVED
+        costs.append(float(found.cost))
+    np.testing.assert_allclose((4.0 * costs[1] - costs[0]) / 3.0, 34.91878, rtol=4e-5)
+
+
+def test_acrobot_of_trajax():
+    problem = acrobot()
+    found = solved(problem, MultipleShooting(), planned(problem, jnp.zeros((50, 1))))
+    assert int(found.result) == ControlResult.SOLVED
+    np.testing.assert_allclose(found.cost, 44.513285, rtol=2e-8)
+
+
+def test_bounds_and_conditions_that_act():
+    """The same optimum as with iLQR: 11 N where 13.8 N would be used, a shorter track, a cart that is not to be fast."""
+    slow = Condition(lambda dynamics, t, x, u: jnp.stack([x[2] - 2.2, -2.2 - x[2]]), "negative", "speed")
+    problem = cart_pole(50, 11.0)
+    problem = eqx.tree_at(lambda p: p.conditions, problem, (*problem.conditions, slow))
+    guess = straight(problem, UP)
+    found = solved(problem, MultipleShooting(), guess)
+    assert int(found.result) == ControlResult.SOLVED
+    np.testing.assert_allclose(jnp.max(jnp.abs(found.plan.controls)), 11.0, rtol=1e-8)
+    np.testing.assert_allclose(jnp.max(jnp.abs(found.plan.states[:-1, 2])), 2.2, rtol=1e-7)
+    theirs = solved(problem, ILQR(second_order=True), planned(problem, found.plan.controls))
+    assert int(theirs.result) == ControlResult.SOLVED
+    np.testing.assert_allclose(found.cost, theirs.cost, rtol=1e-6)
+    np.testing.assert_allclose(found.multipliers.path, theirs.multipliers.path, atol=1e-3)
+
+
+def test_conditions_that_exclude_each_other():
+    here = Condition(lambda dynamics, t, x, u: x - 1.0, name="here")
+    there = Condition(lambda dynamics, t, x, u: x + 1.0, name="there")
+    problem = regulator(final_conditions=(here, there))
+    lost = solved(problem, MultipleShooting(), start_of(problem), max_steps=300)
+    assert int(lost.result) == ControlResult.INFEASIBLE
+    assert float(lost.violation) > 0.9
+
+
+def test_free_duration():
+    """From rest to rest over 1 m with the integral of u^2 plus the time as cost: 12 / T^3 + T is smallest at T = sqrt(6) s."""
+
+    def problem(upper):
+        return ControlProblem(
+            Flow(lambda x, u, t: jnp.stack([x[1], u[0]]), 2, 1),
+            jnp.zeros(2),
+            duration=1.0,
+            steps=40,
+            running=lambda dynamics, t, x, u: u @ u,
+            final=lambda dynamics, t, x, u: t,
+            final_conditions=Condition(lambda dynamics, t, x, u: x - jnp.array([1.0, 0.0])),
+            design=Design(lambda p, T: eqx.tree_at(lambda x: x.duration, p, T[0]), [1.0], lower=0.1, upper=upper),
+        )
+
+    found = [solved(problem(upper), MultipleShooting(), start_of(problem(upper))) for upper in (10.0, 2.0)]
+    held = 12.0 / (1.0 - 1.0 / 40**2)  # held controls cost that much more
+    for one, T in zip(found, ((3.0 * held) ** 0.25, 2.0), strict=True):
+        assert int(one.result) == ControlResult.SOLVED
+        np.testing.assert_allclose(one.plan.design, [T], rtol=1e-7)
+        np.testing.assert_allclose(one.cost, held / T**3 + T, rtol=1e-7)
+
+
+def test_initial_state_to_choose():
+    """As iLQR finds it: where to start, if the first coordinate is free."""
+    place = Design(lambda problem, p: eqx.tree_at(lambda x: x.initial, problem, problem.initial.at[0].set(p[0])), [1.0])
+    problem = regulator(design=place)
+    start = planned(problem, jnp.ones((30, 1)))
+    found, theirs = (solved(problem, solver, start) for solver in (MultipleShooting(), ILQR()))
+    assert int(found.iterations) == 2
+    np.testing.assert_allclose(found.plan.design, theirs.plan.design, rtol=1e-9)
+    np.testing.assert_allclose(found.cost, theirs.cost, rtol=1e-12)
+
+
+def test_ball_joint_is_turned_over():
+    """Upside down by three torques, at rest, from a guess that stays where it is; the slope is zero in the end."""
+    builder = jaxdyn.MechanismBuilder("ball pendulum")
+    builder.add_body(
+        "bob", joint=jaxdyn.Spherical(), mass=1.0, com=(0.02, 0.0, -0.3), inertia=(0.02, 0.03, 0.015, 0.0, 0.002, 0.0)
+    )
+    over = jaxdyn.State(jnp.array([0.0, 0.6, 0.8, 0.0]), jnp.zeros(3))
+    problem = ControlProblem(
+        Mechanics(jaxdyn.System(builder.build()), jaxdyn.SemiImplicitEuler()),
+        jaxdyn.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)),
+        duration=1.0,
+        steps=25,
+        running=lambda d, t, x, u: 0.01 * u @ u,
+        final_conditions=Condition(lambda dynamics, t, x, u: dynamics.difference(over, x)),
+    )
+    found = solved(problem, MultipleShooting(), planned(problem, jnp.full((25, 3), 0.1)))
+    assert int(found.result) == ControlResult.SOLVED
+    np.testing.assert_allclose(eqx.filter_jit(gaps)(problem, found.plan), 0.0, atol=1e-8)
+    np.testing.assert_allclose(jnp.linalg.norm(found.plan.states.q, axis=1), 1.0, rtol=1e-12)
+
+    def lagrangian(u):
+        reached = outcome(problem, planned(problem, u))
+        return reached.cost + found.multipliers.end @ reached.end
+
+    np.testing.assert_allclose(jax.jit(jax.grad(lagrangian))(found.plan.controls), 0.0, atol=1e-6)
+
+
+def test_lanes_that_are_no_numbers_leave_the_others_alone():
+    """Under vmap and in a batch that sets ended lanes aside."""
+    problem, solver = cart_pole(40, 20.0), MultipleShooting()
+    good = straight(problem, UP)
+    bad = eqx.tree_at(lambda plan: plan.states, good, good.states.at[7].set(jnp.nan))
+    plans = jax.tree.map(lambda *leaves: jnp.stack(leaves), good, bad, good)
+    batch = solve_batch(problem, solver, plans, every=5, progress=False)
+    together = eqx.filter_jit(jax.vmap(lambda plan: solve(problem, solver, plan)))(plans)
+    for found in (batch, together):
+        assert found.result.tolist() == [ControlResult.SOLVED, ControlResult.NOT_FINITE, ControlResult.SOLVED]
+        np.testing.assert_allclose(found.cost[jnp.array([0, 2])], 59.31718, rtol=1e-6)
