@@ -92,7 +92,7 @@ def optimal_plan(problem: ControlProblem, solution: Solution, *, backend: Backen
     linear = _Linear(
         rest, about.path_rows, about.end_rows, path, end, along, bend, design_rest - along.T @ rest.q[0]
     ).without(~(at[0] | at[1]), ~(design_at[0] | design_at[1]))
-    design, z, u = _solved(linear, acts_path, acts_end, backend)
+    design, z, u = _solved(linear, acts_path, acts_end)
     first = problem.with_design(there.design + design).initial
     states = jax.vmap(dynamics.moved)(there.states, z[:, : dynamics.nx])
     states = jax.tree.map(lambda leaf, first: leaf.at[0].set(first), states, first)
@@ -145,7 +145,7 @@ class _Linear(eqx.Module):
         )
 
 
-def _solved(linear: _Linear, acts_path: Bool[Array, "N m"], acts_end: Bool[Array, "e"], backend: Backend):
+def _solved(linear: _Linear, acts_path: Bool[Array, "N m"], acts_end: Bool[Array, "e"]):
     """Changes of design, states and controls; conditions that act hold."""
     delta, n = regularization(linear.along.dtype), linear.along.shape[0]
     path_weight, end_weight = jnp.where(acts_path, 1.0 / delta, 0.0), jnp.where(acts_end, 1.0 / delta, 0.0)
@@ -170,7 +170,8 @@ def _solved(linear: _Linear, acts_path: Bool[Array, "N m"], acts_end: Bool[Array
                 stiff.Q_end + einsum("ci,c,cj->ij", C_end, end_weight, C_end),
             ),
         )
-        _, p, z, u, costates = optimum(stiff, linear.along, linear.bend, pull, backend=backend)
+        # Its matrices do not change with the numbers asked about, which lanes would carry through the recursion nevertheless.
+        _, p, z, u, costates = optimum(stiff, linear.along, linear.bend, pull, backend="xla")
         path_force = path_weight * (path + einsum("kci,ki->kc", C, jnp.concatenate([z[:-1], u], axis=1)))
         return p, z, u, costates, path_force, end_weight * (end + C_end @ z[-1])
 
