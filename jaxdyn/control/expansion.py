@@ -37,7 +37,7 @@ def expanded(
     """
     nx, P, m = problem.dynamics.nx, problem.size, problem.dynamics.nu
     n = nx + P
-    found = outcome(problem, plan)
+    found = outcome(problem, plan, backend=backend)
     path_force, end_force = forces(problem, found, multipliers)
     path_weight, end_weight = (
         jnp.where((force != 0.0) | (values == 0.0), multipliers.penalty, 0.0)
@@ -69,14 +69,20 @@ def expanded(
 
         return jax.hessian(weighted)(jnp.zeros(n + m, u.dtype))
 
-    def end(w):
-        placed = problem.with_design(plan.design + w[nx:])
-        there = problem.dynamics.moved(_at(plan.states, -1), w[:nx])
-        return final_cost(placed, there), end_conditions(placed, there)
+    def at_end(last, force, weight):
+        """Slope of cost and conditions at the end, and the curvature that counts."""
 
-    def bent_end(w):
-        cost, conditions = end(w)
-        return cost if curvature is None else cost + curvature * (conditions @ end_force)
+        def end(w):
+            placed = problem.with_design(plan.design + w[nx:])
+            there = problem.dynamics.moved(last, w[:nx])
+            return final_cost(placed, there), end_conditions(placed, there)
+
+        def bent(w):
+            cost, conditions = end(w)
+            return cost if curvature is None else cost + weight * (conditions @ force)
+
+        zero = jnp.zeros(n, force.dtype)
+        return *jax.jacfwd(end)(zero), jax.hessian(bent)(zero)
 
     numbers = jnp.arange(problem.steps)
     states, following = _at(plan.states, slice(-1)), _at(plan.states, slice(1, None))
@@ -90,19 +96,22 @@ def expanded(
     C = jacobian[:, nx + 1 :]
     gradient = jacobian[:, nx] + einsum("kci,kc->ki", C, path_force)
 
-    zero = jnp.zeros(n, gaps.dtype)
-    (end_slope, end_C), end_H = jax.jacfwd(end)(zero), jax.hessian(bent_end)(zero)
+    weight = jnp.ones((), gaps.dtype) if curvature is None else curvature
+    ending = lane_function(at_end, backend=backend, name="expansion at the end")
+    end_slope, end_C, end_H = ending(_at(plan.states, -1), end_force, weight)
     q_end = end_slope + end_C.T @ end_force
     Q_end = end_H + einsum("ci,c,cj->ij", end_C, end_weight, end_C)
 
-    def back(costate, row):
-        F, gradient, K = row
-        pull = gradient + F.T @ costate
-        return pull[:n] + jnp.concatenate([K.T @ pull[n:], jnp.zeros(P, pull.dtype)]), costate
+    def fed_back(q_end, F, gradient, feedback):
+        def back(costate, row):
+            F, gradient, K = row
+            pull = gradient + F.T @ costate
+            return pull[:n] + jnp.concatenate([K.T @ pull[n:], jnp.zeros(P, pull.dtype)]), costate
 
-    _, costates = jax.lax.scan(back, q_end, (F, gradient, feedback), reverse=True)
+        return jax.lax.scan(back, q_end, (F, gradient, feedback), reverse=True)[1]
+
+    costates = lane_function(fed_back, backend=backend, name="costates")(q_end, F, gradient, feedback)
     hessians = lane_function(second, backend=backend, name="expansion, second order")
-    weight = jnp.ones((), gaps.dtype) if curvature is None else curvature
     H = jax.vmap(hessians, in_axes=(0, 0, 0, 0, 0, 0, None))(
         numbers, states, following, plan.controls, costates[:, :nx], path_force, weight
     )

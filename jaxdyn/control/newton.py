@@ -112,7 +112,7 @@ class NewtonSolver(IterativeSolver):
         """The plans that shares of a step lead to, and the gaps between their states."""
 
     def begin(self, problem: ControlProblem, initial: Plan) -> Search:
-        found, dtype = outcome(problem, initial), problem.lower.dtype
+        found, dtype = outcome(problem, initial, backend=self.backend), problem.lower.dtype
         numbers = jax.tree.leaves((found, initial))
         finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in numbers]))
         code = jnp.where(finite, ControlResult.RUNNING.value, ControlResult.NOT_FINITE.value)
@@ -147,10 +147,11 @@ class NewtonSolver(IterativeSolver):
         step = self._step(problem, plan, model, search.damping)
         shares = jnp.asarray(_SHARES, search.cost.dtype)
         plans, gaps_after = self.tried(problem, plan, model, step, shares)
-        outcomes = jax.vmap(lambda plan: outcome(problem, plan))(plans)
+        outcomes = jax.vmap(lambda plan: outcome(problem, plan, backend=self.backend))(plans)
         slope, curve = change(model, step.z, step.u)
         apart, apart_after = jnp.sum(jnp.abs(search.gaps)), jnp.sum(jnp.abs(gaps_after), axis=(1, 2))
-        pull = jnp.max(jnp.abs(costates(model, step.policy, step.z, step.u)))
+        pulls = lane_function(costates, backend=self.backend, name="costates of a step")
+        pull = jnp.max(jnp.abs(pulls(model, step.policy, step.z, step.u)))
         pull = jnp.where((apart > 0) & jnp.isfinite(pull), pull, 0.0)
         weight = jnp.maximum(search.gap_weight, _GAP_WEIGHT * pull)
         before = merit(problem, found, multipliers) + weight * apart
