@@ -1,6 +1,8 @@
 """Many problems or many starts at once: lanes that have ended are set aside and cost nothing; what was found is counted."""
 
+import functools
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -26,7 +28,7 @@ def solve_batch(
     """Solve from a batch of plans, or a batch of problems each from its own plan.
 
     Under `jax.vmap(solve)` all lanes wait for the last one; here those that have ended are taken out after some iterations. This
-    function compiles for itself and cannot be transformed.
+    function compiles for itself, once for equal problems whose costs are the same functions, and cannot be transformed.
 
     Args:
         problem: one for all, or a batch of them, every number with a leading axis.
@@ -38,27 +40,16 @@ def solve_batch(
     Returns:
         Solutions with a leading axis; result codes tell how each search ended.
     """
-    axes = 0 if problem.duration.ndim else None
-    count = initial.controls.shape[0]
     numbers, structure = eqx.partition(problem, eqx.is_array)
+    several = problem.duration.ndim > 0
+    begin, some, end = _compiled(_Compared((structure if several else problem, solver)), several)
 
-    # One problem for all is a constant of the code, so that its zeros cost nothing.
-    def of_each(function):
-        def each(numbers, rest):
-            return function(eqx.combine(numbers, structure), rest)
+    def call(function, rows, *rest):
+        return function(*rest) if not several else function(_rows(numbers, rows), *rest)
 
-        if axes is None:
-            return eqx.filter_jit(jax.vmap(lambda rest: each(numbers, rest)))
-        return eqx.filter_jit(lambda rest, chosen: jax.vmap(each)(chosen, rest))
-
-    def call(function, rest, chosen):
-        return function(rest) if axes is None else function(rest, _rows(numbers, chosen))
-
-    begin = of_each(solver.begin)
-    some = of_each(lambda problem, pair: searched(problem, solver, pair[0], jnp.minimum(pair[1], max_steps)))
-    end = of_each(solver.solution)
+    count = initial.controls.shape[0]
     everyone = np.arange(count)
-    search = call(begin, initial, everyone)
+    search = call(begin, everyone, initial)
     with tqdm(total=count, unit="plan", disable=not progress) as bar:
         for limit in range(every, max_steps + every, every):
             running = np.flatnonzero(np.asarray(search.result) == ControlResult.RUNNING)
@@ -66,14 +57,54 @@ def solve_batch(
             if not len(running):
                 break
             # Only few sizes are compiled; the last plan fills up.
-            size = min(count, _LEAST_SIZE * _RATIO ** math.ceil(math.log(max(len(running) / _LEAST_SIZE, 1.0), _RATIO)))
-            chosen = np.concatenate([running, np.full(size - len(running), running[-1])])
-            part = call(some, (_rows(search, chosen), jnp.full(size, limit)), chosen)
-            search = jax.tree.map(lambda all, new, chosen=chosen: all.at[chosen].set(new), search, part)
-    return call(end, search, everyone)
+            size = _LEAST_SIZE * _RATIO ** math.ceil(math.log(max(len(running) / _LEAST_SIZE, 1.0), _RATIO))
+            size = min(size, count, _TOGETHER if jax.default_backend() == "cpu" else size)
+            chosen = np.concatenate([running, np.full(-len(running) % size, running[-1])])
+            limited = jnp.asarray(min(limit, max_steps))
+            parts = [call(some, rows, _rows(search, rows), limited) for rows in chosen.reshape(-1, size)]
+            after = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+            search = jax.tree.map(lambda all, new, chosen=chosen: all.at[chosen].set(new), search, after)
+    return call(end, everyone, search)
 
 
 _LEAST_SIZE, _RATIO = 8, 4  # of the batches that go on: 8, 32, 128, ...
+_TOGETHER = 32  # plans that a processor works on at once: what they need stays in its caches
+
+
+class _Compared:
+    """Modules that are equal if their numbers are, and everything else."""
+
+    def __init__(self, modules):
+        leaves, self.structure = jax.tree.flatten(modules)
+        self.modules = modules
+        self.leaves = tuple(
+            (leaf.shape, str(leaf.dtype), np.asarray(leaf).tobytes()) if eqx.is_array(leaf) else leaf for leaf in leaves
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.structure, self.leaves))
+
+    def __eq__(self, other) -> bool:
+        return isinstance(other, _Compared) and (self.structure, self.leaves) == (other.structure, other.leaves)
+
+
+@functools.lru_cache(maxsize=16)
+def _compiled(known: _Compared, several: bool) -> tuple[Callable, Callable, Callable]:
+    """`begin`, some iterations, and `solution` for batches; with several problems their numbers come first."""
+    problem, solver = known.modules
+
+    def of_each(function):
+        # One problem for all is a constant of the code, so that its zeros cost nothing.
+        if not several:
+            return functools.partial(function, problem)
+        return lambda numbers, *rest: function(eqx.combine(numbers, problem), *rest)
+
+    def some(*arguments):
+        *rows, limit = arguments
+        return jax.vmap(of_each(lambda problem, search: searched(problem, solver, search, limit)))(*rows)
+
+    begin, end = (jax.vmap(of_each(function)) for function in (solver.begin, solver.solution))
+    return eqx.filter_jit(begin), eqx.filter_jit(some), eqx.filter_jit(end)
 
 
 class Optimum(NamedTuple):

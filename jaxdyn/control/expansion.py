@@ -78,7 +78,12 @@ def linearized(
     F = jnp.concatenate([jacobian[:, :nx], design_rows], axis=1)
     C = jacobian[:, nx + 1 :]
     gradient = jacobian[:, nx] + einsum("kci,kc->ki", C, pull.path)
-    end_slope, end_C = jax.jacfwd(lambda w: _end_away(problem, plan, w))(jnp.zeros(n, gaps.dtype))
+
+    def at_end(last):
+        return jax.jacfwd(lambda w: _end_away(problem, plan, last, w))(jnp.zeros(n, gaps.dtype))
+
+    ending = lane_function(at_end, backend=backend, name="expansion of the end, first order")
+    end_slope, end_C = ending(_at(plan.states, -1))
     d = jnp.concatenate([gaps, jnp.zeros((problem.steps, P), gaps.dtype)], axis=1)
     flat = jnp.zeros((problem.steps, n + m, n + m), gaps.dtype)
     model = LinearQuadratic(
@@ -121,7 +126,8 @@ def expanded(
     flat = linearized(problem, plan, pull, gaps, backend=backend)
     C, end_C = flat.path_rows, flat.end_rows
     if costates is None:
-        costates = adjoint(flat.model, feedback)[:, :nx]
+        backward = lane_function(adjoint, backend=backend, name="costates")
+        costates = backward(flat.model, feedback)[:, :nx]
 
     def second(k, x, following, u, costate, force, weight):
         def weighted(w):
@@ -130,15 +136,20 @@ def expanded(
 
         return jax.hessian(weighted)(jnp.zeros(n + m, u.dtype))
 
-    def end(w):
-        cost, conditions = _end_away(problem, plan, w)
-        return cost if curvature is None else cost + curvature * (conditions @ pull.end)
+    def second_at_end(last, force, weight):
+        def weighted(w):
+            cost, conditions = _end_away(problem, plan, last, w)
+            return cost if curvature is None else cost + weight * (conditions @ force)
+
+        return jax.hessian(weighted)(jnp.zeros(n, gaps.dtype))
 
     hessians = lane_function(second, backend=backend, name="expansion, second order")
     weight = jnp.ones((), gaps.dtype) if curvature is None else curvature
     H = jax.vmap(hessians, in_axes=(0, 0, 0, 0, 0, 0, None))(*_places(plan), plan.controls, costates, pull.path, weight)
     H = H + einsum("kci,kc,kcj->kij", C, pull.path_weight, C)
-    Q_end = jax.hessian(end)(jnp.zeros(n, gaps.dtype)) + einsum("ci,c,cj->ij", end_C, pull.end_weight, end_C)
+    ending = lane_function(second_at_end, backend=backend, name="expansion of the end, second order")
+    Q_end = ending(_at(plan.states, -1), pull.end, weight)
+    Q_end = Q_end + einsum("ci,c,cj->ij", end_C, pull.end_weight, end_C)
     model = eqx.tree_at(
         lambda p: (p.Q, p.S, p.R, p.Q_end), flat.model, (H[:, :n, :n], H[:, n:, :n], H[:, n:, n:], Q_end)
     )
@@ -157,11 +168,11 @@ def _step_away(problem: ControlProblem, plan: Plan, k, x, following, u, w):
     return gap, running_cost(placed, k, there, held), path_conditions(placed, k, there, held)
 
 
-def _end_away(problem: ControlProblem, plan: Plan, w):
+def _end_away(problem: ControlProblem, plan: Plan, last, w):
     """Cost and conditions of the end, w = (x, design) away from the plan."""
     nx = problem.dynamics.nx
     placed = problem.with_design(plan.design + w[nx:])
-    there = problem.dynamics.moved(_at(plan.states, -1), w[:nx])
+    there = problem.dynamics.moved(last, w[:nx])
     return final_cost(placed, there), end_conditions(placed, there)
 
 

@@ -123,7 +123,11 @@ class MultipleShooting(IterativeSolver):
 
     def begin(self, problem: ControlProblem, initial: Plan) -> InteriorSearch:
         plan = _inside(problem, initial)
-        found, apart, dtype = outcome(problem, plan), gaps(problem, plan, backend=self.backend), problem.lower.dtype
+        found, apart, dtype = (
+            outcome(problem, plan, backend=self.backend),
+            gaps(problem, plan, backend=self.backend),
+            problem.lower.dtype,
+        )
         finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves((found, plan, apart))]))
         code = jnp.where(finite, ControlResult.RUNNING.value, ControlResult.NOT_FINITE.value)
         may_path, may_end = sides(problem)
@@ -422,7 +426,7 @@ def _accepted(
         states = jax.tree.map(lambda leaf, first: leaf.at[0].set(first), states, placed.initial)
         new = Plan(states, plan.controls + share * step.u, there)
         slacks = jax.tree.map(lambda s, ds: s + share * ds, search.slacks, step.slacks)
-        found, apart = outcome(problem, new), gaps(problem, new, backend=backend)
+        found, apart = outcome(problem, new, backend=backend), gaps(problem, new, backend=backend)
         return (
             new,
             slacks,

@@ -111,7 +111,7 @@ class NewtonSolver(IterativeSolver):
         """The plans that shares of a step lead to, and the gaps between their states."""
 
     def begin(self, problem: ControlProblem, initial: Plan) -> Search:
-        found, dtype = outcome(problem, initial), problem.lower.dtype
+        found, dtype = outcome(problem, initial, backend=self.backend), problem.lower.dtype
         numbers = jax.tree.leaves((found, initial))
         finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in numbers]))
         code = jnp.where(finite, ControlResult.RUNNING.value, ControlResult.NOT_FINITE.value)
@@ -140,7 +140,7 @@ class NewtonSolver(IterativeSolver):
         plan, multipliers = search.plan, search.multipliers
         bent = search.wait == 0 if self.second_order else None
         curvature = None if bent is None else bent.astype(search.cost.dtype)
-        found = outcome(problem, plan)
+        found = outcome(problem, plan, backend=self.backend)
         model = expanded(
             problem,
             plan,
@@ -153,7 +153,7 @@ class NewtonSolver(IterativeSolver):
         step = self._step(problem, plan, model, search.damping)
         shares = jnp.asarray(_SHARES, search.cost.dtype)
         plans, gaps_after = self.tried(problem, plan, model, step, shares)
-        outcomes = jax.vmap(lambda plan: outcome(problem, plan))(plans)
+        outcomes = jax.vmap(lambda plan: outcome(problem, plan, backend=self.backend))(plans)
         slope, curve = change(model, step.z, step.u)
         apart, apart_after = jnp.sum(jnp.abs(search.gaps)), jnp.sum(jnp.abs(gaps_after), axis=(1, 2))
         pull = jnp.max(jnp.abs(costates(step.policy, step.z)))

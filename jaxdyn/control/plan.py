@@ -102,7 +102,7 @@ def first_design(problem: ControlProblem) -> Float[Array, "P"]:
     return jnp.zeros(0, problem.lower.dtype) if problem.design is None else problem.design.start
 
 
-def outcome(problem: ControlProblem, plan: Plan) -> Outcome:
+def outcome(problem: ControlProblem, plan: Plan, *, backend: Backend = "auto") -> Outcome:
     """Cost and conditions of a plan, whether or not its states follow from its controls."""
     placed = problem.with_design(plan.design)
 
@@ -110,7 +110,8 @@ def outcome(problem: ControlProblem, plan: Plan) -> Outcome:
         return running_cost(placed, k, x, u), path_conditions(placed, k, x, u)
 
     before, end = jax.tree.map(lambda a: a[:-1], plan.states), jax.tree.map(lambda a: a[-1], plan.states)
-    costs, path = jax.vmap(at)(jnp.arange(problem.steps), before, plan.controls)
+    each = lane_function(at, backend=backend, name="costs of a plan")
+    costs, path = jax.vmap(each)(jnp.arange(problem.steps), before, plan.controls)
     return Outcome(jnp.sum(costs) + final_cost(placed, end), path, end_conditions(placed, end))
 
 

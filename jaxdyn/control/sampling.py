@@ -137,7 +137,7 @@ class Sampling(IterativeSolver):
 
     def begin(self, problem: ControlProblem, initial: Plan) -> SampleSearch:
         plan = planned(problem, initial.controls, initial.design)
-        found = outcome(problem, plan)
+        found = outcome(problem, plan, backend=self.backend)
         count = problem.steps if self.knots is None else self.knots
         rows = np.round(np.linspace(0.0, problem.steps - 1.0, count)).astype(int)
         if self.spread is None:
@@ -165,7 +165,7 @@ class Sampling(IterativeSolver):
             return planned(problem, _between(knots, problem.steps), search.plan.design)
 
         plans = jax.vmap(lane_function(moving, backend=self.backend, name="motion of samples"))(drawn)
-        founds = jax.vmap(lambda plan: outcome(problem, plan))(plans)
+        founds = jax.vmap(lambda plan: outcome(problem, plan, backend=self.backend))(plans)
         multipliers = no_multipliers(problem, self.penalty)
         merits = jax.vmap(lambda found: merit(problem, found, multipliers))(founds)
         merits = jnp.where(jnp.isfinite(merits), merits, jnp.inf)
@@ -177,7 +177,7 @@ class Sampling(IterativeSolver):
         def chosen(new, old):
             return jax.tree.map(lambda new, old: jnp.where(better, new[best], old), new, old)
 
-        there = chosen(founds, outcome(problem, search.plan))
+        there = chosen(founds, outcome(problem, search.plan, backend=self.backend))
         gain = search.merit - jnp.minimum(merits[best], search.merit)
         waited = jnp.where(gain > self.tolerance * jnp.abs(search.merit), 0, search.waited + 1)
         broken = violation(problem, there)

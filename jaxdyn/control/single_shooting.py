@@ -74,7 +74,7 @@ class SingleShooting(IterativeSolver):
     def begin(self, problem: ControlProblem, initial: Plan) -> DescentSearch:
         unknowns = _within(problem, (initial.controls, initial.design))
         plan = self._plan(problem, unknowns)
-        found, multipliers = outcome(problem, plan), no_multipliers(problem, self.penalty)
+        found, multipliers = outcome(problem, plan, backend=self.backend), no_multipliers(problem, self.penalty)
         finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves((found, plan))]))
         code = jnp.where(finite, ControlResult.RUNNING.value, ControlResult.NOT_FINITE.value)
         broken = violation(problem, found)
@@ -94,7 +94,7 @@ class SingleShooting(IterativeSolver):
     def iterate(self, problem: ControlProblem, search: DescentSearch) -> DescentSearch:
         def value(unknowns):
             plan = self._plan(problem, _within(problem, unknowns))
-            return merit(problem, outcome(problem, plan), search.multipliers)
+            return merit(problem, outcome(problem, plan, backend=self.backend), search.multipliers)
 
         optimizer = optax.with_extra_args_support(self.optimizer)
         with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # optax mixes both
@@ -104,7 +104,7 @@ class SingleShooting(IterativeSolver):
             )
             unknowns = _within(problem, optax.apply_updates(search.unknowns, step))
         plan = self._plan(problem, unknowns)
-        found = outcome(problem, plan)
+        found = outcome(problem, plan, backend=self.backend)
         finite = jnp.isfinite(found.cost)
         looks = (search.iterations + 1) % self.window == 0
         now = merit(problem, found, search.multipliers)
