@@ -1,0 +1,58 @@
+"""Sampling: how near the rules come to Riccati's optimum, draws that depend on nothing but the seed, and bad input."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from control_problems import acrobot, cost_to_go_of_regulator, regulator, solved, start_of
+
+from jaxdyn.control import (
+    ControlResult,
+    CrossEntropy,
+    PathIntegral,
+    PredictiveSampling,
+    Sampling,
+    planned,
+    solve,
+)
+from jaxdyn.control.plan import gaps, outcome
+
+
+@pytest.mark.parametrize(
+    ("rule", "above"),
+    [(CrossEntropy(elites=24), 1e-3), (PathIntegral(temperature=0.05), 1e-2), (PredictiveSampling(), 3e-2)],
+)
+def test_linear_problem(rule, above):
+    """Samples do not converge as Riccati does; they come as near as stated, and never below the optimum."""
+    problem = regulator(lower=-4.0, upper=4.0)
+    spread = None if isinstance(rule, CrossEntropy) else 0.15
+    found = solved(problem, Sampling(rule, samples=256, spread=spread), start_of(problem), max_steps=300)
+    P, _ = cost_to_go_of_regulator()
+    best = 0.5 * problem.initial @ P @ problem.initial
+    assert 1.0 <= float(found.cost / best) < 1.0 + above
+    assert int(found.result) == ControlResult.SOLVED
+    np.testing.assert_array_equal(gaps(problem, found.plan), 0.0)
+    np.testing.assert_allclose(outcome(problem, found.plan).cost, found.cost, rtol=1e-12)
+
+
+def test_swing_up_without_gradients():
+    """Far from the optimum of 40.42, far below the 4959 of doing nothing; equal seeds, equal plans."""
+    problem = eqx.tree_at(lambda p: (p.lower, p.upper), acrobot(), (jnp.full(1, -20.0), jnp.full(1, 20.0)))
+    solver = Sampling(CrossEntropy(), samples=256, knots=12, patience=30)
+    still = planned(problem, jnp.zeros((50, 1)))
+    found = solved(problem, solver, still, max_steps=60)
+    assert float(found.cost) < 600.0
+    assert bool(jnp.all(jnp.abs(found.plan.controls) <= 20.0))
+    several = eqx.filter_jit(jax.vmap(lambda u: solve(problem, solver, planned(problem, u), max_steps=60)))
+    both = several(jnp.zeros((2, 50, 1)).at[1].set(jnp.nan))
+    np.testing.assert_allclose(both.cost[0], found.cost, rtol=1e-9)
+    assert int(both.result[1]) == ControlResult.NOT_FINITE
+
+
+def test_wrong_solvers_are_refused():
+    with pytest.raises(ValueError, match="300 elites of 256 samples"):
+        Sampling(CrossEntropy(elites=300))
+    problem = regulator()
+    with pytest.raises(ValueError, match="give Sampling a spread"):
+        solve(problem, Sampling(PathIntegral()), start_of(problem))
