@@ -33,18 +33,18 @@ class CollocatedSolution(Solution):
     point_controls: Float[Array, "N s nu"]
     rates: Float[Array, "N s nx"]
 
-    def control(self, t: Time) -> Controls:
+    def control(self, t: Time | float) -> Controls:
         """u(t): the polynomial through the points; between them it may pass a bound."""
         k, share = self._place(t)
         return polynomial(scheme_of(self.points).values, share, self.point_controls[k])
 
-    def state(self, t: Time) -> Point:
+    def state(self, t: Time | float) -> Point:
         """x(t): a step that is the integral of the polynomial through the rates."""
         k, share = self._place(t)
         step = polynomial(scheme_of(self.points).integrals, share, self.rates[k])
         return self.dynamics.moved(jax.tree.map(lambda leaf: leaf[k], self.plan.states), step)
 
-    def _place(self, t: Time) -> tuple[Array, Array]:
+    def _place(self, t: Time | float) -> tuple[Array, Array]:
         N = self.rates.shape[0]
         where = jnp.asarray(t, self.rates.dtype) * N / self.duration
         k = jnp.clip(where.astype(int), 0, N - 1)

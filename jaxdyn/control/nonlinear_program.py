@@ -99,15 +99,34 @@ def minimized(
     except ImportError:
         raise ImportError('Collocation needs Ipopt; install it with pip install "jaxdyn[nlp]"') from None
     values, slopes = _remembered(program.values), _remembered(program.slopes)
-    done = [0]
+    done, errors = [0], []
 
-    def put(out, numbers):
-        out[:] = np.asarray(numbers)
+    def guarded(function):
+        # An error must not pass through Ipopt, which would go on with it: a number that is none stops it, and it is raised below.
+        def numbers(*given):
+            if errors:
+                return np.nan
+            try:
+                return np.asarray(function(*given))
+            except BaseException as error:
+                errors.append(error)
+                return np.nan
+
+        return numbers
+
+    def filled(function):
+        numbers = guarded(function)
+
+        def fill(*given):
+            given[-1][:] = numbers(*given[:-1])
+
+        return fill
 
     def count(mode, iteration, *_):
         done[0] = iteration
-        return True
+        return not errors
 
+    cost = guarded(lambda z: values(z)[0])
     m = len(program.g_lower)
     problem = ipyopt.Problem(
         len(start),
@@ -118,11 +137,11 @@ def minimized(
         program.g_upper,
         program.jacobian_places,
         program.hessian_places,
-        lambda z: float(values(z)[0]),
-        lambda z, out: put(out, slopes(z)[0]),
-        lambda z, out: put(out, values(z)[1]),
-        lambda z, out: put(out, slopes(z)[1]),
-        lambda z, multipliers, share, out: put(out, program.curvature(z, share, multipliers)),
+        lambda z: float(cost(z)),
+        filled(lambda z: slopes(z)[0]),
+        filled(lambda z: values(z)[1]),
+        filled(lambda z: slopes(z)[1]),
+        filled(lambda z, multipliers, share: program.curvature(z, share, multipliers)),
         intermediate_callback=count,
         ipopt_options={
             "tol": tolerance,
@@ -136,16 +155,18 @@ def minimized(
         },
     )
     z, multipliers = np.array(start, np.float64), np.zeros(m)
-    _, cost, status = problem.solve(z, mult_g=multipliers, mult_x_L=np.zeros(len(z)), mult_x_U=np.zeros(len(z)))
+    status = problem.solve(z, mult_g=multipliers, mult_x_L=np.zeros(len(z)), mult_x_U=np.zeros(len(z)))[2]
+    if errors:
+        raise errors[0]
     if status == _TOO_FEW_NUMBERS:
         equations, free = int(np.sum(program.g_lower == program.g_upper)), int(np.sum(program.lower < program.upper))
         raise ValueError(
             f"{equations} equations, those of motion included, for {free} numbers; drop or relax a condition"
         )
-    cost, g = values(z)
+    f, g = values(z)
     off = np.maximum(program.g_lower - np.asarray(g), np.asarray(g) - program.g_upper)
     violation = float(np.max(off, initial=0.0))
-    return Minimum(z, float(cost), violation, multipliers, _RESULTS.get(status, ControlResult.STUCK), done[0])
+    return Minimum(z, float(f), violation, multipliers, _RESULTS.get(status, ControlResult.STUCK), done[0])
 
 
 def _remembered(function: Callable) -> Callable:

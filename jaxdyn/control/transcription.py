@@ -12,7 +12,7 @@ Source: Hargraves and Paris 1987; Betts 2010; Munthe-Kaas 1999 (steps on manifol
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -133,7 +133,7 @@ class Transcription(eqx.Module):
 
     # --- functions of single points ---
 
-    def step(self, before: Point, there: Point, y: Float[Array, "2*nx"]) -> Float[Array, "nx"]:
+    def step(self, before: Point, there: Point, y: Float[Array, "both"]) -> Float[Array, "nx"]:
         """xi, with both states a step y away."""
         return difference_after(self.problem.dynamics, before, there, y)
 
@@ -168,14 +168,14 @@ class Transcription(eqx.Module):
 
     # --- all of them ---
 
-    def of_steps(self, function: Callable, z: Array, *rest: Array) -> Array:
+    def of_steps(self, function: Callable, z: Array, *rest: Array) -> Any:
         """function(before, there, y, *rest) of each place, (N, S, ...)."""
         layout = self.layout
         before = _at(self.origins, np.repeat(layout.start, layout.place.shape[1]))
         there = _at(self.origins, layout.place.ravel())
         return self._mapped(function, layout.place.shape, (before, there, z[_rows(self.columns()[0])]), rest)
 
-    def of_flows(self, function: Callable, z: Array, *rest: Array) -> Array:
+    def of_flows(self, function: Callable, z: Array, *rest: Array) -> Any:
         """function(number, before, here, y, *rest) of each point, (N, s, ...)."""
         layout = self.layout
         number = jnp.asarray(np.arange(self.problem.steps)[:, None] + np.array(self.points), z.dtype).ravel()
@@ -233,7 +233,7 @@ class Transcription(eqx.Module):
         np.add.at(times, layout.control, 1.0)
         return self.whole(np.zeros((states, self.problem.dynamics.nx)), sums / times, design)
 
-    def split(self, g: Array) -> tuple[Array, Array, Array, Array]:
+    def split(self, g: Any) -> tuple[Any, Any, Any, Any]:
         """Conditions, or their multipliers: of the first state, of motion (N, S, nx), along the path, at the end."""
         nx, layout = self.problem.dynamics.nx, self.layout
         motion = nx + layout.place.size * nx
@@ -307,7 +307,7 @@ def values(transcription: Transcription, z: Float[Array, "n"]) -> tuple[Float[Ar
 def slopes(transcription: Transcription, z: Float[Array, "n"]) -> tuple[Float[Array, "n"], Float[Array, "entries"]]:
     """Gradient of the cost, and values of the Jacobian of the conditions."""
     t = transcription
-    nx, m = t.problem.dynamics.nx, len(sides(t.problem)[0])
+    nx = t.problem.dynamics.nx
 
     def first_order_flow(number, before, here, y):
         def rows(y):
@@ -388,7 +388,7 @@ def _between(dynamics: Dynamics, states: Point, places: tuple[float, ...]) -> Po
     return jax.tree.map(lambda first, rest: jnp.concatenate([first[:1], rest]), states, stacked)
 
 
-def difference_after(dynamics: Dynamics, a: Point, b: Point, y: Float[Array, "2*nx"]) -> Float[Array, "nx"]:
+def difference_after(dynamics: Dynamics, a: Point, b: Point, y: Float[Array, "both"]) -> Float[Array, "nx"]:
     """From a to b, with both moved by their halves of y."""
     nx = dynamics.nx
     return dynamics.difference(dynamics.moved(a, y[:nx]), dynamics.moved(b, y[nx:]))
@@ -444,7 +444,8 @@ def _triangle(columns: np.ndarray, blocks) -> tuple:
 
 
 def _places(blocks: list[tuple]) -> tuple[np.ndarray, np.ndarray]:
-    return tuple(np.concatenate([block[part].ravel() for block in blocks]) for part in (0, 1))
+    rows, columns = (np.concatenate([block[part].ravel() for block in blocks]) for part in (0, 1))
+    return rows, columns
 
 
 def _values(blocks: list[tuple]) -> Array:
