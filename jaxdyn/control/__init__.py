@@ -11,6 +11,9 @@ single_shooting   gradient descent on the controls
 sampling          MPPI, cross entropy and predictive sampling
 sensitivity       derivatives of optimal plans
 tracking          feedback along a plan, and from where it arrives
+scheme, transcription, nonlinear_program, collocation
+                  direct collocation, a solver of the whole motion at once by Ipopt
+workless          velocities as controls, kept energy, forces without work: brachistochrones
 solution, batch   the call that all solvers share, and how it can end; many starts, and the optima they lead to
 """
 
@@ -18,6 +21,8 @@ from jaxdyn.control.batch import Optimum as Optimum
 from jaxdyn.control.batch import describe_optima as describe_optima
 from jaxdyn.control.batch import optima as optima
 from jaxdyn.control.batch import solve_batch as solve_batch
+from jaxdyn.control.collocation import CollocatedSolution as CollocatedSolution
+from jaxdyn.control.collocation import Collocation as Collocation
 from jaxdyn.control.costs import Deviation as Deviation
 from jaxdyn.control.costs import Effort as Effort
 from jaxdyn.control.costs import EnergyLevel as EnergyLevel
@@ -50,3 +55,6 @@ from jaxdyn.control.tracking import Tracker as Tracker
 from jaxdyn.control.tracking import arrives as arrives
 from jaxdyn.control.tracking import follow as follow
 from jaxdyn.control.tracking import tracking_gains as tracking_gains
+from jaxdyn.control.workless import KeptEnergy as KeptEnergy
+from jaxdyn.control.workless import Velocities as Velocities
+from jaxdyn.control.workless import Workless as Workless
