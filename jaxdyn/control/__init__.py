@@ -7,18 +7,23 @@ expansion         a problem about a plan, to second order
 linear_quadratic  Riccati recursions, sequential and parallel in time
 newton, ilqr      solvers by expansions: iLQR and DDP
 solution, batch   the call that all solvers share, and how it can end; many starts, and the optima they lead to
+history           how cost and violation went
 """
 
 from jaxdyn.control.batch import Optimum as Optimum
+from jaxdyn.control.batch import best_of as best_of
 from jaxdyn.control.batch import describe_optima as describe_optima
 from jaxdyn.control.batch import optima as optima
 from jaxdyn.control.batch import solve_batch as solve_batch
+from jaxdyn.control.costs import AngularDeviation as AngularDeviation
 from jaxdyn.control.costs import Deviation as Deviation
 from jaxdyn.control.costs import Effort as Effort
+from jaxdyn.control.costs import ElapsedTime as ElapsedTime
 from jaxdyn.control.costs import EnergyLevel as EnergyLevel
 from jaxdyn.control.costs import FramePose as FramePose
 from jaxdyn.control.costs import Penetration as Penetration
 from jaxdyn.control.costs import Spheres as Spheres
+from jaxdyn.control.history import Recorded as Recorded
 from jaxdyn.control.ilqr import ILQR as ILQR
 from jaxdyn.control.plan import Plan as Plan
 from jaxdyn.control.plan import planned as planned
@@ -30,6 +35,7 @@ from jaxdyn.control.problem import Flow as Flow
 from jaxdyn.control.problem import Mechanics as Mechanics
 from jaxdyn.control.problem import StepFunction as StepFunction
 from jaxdyn.control.solution import ControlResult as ControlResult
+from jaxdyn.control.solution import History as History
 from jaxdyn.control.solution import IterativeSolver as IterativeSolver
 from jaxdyn.control.solution import Solution as Solution
 from jaxdyn.control.solution import Solver as Solver

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 from tqdm import tqdm
 
 from jaxdyn.control.plan import Plan
@@ -57,12 +58,12 @@ def solve_batch(
     begin = of_each(solver.begin)
     some = of_each(lambda problem, pair: searched(problem, solver, pair[0], jnp.minimum(pair[1], max_steps)))
     end = of_each(solver.solution)
+    standing = of_each(lambda problem, search: _standing(solver.solution(problem, search)))
     everyone = np.arange(count)
     search = call(begin, initial, everyone)
     with tqdm(total=count, unit="plan", disable=not progress) as bar:
         for limit in range(every, max_steps + every, every):
             running = np.flatnonzero(np.asarray(search.result) == ControlResult.RUNNING)
-            bar.update(count - len(running) - bar.n)
             if not len(running):
                 break
             # Only few sizes are compiled; the last plan fills up.
@@ -70,6 +71,10 @@ def solve_batch(
             chosen = np.concatenate([running, np.full(size - len(running), running[-1])])
             part = call(some, (_rows(search, chosen), jnp.full(size, limit)), chosen)
             search = jax.tree.map(lambda all, new, chosen=chosen: all.at[chosen].set(new), search, part)
+            if progress:
+                bar.set_postfix_str(_told(call(standing, search, everyone)), refresh=False)
+                bar.update(int(np.sum(np.asarray(search.result) != ControlResult.RUNNING)) - bar.n)
+                bar.refresh()
     return call(end, search, everyone)
 
 
@@ -113,6 +118,36 @@ def describe_optima(found: Solution, *, alike: float = 1e-4) -> str:
         if code != ControlResult.SOLVED and lost:
             lines.append(f"{lost} of {total}: {code.meaning}")
     return "\n".join(lines)
+
+
+def best_of(found: Solution) -> int:
+    """The number of the cheapest solution in a batch; if none is solved, of the plan that violates least, and then costs least."""
+    return _best(_standing(found))
+
+
+class _Standing(NamedTuple):
+    """Where searches stand."""
+
+    cost: Array
+    violation: Array
+    result: Array
+    iterations: Array
+
+
+def _standing(found: Solution) -> _Standing:
+    return _Standing(found.cost, found.violation, found.result, found.iterations)
+
+
+def _best(standing: _Standing) -> int:
+    solved = np.asarray(standing.result) == ControlResult.SOLVED
+    cost, violation = (np.nan_to_num(np.asarray(x), nan=np.inf) for x in (standing.cost, standing.violation))
+    return int(np.lexsort((cost, np.where(solved, 0.0, violation), ~solved))[0])
+
+
+def _told(standing: _Standing) -> str:
+    best = _best(standing)
+    cost, violation = float(standing.cost[best]), float(standing.violation[best])
+    return f"iteration {int(np.max(standing.iterations))}, best cost {cost:.6g}, violation {violation:.1e}"
 
 
 def _rows(tree, rows: np.ndarray):
