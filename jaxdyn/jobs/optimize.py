@@ -80,8 +80,11 @@ def _report(config: OptimizeConfig, found: Solution, best: int) -> str:
     """Where the starts led to: every entry of the config, all optima, and the plan that is kept."""
     rows = [("start", "count", "solved", "best cost", "worst cost", "iterations")]
     for entry in _by_start(config, found):
-        numbers = (f"{entry[key]:.7g}" if entry[key] is not None else "" for key in ("best_cost", "worst_cost"))
-        rows.append((entry["kind"], str(entry["count"]), str(entry["solved"]), *numbers, str(entry["iterations"])))
+        best_cost, worst_cost = (
+            f"{entry[key]:.7g}" if entry[key] is not None else "" for key in ("best_cost", "worst_cost")
+        )
+        counts = (entry["kind"], str(entry["count"]), str(entry["solved"]))
+        rows.append((*counts, best_cost, worst_cost, str(entry["iterations"])))
     code = ControlResult(int(found.result[best]))
     kept = f"kept: plan {best}, cost {float(found.cost[best]):.8g}, violation {float(found.violation[best]):.1e}"
     if code == ControlResult.SOLVED:

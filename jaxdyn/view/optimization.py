@@ -11,11 +11,12 @@ from jaxdyn.view.skeleton import Numbers, coordinate_names
 from jaxdyn.view.style import BLUE, GRAY, ORANGE
 
 _MOST_CURVES = 200
-_LEAST = 1e-16  # of what is drawn on a logarithmic axis
+_LEAST = 1e-16  # of violations on a logarithmic axis
+_WIDE = 10.0  # ratio of costs from which on their axis is logarithmic
 
 
 def convergence(cost: Numbers, violation: Numbers, best: int, *, title: str = "") -> Figure:
-    """Cost above the least one found, and violation, of all searches by iteration.
+    """Cost and violation of all searches by iteration.
 
     Args:
         cost, violation: (starts, iterations + 1); NaN after the end of a search.
@@ -29,7 +30,12 @@ def convergence(cost: Numbers, violation: Numbers, best: int, *, title: str = ""
         style = {"color": BLUE, "lw": 2.0, "zorder": 3} if k == best else {"color": GRAY, "lw": 0.6, "alpha": 0.4}
         above.plot(cost[k], **style)
         below.plot(np.maximum(violation[k], _LEAST), **style)
-    above.set_yscale("log" if np.nanmin(cost) > 0 else "symlog")
+    least, most = (
+        np.nanmin(np.where(cost > 0, cost, np.nan), initial=np.inf),
+        np.nanmax(np.where(np.isfinite(cost), cost, 0.0)),
+    )
+    if np.nanmin(cost) >= 0 and most > _WIDE * least:
+        above.set_yscale("log", nonpositive="mask")
     below.set_yscale("log")
     above.set_ylabel("cost")
     below.set_ylabel("violation")
@@ -55,7 +61,7 @@ def optima(cost: Numbers, count: Numbers, starts: int, *, title: str = "") -> Fi
     axis.vlines(cost, 0.0, share, color=BLUE, lw=2.5, label="led there")
     axis.plot(cost, share, color=BLUE, marker="o", ls="")
     axis.step(cost, np.cumsum(share), where="post", color=ORANGE, lw=1.5, label="led there or to less")
-    if cost[0] > 0 and cost[-1] > 3 * cost[0]:
+    if cost[0] > 0 and cost[-1] > _WIDE * cost[0]:
         axis.set_xscale("log")
     axis.set_xlabel("cost")
     axis.set_ylabel("starts (%)")
@@ -85,7 +91,7 @@ def controls(
             if np.isfinite(bound):
                 axis.axhline(float(bound), color=ORANGE, lw=1.0, ls="--")
         axis.set_title(name, fontsize=9)
-    figure.supylabel("control (N m, N)")
+    figure.supylabel("control (N m, N)", fontsize=9)
     figure.suptitle(title or "Controls; bounds dashed")
     return figure
 
@@ -111,7 +117,7 @@ def motion(model: Model, time: Numbers, q: Numbers, v: Numbers, *, title: str = 
         axis, body = axes[model.nq + k], model.topology.body_of_column[k]
         axis.plot(time, v[:, k], color=GRAY, lw=1.8)
         axis.set_title(f"velocity of {model.topology.joint_names[body]}", fontsize=9)
-    figure.supylabel("coordinates (rad, m); velocities (rad/s, m/s)")
+    figure.supylabel("coordinates, velocities (SI units)", fontsize=9)
     figure.suptitle(title or f"{model.name}: motion of the plan")
     return figure
 
