@@ -6,6 +6,9 @@ plan              states, controls and design, and what they come to
 expansion         a problem about a plan, to second order
 linear_quadratic  Riccati recursions, sequential and parallel in time
 newton, ilqr      solvers by expansions: iLQR and DDP
+scheme, transcription, nonlinear_program, collocation
+                  direct collocation, a solver of the whole motion at once by Ipopt
+workless          velocities as controls, kept energy, forces without work: brachistochrones
 solution, batch   the call that all solvers share, and how it can end; many starts, and the optima they lead to
 history           how cost and violation went
 """
@@ -15,6 +18,8 @@ from jaxdyn.control.batch import best_of as best_of
 from jaxdyn.control.batch import describe_optima as describe_optima
 from jaxdyn.control.batch import optima as optima
 from jaxdyn.control.batch import solve_batch as solve_batch
+from jaxdyn.control.collocation import CollocatedSolution as CollocatedSolution
+from jaxdyn.control.collocation import Collocation as Collocation
 from jaxdyn.control.costs import AngularDeviation as AngularDeviation
 from jaxdyn.control.costs import Deviation as Deviation
 from jaxdyn.control.costs import Effort as Effort
@@ -40,3 +45,6 @@ from jaxdyn.control.solution import IterativeSolver as IterativeSolver
 from jaxdyn.control.solution import Solution as Solution
 from jaxdyn.control.solution import Solver as Solver
 from jaxdyn.control.solution import solve as solve
+from jaxdyn.control.workless import KeptEnergy as KeptEnergy
+from jaxdyn.control.workless import Velocities as Velocities
+from jaxdyn.control.workless import Workless as Workless

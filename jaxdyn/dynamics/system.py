@@ -108,7 +108,7 @@ def applied_forces(
     """
     time = jnp.asarray(t, state.v.dtype)
     model = system.model.at(time)
-    tau = jnp.zeros_like(state.v) if u is None else _drive_forces(system, u)
+    tau = jnp.zeros_like(state.v) if u is None else drive_forces(system, u)
     for force in system.forces:
         if isinstance(force, JointForce):
             tau = tau + force.generalized_forces(model, state.q, state.v, time)
@@ -131,7 +131,8 @@ def forces_on_bodies(system: System, moving: kinematics.Motion, t: Float[Array, 
     return total
 
 
-def _drive_forces(system: System, u: Float[Array, "nu"]) -> Float[Array, "nv"]:
+def drive_forces(system: System, u: Float[Array, "nu"]) -> Float[Array, "nv"]:
+    """Generalized force of the controls, N m, N. Source: theory.md (H6)."""
     if u.shape != (system.nu,):
         raise ValueError(
             f"control u has shape {u.shape}, but the system on {system.model.name!r} has {system.nu} controls: "

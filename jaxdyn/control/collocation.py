@@ -1,0 +1,145 @@
+"""Direct collocation: states and controls of a whole motion at once as numbers of a sparse nonlinear program, solved by Ipopt."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Float
+
+from jaxdyn.control.nonlinear_program import Minimum, minimized
+from jaxdyn.control.plan import Multipliers, Plan
+from jaxdyn.control.problem import ControlProblem, Controls, Dynamics, Point, Time
+from jaxdyn.control.scheme import SchemeName, collocation_points, polynomial, scheme_of
+from jaxdyn.control.solution import Solution, Solver
+from jaxdyn.control.transcription import Transcription, transcribed
+from jaxdyn.lanes import Backend
+
+
+class CollocatedSolution(Solution):
+    """A plan together with its motion in continuous time.
+
+    Attributes:
+        dynamics: with the design in its place.
+        duration: T, s.
+        points: of the scheme, in an interval of length 1.
+        point_controls: controls at the points of each interval.
+        rates: h times the rates of the steps from the state at the start of each interval, at its points.
+    """
+
+    dynamics: Dynamics
+    duration: Float[Array, ""]
+    points: tuple[float, ...] = eqx.field(static=True)
+    point_controls: Float[Array, "N s nu"]
+    rates: Float[Array, "N s nx"]
+
+    def control(self, t: Time | float) -> Controls:
+        """u(t): the polynomial through the points; between them it may pass a bound."""
+        k, share = self._place(t)
+        return polynomial(scheme_of(self.points).values, share, self.point_controls[k])
+
+    def state(self, t: Time | float) -> Point:
+        """x(t): a step that is the integral of the polynomial through the rates."""
+        k, share = self._place(t)
+        step = polynomial(scheme_of(self.points).integrals, share, self.rates[k])
+        return self.dynamics.moved(jax.tree.map(lambda leaf: leaf[k], self.plan.states), step)
+
+    def _place(self, t: Time | float) -> tuple[Array, Array]:
+        N = self.rates.shape[0]
+        where = jnp.asarray(t, self.rates.dtype) * N / self.duration
+        k = jnp.clip(where.astype(int), 0, N - 1)
+        return k, where - k.astype(where.dtype)
+
+
+class Collocation(Solver):
+    """Direct collocation by Ipopt, an interior-point method.
+
+    Dynamics hold at points of each interval of length h = T / N, as `Dynamics.rate` says; costs are integrated by the same
+    points, where also conditions along the path hold. "trapezoid" (error h^2) and "hermite_simpson" (h^4) have points at the
+    nodes, so that controls are continuous; "legendre_gauss" (h^2degree) has none there, and controls of their own in each
+    interval. The plan has the means of the controls over each interval; the motion in continuous time is that of
+    `CollocatedSolution`. States on manifolds keep these orders.
+
+    Ipopt runs outside JAX: `solve` compiles for itself and cannot be transformed. Problems alike, with the same functions, share
+    what is compiled. The tolerances are those of double precision. Needs ipyopt: `pip install "jaxdyn[nlp]"`.
+
+    Attributes:
+        scheme: how states and rates are tied.
+        degree: number of points in each interval of "legendre_gauss".
+        tolerance: of the optimality conditions, in the scaling of Ipopt.
+        feasibility: largest violation of equations and conditions in a solution.
+        print_level: how much Ipopt prints, 0 to 12.
+        backend: what runs derivatives, see `lanes`.
+
+    Source: Betts 2010; Kelly 2017; Waechter and Biegler 2006 (Ipopt).
+    """
+
+    scheme: SchemeName = eqx.field(static=True, default="legendre_gauss")
+    degree: int = eqx.field(static=True, default=3)
+    tolerance: float = eqx.field(static=True, default=1e-9)
+    feasibility: float = eqx.field(static=True, default=1e-8)
+    print_level: int = eqx.field(static=True, default=0)
+    backend: Backend = eqx.field(static=True, default="auto")
+
+    def __check_init__(self):
+        collocation_points(self.scheme, self.degree)
+
+    def solve(self, problem: ControlProblem, initial: Plan, max_steps: int) -> CollocatedSolution:
+        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((problem, initial))):
+            raise TypeError(
+                "Collocation runs Ipopt outside JAX and cannot be transformed by jit, vmap or grad; "
+                "call solve directly, in a loop for several plans"
+            )
+        if initial.controls.shape != (problem.steps, problem.dynamics.nu):
+            raise ValueError(
+                f"controls of the plan have shape {initial.controls.shape}; "
+                f"give shape {(problem.steps, problem.dynamics.nu)}: a row for each step"
+            )
+        points = collocation_points(self.scheme, self.degree)
+        transcription = transcribed(problem, initial, points, self.backend)
+        found = minimized(
+            transcription.program(),
+            transcription.start(initial.controls, initial.design),
+            tolerance=self.tolerance,
+            feasibility=self.feasibility,
+            max_steps=max_steps,
+            print_level=self.print_level,
+        )
+        return _solution(transcription, found)
+
+
+def _solution(t: Transcription, found: Minimum) -> CollocatedSolution:
+    plan, multipliers, placed, controls, rates = _read(t, t.typed(found.z), t.typed(found.multipliers))
+    N, nu, nx = t.problem.steps, t.problem.dynamics.nu, t.problem.dynamics.nx
+    return CollocatedSolution(
+        plan,
+        jnp.zeros((N, nu, nx), rates.dtype),
+        multipliers,
+        t.typed(found.cost),
+        t.typed(found.violation),
+        jnp.asarray(found.result.value),
+        jnp.asarray(found.iterations),
+        placed.dynamics,
+        placed.duration,
+        t.points,
+        controls,
+        rates,
+    )
+
+
+@eqx.filter_jit
+def _read(t: Transcription, z: Float[Array, "n"], multipliers: Float[Array, "m"]):
+    """Plan, multipliers, problem with its design, controls and rates at points."""
+    steps, controls, design = t.parts(z)
+    layout, weights = t.layout, jnp.asarray(t.scheme.weights, z.dtype)
+    nodes = np.append(layout.start, layout.place[-1, -1])
+    origins = jax.tree.map(lambda leaf: leaf[nodes], t.origins)
+    states = jax.vmap(t.problem.dynamics.moved)(origins, steps[nodes])
+    at_points = controls[layout.control]
+    means = jnp.sum(weights[None, :, None] * at_points, axis=1)
+    _, _, path, end = t.split(multipliers)
+    intervals = np.nonzero(layout.counted)[0]
+    path = jnp.zeros((t.problem.steps, path.shape[1]), z.dtype).at[intervals].add(path)
+    rates = t.of_flows(t.flow, z)[0]
+    placed = t.problem.with_design(design)
+    return Plan(states, means, design), Multipliers(path, end, jnp.zeros((), z.dtype)), placed, at_points, rates

@@ -1,0 +1,181 @@
+"""Sparse nonlinear programs, and the interior-point method that solves them: Ipopt, by way of ipyopt.
+
+    minimize    f(z)
+    such that   lower <= z <= upper,   g_lower <= g(z) <= g_upper
+
+Derivatives are given as values of triplets (row, column, value); values in the same place count together.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxdyn.control.solution import ControlResult
+
+Places = tuple[np.ndarray, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class NonlinearProgram:
+    """A program in n numbers z with m conditions g.
+
+    Attributes:
+        lower, upper: bounds of z; infinite for none.
+        g_lower, g_upper: bounds of g, the same where g has to have a value.
+        values: values(z) -> f, g.
+        slopes: slopes(z) -> gradient of f, values of the Jacobian of g.
+        curvature: curvature(z, share, multipliers) -> values of the Hessian of share f + multipliers . g, lower triangle.
+        jacobian_places, hessian_places: rows and columns of these values.
+    """
+
+    lower: np.ndarray
+    upper: np.ndarray
+    g_lower: np.ndarray
+    g_upper: np.ndarray
+    values: Callable[[np.ndarray], tuple[Any, Any]]
+    slopes: Callable[[np.ndarray], tuple[Any, Any]]
+    curvature: Callable[[np.ndarray, float, np.ndarray], Any]
+    jacobian_places: Places
+    hessian_places: Places
+
+
+class Minimum(NamedTuple):
+    """Where Ipopt ended.
+
+    Attributes:
+        z: numbers.
+        cost: f.
+        violation: largest amount by which a condition does not hold.
+        multipliers: of g, positive where g is at its upper bound.
+        result: how it ended.
+        iterations: done.
+    """
+
+    z: np.ndarray
+    cost: float
+    violation: float
+    multipliers: np.ndarray
+    result: ControlResult
+    iterations: int
+
+
+# Ipopt's ApplicationReturnStatus; all others leave a plan that is not a solution.
+_RESULTS = {
+    0: ControlResult.SOLVED,
+    2: ControlResult.INFEASIBLE,
+    -1: ControlResult.RUNNING,
+    -13: ControlResult.NOT_FINITE,
+}
+_TOO_FEW_NUMBERS = -10
+
+
+def minimized(
+    program: NonlinearProgram,
+    start: np.ndarray,
+    *,
+    tolerance: float,
+    feasibility: float,
+    max_steps: int,
+    print_level: int = 0,
+) -> Minimum:
+    """The minimum that Ipopt reaches.
+
+    Args:
+        tolerance: of the optimality conditions, in the scaling of Ipopt.
+        feasibility: largest violation of a condition in a solution.
+        max_steps: largest number of iterations.
+        print_level: how much Ipopt prints, 0 to 12.
+
+    Raises:
+        ImportError: ipyopt is not installed.
+        ValueError: there are more equations than numbers that are free.
+
+    Source: Waechter and Biegler 2006.
+    """
+    try:
+        import ipyopt
+    except ImportError:
+        raise ImportError('Collocation needs Ipopt; install it with pip install "jaxdyn[nlp]"') from None
+    values, slopes = _remembered(program.values), _remembered(program.slopes)
+    done, errors = [0], []
+
+    def guarded(function):
+        # An error must not pass through Ipopt, which would go on with it: a number that is none stops it, and it is raised below.
+        def numbers(*given):
+            if errors:
+                return np.nan
+            try:
+                return np.asarray(function(*given))
+            except BaseException as error:
+                errors.append(error)
+                return np.nan
+
+        return numbers
+
+    def filled(function):
+        numbers = guarded(function)
+
+        def fill(*given):
+            given[-1][:] = numbers(*given[:-1])
+
+        return fill
+
+    def count(mode, iteration, *_):
+        done[0] = iteration
+        return not errors
+
+    cost = guarded(lambda z: values(z)[0])
+    m = len(program.g_lower)
+    problem = ipyopt.Problem(
+        len(start),
+        program.lower,
+        program.upper,
+        m,
+        program.g_lower,
+        program.g_upper,
+        program.jacobian_places,
+        program.hessian_places,
+        lambda z: float(cost(z)),
+        filled(lambda z: slopes(z)[0]),
+        filled(lambda z: values(z)[1]),
+        filled(lambda z: slopes(z)[1]),
+        filled(lambda z, multipliers, share: program.curvature(z, share, multipliers)),
+        intermediate_callback=count,
+        ipopt_options={
+            "tol": tolerance,
+            "constr_viol_tol": feasibility,
+            "acceptable_iter": 0,  # a plan is a solution or it is not
+            "honor_original_bounds": "yes",
+            "check_derivatives_for_naninf": "yes",
+            "max_iter": max_steps,
+            "print_level": print_level,
+            "sb": "yes",
+        },
+    )
+    z, multipliers = np.array(start, np.float64), np.zeros(m)
+    status = problem.solve(z, mult_g=multipliers, mult_x_L=np.zeros(len(z)), mult_x_U=np.zeros(len(z)))[2]
+    if errors:
+        raise errors[0]
+    if status == _TOO_FEW_NUMBERS:
+        equations, free = int(np.sum(program.g_lower == program.g_upper)), int(np.sum(program.lower < program.upper))
+        raise ValueError(
+            f"{equations} equations, those of motion included, for {free} numbers; drop or relax a condition"
+        )
+    f, g = values(z)
+    off = np.maximum(program.g_lower - np.asarray(g), np.asarray(g) - program.g_upper)
+    violation = float(np.max(off, initial=0.0))
+    return Minimum(z, float(f), violation, multipliers, _RESULTS.get(status, ControlResult.STUCK), done[0])
+
+
+def _remembered(function: Callable) -> Callable:
+    """The function, which knows its last result: Ipopt asks for its parts one after the other."""
+    last: list = [None, None]
+
+    def remembering(z):
+        if last[0] is None or not np.array_equal(last[0], z):
+            last[:] = [z.copy(), function(z)]
+        return last[1]
+
+    return remembering

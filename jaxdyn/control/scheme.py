@@ -1,0 +1,84 @@
+"""Collocation schemes: points in an interval [0, 1], and polynomials through values at them.
+
+A scheme is its points c. With l_j the Lagrange polynomials of the points, rates F_j at them move the state by
+xi(s) = sum of F_j I_j(s), I_j(s) the integral of l_j from 0 to s: a Runge-Kutta method with A_ij = I_j(c_i) and weights I_j(1).
+Points (0, 1) are the trapezoid, (0, 1/2, 1) Hermite and Simpson, roots of Legendre polynomials the methods of Gauss.
+"""
+
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+SchemeName = Literal["trapezoid", "hermite_simpson", "legendre_gauss"]
+
+
+def collocation_points(scheme: SchemeName, degree: int) -> tuple[float, ...]:
+    """The points of a scheme.
+
+    Args:
+        degree: number of points of "legendre_gauss"; the others have theirs.
+
+    Raises:
+        ValueError: the scheme is unknown, or the degree is less than 1.
+    """
+    if scheme == "trapezoid":
+        return 0.0, 1.0
+    if scheme == "hermite_simpson":
+        return 0.0, 0.5, 1.0
+    if scheme != "legendre_gauss":
+        raise ValueError(f'unknown scheme {scheme!r}; use "trapezoid", "hermite_simpson" or "legendre_gauss"')
+    if degree < 1:
+        raise ValueError(f"the degree is {degree}; give 1 or more points for each interval")
+    return tuple(float(c) for c in 0.5 * (np.polynomial.legendre.leggauss(degree)[0] + 1.0))
+
+
+class Scheme(NamedTuple):
+    """The linear algebra of a scheme with s points, of which `places` follow the start of the interval, its end included.
+
+    Attributes:
+        points: c.
+        places: points after the start, and the end, whose states are numbers to find.
+        steps, rates: the state follows the rates where steps @ xi = rates @ F, one row for each place.
+        weights: I_j(1), of the quadrature.
+        values, integrals: coefficients of l_j and I_j, row j, lowest power first.
+    """
+
+    points: tuple[float, ...]
+    places: tuple[float, ...]
+    steps: np.ndarray
+    rates: np.ndarray
+    weights: np.ndarray
+    values: np.ndarray
+    integrals: np.ndarray
+
+    @property
+    def at_nodes(self) -> bool:
+        """Whether start and end of an interval are points, which it shares with its neighbors."""
+        return self.points[0] == 0.0
+
+
+@lru_cache
+def scheme_of(points: tuple[float, ...]) -> Scheme:
+    """The scheme of these points."""
+    c = np.array(points)
+    s = len(c)
+    values = np.linalg.inv(np.vander(c, increasing=True)).T
+    integrals = np.concatenate([np.zeros((s, 1)), values / np.arange(1, s + 1)], axis=1)
+    A = np.vander(c, s + 1, increasing=True) @ integrals.T
+    weights = integrals.sum(axis=1)
+    if points[0] == 0.0:
+        return Scheme(points, points[1:], np.eye(s - 1), A[1:], weights, values, integrals)
+    # Multiplied by the inverse of A each row has the rate of one point only; the end extrapolates.
+    derivative = np.linalg.inv(A)
+    steps = np.block([[derivative, np.zeros((s, 1))], [-(weights @ derivative)[None], np.ones((1, 1))]])
+    rates = np.concatenate([np.eye(s), np.zeros((1, s))])
+    return Scheme(points, (*points, 1.0), steps, rates, weights, values, integrals)
+
+
+def polynomial(coefficients: np.ndarray, where: Float[Array, ""], numbers: Float[Array, "s n"]) -> Float[Array, "n"]:
+    """Sum of numbers_j p_j(where), with the coefficients of p_j in row j."""
+    powers = where ** np.arange(coefficients.shape[1]).astype(where.dtype)
+    return jnp.asarray(coefficients, where.dtype) @ powers @ numbers

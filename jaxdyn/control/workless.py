@@ -1,0 +1,76 @@
+"""Motions in which the forces of the controls do no work in sum; those of least time are brachistochrones of a mechanism.
+
+They are geodesics of the metric M / (E - V) with E the total energy, which is kept: the classical extension of Bernoulli's problem.
+The same motions are controlled by forces, `Workless`, or by velocities, `Velocities` with `KeptEnergy`. From rest the former is the
+better one: there a velocity of given energy is nearly zero and may point anywhere, so that the latter converges by first order.
+"""
+
+import equinox as eqx
+from jaxtyping import Array, Float
+
+from jaxdyn.control.problem import Controls, Dynamics, Mechanics, Point, Tangent, Time
+from jaxdyn.dynamics.system import State, System, drive_forces, total_energy
+from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.checks import MechanismError
+from jaxdyn.spatial.arrays import dot, floating
+
+Configuration = Float[Array, "nq"]
+
+
+class Workless(eqx.Module):
+    """Power of the controls, W; `Condition(Workless())` keeps it zero."""
+
+    def __call__(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Float[Array, "1"]:
+        if not isinstance(dynamics, Mechanics):
+            raise MechanismError(
+                f"Workless is of mechanisms; use it with Mechanics, not with {type(dynamics).__name__}"
+            )
+        return dot(drive_forces(dynamics.system, u), x.v)[None]
+
+
+class Velocities(Dynamics):
+    """Configurations q of a mechanism that move with velocities u = v, whatever the forces.
+
+    Attributes:
+        system: mechanism, and forces with potentials; drives are not used.
+    """
+
+    system: System
+
+    @property
+    def nx(self) -> int:
+        return self.system.model.nv
+
+    @property
+    def nu(self) -> int:
+        return self.system.model.nv
+
+    def rate(self, x: Configuration, u: Controls, t: Time) -> Tangent:
+        return u
+
+    def next(self, x: Configuration, u: Controls, t: Time, dt: Time) -> Configuration:
+        return self.moved(x, dt * u)
+
+    def moved(self, x: Configuration, step: Tangent) -> Configuration:
+        return configuration.integrate(self.system.model, x, step)
+
+    def difference(self, a: Configuration, b: Configuration) -> Tangent:
+        return configuration.difference(self.system.model, a, b)
+
+
+class KeptEnergy(eqx.Module):
+    """Kinetic and potential energy less a level, J; `Condition(KeptEnergy(level))` keeps it zero.
+
+    Attributes:
+        level: E, J.
+    """
+
+    level: Float[Array, ""] = eqx.field(converter=floating)
+
+    def __call__(self, dynamics: Dynamics, t: Time, x: Point, u: Controls) -> Float[Array, "1"]:
+        if not isinstance(dynamics, Velocities | Mechanics):
+            raise MechanismError(
+                f"KeptEnergy is of mechanisms; use it with Mechanics or Velocities, not with {type(dynamics).__name__}"
+            )
+        state = State(x, u) if isinstance(dynamics, Velocities) else x
+        return (total_energy(dynamics.system, state, t) - self.level)[None]

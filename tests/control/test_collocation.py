@@ -1,0 +1,555 @@
+"""Direct collocation: derivatives, exact solutions, orders, published optima, manifolds, and how searches end."""
+
+import sys
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxdyn
+from jaxdyn.control import (
+    Collocation,
+    Condition,
+    ControlProblem,
+    ControlResult,
+    Design,
+    Flow,
+    KeptEnergy,
+    Mechanics,
+    Plan,
+    StepFunction,
+    Velocities,
+    Workless,
+    solve,
+)
+from jaxdyn.control.scheme import collocation_points, scheme_of
+from jaxdyn.control.transcription import transcribed
+
+SCHEMES = ("trapezoid", "hermite_simpson", "legendre_gauss")
+
+
+def line(problem: ControlProblem, end, design=()) -> Plan:
+    """States on the shortest way to an end, no controls."""
+    dynamics, N = problem.dynamics, problem.steps
+    step = dynamics.difference(problem.initial, end)
+    states = jax.vmap(lambda share: dynamics.moved(problem.initial, share * step))(jnp.linspace(0.0, 1.0, N + 1))
+    return Plan(states, jnp.zeros((N, dynamics.nu)), jnp.array(design, float))
+
+
+# --- the scheme and the derivatives ---
+
+
+def test_schemes_are_the_textbook_ones():
+    simpson = scheme_of(collocation_points("hermite_simpson", 3))
+    np.testing.assert_allclose(simpson.weights, [1 / 6, 4 / 6, 1 / 6], rtol=1e-13)
+    np.testing.assert_allclose(simpson.rates[0], [5 / 24, 1 / 3, -1 / 24], rtol=1e-12)  # Kelly 2017, (4.4) with (4.3)
+    assert simpson.places == (0.5, 1.0)
+    np.testing.assert_allclose(scheme_of((0.0, 1.0)).rates, [[0.5, 0.5]], rtol=1e-14)
+    gauss = scheme_of(collocation_points("legendre_gauss", 2))
+    A = [[1 / 4, 1 / 4 - np.sqrt(3) / 6], [1 / 4 + np.sqrt(3) / 6, 1 / 4]]  # Hairer, Norsett and Wanner, table II.7.3
+    np.testing.assert_allclose(np.linalg.inv(gauss.steps[:2, :2]), A, rtol=1e-12)
+    F = np.array([0.3, -1.2])
+    xi = A @ F
+    np.testing.assert_allclose(gauss.steps @ [*xi, 0.5 * F.sum()], gauss.rates @ F, atol=1e-13)
+
+
+def ball_system():
+    builder = jaxdyn.MechanismBuilder("ball pendulum")
+    builder.add_body(
+        "bob", joint=jaxdyn.Spherical(), mass=1.0, com=(0.02, 0.0, -0.3), inertia=(0.02, 0.03, 0.015, 0.0, 0.002, 0.0)
+    )
+    return jaxdyn.System(builder.build())
+
+
+def everything(manifold: bool) -> tuple[ControlProblem, Plan]:
+    """Costs, conditions and the first state depend on state, control, time and design, duration included."""
+    if manifold:
+        dynamics = Velocities(ball_system())
+        start, end = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.8, 0.36, 0.48, 0.0])
+
+        def place(p, design):
+            first = dynamics.moved(start, jnp.array([0.1, 0.2, 0.0]) * design[1])
+            return eqx.tree_at(lambda x: (x.duration, x.initial), p, (design[0], first))
+
+        def numbers(x):
+            return x[1:]
+
+    else:
+        dynamics = Flow(lambda x, u, t: jnp.stack([jnp.sin(x[1]) * u[0], x[0] ** 2 + t * u[1]]), 2, 2)
+        start, end = jnp.array([0.3, -0.2]), jnp.array([1.0, 0.5])
+
+        def place(p, design):
+            return eqx.tree_at(lambda x: (x.duration, x.initial), p, (design[0], start * design[1]))
+
+        def numbers(x):
+            return x
+
+    def limits(d, t, x, u):
+        return jnp.stack([numbers(x)[0] * u[1] - 1.0, t * numbers(x)[1] ** 2 - 2.0])
+
+    problem = ControlProblem(
+        dynamics,
+        start,
+        duration=1.0,
+        steps=2,
+        running=lambda d, t, x, u: (1.0 + t) * u @ u + numbers(x)[0] ** 2 * u[0],
+        final=lambda d, t, x, u: t**2 * numbers(x)[1] ** 3,
+        conditions=(Condition(limits, "negative"), Condition(lambda d, t, x, u: (numbers(x)[0] ** 3 - t * u[0])[None])),
+        final_conditions=Condition(lambda d, t, x, u: d.difference(end, x) * t),
+        design=Design(place, [0.7, 0.1]),
+    )
+    return problem, line(problem, end, [0.7, 0.1])
+
+
+@pytest.mark.parametrize(
+    ("manifold", "scheme"),
+    [(False, "trapezoid"), (False, "hermite_simpson"), (False, "legendre_gauss"), (True, "legendre_gauss")],
+)
+def test_derivatives_are_those_of_the_values(manifold, scheme):
+    problem, plan = everything(manifold)
+    transcription = transcribed(problem, plan, collocation_points(scheme, 2), "auto")
+    assert (transcription.straight is None) == manifold
+    program = transcription.program()
+    draw = np.random.default_rng(0)
+    z = transcription.start(plan.controls, plan.design)
+    z = z + 0.3 * draw.normal(size=z.size)
+    m, share = program.g_lower.size, 0.7
+    pull = draw.normal(size=m)
+
+    def values(z):
+        f, g = program.values(z)
+        return np.append(np.asarray(g), f)
+
+    def rows(z):
+        gradient, entries = program.slopes(z)
+        jacobian = np.zeros((m, z.size))
+        np.add.at(jacobian, program.jacobian_places, np.asarray(entries))
+        return np.vstack([jacobian, gradient])
+
+    def quotient(function, e=1e-6):
+        return np.stack([(function(z + e * d) - function(z - e * d)) / (2.0 * e) for d in np.eye(z.size)], axis=-1)
+
+    np.testing.assert_allclose(rows(z), quotient(values), atol=1e-7)
+    lower = np.zeros((z.size, z.size))
+    np.add.at(lower, program.hessian_places, np.asarray(program.curvature(z, share, pull)))
+    assert not np.any(np.triu(lower, 1))
+    hessian = lower + np.tril(lower, -1).T
+    np.testing.assert_allclose(hessian, quotient(lambda z: np.append(pull, share) @ rows(z)), atol=2e-7)
+    assert np.max(np.abs(hessian)) > 1.0
+
+
+# --- exact solutions ---
+
+
+@pytest.mark.parametrize(
+    ("scheme", "degree", "order"),
+    [
+        ("trapezoid", 1, 2),
+        ("hermite_simpson", 1, 4),
+        ("legendre_gauss", 1, 2),
+        ("legendre_gauss", 2, 4),
+        ("legendre_gauss", 3, 6),
+    ],
+)
+def test_linear_quadratic_problem_takes_one_iteration_and_shows_the_order(scheme, degree, order):
+    """x' = x + u with the integral of (x^2 + u^2) / 2: the cost is P x_0^2 / 2 with P from its Riccati equation."""
+
+    def cost(steps):
+        problem = ControlProblem(
+            Flow(lambda x, u, t: x + u, 1, 1),
+            jnp.array([1.5]),
+            duration=1.5,
+            steps=steps,
+            running=lambda d, t, x, u: 0.5 * (x @ x + u @ u),
+        )
+        found = solve(problem, Collocation(scheme=scheme, degree=degree), line(problem, jnp.zeros(1)))
+        assert (int(found.result), int(found.iterations)) == (ControlResult.SOLVED, 1)
+        return float(found.cost)
+
+    # P' = -2 P + P^2 - 1, P(T) = 0: with w = sqrt 2, P = tanh(w T) / (w - tanh(w T)).
+    bend = np.tanh(np.sqrt(2.0) * 1.5)
+    exact = 0.5 * 1.5**2 * bend / (np.sqrt(2.0) - bend)
+    coarse, fine = abs(cost(3) - exact), abs(cost(6) - exact)
+    np.testing.assert_allclose(np.log2(coarse / fine), order, atol=0.35)
+    assert fine < {2: 0.1, 4: 5e-4, 6: 1e-6}[order]
+
+
+def double_integrator(**options) -> ControlProblem:
+    start = options.pop("start", (0.0, 0.0))
+    return ControlProblem(Flow(lambda x, u, t: jnp.stack([x[1], u[0]]), 2, 1), jnp.array(start), **options)
+
+
+def lasting(problem, design):
+    return eqx.tree_at(lambda p: p.duration, problem, design[0])
+
+
+def reaching(*goal) -> Condition:
+    return Condition(lambda d, t, x, u: x - jnp.array(goal))
+
+
+def test_free_duration_and_multipliers():
+    """From rest to rest over d = 1 m with the integral of u^2 plus the time: 12 d^2 / T^3 + T, smallest at T = sqrt(6)."""
+    problem = double_integrator(
+        duration=1.0,
+        steps=3,
+        running=lambda d, t, x, u: u @ u,
+        final=lambda d, t, x, u: t,
+        final_conditions=reaching(1.0, 0.0),
+        design=Design(lasting, [1.0], lower=0.1, upper=10.0),
+    )
+    found = solve(problem, Collocation(degree=3), line(problem, jnp.array([1.0, 0.0]), [1.0]))
+    T = np.sqrt(6.0)
+    assert int(found.result) == ControlResult.SOLVED
+    np.testing.assert_allclose(found.plan.design, [T], rtol=1e-8)
+    np.testing.assert_allclose([found.duration, found.cost], [T, 4.0 / 3.0 * T], rtol=1e-8)
+    # What a longer way would cost more.
+    np.testing.assert_allclose(found.multipliers.end[0], -24.0 / T**3, rtol=1e-7)
+    # The motion between the nodes is the exact cubic, its control the exact line, the plan has the means.
+    s = jnp.linspace(0.0, 1.0, 8)
+    np.testing.assert_allclose(jax.vmap(found.state)(s * T)[:, 0], 3 * s**2 - 2 * s**3, atol=1e-8)
+    np.testing.assert_allclose(jax.vmap(found.control)(s * T)[:, 0], (6 - 12 * s) / T**2, atol=1e-7)
+    np.testing.assert_allclose(found.plan.controls[:, 0], np.array([4.0, 0.0, -4.0]) / T**2, atol=1e-7)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_bounds_are_kept_and_the_fastest_way_switches_once(scheme):
+    """1 m from rest to rest in least time with |u| <= 1 m/s^2: 2 s."""
+    problem = double_integrator(
+        duration=3.0,
+        steps=4,
+        lower=-1.0,
+        upper=1.0,
+        final=lambda d, t, x, u: t,
+        final_conditions=reaching(1.0, 0.0),
+        design=Design(lasting, [3.0], lower=0.1, upper=10.0),
+    )
+    found = solve(problem, Collocation(scheme=scheme, degree=2), line(problem, jnp.array([1.0, 0.0]), [3.0]))
+    assert int(found.result) == ControlResult.SOLVED
+    assert float(jnp.max(jnp.abs(found.point_controls))) <= 1.0
+    if scheme == "trapezoid":  # controls (1, 1, 0, -1, -1) with straight lines between them, 3.5 h^2 = 1
+        np.testing.assert_allclose(found.cost, 4.0 / np.sqrt(3.5), rtol=1e-7)
+    else:
+        np.testing.assert_allclose(found.cost, 2.0, rtol=1e-7)
+        np.testing.assert_allclose(found.plan.controls[:, 0], [1.0, 1.0, -1.0, -1.0], atol=1e-5)
+
+
+def test_path_condition_of_bryson_and_denham():
+    """x'' = u, x <= l: half the integral of u^2 is 4 / (9 l), and the ceiling pulls with its slope 4 / (9 l^2)."""
+    ceiling = 1.0 / 9.0
+    problem = double_integrator(
+        start=(0.0, 1.0),
+        duration=1.0,
+        steps=9,
+        running=lambda d, t, x, u: 0.5 * u @ u,
+        conditions=Condition(lambda d, t, x, u: x[:1] - ceiling, "negative", "ceiling"),
+        final_conditions=reaching(0.0, -1.0),
+    )
+    found = solve(problem, Collocation(scheme="hermite_simpson"), line(problem, jnp.array([0.0, -1.0])))
+    assert int(found.result) == ControlResult.SOLVED
+    np.testing.assert_allclose(found.cost, 4.0, rtol=1e-3)
+    np.testing.assert_allclose(jnp.sum(found.multipliers.path), 36.0, rtol=1e-2)
+    np.testing.assert_allclose(jnp.max(found.plan.states[:, 0]), ceiling, atol=1e-7)
+    np.testing.assert_allclose(found.plan.controls[3:6], 0.0, atol=0.05)
+
+
+# --- published optima ---
+
+
+def kelly(x, u, t):
+    """Cart and pole of Kelly 2017."""
+    _, q, v, w = x
+    s, c = jnp.sin(q), jnp.cos(q)
+    D = 1.0 + 0.3 * s**2
+    pull = 0.15 * s * w**2
+    return jnp.stack([v, w, (u[0] + 2.943 * c * s + pull) / D, -(c * u[0] + 12.753 * s + c * pull) / (0.5 * D)])
+
+
+@pytest.mark.parametrize(
+    ("scheme", "steps", "cost", "digits"),
+    [
+        ("legendre_gauss", 20, 58.80790577, 2e-10),
+        ("legendre_gauss", 40, 58.80766748, 2e-10),
+        ("trapezoid", 10, 59.51540, 1e-7),
+        ("trapezoid", 20, 60.68246, 1e-7),
+        ("trapezoid", 40, 59.32554, 1e-7),
+        ("hermite_simpson", 40, 58.807576, 1e-8),
+    ],
+)
+def test_cart_pole_of_kelly(scheme, steps, cost, digits):
+    """Optimum 58.807667 N^2 s; what each scheme makes of it to all digits known."""
+    up = jnp.array([1.0, jnp.pi, 0.0, 0.0])
+    problem = ControlProblem(
+        Flow(kelly, 4, 1),
+        jnp.zeros(4),
+        duration=2.0,
+        steps=steps,
+        running=lambda d, t, x, u: u @ u,
+        lower=-20.0,
+        upper=20.0,
+        conditions=Condition(lambda d, t, x, u: jnp.stack([x[0] - 2.0, -2.0 - x[0]]), "negative", "track"),
+        final_conditions=Condition(lambda d, t, x, u: x - up, "zero", "upright at the goal"),
+    )
+    found = solve(problem, Collocation(scheme=scheme, degree=4), line(problem, up))
+    assert int(found.result) == ControlResult.SOLVED
+    np.testing.assert_allclose(found.cost, cost, rtol=digits)
+    assert float(found.violation) < 1e-8
+
+
+def acrobot(x, u, t):
+    """Two point masses on links of 0.5 m, absolute angles, a motor between the links."""
+    q1, q2, w1, w2 = x
+    c, s = 0.25 * jnp.cos(q1 - q2), 0.25 * jnp.sin(q1 - q2)
+    r1 = -u[0] - s * w2**2 - 9.81 * jnp.sin(q1)
+    r2 = u[0] + s * w1**2 - 0.5 * 9.81 * jnp.sin(q2)
+    D = 0.125 - c**2
+    return jnp.stack([w1, w2, (0.25 * r1 - c * r2) / D, (0.5 * r2 - c * r1) / D])
+
+
+def test_acrobot_swings_up():
+    """Best known 34.91878, from knots of the angles, though the motion is unstable and 2 s long."""
+    up = jnp.array([jnp.pi, jnp.pi, 0.0, 0.0])
+    problem = ControlProblem(
+        Flow(acrobot, 4, 1),
+        jnp.zeros(4),
+        duration=2.0,
+        steps=40,
+        running=lambda d, t, x, u: u @ u,
+        lower=-20.0,
+        upper=20.0,
+        final_conditions=Condition(lambda d, t, x, u: x - up),
+    )
+    t, knots = np.linspace(0.0, 2.0, 41), [0.0, 0.5, 1.5, 2.0]
+    first, second = np.interp(t, knots, [0, -np.pi / 2, np.pi / 2, np.pi]), np.interp(t, knots, [0, 0, np.pi, np.pi])
+    guess = Plan(jnp.array(np.stack([first, second, 0 * t, 0 * t], axis=1)), jnp.zeros((40, 1)), jnp.zeros(0))
+    found = solve(problem, Collocation(degree=4), guess)
+    assert int(found.result) == ControlResult.SOLVED
+    np.testing.assert_allclose(found.cost, 34.91878, rtol=3e-5)
+
+
+# --- mechanisms ---
+
+
+@pytest.mark.parametrize(("scheme", "order"), [("hermite_simpson", 4), ("legendre_gauss", 4)])
+def test_orders_hold_on_manifolds(scheme, order):
+    """A ball joint turned about axes that change: controls follow them, and the end is that of many small turns."""
+    dynamics = Velocities(ball_system())
+    first = jnp.array([1.0, 0.0, 0.0, 0.0])
+
+    def wanted(t):
+        return 3.0 * jnp.stack([jnp.sin(3.0 * t), jnp.cos(2.0 * t), t])
+
+    h = 2.0**-12
+    turned, _ = jax.lax.scan(
+        lambda q, k: (dynamics.moved(q, h * wanted((k + 0.5) * h)), None), first, jnp.arange(4096.0)
+    )
+
+    def off(steps):
+        problem = ControlProblem(
+            dynamics,
+            first,
+            duration=1.0,
+            steps=steps,
+            running=lambda d, t, x, u: (u - wanted(t)) @ (u - wanted(t)),
+        )
+        found = solve(problem, Collocation(scheme=scheme, degree=2), line(problem, first))
+        assert int(found.result) == ControlResult.SOLVED
+        return np.linalg.norm(dynamics.difference(turned, found.plan.states[-1]))
+
+    coarse, fine = off(6), off(12)
+    np.testing.assert_allclose(np.log2(coarse / fine), order, atol=0.5)
+    assert fine < 1e-3
+
+
+def test_ball_joint_is_turned_and_its_controls_do_it():
+    """Three torques turn a pendulum over; a fine rollout of the controls in continuous time comes out where the plan does."""
+    system = ball_system()
+    start = jaxdyn.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
+    over = jaxdyn.State(jnp.array([0.0, 0.6, 0.8, 0.0]), jnp.zeros(3))
+    problem = ControlProblem(
+        Mechanics(system),
+        start,
+        duration=1.0,
+        steps=8,
+        running=lambda d, t, x, u: u @ u,
+        final_conditions=Condition(lambda d, t, x, u: d.difference(over, x)),
+    )
+    found = solve(problem, Collocation(), line(problem, over))
+    assert int(found.result) == ControlResult.SOLVED
+    integrator, h = jaxdyn.RungeKutta4(), 1.0 / 240
+
+    @eqx.filter_jit
+    def run(found):
+        def step(x, k):
+            after = integrator.step(system, x, found.control, k * h, jnp.asarray(h))[0]
+            return after, found.dynamics.difference(found.state((k + 1.0) * h), after)
+
+        return jax.lax.scan(step, start, jnp.arange(240.0))
+
+    end, off = run(found)
+    np.testing.assert_allclose(off, 0.0, atol=2e-3)
+    np.testing.assert_allclose(found.dynamics.difference(over, end), 0.0, atol=1e-4)
+
+
+def chain(n: int):
+    """Point masses of 1 kg on links of 1 m."""
+    builder = jaxdyn.MechanismBuilder("chain")
+    for i in range(n):
+        builder.add_body(
+            f"link {i}",
+            parent=f"link {i - 1}" if i else "ground",
+            position=(0.0, 0.0, -1.0 if i else 0.0),
+            joint=jaxdyn.Revolute((0.0, 1.0, 0.0)),
+            mass=1.0,
+            com=(0.0, 0.0, -1.0),
+        )
+    return jaxdyn.System(builder.build())
+
+
+class At(eqx.Module):
+    """Configuration, less the one to be at."""
+
+    goal: jax.Array
+
+    def __call__(self, dynamics, t, x, u):
+        return (x.q if isinstance(x, jaxdyn.State) else x) - self.goal
+
+
+def elapsed(dynamics, t, x, u):
+    return t
+
+
+def test_brachistochrones_of_a_chain():
+    """Two links fall from rest in least time, without work: 0.753587 s to hang, 0.849909 s with the second turned by 45 degrees.
+
+    SciPy shot geodesics of M / (E - V) from the ends, with tolerances of 1e-12: 0.7535871 and 0.8499093 s.
+    """
+    system, rest = chain(2), jnp.array([np.pi / 2.0, 0.0])
+    still = jaxdyn.State(rest, jnp.zeros(2))
+    for bent, time in ((0.0, 0.7535871), (-np.pi / 4.0, 0.8499093)):
+        end = jnp.array([0.0, bent])
+        forces = ControlProblem(
+            Mechanics(system),
+            still,
+            steps=5,
+            duration=1.0,
+            final=elapsed,
+            conditions=Condition(Workless()),
+            final_conditions=Condition(At(end)),
+            design=Design(lasting, [1.0], lower=0.05, upper=5.0),
+        )
+        share = jnp.linspace(0.0, 1.0, 6)[:, None]
+        guess = jaxdyn.State(rest + share**2 * (end - rest), 2.0 * share * (end - rest))
+        found = solve(forces, Collocation(degree=4), Plan(guess, jnp.zeros((5, 2)), jnp.ones(1)))
+        assert int(found.result) == ControlResult.SOLVED
+        np.testing.assert_allclose(found.cost, time, rtol=1e-6)
+        levels = jax.vmap(lambda x: jaxdyn.total_energy(system, x))(found.plan.states)
+        np.testing.assert_allclose(levels, jaxdyn.total_energy(system, still), atol=1e-6)
+
+
+def test_brachistochrone_with_velocities_as_controls():
+    """From rest at first order, as velocities near rest may point anywhere."""
+    system, rest, end = chain(2), jnp.array([np.pi / 2.0, 0.0]), jnp.zeros(2)
+    level = jaxdyn.total_energy(system, jaxdyn.State(rest, jnp.zeros(2)))
+
+    def off(steps):
+        problem = ControlProblem(
+            Velocities(system),
+            rest,
+            steps=steps,
+            duration=1.0,
+            final=elapsed,
+            conditions=Condition(KeptEnergy(level)),
+            final_conditions=Condition(At(end)),
+            design=Design(lasting, [1.0], lower=0.05, upper=5.0),
+        )
+        guess = line(problem, end, [1.0])
+        guess = eqx.tree_at(lambda p: p.controls, guess, jnp.broadcast_to(end - rest, (steps, 2)))
+        found = solve(problem, Collocation(degree=4), guess)
+        assert int(found.result) == ControlResult.SOLVED
+        return abs(float(found.cost) / 0.7535871 - 1.0)
+
+    coarse, fine = off(5), off(10)
+    assert fine < 2e-3
+    np.testing.assert_allclose(coarse / fine, 2.0, rtol=0.15)
+
+
+# --- how searches end ---
+
+
+def test_conditions_that_exclude_each_other():
+    here, there = (Condition(lambda d, t, x, u, at=at: x[:1] - at) for at in (1.0, -1.0))
+    problem = double_integrator(duration=1.0, steps=3, running=lambda d, t, x, u: u @ u, final_conditions=(here, there))
+    lost = solve(problem, Collocation(), line(problem, jnp.zeros(2)))
+    assert int(lost.result) == ControlResult.INFEASIBLE
+    np.testing.assert_allclose(lost.violation, 1.0, atol=1e-3)
+
+
+def pushed(steps: int = 3) -> tuple[ControlProblem, list]:
+    """A nonlinear problem that counts how often its velocity is traced."""
+    traced = []
+
+    def velocity(x, u, t):
+        traced.append(t)
+        return jnp.stack([x[1], u[0] - jnp.sin(x[0])])
+
+    problem = ControlProblem(
+        Flow(velocity, 2, 1),
+        jnp.zeros(2),
+        duration=2.0,
+        steps=steps,
+        running=lambda d, t, x, u: u @ u,
+        final_conditions=reaching(np.pi, 0.0),
+    )
+    return problem, traced
+
+
+def test_problems_alike_are_compiled_once_and_other_ends_are_told():
+    problem, traced = pushed()
+    solver, goal = Collocation(scheme="hermite_simpson"), jnp.array([np.pi, 0.0])
+    short = solve(problem, solver, line(problem, goal), max_steps=2)
+    assert (int(short.result), int(short.iterations)) == (ControlResult.RUNNING, 2)
+    first, other = len(traced), eqx.tree_at(lambda p: p.initial, problem, jnp.array([0.5, 0.1]))
+    assert first > 0
+    done = solve(other, solver, line(other, goal))
+    assert int(done.result) == ControlResult.SOLVED
+    np.testing.assert_allclose(done.plan.states[0], [0.5, 0.1], atol=1e-12)
+    broken = eqx.tree_at(lambda plan: plan.controls, line(problem, goal), jnp.full((3, 1), jnp.nan))
+    assert int(solve(problem, solver, broken).result) == ControlResult.NOT_FINITE
+    assert len(traced) == first
+
+
+def test_errors_within_the_problem_come_out():
+    def broken(x, u, t):
+        raise RuntimeError("no velocity today")
+
+    problem = eqx.tree_at(lambda p: p.dynamics, pushed()[0], Flow(broken, 2, 1))
+    with pytest.raises(RuntimeError, match="no velocity today"):
+        solve(problem, Collocation(), line(problem, jnp.zeros(2)))
+
+
+def test_wrong_uses_are_refused(as_a_user, monkeypatch):
+    problem, _ = pushed()
+    plan = line(problem, jnp.zeros(2))
+    with pytest.raises(TypeError, match="cannot be transformed by jit, vmap or grad"):
+        jax.jit(lambda plan: solve(problem, Collocation(), plan).cost)(plan)
+    with pytest.raises(ValueError, match="unknown scheme 'radau'"):
+        Collocation(scheme="radau")
+    with pytest.raises(ValueError, match="the degree is 0"):
+        Collocation(degree=0)
+    with pytest.raises(ValueError, match=r"controls of the plan have shape \(2, 1\); give shape \(3, 1\)"):
+        solve(problem, Collocation(), eqx.tree_at(lambda p: p.controls, plan, jnp.zeros((2, 1))))
+    steps = eqx.tree_at(lambda p: p.dynamics, problem, StepFunction(lambda x, u, t, dt: x, 2, 1))
+    with pytest.raises(TypeError, match="StepFunction knows steps and no rates"):
+        solve(steps, Collocation(), plan)
+    held = Design(lambda p, numbers: eqx.tree_at(lambda x: x.upper, p, numbers), [1.0])
+    bounded = ControlProblem(problem.dynamics, problem.initial, duration=1.0, steps=3, upper=1.0, design=held)
+    with pytest.raises(ValueError, match="bounds of the controls depend on the design"):
+        solve(bounded, Collocation(), Plan(plan.states, plan.controls, jnp.ones(1)))
+    fixed = double_integrator(duration=1.0, steps=1, conditions=Condition(lambda d, t, x, u: jnp.concatenate([x, u])))
+    with pytest.raises(ValueError, match=r"\d+ equations, those of motion included, for \d+ numbers"):
+        solve(fixed, Collocation(scheme="trapezoid"), line(fixed, jnp.zeros(2)))
+    monkeypatch.setitem(sys.modules, "ipyopt", None)
+    with pytest.raises(ImportError, match=r'pip install "jaxdyn\[nlp\]"'):
+        solve(problem, Collocation(), plan)
