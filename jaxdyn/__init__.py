@@ -132,7 +132,7 @@ from jaxdyn.simulate.adaptive import rollout_adaptive
 from jaxdyn.simulate.controls import Knots
 from jaxdyn.simulate.diagnostics import power_balance_error, work_of_step
 from jaxdyn.simulate.geodesics import geodesic
-from jaxdyn.simulate.integrators import ImplicitMidpoint, Integrator, RungeKutta4, SemiImplicitEuler
+from jaxdyn.simulate.integrators import ExplicitEuler, ImplicitMidpoint, Integrator, RungeKutta4, SemiImplicitEuler
 from jaxdyn.simulate.projected import Projected
 from jaxdyn.simulate.rollout import Result, Trajectory, rollout
 from jaxdyn.simulate.variational import Variational
@@ -151,6 +151,7 @@ __all__ = [
     "Cylindrical",
     "Damper",
     "Distance",
+    "ExplicitEuler",
     "Fixed",
     "Force",
     "Free",

@@ -5,13 +5,13 @@ arguments (`jaxdyn.jobs.command`).
 import argparse
 from collections.abc import Sequence
 
-from jaxdyn.jobs import animate, convert, identify, rollout, show, view
+from jaxdyn.jobs import animate, convert, identify, optimize, rollout, show, view
 from jaxdyn.jobs.command import Command, add_command, run_command
 from jaxdyn.jobs.job import Job, add_arguments, run_from_arguments
 
 _VERBS: dict[str, Job | Command] = {
     verb.name: verb
-    for verb in (show.COMMAND, convert.COMMAND, rollout.JOB, identify.JOB, animate.COMMAND, view.COMMAND)
+    for verb in (show.COMMAND, convert.COMMAND, rollout.JOB, identify.JOB, optimize.JOB, animate.COMMAND, view.COMMAND)
 }
 
 
@@ -19,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; returns the exit status: 0 done, 2 bad input."""
     parser = argparse.ArgumentParser(
         prog="jaxdyn",
-        description="Differentiable multibody dynamics in JAX: batched rollouts and identification from config files, and views.",
+        description="Multibody dynamics in JAX: batched rollouts, identification and optimal control from config files, and views.",
         epilog="Example: jaxdyn rollout configs/panda_rollouts.toml --out runs/first batch=512",
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")

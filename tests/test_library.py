@@ -44,6 +44,9 @@ TREES = {
     "double_pendulum": (2, 2, 1.5),
     "cart_pole": (2, 2, 1.1),
     "acrobot": (2, 2, 2.0),
+    "cart_pole_kelly": (2, 2, 1.3),
+    "acrobot_point_masses": (2, 2, 2.0),
+    "double_pendulum_crocoddyl": (2, 2, 0.59941),
     "furuta_pendulum": (2, 2, 0.3),
     "spatial_arm_3r": (3, 3, 12.0),
     "scara": (4, 4, 14.5),
@@ -177,6 +180,29 @@ def test_cart_pole_and_acrobot_move_as_their_sources_say():
     state = State(jnp.array([t1, t2]), jnp.array([w1, w2]))
     found = jax.jit(lambda state, u: acceleration(acrobot, state, u))(state, jnp.array([torque]))
     np.testing.assert_allclose(found, [a1, a2], rtol=1e-12)
+
+
+def test_benchmarks_of_optimal_control_move_as_their_sources_say():
+    """Equations of motion as printed by Kelly; an acceleration of Pinocchio's with the file that Crocoddyl reads."""
+    names = ("cart_pole_kelly", "acrobot_point_masses", "double_pendulum_crocoddyl")
+    cart_pole, acrobot, pendulum = (library.system(name) for name in names)
+    state = State(jnp.array([0.0, 1.0]), jnp.array([0.0, 0.1]))
+    found = jax.jit(lambda state, u: acceleration(cart_pole, state, u))(state, jnp.array([-10.0]))
+    np.testing.assert_allclose(found, [-7.14331021, -8.79056677], atol=1e-8)
+
+    (q1, q2), (w1, w2), u, g, half = (0.3, 1.1), (0.5, -0.7), 1.5, 9.81, 0.5  # angles from the vertical
+    d = q1 - q2
+    M = half**2 * np.array([[2.0, np.cos(d)], [np.cos(d), 1.0]])
+    h1 = half**2 * np.sin(d) * w2**2 + 2.0 * g * half * np.sin(q1)
+    h2 = -(half**2) * np.sin(d) * w1**2 + g * half * np.sin(q2)
+    a1, a2 = np.linalg.solve(M, [-u - h1, u - h2])
+    state = State(jnp.array([q1, q2 - q1]), jnp.array([w1, w2 - w1]))
+    found = jax.jit(lambda state, u: acceleration(acrobot, state, u))(state, jnp.array([u]))
+    np.testing.assert_allclose(found, [a1, a2 - a1], rtol=1e-12)
+
+    state = State(jnp.array([0.3, -0.2]), jnp.array([1.0, -2.0]))
+    found = jax.jit(lambda state, u: acceleration(pendulum, state, u))(state, jnp.array([0.5]))
+    np.testing.assert_allclose(found, [350.73324021, -596.2607072], rtol=1e-10)
 
 
 def test_random_trees_are_reproducible_and_their_kinds_can_be_chosen():

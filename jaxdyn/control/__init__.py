@@ -15,20 +15,25 @@ scheme, transcription, nonlinear_program, collocation
                   direct collocation, a solver of the whole motion at once by Ipopt
 workless          velocities as controls, kept energy, forces without work: brachistochrones
 solution, batch   the call that all solvers share, and how it can end; many starts, and the optima they lead to
+history           how cost and violation went
 """
 
 from jaxdyn.control.batch import Optimum as Optimum
+from jaxdyn.control.batch import best_of as best_of
 from jaxdyn.control.batch import describe_optima as describe_optima
 from jaxdyn.control.batch import optima as optima
 from jaxdyn.control.batch import solve_batch as solve_batch
 from jaxdyn.control.collocation import CollocatedSolution as CollocatedSolution
 from jaxdyn.control.collocation import Collocation as Collocation
+from jaxdyn.control.costs import AngularDeviation as AngularDeviation
 from jaxdyn.control.costs import Deviation as Deviation
 from jaxdyn.control.costs import Effort as Effort
+from jaxdyn.control.costs import ElapsedTime as ElapsedTime
 from jaxdyn.control.costs import EnergyLevel as EnergyLevel
 from jaxdyn.control.costs import FramePose as FramePose
 from jaxdyn.control.costs import Penetration as Penetration
 from jaxdyn.control.costs import Spheres as Spheres
+from jaxdyn.control.history import Recorded as Recorded
 from jaxdyn.control.ilqr import ILQR as ILQR
 from jaxdyn.control.multiple_shooting import MultipleShooting as MultipleShooting
 from jaxdyn.control.plan import Plan as Plan
@@ -47,6 +52,7 @@ from jaxdyn.control.sampling import Sampling as Sampling
 from jaxdyn.control.sensitivity import optimal_plan as optimal_plan
 from jaxdyn.control.single_shooting import SingleShooting as SingleShooting
 from jaxdyn.control.solution import ControlResult as ControlResult
+from jaxdyn.control.solution import History as History
 from jaxdyn.control.solution import IterativeSolver as IterativeSolver
 from jaxdyn.control.solution import Solution as Solution
 from jaxdyn.control.solution import Solver as Solver

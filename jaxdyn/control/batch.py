@@ -9,6 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 from tqdm import tqdm
 
 from jaxdyn.control.plan import Plan
@@ -53,7 +54,6 @@ def solve_batch(
     with tqdm(total=count, unit="plan", disable=not progress) as bar:
         for limit in range(every, max_steps + every, every):
             running = np.flatnonzero(np.asarray(search.result) == ControlResult.RUNNING)
-            bar.update(count - len(running) - bar.n)
             if not len(running):
                 break
             # Only few sizes are compiled; the last plan fills up.
@@ -64,6 +64,10 @@ def solve_batch(
             parts = [call(some, rows, _rows(search, rows), limited) for rows in chosen.reshape(-1, size)]
             after = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
             search = jax.tree.map(lambda all, new, chosen=chosen: all.at[chosen].set(new), search, after)
+            if progress:
+                bar.set_postfix_str(_told(_standing(call(end, everyone, search))), refresh=False)
+                bar.update(int(np.sum(np.asarray(search.result) != ControlResult.RUNNING)) - bar.n)
+                bar.refresh()
     return call(end, everyone, search)
 
 
@@ -144,6 +148,36 @@ def describe_optima(found: Solution, *, alike: float = 1e-4) -> str:
         if code != ControlResult.SOLVED and lost:
             lines.append(f"{lost} of {total}: {code.meaning}")
     return "\n".join(lines)
+
+
+def best_of(found: Solution) -> int:
+    """The number of the cheapest solution in a batch; if none is solved, of the plan that violates least, and then costs least."""
+    return _best(_standing(found))
+
+
+class _Standing(NamedTuple):
+    """Where searches stand."""
+
+    cost: Array
+    violation: Array
+    result: Array
+    iterations: Array
+
+
+def _standing(found: Solution) -> _Standing:
+    return _Standing(found.cost, found.violation, found.result, found.iterations)
+
+
+def _best(standing: _Standing) -> int:
+    solved = np.asarray(standing.result) == ControlResult.SOLVED
+    cost, violation = (np.nan_to_num(np.asarray(x), nan=np.inf) for x in (standing.cost, standing.violation))
+    return int(np.lexsort((cost, np.where(solved, 0.0, violation), ~solved))[0])
+
+
+def _told(standing: _Standing) -> str:
+    best = _best(standing)
+    cost, violation = float(standing.cost[best]), float(standing.violation[best])
+    return f"iteration {int(np.max(standing.iterations))}, best cost {cost:.6g}, violation {violation:.1e}"
 
 
 def _rows(tree, rows: np.ndarray):

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from jaxdyn.control.problem import Controls, Dynamics, Mechanics, Point, Time
 from jaxdyn.dynamics.kinematics import forward_kinematics, frame_placement
 from jaxdyn.dynamics.system import State, total_energy
+from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.checks import MechanismError
 from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.arrays import dot, floating
@@ -32,6 +33,37 @@ class Deviation(eqx.Module):
     def __call__(self, dynamics: Dynamics, t: Time, x: Point, u: Controls) -> Float[Array, ""]:
         off = dynamics.difference(self.target, x)
         return 0.5 * jnp.sum(self.weights * off**2)
+
+
+class AngularDeviation(eqx.Module):
+    """Sum of w_i (1 - cos d_i), with d the difference between the configuration and another one: whole turns do not count.
+
+    It is 1/2 w_i times the square of the chord (sin d_i, 1 - cos d_i) on the unit circle, near the target 1/2 w_i d_i^2.
+
+    Attributes:
+        target: the coordinates to have.
+        weights: w, one number for each velocity component or one for all; zero for those that are no angles.
+    """
+
+    target: Float[Array, "nq"] = eqx.field(converter=floating)
+    weights: Float[Array, "nv"] | Float[Array, ""] = eqx.field(converter=floating)
+
+    def __call__(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Float[Array, ""]:
+        off = configuration.difference(_mechanics(dynamics, self).system.model, self.target, x.q)
+        return jnp.sum(self.weights * (1.0 - jnp.cos(off)))
+
+
+class ElapsedTime(eqx.Module):
+    """w t: at the end the duration, where that is free.
+
+    Attributes:
+        weight: w, 1/s.
+    """
+
+    weight: Float[Array, ""] = eqx.field(converter=floating, default=1.0)
+
+    def __call__(self, dynamics: Dynamics, t: Time, x: Point, u: Controls) -> Float[Array, ""]:
+        return self.weight * t
 
 
 class Effort(eqx.Module):

@@ -39,6 +39,7 @@ def setting(
     positive: bool = False,
     non_negative: bool = False,
     broadcast: bool = False,
+    infinite: bool = False,
 ) -> Any:
     """A field of a config, with rules for its value.
 
@@ -47,8 +48,15 @@ def setting(
         unit: SI unit of a float or of a tuple of floats; text such as "30 deg" is then converted.
         positive, non_negative: bounds of a number, or of every number of a tuple.
         broadcast: one number may stand for a tuple; it stays a tuple of one, which the caller broadcasts.
+        infinite: inf and -inf are numbers too.
     """
-    rules = {"unit": unit, "positive": positive, "non_negative": non_negative, "broadcast": broadcast}
+    rules = {
+        "unit": unit,
+        "positive": positive,
+        "non_negative": non_negative,
+        "broadcast": broadcast,
+        "infinite": infinite,
+    }
     return dataclasses.field(default=default, metadata=rules)
 
 
@@ -114,8 +122,9 @@ def read_value(annotation: Any, value: Any, place: Place, rules: Mapping[str, An
     """A TOML value as the type of a dataclass field.
 
     Args:
-        annotation: int, float, str, bool, Path, Literal, tuple, dict[str, X], X | None, a dataclass, or Any (left as it is).
-        rules: metadata of the field, see `setting`; with "infinite": True a float may be inf or -inf.
+        annotation: int, float, str, bool, Path, Literal, tuple, dict[str, X], X | None, a dataclass, several of them (X | Y), which
+            the values of their key `kind` tell apart, or Any (left as it is).
+        rules: metadata of the field, see `setting`.
 
     Raises:
         ConfigError: the value does not fit.
@@ -126,8 +135,8 @@ def read_value(annotation: Any, value: Any, place: Place, rules: Mapping[str, An
     if dataclasses.is_dataclass(annotation):
         return _read_table(annotation, value, place)
     if origin in (Union, types.UnionType):
-        (annotation,) = (a for a in arguments if a is not type(None))  # X | None: TOML has no null, so it must be X
-        return read_value(annotation, value, place, rules)
+        kinds = [a for a in arguments if a is not type(None)]  # X | None: TOML has no null, so it must be X
+        return read_value(kinds[0] if len(kinds) == 1 else _of_kind(kinds, value, place), value, place, rules)
     if origin is tuple:
         return _read_tuple(arguments, value, place, rules)
     if origin is dict:
@@ -182,6 +191,15 @@ def _read_table(cls: Any, value: Any, place: Place) -> Any:
         return cls(**values)
     except ValueError as error:  # the caller's own checks, in __post_init__
         raise place.error(str(error)) from None
+
+
+def _of_kind(tables: Sequence[Any], value: Any, place: Place) -> Any:
+    """The one of several dataclasses whose key `kind` may be what it is in a table."""
+    known = {kind: cls for cls in tables for kind in get_args(get_type_hints(cls)["kind"])}
+    kind = _table(value, place).get("kind")
+    if kind is None:
+        raise place.key("kind").error(f"missing; use one of {', '.join(known)}")
+    return known[read_value(Literal[tuple(known)], kind, place.key("kind"))]
 
 
 def _table(value: Any, place: Place) -> dict[str, Any]:

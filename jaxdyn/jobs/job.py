@@ -65,9 +65,9 @@ def describe_settings(config: type, prefix: str = "") -> str:
     meaning = {name.strip(): " ".join(text.split()) for names, text in texts.items() for name in names.split(",")}
     lines = []
     for field in dataclasses.fields(config):
-        table = _table(field.type)
-        inside = [] if table is None else [describe_settings(table, f"{prefix}{field.name}.")]
-        if table is field.type:
+        tables = _tables(field.type)
+        inside = [describe_settings(table, f"{prefix}{field.name}.") for table in tables]
+        if tables == [field.type]:
             lines += inside
             continue
         unit = f" ({field.metadata['unit']})" if field.metadata.get("unit") else ""
@@ -76,10 +76,12 @@ def describe_settings(config: type, prefix: str = "") -> str:
     return "\n".join(lines)
 
 
-def _table(annotation: Any) -> type | None:
-    """The config class of a table, a table that may be absent or an array of tables; None for plain values."""
-    kinds = [kind for kind in get_args(annotation) if kind not in (type(None), Ellipsis)] or [annotation]
-    return kinds[0] if len(kinds) == 1 and isinstance(kinds[0], type) and dataclasses.is_dataclass(kinds[0]) else None
+def _tables(annotation: Any) -> list[type]:
+    """The config classes of a table, one that may be absent, an array of tables or one of several kinds; none for values."""
+    if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
+        return [annotation]
+    inside = [_tables(part) for part in get_args(annotation)]
+    return list(dict.fromkeys(table for part in inside for table in part))
 
 
 def run(

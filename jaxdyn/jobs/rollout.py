@@ -24,24 +24,14 @@ from jaxdyn.dynamics.system import State, System, total_energy
 from jaxdyn.io.config import ConfigError, setting
 from jaxdyn.io.runs import RunDirectory
 from jaxdyn.io.system_file import load_system
+from jaxdyn.jobs.integrators import INTEGRATORS, IntegratorName
 from jaxdyn.jobs.job import Job
+from jaxdyn.jobs.replay import ReplayedPlan, load_replay
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import as_dtype
 from jaxdyn.simulate.controls import Knots, Policy
 from jaxdyn.simulate.diagnostics import power_balance_error, work_of_step
-from jaxdyn.simulate.integrators import ImplicitMidpoint, Integrator, RungeKutta4, SemiImplicitEuler
-from jaxdyn.simulate.projected import Projected
 from jaxdyn.simulate.rollout import Result, rollout
-from jaxdyn.simulate.variational import Variational
-
-_INTEGRATORS: dict[str, Integrator] = {
-    "semi_implicit_euler": SemiImplicitEuler(),
-    "runge_kutta_4": RungeKutta4(),
-    "implicit_midpoint": ImplicitMidpoint(),
-    "variational": Variational(),
-    "projected": Projected(),
-}
-
 
 # Beyond this a typing error is likelier than a wish: years of work at a million steps per second.
 _MOST_STEPS = 1e14
@@ -53,17 +43,18 @@ class InitialConfig:
 
     Attributes:
         spread: fraction of the range between joint limits that is used, about its middle; where a joint has no limits,
-            the standard deviation of its coordinate (rad, m).
-        speed: standard deviation of the velocities.
+            the standard deviation of its coordinate (rad, m); 0.5 if not given. Of a replay, the standard deviation of all
+            coordinates about the start of the plan; none if not given.
+        speed: standard deviation of the velocities, of a replay about those of the plan.
     """
 
-    spread: float = setting(0.5, non_negative=True)
+    spread: float | None = setting(None, non_negative=True)
     speed: float = setting(0.0, unit="rad/s", non_negative=True)
 
 
 @dataclasses.dataclass(frozen=True)
 class ControlConfig:
-    """Joint-space PD control, tau = stiffness (target - q) - damping v, plus a random torque sequence.
+    """Joint-space PD control, tau = stiffness (target - q) - damping v, plus a random torque sequence; or the replay of a plan.
 
     Attributes:
         target: "middle" of the joint limits (neutral where there are none), or each lane's own "initial" configuration.
@@ -71,6 +62,8 @@ class ControlConfig:
         compensate_gravity: adds the torque that holds the mechanism against gravity.
         random_torque: standard deviation per velocity component, N m or N.
         random_interval: time between the knots of the random torque; linear in between.
+        replay: plan.npz of a run of jaxdyn optimize, whose controls act on the drives of the mechanism instead of all this.
+        replay_feedback: whether its gains act on what is off the plan, within the bounds of its controls.
     """
 
     target: Literal["middle", "initial"] = "middle"
@@ -79,6 +72,16 @@ class ControlConfig:
     compensate_gravity: bool = False
     random_torque: tuple[float, ...] = setting((0.0,), non_negative=True, broadcast=True)
     random_interval: float = setting(0.05, unit="s", positive=True)
+    replay: Path | None = None
+    replay_feedback: bool = False
+
+    def __post_init__(self):
+        if self.replay is None and self.replay_feedback:
+            raise ValueError("replay_feedback is of a replay; give replay, the plan.npz of a run of jaxdyn optimize")
+        others = [field for field in dataclasses.fields(self) if not field.name.startswith("replay")]
+        changed = [field.name for field in others if getattr(self, field.name) != field.default]
+        if self.replay is not None and changed:
+            raise ValueError(f"a plan is replayed instead of {', '.join(changed)}; remove one or the other")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,9 +100,7 @@ class TimeConfig:
     rate: float = setting(unit="Hz", positive=True)
     substeps: int = setting(1, positive=True)
     save_every: int = setting(1, positive=True)
-    integrator: Literal["semi_implicit_euler", "runge_kutta_4", "implicit_midpoint", "variational", "projected"] = (
-        "semi_implicit_euler"
-    )
+    integrator: IntegratorName = "semi_implicit_euler"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,7 +144,7 @@ class RolloutConfig:
                 f"time.save_every = {self.time.save_every} does not divide the {round(steps)} steps of "
                 f"{self.time.duration:g} s at {self.time.rate:g} Hz; choose a divisor"
             )
-        if self.time.duration / self.control.random_interval > steps:
+        if self.control.replay is None and self.time.duration / self.control.random_interval > steps:
             raise ValueError(
                 f"control.random_interval = {self.control.random_interval:g} s is shorter than a step; lengthen it"
             )
@@ -189,7 +190,8 @@ def _work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any]:
     records = steps // config.time.save_every
     with jax.enable_x64(True) if config.dtype == "float64" else contextlib.nullcontext():
         system = _system(config)
-        plans, lanes = _lanes(config, system)
+        replay = _replay(config, system)
+        plans, lanes = _lanes(config, system, replay)
         dt = 1.0 / config.time.rate
 
         def stretch(lane: LaneProgress, plan: LanePlan, t0: Float[Array, ""]) -> tuple[LaneProgress, dict[str, Array]]:
@@ -197,10 +199,10 @@ def _work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any]:
             trajectory = rollout(
                 system,
                 lane.state,
-                _pd_control(config, system, plan),
+                _pd_control(config, system, plan) if replay is None else replay.policy(system),
                 dt=dt,
                 steps=config.time.save_every,
-                integrator=_INTEGRATORS[config.time.integrator],
+                integrator=INTEGRATORS[config.time.integrator],
                 substeps=config.time.substeps,
                 save_every=config.time.save_every,
                 save=lambda t, state, u: None,
@@ -251,10 +253,18 @@ def _work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any]:
 
 def _system(config: RolloutConfig) -> System:
     loaded = load_system(config.mechanism)
-    if loaded.drives is not None:
+    drives = None if config.control.replay is None else loaded.drives
+    if loaded.drives is not drives:
         print(f"{config.mechanism}: its drives are not used, joint-space PD control acts on every joint")
-    system = System(loaded.model, loaded.forces, None, config.method, loaded.constraints)
+    system = System(loaded.model, loaded.forces, drives, config.method, loaded.constraints)
     return as_dtype(system, config.dtype)
+
+
+def _replay(config: RolloutConfig, system: System) -> ReplayedPlan | None:
+    control, time = config.control, config.time
+    if control.replay is None:
+        return None
+    return load_replay(control.replay, system, rate=time.rate, duration=time.duration, feedback=control.replay_feedback)
 
 
 def _pd_control(config: RolloutConfig, system: System, plan: LanePlan) -> Policy:
@@ -271,17 +281,22 @@ def _pd_control(config: RolloutConfig, system: System, plan: LanePlan) -> Policy
     return policy
 
 
-def _lanes(config: RolloutConfig, system: System) -> tuple[LanePlan, LaneProgress]:
+def _lanes(config: RolloutConfig, system: System, replay: ReplayedPlan | None) -> tuple[LanePlan, LaneProgress]:
     """All lanes before the start."""
     model, dtype = system.model, system.model.dtype
+    spread = config.initial.spread
     torque = _per_joint(config, system, "random_torque")
     knots = int(np.ceil(config.time.duration / config.control.random_interval)) + 1
 
     def lane(index):
         key = jax.random.fold_in(jax.random.key(config.seed), index)
         q_key, v_key, torque_key = jax.random.split(key, 3)
-        q = configuration.random(model, q_key, spread=config.initial.spread)
         v = config.initial.speed * jax.random.normal(v_key, (model.nv,), dtype)
+        if replay is None:
+            q = configuration.random(model, q_key, spread=0.5 if spread is None else spread)
+        else:
+            off = (spread or 0.0) * jax.random.normal(q_key, (model.nv,), dtype)
+            q, v = configuration.integrate(model, replay.states.q[0], off), replay.states.v[0] + v
         # One key per knot, so that the torque at a given time does not depend on the duration.
         knot_keys = jax.vmap(lambda k: jax.random.fold_in(torque_key, k))(jnp.arange(knots))
         values = torque[None] * jax.vmap(lambda k: jax.random.normal(k, (model.nv,), dtype))(knot_keys)

@@ -7,6 +7,7 @@ file of a mechanism: drives, friction and springs too.
 |---|---|---|
 | `pendulum`, `double_pendulum` | 1, 1; 2, 2 | illustrative |
 | `cart_pole`, `acrobot` | 2, 2 | published benchmarks |
+| `cart_pole_kelly`, `acrobot_point_masses`, `double_pendulum_crocoddyl` | 2, 2 | published benchmarks of optimal control |
 | `furuta_pendulum` | 2, 2 | illustrative |
 | `spatial_arm_3r`, `scara` | 3, 3; 4, 4 | illustrative |
 | `panda` | 7, 7 | published, identified |
@@ -22,8 +23,11 @@ from jaxdyn.library.families import random_tree as random_tree
 from jaxdyn.library.families import spherical_pendulum_chain as spherical_pendulum_chain
 from jaxdyn.library.families import stewart_platform as stewart_platform
 from jaxdyn.library.files import acrobot as acrobot
+from jaxdyn.library.files import acrobot_point_masses as acrobot_point_masses
 from jaxdyn.library.files import cart_pole as cart_pole
+from jaxdyn.library.files import cart_pole_kelly as cart_pole_kelly
 from jaxdyn.library.files import double_pendulum as double_pendulum
+from jaxdyn.library.files import double_pendulum_crocoddyl as double_pendulum_crocoddyl
 from jaxdyn.library.files import four_bar as four_bar
 from jaxdyn.library.files import furuta_pendulum as furuta_pendulum
 from jaxdyn.library.files import gyroscope as gyroscope

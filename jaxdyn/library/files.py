@@ -65,6 +65,32 @@ def acrobot() -> Model:
     return system("acrobot").model
 
 
+def cart_pole_kelly() -> Model:
+    """Cart on a track along x and a point mass on a massless pole hinged on it; nq = nv = 2 (m, rad), hanging at q = 0. `system`
+    drives the cart alone.
+
+    Source: Kelly, SIAM Review 59(4), 2017, appendix E.
+    """
+    return system("cart_pole_kelly").model
+
+
+def acrobot_point_masses() -> Model:
+    """Two massless links with point masses at their ends in the vertical x-z plane; nq = nv = 2, hanging at q = 0. `system` drives
+    the elbow alone.
+
+    Source: Kelly, OptimTraj, demonstration "acrobot".
+    """
+    return system("acrobot_point_masses").model
+
+
+def double_pendulum_crocoddyl() -> Model:
+    """Small double pendulum that turns about x; nq = nv = 2, upright at q = 0. `system` drives the shoulder alone.
+
+    Source: example-robot-data, without joint damping, as the examples of Crocoddyl use it.
+    """
+    return system("double_pendulum_crocoddyl").model
+
+
 def furuta_pendulum() -> Model:
     """Arm turning about the vertical and a pendulum hinged at its end; nq = nv = 2, hanging at q = 0. `system` drives the arm alone
     and has viscous friction.

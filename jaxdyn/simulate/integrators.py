@@ -40,6 +40,20 @@ class Integrator(eqx.Module):
         """
 
 
+class ExplicitEuler(Integrator):
+    """Explicit Euler: v' = v + dt a(q, v), q' = q + dt v.
+
+    One evaluation per step. It adds energy to every swing; take it where results of others are to be met, else `SemiImplicitEuler`.
+    """
+
+    order: ClassVar[int] = 1
+
+    def step(self, system: System, state: State, control: Control, t: Time, dt: Time) -> tuple[State, Bool[Array, ""]]:
+        correction = stabilizing_correction(system, state, t, dt)
+        v = state.v + dt * acceleration(system, state, control(t), t, correction=correction)
+        return State(configuration.integrate(system.model, state.q, dt * state.v), v), jnp.asarray(True)
+
+
 class SemiImplicitEuler(Integrator):
     """Semi-implicit (symplectic) Euler: v' = v + dt a(q, v), q' = q + dt v'.
 

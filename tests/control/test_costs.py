@@ -6,7 +6,18 @@ import numpy as np
 import pytest
 
 import jaxdyn
-from jaxdyn.control import Deviation, Effort, EnergyLevel, FramePose, Mechanics, Penetration, Spheres, StepFunction
+from jaxdyn.control import (
+    AngularDeviation,
+    Deviation,
+    Effort,
+    ElapsedTime,
+    EnergyLevel,
+    FramePose,
+    Mechanics,
+    Penetration,
+    Spheres,
+    StepFunction,
+)
 from jaxdyn.mechanism.checks import MechanismError
 from jaxdyn.spatial.transform import RigidTransform
 
@@ -54,6 +65,7 @@ def spheres(margin: float = 0.02) -> Spheres:
 COSTS = {
     "deviation": Deviation(ELSEWHERE, jnp.linspace(0.5, 2.0, 8)),
     "deviation at its target": Deviation(state(), 2.0),
+    "angular deviation": AngularDeviation(ELSEWHERE.q, jnp.linspace(0.5, 2.0, 4)),
     "effort": Effort(jnp.array([1.0, 2.0, 0.5, 0.1])),
     "pose": FramePose("tip", PLACE, 3.0, 0.7),
     "energy": EnergyLevel(2.0, 0.3),
@@ -94,6 +106,21 @@ def test_values_are_those_written_out():
     np.testing.assert_allclose(
         Deviation(x, 1.0)(dynamics, t, dynamics.moved(x, 0.1 * jnp.ones(8)), none), 0.04, rtol=1e-12
     )
+
+
+def test_angles_are_compared_without_whole_turns_and_time_counts():
+    system = jaxdyn.library.system("double_pendulum")
+    dynamics, t, none = Mechanics(system), jnp.asarray(0.3), jnp.zeros(2)
+    cost = AngularDeviation(jnp.array([3.0, 0.2]), jnp.array([2.0, 0.5]))
+    off = 2.0 * (1.0 - np.cos(0.4)) + 0.5 * (1.0 - np.cos(0.6))
+    for turns in (0.0, 2.0 * np.pi, -4.0 * np.pi):
+        x = jaxdyn.State(jnp.array([3.4 + turns, -0.4]), jnp.ones(2))
+        np.testing.assert_allclose(cost(dynamics, t, x, none), off, rtol=1e-12)
+    # Half the weighted square of the chord on the unit circle.
+    sine, cosine = np.sin([0.4, 0.6]), np.cos([0.4, 0.6])
+    np.testing.assert_allclose(off, 0.5 * np.sum([2.0, 0.5] * (sine**2 + (1.0 - cosine) ** 2)), rtol=1e-12)
+    np.testing.assert_allclose(ElapsedTime(2.0)(dynamics, t, x, none), 0.6, rtol=1e-12)
+    np.testing.assert_allclose(jax.grad(lambda t: ElapsedTime(2.0)(dynamics, t, x, none))(t), 2.0)
 
 
 def test_spheres_are_clear_or_touch():

@@ -26,7 +26,9 @@ from jaxdyn.control import (
     ControlResult,
     Design,
     Mechanics,
+    Recorded,
     StepFunction,
+    best_of,
     describe_optima,
     optima,
     planned,
@@ -196,6 +198,40 @@ def test_a_batch_in_which_lanes_end_early():
     text = describe_optima(batch)
     assert "1 of 12: the first plan is not finite; start with smaller controls" in text
     assert f"44.5133  from {next(g.starts for g in found if abs(g.cost - 44.513285) < 1e-3)} of 12 starts" in text
+
+
+def test_recorded_searches_are_the_same_and_remember_their_costs():
+    problem, solver = regulator(upper=0.4), ILQR()
+    starts = jnp.stack([jnp.zeros((30, 1)), jnp.linspace(-3.0, 3.0, 30)[:, None]])
+    plans = jax.jit(jax.vmap(lambda u: planned(problem, u)))(starts)
+    recorded = solve_batch(problem, Recorded(solver, 20), plans, max_steps=20, progress=False)
+    bare = eqx.filter_jit(jax.vmap(lambda plan: solve(problem, solver, plan, max_steps=20)))(plans)
+    np.testing.assert_allclose(recorded.plan.controls, bare.plan.controls, rtol=1e-12, atol=1e-14)
+    np.testing.assert_array_equal(recorded.iterations, bare.iterations)
+    assert bare.history is None
+    assert recorded.history.cost.shape == (2, 21)
+    for k in range(2):
+        history, end = np.asarray(recorded.history.cost[k]), int(recorded.iterations[k])
+        np.testing.assert_allclose(history[0], outcome(problem, jax.tree.map(lambda x, k=k: x[k], plans)).cost)
+        np.testing.assert_allclose(history[end], recorded.cost[k], rtol=1e-14)
+        assert 1 < end < 20
+        assert np.all(np.diff(history[: end + 1]) < 1e-12)
+        assert np.all(np.isnan(history[end + 1 :]))
+        np.testing.assert_allclose(recorded.history.violation[k, : end + 1], 0.0, atol=1e-13)  # gaps: rounding
+
+
+def test_the_best_of_a_batch_is_solved_if_any_is():
+    """Else the one that violates least; what is no number comes last."""
+
+    def batch(cost, violation, result):
+        one = solved(regulator(), ILQR(), start_of(regulator()))
+        several = jax.tree.map(lambda leaf: jnp.stack([leaf] * len(cost)), one)
+        parts = (jnp.asarray(cost), jnp.asarray(violation), jnp.asarray(result))
+        return eqx.tree_at(lambda s: (s.cost, s.violation, s.result), several, parts)
+
+    done, lost, broken = (int(x) for x in (ControlResult.SOLVED, ControlResult.INFEASIBLE, ControlResult.NOT_FINITE))
+    assert best_of(batch([3.0, 1.0, 2.0, np.nan], [0.0, 0.5, 1e-7, np.nan], [done, lost, done, broken])) == 2
+    assert best_of(batch([1.0, np.nan, 9.0], [0.5, np.nan, 0.2], [lost, broken, lost])) == 2
 
 
 def test_a_batch_of_problems():

@@ -66,7 +66,7 @@ def test_cart_pole_of_kelly(parallel):
 
 
 def test_acrobot_of_optimtraj():
-    """Published: 34.9188 in continuous time, from the published guess. Held controls cost more, by a term in h^2 and little in h^4."""
+    """Published: 34.9188 in continuous time, from the published guess. Held controls cost more, by h^2 and a little by h^4."""
     costs = []
     for steps in (100, 200):
         problem, guess = folded_acrobot(steps)

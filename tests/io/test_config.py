@@ -278,3 +278,50 @@ def test_field_of_a_type_without_a_reader_is_the_programmers_mistake(write):
 
     with pytest.raises(TypeError, match=r"when: fields of type .*complex.* cannot be read"):
         read_config(write("when = 1"), Strange)
+
+
+@dataclasses.dataclass(frozen=True)
+class Disc:
+    kind: Literal["disc", "ring"]
+    radius: float = setting(unit="m", positive=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Box:
+    kind: Literal["box"]
+    sides: tuple[float, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Shapes:
+    shape: tuple[Disc | Box, ...]
+    cover: Disc | Box | None = None
+
+
+def test_tables_of_several_kinds_are_told_apart_by_their_kind(write, refusal):
+    text = '[cover]\nkind = "ring"\nradius = "5 cm"\n[[shape]]\nkind = "box"\nsides = [1, 2]\n'
+    config = read_config(write(text), Shapes)
+    assert config == Shapes((Box("box", (1.0, 2.0)),), Disc("ring", 0.05))
+    path = write(resolved_toml(config), "resolved.toml")
+    assert read_config(path, Shapes) == config
+    for entry, fragment in {
+        "radius = 1": "shape 1: kind: missing; use one of disc, ring, box",
+        'kind = "bix"': "shape 1: kind: 'bix' is unknown; did you mean 'box'?",
+        "kind = 3": "shape 1: kind: 3 is unknown; use one of disc, ring, box",
+        'kind = "box"\nradius = 1': "shape 1: radius: unknown key; use one of kind, sides",
+        'kind = "disc"': "shape 1: radius: missing; add this key (in m)",
+    }.items():
+        assert fragment in refusal(ConfigError, read_config, write(f"[[shape]]\n{entry}"), Shapes)
+    assert "shape: 3 is no list" in refusal(ConfigError, read_config, write("shape = 3"), Shapes)
+    assert "cover: 3 is no table" in refusal(ConfigError, read_config, write("shape = []\ncover = 3"), Shapes)
+
+
+def test_infinite_numbers_need_permission(write, refusal):
+    @dataclasses.dataclass(frozen=True)
+    class Bounds:
+        above: tuple[float, ...] = setting((0.0,), broadcast=True, infinite=True)
+        below: tuple[float, ...] = setting((0.0,), broadcast=True)
+
+    assert read_config(write("above = [inf, -inf, 1]"), Bounds).above == (float("inf"), float("-inf"), 1.0)
+    assert "below: inf is not finite" in refusal(ConfigError, read_config, write("below = inf"), Bounds)
+    assert "above: nan is not finite" in refusal(ConfigError, read_config, write("above = nan"), Bounds)

@@ -7,9 +7,9 @@ import pytest
 from mechanisms import double_pendulum, swinging
 
 import jaxdyn
-from jaxdyn import ImplicitMidpoint, RungeKutta4, SemiImplicitEuler, State, System
+from jaxdyn import ExplicitEuler, ImplicitMidpoint, RungeKutta4, SemiImplicitEuler, State, System
 
-INTEGRATORS = (SemiImplicitEuler(), RungeKutta4(), ImplicitMidpoint())
+INTEGRATORS = (ExplicitEuler(), SemiImplicitEuler(), RungeKutta4(), ImplicitMidpoint())
 
 
 @pytest.mark.parametrize("integrator", INTEGRATORS, ids=lambda i: type(i).__name__)

@@ -13,6 +13,7 @@ from random_trees import random_inertia
 import jaxdyn
 from jaxdyn import (
     Damper,
+    ExplicitEuler,
     Free,
     ImplicitMidpoint,
     JointFriction,
@@ -37,7 +38,7 @@ from jaxdyn import (
 # Large programs that run for a moment: to optimize them would take twice the time.
 pytestmark = pytest.mark.usefixtures("fast_compilation")
 
-INTEGRATORS = (SemiImplicitEuler(), ImplicitMidpoint(), RungeKutta4(), Variational())
+INTEGRATORS = (ExplicitEuler(), SemiImplicitEuler(), ImplicitMidpoint(), RungeKutta4(), Variational())
 _END = 0.5
 
 

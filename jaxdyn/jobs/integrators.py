@@ -1,0 +1,20 @@
+"""Integrators by the names that they have in configs."""
+
+from typing import Literal
+
+from jaxdyn.simulate.integrators import ExplicitEuler, ImplicitMidpoint, Integrator, RungeKutta4, SemiImplicitEuler
+from jaxdyn.simulate.projected import Projected
+from jaxdyn.simulate.variational import Variational
+
+IntegratorName = Literal[
+    "explicit_euler", "semi_implicit_euler", "runge_kutta_4", "implicit_midpoint", "variational", "projected"
+]
+
+INTEGRATORS: dict[IntegratorName, Integrator] = {
+    "explicit_euler": ExplicitEuler(),
+    "semi_implicit_euler": SemiImplicitEuler(),
+    "runge_kutta_4": RungeKutta4(),
+    "implicit_midpoint": ImplicitMidpoint(),
+    "variational": Variational(),
+    "projected": Projected(),
+}

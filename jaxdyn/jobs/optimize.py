@@ -1,0 +1,193 @@
+"""The job `jaxdyn optimize`: controls that move a mechanism at least cost, from one start or from many at once."""
+
+import contextlib
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from tqdm import tqdm
+
+from jaxdyn.control.batch import Optimum, best_of, describe_optima, optima, solve_batch
+from jaxdyn.control.history import Recorded
+from jaxdyn.control.plan import Plan
+from jaxdyn.control.problem import ControlProblem, Mechanics
+from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution, Solver
+from jaxdyn.dynamics.system import State, total_energy
+from jaxdyn.io.config import ConfigError
+from jaxdyn.io.runs import RunDirectory
+from jaxdyn.jobs.job import Job
+from jaxdyn.jobs.optimize_config import OptimizeConfig
+from jaxdyn.jobs.optimize_problem import problem_of, solver_of, starts_of
+from jaxdyn.jobs.replay import PLAN, open_loop_error, replay_config, saved_plan
+from jaxdyn.jobs.tables import aligned
+
+_BLOCK = 10  # iterations between two looks at many searches
+_SHOWN = 12  # optima in tables, pictures and animations
+
+
+def _work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any]:
+    with jax.enable_x64(True) if config.dtype == "float64" else contextlib.nullcontext():
+        problem = problem_of(config)
+        starts = starts_of(config, problem)
+        begun = time.perf_counter()
+        found = _solved(config, problem, solver_of(config), starts)
+        jax.block_until_ready(found)
+        seconds = time.perf_counter() - begun
+        results = np.asarray(found.result)
+        if np.all(results == ControlResult.NOT_FINITE):
+            raise ConfigError(f"start: {ControlResult.NOT_FINITE.meaning}")
+        best = best_of(found)
+        solution = jax.tree.map(lambda leaf: leaf[best], found)
+        groups = optima(found, alike=config.alike)[:_SHOWN]
+        report = _report(config, found, best)
+        print(report)
+        directory.write_text("optima.txt", report + "\n")
+        _save(config, problem, found, groups, best, directory)
+        metrics = {
+            "solve_s": seconds,
+            "starts": len(results),
+            "results": {code.name.lower(): int(np.sum(results == code)) for code in ControlResult},
+            "result": ControlResult(int(solution.result)).name.lower(),
+            "cost": float(solution.cost),
+            "violation": float(solution.violation),
+            "iterations": int(solution.iterations),
+            "duration_s": float(problem.with_design(solution.plan.design).duration),
+            "best_start": best,
+            "optima": [group._asdict() for group in groups],
+            "by_start": _by_start(config, found),
+            "open_loop_error": open_loop_error(problem, solution.plan),
+        }
+        if config.pictures or config.animation:
+            metrics["pictures"] = _draw(config, problem, found, groups, best, directory)
+        return metrics
+
+
+def _solved(config: OptimizeConfig, problem: ControlProblem, solver: Solver, starts: Plan) -> Solution:
+    """Solutions from all starts; those of an iterative solver come with their history."""
+    count, most = starts.controls.shape[0], config.iterations
+    if isinstance(solver, IterativeSolver):
+        every = 1 if count == 1 else _BLOCK
+        return solve_batch(problem, Recorded(solver, most), starts, max_steps=most, every=every)
+    found = []
+    for k in tqdm(range(count), unit="plan"):
+        found.append(solver.solve(problem, jax.tree.map(lambda leaf, k=k: leaf[k], starts), most))
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
+
+
+def _report(config: OptimizeConfig, found: Solution, best: int) -> str:
+    """Where the starts led to: every entry of the config, all optima, and the plan that is kept."""
+    rows = [("start", "count", "solved", "best cost", "worst cost", "iterations")]
+    for entry in _by_start(config, found):
+        best_cost, worst_cost = (
+            f"{entry[key]:.7g}" if entry[key] is not None else "" for key in ("best_cost", "worst_cost")
+        )
+        counts = (entry["kind"], str(entry["count"]), str(entry["solved"]))
+        rows.append((*counts, best_cost, worst_cost, str(entry["iterations"])))
+    code = ControlResult(int(found.result[best]))
+    kept = f"kept: plan {best}, cost {float(found.cost[best]):.8g}, violation {float(found.violation[best]):.1e}"
+    if code == ControlResult.SOLVED:
+        ended = f"solved after {int(found.iterations[best])} iterations"
+    else:
+        ended = f"NOT solved: {code.meaning.replace('max_steps', 'iterations')}"
+    told = describe_optima(found, alike=config.alike).replace("max_steps", "iterations").splitlines()
+    solved = [line for line in told if " from " in line]
+    more = [f"and {len(solved) - _SHOWN} dearer optima"] if len(solved) > _SHOWN else []
+    others = [line for line in told if " from " not in line]
+    return "\n".join(
+        [aligned(rows, left=(0,)), "", "optima:", *solved[:_SHOWN], *more, *others, "", f"{kept}; {ended}"]
+    )
+
+
+def _by_start(config: OptimizeConfig, found: Solution) -> list[dict[str, Any]]:
+    """What each entry of the config led to."""
+    rows, first = [], 0
+    for entry in config.start:
+        part = slice(first, first + entry.count)
+        solved = np.asarray(found.result)[part] == ControlResult.SOLVED
+        cost = np.asarray(found.cost)[part][solved]
+        rows.append(
+            {
+                "kind": entry.kind,
+                "count": entry.count,
+                "solved": int(solved.sum()),
+                "best_cost": float(cost.min()) if len(cost) else None,
+                "worst_cost": float(cost.max()) if len(cost) else None,
+                "iterations": int(np.asarray(found.iterations)[part].max()),
+            }
+        )
+        first += entry.count
+    return rows
+
+
+def _save(
+    config: OptimizeConfig,
+    problem: ControlProblem,
+    found: Solution,
+    groups: list[Optimum],
+    best: int,
+    directory: RunDirectory,
+) -> None:
+    """The mechanism, the best plan and how to replay it, a plan of each optimum as lanes of a run, and all searches."""
+    assert isinstance(problem.dynamics, Mechanics)
+    system = problem.dynamics.system
+    directory.write_mechanism(system)
+    directory.write_arrays(PLAN, **saved_plan(problem, jax.tree.map(lambda leaf: leaf[best], found)))
+    directory.write_text("replay.toml", replay_config(problem, found.plan.design[best], config.time.integrator))
+    lanes = shown_lanes(problem, groups, best)
+    states = jax.tree.map(lambda leaf: leaf[np.array(lanes)], found.plan.states)
+    energy = jax.jit(jax.vmap(jax.vmap(lambda q, v: total_energy(system, State(q, v)))))(states.q, states.v)
+    duration = problem.with_design(found.plan.design[best]).duration
+    times = np.arange(problem.steps + 1) * float(duration / problem.steps)
+    directory.write_arrays("states", time=times, q=states.q, v=states.v, energy=energy, plan=np.array(lanes))
+    searches = {
+        "cost": found.cost,
+        "violation": found.violation,
+        "result": found.result,
+        "iterations": found.iterations,
+        "controls": found.plan.controls,
+        "design": found.plan.design,
+    }
+    if found.history is not None:
+        searches |= {"cost_history": found.history.cost, "violation_history": found.history.violation}
+    directory.write_arrays("searches", **searches)
+
+
+def shown_lanes(problem: ControlProblem, groups: list[Optimum], best: int) -> list[int]:
+    """The plans to show, the best one first, then one of each other optimum, unless they take times of their own."""
+    others = [] if problem.design is not None else [group.best for group in groups if group.best != best]
+    return [best, *others]
+
+
+def _draw(
+    config: OptimizeConfig,
+    problem: ControlProblem,
+    found: Solution,
+    groups: list[Optimum],
+    best: int,
+    directory: RunDirectory,
+) -> list[str]:
+    try:
+        from jaxdyn.jobs import optimize_pictures
+    except ImportError:
+        print('no pictures: matplotlib is not installed; pip install "jaxdyn[pictures]"')
+        return []
+    names = optimize_pictures.draw(config, problem, found, groups, best, directory) if config.pictures else []
+    if config.animation:
+        lanes = shown_lanes(problem, groups, best)
+        names += optimize_pictures.animate(problem, found, lanes, directory)
+    return names
+
+
+JOB = Job(
+    "optimize",
+    "controls that move a mechanism at least cost, from one start or from many at once\n\n"
+    "Costs, conditions and bounds come from the config; the starts are solved together, and local optima are counted. The run\n"
+    "directory gets the best plan (plan.npz: time, q, v, controls, feedback, design), optima.txt, all searches with their\n"
+    "histories, pictures, an animation, and replay.toml, with which `jaxdyn rollout` replays the controls:\n\n"
+    "  jaxdyn optimize configs/optimize_p1_cartpole.toml --out runs/swing\n"
+    "  jaxdyn rollout runs/swing/replay.toml",
+    OptimizeConfig,
+    _work,
+)

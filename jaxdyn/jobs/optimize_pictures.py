@@ -1,0 +1,56 @@
+"""The pictures of `jaxdyn optimize`; imported only where matplotlib is installed."""
+
+import jax
+import numpy as np
+
+from jaxdyn.control.batch import Optimum
+from jaxdyn.control.problem import ControlProblem, Mechanics
+from jaxdyn.control.solution import Solution
+from jaxdyn.io.runs import RunDirectory
+from jaxdyn.jobs.optimize_config import OptimizeConfig
+from jaxdyn.view import animation, optimization, plots
+
+
+def draw(
+    config: OptimizeConfig,
+    problem: ControlProblem,
+    found: Solution,
+    groups: list[Optimum],
+    best: int,
+    directory: RunDirectory,
+) -> list[str]:
+    """Convergence, optima, controls, motion and stick figures; returns the names of the files."""
+    assert isinstance(problem.dynamics, Mechanics)
+    system = problem.dynamics.system
+    plan = jax.tree.map(lambda leaf: np.asarray(leaf[best]), found.plan)
+    time = np.arange(problem.steps + 1) * float(problem.with_design(found.plan.design[best]).dt)
+    bounds = (np.asarray(problem.lower), np.asarray(problem.upper))
+    figures = {
+        "controls": optimization.controls(optimization.control_names(system), time, plan.controls, *bounds),
+        "motion": optimization.motion(system.model, time, plan.states.q, plan.states.v),
+        "stick_figures": plots.stick_figure_strip(
+            system, time, plan.states.q[None], title=f"{system.model.name}: the best plan"
+        ),
+    }
+    if found.history is not None:
+        figures["convergence"] = optimization.convergence(
+            np.asarray(found.history.cost), np.asarray(found.history.violation), best
+        )
+    if len(found.cost) > 1 and groups:
+        costs, counts = ([getattr(group, name) for group in groups] for name in ("cost", "starts"))
+        figures["optima"] = optimization.optima(np.array(costs), np.array(counts), len(found.cost))
+    for name, figure in figures.items():
+        plots.save(figure, directory.path(f"{name}.png"))
+    return [f"{name}.png" for name in figures]
+
+
+def animate(problem: ControlProblem, found: Solution, lanes: list[int], directory: RunDirectory) -> list[str]:
+    """The best plan in motion, with some others behind it; returns the name of the file."""
+    assert isinstance(problem.dynamics, Mechanics)
+    q = np.asarray(found.plan.states.q)[lanes[:_SHOWN_LANES]]
+    time = np.arange(problem.steps + 1) * float(problem.with_design(found.plan.design[lanes[0]]).dt)
+    animation.animate(problem.dynamics.system, time, q, directory.path("motion.gif"))
+    return ["motion.gif"]
+
+
+_SHOWN_LANES = 4

@@ -1,0 +1,143 @@
+"""Figures of optimal control: how searches went, which optima there are, and what the plan is."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from jaxdyn.dynamics.system import System
+from jaxdyn.mechanism.model import Model
+from jaxdyn.view.skeleton import Numbers, coordinate_names
+from jaxdyn.view.style import BLUE, GRAY, ORANGE
+
+_MOST_CURVES = 200
+_LEAST = 1e-16  # of violations on a logarithmic axis
+_WIDE = 10.0  # ratio of costs from which on their axis is logarithmic
+
+
+def convergence(cost: Numbers, violation: Numbers, best: int, *, title: str = "") -> Figure:
+    """Cost and violation of all searches by iteration.
+
+    Args:
+        cost, violation: (starts, iterations + 1); NaN after the end of a search.
+        best: the search to draw in color.
+    """
+    cost, violation = np.asarray(cost), np.asarray(violation)
+    figure = Figure(figsize=(9, 6), layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
+    order = [*(k for k in range(min(len(cost), _MOST_CURVES)) if k != best), best]
+    for k in order:
+        style = {"color": BLUE, "lw": 2.0, "zorder": 3} if k == best else {"color": GRAY, "lw": 0.6, "alpha": 0.4}
+        above.plot(cost[k], **style)
+        below.plot(np.maximum(violation[k], _LEAST), **style)
+    least, most = (
+        np.nanmin(np.where(cost > 0, cost, np.nan), initial=np.inf),
+        np.nanmax(np.where(np.isfinite(cost), cost, 0.0)),
+    )
+    if np.nanmin(cost) >= 0 and most > _WIDE * least:
+        above.set_yscale("log", nonpositive="mask")
+    below.set_yscale("log")
+    above.set_ylabel("cost")
+    below.set_ylabel("violation")
+    below.set_xlabel("iteration")
+    for axis in (above, below):
+        axis.grid(alpha=0.25)
+    figure.suptitle(
+        title or f"{len(cost)} searches; the best in color, cost {cost[best][np.isfinite(cost[best])][-1]:.6g}"
+    )
+    return figure
+
+
+def optima(cost: Numbers, count: Numbers, starts: int, *, title: str = "") -> Figure:
+    """Local optima: how many starts led to each, and how many to at most its cost.
+
+    Args:
+        cost, count: (optima,) costs, ascending, and numbers of starts that led there.
+        starts: number of starts in all.
+    """
+    cost, share = np.asarray(cost), 100.0 * np.asarray(count) / starts
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    axis = figure.subplots()
+    axis.vlines(cost, 0.0, share, color=BLUE, lw=2.5, label="led there")
+    axis.plot(cost, share, color=BLUE, marker="o", ls="")
+    axis.step(cost, np.cumsum(share), where="post", color=ORANGE, lw=1.5, label="led there or to less")
+    if cost[0] > 0 and cost[-1] > _WIDE * cost[0]:
+        axis.set_xscale("log")
+    axis.set_xlabel("cost")
+    axis.set_ylabel("starts (%)")
+    axis.set_ylim(0, 105)
+    axis.legend(frameon=False)
+    axis.grid(alpha=0.25)
+    figure.suptitle(title or f"{len(cost)} local optima from {starts} starts; the best costs {cost[0]:.6g}")
+    return figure
+
+
+def controls(
+    names: Sequence[str], time: Numbers, values: Numbers, lower: Numbers, upper: Numbers, *, title: str = ""
+) -> Figure:
+    """Controls that are held over steps, and their bounds, dashed.
+
+    Args:
+        names: of the controls.
+        time: (N + 1,) s.
+        values: (N, nu) N m or N.
+        lower, upper: (nu,) bounds, infinite where there are none.
+    """
+    values = np.asarray(values)
+    figure, axes = _grid(len(names))
+    for k, (name, axis) in enumerate(zip(names, axes, strict=False)):
+        axis.step(time, np.append(values[:, k], values[-1, k]), where="post", color=BLUE, lw=1.5)
+        for bound in (np.asarray(lower)[k], np.asarray(upper)[k]):
+            if np.isfinite(bound):
+                axis.axhline(float(bound), color=ORANGE, lw=1.0, ls="--")
+        axis.set_title(name, fontsize=9)
+    figure.supylabel("control (N m, N)", fontsize=9)
+    figure.suptitle(title or "Controls; bounds dashed")
+    return figure
+
+
+def motion(model: Model, time: Numbers, q: Numbers, v: Numbers, *, title: str = "") -> Figure:
+    """Coordinates with their limits, dashed, and velocities of one motion.
+
+    Args:
+        time: (T,) s.
+        q: (T, nq) rad or m.
+        v: (T, nv) rad/s or m/s.
+    """
+    q, v = np.asarray(q), np.asarray(v)
+    figure, axes = _grid(model.nq + model.nv)
+    limits = np.stack([np.asarray(model.limits.lower), np.asarray(model.limits.upper)], axis=1)
+    for k, name in enumerate(coordinate_names(model)):
+        axes[k].plot(time, q[:, k], color=BLUE, lw=1.8)
+        for bound in limits[k]:
+            if np.isfinite(bound):
+                axes[k].axhline(float(bound), color=ORANGE, lw=1.0, ls="--")
+        axes[k].set_title(name, fontsize=9)
+    for k in range(model.nv):
+        axis, body = axes[model.nq + k], model.topology.body_of_column[k]
+        axis.plot(time, v[:, k], color=GRAY, lw=1.8)
+        axis.set_title(f"velocity of {model.topology.joint_names[body]}", fontsize=9)
+    figure.supylabel("coordinates, velocities (SI units)", fontsize=9)
+    figure.suptitle(title or f"{model.name}: motion of the plan")
+    return figure
+
+
+def control_names(system: System) -> list[str]:
+    """The joints that the controls drive."""
+    topology = system.model.topology
+    columns = range(system.model.nv) if system.drives is None else system.drives.columns
+    return [topology.joint_names[topology.body_of_column[c]] for c in columns]
+
+
+def _grid(count: int) -> tuple[Figure, np.ndarray]:
+    columns = min(count, 4)
+    rows = -(-count // columns)
+    figure = Figure(figsize=(max(3.4 * columns, 6.5), 2.6 * rows + 0.6), layout="constrained")
+    axes = figure.subplots(rows, columns, sharex=True, squeeze=False).ravel()
+    for axis in axes[count:]:
+        axis.set_axis_off()
+    for axis in axes[:count]:
+        axis.grid(alpha=0.25)
+        axis.tick_params(labelsize=8)
+    figure.supxlabel("time (s)")
+    return figure, axes

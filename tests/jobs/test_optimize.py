@@ -1,0 +1,298 @@
+"""`jaxdyn optimize` on a pendulum: what it leaves behind, how rollouts replay it, and one clear line for bad input."""
+
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from jaxdyn.cli import main
+from jaxdyn.io.config import read_config
+from jaxdyn.io.runs import load_run
+from jaxdyn.jobs.optimize_config import OptimizeConfig
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+EXPERIMENTS = sorted(CONFIGS.glob("optimize_*.toml"))
+
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
+SWING = f"""
+mechanism = "{CONFIGS / "mechanisms" / "pendulum.toml"}"
+pictures = false
+animation = false
+[time]
+duration = "1 s"
+steps = 12
+integrator = "runge_kutta_4"
+[initial]
+q = [0.1]
+[bounds]
+lower = -4
+upper = 3.5
+[[running]]
+kind = "effort"
+weights = 0.2
+[[running]]
+kind = "deviation"
+q = [1.5]
+weights = [0.5, 0.1]
+[[final]]
+kind = "deviation"
+q = [1.5]
+weights = 20.0
+[[start]]
+kind = "constant"
+controls = 0.5
+[[start]]
+kind = "random"
+count = 3
+amplitude = 1.0
+interval = "250 ms"
+[[start]]
+kind = "states"
+times = [0, 0.5, 1]
+q = [[0.1], [1.0], [1.5]]
+count = 2
+spread = 0.3
+"""
+
+
+@pytest.fixture
+def config(tmp_path) -> str:
+    path = tmp_path / "swing.toml"
+    path.write_text(SWING)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def swing(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("swing")
+    (folder / "swing.toml").write_text(SWING)
+    command = ["optimize", str(folder / "swing.toml"), "pictures=true", "animation=true", "--out", str(folder / "run")]
+    assert main(command) == 0
+    return folder / "run"
+
+
+def arrays_of(path: Path) -> dict[str, np.ndarray]:
+    with np.load(path, allow_pickle=False) as file:
+        return dict(file)
+
+
+def test_run_directory_has_the_plan_the_searches_and_pictures(swing):
+    metrics = json.loads((swing / "metrics.json").read_text())
+    assert (metrics["starts"], metrics["results"]["solved"], metrics["result"]) == (6, 6, "solved")
+    assert [(row["kind"], row["count"]) for row in metrics["by_start"]] == [
+        ("constant", 1),
+        ("random", 3),
+        ("states", 2),
+    ]
+    assert sum(group["starts"] for group in metrics["optima"]) == 6
+    assert metrics["open_loop_error"] < 1e-9
+    plan = arrays_of(swing / "plan.npz")
+    shapes = {"time": (13,), "q": (13, 1), "v": (13, 1), "controls": (12, 1), "feedback": (12, 1, 2), "design": (0,)}
+    assert {name: plan[name].shape for name in shapes} == shapes
+    np.testing.assert_allclose(plan["time"], np.linspace(0.0, 1.0, 13), rtol=1e-15)
+    u, off = plan["controls"][:, 0], np.stack([plan["q"][:, 0] - 1.5, plan["v"][:, 0]], axis=1)
+    path = 0.1 * u**2 + 0.5 * off[:-1] ** 2 @ [0.5, 0.1]
+    np.testing.assert_allclose(metrics["cost"], path.sum() / 12 + 10.0 * (off[-1] ** 2).sum(), rtol=1e-10)
+    assert u.min() >= -4.0
+    assert u.max() == 3.5
+    searches = arrays_of(swing / "searches.npz")
+    best = metrics["best_start"]
+    history = searches["cost_history"][best][: metrics["iterations"] + 1]
+    np.testing.assert_allclose(history[-1], metrics["cost"], rtol=1e-12)
+    assert np.all(np.isfinite(history))
+    assert np.all(np.isnan(searches["cost_history"][best][metrics["iterations"] + 1 :]))
+    assert np.all(
+        np.diff(searches["cost_history"][0][: searches["iterations"][0] + 1]) <= 1e-12
+    )  # no gaps, no conditions
+    for name in ("convergence", "optima", "controls", "motion", "stick_figures"):
+        assert (swing / f"{name}.png").read_bytes().startswith(b"\x89PNG"), name
+    assert (swing / "motion.gif").read_bytes().startswith(b"GIF")
+    told = (swing / "optima.txt").read_text()
+    assert f"from {metrics['optima'][0]['starts']} of 6 starts" in told
+    assert "solved after" in told
+    with jax.enable_x64(True):
+        system, states = load_run(swing)
+    assert system.model.name == "pendulum"
+    np.testing.assert_array_equal(states["q"][0], plan["q"])
+    assert read_config(swing / "config.toml", OptimizeConfig).start[2].count == 2
+
+
+def test_rollout_replays_the_plan(swing, tmp_path):
+    plan = arrays_of(swing / "plan.npz")
+    replay = ["rollout", str(swing / "replay.toml"), "pictures=false", "--out"]
+    assert main([*replay, str(tmp_path / "same")]) == 0
+    states = arrays_of(tmp_path / "same" / "states.npz")
+    np.testing.assert_allclose(states["q"][0], plan["q"], rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(states["v"][0], plan["v"], rtol=1e-12, atol=1e-12)
+    assert main([*replay, str(tmp_path / "finer"), "time.rate=36", "time.save_every=3"]) == 0
+    finer = arrays_of(tmp_path / "finer" / "states.npz")
+    # The controls are held as before; Runge-Kutta of steps of 83 ms is off by its fourth power.
+    np.testing.assert_allclose(finer["q"][0], plan["q"], atol=2e-4)
+    assert np.max(np.abs(finer["q"][0] - plan["q"])) > 1e-9
+
+
+def test_feedback_brings_lanes_back_to_the_plan(swing, tmp_path):
+    end = arrays_of(swing / "plan.npz")["q"][-1]
+    missed = {}
+    for feedback in ("true", "false"):
+        out = tmp_path / feedback
+        command = [
+            "rollout",
+            str(swing / "replay.toml"),
+            "pictures=false",
+            "batch=16",
+            "initial.spread=0.1",
+            "--out",
+            str(out),
+        ]
+        assert main([*command, f"control.replay_feedback={feedback}"]) == 0
+        q = arrays_of(out / "states.npz")["q"]
+        assert 0.05 < np.std(q[:, 0]) < 0.15
+        missed[feedback] = np.sqrt(np.mean((q[:, -1] - end) ** 2))
+    assert missed["true"] < 0.5 * missed["false"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "fragments"),
+    [
+        (["solver.kind=newton"], ["solver.kind: 'newton' is unknown; use one of ilqr, ddp"]),
+        (["time.step=3"], ["time.step: unknown key", "did you mean 'steps'"]),
+        (["running=[{weights=3}]"], ["running 1: kind: missing; use one of deviation, angular_deviation, effort"]),
+        (["running=[{kind='effrt'}]"], ["running 1: kind: 'effrt' is unknown", "did you mean 'effort'"]),
+        (["running=[{kind='effort', level=3}]"], ["running 1: level: unknown key"]),
+        (
+            ["running=[{kind='effort', weights=[1, 2]}]"],
+            ["running 1: weights has 2 numbers; give 1, or 1: one per control"],
+        ),
+        (
+            ["final=[{kind='deviation', q=[1, 2]}]"],
+            ["final 1: q has 2 numbers; give 1: one per coordinate"],
+        ),
+        (
+            ["final=[{kind='frame_pose', frame='hand', position=[0, 0, 0]}]"],
+            ["final 1: frame: there is no body or frame 'hand'; use one of rod, tip"],
+        ),
+        (
+            [
+                "running=[{kind='penetration', sphere=[{body='hand', radius=1}], obstacle=[{center=[0, 0, 0], radius=1}]}]"
+            ],
+            ["running 1: sphere 1: body: there is no body 'hand'; use one of rod"],
+        ),
+        (["final_condition=[{kind='state'}]"], ["final_condition 1: neither q nor v is given"]),
+        (["condition=[{kind='state_bounds'}]"], ["condition 1: nothing is bounded, and the joints have no limits"]),
+        (["running=[]", "final=[]"], ["there is no cost; write [[running]], [[final]] or both"]),
+        (["initial.q=[0, 0]"], ["initial.q has 2 numbers; give 1: one per coordinate"]),
+        (["bounds.lower=5"], ["bounds of control 0: 5 is not below 3.5; exchange lower and upper"]),
+        (["time.shortest=1"], ["a free duration needs both shortest and longest"]),
+        (
+            ["start=[{kind='states', times=[0, 2], q=[[0], [1]]}]"],
+            ["start 1: times go from 0 to 2 s; begin at 0 and end at 1 s"],
+        ),
+        (
+            ["start=[{kind='constant', controls=[1, 2]}]"],
+            ["start 1: controls has 2 numbers; give 1, or 1: one per control"],
+        ),
+        (["start=[{kind='constant', controls=nan}]"], ["start 1: controls", "nan is not finite"]),
+        (
+            ["initial.v=1e200"],
+            ["start: the first plan is not finite; start with smaller controls, or shorten the steps"],
+        ),
+    ],
+)
+def test_bad_input_is_one_line_with_a_remedy(overrides, fragments, config, tmp_path, capsys):
+    assert main(["optimize", config, "--out", str(tmp_path / "run"), *overrides]) == 2
+    message = capsys.readouterr().err.strip().splitlines()[-1]
+    for fragment in fragments:
+        assert fragment in message
+    assert not (tmp_path / "run").exists(), "the corrected command may use the same directory"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "fragments"),
+    [
+        (["control.replay=none.npz"], ["control.replay:", "none.npz: cannot be read"]),
+        (["control.replay=states.npz"], ["states.npz: it has no", "name the plan.npz of a run of jaxdyn optimize"]),
+        (
+            [f"mechanism={CONFIGS / 'mechanisms' / 'double_pendulum.toml'}"],
+            ["its plan has 1 coordinates, the mechanism has 2; name the mechanism of the same run"],
+        ),
+        (["time.rate=18"], ["time.rate = 18 Hz is no multiple of the 12 Hz of the plan; choose one"]),
+        (["time.rate=24", "control.replay_feedback=true"], ["feedback acts once in each step", "set time.rate = 12"]),
+        (["time.duration=2"], ["the plan ends after 1 s, before time.duration = 2 s; shorten it"]),
+        (["control.stiffness=3"], ["a plan is replayed instead of stiffness; remove one or the other"]),
+    ],
+)
+def test_replays_that_do_not_fit_are_refused(overrides, fragments, swing, tmp_path, capsys):
+    assert main(["rollout", str(swing / "replay.toml"), "--out", str(tmp_path / "run"), *overrides]) == 2
+    message = capsys.readouterr().err
+    assert len(message.strip().splitlines()) == 1
+    for fragment in fragments:
+        assert fragment in message
+
+
+def test_what_cannot_be_reached_is_said(config, tmp_path, capsys):
+    overrides = ["final_condition=[{kind='state', q=[0.5]}, {kind='state', q=[-0.5]}]", "time.steps=4"]
+    out = str(tmp_path / "run")
+    assert main(["optimize", config, "--out", out, "start=[{kind='constant'}]", *overrides]) == 0
+    said = capsys.readouterr().out
+    assert "NOT solved: conditions that cannot all hold" in said
+    assert "relax one" in said
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert metrics["result"] == "infeasible"
+    np.testing.assert_allclose(metrics["violation"], 0.5, atol=1e-3)
+    assert metrics["optima"] == []
+
+
+def test_a_free_duration_is_found_and_replayed(config, tmp_path):
+    """As fast as the bounds allow, whatever it costs else; the states are bounded on the way."""
+    overrides = [
+        "time.shortest=0.2",
+        "time.longest=3",
+        "running=[{kind='effort', weights=1e-3}]",
+        "final=[{kind='time'}]",
+        "condition=[{kind='state_bounds', v_upper=1.2}]",
+        "final_condition=[{kind='state', q=[0.5], v=0}]",
+        "start=[{kind='constant'}]",
+    ]
+    assert main(["optimize", config, "--out", str(tmp_path / "run"), *overrides]) == 0
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    plan = arrays_of(tmp_path / "run" / "plan.npz")
+    assert metrics["result"] == "solved"
+    assert 0.4 / 1.2 < metrics["duration_s"] < 0.9
+    np.testing.assert_allclose(plan["design"], [metrics["duration_s"]])
+    np.testing.assert_allclose(plan["time"][-1], metrics["duration_s"])
+    np.testing.assert_allclose([plan["q"][-1, 0], plan["v"][-1, 0]], [0.5, 0.0], atol=2e-6)
+    assert plan["v"].max() < 1.2 + 2e-6
+    assert plan["v"].max() > 1.2 - 1e-3
+    out = tmp_path / "replayed"
+    assert main(["rollout", str(tmp_path / "run" / "replay.toml"), "pictures=false", "--out", str(out)]) == 0
+    np.testing.assert_allclose(arrays_of(out / "states.npz")["q"][0, -1], plan["q"][-1], rtol=1e-10)
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_experiment_runs_with_its_smoke_settings(path, tmp_path):
+    assert main(["optimize", str(path), "--smoke", "pictures=false", "--out", str(tmp_path / "run")]) == 0
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert metrics["smoke"] is True
+    assert np.isfinite(metrics["cost"])
+
+
+def test_help_lists_the_settings_of_every_kind(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["optimize", "--help"])
+    assert stop.value.code == 0
+    said = capsys.readouterr().out
+    for name in (
+        "time.duration (s)",
+        "running.kind",
+        "running.level",
+        "final.frame",
+        "condition.q_lower",
+        "start.amplitude",
+    ):
+        assert f"\n  {name}: " in said, name
+    for kind in ("angular_deviation", "penetration", "state_bounds", "random"):
+        assert f'kind: "{kind}"' in said
