@@ -129,7 +129,7 @@ from jaxdyn.mechanism.rotors import Rotors
 from jaxdyn.mechanism.topology import Topology
 from jaxdyn.mechanism.transformations import decomposed, released
 from jaxdyn.simulate.adaptive import rollout_adaptive
-from jaxdyn.simulate.controls import Knots
+from jaxdyn.simulate.controls import Controller, Knots
 from jaxdyn.simulate.diagnostics import power_balance_error, work_of_step
 from jaxdyn.simulate.geodesics import geodesic
 from jaxdyn.simulate.integrators import ExplicitEuler, ImplicitMidpoint, Integrator, RungeKutta4, SemiImplicitEuler
@@ -147,6 +147,7 @@ __all__ = [
     "Constraint",
     "ConstraintErrors",
     "ConstraintForces",
+    "Controller",
     "Coupling",
     "Cylindrical",
     "Damper",

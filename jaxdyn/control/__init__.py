@@ -1,7 +1,7 @@
 """Optimal control: plans of controls, and of numbers of the machine, that cost least.
 
 problem           dynamics in steps of time, costs, bounds, conditions, designs
-costs             ready costs of mechanisms
+costs, rates      ready costs and conditions of mechanisms; rates of controls
 plan              states, controls and design, and what they come to
 expansion         a problem about a plan, to second order
 linear_quadratic  Riccati recursions, sequential and parallel in time
@@ -11,6 +11,7 @@ single_shooting   gradient descent on the controls
 sampling          MPPI, cross entropy and predictive sampling
 sensitivity       derivatives of optimal plans
 tracking          feedback along a plan, and from where it arrives
+receding_horizon  plans made anew at every step, as a controller of rollouts
 scheme, transcription, nonlinear_program, collocation
                   direct collocation, a solver of the whole motion at once by Ipopt
 workless          velocities as controls, kept energy, forces without work: brachistochrones
@@ -33,6 +34,7 @@ from jaxdyn.control.costs import EnergyLevel as EnergyLevel
 from jaxdyn.control.costs import FramePose as FramePose
 from jaxdyn.control.costs import Penetration as Penetration
 from jaxdyn.control.costs import Spheres as Spheres
+from jaxdyn.control.costs import StateBounds as StateBounds
 from jaxdyn.control.history import Recorded as Recorded
 from jaxdyn.control.ilqr import ILQR as ILQR
 from jaxdyn.control.multiple_shooting import MultipleShooting as MultipleShooting
@@ -45,6 +47,12 @@ from jaxdyn.control.problem import Dynamics as Dynamics
 from jaxdyn.control.problem import Flow as Flow
 from jaxdyn.control.problem import Mechanics as Mechanics
 from jaxdyn.control.problem import StepFunction as StepFunction
+from jaxdyn.control.rates import WithRates as WithRates
+from jaxdyn.control.rates import with_rates as with_rates
+from jaxdyn.control.rates import without_rates as without_rates
+from jaxdyn.control.receding_horizon import HorizonRun as HorizonRun
+from jaxdyn.control.receding_horizon import RecedingHorizon as RecedingHorizon
+from jaxdyn.control.receding_horizon import run_receding_horizon as run_receding_horizon
 from jaxdyn.control.sampling import CrossEntropy as CrossEntropy
 from jaxdyn.control.sampling import PathIntegral as PathIntegral
 from jaxdyn.control.sampling import PredictiveSampling as PredictiveSampling

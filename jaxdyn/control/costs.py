@@ -155,6 +155,36 @@ class Spheres(eqx.Module):
         return ((reach**2 - jnp.sum(apart**2, axis=2)) / (2.0 * reach)).ravel()
 
 
+class StateBounds(eqx.Module):
+    """lower <= d <= upper, with d the difference from a state in tangent coordinates: the angles of joints, and velocities.
+
+    `Condition(StateBounds(origin, lower, upper), "negative")`; infinite bounds are left out.
+
+    Attributes:
+        origin: the state from which bounds are measured.
+        lower, upper: one number for each tangent coordinate or one for all; their finite entries are differentiable.
+        below, above: which are finite.
+    """
+
+    origin: Point
+    lower: Float[Array, "nx"]
+    upper: Float[Array, "nx"]
+    below: tuple[int, ...] = eqx.field(static=True)
+    above: tuple[int, ...] = eqx.field(static=True)
+
+    def __init__(self, origin: Point, lower=-np.inf, upper=np.inf, *, nx: int):
+        self.origin = jax.tree.map(floating, origin)
+        dtype = jax.tree.leaves(self.origin)[0].dtype
+        self.lower, self.upper = (jnp.broadcast_to(jnp.asarray(bound, dtype), (nx,)) for bound in (lower, upper))
+        self.below, self.above = (
+            tuple(np.flatnonzero(np.isfinite(np.broadcast_to(bound, (nx,)))).tolist()) for bound in (lower, upper)
+        )
+
+    def __call__(self, dynamics: Dynamics, t: Time, x: Point, u: Controls) -> Float[Array, "bounds"]:
+        off, below, above = dynamics.difference(self.origin, x), np.array(self.below, int), np.array(self.above, int)
+        return jnp.concatenate([(self.lower - off)[below], (off - self.upper)[above]])
+
+
 class Penetration(eqx.Module):
     """1/2 w sum of the squares of the depths to which spheres are in each other, margin included.
 

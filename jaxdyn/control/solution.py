@@ -66,7 +66,7 @@ class Solution(eqx.Module):
     violation: Float[Array, ""]
     result: Int[Array, ""]
     iterations: Int[Array, ""]
-    history: History | None = None
+    history: History | None = eqx.field(default=None, kw_only=True)
 
 
 class Solver(eqx.Module):

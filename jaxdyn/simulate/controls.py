@@ -1,12 +1,13 @@
-"""Controls of a rollout: an array, knots, or a policy. All three become "the control in force at time t"."""
+"""Controls of a rollout: an array, knots, a policy or a controller. All become "the control in force at time t"."""
 
+import abc
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.simulate.integrators import Control
@@ -18,6 +19,20 @@ Policy: TypeAlias = Callable[[Float[Array, ""], State, PRNGKeyArray | None], Flo
 # in any case by this fraction of an interval.
 _EARLY_ULPS = 8.0
 _EARLY = 1e-3
+
+
+class Controller(eqx.Module):
+    """A policy with a memory, such as a plan that it improves or a state that it estimates."""
+
+    @abc.abstractmethod
+    def begin(self, state: State) -> PyTree:
+        """The memory before the first step."""
+
+    @abc.abstractmethod
+    def decide(
+        self, t: Float[Array, ""], state: State, memory: PyTree, key: PRNGKeyArray | None
+    ) -> tuple[Float[Array, "nu"], PyTree]:
+        """The controls of the step that starts at t, held over it, and the memory after it, of unchanged shapes."""
 
 
 class Knots(eqx.Module):
@@ -104,7 +119,7 @@ def check_controls(controls, system: System, steps: int) -> None:
     Raises:
         ValueError: the message gives the shape that fits.
     """
-    if controls is None or callable(controls):
+    if controls is None or callable(controls) or isinstance(controls, Controller):
         values, rows = (controls.values, None) if isinstance(controls, Knots) else (None, None)
     else:
         values, rows = controls, steps

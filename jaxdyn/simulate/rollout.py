@@ -24,7 +24,7 @@ import jaxdyn.lanes as lanes
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.lanes import Backend, check_backend
 from jaxdyn.mechanism import configuration
-from jaxdyn.simulate.controls import Knots, Policy, check_controls, control_in_force
+from jaxdyn.simulate.controls import Controller, Knots, Policy, check_controls, control_in_force
 from jaxdyn.simulate.integrators import Integrator, SemiImplicitEuler
 
 Time = Float[Array, ""]
@@ -80,6 +80,7 @@ class _Carry(eqx.Module):
     cost: PyTree
     result: Int[Array, ""]
     steps: Int[Array, ""]
+    memory: PyTree
 
 
 def save_state(t: Time, state: State, u: Float[Array, "nu"] | None) -> State:
@@ -90,7 +91,7 @@ def save_state(t: Time, state: State, u: Float[Array, "nu"] | None) -> State:
 def rollout(
     system: System,
     state: State,
-    controls: Float[Array | np.ndarray, "steps nu"] | Knots | Policy | None = None,
+    controls: Float[Array | np.ndarray, "steps nu"] | Knots | Policy | Controller | None = None,
     *,
     dt: float | Float[Array, ""],
     steps: int,
@@ -112,8 +113,8 @@ def rollout(
     Args:
         system: mechanism, forces and drives.
         state: initial state.
-        controls: None; an array with one row per step, held over the step; `Knots`, a function of time; or a policy
-            u = policy(t, state, key), evaluated at the start of each step and held.
+        controls: None; an array with one row per step, held over the step; `Knots`, a function of time; a policy
+            u = policy(t, state, key), evaluated at the start of each step and held; or a `Controller`, a policy with a memory.
         dt: control step, s.
         integrator: one-step method.
         substeps: steps of the integrator per control step.
@@ -160,13 +161,17 @@ def rollout(
         def time(index):
             return t0 + index.astype(dtype) * dt
 
-        def in_force(index, row, state):
-            return control_in_force(source, row, index, time(index), state, key)
+        def in_force(index, row, state, memory):
+            if not isinstance(source, Controller):
+                return control_in_force(source, row, index, time(index), state, key), memory
+            drawn = None if key is None else jax.random.fold_in(key, index)
+            u, memory = source.decide(time(index), state, memory, drawn)
+            return lambda time: u, memory
 
         def advance(carry: _Carry, step: tuple[Array, Array | None]) -> _Carry:
             index, row = step
             t, state = time(index), carry.state
-            control = in_force(index, row, state)
+            control, memory = in_force(index, row, state, carry.memory)
             new, solved = _substeps(integrator, system, state, control, t, h, substeps)
             healthy = _is_healthy(system, state, new, divergence_limit)
             running = carry.result == Result.COMPLETED
@@ -183,23 +188,25 @@ def rollout(
             result = jnp.where(running & ~good, failure, carry.result)
             if stop is not None:
                 result = jnp.where(good & stop(time(index + 1), kept), Result.STOPPED.value, result)
-            return _Carry(kept, total, result, carry.steps + good.astype(jnp.int32))
+            return _Carry(kept, total, result, carry.steps + good.astype(jnp.int32), memory)
 
-        def record(index, row, state: State) -> PyTree:
-            return save(time(index), state, in_force(index, row, state)(time(index)))
+        def record(index, row, carry: _Carry) -> PyTree:
+            control, _ = in_force(index, row, carry.state, carry.memory)
+            return save(time(index), carry.state, control(time(index)))
 
         def block(carry: _Carry, stretch: tuple[Array | np.ndarray, Array | None]) -> tuple[_Carry, PyTree]:
             index, row = jax.tree.map(lambda x: x[0], stretch)
-            return _checkpointed_loop(advance, carry, stretch, save_every), record(jnp.asarray(index), row, carry.state)
+            return _checkpointed_loop(advance, carry, stretch, save_every), record(jnp.asarray(index), row, carry)
 
         first_row, last_row = (None, None) if rows is None else (rows[0], rows[-1])
+        memory = source.begin(state) if isinstance(source, Controller) else None
         initial_cost = None
         if cost is not None:
-            u0 = in_force(jnp.zeros((), int), first_row, state)(t0)
+            u0 = in_force(jnp.zeros((), int), first_row, state, memory)[0](t0)
             shapes = jax.eval_shape(cost, t0, state, u0, state)
             initial_cost = jax.tree.map(lambda s: jnp.zeros(s.shape, jnp.int32 if s.dtype == bool else s.dtype), shapes)
         zero = jnp.zeros((), jnp.int32)
-        carry = _Carry(state, initial_cost, zero, zero)
+        carry = _Carry(state, initial_cost, zero, zero, memory)
         blocks = steps // save_every
         schedule = jax.tree.map(lambda x: x.reshape(blocks, save_every, *x.shape[1:]), (np.arange(steps), rows))
         if blocks == 1:
@@ -208,7 +215,7 @@ def rollout(
             records = jax.tree.map(lambda x: jnp.asarray(x)[None], only)
         else:
             carry, records = jax.lax.scan(jax.checkpoint(block, prevent_cse=False), carry, schedule)
-        last = record(jnp.asarray(steps), last_row, carry.state)
+        last = record(jnp.asarray(steps), last_row, carry)
         return jax.tree.map(lambda r, x: jnp.concatenate([r, jnp.asarray(x)[None]]), records, last), carry
 
     arguments = (state, controls, dt, t0)

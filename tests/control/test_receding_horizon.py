@@ -1,0 +1,116 @@
+"""Receding horizon: Riccati's feedback where the problem is linear, swing-ups, disturbances, and the same inside a rollout."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from control_problems import cost_to_go_of_regulator, regulator, solved, start_of
+
+import jaxdyn
+from jaxdyn.control import (
+    ILQR,
+    ControlProblem,
+    Deviation,
+    Effort,
+    Mechanics,
+    RecedingHorizon,
+    planned,
+    run_receding_horizon,
+)
+from jaxdyn.simulate.controls import Controller
+
+
+def test_linear_problem():
+    """Each plan is the optimum from where the machine is: the first gain of Riccati, again and again."""
+    problem = regulator()
+    controller = RecedingHorizon(problem, ILQR(), start_of(problem), iterations=1)
+    run = run_receding_horizon(controller, problem.initial, steps=4, progress=False)
+    gain = cost_to_go_of_regulator()[1][0]
+    np.testing.assert_allclose(run.controls, run.states[:-1] @ gain.T, rtol=1e-8, atol=1e-10)
+    assert run.seconds.shape == (4,)
+    assert run.rate > 1.0
+
+
+def pendulum() -> ControlProblem:
+    """To be lifted by a drive that is too weak to do it at once, seen 1.2 s ahead."""
+    builder = jaxdyn.MechanismBuilder("pendulum")
+    builder.add_body(
+        "rod", joint=jaxdyn.Revolute("y"), mass=1.0, com=(0.0, 0.0, -0.5), inertia=(0.1, 0.1, 0.01, 0.0, 0.0, 0.0)
+    )
+    up = jaxdyn.State(jnp.array([jnp.pi]), jnp.zeros(1))
+    return ControlProblem(
+        Mechanics(jaxdyn.System(builder.build())),
+        jaxdyn.State(jnp.zeros(1), jnp.zeros(1)),
+        duration=1.2,
+        steps=24,
+        running=(Deviation(up, jnp.array([1.0, 0.1])), Effort(0.02)),
+        final=Deviation(up, jnp.array([30.0, 3.0])),
+        lower=-3.5,
+        upper=3.5,
+    )
+
+
+def test_swing_up_inside_a_rollout():
+    """The motion of the compiled rollout is that of the loop which takes the time; both end upright."""
+    problem = pendulum()
+    first = solved(problem, ILQR(), planned(problem, jnp.full((24, 1), 1.0))).plan
+    controller = RecedingHorizon(problem, ILQR(), first, iterations=3)
+    run = run_receding_horizon(controller, problem.initial, steps=80, progress=False)
+    trajectory = jax.jit(
+        lambda start: jaxdyn.rollout(
+            problem.dynamics.system,
+            start,
+            controller,
+            dt=0.05,
+            steps=80,
+            integrator=jaxdyn.RungeKutta4(),
+            save=lambda t, state, u: (state, u),
+        )
+    )(problem.initial)
+    states, controls = trajectory.saved
+    np.testing.assert_allclose(states.q, run.states.q, atol=1e-6)
+    np.testing.assert_allclose(controls[:-1], run.controls, atol=1e-6)
+    np.testing.assert_allclose(jnp.abs(trajectory.final.q), [jnp.pi], atol=1e-2)
+    np.testing.assert_allclose(trajectory.final.v, [0.0], atol=1e-2)
+    assert float(np.max(np.abs(run.controls))) <= 3.5
+
+
+class Integral(Controller):
+    """u = - gain * (integral of q), the memory being the integral."""
+
+    gain: float
+    dt: float
+
+    def begin(self, state):
+        return jnp.zeros_like(state.q)
+
+    def decide(self, t, state, memory, key):
+        memory = memory + self.dt * state.q
+        return -self.gain * memory, memory
+
+
+def test_controllers_keep_their_memory_and_are_differentiable():
+    """A block with integral feedback, summed up by hand; the slope in the gain as by differences."""
+    builder = jaxdyn.MechanismBuilder("block")
+    builder.add_body(
+        "block", joint=jaxdyn.Prismatic("x"), mass=2.0, com=(0.0, 0.0, 0.0), inertia=(0.1, 0.1, 0.1, 0.0, 0.0, 0.0)
+    )
+    system = jaxdyn.System(builder.build())
+    start = jaxdyn.State(jnp.array([1.0]), jnp.array([0.5]))
+
+    def end(gain):
+        controller = Integral(gain, 0.1)
+        return jaxdyn.rollout(system, start, controller, dt=0.1, steps=30, save_every=5).final.q[0]
+
+    q, v, total = 1.0, 0.5, 0.0
+    for _ in range(30):
+        total += 0.1 * q
+        v += 0.1 * (-3.0 * total) / 2.0
+        q += 0.1 * v
+    value, slope = jax.jit(jax.value_and_grad(end))(jnp.asarray(3.0))
+    np.testing.assert_allclose(value, q, rtol=1e-12)
+    h = 1e-6
+    compiled = jax.jit(end)
+    np.testing.assert_allclose(slope, (compiled(3.0 + h) - compiled(3.0 - h)) / (2 * h), rtol=1e-7)
+    several = eqx.filter_jit(jax.vmap(end))(jnp.array([3.0, 1.0]))
+    np.testing.assert_allclose(several[0], q, rtol=1e-12)
