@@ -28,7 +28,9 @@ from jaxdyn.control.costs import EnergyLevel as EnergyLevel
 from jaxdyn.control.costs import FramePose as FramePose
 from jaxdyn.control.costs import Penetration as Penetration
 from jaxdyn.control.costs import Spheres as Spheres
+from jaxdyn.control.history import History as History
 from jaxdyn.control.history import Recorded as Recorded
+from jaxdyn.control.history import RecordedSolution as RecordedSolution
 from jaxdyn.control.ilqr import ILQR as ILQR
 from jaxdyn.control.plan import Plan as Plan
 from jaxdyn.control.plan import planned as planned
@@ -40,7 +42,6 @@ from jaxdyn.control.problem import Flow as Flow
 from jaxdyn.control.problem import Mechanics as Mechanics
 from jaxdyn.control.problem import StepFunction as StepFunction
 from jaxdyn.control.solution import ControlResult as ControlResult
-from jaxdyn.control.solution import History as History
 from jaxdyn.control.solution import IterativeSolver as IterativeSolver
 from jaxdyn.control.solution import Solution as Solution
 from jaxdyn.control.solution import Solver as Solver
