@@ -47,6 +47,7 @@ TREES = {
     "cart_pole_kelly": (2, 2, 1.3),
     "acrobot_point_masses": (2, 2, 2.0),
     "double_pendulum_crocoddyl": (2, 2, 0.59941),
+    "point_mass_chain": (2, 2, 2.0),
     "furuta_pendulum": (2, 2, 0.3),
     "spatial_arm_3r": (3, 3, 12.0),
     "scara": (4, 4, 14.5),

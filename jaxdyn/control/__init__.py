@@ -35,7 +35,9 @@ from jaxdyn.control.costs import FramePose as FramePose
 from jaxdyn.control.costs import Penetration as Penetration
 from jaxdyn.control.costs import Spheres as Spheres
 from jaxdyn.control.costs import StateBounds as StateBounds
+from jaxdyn.control.history import History as History
 from jaxdyn.control.history import Recorded as Recorded
+from jaxdyn.control.history import RecordedSolution as RecordedSolution
 from jaxdyn.control.ilqr import ILQR as ILQR
 from jaxdyn.control.multiple_shooting import MultipleShooting as MultipleShooting
 from jaxdyn.control.plan import Plan as Plan
@@ -60,7 +62,6 @@ from jaxdyn.control.sampling import Sampling as Sampling
 from jaxdyn.control.sensitivity import optimal_plan as optimal_plan
 from jaxdyn.control.single_shooting import SingleShooting as SingleShooting
 from jaxdyn.control.solution import ControlResult as ControlResult
-from jaxdyn.control.solution import History as History
 from jaxdyn.control.solution import IterativeSolver as IterativeSolver
 from jaxdyn.control.solution import Solution as Solution
 from jaxdyn.control.solution import Solver as Solver

@@ -5,11 +5,32 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int
 
 from jaxdyn.control.plan import Plan
 from jaxdyn.control.problem import ControlProblem
-from jaxdyn.control.solution import History, IterativeSolver, Solution
+from jaxdyn.control.solution import IterativeSolver, Solution
+
+
+class History(eqx.Module):
+    """How a search went; NaN after its end.
+
+    Attributes:
+        cost, violation: of the best plan at the start and after each iteration.
+    """
+
+    cost: Float[Array, "iterations"]
+    violation: Float[Array, "iterations"]
+
+
+class RecordedSolution(Solution):
+    """A solution and how it was reached.
+
+    Attributes:
+        history: costs and violations.
+    """
+
+    history: History
 
 
 class RecordedSearch(eqx.Module):
@@ -48,8 +69,10 @@ class Recorded(IterativeSolver):
     def iterate(self, problem: ControlProblem, search: RecordedSearch) -> RecordedSearch:
         return self._with(problem, self.solver.iterate(problem, search.search), search.history)
 
-    def solution(self, problem: ControlProblem, search: RecordedSearch) -> Solution:
-        return dataclasses.replace(self.solver.solution(problem, search.search), history=search.history)
+    def solution(self, problem: ControlProblem, search: RecordedSearch) -> RecordedSolution:
+        found = self.solver.solution(problem, search.search)
+        common = {field.name: getattr(found, field.name) for field in dataclasses.fields(Solution)}
+        return RecordedSolution(**common, history=search.history)
 
     def _with(self, problem: ControlProblem, search: Any, history: History) -> RecordedSearch:
         found = self.solver.solution(problem, search)

@@ -34,17 +34,6 @@ class ControlResult(enum.IntEnum):
         }[self]
 
 
-class History(eqx.Module):
-    """How a search went; NaN after its end.
-
-    Attributes:
-        cost, violation: of the best plan at the start and after each iteration.
-    """
-
-    cost: Float[Array, "iterations"]
-    violation: Float[Array, "iterations"]
-
-
 class Solution(eqx.Module):
     """The best plan found.
 
@@ -56,7 +45,6 @@ class Solution(eqx.Module):
         violation: largest amount by which a condition does not hold, states that do not follow from controls included.
         result: code of `ControlResult`.
         iterations: done.
-        history: how it was reached, if that was `Recorded`.
     """
 
     plan: Plan
@@ -66,7 +54,6 @@ class Solution(eqx.Module):
     violation: Float[Array, ""]
     result: Int[Array, ""]
     iterations: Int[Array, ""]
-    history: History | None = eqx.field(default=None, kw_only=True)
 
 
 class Solver(eqx.Module):

@@ -10,7 +10,7 @@ import numpy as np
 from tqdm import tqdm
 
 from jaxdyn.control.batch import Optimum, best_of, describe_optima, optima, solve_batch
-from jaxdyn.control.history import Recorded
+from jaxdyn.control.history import Recorded, RecordedSolution
 from jaxdyn.control.plan import Plan
 from jaxdyn.control.problem import ControlProblem, Mechanics
 from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution, Solver
@@ -149,7 +149,7 @@ def _save(
         "controls": found.plan.controls,
         "design": found.plan.design,
     }
-    if found.history is not None:
+    if isinstance(found, RecordedSolution):
         searches |= {"cost_history": found.history.cost, "violation_history": found.history.violation}
     directory.write_arrays("searches", **searches)
 

@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Literal
 
+from jaxdyn.control.scheme import SchemeName
 from jaxdyn.io.config import setting
 from jaxdyn.io.placements import quaternion_from_rpy
 from jaxdyn.jobs.integrators import IntegratorName
@@ -259,6 +260,17 @@ class StateBoundsConfig:
     v_upper: tuple[float, ...] | None = setting(None, broadcast=True, infinite=True)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WorklessConfig:
+    """Controls that do no work.
+
+    Attributes:
+        kind: "workless", the power of the controls is zero at every time.
+    """
+
+    kind: Literal["workless"]
+
+
 CostConfig = (
     DeviationConfig
     | AngularDeviationConfig
@@ -268,7 +280,7 @@ CostConfig = (
     | ElapsedTimeConfig
     | PenetrationConfig
 )
-ConditionConfig = StateConditionConfig | StateBoundsConfig | SpheresConfig
+ConditionConfig = StateConditionConfig | StateBoundsConfig | SpheresConfig | WorklessConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -377,7 +389,26 @@ class NewtonConfig:
     penalty: float = setting(1.0, positive=True)
 
 
-SolverConfig = NewtonConfig
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CollocationConfig:
+    """Direct collocation; the plan has the means of the controls over each step.
+
+    Attributes:
+        kind: "collocation", by Ipopt (extra "nlp"), one start after the other; steps of the time are its intervals.
+        scheme: how states and rates are tied.
+        degree: number of points in each interval of "legendre_gauss".
+        tolerance: of the optimality conditions, in the scaling of Ipopt.
+        feasibility: largest violation of equations and conditions in a solution.
+    """
+
+    kind: Literal["collocation"]
+    scheme: SchemeName = "legendre_gauss"
+    degree: int = setting(3, positive=True)
+    tolerance: float = setting(1e-9, positive=True)
+    feasibility: float = setting(1e-8, positive=True)
+
+
+SolverConfig = NewtonConfig | CollocationConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -421,6 +452,8 @@ class OptimizeConfig:
     animation: bool = True
 
     def __post_init__(self):
+        if isinstance(self.solver, CollocationConfig) and self.dtype != "float64":
+            raise ValueError('collocation works in double precision; set dtype = "float64"')
         if not self.running and not self.final:
             raise ValueError("there is no cost; write [[running]], [[final]] or both")
         if not self.start:

@@ -4,6 +4,7 @@ import jax
 import numpy as np
 
 from jaxdyn.control.batch import Optimum
+from jaxdyn.control.history import RecordedSolution
 from jaxdyn.control.problem import ControlProblem, Mechanics
 from jaxdyn.control.solution import Solution
 from jaxdyn.io.runs import RunDirectory
@@ -32,7 +33,7 @@ def draw(
             system, time, plan.states.q[None], title=f"{system.model.name}: the best plan"
         ),
     }
-    if found.history is not None:
+    if isinstance(found, RecordedSolution):
         figures["convergence"] = optimization.convergence(
             np.asarray(found.history.cost), np.asarray(found.history.violation), best
         )

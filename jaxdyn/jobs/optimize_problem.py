@@ -9,16 +9,20 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.control import costs
+from jaxdyn.control.collocation import Collocation
 from jaxdyn.control.ilqr import ILQR
 from jaxdyn.control.plan import Plan, first_design, planned
 from jaxdyn.control.problem import Condition, ControlProblem, Cost, Design, Mechanics
 from jaxdyn.control.solution import Solver
+from jaxdyn.control.workless import Workless
 from jaxdyn.dynamics.system import State, System, constraint_errors
 from jaxdyn.io.config import ConfigError
 from jaxdyn.io.system_file import load_system
+from jaxdyn.jobs.command import needs
 from jaxdyn.jobs.integrators import INTEGRATORS
 from jaxdyn.jobs.optimize_config import (
     AngularDeviationConfig,
+    CollocationConfig,
     ConditionConfig,
     CostConfig,
     DeviationConfig,
@@ -26,6 +30,7 @@ from jaxdyn.jobs.optimize_config import (
     ElapsedTimeConfig,
     EnergyConfig,
     FramePoseConfig,
+    NewtonConfig,
     OptimizeConfig,
     PenetrationConfig,
     RandomStartConfig,
@@ -37,6 +42,7 @@ from jaxdyn.jobs.optimize_config import (
     StateConfig,
     StatesStartConfig,
     StillStartConfig,
+    WorklessConfig,
 )
 from jaxdyn.lanes import lane_function
 from jaxdyn.mechanism import configuration
@@ -76,16 +82,32 @@ def problem_of(config: OptimizeConfig) -> ControlProblem:
 
 
 def solver_of(config: OptimizeConfig) -> Solver:
-    """The method that a config chooses."""
+    """The method that a config chooses.
+
+    Raises:
+        ConfigError: a package that it needs is not installed.
+    """
     single, solver = config.dtype == "float32", config.solver
-    tolerance, feasibility = (1e-5, 1e-4) if single else (1e-9, 1e-6)
-    return ILQR(
-        second_order=solver.kind == "ddp",
-        tolerance=solver.tolerance or tolerance,
-        feasibility=solver.feasibility or feasibility,
-        penalty=solver.penalty,
-        backend=config.backend,
-    )
+    match solver:
+        case NewtonConfig():
+            tolerance, feasibility = (1e-5, 1e-4) if single else (1e-9, 1e-6)
+            return ILQR(
+                second_order=solver.kind == "ddp",
+                tolerance=solver.tolerance or tolerance,
+                feasibility=solver.feasibility or feasibility,
+                penalty=solver.penalty,
+                backend=config.backend,
+            )
+        case CollocationConfig():
+            with needs("nlp"):
+                import ipyopt  # noqa: F401 (better to fail now than after compilation)
+            return Collocation(
+                scheme=solver.scheme,
+                degree=solver.degree,
+                tolerance=solver.tolerance,
+                feasibility=solver.feasibility,
+                backend=config.backend,
+            )
 
 
 def starts_of(config: OptimizeConfig, problem: ControlProblem) -> Plan:
@@ -199,6 +221,8 @@ def _condition(entry: ConditionConfig, system: System, key: str) -> Condition:
             return Condition(_outside(entry, model, key), "negative", key)
         case SpheresConfig():
             return Condition(_spheres(entry, model, key), "negative", key)
+        case WorklessConfig():
+            return Condition(Workless(), "zero", key)
 
 
 def _outside(entry: StateBoundsConfig, model: Model, key: str):

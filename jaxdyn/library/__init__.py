@@ -5,7 +5,7 @@ file of a mechanism: drives, friction and springs too.
 
 | function | nq, nv | numbers |
 |---|---|---|
-| `pendulum`, `double_pendulum` | 1, 1; 2, 2 | illustrative |
+| `pendulum`, `double_pendulum`, `point_mass_chain` | 1, 1; 2, 2; 2, 2 | illustrative |
 | `cart_pole`, `acrobot` | 2, 2 | published benchmarks |
 | `cart_pole_kelly`, `acrobot_point_masses`, `double_pendulum_crocoddyl` | 2, 2 | published benchmarks of optimal control |
 | `furuta_pendulum` | 2, 2 | illustrative |
@@ -36,6 +36,7 @@ from jaxdyn.library.files import kuka_lwr as kuka_lwr
 from jaxdyn.library.files import mechanism_path as mechanism_path
 from jaxdyn.library.files import panda as panda
 from jaxdyn.library.files import pendulum as pendulum
+from jaxdyn.library.files import point_mass_chain as point_mass_chain
 from jaxdyn.library.files import quadruped as quadruped
 from jaxdyn.library.files import satellite as satellite
 from jaxdyn.library.files import scara as scara

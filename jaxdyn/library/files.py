@@ -91,6 +91,14 @@ def double_pendulum_crocoddyl() -> Model:
     return system("double_pendulum_crocoddyl").model
 
 
+def point_mass_chain() -> Model:
+    """Two point masses on massless links in the vertical x-z plane with a frame "tip"; nq = nv = 2, hanging at q = 0.
+
+    Source: illustrative.
+    """
+    return system("point_mass_chain").model
+
+
 def furuta_pendulum() -> Model:
     """Arm turning about the vertical and a pendulum hinged at its end; nq = nv = 2, hanging at q = 0. `system` drives the arm alone
     and has viscous friction.

@@ -27,6 +27,7 @@ from jaxdyn.control import (
     Design,
     Mechanics,
     Recorded,
+    RecordedSolution,
     StepFunction,
     best_of,
     describe_optima,
@@ -208,7 +209,7 @@ def test_recorded_searches_are_the_same_and_remember_their_costs():
     bare = eqx.filter_jit(jax.vmap(lambda plan: solve(problem, solver, plan, max_steps=20)))(plans)
     np.testing.assert_allclose(recorded.plan.controls, bare.plan.controls, rtol=1e-12, atol=1e-14)
     np.testing.assert_array_equal(recorded.iterations, bare.iterations)
-    assert bare.history is None
+    assert isinstance(recorded, RecordedSolution)
     assert recorded.history.cost.shape == (2, 21)
     for k in range(2):
         history, end = np.asarray(recorded.history.cost[k]), int(recorded.iterations[k])
