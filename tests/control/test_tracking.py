@@ -40,7 +40,11 @@ def swing_up() -> ControlProblem:
     """A pendulum whose drive is too weak to lift it at once."""
     builder = jaxdyn.MechanismBuilder("pendulum")
     builder.add_body(
-        "rod", joint=jaxdyn.Revolute("y"), mass=1.0, com=(0.0, 0.0, -0.5), inertia=(0.1, 0.1, 0.01, 0.0, 0.0, 0.0)
+        "rod",
+        joint=jaxdyn.Revolute((0.0, 1.0, 0.0)),
+        mass=1.0,
+        com=(0.0, 0.0, -0.5),
+        inertia=(0.1, 0.1, 0.01, 0.0, 0.0, 0.0),
     )
     goal = jaxdyn.State(jnp.array([jnp.pi]), jnp.zeros(1))
     return ControlProblem(

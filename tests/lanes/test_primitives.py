@@ -437,6 +437,9 @@ TABLE = {
         reals(3, 4),
         truths(3, 4),
     ),
+    "largest of nothing": unary(
+        lambda x: x * jnp.max(np.zeros((0, 2), x.dtype), initial=0.5) + jnp.max(x[:0], initial=1.5)
+    ),
     "reductions with nan": unary(lambda x: (jnp.max(x), jnp.min(x), jnp.max(x[:4]), jnp.min(x[:4]))),
     "reductions of integer bits": (
         lambda n: (lax.reduce_and(n, (0,)), lax.reduce_or(n, (0,)), n + lax.reduce_and(like(n, [6, 3]), (0,))),

@@ -99,10 +99,12 @@ _REDUCTIONS = {
 def _reduce(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     op, function = _REDUCTIONS[equation.primitive.name]
     x, axes, kind = flat.registers(args[0]), equation.params["axes"], kind_of(equation.outvars[0])
-    if is_known(x):
-        return [np.asarray(function(x, axis=tuple(axes))).astype(known_dtype(kind))]
     kept = [d for d in range(x.ndim) if d not in axes]
     shape = [x.shape[d] for d in kept]
+    if is_known(x):
+        if not x.size and op in ("max", "min"):
+            return [np.full(shape, -np.inf if op == "max" else np.inf).astype(known_dtype(kind))]
+        return [np.asarray(function(x, axis=tuple(axes))).astype(known_dtype(kind))]
     rows = np.transpose(x, [*kept, *axes]).reshape(math.prod(shape), -1).tolist()
     neutral = {"add": zero_of(kind), "mul": 1.0 if kind in FLOATS else 1, "and": True, "or": False}
     out = []
