@@ -121,7 +121,9 @@ def miss(system: jaxdyn.System, config: Config, q: np.ndarray) -> np.ndarray:
     return np.linalg.norm(np.asarray(placed - target[None]), axis=1)
 
 
-def carried_out(plant: control.Dynamics, problem: control.ControlProblem, solution: control.Solution, steps: int, feedback):
+def carried_out(
+    plant: control.Dynamics, problem: control.ControlProblem, solution: control.Solution, steps: int, feedback
+):
     """The states that the first plan leads to on the pushed machine, its last controls held after its end."""
 
     def step(x, k):
@@ -142,7 +144,9 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
         holding = jaxdyn.bias_force(system.model, problem.initial.q, problem.initial.v)
         start = control.planned(problem, jnp.broadcast_to(holding, (config.steps, system.model.nv)))
         solution = eqx.filter_jit(lambda plan: control.solve(problem, control.ILQR(tolerance=1e-5), plan))(start)
-        print(f"first plan: {control.ControlResult(int(solution.result)).meaning}, {int(solution.iterations)} iterations")
+        print(
+            f"first plan: {control.ControlResult(int(solution.result)).meaning}, {int(solution.iterations)} iterations"
+        )
         controller = control.RecedingHorizon(problem, control.ILQR(tolerance=1e-5), solution.plan, config.iterations)
         run = control.run_receding_horizon(controller, problem.initial, steps=config.run, plant=plant)
         none = jnp.zeros_like(solution.feedback)
