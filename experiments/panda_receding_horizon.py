@@ -1,12 +1,14 @@
 """How often can a reach of a Panda arm be planned anew while the arm moves, and what is that good for?
 
-Method. Over a horizon of 1 s, torques of the seven joints within their limits are chosen so that the hand gets to a pose and stays
-there: the first plan by multiple shooting from an arm that stands still. Every 20 ms the plan is made anew from where the arm is, by
-two iterations of iLQR from the last plan moved on by a step. The arm that is controlled is not quite the one in the plan: for a while a torque pushes it that the plan does not know. For comparison
-the first plan is carried out as it is, and with the feedback of its own gains.
+Method. Over a horizon of 1 s, torques of the seven joints within their limits are chosen so that the hand gets to a pose and
+stays there: the first plan by multiple shooting from an arm that stands still. Every 20 ms the plan is made anew from where the arm
+is, by two iterations of iLQR from the last plan moved on by a step. The arm that is controlled is not quite the one in the plan: for
+a while a torque pushes it that the plan does not know. For comparison the first plan is carried out as it is, and with the feedback
+of its own gains.
 
-Expected. A plan takes a few milliseconds, so that plans could be made at some hundred Hz, where the steps ask for 50 Hz. With new plans the
-hand ends within a millimeter of its target; with the feedback of the first plan it is off by decimeters, and without any the arm diverges.
+Expected. A plan takes a few milliseconds, so that plans could be made at some hundred Hz, where the steps ask for 50 Hz. With new
+plans the hand ends within a millimeter of its target; with the feedback of the first plan it is off by decimeters, and without any
+the arm diverges.
 
 Run time. About a minute on two cores, most of which it compiles.
 

@@ -32,7 +32,7 @@ def _work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any]:
         problem = problem_of(config)
         starts = starts_of(config, problem)
         begun = time.perf_counter()
-        found = _solved(config, problem, solver_of(config), starts)
+        found = _solved(config, problem, solver_of(config, problem), starts)
         jax.block_until_ready(found)
         seconds = time.perf_counter() - begun
         results = np.asarray(found.result)

@@ -349,7 +349,8 @@ class StatesStartConfig:
         times: of the configurations, the first 0, the last the duration.
         q: the configurations; the motion between two of them is straight in tangent coordinates.
         count: how many starts, the first as given, the others with random configurations in between.
-        spread: standard deviation of these about the given ones, rad or m.
+        spread: standard deviation of these about the given ones, or the most that they are off, rad or m.
+        distribution: "normal", or "uniform" within the spread.
         seed: of the random numbers.
     """
 
@@ -358,6 +359,7 @@ class StatesStartConfig:
     q: tuple[tuple[float, ...], ...]
     count: int = setting(1, positive=True)
     spread: float = setting(0.0, non_negative=True)
+    distribution: Literal["normal", "uniform"] = "normal"
     seed: int = setting(0, non_negative=True)
 
     def __post_init__(self):
@@ -408,7 +410,122 @@ class CollocationConfig:
     feasibility: float = setting(1e-8, positive=True)
 
 
-SolverConfig = NewtonConfig | CollocationConfig
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MultipleShootingConfig:
+    """Newton's method on states and controls at once.
+
+    Attributes:
+        kind: "multiple_shooting", an interior-point method; starts by "states" may be far from any motion.
+        tolerance: of the scaled conditions of optimality and of violations; 1e-8, in single precision 1e-4, if not given.
+        parallel: whether the steps of the time are worked on at once, on machines with many threads.
+    """
+
+    kind: Literal["multiple_shooting"]
+    tolerance: float | None = setting(None, positive=True)
+    parallel: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SingleShootingConfig:
+    """Gradient descent on the controls.
+
+    Attributes:
+        kind: "single_shooting", gradients by the adjoint of the motion.
+        optimizer: "lbfgs", which finds the lengths of its steps, or "adam".
+        rate: of "adam", as in optax.
+        tolerance: relative decrease of the cost over 20 iterations that is not worth as many more; 1e-9, in single precision 1e-5.
+        feasibility: largest violation of conditions in a solution; 1e-6, in single precision 1e-4, if not given.
+        penalty: on violations, to begin with.
+    """
+
+    kind: Literal["single_shooting"]
+    optimizer: Literal["lbfgs", "adam"] = "lbfgs"
+    rate: float = setting(0.05, positive=True)
+    tolerance: float | None = setting(None, positive=True)
+    feasibility: float | None = setting(None, positive=True)
+    penalty: float = setting(1.0, positive=True)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SamplingConfig:
+    """Controls by sampling about those of the start, without gradients.
+
+    Attributes:
+        samples: rolled out in each iteration.
+        knots: at which controls are drawn, linear in between; one for each step if not given.
+        spread: standard deviation at first, N m or N; 0.3 of the distance between the bounds if not given.
+        penalty: on the squares of violations.
+        tolerance: relative decrease of cost and penalties that is worth going on.
+        patience: iterations without it after which the search has ended.
+        feasibility: largest violation in a solution.
+        seed: of the draws.
+    """
+
+    samples: int = setting(256, positive=True)
+    knots: int | None = setting(None, positive=True)
+    spread: float | None = setting(None, positive=True)
+    penalty: float = setting(1e3, positive=True)
+    tolerance: float = setting(1e-4, positive=True)
+    patience: int = setting(20, positive=True)
+    feasibility: float = setting(1e-2, positive=True)
+    seed: int = setting(0, non_negative=True)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PredictiveSamplingConfig(SamplingConfig):
+    """Sampling that follows the best.
+
+    Attributes:
+        kind: "predictive", the best sample is the next mean.
+        samples, knots, spread, penalty, tolerance, patience, feasibility, seed: of all sampling.
+    """
+
+    kind: Literal["predictive"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PathIntegralConfig(SamplingConfig):
+    """Sampling that follows all, the better the more.
+
+    Attributes:
+        kind: "mppi", the next mean is that of all samples, weighted by exp(-cost / temperature).
+        temperature: as a share of the difference between the mean cost and the best.
+        samples, knots, spread, penalty, tolerance, patience, feasibility, seed: of all sampling.
+    """
+
+    kind: Literal["mppi"]
+    temperature: float = setting(0.1, positive=True)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CrossEntropyConfig(SamplingConfig):
+    """Sampling that follows the best few.
+
+    Attributes:
+        kind: "cem", the next mean and spread are those of the best samples.
+        elites: how many are the best.
+        samples, knots, spread, penalty, tolerance, patience, feasibility, seed: of all sampling.
+    """
+
+    kind: Literal["cem"]
+    elites: int = setting(16, positive=True)
+
+    def __post_init__(self):
+        if not 1 < self.elites <= self.samples:
+            raise ValueError(
+                f"elites = {self.elites} of {self.samples} samples; take 2 or more, and no more than samples"
+            )
+
+
+SolverConfig = (
+    NewtonConfig
+    | MultipleShootingConfig
+    | SingleShootingConfig
+    | PathIntegralConfig
+    | CrossEntropyConfig
+    | PredictiveSamplingConfig
+    | CollocationConfig
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,13 +6,17 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jaxtyping import Array, Float
 
 from jaxdyn.control import costs
 from jaxdyn.control.collocation import Collocation
 from jaxdyn.control.ilqr import ILQR
+from jaxdyn.control.multiple_shooting import MultipleShooting
 from jaxdyn.control.plan import Plan, first_design, planned
 from jaxdyn.control.problem import Condition, ControlProblem, Cost, Design, Mechanics
+from jaxdyn.control.sampling import CrossEntropy, PathIntegral, PredictiveSampling, Sampling, SamplingRule
+from jaxdyn.control.single_shooting import SingleShooting
 from jaxdyn.control.solution import Solver
 from jaxdyn.control.workless import Workless
 from jaxdyn.dynamics.system import State, System, constraint_errors
@@ -25,16 +29,21 @@ from jaxdyn.jobs.optimize_config import (
     CollocationConfig,
     ConditionConfig,
     CostConfig,
+    CrossEntropyConfig,
     DeviationConfig,
     EffortConfig,
     ElapsedTimeConfig,
     EnergyConfig,
     FramePoseConfig,
+    MultipleShootingConfig,
     NewtonConfig,
     OptimizeConfig,
+    PathIntegralConfig,
     PenetrationConfig,
+    PredictiveSamplingConfig,
     RandomStartConfig,
     SineStartConfig,
+    SingleShootingConfig,
     SpheresConfig,
     StartConfig,
     StateBoundsConfig,
@@ -81,21 +90,50 @@ def problem_of(config: OptimizeConfig) -> ControlProblem:
     )
 
 
-def solver_of(config: OptimizeConfig) -> Solver:
+def solver_of(config: OptimizeConfig, problem: ControlProblem) -> Solver:
     """The method that a config chooses.
 
     Raises:
-        ConfigError: a package that it needs is not installed.
+        ConfigError: a package that it needs is not installed; it cannot know how widely to draw controls.
     """
     single, solver = config.dtype == "float32", config.solver
+    tolerance, feasibility = (1e-5, 1e-4) if single else (1e-9, 1e-6)
     match solver:
         case NewtonConfig():
-            tolerance, feasibility = (1e-5, 1e-4) if single else (1e-9, 1e-6)
             return ILQR(
                 second_order=solver.kind == "ddp",
                 tolerance=solver.tolerance or tolerance,
                 feasibility=solver.feasibility or feasibility,
                 penalty=solver.penalty,
+                backend=config.backend,
+            )
+        case MultipleShootingConfig():
+            return MultipleShooting(
+                parallel=solver.parallel,
+                tolerance=solver.tolerance or (1e-4 if single else 1e-8),
+                backend=config.backend,
+            )
+        case SingleShootingConfig():
+            return SingleShooting(
+                optax.lbfgs() if solver.optimizer == "lbfgs" else optax.adam(solver.rate),
+                tolerance=solver.tolerance or tolerance,
+                feasibility=solver.feasibility or feasibility,
+                penalty=solver.penalty,
+                backend=config.backend,
+            )
+        case PredictiveSamplingConfig() | PathIntegralConfig() | CrossEntropyConfig():
+            if solver.spread is None and not np.all(np.isfinite([problem.lower, problem.upper])):
+                raise ConfigError("solver.spread: missing, and a control has no bounds; give one or the other")
+            return Sampling(
+                _rule(solver),
+                samples=solver.samples,
+                knots=solver.knots,
+                spread=solver.spread,
+                penalty=solver.penalty,
+                tolerance=solver.tolerance,
+                patience=solver.patience,
+                feasibility=solver.feasibility,
+                seed=solver.seed,
                 backend=config.backend,
             )
         case CollocationConfig():
@@ -108,6 +146,16 @@ def solver_of(config: OptimizeConfig) -> Solver:
                 feasibility=solver.feasibility,
                 backend=config.backend,
             )
+
+
+def _rule(solver: PredictiveSamplingConfig | PathIntegralConfig | CrossEntropyConfig) -> SamplingRule:
+    match solver:
+        case PredictiveSamplingConfig():
+            return PredictiveSampling()
+        case PathIntegralConfig():
+            return PathIntegral(solver.temperature)
+        case CrossEntropyConfig():
+            return CrossEntropy(solver.elites)
 
 
 def starts_of(config: OptimizeConfig, problem: ControlProblem) -> Plan:
@@ -293,7 +341,9 @@ def _moved_through(entry: StatesStartConfig, problem: ControlProblem, key: str) 
     knots = jnp.stack([_coordinates(q, model, f"{key} q") for q in entry.q])
     inner = np.zeros((len(entry.times), 1))
     inner[1:-1] = entry.spread
-    away = inner * np.random.default_rng(entry.seed).normal(size=(entry.count, len(entry.times), model.nv))
+    random, size = np.random.default_rng(entry.seed), (entry.count, len(entry.times), model.nv)
+    drawn = random.normal(size=size) if entry.distribution == "normal" else random.uniform(-1.0, 1.0, size)
+    away = inner * drawn
     away[0] = 0.0
     time = np.arange(steps + 1) * float(problem.dt)
     part = np.clip(np.searchsorted(entry.times, time, side="right") - 1, 0, len(entry.times) - 2)

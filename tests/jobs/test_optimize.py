@@ -4,13 +4,25 @@ import json
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from jaxdyn.cli import main
+from jaxdyn.control import (
+    ILQR,
+    CrossEntropy,
+    MultipleShooting,
+    PathIntegral,
+    PredictiveSampling,
+    Sampling,
+    SingleShooting,
+)
 from jaxdyn.io.config import read_config
 from jaxdyn.io.runs import load_run
 from jaxdyn.jobs.optimize_config import OptimizeConfig
+from jaxdyn.jobs.optimize_problem import problem_of, solver_of, starts_of
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 EXPERIMENTS = sorted(CONFIGS.glob("optimize_*.toml"))
@@ -195,6 +207,8 @@ def test_feedback_brings_lanes_back_to_the_plan(swing, tmp_path):
             ["start=[{kind='constant', controls=[1, 2]}]"],
             ["start 1: controls has 2 numbers; give 1, or 1: one per control"],
         ),
+        (["solver={kind='cem', samples=8, elites=9}"], ["solver: elites = 9 of 8 samples; take 2 or more"]),
+        (["solver.kind=mppi", "bounds.upper=inf"], ["solver.spread: missing, and a control has no bounds"]),
         (["start=[{kind='constant', controls=nan}]"], ["start 1: controls", "nan is not finite"]),
         (
             ["initial.v=1e200"],
@@ -234,7 +248,11 @@ def test_replays_that_do_not_fit_are_refused(overrides, fragments, swing, tmp_pa
 
 
 def test_what_cannot_be_reached_is_said(config, tmp_path, capsys):
-    overrides = ["final_condition=[{kind='state', q=[0.5]}, {kind='state', q=[-0.5]}]", "time.steps=4"]
+    overrides = [
+        "final_condition=[{kind='state', q=[0.5]}, {kind='state', q=[-0.5]}]",
+        "time.steps=4",
+        "solver={kind='cem', samples=32, elites=4}",
+    ]
     out = str(tmp_path / "run")
     assert main(["optimize", config, "--out", out, "start=[{kind='constant'}]", *overrides]) == 0
     said = capsys.readouterr().out
@@ -242,7 +260,7 @@ def test_what_cannot_be_reached_is_said(config, tmp_path, capsys):
     assert "relax one" in said
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert metrics["result"] == "infeasible"
-    np.testing.assert_allclose(metrics["violation"], 0.5, atol=1e-3)
+    assert 0.5 <= metrics["violation"] < 0.55  # no plan is off by less than half the distance; samples come near it
     assert metrics["optima"] == []
 
 
@@ -272,14 +290,69 @@ def test_a_free_duration_is_found_and_replayed(config, tmp_path):
     np.testing.assert_allclose(arrays_of(out / "states.npz")["q"][0, -1], plan["q"][-1], rtol=1e-10)
 
 
-@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
-def test_experiment_runs_with_its_smoke_settings(path, tmp_path):
+@pytest.mark.parametrize("name", ["optimize_p1_cartpole", "optimize_p5_brachistochrone"])
+def test_experiment_runs_with_its_smoke_settings(name, tmp_path):
+    path = CONFIGS / f"{name}.toml"
     if 'kind = "collocation"' in path.read_text():
         pytest.importorskip("ipyopt")
     assert main(["optimize", str(path), "--smoke", "pictures=false", "--out", str(tmp_path / "run")]) == 0
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert metrics["smoke"] is True
     assert np.isfinite(metrics["cost"])
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_experiment_states_a_problem(path):
+    config = read_config(path, OptimizeConfig)
+    problem = problem_of(config)
+    assert problem.steps == config.time.steps
+    assert all(entry.kind != "states" or len(entry.q[0]) == problem.dynamics.system.model.nq for entry in config.start)
+
+
+@pytest.mark.parametrize(
+    ("solver", "chosen"),
+    [
+        ("{kind='ilqr', tolerance=1e-3}", ILQR(tolerance=1e-3)),
+        ("{kind='ddp', feasibility=1e-3, penalty=5.0}", ILQR(second_order=True, feasibility=1e-3, penalty=5.0)),
+        ("{kind='multiple_shooting', tolerance=1e-5, parallel=true}", MultipleShooting(parallel=True, tolerance=1e-5)),
+        ("{kind='predictive', samples=9, knots=3}", Sampling(PredictiveSampling(), samples=9, knots=3)),
+        ("{kind='mppi', temperature=0.5, spread=2.0}", Sampling(PathIntegral(0.5), spread=2.0)),
+        ("{kind='cem', elites=5, patience=7, seed=2}", Sampling(CrossEntropy(5), patience=7, seed=2)),
+    ],
+)
+def test_solvers_are_chosen_by_name(solver, chosen, config):
+    read = read_config(Path(config), OptimizeConfig, [f"solver={solver}"])
+    assert solver_of(read, problem_of(read)) == chosen
+
+
+def test_single_shooting_takes_an_optimizer(config):
+    def chosen(text):
+        read = read_config(Path(config), OptimizeConfig, [f"solver={{kind='single_shooting', tolerance=1e-4, {text}}}"])
+        return solver_of(read, problem_of(read))
+
+    adam, newton = chosen("optimizer='adam', rate=0.2"), chosen("penalty=3.0")
+    assert isinstance(adam, SingleShooting)
+    assert isinstance(newton, SingleShooting)
+    assert (newton.tolerance, newton.penalty) == (1e-4, 3.0)
+    at = jnp.zeros(2)
+    with jax.numpy_dtype_promotion("standard"):  # optax mixes them
+        step, _ = adam.optimizer.update(jnp.array([3.0, -0.1]), adam.optimizer.init(at))
+    np.testing.assert_allclose(step, [-0.2, 0.2], rtol=1e-5)  # the first step of Adam, whatever the slope
+    assert jax.tree.structure(newton.optimizer.init(at)) == jax.tree.structure(optax.lbfgs().init(at))
+
+
+def test_guessed_states_are_off_by_what_the_distribution_says(config):
+    start = (
+        "start=[{kind='states', times=[0, 0.5, 1], q=[[0.1], [1], [1.5]], count=400, spread=0.3, distribution='%s'}]"
+    )
+    middle = {}
+    for name in ("normal", "uniform"):
+        read = read_config(Path(config), OptimizeConfig, [start % name])
+        states = starts_of(read, problem_of(read)).states
+        np.testing.assert_allclose(states.q[:, [0, -1], 0], np.broadcast_to([0.1, 1.5], (400, 2)))
+        middle[name] = np.asarray(states.q)[:, 6, 0] - 1.0
+    np.testing.assert_allclose(np.std(middle["normal"]), 0.3, rtol=0.1)
+    np.testing.assert_allclose([middle["uniform"].min(), middle["uniform"].max()], [-0.3, 0.3], atol=0.01)
 
 
 def test_help_lists_the_settings_of_every_kind(capsys):
