@@ -2,7 +2,7 @@
 
 Method. Over a horizon of 1 s, torques of the seven joints within their limits are chosen so that the hand gets to a pose and
 stays there: the first plan by multiple shooting from an arm that stands still. Every 20 ms the plan is made anew from where the arm
-is, by two iterations of iLQR from the last plan moved on by a step. The arm that is controlled is not quite the one in the plan: for
+is, by two iterations of iLQR from the last plan moved on by a step. The arm that is controlled is not quite that of the plan: for
 a while a torque pushes it that the plan does not know. For comparison the first plan is carried out as it is, and with the feedback
 of its own gains.
 
