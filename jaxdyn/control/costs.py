@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from jaxdyn.control.problem import Controls, Dynamics, Mechanics, Point, Time
 from jaxdyn.dynamics.kinematics import forward_kinematics, frame_placement
@@ -172,7 +172,7 @@ class StateBounds(eqx.Module):
     below: tuple[int, ...] = eqx.field(static=True)
     above: tuple[int, ...] = eqx.field(static=True)
 
-    def __init__(self, origin: Point, lower=-np.inf, upper=np.inf, *, nx: int):
+    def __init__(self, origin: Point, lower: ArrayLike = -np.inf, upper: ArrayLike = np.inf, *, nx: int):
         self.origin = jax.tree.map(floating, origin)
         dtype = jax.tree.leaves(self.origin)[0].dtype
         self.lower, self.upper = (jnp.broadcast_to(jnp.asarray(bound, dtype), (nx,)) for bound in (lower, upper))

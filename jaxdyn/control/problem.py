@@ -10,7 +10,7 @@ numbers such as a length, a mass or the duration T itself, may be chosen togethe
 
 import abc
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import equinox as eqx
 import jax
@@ -38,8 +38,15 @@ class Dynamics(eqx.Module):
         nu: number of controls.
     """
 
-    nx: eqx.AbstractVar[int]
-    nu: eqx.AbstractVar[int]
+    if TYPE_CHECKING:  # type checkers would take abstract variables for arguments of the constructor
+
+        @property
+        def nx(self) -> int: ...
+        @property
+        def nu(self) -> int: ...
+    else:
+        nx: eqx.AbstractVar[int]
+        nu: eqx.AbstractVar[int]
 
     @abc.abstractmethod
     def next(self, x: Point, u: Controls, t: Time, dt: Time) -> Point:
@@ -104,8 +111,8 @@ class StepFunction(Dynamics):
     """
 
     step: Callable[[Float[Array, "nx"], Controls, Time, Time], Float[Array, "nx"]]
-    nx: int = eqx.field(static=True)
-    nu: int = eqx.field(static=True)
+    nx: int = eqx.field(static=True)  # pyright: ignore[reportIncompatibleMethodOverride]
+    nu: int = eqx.field(static=True)  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def next(self, x, u: Controls, t: Time, dt: Time):
         return self.step(x, u, t, dt)
@@ -126,8 +133,8 @@ class Flow(Dynamics):
     """
 
     velocity: Callable[[Float[Array, "nx"], Controls, Time], Float[Array, "nx"]]
-    nx: int = eqx.field(static=True)
-    nu: int = eqx.field(static=True)
+    nx: int = eqx.field(static=True)  # pyright: ignore[reportIncompatibleMethodOverride]
+    nu: int = eqx.field(static=True)  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def rate(self, x, u: Controls, t: Time) -> Tangent:
         return self.velocity(x, u, t)

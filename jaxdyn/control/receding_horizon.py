@@ -97,7 +97,7 @@ def run_receding_horizon(
     """
     problem, placed = controller.problem, controller.problem.with_design(controller.initial.design)
     machine = placed.dynamics if plant is None else plant
-    replan = eqx.filter_jit(controller.replan).lower(state, controller.initial).compile()
+    replan = jax.jit(lambda x, guess: controller.replan(x, guess)).lower(state, controller.initial).compile()
     onward = eqx.filter_jit(lambda plan: moved_on(problem, plan))
     advance = eqx.filter_jit(lambda x, u, t: machine.next(x, u, t, placed.dt))
     guess, states, controls, seconds, iterations, results = controller.initial, [state], [], [], [], []

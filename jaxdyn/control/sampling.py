@@ -9,6 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from jaxdyn.control.plan import Plan, merit, no_multipliers, outcome, planned, violation
@@ -215,6 +216,6 @@ def _between(knots: Float[Array, "K nu"], steps: int) -> Float[Array, "N nu"]:
 
 def _refuse_unbounded(problem: ControlProblem) -> None:
     bounds = (problem.lower, problem.upper)
-    known = not any(isinstance(bound, jax.core.Tracer) for bound in bounds)
+    known = not any(isinstance(bound, Tracer) for bound in bounds)
     if known and not all(np.all(np.isfinite(np.asarray(bound))) for bound in bounds):
         raise ValueError("controls without bounds: give Sampling a spread to draw with")

@@ -72,7 +72,7 @@ def problem_of(config: OptimizeConfig) -> ControlProblem:
     free = time.shortest is not None
     lower, upper = _bounds(config, system)
     return ControlProblem(
-        Mechanics(system, INTEGRATORS[time.integrator]),  # pyright: ignore[reportCallIssue]
+        Mechanics(system, INTEGRATORS[time.integrator]),
         _start(config, system),
         duration=time.duration,
         steps=time.steps,
