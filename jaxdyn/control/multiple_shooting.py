@@ -107,6 +107,9 @@ class _Step(NamedTuple):
 class MultipleShooting(IterativeSolver):
     """Newton's method on states and controls at once, with an interior-point method for bounds and conditions.
 
+    In a step that has no minimum the curvature of dynamics and conditions rests for some iterations, then damping sets in. The
+    first barrier is 0.1, so state costs such that the optimum is not far below 1: a tiny cost is no match for it.
+
     Attributes:
         parallel: Riccati recursion and steps as associative scans, in log N stretches on machines with many threads.
         tolerance: largest error of the conditions of optimality, scaled, and largest violation in a solution; in single

@@ -54,14 +54,14 @@ def straight(problem: ControlProblem, end) -> Plan:
     return Plan(share * end[None] + (1.0 - share) * problem.initial[None], jnp.zeros((problem.steps, 1)), jnp.zeros(0))
 
 
-@pytest.mark.parametrize("parallel", [False, True])
-def test_cart_pole_of_kelly(parallel):
-    """Published: 58.88834 at 100 steps, with bounds of force and track and with the goal as a condition."""
-    problem = cart_pole(100, 20.0)
+@pytest.mark.parametrize(("parallel", "steps", "cost"), [(True, 100, 58.88834), (False, 200, 58.82783)])
+def test_cart_pole_of_kelly(parallel, steps, cost):
+    """Published, with bounds of force and track and with the goal as a condition."""
+    problem = cart_pole(steps, 20.0)
     found = solved(problem, MultipleShooting(parallel=parallel), straight(problem, UP))
     assert int(found.result) == ControlResult.SOLVED
     assert int(found.iterations) < 20
-    np.testing.assert_allclose(found.cost, 58.88834, rtol=1e-7)
+    np.testing.assert_allclose(found.cost, cost, rtol=1e-7)
     assert float(found.violation) <= 1e-8
 
 
