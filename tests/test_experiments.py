@@ -20,7 +20,7 @@ def test_experiment_runs_with_its_smoke_settings(script, tmp_path):
     assert (ROOT / "configs" / f"{script.stem}.toml").is_file()
     out = tmp_path / "run"
     done = subprocess.run(
-        [sys.executable, script, "--smoke", "--out", out], capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, script, "--smoke", "--out", out], capture_output=True, text=True, timeout=900, check=False
     )
     assert done.returncode == 0, done.stderr
     metrics = json.loads((out / "metrics.json").read_text())
