@@ -180,3 +180,37 @@ def test_lanes_that_are_no_numbers_leave_the_others_alone():
     for found in (batch, together):
         assert found.result.tolist() == [ControlResult.SOLVED, ControlResult.NOT_FINITE, ControlResult.SOLVED]
         np.testing.assert_allclose(found.cost[jnp.array([0, 2])], 59.31718, rtol=1e-6)
+
+
+def test_a_batch_of_models():
+    """Pendulums of different masses, each lifted by its own least effort, which grows as the square of its weight."""
+
+    def lifted(mass):
+        builder = jaxdyn.MechanismBuilder("pendulum")
+        moment = 0.1 * mass
+        builder.add_body(
+            "rod",
+            joint=jaxdyn.Revolute((0.0, 1.0, 0.0)),
+            mass=mass,
+            com=(0.0, 0.0, -0.5),
+            inertia=(moment, moment, 0.1 * moment, 0.0, 0.0, 0.0),
+        )
+        side = jaxdyn.State(jnp.array([1.5]), jnp.zeros(1))
+        return ControlProblem(
+            Mechanics(jaxdyn.System(builder.build()), jaxdyn.SemiImplicitEuler()),
+            jaxdyn.State(jnp.zeros(1), jnp.zeros(1)),
+            duration=1.0,
+            steps=20,
+            running=lambda dynamics, t, x, u: u @ u,
+            final_conditions=Condition(lambda dynamics, t, x, u: dynamics.difference(side, x)),
+        )
+
+    masses = (0.5, 1.0, 2.0)
+    problems = [lifted(mass) for mass in masses]
+    plans = [planned(problem, jnp.ones((20, 1))) for problem in problems]
+    stack = lambda *leaves: jnp.stack(leaves)  # noqa: E731
+    numbers = [eqx.filter(problem, eqx.is_array) for problem in problems]
+    several = eqx.combine(jax.tree.map(stack, *numbers), problems[0])
+    found = solve_batch(several, MultipleShooting(), jax.tree.map(stack, *plans), progress=False)
+    assert found.result.tolist() == [ControlResult.SOLVED] * 3
+    np.testing.assert_allclose(found.cost / found.cost[1], np.square(masses), rtol=1e-8)
