@@ -4,6 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
+import jaxdyn
 from jaxdyn.control import Condition, ControlProblem, Flow, Plan, StepFunction, planned, solve
 
 
@@ -130,3 +131,16 @@ def folded_acrobot(steps: int) -> tuple[ControlProblem, Plan]:
     q2 = np.interp(time, knots, [0.0, 0.0, np.pi, np.pi])
     states = jnp.asarray(np.stack([q1, q2, 0.0 * time, 0.0 * time], axis=1))
     return problem, Plan(states, jnp.zeros((steps, 1)), jnp.zeros(0))
+
+
+def pendulum() -> jaxdyn.System:
+    """A rod of 1 kg whose center hangs 0.5 m below its hinge."""
+    builder = jaxdyn.MechanismBuilder("pendulum")
+    builder.add_body(
+        "rod",
+        joint=jaxdyn.Revolute((0.0, 1.0, 0.0)),
+        mass=1.0,
+        com=(0.0, 0.0, -0.5),
+        inertia=(0.1, 0.1, 0.01, 0.0, 0.0, 0.0),
+    )
+    return jaxdyn.System(builder.build())

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from control_problems import UP, cart_pole, folded_acrobot
 
 import jaxdyn
 from jaxdyn.control import (
@@ -260,15 +261,6 @@ def test_path_condition_of_bryson_and_denham():
 # --- published optima ---
 
 
-def kelly(x, u, t):
-    """Cart and pole of Kelly 2017."""
-    _, q, v, w = x
-    s, c = jnp.sin(q), jnp.cos(q)
-    D = 1.0 + 0.3 * s**2
-    pull = 0.15 * s * w**2
-    return jnp.stack([v, w, (u[0] + 2.943 * c * s + pull) / D, -(c * u[0] + 12.753 * s + c * pull) / (0.5 * D)])
-
-
 @pytest.mark.parametrize(
     ("scheme", "steps", "cost", "digits"),
     [
@@ -282,50 +274,16 @@ def kelly(x, u, t):
 )
 def test_cart_pole_of_kelly(scheme, steps, cost, digits):
     """Optimum 58.807667 N^2 s; what each scheme makes of it to all digits known."""
-    up = jnp.array([1.0, jnp.pi, 0.0, 0.0])
-    problem = ControlProblem(
-        Flow(kelly, 4, 1),
-        jnp.zeros(4),
-        duration=2.0,
-        steps=steps,
-        running=lambda d, t, x, u: u @ u,
-        lower=-20.0,
-        upper=20.0,
-        conditions=Condition(lambda d, t, x, u: jnp.stack([x[0] - 2.0, -2.0 - x[0]]), "negative", "track"),
-        final_conditions=Condition(lambda d, t, x, u: x - up, "zero", "upright at the goal"),
-    )
-    found = solve(problem, Collocation(scheme=scheme, degree=4), line(problem, up))
+    problem = cart_pole(steps, 20.0)
+    found = solve(problem, Collocation(scheme=scheme, degree=4), line(problem, jnp.asarray(UP)))
     assert int(found.result) == ControlResult.SOLVED
     np.testing.assert_allclose(found.cost, cost, rtol=digits)
     assert float(found.violation) < 1e-8
 
 
-def acrobot(x, u, t):
-    """Two point masses on links of 0.5 m, absolute angles, a motor between the links."""
-    q1, q2, w1, w2 = x
-    c, s = 0.25 * jnp.cos(q1 - q2), 0.25 * jnp.sin(q1 - q2)
-    r1 = -u[0] - s * w2**2 - 9.81 * jnp.sin(q1)
-    r2 = u[0] + s * w1**2 - 0.5 * 9.81 * jnp.sin(q2)
-    D = 0.125 - c**2
-    return jnp.stack([w1, w2, (0.25 * r1 - c * r2) / D, (0.5 * r2 - c * r1) / D])
-
-
 def test_acrobot_swings_up():
     """Best known 34.91878, from knots of the angles, though the motion is unstable and 2 s long."""
-    up = jnp.array([jnp.pi, jnp.pi, 0.0, 0.0])
-    problem = ControlProblem(
-        Flow(acrobot, 4, 1),
-        jnp.zeros(4),
-        duration=2.0,
-        steps=40,
-        running=lambda d, t, x, u: u @ u,
-        lower=-20.0,
-        upper=20.0,
-        final_conditions=Condition(lambda d, t, x, u: x - up),
-    )
-    t, knots = np.linspace(0.0, 2.0, 41), [0.0, 0.5, 1.5, 2.0]
-    first, second = np.interp(t, knots, [0, -np.pi / 2, np.pi / 2, np.pi]), np.interp(t, knots, [0, 0, np.pi, np.pi])
-    guess = Plan(jnp.array(np.stack([first, second, 0 * t, 0 * t], axis=1)), jnp.zeros((40, 1)), jnp.zeros(0))
+    problem, guess = folded_acrobot(40)
     found = solve(problem, Collocation(degree=4), guess)
     assert int(found.result) == ControlResult.SOLVED
     np.testing.assert_allclose(found.cost, 34.91878, rtol=3e-5)

@@ -4,7 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from control_problems import cost_to_go_of_regulator, regulator, solved, start_of
+from control_problems import cost_to_go_of_regulator, pendulum, regulator, solved, start_of
 
 import jaxdyn
 from jaxdyn.control import (
@@ -31,19 +31,11 @@ def test_linear_problem():
     assert run.rate > 1.0
 
 
-def pendulum() -> ControlProblem:
+def lift() -> ControlProblem:
     """To be lifted by a drive that is too weak to do it at once, seen 1.2 s ahead."""
-    builder = jaxdyn.MechanismBuilder("pendulum")
-    builder.add_body(
-        "rod",
-        joint=jaxdyn.Revolute((0.0, 1.0, 0.0)),
-        mass=1.0,
-        com=(0.0, 0.0, -0.5),
-        inertia=(0.1, 0.1, 0.01, 0.0, 0.0, 0.0),
-    )
     up = jaxdyn.State(jnp.array([jnp.pi]), jnp.zeros(1))
     return ControlProblem(
-        Mechanics(jaxdyn.System(builder.build())),
+        Mechanics(pendulum()),
         jaxdyn.State(jnp.zeros(1), jnp.zeros(1)),
         duration=1.2,
         steps=24,
@@ -56,7 +48,7 @@ def pendulum() -> ControlProblem:
 
 def test_swing_up_inside_a_rollout():
     """The motion of the compiled rollout is that of the loop which takes the time; both end upright."""
-    problem = pendulum()
+    problem = lift()
     first = solved(problem, ILQR(), planned(problem, jnp.full((24, 1), 1.0))).plan
     controller = RecedingHorizon(problem, ILQR(), first, iterations=3)
     run = run_receding_horizon(controller, problem.initial, steps=80, progress=False)

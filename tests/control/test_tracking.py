@@ -4,7 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from control_problems import A, B, regulator, solved, start_of
+from control_problems import A, B, pendulum, regulator, solved, start_of
 
 import jaxdyn
 from jaxdyn.control import (
@@ -38,17 +38,9 @@ def test_gains_are_those_of_the_riccati_equation():
 
 def swing_up() -> ControlProblem:
     """A pendulum whose drive is too weak to lift it at once."""
-    builder = jaxdyn.MechanismBuilder("pendulum")
-    builder.add_body(
-        "rod",
-        joint=jaxdyn.Revolute((0.0, 1.0, 0.0)),
-        mass=1.0,
-        com=(0.0, 0.0, -0.5),
-        inertia=(0.1, 0.1, 0.01, 0.0, 0.0, 0.0),
-    )
     goal = jaxdyn.State(jnp.array([jnp.pi]), jnp.zeros(1))
     return ControlProblem(
-        Mechanics(jaxdyn.System(builder.build())),
+        Mechanics(pendulum()),
         jaxdyn.State(jnp.zeros(1), jnp.zeros(1)),
         duration=3.0,
         steps=60,
