@@ -6,7 +6,8 @@ plan              states, controls and design, and what they come to
 expansion         a problem about a plan, to second order
 linear_quadratic  Riccati recursions, sequential and parallel in time
 newton, ilqr      solvers by expansions: iLQR and DDP
-multiple_shooting Newton's method on states and controls at once, with an interior-point method
+interior_point, multiple_shooting
+                  Newton's method on states and controls at once, with an interior-point method
 single_shooting   gradient descent on the controls
 sampling          MPPI, cross entropy and predictive sampling
 sensitivity       derivatives of optimal plans

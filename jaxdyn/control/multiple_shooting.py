@@ -8,100 +8,39 @@ plan need not be a motion before the end, so it may start from a guess of states
 unstable motions.
 """
 
-from typing import NamedTuple
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from jaxdyn.control.expansion import Expansion, Pull, expanded, start_along
+from jaxdyn.control.interior_point import (
+    INSIDE,
+    Forces,
+    InteriorSearch,
+    InteriorStep,
+    Slacks,
+    condensed,
+    distance_from_motion,
+    distances_from_bounds,
+    kept_inside,
+    optimality_error,
+    searched_along,
+    with_costs_alone,
+    with_pull,
+)
 from jaxdyn.control.linear_quadratic import LinearQuadratic, damped, optimum, residual
-from jaxdyn.control.plan import Multipliers, Outcome, Plan, gaps, outcome, regularization, sides, violation
+from jaxdyn.control.plan import Multipliers, Plan, gaps, outcome, regularization, sides, violation
 from jaxdyn.control.problem import ControlProblem
 from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution
 from jaxdyn.lanes import Backend
 from jaxdyn.spatial.arrays import einsum
 
-_SHARES = 0.5 ** np.arange(8)  # of the longest step that stays within bounds, tried at once
 _FIRST_BARRIER, _BARRIER_FACTOR, _BARRIER_POWER = 0.1, 0.2, 1.5
 _SOLVED_ENOUGH = 10.0  # error, in units of the barrier, at which the barrier is lowered
-_LEAST_KEPT = 0.99  # share of a slack or of a force that a step may use up, or more with a low barrier
-_INSIDE = 1e-2  # first distance from bounds
-_MARGIN = 1e-5  # by which an accepted plan must be closer or cheaper
-_LEAST_GAIN = 1e-4  # of the cost, as a share of what its slope promises
 _MEMORY = 16  # plans that later ones must improve on, in distance or in cost
 _FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-4, 1e-10, 1e10
 _LONGEST_WAIT = 16  # iterations without curvature after it has failed several times in a row
-
-
-class Forces(eqx.Module):
-    """Multipliers.
-
-    Attributes:
-        costates: of the dynamics, for x_1 to x_N and the design.
-        path, end: of conditions.
-        controls, design: of lower and upper bounds.
-    """
-
-    costates: Float[Array, "N n"]
-    path: Float[Array, "N m"]
-    end: Float[Array, "e"]
-    controls: Float[Array, "2 N nu"]
-    design: Float[Array, "2 P"]
-
-
-class Slacks(eqx.Module):
-    """Distances of conditions from zero; zero for conditions that must be zero."""
-
-    path: Float[Array, "N m"]
-    end: Float[Array, "e"]
-
-
-class InteriorSearch(eqx.Module):
-    """Where multiple shooting stands.
-
-    Attributes:
-        plan, slacks, forces: primal and dual unknowns.
-        gaps, found, violation: what the plan comes to.
-        feedback: gains of the last policy.
-        barrier: mu.
-        damping: of the next step.
-        wait, last_wait: iterations until curvature counts again, and how many there were last time.
-        filter: (distance, cost) of plans that later ones must improve on.
-        farthest: distance that no plan may have.
-        iterations, result: done, and code of `ControlResult`.
-    """
-
-    plan: Plan
-    slacks: Slacks
-    forces: Forces
-    gaps: Float[Array, "N nx"]
-    found: Outcome
-    violation: Float[Array, ""]
-    feedback: Float[Array, "N nu nx"]
-    barrier: Float[Array, ""]
-    damping: Float[Array, ""]
-    wait: Int[Array, ""]
-    last_wait: Int[Array, ""]
-    filter: Float[Array, "F 2"]
-    farthest: Float[Array, ""]
-    iterations: Int[Array, ""]
-    result: Int[Array, ""]
-
-    @property
-    def cost(self) -> Float[Array, ""]:
-        """Cost of the plan."""
-        return self.found.cost
-
-
-class _Step(NamedTuple):
-    z: Array
-    u: Array
-    slacks: Slacks
-    forces: Forces
-    feedback: Array
 
 
 class MultipleShooting(IterativeSolver):
@@ -125,7 +64,7 @@ class MultipleShooting(IterativeSolver):
     backend: Backend = eqx.field(static=True, default="auto")
 
     def begin(self, problem: ControlProblem, initial: Plan) -> InteriorSearch:
-        plan = _inside(problem, initial)
+        plan = kept_inside(problem, initial)
         found, apart, dtype = (
             outcome(problem, plan, backend=self.backend),
             gaps(problem, plan, backend=self.backend),
@@ -135,10 +74,10 @@ class MultipleShooting(IterativeSolver):
         code = jnp.where(finite, ControlResult.RUNNING.value, ControlResult.NOT_FINITE.value)
         may_path, may_end = sides(problem)
         slacks = Slacks(
-            jnp.where(may_path[None], jnp.maximum(-found.path, _INSIDE), 0.0),
-            jnp.where(may_end, jnp.maximum(-found.end, _INSIDE), 0.0),
+            jnp.where(may_path[None], jnp.maximum(-found.path, INSIDE), 0.0),
+            jnp.where(may_end, jnp.maximum(-found.end, INSIDE), 0.0),
         )
-        distances = _distances(problem, plan)
+        distances = distances_from_bounds(problem, plan)
         bounded = jnp.any(jnp.isfinite(distances[0])) | jnp.any(jnp.isfinite(distances[1]))
         barrier = jnp.where(bounded | bool(may_path.any() or may_end.any()), _FIRST_BARRIER, 0.0).astype(dtype)
         forces = Forces(
@@ -149,7 +88,7 @@ class MultipleShooting(IterativeSolver):
             barrier / distances[1],
         )
         none, zero = jnp.zeros((), int), jnp.zeros((), dtype)
-        distance = _distance(apart, found, slacks)
+        distance = distance_from_motion(apart, found, slacks)
         return InteriorSearch(
             plan,
             slacks,
@@ -170,7 +109,7 @@ class MultipleShooting(IterativeSolver):
 
     def iterate(self, problem: ControlProblem, search: InteriorSearch) -> InteriorSearch:
         bent = search.wait == 0
-        pull = _pull(problem, search)
+        pull = condensed(problem, search)
         expansion = expanded(
             problem,
             search.plan,
@@ -180,12 +119,12 @@ class MultipleShooting(IterativeSolver):
             curvature=bent.astype(search.damping.dtype),
             backend=self.backend,
         )
-        bare = _without(expansion, pull)
-        solved = _error(problem, search, bare, expansion, jnp.zeros_like(search.barrier)) <= self.tolerance
-        search = self._lowered(search, _error(problem, search, bare, expansion, search.barrier))
-        pull = _pull(problem, search)
-        step = self._step(problem, search, _with(bare, expansion, pull), expansion, pull)
-        after, taken = _accepted(problem, search, bare, step, self.backend)
+        bare = with_costs_alone(expansion, pull)
+        solved = optimality_error(problem, search, bare, expansion, jnp.zeros_like(search.barrier)) <= self.tolerance
+        search = self._lowered(search, optimality_error(problem, search, bare, expansion, search.barrier))
+        pull = condensed(problem, search)
+        step = self._step(problem, search, with_pull(bare, expansion, pull), expansion, pull)
+        after, taken = searched_along(problem, search, bare, step, self.backend)
         after = self._adapted(after, taken, bent)
         code = jnp.where(solved, ControlResult.SOLVED.value, after.result).astype(search.result.dtype)
         search = jax.tree.map(lambda old, new: jnp.where(solved, old, new), search, after)
@@ -210,10 +149,10 @@ class MultipleShooting(IterativeSolver):
 
     def _step(
         self, problem: ControlProblem, search: InteriorSearch, model: LinearQuadratic, expansion: Expansion, pull: Pull
-    ) -> "_Step":
+    ) -> "InteriorStep":
         """Newton's step of all unknowns."""
         mu, forces, plan = search.barrier, search.forces, search.plan
-        (below, above), (design_below, design_above) = _distances(problem, plan)
+        (below, above), (design_below, design_above) = distances_from_bounds(problem, plan)
         damping = search.damping
         stiff = forces.controls[0] / below + forces.controls[1] / above
         model = eqx.tree_at(
@@ -264,7 +203,7 @@ class MultipleShooting(IterativeSolver):
             of_bounds(forces.controls, (below, above), u),
             of_bounds(forces.design, (design_below, design_above), design),
         )
-        return _Step(z, u, slacks, change, policy.feedback[:, :, : problem.dynamics.nx])
+        return InteriorStep(z, u, slacks, change, policy.feedback[:, :, : problem.dynamics.nx])
 
     def _adapted(self, search: InteriorSearch, taken: Bool[Array, ""], bent: Bool[Array, ""]) -> InteriorSearch:
         """Curvature may make steps without a minimum: then it rests for a while. If that does not help, damping does."""
@@ -283,226 +222,3 @@ class MultipleShooting(IterativeSolver):
             search,
             (wait, last_wait, damping, result, search.iterations + 1),
         )
-
-
-def _inside(problem: ControlProblem, plan: Plan) -> Plan:
-    """The plan, from the initial state, with controls and design at some distance from their bounds."""
-
-    def moved(x, lower, upper):
-        room = jnp.where(jnp.isfinite(upper - lower), _INSIDE * (upper - lower), _INSIDE)
-        return jnp.clip(x, lower + room, upper - room)
-
-    design = plan.design
-    if problem.design is not None:
-        design = moved(design, problem.design.lower, problem.design.upper)
-    placed = problem.with_design(design)
-    states = jax.tree.map(lambda leaf, first: leaf.at[0].set(first), plan.states, placed.initial)
-    return Plan(states, moved(plan.controls, placed.lower[None], placed.upper[None]), design)
-
-
-def _distances(problem: ControlProblem, plan: Plan) -> tuple[Float[Array, "2 N nu"], Float[Array, "2 P"]]:
-    """How far controls and design are from their lower and upper bounds."""
-    controls = jnp.stack([plan.controls - problem.lower[None], problem.upper[None] - plan.controls])
-    if problem.design is None:
-        return controls, jnp.zeros((2, 0), controls.dtype)
-    return controls, jnp.stack([plan.design - problem.design.lower, problem.design.upper - plan.design])
-
-
-def _pull(problem: ControlProblem, search: InteriorSearch) -> Pull:
-    """What is left of the conditions when slacks and forces are eliminated."""
-    delta, mu = regularization(search.barrier.dtype), search.barrier
-
-    def of(c, s, y, may):
-        soft = jnp.where(may, s + delta * y, 1.0)
-        weight = jnp.where(may, y / soft, 1.0 / delta)
-        return jnp.where(may, y + (y * c + mu) / soft, y + weight * c), weight
-
-    may_path, may_end = sides(problem)
-    path, path_weight = of(search.found.path, search.slacks.path, search.forces.path, may_path[None])
-    end, end_weight = of(search.found.end, search.slacks.end, search.forces.end, may_end)
-    return Pull(path, end, path_weight, end_weight)
-
-
-def _without(expansion: Expansion, pull: Pull) -> LinearQuadratic:
-    """The expansion with the slopes of the costs alone."""
-    model, n = expansion.model, expansion.model.A.shape[1]
-    path = einsum("kci,kc->ki", expansion.path_rows, pull.path)
-    slopes = (model.q - path[:, :n], model.r - path[:, n:], model.q_end - expansion.end_rows.T @ pull.end)
-    return eqx.tree_at(lambda m: (m.q, m.r, m.q_end), model, slopes)
-
-
-def _with(bare: LinearQuadratic, expansion: Expansion, pull: Pull) -> LinearQuadratic:
-    return _without(eqx.tree_at(lambda e: e.model, expansion, bare), jax.tree.map(jnp.negative, pull))
-
-
-def _distance(apart: Array, found: Outcome, slacks: Slacks) -> Float[Array, ""]:
-    """How far a plan is from a motion that meets its conditions."""
-    return (
-        jnp.sum(jnp.abs(apart)) + jnp.sum(jnp.abs(found.path + slacks.path)) + jnp.sum(jnp.abs(found.end + slacks.end))
-    )
-
-
-def _error(
-    problem: ControlProblem,
-    search: InteriorSearch,
-    bare: LinearQuadratic,
-    expansion: Expansion,
-    barrier: Float[Array, ""],
-) -> Float[Array, ""]:
-    """Largest error of the conditions of optimality, scaled as in Ipopt where forces are large."""
-    f, n = search.forces, bare.A.shape[1]
-    path = einsum("kci,kc->ki", expansion.path_rows, f.path)
-    by_z = bare.q + path[:, :n] + einsum("kij,ki->kj", bare.A, f.costates)
-    by_u = bare.r + path[:, n:] + einsum("kij,ki->kj", bare.B, f.costates) - f.controls[0] + f.controls[1]
-    by_end = bare.q_end + expansion.end_rows.T @ f.end - f.costates[-1]
-    slopes = [by_u, by_z[1:] - f.costates[:-1], by_end]
-    if problem.design is not None:
-        slopes.append(start_along(problem, search.plan).T @ by_z[0] - f.design[0] + f.design[1])
-    controls, design = _distances(problem, search.plan)
-    may_path, may_end = sides(problem)
-
-    def product(force, distance):
-        return jnp.where(jnp.isfinite(distance), force * distance - barrier, 0.0)
-
-    products = [
-        product(f.controls, controls),
-        product(f.design, design),
-        jnp.where(may_path[None], f.path * search.slacks.path - barrier, 0.0),
-        jnp.where(may_end, f.end * search.slacks.end - barrier, 0.0),
-    ]
-    violations = [search.gaps, search.found.path + search.slacks.path, search.found.end + search.slacks.end]
-    sizes = jnp.stack(
-        [jnp.mean(jnp.abs(force)) if force.size else jnp.zeros((), barrier.dtype) for force in jax.tree.leaves(f)]
-    )
-    scale = jnp.maximum(jnp.max(sizes) / 100.0, 1.0)
-    return jnp.maximum(_largest(slopes + products) / scale, _largest(violations))
-
-
-def _largest(arrays: list[Array]) -> Float[Array, ""]:
-    return jnp.max(jnp.stack([jnp.max(jnp.abs(array), initial=0.0) for array in arrays]))
-
-
-def _reach(value: Array, change: Array, kept: Float[Array, ""]) -> Float[Array, ""]:
-    """Largest share of a change that leaves positive numbers positive; 1 at most."""
-    ratio = jnp.where(change < 0, -kept * value / jnp.where(change < 0, change, 1.0), 1.0)
-    return jnp.min(jnp.minimum(ratio, 1.0), initial=1.0)
-
-
-def _barrier_of(problem: ControlProblem, plan: Plan, slacks: Slacks) -> Float[Array, ""]:
-    """Sum of the logarithms of slacks and distances."""
-    may_path, may_end = sides(problem)
-
-    def logarithms(x, counts):
-        return jnp.sum(jnp.log(jnp.where(counts, x, 1.0)))
-
-    total = logarithms(slacks.path, may_path[None]) + logarithms(slacks.end, may_end)
-    for distance in _distances(problem, plan):
-        total = total + logarithms(distance, jnp.isfinite(distance))
-    return total
-
-
-def _accepted(
-    problem: ControlProblem, search: InteriorSearch, bare: LinearQuadratic, step: _Step, backend: Backend
-) -> tuple[InteriorSearch, Bool[Array, ""]]:
-    """The search after the largest share of a step that comes closer to a motion or is cheaper, and whether there was one."""
-    mu, plan, nx = search.barrier, search.plan, problem.dynamics.nx
-    kept = jnp.maximum(_LEAST_KEPT, 1.0 - mu)
-    design = step.z[0, nx:]
-    changes = (jnp.stack([step.u, -step.u]), jnp.stack([design, -design]))
-    distances = _distances(problem, plan)
-    reaches = [
-        _reach(jnp.where(jnp.isfinite(d), d, 1.0), jnp.where(jnp.isfinite(d), c, 0.0), kept)
-        for d, c in zip(distances, changes, strict=True)
-    ]
-    may_path, may_end = sides(problem)
-    reaches += [
-        _reach(search.slacks.path, jnp.where(may_path[None], step.slacks.path, 0.0), kept),
-        _reach(search.slacks.end, jnp.where(may_end, step.slacks.end, 0.0), kept),
-    ]
-    longest = jnp.min(jnp.stack(reaches))
-    shares = longest * jnp.asarray(_SHARES, mu.dtype)
-
-    def tried(share):
-        there = plan.design + share * design
-        placed = problem.with_design(there)
-        states = jax.vmap(problem.dynamics.moved)(plan.states, share * step.z[:, :nx])
-        states = jax.tree.map(lambda leaf, first: leaf.at[0].set(first), states, placed.initial)
-        new = Plan(states, plan.controls + share * step.u, there)
-        slacks = jax.tree.map(lambda s, ds: s + share * ds, search.slacks, step.slacks)
-        found, apart = outcome(problem, new, backend=backend), gaps(problem, new, backend=backend)
-        return (
-            new,
-            slacks,
-            found,
-            apart,
-            _distance(apart, found, slacks),
-            found.cost - mu * _barrier_of(problem, new, slacks),
-        )
-
-    plans, slacks, founds, aparts, far, costs = jax.vmap(tried)(shares)
-    far_now = _distance(search.gaps, search.found, search.slacks)
-    cost_now = search.found.cost - mu * _barrier_of(problem, plan, search.slacks)
-    slope = einsum("ki,ki->", bare.q, step.z[:-1]) + einsum("km,km->", bare.r, step.u) + bare.q_end @ step.z[-1]
-    for value, change, counts in (
-        *((d, c, jnp.isfinite(d)) for d, c in zip(distances, changes, strict=True)),
-        (search.slacks.path, step.slacks.path, jnp.broadcast_to(may_path[None], search.slacks.path.shape)),
-        (search.slacks.end, step.slacks.end, jnp.asarray(may_end)),
-    ):
-        slope = slope - mu * jnp.sum(jnp.where(counts, change / jnp.where(counts, value, 1.0), 0.0))
-    rounding = 10.0 * jnp.finfo(mu.dtype).eps * (1.0 + jnp.abs(cost_now))
-    descends = (
-        (slope < 0)
-        & (shares * jnp.maximum(-slope, 0.0) ** 2.3 > far_now**1.1)
-        & (far_now <= 1e-4 * search.farthest / 1e4)
-    )
-    cheaper = costs - cost_now <= _LEAST_GAIN * shares * slope + rounding
-    better = (far <= (1.0 - _MARGIN) * far_now) | (costs - cost_now <= rounding - _MARGIN * far_now)
-    seen = search.filter
-    new_to_filter = jnp.all((far[:, None] <= seen[None, :, 0]) | (costs[:, None] <= seen[None, :, 1]), axis=1)
-    good = jnp.where(descends, cheaper, better) & new_to_filter & (far <= search.farthest)
-    good = good & jnp.isfinite(far) & jnp.isfinite(costs)
-    best = jnp.argmax(good)
-    taken = good[best]
-    remembered = jnp.stack([(1.0 - _MARGIN) * far_now, cost_now - _MARGIN * far_now])
-    keeps = taken & ~(descends[best] & cheaper[best])
-    memory = jnp.where(keeps, jnp.concatenate([seen[1:], remembered[None]]), seen)
-
-    def chosen(new, old):
-        return jax.tree.map(lambda new, old: jnp.where(taken, new[best], old), new, old)
-
-    forces = _moved_forces(search, step.forces, shares[best], kept, taken, (may_path, may_end))
-    there, apart = chosen(founds, search.found), chosen(aparts, search.gaps)
-    return eqx.tree_at(
-        lambda s: (s.plan, s.slacks, s.forces, s.gaps, s.found, s.violation, s.feedback, s.filter),
-        search,
-        (
-            chosen(plans, plan),
-            chosen(slacks, search.slacks),
-            forces,
-            apart,
-            there,
-            jnp.maximum(violation(problem, there), jnp.max(jnp.abs(apart))),
-            jnp.where(taken, step.feedback, search.feedback),
-            memory,
-        ),
-    ), taken
-
-
-def _moved_forces(search, change: Forces, share, kept, taken, may) -> Forces:
-    """Forces of equations follow the share of the plan; those that must stay positive go as far as they can."""
-    f, (may_path, may_end) = search.forces, may
-    reaches = [
-        _reach(f.path, jnp.where(may_path[None], change.path, 0.0), kept),
-        _reach(f.end, jnp.where(may_end, change.end, 0.0), kept),
-        _reach(f.controls, change.controls, kept),
-        _reach(f.design, change.design, kept),
-    ]
-    dual = jnp.min(jnp.stack(reaches))
-    moved = Forces(
-        f.costates + share * change.costates,
-        f.path + jnp.where(may_path[None], dual, share) * change.path,
-        f.end + jnp.where(may_end, dual, share) * change.end,
-        f.controls + dual * change.controls,
-        f.design + dual * change.design,
-    )
-    return jax.tree.map(lambda new, old: jnp.where(taken, new, old), moved, f)
