@@ -9,32 +9,23 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from small_jobs import ROLLOUT
 
 import jaxdyn
 from jaxdyn import JointDrives, System
 from jaxdyn.cli import main
 from jaxdyn.io.config import read_config
 from jaxdyn.io.runs import load_run
-from jaxdyn.jobs.rollout import RolloutConfig
+from jaxdyn.jobs.rollout_config import RolloutConfig
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 PANDA = str(CONFIGS / "panda_rollouts.toml")
-PENDULUM = """
-mechanism = "{mechanism}"
-batch = 3
-dtype = "float64"
-pictures = false
-[time]
-duration = "20 ms"
-rate = "1 kHz"
-save_every = 5
-"""
 
 
 @pytest.fixture
 def pendulum(tmp_path) -> str:
     path = tmp_path / "pendulum.toml"
-    path.write_text(PENDULUM.format(mechanism=CONFIGS / "mechanisms" / "double_pendulum.toml"))
+    path.write_text(ROLLOUT)
     return str(path)
 
 
@@ -222,7 +213,10 @@ def test_an_interrupt_is_one_line(pendulum, tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr("jaxdyn.jobs.rollout.rollout", interrupted)
     assert main(["rollout", pendulum, "--out", str(tmp_path / "run")]) == 130
-    assert capsys.readouterr().err.strip().splitlines()[-1] == "jaxdyn: interrupted; nothing but the config was written"
+    assert (
+        capsys.readouterr().err.strip().splitlines()[-1]
+        == "jaxdyn: interrupted; the same command with --resume goes on"
+    )
 
 
 def test_a_mechanism_comes_in_any_format_and_its_drives_are_said_not_to_be_used(pendulum, tmp_path, capsys):

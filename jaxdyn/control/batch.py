@@ -1,7 +1,6 @@
 """Many problems or many starts at once: lanes that have ended are set aside and cost nothing; what was found is counted."""
 
 import functools
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -9,12 +8,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array
 from tqdm import tqdm
 
 from jaxdyn.control.plan import Plan
 from jaxdyn.control.problem import ControlProblem
 from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution, searched
+from jaxdyn.lanes.devices import divided, each_on_its_own, whole
 
 
 def solve_batch(
@@ -25,6 +26,7 @@ def solve_batch(
     max_steps: int = 200,
     every: int = 10,
     progress: bool = True,
+    mesh: Mesh | None = None,
 ) -> Solution:
     """Solve from a batch of plans, or a batch of problems each from its own plan.
 
@@ -37,42 +39,53 @@ def solve_batch(
         max_steps: largest number of iterations.
         every: number of iterations after which ended lanes are taken out.
         progress: whether to show a progress bar of ended lanes.
+        mesh: devices over which the plans are divided (`jaxdyn.lanes.lane_mesh`); None leaves them where they are.
 
     Returns:
         Solutions with a leading axis; result codes tell how each search ended.
     """
     numbers, structure = eqx.partition(problem, eqx.is_array)
     several = problem.duration.ndim > 0
-    begin, some, end = _compiled(_Compared((structure if several else problem, solver)), several)
-
-    def call(function, rows, *rest):
-        return function(*rest) if not several else function(_rows(numbers, rows), *rest)
+    begin, some, end = _compiled(_Compared((structure if several else problem, solver)), several, mesh)
 
     count = initial.controls.shape[0]
+
+    def call(function, rows, tree, limit):
+        """What the function makes of these rows and their `tree`, in packs of few sizes, so that little is compiled."""
+        results = []
+        for pack in _packs(len(rows), min(_LEAST_SIZE, count), mesh):
+            batch = (_rows(numbers, rows[pack]), _rows(tree, pack)) if several else (_rows(tree, pack),)
+            results.append(whole(mesh, function(divided(mesh, batch), np.asarray(limit))))
+        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[: len(rows)], *results)
+
     everyone = np.arange(count)
-    search = call(begin, everyone, initial)
+    search = call(begin, everyone, initial, 0)
     with tqdm(total=count, unit="plan", disable=not progress) as bar:
         for limit in range(every, max_steps + every, every):
             running = np.flatnonzero(np.asarray(search.result) == ControlResult.RUNNING)
             if not len(running):
                 break
-            # Only few sizes are compiled; the last plan fills up.
-            size = _LEAST_SIZE * _RATIO ** math.ceil(math.log(max(len(running) / _LEAST_SIZE, 1.0), _RATIO))
-            size = min(size, count, _TOGETHER if jax.default_backend() == "cpu" else size)
-            chosen = np.concatenate([running, np.full(-len(running) % size, running[-1])])
-            limited = jnp.asarray(min(limit, max_steps))
-            parts = [call(some, rows, _rows(search, rows), limited) for rows in chosen.reshape(-1, size)]
-            after = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
-            search = jax.tree.map(lambda all, new, chosen=chosen: all.at[chosen].set(new), search, after)
+            after = call(some, running, _rows(search, running), min(limit, max_steps))
+            search = jax.tree.map(lambda all, new, running=running: all.at[running].set(new), search, after)
             if progress:
-                bar.set_postfix_str(_told(_standing(call(end, everyone, search))), refresh=False)
+                bar.set_postfix_str(_told(_standing(call(end, everyone, search, 0))), refresh=False)
                 bar.update(int(np.sum(np.asarray(search.result) != ControlResult.RUNNING)) - bar.n)
                 bar.refresh()
-    return call(end, everyone, search)
+    return call(end, everyone, search, 0)
 
 
-_LEAST_SIZE, _RATIO = 8, 4  # of the batches that go on: 8, 32, 128, ...
+_LEAST_SIZE, _RATIO = 8, 4  # of the packs of a device: 8, 32, 128, ...
 _TOGETHER = 32  # plans that a processor works on at once: what they need stays in its caches
+
+
+def _packs(count: int, size: int, mesh: Mesh | None) -> np.ndarray:
+    """Positions of plans, a row for each pack, filled up with the last one. A device gets `size` of them, or more by a ratio."""
+    devices = 1 if mesh is None else mesh.size
+    share = -(-count // devices)
+    while size < share and not (size >= _TOGETHER and jax.default_backend() == "cpu"):
+        size *= _RATIO
+    filled = -(-count // (size * devices)) * size * devices
+    return np.minimum(np.arange(filled), count - 1).reshape(-1, size * devices)
 
 
 class _Compared:
@@ -93,22 +106,24 @@ class _Compared:
 
 
 @functools.lru_cache(maxsize=16)
-def _compiled(known: _Compared, several: bool) -> tuple[Callable, Callable, Callable]:
-    """`begin`, some iterations, and `solution` for batches; with several problems their numbers come first."""
+def _compiled(known: _Compared, several: bool, mesh: Mesh | None) -> tuple[Callable, Callable, Callable]:
+    """`begin`, some iterations, and `solution` for batches; with several problems their numbers come first, and a limit last."""
     problem, solver = known.modules
 
     def of_each(function):
         # One problem for all is a constant of the code, so that its zeros cost nothing.
-        if not several:
-            return functools.partial(function, problem)
-        return lambda numbers, *rest: function(eqx.combine(numbers, problem), *rest)
+        def batch(parts, limit):
+            if not several:
+                return jax.vmap(lambda tree: function(problem, tree, limit))(*parts)
+            return jax.vmap(lambda numbers, tree: function(eqx.combine(numbers, problem), tree, limit))(*parts)
 
-    def some(*arguments):
-        *rows, limit = arguments
-        return jax.vmap(of_each(lambda problem, search: searched(problem, solver, search, limit)))(*rows)
+        return eqx.filter_jit(each_on_its_own(mesh, batch))
 
-    begin, end = (jax.vmap(of_each(function)) for function in (solver.begin, solver.solution))
-    return eqx.filter_jit(begin), eqx.filter_jit(some), eqx.filter_jit(end)
+    return (
+        of_each(lambda problem, plan, _: solver.begin(problem, plan)),
+        of_each(lambda problem, search, limit: searched(problem, solver, search, limit)),
+        of_each(lambda problem, search, _: solver.solution(problem, search)),
+    )
 
 
 class Optimum(NamedTuple):

@@ -90,9 +90,16 @@ class InverseDynamicsError(Problem):
         plant = self.parameters.place(x)
         return (needed_forces(plant, motion) - drive_forces(plant, motion)) / self.noise
 
-    def normal(self, unknowns: Unknowns) -> Normal:
+    @property
+    def pieces(self) -> Motions:
+        return self.motions
+
+    def own(self, unknowns: Unknowns) -> None:
+        return None
+
+    def assembled(self, unknowns: Unknowns, parts: tuple) -> Normal:
         x = unknowns.x
-        r, J, weight = self._linearized(x)
+        r, J, weight = parts
         prior, prior_jacobian = self.parameters.prior_residuals(x), jax.jacfwd(self.parameters.prior_residuals)(x)
         loss = 0.5 * jnp.sum(self.loss.rho(r**2)) + 0.5 * jnp.sum(prior**2)
         gradient = einsum("nap,na->p", J, weight * r) + prior_jacobian.T @ prior
@@ -101,7 +108,7 @@ class InverseDynamicsError(Problem):
         return Normal(loss, matrix, gradient, none, none[:, :, :0], none[:, :, 0], None)
 
     def scores(self, unknowns: Unknowns) -> Float[Array, "groups P"]:
-        r, J, weight = self._linearized(unknowns.x)
+        r, J, weight = self.parts(unknowns)
         each = einsum("nap,na->np", J, weight * r)
         group = np.arange(len(r)) // self.block
         return jax.ops.segment_sum(each, group, num_segments=int(group[-1]) + 1)
@@ -110,10 +117,9 @@ class InverseDynamicsError(Problem):
     def count(self) -> int:
         return self.motions.v.size
 
-    def _linearized(self, x: Free):
-        """Residuals, their Jacobians and their weights, sample by sample."""
+    def linearized(self, x: Free, own: None, piece: Motions):
+        """Residuals of one sample, their Jacobian and their weights."""
         residuals = lane_function(self.residuals, name="inverse-dynamics error")
-        each = jax.vmap(lambda motion: residuals(x, motion))(self.motions)
-        jacobian = jacobian_by_fewer_sweeps(self.motions.v.shape[1], x.size)(residuals)
-        jacobians = jax.vmap(jacobian, in_axes=(None, 0))(x, self.motions)
-        return each, jacobians, self.loss.weight(each**2)
+        jacobian = jacobian_by_fewer_sweeps(piece.v.shape[0], x.size)(residuals)
+        each = residuals(x, piece)
+        return each, jacobian(x, piece), self.loss.weight(each**2)

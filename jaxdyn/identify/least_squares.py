@@ -56,7 +56,7 @@ class Unknowns(eqx.Module):
 
 
 class Problem(eqx.Module):
-    """A nonlinear least-squares problem of this structure.
+    """A nonlinear least-squares problem of this structure: pieces of data, each with numbers of its own, that are added up.
 
     Attributes:
         parameters: the shared unknowns.
@@ -66,12 +66,33 @@ class Problem(eqx.Module):
 
     @property
     @abc.abstractmethod
+    def pieces(self) -> PyTree:
+        """The data, windows or samples, with a leading axis."""
+
+    @property
+    @abc.abstractmethod
     def start(self) -> Unknowns:
         """Where to begin."""
 
     @abc.abstractmethod
+    def own(self, unknowns: Unknowns) -> PyTree:
+        """What each piece needs to know of the local unknowns, with a leading axis; None if there are none."""
+
+    @abc.abstractmethod
+    def linearized(self, x: Float[Array, "P"], own: PyTree, piece: PyTree) -> PyTree:
+        """What one piece contributes to the normal equations."""
+
+    @abc.abstractmethod
+    def assembled(self, unknowns: Unknowns, parts: PyTree) -> Normal:
+        """Loss and normal equations of what all pieces contribute, with a leading axis, and of the priors."""
+
+    def parts(self, unknowns: Unknowns) -> PyTree:
+        """What all pieces contribute, with a leading axis."""
+        return jax.vmap(self.linearized, in_axes=(None, 0, 0))(unknowns.x, self.own(unknowns), self.pieces)
+
     def normal(self, unknowns: Unknowns) -> Normal:
         """Loss and normal equations."""
+        return self.assembled(unknowns, self.parts(unknowns))
 
     @property
     @abc.abstractmethod

@@ -8,10 +8,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jax.sharding import Mesh
+from jaxtyping import Array, Float, Int, PyTree
 from tqdm import tqdm
 
 from jaxdyn.identify.least_squares import Normal, Problem, Unknowns, gauss_newton_step, predicted_decrease
+from jaxdyn.lanes.devices import divided, each_on_its_own, rounded_up, whole
 
 _FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-3, 1e-12, 1e12
 
@@ -58,7 +60,10 @@ class Fit(eqx.Module):
 def begin(problem: Problem, unknowns: Unknowns | None = None) -> Fit:
     """A fit before its first iteration."""
     unknowns = problem.start if unknowns is None else unknowns
-    normal = problem.normal(unknowns)
+    return _begun(unknowns, problem.normal(unknowns))
+
+
+def _begun(unknowns: Unknowns, normal: Normal) -> Fit:
     dtype = unknowns.x.dtype
     code = jnp.where(jnp.isfinite(normal.loss), FitResult.RUNNING.value, FitResult.NOT_FINITE.value)
     return Fit(
@@ -71,13 +76,10 @@ def begin(problem: Problem, unknowns: Unknowns | None = None) -> Fit:
     )
 
 
-def continued(
-    problem: Problem, unknowns: Unknowns, damping: Array, growth: Array, iterations: Array, result: Array
-) -> Fit:
-    """A fit, or a batch of them, as it stood when these numbers of it were saved."""
+def pattern(problem: Problem, unknowns: Unknowns) -> Fit:
+    """Shapes and types of a fit from that start, or batch of starts."""
     start = jax.vmap(begin, in_axes=(None, 0)) if unknowns.x.ndim == 2 else begin
-    fit = eqx.filter_jit(start)(problem, unknowns)
-    return Fit(fit.unknowns, fit.normal, damping, growth, iterations, result)
+    return eqx.filter_eval_shape(start, problem, unknowns)
 
 
 def iterate(problem: Problem, fit: Fit, tolerance: float | Float[Array, ""]) -> Fit:
@@ -86,10 +88,20 @@ def iterate(problem: Problem, fit: Fit, tolerance: float | Float[Array, ""]) -> 
     The damping falls and grows as in Nielsen 1999. Converged is a fit whose next step, hardly damped, promises less than
     `tolerance` times the loss, or less than rounding can show.
     """
+    trial, promised = _proposed(problem, fit)
+    return _judged(fit, trial, promised, problem.normal(trial), tolerance)
+
+
+def _proposed(problem: Problem, fit: Fit) -> tuple[Unknowns, Float[Array, ""]]:
+    """The point that the next step leads to, and by how much it promises to lower the loss."""
     dx, ds = gauss_newton_step(fit.normal, fit.damping)
-    promised = predicted_decrease(fit.normal, dx, ds)
-    trial = problem.moved(fit.unknowns, dx, ds)
-    there = problem.normal(trial)
+    return problem.moved(fit.unknowns, dx, ds), predicted_decrease(fit.normal, dx, ds)
+
+
+def _judged(
+    fit: Fit, trial: Unknowns, promised: Float[Array, ""], there: Normal, tolerance: float | Float[Array, ""]
+) -> Fit:
+    """The fit after a step to `trial`, taken or not."""
     gain = (fit.normal.loss - there.loss) / promised
     better = (promised > 0) & (there.loss < fit.normal.loss) & jnp.isfinite(there.loss)
     running = fit.result == FitResult.RUNNING
@@ -124,6 +136,7 @@ def fit(
     resume: Fit | None = None,
     progress: bool = True,
     after_iteration: Callable[[Fit], None] | None = None,
+    mesh: Mesh | None = None,
 ) -> Fit:
     """Minimize a problem from one start, or from a batch of them.
 
@@ -134,32 +147,71 @@ def fit(
         resume: a fit to continue, instead of `unknowns`.
         progress: whether to show a progress bar with the loss.
         after_iteration: called after each iteration, to save for instance.
+        mesh: devices over which the pieces of data are divided (`jaxdyn.lanes.lane_mesh`); None leaves them alone. No number
+            depends on it: what they contribute is added up in one place.
 
     Returns:
         The fit; `result` says how it ended, per start.
     """
     start = problem.start if unknowns is None else unknowns
     batched = (start.x if resume is None else resume.unknowns.x).ndim == 2
-    # Data are inputs of the compiled code; the numbers of the machine that stay are constants, so that their zeros cost nothing.
-    parameters, data = problem.parameters, eqx.tree_at(lambda p: p.parameters, problem, None)
+    each_start = jax.vmap if batched else lambda function, in_axes: function
+    parts_of = _over_pieces(problem, batched, mesh)
 
-    def compiled(function: Callable) -> Callable:
-        def of_data(data, *rest):
-            whole = eqx.tree_at(lambda p: p.parameters, data, parameters, is_leaf=lambda x: x is None)
-            each = functools.partial(function, whole)
-            return jax.vmap(each, in_axes=(0, *[None] * (len(rest) - 1)))(*rest) if batched else each(*rest)
+    @eqx.filter_jit
+    def first(unknowns: Unknowns, parts: PyTree) -> Fit:
+        return each_start(lambda u, parts: _begun(u, problem.assembled(u, parts)), in_axes=(0, 1))(unknowns, parts)
 
-        return functools.partial(eqx.filter_jit(of_data), data)
+    propose = eqx.filter_jit(each_start(functools.partial(_proposed, problem), in_axes=(0,)))
 
-    state = compiled(begin)(start) if resume is None else resume
-    step, limit = compiled(iterate), jnp.asarray(tolerance, state.damping.dtype)
+    @eqx.filter_jit
+    def judge(state: Fit, trial: Unknowns, promised: Array, parts: PyTree, limit: Array) -> Fit:
+        def judged(state, trial, promised, parts):
+            return _judged(state, trial, promised, problem.assembled(trial, parts), limit)
+
+        return each_start(judged, in_axes=(0, 0, 0, 1))(state, trial, promised, parts)
+
+    state = first(start, parts_of(start)) if resume is None else resume
+    limit = jnp.asarray(tolerance, state.damping.dtype)
     done = int(np.max(state.iterations))
     with tqdm(total=max_iterations, initial=done, unit="iteration", disable=not progress) as bar:
         while done < max_iterations and np.any(np.asarray(state.result) == FitResult.RUNNING):
-            state = step(state, limit)
+            trial, promised = propose(state)
+            state = judge(state, trial, promised, parts_of(trial), limit)
             done = int(np.max(state.iterations))
             bar.update(done - bar.n)
             bar.set_postfix(loss=f"{float(np.nanmin(state.normal.loss)):.6g}")
             if after_iteration is not None:
                 after_iteration(state)
     return state
+
+
+def _over_pieces(problem: Problem, batched: bool, mesh: Mesh | None) -> Callable[[Unknowns], PyTree]:
+    """`problem.parts`, compiled and over devices; of a batch of starts, the starts follow the pieces.
+
+    Data are inputs of the compiled code; the numbers of the machine that stay are constants, so that their zeros cost nothing.
+    """
+    count = jax.tree.leaves(problem.pieces)[0].shape[0]
+    # Pieces that are only there to fill up the last device repeat the last one.
+    rows = np.minimum(np.arange(rounded_up(mesh, count)), count - 1)
+    pieces = divided(mesh, jax.tree.map(lambda leaf: leaf[rows], problem.pieces))
+
+    def of_pieces(batch: tuple[PyTree, PyTree], x: Array) -> PyTree:
+        def of_piece(own, piece):
+            linearized = functools.partial(problem.linearized, piece=piece)
+            return jax.vmap(linearized)(x, own) if batched else linearized(x, own)
+
+        return jax.vmap(of_piece)(*batch)
+
+    compiled = eqx.filter_jit(each_on_its_own(mesh, of_pieces))
+
+    @eqx.filter_jit
+    def own(unknowns: Unknowns) -> PyTree:
+        found = jax.vmap(problem.own)(unknowns) if batched else problem.own(unknowns)
+        return jax.tree.map(lambda leaf: (jnp.moveaxis(leaf, 1, 0) if batched else leaf)[rows], found)
+
+    def parts(unknowns: Unknowns) -> PyTree:
+        found = whole(mesh, compiled((divided(mesh, own(unknowns)), pieces), np.asarray(unknowns.x)))
+        return jax.tree.map(lambda leaf: leaf[:count], found)
+
+    return parts

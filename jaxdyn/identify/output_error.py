@@ -166,11 +166,16 @@ class OutputError(Problem):
             return jnp.zeros(0, start.v.dtype)
         return _difference(self._model, window.starts, start) / self.start_noise
 
-    def normal(self, unknowns: Unknowns) -> Normal:
-        x, local = unknowns.x, unknowns.local
-        windows = self.windows
+    @property
+    def pieces(self) -> Windows:
+        return self.windows
+
+    def own(self, unknowns: Unknowns) -> tuple[State, State]:
+        return unknowns.local, _after(unknowns.local)
+
+    def assembled(self, unknowns: Unknowns, parts: tuple) -> Normal:
+        x = unknowns.x
         size = 2 * self._model.nv if self.free_starts else 0
-        parts = jax.vmap(self._of_window, in_axes=(None, 0, 0, 0))(x, local, _after(local), windows)
         loss, gradient, matrix, after_gradient, after_matrix, mixed_after = parts
         P = x.shape[0]
         prior, prior_jacobian = self.parameters.prior_residuals(x), jax.jacfwd(self.parameters.prior_residuals)(x)
@@ -190,13 +195,12 @@ class OutputError(Problem):
         )
 
     def scores(self, unknowns: Unknowns) -> Float[Array, "groups P"]:
-        x, local = unknowns.x, unknowns.local
-        parts = jax.vmap(self._of_window, in_axes=(None, 0, 0, 0))(x, local, _after(local), self.windows)
+        parts = self.parts(unknowns)
         gradient, of_next = parts[1], parts[3]
-        P = x.size
+        P = unknowns.x.size
         if not self.free_starts:
             return gradient
-        response = local_response(self.normal(unknowns))
+        response = local_response(self.assembled(unknowns, parts))
         scores = gradient[:, :P] - einsum("wlp,wl->wp", response, gradient[:, P:])
         if self.continuity is None:
             return scores
@@ -212,8 +216,9 @@ class OutputError(Problem):
     def _model(self) -> Model:
         return self.parameters.subject.system.model
 
-    def _of_window(self, x: Free, start: State, after: State, window: Windows):
+    def linearized(self, x: Free, own: tuple[State, State], piece: Windows):
         """Loss, gradient and Gauss-Newton matrix over (x, start) of one window, and those that concern the start of the next."""
+        (start, after), window = own, piece
         model, P = self._model, x.shape[0]
         L = 2 * model.nv
 

@@ -32,6 +32,8 @@ def write_files(fillers: Mapping[Path, Callable[[BinaryIO], object]]) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             with parts[path].open("wb") as file:
                 fill(file)
+                file.flush()
+                os.fsync(file.fileno())  # else a renamed file may be empty after a power failure
         for path, part in parts.items():
             os.replace(part, path)
     finally:

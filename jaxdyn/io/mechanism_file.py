@@ -43,6 +43,7 @@ from pathlib import Path
 
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.config import ConfigError, Place
+from jaxdyn.io.files import write_files
 from jaxdyn.io.mechanism_reader import system_from_tables
 from jaxdyn.io.mechanism_writer import tables_of_system
 from jaxdyn.io.toml import read_toml, toml_text
@@ -80,6 +81,6 @@ def save_mechanism(system: System, path: Path | str, source: str = "written by j
     tables = tables_of_system(system, source, Place(path))
     system_from_tables(tables, Place(path))
     try:
-        path.write_text(toml_text(tables), encoding="utf-8")
+        write_files({path: lambda file: file.write(toml_text(tables).encode())})
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another path") from None

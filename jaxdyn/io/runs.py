@@ -3,8 +3,10 @@
 Files appear complete or not at all: each is written under another name and then renamed.
 """
 
+import contextlib
 import dataclasses
 import datetime
+import difflib
 import importlib.metadata
 import json
 import math
@@ -12,7 +14,7 @@ import platform
 import subprocess
 import tempfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -29,10 +31,27 @@ from jaxdyn.io.files import fill_npz, write_files
 
 # The archive of the system that ran.
 MECHANISM = "mechanism"
+_CONFIG = "config.toml"
 
 
 class RunError(RuntimeError):
     """A run directory that cannot be used; the message is one line with the path and the remedy."""
+
+
+@contextlib.contextmanager
+def _writable(root: Path) -> Iterator[None]:
+    """The directory is made and can be written.
+
+    Raises:
+        RunError: it cannot.
+    """
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        yield
+        with tempfile.TemporaryFile(dir=root):  # better to fail now than after the computation
+            pass
+    except OSError as error:
+        raise RunError(f"{root}: cannot be written ({error.strerror}); choose another run directory") from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,15 +75,34 @@ class RunDirectory:
             RunError: it exists and is not empty, or cannot be written.
         """
         root = Path("runs", f"{name}-{datetime.datetime.now():%Y%m%d-%H%M%S}") if out is None else out
-        try:
-            root.mkdir(parents=True, exist_ok=True)
+        with _writable(root):
             if any(root.iterdir()):
                 raise RunError(f"{root}: the run directory is not empty; choose another one or delete it")
-            with tempfile.TemporaryFile(dir=root):  # better to fail now than after the computation
-                pass
-        except OSError as error:
-            raise RunError(f"{root}: cannot be written ({error.strerror}); choose another run directory") from None
         return RunDirectory(root)
+
+    @staticmethod
+    def resumed(out: Path, name: str, config: str) -> "RunDirectory":
+        """The directory of a run of the same config that was interrupted, or a new one with that config.
+
+        Raises:
+            RunError: it holds something else, a run of another config for instance, or cannot be written.
+        """
+        directory = RunDirectory(out)
+        with _writable(out):
+            left = list(out.iterdir())
+        if not left or all(file.name == f"{_CONFIG}.part" for file in left):
+            directory.write_config(config)
+            return directory
+        if not directory.path(_CONFIG).is_file():
+            raise RunError(f"{out}: there is no {_CONFIG}, so this is no run to resume; choose another directory")
+        before = directory.path(_CONFIG).read_text(encoding="utf-8").splitlines()
+        changed = [line for line in difflib.ndiff(before, config.splitlines()) if line[0] in "+-"]
+        if changed:
+            was = "; ".join(changed[:4])
+            raise RunError(f"{out}: the run had another config ({was}); give the same one, or choose another directory")
+        for part in (*out.rglob("*.part"), *out.rglob("*.part.*")):  # of files that were being written
+            part.unlink()
+        return directory
 
     def path(self, name: str) -> Path:
         """Path of a file of this run.
@@ -79,16 +117,16 @@ class RunDirectory:
 
     def write_config(self, text: str) -> Path:
         """Write config.toml, the resolved config."""
-        return self._write("config.toml", lambda file: file.write(text.encode()))
+        return self._write(_CONFIG, lambda file: file.write(text.encode()))
 
     def write_text(self, name: str, text: str) -> Path:
         """Write a text file, a table for instance."""
         return self._write(name, lambda file: file.write(text.encode()))
 
     def discard_config(self) -> None:
-        """Undo `create` and `write_config`, for a run that was refused before it computed anything."""
-        self.path("config.toml").unlink(missing_ok=True)
-        if not any(self.root.iterdir()):
+        """Undo `create` and `write_config`, for a run that was refused before it computed anything; results stay."""
+        if [file.name for file in self.root.iterdir()] == [_CONFIG]:
+            self.path(_CONFIG).unlink()
             self.root.rmdir()
 
     def write_metrics(self, metrics: Mapping[str, Any]) -> Path:
@@ -112,8 +150,8 @@ class RunDirectory:
         """Content of metrics.json."""
         return json.loads(self.path("metrics.json").read_text(encoding="utf-8"))
 
-    def read_arrays(self, name: str) -> dict[str, np.ndarray]:
-        """Arrays of <name>.npz.
+    def read_arrays(self, name: str, keys: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+        """Arrays of <name>.npz, all of them or those of some keys.
 
         Raises:
             RunError: there is no such file, or it is damaged.
@@ -121,8 +159,8 @@ class RunDirectory:
         path = self.path(f"{name}.npz")
         try:
             with np.load(path, allow_pickle=False) as archive:
-                return dict(archive)
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+                return {key: archive[key] for key in (archive if keys is None else keys)}
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise RunError(f"{path}: cannot be read ({' '.join(str(error).split())}); give a complete run") from None
 
     def write_mechanism(self, system: System) -> None:
@@ -143,17 +181,77 @@ class RunDirectory:
         return path
 
 
-def load_run(path: Path | str) -> tuple[System, dict[str, np.ndarray]]:
+@dataclasses.dataclass(frozen=True)
+class Chunks:
+    """Arrays of a run whose lanes come in chunks: <name>.npz if there is one, else <name>-00001-of-00008.npz and so on.
+
+    Attributes:
+        directory: of the run.
+        name: of the arrays.
+        count: number of chunks.
+    """
+
+    directory: RunDirectory
+    name: str
+    count: int
+
+    @staticmethod
+    def found(directory: RunDirectory, name: str) -> "Chunks":
+        """Those that a run left.
+
+        Raises:
+            RunError: some are missing.
+        """
+        there = sorted(directory.root.glob(f"{name}-*-of-*.npz"))
+        if not there or directory.path(f"{name}.npz").exists():
+            return Chunks(directory, name, 1)
+        chunks = Chunks(directory, name, int(there[0].stem.rsplit("-", 1)[1]))
+        missing = [k for k in range(chunks.count) if not chunks.written(k)]
+        if missing:
+            raise RunError(
+                f"{directory.root}: {len(missing)} of {chunks.count} chunks of {name} are missing, the run was interrupted; "
+                "finish it with --resume"
+            )
+        return chunks
+
+    def written(self, k: int) -> bool:
+        """Whether chunk k is there. A file is complete if it exists."""
+        return self.directory.path(f"{self._stem(k)}.npz").exists()
+
+    def write(self, k: int, /, **arrays: np.ndarray) -> None:
+        """Write chunk k."""
+        self.directory.write_arrays(self._stem(k), **arrays)
+
+    def read(self, k: int, keys: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+        """Arrays of chunk k, all of them or those of some keys."""
+        return self.directory.read_arrays(self._stem(k), keys)
+
+    def _stem(self, k: int) -> str:
+        return self.name if self.count == 1 else f"{self.name}-{k + 1:05d}-of-{self.count:05d}"
+
+
+def load_run(path: Path | str, *, lanes: int | None = None) -> tuple[System, dict[str, np.ndarray]]:
     """The system and the recorded arrays of a run of `jaxdyn rollout`, from its directory alone.
 
-    A run in float64 needs double precision in JAX (`jax.enable_x64`).
+    All arrays but `time` have the lanes first. A run in float64 needs double precision in JAX (`jax.enable_x64`).
+
+    Args:
+        lanes: read only as many lanes, the first ones; of a run in chunks the rest is not touched.
 
     Raises:
         ConfigError: its mechanism.json and mechanism.npz are missing or damaged.
         RunError: its states.npz is missing or damaged.
     """
     directory = RunDirectory(Path(path))
-    return load_archive(directory.path(MECHANISM)), directory.read_arrays("states")
+    system = load_archive(directory.path(MECHANISM))
+    chunks = Chunks.found(directory, "states")
+    parts, count = [], 0
+    while len(parts) < chunks.count and (lanes is None or count < lanes):
+        parts.append(chunks.read(len(parts)))
+        count += len(parts[-1]["q"])
+    time = parts[0].pop("time", None)
+    arrays = {key: np.concatenate([part[key] for part in parts])[:lanes] for key in parts[0]}
+    return system, arrays if time is None else {"time": time, **arrays}
 
 
 def environment() -> dict[str, Any]:

@@ -25,6 +25,7 @@ _SCALES: dict[str, dict[str, float]] = {
     "N s/m": {"N s/m": 1.0},
     "N m s^2/rad^2": {"N m s^2/rad^2": 1.0},
     "N s^2/m^2": {"N s^2/m^2": 1.0},
+    "B": {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12},
 }
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(.*?)\s*", re.DOTALL)
 

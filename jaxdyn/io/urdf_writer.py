@@ -16,6 +16,7 @@ from jaxdyn.constraints.kinds import Coupling, Distance, LoopJoint
 from jaxdyn.dynamics.forces import Force, JointSpring
 from jaxdyn.dynamics.friction import JointFriction
 from jaxdyn.dynamics.system import System
+from jaxdyn.io.files import write_files
 from jaxdyn.io.placements import rpy_from_quaternion
 from jaxdyn.io.toml import ConfigError
 from jaxdyn.io.urdf import system_from_robot
@@ -53,7 +54,7 @@ def save_urdf(system: System, path: Path | str) -> None:
     text = _Writer(system, path).text()
     system_from_robot(parse_xml(text.encode(), path))  # refuses numbers that no reader would take
     try:
-        path.write_text(text, encoding="utf-8")
+        write_files({path: lambda file: file.write(text.encode())})
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another path") from None
 

@@ -47,13 +47,13 @@ def _animate(arguments: argparse.Namespace) -> None:
         from jaxdyn.view.animation import animate
     source: Path = arguments.source
     if source.is_dir():
-        system, arrays = load_run(source)
+        others = 3 if arguments.ghosts is None else arguments.ghosts
+        system, arrays = load_run(source, lanes=arguments.lane + 1 + others)
         time, q = arrays["time"], arrays["q"]
         if arguments.duration is not None:
             kept = time <= time[0] + arguments.duration
             time, q = time[kept], q[:, kept]
-        ghosts = min(3, len(q) - 1) if arguments.ghosts is None else arguments.ghosts
-        lanes = [(arguments.lane + k) % len(q) if k else arguments.lane for k in range(min(ghosts, len(q) - 1) + 1)]
+        lanes = [(arguments.lane + k) % len(q) if k else arguments.lane for k in range(min(others, len(q) - 1) + 1)]
         out = arguments.out or source / "motion.gif"
     else:
         system = load_source(arguments, source)

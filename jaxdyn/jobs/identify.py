@@ -2,7 +2,6 @@
 
 import dataclasses
 import time
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -17,8 +16,9 @@ from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.uncertainty import Uncertainty, uncertainty
 from jaxdyn.identify.validation import force_errors, unphysical_bodies
 from jaxdyn.io.config import ConfigError
-from jaxdyn.io.runs import RunDirectory
+from jaxdyn.io.runs import RunDirectory, RunError
 from jaxdyn.io.system_file import save_system
+from jaxdyn.jobs.hosts import agreed, agreed_arrays, mesh_of
 from jaxdyn.jobs.identify_checks import figures
 from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
 from jaxdyn.jobs.identify_plant import Part, parameters_of, plant_of, problem_of, recordings_of
@@ -30,10 +30,6 @@ from jaxdyn.mechanism.model import Model
 
 
 def _work(config: IdentifyConfig, directory: RunDirectory) -> dict[str, Any]:
-    if config.resume is not None and not any(config.resume.glob("*_checkpoint_0.npz")):
-        raise ConfigError(
-            f"resume: {config.resume} holds no checkpoint; name the directory of a run of jaxdyn identify"
-        )
     with jax.enable_x64(True):
         return {study.name: _study(config, study, directory) for study in config.study}
 
@@ -49,13 +45,11 @@ def _study(config: IdentifyConfig, study: StudyConfig, directory: RunDirectory) 
     print(f"\n{study.name}: {parameters.size} free numbers, {seen}")
     begun = time.perf_counter()
     start = _starts(config, problem)
-    fit, went_on = _fitted(config, f"{study.name}_checkpoint_0", problem, start, config.resume, directory)
+    fit = _fitted(config, f"{study.name}_checkpoint_0", problem, start, directory)
     best, result = _best(fit)
     for k in range(1, config.fit.rounds + 1):
         problem = reweighted(problem, best, config.fit.alike)
-        # A checkpoint is of use only where everything before it ended as it did then.
-        resume = None if went_on else config.resume
-        fit, went_on = _fitted(config, f"{study.name}_checkpoint_{k}", problem, best, resume, directory)
+        fit = _fitted(config, f"{study.name}_checkpoint_{k}", problem, best, directory)
         best, result = _best(fit)
     seconds = time.perf_counter() - begun
     print(f"{result.meaning} after {int(np.max(fit.iterations))} iterations, {seconds:.1f} s")
@@ -95,31 +89,34 @@ def without_zeros(plant: Plant) -> Plant:
 
 
 def _fitted(
-    config: IdentifyConfig,
-    checkpoint: str,
-    problem: Problem,
-    starts: Unknowns,
-    resume: Path | None,
-    directory: RunDirectory,
-) -> tuple[Fit, bool]:
-    """The fit, saved after each iteration, and continued where another run left it; and whether it is not as that run left it."""
-    before = None
-    if resume is not None and (resume / f"{checkpoint}.npz").exists():
-        before = _continued(problem, RunDirectory(resume).read_arrays(checkpoint), starts)
+    config: IdentifyConfig, checkpoint: str, problem: Problem, starts: Unknowns, directory: RunDirectory
+) -> Fit:
+    """The fit, saved after each iteration, and continued where an interrupted run left it."""
 
     def save(fit: Fit) -> None:
-        kept = (fit.unknowns, fit.damping, fit.growth, fit.iterations, fit.result)
-        directory.write_arrays(checkpoint, **{f"leaf_{k}": leaf for k, leaf in enumerate(jax.tree.leaves(kept))})
+        directory.write_arrays(checkpoint, **{f"leaf_{k}": leaf for k, leaf in enumerate(jax.tree.leaves(fit))})
 
-    fit = levenberg_marquardt.fit(
+    return levenberg_marquardt.fit(
         problem,
         starts,
         max_iterations=config.fit.iterations,
         tolerance=config.fit.tolerance,
-        resume=before,
+        resume=_left(checkpoint, problem, starts, directory),
         after_iteration=save,
+        mesh=mesh_of(config.devices),
     )
-    return fit, before is None or bool(np.any(fit.iterations != before.iterations))
+
+
+def _left(checkpoint: str, problem: Problem, starts: Unknowns, directory: RunDirectory) -> Fit | None:
+    """The fit that an interrupted run left, if there is one."""
+    if not agreed(directory.path(f"{checkpoint}.npz").exists()):
+        return None
+    arrays = agreed_arrays(lambda: directory.read_arrays(checkpoint))
+    leaves, structure = jax.tree.flatten(levenberg_marquardt.pattern(problem, starts))
+    found = [arrays.get(f"leaf_{k}") for k in range(len(leaves))]
+    if any(old is None or old.shape != leaf.shape for old, leaf in zip(found, leaves, strict=True)):
+        raise RunError(f"{directory.root}: {checkpoint}.npz is of another fit; delete it, or begin anew elsewhere")
+    return jax.tree.unflatten(structure, [jnp.asarray(leaf) for leaf in found])
 
 
 def reweighted(problem: Problem, unknowns: Unknowns, alike: int) -> Problem:
@@ -138,19 +135,6 @@ def _starts(config: IdentifyConfig, problem: Problem) -> Unknowns:
     away = config.fit.spread * jax.random.normal(jax.random.key(config.fit.seed), (count, start.x.size), start.x.dtype)
     x = start.x[None] + away.at[0].set(0.0)
     return Unknowns(x, jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[None], (count, *leaf.shape)), start.local))
-
-
-def _continued(problem: Problem, arrays: dict[str, np.ndarray], starts: Unknowns) -> Fit:
-    zero = jnp.zeros(starts.x.shape[:-1])
-    pattern = (starts, zero, zero, zero.astype(int), zero.astype(int))
-    leaves, structure = jax.tree.flatten(pattern)
-    found = [arrays.get(f"leaf_{k}") for k in range(len(leaves))]
-    if any(old is None or old.shape != leaf.shape for old, leaf in zip(found, leaves, strict=True)):
-        raise ConfigError(
-            "resume: the run that is to be continued had other parameters or recordings; use its config.toml"
-        )
-    unknowns, damping, growth, iterations, result = jax.tree.unflatten(structure, [jnp.asarray(old) for old in found])
-    return levenberg_marquardt.continued(problem, unknowns, damping, growth, iterations, result)
 
 
 def _best(fit: Fit) -> tuple[Unknowns, FitResult]:
@@ -257,4 +241,5 @@ JOB = Job(
     "view take.",
     IdentifyConfig,
     _work,
+    resumable=True,
 )

@@ -7,6 +7,7 @@ from typing import Literal
 from jaxdyn.io.config import ConfigError, setting
 from jaxdyn.io.markers import Markers
 from jaxdyn.io.recordings import Columns
+from jaxdyn.jobs.hosts import DeviceChoice
 from jaxdyn.jobs.parameters_config import ForceConfig, FreeConfig, TieConfig
 from jaxdyn.jobs.synthetic_config import SyntheticConfig
 
@@ -193,7 +194,7 @@ class IdentifyConfig:
         fit: the fit.
         check: figures of merit.
         reference: figures of others.
-        resume: run directory of the same config that was interrupted, to continue from its last checkpoint.
+        devices: over which windows or samples are divided: "one", "all" of this machine, or those of all "hosts".
         pictures: whether to draw them.
     """
 
@@ -211,7 +212,7 @@ class IdentifyConfig:
     fit: FitConfig = FitConfig()
     check: tuple[CheckConfig, ...] = ()
     reference: tuple[ReferenceConfig, ...] = ()
-    resume: Path | None = None
+    devices: DeviceChoice = "all"
     pictures: bool = True
 
     @property

@@ -9,10 +9,13 @@ work. A script is
 """
 
 import argparse
+import contextlib
 import dataclasses
+import functools
 import inspect
 import re
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,6 +25,7 @@ import jax
 
 from jaxdyn.io.config import ConfigError, read_config, resolved_toml
 from jaxdyn.io.runs import RunDirectory, RunError, environment
+from jaxdyn.jobs.hosts import agreed, is_first, join_hosts, quiet
 from jaxdyn.mechanism.checks import MechanismError
 
 
@@ -34,12 +38,14 @@ class Job:
         description: shown by --help.
         config: frozen dataclass that describes the config file.
         work: work(config, run_directory) -> metrics, a dictionary of numbers and texts.
+        resumable: whether `work`, in the directory of an interrupted run, does only what is missing.
     """
 
     name: str
     description: str
     config: type
     work: Callable[[Any, RunDirectory], dict[str, Any]]
+    resumable: bool = False
 
 
 def add_arguments(parser: argparse.ArgumentParser, job: Job, *, default_config: str | None = None) -> None:
@@ -57,6 +63,10 @@ def add_arguments(parser: argparse.ArgumentParser, job: Job, *, default_config: 
     parser.add_argument(
         "--smoke", action="store_true", help="apply the [smoke] table of the config: seconds instead of minutes"
     )
+    if job.resumable:
+        parser.add_argument(
+            "--resume", action="store_true", help="go on with the run in --out where it was interrupted, or begin it"
+        )
 
 
 def describe_settings(config: type, prefix: str = "") -> str:
@@ -85,27 +95,77 @@ def _tables(annotation: Any) -> list[type]:
 
 
 def run(
-    job: Job, config_path: Path | str, *, out: Path | None = None, overrides: Sequence[str] = (), smoke: bool = False
+    job: Job,
+    config_path: Path | str,
+    *,
+    out: Path | None = None,
+    overrides: Sequence[str] = (),
+    smoke: bool = False,
+    resume: bool = False,
 ) -> RunDirectory:
     """Do a job and leave config, environment and metrics in its run directory.
+
+    Args:
+        resume: go on with the run in `out`, of the same config, where it was interrupted; begin it if there is none. A run that is
+            complete is left as it is.
 
     Raises:
         ConfigError, MechanismError, RunError: one line each, see there.
     """
     config = read_config(config_path, job.config, overrides, smoke)
-    directory = RunDirectory.create(out, job.name)
-    directory.write_config(resolved_toml(config))
-    start = time.perf_counter()
-    try:
-        metrics = job.work(config, directory)
-    except (ConfigError, MechanismError):
-        directory.discard_config()  # nothing was computed: the corrected command may use the same directory
-        raise
-    total = time.perf_counter() - start
-    directory.write_metrics(
-        {"job": job.name, "smoke": smoke, **metrics, "total_s": total, "environment": environment()}
-    )
+    with contextlib.ExitStack() as stack:
+        open_directory = functools.partial(_opened, job, resolved_toml(config), out, resume)
+        if getattr(config, "devices", None) == "hosts":
+            open_directory = functools.partial(_opened_by_first, open_directory, stack)
+        directory, complete = open_directory()
+        if complete:
+            print(f"{directory.root}: the run is complete, nothing is left to do")
+            return directory
+        start = time.perf_counter()
+        try:
+            metrics = job.work(config, directory)
+        except (ConfigError, MechanismError):
+            directory.discard_config()  # nothing was computed: the corrected command may use the same directory
+            raise
+        total = time.perf_counter() - start
+        directory.write_metrics(
+            {"job": job.name, "smoke": smoke, **metrics, "total_s": total, "environment": environment()}
+        )
     return directory
+
+
+def _opened(job: Job, config: str, out: Path | None, resume: bool) -> tuple[RunDirectory, bool]:
+    """The run directory with its config, and whether the run is complete already."""
+    if not resume:
+        directory = RunDirectory.create(out, job.name)
+        directory.write_config(config)
+        return directory, False
+    if out is None:
+        raise ConfigError("--resume needs --out DIR, the directory of the run to go on with")
+    directory = RunDirectory.resumed(out, job.name, config)
+    return directory, directory.path("metrics.json").exists()
+
+
+def _opened_by_first(
+    open_directory: Callable[[], tuple[RunDirectory, bool]], stack: contextlib.ExitStack
+) -> tuple[RunDirectory, bool]:
+    """The same on several hosts: the first one opens the directory, the others are quiet and write where it is thrown away."""
+    join_hosts()
+    problem, opened = None, None
+    if is_first():
+        try:
+            opened = open_directory()
+        except (ConfigError, RunError) as error:
+            problem = error
+    begins, complete = agreed(problem is None), agreed(opened is not None and opened[1])
+    if problem is not None:
+        raise problem
+    if not begins:
+        raise RunError("the first host could not begin, it says why")
+    if opened is None:
+        stack.enter_context(quiet())
+        opened = RunDirectory(Path(stack.enter_context(tempfile.TemporaryDirectory()))), complete
+    return opened
 
 
 def main(job: Job, argv: Sequence[str] | None = None, *, default_config: str | None = None) -> int:
@@ -122,10 +182,12 @@ def run_from_arguments(job: Job, arguments: argparse.Namespace, default_config: 
         config, overrides = default_config, [config, *overrides]
 
     def act() -> None:
-        directory = run(job, config, out=arguments.out, overrides=overrides, smoke=arguments.smoke)
+        resume = job.resumable and arguments.resume
+        directory = run(job, config, out=arguments.out, overrides=overrides, smoke=arguments.smoke, resume=resume)
         print(f"Results are in {directory.root}")
 
-    return exit_status(act, interrupted="interrupted; nothing but the config was written")
+    remedy = "the same command with --resume goes on" if job.resumable else "nothing but the config was written"
+    return exit_status(act, interrupted=f"interrupted; {remedy}")
 
 
 def exit_status(act: Callable[[], None], *, interrupted: str = "interrupted") -> int:
@@ -138,6 +200,9 @@ def exit_status(act: Callable[[], None], *, interrupted: str = "interrupted") ->
     except jax.errors.JaxRuntimeError as error:
         print(f"jaxdyn: the device gave up, make the batch smaller: {str(error).splitlines()[0]}", file=sys.stderr)
         return 1
+    except OSError as error:
+        print(f"jaxdyn: {error.filename or 'input and output'}: {error.strerror or error}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print(f"jaxdyn: {interrupted}", file=sys.stderr)
         return 130

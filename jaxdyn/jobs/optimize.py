@@ -1,6 +1,7 @@
 """The job `jaxdyn optimize`: controls that move a mechanism at least cost, from one start or from many at once."""
 
 import contextlib
+import functools
 import time
 from typing import Any
 
@@ -10,13 +11,14 @@ import numpy as np
 from tqdm import tqdm
 
 from jaxdyn.control.batch import Optimum, best_of, describe_optima, optima, solve_batch
-from jaxdyn.control.history import Recorded, RecordedSolution
-from jaxdyn.control.plan import Plan
+from jaxdyn.control.history import History, Recorded, RecordedSolution
+from jaxdyn.control.plan import Plan, no_multipliers
 from jaxdyn.control.problem import ControlProblem, Mechanics
 from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution, Solver
 from jaxdyn.dynamics.system import State, total_energy
 from jaxdyn.io.config import ConfigError
-from jaxdyn.io.runs import RunDirectory
+from jaxdyn.io.runs import Chunks, RunDirectory
+from jaxdyn.jobs.hosts import agreed, agreed_arrays, mesh_of
 from jaxdyn.jobs.job import Job
 from jaxdyn.jobs.optimize_config import OptimizeConfig
 from jaxdyn.jobs.optimize_problem import problem_of, solver_of, starts_of
@@ -32,8 +34,7 @@ def _work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any]:
         problem = problem_of(config)
         starts = starts_of(config, problem)
         begun = time.perf_counter()
-        found = _solved(config, problem, solver_of(config, problem), starts)
-        jax.block_until_ready(found)
+        found = _solved(config, problem, solver_of(config, problem), starts, directory)
         seconds = time.perf_counter() - begun
         results = np.asarray(found.result)
         if np.all(results == ControlResult.NOT_FINITE):
@@ -64,16 +65,43 @@ def _work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any]:
         return metrics
 
 
-def _solved(config: OptimizeConfig, problem: ControlProblem, solver: Solver, starts: Plan) -> Solution:
-    """Solutions from all starts; those of an iterative solver come with their history."""
+def _solved(
+    config: OptimizeConfig, problem: ControlProblem, solver: Solver, starts: Plan, directory: RunDirectory
+) -> Solution:
+    """Solutions from all starts, those of an iterative solver with their history; chunks that an interrupted run left are read."""
+    count = starts.controls.shape[0]
+    firsts = range(0, count, config.chunk)
+    files = Chunks(directory, "solutions", len(firsts))
+    chunks = []
+    for k, first in enumerate(firsts):
+        plans = jax.tree.map(lambda leaf, first=first: leaf[first : first + config.chunk], starts)
+        if agreed(files.written(k)):
+            arrays = agreed_arrays(functools.partial(files.read, k))
+            leaves = [jnp.asarray(arrays[f"leaf_{n}"]) for n in range(len(arrays))]
+            chunks.append(jax.tree.unflatten(_structure(problem, solver, starts), leaves))
+        else:
+            chunks.append(_solved_chunk(config, problem, solver, plans))
+            files.write(k, **{f"leaf_{n}": np.asarray(leaf) for n, leaf in enumerate(jax.tree.leaves(chunks[-1]))})
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *chunks)
+
+
+def _solved_chunk(config: OptimizeConfig, problem: ControlProblem, solver: Solver, starts: Plan) -> Solution:
     count, most = starts.controls.shape[0], config.iterations
     if isinstance(solver, IterativeSolver):
-        every = 1 if count == 1 else _BLOCK
-        return solve_batch(problem, Recorded(solver, most), starts, max_steps=most, every=every)
+        every, mesh = 1 if count == 1 else _BLOCK, mesh_of(config.devices)
+        return solve_batch(problem, Recorded(solver, most), starts, max_steps=most, every=every, mesh=mesh)
     found = []
     for k in tqdm(range(count), unit="plan"):
         found.append(solver.solve(problem, jax.tree.map(lambda leaf, k=k: leaf[k], starts), most))
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
+
+
+def _structure(problem: ControlProblem, solver: Solver, starts: Plan) -> Any:
+    """What solutions are made of."""
+    number = jnp.zeros(())
+    found = (starts, number, no_multipliers(problem, 1.0), number, number, number, number)
+    iterative = isinstance(solver, IterativeSolver)
+    return jax.tree.structure(RecordedSolution(*found, History(number, number)) if iterative else Solution(*found))
 
 
 def _report(config: OptimizeConfig, found: Solution, best: int) -> str:
@@ -190,4 +218,5 @@ JOB = Job(
     "  jaxdyn rollout runs/swing/replay.toml",
     OptimizeConfig,
     _work,
+    resumable=True,
 )

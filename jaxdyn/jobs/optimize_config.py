@@ -7,6 +7,7 @@ from typing import Literal
 from jaxdyn.control.scheme import SchemeName
 from jaxdyn.io.config import setting
 from jaxdyn.io.placements import quaternion_from_rpy
+from jaxdyn.jobs.hosts import DeviceChoice
 from jaxdyn.jobs.integrators import IntegratorName
 
 _NOWHERE = (0.0, 0.0, 0.0)
@@ -547,6 +548,8 @@ class OptimizeConfig:
         alike: relative difference of costs that are one local optimum.
         dtype: precision of everything.
         backend: "lanes" is the lane compiler, "xla" leaves everything to XLA, "auto" takes lanes on CPUs where they can serve.
+        devices: over which the starts are divided: "one", "all" of this machine, or those of all "hosts".
+        chunk: starts that are solved and written at once; an interrupted run that is resumed loses the chunk it was working on.
         pictures: whether to draw them.
         animation: whether to write motion.gif.
     """
@@ -565,6 +568,8 @@ class OptimizeConfig:
     alike: float = setting(1e-4, positive=True)
     dtype: Literal["float32", "float64"] = "float64"
     backend: Literal["auto", "lanes", "xla"] = "auto"
+    devices: DeviceChoice = "all"
+    chunk: int = setting(1024, positive=True)
     pictures: bool = True
     animation: bool = True
 

@@ -1,212 +1,157 @@
 """The job `jaxdyn rollout`: thousands of rollouts of one mechanism at once.
 
-Every lane draws its own initial state and torque sequence from its own random key, so lane k is the same motion whatever the batch.
+The batch goes through in chunks, over all devices, and each chunk is on disk before the next one begins.
 """
 
 import contextlib
-import dataclasses
+import functools
 import time
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jax.sharding import Mesh
+from jaxtyping import Array, Float
 from tqdm import tqdm
 
 import jaxdyn.lanes as lane_compiler
-from jaxdyn.constraints.assembly import assemble
-from jaxdyn.constraints.projection import project_velocity
-from jaxdyn.dynamics.inverse import gravity_force
-from jaxdyn.dynamics.system import State, System, total_energy
-from jaxdyn.io.config import ConfigError, setting
-from jaxdyn.io.runs import RunDirectory
+from jaxdyn.dynamics.system import System, total_energy
+from jaxdyn.io.config import ConfigError
+from jaxdyn.io.runs import Chunks, RunDirectory
 from jaxdyn.io.system_file import load_system
-from jaxdyn.jobs.integrators import INTEGRATORS, IntegratorName
+from jaxdyn.jobs.hosts import agreed, mesh_of
+from jaxdyn.jobs.integrators import INTEGRATORS
 from jaxdyn.jobs.job import Job
 from jaxdyn.jobs.replay import ReplayedPlan, load_replay
-from jaxdyn.mechanism import configuration
+from jaxdyn.jobs.rollout_config import RolloutConfig
+from jaxdyn.jobs.rollout_lanes import LanePlan, LaneProgress, lane_source, pd_control
+from jaxdyn.lanes.devices import divided, rounded_up, whole
 from jaxdyn.mechanism.model import as_dtype
-from jaxdyn.simulate.controls import Knots, Policy
 from jaxdyn.simulate.diagnostics import power_balance_error, work_of_step
 from jaxdyn.simulate.rollout import Result, rollout
 
-# Beyond this a typing error is likelier than a wish: years of work at a million steps per second.
-_MOST_STEPS = 1e14
-
-
-@dataclasses.dataclass(frozen=True)
-class InitialConfig:
-    """Initial states.
-
-    Attributes:
-        spread: fraction of the range between joint limits that is used, about its middle; where a joint has no limits,
-            the standard deviation of its coordinate (rad, m); 0.5 if not given. Of a replay, the standard deviation of all
-            coordinates about the start of the plan; none if not given.
-        speed: standard deviation of the velocities, of a replay about those of the plan.
-    """
-
-    spread: float | None = setting(None, non_negative=True)
-    speed: float = setting(0.0, unit="rad/s", non_negative=True)
-
-
-@dataclasses.dataclass(frozen=True)
-class ControlConfig:
-    """Joint-space PD control, tau = stiffness (target - q) - damping v, plus a random torque sequence; or the replay of a plan.
-
-    Attributes:
-        target: "middle" of the joint limits (neutral where there are none), or each lane's own "initial" configuration.
-        stiffness, damping: per velocity component, or one number for all.
-        compensate_gravity: adds the torque that holds the mechanism against gravity.
-        random_torque: standard deviation per velocity component, N m or N.
-        random_interval: time between the knots of the random torque; linear in between.
-        replay: plan.npz of a run of jaxdyn optimize, whose controls act on the drives of the mechanism instead of all this.
-        replay_feedback: whether its gains act on what is off the plan, within the bounds of its controls.
-    """
-
-    target: Literal["middle", "initial"] = "middle"
-    stiffness: tuple[float, ...] = setting((0.0,), non_negative=True, broadcast=True)
-    damping: tuple[float, ...] = setting((0.0,), non_negative=True, broadcast=True)
-    compensate_gravity: bool = False
-    random_torque: tuple[float, ...] = setting((0.0,), non_negative=True, broadcast=True)
-    random_interval: float = setting(0.05, unit="s", positive=True)
-    replay: Path | None = None
-    replay_feedback: bool = False
-
-    def __post_init__(self):
-        if self.replay is None and self.replay_feedback:
-            raise ValueError("replay_feedback is of a replay; give replay, the plan.npz of a run of jaxdyn optimize")
-        others = [field for field in dataclasses.fields(self) if not field.name.startswith("replay")]
-        changed = [field.name for field in others if getattr(self, field.name) != field.default]
-        if self.replay is not None and changed:
-            raise ValueError(f"a plan is replayed instead of {', '.join(changed)}; remove one or the other")
-
-
-@dataclasses.dataclass(frozen=True)
-class TimeConfig:
-    """Time.
-
-    Attributes:
-        duration: simulated time.
-        rate: control steps per second.
-        substeps: integrator steps per control step.
-        save_every: control steps between records.
-        integrator: one-step method; "projected" is Runge-Kutta 4 with loops closed exactly after each step.
-    """
-
-    duration: float = setting(unit="s", positive=True)
-    rate: float = setting(unit="Hz", positive=True)
-    substeps: int = setting(1, positive=True)
-    save_every: int = setting(1, positive=True)
-    integrator: IntegratorName = "semi_implicit_euler"
-
-
-@dataclasses.dataclass(frozen=True)
-class RolloutConfig:
-    """Config of `jaxdyn rollout`.
-
-    Attributes:
-        mechanism: mechanism file: .toml, .urdf, .xml (URDF or MJCF) or .json.
-        batch: number of lanes.
-        seed: of all random numbers.
-        dtype: precision of everything.
-        method: algorithm of the forward dynamics.
-        backend: "lanes" is the lane compiler, "xla" leaves everything to XLA, "auto" takes lanes on CPUs where they can serve.
-        pictures: whether to draw them.
-    """
-
-    mechanism: Path
-    time: TimeConfig
-    batch: int = setting(positive=True)
-    seed: int = setting(0, non_negative=True)
-    dtype: Literal["float32", "float64"] = "float32"
-    method: Literal["cholesky", "articulated_body"] = "cholesky"
-    backend: Literal["auto", "lanes", "xla"] = "auto"
-    pictures: bool = True
-    initial: InitialConfig = InitialConfig()
-    control: ControlConfig = ControlConfig()
-
-    def __post_init__(self):
-        steps = self.time.duration * self.time.rate
-        if round(steps) < 1:
-            raise ValueError(
-                f"time.duration = {self.time.duration:g} s is shorter than one step; lengthen it or raise time.rate"
-            )
-        if self.batch * steps > _MOST_STEPS:
-            raise ValueError(
-                f"{self.batch} lanes of {self.time.duration:g} s at {self.time.rate:g} Hz are {self.batch * steps:.2g} steps; "
-                f"stay below {_MOST_STEPS:.0e}"
-            )
-        if round(steps) % self.time.save_every:
-            raise ValueError(
-                f"time.save_every = {self.time.save_every} does not divide the {round(steps)} steps of "
-                f"{self.time.duration:g} s at {self.time.rate:g} Hz; choose a divisor"
-            )
-        if self.control.replay is None and self.time.duration / self.control.random_interval > steps:
-            raise ValueError(
-                f"control.random_interval = {self.control.random_interval:g} s is shorter than a step; lengthen it"
-            )
-        if self.seed >= 2**32:
-            raise ValueError(f"seed = {self.seed} is too large; stay below 2^32")
-
-    @property
-    def steps(self) -> int:
-        """Control steps of a lane."""
-        return round(self.time.duration * self.time.rate)
-
-
-class LanePlan(eqx.Module):
-    """What one lane is to do.
-
-    Attributes:
-        target: configuration that the PD control holds.
-        torques: torque sequence added to it.
-    """
-
-    target: Float[Array, "*batch nq"]
-    torques: Knots
-
-
-class LaneProgress(eqx.Module):
-    """Where one lane has got to.
-
-    Attributes:
-        state: current state.
-        work: work done by the drives and by dissipative forces so far, J.
-        result: code of `Result`.
-        steps: steps made.
-    """
-
-    state: State
-    work: Float[Array, "*batch"]
-    result: Int[Array, "*batch"]
-    steps: Int[Array, "*batch"]
+# Numbers per body and lane that XLA holds while it makes a step; the lane compiler needs next to none.
+_WORKING_NUMBERS = 400
 
 
 def _work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any]:
-    steps = config.steps
-    records = steps // config.time.save_every
     with jax.enable_x64(True) if config.dtype == "float64" else contextlib.nullcontext():
         system = _system(config)
-        replay = _replay(config, system)
-        plans, lanes = _lanes(config, system, replay)
-        dt = 1.0 / config.time.rate
+        chunk = _lanes_at_once(config, system)
+        simulate = _Simulator(config, system, mesh_of(config.devices), chunk)
+        chunks = np.split(np.arange(config.batch), range(chunk, config.batch, chunk))
+        files = Chunks(directory, "states", len(chunks))
+        missing = [k for k in range(len(chunks)) if not agreed(files.written(k))]
+        prepared = [
+            simulate.prepared(chunks[k]) for k in missing[:1]
+        ]  # what is wrong shows before the progress bar does
+        directory.write_mechanism(system)
+        made = sum(len(chunks[k]) for k in missing) * config.steps
+        whole_batch = config.batch * config.steps
+        with tqdm(total=whole_batch, initial=whole_batch - made, unit="step", unit_scale=True, desc="rollouts") as bar:
+            for k in missing:
+                start = prepared.pop() if prepared else simulate.prepared(chunks[k])
+                files.write(k, **simulate(start, len(chunks[k]), bar))
+        summaries = [_summary(files.read(k, ("energy", "work", "result", "steps"))) for k in range(len(chunks))]
+        lanes = {name: np.concatenate([part[name] for part in summaries]) for name in summaries[0]}
+        metrics = _metrics(config, lanes, simulate) | {"chunks": len(chunks)}
+        _report(metrics)
+        if config.pictures:
+            metrics["pictures"] = _draw(system, files.read(0), directory)
+        return metrics
 
-        def stretch(lane: LaneProgress, plan: LanePlan, t0: Float[Array, ""]) -> tuple[LaneProgress, dict[str, Array]]:
-            """One lane from one record to the next; a lane that has ended stays where it is."""
+
+def _lanes_at_once(config: RolloutConfig, system: System) -> int:
+    """The largest chunk that the memory is enough for.
+
+    Raises:
+        ConfigError: it is not enough for one lane.
+    """
+    model = system.model
+    state = model.nq + model.nv + 2
+    knots = config.time.duration / config.control.random_interval + 2
+    # Records are in memory twice while they are put in order, and so is what a lane is driven by.
+    numbers = 2 * (config.records + 1) * state + 2 * (knots * model.nv + 2 * state) + _WORKING_NUMBERS * model.nb
+    each = numbers * np.dtype(config.dtype).itemsize
+    if each > config.memory:
+        raise ConfigError(
+            f"memory = {config.memory:.3g} B is too little for one lane, which takes {each:.3g} B; raise it or time.save_every"
+        )
+    return min(config.batch, int(config.memory // each), config.chunk or config.batch)
+
+
+class _Simulator:
+    """Simulates chunks of lanes from start to end; compiles for the first one.
+
+    Attributes:
+        compile_s, run_s: times that this took, s.
+        made: steps that were simulated.
+        backends: what ran them.
+    """
+
+    def __init__(self, config: RolloutConfig, system: System, mesh: Mesh | None, chunk: int):
+        self.config, self.system, self.mesh = config, system, mesh
+        self.size = rounded_up(mesh, chunk)
+        replay = _replay(config, system)
+        self.source = lane_source(config, system, replay)
+        self.control = lambda plan: pd_control(config, system, plan) if replay is None else replay.policy(system)
+        self.compile_s, self.run_s, self.made = 0.0, 0.0, 0
+        self.backends: set[str] = set()
+        self.advance: Any = None
+
+    def prepared(self, indices: np.ndarray) -> tuple[LanePlan, LaneProgress]:
+        """The lanes of these numbers before their start, on their devices."""
+        # Lanes that only fill up the devices and the last chunk repeat the last one.
+        filled = np.concatenate([indices, np.full(self.size - len(indices), indices[-1])])
+        plans, lanes = divided(self.mesh, self.source(filled))
+        if self.advance is None:
+            start = time.perf_counter()
+            over_lanes = jax.jit(jax.vmap(self._stretch, in_axes=(0, 0, None)))
+            self.advance = over_lanes.lower(lanes, plans, np.zeros((), self.config.dtype)).compile()
+            self.begin = jax.jit(jax.vmap(self._record)).lower(lanes).compile()
+            self.compile_s = time.perf_counter() - start
+        return plans, lanes
+
+    def __call__(self, prepared: tuple[LanePlan, LaneProgress], count: int, bar: tqdm) -> dict[str, np.ndarray]:
+        """What is recorded of the first so many of these lanes."""
+        plans, lanes = prepared
+        interval = self.config.time.save_every / self.config.time.rate
+        start = time.perf_counter()
+        history = [self._kept(self.begin(lanes), count)]
+        for k in range(self.config.records):
+            lanes, record = self.advance(lanes, plans, np.asarray(k * interval, self.config.dtype))
+            history.append(self._kept(record, count))  # waits for the device
+            bar.update(count * self.config.time.save_every)
+        self.run_s += time.perf_counter() - start
+        arrays = {name: np.stack([h[name] for h in history], axis=1) for name in history[0]}
+        arrays["time"] = np.arange(self.config.records + 1) * interval
+        arrays |= self._kept({"result": lanes.result, "steps": lanes.steps}, count)
+        self.made += int(arrays["steps"].sum())
+        return arrays
+
+    def _kept(self, batch: dict[str, Array], count: int) -> dict[str, np.ndarray]:
+        return {name: np.asarray(leaf)[:count] for name, leaf in whole(self.mesh, batch).items()}
+
+    def _stretch(
+        self, lane: LaneProgress, plan: LanePlan, t0: Float[Array, ""]
+    ) -> tuple[LaneProgress, dict[str, Array]]:
+        """One lane from one record to the next; a lane that has ended stays where it is."""
+        config = self.config
+
+        def stretch(lane: LaneProgress, plan: LanePlan, t0: Float[Array, ""]):
             trajectory = rollout(
-                system,
+                self.system,
                 lane.state,
-                _pd_control(config, system, plan) if replay is None else replay.policy(system),
-                dt=dt,
+                self.control(plan),
+                dt=1.0 / config.time.rate,
                 steps=config.time.save_every,
                 integrator=INTEGRATORS[config.time.integrator],
                 substeps=config.time.substeps,
                 save_every=config.time.save_every,
                 save=lambda t, state, u: None,
-                cost=work_of_step(system),
+                cost=work_of_step(self.system),
                 t0=t0,
                 backend=config.backend,
             )
@@ -215,40 +160,15 @@ def _work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any]:
             )
             running = lane.result == Result.COMPLETED
             lane = jax.tree.map(lambda new, old: jnp.where(running, new, old), after, lane)
-            return lane, _record(system, lane)
+            return lane, _record(self.system, lane)
 
-        served = set()
+        result, backend = lane_compiler.run(stretch, (lane, plan, t0), backend=config.backend, name="rollout")
+        self.backends.add(backend)
+        return result
 
-        def compiled(lane: LaneProgress, plan: LanePlan, t0: Float[Array, ""]) -> tuple[LaneProgress, dict[str, Array]]:
-            result, backend = lane_compiler.run(stretch, (lane, plan, t0), backend=config.backend, name="rollout")
-            served.add(backend)
-            return result
-
-        t0 = jnp.zeros((), config.dtype)
-        start = time.perf_counter()
-        advance = jax.jit(jax.vmap(compiled, in_axes=(0, 0, None))).lower(lanes, plans, t0).compile()
-        compile_s = time.perf_counter() - start
-        directory.write_mechanism(system)
-
-        first = jax.jit(jax.vmap(lambda lane: _record(system, lane)))(lanes)
-        history = [jax.tree.map(np.asarray, first)]
-        start = time.perf_counter()
-        with tqdm(total=config.batch * steps, unit="step", unit_scale=True, desc=f"{config.batch} rollouts") as bar:
-            for k in range(records):
-                lanes, record = advance(lanes, plans, jnp.asarray(k * config.time.save_every * dt, config.dtype))
-                history.append(jax.tree.map(np.asarray, record))  # waits for the device
-                bar.update(config.batch * config.time.save_every)
-        run_s = time.perf_counter() - start
-
-        arrays = {name: np.stack([h[name] for h in history], axis=1) for name in history[0]}
-        arrays["time"] = np.arange(records + 1) * (config.time.save_every * dt)
-        arrays["result"], arrays["steps"] = np.asarray(lanes.result), np.asarray(lanes.steps)
-        directory.write_arrays("states", **arrays)
-        metrics = _metrics(config, arrays, steps, compile_s, run_s) | {"backend": ", ".join(served)}
-        _report(metrics)
-        if config.pictures:
-            metrics["pictures"] = _draw(system, arrays, directory)
-        return metrics
+    def _record(self, lane: LaneProgress) -> dict[str, Array]:
+        record = functools.partial(_record, self.system)
+        return lane_compiler.run(record, (lane,), backend=self.config.backend, name="record")[0]
 
 
 def _system(config: RolloutConfig) -> System:
@@ -267,101 +187,58 @@ def _replay(config: RolloutConfig, system: System) -> ReplayedPlan | None:
     return load_replay(control.replay, system, rate=time.rate, duration=time.duration, feedback=control.replay_feedback)
 
 
-def _pd_control(config: RolloutConfig, system: System, plan: LanePlan) -> Policy:
-    """PD control about the target plus the torque sequence, clipped at the effort limits."""
-    model = system.model
-    stiffness, damping = (_per_joint(config, system, name) for name in ("stiffness", "damping"))
-
-    def policy(t: Float[Array, ""], state: State, key: PRNGKeyArray | None) -> Float[Array, "nv"]:
-        tau = stiffness * configuration.difference(model, state.q, plan.target) - damping * state.v + plan.torques(t)
-        if config.control.compensate_gravity:
-            tau = tau - gravity_force(model, state.q)
-        return jnp.clip(tau, -model.limits.effort, model.limits.effort)
-
-    return policy
-
-
-def _lanes(config: RolloutConfig, system: System, replay: ReplayedPlan | None) -> tuple[LanePlan, LaneProgress]:
-    """All lanes before the start."""
-    model, dtype = system.model, system.model.dtype
-    spread = config.initial.spread
-    torque = _per_joint(config, system, "random_torque")
-    knots = int(np.ceil(config.time.duration / config.control.random_interval)) + 1
-
-    def lane(index):
-        key = jax.random.fold_in(jax.random.key(config.seed), index)
-        q_key, v_key, torque_key = jax.random.split(key, 3)
-        v = config.initial.speed * jax.random.normal(v_key, (model.nv,), dtype)
-        if replay is None:
-            q = configuration.random(model, q_key, spread=0.5 if spread is None else spread)
-        else:
-            off = (spread or 0.0) * jax.random.normal(q_key, (model.nv,), dtype)
-            q, v = configuration.integrate(model, replay.states.q[0], off), replay.states.v[0] + v
-        # One key per knot, so that the torque at a given time does not depend on the duration.
-        knot_keys = jax.vmap(lambda k: jax.random.fold_in(torque_key, k))(jnp.arange(knots))
-        values = torque[None] * jax.vmap(lambda k: jax.random.normal(k, (model.nv,), dtype))(knot_keys)
-        torques = Knots(values, jnp.asarray(config.control.random_interval, dtype), jnp.zeros((), dtype))
-        # Without spread, random coordinates are the middle of the limits.
-        start = assemble(system, q)  # the same configuration if there are no loops to close
-        if config.control.target == "initial":
-            target = start.q
-        else:
-            target = assemble(system, configuration.random(model, q_key, spread=0.0)).q
-        state = State(start.q, project_velocity(system, start.q, v))
-        zero = jnp.zeros((), jnp.int32)
-        return (LanePlan(target, torques), LaneProgress(state, jnp.zeros((), dtype), zero, zero)), start.closed
-
-    lanes, closed = jax.jit(jax.vmap(lane))(jnp.arange(config.batch))
-    if not np.all(closed):
-        raise ConfigError(
-            f"the loops of {config.mechanism} cannot be closed near {np.sum(~closed)} of {config.batch} random configurations; "
-            "lower initial.spread"
-        )
-    return lanes
-
-
-def _per_joint(config: RolloutConfig, system: System, name: str) -> Float[Array, "nv"]:
-    values, count = getattr(config.control, name), system.model.nv
-    if len(values) not in (1, count):
-        raise ConfigError(f"control.{name} has {len(values)} numbers; give 1, or {count}: one per degree of freedom")
-    return jnp.asarray(np.broadcast_to(values, (count,)), system.model.dtype)
-
-
 def _record(system: System, lane: LaneProgress) -> dict[str, Array]:
     return {"q": lane.state.q, "v": lane.state.v, "energy": total_energy(system, lane.state), "work": lane.work}
 
 
-def _metrics(
-    config: RolloutConfig, arrays: dict[str, np.ndarray], steps: int, compile_s: float, run_s: float
-) -> dict[str, Any]:
+def _summary(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """One number of each lane for what the metrics tell."""
     energy, work = arrays["energy"].astype(np.float64), arrays["work"].astype(np.float64)
     error = np.abs(power_balance_error(energy, work[:, -1]))
     turnover = np.sum(np.abs(np.diff(work, axis=1)), axis=1) + np.abs(energy[:, -1] - energy[:, 0])
-    relative = error / np.maximum(turnover, np.finfo(np.float64).tiny)
-    done = arrays["result"] == Result.COMPLETED
-    made = int(arrays["steps"].sum())
+    return {
+        "result": arrays["result"],
+        "steps": arrays["steps"],
+        "initial": energy[:, 0],
+        "final": energy[:, -1],
+        "work": work[:, -1],
+        "error": error,
+        "relative": error / np.maximum(turnover, np.finfo(np.float64).tiny),
+    }
+
+
+def _metrics(config: RolloutConfig, lanes: dict[str, np.ndarray], simulate: _Simulator) -> dict[str, Any]:
+    done = lanes["result"] == Result.COMPLETED
+
+    def of_completed(summarize: Callable, name: str) -> float | None:
+        return float(summarize(lanes[name][done])) if done.any() else None
+
     return {
         "batch": config.batch,
-        "steps": steps,
+        "steps": config.steps,
         "dtype": config.dtype,
         "seed": config.seed,
-        "compile_s": compile_s,
-        "run_s": run_s,
-        "steps_per_s": made / run_s,
-        "lanes": {code.name.lower(): int(np.sum(arrays["result"] == code)) for code in Result},
-        "energy_initial_mean_J": float(energy[done, 0].mean()) if done.any() else None,
-        "energy_final_mean_J": float(energy[done, -1].mean()) if done.any() else None,
-        "work_mean_J": float(work[done, -1].mean()) if done.any() else None,
-        "power_balance_error_median_J": float(np.median(error[done])) if done.any() else None,
-        "power_balance_error_max_J": float(error[done].max()) if done.any() else None,
-        "power_balance_error_relative_median": float(np.median(relative[done])) if done.any() else None,
+        "compile_s": simulate.compile_s,
+        "run_s": simulate.run_s,
+        "steps_per_s": simulate.made / simulate.run_s if simulate.made else None,
+        "backend": ", ".join(simulate.backends),
+        "lanes": {code.name.lower(): int(np.sum(lanes["result"] == code)) for code in Result},
+        "energy_initial_mean_J": of_completed(np.mean, "initial"),
+        "energy_final_mean_J": of_completed(np.mean, "final"),
+        "work_mean_J": of_completed(np.mean, "work"),
+        "power_balance_error_median_J": of_completed(np.median, "error"),
+        "power_balance_error_max_J": of_completed(np.max, "error"),
+        "power_balance_error_relative_median": of_completed(np.median, "relative"),
     }
 
 
 def _report(metrics: dict[str, Any]) -> None:
     ended = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in metrics["lanes"].items() if count)
-    times = f"compile {metrics['compile_s']:.1f} s, run {metrics['run_s']:.1f} s, {metrics['steps_per_s']:,.0f} steps/s"
-    print(f"{metrics['backend']}: {times}")
+    if metrics["steps_per_s"] is None:
+        print("all chunks were there already")
+    else:
+        speed = f"{metrics['steps_per_s']:,.0f} steps/s"
+        print(f"{metrics['backend']}: compile {metrics['compile_s']:.1f} s, run {metrics['run_s']:.1f} s, {speed}")
     print(f"lanes: {ended}")
     if metrics["power_balance_error_median_J"] is not None:
         print(
@@ -396,7 +273,9 @@ JOB = Job(
     "rollout",
     "simulate many lanes of one mechanism at once\n\n"
     "Each lane starts from its own random state and is driven by joint-space PD control and random torques. The run directory\n"
-    "gets the resolved config, the mechanism (mechanism.json, mechanism.npz), metrics.json, states.npz and pictures.",
+    "gets the resolved config, the mechanism (mechanism.json, mechanism.npz), metrics.json, states.npz (or, of a batch that goes\n"
+    "through in chunks, states-00001-of-00008.npz and so on) and pictures.",
     RolloutConfig,
     _work,
+    resumable=True,
 )

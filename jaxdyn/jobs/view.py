@@ -7,6 +7,8 @@ from pathlib import Path
 from jaxdyn.io.runs import load_run
 from jaxdyn.jobs.command import Command, count, needs
 
+_LANES = 4096  # to look at; of a larger run in chunks the others are not read
+
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path, metavar="RUN_DIR", help="run directory")
@@ -21,7 +23,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _view(arguments: argparse.Namespace) -> None:
-    system, arrays = load_run(arguments.run)
+    system, arrays = load_run(arguments.run, lanes=max([_LANES, *(lane + 1 for lane in arguments.lanes or [])]))
     with needs("view"):
         from jaxdyn.view.replay import Replay
     energy, work = arrays.get("energy"), arrays.get("work")
@@ -39,8 +41,9 @@ def _view(arguments: argparse.Namespace) -> None:
 COMMAND = Command(
     "view",
     "replay a run in the browser, in three dimensions\n\n"
-    "Writes replay.html into the run directory, a page that needs neither server nor network, and then serves a replay of all\n"
-    "lanes with more to choose: time, speed, lane, lanes laid over it, what to show, plots of coordinates and energy.\n\n"
+    "Writes replay.html into the run directory, a page that needs neither server nor network, and then serves a replay of\n"
+    "all lanes, at most 4096, with more to choose: time, speed, lane, lanes laid over it, what to show, plots of coordinates and\n"
+    "energy.\n\n"
     "  jaxdyn view runs/panda\n"
     "  jaxdyn view runs/panda --no-serve --lanes 0 17 42",
     _add_arguments,

@@ -8,6 +8,7 @@ from jaxdyn.lanes.batched import lane_function as lane_function
 from jaxdyn.lanes.batched import run as run
 from jaxdyn.lanes.cpu import set_cache_directory as set_cache_directory
 from jaxdyn.lanes.cpu import set_threads as set_threads
+from jaxdyn.lanes.devices import lane_mesh as lane_mesh
 from jaxdyn.lanes.flatten import CannotFlatten as CannotFlatten
 from jaxdyn.lanes.record import Record as Record
 from jaxdyn.lanes.record import records as records

@@ -1,5 +1,6 @@
 """Moving pictures of a mechanism as GIF or MP4 files."""
 
+import contextlib
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -67,13 +68,18 @@ def animate(
 
     figure, move = _stage(mechanism, placed, title, round(_TRAIL / (interval * speed)))
     rate = "" if speed == 1 else f" ({speed:g}x)"
+    part = path.with_name(f"{path.stem}.part{path.suffix}")  # complete or absent; the ending tells ffmpeg the format
     try:
-        with mpl.rc_context({"animation.ffmpeg_path": _ffmpeg() or "ffmpeg"}), writer.saving(figure, str(path), _DPI):
+        with mpl.rc_context({"animation.ffmpeg_path": _ffmpeg() or "ffmpeg"}), writer.saving(figure, str(part), _DPI):
             for k in tqdm(range(len(instants)), desc=path.name, unit="frame", disable=not progress):
                 move(k, f"t = {instants[k]:6.2f} s{rate}")
                 writer.grab_frame()
+        part.replace(path)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink()
     return len(instants)
 
 

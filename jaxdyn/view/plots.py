@@ -7,6 +7,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
+from jaxdyn.io.files import write_files
 from jaxdyn.io.toml import ConfigError
 from jaxdyn.mechanism.model import Model
 from jaxdyn.view.pictures import StickFigure, frame_axes, scale_bar
@@ -117,7 +118,7 @@ def save(figure: Figure, path: Path | str) -> None:
     """
     try:
         with mpl.rc_context({"font.size": 9}):
-            figure.savefig(path, dpi=110)
+            write_files({Path(path): lambda file: figure.savefig(file, dpi=110, format=Path(path).suffix[1:] or "png")})
     except ValueError:
         raise ConfigError(f"{path}: there is no such format for pictures; use .png, .pdf or .svg") from None
     except OSError as error:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import viser
 
+from jaxdyn.io.files import write_files
 from jaxdyn.io.toml import ConfigError
 from jaxdyn.view.charts import CoordinateChart, EnergyChart
 from jaxdyn.view.page import page_of
@@ -93,7 +94,8 @@ class Replay:
         finally:
             _stopped(server)
         try:
-            Path(path).write_text(page_of(recording, pages), encoding="utf-8")
+            text = page_of(recording, pages)
+            write_files({Path(path): lambda file: file.write(text.encode())})
         except OSError as error:
             raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
 

@@ -7,9 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from small_jobs import write_configs
 
 from jaxdyn import State, rollout
 from jaxdyn.cli import main
+from jaxdyn.io.runs import RunDirectory
 from jaxdyn.io.system_file import load_system
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -73,82 +75,40 @@ def test_identified_mechanism_is_a_mechanism(arm):
     assert np.max(np.abs(np.asarray(states.q)[-1] - np.asarray(start.q))) > 1e-3
 
 
-PENDULUM = """
-[synthetic]
-period = "4 s"
-harmonics = 3
-starts = 3
-noise = 0.05
-repetitions = 20
-perturbation = 0.5
-[[study]]
-name = "arm"
-mechanism = "{mechanism}"
-train = ["swing"]
-[[force]]
-kind = "JointFriction"
-viscous = 0.2
-coulomb = 0.1
-velocity_scale = 0.05
-[[free]]
-inertia = ["all"]
-divergence = 0.1
-[[free]]
-path = "system.forces.0.viscous"
-chart = "positive"
-[fit]
-method = "inverse_dynamics"
-noise = 0.05
-tolerance = 1e-12
-[motion]
-interval = 0.1
-cutoff = 0
-drop = 0
-decimate = 1
-"""
-MECHANISM = """
-name = "arm"
-source = "invented for this test"
-[[body]]
-name = "upper"
-joint = {kind = "revolute", axis = [0, 1, 0], name = "shoulder", position_limits = [-2, 2], velocity_limit = 4}
-mass = 1
-com = [0, 0, -0.5]
-inertia = [0.09, 0.08, 0.02]
-[[body]]
-name = "lower"
-parent = "upper"
-position = [0, 0, -1]
-joint = {kind = "revolute", axis = [1, 0, 0], name = "elbow", position_limits = [-2, 2], velocity_limit = 4}
-mass = 0.5
-com = [0, 0.1, -0.25]
-inertia = [0.012, 0.011, 0.005]
-"""
-
-
 @pytest.fixture
 def small(tmp_path) -> str:
     """The config of an arm with two joints."""
-    (tmp_path / "mechanism.toml").write_text(MECHANISM)
-    (tmp_path / "config.toml").write_text(PENDULUM.format(mechanism="mechanism.toml"))
-    return str(tmp_path / "config.toml")
+    write_configs(tmp_path)
+    return str(tmp_path / "identify.toml")
 
 
-def test_a_resumed_fit_ends_where_an_uninterrupted_one_does(small, tmp_path):
-    runs = {
-        "whole": ["fit.iterations=12"],
-        "first": ["fit.iterations=3"],
-        "second": ["fit.iterations=12", f"resume={tmp_path / 'first'}"],
-    }
-    found = {}  # with a second round, whose weights depend on where the first one ends
-    for name, overrides in runs.items():
-        out = str(tmp_path / name)
-        assert main(["identify", small, "--out", out, "pictures=false", "fit.rounds=1", *overrides]) == 0
-        with np.load(tmp_path / name / "arm_estimates.npz", allow_pickle=False) as arrays:
-            found[name] = arrays["values"]
-        assert json.loads((tmp_path / name / "metrics.json").read_text())["arm"]["iterations"] <= 12
-    np.testing.assert_allclose(found["second"], found["whole"], rtol=1e-9)
-    assert np.max(np.abs(found["first"] / found["whole"] - 1)) > 1e-6
+@pytest.mark.parametrize("when", [3, 14])
+def test_a_resumed_fit_ends_where_an_uninterrupted_one_does(when, small, tmp_path, monkeypatch, capsys):
+    # A second round, whose weights depend on where the first one ends, after 12 iterations at most.
+    command = ["identify", small, "pictures=false", "fit.rounds=1", "fit.iterations=12", "--out"]
+    assert main([*command, str(tmp_path / "whole")]) == 0
+    write, written = RunDirectory.write_arrays, []
+
+    def interrupted(directory, name, **arrays):
+        written.append(name)
+        if len(written) > when:
+            raise KeyboardInterrupt
+        return write(directory, name, **arrays)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunDirectory, "write_arrays", interrupted)
+        assert main([*command, str(tmp_path / "halted")]) == 130
+    assert "the same command with --resume goes on" in capsys.readouterr().err
+    assert written[-1] == ("arm_checkpoint_0" if when == 3 else "arm_checkpoint_1")
+    with np.load(tmp_path / "halted" / f"{written[-1]}.npz", allow_pickle=False) as left:
+        begun = len(left.files)
+    assert begun > 0
+    assert main([*command, str(tmp_path / "halted"), "--resume"]) == 0
+    for name in ("arm_estimates", "arm_checkpoint_0", "arm_checkpoint_1"):
+        files = [np.load(tmp_path / run / f"{name}.npz", allow_pickle=False) for run in ("whole", "halted")]
+        assert files[0].files == files[1].files
+        for key in files[0].files:
+            np.testing.assert_array_equal(files[0][key], files[1][key])
 
 
 @pytest.mark.parametrize(
@@ -156,7 +116,6 @@ def test_a_resumed_fit_ends_where_an_uninterrupted_one_does(small, tmp_path):
     [
         (["synthetic.perio=3"], ["synthetic.perio: unknown key", "did you mean 'period'"]),
         (["data=nowhere"], ["give either data", "or a table [synthetic]"]),
-        (["resume=nowhere"], ["nowhere holds no checkpoint; name the directory of a run of jaxdyn identify"]),
         (["fit.method=output_error"], ["synthetic recordings are forces of motions", 'set fit.method = "inverse']),
         (["synthetic.noise=[1, 2, 3]"], ["synthetic.noise has 3 numbers; give 1 or 2"]),
         (["synthetic.harmonics=1"], ["harmonics is 1; give 2 or more"]),

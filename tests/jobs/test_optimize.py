@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from small_jobs import OPTIMIZE
 
 from jaxdyn.cli import main
 from jaxdyn.control import (
@@ -29,58 +30,18 @@ EXPERIMENTS = sorted(CONFIGS.glob("optimize_*.toml"))
 
 pytestmark = pytest.mark.usefixtures("fast_compilation")
 
-SWING = f"""
-mechanism = "{CONFIGS / "mechanisms" / "pendulum.toml"}"
-pictures = false
-animation = false
-[time]
-duration = "1 s"
-steps = 12
-integrator = "runge_kutta_4"
-[initial]
-q = [0.1]
-[bounds]
-lower = -4
-upper = 3.5
-[[running]]
-kind = "effort"
-weights = 0.2
-[[running]]
-kind = "deviation"
-q = [1.5]
-weights = [0.5, 0.1]
-[[final]]
-kind = "deviation"
-q = [1.5]
-weights = 20.0
-[[start]]
-kind = "constant"
-controls = 0.5
-[[start]]
-kind = "random"
-count = 3
-amplitude = 1.0
-interval = "250 ms"
-[[start]]
-kind = "states"
-times = [0, 0.5, 1]
-q = [[0.1], [1.0], [1.5]]
-count = 2
-spread = 0.3
-"""
-
 
 @pytest.fixture
 def config(tmp_path) -> str:
     path = tmp_path / "swing.toml"
-    path.write_text(SWING)
+    path.write_text(OPTIMIZE)
     return str(path)
 
 
 @pytest.fixture(scope="module")
 def swing(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("swing")
-    (folder / "swing.toml").write_text(SWING)
+    (folder / "swing.toml").write_text(OPTIMIZE)
     command = ["optimize", str(folder / "swing.toml"), "pictures=true", "animation=true", "--out", str(folder / "run")]
     assert main(command) == 0
     return folder / "run"

@@ -252,6 +252,25 @@ def test_reverse_mode_keeps_no_more_states_than_the_stated_bound(steps, save_eve
     assert kept(steps, save_every) <= bound * carry + kept(1, 1)
 
 
+@pytest.mark.parametrize(("steps", "save_every"), [(4096, 4096), (1024, 32)])
+def test_reverse_mode_takes_no_more_memory_than_the_stated_bound(steps, save_every):
+    """As XLA plans it, per lane of a batch, beyond the memory of a single step."""
+
+    def planned(steps, save_every):
+        def end(q):
+            start = State(q, swinging().v)
+            return jnp.sum(rollout(SYSTEM, start, dt=0.001, steps=steps, save_every=save_every, backend="xla").saved.q)
+
+        batch = jnp.tile(swinging().q, (64, 1))
+        gradient = jax.jit(jax.vmap(jax.grad(end))).lower(batch).compile()
+        return gradient.memory_analysis().temp_size_in_bytes / 64
+
+    records = steps / save_every
+    bound = records + max(128, 3 * np.sqrt(save_every)) + 2
+    # The records that `end` takes have cotangents of their own, q and v.
+    assert planned(steps, save_every) <= 8 * (bound * 6 + (records + 1) * 4) + planned(1, 1)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

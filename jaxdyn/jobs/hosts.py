@@ -1,0 +1,82 @@
+"""On which devices a job works: one, all of this machine, or those of several hosts that work on one run together.
+
+Hosts find one another as `jax.distributed` finds them on a cluster, or by the environment: JAX_COORDINATOR_ADDRESS (host:port of
+the first one, the same everywhere), JAX_NUM_PROCESSES and JAX_PROCESS_ID. All run the same command; the first one writes the run
+directory.
+"""
+
+import contextlib
+import io
+import os
+from collections.abc import Callable, Iterator
+from typing import Literal, TypeVar
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh
+
+from jaxdyn.io.config import ConfigError
+from jaxdyn.lanes.devices import lane_mesh
+
+DeviceChoice = Literal["one", "all", "hosts"]
+T = TypeVar("T")
+
+
+def join_hosts() -> None:
+    """Wait for the other hosts, before anything is computed.
+
+    Raises:
+        ConfigError: nothing tells which hosts there are, or one of them does not answer.
+    """
+    if jax.distributed.is_initialized():
+        return
+    given = {name: os.environ.get(name) for name in ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID")}
+    try:
+        count, number = (None if text is None else int(text) for text in given.values())
+        jax.distributed.initialize(num_processes=count, process_id=number)
+    except (ValueError, RuntimeError, jax.errors.JaxRuntimeError) as error:
+        raise ConfigError(
+            f"devices = hosts: {' '.join(str(error).split())[:200]}; start one process per host with JAX_COORDINATOR_ADDRESS "
+            "(host:port of the first), JAX_NUM_PROCESSES and JAX_PROCESS_ID, or under a cluster manager that JAX knows"
+        ) from None
+
+
+def mesh_of(devices: DeviceChoice) -> Mesh | None:
+    """The devices over which a batch is divided; None if it stays where it is."""
+    if devices == "one" or jax.device_count() == 1:
+        return None
+    return lane_mesh()
+
+
+def is_first() -> bool:
+    """Whether this host writes the results."""
+    return jax.process_index() == 0
+
+
+def agreed(value: T) -> T:
+    """What the first host says, on all of them; so they never part ways over what is on a disk that only one sees."""
+    if jax.process_count() == 1:
+        return value
+    said = multihost_utils.broadcast_one_to_all(value)
+    return type(value)(said) if isinstance(value, bool | int) else said  # pyright: ignore[reportReturnType]
+
+
+def agreed_arrays(read: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """The arrays that the first host reads, on all of them."""
+    if jax.process_count() == 1:
+        return read()
+    content = io.BytesIO()
+    if is_first():
+        np.savez(content, allow_pickle=False, **read())
+    size = agreed(content.getbuffer().nbytes)
+    held = np.frombuffer(content.getvalue(), np.uint8) if is_first() else np.zeros(size, np.uint8)
+    with np.load(io.BytesIO(np.asarray(agreed(held)).tobytes()), allow_pickle=False) as arrays:
+        return dict(arrays)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Nothing is printed: the first host tells what there is to tell."""
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+        yield

@@ -1,0 +1,144 @@
+"""The config of `jaxdyn rollout`: which machine, how many lanes, from where, driven by what, for how long."""
+
+import dataclasses
+from pathlib import Path
+from typing import Literal
+
+from jaxdyn.io.config import setting
+from jaxdyn.jobs.hosts import DeviceChoice
+from jaxdyn.jobs.integrators import IntegratorName
+
+# Beyond this a typing error is likelier than a wish: years of work at a million steps per second.
+_MOST_STEPS = 1e14
+
+
+@dataclasses.dataclass(frozen=True)
+class InitialConfig:
+    """Initial states.
+
+    Attributes:
+        spread: fraction of the range between joint limits that is used, about its middle; where a joint has no limits,
+            the standard deviation of its coordinate (rad, m); 0.5 if not given. Of a replay, the standard deviation of all
+            coordinates about the start of the plan; none if not given.
+        speed: standard deviation of the velocities, of a replay about those of the plan.
+    """
+
+    spread: float | None = setting(None, non_negative=True)
+    speed: float = setting(0.0, unit="rad/s", non_negative=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class ControlConfig:
+    """Joint-space PD control, tau = stiffness (target - q) - damping v, plus a random torque sequence; or the replay of a plan.
+
+    Attributes:
+        target: "middle" of the joint limits (neutral where there are none), or each lane's own "initial" configuration.
+        stiffness, damping: per velocity component, or one number for all.
+        compensate_gravity: adds the torque that holds the mechanism against gravity.
+        random_torque: standard deviation per velocity component, N m or N.
+        random_interval: time between the knots of the random torque; linear in between.
+        replay: plan.npz of a run of jaxdyn optimize, whose controls act on the drives of the mechanism instead of all this.
+        replay_feedback: whether its gains act on what is off the plan, within the bounds of its controls.
+    """
+
+    target: Literal["middle", "initial"] = "middle"
+    stiffness: tuple[float, ...] = setting((0.0,), non_negative=True, broadcast=True)
+    damping: tuple[float, ...] = setting((0.0,), non_negative=True, broadcast=True)
+    compensate_gravity: bool = False
+    random_torque: tuple[float, ...] = setting((0.0,), non_negative=True, broadcast=True)
+    random_interval: float = setting(0.05, unit="s", positive=True)
+    replay: Path | None = None
+    replay_feedback: bool = False
+
+    def __post_init__(self):
+        if self.replay is None and self.replay_feedback:
+            raise ValueError("replay_feedback is of a replay; give replay, the plan.npz of a run of jaxdyn optimize")
+        others = [field for field in dataclasses.fields(self) if not field.name.startswith("replay")]
+        changed = [field.name for field in others if getattr(self, field.name) != field.default]
+        if self.replay is not None and changed:
+            raise ValueError(f"a plan is replayed instead of {', '.join(changed)}; remove one or the other")
+
+
+@dataclasses.dataclass(frozen=True)
+class TimeConfig:
+    """Time.
+
+    Attributes:
+        duration: simulated time.
+        rate: control steps per second.
+        substeps: integrator steps per control step.
+        save_every: control steps between records.
+        integrator: one-step method; "projected" is Runge-Kutta 4 with loops closed exactly after each step.
+    """
+
+    duration: float = setting(unit="s", positive=True)
+    rate: float = setting(unit="Hz", positive=True)
+    substeps: int = setting(1, positive=True)
+    save_every: int = setting(1, positive=True)
+    integrator: IntegratorName = "semi_implicit_euler"
+
+
+@dataclasses.dataclass(frozen=True)
+class RolloutConfig:
+    """Config of `jaxdyn rollout`.
+
+    Attributes:
+        mechanism: mechanism file: .toml, .urdf, .xml (URDF or MJCF) or .json.
+        batch: number of lanes.
+        seed: of all random numbers.
+        dtype: precision of everything.
+        method: algorithm of the forward dynamics.
+        backend: "lanes" is the lane compiler, "xla" leaves everything to XLA, "auto" takes lanes on CPUs where they can serve.
+        devices: over which the lanes are divided: "one", "all" of this machine, or those of all "hosts".
+        memory: that may be used; a batch that needs more goes through in chunks.
+        chunk: most lanes that are simulated and written at once; as many as fit into memory if not given. An interrupted run that
+            is resumed loses the chunk it was working on.
+        pictures: whether to draw them.
+    """
+
+    mechanism: Path
+    time: TimeConfig
+    batch: int = setting(positive=True)
+    seed: int = setting(0, non_negative=True)
+    dtype: Literal["float32", "float64"] = "float32"
+    method: Literal["cholesky", "articulated_body"] = "cholesky"
+    backend: Literal["auto", "lanes", "xla"] = "auto"
+    devices: DeviceChoice = "all"
+    memory: float = setting(4e9, unit="B", positive=True)
+    chunk: int | None = setting(None, positive=True)
+    pictures: bool = True
+    initial: InitialConfig = InitialConfig()
+    control: ControlConfig = ControlConfig()
+
+    def __post_init__(self):
+        steps = self.time.duration * self.time.rate
+        if round(steps) < 1:
+            raise ValueError(
+                f"time.duration = {self.time.duration:g} s is shorter than one step; lengthen it or raise time.rate"
+            )
+        if self.batch * steps > _MOST_STEPS:
+            raise ValueError(
+                f"{self.batch} lanes of {self.time.duration:g} s at {self.time.rate:g} Hz are {self.batch * steps:.2g} steps; "
+                f"stay below {_MOST_STEPS:.0e}"
+            )
+        if round(steps) % self.time.save_every:
+            raise ValueError(
+                f"time.save_every = {self.time.save_every} does not divide the {round(steps)} steps of "
+                f"{self.time.duration:g} s at {self.time.rate:g} Hz; choose a divisor"
+            )
+        if self.control.replay is None and self.time.duration / self.control.random_interval > steps:
+            raise ValueError(
+                f"control.random_interval = {self.control.random_interval:g} s is shorter than a step; lengthen it"
+            )
+        if self.seed >= 2**32:
+            raise ValueError(f"seed = {self.seed} is too large; stay below 2^32")
+
+    @property
+    def steps(self) -> int:
+        """Control steps of a lane."""
+        return round(self.time.duration * self.time.rate)
+
+    @property
+    def records(self) -> int:
+        """Records of a lane after the start."""
+        return self.steps // self.time.save_every

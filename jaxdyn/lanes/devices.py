@@ -1,0 +1,93 @@
+"""A batch over devices and hosts: its leading axis is divided over a mesh, and comes back whole, in the same order.
+
+No number of a lane depends on how many devices there are, as long as the lane compiler serves it.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import PyTree
+
+_AXIS = "lanes"
+
+
+def lane_mesh(devices: Sequence[Any] | None = None) -> Mesh:
+    """A mesh of one axis, over all devices of all processes if none are named."""
+    return Mesh(np.array(jax.devices() if devices is None else devices), (_AXIS,))
+
+
+def rounded_up(mesh: Mesh | None, count: int) -> int:
+    """The next number of lanes that all devices can share evenly."""
+    size = 1 if mesh is None else mesh.size
+    return -(-count // size) * size
+
+
+def divided(mesh: Mesh | None, batch: PyTree) -> PyTree:
+    """A batch, which every process holds whole, over the devices; their number divides the leading axis."""
+    return batch if mesh is None else _placed(batch, _over_lanes(mesh))
+
+
+def whole(mesh: Mesh | None, batch: PyTree) -> PyTree:
+    """A batch that was divided, or is on every device, on the first device of each process."""
+    if mesh is None:
+        return batch
+    arrays, rest = eqx.partition(batch, eqx.is_array)
+    return eqx.combine(jax.tree.map(lambda leaf: leaf.addressable_data(0), _gather(mesh)(arrays)), rest)
+
+
+def each_on_its_own(mesh: Mesh | None, function: Callable) -> Callable:
+    """function(batch, shared) on batches that are `divided`: each device works on its part, and waits for no other.
+
+    Args:
+        function: of a batch, whose leaves have the lanes first, and of arrays that all lanes share; returns a batch.
+    """
+    if mesh is None:
+        return function
+
+    def divided_function(batch: PyTree, shared: PyTree) -> PyTree:
+        (arrays, numbers), rest = eqx.partition((batch, shared), eqx.is_array)
+        static: list = []
+
+        def part(arrays, numbers):
+            results, others = eqx.partition(function(*eqx.combine((arrays, numbers), rest)), eqx.is_array)
+            static[:] = [others]
+            return results
+
+        lanes = PartitionSpec(mesh.axis_names)
+        specs = {"in_specs": (lanes, PartitionSpec()), "out_specs": lanes}
+        results = jax.shard_map(part, mesh=mesh, check_vma=False, **specs)(arrays, numbers)
+        return eqx.combine(results, static[0])
+
+    return divided_function
+
+
+def _over_lanes(mesh: Mesh) -> NamedSharding:
+    return NamedSharding(mesh, PartitionSpec(mesh.axis_names))
+
+
+def _everywhere(mesh: Mesh) -> NamedSharding:
+    return NamedSharding(mesh, PartitionSpec())
+
+
+def _placed(tree: PyTree, sharding: NamedSharding) -> PyTree:
+    def place(leaf):
+        if not eqx.is_array(leaf):
+            return leaf
+        if sharding.is_fully_addressable:
+            return jax.device_put(leaf, sharding)
+        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            return jax.random.wrap_key_data(place(jax.random.key_data(leaf)), impl=jax.random.key_impl(leaf))
+        held = np.asarray(leaf)
+        return jax.make_array_from_callback(held.shape, sharding, lambda part: held[part])
+
+    return jax.tree.map(place, tree)
+
+
+@functools.lru_cache
+def _gather(mesh: Mesh) -> Callable:
+    return jax.jit(lambda batch: batch, out_shardings=_everywhere(mesh))

@@ -1,0 +1,102 @@
+"""Jobs on one device, on four, and on two hosts: the same command, and the same results bit by bit."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_jobs import write_configs
+
+# Three jobs in one process, so that it starts and finds its hosts once.
+PROGRAM = """
+import sys
+from pathlib import Path
+from jaxdyn.cli import main
+
+folder, out, devices = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+jobs = {
+    "rollout": ["batch=10", "chunk=6", "initial.speed=1", "control.random_torque=0.3"],
+    "identify": ["fit.starts=3", "fit.iterations=4", "pictures=false"],
+    "optimize": ["iterations=5", "chunk=4"],
+}
+for verb, overrides in jobs.items():
+    command = [verb, str(folder / f"{verb}.toml"), f"devices={devices}", "--out", str(out / verb), *overrides]
+    assert main(command) == 0, verb
+import jax
+print(f"{verb}: {jax.device_count()} devices, {jax.process_count()} processes")
+"""
+ENVIRONMENT = os.environ | {"JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+
+
+def start(folder: Path, out: str, devices: str, **more: str) -> subprocess.Popen:
+    command = [sys.executable, "-c", PROGRAM, str(folder), str(folder / out), devices]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, env=ENVIRONMENT | more, **pipes)
+
+
+def finish(*processes: subprocess.Popen) -> list[str]:
+    try:
+        said = [process.communicate(timeout=900) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    for process, (_, error) in zip(processes, said, strict=True):
+        assert process.returncode == 0, error[-3000:]
+    return [out for out, _ in said]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Configs, and the results of one device in `one`."""
+    folder = tmp_path_factory.mktemp("devices")
+    write_configs(folder)
+    (out,) = finish(start(folder, "one", "one"))
+    assert "1 devices, 1 processes" in out
+    return folder
+
+
+def assert_same(folder: Path, other: str) -> None:
+    files = {path.relative_to(folder / "one") for path in (folder / "one").rglob("*.npz")}
+    assert files == {path.relative_to(folder / other) for path in (folder / other).rglob("*.npz")}
+    names = {str(file) for file in files}
+    assert {"rollout/states-00002-of-00002.npz", "identify/arm_estimates.npz", "optimize/searches.npz"} <= names
+    for file in files:
+        with np.load(folder / "one" / file) as expected, np.load(folder / other / file) as found:
+            assert expected.files == found.files
+            for key in expected.files:
+                np.testing.assert_array_equal(found[key], expected[key], err_msg=f"{file}: {key}")
+
+
+def test_four_devices_give_the_bits_of_one(folder):
+    (out,) = finish(start(folder, "four", "all", XLA_FLAGS="--xla_force_host_platform_device_count=4"))
+    assert "4 devices, 1 processes" in out
+    assert_same(folder, "four")
+
+
+def test_two_hosts_give_the_bits_of_one_and_only_the_first_writes_and_talks(folder):
+    with contextlib.closing(socket.socket()) as listener:
+        listener.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+    places = ("two", "nowhere")
+    hosts = [
+        start(folder, out, "hosts", JAX_COORDINATOR_ADDRESS=address, JAX_NUM_PROCESSES="2", JAX_PROCESS_ID=str(number))
+        for number, out in enumerate(places)
+    ]
+    first, second = finish(*hosts)
+    assert "2 devices, 2 processes" in first
+    assert "lanes: 10 completed" in first
+    assert "lanes:" not in second
+    assert not (folder / "nowhere").exists()
+    assert_same(folder, "two")
+
+
+def test_hosts_that_nothing_names_are_one_clear_line(folder, tmp_path):
+    process = start(folder, str(tmp_path / "alone"), "hosts")
+    _, error = process.communicate(timeout=300)
+    assert process.returncode != 0
+    line = next(line for line in error.splitlines() if line.startswith("jaxdyn:"))
+    assert "JAX_COORDINATOR_ADDRESS (host:port of the first), JAX_NUM_PROCESSES and JAX_PROCESS_ID" in line

@@ -1,0 +1,192 @@
+"""Long runs: killed at any moment, on a full disk, larger than memory; --resume ends where no interruption does."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_jobs import ROLLOUT, write_configs
+
+from jaxdyn.cli import main
+from jaxdyn.io.runs import RunDirectory, RunError, load_run
+
+KILLS = 30
+# Each attempt is a forked process, so that Python and its modules are loaded once. It is killed by a real signal, anywhere between
+# its start and the time that a whole run takes.
+KILLER = """
+import contextlib, json, os, random, signal, sys, time
+from pathlib import Path
+from jaxdyn.cli import main
+
+folder, kills = Path(sys.argv[1]), int(sys.argv[2])
+
+def attempt(out, seconds):
+    command = ["rollout", str(folder / "rollout.toml"), "--out", str(folder / out), "--resume", "batch=20", "chunk=2",
+               "initial.speed=1", "time.duration=100 s", "time.save_every=500", "control.random_interval=10"]
+    child = os.fork()
+    if child == 0:
+        with open(folder / "said.txt", "a") as said, contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            code = main(command)
+        os._exit(code)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if os.waitpid(child, os.WNOHANG) != (0, 0):
+            return False
+        time.sleep(0.001)
+    os.kill(child, signal.SIGKILL)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+def left(out):
+    return {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in (folder / out).glob("states-*.npz")}
+
+start = time.monotonic()
+assert not attempt("whole", 300)
+seconds = time.monotonic() - start
+whole, record, runs = left("whole"), [], 0
+draw = random.Random(0)
+while len(record) < kills:
+    out = f"run{runs}"
+    before, when = left(out), draw.uniform(0, seconds)
+    killed = attempt(out, when)
+    after = left(out)
+    assert all(after[name] == file for name, file in before.items()), "a chunk that is there is never made again"
+    assert all(file[1] == whole[name][1] for name, file in after.items()), "a chunk that is there is whole"
+    if killed:
+        record.append({"run": runs, "seconds": when, "chunks_before": len(before), "chunks_after": len(after)})
+    runs += not killed
+while attempt(f"run{runs}", 300):
+    pass
+print(json.dumps({"seconds": seconds, "record": record, "runs": runs + 1}))
+"""
+
+
+def contents(out: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in out.iterdir() if path.name != "metrics.json"}
+
+
+def numbers(out: Path) -> dict:
+    metrics = json.loads((out / "metrics.json").read_text())
+    return {key: metrics[key] for key in metrics if not key.endswith("_s") and key != "environment"}
+
+
+def test_a_run_killed_thirty_times_at_random_ends_as_if_nothing_had_been(tmp_path):
+    write_configs(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", KILLER, str(tmp_path), str(KILLS)],
+        capture_output=True,
+        text=True,
+        timeout=1200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    report = json.loads(done.stdout.splitlines()[-1])
+    print(done.stdout)
+    assert len(report["record"]) == KILLS
+    went_on = [kill for kill in report["record"] if kill["chunks_before"]]
+    assert len(went_on) >= 3, "some attempts find chunks of the one before"
+    assert any(0 < kill["chunks_after"] < 10 for kill in report["record"]), "some are killed amid the chunks"
+    for k in range(report["runs"]):
+        assert contents(tmp_path / f"run{k}") == contents(tmp_path / "whole")
+        assert numbers(tmp_path / f"run{k}") == numbers(tmp_path / "whole")
+
+
+@pytest.fixture
+def config(tmp_path) -> str:
+    (tmp_path / "rollout.toml").write_text(ROLLOUT)
+    return str(tmp_path / "rollout.toml")
+
+
+def test_a_full_disk_is_one_line_leaves_nothing_half_written_and_the_run_goes_on(config, tmp_path):
+    command = [sys.executable, "-m", "jaxdyn", "rollout", config, "chunk=40", "batch=120", "time.save_every=1"]
+
+    def little_room():  # larger files cannot be written, as on a full disk
+        resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
+
+    full = [*command, "--out", str(tmp_path / "run")]
+    done = subprocess.run(full, preexec_fn=little_room, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    line = done.stderr.strip().splitlines()[-1]
+    assert line.startswith("jaxdyn: ")
+    assert "states-00001-of-00003.npz: cannot be written (File too large); make room" in line
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {"config.toml", "mechanism.json", "mechanism.npz"}
+    assert main(["rollout", config, *command[5:], "--out", str(tmp_path / "run"), "--resume"]) == 0
+    assert main(["rollout", config, *command[5:], "--out", str(tmp_path / "whole")]) == 0
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+
+
+def test_resume_begins_a_run_leaves_a_complete_one_and_refuses_another(config, tmp_path, capsys):
+    command = ["rollout", config, "--out", str(tmp_path / "run"), "--resume"]
+    assert main(command) == 0
+    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir()}
+    assert main(command) == 0
+    assert "the run is complete, nothing is left to do" in capsys.readouterr().out
+    assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir()} == before
+    assert main([*command, "batch=4"]) == 2
+    said = capsys.readouterr().err
+    assert "the run had another config (- batch = 3; + batch = 4); give the same one, or choose another" in said
+    assert main(["rollout", config, "--resume"]) == 2
+    assert "--resume needs --out DIR" in capsys.readouterr().err
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "note.txt").write_text("mine")
+    assert main(["rollout", config, "--out", str(tmp_path / "other"), "--resume"]) == 2
+    assert "there is no config.toml, so this is no run to resume" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["note.txt"]
+
+
+def test_chunks_do_not_change_a_bit_and_are_read_as_one(config, tmp_path, refusal):
+    overrides = ["batch=7", "initial.speed=1", "control.random_torque=0.3"]
+    for name, chunk in (("whole", 7), ("parts", 3)):
+        assert main(["rollout", config, *overrides, f"chunk={chunk}", "--out", str(tmp_path / name)]) == 0
+    (_, whole), (_, parts), (_, first) = (
+        load_run(tmp_path / "whole"),
+        load_run(tmp_path / "parts"),
+        load_run(tmp_path / "parts", lanes=4),
+    )
+    assert (tmp_path / "whole" / "states.npz").exists()
+    assert len(list((tmp_path / "parts").glob("states-*-of-00003.npz"))) == 3
+    assert whole.keys() == parts.keys()
+    for key, array in whole.items():
+        np.testing.assert_array_equal(parts[key], array)
+        np.testing.assert_array_equal(first[key], array if key == "time" else array[:4])
+    (tmp_path / "parts" / "states-00002-of-00003.npz").unlink()
+    assert "1 of 3 chunks of states are missing, the run was interrupted; finish it with --resume" in refusal(
+        RunError, load_run, tmp_path / "parts"
+    )
+
+
+def test_a_batch_larger_than_the_memory_goes_through_it(config, tmp_path):
+    """100 MB of results with a budget of 10 MB, measured as the peak of the process beyond that of one small chunk."""
+    peaks = {}
+    for name, batch in (("small", 200), ("large", 4000)):
+        program = (
+            "import resource, sys; from jaxdyn.cli import main\n"
+            f"code = main(['rollout', {config!r}, 'batch={batch}', 'time.save_every=1', 'time.duration=500 ms', 'memory=10 MB',\n"
+            f"             'chunk=1000', '--out', {str(tmp_path / name)!r}])\n"
+            "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss); sys.exit(code)"
+        )
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+        peaks[name] = int(done.stdout.splitlines()[-1]) * 1024
+    written = sum(path.stat().st_size for path in (tmp_path / "large").glob("states-*.npz"))
+    assert written > 90e6
+    assert peaks["large"] - peaks["small"] < 20e6
+
+
+def test_too_little_memory_for_one_lane_is_one_line(config, tmp_path, capsys):
+    assert main(["rollout", config, "memory=1 kB", "--out", str(tmp_path / "run")]) == 2
+    assert "memory = 1e+03 B is too little for one lane" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_leftovers_of_a_file_that_was_being_written_are_cleared(tmp_path):
+    run = RunDirectory.create(tmp_path / "run", "test")
+    run.write_config("a = 1\n")
+    for name in ("states.npz.part", "motion.part.gif"):
+        (run.root / name).write_text("half")
+    RunDirectory.resumed(run.root, "test", "a = 1\n")
+    assert [path.name for path in run.root.iterdir()] == ["config.toml"]

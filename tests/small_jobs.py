@@ -1,0 +1,116 @@
+"""Configs of the jobs in small, for tests of the command line, of interrupted runs and of several devices."""
+
+from pathlib import Path
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+
+ROLLOUT = f"""
+mechanism = "{CONFIGS / "mechanisms" / "double_pendulum.toml"}"
+batch = 3
+dtype = "float64"
+pictures = false
+[time]
+duration = "20 ms"
+rate = "1 kHz"
+save_every = 5
+"""
+
+ARM = """
+name = "arm"
+source = "invented for this test"
+[[body]]
+name = "upper"
+joint = {kind = "revolute", axis = [0, 1, 0], name = "shoulder", position_limits = [-2, 2], velocity_limit = 4}
+mass = 1
+com = [0, 0, -0.5]
+inertia = [0.09, 0.08, 0.02]
+[[body]]
+name = "lower"
+parent = "upper"
+position = [0, 0, -1]
+joint = {kind = "revolute", axis = [1, 0, 0], name = "elbow", position_limits = [-2, 2], velocity_limit = 4}
+mass = 0.5
+com = [0, 0.1, -0.25]
+inertia = [0.012, 0.011, 0.005]
+"""
+
+# Of the mechanism arm.toml beside it.
+IDENTIFY = """
+[synthetic]
+period = "4 s"
+harmonics = 3
+starts = 3
+noise = 0.05
+repetitions = 20
+perturbation = 0.5
+[[study]]
+name = "arm"
+mechanism = "arm.toml"
+train = ["swing"]
+[[force]]
+kind = "JointFriction"
+viscous = 0.2
+coulomb = 0.1
+velocity_scale = 0.05
+[[free]]
+inertia = ["all"]
+divergence = 0.1
+[[free]]
+path = "system.forces.0.viscous"
+chart = "positive"
+[fit]
+method = "inverse_dynamics"
+noise = 0.05
+tolerance = 1e-12
+[motion]
+interval = 0.1
+cutoff = 0
+drop = 0
+decimate = 1
+"""
+
+OPTIMIZE = f"""
+mechanism = "{CONFIGS / "mechanisms" / "pendulum.toml"}"
+pictures = false
+animation = false
+[time]
+duration = "1 s"
+steps = 12
+integrator = "runge_kutta_4"
+[initial]
+q = [0.1]
+[bounds]
+lower = -4
+upper = 3.5
+[[running]]
+kind = "effort"
+weights = 0.2
+[[running]]
+kind = "deviation"
+q = [1.5]
+weights = [0.5, 0.1]
+[[final]]
+kind = "deviation"
+q = [1.5]
+weights = 20.0
+[[start]]
+kind = "constant"
+controls = 0.5
+[[start]]
+kind = "random"
+count = 3
+amplitude = 1.0
+interval = "250 ms"
+[[start]]
+kind = "states"
+times = [0, 0.5, 1]
+q = [[0.1], [1.0], [1.5]]
+count = 2
+spread = 0.3
+"""
+
+
+def write_configs(folder: Path) -> None:
+    """rollout.toml, identify.toml with arm.toml, and optimize.toml."""
+    for name, text in (("rollout", ROLLOUT), ("arm", ARM), ("identify", IDENTIFY), ("optimize", OPTIMIZE)):
+        (folder / f"{name}.toml").write_text(text)
