@@ -56,10 +56,10 @@ def _check(arguments: argparse.Namespace) -> None:
     for part in (precision.ENERGIES, precision.ACCELERATIONS):
         try:
             found |= precision.errors(system, part, inputs, arguments.backend)
-        except CannotFlatten as error:
-            unchecked.append(f"{part.names[0]} and its gradient are not checked, for lack of a reference: {error}")
-        except ValueError as error:
-            raise ConfigError(f"{arguments.file}: {error}") from None
+        except (CannotFlatten, ValueError) as error:  # no scalar program, or no finite result, or not by this method
+            unchecked.append(f"{part.names[0]} and gradient: not checked, {str(error).splitlines()[0]}")
+    if not found:
+        raise ConfigError(f"{arguments.file}: {'; '.join(unchecked)}")
     print(
         f"{system.model.name}: {len(inputs.q)} states, the first at rest, against {precision.DIGITS} digits; "
         "errors relative to the largest number of each vector\n"
@@ -113,7 +113,7 @@ def verdict(system: System, inputs: precision.Inputs, found: dict[str, Errors]) 
         )
     if "accelerations" in found:
         lines.append(_cause(system, inputs, found["accelerations"]))
-    lines.append(_advice(min((digits(e.float32) for e in found.values()), default=0.0)))
+        lines.append(_advice(min(digits(e.float32) for e in found.values())))
     return lines
 
 

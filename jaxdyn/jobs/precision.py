@@ -20,7 +20,6 @@ from jaxdyn.constraints.projection import project_velocity
 from jaxdyn.dynamics import energy
 from jaxdyn.dynamics.metric import mass_matrix
 from jaxdyn.dynamics.system import State, System, acceleration, total_potential_energy
-from jaxdyn.io.toml import ConfigError
 from jaxdyn.lanes.reference import Reference
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import as_dtype
@@ -132,7 +131,7 @@ def errors(system: System, part: Part, inputs: Inputs, backend: lanes.Backend) -
 
     Raises:
         CannotFlatten: the function has no scalar program, hence no reference.
-        ConfigError: a result is not finite, however many digits it is computed with.
+        ValueError: a result is not finite, however many digits it is computed with.
     """
     reference = Reference(part.function, system, *_state(inputs, 0), digits=DIGITS)
 
@@ -143,22 +142,25 @@ def errors(system: System, part: Part, inputs: Inputs, backend: lanes.Backend) -
     def computed(dtype):
         rounded, given = as_dtype((system, inputs), dtype)
         results = lanes.batched(lambda *state: part.function(rounded, *state), backend=backend)(*given)
-        return [np.vectorize(reference.context.mpf, otypes=[object])(np.asarray(x, np.float64)) for x in results]
+        with np.errstate(invalid="ignore"):  # what is not a number stays so
+            return [np.vectorize(reference.context.mpf, otypes=[object])(np.asarray(x, np.float64)) for x in results]
 
     exact = exactly(system)
-    others = computed(jnp.float32), exactly(as_dtype(as_dtype(system, jnp.float32), jnp.float64)), computed(jnp.float64)
-    found = {}
     sizes = [_largest(numbers) for numbers in exact]
-    for name, size, numbers, *results in zip(part.names, sizes, exact, *others, strict=True):
+    for name, size in zip(part.names, sizes, strict=True):
         if not np.all(np.isfinite(size)):
-            state = int(np.argmin(np.isfinite(size)))
-            raise ConfigError(
-                f"{system.model.name}: {name} of state {state} are not finite even with {DIGITS} digits; "
-                "its mass matrix is singular there: give every body that moves alone mass and inertia"
+            raise ValueError(
+                f"{name} of state {np.argmin(np.isfinite(size))}: not finite even with {DIGITS} digits, "
+                "the mass matrix is singular; give every body that moves alone mass and inertia"
             )
+    rounded_system = as_dtype(as_dtype(system, jnp.float32), jnp.float64)
+    others = computed(jnp.float32), exactly(rounded_system), computed(jnp.float64)
+    found = {}
+    for name, size, numbers, *results in zip(part.names, sizes, exact, *others, strict=True):
         if size.max() > _VANISHES * sizes[0].max():
             scale = np.maximum(size, np.median(size))
-            found[name] = Errors(*(_largest(result - numbers) / scale for result in results), numbers.astype(float))
+            single, of_model, double = (_largest(result - numbers) / scale for result in results)
+            found[name] = Errors(single, of_model, double, numbers.astype(float))
     return found
 
 

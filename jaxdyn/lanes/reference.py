@@ -53,14 +53,18 @@ class Reference:
         numbers, self._rest = eqx.partition(args, eqx.is_inexact_array)
         leaves, self._tree = jax.tree.flatten(numbers)
 
+        structure: list = []
+
         def flat(*leaves):
             out = function(*eqx.combine(jax.tree.unflatten(self._tree, leaves), self._rest))
-            results, self._out_tree = jax.tree.flatten(out)
+            results, tree = jax.tree.flatten(out)
+            structure.append(tree)
             return results
 
         with jax.enable_x64(True):
             jaxpr = traced(flat, [jax.ShapeDtypeStruct(x.shape, np.float64) for x in leaves])
             self._program = flatten(jaxpr)
+        (self._out_tree,) = structure
         self._shapes = [aval.shape for aval in jaxpr.out_avals]
         self._live = Liveness(self._program)
         self._schedule = Schedule(self._program, self._live)
