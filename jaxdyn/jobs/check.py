@@ -1,12 +1,12 @@
 """The command `jaxdyn check`: how many digits float32 and float64 keep on a mechanism, and why."""
 
 import argparse
+import dataclasses
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
-import equinox as eqx
 import jax
 import numpy as np
 
@@ -47,9 +47,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _check(arguments: argparse.Namespace) -> None:
     system = load_source(arguments, arguments.file)
     # Forces are given for every velocity component, whatever the drives are.
-    system = eqx.tree_at(lambda s: s.drives, system, None, is_leaf=lambda x: x is None)
-    if arguments.method is not None:
-        system = eqx.tree_at(lambda s: s.method, system, arguments.method)
+    system = dataclasses.replace(system, drives=None, method=arguments.method or system.method)
     inputs = _inputs(system, arguments)
     found: dict[str, Errors] = {}
     unchecked = []
@@ -93,7 +91,7 @@ def digits(errors: np.ndarray) -> float:
     worst = float(np.max(errors))
     if not math.isfinite(worst):
         return 0.0
-    return max(0.0, -math.log10(worst)) if worst > 0.0 else math.inf
+    return min(max(0.0, -math.log10(worst)), precision.DIGITS) if worst > 0.0 else precision.DIGITS
 
 
 def verdict(system: System, inputs: precision.Inputs, found: dict[str, Errors]) -> list[str]:
@@ -103,7 +101,7 @@ def verdict(system: System, inputs: precision.Inputs, found: dict[str, Errors]) 
         gradients = [e for key, e in found.items() if key.startswith(f"{name} by")]
 
         def kept(kind, name=name, gradients=gradients):
-            of_gradient = min((digits(getattr(e, kind)) for e in gradients), default=math.inf)
+            of_gradient = min((digits(getattr(e, kind)) for e in gradients), default=precision.DIGITS)
             return digits(getattr(found[name], kind)), of_gradient
 
         (value32, gradient32), (value64, gradient64) = kept("float32"), kept("float64")
