@@ -122,7 +122,7 @@ def _cause(system: System, inputs: precision.Inputs, accelerations: Errors) -> s
     grown = _ROUNDING * conditioning.growth[worst]
     said = (
         f"There the mass matrix has condition number {conditioning.mass_matrix[worst]:.1e} (diagonal scaled to 1), and rounding "
-        f"errors of {_ROUNDING:.0e} in the equations of motion grow to {grown:.0e} at most: "
+        f"errors of {_ROUNDING:.0e} in the equations of motion grow to about {grown:.0e}: "
     )
     if error < 10.0 * _ROUNDING:
         return f"{said}hardly a digit is lost."
