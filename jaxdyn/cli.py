@@ -5,14 +5,13 @@ arguments (`jaxdyn.jobs.command`).
 import argparse
 from collections.abc import Sequence
 
-from jaxdyn.jobs import animate, convert, identify, optimize, rollout, show, view
+from jaxdyn.jobs import animate, check, convert, identify, optimize, rollout, show, view
 from jaxdyn.jobs.command import Command, add_command, run_command
 from jaxdyn.jobs.job import Job, add_arguments, run_from_arguments
 
-_VERBS: dict[str, Job | Command] = {
-    verb.name: verb
-    for verb in (show.COMMAND, convert.COMMAND, rollout.JOB, identify.JOB, optimize.JOB, animate.COMMAND, view.COMMAND)
-}
+_COMMANDS = (show.COMMAND, check.COMMAND, convert.COMMAND, animate.COMMAND, view.COMMAND)
+_JOBS = (rollout.JOB, identify.JOB, optimize.JOB)
+_VERBS: dict[str, Job | Command] = {verb.name: verb for verb in (*_COMMANDS, *_JOBS)}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,0 +1,153 @@
+"""The command `jaxdyn check`: how many digits float32 and float64 keep on a mechanism, and why."""
+
+import argparse
+import dataclasses
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
+
+import jax
+import numpy as np
+
+from jaxdyn.dynamics.forward import ForwardMethod
+from jaxdyn.dynamics.system import System
+from jaxdyn.io.toml import ConfigError
+from jaxdyn.jobs import precision
+from jaxdyn.jobs.command import Command, count
+from jaxdyn.jobs.precision import Errors
+from jaxdyn.jobs.source import FORMATS, add_source_options, load_source, random_starts
+from jaxdyn.jobs.tables import aligned
+from jaxdyn.lanes import Backend, CannotFlatten
+
+# Rounding of one operation in float32.
+_ROUNDING = 2.0**-24
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, metavar="FILE", help=f"mechanism file: {FORMATS}")
+    parser.add_argument(
+        "--states", type=count, default=8, metavar="N", help="random states, besides the one at rest [%(default)s]"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the random states [%(default)s]")
+    parser.add_argument(
+        "--method",
+        choices=get_args(ForwardMethod),
+        help="algorithm of the forward dynamics; what the file says if not given",
+    )
+    parser.add_argument(
+        "--backend",
+        choices=get_args(Backend),
+        default="auto",
+        help="what computes: the lane compiler, XLA, or what jaxdyn.batched chooses here [%(default)s]",
+    )
+    add_source_options(parser)
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    system = load_source(arguments, arguments.file)
+    # Forces are given for every velocity component, whatever the drives are.
+    system = dataclasses.replace(system, drives=None, method=arguments.method or system.method)
+    inputs = _inputs(system, arguments)
+    found: dict[str, Errors] = {}
+    unchecked = []
+    for part in (precision.ENERGIES, precision.ACCELERATIONS):
+        try:
+            found |= precision.errors(system, part, inputs, arguments.backend)
+        except (CannotFlatten, ValueError) as error:  # no scalar program, or no finite result, or not by this method
+            unchecked.append(f"{part.names[0]} and gradient: not checked, {str(error).splitlines()[0]}")
+    if not found:
+        raise ConfigError(f"{arguments.file}: {'; '.join(unchecked)}")
+    print(
+        f"{system.model.name}: {len(inputs.q)} states, the first at rest, against {precision.DIGITS} digits; "
+        "errors relative to the largest number of each vector\n"
+    )
+    print("\n".join([table(found), *unchecked]))
+    print()
+    print("\n".join(verdict(system, inputs, found)))
+
+
+def _inputs(system: System, arguments: argparse.Namespace) -> precision.Inputs:
+    keys = jax.random.split(jax.random.key(arguments.seed), 3)
+    # At rest in the middle of the joint limits, else neutral; loops close from somewhere that is not straight.
+    spread = 0.5 if system.constraints else 0.0
+    (rest,) = random_starts(system, keys[:1], spread, arguments.file)
+    random = random_starts(system, jax.random.split(keys[1], arguments.states), 1.0, arguments.file)
+    return precision.random_inputs(system, rest, random, keys[2])
+
+
+def table(found: dict[str, Errors]) -> str:
+    """Median and worst errors over the states."""
+    head = ["", "float32:", "", "of which", "float64:", ""], ["", "median", "worst", "the model", "median", "worst"]
+    rows: list[Sequence[str]] = [*head]
+    for name, e in found.items():
+        numbers = np.median(e.float32), e.float32.max(), e.rounded_model.max(), np.median(e.float64), e.float64.max()
+        rows.append([name, *(f"{x:.1e}" for x in numbers)])
+    return aligned(rows, left=(0,))
+
+
+def digits(errors: np.ndarray) -> float:
+    """Decimal digits that are right at the worst state; none where a result is not finite."""
+    worst = float(np.max(errors))
+    if not math.isfinite(worst):
+        return 0.0
+    return min(max(0.0, -math.log10(worst)), precision.DIGITS) if worst > 0.0 else precision.DIGITS
+
+
+def verdict(system: System, inputs: precision.Inputs, found: dict[str, Errors]) -> list[str]:
+    """What the errors mean for a user, and where they come from; one sentence or two per line."""
+    lines = []
+    for name in (name for name in ("energy", "accelerations") if name in found):
+        gradients = [e for key, e in found.items() if key.startswith(f"{name} by")]
+
+        def kept(kind, name=name, gradients=gradients):
+            of_gradient = min((digits(getattr(e, kind)) for e in gradients), default=precision.DIGITS)
+            return digits(getattr(found[name], kind)), of_gradient
+
+        (value32, gradient32), (value64, gradient64) = kept("float32"), kept("float64")
+        lines.append(
+            f"{name}: float32 keeps {value32:.1f} digits, and {gradient32:.1f} of the gradient; "
+            f"float64 {value64:.1f} and {gradient64:.1f}, at the worst state."
+        )
+    if "accelerations" in found:
+        lines.append(_cause(system, inputs, found["accelerations"]))
+        lines.append(_advice(min(digits(e.float32) for e in found.values())))
+    return lines
+
+
+def _cause(system: System, inputs: precision.Inputs, accelerations: Errors) -> str:
+    conditioning = precision.conditioning(system, inputs, accelerations.exact)
+    worst = int(np.argmax(np.nan_to_num(accelerations.float32, nan=np.inf)))
+    error, of_model = accelerations.float32[worst], accelerations.rounded_model[worst]
+    grown = _ROUNDING * conditioning.growth[worst]
+    said = (
+        f"There the mass matrix has condition number {conditioning.mass_matrix[worst]:.1e} (diagonal scaled to 1), and rounding "
+        f"errors of {_ROUNDING:.0e} in the equations of motion grow to about {grown:.0e}: "
+    )
+    if error < 10.0 * _ROUNDING:
+        return f"{said}hardly a digit is lost."
+    if of_model > 0.5 * error:
+        return f"{said}most of the loss is the rounding of the model's numbers, {of_model:.0e}."
+    if error <= 10.0 * grown:
+        return f"{said}that is where the digits go."
+    return f"{said}{'the loops' if system.constraints else 'sums along the chain'} cost more."
+
+
+def _advice(kept: float) -> str:
+    if kept >= 4.0:
+        return f"Take float32 where {math.floor(kept)} digits do, as in sampling, learning and control; else float64."
+    if kept >= 2.0:
+        return f"Take float64; float32 only where {math.floor(kept)} digits do."
+    return "Take float64: float32 says little about this mechanism."
+
+
+COMMAND = Command(
+    "check",
+    "print how exact float32 and float64 are on a mechanism\n\n"
+    "Energy, forward dynamics and their gradients in both precisions, at a few states, against the same formulas in arithmetic of\n"
+    "50 digits. Errors of float32 include the rounding of the model's numbers to float32, which the column 'of which the model'\n"
+    "has alone. States, forces and velocities are numbers that float32 represents.\n\n"
+    "  jaxdyn check robot.urdf --states 20",
+    _add_arguments,
+    _check,
+)

@@ -1,0 +1,206 @@
+"""Errors of float32 and float64 on one mechanism: energy, forward dynamics and their gradients against 50 digits.
+
+The reference is the scalar program of the lane compiler in arithmetic of 50 digits, so the formulas are the same and only rounding
+differs. All three see the same states, whose numbers float32 represents exactly, and the numbers of the model as they are in double
+precision; that float32 has to round these first is part of its error, and also given alone.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+import jaxdyn.lanes as lanes
+from jaxdyn.constraints.projection import project_velocity
+from jaxdyn.dynamics import energy
+from jaxdyn.dynamics.metric import mass_matrix
+from jaxdyn.dynamics.system import State, System, acceleration, total_potential_energy
+from jaxdyn.lanes.reference import Reference
+from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.model import as_dtype
+from jaxdyn.spatial.arrays import dot
+
+DIGITS = 50
+# A gradient that is smaller than this beside its function, in SI units, is taken for zero: a pendulum's by v, say.
+_VANISHES = 1e-12
+# Typical acceleration of a joint that the random forces would cause if it moved alone, rad/s^2 or m/s^2.
+_ACCELERATION = 10.0
+
+
+class Inputs(NamedTuple):
+    """States, and what is asked of them; numbers that float32 has.
+
+    Attributes:
+        q, v: configurations and velocities.
+        tau: generalized forces.
+        weights: of the accelerations, in the sum whose gradient is taken.
+    """
+
+    q: Float[Array, "*states nq"]
+    v: Float[Array, "*states nv"]
+    tau: Float[Array, "*states nv"]
+    weights: Float[Array, "*states nv"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Errors:
+    """Errors of one quantity at each state: the largest of a vector relative to its largest number.
+
+    Where that number is smaller than usual, as at rest, the errors are relative to its median over the states instead.
+
+    Attributes:
+        float32, float64: of the two precisions.
+        rounded_model: of exact arithmetic with the numbers of the model rounded to float32; contained in `float32`.
+        exact: the vectors, rounded to double precision.
+    """
+
+    float32: np.ndarray
+    rounded_model: np.ndarray
+    float64: np.ndarray
+    exact: np.ndarray
+
+
+class Part(NamedTuple):
+    """A function (system, q, v, tau, weights) and the names of its results; the first is a value, the others its gradient."""
+
+    names: tuple[str, ...]
+    function: Callable[..., tuple[Array, ...]]
+
+
+def _energies(system: System, q, v, tau, weights):
+    time = jnp.zeros((), q.dtype)
+
+    def total(step, v, mass):
+        changed = eqx.tree_at(lambda s: s.model.mass, system, mass)
+        moved = configuration.integrate(system.model, q, step)
+        kinetic = energy.kinetic_energy(changed.model.at(time), moved, v)
+        potential = total_potential_energy(changed, moved)
+        return kinetic + potential, jnp.stack([kinetic, potential])
+
+    gradient, parts = jax.grad(total, (0, 1, 2), has_aux=True)(jnp.zeros_like(v), v, system.model.mass)
+    return parts, *gradient
+
+
+def _accelerations(system: System, q, v, tau, weights):
+    def weighted(step, v, tau, mass):
+        changed = eqx.tree_at(lambda s: s.model.mass, system, mass)
+        a = acceleration(changed, State(configuration.integrate(system.model, q, step), v), tau)
+        return dot(weights, a), a
+
+    gradient, a = jax.grad(weighted, (0, 1, 2, 3), has_aux=True)(jnp.zeros_like(v), v, tau, system.model.mass)
+    return a, *gradient
+
+
+# Kinetic and potential energy, and the gradient of their sum.
+ENERGIES = Part(("energy", "energy by q", "energy by v", "energy by masses"), _energies)
+# Accelerations under generalized forces, and the gradient of a weighted sum of them.
+ACCELERATIONS = Part(
+    ("accelerations", *(f"accelerations by {name}" for name in ("q", "v", "forces", "masses"))), _accelerations
+)
+
+
+def random_inputs(system: System, rest: Float[Array, "nq"], q: Float[Array, "states nq"], key: PRNGKeyArray) -> Inputs:
+    """A state at rest without forces, and moving ones with random forces; velocities satisfy the constraints.
+
+    Args:
+        rest, q: configurations that do so.
+    """
+    of_velocities, of_forces, of_weights = jax.random.split(key, 3)
+    q = jnp.concatenate([rest[None], q])
+    shape = (q.shape[0], system.model.nv)
+    moving = (jnp.arange(shape[0]) > 0).astype(q.dtype)[:, None]
+    v = jax.random.normal(of_velocities, shape, q.dtype) * moving
+    v = jax.jit(jax.vmap(lambda q, v: project_velocity(system, q, v)))(q, v)
+    inertia = jnp.diagonal(_mass_matrices(system, q), axis1=1, axis2=2)
+    tau = _ACCELERATION * inertia * jax.random.normal(of_forces, shape, q.dtype) * moving
+    weights = jax.random.normal(of_weights, shape, q.dtype)
+    return as_dtype(as_dtype(Inputs(q, v, tau, weights), jnp.float32), q.dtype)
+
+
+def errors(system: System, part: Part, inputs: Inputs, backend: lanes.Backend) -> dict[str, Errors]:
+    """Errors of the results of a part, but for gradients that are zero.
+
+    Args:
+        system: in double precision.
+        backend: what computes in the two precisions, see `jaxdyn.batched`.
+
+    Raises:
+        CannotFlatten: the function has no scalar program, hence no reference.
+        ValueError: a result is not finite, however many digits it is computed with.
+    """
+    reference = Reference(part.function, system, *_state(inputs, 0), digits=DIGITS)
+
+    def exactly(system):
+        results = [reference(system, *_state(inputs, k)) for k in range(len(inputs.q))]
+        return [np.stack(result) for result in zip(*results, strict=True)]
+
+    def computed(dtype):
+        rounded, given = as_dtype((system, inputs), dtype)
+        results = lanes.batched(lambda *state: part.function(rounded, *state), backend=backend)(*given)
+        with np.errstate(invalid="ignore"):  # what is not a number stays so
+            return [np.vectorize(reference.context.mpf, otypes=[object])(np.asarray(x, np.float64)) for x in results]
+
+    exact = exactly(system)
+    sizes = [_largest(numbers) for numbers in exact]
+    for name, size in zip(part.names, sizes, strict=True):
+        if not np.all(np.isfinite(size)):
+            raise ValueError(
+                f"{name} of state {np.argmin(np.isfinite(size))}: not finite even with {DIGITS} digits, "
+                "the mass matrix is singular; give every body that moves alone mass and inertia"
+            )
+    rounded_system = as_dtype(as_dtype(system, jnp.float32), jnp.float64)
+    others = computed(jnp.float32), exactly(rounded_system), computed(jnp.float64)
+    found = {}
+    for name, size, numbers, *results in zip(part.names, sizes, exact, *others, strict=True):
+        if size.max() > _VANISHES * sizes[0].max():
+            scale = np.maximum(size, np.median(size))
+            single, of_model, double = (_largest(result - numbers) / scale for result in results)
+            found[name] = Errors(single, of_model, double, numbers.astype(float))
+    return found
+
+
+class Conditioning(NamedTuple):
+    """How much rounding errors grow in the equations of motion M a + h = tau at each state.
+
+    Attributes:
+        mass_matrix: condition number of M with its diagonal scaled to 1, so that no unit has a say.
+        growth: relative error of a per relative error of the terms of the equations, |M^-1| (|M| |a| + |h| + |tau|), largest
+            numbers compared. Source: Skeel 1979.
+    """
+
+    mass_matrix: np.ndarray
+    growth: np.ndarray
+
+
+def conditioning(system: System, inputs: Inputs, accelerations: np.ndarray) -> Conditioning:
+    """Conditioning at states whose accelerations are known; h contains all forces but tau, those of loops too."""
+    matrices, tau = np.asarray(_mass_matrices(system, inputs.q)), np.asarray(inputs.tau)
+    scale = 1.0 / np.sqrt(np.diagonal(matrices, axis1=1, axis2=2))
+    scaled = np.linalg.cond(matrices * scale[:, :, None] * scale[:, None, :])
+
+    def times(matrix, vector):
+        return np.einsum("kij,kj->ki", matrix, vector)
+
+    h = tau - times(matrices, accelerations)
+    terms = times(np.abs(matrices), np.abs(accelerations)) + np.abs(h) + np.abs(tau)
+    grown = times(np.abs(np.linalg.inv(matrices)), terms)
+    return Conditioning(scaled, grown.max(axis=1) / np.maximum(np.abs(accelerations).max(axis=1), np.finfo(float).tiny))
+
+
+def _mass_matrices(system: System, q: Float[Array, "states nq"]) -> Float[Array, "states nv nv"]:
+    model = system.model.at(jnp.zeros((), q.dtype))
+    return lanes.batched(lambda q: mass_matrix(model, q))(q)
+
+
+def _state(inputs: Inputs, k: int) -> Inputs:
+    return Inputs(*(x[k] for x in inputs))
+
+
+def _largest(numbers: np.ndarray) -> np.ndarray:
+    """The largest size in each row, as a plain number: differences of numbers of 50 digits have been taken."""
+    return np.abs(numbers).astype(float).max(axis=1)
