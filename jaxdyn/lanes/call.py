@@ -219,11 +219,17 @@ def _linearize(is_vjp, active, *primals, jaxpr, batched, size, lanes_last, resul
     return out, floats, [*primals, *stored], linearized
 
 
+def _linearize_with_structure(*args, **params):
+    """The rule as JAX asks for it from version 0.11 on: with room for residuals that have a structure, of which there are none."""
+    out, floats, residuals, linearized = _linearize(*args, **params)
+    return out, floats, residuals, None, lambda residuals, structured, *tangents: linearized(residuals, *tangents)
+
+
 # JAX has no public name for this rule yet. Without it reverse mode goes by jvp and transpose, which compute loops again from
 # their start: slower, and as right.
 _linearizations = getattr(_ad, "primitive_linearizations", None)
 if _linearizations is not None:
-    _linearizations[lane_call_p] = _linearize
+    _linearizations[lane_call_p] = _linearize if jax.__version_info__ < (0, 11) else _linearize_with_structure
 
 
 # ---------------------------------------------------------------- batches
@@ -238,8 +244,8 @@ def _flattens(jaxpr) -> bool:
 
 
 def _batch(args, dims, *, jaxpr, batched, size, linear, lanes_last, results_last, **rest):
-    mapped = [d is not batching.not_mapped for d in dims]
-    (length,) = {a.shape[d] for a, d in zip(args, dims, strict=True) if d is not batching.not_mapped}
+    mapped = [d is not None for d in dims]
+    (length,) = {a.shape[d] for a, d in zip(args, dims, strict=True) if d is not None}
     options = dict(linear=linear, lanes_last=lanes_last, results_last=results_last, **rest)
     if any(linear) and all(_chosen(linear, mapped)) and length <= _MOST_DIRECTIONS:
         # The mapped axis becomes the first axis of the function of one sample.
@@ -273,7 +279,7 @@ def _more_lanes(a, d, length: int, batched: bool, size: int | None, last: bool):
     if size is None:
         return jnp.moveaxis(a, d, axis)
     inner = a.ndim - 1 if last else 1  # where the axis of lanes is, once the new one stands before it
-    if d is batching.not_mapped:
+    if d is None:
         a = jnp.broadcast_to(
             jnp.expand_dims(a, inner - 1 if not last else a.ndim - 1), _inserted(a.shape, length, last)
         )

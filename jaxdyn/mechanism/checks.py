@@ -27,10 +27,10 @@ class MechanismError(ValueError):
     """A mechanism that cannot be built; the message names the body and the remedy."""
 
 
-def unknown(name: str, known: Iterable[str]) -> str:
+def unknown(name: Any, known: Iterable[str]) -> str:
     """Says that a name is unknown, with the known one that is close or with all of them."""
     known = list(known)
-    close = difflib.get_close_matches(name, known, n=1)
+    close = difflib.get_close_matches(str(name), known, n=1)  # a number is no name, but may be given for one
     hint = f"did you mean {close[0]!r}?" if close else f"the names are {', '.join(known)}"
     return f"{name!r} is unknown; {hint}"
 

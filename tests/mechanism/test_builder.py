@@ -246,6 +246,11 @@ def test_refusal_of_the_tree_names_the_bodies_and_the_remedy():
     builder.add_frame("tip", body="xyz")
     assert_refused(builder.build, "'tip': its body 'xyz' is unknown; the names are ground, rod")
 
+
+def test_a_parent_that_is_a_number_is_refused(as_a_user):
+    builder = with_rod(parent=3)
+    assert_refused(builder.build, "'rod': its parent 3 is unknown; the names are ground, rod")
+
     builder = with_rod()
     builder.add_body("a", parent="b", **ROD)
     builder.add_body("b", parent="a", **ROD)

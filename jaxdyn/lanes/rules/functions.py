@@ -89,10 +89,19 @@ def _count_equations(jaxpr) -> int:
     return len(inner) + sum(n * k for n, k in zip(turns, inner, strict=True))
 
 
+def _constant_and_carried(equation) -> tuple[int, int]:
+    """How many inputs of a scan stay and how many are carried; the others are its sequences."""
+    p = equation.params
+    if "num_carry" in p:
+        return p["num_consts"], p["num_carry"]
+    consts, carry, _ = p["ft_in"].unpack()  # JAX from version 0.11 on
+    return len(consts), len(carry)
+
+
 @rule("scan")
 def _scan(flat: Flattener, equation, args: list[Value]) -> list[Value]:
-    p = equation.params
-    n_const, n_carry, length = p["num_consts"], p["num_carry"], p["length"]
+    p, length = equation.params, equation.params["length"]
+    n_const, n_carry = _constant_and_carried(equation)
     consts, carry, xs = args[:n_const], args[n_const : n_const + n_carry], args[n_const + n_carry :]
     unrolled = length <= 1 or p["unroll"] >= length
     if unrolled or length * _count_equations(p["jaxpr"].jaxpr) <= _UNROLLED_EQUATIONS:
@@ -103,7 +112,7 @@ def _scan(flat: Flattener, equation, args: list[Value]) -> list[Value]:
 def _unrolled_scan(flat: Flattener, equation, consts, carry, xs) -> list[Value]:
     p = equation.params
     turns = range(p["length"])[::-1] if p["reverse"] else range(p["length"])
-    n_carry = p["num_carry"]
+    n_carry = len(carry)
     collected: list[list[Value]] = [[] for _ in equation.outvars[n_carry:]]
     for k in turns:
         items = []
@@ -129,7 +138,7 @@ def _unrolled_scan(flat: Flattener, equation, consts, carry, xs) -> list[Value]:
 def _looped_scan(flat: Flattener, equation, consts, carry, xs) -> list[Value]:
     """A loop in the program. Carried numbers that stay, or that count, are recognized and become known outside."""
     p, program = equation.params, flat.program
-    n_carry, length = p["num_carry"], p["length"]
+    n_carry, length = len(carry), p["length"]
     kinds = [kind_of(v) for v in equation.outvars]
     initial = [flat.registers(c) for c in carry]
     slots = [(k, s, kinds[k]) for k, c in enumerate(initial) for s in scalars_of(c)]
