@@ -29,7 +29,7 @@ WITHOUT_CODE = {
     ("E7", "E8", "E9"): "single derivatives; the code has their sums (E10)-(E12), by recursion",
     ("E13",): "special case of (E12)",
     ("E14",): "definition by a moving triad; Omega comes from the joint axes, (E5)",
-    ("E16", "E17", "E18"): "moving base; the code has prescribed joints, `jaxdyn.Rheonomic`, whose motion (E15) covers them",
+    ("E16", "E17", "E18"): "moving base; the code has prescribed joints, `jaxdyn.Rheonomic`, (E15)",
     ("F3", "F4", "G10", "G11", "G12"): "property, a law that the tests check",
     ("G2",): "meaning of the symbols",
     ("G4",): "the rotational part with J; the code works with Pi, (G3), (G18)",
@@ -42,13 +42,15 @@ WITHOUT_CODE = {
     ("O5",): "the standard set; the code integrates s, (O4)",
     ("O11",): "special case of (O8)",
 }
+WITHOUT_FORMULAS = {"p": "Numbers to compare with.", "q": "Errata of the sources, and how the formulas were checked."}
 _REASONS = {number: reason for numbers, reason in WITHOUT_CODE.items() for number in numbers}
 
 HEAD = """# Index: where each formula of the theory is implemented
 
-For every formula of [theory.md](theory.md) the functions and classes that cite it, in their docstrings or at the end of the line that
-evaluates it; where an inner function of a module does, the module. Made from these citations by `python tests/equation_index.py`;
-the tests check that it is up to date. Properties and definitions that no function evaluates say so.
+For every formula of [theory.md](theory.md) the functions and classes that cite it, in their docstrings or at the end of the line
+that evaluates it; where an inner function of a module does, the module. Made from these citations by
+`python tests/equation_index.py`; the tests check that it is up to date. Properties and definitions that no function evaluates say
+so.
 """
 
 
@@ -115,7 +117,7 @@ def index() -> str:
         anchor = re.sub(r"[^\w\- ]", "", f"({letter}) {title}".lower()).replace(" ", "-")
         parts.append(f"## [({letter}) {title}](theory.md#{anchor})\n")
         if not numbers:
-            parts.append("No formulas: " + {"p": "test vectors", "q": "errata and record of verification"}[letter] + ".\n")
+            parts.append(WITHOUT_FORMULAS[letter] + "\n")
             continue
         rows = ["| formula | implemented in |", "|---|---|"]
         for number in numbers:
