@@ -9,7 +9,7 @@
 # 3. differentiate the end of each motion with respect to all masses and all controls,
 # 4. draw the map of a double pendulum's somersaults from 180 000 rollouts.
 #
-# The file is a notebook: VS Code and Jupytext open it as one. As a script it takes about a minute on two busy cores:
+# The file is a notebook: VS Code and Jupytext open it as one. As a script it takes less than a minute of one processor core:
 #
 #     python experiments/tutorials/batched_rollouts.py --out runs/tutorials/batched_rollouts
 

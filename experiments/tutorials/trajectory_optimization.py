@@ -10,7 +10,7 @@
 # 4. play the best plan with disturbances, without and with feedback,
 # 5. ask how the plan changes with the length of a link, without solving again.
 #
-# The file is a notebook: VS Code and Jupytext open it as one. As a script it takes a minute or two on two busy cores:
+# The file is a notebook: VS Code and Jupytext open it as one. As a script it takes about a minute and a half of one processor core:
 #
 #     python experiments/tutorials/trajectory_optimization.py --out runs/tutorials/trajectory_optimization
 
