@@ -6,6 +6,7 @@ writes it to jaxdyn/equations.md; tests/test_equation_index.py checks that what 
 """
 
 import ast
+import functools
 import importlib
 import re
 from pathlib import Path
@@ -67,6 +68,7 @@ def cited_in(text: str) -> set[str]:
     return found
 
 
+@functools.cache
 def citations() -> dict[str, set[str]]:
     """For each number, the public names whose docstrings or lines cite it."""
     found: dict[str, set[str]] = {number: set() for number in formulas()}
