@@ -149,7 +149,7 @@ def screw_velocities(model: Model, q: Coordinates, v: Velocities) -> BodyMotion:
         omega_i = sum over the path of A_{0,par(k)} e_k v^k
         v_i = sum over the path of [ dA_{0,par(k)}/dt b_k + A_{0,par(k)} db_k/dt ] + dA_{0,i}/dt r_i(0)
 
-    Source: theory.md (C6), (C7) with the mass centre in the place of the body origin.
+    Source: theory.md (C3), (C6), (C7) with the mass centre in the place of the body origin.
     """
     configuration.check_velocities(model, v=v)
     joints, topology = screws(model), model.topology

@@ -38,7 +38,7 @@ def generalized_momentum(model: Model, q: Coordinates, v: Velocities) -> Momenta
     Raises:
         ValueError: wrong shapes.
 
-    Source: theory.md (F2), (E19), (R2).
+    Source: theory.md (I8), (F2), (E19), (R2).
     """
     moving = kinematics.motion(model, q, v)
     return _momentum_along_columns(model, moving, _body_momenta(moving)) + rotors.reflected_inertia(model) * v  # (E19)
@@ -70,7 +70,7 @@ def hamiltonian(model: Model, q: Coordinates, p: Momenta) -> Float[Array, ""]:
     Raises:
         ValueError: wrong shapes.
 
-    Source: theory.md (F2), (E19), (H2); Hamilton 1834.
+    Source: theory.md (I8), (F2), (E19), (H2); Hamilton 1834.
     """
     configuration.check_velocities(model, p=p)
     carried = kinematics.motion(model, q, jnp.zeros_like(p))

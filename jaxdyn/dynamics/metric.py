@@ -139,7 +139,7 @@ def connection_first_kind(
     Raises:
         ValueError: q has the wrong shape, or an unknown method.
 
-    Source: theory.md (G13)-(G18), (R4).
+    Source: theory.md (G13)-(G19), (R4).
     """
     if method == "autodiff":
         return _koszul_formula(model, q)
