@@ -221,7 +221,7 @@ def _metrics(config: RolloutConfig, lanes: dict[str, np.ndarray], simulate: _Sim
         "compile_s": simulate.compile_s,
         "run_s": simulate.run_s,
         "steps_per_s": simulate.made / simulate.run_s if simulate.made else None,
-        "backend": ", ".join(simulate.backends),
+        "backend": ", ".join(simulate.backends) or None,
         "lanes": {code.name.lower(): int(np.sum(lanes["result"] == code)) for code in Result},
         "energy_initial_mean_J": of_completed(np.mean, "initial"),
         "energy_final_mean_J": of_completed(np.mean, "final"),
