@@ -13,6 +13,7 @@ samples in an .npz file, the second by times of calls, each until its result is 
 """
 
 import argparse
+import ctypes
 import importlib
 import importlib.metadata
 import json
@@ -38,6 +39,7 @@ LIBRARIES = {  # what is imported before anything is measured, and the package t
     "brax": ("brax.generalized.pipeline", "brax"),
     "adam": ("adam.jax", "adam-robotics"),
 }
+_PEAK = Path("/proc/self/clear_refs")  # of Linux
 
 
 class TooLarge(Exception):
@@ -52,8 +54,11 @@ def prepare_native(options: argparse.Namespace, task: Task, robot: dict[str, Any
     """Of a library in C or C++."""
     from peers import native
 
+    if options.library:
+        ctypes.CDLL(str(options.library))  # its code is no memory of the call
     before = resident("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    if _PEAK.exists():
+        _PEAK.write_text("5")  # the peak starts anew
     if options.route == "pinocchio":
         call, parts = native.pinocchio(robot, task, options.library, options.threads)
     else:
@@ -66,7 +71,9 @@ def prepare_native(options: argparse.Namespace, task: Task, robot: dict[str, Any
 
 
 def resident(entry: str) -> float:
-    """Resident memory of this process (VmRSS) or its peak (VmHWM), bytes."""
+    """Resident memory of this process (VmRSS) or its peak (VmHWM), bytes; nan where the system does not tell."""
+    if not _PEAK.exists():
+        return float("nan")
     lines = Path("/proc/self/status").read_text().splitlines()
     return 1024.0 * next(float(line.split()[1]) for line in lines if line.startswith(entry))
 
