@@ -17,9 +17,10 @@ noted, and results are compared with jaxdyn's in float64), then they take turns;
 median counts. A peer whose accelerations differ is not timed. What takes longer than `most_time` to compile and call, or more than
 `most_memory`, is left out, and the table says so.
 
-A run ends after `duration`, or little later. Rows are kept as they come, in rows.jsonl; resume=DIR takes them over and goes on:
+A run ends after `duration`, or little later, or when interrupted. Rows are kept as they come, in rows.jsonl; another run takes them
+over and goes on (the path is absolute or relative to the config):
 
-    python experiments/benchmark_dynamics.py resume=runs/first --out runs/second
+    python experiments/benchmark_dynamics.py resume=$PWD/runs/first --out runs/second
 
 Peers are optional. table.md names those that are absent and how to install them, each in an environment of its own, given as
 peer_environments.frax=DIR/bin/python and so on. On a GPU, give arithmetic_limit (operations per second) and memory_limit (bytes

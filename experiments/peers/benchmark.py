@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -12,10 +13,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import jax
-from peers.measuring import OWN, Bench, read_rows
+from peers.measuring import NOT_REACHED, OWN, Bench, Row, read_rows
 from peers.mechanisms import described, mechanism
 from peers.pictures import draw_batches, draw_lengths
-from peers.report import report
+from peers.report import device, report
 from peers.task import DYNAMICS, ROLLOUT, Task
 from tqdm import tqdm
 
@@ -64,7 +65,6 @@ class Settings:
         most_memory: of a call, in bytes; what needs more is not tried.
         duration: of the run; what is not reached then is left to a run that resumes this one.
         resume: run directory of an earlier run with the same settings, whose rows are taken over.
-        pictured: mechanism of the picture over batches.
         arithmetic_limit: operations per second of the device; no fraction is given without it.
         memory_limit: bytes per second of the device's memory, likewise.
         compiler: of C++, for Pinocchio.
@@ -80,7 +80,6 @@ class Settings:
     most_memory: float = setting(8e9, positive=True)
     duration: float = setting(1500.0, unit="s", positive=True)
     resume: Path | None = None
-    pictured: str = "chain 7"
     arithmetic_limit: float | None = setting(None, positive=True)
     memory_limit: float | None = setting(None, positive=True)
     compiler: str = "g++"
@@ -88,7 +87,9 @@ class Settings:
 
     def __post_init__(self):
         known = [f"chain {n}" for n in range(1, 1000)] + ["tree 27"]
-        unknown = [name for name in (*self.mechanisms, self.pictured) if name not in known]
+        unknown = [name for name in self.mechanisms if name not in known]
+        if not (self.mechanisms and self.batches and self.dtypes):
+            raise ValueError("mechanisms, batches or dtypes is empty; give at least one of each")
         if unknown:
             raise ValueError(f'there is no mechanism {unknown[0]!r}; give "chain N" with a number, or "tree 27"')
 
@@ -136,7 +137,10 @@ def run(config: Settings, directory: RunDirectory, functions: Sequence[str], **o
         most_memory=config.most_memory,
         platform=about["device_platform"],
     )
-    for row in read_rows(config.resume / "rows.jsonl") if config.resume else ():
+    conditions = {"device": device(about), "threads": config.threads, "jax": about["jax"], **of_rollouts}
+    earlier = resumed(config.resume, conditions) if config.resume else []
+    directory.write_text("conditions.json", json.dumps(conditions))
+    for row in earlier:
         bench.keep(row)
     tasks = list(plan(config, functions, descriptions, **of_rollouts))
     wanted = {task: [route for route in routes if offers(route, task.function)] for task in tasks}
@@ -148,13 +152,16 @@ def run(config: Settings, directory: RunDirectory, functions: Sequence[str], **o
                     bar.set_description(f"{task.function}, {task.mechanism}, {task.dtype}, {task.batch}")
                     bench.measure(task, offering)
                     bar.update(len(offering))
+    except KeyboardInterrupt:
+        print("interrupted; a run that resumes this one goes on")
     finally:
         bench.end()
     rows = [bench.row(task, route) for task, offering in wanted.items() for route in offering]
     absent = {name: command for name, command in INSTALL.items() if name not in routes}
     table = report(config, about, rows, bench.checks(), absent)
     directory.write_text("table.md", table)
-    draw_batches(directory.path("batches.png"), rows, functions, config.pictured, config.dtypes)
+    pictured = "chain 7" if "chain 7" in config.mechanisms else config.mechanisms[0]
+    draw_batches(directory.path("batches.png"), rows, functions, pictured, config.dtypes)
     draw_lengths(directory.path("lengths.png"), rows, functions, config.batches, config.dtypes[0])
     print(table)
     failed = [row for row in rows if row.route in OWN and row.note.startswith("failed")]
@@ -164,8 +171,29 @@ def run(config: Settings, directory: RunDirectory, functions: Sequence[str], **o
         "rows": [dataclasses.asdict(row) | {"rate": row.rate} for row in rows],
         "checks": [dataclasses.asdict(row) for row in bench.checks()],
         "absent_peers": absent,
-        "not_reached": sum(row.note == "not reached" for row in rows),
+        "not_reached": sum(row.note == NOT_REACHED for row in rows),
     }
+
+
+def resumed(folder: Path, conditions: dict[str, Any]) -> list[Row]:
+    """Rows of an earlier run.
+
+    Args:
+        conditions: what the earlier run must have in common with this one.
+
+    Raises:
+        ConfigError: it has not, or is no run of a benchmark.
+    """
+    try:
+        before = json.loads((folder / "conditions.json").read_text())
+        rows = read_rows(folder / "rows.jsonl")
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"resume = {folder}: it cannot be read ({error}); give the directory of an earlier run"
+        ) from None
+    if before != conditions:
+        raise ConfigError(f"resume = {folder}: it ran with {before}, this one has {conditions}; start anew")
+    return rows
 
 
 def plan(
@@ -187,7 +215,7 @@ def commands_of(config: Settings, platform: str, libraries: dict[str, Path]) -> 
         commands["mujoco"] = [sys.executable, "-W", "ignore"]
     pythons = dataclasses.asdict(config.peer_environments)
     there = [route for route in (*libraries, *JAX_PEERS) if pythons[route]]
-    return commands | {route: [pythons[route], "-W", "ignore"] for route in there}
+    return commands | {route: [os.path.abspath(pythons[route]), "-W", "ignore"] for route in there}
 
 
 def pinocchio_library(compiler: str, python: str) -> Path:

@@ -19,6 +19,7 @@ TOLERANCE = {"float32": 1e-2, "float64": 1e-6}
 """Largest difference of a peer's accelerations, relative to the largest one of each sample, with which it is still timed."""
 
 ACCELERATIONS = "forward dynamics"
+NOT_REACHED = "not reached"
 ROUNDS = 5
 _EXPERIMENTS = Path(__file__).parents[1]
 _START = 120.0  # s that a process may take to import what it needs
@@ -153,14 +154,14 @@ class Bench:
 
     def measure(self, task: Task, routes: Iterable[str]) -> None:
         """Rows of a task: every route is prepared, then they take turns."""
-        fresh = [route for route in routes if blank(task, route).key not in self.rows]
+        fresh = [route for route in routes if not self.complete(self.row(task, route))]
         for route in fresh:
             self.worker(route, task.dtype)  # all start at the same time
         prepared = [row for row in (self.prepare(route, task) for route in fresh) if not row.note]
         times: dict[str, list[float]] = {row.route: [] for row in prepared}
         for _ in range(ROUNDS):
             for row in prepared:
-                if sum(times[row.route]) < self.seconds and not row.note:
+                if sum(times[row.route]) < self.seconds:
                     request = {"seconds": self.seconds / ROUNDS}
                     answer = self.worker(row.route, task.dtype).ask(request, 3 * self.most_time)
                     times[row.route] += answer.get("times", [])
@@ -266,9 +267,14 @@ class Bench:
             file.write(json.dumps(plain) + "\n")
         return row
 
+    @staticmethod
+    def complete(row: Row) -> bool:
+        """Whether a row has its time or the reason why not; those of checked peers have neither."""
+        return not math.isnan(row.run_s) or row.note not in ("", NOT_REACHED)
+
     def row(self, task: Task, route: str) -> Row:
         """What was measured of a task; a row that says so if it was not reached."""
-        row = dataclasses.replace(blank(task, route), note="not reached")
+        row = dataclasses.replace(blank(task, route), note=NOT_REACHED)
         return self.rows.get(row.key, row)
 
     def checks(self) -> list[Row]:

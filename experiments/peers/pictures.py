@@ -74,6 +74,9 @@ def _panels(path: Path, curves, functions: Sequence[str], styles: dict[str, str]
                 shown.setdefault(NAMES[route], line)
         axis.set_title(function, fontsize=10)
         axis.set_xlabel(across)
+        marks = sorted({x for (own, *_), points in curves.items() if own == function for x, _ in points})
+        axis.set_xticks(marks, [str(x) for x in marks])
+        axis.set_xticks([], minor=True)
         axis.grid(alpha=0.25)
     for axis in axes[len(functions) :]:
         axis.set_visible(False)

@@ -160,16 +160,16 @@ def main() -> None:
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what libraries print is no answer
-    call: Callable = lambda: None  # noqa: E731
+    call: Callable | None = None
     importlib.import_module(LIBRARIES[options.route][0])
     print(json.dumps({"versions": versions(options.route)}), file=answers)
     for line in sys.stdin:
         request = json.loads(line)
         if "seconds" in request:
-            answer = {"times": times(call, request["seconds"])}
+            answer = {"times": times(call, request["seconds"])} if call else {"problem": "nothing is prepared"}
         else:
             task, robot = Task(**request["prepare"]), request["robot"]
-            call = lambda: None  # noqa: E731  # what was prepared before gives its memory back
+            call = None  # what was prepared before gives its memory back
             try:
                 if options.route in NATIVE:
                     report, call, first = prepare_native(options, task, robot)
