@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import jax
-from peers.measuring import NOT_REACHED, OWN, Bench, Row, read_rows
+from peers.measuring import NOT_REACHED, OWN, REFERENCE, Bench, Row, read_rows
 from peers.mechanisms import described, mechanism
 from peers.pictures import draw_batches, draw_lengths
 from peers.report import device, report
@@ -123,9 +123,9 @@ def run(config: Settings, directory: RunDirectory, functions: Sequence[str], **o
         libraries["pinocchio"] = pinocchio_library(config.compiler, config.peer_environments.pinocchio)
     commands = {
         **commands_of(config, about["device_platform"], libraries),
-        "reference": [sys.executable, "-W", "ignore"],
+        REFERENCE: [sys.executable, "-W", "ignore"],
     }
-    routes = [route for route in commands if route != "reference"]
+    routes = [route for route in commands if route != REFERENCE]
     bench = Bench(
         commands,
         descriptions,
@@ -137,7 +137,8 @@ def run(config: Settings, directory: RunDirectory, functions: Sequence[str], **o
         most_memory=config.most_memory,
         platform=about["device_platform"],
     )
-    conditions = {"device": device(about), "threads": config.threads, "jax": about["jax"], **of_rollouts}
+    limits = {"threads": config.threads, "most_time": config.most_time, "most_memory": config.most_memory}
+    conditions = {"device": device(about), "jax": about["jax"], **limits, **of_rollouts}
     earlier = resumed(config.resume, conditions) if config.resume else []
     directory.write_text("conditions.json", json.dumps(conditions))
     for row in earlier:
