@@ -119,7 +119,8 @@ def run(config: Settings, directory: RunDirectory, functions: Sequence[str], **o
         descriptions = {name: described(mechanism(name, "float64")) for name in config.mechanisms}
     folder = directory.path("rows.jsonl").parent
     libraries = {}
-    if config.peer_environments.pinocchio and about["device_platform"] == "cpu":
+    concerned = [peer for peer in INSTALL if any(offers(peer, function) for function in functions)]
+    if config.peer_environments.pinocchio and "pinocchio" in concerned and about["device_platform"] == "cpu":
         libraries["pinocchio"] = pinocchio_library(config.compiler, config.peer_environments.pinocchio)
     commands = {
         **commands_of(config, about["device_platform"], libraries),
@@ -158,7 +159,7 @@ def run(config: Settings, directory: RunDirectory, functions: Sequence[str], **o
     finally:
         bench.end()
     rows = [bench.row(task, route) for task, offering in wanted.items() for route in offering]
-    absent = {name: command for name, command in INSTALL.items() if name not in routes}
+    absent = {name: INSTALL[name] for name in concerned if name not in routes}
     table = report(config, about, rows, bench.checks(), absent)
     directory.write_text("table.md", table)
     pictured = "chain 7" if "chain 7" in config.mechanisms else config.mechanisms[0]

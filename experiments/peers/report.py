@@ -58,7 +58,8 @@ def report(
         "* compile: the longest one, s.",
         "* memory: of the largest batch measured. Of JAX what it plans for arguments, results and what lies between; of "
         "Pinocchio and MuJoCo the growth of the resident peak.",
-        "* difference: the largest one from jaxdyn in float64, relative to the largest number of each sample.",
+        "* difference: the largest one from jaxdyn in float64, relative to the largest number of each sample. That is the lane "
+        "compiler's result where it has one, so that it differs from itself by 0.",
         f"* left out: what takes longer than {limits.most_time:g} s to compile and call once, or more than "
         f"{amount(limits.most_memory)}B. MuJoCo computes in float64 always.",
         "",
