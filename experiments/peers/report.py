@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from peers.measuring import TOLERANCE, Row
+from peers.measuring import OWN, TOLERANCE, Row
 
 
 class Limits(Protocol):
@@ -98,7 +98,7 @@ def table(limits: Limits, rows: Sequence[Row]) -> tuple[list[str], list[list[str
         known = [row.difference for row in own.values() if not math.isnan(row.difference)]
         line.append(f"{max(known):.0e}" if known else "")
         for bound, size in hardware.values():
-            last = measured[-1] if measured else None
+            last = measured[-1] if measured and route in OWN else None  # what others compute is not counted
             line.append("" if last is None else percent(last.rate * size_of(rows, last, size) / (bound or math.nan)))
         lines.append(line)
     head = [
