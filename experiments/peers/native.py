@@ -51,17 +51,14 @@ def pinocchio(robot: Description, task: Task, library: Path, threads: int) -> tu
     width = {"forward kinematics": 12 * n, "inverse dynamics": n, "forward dynamics": n}.get(task.function, n * n)
     width *= 2 if task.function.startswith("derivatives") else 1
     arguments, result = task.arguments(), np.empty((task.batch, width), task.dtype)
-    at = [
-        ctypes.c_void_p(array.ctypes.data)
-        for array in (parents, numbers, np.array(robot["gravity"]), *arguments, result)
-    ]
+    arrays = (parents, numbers, np.array(robot["gravity"]), *arguments, result)
+    at = [ctypes.c_void_p(array.ctypes.data) for array in arrays]
     model = ctypes.c_void_p(create(len(bodies), *at[:3], threads))
     sizes = (PINOCCHIO_FUNCTIONS.index(task.function), ctypes.c_long(task.batch), ctypes.c_long(width))
 
     def call():
         evaluate(model, *sizes, *at[3:])
-        assert len(arguments) == 3  # they live as long as this function
-        return result
+        return arrays[-1]  # which keeps all of them alive
 
     def parts(array):
         if task.function == "forward kinematics":
