@@ -71,7 +71,10 @@ def add_arguments(parser: argparse.ArgumentParser, job: Job, *, default_config: 
 
 def describe_settings(config: type, prefix: str = "") -> str:
     """The settings of a config class, one line each, from its fields and its docstring; for --help."""
-    texts = dict(re.findall(r"^ {4}([\w, ]+): (.*(?:\n {8}.*)*)", inspect.getdoc(config) or "", re.MULTILINE))
+    told = "\n".join(
+        inspect.cleandoc(cls.__doc__ or "") for cls in config.__mro__
+    )  # inherited settings are told where they are
+    texts = dict(re.findall(r"^ {4}([\w, ]+): (.*(?:\n {8}.*)*)", told, re.MULTILINE))
     meaning = {name.strip(): " ".join(text.split()) for names, text in texts.items() for name in names.split(",")}
     lines = []
     for field in dataclasses.fields(config):

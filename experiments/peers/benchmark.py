@@ -1,0 +1,258 @@
+"""What both benchmarks share: their settings, and the run from the plan to table and pictures."""
+
+import dataclasses
+import hashlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+from peers.measuring import NOT_REACHED, OWN, REFERENCE, Bench, Row, read_rows
+from peers.mechanisms import described, mechanism
+from peers.pictures import draw_batches, draw_lengths
+from peers.report import device, report
+from peers.task import DYNAMICS, ROLLOUT, Task
+from tqdm import tqdm
+
+from jaxdyn.io import ConfigError, RunDirectory, environment, setting
+
+JAX_PEERS = ("frax", "mjx", "jaxsim", "brax", "adam")
+INSTALL = {
+    "pinocchio": "pip install pin cmeel-eigen",
+    "mujoco": "pip install mujoco (in jaxdyn's own environment)",
+    "frax": "pip install frax jax==0.6.2 jaxlib==0.6.2",
+    "mjx": "pip install mujoco-mjx jax==0.6.2 jaxlib==0.6.2",
+    "jaxsim": "pip install jaxsim jax==0.6.2 jaxlib==0.6.2",
+    "brax": "pip install brax jax==0.10.2 jaxlib==0.10.2",
+    "adam": "pip install adam-robotics[jax] jax==0.6.0 jaxlib==0.6.0",
+}
+"""Each peer with the version of JAX that it is fastest on."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PeerEnvironments:
+    """Python executables of the environments that hold the peers.
+
+    Attributes:
+        pinocchio, frax, mjx, jaxsim, brax, adam: path of the executable; the peer is left out without one.
+    """
+
+    pinocchio: str | None = None
+    frax: str | None = None
+    mjx: str | None = None
+    jaxsim: str | None = None
+    brax: str | None = None
+    adam: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Settings of both benchmarks.
+
+    Attributes:
+        mechanisms: "chain N" of N random bodies on hinges, and "tree 27".
+        batches: samples of a call. All functions of all mechanisms are measured with the first one, then with the next.
+        dtypes: precisions; the first one with all batches, then the next.
+        threads: processor cores of every route.
+        seconds: least time for the calls of each route.
+        most_time: to compile and call once; what takes longer is ended.
+        most_memory: of a call, in bytes; what needs more is not tried.
+        duration: of the run; what is not reached then is left to a run that resumes this one.
+        resume: run directory of an earlier run with the same settings, whose rows are taken over.
+        arithmetic_limit: operations per second of the device; no fraction is given without it.
+        memory_limit: bytes per second of the device's memory, likewise.
+        compiler: of C++, for Pinocchio.
+        peer_environments: where the peers are.
+    """
+
+    mechanisms: tuple[str, ...] = ("chain 2", "chain 7", "chain 16", "tree 27", "chain 32", "chain 64")
+    batches: tuple[int, ...] = setting((4096, 1, 65536, 64), positive=True)
+    dtypes: tuple[Literal["float32", "float64"], ...] = ("float32", "float64")
+    threads: int = setting(1, positive=True)
+    seconds: float = setting(0.3, unit="s", positive=True)
+    most_time: float = setting(30.0, unit="s", positive=True)
+    most_memory: float = setting(8e9, positive=True)
+    duration: float = setting(1500.0, unit="s", positive=True)
+    resume: Path | None = None
+    arithmetic_limit: float | None = setting(None, positive=True)
+    memory_limit: float | None = setting(None, positive=True)
+    compiler: str = "g++"
+    peer_environments: PeerEnvironments = dataclasses.field(default_factory=PeerEnvironments)
+
+    def __post_init__(self):
+        known = [f"chain {n}" for n in range(1, 1000)] + ["tree 27"]
+        unknown = [name for name in self.mechanisms if name not in known]
+        if not (self.mechanisms and self.batches and self.dtypes):
+            raise ValueError("mechanisms, batches or dtypes is empty; give at least one of each")
+        if unknown:
+            raise ValueError(f'there is no mechanism {unknown[0]!r}; give "chain N" with a number, or "tree 27"')
+
+
+def offers(route: str, function: str) -> bool:
+    """Whether a route has a function."""
+    if route == "mujoco":
+        return function == ROLLOUT
+    if route == "pinocchio":
+        return function in DYNAMICS and function != "Christoffel symbols"
+    return function != "Coriolis matrix" or route in OWN
+
+
+def run(config: Settings, directory: RunDirectory, functions: Sequence[str], **of_rollouts: Any) -> dict[str, Any]:
+    """Measure all functions, and leave rows.jsonl, table.md and pictures.
+
+    Args:
+        of_rollouts: dt, and most_steps: samples times steps of a call.
+
+    Returns:
+        metrics.
+    """
+    # Several processes share the device.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    about = environment()
+    with jax.enable_x64(True):
+        descriptions = {name: described(mechanism(name, "float64")) for name in config.mechanisms}
+    folder = directory.path("rows.jsonl").parent
+    libraries = {}
+    concerned = [peer for peer in INSTALL if any(offers(peer, function) for function in functions)]
+    if config.peer_environments.pinocchio and "pinocchio" in concerned and about["device_platform"] == "cpu":
+        libraries["pinocchio"] = pinocchio_library(config.compiler, config.peer_environments.pinocchio)
+    commands = {
+        **commands_of(config, about["device_platform"], libraries),
+        REFERENCE: [sys.executable, "-W", "ignore"],
+    }
+    routes = [route for route in commands if route != REFERENCE]
+    bench = Bench(
+        commands,
+        descriptions,
+        folder,
+        options={route: ["--library", str(path)] for route, path in libraries.items()},
+        threads=config.threads,
+        seconds=config.seconds,
+        most_time=config.most_time,
+        most_memory=config.most_memory,
+        platform=about["device_platform"],
+    )
+    limits = {"threads": config.threads, "most_time": config.most_time, "most_memory": config.most_memory}
+    conditions = {"device": device(about), "jax": about["jax"], **limits, **of_rollouts}
+    earlier = resumed(config.resume, conditions) if config.resume else []
+    directory.write_text("conditions.json", json.dumps(conditions))
+    for row in earlier:
+        bench.keep(row)
+    tasks = list(plan(config, functions, descriptions, **of_rollouts))
+    wanted = {task: [route for route in routes if offers(route, task.function)] for task in tasks}
+    deadline = time.monotonic() + config.duration
+    try:
+        with tqdm(total=sum(map(len, wanted.values())), unit="row") as bar:
+            for task, offering in wanted.items():
+                if time.monotonic() < deadline:
+                    bar.set_description(f"{task.function}, {task.mechanism}, {task.dtype}, {task.batch}")
+                    bench.measure(task, offering)
+                    bar.update(len(offering))
+    except KeyboardInterrupt:
+        print("interrupted; a run that resumes this one goes on")
+    finally:
+        bench.end()
+    rows = [bench.row(task, route) for task, offering in wanted.items() for route in offering]
+    absent = {name: INSTALL[name] for name in concerned if name not in routes}
+    table = report(config, about, rows, bench.checks(), absent)
+    directory.write_text("table.md", table)
+    pictured = "chain 7" if "chain 7" in config.mechanisms else config.mechanisms[0]
+    draw_batches(directory.path("batches.png"), rows, functions, pictured, config.dtypes)
+    draw_lengths(directory.path("lengths.png"), rows, functions, config.batches, config.dtypes[0])
+    print(table)
+    failed = [row for row in rows if row.route in OWN and row.note.startswith("failed")]
+    if failed:
+        raise RuntimeError(f"{failed[0].function} of {failed[0].mechanism} by {failed[0].route} {failed[0].note}")
+    return {
+        "rows": [dataclasses.asdict(row) | {"rate": row.rate} for row in rows],
+        "checks": [dataclasses.asdict(row) for row in bench.checks()],
+        "absent_peers": absent,
+        "not_reached": sum(row.note == NOT_REACHED for row in rows),
+    }
+
+
+def resumed(folder: Path, conditions: dict[str, Any]) -> list[Row]:
+    """Rows of an earlier run.
+
+    Args:
+        conditions: what the earlier run must have in common with this one.
+
+    Raises:
+        ConfigError: it has not, or is no run of a benchmark.
+    """
+    try:
+        before = json.loads((folder / "conditions.json").read_text())
+        rows = read_rows(folder / "rows.jsonl")
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"resume = {folder}: it cannot be read ({error}); give the directory of an earlier run"
+        ) from None
+    if before != conditions:
+        raise ConfigError(f"resume = {folder}: it ran with {before}, this one has {conditions}; start anew")
+    return rows
+
+
+def plan(
+    config: Settings, functions: Sequence[str], descriptions: dict[str, Any], dt: float = 0.0, most_steps: int = 0
+) -> Iterator[Task]:
+    """All tasks in the order in which they are measured."""
+    for dtype in config.dtypes:
+        for batch in config.batches:
+            steps = min(100, max(1, most_steps // batch))
+            for name in config.mechanisms:
+                n = len(descriptions[name]["bodies"])
+                yield from (Task(function, name, n, dtype, batch, steps, dt) for function in functions)
+
+
+def commands_of(config: Settings, platform: str, libraries: dict[str, Path]) -> dict[str, list[str]]:
+    """How to start the process of each route that is there; libraries in C and C++ are not compared with a GPU."""
+    commands = {route: [sys.executable, "-W", "ignore"] for route in OWN}
+    if platform == "cpu" and importlib.util.find_spec("mujoco") is not None:
+        commands["mujoco"] = [sys.executable, "-W", "ignore"]
+    pythons = dataclasses.asdict(config.peer_environments)
+    there = [route for route in (*libraries, *JAX_PEERS) if pythons[route]]
+    return commands | {route: [os.path.abspath(pythons[route]), "-W", "ignore"] for route in there}
+
+
+def pinocchio_library(compiler: str, python: str) -> Path:
+    """pinocchio_dynamics.cpp, compiled once for this processor and kept in Pinocchio's environment.
+
+    Raises:
+        ConfigError: it cannot be compiled.
+    """
+    source = Path(__file__).with_name("pinocchio_dynamics.cpp")
+    where = "import pinocchio, pathlib; print(pathlib.Path(pinocchio.__file__).parents[4])"
+    prefix = answer([python, "-c", where]).strip()
+    native = answer([compiler, "-march=native", "-Q", "--help=target"])  # the environment may move to another processor
+    name = hashlib.sha256((source.read_text() + native).encode()).hexdigest()[:16]
+    library = Path(prefix) / f"jaxdyn_pinocchio_{name}.so"
+    if not library.exists():
+        print("compiling Pinocchio's loop, once; this takes some minutes")
+        options = ["-O3", "-march=native", "-DNDEBUG", "-std=c++17", "-w", "-pthread", "-shared", "-fPIC"]
+        unfinished = library.with_suffix(f".{os.getpid()}")
+        folders = [f"-I{prefix}/include", f"-I{prefix}/include/eigen3"]
+        answer([compiler, *options, *folders, str(source), "-o", str(unfinished)])
+        unfinished.replace(library)
+    return library
+
+
+def answer(command: list[str]) -> str:
+    """What a command prints.
+
+    Raises:
+        ConfigError: it fails; the last line of what it says.
+    """
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise ConfigError(f"Pinocchio: {command[0]}: {error.strerror}; {INSTALL['pinocchio']}") from None
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise ConfigError(f"Pinocchio: {command[0]} says {said!r}; {INSTALL['pinocchio']}")
+    return done.stdout
