@@ -17,17 +17,15 @@ noted, and results are compared with jaxdyn's in float64), then they take turns;
 median counts. A peer whose accelerations differ is not timed. What takes longer than `most_time` to compile and call, or more than
 `most_memory`, is left out, and the table says so.
 
-A run ends after `duration`, or little later, or when interrupted. Rows are kept as they come, in rows.jsonl; another run takes them
-over and goes on (the path is absolute or relative to the config):
-
-    python experiments/benchmark_dynamics.py resume=$PWD/runs/first --out runs/second
+Rows are kept as they come, the most telling ones first. A run that was interrupted leaves the table of what it measured, and goes
+on by the same command with --resume.
 
 Peers are optional. table.md names those that are absent and how to install them, each in an environment of its own, given as
 peer_environments.frax=DIR/bin/python and so on. On a GPU, give arithmetic_limit (operations per second) and memory_limit (bytes
 per second) of the device: the table then tells which fraction is reached. Operations are those of the lane program, for both
 routes; a limit that counts a fused multiply-add as two is reached only by a program of nothing else.
 
-Run time. 25 min, as `duration` says; about 3 h until nothing is left, with all peers. Leave the machine alone meanwhile.
+Run time. About 3 h with all peers on two cores. Leave the machine alone meanwhile.
 
     python experiments/benchmark_dynamics.py [configs/benchmark_dynamics.toml] [--out DIR] [--smoke] [key=value ...]
 """
@@ -69,7 +67,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
     return run(config, directory, config.functions)
 
 
-JOB = Job("benchmark-dynamics", __doc__ or "", Config, work)
+JOB = Job("benchmark-dynamics", __doc__ or "", Config, work, resumable=True)
 
 if __name__ == "__main__":
     default = Path(__file__).parents[1] / "configs" / f"{Path(__file__).stem}.toml"

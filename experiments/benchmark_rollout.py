@@ -12,7 +12,7 @@ A call makes 100 steps, or fewer so that a batch makes at most `most_steps` step
 peers, the use of a GPU and how to go on with a run that has ended are those of benchmark_dynamics.py. Before a peer makes a
 rollout, its accelerations are compared with jaxdyn's in float64. Differences of the rollouts are told too.
 
-Run time. 25 min, as `duration` says; about 2 h until nothing is left, with all peers. Leave the machine alone meanwhile.
+Run time. About 2 h with all peers on two cores. Leave the machine alone meanwhile.
 
     python experiments/benchmark_rollout.py [configs/benchmark_rollout.toml] [--out DIR] [--smoke] [key=value ...]
 """
@@ -48,7 +48,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
     return run(config, directory, config.functions, dt=config.dt, most_steps=config.most_steps)
 
 
-JOB = Job("benchmark-rollout", __doc__ or "", Config, work)
+JOB = Job("benchmark-rollout", __doc__ or "", Config, work, resumable=True)
 
 if __name__ == "__main__":
     default = Path(__file__).parents[1] / "configs" / f"{Path(__file__).stem}.toml"

@@ -7,20 +7,19 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import jax
-from peers.measuring import NOT_REACHED, OWN, REFERENCE, Bench, Row, read_rows
+from peers.measuring import OWN, REFERENCE, ROWS, Bench, Row, read_rows
 from peers.mechanisms import described, mechanism
 from peers.pictures import draw_batches, draw_lengths
 from peers.report import device, report
 from peers.task import DYNAMICS, ROLLOUT, Task
 from tqdm import tqdm
 
-from jaxdyn.io import ConfigError, RunDirectory, environment, setting
+from jaxdyn.io import ConfigError, RunDirectory, RunError, environment, setting
 
 JAX_PEERS = ("frax", "mjx", "jaxsim", "brax", "adam")
 INSTALL = {
@@ -63,8 +62,6 @@ class Settings:
         seconds: least time for the calls of each route.
         most_time: to compile and call once; what takes longer is ended.
         most_memory: of a call, in bytes; what needs more is not tried.
-        duration: of the run; what is not reached then is left to a run that resumes this one.
-        resume: run directory of an earlier run with the same settings, whose rows are taken over.
         arithmetic_limit: operations per second of the device; no fraction is given without it.
         memory_limit: bytes per second of the device's memory, likewise.
         compiler: of C++, for Pinocchio.
@@ -78,8 +75,6 @@ class Settings:
     seconds: float = setting(0.3, unit="s", positive=True)
     most_time: float = setting(30.0, unit="s", positive=True)
     most_memory: float = setting(8e9, positive=True)
-    duration: float = setting(1500.0, unit="s", positive=True)
-    resume: Path | None = None
     arithmetic_limit: float | None = setting(None, positive=True)
     memory_limit: float | None = setting(None, positive=True)
     compiler: str = "g++"
@@ -117,7 +112,7 @@ def run(config: Settings, directory: RunDirectory, functions: Sequence[str], **o
     about = environment()
     with jax.enable_x64(True):
         descriptions = {name: described(mechanism(name, "float64")) for name in config.mechanisms}
-    folder = directory.path("rows.jsonl").parent
+    folder = directory.path(ROWS).parent
     libraries = {}
     concerned = [peer for peer in INSTALL if any(offers(peer, function) for function in functions)]
     if config.peer_environments.pinocchio and "pinocchio" in concerned and about["device_platform"] == "cpu":
@@ -140,31 +135,26 @@ def run(config: Settings, directory: RunDirectory, functions: Sequence[str], **o
     )
     limits = {"threads": config.threads, "most_time": config.most_time, "most_memory": config.most_memory}
     conditions = {"device": device(about), "jax": about["jax"], **limits, **of_rollouts}
-    earlier = resumed(config.resume, conditions) if config.resume else []
+    bench.take(left(directory, conditions))
     directory.write_text("conditions.json", json.dumps(conditions))
-    for row in earlier:
-        bench.keep(row)
     tasks = list(plan(config, functions, descriptions, **of_rollouts))
     wanted = {task: [route for route in routes if offers(route, task.function)] for task in tasks}
-    deadline = time.monotonic() + config.duration
+    absent = {name: INSTALL[name] for name in concerned if name not in routes}
+    rows: list[Row] = []
     try:
         with tqdm(total=sum(map(len, wanted.values())), unit="row") as bar:
             for task, offering in wanted.items():
-                if time.monotonic() < deadline:
-                    bar.set_description(f"{task.function}, {task.mechanism}, {task.dtype}, {task.batch}")
-                    bench.measure(task, offering)
-                    bar.update(len(offering))
-    except KeyboardInterrupt:
-        print("interrupted; a run that resumes this one goes on")
-    finally:
+                bar.set_description(f"{task.function}, {task.mechanism}, {task.dtype}, {task.batch}")
+                bench.measure(task, offering)
+                bar.update(len(offering))
+    finally:  # also when interrupted: what has been measured can be read
         bench.end()
-    rows = [bench.row(task, route) for task, offering in wanted.items() for route in offering]
-    absent = {name: INSTALL[name] for name in concerned if name not in routes}
-    table = report(config, about, rows, bench.checks(), absent)
-    directory.write_text("table.md", table)
-    pictured = "chain 7" if "chain 7" in config.mechanisms else config.mechanisms[0]
-    draw_batches(directory.path("batches.png"), rows, functions, pictured, config.dtypes)
-    draw_lengths(directory.path("lengths.png"), rows, functions, config.batches, config.dtypes[0])
+        rows = [bench.row(task, route) for task, offering in wanted.items() for route in offering]
+        table = report(config, about, rows, bench.checks(), absent)
+        directory.write_text("table.md", table)
+        pictured = "chain 7" if "chain 7" in config.mechanisms else config.mechanisms[0]
+        draw_batches(directory.path("batches.png"), rows, functions, pictured, config.dtypes)
+        draw_lengths(directory.path("lengths.png"), rows, functions, config.batches, config.dtypes[0])
     print(table)
     failed = [row for row in rows if row.route in OWN and row.note.startswith("failed")]
     if failed:
@@ -173,29 +163,24 @@ def run(config: Settings, directory: RunDirectory, functions: Sequence[str], **o
         "rows": [dataclasses.asdict(row) | {"rate": row.rate} for row in rows],
         "checks": [dataclasses.asdict(row) for row in bench.checks()],
         "absent_peers": absent,
-        "not_reached": sum(row.note == NOT_REACHED for row in rows),
     }
 
 
-def resumed(folder: Path, conditions: dict[str, Any]) -> list[Row]:
-    """Rows of an earlier run.
+def left(directory: RunDirectory, conditions: dict[str, Any]) -> list[Row]:
+    """Rows that an interrupted run left in this directory.
 
     Args:
-        conditions: what the earlier run must have in common with this one.
+        conditions: what it must have in common with this one.
 
     Raises:
-        ConfigError: it has not, or is no run of a benchmark.
+        RunError: it has not.
     """
-    try:
-        before = json.loads((folder / "conditions.json").read_text())
-        rows = read_rows(folder / "rows.jsonl")
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"resume = {folder}: it cannot be read ({error}); give the directory of an earlier run"
-        ) from None
+    if not directory.path(ROWS).exists():
+        return []
+    before = json.loads(directory.path("conditions.json").read_text())
     if before != conditions:
-        raise ConfigError(f"resume = {folder}: it ran with {before}, this one has {conditions}; start anew")
-    return rows
+        raise RunError(f"{directory.root}: it ran with {before}, this one has {conditions}; begin anew elsewhere")
+    return read_rows(directory.path(ROWS))
 
 
 def plan(

@@ -21,6 +21,7 @@ TOLERANCE = {"float32": 1e-2, "float64": 1e-6}
 
 ACCELERATIONS = "forward dynamics"
 NOT_REACHED = "not reached"
+ROWS = "rows.jsonl"  # as they come
 ROUNDS = 5
 _EXPERIMENTS = Path(__file__).parents[1]
 _START = 120.0  # s that a process may take to import what it needs
@@ -268,12 +269,16 @@ class Bench:
     def keep(self, row: Row) -> Row:
         """Remember a row, and write it down."""
         self.rows[row.key] = row
-        with (self.folder / "rows.jsonl").open("a") as file:
-            plain = {
-                k: None if isinstance(v, float) and math.isnan(v) else v for k, v in dataclasses.asdict(row).items()
-            }
-            file.write(json.dumps(plain) + "\n")
+        with (self.folder / ROWS).open("a") as file:
+            file.write(line_of(row))
         return row
+
+    def take(self, rows: Sequence[Row]) -> None:
+        """Remember rows of the same run before it was interrupted, and write them down in place of what it left."""
+        self.rows |= {row.key: row for row in rows}
+        unfinished = self.folder / f"{ROWS}.part"
+        unfinished.write_text("".join(map(line_of, rows)))
+        unfinished.replace(self.folder / ROWS)
 
     @staticmethod
     def complete(row: Row) -> bool:
@@ -304,9 +309,14 @@ def refusal(found: float) -> str:
     return f"refused: differs by {found:.2g}"
 
 
+def line_of(row: Row) -> str:
+    plain = {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in dataclasses.asdict(row).items()}
+    return json.dumps(plain) + "\n"
+
+
 def read_rows(path: Path) -> list[Row]:
-    """Rows of an earlier run."""
-    lines = path.read_text().splitlines()
+    """Rows of an earlier run; its last line may be cut off."""
+    lines = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
     plain: list[dict[str, Any]] = [json.loads(line) for line in lines]
     read: list[dict[str, Any]] = [{k: math.nan if v is None else v for k, v in row.items()} for row in plain]
     return [Row(**row) for row in read]
