@@ -246,12 +246,15 @@ def load_run(path: Path | str, *, lanes: int | None = None) -> tuple[System, dic
     system = load_archive(directory.path(MECHANISM))
     chunks = Chunks.found(directory, "states")
     parts, count = [], 0
-    while len(parts) < chunks.count and (lanes is None or count < lanes):
-        parts.append(chunks.read(len(parts)))
-        count += len(parts[-1]["q"])
-    time = parts[0].pop("time", None)
-    arrays = {key: np.concatenate([part[key] for part in parts])[:lanes] for key in parts[0]}
-    return system, arrays if time is None else {"time": time, **arrays}
+    try:
+        while len(parts) < chunks.count and (lanes is None or count < lanes):
+            parts.append(chunks.read(len(parts)))
+            count += len(parts[-1]["q"])
+        shared = {"time": parts[0]["time"]} if "time" in parts[0] else {}
+        by_lane = [key for key in parts[0] if key not in shared]
+        return system, shared | {key: np.concatenate([part[key] for part in parts])[:lanes] for key in by_lane}
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(f"{path}: the states do not fit together ({error}); give a complete run") from None
 
 
 def environment() -> dict[str, Any]:

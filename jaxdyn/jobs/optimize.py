@@ -98,10 +98,12 @@ def _solved_chunk(config: OptimizeConfig, problem: ControlProblem, solver: Solve
 
 def _structure(problem: ControlProblem, solver: Solver, starts: Plan) -> Any:
     """What solutions are made of."""
-    number = jnp.zeros(())
-    found = (starts, number, no_multipliers(problem, 1.0), number, number, number, number)
-    iterative = isinstance(solver, IterativeSolver)
-    return jax.tree.structure(RecordedSolution(*found, History(number, number)) if iterative else Solution(*found))
+    plan = jax.tree.map(lambda leaf: leaf[0], starts)
+    number, gains, code = jnp.zeros(()), jnp.zeros((0, 0, 0)), jnp.zeros((), int)
+    found = (plan, gains, no_multipliers(problem, 1.0), number, number, code, code)
+    if not isinstance(solver, IterativeSolver):
+        return jax.tree.structure(Solution(*found))
+    return jax.tree.structure(RecordedSolution(*found, History(jnp.zeros(0), jnp.zeros(0))))
 
 
 def _report(config: OptimizeConfig, found: Solution, best: int) -> str:

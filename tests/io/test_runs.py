@@ -159,6 +159,10 @@ def test_run_is_loaded_from_its_directory_alone(run, tmp_path, refusal):
     loaded, arrays = load_run(moved)
     assert bool(eqx.tree_equal(loaded, system))
     np.testing.assert_array_equal(arrays["q"], np.ones((2, 3, 2)))
+    moved_run = RunDirectory(moved)
+    for wrong in ({"x": np.ones(3)}, {"q": np.array(1.0)}, {"time": np.ones(3), "q": np.ones(3), "v": np.array(2.0)}):
+        moved_run.write_arrays("states", **wrong)
+        assert "the states do not fit together" in refusal(RunError, load_run, moved)
     (moved / "states.npz").unlink()
     assert "states.npz: cannot be read (" in refusal(RunError, load_run, moved)
     (moved / "mechanism.npz").unlink()

@@ -19,6 +19,7 @@ from jaxdyn.control import (
     PredictiveSampling,
     Sampling,
     SingleShooting,
+    solve_batch,
 )
 from jaxdyn.io.config import read_config
 from jaxdyn.io.runs import load_run
@@ -50,6 +51,31 @@ def swing(tmp_path_factory) -> Path:
 def arrays_of(path: Path) -> dict[str, np.ndarray]:
     with np.load(path, allow_pickle=False) as file:
         return dict(file)
+
+
+def test_an_interrupted_search_goes_on_with_the_chunk_that_is_missing(config, tmp_path, monkeypatch, capsys):
+    command = ["optimize", config, "chunk=4", "iterations=6", "--out"]
+    assert main([*command, str(tmp_path / "whole")]) == 0
+    with monkeypatch.context() as patch:
+
+        def interrupted(problem, solver, initial, **options):
+            if len(initial.controls) == 2:  # the second chunk, of six starts
+                raise KeyboardInterrupt
+            return solve_batch(problem, solver, initial, **options)
+
+        patch.setattr("jaxdyn.jobs.optimize.solve_batch", interrupted)
+        assert main([*command, str(tmp_path / "halted")]) == 130
+    assert "the same command with --resume goes on" in capsys.readouterr().err
+    first = tmp_path / "halted" / "solutions-00001-of-00002.npz"
+    before = first.stat().st_mtime_ns
+    assert not (tmp_path / "halted" / "solutions-00002-of-00002.npz").exists()
+    assert main([*command, str(tmp_path / "halted"), "--resume"]) == 0
+    assert first.stat().st_mtime_ns == before
+    for name in ("searches", "plan", "states"):
+        whole, resumed = (arrays_of(tmp_path / run / f"{name}.npz") for run in ("whole", "halted"))
+        assert whole.keys() == resumed.keys()
+        for key, array in whole.items():
+            np.testing.assert_array_equal(resumed[key], array)
 
 
 def test_run_directory_has_the_plan_the_searches_and_pictures(swing):
