@@ -166,7 +166,8 @@ def _system(robot: Element, base: str, velocity_scale: float, repair: bool, repo
         model = builder.build()
     # In the order of the model, in which `save_urdf` writes them.
     elements = {name: joints[name].element for name in model.topology.joint_names if name in joints}
-    return urdf_extension.system(model, elements, extension, extras, velocity_scale, report)
+    with _errors_at(robot):
+        return urdf_extension.system(model, elements, extension, extras, velocity_scale, report)
 
 
 @contextlib.contextmanager

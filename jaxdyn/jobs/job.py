@@ -71,9 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser, job: Job, *, default_config: 
 
 def describe_settings(config: type, prefix: str = "") -> str:
     """The settings of a config class, one line each, from its fields and its docstring; for --help."""
-    told = "\n".join(
-        inspect.cleandoc(cls.__doc__ or "") for cls in config.__mro__
-    )  # inherited settings are told where they are
+    # Inherited settings are told where they are, and told anew by a class that changes them.
+    told = "\n".join(inspect.cleandoc(cls.__doc__ or "") for cls in reversed(config.__mro__))
     texts = dict(re.findall(r"^ {4}([\w, ]+): (.*(?:\n {8}.*)*)", told, re.MULTILINE))
     meaning = {name.strip(): " ".join(text.split()) for names, text in texts.items() for name in names.split(",")}
     lines = []

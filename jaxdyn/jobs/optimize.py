@@ -81,7 +81,8 @@ def _solved(
             chunks.append(jax.tree.unflatten(_structure(problem, solver, starts), leaves))
         else:
             chunks.append(_solved_chunk(config, problem, solver, plans))
-            files.write(k, **{f"leaf_{n}": np.asarray(leaf) for n, leaf in enumerate(jax.tree.leaves(chunks[-1]))})
+            if np.any(np.asarray(chunks[-1].result) != ControlResult.NOT_FINITE):  # else nothing was computed
+                files.write(k, **{f"leaf_{n}": np.asarray(leaf) for n, leaf in enumerate(jax.tree.leaves(chunks[-1]))})
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *chunks)
 
 

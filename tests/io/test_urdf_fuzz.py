@@ -11,7 +11,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from jaxdyn import MechanismError, System
@@ -279,6 +279,7 @@ def test_robots_of_extreme_numbers(file, robot, base, unphysical):
 
 @EXAMPLES
 @given(seed=st.integers(0, 2**32), base=st.sampled_from(["fixed", "free"]))
+@example(seed=874609, base="fixed")  # two constraints of one name: the message had no file in it
 def test_damaged_files(file, seed, base):
     outcome(file, damaged(WHOLE, seed), base=base)
 

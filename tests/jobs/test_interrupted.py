@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -102,20 +101,20 @@ def config(tmp_path) -> str:
 
 
 def test_a_full_disk_is_one_line_leaves_nothing_half_written_and_the_run_goes_on(config, tmp_path):
-    command = [sys.executable, "-m", "jaxdyn", "rollout", config, "chunk=40", "batch=120", "time.save_every=1"]
-
-    def little_room():  # larger files cannot be written, as on a full disk
-        resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
-
-    full = [*command, "--out", str(tmp_path / "run")]
-    done = subprocess.run(full, preexec_fn=little_room, capture_output=True, text=True, check=False)
+    command = ["rollout", config, "chunk=40", "batch=120", "time.save_every=1", "--out"]
+    little_room = (  # larger files cannot be written, as on a full disk
+        "import resource, sys; from jaxdyn.cli import main\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000)); sys.exit(main(sys.argv[1:]))"
+    )
+    full = [sys.executable, "-c", little_room, *command, str(tmp_path / "run")]
+    done = subprocess.run(full, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     line = done.stderr.strip().splitlines()[-1]
     assert line.startswith("jaxdyn: ")
     assert "states-00001-of-00003.npz: cannot be written (File too large); make room" in line
     assert {path.name for path in (tmp_path / "run").iterdir()} == {"config.toml", "mechanism.json", "mechanism.npz"}
-    assert main(["rollout", config, *command[5:], "--out", str(tmp_path / "run"), "--resume"]) == 0
-    assert main(["rollout", config, *command[5:], "--out", str(tmp_path / "whole")]) == 0
+    assert main([*command, str(tmp_path / "run"), "--resume"]) == 0
+    assert main([*command, str(tmp_path / "whole")]) == 0
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
 
 

@@ -79,8 +79,9 @@ def test_wrong_shapes_and_lanes_are_refused_in_one_line(replay, tmp_path):
         Replay(jaxdyn.library.double_pendulum(), motion["time"][:20], motion["q"])
     with pytest.raises(ConfigError, match=r"lanes \[3\] are not all there; choose from 0 to 2"):
         replay.write_html(tmp_path / "replay.html", lanes=[3])
+    (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="cannot be written"):
-        replay.write_html(tmp_path / "nowhere" / "replay.html", lanes=[0])
+        replay.write_html(tmp_path / "file" / "replay.html", lanes=[0])
 
 
 def test_rotations_of_sticks_and_ellipsoids():
