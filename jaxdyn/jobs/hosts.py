@@ -17,6 +17,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
 from jaxdyn.io.config import ConfigError
+from jaxdyn.io.files import fill_npz
 from jaxdyn.lanes.devices import lane_mesh
 
 DeviceChoice = Literal["one", "all", "hosts"]
@@ -68,7 +69,7 @@ def agreed_arrays(read: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.nda
         return read()
     content = io.BytesIO()
     if is_first():
-        np.savez(content, allow_pickle=False, **read())
+        fill_npz(content, read())
     size = agreed(content.getbuffer().nbytes)
     held = np.frombuffer(content.getvalue(), np.uint8) if is_first() else np.zeros(size, np.uint8)
     with np.load(io.BytesIO(np.asarray(agreed(held)).tobytes()), allow_pickle=False) as arrays:

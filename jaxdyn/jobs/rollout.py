@@ -21,7 +21,7 @@ from jaxdyn.dynamics.system import System, total_energy
 from jaxdyn.io.config import ConfigError
 from jaxdyn.io.runs import Chunks, RunDirectory
 from jaxdyn.io.system_file import load_system
-from jaxdyn.jobs.hosts import agreed, mesh_of
+from jaxdyn.jobs.hosts import agreed, is_first, mesh_of
 from jaxdyn.jobs.integrators import INTEGRATORS
 from jaxdyn.jobs.job import Job
 from jaxdyn.jobs.replay import ReplayedPlan, load_replay
@@ -44,16 +44,19 @@ def _work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any]:
         chunks = np.split(np.arange(config.batch), range(chunk, config.batch, chunk))
         files = Chunks(directory, "states", len(chunks))
         missing = [k for k in range(len(chunks)) if not agreed(files.written(k))]
-        prepared = [
-            simulate.prepared(chunks[k]) for k in missing[:1]
-        ]  # what is wrong shows before the progress bar does
+        # The first one before the progress bar, so that what is wrong with the config is told alone.
+        prepared = [simulate.prepared(chunks[k]) for k in missing[:1]]
         directory.write_mechanism(system)
         made = sum(len(chunks[k]) for k in missing) * config.steps
         whole_batch = config.batch * config.steps
         with tqdm(total=whole_batch, initial=whole_batch - made, unit="step", unit_scale=True, desc="rollouts") as bar:
             for k in missing:
                 start = prepared.pop() if prepared else simulate.prepared(chunks[k])
-                files.write(k, **simulate(start, len(chunks[k]), bar))
+                arrays = simulate(start, len(chunks[k]), bar)
+                if is_first():
+                    files.write(k, **arrays)
+        if not is_first():  # it has no chunks, and nothing to tell
+            return {}
         summaries = [_summary(files.read(k, ("energy", "work", "result", "steps"))) for k in range(len(chunks))]
         lanes = {name: np.concatenate([part[name] for part in summaries]) for name in summaries[0]}
         metrics = _metrics(config, lanes, simulate) | {"chunks": len(chunks)}

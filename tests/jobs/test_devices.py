@@ -24,7 +24,7 @@ jobs = {
     "optimize": ["iterations=5", "chunk=4"],
 }
 for verb, overrides in jobs.items():
-    command = [verb, str(folder / f"{verb}.toml"), f"devices={devices}", "--out", str(out / verb), *overrides]
+    command = [verb, str(folder / f"{verb}.toml"), f"devices={devices}", "--out", str(out / verb), *overrides, *sys.argv[4:]]
     assert main(command) == 0, verb
 import jax
 print(f"{verb}: {jax.device_count()} devices, {jax.process_count()} processes")
@@ -32,8 +32,8 @@ print(f"{verb}: {jax.device_count()} devices, {jax.process_count()} processes")
 ENVIRONMENT = os.environ | {"JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
 
 
-def start(folder: Path, out: str, devices: str, **more: str) -> subprocess.Popen:
-    command = [sys.executable, "-c", PROGRAM, str(folder), str(folder / out), devices]
+def start(folder: Path, out: str, devices: str, *words: str, **more: str) -> subprocess.Popen:
+    command = [sys.executable, "-c", PROGRAM, str(folder), str(folder / out), devices, *words]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, env=ENVIRONMENT | more, **pipes)
 
@@ -59,6 +59,18 @@ def folder(tmp_path_factory) -> Path:
     return folder
 
 
+def two_hosts(folder: Path, *more: str) -> list[subprocess.Popen]:
+    """Two processes that work on one run in `two`; the second one is told another place."""
+    with contextlib.closing(socket.socket()) as listener:
+        listener.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+    common = {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": "2"}
+    return [
+        start(folder, out, "hosts", *more, JAX_PROCESS_ID=str(number), **common)
+        for number, out in enumerate(("two", "nowhere"))
+    ]
+
+
 def assert_same(folder: Path, other: str) -> None:
     files = {path.relative_to(folder / "one") for path in (folder / "one").rglob("*.npz")}
     assert files == {path.relative_to(folder / other) for path in (folder / other).rglob("*.npz")}
@@ -78,18 +90,21 @@ def test_four_devices_give_the_bits_of_one(folder):
 
 
 def test_two_hosts_give_the_bits_of_one_and_only_the_first_writes_and_talks(folder):
-    with contextlib.closing(socket.socket()) as listener:
-        listener.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{listener.getsockname()[1]}"
-    places = ("two", "nowhere")
-    hosts = [
-        start(folder, out, "hosts", JAX_COORDINATOR_ADDRESS=address, JAX_NUM_PROCESSES="2", JAX_PROCESS_ID=str(number))
-        for number, out in enumerate(places)
-    ]
-    first, second = finish(*hosts)
+    first, second = finish(*two_hosts(folder))
     assert "2 devices, 2 processes" in first
     assert "lanes: 10 completed" in first
     assert "lanes:" not in second
+    assert not (folder / "nowhere").exists()
+    assert_same(folder, "two")
+
+
+def test_two_hosts_go_on_with_chunks_that_only_the_first_one_sees(folder):
+    for verb, lost in (("rollout", "states-00002-of-00002.npz"), ("optimize", "solutions-00002-of-00002.npz")):
+        for name in (lost, "metrics.json"):
+            (folder / "two" / verb / name).unlink()
+    (folder / "two" / "identify" / "metrics.json").unlink()
+    first, _ = finish(*two_hosts(folder, "--resume"))
+    assert "2 devices, 2 processes" in first
     assert not (folder / "nowhere").exists()
     assert_same(folder, "two")
 
