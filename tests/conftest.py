@@ -12,6 +12,13 @@ from beartype import BeartypeConf
 from beartype.claw import beartype_package
 from jaxtyping import install_import_hook
 
+# Compiling takes most of the time of these tests, and what is compiled runs for a moment. So XLA leaves out most optimizations, and
+# emits loops plainly and all of them in one piece, which takes less than half of the time. Tests that run long use `optimized`.
+# Processes that tests start leave out no optimization unless they are told to.
+_PLAIN = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+if jax.__version_info__ < (0, 11):  # newer ones end the process at a flag that they no longer know
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_PLAIN}"
+jax.config.update("jax_disable_most_optimizations", True)
 jax.config.update("jax_enable_x64", True)  # float32 tests cast explicitly; strict promotion then catches every leak
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -51,11 +58,11 @@ def _clear_compilation_caches():
 
 
 @pytest.fixture(scope="module")
-def fast_compilation():
-    """Programs are compiled without most optimizations, for tests whose programs are large but run for a moment."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
+def optimized():
+    """Programs are compiled as users compile them, for tests that run long or ask what a compiler makes of a program."""
     jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", True)
 
 
 @pytest.fixture

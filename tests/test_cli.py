@@ -124,7 +124,7 @@ length = "40 cm"
 """
 
 
-def test_lanes_of_a_closed_loop_start_closed_and_stay_so(pendulum, tmp_path, capsys, fast_compilation):
+def test_lanes_of_a_closed_loop_start_closed_and_stay_so(pendulum, tmp_path, capsys):
     (tmp_path / "four_bar.toml").write_text(FOUR_BAR)
     command = ["rollout", pendulum, f"mechanism={tmp_path / 'four_bar.toml'}", "initial.speed=1"]
     command += ["control.target=initial", "--out"]

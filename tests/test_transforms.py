@@ -18,9 +18,6 @@ from random_trees import close, random_model, random_motion
 import jaxdyn
 from jaxdyn import Coupling, Distance, JointFriction, Spring, State, System, as_dtype, configuration
 
-# Large programs that run for a moment.
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 MECHANISM = {"parents": [-1, 0, 0], "kinds": "RPR", "armature": True}
 
 

@@ -13,7 +13,7 @@ from jaxdyn import Distance, LoopJoint, State, System, library
 from jaxdyn.spatial.transform import RigidTransform
 
 # Shapes are checked by the tests of the functions themselves; here the checks would take a third of the time.
-pytestmark = pytest.mark.usefixtures("fast_compilation", "as_a_user")
+pytestmark = pytest.mark.usefixtures("as_a_user")
 
 
 def spatial_loop() -> tuple[System, jax.Array, jax.Array]:

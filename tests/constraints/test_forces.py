@@ -14,8 +14,6 @@ from jaxdyn import Constraint, LoopJoint, MechanismBuilder, Prismatic, Projected
 from jaxdyn.dynamics.kinematics import point_on_body
 from jaxdyn.spatial.transform import RigidTransform
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 
 def marker(x: float, y: float) -> RigidTransform:
     return RigidTransform(jnp.asarray([1.0, 0.0, 0.0, 0.0]), jnp.asarray([x, y, 0.0]))

@@ -36,8 +36,6 @@ from jaxdyn import (
 from jaxdyn.dynamics import kinematics
 from jaxdyn.spatial.transform import RigidTransform
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 UNMOVED = RigidTransform(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
 HINGE, SLIDE = Revolute((0, 1, 0)), Prismatic((1, 0, 0))
 

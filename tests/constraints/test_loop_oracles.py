@@ -22,7 +22,7 @@ from jaxdyn.io import MujocoOrder, PinocchioOrder
 from jaxdyn.io.mjcf import system_from_mujoco
 
 # Shapes are checked by the tests of the functions themselves; here the checks would take a third of the time.
-pytestmark = pytest.mark.usefixtures("fast_compilation", "as_a_user")
+pytestmark = pytest.mark.usefixtures("as_a_user")
 
 GEOM = '<geom type="box" size="0.1 0.15 0.2" pos="0.05 -0.1 0.1" euler="20 30 40" contype="0" conaffinity="0"/>'
 

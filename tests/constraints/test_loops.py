@@ -28,8 +28,6 @@ from jaxdyn import (
 from jaxdyn.dynamics import constraint_motion, kinematics
 from jaxdyn.spatial.transform import RigidTransform
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 IDENTITY = RigidTransform(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
 JOINTS = {
     "revolute": Revolute((0, 0, 1)),

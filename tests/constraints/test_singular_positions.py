@@ -12,7 +12,7 @@ from jaxdyn import LoopJoint, MechanismBuilder, Revolute, RungeKutta4, State, Sy
 from jaxdyn.spatial.transform import RigidTransform
 
 # Shapes are checked by the tests of the functions themselves; here the checks would take a third of the time.
-pytestmark = pytest.mark.usefixtures("fast_compilation", "as_a_user")
+pytestmark = pytest.mark.usefixtures("as_a_user")
 
 FOUR_BAR, PARALLELOGRAM = (0.3, 0.8, 0.6, 1.0), (0.4, 0.9, 0.4, 0.9)  # crank, coupler, rocker, base
 

@@ -15,7 +15,7 @@ from jaxdyn import State
 from jaxdyn.library import stewart_platform
 
 # Shapes are checked by the tests of the functions themselves; here the checks would take a third of the time.
-pytestmark = pytest.mark.usefixtures("fast_compilation", "as_a_user")
+pytestmark = pytest.mark.usefixtures("as_a_user")
 
 HEIGHT = 0.6
 

@@ -28,7 +28,7 @@ from jaxdyn import (
 from jaxdyn.spatial.transform import RigidTransform
 
 # Shapes are checked by the tests of the functions themselves; here the checks would take a third of the time.
-pytestmark = pytest.mark.usefixtures("fast_compilation", "as_a_user")
+pytestmark = pytest.mark.usefixtures("as_a_user")
 
 # (parent, kind of joint) of each body, parent -1 the ground: three trees beside one another, which JAX compiles at once.
 FOREST = [

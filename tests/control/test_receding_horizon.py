@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from control_problems import cost_to_go_of_regulator, pendulum, regulator, solved, start_of
 
 import jaxdyn
@@ -18,6 +19,8 @@ from jaxdyn.control import (
     run_receding_horizon,
 )
 from jaxdyn.simulate.controls import Controller
+
+pytestmark = pytest.mark.usefixtures("optimized")  # a search in every step of a rollout
 
 
 def test_linear_problem():

@@ -15,9 +15,6 @@ from jaxdyn.dynamics import acceleration_energy as gibbs
 from jaxdyn.io import system_from_dict
 from jaxdyn.spatial.inertia import planar_from_inertia, symmetric_matrix
 
-# Large programs that run for a moment.
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 _SHARED = Path(os.environ.get("JAXDYN_SHARED", Path(__file__).parents[3] / "shared"))
 _FILE = _SHARED / "theory_vectors.json"
 

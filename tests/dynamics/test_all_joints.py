@@ -46,9 +46,6 @@ from jaxdyn.spatial import quaternion, rotation
 from jaxdyn.spatial.inertia import symmetric_matrix
 from jaxdyn.spatial.transform import RigidTransform
 
-# Large programs that run for a moment.
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 # Kinds in the letters of `random_trees.random_joint`; small letters have prescribed motion.
 TREES = {
     "all": {"parents": [-1, 0, 0, 1, 3, 2, -1, 5, 5], "kinds": "FSUHRLCsP"},

@@ -63,7 +63,7 @@ def vectors(seed: int, dtype=np.float64, count: int = 16) -> Float[Array, "count
 
 def each(function, *batches):
     """The function at every sample; compiled without optimization, for it runs once."""
-    return jax.jit(jax.vmap(function), compiler_options={"xla_backend_optimization_level": 0})(*batches)
+    return jax.jit(jax.vmap(function))(*batches)
 
 
 def along(function, moments=GENERAL):

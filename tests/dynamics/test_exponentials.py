@@ -25,9 +25,6 @@ from jaxdyn.dynamics import exponentials
 from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.transform import RigidTransform
 
-# Large programs that run for a moment.
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 
 def by_exponentials(model, q, v, a):
     """Rotations, origins, velocities and accelerations by exponentials."""

@@ -22,9 +22,6 @@ from jaxdyn import (
     lagrange_forces,
 )
 
-# Large programs that run for a moment.
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 # A Cardan joint with prescribed motion carries a free body, which carries a ball, a planar and a cylindrical joint.
 PARENTS, KINDS = [-1, 0, 1, 1, 0], "uFSLC"
 

@@ -29,9 +29,6 @@ from jaxdyn.io.config import ConfigError
 from jaxdyn.io.mechanism_file import load_mechanism, save_mechanism
 from jaxdyn.io.urdf_writer import save_urdf
 
-# Small programs that run for a moment.
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 N = 6  # velocity components of the tree
 rng = np.random.default_rng(80)
 C, D, SPEED, SCALE, LOAD = rng.uniform(0.2, 2.0, (5, N))

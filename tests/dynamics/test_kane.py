@@ -17,9 +17,6 @@ from jaxdyn import (
 )
 from jaxdyn.dynamics.kane import kane_forces
 
-# Large programs that run for a moment.
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 
 def routes(model, q, v, a, tau):
     """Kane's forces and what they must be equal to."""

@@ -40,9 +40,6 @@ from jaxdyn import (
 from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.transform import RigidTransform
 
-# Large programs that run for a moment.
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 FORWARD_METHODS = ["cholesky", "articulated_body", "contravariant"]
 
 

@@ -22,9 +22,6 @@ from jaxdyn import (
     mass_matrix,
 )
 
-# Large programs that run for a moment.
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 # Parents of the 22-body tree of the book chapter, in its numbering from 1 (0 is the ground).
 BOOK_TREE = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 2, 11, 6, 7, 14, 15, 16, 17, 9, 19, 20, 20]
 

@@ -34,7 +34,6 @@ _VECTOR = json.loads(_FILE.read_text())["native_joints"]["free_ball_revolute"] i
 
 pytestmark = [
     pytest.mark.skipif(not _VECTOR, reason=f"{_FILE} is not there"),
-    pytest.mark.usefixtures("fast_compilation"),
 ]
 
 

@@ -39,9 +39,6 @@ from jaxdyn import (
     total_energy,
 )
 
-# Large programs that run for a moment.
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 # Ends of the spring (bodies of different trees) and of the damper (ground), and where the applied force acts.
 _SPRING = (2, (0.1, -0.2, 0.3), 5, (0.2, 0.1, 0.0), 40.0, 0.2)
 _DAMPER = (-1, (0.3, 0.2, -0.5), 3, (-0.1, 0.1, 0.2), 3.0)

@@ -33,9 +33,6 @@ from jaxdyn.io.config import ConfigError
 from jaxdyn.io.mechanism_file import load_mechanism, save_mechanism
 from jaxdyn.io.urdf_writer import save_urdf
 
-# Large programs that run for a moment.
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 
 def geared(model: Model, *pairs: tuple[int, int], seed: int = 0) -> Model:
     """The model with random rotors, each given as (carrier, driven body)."""

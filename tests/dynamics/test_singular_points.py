@@ -46,10 +46,6 @@ STEP = 1e-5
 TOLERANCE = 1e-6
 
 
-# Second derivatives are large programs.
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
-
 @pytest.fixture(scope="module")
 def straight():
     """Two parallel hinges and a slide, stretched out along x, every frame parallel to the ground's: at rest, in no gravity."""

@@ -52,7 +52,6 @@ _NAMES = ["planar_double_pendulum", "spatial_3R_chain", "RP_mixed_chain", "tree_
 
 pytestmark = [
     pytest.mark.skipif(not _VECTORS, reason=f"{_FILE} is not there"),
-    pytest.mark.usefixtures("fast_compilation"),
 ]
 
 # The vectors have 16 digits, the rest is rounding. In single precision one rounding is 6e-8 of the largest term, and solving with

@@ -12,8 +12,6 @@ from jaxdyn.identify.regressor import Label, inertial_regressor, labels, linear_
 
 motions_of = jax.jit(identifying_motions, static_argnums=2)
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 
 def names(chosen, found) -> set[str]:
     return {label.name for label, is_one in zip(found.labels, chosen, strict=True) if is_one}

@@ -23,8 +23,6 @@ from jaxdyn.identify.fourier_motion import FourierMotion
 from jaxdyn.identify.linear_fit import weighted_least_squares
 from jaxdyn.identify.regressor import regressor
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 
 def test_fourier_motion_has_exact_derivatives_and_repeats():
     rng = np.random.default_rng(0)

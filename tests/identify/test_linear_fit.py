@@ -11,8 +11,6 @@ from jaxdyn.identify.base_parameters import base_parameters, identifying_motions
 from jaxdyn.identify.linear_fit import Prior, reweighted_least_squares, weighted_least_squares
 from jaxdyn.identify.regressor import labels, linear_parameters, regressor, with_linear_parameters
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 
 def with_friction(model) -> System:
     n = model.nv

@@ -38,8 +38,6 @@ from jaxdyn.identify.regressor import (
 )
 from jaxdyn.spatial.inertia import symmetric_matrix
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 ALL_JOINTS = random_model(
     np.random.default_rng(3), 8, parents=[-1, 0, 1, 0, -1, 4, 4, 6], kinds="FSUCLHRP", armature=True
 )

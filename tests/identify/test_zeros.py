@@ -66,7 +66,7 @@ def recorded(plant: Plant, seed: int, number: int) -> Recording:
 
 
 @pytest.fixture(scope="module")
-def case(fast_compilation):
+def case():
     truth = with_sensors(pendulum_plant(), zeros=ZEROS)
     recordings = [recorded(truth, seed=k + 1, number=k) for k in (0, 1)]
     wrong = with_sensors(pendulum_plant(), zeros=jnp.zeros((2, 1)))

@@ -11,8 +11,6 @@ from jaxdyn import JointFriction, JointSpring, MechanismError, State
 from jaxdyn.dynamics import constraint_motion
 from jaxdyn.io import ConfigError, IgnoredContent, MujocoOrder, load_mjcf
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 GEOM = '<geom type="box" size="0.1 0.2 0.3" pos="0.1 -0.05 0.2" euler="20 30 40" contype="0" conaffinity="0"/>'
 EVERYTHING = f"""
 <mujoco model="everything">

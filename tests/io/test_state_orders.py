@@ -24,9 +24,6 @@ from jaxdyn.io.mjcf import system_from_mujoco
 from jaxdyn.io.state_orders import MujocoOrder, PinocchioOrder, StateOrder
 from jaxdyn.spatial.inertia import symmetric_matrix
 
-# Large programs that run for a moment.
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 COUNT = 5
 
 

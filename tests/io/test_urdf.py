@@ -92,7 +92,6 @@ def mechanics(model, q, v, tau):
     return jaxdyn.mass_matrix(model, q), jaxdyn.bias_force(model, q, v), jaxdyn.forward_dynamics(model, q, v, tau)
 
 
-@pytest.mark.usefixtures("fast_compilation")
 def test_pinocchio_reads_the_same_mechanism(read):
     model = read(EVERY_JOINT, base="free").model
     pin = pinocchio.buildModelFromXML(EVERY_JOINT, pinocchio.JointModelFreeFlyer(), "hull_joint")
@@ -380,7 +379,6 @@ FOUR_BAR = robot(
 )
 
 
-@pytest.mark.usefixtures("fast_compilation")
 def test_a_loop_closes_where_its_links_meet(read):
     text = FOUR_BAR.replace("KIND", "revolute")
     text = text[: text.index("<coupling")] + "</jaxdyn></robot>"

@@ -139,7 +139,6 @@ def test_a_welded_particle_comes_back(tmp_path, seed):
     same(there_and_back(system, tmp_path / "particle.urdf"), system)
 
 
-@pytest.mark.usefixtures("fast_compilation")
 def test_pinocchio_reads_what_is_written(tmp_path):
     """But for ball joints and turned planar ones, which it does not know."""
     model = random_model(np.random.default_rng(1), 5, kinds="FRPRP", parents=[-1, 0, 1, 0, 3], gravity=False)

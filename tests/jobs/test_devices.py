@@ -84,7 +84,8 @@ def assert_same(folder: Path, other: str) -> None:
 
 
 def test_four_devices_give_the_bits_of_one(folder):
-    (out,) = finish(start(folder, "four", "all", XLA_FLAGS="--xla_force_host_platform_device_count=4"))
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4"
+    (out,) = finish(start(folder, "four", "all", XLA_FLAGS=flags))
     assert "4 devices, 1 processes" in out
     assert_same(folder, "four")
 

@@ -17,8 +17,6 @@ from jaxdyn.io.system_file import load_system
 CONFIGS = Path(__file__).parents[2] / "configs"
 ARM = str(CONFIGS / "identify_synthetic_arm.toml")
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 
 @pytest.fixture(scope="module")
 def arm(tmp_path_factory) -> Path:

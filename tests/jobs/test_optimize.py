@@ -29,8 +29,6 @@ from jaxdyn.jobs.optimize_problem import problem_of, solver_of, starts_of
 CONFIGS = Path(__file__).parents[2] / "configs"
 EXPERIMENTS = sorted(CONFIGS.glob("optimize_*.toml"))
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 
 @pytest.fixture
 def config(tmp_path) -> str:

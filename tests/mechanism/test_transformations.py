@@ -31,9 +31,6 @@ from jaxdyn import (
     screw_poses,
 )
 
-# Large programs that run for a moment.
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 
 @jax.jit
 def _compared(model, q, v, tau):

@@ -45,9 +45,6 @@ from jaxdyn import (
 from jaxdyn.spatial import quaternion, rotation
 from jaxdyn.spatial.transform import RigidTransform
 
-# Large programs that run for a moment.
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 _SHARED = Path(os.environ.get("JAXDYN_SHARED", Path(__file__).parents[3] / "shared"))
 _FILE = _SHARED / "theory_vectors.json"
 

@@ -24,9 +24,6 @@ from jaxdyn import (
     mass_matrix,
 )
 
-# Large programs that run for a moment.
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 
 def _arm():
     """A limb on a ball joint and a hand on a universal one."""

@@ -35,9 +35,6 @@ from jaxdyn import (
     rollout_adaptive,
 )
 
-# Large programs that run for a moment: to optimize them would take twice the time.
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 INTEGRATORS = (ExplicitEuler(), SemiImplicitEuler(), ImplicitMidpoint(), RungeKutta4(), Variational())
 _END = 0.5
 

@@ -35,7 +35,7 @@ def sets(seed: int) -> Float[Array, "lengths 3"]:
 
 def each(function, *batches):
     """The function at every row; compiled without optimization, for it runs once."""
-    return jax.jit(jax.vmap(function), compiler_options={"xla_backend_optimization_level": 0})(*batches)
+    return jax.jit(jax.vmap(function))(*batches)
 
 
 def jet(function, x):
