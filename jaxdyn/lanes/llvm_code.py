@@ -46,6 +46,7 @@ _FLOAT_CALLS = {
 # The time that LLVM takes for a basic block grows faster than its length, so long straight lines are broken into stretches.
 _STRETCH = 1000
 _LONG = 4000
+_STORES = 200  # in a row, which take longer still
 
 
 class KernelCode(MemoryText):
@@ -62,6 +63,7 @@ class KernelCode(MemoryText):
         shared = [layout == "shared" for layout in inputs]
         super().__init__(program, live, width, uniform_nodes(program, live, shared), outputs)
         self.inputs = inputs
+        self._destinations: dict[Node, list[tuple[Place, str, str]]] = {}
         self.schedule = Schedule(program, live)
         self.operations = count_operations(program, live)
         self.text = self._kernel()
@@ -177,6 +179,8 @@ class KernelCode(MemoryText):
                     self._pieces(node)
             elif node.op not in ("carry", "counter") and node not in self._names:
                 self._operation(node)
+            for place, kind, index in self._destinations.pop(node, ()):
+                self._store(place, kind, index, self._ref(node, kind, as_vector=True))
 
     def _break_line(self) -> None:
         """Start a new basic block by a branch whose other way is never taken, which LLVM does not know."""
@@ -299,14 +303,21 @@ class KernelCode(MemoryText):
             offset = self._let(f"mul i64 {start}, {row * bytes_of(kind)}")
             self._emit(f"%out{k} = getelementptr i8, ptr %p{len(program.inputs) + k}, i64 {offset}")
         self._assign_places()
+        staged = self._staged_outputs()
         self._nodes(program.block)
         for k, (output, kind) in enumerate(zip(program.outputs, program.output_types, strict=True)):
             if isinstance(output, Stretch):
                 inside = self._places.get(output.region)
                 if inside is None or inside.base != f"%out{k}":
                     self._copy(output, self._output_place(k), "0")
-            else:
-                self._store_many(self._output_place(k), kind, "0", output)
+            elif output:
+                stage, place = staged[k]
+                constants = [number for number, x in enumerate(output) if type(x) is not Node]
+                for stored, number in enumerate(constants):
+                    if stored % _STORES == _STORES - 1:
+                        self._break_line()
+                    self._store(stage, kind, str(number), self._ref(output[number], kind, as_vector=True))
+                self._deliver(stage, place, kind, "0", len(output))
         self._emit("br label %lanes.latch")
         self._start("lanes.latch")
         self._emit("%block.next = add i64 %block, 1")
@@ -319,6 +330,19 @@ class KernelCode(MemoryText):
         body = "\n".join([f"{head} nounwind {{", "entry:", *self._lines, "}"])
         parts = [*sorted(self._declared), *self._globals, *moves, transcendental.definitions(sorted(needed)), body]
         return "\n".join(parts)
+
+    def _staged_outputs(self) -> dict[int, tuple[Place, Place]]:
+        """Where the numbers of each output go as soon as they are there, so that none waits for the end; and where they belong."""
+        staged = {}
+        for k, (output, kind) in enumerate(zip(self.program.outputs, self.program.output_types, strict=True)):
+            if not isinstance(output, Stretch) and output:
+                place = self._output_place(k)
+                stage = self._stage(place, kind, len(output))
+                staged[k] = stage, place
+                for number, x in enumerate(output):
+                    if type(x) is Node:
+                        self._destinations.setdefault(x, []).append((stage, kind, str(number)))
+        return staged
 
     def _is_staged(self, node: Node) -> bool:
         """Whether an input is turned into vectors as a whole: short ones, and those read at all known positions."""

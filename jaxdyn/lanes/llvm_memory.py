@@ -170,16 +170,23 @@ class MemoryText(FunctionText):
         """Store numbers one after the other from `offset` on."""
         if not values:
             return
-        direct = place.layout != "rows" or self.width == 1
-        stage = place if direct else Place("vectors", self._reserve(kind, len(values)))
+        stage = self._stage(place, kind, len(values))
         for k, x in enumerate(values):
             at = str(k)
-            if direct:
+            if stage is place:
                 at = self._let(f"add i64 {offset}, {k}") if k else offset
             self._store(stage, kind, at, self._ref(x, kind, as_vector=True))
-        if not direct:
+        self._deliver(stage, place, kind, offset, len(values))
+
+    def _stage(self, place: Place, kind: str, count: int) -> Place:
+        """Where vectors that belong to `place` are stored: there, or in scratch if each sample has its own row."""
+        return place if place.layout != "rows" or self.width == 1 else Place("vectors", self._reserve(kind, count))
+
+    def _deliver(self, stage: Place, place: Place, kind: str, offset: str, count: int) -> None:
+        """Turn staged vectors into rows from `offset` on."""
+        if stage is not place:
             pointer = self._let(f"getelementptr {stored_type(kind)}, ptr {place.base}, i64 {offset}")
-            self._transposition("put", kind, stage.base, pointer, len(values), place.row)
+            self._transposition("put", kind, stage.base, pointer, count, place.row)
 
     def _transposition(self, name: str, kind: str, vectors: str, rows: str, count: int, row: int) -> None:
         """Rows of samples to vectors of numbers ("get"), or back ("put"), by a function that all arrays of a type share."""

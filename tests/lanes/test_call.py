@@ -160,6 +160,26 @@ def of_pytrees(pair: Pair, options: dict, count: int):
     return {"x": x, "none": None, "pair": Pair(x[:1], None, "out"), "name": options["name"]}
 
 
+@pytest.mark.parametrize(("in_axes", "out_axes"), [(0, 0), (1, 1)])
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_results_of_all_kinds_in_one_array(dtype, in_axes, out_axes):
+    """Many results: known ones, repeated ones, sine without and with its cosine, the same for all lanes, arguments themselves."""
+    known = np.linspace(-1, 1, 500).astype(dtype)
+
+    def many(x, shared):
+        turned = jnp.concatenate([jnp.sin(x), jnp.cos(x[:1]), jnp.sin(x[1:]), jnp.cos(shared)])
+        products = jnp.outer(turned, turned).ravel()
+        pairs = jnp.stack([products, jnp.zeros_like(products)], axis=1).ravel()
+        return jnp.concatenate([known, x, pairs, shared, products[::-1], x, jnp.zeros(450, dtype)]), jnp.ones(3, dtype)
+
+    x, shared = numbers(35, 35, dtype=dtype), numbers(2, dtype=dtype)
+    for batch in (1, 17, 35):
+        part = lax.slice_in_dim(x, 0, batch, axis=in_axes)
+        axes = {"in_axes": (in_axes, None), "out_axes": out_axes}
+        found = jax.jit(jax.vmap(lanes(many), **axes))(part, shared)
+        close(found, jax.vmap(many, **axes)(part, shared))
+
+
 def test_pytrees_with_none_and_static_leaves():
     x, scale = numbers(9, 3), numbers(9)
     for pair in (Pair(x, None, "in"), Pair(x, 3 * x, "in")):
