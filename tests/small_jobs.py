@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from jaxdyn.io.runs import RunDirectory
+
 CONFIGS = Path(__file__).parents[1] / "configs"
 
 ROLLOUT = f"""
@@ -108,6 +110,20 @@ q = [[0.1], [1.0], [1.5]]
 count = 2
 spread = 0.3
 """
+
+
+def interrupt_at_arrays(patch, when: int) -> list[str]:
+    """Interrupt a job in this process when it has written `when` files of arrays; the names of those it wrote, and the next."""
+    write, written = RunDirectory.write_arrays, []
+
+    def interrupted(directory, name, **arrays):
+        written.append(name)
+        if len(written) > when:
+            raise KeyboardInterrupt
+        return write(directory, name, **arrays)
+
+    patch.setattr(RunDirectory, "write_arrays", interrupted)
+    return written
 
 
 def write_configs(folder: Path) -> None:

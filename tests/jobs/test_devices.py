@@ -1,6 +1,7 @@
 """Jobs on one device, on four, and on two hosts: the same command, and the same results bit by bit."""
 
 import contextlib
+import json
 import os
 import socket
 import subprocess
@@ -9,22 +10,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_jobs import write_configs
+from small_jobs import interrupt_at_arrays, write_configs
 
-# Three jobs in one process, so that it starts and finds its hosts once.
-PROGRAM = """
-import sys
-from pathlib import Path
 from jaxdyn.cli import main
 
-folder, out, devices = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
-jobs = {
+JOBS = {
     "rollout": ["batch=10", "chunk=6", "initial.speed=1", "control.random_torque=0.3"],
     "identify": ["fit.starts=3", "fit.iterations=4", "pictures=false"],
     "optimize": ["iterations=5", "chunk=4"],
 }
+# Three jobs in one process, so that it starts and finds its hosts once.
+PROGRAM = """
+import json, sys
+from pathlib import Path
+from jaxdyn.cli import main
+
+folder, out, devices, jobs = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], json.loads(sys.argv[4])
 for verb, overrides in jobs.items():
-    command = [verb, str(folder / f"{verb}.toml"), f"devices={devices}", "--out", str(out / verb), *overrides, *sys.argv[4:]]
+    command = [verb, str(folder / f"{verb}.toml"), f"devices={devices}", "--out", str(out / verb), *overrides, *sys.argv[5:]]
     assert main(command) == 0, verb
 import jax
 print(f"{verb}: {jax.device_count()} devices, {jax.process_count()} processes")
@@ -33,7 +36,7 @@ ENVIRONMENT = os.environ | {"JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATI
 
 
 def start(folder: Path, out: str, devices: str, *words: str, **more: str) -> subprocess.Popen:
-    command = [sys.executable, "-c", PROGRAM, str(folder), str(folder / out), devices, *words]
+    command = [sys.executable, "-c", PROGRAM, str(folder), str(folder / out), devices, json.dumps(JOBS), *words]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, env=ENVIRONMENT | more, **pipes)
 
@@ -99,11 +102,21 @@ def test_two_hosts_give_the_bits_of_one_and_only_the_first_writes_and_talks(fold
     assert_same(folder, "two")
 
 
-def test_two_hosts_go_on_with_chunks_that_only_the_first_one_sees(folder):
+def test_two_hosts_go_on_with_what_only_the_first_one_sees(folder, monkeypatch):
+    two = folder / "two"
     for verb, lost in (("rollout", "states-00002-of-00002.npz"), ("optimize", "solutions-00002-of-00002.npz")):
         for name in (lost, "metrics.json"):
-            (folder / "two" / verb / name).unlink()
-    (folder / "two" / "identify" / "metrics.json").unlink()
+            (two / verb / name).unlink()
+    # A fit that has come as far as its second iteration.
+    for path in (two / "identify").iterdir():
+        if path.name != "config.toml":
+            path.unlink()
+    halted = folder / "halted"
+    with monkeypatch.context() as patch:
+        interrupt_at_arrays(patch, 3)
+        assert main(["identify", str(folder / "identify.toml"), *JOBS["identify"], "--out", str(halted)]) == 130
+    (checkpoint,) = halted.glob("*.npz")
+    checkpoint.rename(two / "identify" / checkpoint.name)
     first, _ = finish(*two_hosts(folder, "--resume"))
     assert "2 devices, 2 processes" in first
     assert not (folder / "nowhere").exists()

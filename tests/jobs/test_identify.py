@@ -7,11 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small_jobs import write_configs
+from small_jobs import interrupt_at_arrays, write_configs
 
 from jaxdyn import State, rollout
 from jaxdyn.cli import main
-from jaxdyn.io.runs import RunDirectory
 from jaxdyn.io.system_file import load_system
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -85,16 +84,8 @@ def test_a_resumed_fit_ends_where_an_uninterrupted_one_does(when, small, tmp_pat
     # A second round, whose weights depend on where the first one ends, after 12 iterations at most.
     command = ["identify", small, "pictures=false", "fit.rounds=1", "fit.iterations=12", "--out"]
     assert main([*command, str(tmp_path / "whole")]) == 0
-    write, written = RunDirectory.write_arrays, []
-
-    def interrupted(directory, name, **arrays):
-        written.append(name)
-        if len(written) > when:
-            raise KeyboardInterrupt
-        return write(directory, name, **arrays)
-
     with monkeypatch.context() as patch:
-        patch.setattr(RunDirectory, "write_arrays", interrupted)
+        written = interrupt_at_arrays(patch, when)
         assert main([*command, str(tmp_path / "halted")]) == 130
     assert "the same command with --resume goes on" in capsys.readouterr().err
     assert written[-1] == ("arm_checkpoint_0" if when == 3 else "arm_checkpoint_1")
