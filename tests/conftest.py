@@ -59,7 +59,7 @@ def _clear_compilation_caches():
 
 @pytest.fixture(scope="module")
 def optimized():
-    """Programs are compiled as users compile them, for tests that run long or ask what a compiler makes of a program."""
+    """Programs are compiled with all optimizations, for tests that run long or ask what a compiler makes of a program."""
     jax.config.update("jax_disable_most_optimizations", False)
     yield
     jax.config.update("jax_disable_most_optimizations", True)
