@@ -11,7 +11,7 @@ from jaxdyn.lanes import transcendental
 from jaxdyn.lanes.liveness import Liveness, count_operations, uniform_nodes
 from jaxdyn.lanes.llvm_memory import MemoryText, Place, transposition_code
 from jaxdyn.lanes.llvm_text import bytes_of, scalar_type
-from jaxdyn.lanes.program import FLOATS, TRANSCENDENTAL, Block, Loop, Node, Program, Region, Stretch
+from jaxdyn.lanes.program import FLOATS, TRANSCENDENTAL, Block, Loop, Node, Program, Region, Scalar, Stretch
 from jaxdyn.lanes.schedule import Schedule
 
 _FLOAT_OPS = {
@@ -64,6 +64,7 @@ class KernelCode(MemoryText):
         super().__init__(program, live, width, uniform_nodes(program, live, shared), outputs)
         self.inputs = inputs
         self._destinations: dict[Node, list[tuple[Place, str, str]]] = {}
+        self._filled: dict[Node, set[Scalar]] = {}  # regions that get these numbers as soon as they are there
         self.schedule = Schedule(program, live)
         self.operations = count_operations(program, live)
         self.text = self._kernel()
@@ -200,7 +201,12 @@ class KernelCode(MemoryText):
                     self._copy(part, place, str(start))
                 start += part.size
             else:
-                self._store_many(place, data.type, str(start), part)
+                if node in self._filled:
+                    late = [(k, x) for k, x in enumerate(part, start) if x not in self._filled[node]]
+                    for k, x in late:
+                        self._store(place, data.type, str(k), self._ref(x, data.type, as_vector=True))
+                else:
+                    self._store_many(place, data.type, str(start), part)
                 start += len(part)
 
     def _loop(self, loop: Loop) -> None:
@@ -304,6 +310,7 @@ class KernelCode(MemoryText):
             self._emit(f"%out{k} = getelementptr i8, ptr %p{len(program.inputs) + k}, i64 {offset}")
         self._assign_places()
         staged = self._staged_outputs()
+        self._fill_regions_early()
         self._nodes(program.block)
         for k, (output, kind) in enumerate(zip(program.outputs, program.output_types, strict=True)):
             if isinstance(output, Stretch):
@@ -343,6 +350,26 @@ class KernelCode(MemoryText):
                     if type(x) is Node:
                         self._destinations.setdefault(x, []).append((stage, kind, str(number)))
         return staged
+
+    def _fill_regions_early(self) -> None:
+        """Numbers of the outermost regions, too, are stored as soon as they are there."""
+        order = self.schedule.order[self.program.block]
+        to_come = {node for node in order if node not in self._names}
+        for node in order:
+            if node.op == "region" and node.data.kind == "pieces":
+                place, start = self._place(node), 0
+                if place.layout == "rows":
+                    continue
+                self._filled[node] = set()
+                for part in node.data.pieces:
+                    if isinstance(part, Stretch):
+                        start += part.size
+                        continue
+                    for k, x in enumerate(part, start):
+                        if type(x) is Node and x in to_come:
+                            self._destinations.setdefault(x, []).append((place, node.data.type, str(k)))
+                            self._filled[node].add(x)
+                    start += len(part)
 
     def _is_staged(self, node: Node) -> bool:
         """Whether an input is turned into vectors as a whole: short ones, and those read at all known positions."""

@@ -24,6 +24,7 @@ from jaxdyn.lanes.rules.shapes import joined, reshaped, sliced, view
 
 # A loop whose unrolled form has at most this many equations is unrolled: positions in arrays become known and fold.
 _UNROLLED_EQUATIONS = 2000
+_USUAL_OPERATIONS = 64  # of an equation
 
 
 @rule(
@@ -83,10 +84,16 @@ def _while(flat: Flattener, equation, args: list[Value]) -> list[Value]:
 
 
 def _count_equations(jaxpr) -> int:
-    """Equations of the unrolled form."""
+    """Equations of the unrolled form; a triangular system counts by its operations, as many equations of usual size."""
     turns = [e.params.get("length", 1) for e in jaxpr.eqns]
     inner = [sum(map(_count_equations, inner_jaxprs(e))) for e in jaxpr.eqns]
-    return len(inner) + sum(n * k for n, k in zip(turns, inner, strict=True))
+    own = [_count_operations(e) // _USUAL_OPERATIONS for e in jaxpr.eqns if e.primitive.name == "triangular_solve"]
+    return len(inner) + sum(own) + sum(n * k for n, k in zip(turns, inner, strict=True))
+
+
+def _count_operations(triangular_solve) -> int:
+    matrix, right = (v.aval for v in triangular_solve.invars)
+    return matrix.shape[-1] * math.prod(right.shape)
 
 
 def _constant_and_carried(equation) -> tuple[int, int]:
