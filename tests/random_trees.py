@@ -1,5 +1,6 @@
 """Random mechanisms and random motions for tests. Every number is a draw of its own; the generator is always given."""
 
+import dataclasses
 from collections.abc import Sequence
 
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ from jaxdyn import (
     Prismatic,
     Revolute,
     Rheonomic,
+    Rotors,
     Screw,
     Sinusoid,
     Spherical,
@@ -151,6 +153,20 @@ SAMPLES = {
 def sample_tree(name: str) -> Model:
     """The tree of `SAMPLES`, always the same numbers."""
     return random_model(np.random.default_rng(list(SAMPLES).index(name)), 6, name=name, **SAMPLES[name])
+
+
+def geared(model: Model, *pairs: tuple[int, int], seed: int = 0) -> Model:
+    """The model with random rotors, each given as (carrier, driven body)."""
+    rng, n = np.random.default_rng(seed), len(pairs)
+    rotors = Rotors(
+        tuple(f"rotor {k}" for k in range(n)),
+        tuple(carrier for carrier, _ in pairs),
+        tuple(int(model.topology.v_starts[driven]) for _, driven in pairs),
+        jnp.asarray([random_unit(rng) for _ in pairs]),
+        jnp.asarray(rng.uniform(0.005, 0.02, n)),
+        jnp.asarray(rng.choice([-1, 1], n) * rng.uniform(3.0, 8.0, n)),
+    )
+    return dataclasses.replace(model, rotors=rotors)
 
 
 def close(actual: Array, expected: Array | np.ndarray | float, *, scale: float = 1.0, roundings: float = 1e4) -> None:

@@ -8,15 +8,18 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.dynamics import forward, inverse, metric
+from jaxdyn.dynamics import forward, inverse, kinematics, metric, response, rotors
 from jaxdyn.dynamics.forward import ForwardMethod
 from jaxdyn.dynamics.inverse import GeneralizedForces
-from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Velocities
-from jaxdyn.mechanism import configuration
+from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Motion, Velocities
+from jaxdyn.lanes.tracing import writing_out
+from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
-from jaxdyn.spatial.arrays import dot
+from jaxdyn.spatial.arrays import dot, einsum
+from jaxdyn.spatial.sixvector import cross_force, cross_motion
 
 
 class InverseDynamicsDerivatives(NamedTuple):
@@ -65,15 +68,52 @@ def inverse_dynamics_derivatives(
 ) -> InverseDynamicsDerivatives:
     """dtau/dq, dtau/dv, dtau/da of the inverse dynamics in tangent coordinates.
 
-    Source: theory.md (I6).
+    With s the columns, V and A the velocity and acceleration (less gravity) of the body before the joint of a column, and the
+    answers of subtrees of `response.inertial_response`:
+
+        dtau/dv:  x = s,      y = (V + V_own) x s
+        dtau/dq:  x = V x s,  y = A x s + V x (V x s),   and the force beyond the joint, carried along
+
+    In closed form, of nv^2 terms, where columns are fixed in their bodies; by autodiff where they are not (universal joints, some
+    joints of your own) and for prescribed motion.
+
+    Source: theory.md (I6), (I11), (R8).
     """
     configuration.check_velocities(model, v=v, a=a)
+    if configuration.has_constant_subspaces(model) and not configuration.is_prescribed(model):
+        return _of_fixed_columns(model, kinematics.motion(model, q, v), a)
 
     def needed(step, v):
         return inverse.recursive_inverse_dynamics(model, configuration.integrate(model, q, step), v, a)
 
     dtau_dq, dtau_dv = jax.jacfwd(needed, argnums=(0, 1))(jnp.zeros_like(v), v)
     return InverseDynamicsDerivatives(dtau_dq, dtau_dv, metric.mass_matrix(model, q))
+
+
+def _of_fixed_columns(model: Model, moving: Motion, a: Accelerations) -> InverseDynamicsDerivatives:
+    """The closed form. Source: theory.md (I11), (R8)."""
+    topology, placed = model.topology, moving.placements
+    columns, body = placed.columns, topology.body_of_column
+    before = np.array(topology.parents)[body]  # the ground is the last one
+    along, across = jax.vmap(cross_motion), jax.vmap(cross_force)
+    acceleration = kinematics.accelerations(model, moving, a)
+    ground = -inverse.gravity_field(model)[None]
+    v_before = jnp.concatenate([moving.velocity, jnp.zeros_like(ground)])[before]
+    a_before = jnp.concatenate([acceleration + ground, ground])[before]
+    carried = along(v_before, columns)
+    turned = along(a_before, columns) + along(v_before, carried)
+    rates = carried + along(moving.velocity[body], columns)
+
+    def answer(x, y):
+        return response.inertial_response(model, placed, moving.v, moving.velocity, x, y)
+
+    force = tree.sum_over_descendants(topology, inverse.forces_on_bodies(model, moving, acceleration, a))[body]
+    pushed = einsum("gc,bc->gb", columns, across(columns, force))
+    dtau_dq = answer(carried, turned) + jnp.where(response.strictly_nearer(model), pushed, 0.0)  # (I11)
+    dtau_dv = answer(columns, rates)
+    if model.rotors.count:
+        dtau_dv = dtau_dv + rotors.response_to_rates(model, placed, moving.velocity)  # (R8)
+    return InverseDynamicsDerivatives(dtau_dq, dtau_dv, metric.composite_mass_matrix(model, placed))
 
 
 def forward_dynamics_derivatives(
@@ -85,17 +125,30 @@ def forward_dynamics_derivatives(
 
     Args:
         tau: all generalized forces but gravity, N m or N.
-        method: how the accelerations a are computed, see `forward_dynamics`.
+        method: how the accelerations a are computed, see `forward_dynamics`; the derivatives always need the factor of M.
 
     Source: theory.md (I7).
     """
-    a = forward.forward_dynamics(model, q, v, tau, method=method)
+    configuration.check_velocities(model, v=v, tau=tau)
+    # Rows and columns from the leaves on: zeros of M, between branches of the tree, are zeros of the factor.
+    factor = jnp.linalg.cholesky(metric.mass_matrix(model, q)[::-1, ::-1])
+
+    def solved(right):
+        return jax.scipy.linalg.cho_solve((factor, True), right[::-1])[::-1]
+
+    if method == "cholesky":
+        a = solved(tau - inverse.bias_force(model, q, v))
+    else:
+        a = forward.accelerations_from(model, q, v, tau, method)
     needed = inverse_dynamics_derivatives(model, q, v, a)
-    factor = (jnp.linalg.cholesky(needed.dtau_da), True)
-    inverse_mass = jax.scipy.linalg.cho_solve(factor, jnp.eye(model.nv, dtype=v.dtype))
-    return ForwardDynamicsDerivatives(
-        -dot(inverse_mass, needed.dtau_dq), -dot(inverse_mass, needed.dtau_dv), inverse_mass
-    )
+    inverse_mass = solved(np.eye(model.nv, dtype=v.dtype))
+    right = -jnp.concatenate([needed.dtau_dq, needed.dtau_dv], axis=1)
+    if writing_out():  # column by column, in a loop unless the mechanism is small
+        product = jax.lax.scan(lambda _, column: (None, solved(column)), None, right.T)[1].T
+    else:
+        product = dot(inverse_mass, right)
+    da_dq, da_dv = jnp.split(product, 2, axis=1)
+    return ForwardDynamicsDerivatives(da_dq, da_dv, inverse_mass)  # (I7)
 
 
 def inverse_dynamics_hessian_product(

@@ -114,7 +114,7 @@ def _change_with_motion(
     d_acceleration = tree.sum_over_columns(
         topology, own + along(d_velocity[body], rate) + along(velocity[body], d_rate)
     )
-    acceleration = kinematics.accelerations(model, moving, a) - _gravity(model)[None]
+    acceleration = kinematics.accelerations(model, moving, a) - gravity_field(model)[None]
     force = _inertial_forces(momentum, velocity, acceleration)
     seen_velocity = d_velocity - along(xi, velocity)
     seen_acceleration = d_acceleration - along(xi, acceleration)
@@ -162,14 +162,15 @@ def inertial_forces(model: Model, moving: Motion, acceleration: Float[Array, "nb
     Source: theory.md (M1), (M2) about the reference point.
     """
     momentum = functools.partial(jax.vmap(SpatialInertia.momentum), moving.placements.inertia)
-    return _inertial_forces(momentum, moving.velocity, acceleration - _gravity(model)[None])
+    return _inertial_forces(momentum, moving.velocity, acceleration - gravity_field(model)[None])
 
 
 def _inertial_forces(momentum, velocity: Float[Array, "nb 6"], acceleration: Float[Array, "nb 6"]):
     return momentum(acceleration) + jax.vmap(cross_force)(velocity, momentum(velocity))  # (M1), (M2)
 
 
-def _gravity(model: Model) -> Float[Array, "6"]:
+def gravity_field(model: Model) -> Float[Array, "6"]:
+    """Gravity as a spatial acceleration, ground axes."""
     return jnp.concatenate([jnp.zeros_like(model.gravity), model.gravity])
 
 

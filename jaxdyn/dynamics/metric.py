@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.dynamics import kinematics, rotors
+from jaxdyn.dynamics import kinematics, response, rotors
 from jaxdyn.dynamics.kinematics import Coordinates, Placements, Velocities
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.arrays import dot, einsum
 from jaxdyn.spatial.inertia import SpatialInertia, symmetric_matrix
-from jaxdyn.spatial.sixvector import motion_to_outer
+from jaxdyn.spatial.sixvector import cross_motion, motion_to_outer
 
 MassMatrix = Float[Array, "nv nv"]
 Symbols = Float[Array, "nv nv nv"]
@@ -184,8 +184,7 @@ def _of_columns_moving_in_bodies(model: Model, placed: Placements, derivatives: 
     """
     topology = model.topology
     body = topology.body_of_column
-    on_ground = jax.vmap(jax.vmap(motion_to_outer, (None, None, 0)))
-    changes = on_ground(placed.rotation[body], placed.offset[body], derivatives)
+    changes = jax.vmap(lambda along: _on_ground(model, placed, along))(derivatives)
     comparable = topology.column_precedes | topology.column_precedes.T
     deeper = np.maximum(body[:, None], body[None, :])
     subtree = jax.tree.map(lambda x: x[deeper], composite_inertia(model, placed))
@@ -249,10 +248,29 @@ def coriolis_matrix(model: Model, q: Coordinates, v: Velocities) -> MassMatrix:
 
     L is the connection, which consists of the Christoffel symbols where velocities are coordinate rates.
     dM/dt = C + C', so dM/dt - 2 C is skew-symmetric, for all joints. N m s, N s by the kinds of coordinates.
-    Prescribed motion adds forces that are not in C v. Source: theory.md (G7), (G17).
+    Prescribed motion adds forces that are not in C v. The symbols themselves, nv^3 numbers, are not needed.
+
+    Source: theory.md (G7), (G17), (G20), (R8).
     """
     configuration.check_velocities(model, v=v)
-    return einsum("abg,a->gb", connection_first_kind(model, q), v)  # (G17)
+    placed = kinematics.placements(model, q)
+    topology = model.topology
+    columns = placed.columns
+    velocity = tree.sum_over_columns(topology, columns * v[:, None])
+    rates = jax.vmap(cross_motion)(velocity[topology.body_of_column], columns)
+    moving_columns = configuration.subspace_derivatives(model, q)
+    if moving_columns is not None:
+        rates = rates + _on_ground(model, placed, einsum("abc,a->bc", moving_columns, v))
+    matrix = response.inertial_response(model, placed, v, velocity, 0.5 * columns, rates)  # (G20)
+    if not model.rotors.count:
+        return matrix
+    return matrix + 0.5 * rotors.response_to_rates(model, placed, velocity)  # (R8)
+
+
+def _on_ground(model: Model, placed: Placements, in_child: Float[Array, "nv 6"]) -> Float[Array, "nv 6"]:
+    """Motions that belong to columns, from child axes to ground axes about the reference point."""
+    body = model.topology.body_of_column
+    return jax.vmap(motion_to_outer)(placed.rotation[body], placed.offset[body], in_child)
 
 
 def covariant_derivative(model: Model, q: Coordinates, v: Velocities, w: Velocities, w_rate: Velocities) -> Velocities:

@@ -114,6 +114,28 @@ def coupling_symbols(
     return rates + 0.5 * (einsum("gab->abg", triple) - einsum("bga->abg", triple) - triple)  # (R4)
 
 
+def response_along_columns(
+    model: Model, placed: Placements, velocity: Float[Array, "nb 6"], x: Float[Array, "nv 3"], y: Float[Array, "nv 3"]
+) -> Float[Array, "nv nv"]:
+    """Change [gamma, beta] of the forces along the spin columns when the bodies that column beta moves gain angular velocity x_beta
+    and angular acceleration y_beta + x_beta x omega. Source: theory.md (R8).
+    """
+    h = spin_columns(model, placed)
+    moves = model.topology.column_moves_body.astype(model.dtype)
+    turned = jnp.cross(velocity[None, :, :3], h)
+    return einsum("gci,bc,bi->gb", h, moves, y) + einsum("gci,bc,bi->gb", turned, moves, x)
+
+
+def response_to_rates(model: Model, placed: Placements, velocity: Float[Array, "nb 6"]) -> Float[Array, "nv nv"]:
+    """Change [gamma, beta] of the forces when the rotors of column beta turn faster: the moments omega x h on their carriers.
+
+    Source: theory.md (R8).
+    """
+    turned = jnp.cross(velocity[None, :, :3], spin_columns(model, placed))
+    moves = model.topology.column_moves_body.astype(model.dtype)
+    return einsum("bci,gc,gi->gb", turned, moves, placed.columns[:, :3])
+
+
 def kinetic_energy(model: Model, moving: Motion) -> Float[Array, ""]:
     """Kinetic energy of the spin, armature not included, J. Source: theory.md (R1)."""
     rotors = model.rotors

@@ -1,6 +1,5 @@
 """Geared rotors, theory.md section (r): against rotors that are bodies, published equations, and every form of mechanics."""
 
-import dataclasses
 import re
 
 import equinox as eqx
@@ -9,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from difference_quotients import check_derivatives
-from random_trees import close, random_inertia, random_model, random_motion, random_unit
+from random_trees import close, geared, random_inertia, random_model, random_motion, random_unit
 
 import jaxdyn
 from jaxdyn import (
@@ -21,7 +20,6 @@ from jaxdyn import (
     Model,
     Prismatic,
     Revolute,
-    Rotors,
     Spherical,
     State,
     System,
@@ -32,20 +30,6 @@ from jaxdyn.io.archive import load_archive, save_archive
 from jaxdyn.io.config import ConfigError
 from jaxdyn.io.mechanism_file import load_mechanism, save_mechanism
 from jaxdyn.io.urdf_writer import save_urdf
-
-
-def geared(model: Model, *pairs: tuple[int, int], seed: int = 0) -> Model:
-    """The model with random rotors, each given as (carrier, driven body)."""
-    rng, n = np.random.default_rng(seed), len(pairs)
-    rotors = Rotors(
-        tuple(f"rotor {k}" for k in range(n)),
-        tuple(carrier for carrier, _ in pairs),
-        tuple(int(model.topology.v_starts[driven]) for _, driven in pairs),
-        jnp.asarray([random_unit(rng) for _ in pairs]),
-        jnp.asarray(rng.uniform(0.005, 0.02, n)),
-        jnp.asarray(rng.choice([-1, 1], n) * rng.uniform(3.0, 8.0, n)),
-    )
-    return dataclasses.replace(model, rotors=rotors)
 
 
 def tree(parents=(-1, 0, 1, 1), kinds="SURP") -> Model:

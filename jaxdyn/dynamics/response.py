@@ -1,0 +1,76 @@
+"""How the inertial forces of whole subtrees answer to a small change of their motion: the Coriolis matrix and derivatives of the
+equations of motion are such answers, each with nv^2 terms and no loop over bodies. theory.md (G20), (I10), (R8).
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxdyn.dynamics import rotors
+from jaxdyn.dynamics.kinematics import Placements, Velocities
+from jaxdyn.mechanism import tree
+from jaxdyn.mechanism.model import Model
+from jaxdyn.spatial.arrays import einsum
+from jaxdyn.spatial.inertia import SpatialInertia
+
+PerColumn6 = Float[Array, "nv 6"]
+Response = Float[Array, "nv nv"]
+
+
+def inertial_response(
+    model: Model, placed: Placements, v: Velocities, velocity: Float[Array, "nb 6"], x: PerColumn6, y: PerColumn6
+) -> Response:
+    """Change [gamma, beta] of the generalized inertial forces when what column beta moves gains velocity and acceleration.
+
+        body i gains the velocity x_beta and the acceleration y_beta + x_beta x V_i, as everything beyond a joint does together;
+        its inertial force I A + V x* I V then gains  I y_beta + B x_beta,   B x = 2 (D w; w x p),  w the angular part of x
+
+    D and the linear momentum p add up over a subtree as the inertia does, so column gamma needs only those of the deeper one of the
+    two subtrees; where neither joint precedes the other, there is no answer.
+
+    Args:
+        placed: the configuration.
+        v: velocities that the rotors turn by.
+        velocity: V_i of the bodies about P, ground axes.
+        x, y: gains of velocity and acceleration by column, about P, ground axes.
+
+    Source: theory.md (I10), (R8).
+    """
+    topology = model.topology
+    beyond = topology.body_of_column
+    momentum = jax.vmap(SpatialInertia.momentum)(placed.inertia, velocity)[:, 3:]
+    inertia, transposed, momentum = jax.tree.map(
+        lambda per_body: tree.sum_over_descendants(topology, per_body)[beyond],
+        (placed.inertia, _gyroscopic_tensor(model, placed, v, velocity), momentum),
+    )
+    columns, w = placed.columns, x[:, :3]
+    along = jax.vmap(SpatialInertia.momentum)
+    # beta is nearer the root: gamma's subtree answers. Its answer is symmetric in y and the column, and transposed in x.
+    of_x = einsum("gij,gj->gi", transposed, columns[:, :3]) + jnp.cross(momentum, columns[:, 3:])
+    near = einsum("gc,bc->gb", along(inertia, columns), y) + 2.0 * einsum("gi,bi->gb", of_x, w)
+    # gamma is nearer the root: it is pushed by what beta's subtree answers.
+    couple, force = einsum("bij,bi->bj", transposed, w), jnp.cross(w, momentum)
+    far = einsum("gc,bc->gb", columns, along(inertia, y) + 2.0 * jnp.concatenate([couple, force], axis=1))
+    response = jnp.where(topology.column_precedes.T, near, jnp.where(strictly_nearer(model), far, 0.0))
+    if not model.rotors.count:
+        return response
+    return response + rotors.response_along_columns(model, placed, velocity, w, y[:, :3])  # (R8)
+
+
+def strictly_nearer(model: Model) -> np.ndarray:
+    """[gamma, beta]: whether the joint of gamma is nearer the root than that of beta, on one path."""
+    precedes = model.topology.column_precedes
+    return precedes & ~precedes.T
+
+
+def _gyroscopic_tensor(model: Model, placed: Placements, v: Velocities, velocity: Float[Array, "nb 6"]):
+    """Transpose of D of each body, D w = h x (w x u) - omega x Pi w, (omega; u) the velocity. Source: theory.md (I10), (R8)."""
+    omega, u = velocity[:, None, :3], velocity[:, None, 3:]
+    unit = np.eye(3)[None].astype(velocity.dtype)
+    tensor = jnp.cross(placed.inertia.first_moment[:, None], jnp.cross(unit, u))
+    tensor = tensor - jnp.cross(omega, placed.inertia.planar)  # Pi is symmetric: its rows are Pi times the unit vectors
+    if not model.rotors.count:
+        return tensor
+    spin = rotors.moments(rotors.spin_columns(model, placed), v)[:, None, :3]
+    return tensor + 0.5 * jnp.cross(unit, spin)  # (R8)
