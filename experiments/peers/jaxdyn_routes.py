@@ -19,6 +19,10 @@ def function_of(model: jaxdyn.Model, task: Task, backend: jaxdyn.lanes.Backend) 
     def forward_dynamics(q, v, tau):
         return jaxdyn.forward_dynamics(model, q, v, tau, method=method)
 
+    def derivatives(q, v, tau):
+        found = jaxdyn.forward_dynamics_derivatives(model, q, v, tau)
+        return found.da_dq, found.da_dv
+
     def placements(q, v, last):
         placed = jaxdyn.forward_kinematics(model, q)
         return placed.translation, placed.quaternion
@@ -39,7 +43,7 @@ def function_of(model: jaxdyn.Model, task: Task, backend: jaxdyn.lanes.Backend) 
         "mass matrix": lambda q, v, last: jaxdyn.mass_matrix(model, q),
         "Coriolis matrix": lambda q, v, last: jaxdyn.coriolis_matrix(model, q, v),
         "Christoffel symbols": lambda q, v, last: jaxdyn.christoffel_first_kind(model, q),
-        "derivatives of forward dynamics": jax.jacfwd(forward_dynamics, (0, 1)),
+        "derivatives of forward dynamics": derivatives,
         "rollout": end,
         "rollout gradient": jax.value_and_grad(loss, (0, 1, 2)),
     }[task.function]
