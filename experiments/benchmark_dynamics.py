@@ -25,7 +25,7 @@ peer_environments.frax=DIR/bin/python and so on. On a GPU, give arithmetic_limit
 per second) of the device: the table then tells which fraction is reached. Operations are those of the lane program, for both
 routes; a limit that counts a fused multiply-add as two is reached only by a program of nothing else.
 
-Run time. About 3 h with all peers on two cores. Leave the machine alone meanwhile.
+Run time. About 4 h with all peers. Leave the machine alone meanwhile.
 
     python experiments/benchmark_dynamics.py [configs/benchmark_dynamics.toml] [--out DIR] [--smoke] [key=value ...]
 """

@@ -12,7 +12,7 @@ A call makes 100 steps, or fewer so that a batch makes at most `most_steps` step
 peers, the use of a GPU and how to go on with a run that has ended are those of benchmark_dynamics.py. Before a peer makes a
 rollout, its accelerations are compared with jaxdyn's in float64. Differences of the rollouts are told too.
 
-Run time. About 2 h with all peers on two cores. Leave the machine alone meanwhile.
+Run time. About 2 h with all peers. Leave the machine alone meanwhile.
 
     python experiments/benchmark_rollout.py [configs/benchmark_rollout.toml] [--out DIR] [--smoke] [key=value ...]
 """
