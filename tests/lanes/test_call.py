@@ -181,6 +181,19 @@ def test_results_of_all_kinds_in_one_array(dtype, in_axes, out_axes):
         close(found, jax.vmap(many, **axes)(part, shared))
 
 
+def test_many_columns_of_a_large_triangular_system_are_solved_in_a_loop():
+    """What the loop reads is stored as it comes: computed, known, and repeated numbers."""
+
+    def solved(x):
+        matrix = jnp.outer(x, x) + np.diag(np.arange(1.0, 25.0))
+        right = jnp.concatenate([jnp.outer(jnp.arange(1.0, 81.0), jnp.sin(x)), np.eye(24), jnp.stack([x, x])])
+        factor = jnp.linalg.cholesky(matrix)
+        return lax.scan(lambda _, column: (None, jax.scipy.linalg.cho_solve((factor, True), column)), None, right)[1]
+
+    x = numbers(17, 24)
+    close(jax.jit(jax.vmap(lanes(solved)))(x), jax.vmap(solved)(x))
+
+
 def test_pytrees_with_none_and_static_leaves():
     x, scale = numbers(9, 3), numbers(9)
     for pair in (Pair(x, None, "in"), Pair(x, 3 * x, "in")):
