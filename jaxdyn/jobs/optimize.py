@@ -1,6 +1,7 @@
 """The job `jaxdyn optimize`: controls that move a mechanism at least cost, from one start or from many at once."""
 
 import contextlib
+import dataclasses
 import functools
 import time
 from typing import Any
@@ -69,12 +70,13 @@ def _solved(
     config: OptimizeConfig, problem: ControlProblem, solver: Solver, starts: Plan, directory: RunDirectory
 ) -> Solution:
     """Solutions from all starts, those of an iterative solver with their history; chunks that an interrupted run left are read."""
-    count = starts.controls.shape[0]
-    firsts = range(0, count, config.chunk)
+    one_by_one = not isinstance(solver, IterativeSolver)
+    chunk = 1 if one_by_one else config.chunk
+    firsts = range(0, starts.controls.shape[0], chunk)
     files = Chunks(directory, "solutions", len(firsts))
     chunks = []
-    for k, first in enumerate(firsts):
-        plans = jax.tree.map(lambda leaf, first=first: leaf[first : first + config.chunk], starts)
+    for k, first in enumerate(tqdm(firsts, unit="plan", disable=not one_by_one)):
+        plans = jax.tree.map(lambda leaf, first=first: leaf[first : first + chunk], starts)
         if agreed(files.written(k)):
             arrays = agreed_arrays(functools.partial(files.read, k))
             leaves = [jnp.asarray(arrays[f"leaf_{n}"]) for n in range(len(arrays))]
@@ -91,10 +93,10 @@ def _solved_chunk(config: OptimizeConfig, problem: ControlProblem, solver: Solve
     if isinstance(solver, IterativeSolver):
         every, mesh = 1 if count == 1 else _BLOCK, mesh_of(config.devices)
         return solve_batch(problem, Recorded(solver, most), starts, max_steps=most, every=every, mesh=mesh)
-    found = []
-    for k in tqdm(range(count), unit="plan"):
-        found.append(solver.solve(problem, jax.tree.map(lambda leaf, k=k: leaf[k], starts), most))
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
+    found = solver.solve(problem, jax.tree.map(lambda leaf: leaf[0], starts), most)
+    # Of what the solver tells beyond its plan, the motion between the steps is neither written nor shown.
+    kept = Solution(*(getattr(found, field.name) for field in dataclasses.fields(Solution)))
+    return jax.tree.map(lambda leaf: jnp.expand_dims(leaf, 0), kept)
 
 
 def _structure(problem: ControlProblem, solver: Solver, starts: Plan) -> Any:

@@ -397,7 +397,7 @@ class CollocationConfig:
     """Direct collocation; the plan has the means of the controls over each step.
 
     Attributes:
-        kind: "collocation", by Ipopt (extra "nlp"), one start after the other; steps of the time are its intervals.
+        kind: "collocation", by Ipopt (extra "nlp"); starts are solved and written one by one; steps of the time are its intervals.
         scheme: how states and rates are tied.
         degree: number of points in each interval of "legendre_gauss".
         tolerance: of the optimality conditions, in the scaling of Ipopt.

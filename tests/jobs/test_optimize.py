@@ -13,6 +13,7 @@ from small_jobs import OPTIMIZE
 from jaxdyn.cli import main
 from jaxdyn.control import (
     ILQR,
+    Collocation,
     CrossEntropy,
     MultipleShooting,
     PathIntegral,
@@ -69,6 +70,40 @@ def test_an_interrupted_search_goes_on_with_the_chunk_that_is_missing(config, tm
     assert not (tmp_path / "halted" / "solutions-00002-of-00002.npz").exists()
     assert main([*command, str(tmp_path / "halted"), "--resume"]) == 0
     assert first.stat().st_mtime_ns == before
+    for name in ("searches", "plan", "states"):
+        whole, resumed = (arrays_of(tmp_path / run / f"{name}.npz") for run in ("whole", "halted"))
+        assert whole.keys() == resumed.keys()
+        for key, array in whole.items():
+            np.testing.assert_array_equal(resumed[key], array)
+
+
+def test_an_interrupted_search_by_collocation_goes_on_with_the_start_that_is_missing(
+    config, tmp_path, monkeypatch, capsys
+):
+    pytest.importorskip("ipyopt")
+    command = [
+        "optimize",
+        config,
+        "solver={kind='collocation', degree=2}",
+        "time.steps=4",
+        "start=[{kind='random', count=3}]",
+    ]
+    assert main([*command, "--out", str(tmp_path / "whole")]) == 0
+    solve, solved = Collocation.solve, []
+
+    def interrupted(solver, problem, initial, max_steps):
+        solved.append(initial.controls)
+        if len(solved) == 3:
+            raise KeyboardInterrupt
+        return solve(solver, problem, initial, max_steps)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Collocation, "solve", interrupted)
+        assert main([*command, "--out", str(tmp_path / "halted")]) == 130
+        assert "the same command with --resume goes on" in capsys.readouterr().err
+        assert main([*command, "--out", str(tmp_path / "halted"), "--resume"]) == 0
+    assert len(solved) == 4
+    np.testing.assert_array_equal(solved[3], solved[2])
     for name in ("searches", "plan", "states"):
         whole, resumed = (arrays_of(tmp_path / run / f"{name}.npz") for run in ("whole", "halted"))
         assert whole.keys() == resumed.keys()
