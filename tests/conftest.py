@@ -1,5 +1,6 @@
 """Test conventions: double precision available, strict promotion, every annotated shape checked at run time."""
 
+import gc
 import importlib.util
 import os
 import pkgutil
@@ -48,6 +49,12 @@ def pytest_runtest_protocol(item):
         fcntl.flock(room, fcntl.LOCK_EX if item.get_closest_marker("alone") else fcntl.LOCK_SH)
         fcntl.flock(door, fcntl.LOCK_UN)
         return (yield)
+
+
+def pytest_collection_finish():
+    """Tracing makes objects by the million, nearly all of which reference counts free: looking for cycles seldom saves a tenth."""
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
 
 
 @pytest.fixture(autouse=True, scope="module")

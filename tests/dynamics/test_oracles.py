@@ -115,6 +115,7 @@ def mechanics_of_mujoco(model: Model, q, v, a, tau):
     return matrix[np.ix_(order, order)], data.qfrc_bias[order].copy(), inverse, data.qacc[order].copy()
 
 
+@jax.jit
 @jax.vmap
 def mechanics(model: Model, q, v, a, tau):
     return (
