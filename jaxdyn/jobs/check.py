@@ -58,8 +58,9 @@ def _check(arguments: argparse.Namespace) -> None:
             unchecked.append(f"{part.names[0]} and gradient: not checked, {str(error).splitlines()[0]}")
     if not found:
         raise ConfigError(f"{arguments.file}: {'; '.join(unchecked)}")
+    states = f"{len(inputs.q)} states, the first at rest" if len(inputs.q) > 1 else "the state at rest"
     print(
-        f"{system.model.name}: {len(inputs.q)} states, the first at rest, against {precision.DIGITS} digits; "
+        f"{system.model.name}: {states}, against {precision.DIGITS} digits; "
         "errors relative to the largest number of each vector\n"
     )
     print("\n".join([table(found), *unchecked]))
