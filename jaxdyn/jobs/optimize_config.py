@@ -549,7 +549,7 @@ class OptimizeConfig:
         dtype: precision of everything.
         backend: "lanes" is the lane compiler, "xla" leaves everything to XLA, "auto" takes lanes on CPUs where they can serve.
         devices: over which the starts are divided: "one", "all" of this machine, or those of all "hosts".
-        chunk: starts that are solved and written at once; an interrupted run that is resumed loses the chunk it was working on.
+        chunk: starts that are solved and written at once, always one by collocation; what a run that was interrupted loses at most.
         pictures: whether to draw them.
         animation: whether to write motion.gif.
     """

@@ -52,6 +52,14 @@ def arrays_of(path: Path) -> dict[str, np.ndarray]:
         return dict(file)
 
 
+def assert_same_results(one: Path, other: Path) -> None:
+    for name in ("searches", "plan", "states"):
+        expected, found = (arrays_of(run / f"{name}.npz") for run in (one, other))
+        assert expected.keys() == found.keys()
+        for key, array in expected.items():
+            np.testing.assert_array_equal(found[key], array)
+
+
 def test_an_interrupted_search_goes_on_with_the_chunk_that_is_missing(config, tmp_path, monkeypatch, capsys):
     command = ["optimize", config, "chunk=4", "iterations=6", "--out"]
     assert main([*command, str(tmp_path / "whole")]) == 0
@@ -70,11 +78,7 @@ def test_an_interrupted_search_goes_on_with_the_chunk_that_is_missing(config, tm
     assert not (tmp_path / "halted" / "solutions-00002-of-00002.npz").exists()
     assert main([*command, str(tmp_path / "halted"), "--resume"]) == 0
     assert first.stat().st_mtime_ns == before
-    for name in ("searches", "plan", "states"):
-        whole, resumed = (arrays_of(tmp_path / run / f"{name}.npz") for run in ("whole", "halted"))
-        assert whole.keys() == resumed.keys()
-        for key, array in whole.items():
-            np.testing.assert_array_equal(resumed[key], array)
+    assert_same_results(tmp_path / "whole", tmp_path / "halted")
 
 
 def test_an_interrupted_search_by_collocation_goes_on_with_the_start_that_is_missing(
@@ -104,11 +108,7 @@ def test_an_interrupted_search_by_collocation_goes_on_with_the_start_that_is_mis
         assert main([*command, "--out", str(tmp_path / "halted"), "--resume"]) == 0
     assert len(solved) == 4
     np.testing.assert_array_equal(solved[3], solved[2])
-    for name in ("searches", "plan", "states"):
-        whole, resumed = (arrays_of(tmp_path / run / f"{name}.npz") for run in ("whole", "halted"))
-        assert whole.keys() == resumed.keys()
-        for key, array in whole.items():
-            np.testing.assert_array_equal(resumed[key], array)
+    assert_same_results(tmp_path / "whole", tmp_path / "halted")
 
 
 def test_run_directory_has_the_plan_the_searches_and_pictures(swing):
