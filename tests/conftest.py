@@ -35,6 +35,27 @@ with install_import_hook(sorted(_rooms), "beartype.beartype"):
     import jaxdyn  # noqa: F401
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--exhaustive",
+        action="store_true",
+        help="draw many more cases where tests draw some, and run the tests marked exhaustive, which take minutes to an hour each",
+    )
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("--exhaustive"):
+        left_out = [item for item in items if item.get_closest_marker("exhaustive")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("exhaustive")]
+
+
+@pytest.fixture(scope="session")
+def exhaustive(request) -> bool:
+    """Whether to draw many more cases than an ordinary run of the tests has time for."""
+    return request.config.getoption("--exhaustive")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
     """A test marked `alone`, which reads the clock, waits for the tests of the other workers to end and keeps new ones waiting."""
