@@ -61,7 +61,9 @@ from jaxdyn.dynamics.forces import (
     Force,
     JointDrives,
     JointForce,
+    JointServo,
     JointSpring,
+    Resistance,
     Spring,
 )
 from jaxdyn.dynamics.forward import forward_dynamics
@@ -162,6 +164,7 @@ __all__ = [
     "JointDrives",
     "JointForce",
     "JointFriction",
+    "JointServo",
     "JointSpring",
     "Knots",
     "Limits",
@@ -181,6 +184,7 @@ __all__ = [
     "Projection",
     "QuadraticDrag",
     "Reactions",
+    "Resistance",
     "Result",
     "Revolute",
     "Rheonomic",

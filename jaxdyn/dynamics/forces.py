@@ -9,7 +9,7 @@ Points are given on body axes from the body origin O'; body -1 is the ground.
 
 import abc
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -58,6 +58,25 @@ class BodyForce(Force):
         """(moment about P; force) on every body, ground axes, N m and N."""
 
 
+class Resistance(NamedTuple):
+    """How a force in joints resists a step s of the coordinates and a change w of the velocities, each component on its own:
+
+        Q(q (+) s, v + w) = Q(q, v) - stiffness s - damping w
+
+    An implicit integrator takes the force at the end of its step by this linear law. It needs no exact derivatives: with any
+    coefficients the step has the same order of accuracy, and with coefficients that are not negative it cannot overshoot.
+
+    Attributes:
+        damping: not negative, N m s/rad or N s/m.
+        stiffness: not negative, N m/rad or N/m.
+
+    Source: theory.md (I12).
+    """
+
+    damping: Float[Array, "nv"]
+    stiffness: Float[Array, "nv"]
+
+
 class JointForce(Force):
     """A force along the generalized velocities."""
 
@@ -66,6 +85,10 @@ class JointForce(Force):
         self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar
     ) -> Float[Array, "nv"]:
         """N m or N by the kinds of joints."""
+
+    def resistance(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar) -> Resistance | None:
+        """How the force resists a step, for integrators that take it at the end of the step; None if they take it at the start."""
+        return None
 
 
 def length_problem(expected: int, **arrays: Array) -> str | None:
@@ -251,6 +274,49 @@ class JointSpring(JointForce):
     def _energy(self, model: Model, q: Float[Array, "nq"]) -> Scalar:
         stretch = configuration.difference(model, self.rest, q)
         return 0.5 * dot(self.stiffness * stretch, stretch)
+
+
+class JointServo(JointForce):
+    """PD control of the joints as part of the system: tau = stiffness (target - q) - damping v, at most `effort` in size.
+
+    The difference is taken in tangent coordinates. Unlike a policy of `rollout`, which holds its controls over a step as a digital
+    controller does, the default integrator takes this force at the end of the step, so that no gains are too high for a step.
+
+    Attributes:
+        stiffness: k per velocity component, N m/rad or N/m.
+        damping: d per velocity component, N m s/rad or N s/m.
+        target: coordinates that the servo holds, rad or m.
+        effort: largest force per velocity component, N m or N; None for no bound.
+
+    Source: theory.md (H14).
+    """
+
+    conservative: ClassVar[bool] = False
+
+    stiffness: Float[Array, "nv"] = eqx.field(converter=floating)
+    damping: Float[Array, "nv"] = eqx.field(converter=floating)
+    target: Float[Array, "nq"] = eqx.field(converter=floating)
+    effort: Float[Array, "nv"] | None = eqx.field(default=None, converter=lambda x: None if x is None else floating(x))
+
+    def generalized_forces(
+        self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar
+    ) -> Float[Array, "nv"]:
+        wanted = self._unbounded(model, q, v)
+        return wanted if self.effort is None else jnp.clip(wanted, -self.effort, self.effort)  # (H14)
+
+    def resistance(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar) -> Resistance | None:
+        if self.effort is None:
+            return Resistance(self.damping, self.stiffness)
+        free = jnp.abs(self._unbounded(model, q, v)) < self.effort  # at the bound the force is constant
+        return Resistance(jnp.where(free, self.damping, 0.0), jnp.where(free, self.stiffness, 0.0))
+
+    def problem(self, model: Model) -> str | None:
+        bounds = {} if self.effort is None else {"effort": self.effort}
+        wrong = length_problem(model.nv, stiffness=self.stiffness, damping=self.damping, **bounds)
+        return wrong or length_problem(model.nq, target=self.target)
+
+    def _unbounded(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nv"]:
+        return self.stiffness * configuration.difference(model, q, self.target) - self.damping * v
 
 
 class JointDrives(eqx.Module):

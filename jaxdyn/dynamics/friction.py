@@ -11,6 +11,9 @@ A drive measured forwards and backwards, fast and slow, loaded and not is descri
 
 with t = tanh(v / velocity_scale) in the place of the sign of v, so that everything is smooth at rest. Numbers are per velocity
 component; where a joint lacks a term, its coefficient is 0 and its scales are any positive numbers.
+
+Each term is -d(q, v) v with a coefficient d that is smooth at rest. An implicit step takes the force as -d v' with the velocity v' at
+its end: then friction only ever slows a joint down, at any length of the step, and a joint at rest stays at rest.
 """
 
 import abc
@@ -24,10 +27,11 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import forward, inverse, kinematics
-from jaxdyn.dynamics.forces import JointForce, Scalar, length_problem
+from jaxdyn.dynamics.forces import JointForce, Resistance, Scalar, length_problem
 from jaxdyn.mechanism import tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.arrays import floating
+from jaxdyn.spatial.series import tanh_quotient
 
 
 def _problem(model: Model, coefficients: dict[str, Array], scales: dict[str, Array]) -> str | None:
@@ -38,7 +42,30 @@ def _problem(model: Model, coefficients: dict[str, Array], scales: dict[str, Arr
     return length_problem(model.nv, **coefficients, **scales)
 
 
-class JointFriction(JointForce):
+def _per_speed(v: Float[Array, "nv"], velocity_scale: Float[Array, "nv"]) -> Float[Array, "nv"]:
+    """tanh(v / velocity_scale) / v."""
+    return tanh_quotient(v / velocity_scale) / velocity_scale
+
+
+class _Friction(JointForce):
+    """A force -d(q, v) v in each joint."""
+
+    conservative: ClassVar[bool] = False
+
+    @abc.abstractmethod
+    def coefficient_at(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nv"]:
+        """d, N m s/rad or N s/m."""
+
+    def generalized_forces(
+        self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar
+    ) -> Float[Array, "nv"]:
+        return -self.coefficient_at(model, q, v) * v
+
+    def resistance(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar) -> Resistance | None:
+        return Resistance(self.coefficient_at(model, q, v), jnp.zeros_like(v))
+
+
+class JointFriction(_Friction):
     """Viscous and smooth Coulomb friction in the joints: tau = -viscous v - coulomb tanh(v / velocity_scale).
 
     Attributes:
@@ -49,24 +76,21 @@ class JointFriction(JointForce):
     Source: theory.md (H8).
     """
 
-    conservative: ClassVar[bool] = False
     linear: ClassVar[Mapping[str, str]] = {"viscous": "force/speed", "coulomb": "force"}
 
     viscous: Float[Array, "nv"] = eqx.field(converter=floating)
     coulomb: Float[Array, "nv"] = eqx.field(converter=floating)
     velocity_scale: Float[Array, "nv"] = eqx.field(converter=floating)
 
-    def generalized_forces(
-        self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar
-    ) -> Float[Array, "nv"]:
-        return -self.viscous * v - self.coulomb * jnp.tanh(v / self.velocity_scale)  # (H8)
+    def coefficient_at(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nv"]:
+        return self.viscous + self.coulomb * _per_speed(v, self.velocity_scale)  # (H8)
 
     def problem(self, model: Model) -> str | None:
         coefficients = {"viscous": self.viscous, "coulomb": self.coulomb}
         return _problem(model, coefficients, {"velocity_scale": self.velocity_scale})
 
 
-class StribeckFriction(JointForce):
+class StribeckFriction(_Friction):
     """What friction has more near standstill: tau = -stribeck exp(-(v / stribeck_velocity)^2) tanh(v / velocity_scale).
 
     Attributes:
@@ -77,25 +101,22 @@ class StribeckFriction(JointForce):
     Source: theory.md (H9); Stribeck 1902, in the form of Armstrong-Helouvry, Dupont and Canudas de Wit 1994.
     """
 
-    conservative: ClassVar[bool] = False
     linear: ClassVar[Mapping[str, str]] = {"stribeck": "force"}
 
     stribeck: Float[Array, "nv"] = eqx.field(converter=floating)
     stribeck_velocity: Float[Array, "nv"] = eqx.field(converter=floating)
     velocity_scale: Float[Array, "nv"] = eqx.field(converter=floating)
 
-    def generalized_forces(
-        self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar
-    ) -> Float[Array, "nv"]:
+    def coefficient_at(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nv"]:
         near_rest = jnp.exp(-((v / self.stribeck_velocity) ** 2))
-        return -self.stribeck * near_rest * jnp.tanh(v / self.velocity_scale)  # (H9)
+        return self.stribeck * near_rest * _per_speed(v, self.velocity_scale)  # (H9)
 
     def problem(self, model: Model) -> str | None:
         scales = {"stribeck_velocity": self.stribeck_velocity, "velocity_scale": self.velocity_scale}
         return _problem(model, {"stribeck": self.stribeck}, scales)
 
 
-class AsymmetricFriction(JointForce):
+class AsymmetricFriction(_Friction):
     """Friction that differs forward and backward: tau = -(coulomb_difference t + viscous_difference v) t, t = tanh(v / scale).
 
     It takes from `JointFriction` backward what it adds forward, and together with it takes energy out if each difference is at most
@@ -109,28 +130,23 @@ class AsymmetricFriction(JointForce):
     Source: theory.md (H10).
     """
 
-    conservative: ClassVar[bool] = False
     linear: ClassVar[Mapping[str, str]] = {"coulomb_difference": "force", "viscous_difference": "force/speed"}
 
     coulomb_difference: Float[Array, "nv"] = eqx.field(converter=floating)
     viscous_difference: Float[Array, "nv"] = eqx.field(converter=floating)
     velocity_scale: Float[Array, "nv"] = eqx.field(converter=floating)
 
-    def generalized_forces(
-        self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar
-    ) -> Float[Array, "nv"]:
-        direction = jnp.tanh(v / self.velocity_scale)
-        return -(self.coulomb_difference * direction + self.viscous_difference * v) * direction  # (H10)
+    def coefficient_at(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nv"]:
+        per_speed = _per_speed(v, self.velocity_scale)
+        return (self.coulomb_difference * per_speed + self.viscous_difference) * per_speed * v  # (H10)
 
     def problem(self, model: Model) -> str | None:
         differences = {"coulomb_difference": self.coulomb_difference, "viscous_difference": self.viscous_difference}
         return _problem(model, differences, {"velocity_scale": self.velocity_scale})
 
 
-class _FrictionUnderLoad(JointForce):
+class _FrictionUnderLoad(_Friction):
     """Friction in proportion to a load: tau = -coefficient sqrt(load^2 + load_scale^2) tanh(v / velocity_scale)."""
-
-    conservative: ClassVar[bool] = False
 
     coefficient: Float[Array, "nv"] = eqx.field(converter=floating)
     velocity_scale: Float[Array, "nv"] = eqx.field(converter=floating)
@@ -140,11 +156,9 @@ class _FrictionUnderLoad(JointForce):
     def squared_load(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nv"]:
         """Square of the load, per velocity component."""
 
-    def generalized_forces(
-        self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar
-    ) -> Float[Array, "nv"]:
+    def coefficient_at(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nv"]:
         load = jnp.sqrt(self.squared_load(model, q, v) + self.load_scale**2)
-        return -self.coefficient * load * jnp.tanh(v / self.velocity_scale)  # (H11), (H13)
+        return self.coefficient * load * _per_speed(v, self.velocity_scale)  # (H11), (H13)
 
     def problem(self, model: Model) -> str | None:
         scales = {"velocity_scale": self.velocity_scale, "load_scale": self.load_scale}
@@ -197,7 +211,7 @@ class BearingFriction(_FrictionUnderLoad):
         return jnp.sum(beyond**2, axis=1)
 
 
-class QuadraticDrag(JointForce):
+class QuadraticDrag(_Friction):
     """Drag of turbulent flow: tau = -coefficient v |v|.
 
     Its first derivative is continuous; the second one jumps at rest, where its value is taken to be the mean, 0.
@@ -208,15 +222,12 @@ class QuadraticDrag(JointForce):
     Source: theory.md (H12).
     """
 
-    conservative: ClassVar[bool] = False
     linear: ClassVar[Mapping[str, str]] = {"coefficient": "force/speed^2"}
 
     coefficient: Float[Array, "nv"] = eqx.field(converter=floating)
 
-    def generalized_forces(
-        self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar
-    ) -> Float[Array, "nv"]:
-        return -self.coefficient * v**2 * jnp.sign(v)  # (H12); |v| itself has no derivative at rest
+    def coefficient_at(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nv"]:
+        return self.coefficient * v * jnp.sign(v)  # (H12)
 
     def problem(self, model: Model) -> str | None:
         return _problem(model, {"coefficient": self.coefficient}, {})

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import constraint_motion, energy, forward, inverse, kinematics, multipliers
 from jaxdyn.dynamics.constraint import Constraint
-from jaxdyn.dynamics.forces import BodyForce, Force, JointDrives, JointForce
+from jaxdyn.dynamics.forces import BodyForce, Force, JointDrives, JointForce, Resistance
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.checks import MechanismError
 from jaxdyn.mechanism.model import Model
@@ -173,7 +173,57 @@ def acceleration_and_multipliers(
 ) -> tuple[Float[Array, "nv"], Float[Array, "m"]]:
     """`acceleration`, and the multipliers lam of all constraints, one after the other."""
     tau = applied_forces(system, state, u, t)
-    model, constraints = system.model.at(jnp.asarray(t, state.v.dtype)), system.constraints
+    return _solved(system, system.model.at(jnp.asarray(t, state.v.dtype)), state, tau, correction)
+
+
+def acceleration_over_step(
+    system: System,
+    state: State,
+    u: Float[Array, "nu"] | None,
+    t: Time,
+    step: Time,
+    *,
+    correction: Float[Array, "m"] | None = None,
+) -> Float[Array, "nv"]:
+    """Acceleration over a step at whose end the joint forces that resist motion are taken, those with `JointForce.resistance`.
+
+        (M + dt D + dt^2 K) a + h = (all applied forces at the start) - dt K v,   v' = v + dt a
+
+    All other forces are those at the start. Friction and servos, however strong, then are stable at any length of the step: the
+    sum of D and K acts like inertia of rotors, so each step solves one system of equations as before. Without such forces it is
+    `acceleration`.
+
+    Args:
+        u, t, correction: as for `acceleration`.
+        step: length dt of the step, s.
+
+    Source: theory.md (I12); linearly implicit methods: Hairer and Wanner 1996, section IV.7.
+    """
+    model = system.model.at(jnp.asarray(t, state.v.dtype))
+    tau = applied_forces(system, state, u, t)
+    resistance = _joint_resistance(system, model, state, jnp.asarray(t, state.v.dtype))
+    if resistance is not None:
+        inertia = step * (resistance.damping + step * resistance.stiffness)
+        model = eqx.tree_at(lambda m: m.armature, model, model.armature + inertia)
+        tau = tau - step * resistance.stiffness * state.v
+    return _solved(system, model, state, tau, correction)[0]  # (I12)
+
+
+def _joint_resistance(system: System, model: Model, state: State, t: Float[Array, ""]) -> Resistance | None:
+    """Sum over the forces. Parts of a sum may have negative coefficients, like friction that differs in the two directions."""
+    each = [force.resistance(model, state.q, state.v, t) for force in system.forces if isinstance(force, JointForce)]
+    given = [resistance for resistance in each if resistance is not None]
+    if not given:
+        return None
+    damping, stiffness = (jnp.maximum(sum(parts[1:], parts[0]), 0.0) for parts in zip(*given, strict=True))
+    return Resistance(damping, stiffness)
+
+
+def _solved(
+    system: System, model: Model, state: State, tau: Float[Array, "nv"], correction: Float[Array, "m"] | None
+) -> tuple[Float[Array, "nv"], Float[Array, "m"]]:
+    """Accelerations and multipliers under given forces; `model` may have more armature than that of the system."""
+    constraints = system.constraints
     if not constraints:
         return forward.accelerations_from(model, state.q, state.v, tau, system.method), jnp.zeros(0, state.v.dtype)
     configuration.check_velocities(model, v=state.v)

@@ -7,12 +7,19 @@ from jaxdyn.simulate.projected import Projected
 from jaxdyn.simulate.variational import Variational
 
 IntegratorName = Literal[
-    "explicit_euler", "semi_implicit_euler", "runge_kutta_4", "implicit_midpoint", "variational", "projected"
+    "explicit_euler",
+    "semi_implicit_euler",
+    "semi_implicit_euler_explicit_damping",
+    "runge_kutta_4",
+    "implicit_midpoint",
+    "variational",
+    "projected",
 ]
 
 INTEGRATORS: dict[IntegratorName, Integrator] = {
     "explicit_euler": ExplicitEuler(),
     "semi_implicit_euler": SemiImplicitEuler(),
+    "semi_implicit_euler_explicit_damping": SemiImplicitEuler(damping="explicit"),
     "runge_kutta_4": RungeKutta4(),
     "implicit_midpoint": ImplicitMidpoint(),
     "variational": Variational(),

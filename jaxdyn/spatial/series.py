@@ -1,4 +1,4 @@
-"""Trigonometric quotients as smooth functions of the squared angle.
+"""Quotients that are 0/0 at zero, as smooth functions: trigonometric ones of the squared angle, and a few others.
 
 Exponentials of rotations need cos(phi), sin(phi)/phi, (1 - cos(phi))/phi^2 of phi = |vector|. Written with the norm,
 they are 0/0 at rest and their derivatives NaN. As functions of x = phi^2 they are entire, so value
@@ -19,7 +19,7 @@ _TERMS = 10
 _BERNOULLI = [1 / 6, 1 / 30, 1 / 42, 1 / 30, 5 / 66, 691 / 2730, 7 / 6, 3617 / 510, 43867 / 798, 174611 / 330]
 
 
-def _power_series(x: Scalar, coefficients: list[float]) -> Scalar:
+def _power_series(x: Float[Array, "*shape"], coefficients: list[float]) -> Float[Array, "*shape"]:
     total = jnp.full_like(x, coefficients[-1])
     for c in reversed(coefficients[:-1]):
         total = total * x + c
@@ -74,3 +74,16 @@ def decay_quotient(x: Scalar) -> Scalar:
     series = _power_series(jnp.where(small, x, 0.0), [(-1) ** k / math.factorial(k + 1) for k in range(2 * _TERMS)])
     far = jnp.where(small, _SWITCH, x)
     return jnp.where(small, series, -jnp.expm1(-far) / far)
+
+
+# tanh(x)/x = sum over n of (-1)^(n+1) 4^n (4^n - 1) |B_2n| / (2n)! x^(2n-2); below 1/4 ten terms are exact to 1e-16.
+_TANH_SWITCH = 0.25
+_TANH = [(-1) ** (n + 1) * 4**n * (4**n - 1) * b / math.factorial(2 * n) for n, b in enumerate(_BERNOULLI, start=1)]
+
+
+def tanh_quotient(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """tanh(x)/x of each entry."""
+    small = jnp.abs(x) < _TANH_SWITCH
+    series = _power_series(jnp.where(small, x, 0.0) ** 2, _TANH)
+    far = jnp.where(small, _TANH_SWITCH, x)
+    return jnp.where(small, series, jnp.tanh(far) / far)
