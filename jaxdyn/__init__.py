@@ -135,8 +135,9 @@ from jaxdyn.simulate.controls import Controller, Knots
 from jaxdyn.simulate.diagnostics import power_balance_error, work_of_step
 from jaxdyn.simulate.geodesics import geodesic
 from jaxdyn.simulate.integrators import ExplicitEuler, ImplicitMidpoint, Integrator, RungeKutta4, SemiImplicitEuler
+from jaxdyn.simulate.outcome import DivergenceWarning, Result
 from jaxdyn.simulate.projected import Projected
-from jaxdyn.simulate.rollout import Result, Trajectory, rollout
+from jaxdyn.simulate.rollout import Trajectory, rollout
 from jaxdyn.simulate.variational import Variational
 
 __all__ = [
@@ -154,6 +155,7 @@ __all__ = [
     "Cylindrical",
     "Damper",
     "Distance",
+    "DivergenceWarning",
     "ExplicitEuler",
     "Fixed",
     "Force",

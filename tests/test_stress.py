@@ -11,7 +11,7 @@ import pytest
 from random_structures import random_description, random_structure, random_system
 
 from jaxdyn import Fixed, MechanismError, Revolute, State, System, Universal, as_dtype, batched, rollout
-from jaxdyn.simulate.rollout import Result
+from jaxdyn.simulate.outcome import Result
 
 SIZES = (1, 1, 1, 2, 2, 2, 3, 3, 3, 3, 4, 4, 5, 6, 7, 8)
 COPIES = 625

@@ -12,8 +12,8 @@ A drive measured forwards and backwards, fast and slow, loaded and not is descri
 with t = tanh(v / velocity_scale) in the place of the sign of v, so that everything is smooth at rest. Numbers are per velocity
 component; where a joint lacks a term, its coefficient is 0 and its scales are any positive numbers.
 
-Each term is -d(q, v) v with a coefficient d that is smooth at rest. An implicit step takes the force as -d v' with the velocity v' at
-its end: then friction only ever slows a joint down, at any length of the step, and a joint at rest stays at rest.
+Each term is -d(q, v) v with a coefficient d that is smooth at rest. An implicit step takes the force as -d v' with the velocity v'
+at its end: then friction only ever slows a joint down, at any length of the step, and a joint at rest stays at rest.
 """
 
 import abc

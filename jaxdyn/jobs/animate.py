@@ -17,7 +17,8 @@ from jaxdyn.jobs.command import Command, count, needs, positive
 from jaxdyn.jobs.source import FORMATS, add_source_options, load_source, random_starts
 from jaxdyn.mechanism.joints import Free
 from jaxdyn.mechanism.topology import GROUND
-from jaxdyn.simulate.rollout import Result, rollout
+from jaxdyn.simulate.outcome import Result
+from jaxdyn.simulate.rollout import rollout
 
 _STEP = 1e-3  # s
 _RECORD_EVERY = 10  # steps

@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import functools
 import inspect
+import json
 import re
 import sys
 import tempfile
@@ -39,6 +40,7 @@ class Job:
         config: frozen dataclass that describes the config file.
         work: work(config, run_directory) -> metrics, a dictionary of numbers and texts.
         resumable: whether `work`, in the directory of an interrupted run, does only what is missing.
+        verdict: verdict(metrics) says why the results of a complete run are unreliable, or None; then the exit status is 3.
     """
 
     name: str
@@ -46,6 +48,11 @@ class Job:
     config: type
     work: Callable[[Any, RunDirectory], dict[str, Any]]
     resumable: bool = False
+    verdict: Callable[[dict[str, Any]], str | None] | None = None
+
+
+class UnreliableResults(Exception):
+    """A job ran to its end, and its own checks refuse the results; the message says why."""
 
 
 def add_arguments(parser: argparse.ArgumentParser, job: Job, *, default_config: str | None = None) -> None:
@@ -187,18 +194,28 @@ def run_from_arguments(job: Job, arguments: argparse.Namespace, default_config: 
         resume = job.resumable and arguments.resume
         directory = run(job, config, out=arguments.out, overrides=overrides, smoke=arguments.smoke, resume=resume)
         print(f"Results are in {directory.root}")
+        problem = job.verdict and job.verdict(json.loads(directory.path("metrics.json").read_text()))
+        if problem:
+            raise UnreliableResults(problem)
 
     remedy = "the same command with --resume goes on" if job.resumable else "nothing but the config was written"
     return exit_status(act, interrupted=f"interrupted; {remedy}")
 
 
 def exit_status(act: Callable[[], None], *, interrupted: str = "interrupted") -> int:
-    """Do what a verb does; returns 0 done, 2 bad input, 1 the device gave up, 130 interrupted. What went wrong is one line."""
+    """Do what a verb does; what went wrong is one line on standard error.
+
+    Returns:
+        0 done, 1 the device gave up, 2 bad input, 3 done with results that are not to be relied on, 130 interrupted.
+    """
     try:
         act()
     except (ConfigError, MechanismError, RunError) as error:
         print(f"jaxdyn: {error}", file=sys.stderr)
         return 2
+    except UnreliableResults as error:
+        print(f"jaxdyn: {error}", file=sys.stderr)
+        return 3
     except jax.errors.JaxRuntimeError as error:
         print(f"jaxdyn: the device gave up, make the batch smaller: {str(error).splitlines()[0]}", file=sys.stderr)
         return 1

@@ -30,7 +30,8 @@ from jaxdyn.jobs.rollout_lanes import LanePlan, LaneProgress, lane_source, pd_co
 from jaxdyn.lanes.devices import divided, rounded_up, whole
 from jaxdyn.mechanism.model import as_dtype
 from jaxdyn.simulate.diagnostics import power_balance_error, work_of_step
-from jaxdyn.simulate.rollout import Result, rollout
+from jaxdyn.simulate.outcome import Result
+from jaxdyn.simulate.rollout import rollout
 
 # Numbers per body and lane that XLA holds while it makes a step; the lane compiler needs next to none.
 _WORKING_NUMBERS = 400
@@ -221,6 +222,7 @@ def _metrics(config: RolloutConfig, lanes: dict[str, np.ndarray], simulate: _Sim
         "steps": config.steps,
         "dtype": config.dtype,
         "seed": config.seed,
+        "most_failed": config.most_failed,
         "compile_s": simulate.compile_s,
         "run_s": simulate.run_s,
         "steps_per_s": simulate.made / simulate.run_s if simulate.made else None,
@@ -250,7 +252,19 @@ def _report(metrics: dict[str, Any]) -> None:
         )
     for code in Result:
         if code is not Result.COMPLETED and metrics["lanes"][code.name.lower()]:
-            print(f"  {code.name.lower()}: {code.meaning}")
+            print(f"  {code.name.lower()}: {code.meaning}" + (f"; {code.remedy}" if code.remedy else ""))
+
+
+def _verdict(metrics: dict[str, Any]) -> str | None:
+    """Why the results are not to be relied on: more lanes failed than the config allows."""
+    counts = metrics.get("lanes", {})
+    failed = sum(counts.get(code.name.lower(), 0) for code in Result if code.remedy)
+    if not counts or failed <= metrics["most_failed"] * metrics["batch"]:
+        return None
+    return (
+        f"{failed} of {metrics['batch']} lanes failed, a larger share than most_failed = {metrics['most_failed']:g} of the config; "
+        "see the remedies above"
+    )
 
 
 def _draw(system: System, arrays: dict[str, np.ndarray], directory: RunDirectory) -> list[str]:
@@ -281,4 +295,5 @@ JOB = Job(
     RolloutConfig,
     _work,
     resumable=True,
+    verdict=_verdict,
 )

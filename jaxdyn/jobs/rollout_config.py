@@ -93,6 +93,7 @@ class RolloutConfig:
         memory: that may be used; a batch that needs more goes through in chunks.
         chunk: most lanes that are simulated and written at once; as many as fit into memory if not given. An interrupted run that
             is resumed loses the chunk it was working on.
+        most_failed: largest share of lanes that may diverge or stop at an unsolved step; if more do, the exit status is 3.
         pictures: whether to draw them.
     """
 
@@ -106,6 +107,7 @@ class RolloutConfig:
     devices: DeviceChoice = "all"
     memory: float = setting(4e9, unit="B", positive=True)
     chunk: int | None = setting(None, positive=True)
+    most_failed: float = setting(0.01, non_negative=True)
     pictures: bool = True
     initial: InitialConfig = InitialConfig()
     control: ControlConfig = ControlConfig()

@@ -13,7 +13,8 @@ from jaxtyping import Array, Float
 from jaxdyn.dynamics.system import State, System, acceleration, stabilizing_correction
 from jaxdyn.mechanism import configuration
 from jaxdyn.simulate.controls import Knots, Policy, check_controls, control_in_force
-from jaxdyn.simulate.rollout import Result, Trajectory
+from jaxdyn.simulate.outcome import Result, report
+from jaxdyn.simulate.rollout import Trajectory
 
 
 def rollout_adaptive(
@@ -83,4 +84,5 @@ def rollout_adaptive(
     good = solution.result == diffrax.RESULTS.successful
     result = jnp.where(good, Result.COMPLETED.value, Result.STEP_FAILED.value).astype(jnp.int32)
     final = jax.tree.map(lambda x: x[-1], saved)
-    return Trajectory(times, saved, final, None, result, solution.stats["num_accepted_steps"].astype(jnp.int32))
+    steps, topology = solution.stats["num_accepted_steps"].astype(jnp.int32), model.topology
+    return Trajectory(times, saved, final, None, report(result, steps, final.v, topology), steps, topology)

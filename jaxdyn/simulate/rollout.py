@@ -9,7 +9,6 @@ the carried state (nq + nv + 2 and the accumulated cost), reverse mode keeps at 
 at the price of at most three more evaluations of each step. So a record of the end only (n = N) costs about 2 sqrt(N) states.
 """
 
-import enum
 import math
 from collections.abc import Callable
 from typing import Any
@@ -18,39 +17,22 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 import jaxdyn.lanes as lanes
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.lanes import Backend, check_backend
 from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.topology import Topology
 from jaxdyn.simulate.controls import Controller, Knots, Policy, check_controls, control_in_force
 from jaxdyn.simulate.integrators import Integrator, SemiImplicitEuler
+from jaxdyn.simulate.outcome import Result, describe, reached_end, report
 
 Time = Float[Array, ""]
 
 
 # Loops of at most this many steps keep all their carries while the backward pass is in them.
 _SHORT = 128
-
-
-class Result(enum.IntEnum):
-    """How a rollout ended; one code per lane of a batch."""
-
-    COMPLETED = 0
-    STOPPED = 1
-    DIVERGED = 2
-    STEP_FAILED = 3
-
-    @property
-    def meaning(self) -> str:
-        """One line for a report."""
-        return {
-            Result.COMPLETED: "ran to the end",
-            Result.STOPPED: "met the stop condition and was held there",
-            Result.DIVERGED: "a coordinate or velocity grew beyond the limit or was not finite; held at the last good state",
-            Result.STEP_FAILED: "an implicit step was not solved; held at the last good state, use a shorter dt",
-        }[self]
 
 
 class Trajectory(eqx.Module):
@@ -63,6 +45,7 @@ class Trajectory(eqx.Module):
         cost: sum of the stage costs, or None.
         result: code of `Result`.
         steps: number of steps made before the lane ended.
+        topology: that of the mechanism.
         backend: what ran it, "lanes" (the lane compiler) or "xla".
     """
 
@@ -72,7 +55,21 @@ class Trajectory(eqx.Module):
     cost: PyTree
     result: Int[Array, "*batch"]
     steps: Int[Array, "*batch"]
+    topology: Topology = eqx.field(static=True)
     backend: str = eqx.field(static=True, default="xla")
+
+    @property
+    def healthy(self) -> Bool[Array, "*batch"]:
+        """Which samples completed their steps or met their stop condition.
+
+        A sum over these alone is zero if all samples failed, and so looks like a perfect loss. Give the others a loss of their own:
+        `jnp.where(trajectory.healthy, loss, worst)`.
+        """
+        return reached_end(self.result)
+
+    def describe(self) -> str:
+        """How many samples ended in which way, when and where the first one failed, and what to change. Not under `jit`."""
+        return describe(np.asarray(self.result), np.asarray(self.steps), np.asarray(self.final.v), self.topology)
 
 
 class _Carry(eqx.Module):
@@ -133,6 +130,9 @@ def rollout(
 
     Returns:
         `Trajectory`. Reverse mode is checkpointed; the module docstring states the memory bound.
+
+    Warns:
+        DivergenceWarning: outside of `jit`, if samples did not reach their end; the message says where and names a remedy.
 
     Raises:
         ValueError: wrong shapes of state or controls, or `save_every` does not divide `steps`.
@@ -221,7 +221,10 @@ def rollout(
     arguments = (state, controls, dt, t0)
     (saved, end), served = lanes.run(simulate, arguments, backend=backend, name="rollout")
     times = jnp.asarray(t0, dtype) + jnp.arange(0, steps + 1, save_every).astype(dtype) * jnp.asarray(dt, dtype)
-    return Trajectory(times, saved, end.state, end.cost, end.result, end.steps, served)
+    topology, result = system.model.topology, end.result
+    if not lanes.writing_out():  # else it is a part of a larger program, and known only there
+        result = report(result, end.steps, end.state.v, topology)
+    return Trajectory(times, saved, end.state, end.cost, result, end.steps, topology, served)
 
 
 def _number(x, dtype) -> float | Array:

@@ -75,7 +75,9 @@ def test_implicit_midpoint_is_time_reversible():
 
 def test_implicit_step_that_is_not_solved_is_reported_and_the_state_kept():
     system = System(double_pendulum(), (jaxdyn.JointSpring([1e4, 1e4], [0.0, 0.0]),))
-    trajectory = jaxdyn.rollout(system, swinging(), dt=0.5, steps=2, integrator=ImplicitMidpoint(1))
+    trajectory = jax.jit(lambda s: jaxdyn.rollout(system, s, dt=0.5, steps=2, integrator=ImplicitMidpoint(1)))(
+        swinging()
+    )
     assert trajectory.result == jaxdyn.Result.STEP_FAILED
     assert trajectory.steps == 0
     np.testing.assert_array_equal(trajectory.final.q, swinging().q)
@@ -85,7 +87,7 @@ def test_implicit_midpoint_is_stable_where_the_explicit_method_explodes():
     stiff = System(double_pendulum(), (jaxdyn.JointFriction([200.0, 200.0], [0.0, 0.0], [1.0, 1.0]),))
     options = {"dt": 0.02, "steps": 100, "save_every": 100}
     implicit = jaxdyn.rollout(stiff, swinging(), integrator=ImplicitMidpoint(), **options)
-    explicit = jaxdyn.rollout(stiff, swinging(), integrator=RungeKutta4(), **options)
+    explicit = jax.jit(lambda s: jaxdyn.rollout(stiff, s, integrator=RungeKutta4(), **options))(swinging())
     assert implicit.result == jaxdyn.Result.COMPLETED
     assert explicit.result == jaxdyn.Result.DIVERGED
     assert np.all(np.abs(implicit.final.v) < 1.0)

@@ -1,5 +1,7 @@
 """Factorizations and solutions of small matrices."""
 
+import math
+
 import numpy as np
 
 from jaxdyn.lanes import linear_algebra
@@ -9,7 +11,7 @@ from jaxdyn.lanes.program import Node, Scalar
 
 def _matrices(flat: Flattener, x: Value) -> tuple[np.ndarray, tuple[int, ...]]:
     x = flat.registers(x)
-    return x.reshape(-1, *x.shape[-2:]), x.shape[:-2]
+    return x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:]), x.shape[:-2]  # a matrix may have no rows
 
 
 @rule("cholesky")

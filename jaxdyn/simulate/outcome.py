@@ -1,0 +1,156 @@
+"""How rollouts ended, in words, and the warning about those that did not reach their end.
+
+Under `jit` a rollout can only leave a code per sample in its result. Outside of it, also under `vmap` alone, the codes are known
+when the call returns, and a batch that diverged warns at once. An operation that returns the codes unchanged does this: outside of
+`jit` it is evaluated with the known codes of the whole batch, and inside it is compiled to nothing.
+"""
+
+import enum
+import sys
+import warnings
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+from jaxtyping import Array, Bool, Float, Int
+
+from jaxdyn.mechanism.topology import Topology
+
+
+class Result(enum.IntEnum):
+    """How a rollout ended; one code per lane of a batch."""
+
+    COMPLETED = 0
+    STOPPED = 1
+    DIVERGED = 2
+    STEP_FAILED = 3
+
+    @property
+    def meaning(self) -> str:
+        """One line for a report."""
+        return {
+            Result.COMPLETED: "ran to the end",
+            Result.STOPPED: "met the stop condition and was held there",
+            Result.DIVERGED: "a coordinate or velocity grew beyond the limit or was not finite; held at the last good state",
+            Result.STEP_FAILED: "an implicit step was not solved; held at the last good state",
+        }[self]
+
+    @property
+    def remedy(self) -> str | None:
+        """What to change if a sample ended so; None where nothing is wrong."""
+        return {
+            Result.COMPLETED: None,
+            Result.STOPPED: None,
+            Result.DIVERGED: "use a shorter dt or more substeps; stiff friction, damping and servos need the integrator "
+            "SemiImplicitEuler, and stiff springs ImplicitMidpoint",
+            Result.STEP_FAILED: "use a shorter dt, more substeps or more iterations of the integrator",
+        }[self]
+
+
+class DivergenceWarning(UserWarning):
+    """Some samples of a batch of rollouts did not reach their end."""
+
+
+def reached_end(result: Int[Array, "*batch"]) -> Bool[Array, "*batch"]:
+    """Which samples completed their steps or met their stop condition."""
+    return (result == Result.COMPLETED) | (result == Result.STOPPED)
+
+
+def describe(
+    result: Int[np.ndarray, "*batch"],
+    steps: Int[np.ndarray, "*batch"],
+    v: Float[np.ndarray, "*batch nv"],
+    topology: Topology,
+) -> str:
+    """How many samples of a batch ended in which way, when and where the first one failed, and what to change.
+
+    Args:
+        result, steps: codes, and numbers of steps that were made.
+        v: velocities at the end; of samples that failed, those of their last good state.
+        topology: names the mechanism and its joints.
+    """
+    codes, steps = np.ravel(result), np.ravel(steps)
+    v = np.reshape(v, (codes.size, -1))
+    counts = {code: int(np.sum(codes == code)) for code in Result}
+    ended = ", ".join(f"{count} {_word(code)}" for code, count in counts.items() if count)
+    sentences = [f"{codes.size} rollout{'s' * (codes.size != 1)} of {topology.name!r}: {ended}."]
+    for code in Result:
+        if counts[code] and code.remedy:
+            failed = np.flatnonzero(codes == code)
+            first = failed[np.argmin(steps[failed])]
+            sentences.append(
+                f"Sample {first} {_word(code)} first, after {steps[first]} steps{_fastest(v[first], topology)}."
+            )
+            sentences.append(f"Remedy: {code.remedy}.")
+    return " ".join(sentences)
+
+
+def _word(code: Result) -> str:
+    return code.name.lower().replace("_", " ")
+
+
+def _fastest(v: Float[np.ndarray, "nv"], topology: Topology) -> str:
+    if not v.size:
+        return ""
+    column = int(np.argmax(np.nan_to_num(np.abs(v), nan=np.inf)))
+    joint = topology.joint_names[topology.body_of_column[column]]
+    return f", when joint {joint!r} was the fastest (|v| = {abs(v[column]):.2g})"
+
+
+_reported = Primitive("rollout_reported")
+_NOT_OF_USERS = (str(Path(__file__).parents[1]), str(Path(jax.__file__).parent))
+
+
+def report(
+    result: Int[Array, "*batch"], steps: Int[Array, "*batch"], v: Float[Array, "*batch nv"], topology: Topology
+) -> Int[Array, "*batch"]:
+    """`result` unchanged; outside of `jit` it warns if samples did not reach their end.
+
+    Args:
+        result, steps, v, topology: see `describe`.
+    """
+    return _reported.bind(result, steps, jax.lax.stop_gradient(v), topology=topology)
+
+
+@_reported.def_impl
+def _warn(result, steps, v, *, topology: Topology):
+    if np.any(np.isin(np.asarray(result), [code.value for code in Result if code.remedy])):
+        text = describe(np.asarray(result), np.asarray(steps), np.asarray(v), topology)
+        warnings.warn(
+            f"{text} Trajectory.healthy marks the samples that reached their end", DivergenceWarning, _user_level()
+        )
+    return result
+
+
+def _user_level() -> int:
+    """Number of frames up to the first one that is neither of jaxdyn nor of JAX, for a warning that points there."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_OF_USERS):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+@_reported.def_abstract_eval
+def _shape(result, steps, v, *, topology):
+    return result
+
+
+def _batched(arguments, axes, *, topology):
+    size = next(x.shape[axis] for x, axis in zip(arguments, axes, strict=True) if axis is not None)
+    moved = [
+        jnp.broadcast_to(x, (size, *x.shape)) if axis is None else jnp.moveaxis(x, axis, 0)
+        for x, axis in zip(arguments, axes, strict=True)
+    ]
+    return _reported.bind(*moved, topology=topology), 0
+
+
+def _differentiated(primals, tangents, *, topology):
+    return _reported.bind(*primals, topology=topology), tangents[0]
+
+
+batching.primitive_batchers[_reported] = _batched
+ad.primitive_jvps[_reported] = _differentiated
+mlir.register_lowering(_reported, lambda context, result, steps, v, *, topology: [result])
