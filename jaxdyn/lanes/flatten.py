@@ -16,7 +16,9 @@ import jax
 import numpy as np
 from jax.extend import core as jex
 
-from jaxdyn.lanes.program import FLOATS, Node, Program, Scalar, Stretch, dtype_of_type, type_of_dtype
+from jaxdyn.lanes.folding import flushed, fold
+from jaxdyn.lanes.program import Node, Program, Scalar, Stretch
+from jaxdyn.lanes.scalar_types import FLOATS, type_of_dtype
 
 # Arrays of more numbers than this are not taken apart: a program would grow beyond what a register file and a compiler can bear.
 LARGEST_ARRAY = 4096
@@ -150,19 +152,11 @@ class Flattener:
 
     def apply(self, op: str, kind: str, *xs: Value) -> np.ndarray:
         """The scalar operation `op` on each element."""
+        known = [x for x in xs if is_known(x)]
+        if len(known) == len(xs):
+            return fold(op, kind, *known)
         apply = self.program.apply
         return self.each(lambda *scalars: apply(op, scalars, kind), *xs)
-
-    def index(self, x: Scalar, kind: str) -> Scalar:
-        return self.program.convert(x, kind, "i64")
-
-    def sum(self, terms: Sequence[Scalar], kind: str) -> Scalar:
-        """Sum from left to right."""
-        add = self.program.add
-        total: Scalar = 0.0 if kind in FLOATS else 0
-        for term in terms:
-            total = add(total, term, kind)
-        return total
 
     # -- interpretation
 
@@ -206,11 +200,10 @@ class Flattener:
 
 
 def known(x) -> np.ndarray:
-    """Constants of a jaxpr; floating-point ones in double precision, so that folding loses nothing."""
+    """Constants of a jaxpr, without subnormal numbers."""
     if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
         raise CannotFlatten(f"a constant of type {x.dtype} has no scalar form")
-    x = np.asarray(x)
-    return x.astype(np.float64) if np.issubdtype(x.dtype, np.floating) else x
+    return flushed(np.asarray(x))
 
 
 def user_line(equation) -> str:
@@ -265,11 +258,6 @@ def positions(shape: Sequence[int]):
 
 def zero_of(kind: str) -> Scalar:
     return 0.0 if kind in FLOATS else False if kind == "bool" else 0
-
-
-def known_dtype(kind: str) -> np.dtype:
-    """Type in which known numbers are kept."""
-    return np.dtype(np.float64) if kind in FLOATS else dtype_of_type(kind)
 
 
 def kind_of(variable) -> str:

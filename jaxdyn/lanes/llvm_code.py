@@ -8,10 +8,12 @@ import math
 from collections.abc import Sequence
 
 from jaxdyn.lanes import transcendental
+from jaxdyn.lanes.folding import TRANSCENDENTAL, settled
 from jaxdyn.lanes.liveness import Liveness, count_operations, uniform_nodes
 from jaxdyn.lanes.llvm_memory import MemoryText, Place, transposition_code
 from jaxdyn.lanes.llvm_text import bytes_of, scalar_type
-from jaxdyn.lanes.program import FLOATS, TRANSCENDENTAL, Block, Loop, Node, Program, Region, Scalar, Stretch
+from jaxdyn.lanes.program import Block, Loop, Node, Program, Region, Scalar, Stretch, interval
+from jaxdyn.lanes.scalar_types import FLOATS
 from jaxdyn.lanes.schedule import Schedule
 
 _FLOAT_OPS = {
@@ -28,10 +30,8 @@ _INTEGER_OPS = {
     "and": "and",
     "or": "or",
     "xor": "xor",
-    "shift_left": "shl",
-    "shift_right_logical": "lshr",
-    "shift_right_arithmetic": "ashr",
 }
+_SHIFTS = {"shift_left": "shl", "shift_right_logical": "lshr", "shift_right_arithmetic": "ashr"}
 _FLOAT_CALLS = {
     "abs": "fabs",
     "sqrt": "sqrt",
@@ -117,9 +117,54 @@ class KernelCode(MemoryText):
         elif op == "abs":
             minus = self._let(f"sub {full} {'zeroinitializer' if width > 1 else '0'}, {refs[0]}")
             names[node] = self._let(self._call("smax", kind, width, [refs[0], minus]))
-        else:  # div and rem of integers; the rules have refused all divisors that are not known, and zero
-            name = ("u" if kind[0] == "u" else "s") + op
-            names[node] = self._let(f"{name} {full} {refs[0]}, {refs[1]}")
+        elif op in _SHIFTS:
+            names[node] = self._shift(node, full, width, refs)
+        else:  # div and rem of integers
+            names[node] = self._division(node, full, width, refs)
+
+    def _shift(self, node: Node, full: str, width: int, refs: Sequence[str]) -> str:
+        """By a number without sign. LLVM leaves a shift by the width or more undefined; here all bits leave, as in XLA."""
+        x, by = refs
+        bits = int(node.type[1:])
+        low, high = interval(node.args[1]) or (0, bits)
+        if low < 0 or high >= bits:
+            last = self._constant(bits - 1, node.type, width)
+            if node.op == "shift_right_arithmetic":
+                by = self._let(self._call("umin", node.type, width, [by, last]))
+            else:
+                inside = self._let(f"icmp ule {full} {by}, {last}")
+                shifted = self._let(f"{_SHIFTS[node.op]} {full} {x}, {by}")
+                return self._choice(inside, full, width, shifted, self._constant(0, node.type, width))
+        return self._let(f"{_SHIFTS[node.op]} {full} {x}, {by}")
+
+    def _division(self, node: Node, full: str, width: int, refs: Sequence[str]) -> str:
+        """LLVM leaves a divisor of zero undefined, and -1 under the smallest integer; here they give what they give in XLA."""
+        x, y = refs
+        op, kind = node.op, node.type
+        signed = kind[0] == "i"
+        word = ("s" if signed else "u") + op
+        if type(node.args[1]) is not Node:  # neither zero nor -1, which are folded
+            return self._let(f"{word} {full} {x}, {y}")
+        zero, one, ones = (self._constant(settled(k, kind), kind, width) for k in (0, 1, -1))
+        is_zero = self._let(f"icmp eq {full} {y}, {zero}")
+        usual = self._choice(is_zero, full, width, one, y)
+        is_minus = None
+        if signed:
+            is_minus = self._let(f"icmp eq {full} {y}, {ones}")
+            usual = self._choice(is_minus, full, width, one, usual)
+        result = self._let(f"{word} {full} {x}, {usual}")
+        if is_minus is not None:
+            of_minus = zero if op == "rem" else self._let(f"sub {full} {zero}, {x}")
+            result = self._choice(is_minus, full, width, of_minus, result)
+        return self._choice(is_zero, full, width, x if op == "rem" else ones, result)
+
+    def _choice(self, condition: str, full: str, width: int, if_true: str, if_false: str) -> str:
+        conditions = "i1" if width == 1 else f"<{width} x i1>"
+        return self._let(f"select {conditions} {condition}, {full} {if_true}, {full} {if_false}")
+
+    @staticmethod
+    def _constant(x: int, kind: str, width: int) -> str:
+        return str(x) if width == 1 else f"splat ({scalar_type(kind)} {x})"
 
     def _conversion(self, source: str, target: str, ref: str, width: int) -> str:
         before, after = (scalar_type(k) if width == 1 else f"<{width} x {scalar_type(k)}>" for k in (source, target))

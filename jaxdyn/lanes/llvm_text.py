@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jaxdyn.lanes.program import FLOATS, Node, Scalar
+from jaxdyn.lanes.program import Node, Scalar
+from jaxdyn.lanes.scalar_types import FLOATS
 
 _BYTES = {"f32": 4, "f64": 8, "bool": 1}
 

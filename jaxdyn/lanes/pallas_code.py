@@ -14,7 +14,8 @@ from jax.experimental import pallas as pl
 from jax.typing import ArrayLike
 
 from jaxdyn.lanes.liveness import Liveness
-from jaxdyn.lanes.program import Block, Loop, Node, Program, Scalar, Stretch, dtype_of_type
+from jaxdyn.lanes.program import Block, Loop, Node, Program, Scalar, Stretch
+from jaxdyn.lanes.scalar_types import dtype_of_type
 from jaxdyn.lanes.schedule import Schedule
 
 _OPERATIONS: dict[str, Callable] = {

@@ -3,39 +3,23 @@
 A program is a graph of scalar operations (`Node`) in nested blocks: one block for the whole program and one for the body of each
 loop. Numbers known beforehand are plain Python numbers, never nodes, so that every operation can fold them away as it is made:
 constants are computed, x*0, x*1 and x+0 vanish, equal operations are shared, and an operation goes into the outermost block that
-knows its operands, which moves loop-invariant work out of loops. Folding x*0 to 0 and x/x not at all means that an infinite or
-undefined x does not spoil a product with a known zero, as it would in IEEE arithmetic.
+knows its operands, which moves loop-invariant work out of loops. Two foldings depart from IEEE arithmetic: x*0 is 0, so that an
+infinite or undefined x does not spoil a product with a known zero; and x+0 is x, also for x = -0, as XLA has it.
 
 Memory is functional: a region (input, table, the collected results of a loop, several pieces put together) is a node too, so
-a load depends on whatever fills the region and no order of side effects has to be kept.
+a load depends on whatever fills the region and no order of side effects has to be kept. A position in memory is within its region
+whatever the inputs are: the intervals of its operands show it, and a program that could read elsewhere is refused as it is made.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import final
 
 import numpy as np
 
-FLOATS = ("f32", "f64")
-INTEGERS = ("i32", "i64", "u32", "u64", "i8", "u8", "i16", "u16")
-TYPES = (*FLOATS, *INTEGERS, "bool")
-
-_TYPE_OF_DTYPE = {
-    "float32": "f32",
-    "float64": "f64",
-    "bool": "bool",
-    **{f"{'u' if t[0] == 'u' else ''}int{t[1:]}": t for t in INTEGERS},
-}
-_DTYPE_OF_TYPE = {t: np.dtype(d) for d, t in _TYPE_OF_DTYPE.items()}
-
-
-def type_of_dtype(dtype) -> str | None:
-    """Scalar type of an array type, or None if programs do not know it."""
-    return _TYPE_OF_DTYPE.get(np.dtype(dtype).name) if isinstance(dtype, np.dtype | type) else None
-
-
-def dtype_of_type(kind: str) -> np.dtype:
-    return _DTYPE_OF_TYPE[kind]
+from jaxdyn.lanes.folding import converted, fold_numbers, settled
+from jaxdyn.lanes.intervals import Interval, decided, interval_of
+from jaxdyn.lanes.scalar_types import FLOATS, INTEGERS, dtype_of_type
 
 
 class Block:
@@ -61,18 +45,29 @@ class Node:
         block: the block it belongs to.
         data: what the operation needs besides operands: a `Region`, a `Loop`, or a number.
         serial: number in order of creation, so that equal functions become equal programs.
+        interval: smallest and largest value of an integer, whatever the inputs; None for other types.
     """
 
-    __slots__ = ("args", "block", "data", "op", "serial", "type")
+    __slots__ = ("args", "block", "data", "interval", "op", "serial", "type")
 
     def __init__(self, op: str, args: tuple, kind: str, block: Block, data, serial: int):
         self.op, self.args, self.type, self.block, self.data, self.serial = op, args, kind, block, data, serial
+        self.interval: Interval | None = None
+        if kind in INTEGERS:
+            self.interval = interval_of(op, kind, data, [interval(a) for a in args])
 
     def __repr__(self) -> str:
         return f"{self.op}:{self.type}"
 
 
 Scalar = Node | float | int | bool
+
+
+def interval(x: Scalar) -> Interval | None:
+    """Interval of an integer, or of a truth value; None for what has none."""
+    if type(x) is Node:
+        return (0, 1) if x.type == "bool" else x.interval
+    return None if type(x) is float else (int(x), int(x))
 
 
 class Region:
@@ -97,7 +92,15 @@ class Stretch:
     __slots__ = ("offset", "region", "size")
 
     def __init__(self, region: Node, offset: Scalar, size: int):
+        _check_within(region.data, offset, size)
         self.region, self.offset, self.size = region, offset, size
+
+
+def _check_within(region: Region, offset: Scalar, size: int) -> None:
+    """Refuse to make a program that could reach beyond a region; the rules of the primitives are to bound their positions."""
+    bounds = interval(offset)
+    if bounds is None or bounds[0] < 0 or bounds[1] + size > region.size:
+        raise IndexError(f"positions {bounds} and {size - 1} more may lie outside a region of {region.size} numbers")
 
 
 class Loop:
@@ -124,42 +127,6 @@ class Loop:
         self.collected: list[tuple] = []
 
 
-# How a known value is computed; each entry also says how many operands there are.
-_FOLD: dict[str, Callable] = {
-    "add": lambda x, y: x + y,
-    "sub": lambda x, y: x - y,
-    "mul": lambda x, y: x * y,
-    "neg": lambda x: -x,
-    "abs": abs,
-    "sqrt": lambda x: float(np.sqrt(x)),
-    "floor": lambda x: float(np.floor(x)),
-    "ceil": lambda x: float(np.ceil(x)),
-    "round_even": lambda x: float(np.rint(x)),
-    "sin": lambda x: float(np.sin(x)),
-    "cos": lambda x: float(np.cos(x)),
-    "tan": lambda x: float(np.tan(x)),
-    "exp": lambda x: float(np.exp(x)),
-    "expm1": lambda x: float(np.expm1(x)),
-    "log": lambda x: float(np.log(x)),
-    "log1p": lambda x: float(np.log1p(x)),
-    "tanh": lambda x: float(np.tanh(x)),
-    "atan": lambda x: float(np.arctan(x)),
-    "asin": lambda x: float(np.arcsin(x)),
-    "acos": lambda x: float(np.arccos(x)),
-    "atan2": lambda x, y: float(np.arctan2(x, y)),
-    "pow": lambda x, y: float(np.power(x, y)),
-    "min": lambda x, y: type(x)(np.minimum(x, y)),
-    "max": lambda x, y: type(x)(np.maximum(x, y)),
-    "lt": lambda x, y: x < y,
-    "le": lambda x, y: x <= y,
-    "eq": lambda x, y: x == y,
-    "not": lambda x: (not x) if isinstance(x, bool) else ~x,
-    "and": lambda x, y: x & y,
-    "or": lambda x, y: x | y,
-    "xor": lambda x, y: x ^ y,
-}
-
-TRANSCENDENTAL = ("sin", "cos", "tan", "exp", "expm1", "log", "log1p", "tanh", "atan", "asin", "acos", "atan2", "pow")
 _COMMUTATIVE = {"add", "mul", "min", "max", "and", "or", "xor", "eq"}
 
 
@@ -192,7 +159,7 @@ class Program:
         if shared:
             # 0.0 and -0.0, and 1 and 1.0 and True, are equal as keys but not as numbers; the type tells the latter apart.
             found = home.memo.get(key)
-            if found is not None and _same_zeros(found.args, args):
+            if found is not None and all(map(_same_zeros, found.args, args)):
                 return found
         self._made += 1
         made = Node(op, args, kind, home, data, self._made)
@@ -229,6 +196,7 @@ class Program:
 
     def load(self, region: Node, index: Scalar) -> Scalar:
         data: Region = region.data
+        _check_within(data, index, 1)
         if type(index) is not Node:
             if data.kind == "table":
                 return data.values[int(index)].item()
@@ -256,8 +224,7 @@ class Program:
             if type(a) is Node:
                 break
         else:
-            with np.errstate(all="ignore"):
-                return wrapped(_FOLD[op](*args), kind)
+            return fold_numbers(op, kind, *args)
         if op in _COMMUTATIVE and (
             type(args[0]) is not Node or (type(args[1]) is Node and args[1].serial < args[0].serial)
         ):
@@ -267,7 +234,7 @@ class Program:
     def add(self, x: Scalar, y: Scalar, kind: str) -> Scalar:
         if type(x) is not Node:
             if type(y) is not Node:
-                return wrapped(x + y, kind)
+                return settled(x + y, kind)
             if x == 0:
                 return y
         elif type(y) is not Node:
@@ -284,11 +251,9 @@ class Program:
     def sub(self, x: Scalar, y: Scalar, kind: str) -> Scalar:
         if type(y) is not Node:
             if type(x) is not Node:
-                return wrapped(x - y, kind)
+                return settled(x - y, kind)
             if y == 0:
                 return x
-        elif type(x) is not Node and x == 0:
-            return self.neg(y, kind)
         elif x is y and kind not in FLOATS:
             return 0
         elif y.op == "neg":
@@ -300,7 +265,7 @@ class Program:
     def mul(self, x: Scalar, y: Scalar, kind: str) -> Scalar:
         if type(x) is not Node:
             if type(y) is not Node:
-                return wrapped(x * y, kind)
+                return settled(x * y, kind)
             x, y = y, x
         if type(y) is not Node:
             if y == 0:
@@ -325,33 +290,44 @@ class Program:
         if type(x) is Node:
             if x.op == "neg":
                 return x.args[0]
-            if x.op == "sub":
+            if x.op == "sub" and kind not in FLOATS:  # the sign of a zero would change
                 return self.sub(x.args[1], x.args[0], kind)
         return self._plain("neg", (x,), kind)
 
     _neg = neg
 
     def _div(self, x: Scalar, y: Scalar, kind: str) -> Scalar:
-        if kind not in FLOATS:
-            if type(x) is not Node and type(y) is not Node:
-                return wrapped(math.trunc(x / y) if abs(x) < 2**50 else int(np.fix(x / y)), kind) if y else -1
-            return x if type(y) is not Node and y == 1 else self.node("div", (x, y), kind)
-        if type(y) is not Node:
-            if type(x) is not Node:
-                with np.errstate(all="ignore"):
-                    return float(np.divide(x, y))
-            # A power of two divides exactly as its reciprocal multiplies.
-            if y != 0 and math.isfinite(y) and abs(math.frexp(y)[0]) == 0.5 and math.isfinite(1 / y):
-                return self.mul(x, 1 / y, kind)
-        elif type(x) is not Node and x == 0:
-            return 0.0
-        return self.node("div", (x, y), kind)
+        if type(y) is not Node and type(x) is Node:
+            if kind in FLOATS:
+                # A power of two divides exactly as its reciprocal multiplies, unless that is subnormal.
+                if y != 0 and math.isfinite(y) and abs(math.frexp(y)[0]) == 0.5 and settled(1 / y, kind):
+                    return self.mul(x, 1 / y, kind)
+            elif y in (0, 1, -1):
+                return settled(-1, kind) if y == 0 else self.mul(x, y, kind)
+        return self._plain("div", (x, y), kind)
 
     def _rem(self, x: Scalar, y: Scalar, kind: str) -> Scalar:
-        if type(x) is not Node and type(y) is not Node:
-            with np.errstate(all="ignore"):
-                return float(np.fmod(x, y)) if kind in FLOATS else wrapped(int(np.fmod(x, y)) if y else x, kind)
-        return self.node("rem", (x, y), kind)
+        if kind not in FLOATS and type(x) is Node and type(y) is not Node and y in (0, 1, -1):
+            return x if y == 0 else 0
+        return self._plain("rem", (x, y), kind)
+
+    def _shift_left(self, x: Scalar, by: Scalar, kind: str) -> Scalar:
+        return self._shift("shift_left", x, by, kind)
+
+    def _shift_right_logical(self, x: Scalar, by: Scalar, kind: str) -> Scalar:
+        return self._shift("shift_right_logical", x, by, kind)
+
+    def _shift_right_arithmetic(self, x: Scalar, by: Scalar, kind: str) -> Scalar:
+        return self._shift("shift_right_arithmetic", x, by, kind)
+
+    def _shift(self, op: str, x: Scalar, by: Scalar, kind: str) -> Scalar:
+        """By a number without sign; a known one is less than the width."""
+        bits = int(kind[1:])
+        if type(by) is not Node and not 0 <= by < bits:
+            if op != "shift_right_arithmetic":
+                return 0
+            by = bits - 1
+        return self._plain(op, (x, by), kind)
 
     def _pow(self, x: Scalar, y: Scalar, kind: str) -> Scalar:
         if type(y) is not Node and type(x) is Node and math.isfinite(y) and y == int(y) and abs(y) <= 64:
@@ -389,10 +365,14 @@ class Program:
         return x if x is y else self._plain("or", (x, y), kind)
 
     def _min(self, x: Scalar, y: Scalar, kind: str) -> Scalar:
-        return self._and(x, y, kind) if kind == "bool" else self._plain("min", (x, y), kind)
+        if kind == "bool":
+            return self._and(x, y, kind)
+        return x if _never_exceeds(x, y) else y if _never_exceeds(y, x) else self._plain("min", (x, y), kind)
 
     def _max(self, x: Scalar, y: Scalar, kind: str) -> Scalar:
-        return self._or(x, y, kind) if kind == "bool" else self._plain("max", (x, y), kind)
+        if kind == "bool":
+            return self._or(x, y, kind)
+        return y if _never_exceeds(x, y) else x if _never_exceeds(y, x) else self._plain("max", (x, y), kind)
 
     def _not(self, x: Scalar, kind: str) -> Scalar:
         return x.args[0] if type(x) is Node and x.op == "not" else self._plain("not", (x,), kind)
@@ -400,10 +380,11 @@ class Program:
     def compare(self, op: str, x: Scalar, y: Scalar) -> Scalar:
         """lt, le, eq, gt, ge, ne; unordered operands compare as in IEEE arithmetic."""
         if op in ("gt", "ge"):
-            return self._plain({"gt": "lt", "ge": "le"}[op], (y, x), "bool")
+            return self.compare({"gt": "lt", "ge": "le"}[op], y, x)
         if op == "ne":
-            return self.apply("not", (self._plain("eq", (x, y), "bool"),), "bool")
-        return self._plain(op, (x, y), "bool")
+            return self.apply("not", (self.compare("eq", x, y),), "bool")
+        known = _decided(op, x, y)
+        return self._plain(op, (x, y), "bool") if known is None else known
 
     def select(self, condition: Scalar, if_true: Scalar, if_false: Scalar, kind: str) -> Scalar:
         if type(condition) is not Node:
@@ -412,7 +393,7 @@ class Program:
             return if_true
         true_known, false_known = type(if_true) is not Node, type(if_false) is not Node
         if true_known and false_known:
-            if if_true == if_false and _same_zeros((if_true,), (if_false,)):
+            if is_same(if_true, if_false):
                 return if_true
             if kind == "bool":
                 return condition if if_true else self.apply("not", (condition,), "bool")
@@ -432,33 +413,28 @@ class Program:
         if source == target:
             return x
         if type(x) is not Node:
-            if target in FLOATS:
-                return float(x)
-            if target == "bool":
-                return bool(x)
-            return _saturated(x, target) if source in FLOATS else wrapped(x, target)
+            return converted(np.asarray(x, dtype_of_type(source)), target).item()
         if target == "bool":
             return self.compare("ne", x, 0.0 if source in FLOATS else 0)
         return self.node("convert", (x,), target, source)
 
 
-def wrapped(x, kind: str):
-    """An integer as the type stores it; others as they are."""
-    if kind in INTEGERS:
-        x, bits = int(x), int(kind[1:])
-        x &= (1 << bits) - 1
-        return x - (1 << bits) if kind[0] == "i" and x >> (bits - 1) else x
-    return x
+def _decided(op: str, x: Scalar, y: Scalar) -> bool | None:
+    """Whether a comparison of integers has the same result for all inputs, and which."""
+    first, second = interval(x), interval(y)
+    if x is y and first is not None:
+        return op != "lt"
+    return None if first is None or second is None else decided(op, first, second)
 
 
-def _saturated(x: float, kind: str) -> int:
-    """A floating-point number cut to an integer, to the nearest one that the type has."""
-    info = np.iinfo(dtype_of_type(kind))
-    return 0 if math.isnan(x) else int(info.min) if x <= info.min else int(info.max) if x >= info.max else int(x)
+def _never_exceeds(x: Scalar, y: Scalar) -> bool:
+    return _decided("le", x, y) is True
 
 
-def _same_zeros(a: tuple, b: tuple) -> bool:
-    for x, y in zip(a, b, strict=True):
-        if type(x) is float and x == 0.0 and math.copysign(1.0, x) != math.copysign(1.0, y):
-            return False
-    return True
+def is_same(x: Scalar, y: Scalar) -> bool:
+    """Whether two numbers of a type, one of which is known, are known to be the same; 0.0 and -0.0 are not."""
+    return x == y and _same_zeros(x, y)
+
+
+def _same_zeros(x: Scalar, y: Scalar) -> bool:
+    return type(x) is not float or x != 0.0 or math.copysign(1.0, x) == math.copysign(1.0, y)

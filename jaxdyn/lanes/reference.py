@@ -17,8 +17,10 @@ import numpy as np
 
 from jaxdyn.lanes.derived import traced
 from jaxdyn.lanes.flatten import CannotFlatten, flatten
+from jaxdyn.lanes.folding import TRANSCENDENTAL
 from jaxdyn.lanes.liveness import Liveness
-from jaxdyn.lanes.program import FLOATS, TRANSCENDENTAL, Block, Loop, Node, Program, Scalar, Stretch
+from jaxdyn.lanes.program import Block, Loop, Node, Program, Scalar, Stretch
+from jaxdyn.lanes.scalar_types import FLOATS
 from jaxdyn.lanes.schedule import Schedule
 
 # mpmath's names of functions, where they differ.

@@ -268,6 +268,11 @@ TABLE = {
     "div": (lambda p: p[0] / p[1], pairs),
     "div by known": unary(lambda x: (x / 4, x / 3, 1 / x, x / jnp.inf)),
     "div of integers": (lambda n: (lax.div(n, jnp.int32(3)), n // 4, lax.div(n, jnp.int32(-1))), integers(9)),
+    "div and rem by unknown integers": (
+        lambda m, n: (lax.div(m, n), lax.rem(m, n), m // n, m % n, lax.div(jnp.int32(7), n)),
+        integers(9),
+        integers(9),
+    ),
     "rem": (lambda p: lax.rem(p[0], p[1]), pairs),
     "rem by known": (lambda x: (x % 0.75, lax.rem(x, like(x, -0.6))), reals(9)),
     "rem of integers": (lambda n: (n % 5, lax.rem(n, jnp.int32(4)), lax.rem(n, jnp.int32(-3))), integers(9)),
@@ -418,7 +423,12 @@ TABLE = {
         reals(3),
     ),
     "dot in other types": (
-        lambda x, n: (lax.dot(x, x, preferred_element_type=jnp.float64), lax.dot(n, n, preferred_element_type="int32")),
+        lambda x, n: (
+            lax.dot(x, x, preferred_element_type=jnp.float64),
+            lax.dot(n, n, preferred_element_type="int32"),
+            jnp.int32(n[0]) + lax.dot(like(n, [100, 100]), like(n, [100, 100]), preferred_element_type="int32"),
+            (n > 100) @ (n > 100),
+        ),
         reals(3),
         integers(3, low=90, high=120, dtype=np.int8),
     ),
@@ -442,7 +452,11 @@ TABLE = {
     ),
     "reductions with nan": unary(lambda x: (jnp.max(x), jnp.min(x), jnp.max(x[:4]), jnp.min(x[:4]))),
     "reductions of integer bits": (
-        lambda n: (lax.reduce_and(n, (0,)), lax.reduce_or(n, (0,)), n + lax.reduce_and(like(n, [6, 3]), (0,))),
+        lambda n: (
+            *(f(n, (0,)) for f in (lax.reduce_and, lax.reduce_or, lax.reduce_xor)),
+            n + lax.reduce_and(like(n, [6, 3]), (0,)),
+            *(f(n[:0], (0,)) for f in (lax.reduce_and, lax.reduce_or, lax.reduce_max, lax.reduce_min)),
+        ),
         integers(3),
     ),
     "cumulative": (
@@ -541,6 +555,9 @@ TABLE = {
             x.at[np.array([0, 7])].set(1, mode="drop"),
             x.at[j + 2].set(2, mode="clip"),
             x.at[i, i].set(x[1, 1]),
+            x.at[j].subtract(x[1]),
+            x.at[j, 1].min(0.5),
+            x.at[j, 1].max(0.5),
             jnp.zeros_like(x).at[np.arange(3), np.arange(3)].set(x[0]),
         ),
         reals(3, 3),
@@ -671,7 +688,7 @@ def test_lanes_and_xla_agree(name):
 
 # Names that primitives of other releases of JAX have, or that only appear inside of other transformations.
 OF_OTHER_RELEASES = {"call", "checkpoint", "closed_call", "core_call", "copy_p", "custom_vjp_call_jaxpr", "expand_dims"}
-OF_OTHER_RELEASES |= {"pjit", "pvary", "remat", "scatter_add", "scatter_mul"}
+OF_OTHER_RELEASES |= {"pjit", "pvary", "remat", "scatter_add", "scatter_mul", "scatter_sub", "scatter-min", "scatter-max"}
 
 
 @pytest.mark.parametrize("dtype", [np.float32])
@@ -688,8 +705,6 @@ def test_every_rule_has_a_row(dtype):
 
 REFUSED = {
     "while": lambda x: lax.while_loop(lambda c: c > 1, lambda c: 0.5 * c, x),
-    "div": lambda x: lax.div(jnp.int32(7), x.astype(jnp.int32)),
-    "rem": lambda x: lax.rem(x.astype(jnp.int32), 1 + x.astype(jnp.int32)),
     "reduce_precision": lambda x: lax.reduce_precision(x, 5, 4),
     "sort": lambda x: lax.sort((x * jnp.arange(3.0), x * jnp.arange(3.0)), num_keys=2),
     "erf": jax.scipy.special.erf,

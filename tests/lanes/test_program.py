@@ -10,8 +10,10 @@ from jax import lax
 from random_trees import random_parents
 
 from jaxdyn.lanes.flatten import flatten
+from jaxdyn.lanes.folding import settled
 from jaxdyn.lanes.liveness import Liveness, count_operations, scalars_in, uniform_nodes
-from jaxdyn.lanes.program import INTEGERS, Block, Loop, Node, Program, Stretch, dtype_of_type, type_of_dtype, wrapped
+from jaxdyn.lanes.program import Block, Loop, Node, Program, Stretch
+from jaxdyn.lanes.scalar_types import INTEGERS, dtype_of_type, type_of_dtype
 from jaxdyn.lanes.schedule import Schedule
 
 
@@ -185,7 +187,7 @@ def test_known_integers_wrap_as_their_type_does(program, kind):
             for y in numbers:
                 with np.errstate(over="ignore"):
                     assert program.apply(op, (x, y), kind) == numpy(dtype.type(x), dtype.type(y))
-    assert wrapped(info.max + 1, kind) == info.min
+    assert settled(info.max + 1, kind) == info.min
     assert program.neg(info.min, kind) == info.min  # both for signed and unsigned numbers
     assert program.apply("not", (5,), kind) == np.invert(dtype.type(5))
 

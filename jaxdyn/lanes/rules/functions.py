@@ -14,13 +14,14 @@ from jaxdyn.lanes.flatten import (
     inner_jaxprs,
     is_known,
     kind_of,
-    known_dtype,
     objects,
     rule,
     scalars_of,
 )
-from jaxdyn.lanes.program import INTEGERS, Block, Loop, Node, Region, Scalar, Stretch
+from jaxdyn.lanes.folding import settled
+from jaxdyn.lanes.program import Block, Loop, Node, Region, Scalar, Stretch, is_same
 from jaxdyn.lanes.rules.shapes import joined, reshaped, sliced, view
+from jaxdyn.lanes.scalar_types import FLOATS, INTEGERS, dtype_of_type
 
 # A loop whose unrolled form has at most this many equations is unrolled: positions in arrays become known and fold.
 _UNROLLED_EQUATIONS = 2000
@@ -136,7 +137,7 @@ def _unrolled_scan(flat: Flattener, equation, consts, carry, xs) -> list[Value]:
         if any(isinstance(y, Memory) for y in column):
             stacked.append(joined(flat, column, kind_of(v), v.aval.shape))
         elif not column:
-            stacked.append(np.zeros(v.aval.shape, known_dtype(kind_of(v))))
+            stacked.append(np.zeros(v.aval.shape, dtype_of_type(kind_of(v))))
         else:
             stacked.append(np.stack([flat.registers(y) for y in column]))
     return [*carry, *stacked]
@@ -155,7 +156,7 @@ def _looped_scan(flat: Flattener, equation, consts, carry, xs) -> list[Value]:
     while True:
         body = Block(outer)
         loop = Loop(length, body)
-        loop.counter = program.node("counter", (), "i64", block=body, shared=False)
+        loop.counter = program.node("counter", (), "i64", data=length, block=body, shared=False)
         turn: Scalar = loop.counter
         if p["reverse"]:
             turn = program.apply("sub", (length - 1, turn), "i64")
@@ -189,7 +190,7 @@ def _looped_scan(flat: Flattener, equation, consts, carry, xs) -> list[Value]:
             elif slots[i][2] in INTEGERS and type(new) is Node and new.op == "add" and new.args[0] is old:
                 if type(new.args[1]) is not Node:
                     found[i] = new.args[1]
-            elif type(new) is not Node and type(slots[i][1]) is not Node and new == slots[i][1]:
+            elif type(new) is not Node and is_same(new, slots[i][1]):
                 found[i] = 0
         if not found:
             break
@@ -200,7 +201,7 @@ def _looped_scan(flat: Flattener, equation, consts, carry, xs) -> list[Value]:
     for i, (_, start, kind) in enumerate(slots):
         if i in replaced:
             step = replaced[i]
-            finals.append(start if step == 0 else program.add(start, step * length, kind))
+            finals.append(start if step == 0 else program.add(start, settled(step * length, kind), kind))
         else:
             finals.append(program.node("result", (node,), kind, data=i))
     out: list[Value] = []
@@ -224,11 +225,9 @@ def _rows(flat: Flattener, x: Value, variable) -> Callable[[Scalar], Value]:
     """turn -> x[turn]; rows that are equal or that count are computed rather than read."""
     kind, program = kind_of(variable), flat.program
     if is_known(x) and len(x) > 1:
-        with np.errstate(invalid="ignore"):
-            steps = np.diff(x, axis=0)
-        if np.all(steps == 0):
+        if np.all(x == x[0]) and (kind not in FLOATS or np.all(np.signbit(x) == np.signbit(x[0]))):
             return lambda turn: np.asarray(x[0])
-        if kind in INTEGERS and np.all(steps == steps[0]):
+        if kind in INTEGERS and np.all((steps := np.diff(x, axis=0)) == steps[0]):
 
             def counted(turn):
                 count = program.convert(turn, "i64", kind)

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jaxdyn.lanes.flatten import Flattener, Memory, Value, is_known, kind_of, known_dtype, positions, rule, zero_of
-from jaxdyn.lanes.program import FLOATS, INTEGERS, Node, Scalar
+from jaxdyn.lanes.flatten import Flattener, Memory, Value, is_known, kind_of, positions, rule
+from jaxdyn.lanes.folding import settled
+from jaxdyn.lanes.program import Node, Scalar
 from jaxdyn.lanes.rules.shapes import sliced, view
 
 
@@ -52,28 +53,38 @@ def _update_at(flat: Flattener, x: np.ndarray, starts: Sequence[Scalar], update:
         )
 
 
-def _within(flat: Flattener, start: Scalar, largest: int) -> Scalar:
-    """A position clamped to 0 .. largest."""
-    return flat.program.apply("min", (flat.program.apply("max", (start, 0), "i64"), largest), "i64")
+def _bounded(flat: Flattener, start: Scalar, kind: str, largest: int) -> Scalar:
+    """A position clamped to 0 .. largest, in its own type; where it is within whatever the inputs are, this costs nothing."""
+    return flat.program.apply("min", (flat.program.apply("max", (start, 0), kind), largest), kind)
 
 
-def _starts(flat: Flattener, variables, args: list[Value]) -> list[Scalar]:
-    return [flat.index(flat.registers(a).item(), kind_of(v)) for v, a in zip(variables, args, strict=True)]
+def _within(flat: Flattener, start: Scalar, kind: str, largest: int) -> Scalar:
+    """A position of any integer type clamped to 0 .. largest, for an address."""
+    return flat.program.convert(_bounded(flat, start, kind, largest), kind, "i64")
+
+
+def _starts(flat: Flattener, variables, args: list[Value], largest: Sequence[int]) -> list[Scalar]:
+    return [
+        _within(flat, flat.registers(a).item(), kind_of(v), n) for v, a, n in zip(variables, args, largest, strict=True)
+    ]
+
+
+def _differences(shape: Sequence[int], sizes: Sequence[int]) -> list[int]:
+    """The largest positions at which a part of these sizes is within an array."""
+    return [n - k for n, k in zip(shape, sizes, strict=True)]
 
 
 @rule("dynamic_slice")
 def _dynamic_slice(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     x, sizes = args[0], equation.params["slice_sizes"]
-    starts = _starts(flat, equation.invars[1:], args[1:])
-    starts = [_within(flat, s, n - k) for s, n, k in zip(starts, x.shape, sizes, strict=True)]
+    starts = _starts(flat, equation.invars[1:], args[1:], _differences(x.shape, sizes))
     return [_slice_at(flat, x, starts, sizes, kind_of(equation.outvars[0]))]
 
 
 @rule("dynamic_update_slice")
 def _dynamic_update_slice(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     x, update = (np.array(flat.registers(a), object) for a in args[:2])
-    starts = _starts(flat, equation.invars[2:], args[2:])
-    starts = [_within(flat, s, n - k) for s, n, k in zip(starts, x.shape, update.shape, strict=True)]
+    starts = _starts(flat, equation.invars[2:], args[2:], _differences(x.shape, update.shape))
     _update_at(flat, x, starts, update, lambda old, new: new, kind_of(equation.outvars[0]))
     return [x]
 
@@ -81,35 +92,32 @@ def _dynamic_update_slice(flat: Flattener, equation, args: list[Value]) -> list[
 @rule("gather")
 def _gather(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     x, indices = args[0], flat.registers(args[1])
-    p, kind = equation.params, kind_of(equation.outvars[0])
+    p, kind, program = equation.params, kind_of(equation.outvars[0]), flat.program
     numbers, sizes = p["dimension_numbers"], p["slice_sizes"]
     dropped = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
     batch_shape = indices.shape[:-1]
     shape = equation.outvars[0].aval.shape
     kept = [n for d, n in enumerate(sizes) if d not in dropped]
-    clip, fill = "clip" in str(p["mode"]).lower(), "fill" in str(p["mode"]).lower()
+    fill, index_kind = "fill" in str(p["mode"]).lower(), kind_of(equation.invars[1])
+    largest = _differences(x.shape, sizes)
     rows = np.empty((math.prod(batch_shape), *kept), object)
-    index_kind = kind_of(equation.invars[1])
     for number, place in enumerate(positions(batch_shape)):
         starts: list[Scalar] = [0] * x.ndim
+        inside: Scalar = True
         for d, start in zip(numbers.start_index_map, indices[place].tolist(), strict=True):
-            starts[d] = flat.index(start, index_kind)
+            # A promise of positions within bounds is not relied on: like XLA, all modes clamp.
+            starts[d] = _within(flat, start, index_kind, largest[d])
+            if fill:  # XLA compares positions as 32-bit integers
+                short = program.convert(start, index_kind, "i32")
+                starts[d] = _within(flat, short, "i32", largest[d])
+                same = program.compare("eq", short, _bounded(flat, short, "i32", largest[d]))
+                inside = program.apply("and", (inside, same), "bool")
         for d, source in zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True):
             starts[d] = place[source]
-        bounded = [_within(flat, s, n - k) for s, n, k in zip(starts, x.shape, sizes, strict=True)]
-        inside: Scalar = True
-        for s, b in zip(starts, bounded, strict=True):
-            same = s == b if type(s) is not Node and type(b) is not Node else flat.program.compare("eq", s, b)
-            inside = flat.program.apply("and", (inside, same), "bool")
-        safe = bounded if clip or fill or any(type(s) is not Node for s in starts) else starts
-        part = flat.registers(_slice_at(flat, x, safe, sizes, kind))
-        if fill and inside is not True:
-            given = p["fill_value"]
-            absent = given if given is not None else math.nan if kind in FLOATS else zero_of(kind)
-            if kind in INTEGERS and given is None:
-                info = np.iinfo(known_dtype(kind))
-                absent = int(info.max if kind[0] == "u" else info.min)
-            part = flat.each(lambda s, i=inside, a=absent: flat.program.select(i, s, a, kind), part)
+        part = flat.registers(_slice_at(flat, x, starts, sizes, kind))
+        if inside is not True:
+            absent = settled(p["fill_value"], kind)
+            part = flat.each(lambda s, i=inside, a=absent: program.select(i, s, a, kind), part)
         rows[number, ...] = part.reshape(kept)
     # The kept slice dimensions go to offset_dims, the batch dimensions to the others, both in order.
     spread = rows.reshape((*batch_shape, *kept))
@@ -117,35 +125,42 @@ def _gather(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     return [np.transpose(spread, np.argsort([*others, *numbers.offset_dims])) if shape else spread.reshape(())]
 
 
-@rule("scatter", "scatter-add", "scatter_add", "scatter_mul", "scatter-mul")
+_COMBINATIONS = {
+    "scatter_add": "add",
+    "scatter_sub": "sub",
+    "scatter_mul": "mul",
+    "scatter_min": "min",
+    "scatter_max": "max",
+}
+
+
+@rule("scatter", *_COMBINATIONS, *(name.replace("_", "-") for name in _COMBINATIONS))
 def _scatter(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     x = np.array(flat.registers(args[0]), object)
     indices, updates = flat.registers(args[1]), flat.registers(args[2])
     p, kind, program = equation.params, kind_of(equation.outvars[0]), flat.program
     numbers = p["dimension_numbers"]
-    name = equation.primitive.name.replace("-", "_")
-    combine = {
-        "scatter": lambda old, new: new,
-        "scatter_add": lambda old, new: program.add(old, new, kind),
-        "scatter_mul": lambda old, new: program.mul(old, new, kind),
-    }[name]
+    op = _COMBINATIONS.get(equation.primitive.name.replace("-", "_"))
+
+    def combine(old: Scalar, new: Scalar) -> Scalar:
+        return new if op is None else program.apply(op, (old, new), kind)
+
     dropped = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
     others = [d for d in range(updates.ndim) if d not in numbers.update_window_dims]
     spread = np.transpose(updates, [*others, *numbers.update_window_dims])
     window = iter([updates.shape[d] for d in numbers.update_window_dims])
     sizes = [1 if d in dropped else next(window) for d in range(x.ndim)]
     index_kind = kind_of(equation.invars[1])
-    clip = "clip" in str(p["mode"]).lower()
+    clip, largest = "clip" in str(p["mode"]).lower(), _differences(x.shape, sizes)
     for place in positions(indices.shape[:-1]):
         starts: list[Scalar] = [0] * x.ndim
         for d, start in zip(numbers.scatter_dims_to_operand_dims, indices[place].tolist(), strict=True):
-            starts[d] = flat.index(start, index_kind)
+            starts[d] = program.convert(start, index_kind, "i64")
+            if clip:
+                starts[d] = _within(flat, start, index_kind, largest[d])
         for d, source in zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True):
             starts[d] = place[source]
-        largest = [n - k for n, k in zip(x.shape, sizes, strict=True)]
-        if clip:
-            starts = [_within(flat, s, n) for s, n in zip(starts, largest, strict=True)]
-        elif any(type(s) is not Node and not 0 <= s <= n for s, n in zip(starts, largest, strict=True)):
+        if any(type(s) is not Node and not 0 <= s <= n for s, n in zip(starts, largest, strict=True)):
             continue  # out of bounds: dropped; a position unknown until run time that lies outside meets no candidate
         _update_at(flat, x, starts, spread[(*place, ...)].reshape(sizes), combine, kind)
     return [x]

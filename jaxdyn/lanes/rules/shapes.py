@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jaxdyn.lanes.flatten import Flattener, Memory, Value, contiguous, is_known, kind_of, known_dtype, rule, scalars_of
+from jaxdyn.lanes.flatten import Flattener, Memory, Value, contiguous, is_known, kind_of, rule, scalars_of
 from jaxdyn.lanes.program import Scalar
+from jaxdyn.lanes.scalar_types import dtype_of_type
 
 
 @rule("broadcast_in_dim")
@@ -139,7 +140,7 @@ def as_objects(x) -> np.ndarray:
     if isinstance(x, np.ndarray):
         return x
     out = np.empty((), object)
-    out[()] = x
+    out[()] = x.item() if isinstance(x, np.generic) else x
     return out
 
 
@@ -170,5 +171,5 @@ def _iota(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     shape, dim = p["shape"], p["dimension"]
     through = [1] * len(shape)
     through[dim] = shape[dim]
-    counted = np.arange(shape[dim]).astype(known_dtype(kind_of(equation.outvars[0])))
+    counted = np.arange(shape[dim]).astype(dtype_of_type(kind_of(equation.outvars[0])))
     return [np.broadcast_to(counted.reshape(through), shape)]

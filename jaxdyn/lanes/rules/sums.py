@@ -1,12 +1,16 @@
 """Products, sums and other operations along an axis."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
-from jaxdyn.lanes.flatten import CannotFlatten, Flattener, Value, is_known, kind_of, known_dtype, objects, rule, zero_of
-from jaxdyn.lanes.program import FLOATS, Node, Scalar
+from jaxdyn.lanes.flatten import CannotFlatten, Flattener, Value, is_known, kind_of, objects, rule, zero_of
+from jaxdyn.lanes.folding import converted, flushed, fold, settled
+from jaxdyn.lanes.intervals import whole
+from jaxdyn.lanes.program import Node, Scalar
 from jaxdyn.lanes.rules.shapes import as_objects
+from jaxdyn.lanes.scalar_types import FLOATS, dtype_of_type
 
 
 @rule("dot_general")
@@ -24,7 +28,8 @@ def _dot_general(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     shape = equation.outvars[0].aval.shape
     left, right = arranged(a, left_batch, left_sum), arranged(b, right_batch, right_sum)
     if is_known(a) and is_known(b):
-        return [np.einsum("bik,bjk->bij", left, right).astype(known_dtype(kind)).reshape(shape)]
+        with np.errstate(all="ignore"):
+            return [flushed(np.einsum("bik,bjk->bij", left, right)).reshape(shape)]
     out = np.empty((left.shape[0], left.shape[1], right.shape[1]), object)
     for k in range(left.shape[0]):
         if _is_mask(left[k]):
@@ -38,7 +43,17 @@ def _dot_general(flat: Flattener, equation, args: list[Value]) -> list[Value]:
 
 def _as_kind(flat: Flattener, x: Value, source: str, target: str) -> np.ndarray:
     x = flat.registers(x)
-    return x if source == target or is_known(x) else flat.each(lambda s: flat.program.convert(s, source, target), x)
+    if source == target:
+        return x
+    return converted(x, target) if is_known(x) else flat.each(lambda s: flat.program.convert(s, source, target), x)
+
+
+def _sum_and_product(flat: Flattener, kind: str) -> tuple[Callable, Callable]:
+    """Functions of two scalars; of truth values, whether any or both hold."""
+    program = flat.program
+    if kind == "bool":
+        return lambda x, y: program.apply("or", (x, y), kind), lambda x, y: program.apply("and", (x, y), kind)
+    return lambda x, y: program.add(x, y, kind), lambda x, y: program.mul(x, y, kind)
 
 
 def _is_mask(x: np.ndarray) -> bool:
@@ -47,7 +62,7 @@ def _is_mask(x: np.ndarray) -> bool:
 
 def _product(flat: Flattener, left: np.ndarray, right: np.ndarray, kind: str) -> np.ndarray:
     """left right^T"""
-    add, mul = flat.program.add, flat.program.mul
+    add, mul = _sum_and_product(flat, kind)
     zero = zero_of(kind)
     out = np.empty((left.shape[0], right.shape[0]), object)
     columns = right.tolist()
@@ -57,7 +72,7 @@ def _product(flat: Flattener, left: np.ndarray, right: np.ndarray, kind: str) ->
         for j, column in enumerate(columns):
             total = zero
             for k, x in present:
-                total = add(total, mul(x, column[k], kind), kind)
+                total = add(total, mul(x, column[k]))
             out[i, j] = total
     return out
 
@@ -75,45 +90,63 @@ def _masked_sums(flat: Flattener, mask: np.ndarray, terms: np.ndarray, kind: str
         earlier = [j for j in order[:position] if sets[j] <= sets[i]]
         base = max(earlier, key=lambda j: len(sets[j]), default=None)
         plan.append((i, base, sorted(sets[i] - (sets[base] if base is not None else frozenset()))))
+    add, _ = _sum_and_product(flat, kind)
     out = np.empty((mask.shape[0], terms.shape[0]), object)
     for j, column in enumerate(terms.tolist()):
         for i, base, rest in plan:
             total = zero_of(kind) if base is None else out[base, j]
             for k in rest:
-                total = flat.program.add(total, column[k], kind)
+                total = add(total, column[k])
             out[i, j] = total
     return out
 
 
 _REDUCTIONS = {
-    "reduce_sum": ("add", np.sum),
-    "reduce_prod": ("mul", np.prod),
-    "reduce_max": ("max", np.max),
-    "reduce_min": ("min", np.min),
-    "reduce_and": ("and", np.bitwise_and.reduce),
-    "reduce_or": ("or", np.bitwise_or.reduce),
+    "reduce_sum": "add",
+    "reduce_prod": "mul",
+    "reduce_max": "max",
+    "reduce_min": "min",
+    "reduce_and": "and",
+    "reduce_or": "or",
+    "reduce_xor": "xor",
 }
 
 
 @rule(*_REDUCTIONS)
 def _reduce(flat: Flattener, equation, args: list[Value]) -> list[Value]:
-    op, function = _REDUCTIONS[equation.primitive.name]
+    op = _REDUCTIONS[equation.primitive.name]
     x, axes, kind = flat.registers(args[0]), equation.params["axes"], kind_of(equation.outvars[0])
     kept = [d for d in range(x.ndim) if d not in axes]
     shape = [x.shape[d] for d in kept]
-    if is_known(x):
-        if not x.size and op in ("max", "min"):
-            return [np.full(shape, -np.inf if op == "max" else np.inf).astype(known_dtype(kind))]
-        return [np.asarray(function(x, axis=tuple(axes))).astype(known_dtype(kind))]
-    rows = np.transpose(x, [*kept, *axes]).reshape(math.prod(shape), -1).tolist()
-    neutral = {"add": zero_of(kind), "mul": 1.0 if kind in FLOATS else 1, "and": True, "or": False}
+    if not all(x.shape[d] for d in axes):
+        return [np.full(shape, _neutral(op, kind), dtype_of_type(kind))]
+    rows = np.transpose(x, [*kept, *axes]).reshape(math.prod(shape), math.prod(x.shape[d] for d in axes))
+    if is_known(rows):
+        return [_folded(op, kind, rows).reshape(shape)]
     out = []
-    for row in rows:
-        total = neutral.get(op, -math.inf if op == "max" else math.inf) if not row else row[0]
+    for row in rows.tolist():
+        total = row[0]
         for term in row[1:]:
             total = flat.program.apply(op, (total, term), kind)
         out.append(total)
     return [objects(out, shape)]
+
+
+def _folded(op: str, kind: str, rows: np.ndarray) -> np.ndarray:
+    """Each row of known numbers put together by an operation, in pairs."""
+    while rows.shape[1] > 1:
+        half = rows.shape[1] // 2
+        pairs = fold(op, kind, rows[:, :half], rows[:, half : 2 * half])
+        rows = np.concatenate([pairs, rows[:, 2 * half :]], 1)
+    return rows[:, 0]
+
+
+def _neutral(op: str, kind: str) -> Scalar:
+    """The result for no operands."""
+    if op in ("min", "max"):
+        least, most = (-math.inf, math.inf) if kind in FLOATS else whole(kind)
+        return most if op == "min" else least
+    return settled({"mul": 1, "and": -1}.get(op, 0), kind)
 
 
 @rule("argmax", "argmin")
@@ -131,7 +164,7 @@ def _argmax(flat: Flattener, equation, args: list[Value]) -> list[Value]:
             undefined = program.apply("and", (_undefined(flat, candidate), program.compare("eq", best, best)), "bool")
             wins = program.apply("or", (program.compare(better, candidate, best), undefined), "bool")
             best = program.select(wins, candidate, best, kind)
-            where = program.select(wins, k, where, index_kind)
+            where = program.select(wins, settled(k, index_kind), where, index_kind)
         out.append(where)
     return [objects(out, x.shape[:-1])]
 

@@ -1,0 +1,87 @@
+"""Intervals in which the integers of a program lie whatever its inputs, so that checks which cannot fail vanish.
+
+A position that counts the turns of a loop is within bounds without being clamped, and `k < 0` is known to be false. An interval
+that might leave the range of its type stands for the whole type, because integers wrap.
+"""
+
+import functools
+
+import numpy as np
+
+from jaxdyn.lanes.scalar_types import dtype_of_type
+
+Interval = tuple[int, int]
+
+
+@functools.cache
+def whole(kind: str) -> Interval:
+    """All integers of a type."""
+    if kind == "bool":
+        return 0, 1
+    info = np.iinfo(dtype_of_type(kind))
+    return int(info.min), int(info.max)
+
+
+def interval_of(op: str, kind: str, data, operands: list[Interval | None]) -> Interval:
+    """Interval of the result of an integer operation.
+
+    Args:
+        operands: their intervals; None for those that are no integers.
+    """
+    rule = _RULES.get(op)
+    if op == "counter":
+        return 0, max(data - 1, 0)
+    if rule is None or any(x is None for x in operands[op == "select" :]):
+        return whole(kind)
+    found = rule(*operands)
+    low, high = whole(kind)
+    return found if found is not None and low <= found[0] and found[1] <= high else (low, high)
+
+
+def decided(op: str, x: Interval, y: Interval) -> bool | None:
+    """Whether lt, le or eq holds for all, or for no, numbers of two intervals; None if it depends."""
+    if op == "lt":
+        return True if x[1] < y[0] else False if x[0] >= y[1] else None
+    if op == "le":
+        return True if x[1] <= y[0] else False if x[0] > y[1] else None
+    return False if x[1] < y[0] or y[1] < x[0] else True if x[0] == x[1] == y[0] == y[1] else None
+
+
+def _product(x: Interval, y: Interval) -> Interval:
+    corners = [a * b for a in x for b in y]
+    return min(corners), max(corners)
+
+
+def _quotient(x: Interval, y: Interval) -> Interval | None:
+    divisor = y[0]
+    if y[1] != divisor or divisor < 1:
+        return None
+    low, high = (abs(a) // divisor * (-1 if a < 0 else 1) for a in x)
+    return low, high
+
+
+def _remainder(x: Interval, y: Interval) -> Interval | None:
+    if y[0] <= 0 <= y[1]:
+        return None
+    most = max(abs(y[0]), abs(y[1])) - 1
+    return max(min(x[0], 0), -most), min(max(x[1], 0), most)
+
+
+def _bits_in_common(x: Interval, y: Interval) -> Interval | None:
+    bounds = [b[1] for b in (x, y) if b[0] >= 0]
+    return (0, min(bounds)) if bounds else None
+
+
+_RULES = {
+    "add": lambda x, y: (x[0] + y[0], x[1] + y[1]),
+    "sub": lambda x, y: (x[0] - y[1], x[1] - y[0]),
+    "neg": lambda x: (-x[1], -x[0]),
+    "mul": _product,
+    "div": _quotient,
+    "rem": _remainder,
+    "and": _bits_in_common,
+    "min": lambda x, y: (min(x[0], y[0]), min(x[1], y[1])),
+    "max": lambda x, y: (max(x[0], y[0]), max(x[1], y[1])),
+    "select": lambda _, x, y: (min(x[0], y[0]), max(x[1], y[1])),
+    "convert": lambda x: x,
+}
