@@ -48,8 +48,12 @@ def of_two(dtype: str) -> dict:
     more = {
         "clamp": lambda x, y: lax.clamp(x, jnp.ones_like(x), y),
         "clamped": lambda x, y: lax.clamp(jnp.zeros_like(x), x, y),
-        "largest and its place": lambda x, y: jnp.stack([jnp.max(a := jnp.stack([y, x, y])), jnp.argmax(a).astype(x.dtype)]),
-        "smallest and its place": lambda x, y: jnp.stack([jnp.min(a := jnp.stack([x, y, x])), jnp.argmin(a).astype(x.dtype)]),
+        "largest and its place": lambda x, y: jnp.stack(
+            [jnp.max(a := jnp.stack([y, x, y])), jnp.argmax(a).astype(x.dtype)]
+        ),
+        "smallest and its place": lambda x, y: jnp.stack(
+            [jnp.min(a := jnp.stack([x, y, x])), jnp.argmin(a).astype(x.dtype)]
+        ),
         "sorted": lambda x, y: jnp.sort(jnp.stack([x, y, jnp.ones_like(x)])),
         "largest so far": lambda x, y: lax.cummax(jnp.stack([x, y])),
     }
@@ -98,7 +102,9 @@ def differences(found, expected, roundings: int = 32) -> np.ndarray:
         # A result near the smallest number may be flushed by one and not by the other.
         close = np.abs(found - expected) <= roundings * info.eps * np.abs(expected) + 2 * info.tiny
         return np.where(
-            np.isnan(expected), ~np.isnan(found), ~(close | (found == expected)) | (np.signbit(found) != np.signbit(expected))
+            np.isnan(expected),
+            ~np.isnan(found),
+            ~(close | (found == expected)) | (np.signbit(found) != np.signbit(expected)),
         )
 
 
@@ -110,7 +116,9 @@ def assert_same(found: dict, expected: dict, args, roundings: int = 32) -> None:
         where = np.argwhere(different.reshape(len(different), -1).any(1)).ravel()
         for k in where[:3].tolist():
             operands = ", ".join(repr(np.asarray(x)[k].item()) for x in args)
-            wrong.append(f"{name}({operands}): {np.asarray(found[name])[k]} by lanes, {np.asarray(expected[name])[k]} by XLA")
+            wrong.append(
+                f"{name}({operands}): {np.asarray(found[name])[k]} by lanes, {np.asarray(expected[name])[k]} by XLA"
+            )
     assert not wrong, "\n".join(wrong)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from jax import core as jax_core
 
 from jaxdyn.lanes import call
-from jaxdyn.lanes.derived import program_of
+from jaxdyn.lanes.derived import known_results, program_of
 from jaxdyn.lanes.flatten import CannotFlatten
 from jaxdyn.lanes.record import Record, note
 from jaxdyn.lanes.tracing import writing_out, written_out
@@ -121,6 +121,9 @@ def run(function: Callable, args: tuple, *, backend: Backend, name: str) -> tupl
         backend=backend,
         name=name,
     )
+    # A constant is the same for every lane also to `out_axes`.
+    known = known_results(jaxpr)
+    results = [x if value is None else jnp.asarray(value) for x, value in zip(results, known, strict=True)]
     return eqx.combine(jax.tree.unflatten(out_tree, results), static), "lanes"
 
 

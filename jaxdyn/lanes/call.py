@@ -21,6 +21,7 @@ from jax._src import dispatch as _dispatch
 from jax._src.interpreters import ad as _ad
 from jax.extend import core as jex
 from jax.interpreters import ad, batching, mlir
+from jax.sharding import PartitionSpec
 
 from jaxdyn.lanes import cpu
 from jaxdyn.lanes.derived import (
@@ -75,7 +76,7 @@ def bind(
         name: for the record of what was compiled.
     """
     return lane_call_p.bind(
-        *args,
+        *_of_one_manual_type(args),
         jaxpr=jaxpr,
         batched=batched,
         size=size,
@@ -87,10 +88,37 @@ def bind(
     )
 
 
+def _of_one_manual_type(args: Sequence) -> Sequence:
+    """Within `shard_map` an argument that all devices share counts as varying if another one varies from device to device."""
+    axes = [jax.typeof(x).manual_axis_type.varying for x in args]
+    every = frozenset().union(*axes)
+    return [
+        x if own == every else jax.lax.pcast(x, tuple(sorted(every - own)), to="varying")
+        for x, own in zip(args, axes, strict=True)
+    ]
+
+
 @lane_call_p.def_impl
 def _implementation(*args, **params):
-    with jax.disable_jit(False):  # there is nothing to see inside, and without jit this would call itself
-        return _jitted(**params)(*args)
+    # Without jit this would call itself; and so it would if JAX, when it finds a NaN in the result, ran it again without jit.
+    with jax.disable_jit(False), jax.debug_nans(False), jax.debug_infs(False):
+        results = _jitted(**params)(*args)
+    _check_numbers(results, params["name"])
+    return results
+
+
+def _check_numbers(results: Sequence[jax.Array], name: str) -> None:
+    """What `jax_debug_nans` and `jax_debug_infs` ask for.
+
+    Raises:
+        FloatingPointError: a result is not a number, or infinite.
+    """
+    config = jax.config
+    for on, sort, found in ((config.jax_debug_nans, "nan", jnp.isnan), (config.jax_debug_infs, "inf", jnp.isinf)):
+        if on and any(is_float(x) and found(x).any() for x in results):
+            raise FloatingPointError(
+                f"invalid value ({sort}) encountered in the lanes of {name!r}; backend='xla' tells the operation"
+            )
 
 
 @functools.lru_cache(maxsize=512)
@@ -100,7 +128,14 @@ def _jitted(**params):
 
 @lane_call_p.def_abstract_eval
 def _abstract(*args, jaxpr, size, results_last, **_):
-    return [jax_core.ShapedArray(s.shape, s.dtype) for s in _result_shapes(jaxpr, size, results_last)]
+    shapes = _result_shapes(jaxpr, size, results_last)
+    if not args or not args[0].manual_axis_type.varying:
+        return [jax_core.ShapedArray(s.shape, s.dtype) for s in shapes]
+    whole = [args[0].sharding.update(spec=PartitionSpec(*[None] * len(s.shape))) for s in shapes]
+    return [
+        args[0].update(shape=s.shape, dtype=s.dtype, weak_type=False, sharding=sharding)
+        for s, sharding in zip(shapes, whole, strict=True)
+    ]
 
 
 def _result_shapes(jaxpr, size: int | None, results_last: tuple[bool, ...]) -> list[jax.ShapeDtypeStruct]:
@@ -137,7 +172,7 @@ def _jvp(primals, tangents, **params):
         "linear": (False,) * len(primals) + (True,) * len(moving),
         "name": f"{params['name']}.jvp",
     }
-    return out, _spread(lane_call_p.bind(*primals, *moving, **params | changed), floats, out)
+    return out, _spread(bind(*primals, *moving, **params | changed), floats, out)
 
 
 def _spread(tangents: Sequence, floats: Sequence[bool], out: Sequence) -> list:

@@ -114,7 +114,7 @@ def linearized_jaxprs(jaxpr, active: tuple[bool, ...]):
     # Inputs are at hand and constants are known, so neither is stored.
     n_out = len(floats)
     sources: list = _inputs_passed_on(first)[n_out:]
-    known = _known_results(first)[n_out:]
+    known = known_results(first)[n_out:]
     kept = [i for i, source in enumerate(sources) if source is None and known[i] is None]
 
     def shorter(*inputs):
@@ -144,7 +144,7 @@ def _results(jaxpr) -> list:
         return [None] * len(jaxpr.out_avals)
 
 
-def _known_results(jaxpr) -> list[np.ndarray | None]:
+def known_results(jaxpr) -> list[np.ndarray | None]:
     """The results that do not depend on the inputs."""
     found = []
     for aval, numbers in zip(jaxpr.out_avals, _results(jaxpr), strict=True):

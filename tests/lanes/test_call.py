@@ -429,6 +429,29 @@ def test_unused_and_repeated_arguments():
 # ---------------------------------------------------------------- within and around other code
 
 
+@pytest.mark.parametrize("axis", [0, None])
+def test_a_constant_result_is_the_same_for_all_lanes(axis):
+    def f(x):
+        return x, 3.0, jnp.arange(2.0) * 2
+
+    found = batched(f, out_axes=(0, axis, axis), backend="lanes")(numbers(5))
+    expected = jax.vmap(f, out_axes=(0, axis, axis))(numbers(5))
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_search_for_nans_names_the_function():
+    def logarithms(x):
+        return jnp.log(x)
+
+    with jax.debug_nans(True), pytest.raises(FloatingPointError, match="logarithms"):
+        batched(logarithms, backend="lanes")(jnp.asarray([1.0, -1.0]))
+    with jax.debug_infs(True), pytest.raises(FloatingPointError, match=r"inf.*logarithms"):
+        batched(logarithms, backend="lanes")(jnp.asarray([1.0, 0.0]))
+    with jax.debug_nans(True), jax.debug_infs(True):
+        np.testing.assert_array_equal(batched(logarithms, backend="lanes")(jnp.ones(2)), 0)
+
+
 def test_within_equinox():
     class Net(eqx.Module):
         w: jax.Array

@@ -9,11 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from edge_values import DTYPES, INTEGERS, assert_same, by_xla, edges, of_one, of_two, pairs
+from edge_values import DTYPES, FLOATS, assert_same, by_xla, edges, of_one, of_two, pairs
+from jax import lax
 
 from jaxdyn.lanes import lane_function
 from jaxdyn.lanes.derived import program_of, traced
-from jaxdyn.lanes.flatten import RULES
+from jaxdyn.lanes.liveness import Liveness
+from jaxdyn.lanes.program import Program, Stretch
 
 
 def operands(dtype: str, count: int) -> tuple[np.ndarray, ...]:
@@ -50,3 +52,209 @@ def test_known_operands_fold_to_what_xla_gives(dtype, count):
         for numbers, aval in zip(program_of(jaxpr).outputs, jaxpr.out_avals, strict=True)
     ]
     assert_same(dict(zip(every, results, strict=True)), expected(dtype, count), args)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_one_known_operand_changes_nothing(dtype):
+    """But for two foldings: a product with a known zero is zero, and adding zero leaves the sign of the other zero."""
+    every = of_two(dtype)
+    numbers = edges(dtype)
+    known = numbers[:: 1 if dtype == "bool" else 4]
+
+    def both_ways(x, y):
+        return {
+            f"{name} {side}": f(*xs)
+            for name, f in every.items()
+            for side, xs in {"left": (y, x), "right": (x, y)}.items()
+        }
+
+    lane = lane_function(lambda x: [both_ways(x, jnp.asarray(y)) for y in known], backend="lanes")
+    for y, found in zip(known, jax.jit(jax.vmap(lane))(numbers), strict=True):
+        reference = reference_with_known(dtype, y)
+        if dtype in FLOATS and np.abs(y) < np.finfo(dtype).tiny:
+            for name in ("mul left", "mul right", "add left", "add right", "sub right"):
+                found[name] = np.where(unusual(found[name], reference[name]), reference[name], found[name])
+        assert_same(found, reference, (numbers, np.full_like(numbers, y)))
+
+
+def unusual(found, expected):
+    """Zeros whose sign differs, or that stand where the other result is not a number."""
+    return (found == 0) & ((expected == 0) | np.isnan(expected))
+
+
+def reference_with_known(dtype: str, y) -> dict:
+    """What XLA gives where both operands are unknown, of all pairs those with `y` on one side."""
+    n = len(edges(dtype))
+    k = np.flatnonzero(pairs(dtype)[1][::n].view(np.uint8 if dtype == "bool" else f"u{y.nbytes}") == bits(y))[0]
+    table = {name: np.asarray(z).reshape(n, n, *z.shape[1:]) for name, z in expected(dtype, 2).items()}
+    return {
+        f"{name} {side}": (z[:, k] if side == "left" else z[k])
+        for name, z in table.items()
+        for side in ("left", "right")
+    }
+
+
+def bits(y):
+    return y.view(np.uint8 if y.dtype == bool else f"u{y.nbytes}")
+
+
+# ---------------------------------------------------------------- positions
+
+LONG = 700  # numbers that stay in memory
+# Where each array lies: among the constants, in registers, in memory.
+PLACES = ("constant", "short", "long")
+
+
+def positions_of(dtype: str) -> np.ndarray:
+    info = np.iinfo(dtype)
+    near = [
+        -(2**40),
+        -(10**9),
+        -LONG - 1,
+        -LONG,
+        -6,
+        -5,
+        -1,
+        0,
+        1,
+        3,
+        4,
+        5,
+        12,
+        LONG - 1,
+        LONG,
+        10**9,
+        2**32 + 2,
+        2**40,
+    ]
+    return np.array(sorted({n for n in (info.min, *near, info.max) if info.min <= n <= info.max}), dtype)
+
+
+def reads(i, x, y):
+    """Parts of arrays at a position, in every mode."""
+    constant, row = jnp.arange(12.0).reshape(4, 3), jnp.arange(5, dtype=jnp.int32) * 7
+    found = {}
+    for place, a in zip(PLACES, (constant, x.reshape(2, 3), y.reshape(-1, 4)), strict=True):
+        found[f"indexed {place}"] = a[i]
+        found[f"sliced {place}"] = lax.dynamic_slice(a, (i, jnp.zeros_like(i)), (2, 2))
+        found[f"sliced inside {place}"] = lax.dynamic_slice(a[1:, 1:][::-1], (i, i), (1, 1))
+        for mode in ("promise_in_bounds", "clip", "fill"):
+            found[f"{mode} {place}"] = gathered(a, i, mode)
+    return found | {"integers": gathered(row[:, None], i, "fill"), "truths": gathered(row[:, None] > 7, i, "fill")}
+
+
+def gathered(a, i, mode: str):
+    """The primitive itself, without the arithmetic on positions that indexing adds."""
+    numbers = lax.GatherDimensionNumbers(offset_dims=(0,), collapsed_slice_dims=(0,), start_index_map=(0,))
+    return lax.gather(a, i[None], numbers, (1, a.shape[1]), mode=mode)
+
+
+def writes(i, x, y):
+    """Arrays changed at a position, in every mode."""
+    found = {"updated": lax.dynamic_update_slice(x.reshape(2, 3), jnp.ones((1, 2)), (i, i))}
+    numbers = lax.ScatterDimensionNumbers(
+        update_window_dims=(0,), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,)
+    )
+    for name in ("scatter", "scatter_add", "scatter_sub", "scatter_mul", "scatter_min", "scatter_max"):
+        for mode in ("promise_in_bounds", "clip", "fill"):
+            changed = getattr(lax, name)(x.reshape(2, 3), i[None], jnp.full(3, 0.5), numbers, mode=mode)
+            found[f"{name} {mode}"] = changed
+    return found
+
+
+def in_a_loop(i, x, y):
+    """Positions that are carried, that count, and that the data move."""
+
+    def turn(carry, k):
+        at, total = carry
+        step = jnp.asarray(3, at.dtype)
+        return (at + step, 0.5 * total + y[at] + y[k] * x[k - 9] + x[jnp.int32(total * 1e9)]), y[at]
+
+    (_, total), path = lax.scan(turn, (i, jnp.sum(x)), jnp.arange(900))
+    return {"total": total, "path": path[i], "back": path[-i]}
+
+
+@pytest.mark.parametrize("function", [reads, writes, in_a_loop])
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "uint32", "uint64"])
+def test_positions_out_of_bounds_are_what_they_are_in_xla(dtype, function):
+    i = positions_of(dtype)
+    x = np.random.default_rng(0).uniform(0, 1, (len(i), 6))
+    y = np.random.default_rng(1).uniform(0, 1, (len(i), LONG))
+    every = jax.vmap(function)
+    assert_same(jax.jit(jax.vmap(lane_function(function, backend="lanes")))(i, x, y), jax.jit(every)(i, x, y), (i,))
+
+
+def test_known_positions_out_of_bounds_are_what_they_are_in_xla():
+    x, y = jnp.linspace(0, 1, 6), jnp.linspace(0, 1, LONG)
+    at = positions_of("int64")[::2]
+
+    def every(i, x, y):
+        return reads(i, x, y) | writes(i, x, y)
+
+    lane = lane_function(lambda x, y: [every(jnp.asarray(i), x, y) for i in at], backend="lanes")
+    found = jax.tree.map(lambda *results: jnp.stack(results), *jax.jit(lane)(x, y))
+    assert_same(found, jax.jit(jax.vmap(every, (0, None, None)))(at, x, y), (at,))
+
+
+def test_a_position_that_could_leave_its_region_is_refused():
+    """The last line of defense: a rule that forgot to bound a position makes no program."""
+    program = Program()
+    region, index = program.input("f64", 4), program.load(program.input("i64", 1), 0)
+    with pytest.raises(IndexError, match="outside a region of 4"):
+        program.load(region, index)
+    with pytest.raises(IndexError, match="outside a region of 4"):
+        Stretch(region, program.apply("max", (index, 0), "i64"), 2)
+    bounded = program.apply("min", (program.apply("max", (index, 0), "i64"), 3), "i64")
+    assert program.load(region, bounded).op == "load"
+
+
+def test_a_position_that_counts_turns_is_not_clamped():
+    def f(y):
+        return lax.fori_loop(0, LONG, lambda k, total: 0.5 * total + y[k] + y[LONG - 1 - k], 0.0)
+
+    program = program_of(traced(f, [jax.ShapeDtypeStruct((LONG,), np.float64)]))
+    assert not {"min", "max", "select", "lt"} & {node.op for node in Liveness(program).nodes}
+
+
+# ---------------------------------------------------------------- examples of the defects these tables were made for
+
+
+def by_both(function, *args):
+    """Results of lanes and XLA, one below the other."""
+    lane = jax.jit(jax.vmap(lane_function(function, backend="lanes")))(*args)
+    return np.asarray(lane), np.asarray(jax.jit(jax.vmap(function))(*args))
+
+
+def test_a_rotation_by_zero_bits_changes_nothing():
+    x, r = jnp.arange(1, 40, dtype=jnp.int32), jnp.arange(39, dtype=jnp.int32) % 3 * 0
+    found, expected = by_both(lambda x, r: (x << r) | lax.shift_right_logical(x, 32 - r), x, r)
+    np.testing.assert_array_equal(found, x)
+    np.testing.assert_array_equal(expected, x)
+
+
+@pytest.mark.parametrize("shift", [lax.shift_left, lax.shift_right_logical, lax.shift_right_arithmetic])
+@pytest.mark.parametrize("by", [32, 33, 100, -1])
+def test_a_shift_by_the_width_or_more_is_what_xla_gives(shift, by):
+    np.testing.assert_array_equal(*by_both(lambda x: shift(x, jnp.int32(by)), jnp.arange(-9, 9, dtype=jnp.int32)))
+
+
+def test_constants_keep_the_precision_of_their_type():
+    def f(x):
+        wide, short = jnp.asarray(2**60 + 1, jnp.int64), jnp.full(2, 100, jnp.int8)
+        single = jnp.float32(1e30)
+        return (
+            lax.div(wide, jnp.int64(1))
+            + lax.div(-wide, jnp.int64(3))
+            + lax.rem(wide, jnp.int64(1000))
+            + x.astype(jnp.int64),
+            lax.dot(short, short, preferred_element_type=jnp.int32) + x.astype(jnp.int32),
+            jnp.sqrt(single * single) + x.astype(jnp.float32),
+            (jnp.float32(2**24) + jnp.float32(1)) + x.astype(jnp.float32),
+            0.0 / x,
+            jnp.asarray(2**24 + 2**0 + 2**30, jnp.int64).astype(jnp.float32) * x.astype(jnp.float32),
+        )
+
+    x = jnp.asarray([0.0, 1.0, -0.0])
+    found, expected = (jax.jit(jax.vmap(g))(x) for g in (lane_function(f, backend="lanes"), f))
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -688,7 +688,16 @@ def test_lanes_and_xla_agree(name):
 
 # Names that primitives of other releases of JAX have, or that only appear inside of other transformations.
 OF_OTHER_RELEASES = {"call", "checkpoint", "closed_call", "core_call", "copy_p", "custom_vjp_call_jaxpr", "expand_dims"}
-OF_OTHER_RELEASES |= {"pjit", "pvary", "remat", "scatter_add", "scatter_mul", "scatter_sub", "scatter-min", "scatter-max"}
+OF_OTHER_RELEASES |= {
+    "pjit",
+    "pvary",
+    "remat",
+    "scatter_add",
+    "scatter_mul",
+    "scatter_sub",
+    "scatter-min",
+    "scatter-max",
+}
 
 
 @pytest.mark.parametrize("dtype", [np.float32])
