@@ -115,7 +115,7 @@ def assert_same(found: dict, expected: dict, args, roundings: int = 32) -> None:
         different = differences(found[name], expected[name], roundings)
         where = np.argwhere(different.reshape(len(different), -1).any(1)).ravel()
         for k in where[:3].tolist():
-            operands = ", ".join(repr(np.asarray(x)[k].item()) for x in args)
+            operands = ", ".join(repr(np.asarray(x)[k].tolist()) for x in args)
             wrong.append(
                 f"{name}({operands}): {np.asarray(found[name])[k]} by lanes, {np.asarray(expected[name])[k]} by XLA"
             )

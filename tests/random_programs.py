@@ -1,8 +1,8 @@
 """Random functions of one sample over the primitives that the lane compiler knows, which give the same numbers wherever they run.
 
-Compilers round differently where they may fuse products and sums, and functions of libraries differ in the last places. So a number that
-has been rounded is used only where such a difference stays small: not in a sum, in a comparison, or in a conversion. For the
-same reason a product or sum with a number that is known, and might be zero, has no place here.
+Compilers round differently where they may fuse products and sums, and functions of libraries differ in the last places. So a number
+that has been rounded is used only where such a difference stays small: not in a sum, in a comparison, or in a conversion. For
+the same reason a product or sum with a number that is known, and might be zero, has no place here.
 """
 
 import dataclasses
@@ -115,34 +115,11 @@ EXACT = {
     "there and back": (lambda x: x.astype(jnp.float32).astype(jnp.float64).astype(x.dtype), "f", "f"),
     "cases": (lambda i, x, y: lax.select_n(i.astype(jnp.int32), x, y, x[::-1]), "iff", "f"),
 }
+_SMOOTH = "sin cos tan asin acos atan exp exp2 expm1 log log1p tanh sinh cosh asinh acosh atanh logistic rsqrt square"
 # These need exact operands, all known or none, and their results are rough.
 ROUGH = {
     **{name: (getattr(lax, name), "ff", "f") for name in ("add", "sub", "mul", "atan2", "pow")},
-    **{
-        name: (getattr(lax, name), "f", "f")
-        for name in [
-            "sin",
-            "cos",
-            "tan",
-            "asin",
-            "acos",
-            "atan",
-            "exp",
-            "exp2",
-            "expm1",
-            "log",
-            "log1p",
-            "tanh",
-            "sinh",
-            "cosh",
-            "asinh",
-            "acosh",
-            "atanh",
-            "logistic",
-            "rsqrt",
-            "square",
-        ]
-    },
+    **{name: (getattr(lax, name), "f", "f") for name in _SMOOTH.split()},
     **{f"power {k}": (lambda x, k=k: lax.integer_pow(x, k), "f", "f") for k in (-2, 3)},
     "add at": (lambda x, i: x.at[i].add(x[0]), "fi", "f"),
 }

@@ -2,8 +2,11 @@
 
 Lane by lane the operations are the same for every width, so the results are too, to the last bit. No optimization passes are
 expected to follow: every operation written here is executed, in this order, with fused multiplications where `fma` is written.
-Subnormal numbers, infinities, NaN and the sign of zero follow C99. There are no branches but one: arguments of sin, cos and tan too
-large for the reduction here are left to the double precision functions of libm. Coefficients are in `polynomials`.
+Infinities, NaN and the sign of zero follow C99. There are no branches but one: arguments of sin, cos and tan too large for the
+reduction here are left to the double precision functions of libm. Coefficients are in `polynomials`.
+
+Subnormal numbers follow C99 where the processor knows them. XLA has the processor take them for zeros of their sign, and return
+such zeros: there atan2, log and pow of a subnormal number are those of zero, like all other operations of the lanes.
 """
 
 import math
