@@ -35,11 +35,14 @@ from jaxdyn.lanes.derived import (
     vmapped_jaxpr,
 )
 from jaxdyn.lanes.flatten import CannotFlatten, rule
+from jaxdyn.lanes.handler import TARGET
 from jaxdyn.lanes.liveness import Liveness, count_operations
 from jaxdyn.lanes.llvm_code import widest, width_for
+from jaxdyn.lanes.llvm_engine import register_bytes
 from jaxdyn.lanes.pallas_code import pallas_call
 from jaxdyn.lanes.program import Program
 from jaxdyn.lanes.record import Record, note
+from jaxdyn.lanes.remembered import remembered
 from jaxdyn.lanes.sharding import over_lanes
 
 # Mapped tangents up to this many become an axis of the function; more of them become lanes.
@@ -121,7 +124,7 @@ def _check_numbers(results: Sequence[jax.Array], name: str) -> None:
             )
 
 
-@functools.lru_cache(maxsize=512)
+@remembered(512)
 def _jitted(**params):
     return jax.jit(lambda *args: lane_call_p.bind(*args, **params))
 
@@ -384,7 +387,7 @@ def _on_cpu(*args, **params):
     if program is None:
         note(Record(params["name"], "xla", reason=reason))
         return on_xla(*args, **params)
-    call = functools.partial(_compiled_call, program, params)
+    call = functools.partial(_compiled_call, program, params, [])
     if params["size"] is None or _asks_for_devices is None:
         return call(*args)
     axes = _lane_axes(params["batched"], params["lanes_last"])
@@ -397,23 +400,46 @@ def _lane_axes(batched: Sequence[bool], lanes_last: Sequence[bool]) -> list[int 
     return [(-1 if last else 0) if b else None for b, last in zip(batched, lanes_last, strict=True)]
 
 
-def _compiled_call(program: Program, params: dict, *args):
-    """Call of the machine code for the lanes that the arguments hold."""
+def _compiled_call(program: Program, params: dict, held: list, *args):
+    """Call of the machine code for the lanes that the arguments hold.
+
+    Args:
+        held: keeps the code. XLA divides lanes among devices while it compiles, by functions that it holds until it is done.
+    """
     size = params["size"]
     if size is not None:
         axes = _lane_axes(params["batched"], params["lanes_last"])
         size = next((a.shape[axis] for a, axis in zip(args, axes, strict=True) if axis is not None), size)
     kinds = [kind for kind, _ in program.inputs] + program.output_types
-    width = width_for(1 if size is None else size, widest(kinds, cpu.register_bytes()))
+    width = width_for(1 if size is None else size, widest(kinds, register_bytes()))
     layouts = [
         "shared" if size is not None and not b else "columns" if last else "rows"
         for b, last in zip(params["batched"], params["lanes_last"], strict=True)
     ]
     results = ["columns" if last else "rows" for last in params["results_last"]]
     compiled = cpu.compile_program(program, layouts, results, size is not None, width)
+    held.append(compiled)
     note(Record(params["name"], "lanes", compiled.width, compiled.operations, compiled.code_s))
     shapes = _result_shapes(params["jaxpr"], size, params["results_last"])
-    return list(jax.ffi.ffi_call(compiled.target, shapes)(*args))
+    return machine_code_p.bind(*args, compiled=compiled, shapes=tuple((s.shape, s.dtype) for s in shapes))
+
+
+# A call of machine code, as `jax.ffi.ffi_call`, except that what is lowered holds the code until XLA does.
+machine_code_p = jex.Primitive("machine_code")
+machine_code_p.multiple_results = True
+
+
+@machine_code_p.def_abstract_eval
+def _of_shapes(*args, compiled, shapes):
+    return [jax_core.ShapedArray(shape, dtype) for shape, dtype in shapes]
+
+
+def _lower_machine_code(ctx, *args, compiled: cpu.Compiled, shapes):
+    ctx.module_context.add_keepalive(compiled)
+    return jax.ffi.ffi_lowering(TARGET)(ctx, *args, code=compiled.key)
+
+
+mlir.register_lowering(machine_code_p, _lower_machine_code, platform="cpu")
 
 
 def _on_gpu(*args, **params):

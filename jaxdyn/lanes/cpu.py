@@ -1,44 +1,70 @@
-"""Machine code of scalar programs on the CPU: compiled by LLVM, remembered, kept in files if wished, and made known to XLA."""
+"""Machine code of scalar programs on the CPU: compiled once, kept in files if wished, called by XLA, and freed when nobody holds it.
 
+Two hold a piece of code: the `Compiled` that stands for it in Python, which the lowered function keeps until it is compiled, and each
+executable of XLA, which the handlers count. Code that neither holds is freed when the next program is compiled. While it is there,
+a small function takes about 60 kB of memory and two of the maps that the system allows a process (65530 on Linux by default).
+"""
+
+import atexit
 import ctypes
 import hashlib
-import os
-import stat
 import threading
 import time
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import jax
 import llvmlite.binding as llvm
 
-from jaxdyn.lanes.handler import handler_code
+from jaxdyn.lanes.code_files import CodeFiles
+from jaxdyn.lanes.handler import Code, Handlers
 from jaxdyn.lanes.llvm_code import KernelCode
+from jaxdyn.lanes.llvm_engine import compiler, loaded, object_code
 from jaxdyn.lanes.program import Program
 
+# Scalar operations that are worth waking another thread for: some ten microseconds of work.
+_OPERATIONS_PER_TASK = 200_000
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Compiled:
-    """A compiled program.
+    """A compiled program; its code is there as long as this object is.
 
     Attributes:
-        target: name under which XLA knows it.
+        key: name under which the handlers know it.
         width: samples per vector.
         operations: scalar operations per sample, loops counted turn by turn.
         code_s: time LLVM took when the code was made.
     """
 
-    target: str
+    key: str
     width: int
     operations: int
     code_s: float
 
 
+@dataclass(frozen=True)
+class _InMemory:
+    """A function in memory.
+
+    Attributes:
+        engine: owns the memory.
+        code: what the handlers know of it.
+        code_s: time that making it took.
+    """
+
+    engine: llvm.ExecutionEngine
+    code: Code
+    code_s: float
+
+
 _threads = ctypes.c_int64(0)
-_engines: dict[str, tuple[object, Compiled]] = {}
+_handlers: list[Handlers] = []
+_in_memory: dict[str, _InMemory] = {}
+_owners: weakref.WeakValueDictionary[str, Compiled] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
-_directory: list[Path | None] = [None]
+_files: list[CodeFiles | None] = [None]
 
 
 def set_threads(count: int) -> None:
@@ -51,76 +77,63 @@ def set_threads(count: int) -> None:
 def set_cache_directory(path: Path | str | None) -> None:
     """Keep machine code in a folder, so that later processes find it; None keeps it in memory only.
 
+    A file is run only if it belongs to the user, if nobody else may write to it, and if its checksum is right; damaged files are
+    removed and compiled again. This protects from accidents and from other users, not from programs of the same user, who can
+    write a file with the right checksum (and could change this library as well).
+
     Raises:
-        ValueError: others may write to the folder. What lies there is run, so it has to be the user's own.
+        ValueError: others may write to the folder, or replace it. What lies there is run, so it has to be the user's own.
     """
-    if path is None:
-        _directory[0] = None
-        return
-    folder = Path(path)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = folder.stat()
-    if (hasattr(os, "getuid") and status.st_uid != os.getuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise ValueError(f"others may write to {folder}, and code from it would be run; choose a folder of your own")
-    _directory[0] = folder
-
-
-def _host() -> tuple[str, str]:
-    return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
-
-
-def register_bytes() -> int:
-    """Width of the vector registers of the host."""
-    features = llvm.get_host_cpu_features()
-    return 64 if features.get("avx512f") else 32 if features.get("avx2") or features.get("avx") else 16
+    _files[0] = None if path is None else CodeFiles(Path(path))
 
 
 def compile_program(
     program: Program, inputs: Sequence[str], outputs: Sequence[str], has_lanes: bool, width: int
 ) -> Compiled:
-    """Machine code of a program, known to XLA; without lanes it serves one sample, whose arrays have no axis of lanes.
+    """Machine code of a program, which XLA can call; without lanes it serves one sample, whose arrays have no axis of lanes.
 
     Args:
         inputs, outputs: layout of each array, see `KernelCode`.
         width: samples per vector.
     """
     kernel = KernelCode(program, width, inputs, outputs)
-    text = kernel.text + handler_code(kernel, len(inputs), outputs, has_lanes)
-    return _compiled(text, kernel)
-
-
-def _compiled(text: str, kernel: KernelCode) -> Compiled:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    cpu, features = _host()
-    key = hashlib.sha256("\n".join([text, cpu, features, str(llvm.llvm_version_info)]).encode()).hexdigest()[:32]
+    axis = -1 if not has_lanes else 1 if outputs[0] == "columns" else 0
+    blocks = max(1, _OPERATIONS_PER_TASK // max(1, kernel.operations * kernel.width))
+    # Another version of this library that makes other code makes another text.
+    name = [kernel.text, compiler(), str((kernel.scratch_bytes, width, blocks, axis))]
+    key = hashlib.sha256("\n".join(name).encode()).hexdigest()[:32]
     with _lock:
-        if key in _engines:
-            return _engines[key][1]
-        start = time.perf_counter()
-        llvm.add_symbol("jaxdyn_lanes_threads", ctypes.addressof(_threads))
-        machine = llvm.Target.from_default_triple().create_target_machine(cpu=cpu, features=features, opt=2)
-        module = llvm.parse_assembly(text)
-        module.name = key
-        engine = llvm.create_mcjit_compiler(module, machine)
-        if _directory[0] is not None:
-            _use_files(engine, _directory[0])
-        engine.finalize_object()
-        address = engine.get_function_address("handler")
-        compiled = Compiled(f"jaxdyn_lanes_{key}", kernel.width, kernel.operations, time.perf_counter() - start)
-        jax.ffi.register_ffi_target(compiled.target, jax.ffi.pycapsule(ctypes.c_void_p(address)), platform="cpu")
-        _engines[key] = (engine, compiled)  # the engine owns the code and must outlive it
-        return compiled
+        _free_unheld()
+        owner = _owners.get(key)
+        if owner is None:
+            if key not in _in_memory:
+                code = Code(None, 0, key.encode(), None, kernel.scratch_bytes, width, blocks, axis)
+                _in_memory[key] = _loaded(kernel.text, code)
+            owner = Compiled(key, width, kernel.operations, _in_memory[key].code_s)
+            _owners[key] = owner
+        return owner
 
 
-def _use_files(engine, folder: Path) -> None:
-    def store(module, code: bytes) -> None:
-        unfinished = folder / f"{module.name}.{os.getpid()}.tmp"
-        unfinished.write_bytes(code)
-        unfinished.replace(folder / f"{module.name}.o")
+def _loaded(text: str, code: Code) -> _InMemory:
+    """The code in memory, entered in the list of the handlers."""
+    start = time.perf_counter()
+    if not _handlers:
+        _handlers.append(Handlers(_threads))
+    files = _files[0]
+    engine = loaded(object_code(text) if files is None else files.code(code.key.decode(), lambda: object_code(text)))
+    code.kernel = engine.get_function_address("kernel")
+    _handlers[0].enter(code)
+    return _InMemory(engine, code, time.perf_counter() - start)
 
-    def fetch(module) -> bytes | None:
-        path = folder / f"{module.name}.o"
-        return path.read_bytes() if path.exists() else None
 
-    engine.set_object_cache(store, fetch)
+def _free_unheld() -> None:
+    for key in [key for key in _in_memory if key not in _owners]:
+        if _handlers[0].leave(_in_memory[key].code):
+            _in_memory.pop(key).engine.close()
+
+
+@atexit.register
+def _leave_in_memory() -> None:
+    """Executables may live, and run, until the very end of the process."""
+    for there in _in_memory.values():
+        there.engine.detach()

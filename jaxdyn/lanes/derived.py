@@ -3,7 +3,6 @@
 Each is a closed jaxpr made from another one, and remembered.
 """
 
-import functools
 from collections.abc import Callable, Sequence
 
 import jax
@@ -13,10 +12,11 @@ from jax.extend import core as jex
 
 from jaxdyn.lanes.flatten import CannotFlatten, flatten, inner_jaxprs
 from jaxdyn.lanes.program import Node, Program, Stretch
+from jaxdyn.lanes.remembered import remembered
 from jaxdyn.lanes.tracing import nothing_kept, written_out
 
 
-@functools.lru_cache(maxsize=256)
+@remembered(256)
 def program_of(jaxpr) -> Program:
     """The scalar program of a closed jaxpr."""
     return flatten(jaxpr)
@@ -35,7 +35,7 @@ def traced(function: Callable, avals: Sequence):
         return jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals))
 
 
-@functools.lru_cache(maxsize=512)
+@remembered(512)
 def tangent_jaxpr(jaxpr, active: tuple[bool, ...]):
     """Tangents of the floating-point results, from all inputs and the tangents of the active ones."""
     n = len(jaxpr.in_avals)
@@ -56,7 +56,7 @@ def tangent_jaxpr(jaxpr, active: tuple[bool, ...]):
     return traced(tangent, [*jaxpr.in_avals, *(a for a, on in zip(jaxpr.in_avals, active, strict=True) if on)])
 
 
-@functools.lru_cache(maxsize=512)
+@remembered(512)
 def transposed_jaxpr(jaxpr, linear: tuple[bool, ...], present: tuple[bool, ...]):
     """Cotangents of the linear inputs, from the other inputs and the cotangents that are present."""
     fixed = [a for a, on in zip(jaxpr.in_avals, linear, strict=True) if not on]
@@ -77,7 +77,7 @@ def transposed_jaxpr(jaxpr, linear: tuple[bool, ...], present: tuple[bool, ...])
     return traced(transposed, [*fixed, *results])
 
 
-@functools.lru_cache(maxsize=512)
+@remembered(512)
 def linearized_jaxprs(jaxpr, active: tuple[bool, ...]):
     """Two functions for reverse mode: inputs -> (results, what is stored), and (inputs, stored, tangents) -> tangents.
 
@@ -174,7 +174,7 @@ def has_loops(jaxpr) -> bool:
     return any(e.primitive.name == "scan" or any(map(has_loops, inner_jaxprs(e))) for e in jaxpr.eqns)
 
 
-@functools.lru_cache(maxsize=512)
+@remembered(512)
 def vmapped_jaxpr(jaxpr, mapped: tuple[bool, ...], length: int):
     avals = [
         jax.ShapeDtypeStruct((length, *a.shape) if m else a.shape, a.dtype)

@@ -1,25 +1,38 @@
-"""How XLA calls a kernel: a handler with the calling convention of the typed XLA FFI, itself written in LLVM code.
+"""How XLA calls a kernel: handlers with the calling convention of the typed XLA FFI, themselves written in LLVM code.
 
-So no C compiler is needed, and no Python runs during a call. The handler cuts the batch into pieces that the threads of XLA's pool
-take one after the other; the calling thread works too, and waits only for pieces that another thread has begun.
+So no C compiler is needed, and no Python runs during a call. XLA cannot forget a handler, so there is one for all kernels, and each
+call names its kernel by a key. The handlers keep a list of the kernels, `Code`, and count the executables that hold each: XLA runs
+`instantiate` when it makes an executable, which looks for the key and counts, and `forget` when it destroys the executable. A key
+that is not in the list is an error. So a kernel is called only while it is there, and `leave` lets go only what nobody holds.
+
+`execute` cuts the batch into pieces that the threads of XLA's pool take one after the other; the calling thread works too, and
+waits only for pieces that another thread has begun.
 """
 
-from collections.abc import Sequence
+import ctypes
 
-from jaxdyn.lanes.llvm_code import KernelCode
+import jax
+import llvmlite.binding as llvm
 
-# Scalar operations that are worth waking another thread for: some ten microseconds of work.
-_OPERATIONS_PER_TASK = 200_000
+from jaxdyn.lanes.llvm_engine import loaded, object_code
+
+# The target of the custom calls, and the type of what an executable keeps for each of them.
+TARGET = "jaxdyn_lanes"
 
 # Offsets within the structures of xla/ffi/api/c_api.h, which ships with jaxlib (jax.ffi.include_dir()).
-_HANDLER = """
+_HANDLERS = r"""
 declare ptr @malloc(i64)
 declare void @free(ptr)
 declare void @sched_yield()
+declare i32 @memcmp(ptr, ptr, i64)
 @jaxdyn_lanes_threads = external global i64
+@jaxdyn_lanes_type = external global i64
+@no_code = private constant [114 x i8] c"this executable calls machine code of the lane compiler that this process has not made; compile the function here\00"
+@locked = internal global i64 0
+@codes = internal global ptr null
 
-; ctx: 0 blocks done, 64 next block, 128 references, 136 blocks, 144 blocks per grab, 152 batch, 160 buffers
-define internal void @work(ptr %ctx) nounwind {{
+; ctx: 0 blocks done, 64 next block, 128 references, 136 blocks, 144 blocks per grab, 152 batch, 160 code, 168 buffers
+define internal void @work(ptr %ctx) nounwind {
 entry:
  %p.next = getelementptr i8, ptr %ctx, i64 64
  %p.blocks = getelementptr i8, ptr %ctx, i64 136
@@ -28,12 +41,20 @@ entry:
  %grab = load i64, ptr %p.grab
  %p.batch = getelementptr i8, ptr %ctx, i64 152
  %batch = load i64, ptr %p.batch
- %buffers = getelementptr i8, ptr %ctx, i64 160
+ %buffers = getelementptr i8, ptr %ctx, i64 168
  %b0 = atomicrmw add ptr %p.next, i64 %grab monotonic
  %any = icmp ult i64 %b0, %blocks
  br i1 %any, label %begin, label %end
 begin:
- %raw = call ptr @malloc(i64 {scratch})
+ ; only with a block in hand: a task that comes late may come after its executable, and the code, are gone
+ %p.code = getelementptr i8, ptr %ctx, i64 160
+ %code = load ptr, ptr %p.code
+ %p.kernel = getelementptr i8, ptr %code, i64 48
+ %kernel = load ptr, ptr %p.kernel
+ %p.scratch = getelementptr i8, ptr %code, i64 56
+ %bytes = load i64, ptr %p.scratch
+ %more.bytes = add i64 %bytes, 64
+ %raw = call ptr @malloc(i64 %more.bytes)
  %r0 = ptrtoint ptr %raw to i64
  %r1 = add i64 %r0, 63
  %r2 = and i64 %r1, -64
@@ -44,7 +65,7 @@ loop:
  %e0 = add i64 %b, %grab
  %small = icmp ult i64 %e0, %blocks
  %e = select i1 %small, i64 %e0, i64 %blocks
- call void @kernel(ptr %buffers, i64 %b, i64 %e, i64 %batch, ptr %scratch)
+ call void %kernel(ptr %buffers, i64 %b, i64 %e, i64 %batch, ptr %scratch)
  %n = sub i64 %e, %b
  %d = atomicrmw add ptr %ctx, i64 %n release
  %b1 = atomicrmw add ptr %p.next, i64 %grab monotonic
@@ -55,9 +76,9 @@ finish:
  br label %end
 end:
  ret void
-}}
+}
 
-define internal void @release(ptr %ctx) nounwind {{
+define internal void @release(ptr %ctx) nounwind {
 entry:
  %p.refs = getelementptr i8, ptr %ctx, i64 128
  %r = atomicrmw sub ptr %p.refs, i64 1 acq_rel
@@ -68,64 +89,288 @@ drop:
  br label %end
 end:
  ret void
-}}
+}
 
-define internal void @task(ptr %ctx) nounwind {{
+define internal void @task(ptr %ctx) nounwind {
  call void @work(ptr %ctx)
  call void @release(ptr %ctx)
  ret void
-}}
+}
 
-define ptr @handler(ptr %f) nounwind {{
+; Whether XLA asks for the version of its interface and the type of what a handler keeps; the answer is then given.
+define internal i1 @asks(ptr %f) nounwind {
 entry:
  %pe = getelementptr i8, ptr %f, i64 8
  %ext = load ptr, ptr %pe
  %none = icmp eq ptr %ext, null
- br i1 %none, label %run, label %check
+ br i1 %none, label %no, label %check
 check:
  %pt = getelementptr i8, ptr %ext, i64 8
  %kind = load i32, ptr %pt
  %is_meta = icmp eq i32 %kind, 1
- br i1 %is_meta, label %meta, label %run
+ br i1 %is_meta, label %meta, label %no
 meta:
  %pm = getelementptr i8, ptr %ext, i64 24
  %md = load ptr, ptr %pm
  %pa = getelementptr i8, ptr %f, i64 16
- %mapi = load ptr, ptr %pa
- %pma = getelementptr i8, ptr %mapi, i64 32
+ %api = load ptr, ptr %pa
+ %pma = getelementptr i8, ptr %api, i64 32
  %major = load i32, ptr %pma
- %pmi = getelementptr i8, ptr %mapi, i64 36
+ %pmi = getelementptr i8, ptr %api, i64 36
  %minor = load i32, ptr %pmi
  %d1 = getelementptr i8, ptr %md, i64 24
  store i32 %major, ptr %d1
  %d2 = getelementptr i8, ptr %md, i64 28
  store i32 %minor, ptr %d2
+ %d3 = getelementptr i8, ptr %md, i64 40
+ %type = load i64, ptr @jaxdyn_lanes_type
+ store i64 %type, ptr %d3
+ ret i1 true
+no:
+ ret i1 false
+}
+
+define internal void @lock() nounwind {
+entry:
+ br label %try
+try:
+ %was = cmpxchg ptr @locked, i64 0, i64 1 acquire monotonic
+ %got = extractvalue { i64, i1 } %was, 1
+ br i1 %got, label %end, label %wait
+wait:
+ call void @sched_yield()
+ br label %try
+end:
+ ret void
+}
+
+define internal void @unlock() nounwind {
+ store atomic i64 0, ptr @locked release, align 8
+ ret void
+}
+
+define void @enter(ptr %code) nounwind {
+ call void @lock()
+ %first = load ptr, ptr @codes
+ store ptr %first, ptr %code
+ store ptr %code, ptr @codes
+ call void @unlock()
+ ret void
+}
+
+; Takes a code off the list unless an executable holds it; says whether it did.
+define i64 @leave(ptr %code) nounwind {
+entry:
+ call void @lock()
+ %pr = getelementptr i8, ptr %code, i64 8
+ %references = load atomic i64, ptr %pr acquire, align 8
+ %held = icmp ne i64 %references, 0
+ br i1 %held, label %stays, label %search
+search:
+ %link = phi ptr [@codes, %entry], [%here, %search]
+ %here = load ptr, ptr %link
+ %found = icmp eq ptr %here, %code
+ br i1 %found, label %goes, label %search
+goes:
+ %after = load ptr, ptr %code
+ store ptr %after, ptr %link
+ call void @unlock()
+ ret i64 1
+stays:
+ call void @unlock()
+ ret i64 0
+}
+
+; An executable is made: it holds its code from now on.
+define ptr @instantiate(ptr %f) nounwind {
+entry:
+ %asks = call i1 @asks(ptr %f)
+ br i1 %asks, label %answered, label %begin
+answered:
  ret ptr null
-run:
+begin:
  %papi = getelementptr i8, ptr %f, i64 16
  %api = load ptr, ptr %papi
  %pctx = getelementptr i8, ptr %f, i64 24
  %xctx = load ptr, ptr %pctx
- %ctx = call ptr @malloc(i64 {context})
+ %pcount = getelementptr i8, ptr %f, i64 136
+ %count = load i64, ptr %pcount
+ %single = icmp eq i64 %count, 1
+ br i1 %single, label %named, label %unknown
+named:
+ %pattrs = getelementptr i8, ptr %f, i64 160
+ %attrs = load ptr, ptr %pattrs
+ %span = load ptr, ptr %attrs
+ %name = load ptr, ptr %span
+ %plength = getelementptr i8, ptr %span, i64 8
+ %length = load i64, ptr %plength
+ %right = icmp eq i64 %length, 32
+ br i1 %right, label %search, label %unknown
+search:
+ call void @lock()
+ %first = load ptr, ptr @codes
+ br label %look
+look:
+ %code = phi ptr [%first, %search], [%following, %next]
+ %none = icmp eq ptr %code, null
+ br i1 %none, label %missing, label %compare
+compare:
+ %key = getelementptr i8, ptr %code, i64 16
+ %difference = call i32 @memcmp(ptr %key, ptr %name, i64 32)
+ %same = icmp eq i32 %difference, 0
+ br i1 %same, label %hold, label %next
+next:
+ %following = load ptr, ptr %code
+ br label %look
+missing:
+ call void @unlock()
+ br label %unknown
+hold:
+ %pr = getelementptr i8, ptr %code, i64 8
+ %before = atomicrmw add ptr %pr, i64 1 monotonic
+ call void @unlock()
+ %s.args = alloca [6 x i64]
+ store i64 48, ptr %s.args
+ %s1 = getelementptr i64, ptr %s.args, i64 1
+ store i64 0, ptr %s1
+ %s2 = getelementptr i64, ptr %s.args, i64 2
+ store ptr %xctx, ptr %s2
+ %s3 = getelementptr i64, ptr %s.args, i64 3
+ store i64 0, ptr %s3 ; what was kept when the executable was made
+ %s4 = getelementptr i64, ptr %s.args, i64 4
+ store ptr @jaxdyn_lanes_type, ptr %s4
+ %s5 = getelementptr i64, ptr %s.args, i64 5
+ store ptr %code, ptr %s5
+ %pset = getelementptr i8, ptr %api, i64 104
+ %set = load ptr, ptr %pset
+ %serr = call ptr %set(ptr %s.args)
+ %ok = icmp eq ptr %serr, null
+ br i1 %ok, label %end, label %refused
+refused:
+ call void @forget(ptr %code)
+ br label %end
+end:
+ ret ptr %serr
+unknown:
+ %error = alloca [4 x i64]
+ store i64 28, ptr %error
+ %e1 = getelementptr i64, ptr %error, i64 1
+ store i64 0, ptr %e1
+ %e2 = getelementptr i64, ptr %error, i64 2
+ store ptr @no_code, ptr %e2
+ %e3 = getelementptr i64, ptr %error, i64 3
+ store i64 5, ptr %e3
+ %pcreate = getelementptr i8, ptr %api, i64 48
+ %create = load ptr, ptr %pcreate
+ %made = call ptr %create(ptr %error)
+ ret ptr %made
+}
+
+; An executable is gone.
+define void @forget(ptr %code) nounwind {
+ %pr = getelementptr i8, ptr %code, i64 8
+ %before = atomicrmw sub ptr %pr, i64 1 release
+ ret void
+}
+
+define ptr @execute(ptr %f) nounwind {
+entry:
+ %asks = call i1 @asks(ptr %f)
+ br i1 %asks, label %answered, label %begin
+answered:
+ ret ptr null
+begin:
+ %papi = getelementptr i8, ptr %f, i64 16
+ %api = load ptr, ptr %papi
+ %pctx = getelementptr i8, ptr %f, i64 24
+ %xctx = load ptr, ptr %pctx
+ %s.args = alloca [6 x i64]
+ store i64 48, ptr %s.args
+ %s1 = getelementptr i64, ptr %s.args, i64 1
+ store i64 0, ptr %s1
+ %s2 = getelementptr i64, ptr %s.args, i64 2
+ store ptr %xctx, ptr %s2
+ %s3 = getelementptr i64, ptr %s.args, i64 3
+ store i64 0, ptr %s3 ; what was kept when the executable was made
+ %s4 = getelementptr i64, ptr %s.args, i64 4
+ store ptr @jaxdyn_lanes_type, ptr %s4
+ %s5 = getelementptr i64, ptr %s.args, i64 5
+ %pget = getelementptr i8, ptr %api, i64 112
+ %get = load ptr, ptr %pget
+ %gerr = call ptr %get(ptr %s.args)
+ %kept = icmp eq ptr %gerr, null
+ br i1 %kept, label %found, label %lost
+lost:
+ ret ptr %gerr
+found:
+ %code = load ptr, ptr %s5
+ %pn.args = getelementptr i8, ptr %f, i64 56
+ %n.args = load i64, ptr %pn.args
+ %pargs = getelementptr i8, ptr %f, i64 72
+ %args = load ptr, ptr %pargs
+ %pn.rets = getelementptr i8, ptr %f, i64 96
+ %n.rets = load i64, ptr %pn.rets
+ %prets = getelementptr i8, ptr %f, i64 112
+ %rets = load ptr, ptr %prets
+ %n.buffers = add i64 %n.args, %n.rets
+ %n.bytes = mul i64 %n.buffers, 8
+ %c.bytes = add i64 %n.bytes, 168
+ %ctx = call ptr @malloc(i64 %c.bytes)
  store i64 0, ptr %ctx
  %c.next = getelementptr i8, ptr %ctx, i64 64
  store i64 0, ptr %c.next
  %c.refs = getelementptr i8, ptr %ctx, i64 128
  %c.blocks = getelementptr i8, ptr %ctx, i64 136
- %pargs = getelementptr i8, ptr %f, i64 72
- %args = load ptr, ptr %pargs
- %prets = getelementptr i8, ptr %f, i64 112
- %rets = load ptr, ptr %prets
-{batch}
- %up = add i64 %batch, {width_less_one}
- %blocks = udiv i64 %up, {width}
+ %c.code = getelementptr i8, ptr %ctx, i64 160
+ store ptr %code, ptr %c.code
+ %c.buffers = getelementptr i8, ptr %ctx, i64 168
+ br label %buffer
+buffer:
+ %k = phi i64 [0, %found], [%k1, %buffer]
+ %is_arg = icmp ult i64 %k, %n.args
+ %k.ret = sub i64 %k, %n.args
+ %k.own = select i1 %is_arg, i64 %k, i64 %k.ret
+ %list = select i1 %is_arg, ptr %args, ptr %rets
+ %pb = getelementptr ptr, ptr %list, i64 %k.own
+ %b = load ptr, ptr %pb
+ %pdata = getelementptr i8, ptr %b, i64 24
+ %data = load ptr, ptr %pdata
+ %pplace = getelementptr ptr, ptr %c.buffers, i64 %k
+ store ptr %data, ptr %pplace
+ %k1 = add i64 %k, 1
+ %all.buffers = icmp eq i64 %k1, %n.buffers
+ br i1 %all.buffers, label %lanes, label %buffer
+lanes:
+ ; the batch size is that of the first result
+ %pl.axis = getelementptr i8, ptr %code, i64 80
+ %axis = load i64, ptr %pl.axis
+ %one.sample = icmp slt i64 %axis, 0
+ br i1 %one.sample, label %counted, label %many.samples
+many.samples:
+ %out0 = load ptr, ptr %rets
+ %pdims = getelementptr i8, ptr %out0, i64 40
+ %dims = load ptr, ptr %pdims
+ %prank = getelementptr i8, ptr %out0, i64 32
+ %rank = load i64, ptr %prank
+ %last = sub i64 %rank, 1
+ %position = mul i64 %last, %axis
+ %pbatch = getelementptr i64, ptr %dims, i64 %position
+ %found.batch = load i64, ptr %pbatch
+ br label %counted
+counted:
+ %batch = phi i64 [1, %lanes], [%found.batch, %many.samples]
+ %pwidth = getelementptr i8, ptr %code, i64 64
+ %width = load i64, ptr %pwidth
+ %up0 = add i64 %batch, %width
+ %up = sub i64 %up0, 1
+ %blocks = udiv i64 %up, %width
  store i64 %blocks, ptr %c.blocks
  %c.batch = getelementptr i8, ptr %ctx, i64 152
  store i64 %batch, ptr %c.batch
- %tasks0 = udiv i64 %blocks, {blocks_per_task}
- %tasks = call i64 @llvm.umin.i64(i64 %tasks0, i64 %blocks)
+ %pper = getelementptr i8, ptr %code, i64 72
+ %per = load i64, ptr %pper
+ %tasks = udiv i64 %blocks, %per
  %few = icmp ult i64 %tasks, 2
-{buffers}
  ; threads: those of the pool, at most as many as the setting says, and no more than there are pieces worth it
  %asked = load i64, ptr @jaxdyn_lanes_threads
  %c.grab = getelementptr i8, ptr %ctx, i64 144
@@ -205,9 +450,9 @@ wait:
 finish:
  call void @release(ptr %ctx)
  ret ptr null
-}}
+}
 
-define internal void @drop_error(ptr %api, ptr %error) nounwind {{
+define internal void @drop_error(ptr %api, ptr %error) nounwind {
 entry:
  %none = icmp eq ptr %error, null
  br i1 %none, label %end, label %drop
@@ -224,41 +469,73 @@ drop:
  br label %end
 end:
  ret void
-}}
+}
 declare i64 @llvm.umin.i64(i64, i64)
 declare i64 @llvm.umax.i64(i64, i64)
 """
 
 
-def handler_code(kernel: KernelCode, inputs: int, outputs: Sequence[str], has_lanes: bool) -> str:
-    """LLVM text of the FFI handler. The batch size is read from the first result."""
-    lines = []
-    for k in range(inputs + len(outputs)):
-        source, position = ("args", k) if k < inputs else ("rets", k - inputs)
-        lines += [
-            f" %ba{k} = getelementptr ptr, ptr %{source}, i64 {position}",
-            f" %bb{k} = load ptr, ptr %ba{k}",
-            f" %bc{k} = getelementptr i8, ptr %bb{k}, i64 24",
-            f" %bd{k} = load ptr, ptr %bc{k}",
-            f" %be{k} = getelementptr i8, ptr %ctx, i64 {160 + 8 * k}",
-            f" store ptr %bd{k}, ptr %be{k}",
-        ]
-    batch = [
-        " %out0 = load ptr, ptr %rets",
-        " %pdims = getelementptr i8, ptr %out0, i64 40",
-        " %dims = load ptr, ptr %pdims",
-        " %prank = getelementptr i8, ptr %out0, i64 32",
-        " %rank = load i64, ptr %prank",
-        " %last = sub i64 %rank, 1",
-        f" %pbatch = getelementptr i64, ptr %dims, i64 {'%last' if outputs[0] == 'columns' else '0'}",
-        " %batch = load i64, ptr %pbatch",
-    ]
-    return _HANDLER.format(
-        scratch=kernel.scratch_bytes + 64,
-        context=160 + 8 * (inputs + len(outputs)),
-        batch="\n".join(batch) if has_lanes else " %batch = add i64 1, 0",
-        width=kernel.width,
-        width_less_one=kernel.width - 1,
-        blocks_per_task=max(1, _OPERATIONS_PER_TASK // max(1, kernel.operations * kernel.width)),
-        buffers="\n".join(lines),
+class Code(ctypes.Structure):
+    """What the handlers know of a kernel; the offsets are in their text.
+
+    Attributes:
+        following: the next one in the list.
+        references: calls in living executables.
+        key: 32 characters.
+        kernel: address of the function.
+        scratch: bytes of memory that a thread needs for it.
+        width: samples per vector.
+        blocks_per_task: vectors that are worth waking another thread for.
+        lane_axis: of the first result, 0 for the first axis, 1 for the last, and -1 for one sample without an axis.
+    """
+
+    _fields_ = (
+        ("following", ctypes.c_void_p),
+        ("references", ctypes.c_int64),
+        ("key", ctypes.c_char * 32),
+        ("kernel", ctypes.c_void_p),
+        ("scratch", ctypes.c_int64),
+        ("width", ctypes.c_int64),
+        ("blocks_per_task", ctypes.c_int64),
+        ("lane_axis", ctypes.c_int64),
     )
+
+
+class _TypeInfo(ctypes.Structure):
+    _fields_ = (("size", ctypes.c_size_t), ("extension", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
+
+
+class Handlers:
+    """The handlers of this process, compiled and made known to XLA. XLA may call them until the process ends.
+
+    Args:
+        threads: limit on the threads of a call, 0 for none.
+    """
+
+    def __init__(self, threads: ctypes.c_int64):
+        self._type, self._threads = ctypes.c_int64(0), threads
+        llvm.add_symbol("jaxdyn_lanes_threads", ctypes.addressof(self._threads))
+        llvm.add_symbol("jaxdyn_lanes_type", ctypes.addressof(self._type))
+        engine = loaded(object_code(_HANDLERS))
+        address = engine.get_function_address
+        self._info = _TypeInfo(ctypes.sizeof(_TypeInfo), None, address("forget"))
+        self._enter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address("enter"))
+        self._leave = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(address("leave"))
+        capsule = jax.ffi.pycapsule
+        kept = {"type_id": _pointer(self._type), "type_info": _pointer(self._info)}
+        jax.ffi.register_ffi_type(TARGET, kept, platform="cpu")
+        stages = {stage: capsule(ctypes.c_void_p(address(stage))) for stage in ("instantiate", "execute")}
+        jax.ffi.register_ffi_target(TARGET, stages, platform="cpu")
+        engine.detach()  # never freed
+
+    def enter(self, code: Code) -> None:
+        """Executables may hold the kernel from now on; `code` has to stay where it is until it leaves."""
+        self._enter(ctypes.addressof(code))
+
+    def leave(self, code: Code) -> bool:
+        """Takes the kernel off the list, unless an executable holds it; says which."""
+        return code.references == 0 and bool(self._leave(ctypes.addressof(code)))
+
+
+def _pointer(value):
+    return jax.ffi.pycapsule(ctypes.c_void_p(ctypes.addressof(value)))

@@ -376,7 +376,7 @@ class KernelCode(MemoryText):
         self._emit("%more = icmp ult i64 %block.next, %last")
         self._emit("br i1 %more, label %lanes, label %end")
         self._lines += ["end:", " ret void"]
-        head = "define internal void @kernel(ptr noalias %buffers, i64 %first, i64 %last, i64 %batch, ptr noalias %scratch)"
+        head = "define void @kernel(ptr noalias %buffers, i64 %first, i64 %last, i64 %batch, ptr noalias %scratch)"
         needed = {f for f in self.functions if f[0] in transcendental.FUNCTIONS}
         moves = [transposition_code(*f) for f in sorted(self.functions - needed)]
         body = "\n".join([f"{head} nounwind {{", "entry:", *self._lines, "}"])

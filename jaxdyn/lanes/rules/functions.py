@@ -32,6 +32,7 @@ _USUAL_OPERATIONS = 64  # of an equation
     "jit",
     "pjit",
     "closed_call",
+    "eval_jaxpr",
     "core_call",
     "remat2",
     "remat",
