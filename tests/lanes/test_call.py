@@ -695,7 +695,7 @@ def test_code_on_disk_serves_the_next_process(tmp_path):
         times.append({p.name: p.stat().st_mtime_ns for p in folder.iterdir()})
     assert results[0] == results[1]
     assert len(times[0]) >= 1
-    assert all(name.endswith(".o") for name in times[0])
+    assert all(name.endswith(".code") for name in times[0])
     assert times[0] == times[1]  # read, not written again
     assert seconds[1] < 0.5 * seconds[0]
     assert folder.stat().st_mode & 0o077 == 0

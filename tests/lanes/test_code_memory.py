@@ -1,0 +1,117 @@
+"""Machine code stays while somebody can call it, and no longer."""
+
+import gc
+import subprocess
+import sys
+import textwrap
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxdyn.lanes import batched, cpu, handler
+
+
+def times(factor: float):
+    """A compiled batch of x -> factor sin(x)."""
+    return batched(lambda x: factor * jnp.sin(x), backend="lanes")
+
+
+X = np.linspace(0.0, 3.0, 20)
+
+
+def others_are_compiled(number: float) -> None:
+    """Whatever nobody holds is freed when the next program is compiled."""
+    jax.clear_caches()
+    gc.collect()
+    times(number).lower(X)
+
+
+def kernels_of(function) -> set[str]:
+    """What is in memory after the call and was not before."""
+    others_are_compiled(-1.0)
+    before = set(cpu._in_memory)
+    function()
+    return set(cpu._in_memory) - before
+
+
+def test_code_goes_with_its_executable():
+    made = kernels_of(lambda: times(2.5)(X))
+    assert len(made) == 1
+    others_are_compiled(-2.0)
+    assert not made & set(cpu._in_memory)
+
+
+def test_code_of_a_living_executable_stays():
+    held = []
+    made = kernels_of(lambda: held.append(times(3.5).lower(X).compile()))
+    for number in range(3):
+        others_are_compiled(-3.0 - number)
+    assert made <= set(cpu._in_memory)
+    np.testing.assert_allclose(held[0](X), 3.5 * np.sin(X))
+    held.clear()
+    others_are_compiled(-7.0)
+    assert not made & set(cpu._in_memory)
+
+
+def test_code_of_what_is_lowered_and_not_yet_compiled_stays():
+    lowered = []
+    made = kernels_of(lambda: lowered.append(times(4.5).lower(X)))
+    others_are_compiled(-8.0)
+    assert made <= set(cpu._in_memory)
+    compiled = lowered.pop().compile()
+    others_are_compiled(-9.0)
+    assert made <= set(cpu._in_memory)
+    np.testing.assert_allclose(compiled(X), 4.5 * np.sin(X))
+
+
+def test_a_program_that_is_compiled_while_an_old_executable_lives_shares_its_code():
+    first = times(5.5).lower(X).compile()
+    others_are_compiled(-10.0)
+    known = set(cpu._in_memory)
+    second = times(5.5).lower(X).compile()
+    assert set(cpu._in_memory) == known
+    del first
+    others_are_compiled(-11.0)
+    np.testing.assert_allclose(second(X), 5.5 * np.sin(X))
+
+
+def test_a_key_that_is_not_in_the_list_is_refused():
+    times(6.5)(X)  # the handlers are there
+    shape = jax.ShapeDtypeStruct(X.shape, X.dtype)
+    for key in ("0" * 32, "short"):
+        with pytest.raises(jax.errors.JaxRuntimeError, match="has not made"):
+            jax.jit(lambda x, key=key: jax.ffi.ffi_call(handler.TARGET, shape)(x, code=key))(X)
+
+
+SMALL_FUNCTIONS = """
+    import gc
+    import jax, jax.numpy as jnp
+    import jaxdyn
+
+    def sizes():
+        pages = int(open("/proc/self/statm").read().split()[1])
+        return pages * 4, sum(1 for _ in open("/proc/self/maps"))
+
+    def run(first, last):
+        for k in range(first, last):
+            jaxdyn.batched(lambda x: jnp.sin(x) * (1.5 + k), backend="lanes")(jnp.arange(8.0)).block_until_ready()
+            if k % 10 == 9:
+                jax.clear_caches()
+                gc.collect()
+
+    run(0, 20)
+    before = sizes()
+    run(20, 60)
+    print(*(after - at for after, at in zip(sizes(), before)))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells the memory of a process on Linux only")
+def test_small_functions_do_not_fill_the_memory():
+    run = subprocess.run([sys.executable, "-c", textwrap.dedent(SMALL_FUNCTIONS)], capture_output=True, text=True, check=True)
+    kilobytes, maps = map(int, run.stdout.split())
+    # Forty functions: an engine for each would keep 36 MB and 80 maps. XLA's own pools grow by some ten kB for each.
+    assert kilobytes < 40 * 250
+    assert maps < 20
