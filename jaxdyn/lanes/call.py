@@ -12,6 +12,7 @@ Lowering chooses: machine code on the CPU, and XLA's own code where a function c
 """
 
 import functools
+import warnings
 from collections.abc import Sequence
 
 import jax
@@ -354,12 +355,24 @@ def on_xla(*args, jaxpr, batched, size, lanes_last, results_last, **_):
 
 
 def _program_or_reason(params: dict) -> tuple[Program | None, str]:
-    """The program of a call, or why XLA has to take it."""
+    """The program of a call, or why XLA has to take it.
+
+    What arrives here was flattened before, or is a derivative of what was. So a part without a scalar form is a surprise, which is
+    told by a warning; the size of a derivative is none.
+    """
     jaxpr = params["jaxpr"]
     if params["size"] == 0 or not jaxpr.out_avals:
         return None, "there is nothing to compute"
     try:
         program = program_of(jaxpr)
+    except CannotFlatten as error:
+        if params["backend"] == "lanes":
+            raise
+        warnings.warn(
+            f"XLA takes over {params['name']!r} from the lane compiler, and is slower: {error}", RuntimeWarning, stacklevel=2
+        )
+        return None, str(error)
+    try:
         check_size(program, params["backend"])
     except CannotFlatten as error:
         if params["backend"] == "lanes":

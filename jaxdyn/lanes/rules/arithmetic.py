@@ -199,6 +199,8 @@ def _acosh(op, x):
 rule("rsqrt")(_composed(lambda op, x: op("div", 1.0, op("sqrt", x))))
 rule("logistic")(_composed(lambda op, x: op("div", 1.0, op("add", 1.0, op("exp", op("neg", x))))))
 rule("exp2")(_composed(lambda op, x: op("pow", 2.0, x)))
+rule("log2")(_composed(lambda op, x: op("mul", op("log", x), 1.0 / math.log(2.0))))
+rule("one_minus_square")(_composed(lambda op, x: op("mul", op("add", 1.0, x), op("sub", 1.0, x))))
 rule("cosh")(_composed(_cosh))
 rule("sinh")(_composed(_sinh))
 rule("asinh")(_composed(_asinh))

@@ -173,3 +173,10 @@ def _iota(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     through[dim] = shape[dim]
     counted = np.arange(shape[dim]).astype(dtype_of_type(kind_of(equation.outvars[0])))
     return [np.broadcast_to(counted.reshape(through), shape)]
+
+
+@rule("empty", "empty2")
+def _empty(flat: Flattener, equation, args: list[Value]) -> list[Value]:
+    # Room for results to come, as the transposes of loops and branches ask for; on CPUs XLA fills it with zeros.
+    variable = equation.outvars[0]
+    return [np.zeros(variable.aval.shape, known_dtype(kind_of(variable)))]
