@@ -357,8 +357,8 @@ def on_xla(*args, jaxpr, batched, size, lanes_last, results_last, **_):
 def _program_or_reason(params: dict) -> tuple[Program | None, str]:
     """The program of a call, or why XLA has to take it.
 
-    What arrives here was flattened before, or is a derivative of what was. So a part without a scalar form is a surprise, which is
-    told by a warning; the size of a derivative is none.
+    The function was flattened before, or it is a derivative of such a function. Therefore an operation without a scalar form is
+    unexpected here and causes a warning. The size of a derivative does not: its limits are documented.
     """
     jaxpr = params["jaxpr"]
     if params["size"] == 0 or not jaxpr.out_avals:
@@ -369,7 +369,9 @@ def _program_or_reason(params: dict) -> tuple[Program | None, str]:
         if params["backend"] == "lanes":
             raise
         warnings.warn(
-            f"XLA takes over {params['name']!r} from the lane compiler, and is slower: {error}", RuntimeWarning, stacklevel=2
+            f"XLA takes over {params['name']!r} from the lane compiler, and is slower: {error}",
+            RuntimeWarning,
+            stacklevel=2,
         )
         return None, str(error)
     try:

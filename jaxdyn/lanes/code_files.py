@@ -1,13 +1,16 @@
 """Machine code in files, for later processes.
 
-What is read from a file is run, and damaged object code ends the process. So a file counts only if
+What is read from a file is executed, and damaged object code ends the process. Therefore a file is used only if
 
-    it belongs to the user and nobody else may write to it, and the same holds for the folder and, up to the root, for those that
-        contain it (system folders belong to root; in a folder with the sticky bit, such as /tmp, others cannot replace what is ours);
-    its first bytes are the checksum of its name and of what follows, so that damage, and files that were swapped, are found.
+    it belongs to the user and nobody else may write to it;
+    nobody else may replace it: the folder belongs to the user, the folders that contain it belong to the user or to root, and
+        others may write to none of them, except to parents with the sticky bit (such as /tmp), where they cannot rename what is
+        not theirs;
+    it starts with the checksum of its name and its content, so that damaged and swapped files are found.
 
-A program of the same user can write a file with the right checksum: against it there is no protection. On Windows, where a file's mode
-does not tell who may write to it, only checksums are compared; folders in the user's profile are safe there by default.
+The checksum does not protect from a program that runs as the same user: it can write a file with the right checksum. On Windows
+the mode of a file does not show who may write to it. There only checksums are compared, and the folder should lie in the user's
+profile.
 """
 
 import contextlib
@@ -37,7 +40,9 @@ class CodeFiles:
             return
         status = self.folder.stat()
         if status.st_uid != os.geteuid() or _others_write(status):
-            raise ValueError(f"others may write to {folder}, and code from it would be run; choose a folder of your own")
+            raise ValueError(
+                f"others may write to {folder}, and code from it would be run; choose a folder of your own"
+            )
         for parent in self.folder.parents:
             status = parent.stat()
             if status.st_uid not in (0, os.geteuid()) or (_others_write(status) and not status.st_mode & stat.S_ISVTX):
@@ -47,7 +52,7 @@ class CodeFiles:
                 )
 
     def code(self, key: str, make: Callable[[], bytes]) -> bytes:
-        """The code of this name; it is made, and kept, if there is none or if it is damaged."""
+        """The code of this name. It is made and stored if there is none or if it is damaged."""
         path = self.folder / f"{key}.code"
         content = self._read(path)
         if content is not None:
@@ -60,9 +65,9 @@ class CodeFiles:
         return code
 
     def _read(self, path: Path) -> bytes | None:
-        """The content of a file of the user's own."""
+        """The content of the file, or None if there is none or if somebody else could have written it."""
         try:
-            # The file that is looked at is the one that is read, whatever happens to its name; a link or a pipe is not followed.
+            # The open file is checked, so it cannot be exchanged after the check. Links are not followed, pipes do not block.
             with open(os.open(path, os.O_RDONLY | _FLAGS), "rb") as file:
                 status = os.fstat(file.fileno())
                 if not _POSIX or (
@@ -82,7 +87,7 @@ class CodeFiles:
         return None
 
     def _write(self, path: Path, content: bytes) -> None:
-        """All at once, so that no other process finds a part. Without the file (say, on a full disk) the code stays in memory."""
+        """Write the file atomically, since other processes may read it. If that fails, the code stays in memory only."""
         with contextlib.suppress(OSError):
             number, unfinished = tempfile.mkstemp(dir=self.folder, suffix=".unfinished")
             try:

@@ -1,11 +1,11 @@
-"""Machine code of scalar programs on the CPU: compiled once, kept in files if wished, called by XLA, and freed when nobody holds it.
+"""Machine code of scalar programs on the CPU: compiled once, stored in files if wished, called by XLA, freed when it is not
+needed.
 
-Two hold a piece of code: the `Compiled` that stands for it in Python, which the lowered function keeps until it is compiled, and each
-executable of XLA, which the handlers count. Code that neither holds is freed when the next program is compiled. While it is there,
-a small function takes about 60 kB of memory and two of the maps that the system allows a process (65530 on Linux by default).
+Code is needed by the `Compiled` that stands for it in Python, which a lowered function keeps until it is compiled, and by every
+executable of XLA that calls it, which the handlers count. Code that nothing needs is freed when the next program is compiled. A
+small function in memory takes about 60 kB and two memory maps, of which Linux allows a process 65530 by default.
 """
 
-import atexit
 import ctypes
 import hashlib
 import threading
@@ -66,6 +66,10 @@ _owners: weakref.WeakValueDictionary[str, Compiled] = weakref.WeakValueDictionar
 _lock = threading.Lock()
 _files: list[CodeFiles | None] = [None]
 
+# Executables may live, and run, until the very end of the process. So this memory is kept when the interpreter ends.
+for _lasting in (_threads, _handlers, _in_memory):
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_lasting))
+
 
 def set_threads(count: int) -> None:
     """Number of threads that one call of a compiled program uses at most; 0 for as many as XLA has."""
@@ -77,9 +81,8 @@ def set_threads(count: int) -> None:
 def set_cache_directory(path: Path | str | None) -> None:
     """Keep machine code in a folder, so that later processes find it; None keeps it in memory only.
 
-    A file is run only if it belongs to the user, if nobody else may write to it, and if its checksum is right; damaged files are
-    removed and compiled again. This protects from accidents and from other users, not from programs of the same user, who can
-    write a file with the right checksum (and could change this library as well).
+    A file is used only if it belongs to the user, nobody else may write to it, and its checksum is right. Other files are removed
+    and compiled again. This protects from damage and from other users, but not from programs that run as the same user.
 
     Raises:
         ValueError: others may write to the folder, or replace it. What lies there is run, so it has to be the user's own.
@@ -130,10 +133,3 @@ def _free_unheld() -> None:
     for key in [key for key in _in_memory if key not in _owners]:
         if _handlers[0].leave(_in_memory[key].code):
             _in_memory.pop(key).engine.close()
-
-
-@atexit.register
-def _leave_in_memory() -> None:
-    """Executables may live, and run, until the very end of the process."""
-    for there in _in_memory.values():
-        there.engine.detach()

@@ -1,11 +1,12 @@
 """How XLA calls a kernel: handlers with the calling convention of the typed XLA FFI, themselves written in LLVM code.
 
-So no C compiler is needed, and no Python runs during a call. XLA cannot forget a handler, so there is one for all kernels, and each
-call names its kernel by a key. The handlers keep a list of the kernels, `Code`, and count the executables that hold each: XLA runs
-`instantiate` when it makes an executable, which looks for the key and counts, and `forget` when it destroys the executable. A key
-that is not in the list is an error. So a kernel is called only while it is there, and `leave` lets go only what nobody holds.
+So no C compiler is needed, and no Python runs during a call. XLA keeps a handler until the process ends. Therefore one set of
+handlers serves all kernels, and each call names its kernel by a key. The handlers have a list of the kernels, `Code`, with the
+number of calls in living executables. XLA runs `instantiate` when it makes an executable, which looks for the key and counts, and
+`forget` when it destroys the executable. `leave` removes a kernel from the list only if its count is zero, so no executable calls
+freed memory, and `instantiate` refuses a key that is not in the list.
 
-`execute` cuts the batch into pieces that the threads of XLA's pool take one after the other; the calling thread works too, and
+`execute` cuts the batch into pieces that the threads of XLA's pool take one after the other. The calling thread works too, and
 waits only for pieces that another thread has begun.
 """
 
@@ -27,7 +28,7 @@ declare void @sched_yield()
 declare i32 @memcmp(ptr, ptr, i64)
 @jaxdyn_lanes_threads = external global i64
 @jaxdyn_lanes_type = external global i64
-@no_code = private constant [114 x i8] c"this executable calls machine code of the lane compiler that this process has not made; compile the function here\00"
+@no_code = private constant [86 x i8] c"the machine code of this executable is not in this process; compile the function here\00"
 @locked = internal global i64 0
 @codes = internal global ptr null
 
@@ -46,7 +47,7 @@ entry:
  %any = icmp ult i64 %b0, %blocks
  br i1 %any, label %begin, label %end
 begin:
- ; only with a block in hand: a task that comes late may come after its executable, and the code, are gone
+ ; only after it has got a block: a task that starts late may find its executable and the code gone
  %p.code = getelementptr i8, ptr %ctx, i64 160
  %code = load ptr, ptr %p.code
  %p.kernel = getelementptr i8, ptr %code, i64 48

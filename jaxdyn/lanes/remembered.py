@@ -1,11 +1,11 @@
-"""Results that are remembered until `jax.clear_caches`, as JAX's own are: they hold jaxprs and programs of many thousand operations."""
+"""A cache of results that `jax.clear_caches` empties, as it empties JAX's own; jaxprs and scalar programs can be large."""
 
 import functools
 from collections.abc import Callable
 
 from jax._src import util as _util
 
-# JAX has no public way to take part. Without it the results stay until others replace them.
+# JAX has no public name for this. Without it results stay until others replace them.
 _register = getattr(_util, "register_cache", None)
 
 

@@ -125,7 +125,7 @@ def test_folders_that_others_could_replace_are_refused(tmp_path, mode, safe):
     parent = tmp_path / "parent"
     parent.mkdir()
     parent.chmod(mode)
-    with contextlib.nullcontext() if safe else pytest.raises(ValueError, match="parent.*replace"):
+    with contextlib.nullcontext() if safe else pytest.raises(ValueError, match=r"parent.*replace"):
         CodeFiles(parent / "middle" / "own")
 
 
@@ -142,13 +142,15 @@ def test_a_link_to_a_folder_in_an_open_one_is_refused(tmp_path):
     there.mkdir(parents=True)
     there.parent.chmod(0o777)
     (tmp_path / "link").symlink_to(there)
-    with pytest.raises(ValueError, match="open.*replace"):
+    with pytest.raises(ValueError, match=r"open.*replace"):
         CodeFiles(tmp_path / "link")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/dev/full is a device of Linux")
 def test_without_room_on_the_disk_code_stays_in_memory(tmp_path, monkeypatch):
     files = CodeFiles(tmp_path)
-    monkeypatch.setattr("tempfile.mkstemp", lambda **_: (os.open("/dev/full", os.O_WRONLY), str(tmp_path / "x.unfinished")))
+    monkeypatch.setattr(
+        "tempfile.mkstemp", lambda **_: (os.open("/dev/full", os.O_WRONLY), str(tmp_path / "x.unfinished"))
+    )
     assert files.code("key", lambda: b"code") == b"code"
     assert list(tmp_path.iterdir()) == []

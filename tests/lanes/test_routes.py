@@ -51,7 +51,9 @@ def turn(x):
 
 FUNCTIONS = {
     "arithmetic": lambda x: jnp.sin(x) * x + jnp.exp(-x) / (1.0 + x),
-    "elementary functions": lambda x: jnp.tanh(x) + jnp.arcsin(x) * jnp.arccos(x) - jnp.arctan2(x, 2.0) + jnp.log2(x) + jnp.exp2(x),
+    "elementary functions": lambda x: (
+        jnp.tanh(x) + jnp.arcsin(x) * jnp.arccos(x) - jnp.arctan2(x, 2.0) + jnp.log2(x) + jnp.exp2(x)
+    ),
     "jitted part": jax.jit(lambda x: jax.jit(jnp.tanh)(x) * 2.0),
     "part that is not inlined": lambda x: jax.jit(jnp.tanh, inline=False)(x) + jax.nn.softplus(x) + jax.nn.silu(x),
     "own tangent": lambda x: with_own_tangent(x) * x,
@@ -68,7 +70,9 @@ FUNCTIONS = {
     "branches": lambda x: lax.cond(x[0] > 0.5, jnp.sin, jnp.cos, x) + jnp.where(x > 0.3, x, jnp.sqrt(jnp.abs(x))),
     "switch": lambda x: lax.switch(jnp.int32(4.0 * x[0]), (jnp.sin, jnp.cos, jnp.tanh), x),
     "linear solve": lambda x: jnp.linalg.solve(jnp.outer(x, x) + jnp.eye(3), x),
-    "Cholesky factor": lambda x: jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(jnp.outer(x, x) + jnp.eye(3)), True), x),
+    "Cholesky factor": lambda x: jax.scipy.linalg.cho_solve(
+        (jnp.linalg.cholesky(jnp.outer(x, x) + jnp.eye(3)), True), x
+    ),
     "norms and clips": lambda x: jnp.clip(x / jnp.linalg.norm(x), 0.1, 0.6) + jnp.maximum(x, 0.5) + jax.nn.logsumexp(x),
     "products": lambda x: jnp.einsum("i,ij,j->i", x, jnp.outer(x, x), x) + jnp.cross(x, x[::-1]) + jnp.cumsum(x),
     "nested lane function": lambda x: lane_function(jnp.sin)(x) * x,
@@ -88,7 +92,9 @@ TRANSFORMATIONS = {
     "Jacobian, reverse": lambda lane: jax.vmap(jax.jacrev(lane)),
     "gradient of a gradient": lambda lane: jax.grad(total(jax.grad(total(jax.vmap(lane))))),
     "checkpoint outside": lambda lane: jax.grad(total(jax.checkpoint(jax.vmap(lane)))),
-    "scan outside": lambda lane: jax.grad(lambda x: jnp.sum(lax.scan(lambda c, _: (jax.vmap(lane)(c), None), x, None, 3)[0])),
+    "scan outside": lambda lane: jax.grad(
+        lambda x: jnp.sum(lax.scan(lambda c, _: (jax.vmap(lane)(c), None), x, None, 3)[0])
+    ),
     "one sample": lambda lane: lambda x: jax.value_and_grad(total(lane))(x[0]),
 }
 
@@ -105,7 +111,9 @@ def left_to_xla(function, *args) -> list[str]:
 
 # Every function by reverse mode, which passes by all the others' rules; and every transformation of some.
 ROUTES = [(name, "gradient") for name in FUNCTIONS]
-ROUTES += [(name, way) for name in ("own tangent", "scan of checkpoints") for way in TRANSFORMATIONS if way != "gradient"]
+ROUTES += [
+    (name, way) for name in ("own tangent", "scan of checkpoints") for way in TRANSFORMATIONS if way != "gradient"
+]
 
 
 @pytest.mark.parametrize(("name", "way"), ROUTES)
@@ -163,7 +171,7 @@ def test_lanes_serve_gradients_by_the_numbers_of_a_mechanism():
     assert left_to_xla(jax.grad(loss, allow_int=True), double_pendulum(), jnp.ones((3, 2)), jnp.ones((3, 60, 2))) == []
 
 
-def test_a_derivative_that_has_no_scalar_form_is_told_by_a_warning(monkeypatch):
+def test_a_derivative_without_a_scalar_form_causes_a_warning(monkeypatch):
     """As when a new JAX writes derivatives with a primitive that has no rule."""
     from jaxdyn.lanes.flatten import RULES
 
