@@ -65,7 +65,7 @@ def eager(number: int) -> None:
 
 
 # Every how many rounds; searches and fits compile for seconds.
-WORK = {rollouts: 1, batches: 1, eager: 1, search: 10, fit: 10}
+WORK = {rollouts: 1, batches: 1, eager: 1, search: 20, fit: 20}
 
 
 def main(seconds: float) -> None:

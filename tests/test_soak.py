@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 # An hour: JAXDYN_SOAK_SECONDS=3600 pytest --exhaustive tests/test_soak.py
-SECONDS = float(os.environ.get("JAXDYN_SOAK_SECONDS", "240"))
+SECONDS = float(os.environ.get("JAXDYN_SOAK_SECONDS", "300"))
 
 
 @pytest.mark.exhaustive
@@ -19,9 +19,8 @@ def test_memory_levels_off_under_mixed_work():
     run = subprocess.run([sys.executable, str(script), str(SECONDS)], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr[-2000:]
     _, rounds, kilobytes, maps = np.array([line.split() for line in run.stdout.splitlines()], float).T
-    assert len(rounds) >= 20, "too slow a machine: set JAXDYN_SOAK_SECONDS"
-    # Caches of bounded length fill at first. Then a round may add what XLA itself keeps of each executable, which is little.
+    assert len(rounds) >= 12, "this machine is too slow: set JAXDYN_SOAK_SECONDS"
     half = len(rounds) // 2
-    growth = np.polyfit(rounds[half:], kilobytes[half:], 1)[0]
-    assert growth < 2000, f"{growth:.0f} kB per round\n{run.stdout}"
-    assert maps[-1] < 1.3 * maps[half]
+    # Caches of bounded length may still fill a little; code that is never freed would add tens of MB here, and maps.
+    assert np.max(kilobytes[half:]) < 1.06 * np.max(kilobytes[:half]), run.stdout
+    assert np.max(maps[half:]) < 1.1 * np.max(maps[:half]), run.stdout
