@@ -13,6 +13,7 @@ from jaxdyn.dynamics import constraint_motion, kinematics
 from jaxdyn.dynamics.kinematics import Coordinates
 from jaxdyn.dynamics.system import System, Time
 from jaxdyn.mechanism import configuration
+from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot
 
 
@@ -78,7 +79,7 @@ def assemble(
         rows, phi = jacobian(q), constraint_motion.residuals_at(model, constraints, q)
         # On the smaller side of G; relative to its size, so that units do not matter.
         softened = dot(rows, rows.T) + damping * jnp.trace(dot(rows, rows.T)) * jnp.identity(len(phi), q.dtype)
-        step = -dot(rows.T, jnp.linalg.solve(softened, phi))
+        step = -dot(rows.T, factorizations.solve(softened, phi))
         candidate = configuration.normalize(model, configuration.integrate(model, q, step))
         better = error(candidate) < dot(phi, phi)
         floor = jnp.finfo(q.dtype).eps ** (2 / 3)

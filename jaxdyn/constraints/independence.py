@@ -16,6 +16,7 @@ from jaxdyn.dynamics.kinematics import Coordinates
 from jaxdyn.dynamics.multipliers import equations_of_motion
 from jaxdyn.dynamics.saddle_point import SaddlePoint
 from jaxdyn.dynamics.system import System, Time
+from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot
 
 
@@ -52,7 +53,7 @@ def mobility(system: System, q: Coordinates, t: Time = 0.0) -> Mobility:
         return Mobility(nothing, jnp.asarray(0), jnp.asarray(system.model.nv), jnp.ones((), q.dtype))
     matrices = _matrices(system, q, t)
     scaled = _scale(matrices)[:, None] * matrices.rows
-    sizes, order = _pivots(jax.scipy.linalg.solve_triangular(matrices.mass_factor, scaled.T, lower=True).T)
+    sizes, order = _pivots(factorizations.solve_triangular(matrices.mass_factor, scaled.T, lower=True).T)
     counts = sizes > jnp.finfo(q.dtype).eps ** 0.5 * sizes[0]
     rank = jnp.sum(counts)
     # What is chosen when nothing is left may have been chosen before.

@@ -8,7 +8,6 @@ what prescribed motion and curvature add. Source: theory.md (N13).
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -17,6 +16,7 @@ from jaxdyn.dynamics import constraint_motion, inverse, kinematics, metric
 from jaxdyn.dynamics.kinematics import Coordinates, Velocities
 from jaxdyn.dynamics.system import State, System, Time, applied_forces
 from jaxdyn.mechanism.model import Model
+from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot
 
 
@@ -86,7 +86,7 @@ def minimal_acceleration(
     start = _dependent(rows, scale, independent, -at_rest.acceleration[:, None])[:, 0]
     missing = tau - inverse.recursive_inverse_dynamics(model, q, state.v, start)
     inertia = dot(basis.T, dot(metric.mass_matrix(model, q), basis))
-    rate = jnp.linalg.solve(inertia, dot(basis.T, missing))
+    rate = factorizations.solve(inertia, dot(basis.T, missing))
     return start + dot(basis, rate)
 
 
@@ -100,8 +100,8 @@ def _rows(system: System, model: Model, q: Coordinates, placed: kinematics.Place
 def _dependent(rows, scale, independent: tuple[int, ...], right: Float[Array, "m k"]) -> Float[Array, "nv k"]:
     """x of G x = right with x zero in the independent components; equations that repeat others do no harm."""
     dependent = np.setdiff1d(np.arange(rows.shape[1]), independent)
-    orthogonal, triangle = jnp.linalg.qr(scale[:, None] * rows[:, dependent])
-    found = jax.scipy.linalg.solve_triangular(triangle, dot(orthogonal.T, scale[:, None] * right))
+    orthogonal, triangle = factorizations.qr(scale[:, None] * rows[:, dependent])
+    found = factorizations.solve_triangular(triangle, dot(orthogonal.T, scale[:, None] * right), lower=False)
     return jnp.zeros((rows.shape[1], right.shape[1]), rows.dtype).at[dependent].set(found)
 
 

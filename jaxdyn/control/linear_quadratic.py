@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.lanes import Backend, lane_function
+from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import einsum
 
 
@@ -133,10 +134,10 @@ def _follow(later, earlier):
     A1, b1, C1, pull1, J1 = earlier
     one = jnp.asarray(np.eye(len(b1)), b1.dtype)
     right = jnp.concatenate([A1, (b1 + C1 @ pull2)[:, None], C1 @ A2.T], axis=1)
-    solved = jnp.linalg.solve(one + C1 @ J2, right)
+    solved = factorizations.solve(one + C1 @ J2, right)
     n = len(b1)
     A, b, C = A2 @ solved[:, :n], A2 @ solved[:, n] + b2, A2 @ solved[:, n + 1 :] + C2
-    left = jnp.linalg.solve(one + J2 @ C1, jnp.concatenate([(pull2 - J2 @ b1)[:, None], J2 @ A1], axis=1))
+    left = factorizations.solve(one + J2 @ C1, jnp.concatenate([(pull2 - J2 @ b1)[:, None], J2 @ A1], axis=1))
     pull, J = A1.T @ left[:, 0] + pull1, A1.T @ left[:, 1:] + J1
     return A, b, 0.5 * (C + C.T), pull, 0.5 * (J + J.T)
 
@@ -229,7 +230,7 @@ def optimum(
     policy, p = recursion(problem), gradient
     if p.size:
         whole = damped(along.T @ policy.hessians[0] @ along + hessian, damping)
-        p = -jnp.linalg.solve(whole, along.T @ policy.gradients[0] + gradient)
+        p = -factorizations.solve(whole, along.T @ policy.gradients[0] + gradient)
     if parallel:
         z, u = parallel_steps_of(problem, policy, along @ p)
     else:
@@ -257,7 +258,7 @@ def residual(
 
 def _solve(matrix: Float[Array, "m m"], right: Float[Array, "m c"]) -> Float[Array, "m c"]:
     """Solution with a positive definite matrix; not a number with any other."""
-    return jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(matrix), True), right)
+    return factorizations.cholesky_solve(factorizations.cholesky(matrix), right)
 
 
 def _minimum(H: Float[Array, "m m"], g: Float[Array, "m"], Hz: Float[Array, "m n"]):

@@ -20,6 +20,7 @@ from jaxdyn.dynamics.inverse import GeneralizedForces
 from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Velocities
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
+from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot, einsum
 from jaxdyn.spatial.inertia import symmetric_matrix
 
@@ -126,7 +127,7 @@ def gibbs_appell_accelerations(model: Model, q: Coordinates, v: Velocities, tau:
     needed, change = jax.linearize(gradient, jnp.zeros_like(v))
     hessian = jax.vmap(change)(jnp.eye(model.nv, dtype=v.dtype))
     missing = tau + inverse.gravity_force(model, q) - needed
-    return jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(hessian), True), missing)  # (J4)
+    return factorizations.cholesky_solve(factorizations.cholesky(hessian), missing)  # (J4)
 
 
 class LagrangeTerms(NamedTuple):

@@ -18,6 +18,7 @@ from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Motion, Veloc
 from jaxdyn.lanes.tracing import writing_out
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
+from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot, einsum
 from jaxdyn.spatial.sixvector import cross_force, cross_motion
 
@@ -131,10 +132,10 @@ def forward_dynamics_derivatives(
     """
     configuration.check_velocities(model, v=v, tau=tau)
     # Rows and columns from the leaves on: zeros of M, between branches of the tree, are zeros of the factor.
-    factor = jnp.linalg.cholesky(metric.mass_matrix(model, q)[::-1, ::-1])
+    factor = factorizations.cholesky(metric.mass_matrix(model, q)[::-1, ::-1])
 
     def solved(right):
-        return jax.scipy.linalg.cho_solve((factor, True), right[::-1])[::-1]
+        return factorizations.cholesky_solve(factor, right[::-1])[::-1]
 
     if method == "cholesky":
         a = solved(tau - inverse.bias_force(model, q, v))

@@ -15,6 +15,7 @@ from jaxdyn.dynamics.inverse import GeneralizedForces
 from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Motion, Velocities
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
+from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot, einsum
 from jaxdyn.spatial.directions import directional_derivative, stays
 
@@ -54,7 +55,7 @@ def accelerations_from(
         return _accelerations(method, model, q, v, tau)
     if method == "contravariant":
         inverse.refuse_prescribed_motion(model, 'method="contravariant"')
-        force = jnp.linalg.solve(metric.mass_matrix(model, q), tau + inverse.gravity_force(model, q))
+        force = factorizations.solve(metric.mass_matrix(model, q), tau + inverse.gravity_force(model, q))
         return force - einsum("abd,a,b->d", metric.connection_second_kind(model, q), v, v)  # (I2)
     raise ValueError(
         f'unknown method {method!r} of forward_dynamics; use "cholesky", "articulated_body" or "contravariant"'
@@ -68,7 +69,7 @@ def _accelerations(method: str, model: Model, q: Coordinates, v: Velocities, tau
     if method == "articulated_body":
         return _articulated_body(model, moving, tau)
     bias = inverse.forces_of_motion(model, moving, jnp.zeros_like(tau))
-    return jax.scipy.linalg.cho_solve((mass_factor(model, moving.placements), True), tau - bias)
+    return factorizations.cholesky_solve(mass_factor(model, moving.placements), tau - bias)
 
 
 @functools.partial(_accelerations.defjvp, symbolic_zeros=True)
@@ -91,7 +92,7 @@ def _accelerations_jvp(method, primals, tangents):
         still = eqx.tree_at(lambda m: (m.velocity, m.bias), moving, replace_fn=jnp.zeros_like)
         weightless = eqx.tree_at(lambda m: m.gravity, model, replace_fn=jnp.zeros_like)
         return a, _articulated_body(weightless, still, right)
-    return a, jax.scipy.linalg.cho_solve((lanes.keep_triangle(mass_factor(model, moving.placements)), True), right)
+    return a, factorizations.cholesky_solve(lanes.keep_triangle(mass_factor(model, moving.placements)), right)
 
 
 def _needed_forces(a: Accelerations, model: Model, q: Coordinates, v: Velocities) -> GeneralizedForces:
@@ -100,7 +101,7 @@ def _needed_forces(a: Accelerations, model: Model, q: Coordinates, v: Velocities
 
 def mass_factor(model: Model, placed: kinematics.Placements) -> Float[Array, "nv nv"]:
     """Lower Cholesky factor of the mass matrix."""
-    return jnp.linalg.cholesky(metric.composite_mass_matrix(model, placed))
+    return factorizations.cholesky(metric.composite_mass_matrix(model, placed))
 
 
 def _articulated_body(model: Model, moving: Motion, tau: GeneralizedForces) -> Accelerations:
@@ -161,7 +162,7 @@ def _articulated_body(model: Model, moving: Motion, tau: GeneralizedForces) -> A
 
 def _solve_joint(matrix: Float[Array, "n n"], right: Array) -> Array:
     """matrix^-1 right; a joint of one degree of freedom, by far the most common, needs no factorization."""
-    return right / matrix[0, 0] if matrix.shape == (1, 1) else jnp.linalg.solve(matrix, right)
+    return right / matrix[0, 0] if matrix.shape == (1, 1) else factorizations.solve(matrix, right)
 
 
 def _component(slot: np.ndarray, nv: int) -> np.ndarray:

@@ -21,6 +21,7 @@ from jaxdyn.dynamics.inverse import GeneralizedForces
 from jaxdyn.dynamics.kinematics import Coordinates, Motion, Velocities
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
+from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot, einsum
 from jaxdyn.spatial.inertia import SpatialInertia
 
@@ -76,8 +77,8 @@ def hamiltonian(model: Model, q: Coordinates, p: Momenta) -> Float[Array, ""]:
     carried = kinematics.motion(model, q, jnp.zeros_like(p))
     momenta = _body_momenta(carried)
     excess = p - _momentum_along_columns(model, carried, momenta)
-    factor = jnp.linalg.cholesky(metric.composite_mass_matrix(model, carried.placements))
-    v = jax.scipy.linalg.cho_solve((factor, True), excess)
+    factor = factorizations.cholesky(metric.composite_mass_matrix(model, carried.placements))
+    v = factorizations.cholesky_solve(factor, excess)
     of_time = 0.5 * einsum("bc,bc->", momenta, carried.velocity)  # (E19)
     return 0.5 * dot(excess, v) - of_time + energy.potential_energy(model, q)
 

@@ -14,6 +14,7 @@ from jaxdyn.dynamics import kinematics, response, rotors
 from jaxdyn.dynamics.kinematics import Coordinates, Placements, Velocities
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
+from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot, einsum
 from jaxdyn.spatial.inertia import SpatialInertia, symmetric_matrix
 from jaxdyn.spatial.sixvector import cross_motion, motion_to_outer
@@ -239,7 +240,7 @@ def connection_second_kind(
 
 def _raised(model: Model, q: Coordinates, first: Symbols) -> Symbols:
     n = model.nv
-    solved = jnp.linalg.solve(mass_matrix(model, q), first.reshape(n * n, n).T)  # (G5)
+    solved = factorizations.solve(mass_matrix(model, q), first.reshape(n * n, n).T)  # (G5)
     return solved.T.reshape(n, n, n)
 
 
@@ -288,4 +289,4 @@ def covariant_derivative(model: Model, q: Coordinates, v: Velocities, w: Velocit
     Source: theory.md (I2), (G14).
     """
     configuration.check_velocities(model, w=w, w_rate=w_rate)
-    return w_rate + jnp.linalg.solve(mass_matrix(model, q), dot(coriolis_matrix(model, q, v), w))
+    return w_rate + factorizations.solve(mass_matrix(model, q), dot(coriolis_matrix(model, q, v), w))

@@ -22,6 +22,7 @@ from jaxdyn.dynamics.inverse import GeneralizedForces
 from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Placements, Velocities
 from jaxdyn.dynamics.saddle_point import SaddlePoint
 from jaxdyn.mechanism.model import Model
+from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot
 from jaxdyn.spatial.directions import directional_derivative, stays
 
@@ -61,7 +62,7 @@ def constrained_acceleration(
     matrices = equations_of_motion(model, constraints, q, moving.placements)
     if method == "cholesky":  # with the factor that is at hand
         bias = inverse.forces_of_motion(model, moving, jnp.zeros_like(v))
-        free = jax.scipy.linalg.cho_solve((matrices.mass_factor, True), tau - bias)
+        free = factorizations.cholesky_solve(matrices.mass_factor, tau - bias)
     else:
         free = forward.accelerations_from(model, q, v, tau, method)
     at_rest = constraint_motion.motion(model, constraints, q, moving)

@@ -14,10 +14,10 @@ Source: the corrections, Carpentier, Budhiraja and Mansard, Robotics: Science an
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot
 
 _CORRECTIONS = 3
@@ -52,12 +52,12 @@ def factorize(mass_factor: Float[Array, "n n"], rows: Float[Array, "m n"]) -> Sa
         mass_factor: lower Cholesky factor of M.
         rows: G.
     """
-    by_force = jax.scipy.linalg.cho_solve((mass_factor, True), rows.T)
+    by_force = factorizations.cholesky_solve(mass_factor, rows.T)
     matrix = dot(rows, by_force)
     count, limits = matrix.shape[0], jnp.finfo(matrix.dtype)
     mean = jnp.trace(matrix) / count + limits.tiny**0.5
     softness = max(limits.eps ** (2 / 3), _LEAST_SOFTNESS) * mean
-    factor = jnp.linalg.cholesky(matrix + softness * jnp.identity(count, matrix.dtype))
+    factor = factorizations.cholesky(matrix + softness * jnp.identity(count, matrix.dtype))
     return SaddlePoint(mass_factor, rows, by_force, softness, matrix, factor)
 
 
@@ -65,7 +65,7 @@ def multipliers(system: SaddlePoint, needed: Float[Array, "m"]) -> Float[Array, 
     """lam of G M^-1 G' lam = needed."""
 
     def softened(right):
-        return jax.scipy.linalg.cho_solve((system.factor, True), right)
+        return factorizations.cholesky_solve(system.factor, right)
 
     solution = softened(needed)
     for _ in range(_CORRECTIONS):
@@ -80,6 +80,6 @@ def solve(
     system: SaddlePoint, force: Float[Array, "n"], needed: Float[Array, "m"]
 ) -> tuple[Float[Array, "n"], Float[Array, "m"]]:
     """(x, lam) for f and g."""
-    free = jax.scipy.linalg.cho_solve((system.mass_factor, True), force)
+    free = factorizations.cholesky_solve(system.mass_factor, force)
     lam = multipliers(system, needed - dot(system.rows, free))
     return free + dot(system.by_force, lam), lam

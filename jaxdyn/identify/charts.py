@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.spatial import quaternion, rotation
+from jaxdyn.spatial import factorizations, quaternion, rotation
 from jaxdyn.spatial.arrays import dot, floating
 from jaxdyn.spatial.inertia import (
     SpatialInertia,
@@ -224,7 +224,7 @@ class PhysicalInertia(Chart):
 
     def free(self, values: Values) -> Free:
         factor = _upper_factor(_pseudo_inertia(values))
-        triangle = jnp.linalg.solve(self.factor.astype(values.dtype), factor)
+        triangle = factorizations.solve(self.factor.astype(values.dtype), factor)
         return jnp.concatenate([jnp.log(jnp.diagonal(triangle)), triangle[_ROWS, _COLUMNS]])
 
     def divergence_roots(self, x: Free) -> Free:
@@ -247,7 +247,7 @@ def _pseudo_inertia(values: Values) -> Float[Array, "4 4"]:
 
 def _upper_factor(matrix: Any) -> Array:
     """Upper triangular U with matrix = U U'."""
-    return jnp.linalg.cholesky(matrix[::-1, ::-1])[::-1, ::-1]
+    return factorizations.cholesky(matrix[::-1, ::-1])[::-1, ::-1]
 
 
 def _divergence_root(d: Array) -> Array:

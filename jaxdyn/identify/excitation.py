@@ -28,6 +28,7 @@ from jaxdyn.identify.fourier_motion import FourierMotion
 from jaxdyn.identify.regressor import regressor
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
+from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import einsum
 
 _ROUNDS = 5  # in which Adam runs at fixed multipliers
@@ -220,7 +221,7 @@ def _search(system: System, first, noise, frequency, *, independent, samples: in
 
     def log_determinant(motion):
         Y = _rows(system, motion, noise, independent, samples)
-        return jnp.linalg.slogdet(einsum("ijp,ijq->pq", Y, Y))[1]
+        return factorizations.log_determinant(einsum("ijp,ijq->pq", Y, Y))
 
     def loss(numbers, multipliers):
         motion = _motion(model, numbers, frequency)

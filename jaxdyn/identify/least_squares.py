@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from jaxdyn.identify.parameters import Parameters
+from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import einsum
 
 
@@ -160,8 +161,8 @@ def _solve(matrix: Float[Array, "n n"], right: Float[Array, "n m"]) -> Float[Arr
     """Solution with a positive definite matrix, scaled to a unit diagonal first, since parameters differ in size."""
     scale = 1.0 / jnp.sqrt(jnp.maximum(jnp.diagonal(matrix), jnp.finfo(matrix.dtype).tiny))
     scaled = scale[:, None] * matrix * scale[None]
-    factor = jax.scipy.linalg.cho_factor(scaled, lower=True)
-    return scale[:, None] * jax.scipy.linalg.cho_solve(factor, scale[:, None] * right)
+    factor = factorizations.cholesky(scaled)
+    return scale[:, None] * factorizations.cholesky_solve(factor, scale[:, None] * right)
 
 
 def _solve_shaft(

@@ -23,6 +23,7 @@ import scipy.stats
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
+from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot
 
 
@@ -128,12 +129,12 @@ def reweighted_least_squares(
     samples, channels, parameters = Y.shape
     _check_size(samples * channels, parameters)
     rows = jnp.concatenate([Y, tau[..., None]], axis=-1).swapaxes(0, 1)
-    triangles = jnp.linalg.qr(rows, mode="r")  # one per channel; nothing else enters in the rounds
+    _, triangles = jax.vmap(factorizations.qr)(rows)  # one per channel; nothing else enters in the rounds
     smallest = jnp.finfo(tau.dtype).eps * jnp.sqrt(jnp.mean(tau**2, axis=0))  # exact data have no noise at all
 
     def round_(_, noise):
         weighted = triangles / noise[:, None, None]
-        R = jnp.linalg.qr(weighted.reshape(-1, parameters + 1), mode="r")
+        _, R = factorizations.qr(weighted.reshape(-1, parameters + 1))
         inverse = _inverse(R[:parameters, :parameters])
         estimate = dot(inverse, R[:parameters, parameters])
         residuals = dot(triangles, jnp.append(-estimate, 1.0))
@@ -151,8 +152,8 @@ def _fit(
     """Fit of weighted rows Y / noise to tau / noise."""
     equations, p = columns.shape
     _check_size(equations, p)
-    Q, R = jnp.linalg.qr(columns)
-    # Not from singular values: batches of two decompositions that run side by side can lock up XLA's threads on two cores.
+    Q, R = factorizations.qr(columns)
+    # In the Frobenius norm, because singular values would take one more decomposition.
     size = jnp.linalg.norm(R, axis=0)
     inverse = _inverse(R / size[None]) / size[:, None]
     condition = jnp.linalg.norm(R / size[None]) * jnp.linalg.norm(inverse * size[:, None])
@@ -167,7 +168,7 @@ def _fit(
 
 
 def _inverse(triangle: Float[Array, "p p"]) -> Float[Array, "p p"]:
-    return jax.scipy.linalg.solve_triangular(triangle, jnp.eye(len(triangle), dtype=triangle.dtype))
+    return factorizations.solve_triangular(triangle, jnp.eye(len(triangle), dtype=triangle.dtype), lower=False)
 
 
 def _check_size(equations: int, parameters: int) -> None:

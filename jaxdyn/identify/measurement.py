@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.mechanism.checks import MechanismError
 from jaxdyn.simulate.controls import Knots
+from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import floating
 
 Observe = Callable[[System, State], Float[Array, "ny"]]
@@ -141,7 +142,7 @@ class Sensors(eqx.Module):
             return errors / jnp.sqrt(self.noise**2 + rounding)
         covariance = self.noise + jnp.diag(rounding)
         known = weights[:, None] * covariance * weights[None] + jnp.diag(1.0 - weights)
-        return jax.scipy.linalg.solve_triangular(jnp.linalg.cholesky(known), errors, lower=True)
+        return factorizations.solve_triangular(factorizations.cholesky(known), errors, lower=True)
 
 
 class Inputs(eqx.Module):

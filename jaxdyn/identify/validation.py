@@ -17,6 +17,7 @@ from jaxdyn.identify.recording import Windows
 from jaxdyn.lanes import Backend
 from jaxdyn.mechanism.model import Model
 from jaxdyn.simulate.integrators import Integrator, RungeKutta4
+from jaxdyn.spatial import factorizations
 
 
 class WindowErrors(NamedTuple):
@@ -80,7 +81,7 @@ def fitted_starts(plant: Plant, windows: Windows, iterations: int = 15) -> State
             still = jnp.zeros(2 * model.nv, start.v.dtype)
             r, J = errors(start, still), jax.jacfwd(errors, argnums=1)(start, still)
             matrix = J.T @ J
-            step = -jnp.linalg.solve(matrix + damping * jnp.diag(jnp.diagonal(matrix)), J.T @ r)
+            step = -factorizations.solve(matrix + damping * jnp.diag(jnp.diagonal(matrix)), J.T @ r)
             better = jnp.sum(errors(start, step) ** 2) < jnp.sum(r**2)
             start = jax.tree.map(lambda new, old: jnp.where(better, new, old), moved(model, start, step), start)
             return (start, jnp.where(better, 0.1 * damping, 10.0 * damping)), None

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot
 from jaxdyn.spatial.transform import RigidTransform
 
@@ -115,7 +116,7 @@ class Joint(eqx.Module):
         """
         s = self.motion_subspace(q)
         # Most joints have one column or none, for which there is nothing to solve.
-        return jnp.linalg.solve(dot(s.T, s), s.T).T if self.nv > 1 else s / jnp.sum(s * s)
+        return factorizations.solve(dot(s.T, s), s.T).T if self.nv > 1 else s / jnp.sum(s * s)
 
     def released(self) -> "Joint":
         """The joint with its prescribed motion made free."""

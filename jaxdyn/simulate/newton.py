@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from jaxdyn.spatial import factorizations
+
 # What the regularization of the matrix leaves out of a derivative is small, and each refinement makes it small once more.
 _REFINEMENTS = 2
 
@@ -33,7 +35,7 @@ def solve_by_newton(
         return jax.vmap(change, out_axes=1)(jnp.eye(guess.size, dtype=guess.dtype))
 
     def solve(columns, right):
-        return jnp.linalg.solve(columns if regularization is None else columns + jnp.diag(regularization), right)
+        return factorizations.solve(columns if regularization is None else columns + jnp.diag(regularization), right)
 
     def newton(equation, start):
         def iterate(_, previous):

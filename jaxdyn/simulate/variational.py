@@ -16,6 +16,7 @@ from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
 from jaxdyn.simulate.integrators import Control, Integrator, Time
 from jaxdyn.simulate.newton import solve_by_newton
+from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot
 
 
@@ -96,8 +97,8 @@ class Variational(Integrator):
             v, solved = solve_by_newton(residual, state.v, self.iterations)
         q = configuration.integrate(model, state.q, dt * v)
         excess = by_end(v) + impulse(v) - generalized_momentum(end_model, q, jnp.zeros_like(v))
-        factor = jnp.linalg.cholesky(metric.mass_matrix(end_model, q))
-        end = jax.scipy.linalg.cho_solve((factor, True), excess)
+        factor = factorizations.cholesky(metric.mass_matrix(end_model, q))
+        end = factorizations.cholesky_solve(factor, excess)
         return State(q, project_velocity(system, q, end, t + dt)), solved
 
     def _constrained(self, constraints, unbalanced, start_model: Model, end_model: Model, state: State, dt: Time):

@@ -1,0 +1,216 @@
+"""Factorizations of small matrices, and linear systems: the functions of `jax.numpy.linalg`, safe in batches on CPUs.
+
+On CPUs JAX hands a batch of matrices to LAPACK in one call, which spreads the batch over the threads of XLA and waits for them. If
+as many such calls run at once as there are threads, all threads wait and none is left to do the work: two calls block two cores
+forever. Therefore no program of jaxdyn may call LAPACK with a batch. A batch becomes a loop that calls LAPACK once for each matrix,
+which needs no other thread. All of jaxdyn factorizes through this module, and `tests/test_lapack.py` enforces the rule.
+
+The loop costs less than array code of our own: LAPACK factorizes a matrix of 7 rows in about half a microsecond, where a loop over
+columns of a whole batch is up to ten times slower and its unrolled form takes XLA seconds to compile from 12 rows on.
+
+The primitives below have the names and parameters of those of JAX, so that the rules of the lane compiler apply to them. They are
+lowered to those of JAX, on CPUs one matrix at a time.
+"""
+
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core as jex
+from jax.interpreters import ad, batching, mlir
+from jaxtyping import Array, Float
+
+from jaxdyn.spatial.arrays import dot, einsum
+
+# ---------------------------------------------------------------- functions of one matrix
+
+
+def cholesky(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """Lower factor L of a symmetric matrix L L'; not a number where the matrix is not positive definite."""
+    return jnp.tril(_cholesky_p.bind((matrix + matrix.T) / 2))
+
+
+def cholesky_solve(factor: Float[Array, "n n"], right: Float[Array, "n *columns"]) -> Float[Array, "n *columns"]:
+    """Solution x of L L' x = right, from the lower factor L."""
+    return solve_triangular(factor, solve_triangular(factor, right, lower=True), lower=True, transposed=True)
+
+
+def solve_triangular(
+    matrix: Float[Array, "n n"],
+    right: Float[Array, "n *columns"],
+    *,
+    lower: bool,
+    transposed: bool = False,
+    unit_diagonal: bool = False,
+) -> Float[Array, "n *columns"]:
+    """Solution x of T x = right, or of T' x = right if `transposed`.
+
+    Args:
+        matrix: holds T in one triangle. The other triangle is not read.
+        lower: whether T is the lower triangle.
+        unit_diagonal: whether the diagonal of T is one and is not read either.
+    """
+    columns = right[:, None] if right.ndim == 1 else right
+    return _triangular_solve(matrix, columns, lower, transposed, unit_diagonal).reshape(right.shape)
+
+
+def solve(matrix: Float[Array, "n n"], right: Float[Array, "n *columns"]) -> Float[Array, "n *columns"]:
+    """Solution x of matrix x = right by Gaussian elimination with row exchanges; not finite where the matrix is singular."""
+    factors, _, order = _lu_p.bind(jax.lax.stop_gradient(matrix))
+
+    def solved(_, b):
+        y = solve_triangular(factors, b[order], lower=True, unit_diagonal=True)
+        return solve_triangular(factors, y, lower=False)
+
+    def solved_transposed(_, b):
+        y = solve_triangular(factors, b, lower=False, transposed=True)
+        y = solve_triangular(factors, y, lower=True, transposed=True, unit_diagonal=True)
+        return y[jnp.argsort(order)]
+
+    # The derivative is that of the equation, and takes the same factors.
+    return jax.lax.custom_linear_solve(lambda x: dot(matrix, x), right, solved, solved_transposed)
+
+
+@jax.custom_jvp
+def log_determinant(matrix: Float[Array, "n n"]) -> Float[Array, ""]:
+    """Logarithm of the absolute value of the determinant."""
+    factors, _, _ = _lu_p.bind(matrix)
+    return jnp.sum(jnp.log(jnp.abs(jnp.diagonal(factors))))
+
+
+@log_determinant.defjvp
+def _log_determinant_jvp(primals, tangents):
+    (matrix,), (change,) = primals, tangents
+    return log_determinant(matrix), jnp.trace(solve(matrix, change))
+
+
+def qr(matrix: Float[Array, "m n"]) -> tuple[Float[Array, "m k"], Float[Array, "k n"]]:
+    """Q with orthonormal columns and upper triangular R of matrix = Q R; k = min(m, n). Derivatives need m >= n."""
+    return tuple(_qr_p.bind(matrix, pivoting=False, full_matrices=False, use_magma=None))
+
+
+# ---------------------------------------------------------------- primitives
+
+
+def _one_at_a_time(original: jex.Primitive) -> jex.Primitive:
+    """A primitive of the same contract, which on CPUs runs the original on one matrix of a batch after the other."""
+    own = jex.Primitive(original.name)
+    own.multiple_results = original.multiple_results
+    own.abstract_eval = original.abstract_eval
+
+    @functools.lru_cache(maxsize=64)
+    def compiled(**params) -> Callable:
+        return jax.jit(functools.partial(own.bind, **params))
+
+    @own.def_impl
+    def implementation(*operands, **params):
+        with jax.disable_jit(False):  # without jit this would call itself
+            return compiled(**params)(*operands)
+
+    def as_it_is(*operands, **params):
+        return original.bind(*operands, **params)
+
+    def in_a_loop(*operands, **params):
+        batch = operands[0].shape[:-2]
+        if not batch:
+            return original.bind(*operands, **params)
+        flat = [x.reshape(-1, *x.shape[-2:]) for x in operands]
+        results = jax.lax.map(lambda matrices: original.bind(*matrices, **params), flat)
+        return jax.tree.map(lambda x: x.reshape(*batch, *x.shape[1:]), results)
+
+    mlir.register_lowering(own, mlir.lower_fun(as_it_is, own.multiple_results))
+    mlir.register_lowering(own, mlir.lower_fun(in_a_loop, own.multiple_results), platform="cpu")
+    batching.primitive_batchers[own] = functools.partial(_batched, own)
+    return own
+
+
+def _batched(primitive: jex.Primitive, operands, axes, **params):
+    """Batch axes in front, in all operands."""
+    size = next(x.shape[axis] for x, axis in zip(operands, axes, strict=True) if axis is not None)
+    operands = [
+        jnp.broadcast_to(x[None], (size, *x.shape)) if axis is None else jnp.moveaxis(x, axis, 0)
+        for x, axis in zip(operands, axes, strict=True)
+    ]
+    out = primitive.bind(*operands, **params)
+    return out, [0] * len(out) if primitive.multiple_results else 0
+
+
+_cholesky_p = _one_at_a_time(jax.lax.linalg.cholesky_p)
+_triangular_solve_p = _one_at_a_time(jax.lax.linalg.triangular_solve_p)
+_lu_p = _one_at_a_time(jax.lax.linalg.lu_p)  # needs no derivative: `solve` has that of its equation
+_qr_p = _one_at_a_time(jax.lax.linalg.qr_p)
+
+
+def _transposed(x: Array) -> Array:
+    return jnp.swapaxes(x, -1, -2)
+
+
+def _product(a: Array, b: Array) -> Array:
+    return einsum("...ij,...jk->...ik", a, b)
+
+
+def _triangular_solve(a: Array, b: Array, lower: bool, transposed: bool = False, unit_diagonal: bool = False) -> Array:
+    return _triangular_solve_p.bind(
+        a, b, left_side=True, lower=lower, transpose_a=transposed, conjugate_a=False, unit_diagonal=unit_diagonal
+    )
+
+
+def _cholesky_jvp(primals, tangents):
+    """dL = L Phi(L^-1 dA L^-T); Phi takes the lower triangle, with half of the diagonal."""
+    (a,), (da,) = primals, tangents
+    factor = jnp.tril(_cholesky_p.bind(a))
+    inner = _triangular_solve(factor, _transposed(_triangular_solve(factor, da, True)), True)  # symmetric, as da is
+    n = a.shape[-1]
+    phi = np.tril(np.ones((n, n)), -1) + 0.5 * np.identity(n)
+    return factor, _product(factor, inner * jnp.asarray(phi.reshape((1,) * (a.ndim - 2) + (n, n)), a.dtype))
+
+
+def _triangular_solve_jvp(da, x, a, b, *, lower, transpose_a, unit_diagonal, **rest):
+    """T dx = -dT x."""
+    below = 1 if unit_diagonal else 0
+    da = jnp.tril(da, -below) if lower else jnp.triu(da, below)
+    change = -_product(_transposed(da) if transpose_a else da, x)
+    params = {"lower": lower, "transpose_a": transpose_a, "unit_diagonal": unit_diagonal, **rest}
+    return _triangular_solve_p.bind(a, change, **params)
+
+
+def _triangular_solve_along(db, x, a, b, **params):
+    return _triangular_solve_p.bind(a, db, **params)
+
+
+def _triangular_solve_transpose(cotangent, a, b, *, transpose_a, **params):
+    if type(cotangent) is ad.Zero:
+        return None, ad.Zero(b.aval)
+    return None, _triangular_solve_p.bind(a, cotangent, transpose_a=not transpose_a, **params)
+
+
+def _triangular_solve_batched(operands, axes, **params):
+    """Right sides of a batch that share one matrix are columns of one right side."""
+    (a, b), (axis_a, axis_b) = operands, axes
+    if axis_a is not None or a.ndim > 2:
+        return _batched(_triangular_solve_p, operands, axes, **params)
+    b = jnp.moveaxis(b, axis_b, -1)
+    solution = _triangular_solve_p.bind(a, b.reshape(len(b), -1), **params)
+    return solution.reshape(b.shape), b.ndim - 1
+
+
+def _qr_jvp(primals, tangents, **params):
+    """With Z = Q' dA R^-1 and the skew W that has the lower triangle of Z: dQ = Q (W - Z) + dA R^-1, dR = (Z - W) R."""
+    (a,), (da,) = primals, tangents
+    if a.shape[-2] < a.shape[-1]:
+        raise NotImplementedError("qr has no derivative for matrices with more columns than rows; transpose the matrix")
+    q, r = _qr_p.bind(a, **params)
+    along = _transposed(_triangular_solve(r, _transposed(da), False, transposed=True))
+    z = _product(_transposed(q), along)
+    below = jnp.tril(z, -1)
+    skew = below - _transposed(below)
+    return (q, r), (_product(q, skew - z) + along, _product(z - skew, r))
+
+
+ad.primitive_jvps[_cholesky_p] = _cholesky_jvp
+ad.primitive_jvps[_qr_p] = _qr_jvp
+ad.defjvp2(_triangular_solve_p, _triangular_solve_jvp, _triangular_solve_along)
+ad.primitive_transposes[_triangular_solve_p] = _triangular_solve_transpose
+batching.primitive_batchers[_triangular_solve_p] = _triangular_solve_batched
