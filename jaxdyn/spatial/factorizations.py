@@ -13,6 +13,7 @@ lowered to those of JAX, on CPUs one matrix at a time.
 """
 
 import functools
+import math
 from collections.abc import Callable
 
 import jax
@@ -116,7 +117,7 @@ def _one_at_a_time(original: jex.Primitive) -> jex.Primitive:
         batch = operands[0].shape[:-2]
         if not batch:
             return original.bind(*operands, **params)
-        flat = [x.reshape(-1, *x.shape[-2:]) for x in operands]
+        flat = [x.reshape(math.prod(batch), *x.shape[-2:]) for x in operands]
         results = jax.lax.map(lambda matrices: original.bind(*matrices, **params), flat)
         return jax.tree.map(lambda x: x.reshape(*batch, *x.shape[1:]), results)
 
