@@ -17,6 +17,7 @@ from jaxdyn.control import (
     solve,
 )
 from jaxdyn.control.plan import gaps, outcome
+from jaxdyn.control.sampling import _between
 
 
 @pytest.mark.parametrize(
@@ -38,13 +39,23 @@ def test_linear_problem(rule, above):
     np.testing.assert_allclose(outcome(problem, found.plan).cost, found.cost, rtol=1e-12)
 
 
+@pytest.mark.parametrize(("knots", "steps"), [(1, 4), (2, 5), (4, 10), (5, 5), (7, 4)])
+def test_controls_are_linear_between_knots(knots, steps):
+    """The first and the last knot are the first and the last control."""
+    values = np.random.default_rng(knots).normal(size=(knots, 2))
+    places = np.linspace(0.0, knots - 1.0, steps)
+    expected = np.stack([np.interp(places, np.arange(knots), column) for column in values.T], axis=1)
+    np.testing.assert_allclose(_between(jnp.asarray(values), steps), expected, rtol=1e-13, atol=1e-15)
+
+
 def test_swing_up_without_gradients():
-    """Far from the optimum of 40.42, far below the 4959 of doing nothing; equal seeds, equal plans."""
+    """This seed comes to 161, others to 500 at most. The optimum is 40.42, doing nothing costs 4959. Equal seeds, equal plans."""
     problem = eqx.tree_at(lambda p: (p.lower, p.upper), acrobot(), (jnp.full(1, -20.0), jnp.full(1, 20.0)))
-    solver = Sampling(CrossEntropy(), samples=256, knots=12, patience=30)
+    solver = Sampling(CrossEntropy(), samples=256, knots=12, patience=30, seed=3)
     still = planned(problem, jnp.zeros((50, 1)))
     found = solved(problem, solver, still, max_steps=60)
-    assert float(found.cost) < 600.0
+    assert 40.42 < float(found.cost) < 180.0
+    assert int(found.result) == ControlResult.SOLVED
     assert bool(jnp.all(jnp.abs(found.plan.controls) <= 20.0))
     several = eqx.filter_jit(jax.vmap(lambda u: solve(problem, solver, planned(problem, u), max_steps=60)))
     both = several(jnp.zeros((2, 50, 1)).at[1].set(jnp.nan))

@@ -1,0 +1,78 @@
+"""How fits of Levenberg and Marquardt end: converged, or stuck."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdyn.identify import FitResult, Parameters
+from jaxdyn.identify.least_squares import Normal, Problem, Unknowns
+from jaxdyn.identify.levenberg_marquardt import Fit, begin, iterate
+
+
+class OneResidual(Problem):
+    """The residual x of one unknown, with a slope that need not be true."""
+
+    slope: float
+    parameters: Parameters = None
+
+    @property
+    def pieces(self):
+        return jnp.zeros((1, 0))
+
+    @property
+    def start(self) -> Unknowns:
+        return Unknowns(jnp.ones(1), None)
+
+    def own(self, unknowns):
+        return None
+
+    def linearized(self, x, own, piece):
+        return x[0]
+
+    def assembled(self, unknowns, parts) -> Normal:
+        slope, none = jnp.full(1, self.slope), jnp.zeros((0, 0, 1))
+        gradient = slope * parts[0]
+        return Normal(0.5 * parts[0] ** 2, slope[None] ** 2, gradient, none, none[:, :, :0], none[:, :, 0], None)
+
+    @property
+    def count(self) -> int:
+        return 1
+
+    def scores(self, unknowns):
+        return self.normal(unknowns).shared_gradient[None]
+
+    def moved(self, unknowns, dx, ds) -> Unknowns:
+        return Unknowns(unknowns.x + dx, None)
+
+
+def iterated(problem: OneResidual, damping: float, iterations: int) -> list[Fit]:
+    """The fit after each iteration."""
+    step = jax.jit(lambda fit: iterate(problem, fit, 1e-6))
+    fits = [eqx.tree_at(lambda fit: fit.damping, begin(problem), jnp.asarray(damping))]
+    for _ in range(iterations):
+        fits.append(step(fits[-1]))
+    return fits
+
+
+def test_a_step_that_damping_makes_small_is_no_convergence():
+    """The fit goes on until a step that is hardly damped promises nothing."""
+    _, first, *_, last = iterated(OneResidual(1.0), 1e9, 60)
+    np.testing.assert_allclose(first.unknowns.x, 1.0 - 1e-9, rtol=1e-15, atol=1e-12)
+    assert int(first.result) == FitResult.RUNNING
+    assert int(last.result) == FitResult.CONVERGED
+    assert 1 < int(last.iterations) < 60
+    np.testing.assert_allclose(last.unknowns.x, 0.0, atol=1e-3)
+
+
+def test_a_fit_that_no_step_improves_is_stuck():
+    """The slope has the wrong sign, so every step raises the loss."""
+    fits = iterated(OneResidual(-1.0), 1e-3, 30)
+    results = [int(fit.result) for fit in fits]
+    tried = results.index(FitResult.STUCK)
+    assert results == [FitResult.RUNNING] * tried + [FitResult.STUCK] * (31 - tried)
+    dampings = np.array([float(fit.damping) for fit in fits[: tried + 1]])
+    growth = 2.0 ** np.cumsum(np.arange(tried + 1))
+    np.testing.assert_allclose(dampings, np.minimum(1e-3 * growth, 1e12), rtol=1e-12)
+    assert int(fits[-1].iterations) == tried
+    assert float(fits[-1].unknowns.x[0]) == 1.0
