@@ -85,14 +85,14 @@ def one_iteration(solver):
 EQUATIONS = {
     "forward kinematics": (lambda s, x: jaxdyn.forward_kinematics(s.model, x.q), arm, 678),
     "Christoffel symbols": (lambda s, x: jaxdyn.christoffel_first_kind(s.model, x.q), arm, 888),
-    "acceleration": (jaxdyn.acceleration, arm, 1181),
-    "acceleration within a loop": (jaxdyn.acceleration, linkage, 3725),
-    "rollout": (end, arm, 1268),
-    "gradient of a rollout": (jax.grad(end, argnums=(0, 1)), arm, 5960),
-    "rollout within a loop": (end, linkage, 4506),
-    "iteration of a fit": (one_fit, fitting, 22247),
-    "iteration of ILQR": (one_iteration(control.ILQR()), planning, 54150),
-    "iteration of multiple shooting": (one_iteration(control.MultipleShooting()), planning, 66223),
+    "acceleration": (jaxdyn.acceleration, arm, 1180),
+    "acceleration within a loop": (jaxdyn.acceleration, linkage, 3715),
+    "rollout": (end, arm, 1267),
+    "gradient of a rollout": (jax.grad(end, argnums=(0, 1)), arm, 5955),
+    "rollout within a loop": (end, linkage, 4496),
+    "iteration of a fit": (one_fit, fitting, 22239),
+    "iteration of ILQR": (one_iteration(control.ILQR()), planning, 54076),
+    "iteration of multiple shooting": (one_iteration(control.MultipleShooting()), planning, 66154),
 }
 
 
