@@ -6,7 +6,6 @@ comes back is equal bit by bit, type by type, and in structure; a batch of model
 """
 
 import json
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,13 @@ from jaxdyn.dynamics.system import System
 from jaxdyn.io.archive_checks import check_system
 from jaxdyn.io.archive_structure import StructureError, known_classes, structure_of, value_of
 from jaxdyn.io.config import ConfigError
-from jaxdyn.io.files import fill_npz, npz_arrays, write_files
+from jaxdyn.io.files import LARGEST_ARRAYS, NpzArrays, fill_npz, write_files
+from jaxdyn.io.reading import content, opened
 
 _FORMAT, _VERSION = "jaxdyn archive", 1
 _LARGEST_STRUCTURE = 50_000_000  # bytes; a mechanism of ten thousand bodies is far below
+_MOST_DIGITS = 18  # of an integer of 64 bits
+_REWRITE = "write the file anew"
 
 
 def save_archive(system: System, path: Path | str, classes: Sequence[type] = ()) -> None:
@@ -37,8 +39,7 @@ def save_archive(system: System, path: Path | str, classes: Sequence[type] = ())
         structure = structure_of(system, "", known_classes(classes), arrays)
     except StructureError as error:
         raise ConfigError(f"{structure_path}: {error}") from None
-    content = {"format": _FORMAT, "version": _VERSION, "system": structure}
-    text = json.dumps(content, indent=1, allow_nan=False) + "\n"
+    text = json.dumps({"format": _FORMAT, "version": _VERSION, "system": structure}, indent=1, allow_nan=False) + "\n"
     try:
         write_files(
             {
@@ -72,7 +73,7 @@ def load_archive(path: Path | str, classes: Sequence[type] = ()) -> System:
     except StructureError as error:
         raise ConfigError(f"{structure_path}: {error}") from None
     except RecursionError:
-        raise ConfigError(f"{structure_path}: it is nested too deep; write the file anew") from None
+        raise ConfigError(f"{structure_path}: it is nested too deep; {_REWRITE}") from None
     return system
 
 
@@ -83,43 +84,47 @@ def _paths(path: Path | str) -> tuple[Path, Path]:
 
 
 def _read_structure(path: Path) -> Any:
-    def no_number(constant: str):
-        raise ValueError(f"{constant} is no number of JSON")
-
+    text = content(path, _LARGEST_STRUCTURE, "give an archive")
     try:
-        with path.open("rb") as file:
-            text = file.read(_LARGEST_STRUCTURE + 1)
-        if len(text) > _LARGEST_STRUCTURE:
-            raise ConfigError(f"{path}: the file is larger than {_LARGEST_STRUCTURE} bytes; it is no archive")
-        content = json.loads(text, parse_constant=no_number)
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file; check the path") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror}); give an archive") from None
-    except (ConfigError, RecursionError) as error:
-        raise ConfigError(str(error) if isinstance(error, ConfigError) else f"{path}: it is nested too deep") from None
+        structure = json.loads(
+            text, parse_constant=_no_constant, parse_int=_integer, object_pairs_hook=_without_repetition
+        )
+    except RecursionError:
+        raise ConfigError(f"{path}: it is nested too deep; {_REWRITE}") from None
     except ValueError as error:
-        raise ConfigError(f"{path}: no valid JSON, {' '.join(str(error).split())}; write the file anew") from None
+        raise ConfigError(f"{path}: no valid JSON, {' '.join(str(error).split())}; {_REWRITE}") from None
     if (
-        not isinstance(content, dict)
-        or content.get("format") != _FORMAT
-        or content.keys() != {"format", "version", "system"}
+        not isinstance(structure, dict)
+        or structure.get("format") != _FORMAT
+        or structure.keys() != {"format", "version", "system"}
     ):
         raise ConfigError(f"{path}: it is no {_FORMAT}; give a file written by jaxdyn.io.save_archive")
-    if content["version"] != _VERSION:
-        raise ConfigError(f"{path}: it has version {content['version']!r}; this jaxdyn reads version {_VERSION}")
-    return content["system"]
+    if structure["version"] != _VERSION:
+        raise ConfigError(f"{path}: it has version {structure['version']!r}; this jaxdyn reads version {_VERSION}")
+    return structure["system"]
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError(f"a number has more than {_MOST_DIGITS} digits")
+    return int(digits)
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in values if names.count(name) > 1)!r} is given twice in one object")
+    return values
 
 
 def _read_arrays(path: Path) -> dict[str, Any]:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return npz_arrays(archive, path.stat().st_size)
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file; keep it beside the json file") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror}); write it anew") from None
-    except (ValueError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
-        raise ConfigError(
-            f"{path}: no npz file of plain arrays, {' '.join(str(error).split())}; write it anew"
-        ) from None
+    with opened(path, LARGEST_ARRAYS, _REWRITE, absent="keep it beside the json file") as file:
+        try:
+            return dict(NpzArrays(file))
+        except ValueError as error:
+            raise ConfigError(f"{path}: no npz file of plain arrays, {error}; {_REWRITE}") from None

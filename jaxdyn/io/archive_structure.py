@@ -158,6 +158,8 @@ def _array(array: np.ndarray | None, dtype: Any, shape: Any, path: str) -> jax.A
             f"{path}: the npz file has {array.dtype} of shape {array.shape}, not {dtype} of shape {shape}; "
             "keep the two files together"
         )
+    if array.dtype.newbyteorder("=") != array.dtype or array.dtype.kind not in "fiub":
+        raise StructureError(f"{path}: it is no array of plain numbers; write the file anew")
     if array.dtype.itemsize == 8 and not jax.config.read("jax_enable_x64"):
         raise StructureError(
             f"{path}: it is in double precision, which JAX is not set to; use jax.config.update('jax_enable_x64', True)"

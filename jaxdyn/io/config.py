@@ -13,7 +13,6 @@ make keys optional, and `setting` adds units and bounds.
 """
 
 import dataclasses
-import difflib
 import math
 import reprlib
 import tomllib
@@ -25,6 +24,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from jaxdyn.io.toml import ConfigError as ConfigError
 from jaxdyn.io.toml import read_toml, toml_text
 from jaxdyn.io.units import quantity
+from jaxdyn.mechanism.checks import closest
 
 T = TypeVar("T")
 
@@ -163,9 +163,9 @@ def read_value(annotation: Any, value: Any, place: Place, rules: Mapping[str, An
 def suggestion(name: str, known: Iterable[str]) -> str:
     """'did you mean ...?' if one of the known names is close, else all of them, or the first ones of many."""
     names = list(known)
-    close = difflib.get_close_matches(name, names, n=1)
-    if close:
-        return f"did you mean {close[0]!r}?"
+    close = closest(name, names)
+    if close is not None:
+        return f"did you mean {close!r}?"
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     return f"use one of {', '.join(names[:_MOST_NAMES])}{more}"
 

@@ -4,20 +4,28 @@ import contextlib
 import math
 import os
 import re
+import struct
 import zipfile
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # a time that is always the same, so that equal arrays make equal files
-# What NumPy writes before the numbers of an array in C order, in the byte order of all common machines.
+# Bytes of an npz file: results of large runs have many. What is written here is not compressed, but recordings may be.
+LARGEST_ARRAYS = 2**36
+LARGEST_UNPACKED = 2**29
+# What NumPy writes before the numbers of an array: by its version how many bytes tell the length of a header, and the header.
+_LENGTHS = {b"\x93NUMPY\x01\x00": 2, b"\x93NUMPY\x02\x00": 4, b"\x93NUMPY\x03\x00": 4}
+_LONGEST_HEADER = 10_000
 _HEADER = re.compile(
-    rb"\x93NUMPY\x01\x00..\{'descr': '(?P<type>[<|][fiub][1248])', 'fortran_order': False, "
-    rb"'shape': \((?P<shape>[\d, ]{0,200})\), \} *\n",
-    re.DOTALL,
+    rb"\{'descr': '(?P<type>[<>|=]?(?:f[248]|[iu][1248]|b1|c8|c16|U[1-9]\d{0,5}))', 'fortran_order': (?P<order>True|False), "
+    rb"'shape': \((?P<shape>[\d, ]{0,200})\),? ?\} *\n?"
 )
+_LONGEST_AXIS = 2**40
+_PIECE = 2**20  # bytes that are read at a time
 
 
 def write_files(fillers: Mapping[Path, Callable[[BinaryIO], object]]) -> None:
@@ -54,32 +62,74 @@ def fill_npz(file: BinaryIO, arrays: Mapping[str, Any]) -> None:
                 np.lib.format.write_array(entry, np.asarray(array, order="C"), allow_pickle=False)
 
 
-def npz_arrays(archive: zipfile.ZipFile, size: int) -> dict[str, np.ndarray]:
-    """All arrays of an npz file as `fill_npz` writes them. Nothing is unpacked and no object is made but arrays of numbers.
+class NpzArrays(Mapping[str, np.ndarray]):
+    """Arrays of an npz file by name, each read when it is asked for. No object is made but arrays of numbers or texts.
 
     Args:
-        size: of the whole file, bytes, which no array may exceed.
+        file: open file of a size that is bounded. What it is unpacked to may not exceed its size and may not exceed
+            `LARGEST_UNPACKED` if that is more.
 
     Raises:
-        ValueError: an entry is compressed, given twice, or no array of plain numbers.
+        ValueError: it is no such file, or an array is damaged; the message has the entry. Also when an array is read.
     """
-    arrays: dict[str, np.ndarray] = {}
-    for entry in archive.infolist():
-        key = entry.filename.removesuffix(".npy")
-        if key in arrays or key == entry.filename:
-            raise ValueError(f"entry {entry.filename!r} is given twice or is no array")
-        if entry.compress_type != zipfile.ZIP_STORED or entry.file_size > size:
-            raise ValueError(f"array {key!r} is compressed")
-        arrays[key] = _npy_array(archive.read(entry), key)
-    return arrays
+
+    def __init__(self, file: BinaryIO):
+        with _damage_is_a_value_error():
+            self._archive = zipfile.ZipFile(file)
+        self._entries: dict[str, zipfile.ZipInfo] = {}
+        for entry in self._archive.infolist():
+            key = entry.filename.removesuffix(".npy")
+            if key in self._entries or key == entry.filename:
+                raise ValueError(f"entry {entry.filename!r} is given twice or is no array")
+            if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others unpack without a bound
+                raise ValueError(f"array {key!r} is compressed in a way that NumPy does not use")
+            self._entries[key] = entry
+        largest = max(file.seek(0, os.SEEK_END), LARGEST_UNPACKED)
+        if sum(entry.file_size for entry in self._entries.values()) > largest:
+            raise ValueError(f"its arrays unpack to more than {largest >> 20} MiB")
+
+    def __getitem__(self, key: str) -> np.ndarray:
+        with _damage_is_a_value_error(), self._archive.open(self._entries[key]) as stream:
+            return _npy_array(stream, self._entries[key].file_size, key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
 
-def _npy_array(content: bytes, key: str) -> np.ndarray:
-    header = _HEADER.match(content)
+@contextlib.contextmanager
+def _damage_is_a_value_error() -> Iterator[None]:
+    """What `zipfile` raises about a damaged file has many classes."""
+    try:
+        yield
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, struct.error) as error:
+        raise ValueError(" ".join(str(error).split()) or "it ends too early") from None
+
+
+def _npy_array(stream: zipfile.ZipExtFile, size: int, key: str) -> np.ndarray:
+    """An array of an entry of `size` bytes; nothing is allocated before the header fits to that."""
+    magic = stream.read(8)
+    width = _LENGTHS.get(magic)
+    if width is None:
+        raise ValueError(f"array {key!r} is no array of plain numbers")
+    length = int.from_bytes(stream.read(width), "little")
+    header = _HEADER.fullmatch(stream.read(min(length, _LONGEST_HEADER)))
     if header is None:
         raise ValueError(f"array {key!r} is no array of plain numbers")
+    kind = np.dtype(header["type"].decode())
     shape = tuple(map(int, re.findall(rb"\d+", header["shape"])))
-    array = np.frombuffer(content[header.end() :], np.dtype(header["type"].decode()))
-    if array.size != math.prod(shape):
+    count = math.prod(shape)
+    if count * kind.itemsize != size - len(magic) - width - length or max(shape, default=0) > _LONGEST_AXIS:
         raise ValueError(f"array {key!r} is not complete")
-    return array.reshape(shape)
+    array = np.empty(count, kind)
+    filled, place = 0, memoryview(array.view(np.uint8) if count else bytearray())
+    while part := stream.read(
+        min(len(place) - filled, _PIECE) or 1
+    ):  # the last one finds the end, where the sum is checked
+        place[filled : filled + len(part)] = part
+        filled += len(part)
+    if filled < len(place):
+        raise ValueError(f"array {key!r} is not complete")
+    return array.reshape(shape, order="F" if header["order"] == b"True" else "C")

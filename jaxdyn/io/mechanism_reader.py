@@ -30,6 +30,7 @@ from jaxdyn.io.mechanism_joints import (
     joint_numbers,
     numbers_per_joint,
 )
+from jaxdyn.io.reading import MOST_BODIES
 from jaxdyn.mechanism import checks, configuration
 from jaxdyn.mechanism.builder import MechanismBuilder
 from jaxdyn.mechanism.checks import MechanismError
@@ -48,6 +49,10 @@ def system_from_tables(tables: dict[str, Any], file: Place) -> System:
         ConfigError, MechanismError: see `load_mechanism`.
     """
     entry = read_value(MechanismEntry, tables, file)
+    if len(entry.body) > MOST_BODIES:
+        raise file.error(
+            f"it has {len(entry.body)} bodies, more than the {MOST_BODIES} that are read; split the mechanism"
+        )
     try:
         model = _model(entry, file)
     except MechanismError as error:

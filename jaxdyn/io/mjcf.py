@@ -24,11 +24,12 @@ from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.forces import Force, JointDrives, JointSpring
 from jaxdyn.dynamics.friction import JointFriction
 from jaxdyn.dynamics.system import System
-from jaxdyn.io.toml import ConfigError
+from jaxdyn.io.mjcf_files import read_mjcf
+from jaxdyn.io.reading import MOST_BODIES, ConfigError
 from jaxdyn.io.xml import IgnoredContent
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.builder import MechanismBuilder
-from jaxdyn.mechanism.checks import MechanismError
+from jaxdyn.mechanism.checks import MechanismError, one_line
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Fixed, Free, Prismatic, Revolute, Spherical
 from jaxdyn.mechanism.model import Model
@@ -38,27 +39,31 @@ _FREE, _BALL, _SLIDE, _HINGE = range(4)  # mujoco.mjtJoint
 _UNTURNED = np.array([1.0, 0.0, 0.0, 0.0])
 
 
-def load_mjcf(path: Path | str, *, velocity_scale: float = 0.01) -> System:
+def load_mjcf(path: Path | str, *, velocity_scale: float = 0.01, folder: Path | str | None = None) -> System:
     """System described by an MJCF file, in JAX's default precision.
 
     Args:
+        folder: the folder that the files lie in which it includes or takes meshes from; its own folder if not given. A file that lies
+            elsewhere, by way of a link for instance, is not opened.
         velocity_scale: speed at which `frictionloss` reaches 76 % of its value, rad/s or m/s; MuJoCo's own jumps at rest.
 
     Raises:
         ImportError: the `mujoco` package is not installed.
-        ConfigError: MuJoCo refuses the file, or it holds something that changes the motion and that jaxdyn does not have.
+        ConfigError: MuJoCo refuses the file, it names a file outside of the folder, it is too large, or it holds something that changes the motion and that jaxdyn does not have.
         MechanismError: a value is none of a real mechanism; one line with file, body and remedy.
     """
     try:
         mujoco: Any = importlib.import_module("mujoco")
     except ImportError:
         raise ImportError('MJCF files are read through MuJoCo; pip install "jaxdyn[mjcf]"') from None
+    path = Path(path)
+    text, assets = read_mjcf(path, None if folder is None else Path(folder))
     try:
-        compiled = mujoco.MjModel.from_xml_path(str(path))
-    except (ValueError, mujoco.FatalError) as error:
+        compiled = mujoco.MjModel.from_xml_string(text, assets)
+    except (ValueError, RuntimeError, mujoco.FatalError) as error:
         raise ConfigError(f"{path}: MuJoCo refuses it: {' '.join(str(error).split())}") from None
     try:
-        return system_from_mujoco(compiled, name=Path(path).stem, velocity_scale=velocity_scale)
+        return system_from_mujoco(compiled, name=path.stem, velocity_scale=velocity_scale)
     except (ConfigError, MechanismError) as error:
         raise type(error)(f"{path}: {error}") from None
 
@@ -111,7 +116,8 @@ class _Reader:
     def warn(self) -> None:
         if self.ignored:
             parts = ", ".join(f"{count} {what}" for what, count in self.ignored.items())
-            warnings.warn(f"{self.name('names', 0) or 'MJCF file'}: ignored {parts}", IgnoredContent, stacklevel=4)
+            said = one_line(f"{self.name('names', 0) or 'MJCF file'}: ignored {parts}")
+            warnings.warn(said, IgnoredContent, stacklevel=4)
 
     def _name(self, kind: Any, index: int) -> str | None:
         return self.mujoco.mj_id2name(self.compiled, kind, index)
@@ -274,6 +280,8 @@ class _Reader:
 
     def _refuse(self) -> None:
         compiled = self.compiled
+        if compiled.nbody > MOST_BODIES:
+            raise ConfigError(f"it has {compiled.nbody} bodies, more than the {MOST_BODIES} that are read; split it")
         free = [joint for joint in range(compiled.njnt) if int(compiled.jnt_type[joint]) == _FREE]
         changes_motion = {
             # Theirs is a mass along ground axes, without weight; jaxdyn's goes along the axes of the body.

@@ -1,16 +1,24 @@
 """Readers of recordings: NumPy archives (.npz) and tables of numbers with a header (.csv)."""
 
+import codecs
+import contextlib
 import csv
 import dataclasses
-import zipfile
+from array import array
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from jaxtyping import Float
 
 from jaxdyn.identify.recording import Recording, RecordingError
+from jaxdyn.io.files import LARGEST_ARRAYS, NpzArrays
 from jaxdyn.io.markers import Markers, links
-from jaxdyn.io.toml import ConfigError
+from jaxdyn.io.reading import ConfigError, opened
+
+_LARGEST_TABLE = 2**30  # bytes of a .csv file
+_REMEDY = "give a .npz or .csv file of numbers"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,51 +52,72 @@ def load_recording(path: Path | str, columns: Columns, markers: Markers | None =
     source = Path(path)
     if ".npz:" in source.name:
         raise ConfigError(f"{path}: an array within a file is for markers; name the file")
-    arrays = _arrays(source)
-    try:
+    with _arrays(source) as arrays:
         time = _table(source, arrays, columns.time).ravel()
         q = _table(source, arrays, columns.q)
         v, a = (_table(source, arrays, names) if names else None for names in (columns.v, columns.a))
         u = _table(source, arrays, columns.u) if columns.u else np.zeros((len(time), 0))
-        for name, table in (("q", q), ("v", v), ("a", a), ("u", u)):
-            if table is not None and len(table) != len(time):
-                raise ConfigError(
-                    f"{source}: {name} has {len(table)} rows, there are {len(time)} time stamps; give one row each"
-                )
-        kept = np.concatenate([[True], time[1:] > np.maximum.accumulate(time)[:-1]])  # loggers write a sample twice
-        v, a = (None if table is None else table[kept] for table in (v, a))
+    for name, table in (("q", q), ("v", v), ("a", a), ("u", u)):
+        if table is not None and len(table) != len(time):
+            raise ConfigError(
+                f"{source}: {name} has {len(table)} rows, there are {len(time)} time stamps; give one row each"
+            )
+    kept = np.ones(len(time), bool)
+    kept[1:] = time[1:] > np.maximum.accumulate(time)[:-1]  # loggers write a sample twice
+    v, a = (None if table is None else table[kept] for table in (v, a))
+    try:
         return Recording(source.stem, time[kept], q[kept], v, u[kept], a)
     except RecordingError as error:
         raise ConfigError(f"{source}: {error}") from None
 
 
-def _arrays(path: Path) -> dict[str, np.ndarray]:
-    try:
-        if path.suffix.lower() == ".csv":
-            with path.open(newline="", encoding="utf-8") as file:
-                header, *rows = list(csv.reader(file))
-            numbers = np.array([[float(entry or "nan") for entry in row] for row in rows])
-            return {name.strip(): numbers[:, k] for k, name in enumerate(header)}
-        with np.load(path, allow_pickle=False) as archive:
-            return dict(archive)
-    except (OSError, ValueError, IndexError, EOFError, UnicodeDecodeError, zipfile.BadZipFile) as error:
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-        raise ConfigError(
-            f"{path}: cannot be read as a recording ({reason}); give a .npz or .csv file of numbers"
-        ) from None
+@contextlib.contextmanager
+def _arrays(path: Path) -> Iterator[Mapping[str, np.ndarray]]:
+    """What a file holds by name; a damaged file is a `ConfigError`."""
+    is_table = path.suffix.lower() == ".csv"
+    with opened(path, _LARGEST_TABLE if is_table else LARGEST_ARRAYS, _REMEDY) as file:
+        try:
+            yield _columns(file) if is_table else NpzArrays(file)
+        except ConfigError:
+            raise
+        except (ValueError, csv.Error) as error:
+            raise ConfigError(f"{path}: cannot be read as a recording ({error}); {_REMEDY}") from None
 
 
-def _array(path: Path, arrays: dict[str, np.ndarray], name: str) -> np.ndarray:
+def _columns(file: BinaryIO) -> dict[str, np.ndarray]:
+    """The columns of a table below its header.
+
+    Raises:
+        ValueError, csv.Error: it is no table of numbers.
+    """
+    reader = csv.reader(codecs.iterdecode(file, "utf-8"))  # fields that hold line breaks are no numbers
+    names = [name.strip() for name in next(reader, [])]
+    for name in names:
+        if name and names.count(name) > 1:
+            raise ValueError(f"two columns are called {name!r}")
+    numbers = array("d")  # a list of texts would take ten times the memory
+    for row in reader:
+        if len(row) != len(names):
+            raise ValueError(f"line {reader.line_num} has {len(row)} entries, the header has {len(names)}")
+        numbers.extend(float(entry or "nan") for entry in row)
+    table = np.array(numbers).reshape(-1, max(len(names), 1))
+    return {name: table[:, k] for k, name in enumerate(names)}
+
+
+def _array(path: Path, arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray:
     if name not in arrays:
         raise ConfigError(f"{path}: there is no {name!r}; it has {', '.join(sorted(arrays))}")
-    array = arrays[name]
-    if array.dtype.kind not in "fiu":
-        raise ConfigError(f"{path}: {name!r} holds {array.dtype}; give numbers")
-    return array.astype(float)
+    numbers = arrays[name]
+    if numbers.dtype.kind not in "fiu":
+        raise ConfigError(f"{path}: {name!r} holds {numbers.dtype}; give numbers")
+    return numbers.astype(float)
 
 
-def _table(path: Path, arrays: dict[str, np.ndarray], names: tuple[str, ...]) -> np.ndarray:
+def _table(path: Path, arrays: Mapping[str, np.ndarray], names: tuple[str, ...]) -> np.ndarray:
     found = [_array(path, arrays, name) for name in names]
+    for name, x in zip(names, found, strict=True):
+        if x.ndim not in (1, 2) or len(x) != len(found[0]):
+            raise ConfigError(f"{path}: {name!r} has shape {x.shape}; give one row or one number per time stamp")
     return np.concatenate([x[:, None] if x.ndim == 1 else x for x in found], axis=1)
 
 
@@ -100,8 +129,8 @@ def load_film(path: Path | str, markers: Markers) -> Float[np.ndarray, "frames c
     """
     file, _, member = str(path).partition(".npz:")
     source = Path(file + ".npz" if member else file)
-    arrays = _arrays(source)
-    film = _array(source, arrays, member or next(iter(arrays)))
+    with _arrays(source) as arrays:
+        film = _array(source, arrays, member or next(iter(arrays), "an array of places"))
     count = film.shape[1] if film.ndim == 2 else 0
     if len(markers.down) != len(markers.sideways) or max((*markers.down, *markers.sideways), default=0) >= count:
         raise ConfigError(f"{path}: it has {count} columns; name one for down and one for sideways per marker")

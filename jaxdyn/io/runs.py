@@ -13,7 +13,6 @@ import math
 import platform
 import subprocess
 import tempfile
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -27,7 +26,9 @@ from jaxtyping import Array
 
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.archive import load_archive, save_archive
-from jaxdyn.io.files import fill_npz, write_files
+from jaxdyn.io.files import LARGEST_ARRAYS, NpzArrays, fill_npz, write_files
+from jaxdyn.io.reading import ConfigError, opened
+from jaxdyn.mechanism.checks import one_line
 
 # The archive of the system that ran.
 MECHANISM = "mechanism"
@@ -36,6 +37,9 @@ _CONFIG = "config.toml"
 
 class RunError(RuntimeError):
     """A run directory that cannot be used; the message is one line with the path and the remedy."""
+
+    def __init__(self, message: str):
+        super().__init__(one_line(message))
 
 
 @contextlib.contextmanager
@@ -158,10 +162,15 @@ class RunDirectory:
         """
         path = self.path(f"{name}.npz")
         try:
-            with np.load(path, allow_pickle=False) as archive:
-                return {key: archive[key] for key in (archive if keys is None else keys)}
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-            raise RunError(f"{path}: cannot be read ({' '.join(str(error).split())}); give a complete run") from None
+            with opened(path, LARGEST_ARRAYS, "give a complete run") as file:
+                arrays = NpzArrays(file)
+                return {key: arrays[key] for key in (arrays if keys is None else keys)}
+        except ConfigError as error:
+            raise RunError(str(error)) from None
+        except KeyError as error:
+            raise RunError(f"{path}: there is no {error}; give a complete run") from None
+        except ValueError as error:
+            raise RunError(f"{path}: no npz file of plain arrays, {error}; give a complete run") from None
 
     def write_mechanism(self, system: System) -> None:
         """Write mechanism.json and mechanism.npz, the system that ran; `load_run` reads them.

@@ -27,11 +27,13 @@ def load_system(
     *,
     base: Literal["fixed", "free"] | None = None,
     unphysical: Literal["refuse", "repair"] = "refuse",
+    folder: Path | str | None = None,
 ) -> System:
     """System described by a file in any of the formats.
 
     Args:
         base, unphysical: of a URDF file, see `load_urdf`; `base` is "fixed" if not given, and the other formats say it themselves.
+        folder: of the files that an MJCF file names, see `load_mjcf`.
 
     Raises:
         ConfigError: the file cannot be used, or has no known ending; one line with file, entry and remedy.
@@ -52,7 +54,7 @@ def load_system(
         case ".json" | ".npz":
             return load_archive(path)
         case ".xml":
-            return load_mjcf(path)
+            return load_mjcf(path, folder=folder)
     raise ConfigError(f"{path}: {_ending(ending)}; a mechanism file ends in {_READ}")
 
 

@@ -7,34 +7,38 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from jaxdyn.io.reading import ConfigError as ConfigError
+from jaxdyn.io.reading import content
+
 _LARGEST_FILE = 1_000_000  # bytes; the largest file of a mechanism anyone would write by hand is far below
 _DEEPEST_NESTING = 16
+_LARGEST_INTEGER = 2**63
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-
-
-class ConfigError(ValueError):
-    """A file that cannot be used; the message is one line with the file, the key and the remedy."""
+_PART = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')"""
+# What may have dots in it. A text that is not closed ends the search, as it ends the reading; the quotes of many would be tried in vain.
+_TOKEN = re.compile(
+    r'''\#[^\n]*|"""(?:[^\\]|\\.)*?""""{0,2}|\'\'\'.*?\'\'\'\'{0,2}|(?P<open>"""|\'\'\')'''
+    rf"""|(?P<key>{_PART}(?:[ \t]*\.[ \t]*{_PART})*)|(?P<unclosed>["'])""",
+    re.DOTALL,
+)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Content of a TOML file.
 
     Raises:
-        ConfigError: no such file, not readable, too large, no TOML (the message has the line), or nested too deep.
+        ConfigError: no such file, no regular file, not readable, too large, no TOML (the message has the line), or nested too deep.
     """
-    try:
-        with path.open("rb") as file:
-            content = file.read(_LARGEST_FILE + 1)
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file; check the path") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror}); give a TOML file") from None
-    if len(content) > _LARGEST_FILE:
-        raise ConfigError(f"{path}: the file is larger than {_LARGEST_FILE} bytes; split it")
+    data = content(path, _LARGEST_FILE, "split it, or give a TOML file")
     too_deep = ConfigError(f"{path}: tables or lists are nested more than {_DEEPEST_NESTING} deep; flatten them")
     try:
-        values = tomllib.loads(content.decode())
+        text = data.decode()
+        if _has_long_key(text):
+            raise too_deep
+        values = tomllib.loads(text)
         depth = _depth(values)
+    except ConfigError:
+        raise
     except RecursionError:
         raise too_deep from None
     except UnicodeDecodeError as error:
@@ -46,7 +50,25 @@ def read_toml(path: Path) -> dict[str, Any]:
     return values
 
 
+def _has_long_key(text: str) -> bool:
+    """Whether a key has too many dotted parts, for which `tomllib` takes memory and time that grow with their square."""
+    for token in _TOKEN.finditer(text):
+        if token.lastgroup in ("open", "unclosed"):
+            return False
+        if token["key"] is not None and token["key"].count(".") >= _DEEPEST_NESTING:
+            if len(re.findall(_PART, token["key"])) > _DEEPEST_NESTING:
+                return True
+    return False
+
+
 def _depth(value: Any) -> int:
+    """How deep tables and lists are nested.
+
+    Raises:
+        ValueError: an integer is beyond those of TOML.
+    """
+    if isinstance(value, int) and not -_LARGEST_INTEGER <= value < _LARGEST_INTEGER:
+        raise ValueError("an integer has more than 64 bits")
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
     return 0 if inner is None else 1 + max(map(_depth, inner), default=0)
 

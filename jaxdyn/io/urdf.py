@@ -38,7 +38,7 @@ import numpy as np
 from jaxdyn.dynamics.system import System
 from jaxdyn.io import urdf_extension
 from jaxdyn.io.config import suggestion
-from jaxdyn.io.toml import ConfigError
+from jaxdyn.io.reading import MOST_BODIES, ConfigError
 from jaxdyn.io.urdf_elements import WITHOUT_DYNAMICS, inertia, joint_of, limits, origin
 from jaxdyn.io.xml import EXPAND_XACRO, Element, Report, read_xml, shortened
 from jaxdyn.mechanism.builder import STANDARD_GRAVITY, MechanismBuilder
@@ -49,7 +49,6 @@ _OTHER_FORMATS = {
     "mujoco": "a file with <mujoco> is MJCF, read it with jaxdyn.io.load_mjcf",
     "sdf": "a file with <sdf> is SDF, which is not read, so convert it to URDF",
 }
-_MOST_LINKS = 2000
 _ONLY_ONCE = ("origin", "parent", "child", "axis", "limit", "dynamics", "mimic", "inertial", "mass", "inertia")
 _BASES, _UNPHYSICAL = ("fixed", "free"), ("refuse", "repair")
 _OF_ONE_COORDINATE = ("revolute", "continuous", "prismatic")
@@ -194,8 +193,8 @@ def _links(robot: Element) -> dict[str, Element]:
         links[name] = element
     if not links:
         raise robot.error("it has no <link>; add one")
-    if len(links) > _MOST_LINKS:
-        raise robot.error(f"it has {len(links)} links, more than the {_MOST_LINKS} that are read; split the mechanism")
+    if len(links) > MOST_BODIES:
+        raise robot.error(f"it has {len(links)} links, more than the {MOST_BODIES} that are read; split the mechanism")
     return links
 
 

@@ -15,7 +15,8 @@ from xml.sax.handler import ContentHandler
 import defusedxml.sax
 from defusedxml import DefusedXmlException
 
-from jaxdyn.io.toml import ConfigError
+from jaxdyn.io.reading import ConfigError, content
+from jaxdyn.mechanism.checks import one_line
 
 _LARGEST_FILE = 16 * 2**20  # bytes; the largest robot description found anywhere has 2
 _DEEPEST = 100
@@ -68,7 +69,7 @@ class Report:
             parts = [f"{what} (line {_some(lines)})" for what, lines in list(self._lines.items())[:_MOST_SHOWN]]
             if len(self._lines) > _MOST_SHOWN:
                 parts.append(f"and {len(self._lines) - _MOST_SHOWN} kinds more")
-            warnings.warn(f"{self._file}: ignored {'; '.join(parts)}", IgnoredContent, stacklevel=4)
+            warnings.warn(one_line(f"{self._file}: ignored {'; '.join(parts)}"), IgnoredContent, stacklevel=4)
 
 
 def _some(lines: list[int]) -> str:
@@ -205,14 +206,7 @@ def read_xml(path: Path | str) -> Element:
         ConfigError: the file cannot be read, is no XML, declares a document type or entities, or is too large or too deep.
     """
     path = Path(path)
-    try:
-        if path.stat().st_size > _LARGEST_FILE:
-            raise ConfigError(
-                f"{path}: larger than {_LARGEST_FILE >> 20} MiB, which is no robot description; check the path"
-            )
-        data = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror}); check the path") from None
+    data = content(path, _LARGEST_FILE, "give a robot description")
     return parse_xml(data, path)
 
 

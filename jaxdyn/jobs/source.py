@@ -23,19 +23,23 @@ FORMATS = ".toml, .urdf, .xml (URDF or MJCF) or .json"
 
 
 def add_source_options(parser: argparse.ArgumentParser) -> None:
-    """Options of how to read a URDF file."""
+    """Options of how to read a URDF or MJCF file."""
     parser.add_argument(
         "--base", choices=("fixed", "free"), help="of a URDF file: whether its root link stands or floats"
     )
     parser.add_argument(
         "--repair", action="store_true", help="of a URDF file: make inertias physical that no real body can have"
     )
+    parser.add_argument(
+        "--folder", type=Path, help="of an MJCF file: the folder of the files that it names, if they are not beside it"
+    )
 
 
 def load_source(arguments: argparse.Namespace, path: Path) -> System:
     """The system in a file; what the reader ignores is printed, one line."""
     with said_in_one_line():
-        return load_system(path, base=arguments.base, unphysical="repair" if arguments.repair else "refuse")
+        unphysical = "repair" if arguments.repair else "refuse"
+        return load_system(path, base=arguments.base, unphysical=unphysical, folder=arguments.folder)
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ child's name.
 """
 
 import dataclasses
+import heapq
 from collections.abc import Sequence
 
 import jax.numpy as jnp
@@ -70,6 +71,7 @@ class MechanismBuilder:
         self.name = name
         self._gravity = checks.numbers(gravity, (3,), f"mechanism {name!r}", "gravity")
         self._bodies: dict[str, _Body] = {}
+        self._joint_names: set[str] = set()
         self._frames: dict[str, _Frame] = {}
         self._rotors: dict[str, GivenRotor] = {}
 
@@ -125,8 +127,9 @@ class MechanismBuilder:
         placement = checks.checked_placement(where, position, orientation)
         drive = checks.checked_drive(where, joint, armature, position_limits, velocity_limit, effort_limit)
         joint_name = f"{name}_joint" if joint_name is None else joint_name
-        if joint_name in {body.joint_name for body in self._bodies.values()}:
+        if joint_name in self._joint_names:
             raise MechanismError(f"{where}: there are two joints called {joint_name!r}; rename one")
+        self._joint_names.add(joint_name)
         self._bodies[name] = _Body(name, parent, joint, joint_name, placement, mass_, com_, inertia_, *drive)
 
     def add_frame(
@@ -197,26 +200,30 @@ class MechanismBuilder:
 
     def _sorted_bodies(self) -> list[_Body]:
         """Bodies in an order with parents first, otherwise as added."""
-        known = ["ground", *self._bodies]
+        known = {"ground", *self._bodies}
         for item, carrier, role in [(b.name, b.parent, "parent") for b in self._bodies.values()] + [
             (f.name, f.body, "body") for f in self._frames.values()
         ]:
             if carrier not in known:
-                raise MechanismError(f"{item!r}: its {role} {checks.unknown(carrier, known)}")
-        done: dict[str, _Body] = {}
-        waiting = list(self._bodies.values())
-        while waiting:
-            ready = [b for b in waiting if b.parent == "ground" or b.parent in done]
-            if not ready:
-                cycle = ", ".join(b.name for b in waiting)
-                raise MechanismError(
-                    f"mechanism {self.name!r}: bodies {cycle} are their own ancestors (a cycle of parents); "
-                    "give one of them a parent that leads to the ground"
-                )
-            # Only the first one ready: bodies keep the order in which they were added as far as possible.
-            done[ready[0].name] = ready[0]
-            waiting.remove(ready[0])
-        return list(done.values())
+                raise MechanismError(f"{item!r}: its {role} {checks.unknown(carrier, ['ground', *self._bodies])}")
+        given = list(self._bodies.values())
+        children: dict[str, list[int]] = {name: [] for name in known}
+        for i, body in enumerate(given):
+            children[body.parent].append(i)
+        # Of the bodies that are ready, the first one: bodies keep the order in which they were added as far as possible.
+        ready, order = children["ground"], []
+        while ready:
+            order.append(given[heapq.heappop(ready)])
+            for i in children[order[-1].name]:
+                heapq.heappush(ready, i)
+        if len(order) < len(given):
+            sound = {body.name for body in order}
+            cycle = ", ".join(name for name in self._bodies if name not in sound)
+            raise MechanismError(
+                f"mechanism {self.name!r}: bodies {cycle} are their own ancestors (a cycle of parents); "
+                "give one of them a parent that leads to the ground"
+            )
+        return order
 
 
 def model_from_arrays(

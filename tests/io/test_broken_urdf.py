@@ -71,9 +71,7 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path, refusal):
     path = tmp_path / "large.urdf"
     with path.open("wb") as file:
         file.truncate(2**40)  # takes no space on the disk
-    assert refusal(ConfigError, load_urdf, path) == (
-        f"{path}: larger than 16 MiB, which is no robot description; check the path"
-    )
+    assert refusal(ConfigError, load_urdf, path) == (f"{path}: it is larger than 16 MiB; give a robot description")
 
 
 def test_too_many_elements_are_refused_before_they_are_kept(tmp_path, refusal, monkeypatch):
@@ -86,7 +84,8 @@ def test_too_many_elements_are_refused_before_they_are_kept(tmp_path, refusal, m
 
 def test_a_file_that_is_not_there(tmp_path, refusal):
     path = tmp_path / "robot.urdf"
+    assert refusal(ConfigError, load_urdf, path) == f"{path}: there is no such file; check the path"
     assert (
-        refusal(ConfigError, load_urdf, path) == f"{path}: cannot be read (No such file or directory); check the path"
+        refusal(ConfigError, load_urdf, tmp_path)
+        == f"{tmp_path}: cannot be read (Is a directory); give a robot description"
     )
-    assert refusal(ConfigError, load_urdf, tmp_path) == f"{tmp_path}: cannot be read (Is a directory); check the path"

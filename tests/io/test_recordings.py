@@ -64,6 +64,6 @@ def test_files_that_are_no_recordings(tmp_path):
     (tmp_path / "text.npz").write_text("no archive")
     np.savez(tmp_path / "objects.npz", t=np.array([None, {}], dtype=object))
     (tmp_path / "words.csv").write_text("t,q\n0,zero\n")
-    for name in ("text.npz", "objects.npz", "words.csv", "absent.npz"):
+    for name in ("text.npz", "objects.npz", "words.csv"):
         with pytest.raises(ConfigError, match="cannot be read as a recording"):
             load_recording(tmp_path / name, Columns())

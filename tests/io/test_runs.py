@@ -127,7 +127,7 @@ def test_python_objects_are_never_pickled(run):
     assert list(run.root.iterdir()) == []
     np.save(run.path("states.npz"), np.array([{}]), allow_pickle=True)  # writes states.npz.npy
     os.replace(run.path("states.npz.npy"), run.path("states.npz"))
-    with pytest.raises(RunError, match="allow_pickle=False"):
+    with pytest.raises(RunError, match="no npz file"):
         run.read_arrays("states")
 
 
@@ -164,7 +164,7 @@ def test_run_is_loaded_from_its_directory_alone(run, tmp_path, refusal):
         moved_run.write_arrays("states", **wrong)
         assert "the states do not fit together" in refusal(RunError, load_run, moved)
     (moved / "states.npz").unlink()
-    assert "states.npz: cannot be read (" in refusal(RunError, load_run, moved)
+    assert "states.npz: there is no such file" in refusal(RunError, load_run, moved)
     (moved / "mechanism.npz").unlink()
     assert "mechanism.npz: there is no such file" in refusal(ConfigError, load_run, moved)
 
