@@ -43,13 +43,14 @@ def load_mjcf(path: Path | str, *, velocity_scale: float = 0.01, folder: Path | 
     """System described by an MJCF file, in JAX's default precision.
 
     Args:
-        folder: the folder that the files lie in which it includes or takes meshes from; its own folder if not given. A file that lies
-            elsewhere, by way of a link for instance, is not opened.
+        folder: that of the files which it includes or takes meshes from; its own folder if not given. A file that lies elsewhere,
+            by way of a link for instance, is not opened.
         velocity_scale: speed at which `frictionloss` reaches 76 % of its value, rad/s or m/s; MuJoCo's own jumps at rest.
 
     Raises:
         ImportError: the `mujoco` package is not installed.
-        ConfigError: MuJoCo refuses the file, it names a file outside of the folder, it is too large, or it holds something that changes the motion and that jaxdyn does not have.
+        ConfigError: MuJoCo refuses the file, it names a file outside of the folder, it is too large, or it holds something that
+            changes the motion and that jaxdyn does not have.
         MechanismError: a value is none of a real mechanism; one line with file, body and remedy.
     """
     try:

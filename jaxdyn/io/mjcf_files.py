@@ -1,7 +1,7 @@
 """What MuJoCo gets of an MJCF file: one text with every include in its place, and the content of the files that it names.
 
-MuJoCo opens any path that a file names and repeats a part as often as the file says, within repeated parts again. Here the files are
-opened in its stead: only regular files of bounded size in one folder. What is repeated is counted before MuJoCo repeats it.
+MuJoCo opens any path that a file names and repeats a part as often as the file says, within repeated parts again. Here the files
+are opened in its stead: only regular files of bounded size in one folder. What is repeated is counted before MuJoCo repeats it.
 Sections that jaxdyn does not read (sizes of buffers, pictures, sensors ...) are left out.
 """
 

@@ -15,7 +15,7 @@ _DEEPEST_NESTING = 16
 _LARGEST_INTEGER = 2**63
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _PART = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')"""
-# What may have dots in it. A text that is not closed ends the search, as it ends the reading; the quotes of many would be tried in vain.
+# What may have dots in it. A text that is not closed ends the search, as it ends the reading; else each quote would be tried.
 _TOKEN = re.compile(
     r'''\#[^\n]*|"""(?:[^\\]|\\.)*?""""{0,2}|\'\'\'.*?\'\'\'\'{0,2}|(?P<open>"""|\'\'\')'''
     rf"""|(?P<key>{_PART}(?:[ \t]*\.[ \t]*{_PART})*)|(?P<unclosed>["'])""",
@@ -55,9 +55,9 @@ def _has_long_key(text: str) -> bool:
     for token in _TOKEN.finditer(text):
         if token.lastgroup in ("open", "unclosed"):
             return False
-        if token["key"] is not None and token["key"].count(".") >= _DEEPEST_NESTING:
-            if len(re.findall(_PART, token["key"])) > _DEEPEST_NESTING:
-                return True
+        key = token["key"] or ""
+        if key.count(".") >= _DEEPEST_NESTING and len(re.findall(_PART, key)) > _DEEPEST_NESTING:
+            return True
     return False
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn.dynamics.forward import ForwardMethod
@@ -19,6 +20,8 @@ from jaxdyn.jobs.precision import Errors
 from jaxdyn.jobs.source import FORMATS, add_source_options, load_source, random_starts
 from jaxdyn.jobs.tables import aligned
 from jaxdyn.lanes import Backend, CannotFlatten
+from jaxdyn.mechanism.checks import MechanismError
+from jaxdyn.mechanism.model import as_dtype
 
 # Rounding of one operation in float32.
 _ROUNDING = 2.0**-24
@@ -48,6 +51,10 @@ def _check(arguments: argparse.Namespace) -> None:
     system = load_source(arguments, arguments.file)
     # Forces are given for every velocity component, whatever the drives are.
     system = dataclasses.replace(system, drives=None, method=arguments.method or system.method)
+    try:
+        as_dtype(system, jnp.float32)
+    except MechanismError as error:
+        raise ConfigError(f"{arguments.file}: {error}") from None
     inputs = _inputs(system, arguments)
     found: dict[str, Errors] = {}
     unchecked = []

@@ -18,6 +18,7 @@ from jaxdyn.mechanism.checks import MechanismError, Numbers
 from jaxdyn.mechanism.joint import Joint, groups, stack
 from jaxdyn.mechanism.joints import Fixed, joint_of_kind
 from jaxdyn.mechanism.model import Limits, Model, as_dtype
+from jaxdyn.mechanism.range import problem_with_range
 from jaxdyn.mechanism.rotors import GivenRotor, Rotors, checked_rotor, place_rotors
 from jaxdyn.mechanism.topology import GROUND, Topology
 from jaxdyn.spatial.inertia import inertia_from_planar, planar_from_inertia, symmetric_entries
@@ -193,7 +194,8 @@ class MechanismBuilder:
             dtype: floating-point type of the numbers; JAX's default if not given.
 
         Raises:
-            MechanismError: unknown parent, a cycle, no moving body, a moving leaf without mass, or a rotor that does not fit.
+            MechanismError: unknown parent, a cycle, no moving body, a moving leaf without mass, a rotor that does not fit, or
+                inertias that the type has no room for.
         """
         parts = self._sorted_bodies(), list(self._frames.values()), list(self._rotors.values())
         return _assemble(self.name, self._gravity, *parts, dtype or float)
@@ -338,6 +340,13 @@ def _assemble(
     placed_rotors = place_rotors(rotors, topology, [b.joint for b in moving], placements, carriers, inertia)
     _check_leaves_have_inertia(topology, moving, mass, placed_rotors)
 
+    armature = np.concatenate([b.armature for b in moving])
+    # On the numbers as given: in single precision they may have underflowed already.
+    offsets = np.stack(placements)[:, :3, 3]
+    problem = problem_with_range(topology, offsets, mass, com, inertia, armature, placed_rotors, dtype)
+    if problem is not None:
+        raise MechanismError(problem)
+
     position_limits = np.concatenate([b.position_limits for b in moving])
     model = Model(
         topology=topology,
@@ -346,7 +355,7 @@ def _assemble(
         mass=jnp.asarray(mass),
         com=jnp.asarray(com),
         inertia=jnp.asarray(inertia),
-        armature=jnp.asarray(np.concatenate([b.armature for b in moving])),
+        armature=jnp.asarray(armature),
         rotors=placed_rotors,
         gravity=jnp.asarray(gravity),
         limits=Limits(

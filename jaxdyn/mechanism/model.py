@@ -13,7 +13,9 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PyTree
 
+from jaxdyn.mechanism.checks import MechanismError
 from jaxdyn.mechanism.joint import Joint
+from jaxdyn.mechanism.range import problem_with_range
 from jaxdyn.mechanism.rotors import Rotors
 from jaxdyn.mechanism.topology import Topology
 from jaxdyn.spatial import quaternion
@@ -185,5 +187,25 @@ def as_dtype(tree: PyTree, dtype: DTypeLike) -> PyTree:
     """The same model, system or state with every floating-point leaf in another precision.
 
     Everything in jaxdyn computes in the type of its inputs, so model and states must agree.
+
+    Raises:
+        MechanismError: the precision has no room for the inertias of a model, see `range`. Under `jax.jit`, and of a batch of
+            models, the numbers are not known or not judged.
     """
+    for part in jax.tree.leaves(tree, is_leaf=lambda x: isinstance(x, Model)):
+        if isinstance(part, Model) and part.mass.ndim == 1 and not _is_traced(part):
+            _check_range(part, dtype)
     return jax.tree.map(lambda x: jnp.asarray(x, dtype) if eqx.is_inexact_array(x) else x, tree)
+
+
+def _is_traced(model: Model) -> bool:
+    return any(not isinstance(x, jax.Array) or isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(model))
+
+
+def _check_range(model: Model, dtype: DTypeLike) -> None:
+    numbers = model.placement.translation, model.mass, model.com, model.inertia, model.armature
+    problem = problem_with_range(
+        model.topology, *(np.asarray(x, np.float64) for x in numbers), rotors=model.rotors, dtype=dtype
+    )
+    if problem is not None:
+        raise MechanismError(problem)
