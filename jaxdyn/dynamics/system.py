@@ -63,6 +63,7 @@ class System(eqx.Module):
             raise MechanismError(
                 f"mechanism {self.model.name!r} has several constraints {twice[0]!r}; give each a name of its own"
             )
+        self.model.topology.check_names(*self.model.rotors.names, *counted)
         if self.stabilization is not None and not 0.0 <= self.stabilization < float("inf"):
             raise MechanismError(f"stabilization is {self.stabilization} 1/s; give a rate from 0 on, or None")
         for part in (*self.forces, *([] if self.drives is None else [self.drives]), *self.constraints):

@@ -46,6 +46,7 @@ from jaxdyn.io.config import ConfigError, Place
 from jaxdyn.io.files import write_files
 from jaxdyn.io.mechanism_reader import system_from_tables
 from jaxdyn.io.mechanism_writer import tables_of_system
+from jaxdyn.io.reading import calculable
 from jaxdyn.io.toml import read_toml, toml_text
 
 
@@ -60,7 +61,9 @@ def load_mechanism(path: Path | str) -> System:
         MechanismError: the builder refuses a value; one line with file, body and remedy.
     """
     path = Path(path)
-    return system_from_tables(read_toml(path), Place(path))
+    tables = read_toml(path)
+    with calculable(path):
+        return system_from_tables(tables, Place(path))
 
 
 def save_mechanism(system: System, path: Path | str, source: str = "written by jaxdyn.io.save_mechanism") -> None:

@@ -25,7 +25,7 @@ from jaxdyn.dynamics.forces import Force, JointDrives, JointSpring
 from jaxdyn.dynamics.friction import JointFriction
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.mjcf_files import read_mjcf
-from jaxdyn.io.reading import MOST_BODIES, ConfigError
+from jaxdyn.io.reading import MOST_BODIES, ConfigError, calculable
 from jaxdyn.io.xml import IgnoredContent
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.builder import MechanismBuilder
@@ -63,10 +63,11 @@ def load_mjcf(path: Path | str, *, velocity_scale: float = 0.01, folder: Path | 
         compiled = mujoco.MjModel.from_xml_string(text, assets)
     except (ValueError, RuntimeError, mujoco.FatalError) as error:
         raise ConfigError(f"{path}: MuJoCo refuses it: {' '.join(str(error).split())}") from None
-    try:
-        return system_from_mujoco(compiled, name=path.stem, velocity_scale=velocity_scale)
-    except (ConfigError, MechanismError) as error:
-        raise type(error)(f"{path}: {error}") from None
+    with calculable(path):
+        try:
+            return system_from_mujoco(compiled, name=path.stem, velocity_scale=velocity_scale)
+        except (ConfigError, MechanismError) as error:
+            raise type(error)(f"{path}: {error}") from None
 
 
 def system_from_mujoco(compiled: Any, *, name: str = "mechanism", velocity_scale: float = 0.01) -> System:

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
+
 from jaxdyn.mechanism.checks import one_line
 
 # URDF, MJCF and mechanism files of more bodies are refused: what is known of a tree grows with the square of their number.
@@ -62,6 +64,22 @@ def content(path: Path, largest: int, remedy: str) -> bytes:
     if len(data) > largest:
         raise ConfigError(f"{path}: it is larger than {_size(largest)}; {remedy}")
     return data
+
+
+@contextlib.contextmanager
+def calculable(file: Path | str) -> Iterator[None]:
+    """Around calculations with the numbers of a file: what overflows is refused.
+
+    Raises:
+        ConfigError: a result is not finite.
+    """
+    with np.errstate(over="raise", invalid="raise", divide="raise"):
+        try:
+            yield
+        except FloatingPointError:
+            raise ConfigError(
+                f"{file}: its numbers are too large or too small to calculate with; check their units"
+            ) from None
 
 
 def _size(count: int) -> str:

@@ -33,12 +33,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from jaxdyn.dynamics.system import System
 from jaxdyn.io import urdf_extension
 from jaxdyn.io.config import suggestion
-from jaxdyn.io.reading import MOST_BODIES, ConfigError
+from jaxdyn.io.reading import MOST_BODIES, ConfigError, calculable
 from jaxdyn.io.urdf_elements import WITHOUT_DYNAMICS, inertia, joint_of, limits, origin
 from jaxdyn.io.xml import EXPAND_XACRO, Element, Report, read_xml, shortened
 from jaxdyn.mechanism.builder import STANDARD_GRAVITY, MechanismBuilder
@@ -103,13 +101,8 @@ def system_from_robot(
     report = Report(robot.file)
     if repair:
         _keep_first(robot, report)
-    with np.errstate(over="raise", invalid="raise", divide="raise"):
-        try:
-            system = _system(robot, base, velocity_scale, repair, report)
-        except FloatingPointError:
-            raise ConfigError(
-                f"{robot.file}: its numbers are too large or too small to calculate with; check their units"
-            ) from None
+    with calculable(robot.file):
+        system = _system(robot, base, velocity_scale, repair, report)
     report.warn()
     return system
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from jaxdyn.mechanism.checks import MechanismError
+
 if TYPE_CHECKING:
     from jaxdyn.mechanism.joint import Joint
 
@@ -117,6 +119,19 @@ class Topology:
                 known = f"use 0 to {self.nb - 1}, or -1 for the ground (`Model.locate` finds them by name)"
                 return f"there is no body {body}; {known}"
         return None
+
+    def check_names(self, *others: str) -> None:
+        """Refuse names that would drive the terminal on which they are printed.
+
+        Args:
+            others: names of other parts.
+
+        Raises:
+            MechanismError: a name has line breaks or control characters.
+        """
+        for name in (self.name, *self.body_names, *self.joint_names, *self.frame_names, *others):
+            if not name.isprintable():
+                raise MechanismError(f"the name {name!r} has line breaks or other invisible characters; remove them")
 
     def body_index(self, name: str) -> int:
         """Number of the body called `name`; -1 for "ground".

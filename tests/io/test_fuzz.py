@@ -1,0 +1,67 @@
+"""Every reader of files against strangers: a damaged file is read or refused in one line, soon and in little memory."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+MOST_SECONDS = 10.0  # of processor time for one file; nearly all take milliseconds
+LONGEST_SILENCE = 120.0  # seconds, until a file counts as one that is never answered
+FUZZING = Path(__file__).with_name("fuzzing.py")
+
+
+def outcomes(folder: Path, seed: int, count: int) -> tuple[int, int, list[str]]:
+    """How many damaged files were answered, how many of them read, and what was wrong; such files are kept in the folder."""
+    (folder / "wrong").mkdir()
+    # A process of its own, without the type checks of the tests: what it meets is what a user meets.
+    process = subprocess.Popen(
+        [sys.executable, str(FUZZING), str(folder), str(seed), str(count)],
+        stdout=subprocess.PIPE,
+        stderr=(folder / "stderr").open("w"),
+        text=True,
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "MALLOC_ARENA_MAX": "2"},
+    )
+    answered, read, problems, current = 0, 0, [], None
+
+    def keep(what: str) -> None:
+        kept = folder / "wrong" / f"{current['file']}-{Path(current['path']).name}"
+        shutil.copy(current["path"], kept)
+        problems.append(f"{kept} ({current['format']}): {what}")
+
+    assert process.stdout is not None
+    with process:
+        while True:
+            timer = threading.Timer(LONGEST_SILENCE, process.kill)
+            timer.start()
+            line = process.stdout.readline()
+            timer.cancel()
+            if not line:
+                break
+            said = json.loads(line)
+            if "file" in said:
+                current = said
+                continue
+            answered += 1
+            read += said["read"]
+            if said["wrong"] is not None:
+                keep(said["wrong"])
+            elif said["seconds"] > MOST_SECONDS:
+                keep(f"took {said['seconds']:.1f} s")
+            current = None
+    if current is not None:
+        keep(f"ended the process ({process.returncode}): {(folder / 'stderr').read_text()[-500:]}")
+    elif process.returncode:
+        problems.append((folder / "stderr").read_text()[-2000:])
+    return answered, read, problems
+
+
+def test_damaged_files_of_every_format_are_read_or_refused_in_one_line(tmp_path, exhaustive):
+    count = 14_400 if exhaustive else 270
+    answered, read, problems = outcomes(tmp_path, seed=0, count=count)
+    assert not problems, "\n".join(problems)
+    assert answered == count
+    assert 0.05 * count < read < 0.95 * count  # neither all too broken to come far nor all sound
