@@ -68,6 +68,8 @@ def load_mjcf(path: Path | str, *, velocity_scale: float = 0.01, folder: Path | 
             return system_from_mujoco(compiled, name=path.stem, velocity_scale=velocity_scale)
         except (ConfigError, MechanismError) as error:
             raise type(error)(f"{path}: {error}") from None
+        except ValueError as error:  # of rotations that are none
+            raise ConfigError(f"{path}: its numbers make no mechanism, {error}; correct them") from None
 
 
 def system_from_mujoco(compiled: Any, *, name: str = "mechanism", velocity_scale: float = 0.01) -> System:

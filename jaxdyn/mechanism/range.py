@@ -39,7 +39,7 @@ def problem_with_range(
     if limits.bits >= 64:
         return None
     # With less than a full mantissa above the smallest normal number, parts of a sum are lost.
-    least, most = float(limits.tiny) / float(limits.eps), float(limits.max) * float(limits.eps)
+    least, most = float(limits.tiny) / float(limits.eps), float(limits.max)
     added = np.zeros(topology.nb)
     np.add.at(added, topology.body_of_column, armature)
     np.add.at(added, topology.body_of_column[list(rotors.columns)], np.asarray(rotors.inertia * rotors.ratio**2))
@@ -49,11 +49,10 @@ def problem_with_range(
         for moved, unit in quantities:
             number = moved + added[i]
             if 0.0 < number < least or most < number < np.inf:
-                how = "underflows" if number < least else "overflows"
+                how, units = ("underflows", "smaller ones") if number < least else ("overflows", "larger ones")
                 return (
                     f"body {topology.body_names[i]!r}: its joint moves an inertia of {number:.2g} {unit}, which {how} in "
-                    f"{jnp.dtype(dtype).name}; use {'smaller' if how == 'underflows' else 'larger'} units of mass and length, "
-                    "such as g and mm, or float64"
+                    f"{jnp.dtype(dtype).name}; use float64, or other units of mass and length, {units}"
                 )
     return None
 

@@ -158,3 +158,15 @@ def test_arguments_that_make_no_sense_are_refused(capsys):
     with pytest.raises(SystemExit):
         main(["check", "--help"])
     assert "  jaxdyn check robot.urdf" in capsys.readouterr().out
+
+
+def test_a_mechanism_whose_inertias_underflow_in_float32_is_named_with_the_remedy(tmp_path, capsys):
+    path = tmp_path / "nano.toml"
+    path.write_text(
+        'name = "nano"\nsource = "s"\n[[body]]\nname = "hair"\njoint = {kind = "revolute", axis = [0, 1, 0]}\n'
+        "mass = 1e-24\ncom = [0, 0, -1e-9]\n"
+    )
+    assert main(["check", str(path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    for fragment in (str(path), "'hair'", "underflows in float32", "units", "float64"):
+        assert fragment in line
