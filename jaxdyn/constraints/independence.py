@@ -11,13 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxdyn.dynamics import kinematics
+from jaxdyn.dynamics import constraint_motion, kinematics
 from jaxdyn.dynamics.kinematics import Coordinates
 from jaxdyn.dynamics.multipliers import equations_of_motion
-from jaxdyn.dynamics.saddle_point import SaddlePoint
 from jaxdyn.dynamics.system import System, Time
 from jaxdyn.spatial import factorizations
-from jaxdyn.spatial.arrays import dot
+from jaxdyn.spatial.arrays import dot, einsum
 
 
 class Mobility(NamedTuple):
@@ -51,9 +50,8 @@ def mobility(system: System, q: Coordinates, t: Time = 0.0) -> Mobility:
     if not system.constraints:
         nothing = jnp.zeros(0, bool)
         return Mobility(nothing, jnp.asarray(0), jnp.asarray(system.model.nv), jnp.ones((), q.dtype))
-    matrices = _matrices(system, q, t)
-    scaled = _scale(matrices)[:, None] * matrices.rows
-    sizes, order = _pivots(factorizations.solve_triangular(matrices.mass_factor, scaled.T, lower=True).T)
+    mass_factor, scaled = _rows_of_one_size(system, q, t)
+    sizes, order = _pivots(factorizations.solve_triangular(mass_factor, scaled.T, lower=True).T)
     counts = sizes > jnp.finfo(q.dtype).eps ** 0.5 * sizes[0]
     rank = jnp.sum(counts)
     # What is chosen when nothing is left may have been chosen before.
@@ -92,23 +90,34 @@ def independent_velocities(system: System, q: Coordinates, t: Time = 0.0) -> tup
     model = system.model
     if not system.constraints:
         return tuple(range(model.nv))
-    matrices = _matrices(system, q, t)
-    inertia = jnp.sum(matrices.mass_factor**2, axis=1)
-    sizes, order = _pivots((_scale(matrices)[:, None] * matrices.rows / jnp.sqrt(inertia)[None]).T)
+    mass_factor, scaled = _rows_of_one_size(system, q, t)
+    inertia = jnp.sum(mass_factor**2, axis=1)
+    sizes, order = _pivots((scaled / jnp.sqrt(inertia)[None]).T)
     rank = int(np.sum(np.asarray(sizes > jnp.finfo(q.dtype).eps ** 0.5 * sizes[0])))
     return tuple(sorted(set(range(model.nv)) - {int(i) for i in order[:rank]}))
 
 
-def _matrices(system: System, q: Coordinates, t: Time) -> SaddlePoint:
-    model = system.model.at(jnp.asarray(t, q.dtype))
-    return equations_of_motion(model, system.constraints, q, kinematics.placements(model, q))
+def _rows_of_one_size(system: System, q: Coordinates, t: Time) -> tuple[Float[Array, "n n"], Float[Array, "m n"]]:
+    """Factor of M, and the rows of G scaled to be alike in kinetic energy, so that lengths and angles weigh the same.
 
+    A row whose terms cancel, as those across the plane of a flat mechanism do, must not be blown up to its rounding. So each row is
+    measured with a small part of its own terms: a part of other rows would be a number of another unit.
+    """
+    model, constraints = system.model.at(jnp.asarray(t, q.dtype)), system.constraints
+    placed = kinematics.placements(model, q)
+    matrices = equations_of_motion(model, constraints, q, placed)
 
-def _scale(matrices: SaddlePoint) -> Float[Array, "m"]:
-    """Factors that make rows alike in kinetic energy, so that lengths and angles weigh the same."""
-    sizes = jnp.diagonal(matrices.matrix)
-    # A row that vanishes, as those across the plane of a flat mechanism do, must not be blown up to its rounding.
-    return 1.0 / jnp.sqrt(sizes + jnp.finfo(sizes.dtype).eps ** 0.5 * jnp.mean(sizes))
+    def forces(lam):
+        return constraint_motion.forces(model, constraints, q, placed.poses, lam)
+
+    moment, force, own = jax.vmap(forces)(jnp.identity(len(matrices.rows), dtype=q.dtype))
+    partials = kinematics.partials_at(model, placed, placed.offset)
+    terms = own**2
+    for exerted, partial in ((moment, partials.angular), (force, partials.linear)):
+        terms = terms + einsum("mbi,bvj->mv", exerted**2, partial**2)
+    inertia, limits = jnp.sum(matrices.mass_factor**2, axis=1), jnp.finfo(q.dtype)
+    sizes = jnp.diagonal(matrices.matrix) + limits.eps**0.5 * dot(terms, 1.0 / inertia) + limits.tiny
+    return matrices.mass_factor, matrices.rows / jnp.sqrt(sizes)[:, None]
 
 
 def _pivots(vectors: Float[Array, "k n"]) -> tuple[Float[Array, "r"], Int[Array, "r"]]:

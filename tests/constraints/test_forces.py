@@ -10,7 +10,20 @@ import pytest
 from jaxtyping import Array, Float
 
 import jaxdyn
-from jaxdyn import Constraint, LoopJoint, MechanismBuilder, Prismatic, Projected, State, System, library
+from jaxdyn import (
+    Constraint,
+    Free,
+    LoopJoint,
+    MechanismBuilder,
+    Model,
+    Prismatic,
+    Projected,
+    Revolute,
+    Spherical,
+    State,
+    System,
+    library,
+)
 from jaxdyn.dynamics.kinematics import point_on_body
 from jaxdyn.spatial.transform import RigidTransform
 
@@ -71,6 +84,7 @@ def test_forces_and_accelerations_of_the_printed_four_bar():
     np.testing.assert_allclose(a, [-16.3398364774, 24.6112365307, -4.75614328992], rtol=1e-11)
     np.testing.assert_allclose(forces.multipliers[:2], FORCE, rtol=1e-10)
     np.testing.assert_allclose(reaction.force[:2], -FORCE, rtol=1e-10)
+    np.testing.assert_allclose(reaction.moment, 0.0, atol=1e-10)  # of a pin in a plane
     np.testing.assert_allclose(contravariant, a, rtol=1e-11)
     np.testing.assert_allclose(by_bodies, forces.generalized, atol=1e-11)
     np.testing.assert_allclose(jaxdyn.constraint_jacobian(system, Q).T @ forces.multipliers, by_bodies, atol=1e-11)
@@ -133,6 +147,43 @@ def test_a_joint_bears_the_same_whether_it_is_cut_or_belongs_to_the_tree():
     np.testing.assert_allclose(other_tree.drive[:1], TAU[:1], rtol=1e-10)
 
 
+def test_a_loop_joint_bears_the_force_and_the_moment_of_the_same_joint_in_a_tree():
+    """A slide on an arm: once in the tree, once between the arm and a free body."""
+    place, numbers = (
+        jnp.asarray([0.1, -0.2, 0.5]),
+        {"mass": 0.7, "com": (0.1, 0.05, -0.1), "inertia": (0.02, 0.03, 0.04)},
+    )
+
+    def arm_with(**joint) -> Model:
+        builder = MechanismBuilder("arm", gravity=(0.5, 1.0, -9.81))
+        builder.add_body("arm", joint=Revolute((0, 0.6, 0.8)), mass=1.0, com=(0, 0.1, 0.3), inertia=(0.1, 0.1, 0.02))
+        builder.add_body("slide", **joint, **numbers)
+        return builder.build()
+
+    tree = System(arm_with(parent="arm", joint=Prismatic((0, 0, 1)), position=place))
+    turn = jnp.asarray([1.0, 0.0, 0.0, 0.0])
+    loop = LoopJoint("slide", "prismatic", 0, RigidTransform(turn, place), 1, RigidTransform(turn, jnp.zeros(3)))
+    cut = System(arm_with(joint=Free()), constraints=(loop,))
+    state = State(jnp.asarray([0.4, 0.3]), jnp.asarray([1.5, -0.7]))
+
+    @jax.jit
+    def both(state):
+        bodies = jaxdyn.forward_kinematics(tree.model, state.q)
+        arm, slide = (jax.tree.map(lambda x, i=i: x[i], bodies) for i in (0, 1))
+        angular, linear = jnp.split(jaxdyn.body_jacobian(tree.model, state.q)[1] @ state.v, 2)
+        twist = jnp.concatenate([slide.rotation.T @ angular, slide.rotation.T @ linear])
+        q = jnp.concatenate([state.q[:1], slide.translation, slide.quaternion])
+        of_cut = jaxdyn.loop_reactions(cut, State(q, jnp.concatenate([state.v[:1], twist])))["slide"]
+        in_tree = jaxdyn.joint_reactions(tree, state)
+        force = in_tree.force[1]
+        return of_cut, force, in_tree.moment[1] + jnp.cross(slide.translation - arm.apply(place), force)
+
+    found, force, moment = both(state)
+    np.testing.assert_allclose(found.force, force, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(found.moment, moment, rtol=1e-9, atol=1e-9)
+    assert np.linalg.norm(moment) > 0.1
+
+
 class Wire(Constraint):
     """A point of a body stays on the parabola z = curvature x^2 / 2."""
 
@@ -192,3 +243,41 @@ def test_what_is_held_stays_and_what_cannot_be_held_is_refused():
         jaxdyn.assemble(CUT_AT_GROUND, Q, held=(3,))
     with pytest.raises(ValueError, match="Projected needs at least 1 iteration, not 0"):
         Projected(iterations=0)
+
+
+def test_assembly_follows_its_start_as_far_as_the_constraints_let_it():
+    """By the start: the crank's own angle where it is held, and else the velocity nearest in kinetic energy."""
+
+    @jax.jit
+    def slopes(q):
+        by_start = jax.jacfwd(lambda q: jaxdyn.assemble(CUT_AT_GROUND, q).q)(q)
+        by_crank = jax.jacfwd(lambda q: jaxdyn.assemble(CUT_AT_GROUND, q, held=(0,)).q)(q)
+        return by_start, by_crank, jax.jacfwd(lambda v: jaxdyn.project_velocity(CUT_AT_GROUND, q, v))(V)
+
+    by_start, by_crank, nearest = slopes(Q)
+    np.testing.assert_allclose(by_start, nearest, atol=1e-9)
+    np.testing.assert_allclose(by_start @ V, V, atol=1e-9)
+    np.testing.assert_allclose(by_crank, np.outer(V / V[0], [1.0, 0.0, 0.0]), atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
+def test_what_is_independent_does_not_depend_on_the_unit_of_length(dtype):
+    """A hinge, a ball and a slide, closed by a universal joint whose equations are lengths and an angle: in m, mm, km."""
+
+    def in_unit(length: float) -> tuple[System, jax.Array]:
+        builder = MechanismBuilder("crank", gravity=(0, 0, 0))
+        numbers = {"com": (0.1 * length, 0, 0), "inertia": np.array([0.01, 0.1, 0.1]) * length**2}
+        builder.add_body("crank", joint=Revolute((0, 1, 0)), mass=1.0, **numbers)
+        builder.add_body("rod", parent="crank", joint=Spherical(), position=(0.3 * length, 0, 0), mass=2.0, **numbers)
+        builder.add_body("slide", joint=Prismatic((1, 0, 0)), mass=0.5)
+        joint = LoopJoint("joint", "universal", 1, marker(0.8 * length, 0.0), 2, marker(0.0, 0.0))
+        return System(builder.build(), constraints=(joint,)), jnp.asarray([0.1, 0.99, 0.02, 0.08, 0.1, 1.05 * length])
+
+    find = jax.jit(jaxdyn.mobility)
+    systems = [jaxdyn.as_dtype(in_unit(length), dtype) for length in (1.0, 1e3, 1e-3)]
+    expected, *found = [find(*system) for system in systems]
+    for other in found:
+        assert int(other.rank) == int(expected.rank)
+        np.testing.assert_allclose(other.smallest, expected.smallest, rtol=1e4 * jnp.finfo(dtype).eps)
+    chosen = [jaxdyn.independent_velocities(*system) for system in systems]
+    assert chosen == chosen[:1] * 3

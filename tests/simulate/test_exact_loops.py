@@ -140,6 +140,21 @@ def test_error_falls_with_the_declared_order(swinging, reference, integrator):
     np.testing.assert_allclose(slopes, integrator.order, atol=0.35)
 
 
+def test_a_projected_step_fails_where_loops_stay_open_and_where_the_integrator_failed(swinging):
+    """Each alone is enough: one iteration of the projection is too few, and one iteration of Newton's method is."""
+    system, state = swinging
+
+    @jax.jit
+    def solved(state):
+        def ends_well(integrator):
+            return integrator.step(system, state, lambda t: None, jnp.asarray(0.0), jnp.asarray(0.02))[1]
+
+        few = ImplicitMidpoint(iterations=1)
+        return [ends_well(i) for i in (Projected(), Projected(iterations=1), Projected(few), few)]
+
+    assert [bool(x) for x in solved(state)] == [True, False, False, False]
+
+
 def test_gradients_of_500_steps_and_of_multipliers_are_difference_quotients():
     """In lengths, masses, a torque and the initial state; the loop is assembled anew for each, with the crank at a given angle."""
 

@@ -66,6 +66,13 @@ def test_substeps_are_shorter_steps_under_one_held_control():
     np.testing.assert_allclose(coarse.saved.q, fine.saved.q, rtol=1e-13)
 
 
+def test_substeps_take_controls_at_their_own_times():
+    knots = Knots(jnp.array([[0.0, 1.0], [0.8, -2.0], [-0.5, 1.5]]), 0.04, 1.0, "linear")
+    coarse = rollout(SYSTEM, swinging(), knots, dt=0.04, steps=2, substeps=4, t0=1.0)
+    fine = rollout(SYSTEM, swinging(), knots, dt=0.01, steps=8, save_every=4, t0=1.0)
+    np.testing.assert_allclose(coarse.saved.q, fine.saved.q, rtol=1e-12)
+
+
 def test_policy_gets_time_state_and_its_own_key_per_step():
     key = jax.random.key(5)
 
@@ -187,6 +194,20 @@ def test_one_diverging_lane_is_flagged_while_the_others_go_on():
     for lane in (0, 3):
         alone = rollout(SYSTEM, State(swinging().q, v[lane]), dt=0.01, steps=20)
         np.testing.assert_allclose(batch.final.q[lane], alone.final.q, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("fast", "dt", "result"),
+    [(2e6, 1e-3, Result.DIVERGED), (2e5, 10.0, Result.DIVERGED), (2e5, 1e-3, Result.COMPLETED)],
+    ids=["velocity beyond the limit", "step beyond the limit", "within"],
+)
+def test_one_coordinate_beyond_the_limit_is_enough_to_diverge(fast, dt, result):
+    builder = jaxdyn.MechanismBuilder("two slides", gravity=(0, 0, 0))
+    for name in ("left", "right"):
+        builder.add_body(name, joint=jaxdyn.Prismatic((1, 0, 0)), mass=1.0)
+    run = jax.jit(jax.vmap(lambda v: rollout(System(builder.build()), State(jnp.zeros(2), v), dt=dt, steps=3)))
+    ends = run(jnp.array([[fast, 0.1], [0.1, fast], [0.1, 0.1]]))
+    np.testing.assert_array_equal(ends.result, [result, result, Result.COMPLETED])
 
 
 def test_a_diverged_lane_does_not_spoil_the_gradient_of_the_others():
