@@ -1,24 +1,92 @@
-"""Every experiment runs with its smoke settings, and has a config of its name that says so."""
+"""Every experiment runs with its smoke settings, and has a config of its name that says so.
 
+Without the option --exhaustive a few run: a simulation, an identification, an optimization, a benchmark and mechanisms with loops.
+Of the others, what they import, the names of jaxdyn that they use and their configs are checked.
+"""
+
+import ast
 import json
 import os
+import runpy
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
 
+from jaxdyn.io.config import read_config
+
 ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted((ROOT / "experiments").glob("*.py"))
+TUTORIALS = sorted((ROOT / "experiments" / "tutorials").glob("*.py"))
+ORDINARY = {"integrator_order", "identification_figures", "pendulum_codesign", "benchmark_rollout", "fourbar_coupler"}
 
 
 def test_there_are_experiments():
-    assert SCRIPTS
+    assert {script.stem for script in SCRIPTS} > ORDINARY
+    assert TUTORIALS
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_experiment_is_a_job_whose_config_can_be_read(script, monkeypatch):
+    monkeypatch.syspath_prepend(script.parent)  # as for a script that runs
+    job = runpy.run_path(str(script))["JOB"]
+    for smoke in (False, True):
+        read_config(ROOT / "configs" / f"{script.stem}.toml", job.config, smoke=smoke)
+
+
+def unknown_names(source: str) -> list[str]:
+    """Names of jaxdyn that a script uses and that do not exist: imported ones, and attributes of imported modules."""
+    tree, modules, unknown = ast.parse(source), {}, []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import) and any(name.name == "jaxdyn" for name in node.names):
+            modules["jaxdyn"] = __import__("jaxdyn")
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "jaxdyn":
+            home = __import__(node.module, fromlist=["*"])
+            for name in node.names:
+                found = getattr(home, name.name, None) or sys.modules.get(f"{node.module}.{name.name}")
+                if found is None:
+                    unknown.append(f"{node.module}.{name.name}")
+                elif isinstance(found, types.ModuleType):
+                    modules[name.asname or name.name] = found
+
+    def resolved(node):
+        if isinstance(node, ast.Name):
+            return modules.get(node.id)
+        home = resolved(node.value) if isinstance(node, ast.Attribute) else None
+        if not isinstance(home, types.ModuleType):
+            return None
+        if not hasattr(home, node.attr):
+            unknown.append(f"{home.__name__}.{node.attr}")
+        return getattr(home, node.attr, None)
+
+    for node in ast.walk(tree):
+        resolved(node)
+    return sorted(set(unknown))
+
+
+@pytest.mark.parametrize("script", [*SCRIPTS, *TUTORIALS], ids=lambda path: path.stem)
+def test_script_uses_names_that_exist(script):
+    assert unknown_names(script.read_text()) == []
+
+
+def test_names_that_do_not_exist_are_found():
+    lines = (
+        "import jaxdyn",
+        "from jaxdyn import control, nothing",
+        "jaxdyn.configuration.neutrl(m)",
+        "control.solve(x.y)",
+    )
+    assert unknown_names("\n".join(lines)) == ["jaxdyn.mechanism.configuration.neutrl", "jaxdyn.nothing"]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [path if path.stem in ORDINARY else pytest.param(path, marks=pytest.mark.exhaustive) for path in SCRIPTS],
+    ids=lambda path: path.stem,
+)
 def test_experiment_runs_with_its_smoke_settings(script, tmp_path):
-    assert (ROOT / "configs" / f"{script.stem}.toml").is_file()
     out = tmp_path / "run"
     done = subprocess.run(
         [sys.executable, script, "--smoke", "--out", out],

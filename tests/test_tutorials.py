@@ -1,4 +1,7 @@
-"""The tutorials run as scripts, leave pictures that show something, and what they print is what they claim."""
+"""The tutorials run as scripts, leave pictures that show something, and what they print is what they claim.
+
+Without the option --exhaustive one of them runs; the names that the others use are checked in `test_experiments`.
+"""
 
 import os
 import re
@@ -15,7 +18,9 @@ TUTORIALS = ("batched_rollouts", "identification", "trajectory_optimization")
 NUMBER = r"(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)"
 
 
-@pytest.fixture(scope="module", params=TUTORIALS)
+@pytest.fixture(
+    scope="module", params=[TUTORIALS[0], *(pytest.param(name, marks=pytest.mark.exhaustive) for name in TUTORIALS[1:])]
+)
 def tutorial(request, tmp_path_factory):
     """Name, printed text and folder of pictures of a tutorial that has run."""
     out = tmp_path_factory.mktemp(request.param)

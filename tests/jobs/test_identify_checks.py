@@ -4,12 +4,12 @@ import dataclasses
 
 import numpy as np
 from recorded import STEP, pendulum_plant, simulated
+from small_jobs import write_configs
 
 from jaxdyn.io.config import read_config
 from jaxdyn.jobs import identify_checks
 from jaxdyn.jobs.identify_config import CheckConfig, IdentifyConfig
 from jaxdyn.jobs.identify_plant import Part
-from small_jobs import write_configs
 
 
 def test_predictions_start_at_the_first_time_and_go_on_by_the_stride(tmp_path, monkeypatch):
