@@ -372,6 +372,21 @@ def test_second_derivatives(function, exhaustive):
     close(jax.jit(lambda: results(lanes(function)))(), jax.jit(lambda: results(function))(), 1e4)
 
 
+def test_parts_of_inputs_and_turned_inputs_are_stored_where_reverse_mode_needs_them():
+    """Whole inputs need not be stored, for they are at hand; a part of one and one in another order are no whole inputs."""
+    x, table, weights = numbers(3), numbers(700), jnp.linspace(-1.0, 1.0, 600)
+
+    def total(g):
+        return lambda x, table: jnp.sum(jax.vmap(g, (0, None))(jnp.stack([x, 2 * x]), table))
+
+    def g(x, table):
+        end, _ = lax.scan(lambda c, _: (0.9 * jnp.sin(c) + 0.02 * x[1], None), x[0], None, length=700)
+        return end * (table[:600] @ (x[0] * weights)) + x[::-1] @ (x * end)
+
+    by_lanes, by_xla = (jax.jit(jax.grad(total(h), (0, 1)))(x, table) for h in (lanes(g), g))
+    close(by_lanes, by_xla, 2000)
+
+
 def test_third_derivatives():
     close(
         jax.jit(jax.jacfwd(jax.grad(jax.grad(lambda s: lanes(scalar)(s * numbers(3), numbers(2))))))(0.7),

@@ -118,6 +118,15 @@ def scan_of_scans(x):
     return lax.scan(outer, x, jnp.arange(60))
 
 
+def carry_known_from_the_second_turn_on(x):
+    def body(carry, _):
+        x, known = carry
+        return (0.5 * jnp.sin(x) + known, jnp.ones_like(known)), known
+
+    carry, collected = lax.scan(body, (x, jnp.zeros_like(x)), None, length=900)
+    return carry, collected[:2]
+
+
 def carries_that_stay_or_count(x, start):
     def body(carry, _):
         x, still, up, down, number = carry
@@ -152,17 +161,19 @@ def small_integers_wrap_in_a_loop(x, n):
 
 
 def known_rows(x):
-    """Known arrays as xs: equal rows, counting rows, a table, and infinities."""
+    """Known arrays as xs: equal rows, counting rows, tables of reals and of integers, and infinities."""
     turns = 800
     same, count = jnp.full((turns, 2), 0.25, x.dtype), jnp.arange(turns, dtype=jnp.int32) * 3 - 5
     table, inf = jnp.asarray(np.sin(np.arange(turns) ** 2), x.dtype), jnp.full(turns, jnp.inf, x.dtype)
 
+    squares = jnp.asarray(np.arange(turns) ** 2 % 7, jnp.int32)
+
     def body(c, row):
-        s, k, t, i = row
-        c = 0.5 * c + s[0] * t + 1e-4 * k.astype(x.dtype)
+        s, k, t, i, n = row
+        c = 0.5 * c + s[0] * t + 1e-4 * k.astype(x.dtype) + 0.1 * n.astype(x.dtype)
         return jnp.minimum(c, i), c - s[1]
 
-    total, path = lax.scan(body, x, (same, count, table, inf))
+    total, path = lax.scan(body, x, (same, count, table, inf, squares))
     return total, path[::99]
 
 
@@ -418,6 +429,7 @@ TABLE = {
             x @ like(x, [[1, 0, 1], [1, 1, 1], [0, 0, 0]]),
             like(x, [[1, 0, 1], [1, 1, 1], [0, 0, 0]]) @ x,
             like(x, [[2, 0, 3], [0, -1, 0]]) @ x,
+            like(x, [[1, 0, -1], [0, -1, 1]]) @ x,
             x[0] * (like(x, [1.5, 2]) @ like(x, [3, 4])),
         ),
         reals(3),
@@ -450,6 +462,7 @@ TABLE = {
     "largest of nothing": unary(
         lambda x: x * jnp.max(np.zeros((0, 2), x.dtype), initial=0.5) + jnp.max(x[:0], initial=1.5)
     ),
+    "truths of nothing": (lambda b: (b, jnp.all(b[:0]), jnp.any(b[:0]), jnp.all(b), jnp.any(b)), truths(2)),
     "reductions with nan": unary(lambda x: (jnp.max(x), jnp.min(x), jnp.max(x[:4]), jnp.min(x[:4]))),
     "reductions of integer bits": (
         lambda n: (
@@ -570,6 +583,11 @@ TABLE = {
         definite(4),
         definite(3, 2),
     ),
+    "cholesky of the lower triangle": (
+        lambda a, upper: lax.linalg.cholesky(a + jnp.triu(upper, 1), symmetrize_input=False),
+        definite(3),
+        reals(3, 3),
+    ),
     "cholesky of diagonal": (lambda x: jnp.linalg.cholesky(jnp.diag(1 + x * x)), reals(3)),
     "triangular_solve": (
         lambda a, b: [
@@ -590,7 +608,12 @@ TABLE = {
     ),
     "solve the other way": (lambda a, x: jax.vjp(lambda b: jnp.linalg.solve(a, b), x)[1](x), regular(3), reals(3)),
     "lu": (lambda a, b: (lax.linalg.lu(a), lax.linalg.lu(b[:, :2]), lax.linalg.lu(b[:2])), regular(3), regular(3)),
-    "pivots": (lambda a: lax.linalg.lu_pivots_to_permutation(lax.linalg.lu(a)[1], 3), regular(3)),
+    "lu of equals": (lambda x: lax.linalg.lu(x * like(x, [[1, 2, 0.1], [-1, 1, 3], [1, 0.5, -2]])), reals(low=0.5)),
+    "lu of negatives": (lambda x: lax.linalg.lu(x * like(x, [[1, 2, 0.1], [-3, 1, 3], [1, 0.5, -2]])), reals(low=0.5)),
+    "pivots": (
+        lambda a: [lax.linalg.lu_pivots_to_permutation(lax.linalg.lu(m)[1], 3) for m in (a, a[:, :2])],
+        regular(3),
+    ),
     "det": (lambda a: (jnp.linalg.det(a), jnp.linalg.slogdet(a)), regular(4)),
     "cho_solve": (lambda a, x: jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(a), True), x), definite(3), reals(3)),
     # functions within functions
@@ -631,6 +654,7 @@ TABLE = {
     "scan of scans": (scan_of_scans, reals()),
     "fori_loop": (lambda x: lax.fori_loop(0, 7, lambda k, c: jnp.sin(c) + k.astype(x.dtype), x), reals()),
     "carries that stay or count": (carries_that_stay_or_count, reals(), integers()),
+    "carry known from the second turn on": (carry_known_from_the_second_turn_on, reals()),
     "carries change places": (carries_change_places, reals(), reals()),
     "truth carried": (truth_carried, reals()),
     "small integers wrap in a loop": (small_integers_wrap_in_a_loop, reals(), integers(dtype=np.int8)),

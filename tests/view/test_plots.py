@@ -19,6 +19,7 @@ def motion():
 def test_joint_fans_show_the_median_of_every_coordinate_and_its_limits(motion):
     model, time, q = motion
     figure = plots.joint_fans(model, time, q)
+    assert len(figure.axes) >= model.nq
     for index, axis in enumerate(figure.axes[: model.nq]):
         assert axis.get_title() == model.topology.joint_names[index]
         lines = [line.get_ydata() for line in axis.lines]
