@@ -65,7 +65,7 @@ print(json.dumps({"seconds": seconds, "record": record, "runs": runs + 1}))
 
 
 def contents(out: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in out.iterdir() if path.name != "metrics.json"}
+    return {path.name: path.read_bytes() for path in out.iterdir() if path.name not in ("metrics.json", "provenance.json")}
 
 
 def numbers(out: Path) -> dict:

@@ -1,0 +1,298 @@
+"""A run goes on with what it was started with, or not at all; what is damaged is named and computed again; one process at a time."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_jobs import write_configs
+
+import jaxdyn
+from jaxdyn.cli import main
+from jaxdyn.io import provenance
+from jaxdyn.io.config import read_config
+from jaxdyn.io.runs import RunDirectory, RunError, load_run
+from jaxdyn.io.system_file import files_of
+from jaxdyn.jobs.identify import JOB as IDENTIFY_JOB
+from jaxdyn.jobs.identify_config import IdentifyConfig
+from jaxdyn.jobs.rollout import JOB as ROLLOUT_JOB
+from jaxdyn.jobs.rollout_config import RolloutConfig
+
+# Rollouts are small here: what is tested is what happens before and after them.
+OVERRIDES = {
+    "rollout": ["mechanism=arm.toml", "batch=6", "chunk=2", "initial.speed=1"],
+    "identify": ["pictures=false", "fit.rounds=1", "fit.iterations=3"],
+    "optimize": ["mechanism=machine.toml", "iterations=3", "chunk=4"],
+}
+PENDULUM = """
+name = "pendulum"
+source = "invented for this test"
+[[body]]
+name = "rod"
+joint = {kind = "revolute", axis = [0, 1, 0]}
+mass = 1
+com = [0, 0, -0.5]
+inertia = [0.09, 0.08, 0.02]
+"""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    """Configs, and a complete run of each job under its name."""
+    folder = tmp_path_factory.mktemp("resume")
+    write_configs(folder)
+    (folder / "machine.toml").write_text(PENDULUM)
+    for verb in OVERRIDES:
+        assert main(command(folder, verb, "--out", str(folder / verb))) == 0
+    return folder
+
+
+def command(folder: Path, verb: str, *words: str) -> list[str]:
+    return [verb, str(folder / f"{verb}.toml"), *OVERRIDES[verb], *words]
+
+
+def halted(folder: Path, verb: str, out: Path) -> list[str]:
+    """A copy of a complete run as if it had been killed before its end, and the command that resumes it."""
+    out.mkdir()
+    for path in (folder / verb).iterdir():
+        if path.name != "metrics.json":
+            (out / path.name).write_bytes(path.read_bytes())
+    return command(folder, verb, "--out", str(out), "--resume")
+
+
+def arrays(out: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in out.glob("*.npz")}
+
+
+def refusal(words: list[str], capsys) -> str:
+    assert main(words) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    return line
+
+
+@pytest.mark.parametrize(("verb", "mechanism"), [("rollout", "arm"), ("identify", "arm"), ("optimize", "machine")])
+def test_a_changed_mechanism_is_refused_by_name_and_nothing_is_touched(verb, mechanism, whole, tmp_path, capsys):
+    words = halted(whole, verb, tmp_path / "run")
+    before, path = arrays(tmp_path / "run"), whole / f"{mechanism}.toml"
+    text = path.read_text()
+    try:
+        path.write_text(text.replace("mass = 1", "mass = 2"))
+        said = refusal(words, capsys)
+        path.unlink()
+        gone = refusal(words, capsys)
+    finally:
+        path.write_text(text)
+    assert f"the mechanism {path} has changed since the run was started; restore it; or choose another" in said
+    assert f"the mechanism {path} is missing" in gone
+    assert arrays(tmp_path / "run") == before
+
+
+@pytest.mark.parametrize("verb", OVERRIDES)
+@pytest.mark.parametrize(("name", "now"), [("jax", "0.99.0"), ("sources", "0123456789abcdef"), ("device", "H200")])
+def test_other_code_versions_and_devices_are_refused_by_name(verb, name, now, whole, tmp_path, monkeypatch, capsys):
+    words = halted(whole, verb, tmp_path / "run")
+    real = provenance.environment()
+    monkeypatch.setattr("jaxdyn.io.provenance.environment", lambda: real | {name: now})
+    said = refusal(words, capsys)
+    assert f"the run was started with {name} {real[name]}, now {now}; resume it with what started it; or choose" in said
+
+
+def test_what_cannot_change_a_result_is_not_pinned(monkeypatch):
+    before = provenance.provenance("", [])
+    real = provenance.environment()
+    other = {"commit": "0", "platform": "Linux-7", "device_count": 8}
+    monkeypatch.setattr("jaxdyn.io.provenance.environment", lambda: real | other)
+    now = provenance.provenance("", [])
+    assert provenance.changes(before, now) == []
+    assert provenance.identity(before) == provenance.identity(now)
+    accelerator = {"environment": real | {"device_platform": "gpu"}, "inputs": {}, "config": ""}
+    eight = accelerator | {"environment": accelerator["environment"] | {"device_count": 8}}
+    (clause,) = provenance.changes(accelerator, eight)
+    assert "device_count 1, now 8" in clause
+
+
+def test_the_number_of_cpu_devices_is_the_only_flag_of_xla_that_is_not_pinned(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true --xla_force_host_platform_device_count=4")
+    assert provenance.environment()["xla_flags"] == "--xla_cpu_enable_fast_math=true"
+
+
+def test_plans_and_recordings_are_pinned_and_no_path_of_a_config_is_forgotten(tmp_path):
+    write_configs(tmp_path)
+    inputs = ROLLOUT_JOB.inputs(read_config(tmp_path / "rollout.toml", RolloutConfig, ["control.replay=plan.npz"]))
+    assert ("plan", tmp_path / "plan.npz") in inputs
+    text = (tmp_path / "identify.toml").read_text()
+    head, rest = text.split("[[study]]", 1)
+    assert "[synthetic]" in head
+    (tmp_path / "identify.toml").write_text(f'data = "records"\n[[study]]{rest}')
+    overrides = ['study=[{name="arm", mechanism_in_data="arm.urdf", train=["a.csv"], validation=["b.npz:run_2"]}]']
+    config = read_config(tmp_path / "identify.toml", IdentifyConfig, overrides)
+    assert IDENTIFY_JOB.inputs(config) == [
+        ("mechanism", tmp_path / "records" / "arm.urdf"),
+        ("recording", tmp_path / "records" / "a.csv"),
+        ("recording", tmp_path / "records" / "b.npz"),
+    ]
+
+
+def test_files_of_a_mechanism_are_all_that_it_is_made_of(tmp_path):
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "main.xml").write_text(
+        '<mujoco><compiler meshdir="parts"/><include file="parts/arm.xml"/>'
+        '<asset><mesh file="link.stl"/><mesh file="absent.stl"/></asset></mujoco>'
+    )
+    (tmp_path / "parts" / "arm.xml").write_text('<mujocoinclude><include file="parts/hand.xml"/></mujocoinclude>')
+    (tmp_path / "parts" / "hand.xml").write_text('<mujocoinclude><include file="main.xml"/></mujocoinclude>')
+    (tmp_path / "parts" / "link.stl").write_text("solid")
+    names = ("main.xml", "parts/arm.xml", "parts/hand.xml", "parts/link.stl")
+    assert set(files_of(tmp_path / "main.xml")) == {tmp_path / name for name in names}
+    assert files_of(tmp_path / "a.npz") == [tmp_path / "a.json", tmp_path / "a.npz"]
+    assert files_of(tmp_path / "a.urdf") == [tmp_path / "a.urdf"]
+
+
+def test_a_run_of_an_older_jaxdyn_is_not_resumed_but_loads(whole, tmp_path, capsys):
+    words = halted(whole, "rollout", tmp_path / "run")
+    (tmp_path / "run" / "provenance.json").unlink()
+    for path in (tmp_path / "run").glob("states-*.npz"):
+        with np.load(path) as file:
+            content = dict(file)
+        np.savez(path, **content)
+    assert "no provenance.json, so the run was started by an older jaxdyn" in refusal(words, capsys)
+    loaded, expected = load_run(tmp_path / "run")[1], load_run(whole / "rollout")[1]
+    for key, array in expected.items():
+        np.testing.assert_array_equal(loaded[key], array)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"config": 1, "inputs": [], "environment": 2}', "\ud800"])
+def test_a_damaged_provenance_is_one_line(text, whole, tmp_path, capsys):
+    words = halted(whole, "rollout", tmp_path / "run")
+    (tmp_path / "run" / "provenance.json").write_bytes(text.encode("utf-16", "surrogatepass"))
+    assert "provenance.json: it is damaged" in refusal(words, capsys)
+    with pytest.raises(RunError, match=r"provenance.json: it is damaged"):
+        load_run(tmp_path / "run")
+
+
+def flip(path: Path) -> None:
+    """Change one bit in the middle of a file."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("verb", "name"),
+    [
+        ("rollout", "states-00002-of-00003"),
+        ("identify", "arm_checkpoint_0"),
+        ("identify", "arm_checkpoint_1"),
+        ("optimize", "solutions-00001-of-00002"),
+    ],
+)
+def test_what_is_damaged_is_named_and_computed_again(verb, name, whole, tmp_path, capsys):
+    words = halted(whole, verb, tmp_path / "run")
+    flip(tmp_path / "run" / f"{name}.npz")
+    assert main(words) == 0
+    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note:") and "damaged" in line]
+    assert notes == [f"note: {tmp_path}/run/{name}.npz is damaged or of another run; it is computed again"]
+    assert arrays(tmp_path / "run") == arrays(whole / verb)
+
+
+def test_a_complete_run_with_a_damaged_or_missing_chunk_is_completed_again(whole, tmp_path, capsys):
+    words = halted(whole, "rollout", tmp_path / "run")
+    (tmp_path / "run" / "metrics.json").write_bytes((whole / "rollout" / "metrics.json").read_bytes())
+    assert main(words) == 0
+    assert "the run is complete" in capsys.readouterr().out
+    for spoil in (flip, Path.unlink):
+        spoil(tmp_path / "run" / "states-00003-of-00003.npz")
+        with pytest.raises(RunError, match="--resume"):
+            load_run(tmp_path / "run")
+        assert main(words) == 0
+        assert arrays(tmp_path / "run") == arrays(whole / "rollout")
+
+
+def test_chunks_that_were_swapped_or_are_of_another_run_are_computed_again(whole, tmp_path, capsys):
+    words = halted(whole, "rollout", tmp_path / "run")
+    assert main([*command(whole, "rollout", "seed=7"), "--out", str(tmp_path / "other")]) == 0
+    first, second, third = (tmp_path / "run" / f"states-0000{k}-of-00003.npz" for k in (1, 2, 3))
+    second.write_bytes(first.read_bytes())
+    third.write_bytes((tmp_path / "other" / third.name).read_bytes())
+    with pytest.raises(RunError, match=r"00002-of-00003.npz: it is damaged or of another run"):
+        load_run(tmp_path / "run")
+    capsys.readouterr()
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert f"{second} is damaged or of another run" in said
+    assert f"{third} is damaged or of another run" in said
+    assert arrays(tmp_path / "run") == arrays(whole / "rollout")
+
+
+def test_no_bit_of_a_sealed_file_can_change_unseen(tmp_path, exhaustive):
+    run = RunDirectory.create(tmp_path / "run", "test")
+    run.begin("", provenance.provenance("", []))
+    path = run.write_arrays("states", q=np.arange(3.0), file=np.zeros(2, np.int8))
+    content = path.read_bytes()
+    assert run.is_intact("states")
+    for bit in range(0, 8 * len(content), 1 if exhaustive else 7):
+        changed = bytearray(content)
+        changed[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(changed)
+        assert not run.is_intact("states"), bit
+    for part in (b"", content[:10], content[:-1], content + b"0"):
+        path.write_bytes(part)
+        assert not run.is_intact("states")
+
+
+# Another process that holds the lock until it is killed; it says so when it does.
+HOLDER = """
+import sys, time
+from pathlib import Path
+from jaxdyn.io.runs import RunDirectory
+
+with RunDirectory(Path(sys.argv[1])).alone():
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="locks of POSIX")
+def test_two_processes_do_not_work_on_one_run_and_a_killed_one_holds_nothing(whole, tmp_path, capsys):
+    words = halted(whole, "rollout", tmp_path / "run")
+    before = arrays(tmp_path / "run")
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path / "run")], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout.readline() == "held\n"
+        said = refusal(words, capsys)
+        assert f"run: process {holder.pid} on " in said
+        assert "is working on this run; wait until it ends, or choose another directory" in said
+        assert arrays(tmp_path / "run") == before
+    finally:
+        holder.kill()
+        holder.wait()
+        holder.stdout.close()
+    assert (tmp_path / "run" / "run.lock").exists(), "a killed process cannot remove it"
+    assert main(words) == 0
+    assert not (tmp_path / "run" / "run.lock").exists()
+
+
+def test_a_directory_in_which_another_run_began_in_the_meantime_is_refused(tmp_path):
+    first, second = (RunDirectory.create(tmp_path / "run", "test") for _ in range(2))
+    first.begin("a = 1\n", provenance.provenance("a = 1\n", []))
+    with pytest.raises(RunError, match="not empty"):
+        second.begin("a = 2\n", provenance.provenance("a = 2\n", []))
+    assert first.path("config.toml").read_text() == "a = 1\n"
+
+
+def test_a_rollout_keeps_the_method_and_the_stabilization_of_an_archive(whole, tmp_path):
+    system = jaxdyn.System(jaxdyn.library.double_pendulum(), method="articulated_body", stabilization=15.5)
+    jaxdyn.io.save_archive(system, tmp_path / "machine")
+    words = ["rollout", str(whole / "rollout.toml"), f"mechanism={tmp_path / 'machine.json'}", "--out"]
+    assert main([*words, str(tmp_path / "run")]) == 0
+    simulated = load_run(tmp_path / "run")[0]
+    assert (simulated.method, simulated.stabilization) == ("articulated_body", 15.5)
+    assert main([*words, str(tmp_path / "chosen"), "method=cholesky"]) == 0
+    simulated = load_run(tmp_path / "chosen")[0]
+    assert (simulated.method, simulated.stabilization) == ("cholesky", 15.5)
+    assert json.loads((tmp_path / "chosen" / "provenance.json").read_text())["inputs"].keys() == {
+        f"mechanism {tmp_path / name}" for name in ("machine.json", "machine.npz")
+    }
