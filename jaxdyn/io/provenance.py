@@ -133,7 +133,9 @@ def _commit() -> str | None:
     checkout = _PACKAGE.parent
     if not (checkout / ".git").exists():  # else an installed package would report the repository it happens to lie in
         return None
-    command = ["git", "--no-optional-locks", "-C", str(checkout), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    # A run that is killed while git refreshes its index would leave a lock in the repository.
+    git = ["git", "--no-optional-locks", "-C", str(checkout)]
+    command = [*git, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):

@@ -124,9 +124,7 @@ class RunDirectory:
             self.begin(config, provenance)
             return
         if _CONFIG not in left:
-            raise RunError(
-                f"{self.root}: there is no {_CONFIG}, so this is no run to resume; choose another directory"
-            )
+            raise RunError(f"{self.root}: there is no {_CONFIG}, so this is no run to resume; choose another directory")
         before = self.path(_CONFIG).read_text(encoding="utf-8").splitlines()
         changed = [line for line in difflib.ndiff(before, config.splitlines()) if line[0] in "+-"]
         if changed:
@@ -146,7 +144,8 @@ class RunDirectory:
             listed = self.read_metrics()["arrays"]
         except (OSError, ValueError, KeyError):
             return False
-        return all([self.reusable(name) for name in listed])  # each one that is damaged is named
+        damaged = [name for name in listed if not self.reusable(name)]  # each one is named
+        return not damaged
 
     def _not_empty(self) -> RunError:
         return RunError(f"{self.root}: the run directory is not empty; choose another one or delete it")
@@ -172,7 +171,9 @@ class RunDirectory:
                 "compared; choose another directory"
             ) from None
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
-            raise RunError(f"{path}: it is damaged, so what the run read is not known; choose another directory") from None
+            raise RunError(
+                f"{path}: it is damaged, so what the run read is not known; choose another directory"
+            ) from None
 
     def path(self, name: str) -> Path:
         """Path of a file of this run.

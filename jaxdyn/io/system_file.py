@@ -101,9 +101,10 @@ def _with_included(main: Path) -> list[Path]:
             elements = list(_elements(read_xml(file)))
         except ConfigError:  # `load_system` says what is wrong with it
             continue
-        folders = {main.parent, file.parent}
-        folders |= {main.parent / e.attributes[key] for e in elements for key in ("meshdir", "assetdir") if key in e.attributes}
-        named = {folder / element.attributes["file"] for folder in folders for element in elements if "file" in element.attributes}
+        attributes = [item for element in elements for item in element.attributes.items()]
+        folders = {main.parent / value for name, value in attributes if name in ("meshdir", "assetdir")}
+        folders |= {main.parent, file.parent}
+        named = {folder / value for folder in folders for name, value in attributes if name == "file"}
         new = sorted(path for path in named if path.is_file() and path not in found)
         found, left = found + new, left + new
     return found

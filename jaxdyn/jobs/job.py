@@ -131,11 +131,8 @@ def run(
         except (ConfigError, MechanismError):
             directory.discard()  # nothing was computed: the corrected command may use the same directory
             raise
-        total = time.perf_counter() - start
-        arrays = directory.array_names()
-        directory.write_metrics(
-            {"job": job.name, "smoke": smoke, **metrics, "total_s": total, "arrays": arrays, "environment": environment()}
-        )
+        metrics |= {"total_s": time.perf_counter() - start, "arrays": directory.array_names()}
+        directory.write_metrics({"job": job.name, "smoke": smoke, **metrics, "environment": environment()})
     return directory
 
 
@@ -196,7 +193,8 @@ def run_from_arguments(job: Job, arguments: argparse.Namespace, default_config: 
         directory = run(job, config, out=arguments.out, overrides=overrides, smoke=arguments.smoke, resume=resume)
         print(f"Results are in {directory.root}")
 
-    remedy = "the same command with --resume goes on" if job.inputs is not None else "nothing but the config was written"
+    resumable = job.inputs is not None
+    remedy = "the same command with --resume goes on" if resumable else "nothing but the config was written"
     return exit_status(act, interrupted=f"interrupted; {remedy}")
 
 

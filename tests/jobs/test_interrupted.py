@@ -14,34 +14,69 @@ from jaxdyn.cli import main
 from jaxdyn.io.provenance import provenance
 from jaxdyn.io.runs import RunDirectory, RunError, load_run
 
-KILLS = 30
-# Each attempt is a forked process, so that Python and its modules are loaded once. It is killed by a real signal, anywhere between
-# its start and the time that a whole run takes.
+# What each job is killed at: overrides that make it small, and the files that it writes once and never again.
+JOBS = {
+    "rollout": (
+        [
+            "batch=20",
+            "chunk=2",
+            "initial.speed=1",
+            "time.duration=600 s",
+            "time.save_every=3000",
+            "control.random_interval=10",
+        ],
+        "states-*.npz",
+    ),
+    "identify": (
+        [
+            "pictures=false",
+            "motion.interval=0.4",
+            "synthetic.repetitions=1",
+            "fit.rounds=1",
+            "fit.iterations=12",
+            'free=[{path="system.forces.0.viscous", chart="positive"}]',
+        ],
+        "no file",  # each iteration of a fit replaces the checkpoint
+    ),
+    "optimize": (["chunk=2", "iterations=4", "solver={kind='predictive', samples=8, knots=4}"], "solutions-*.npz"),
+}
+# Each attempt is a forked process, so that Python and its modules are loaded once. It is killed by a real signal at a random moment
+# of the time that a whole run takes, or soon after it has written one of its files.
 KILLER = """
 import contextlib, json, os, random, signal, sys, time
 from pathlib import Path
 from jaxdyn.cli import main
 
-folder, kills = Path(sys.argv[1]), int(sys.argv[2])
+folder, verb, lasting, kills, overrides = Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]), sys.argv[5:]
 
-def attempt(out, seconds):
-    command = ["rollout", str(folder / "rollout.toml"), "--out", str(folder / out), "--resume", "batch=20", "chunk=2",
-               "initial.speed=1", "time.duration=600 s", "time.save_every=3000", "control.random_interval=10"]
+def attempt(out, seconds, files=0):
+    command = [verb, str(folder / f"{verb}.toml"), "--out", str(folder / out), "--resume", *overrides]
+    before = stamps(out)
     child = os.fork()
     if child == 0:
         with open(folder / "said.txt", "a") as said, contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
             code = main(command)
         os._exit(code)
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if os.waitpid(child, os.WNOHANG) != (0, 0):
+    written, end = set(), None
+    while end is None or time.monotonic() < end:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            assert status == 0, (folder / "said.txt").read_text()[-3000:]
             return False
+        written |= stamps(out) - before
+        if end is None and len(written) >= files:
+            end = time.monotonic() + seconds
         time.sleep(0.001)
     os.kill(child, signal.SIGKILL)
     return os.WIFSIGNALED(os.waitpid(child, 0)[1])
 
+def stamps(out):
+    with contextlib.suppress(FileNotFoundError):  # replaced while it was looked at
+        return {(path.name, path.stat().st_mtime_ns) for path in (folder / out).glob("*.npz")}
+    return set()
+
 def left(out):
-    return {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in (folder / out).glob("states-*.npz")}
+    return {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in (folder / out).glob(lasting)}
 
 start = time.monotonic()
 assert not attempt("whole", 300)
@@ -50,13 +85,14 @@ whole, record, runs = left("whole"), [], 0
 draw = random.Random(0)
 while len(record) < kills:
     out = f"run{runs}"
-    before, when = left(out), draw.uniform(0, seconds)
-    killed = attempt(out, when)
+    files = 0 if len(record) % 2 else draw.randrange(1, 5)
+    before, when = left(out), draw.uniform(0, 0.1 * seconds if files else seconds)
+    killed = attempt(out, when, files)
     after = left(out)
     assert all(after[name] == file for name, file in before.items()), "a chunk that is there is never made again"
     assert all(file[1] == whole[name][1] for name, file in after.items()), "a chunk that is there is whole"
     if killed:
-        record.append({"run": runs, "seconds": when, "chunks_before": len(before), "chunks_after": len(after)})
+        record.append({"run": runs, "files": files, "seconds": when, "before": len(before), "after": len(after)})
     runs += not killed
 while attempt(f"run{runs}", 300):
     pass
@@ -65,31 +101,41 @@ print(json.dumps({"seconds": seconds, "record": record, "runs": runs + 1}))
 
 
 def contents(out: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in out.iterdir() if path.name not in ("metrics.json", "provenance.json")}
+    return {
+        path.name: path.read_bytes() for path in out.iterdir() if path.name not in ("metrics.json", "provenance.json")
+    }
 
 
 def numbers(out: Path) -> dict:
-    metrics = json.loads((out / "metrics.json").read_text())
-    # What ran and how long it took is of the last process alone.
-    return {key: metrics[key] for key in metrics if not key.endswith("_s") and key not in ("environment", "backend")}
+    def kept(value):
+        if not isinstance(value, dict):
+            return value
+        # What ran and how long it took is of the last process alone.
+        names = [key for key in value if not key.endswith("_s") and key not in ("environment", "backend")]
+        return {key: kept(value[key]) for key in names}
+
+    return kept(json.loads((out / "metrics.json").read_text()))
 
 
-def test_a_run_killed_thirty_times_at_random_ends_as_if_nothing_had_been(tmp_path):
+@pytest.mark.skipif(os.name != "posix", reason="signals and forks")
+@pytest.mark.parametrize("verb", JOBS)
+def test_a_run_killed_at_random_ends_as_if_nothing_had_been(verb, tmp_path, exhaustive):
     write_configs(tmp_path)
+    (overrides, lasting), kills = JOBS[verb], 30 if exhaustive else 3
     done = subprocess.run(
-        [sys.executable, "-c", KILLER, str(tmp_path), str(KILLS)],
+        [sys.executable, "-c", KILLER, str(tmp_path), verb, lasting, str(kills), *overrides],
         capture_output=True,
         text=True,
-        timeout=1200,
+        timeout=3600 if exhaustive else 1200,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     report = json.loads(done.stdout.splitlines()[-1])
     print(done.stdout)
-    assert len(report["record"]) == KILLS
-    went_on = [kill for kill in report["record"] if kill["chunks_before"]]
-    assert went_on, "some attempts find chunks of the one before"
-    assert any(0 < kill["chunks_after"] < 10 for kill in report["record"]), "some are killed amid the chunks"
+    assert len(report["record"]) == kills
+    if exhaustive and verb != "identify":
+        assert any(kill["before"] for kill in report["record"]), "some attempts find chunks of the one before"
+        assert any(0 < kill["after"] < 10 for kill in report["record"]), "some are killed amid the chunks"
     for k in range(report["runs"]):
         assert contents(tmp_path / f"run{k}") == contents(tmp_path / "whole")
         assert numbers(tmp_path / f"run{k}") == numbers(tmp_path / "whole")

@@ -1,4 +1,4 @@
-"""A run goes on with what it was started with, or not at all; what is damaged is named and computed again; one process at a time."""
+"""A run goes on with what it was started with or not at all, computes again what is damaged, and has one process at a time."""
 
 import json
 import os

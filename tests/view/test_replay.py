@@ -130,8 +130,8 @@ def status(port: int, name: str, origin: str | None) -> str:
 
 def test_the_websocket_is_open_to_its_own_page_only(replay):
     client = pytest.importorskip("websockets.sync.client")
-    from websockets.exceptions import InvalidStatus
     from viser import __version__
+    from websockets.exceptions import InvalidStatus
 
     with replay.serve(port=0) as served:
         port, protocols = served.server.get_port(), [f"viser-v{__version__}"]
