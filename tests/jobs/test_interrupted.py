@@ -46,6 +46,7 @@ KILLER = """
 import contextlib, json, os, random, signal, sys, time
 from pathlib import Path
 from jaxdyn.cli import main
+from jaxdyn.io.files import has_seal
 
 folder, verb, lasting, kills, overrides = Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]), sys.argv[5:]
 
@@ -72,20 +73,20 @@ def attempt(out, seconds, files=0):
 
 def stamps(out):
     with contextlib.suppress(FileNotFoundError):  # replaced while it was looked at
-        return {(path.name, path.stat().st_mtime_ns) for path in (folder / out).glob("*.npz")}
+        return {(path.name, path.stat().st_mtime_ns) for path in (folder / out).glob("*.npz") if path.name != "mechanism.npz"}
     return set()
 
 def left(out):
     return {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in (folder / out).glob(lasting)}
 
 start = time.monotonic()
-assert not attempt("whole", 300)
+assert not attempt("whole", 600)
 seconds = time.monotonic() - start
 whole, record, runs = left("whole"), [], 0
 draw = random.Random(0)
 while len(record) < kills:
     out = f"run{runs}"
-    files = 0 if len(record) % 2 else draw.randrange(1, 5)
+    files = 0 if len(record) % 3 == 1 else draw.randrange(1, 5)
     before, when = left(out), draw.uniform(0, 0.1 * seconds if files else seconds)
     killed = attempt(out, when, files)
     after = left(out)
@@ -94,8 +95,16 @@ while len(record) < kills:
     if killed:
         record.append({"run": runs, "files": files, "seconds": when, "before": len(before), "after": len(after)})
     runs += not killed
-while attempt(f"run{runs}", 300):
-    pass
+# What the last kill left is damaged besides.
+spoiled = [path for path in (folder / f"run{runs}").glob("*.npz") if has_seal(path)]
+assert spoiled
+for path in spoiled:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+assert not attempt(f"run{runs}", 600)
+said = (folder / "said.txt").read_text()
+assert all(f"note: {path} is damaged or of another run" in said for path in spoiled), said
 print(json.dumps({"seconds": seconds, "record": record, "runs": runs + 1}))
 """
 
