@@ -14,7 +14,7 @@ from jaxdyn.cli import main
 from jaxdyn.io.provenance import provenance
 from jaxdyn.io.runs import RunDirectory, RunError, load_run
 
-# What each job is killed at: overrides that make it small, and the files that it writes once and never again.
+# What each job is killed at: overrides that make it small, the files that it writes once and never again, and how often.
 JOBS = {
     "rollout": (
         [
@@ -26,6 +26,7 @@ JOBS = {
             "control.random_interval=10",
         ],
         "states-*.npz",
+        4,
     ),
     "identify": (
         [
@@ -37,8 +38,9 @@ JOBS = {
             'free=[{path="system.forces.0.viscous", chart="positive"}]',
         ],
         "no file",  # each iteration of a fit replaces the checkpoint
+        2,
     ),
-    "optimize": (["chunk=2", "iterations=4", "solver={kind='predictive', samples=8, knots=4}"], "solutions-*.npz"),
+    "optimize": (["chunk=2", "iterations=4", "solver={kind='predictive', samples=8, knots=4}"], "solutions-*.npz", 2),
 }
 # Each attempt is a forked process, so that Python and its modules are loaded once. It is killed by a real signal at a random moment
 # of the time that a whole run takes, or soon after it has written one of its files.
@@ -86,7 +88,7 @@ whole, record, runs = left("whole"), [], 0
 draw = random.Random(0)
 while len(record) < kills:
     out = f"run{runs}"
-    files = 0 if len(record) % 3 == 1 else draw.randrange(1, 5)
+    files = draw.randrange(1, 5) if len(record) % 2 else 0
     before, when = left(out), draw.uniform(0, 0.1 * seconds if files else seconds)
     killed = attempt(out, when, files)
     after = left(out)
@@ -130,7 +132,8 @@ def numbers(out: Path) -> dict:
 @pytest.mark.parametrize("verb", JOBS)
 def test_a_run_killed_at_random_ends_as_if_nothing_had_been(verb, tmp_path, exhaustive):
     write_configs(tmp_path)
-    (overrides, lasting), kills = JOBS[verb], 30 if exhaustive else 3
+    overrides, lasting, few = JOBS[verb]
+    kills = 30 if exhaustive else few
     done = subprocess.run(
         [sys.executable, "-c", KILLER, str(tmp_path), verb, lasting, str(kills), *overrides],
         capture_output=True,
