@@ -35,7 +35,7 @@ import sys
 from pathlib import Path
 from typing import Any, Literal
 
-from peers.benchmark import Settings, run
+from peers.benchmark import Settings, run, sources
 from peers.task import DYNAMICS
 
 from jaxdyn.io import RunDirectory
@@ -67,7 +67,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
     return run(config, directory, config.functions)
 
 
-JOB = Job("benchmark-dynamics", __doc__ or "", Config, work, resumable=True)
+JOB = Job("benchmark-dynamics", __doc__ or "", Config, work, sources)
 
 if __name__ == "__main__":
     default = Path(__file__).parents[1] / "configs" / f"{Path(__file__).stem}.toml"

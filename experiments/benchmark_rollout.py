@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 from typing import Any, Literal
 
-from peers.benchmark import Settings, run
+from peers.benchmark import Settings, run, sources
 from peers.task import GRADIENT, ROLLOUT
 
 from jaxdyn.io import RunDirectory, setting
@@ -48,7 +48,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
     return run(config, directory, config.functions, dt=config.dt, most_steps=config.most_steps)
 
 
-JOB = Job("benchmark-rollout", __doc__ or "", Config, work, resumable=True)
+JOB = Job("benchmark-rollout", __doc__ or "", Config, work, sources)
 
 if __name__ == "__main__":
     default = Path(__file__).parents[1] / "configs" / f"{Path(__file__).stem}.toml"

@@ -98,6 +98,12 @@ def offers(route: str, function: str) -> bool:
     return function != "Coriolis matrix" or route in OWN
 
 
+def sources(config: Settings) -> list[tuple[str, Path]]:
+    """The code of the benchmarks, which a run that is resumed must have in common with its start."""
+    here = Path(__file__).parent
+    return [("benchmark source", path) for path in sorted([*here.parent.glob("benchmark*.py"), *here.glob("*.py")])]
+
+
 def run(config: Settings, directory: RunDirectory, functions: Sequence[str], **of_rollouts: Any) -> dict[str, Any]:
     """Measure all functions, and leave rows.jsonl, table.md and pictures.
 

@@ -256,7 +256,9 @@ def losses(damping):
 for damping in ("explicit", "implicit"):
     wrong, right, outcome = losses(damping)
     print(outcome)
-    print(f"loss with {damping} damping: {wrong:.3f} m^2 by a sum over the healthy arms, {right:.3f} m^2 with all arms counted")
+    print(
+        f"loss with {damping} damping: {wrong:.3f} m^2 by a sum over the healthy arms, {right:.3f} m^2 with all arms counted"
+    )
 
 # %% [markdown]
 # ## A map of somersaults

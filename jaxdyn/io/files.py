@@ -1,6 +1,10 @@
-"""Files that appear complete or not at all, and arrays in npz files without pickle."""
+"""Files that appear complete or not at all, and arrays in npz files without pickle, sealed if wished.
+
+The seal of an npz file is its comment: the SHA-256 of a key and of everything that stands before the digest.
+"""
 
 import contextlib
+import hashlib
 import math
 import os
 import re
@@ -13,6 +17,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+_SEAL, _DIGITS = b"sha256:", 64
+_BLOCK = 1 << 20  # bytes
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # a time that is always the same, so that equal arrays make equal files
 # Bytes of an npz file: results of large runs have many. What is written here is not compressed, but recordings may be.
 LARGEST_ARRAYS = 2**36
@@ -38,7 +44,7 @@ def write_files(fillers: Mapping[Path, Callable[[BinaryIO], object]]) -> None:
     try:
         for path, fill in fillers.items():
             path.parent.mkdir(parents=True, exist_ok=True)
-            with parts[path].open("wb") as file:
+            with parts[path].open("w+b") as file:
                 fill(file)
                 file.flush()
                 os.fsync(file.fileno())  # else a renamed file may be empty after a power failure
@@ -50,16 +56,56 @@ def write_files(fillers: Mapping[Path, Callable[[BinaryIO], object]]) -> None:
                 part.unlink(missing_ok=True)
 
 
-def fill_npz(file: BinaryIO, arrays: Mapping[str, Any]) -> None:
+def fill_npz(file: BinaryIO, arrays: Mapping[str, Any], comment: bytes = b"") -> None:
     """Write arrays as an uncompressed npz file.
 
     Raises:
         ValueError: an array of Python objects.
     """
     with zipfile.ZipFile(file, "w") as archive:
+        archive.comment = comment
         for key, array in arrays.items():
             with archive.open(zipfile.ZipInfo(f"{key}.npy", _ZIP_EPOCH), "w", force_zip64=True) as entry:
                 np.lib.format.write_array(entry, np.asarray(array, order="C"), allow_pickle=False)
+
+
+def fill_sealed_npz(file: BinaryIO, arrays: Mapping[str, Any], key: str) -> None:
+    """Write arrays as an uncompressed npz file, sealed with a key.
+
+    Raises:
+        ValueError: an array of Python objects.
+    """
+    fill_npz(file, arrays, _SEAL + bytes(_DIGITS))
+    digest = _digest(file, key)
+    file.seek(-_DIGITS, os.SEEK_END)
+    file.write(digest)
+
+
+def is_sealed(path: Path, key: str) -> bool:
+    """Whether a file is as it was sealed with this key."""
+    try:
+        with path.open("rb") as file:
+            digest = _digest(file, key)
+            return file.read() == digest
+    except OSError:
+        return False
+
+
+def has_seal(path: Path) -> bool:
+    """Whether a file is sealed, intact or not."""
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - len(_SEAL) - _DIGITS))
+        return file.read(len(_SEAL)) == _SEAL
+
+
+def _digest(file: BinaryIO, key: str) -> bytes:
+    """Digest of a key and of a file without its last digits, where the file stands afterwards."""
+    digest, left = hashlib.sha256(key.encode()), file.seek(0, os.SEEK_END) - _DIGITS
+    file.seek(0)
+    while left > 0 and (block := file.read(min(left, _BLOCK))):
+        digest.update(block)
+        left -= len(block)
+    return digest.hexdigest().encode()
 
 
 class NpzArrays(Mapping[str, np.ndarray]):

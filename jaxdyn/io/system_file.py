@@ -6,6 +6,7 @@
 .xml                  URDF or MJCF (`mjcf`, only read), by its outermost element
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +17,7 @@ from jaxdyn.io.mjcf import load_mjcf
 from jaxdyn.io.toml import ConfigError
 from jaxdyn.io.urdf import load_urdf
 from jaxdyn.io.urdf_writer import save_urdf
-from jaxdyn.io.xml import read_xml
+from jaxdyn.io.xml import Element, read_xml
 
 _READ = ".toml, .urdf, .xml (URDF or MJCF) or .json"
 _WRITTEN = ".toml, .urdf or .json"
@@ -78,6 +79,43 @@ def save_system(system: System, path: Path | str, *, source: str = "written by j
             save_urdf(system, path)
         case other:
             raise ConfigError(f"{path}: {_ending(other)}; a mechanism is written to {_WRITTEN}")
+
+
+def files_of(path: Path | str) -> list[Path]:
+    """The files that describe a system: the one at a path, and those that it names and that are there."""
+    path = Path(path)
+    match path.suffix.lower():
+        case ".json" | ".npz":
+            return [path.with_suffix(".json"), path.with_suffix(".npz")]
+        case ".xml":
+            return _with_included(path)
+    return [path]
+
+
+def _with_included(main: Path) -> list[Path]:
+    """An MJCF file, the files that it includes, and meshes, from which MuJoCo computes inertias."""
+    found, left = [main], [main]
+    while left:
+        file = left.pop()
+        if file.suffix.lower() != ".xml":
+            continue
+        try:
+            elements = list(_elements(read_xml(file)))
+        except ConfigError:  # `load_system` says what is wrong with it
+            continue
+        attributes = [item for element in elements for item in element.attributes.items()]
+        folders = {main.parent / value for name, value in attributes if name in ("meshdir", "assetdir")}
+        folders |= {main.parent, file.parent}
+        named = {folder / value for folder in folders for name, value in attributes if name == "file"}
+        new = sorted(path for path in named if path.is_file() and path not in found)
+        found, left = found + new, left + new
+    return found
+
+
+def _elements(element: Element) -> Iterator[Element]:
+    yield element
+    for child in element.children:
+        yield from _elements(child)
 
 
 def _ending(ending: str) -> str:

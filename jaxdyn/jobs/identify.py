@@ -21,7 +21,7 @@ from jaxdyn.io.system_file import save_system
 from jaxdyn.jobs.hosts import agreed, agreed_arrays, mesh_of
 from jaxdyn.jobs.identify_checks import figures
 from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
-from jaxdyn.jobs.identify_plant import Part, parameters_of, plant_of, problem_of, recordings_of
+from jaxdyn.jobs.identify_plant import Part, files_of_studies, parameters_of, plant_of, problem_of, recordings_of
 from jaxdyn.jobs.identify_synthetic import experiment_of, judged_by_truth
 from jaxdyn.jobs.job import Job
 from jaxdyn.jobs.tables import aligned
@@ -31,14 +31,26 @@ from jaxdyn.mechanism.model import Model
 
 def _work(config: IdentifyConfig, directory: RunDirectory) -> dict[str, Any]:
     with jax.enable_x64(True):
-        return {study.name: _study(config, study, directory) for study in config.study}
+        # All files are read now: until the last fit begins, hours may pass in which they change.
+        plants = [plant_of(config, study) for study in config.study]
+        recorded = [recordings_of(config, study) if config.synthetic is None else None for study in config.study]
+        studies = zip(config.study, plants, recorded, strict=True)
+        return {study.name: _study(config, study, plant, parts, directory) for study, plant, parts in studies}
 
 
-def _study(config: IdentifyConfig, study: StudyConfig, directory: RunDirectory) -> dict[str, Any]:
-    """One fit: its tables and files, and what goes into the metrics."""
-    plant = plant_of(config, study)
-    made = None if config.synthetic is None else experiment_of(config, study, plant)
-    train, validation = recordings_of(config, study) if made is None else (made.train, made.validation)
+def _study(
+    config: IdentifyConfig,
+    study: StudyConfig,
+    plant: Plant,
+    recorded: tuple[list[Part], list[Part]] | None,
+    directory: RunDirectory,
+) -> dict[str, Any]:
+    """One fit: its tables and files, and what goes into the metrics. Without recordings they are synthetic."""
+    made = None
+    if recorded is None:
+        made = experiment_of(config, study, plant)
+        recorded = made.train, made.validation
+    train, validation = recorded
     parameters = parameters_of(config, plant if made is None else made.start)
     problem = problem_of(config, parameters, train)
     seen = f"{problem.count} numbers in {len(train)} recordings"
@@ -109,7 +121,7 @@ def _fitted(
 
 def _left(checkpoint: str, problem: Problem, starts: Unknowns, directory: RunDirectory) -> Fit | None:
     """The fit that an interrupted run left, if there is one."""
-    if not agreed(directory.path(f"{checkpoint}.npz").exists()):
+    if not agreed(directory.reusable(checkpoint)):
         return None
     arrays = agreed_arrays(lambda: directory.read_arrays(checkpoint))
     leaves, structure = jax.tree.flatten(levenberg_marquardt.pattern(problem, starts))
@@ -241,5 +253,5 @@ JOB = Job(
     "view take.",
     IdentifyConfig,
     _work,
-    resumable=True,
+    files_of_studies,
 )

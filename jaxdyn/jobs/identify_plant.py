@@ -1,7 +1,9 @@
 """From the config of `jaxdyn identify` to a plant, its free parameters, its recordings and the problem to solve."""
 
 import dataclasses
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -39,7 +41,7 @@ from jaxdyn.identify.recording import Recording, RecordingError, Windows, cut
 from jaxdyn.io.config import ConfigError
 from jaxdyn.io.markers import calibrated
 from jaxdyn.io.recordings import load_film, load_recording
-from jaxdyn.io.system_file import load_system
+from jaxdyn.io.system_file import files_of, load_system
 from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
 from jaxdyn.jobs.parameters_config import ForceConfig, FreeConfig
 from jaxdyn.jobs.source import said_in_one_line
@@ -48,16 +50,31 @@ _FRICTION = (JointFriction, StribeckFriction, AsymmetricFriction, LoadFriction, 
 _FORCES: dict[str, type[JointForce]] = {kind.__name__: kind for kind in (*_FRICTION, JointSpring)}
 
 
+def files_of_studies(config: IdentifyConfig) -> list[tuple[str, Path]]:
+    """All files that the studies read, each with what it is.
+
+    Raises:
+        ConfigError: a study needs a data folder, and there is none.
+    """
+    mechanisms = [file for study in config.study for file in files_of(_mechanism(config, study))]
+    names = [name for study in config.study if config.data for name in (*study.train, *study.validation)]
+    recordings = [config.folder / re.sub(r"\.npz:.*", ".npz", name) for name in names]
+    return [*(("mechanism", file) for file in mechanisms), *(("recording", file) for file in recordings)]
+
+
+def _mechanism(config: IdentifyConfig, study: StudyConfig) -> Path:
+    return study.mechanism or config.folder / study.mechanism_in_data
+
+
 def plant_of(config: IdentifyConfig, study: StudyConfig) -> Plant:
     """The plant where a fit starts."""
-    path = study.mechanism or config.folder / study.mechanism_in_data
     with said_in_one_line():
-        system = load_system(path, unphysical="repair" if study.repair else "refuse")
+        system = load_system(_mechanism(config, study), unphysical="repair" if study.repair else "refuse")
     if config.force:
         replaced = {_FORCES[force.kind] for force in config.force} | set(_FRICTION)
         kept = tuple(force for force in system.forces if type(force) not in replaced)
         forces = (*(_force(force, system) for force in config.force), *kept)
-        system = System(system.model, forces, system.drives, system.method, system.constraints, system.stabilization)
+        system = dataclasses.replace(system, forces=forces)
     if config.markers is not None or not config.columns.u:  # nothing drives it
         nothing = JointDrives((), jnp.zeros(0, system.model.dtype))
         system = eqx.tree_at(lambda s: s.drives, system, nothing, is_leaf=lambda x: x is None)

@@ -18,14 +18,15 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 import jax
 
 from jaxdyn.io.config import ConfigError, read_config, resolved_toml
-from jaxdyn.io.runs import RunDirectory, RunError, environment
+from jaxdyn.io.provenance import environment, provenance
+from jaxdyn.io.runs import RunDirectory, RunError
 from jaxdyn.jobs.hosts import agreed, is_first, join_hosts, quiet
 from jaxdyn.mechanism.checks import MechanismError
 
@@ -39,7 +40,8 @@ class Job:
         description: shown by --help.
         config: frozen dataclass that describes the config file.
         work: work(config, run_directory) -> metrics, a dictionary of numbers and texts.
-        resumable: whether `work`, in the directory of an interrupted run, does only what is missing.
+        inputs: inputs(config) -> the files that `work` reads, each with what it is. A job that has it can be resumed: in the
+            directory of an interrupted run, `work` does only what is missing, provided that these files are the same.
         verdict: verdict(metrics) says why the results of a complete run are unreliable, or None; then the exit status is 3.
     """
 
@@ -47,7 +49,7 @@ class Job:
     description: str
     config: type
     work: Callable[[Any, RunDirectory], dict[str, Any]]
-    resumable: bool = False
+    inputs: Callable[[Any], Iterable[tuple[str, Path]]] | None = None
     verdict: Callable[[dict[str, Any]], str | None] | None = None
 
 
@@ -70,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser, job: Job, *, default_config: 
     parser.add_argument(
         "--smoke", action="store_true", help="apply the [smoke] table of the config: seconds instead of minutes"
     )
-    if job.resumable:
+    if job.inputs is not None:
         parser.add_argument(
             "--resume", action="store_true", help="go on with the run in --out where it was interrupted, or begin it"
         )
@@ -115,15 +117,15 @@ def run(
     """Do a job and leave config, environment and metrics in its run directory.
 
     Args:
-        resume: go on with the run in `out`, of the same config, where it was interrupted; begin it if there is none. A run that is
-            complete is left as it is.
+        resume: go on with the run in `out`, of the same config, files, versions and device, where it was interrupted; begin it if
+            there is none. A run that is complete is left as it is.
 
     Raises:
         ConfigError, MechanismError, RunError: one line each, see there.
     """
     config = read_config(config_path, job.config, overrides, smoke)
     with contextlib.ExitStack() as stack:
-        open_directory = functools.partial(_opened, job, resolved_toml(config), out, resume)
+        open_directory = functools.partial(_opened, job, config, out, resume, stack)
         if getattr(config, "devices", None) == "hosts":
             open_directory = functools.partial(_opened_by_first, open_directory, stack)
         directory, complete = open_directory()
@@ -134,25 +136,28 @@ def run(
         try:
             metrics = job.work(config, directory)
         except (ConfigError, MechanismError):
-            directory.discard_config()  # nothing was computed: the corrected command may use the same directory
+            directory.discard()  # nothing was computed: the corrected command may use the same directory
             raise
-        total = time.perf_counter() - start
-        directory.write_metrics(
-            {"job": job.name, "smoke": smoke, **metrics, "total_s": total, "environment": environment()}
-        )
+        metrics |= {"total_s": time.perf_counter() - start, "arrays": directory.array_names()}
+        directory.write_metrics({"job": job.name, "smoke": smoke, **metrics, "environment": environment()})
     return directory
 
 
-def _opened(job: Job, config: str, out: Path | None, resume: bool) -> tuple[RunDirectory, bool]:
-    """The run directory with its config, and whether the run is complete already."""
-    if not resume:
-        directory = RunDirectory.create(out, job.name)
-        directory.write_config(config)
-        return directory, False
-    if out is None:
+def _opened(
+    job: Job, config: Any, out: Path | None, resume: bool, stack: contextlib.ExitStack
+) -> tuple[RunDirectory, bool]:
+    """The run directory with its config and provenance, locked, and whether the run is complete already."""
+    if resume and out is None:
         raise ConfigError("--resume needs --out DIR, the directory of the run to go on with")
-    directory = RunDirectory.resumed(out, job.name, config)
-    return directory, directory.path("metrics.json").exists()
+    directory = RunDirectory(out) if out is not None and resume else RunDirectory.create(out, job.name)
+    stack.enter_context(directory.alone())
+    text = resolved_toml(config)
+    started_with = provenance(text, () if job.inputs is None else job.inputs(config))
+    if not resume:
+        directory.begin(text, started_with)
+        return directory, False
+    directory.resume(text, started_with)
+    return directory, directory.is_complete()
 
 
 def _opened_by_first(
@@ -191,14 +196,15 @@ def run_from_arguments(job: Job, arguments: argparse.Namespace, default_config: 
         config, overrides = default_config, [config, *overrides]
 
     def act() -> None:
-        resume = job.resumable and arguments.resume
+        resume = job.inputs is not None and arguments.resume
         directory = run(job, config, out=arguments.out, overrides=overrides, smoke=arguments.smoke, resume=resume)
         print(f"Results are in {directory.root}")
         problem = job.verdict and job.verdict(json.loads(directory.path("metrics.json").read_text()))
         if problem:
             raise UnreliableResults(problem)
 
-    remedy = "the same command with --resume goes on" if job.resumable else "nothing but the config was written"
+    resumable = job.inputs is not None
+    remedy = "the same command with --resume goes on" if resumable else "nothing but the config was written"
     return exit_status(act, interrupted=f"interrupted; {remedy}")
 
 

@@ -1,9 +1,9 @@
 """The job `jaxdyn optimize`: controls that move a mechanism at least cost, from one start or from many at once."""
 
-import contextlib
 import dataclasses
 import functools
 import time
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -19,6 +19,7 @@ from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution, So
 from jaxdyn.dynamics.system import State, total_energy
 from jaxdyn.io.config import ConfigError
 from jaxdyn.io.runs import Chunks, RunDirectory
+from jaxdyn.io.system_file import files_of
 from jaxdyn.jobs.hosts import agreed, agreed_arrays, mesh_of
 from jaxdyn.jobs.job import Job
 from jaxdyn.jobs.optimize_config import OptimizeConfig
@@ -31,7 +32,7 @@ _SHOWN = 12  # optima in tables, pictures and animations
 
 
 def _work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any]:
-    with jax.enable_x64(True) if config.dtype == "float64" else contextlib.nullcontext():
+    with jax.enable_x64(config.dtype == "float64"):
         problem = problem_of(config)
         starts = starts_of(config, problem)
         begun = time.perf_counter()
@@ -66,6 +67,10 @@ def _work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any]:
         return metrics
 
 
+def _inputs(config: OptimizeConfig) -> list[tuple[str, Path]]:
+    return [("mechanism", file) for file in files_of(config.mechanism)]
+
+
 def _solved(
     config: OptimizeConfig, problem: ControlProblem, solver: Solver, starts: Plan, directory: RunDirectory
 ) -> Solution:
@@ -77,7 +82,7 @@ def _solved(
     chunks = []
     for k, first in enumerate(tqdm(firsts, unit="plan", disable=not one_by_one)):
         plans = jax.tree.map(lambda leaf, first=first: leaf[first : first + chunk], starts)
-        if agreed(files.written(k)):
+        if agreed(files.reusable(k)):
             arrays = agreed_arrays(functools.partial(files.read, k))
             leaves = [jnp.asarray(arrays[f"leaf_{n}"]) for n in range(len(arrays))]
             chunks.append(jax.tree.unflatten(_structure(problem, solver, starts), leaves))
@@ -223,5 +228,5 @@ JOB = Job(
     "  jaxdyn rollout runs/swing/replay.toml",
     OptimizeConfig,
     _work,
-    resumable=True,
+    _inputs,
 )

@@ -3,10 +3,11 @@
 The batch goes through in chunks, over all devices, and each chunk is on disk before the next one begins.
 """
 
-import contextlib
+import dataclasses
 import functools
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -20,7 +21,7 @@ import jaxdyn.lanes as lane_compiler
 from jaxdyn.dynamics.system import System, total_energy
 from jaxdyn.io.config import ConfigError
 from jaxdyn.io.runs import Chunks, RunDirectory
-from jaxdyn.io.system_file import load_system
+from jaxdyn.io.system_file import files_of, load_system
 from jaxdyn.jobs.hosts import agreed, is_first, mesh_of
 from jaxdyn.jobs.integrators import INTEGRATORS
 from jaxdyn.jobs.job import Job
@@ -38,13 +39,13 @@ _WORKING_NUMBERS = 400
 
 
 def _work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any]:
-    with jax.enable_x64(True) if config.dtype == "float64" else contextlib.nullcontext():
+    with jax.enable_x64(config.dtype == "float64"):
         system = _system(config)
         chunk = _lanes_at_once(config, system)
         simulate = _Simulator(config, system, mesh_of(config.devices), chunk)
         chunks = np.split(np.arange(config.batch), range(chunk, config.batch, chunk))
         files = Chunks(directory, "states", len(chunks))
-        missing = [k for k in range(len(chunks)) if not agreed(files.written(k))]
+        missing = [k for k in range(len(chunks)) if not agreed(files.reusable(k))]
         # The first one before the progress bar, so that what is wrong with the config is told alone.
         prepared = [simulate.prepared(chunks[k]) for k in missing[:1]]
         directory.write_mechanism(system)
@@ -180,8 +181,13 @@ def _system(config: RolloutConfig) -> System:
     drives = None if config.control.replay is None else loaded.drives
     if loaded.drives is not drives:
         print(f"{config.mechanism}: its drives are not used, joint-space PD control acts on every joint")
-    system = System(loaded.model, loaded.forces, drives, config.method, loaded.constraints)
+    system = dataclasses.replace(loaded, drives=drives, method=config.method or loaded.method)
     return as_dtype(system, config.dtype)
+
+
+def _inputs(config: RolloutConfig) -> list[tuple[str, Path]]:
+    plan = [] if config.control.replay is None else [("plan", config.control.replay)]
+    return [*(("mechanism", file) for file in files_of(config.mechanism)), *plan]
 
 
 def _replay(config: RolloutConfig, system: System) -> ReplayedPlan | None:
@@ -294,6 +300,6 @@ JOB = Job(
     "through in chunks, states-00001-of-00008.npz and so on) and pictures.",
     RolloutConfig,
     _work,
-    resumable=True,
+    _inputs,
     verdict=_verdict,
 )

@@ -21,6 +21,7 @@ from jaxdyn.io.toml import ConfigError
 from jaxdyn.view.charts import CoordinateChart, EnergyChart
 from jaxdyn.view.page import page_of
 from jaxdyn.view.recording import Recording, check_lanes
+from jaxdyn.view.same_origin import same_origin_only
 from jaxdyn.view.scene import Scene
 from jaxdyn.view.skeleton import Mechanism, Numbers
 
@@ -67,7 +68,8 @@ class Replay:
 
         Args:
             port: the next free one is taken if another program has it; `address` tells.
-            host: 127.0.0.1 for this computer only; 0.0.0.0 lets others in the network look, and move the sliders.
+            host: 127.0.0.1 for this computer only; 0.0.0.0 lets others in the network look, and move the sliders. Only the page of
+                this server can use it in a browser, opened under localhost, an IP address or the name of this computer.
         """
         return Served(self.recording, port, host)
 
@@ -113,8 +115,14 @@ class Replay:
 
 
 def _started(port: int, host: str, label: str | None) -> viser.ViserServer:
-    with contextlib.redirect_stdout(io.StringIO()):  # it announces itself
-        return viser.ViserServer(host, port, label=label, verbose=False)
+    with same_origin_only(host) as checked, contextlib.redirect_stdout(io.StringIO()):  # it announces itself
+        server = viser.ViserServer(host, port, label=label, verbose=False)
+        if not checked:
+            server.stop()
+            raise ConfigError(
+                f"viser {viser.__version__} serves in a way that does not let jaxdyn refuse pages of strangers; install viser 1.1"
+            )
+        return server
 
 
 def _stopped(server: viser.ViserServer) -> None:

@@ -14,7 +14,8 @@ import pytest
 
 from jaxdyn import JointFriction, System, library
 from jaxdyn.io.config import ConfigError
-from jaxdyn.io.runs import RunDirectory, RunError, environment, load_run
+from jaxdyn.io.provenance import environment
+from jaxdyn.io.runs import RunDirectory, RunError, load_run
 
 
 @pytest.fixture
@@ -132,13 +133,13 @@ def test_python_objects_are_never_pickled(run):
 
 
 def test_file_is_complete_or_absent(run, refusal, monkeypatch):
-    run.write_config("a = 1\n")
+    run.write_text("config.toml", "a = 1\n")
 
     def full(*args):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.replace", full)
-    message = refusal(RunError, run.write_config, "a = 2\n")
+    message = refusal(RunError, run.write_text, "config.toml", "a = 2\n")
     assert "config.toml: cannot be written (No space left on device); make room" in message
     assert run.path("config.toml").read_text() == "a = 1\n"
     assert [file.name for file in run.root.iterdir()] == ["config.toml"]
@@ -147,7 +148,7 @@ def test_file_is_complete_or_absent(run, refusal, monkeypatch):
 def test_directory_removed_during_the_run_is_one_clear_line(run, refusal):
     run.root.rmdir()
     run.root.write_text("in the way")
-    assert "config.toml: cannot be written" in refusal(RunError, run.write_config, "a = 1\n")
+    assert "config.toml: cannot be written" in refusal(RunError, run.write_text, "config.toml", "a = 1\n")
 
 
 def test_run_is_loaded_from_its_directory_alone(run, tmp_path, refusal):

@@ -20,7 +20,6 @@ from jaxdyn.control import (
     PredictiveSampling,
     Sampling,
     SingleShooting,
-    solve_batch,
 )
 from jaxdyn.io.config import read_config
 from jaxdyn.io.runs import load_run
@@ -58,27 +57,6 @@ def assert_same_results(one: Path, other: Path) -> None:
         assert expected.keys() == found.keys()
         for key, array in expected.items():
             np.testing.assert_array_equal(found[key], array)
-
-
-def test_an_interrupted_search_goes_on_with_the_chunk_that_is_missing(config, tmp_path, monkeypatch, capsys):
-    command = ["optimize", config, "chunk=4", "iterations=6", "--out"]
-    assert main([*command, str(tmp_path / "whole")]) == 0
-    with monkeypatch.context() as patch:
-
-        def interrupted(problem, solver, initial, **options):
-            if len(initial.controls) == 2:  # the second chunk, of six starts
-                raise KeyboardInterrupt
-            return solve_batch(problem, solver, initial, **options)
-
-        patch.setattr("jaxdyn.jobs.optimize.solve_batch", interrupted)
-        assert main([*command, str(tmp_path / "halted")]) == 130
-    assert "the same command with --resume goes on" in capsys.readouterr().err
-    first = tmp_path / "halted" / "solutions-00001-of-00002.npz"
-    before = first.stat().st_mtime_ns
-    assert not (tmp_path / "halted" / "solutions-00002-of-00002.npz").exists()
-    assert main([*command, str(tmp_path / "halted"), "--resume"]) == 0
-    assert first.stat().st_mtime_ns == before
-    assert_same_results(tmp_path / "whole", tmp_path / "halted")
 
 
 def test_an_interrupted_search_by_collocation_goes_on_with_the_start_that_is_missing(

@@ -3,9 +3,11 @@
 The browser tests need a Chromium (`apt-get install chromium`) and playwright; they are skipped where there is none.
 """
 
+import base64
 import io
 import re
 import shutil
+import socket
 
 import jax
 import numpy as np
@@ -109,6 +111,71 @@ def test_page_holds_everything_and_names_cannot_break_out_of_it(page_file, repla
     path = tmp_path / "evil.html"
     Replay(builder.build(), np.array([0.0, 0.1]), np.zeros((1, 2, 1))).write_html(path)
     assert "<script>alert" not in path.read_text()
+
+
+# --- who may connect ---
+
+
+def status(port: int, name: str, origin: str | None) -> str:
+    """What the server answers to a websocket handshake of a page, as a browser would send it."""
+    origins = f"Origin: {origin}\r\n" if origin is not None else ""
+    request = (
+        f"GET / HTTP/1.1\r\nHost: {name}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n{origins}"
+        f"Sec-WebSocket-Key: {base64.b64encode(bytes(16)).decode()}\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        connection.sendall(request.encode())
+        return connection.recv(4096).decode(errors="replace").split("\r\n", 1)[0]
+
+
+def test_the_websocket_is_open_to_its_own_page_only(replay):
+    client = pytest.importorskip("websockets.sync.client")
+    from viser import __version__
+    from websockets.exceptions import InvalidStatus
+
+    with replay.serve(port=0) as served:
+        port, protocols = served.server.get_port(), [f"viser-v{__version__}"]
+        own = [f"http://{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")]
+        for origin in (*own, None):  # None: a program that is no browser
+            with client.connect(f"ws://127.0.0.1:{port}", origin=origin, subprotocols=protocols) as connection:
+                assert connection.recv(timeout=20), "the scene arrives"
+        foreign = ["https://example.org", "null", f"http://example.org:{port}", f"http://localhost:{port + 1}"]
+        foreign += ["http://localhost", f"http://localhost.example.org:{port}", f"file://localhost:{port}"]
+        for origin in foreign:
+            with pytest.raises(InvalidStatus) as refused:
+                client.connect(f"ws://127.0.0.1:{port}", origin=origin, subprotocols=protocols)
+            assert refused.value.response.status_code == 403, origin
+            assert b"own page only" in refused.value.response.body
+        assert " 403 " in status(port, f"localhost:{port}", "")
+
+
+def test_a_name_that_was_rebound_to_this_computer_is_refused(replay):
+    with replay.serve(port=0) as served:
+        port = served.server.get_port()
+        for name in (f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}", f"192.168.1.7:{port}"):
+            assert " 101 " in status(port, name, f"http://{name}"), name
+        assert " 101 " in status(port, "localhost:9999", "http://localhost:9999"), "a forwarded port"
+        for name in (f"evil.example:{port}", f"127.0.0.1.evil.example:{port}", "evil@localhost", ""):
+            assert " 403 " in status(port, name, f"http://{name}"), name
+            assert " 403 " in status(port, name, None), name
+
+
+def test_a_server_that_cannot_be_checked_is_not_started(replay, monkeypatch):
+    stopped = []
+
+    class OtherServer:
+        """A server that does not serve through websockets."""
+
+        def __init__(self, *_, **__):
+            pass
+
+        def stop(self):
+            stopped.append(self)
+
+    monkeypatch.setattr("viser.ViserServer", OtherServer)
+    with pytest.raises(ConfigError, match="refuse pages of strangers"):
+        replay.serve(port=0)
+    assert stopped
 
 
 # --- in a browser ---

@@ -1,0 +1,76 @@
+"""One process at a time works in a run directory.
+
+The operating system holds the lock and releases it when the process ends, however it ends: a killed run leaves nothing that has to
+be removed.
+"""
+
+import contextlib
+import datetime
+import os
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None
+
+LOCK = "run.lock"
+
+
+class LockedError(RuntimeError):
+    """Another process holds the lock; the message names it."""
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder. Its file names this process and is removed at the end.
+
+    Raises:
+        LockedError: another process holds it.
+        OSError: the folder cannot be written.
+    """
+    file = _acquired(folder / LOCK)
+    try:
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {platform.node()}, since {datetime.datetime.now():%Y-%m-%d %H:%M:%S}\n")
+        file.flush()
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            (folder / LOCK).unlink()  # before it is released: who opens it from here on makes another one
+        file.close()
+
+
+def _acquired(path: Path) -> TextIO:
+    while True:
+        file = path.open("a+")
+        try:
+            _lock(file, path)
+            if _is(file, path):
+                return file
+        except BaseException:
+            file.close()
+            raise
+        file.close()  # the file was removed by the process that held it before
+
+
+def _lock(file: TextIO, path: Path) -> None:
+    if fcntl is None:
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.seek(0)
+        raise LockedError(file.read().strip() or "another process") from None
+    except OSError as error:  # some network file systems have no locks
+        print(f"note: {path.parent}: the file system has no locks ({error.strerror}); start no second process in it")
+
+
+def _is(file: TextIO, path: Path) -> bool:
+    """Whether an open file is the one at a path."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    return False

@@ -1,0 +1,110 @@
+"""A server on this computer that answers its own page only.
+
+Every page in a browser may open a websocket to any address, 127.0.0.1 included, and a page whose domain name is rebound to
+127.0.0.1 even counts as the server's own. So each request is checked before viser sees it:
+
+- `Host` names an address that no stranger can redirect: an IP address, localhost, this computer, or the host that is served.
+- `Origin`, which browsers send with every websocket handshake, is the page of the same host and port. A request without it comes
+  from a program that is no browser; such a program could send any origin, so it is let in.
+
+viser offers no way to add a check, so the `serve` of websockets is wrapped while viser starts its server.
+"""
+
+import contextlib
+import http
+import ipaddress
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import websockets.asyncio.server
+from websockets.datastructures import Headers
+from websockets.http11 import Request, Response
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_starting = threading.Lock()
+
+
+@contextlib.contextmanager
+def same_origin_only(host: str) -> Iterator[list[Any]]:
+    """A websocket server that is started in this context answers its own page only.
+
+    Args:
+        host: the server's address, as it is given to the server.
+
+    Yields:
+        A list that gets an entry for each server that is started. As long as it is empty, no server is checked.
+    """
+    serve, checked = websockets.asyncio.server.serve, []
+
+    def checking_serve(handler: Any, *address: Any, process_request: Any = None, **options: Any) -> Any:
+        def check(connection: Any, request: Request) -> Any:
+            problem = refusal(request.headers, host)
+            if problem is not None:
+                return _refused(problem)
+            return None if process_request is None else process_request(connection, request)
+
+        checked.append(address)
+        return serve(handler, *address, process_request=check, **options)
+
+    with _starting:
+        websockets.asyncio.server.serve = checking_serve  # pyright: ignore[reportAttributeAccessIssue]
+        try:
+            yield checked
+        finally:
+            websockets.asyncio.server.serve = serve
+
+
+def refusal(headers: Headers, host: str) -> str | None:
+    """Why a request is refused, None if it is answered.
+
+    Args:
+        host: the server's address.
+    """
+    hosts, origins = headers.get_all("Host"), headers.get_all("Origin")
+    asked = _place(f"http://{hosts[0]}") if len(hosts) == 1 else None
+    if asked is None or not _is_trusted(asked[0], host):
+        return f"this server does not answer to the name {', '.join(hosts)!r}; use its IP address or localhost"
+    if not origins:
+        return None
+    page = _place(origins[0]) if len(origins) == 1 else None
+    same_name = page is not None and (page[0] == asked[0] or (_is_loopback(page[0]) and _is_loopback(asked[0])))
+    if page is None or not same_name or page[1] != asked[1]:
+        return f"this server answers its own page only, not {', '.join(origins)!r}"
+    return None
+
+
+def _place(url: str) -> tuple[str, int] | None:
+    """Name and port of a URL that has nothing else; None if there is no such name."""
+    try:
+        parts = urlsplit(url)
+        default = _DEFAULT_PORTS[parts.scheme]
+        port = default if parts.port is None else parts.port
+    except (ValueError, KeyError):
+        return None
+    plain = parts.hostname and not (parts.path or parts.query or parts.fragment or parts.username is not None)
+    return (parts.hostname or "", port) if plain else None
+
+
+def _is_trusted(name: str, host: str) -> bool:
+    return _is_loopback(name) or _address(name) is not None or name in (host.lower(), socket.gethostname().lower())
+
+
+def _is_loopback(name: str) -> bool:
+    address = _address(name)
+    return name == "localhost" if address is None else address.is_loopback
+
+
+def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(name)
+    except ValueError:
+        return None
+
+
+def _refused(problem: str) -> Response:
+    body = f"{problem}\n".encode()
+    headers = Headers({"Content-Type": "text/plain; charset=utf-8", "Content-Length": str(len(body))})
+    return Response(http.HTTPStatus.FORBIDDEN, "Forbidden", headers, body)
