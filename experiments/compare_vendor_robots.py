@@ -1,0 +1,401 @@
+"""Does every robot as its vendor describes it stay finite with the default integrator at 1 ms, as it does in MuJoCo?
+
+Method. Each URDF file is read by jaxdyn, with damping and friction as they stand there, and by MuJoCo (integrator implicitfast, no
+contacts, no limits). Lanes start from random postures: at rest, with random speeds, and under PD control towards the middle of the
+joint limits with several shares of critical damping. PD control is part of the machine on both sides, springs and dampers in the
+joints: stiffness w^2 m and damping 2 z w m, where w is the bandwidth, z the share and m the diagonal of the mass matrix at the
+target. Lanes whose numbers grow beyond 1e6 rad/s are lost. They are counted for the default integrator, for the semi-implicit Euler
+method that takes friction explicitly, and for MuJoCo. As a check that both simulate the same machine, lanes with random speeds run
+without Coulomb friction, whose regularization differs, and positions are compared after a fifth of the duration.
+
+Expected. With the default integrator no lane is lost that MuJoCo keeps, and positions agree to 1e-9 where no joints are coupled; in
+MuJoCo, couplings are soft. The explicit method loses lanes of arms with light wrists, of grippers and of hands.
+
+Packages with such files: example-robot-data, mani-skill, genesis-world, robosuite. Nothing of them needs to be installed:
+
+    pip download --no-deps example-robot-data mani-skill genesis-world robosuite
+    for wheel in *.whl; do unzip -q "$wheel" '*.urdf' -d robots; done
+
+Without a folder, the robot is an arm with a light wrist that stands in this file.
+
+Run time. About a minute for a robot, most of it compilation; half an hour for the robots of the config.
+
+    python experiments/compare_vendor_robots.py [configs/compare_vendor_robots.toml] [--out DIR] [--smoke] [folder=robots] ...
+"""
+
+import dataclasses
+import importlib
+import sys
+import tempfile
+import warnings
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from tqdm import tqdm
+
+import jaxdyn
+from jaxdyn.io import ConfigError, IgnoredContent, MujocoOrder, RunDirectory, setting
+from jaxdyn.jobs import Job, main
+
+INTEGRATORS = {"default": jaxdyn.SemiImplicitEuler()}
+RECORDS = 5
+LOST_BEYOND = 1e6
+
+ARM = """
+<robot name="arm_with_light_wrist">
+  <link name="ground"/>
+  <link name="upper">
+    <inertial><origin xyz="0 0 -0.2"/><mass value="2.5"/>
+      <inertia ixx="0.03" iyy="0.03" izz="0.004" ixy="0" ixz="0" iyz="0"/></inertial>
+  </link>
+  <link name="wrist">
+    <inertial><mass value="0.3"/><inertia ixx="2e-4" iyy="2e-4" izz="1e-4" ixy="0" ixz="0" iyz="0"/></inertial>
+  </link>
+  <joint name="shoulder" type="revolute">
+    <parent link="ground"/><child link="upper"/><axis xyz="0 1 0"/>
+    <limit lower="-2" upper="2" effort="30" velocity="3"/><dynamics damping="10" friction="1"/>
+  </joint>
+  <joint name="roll" type="revolute">
+    <parent link="upper"/><child link="wrist"/><origin xyz="0 0 -0.4"/><axis xyz="0 0 1"/>
+    <limit lower="-3" upper="3" effort="20" velocity="3"/><dynamics damping="10" friction="1"/>
+  </joint>
+</robot>
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Settings.
+
+    Attributes:
+        folder: where the robots are; without it, the arm that stands in the experiment.
+        robots: paths below the folder, with * and **; the first file of each pattern is taken.
+        floating: stems of file names whose base floats.
+        lanes: random postures per case.
+        speed: standard deviation of random speeds.
+        bandwidth: of PD control.
+        ratios: damping of PD control, as shares of critical damping.
+        duration: simulated time.
+        step: of both simulators.
+        seed: of the random postures.
+    """
+
+    folder: Path | None = None
+    robots: tuple[str, ...] = ("**/*.urdf",)
+    floating: tuple[str, ...] = ()
+    lanes: int = setting(64, positive=True)
+    speed: float = setting(1.0, unit="rad/s", positive=True)
+    bandwidth: float = setting(10.0, unit="rad/s", positive=True)
+    ratios: tuple[float, ...] = setting((0.1, 1.0, 10.0), positive=True)
+    duration: float = setting(0.5, unit="s", positive=True)
+    step: float = setting(1e-3, unit="s", positive=True)
+    seed: int = setting(0, non_negative=True)
+
+    def __post_init__(self):
+        if self.steps < RECORDS or self.steps % RECORDS:
+            raise ValueError(f"duration / step is {self.steps} steps; choose a multiple of {RECORDS}")
+
+    @property
+    def steps(self) -> int:
+        """Steps of a lane."""
+        return round(self.duration / self.step)
+
+
+class Machine(NamedTuple):
+    """What differs from case to case: numbers per velocity component of friction and PD control."""
+
+    viscous: Any
+    coulomb: Any
+    stiffness: Any
+
+
+class Case(NamedTuple):
+    """A machine and the states from which its lanes start."""
+
+    name: str
+    machine: Machine
+    starts: jaxdyn.State
+
+
+class Runs(NamedTuple):
+    """Positions of all lanes at the records, which lanes are lost, and the speeds at the end."""
+
+    q: np.ndarray
+    lost: np.ndarray
+    speed: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One robot.
+
+    Attributes:
+        lost: lanes lost per case and simulator.
+        difference: largest difference of positions after a fifth of the duration without Coulomb friction.
+        fastest: joint whose speed grew most often beyond all bounds with the default integrator, if any.
+    """
+
+    robot: str
+    nv: int
+    couplings: int
+    lost: dict[str, dict[str, int]]
+    difference: float | None
+    fastest: str
+    remark: str = ""
+
+
+def robots(config: Config, written: Path) -> Iterator[Path]:
+    """The files of the config."""
+    if config.folder is None:
+        path = written / "arm.urdf"
+        path.write_text(ARM, encoding="utf-8")
+        yield path
+        return
+    for pattern in config.robots:
+        found = sorted(config.folder.glob(pattern))
+        if not found:
+            raise ConfigError(f"{config.folder}: there is no {pattern}; download the packages that the experiment names")
+        yield from found if pattern == "**/*.urdf" else found[:1]
+
+
+def load(path: Path, config: Config) -> jaxdyn.System:
+    """The system with a spring in every joint, for PD control, and friction, both perhaps zero."""
+    base = "free" if path.stem in config.floating else "fixed"
+    system = jaxdyn.io.load_urdf(path, base=base, unphysical="repair")
+    none, rest = jnp.zeros(system.model.nv), middle(system)
+    kinds = [type(force) for force in system.forces]
+    friction = () if jaxdyn.JointFriction in kinds else (jaxdyn.JointFriction(none, none, none + 0.01),)
+    return dataclasses.replace(system, forces=(*system.forces, *friction, jaxdyn.JointSpring(none, rest)))
+
+
+def middle(system: jaxdyn.System) -> jax.Array:
+    """Coordinates in the middle of the limits, with coupled joints where they belong."""
+    q = jaxdyn.configuration.random(system.model, jax.random.key(0), spread=0.0)
+    return jaxdyn.assemble(system, q).q
+
+
+def numbers(system: jaxdyn.System) -> tuple[Any, Any, Any]:
+    """The leaves of the system that a `Machine` replaces."""
+    (friction,) = (force for force in system.forces if isinstance(force, jaxdyn.JointFriction))
+    (spring,) = (force for force in system.forces if isinstance(force, jaxdyn.JointSpring))
+    return friction.viscous, friction.coulomb, spring.stiffness
+
+
+def cases(system: jaxdyn.System, config: Config) -> list[Case]:
+    model = system.model
+    viscous, coulomb, none = numbers(system)
+    rest = middle(system)
+    # A floating base is no joint with a drive.
+    driven = np.array([model.topology.joint_classes[body].nv == 1 for body in model.topology.body_of_column])
+    inertia = jnp.where(driven, jnp.diag(jaxdyn.mass_matrix(model, rest)), 0.0)
+    w = config.bandwidth
+
+    def start(key: jax.Array) -> jaxdyn.State:
+        of_q, of_v = jax.random.split(key)
+        q = jaxdyn.assemble(system, jaxdyn.configuration.random(model, of_q)).q
+        v = config.speed * jax.random.normal(of_v, (model.nv,))
+        return jaxdyn.State(q, jaxdyn.project_velocity(system, q, v))
+
+    moving = jax.jit(jax.vmap(start))(jax.random.split(jax.random.key(config.seed), config.lanes))
+    resting = jaxdyn.State(moving.q, jnp.zeros_like(moving.v))
+    free = Machine(viscous, coulomb, none)
+    found = [Case("at rest", free, resting), Case("moving", free, moving)]
+    for ratio in config.ratios:
+        controlled = Machine(viscous + 2.0 * ratio * w * inertia, coulomb, w**2 * inertia)
+        found.append(Case(f"PD {ratio:g}", controlled, moving))
+    return [*found, Case("smooth", Machine(viscous, 0.0 * coulomb, none), moving)]
+
+
+def in_jaxdyn(system: jaxdyn.System, machines: Machine, starts: jaxdyn.State, integrator: Any, config: Config) -> Runs:
+    """All lanes at once: leaves of machines and starts have a leading axis."""
+
+    def lane(machine: Machine, start: jaxdyn.State) -> jaxdyn.Trajectory:
+        changed = eqx.tree_at(numbers, system, tuple(machine))
+        return jaxdyn.rollout(
+            changed,
+            start,
+            dt=config.step,
+            steps=config.steps,
+            save_every=config.steps // RECORDS,
+            integrator=integrator,
+            divergence_limit=LOST_BEYOND,
+        )
+
+    trajectories = jax.jit(jax.vmap(lane))(machines, starts)
+    lost = np.asarray(trajectories.result) != jaxdyn.Result.COMPLETED
+    return Runs(np.asarray(trajectories.saved.q), lost, np.abs(trajectories.final.v))
+
+
+class InMujoco:
+    """A URDF file in MuJoCo, without contacts and limits.
+
+    The file itself if MuJoCo takes it, else as jaxdyn writes it, with physical inertias.
+    """
+
+    def __init__(self, system: jaxdyn.System, path: Path, floating: bool, config: Config):
+        # By name, since its stubs lack what it makes in C.
+        self.mujoco: Any = importlib.import_module("mujoco")
+        self.mujoco.set_mju_user_warning(lambda text: None)  # lost lanes are counted, not told
+        try:
+            self.model, self.remark = self._compiled(path, floating, system), ""
+            self.order = MujocoOrder(system.model, self.model)
+        except (ValueError, jaxdyn.MechanismError):
+            with tempfile.TemporaryDirectory() as folder:
+                rewritten = Path(folder, "rewritten.urdf")
+                jaxdyn.io.save_urdf(system, rewritten)
+                self.model, self.remark = self._compiled(rewritten, False, system), "rewritten"
+            self.order = MujocoOrder(system.model, self.model)
+        self.model.opt.timestep = config.step
+        self.model.opt.integrator = self.mujoco.mjtIntegrator.mjINT_IMPLICITFAST
+        for name in ("CONTACT", "LIMIT", "AUTORESET"):
+            self.model.opt.disableflags |= getattr(self.mujoco.mjtDisableBit, f"mjDSBL_{name}")
+        self.system, self.rest = system, np.asarray(self.order.q_to(middle(system)))
+
+    def _compiled(self, path: Path, floating: bool, system: jaxdyn.System) -> Any:
+        spec = self.mujoco.MjSpec.from_string(prepared(path, floating))
+        names, count = system.model.topology.joint_names, system.model.topology.body_of_coordinate
+        for equality in list(spec.equalities):
+            spec.delete(equality)
+        for coupling in system.constraints:
+            equality = spec.add_equality()
+            equality.type = self.mujoco.mjtEq.mjEQ_JOINT
+            equality.name1, equality.name2 = names[count[coupling.driven]], names[count[coupling.driver]]
+            equality.data[:5] = np.pad(coupling.coefficients, (0, 5 - len(coupling.coefficients)))
+        return spec.compile()
+
+    def run(self, machines: Machine, starts: jaxdyn.State, config: Config) -> Runs:
+        """One lane after the other."""
+        order, neutral = self.order, jaxdyn.configuration.neutral(self.system.model)
+
+        def converted(machine: Machine, start: jaxdyn.State) -> tuple[jax.Array, ...]:
+            # Forces along single coordinates do not depend on the position.
+            return *(order.v_to(neutral, x) for x in machine), order.q_to(start.q), order.v_to(start.q, start.v)
+
+        lanes = zip(*map(np.asarray, jax.jit(jax.vmap(converted))(machines, starts)), strict=True)
+        found = [self._lane(*lane, config) for lane in lanes]
+        q, lost, speed = (np.array(x) for x in zip(*found, strict=True))
+        return Runs(np.asarray(jax.jit(jax.vmap(jax.vmap(order.q_from)))(q)), lost, speed)
+
+    def _lane(self, viscous, coulomb, stiffness, q, v, config: Config) -> tuple[np.ndarray, bool, np.ndarray]:
+        model = self.model
+        model.dof_damping, model.dof_frictionloss = viscous, coulomb
+        model.jnt_stiffness, model.qpos_spring = stiffness[model.jnt_dofadr], self.rest
+        data = self.mujoco.MjData(model)
+        data.qpos, data.qvel = q, v
+        records = [q]
+        for _ in range(RECORDS):
+            self.mujoco.mj_step(model, data, config.steps // RECORDS)
+            records.append(data.qpos.copy())
+        speed = np.abs(data.qvel)
+        return np.array(records), not np.all(speed < LOST_BEYOND), speed
+
+
+def prepared(path: Path, floating: bool) -> str:
+    """The file without shapes, so that no mesh is missed, and without the inertia of what stands; or on a floating joint."""
+    robot = ET.parse(path).getroot()
+    for link in robot.iter("link"):
+        for shape in [*link.findall("visual"), *link.findall("collision")]:
+            link.remove(shape)
+    children = {child.get("link") for child in robot.iter("child")}
+    (root,) = (link for link in robot.iter("link") if link.get("name") not in children)
+    if floating:
+        ET.SubElement(robot, "link", name="mujoco_world")
+        joint = ET.SubElement(robot, "joint", name=f"{root.get('name')}_joint", type="floating")
+        ET.SubElement(joint, "parent", link="mujoco_world")
+        ET.SubElement(joint, "child", link=root.get("name", ""))
+    else:
+        for inertial in root.findall("inertial"):
+            root.remove(inertial)
+    for settings in robot.findall("mujoco"):
+        robot.remove(settings)
+    settings = ET.SubElement(robot, "mujoco")
+    ET.SubElement(settings, "compiler", fusestatic="true", balanceinertia="false")
+    return ET.tostring(robot, encoding="unicode")
+
+
+def examine(path: Path, config: Config) -> Row:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IgnoredContent)
+        system = load(path, config)
+    listed = cases(system, config)
+    machines = Machine(*(jnp.repeat(jnp.stack(x), config.lanes, 0) for x in zip(*(c.machine for c in listed), strict=True)))
+    starts = jax.tree.map(lambda *x: jnp.concatenate(x), *(case.starts for case in listed))
+    runs = {name: in_jaxdyn(system, machines, starts, i, config) for name, i in INTEGRATORS.items()}
+    other = InMujoco(system, path, path.stem in config.floating, config)
+    runs["MuJoCo"] = other.run(machines, starts, config)
+    lost = {
+        case.name: {name: int(np.sum(run.lost[k * config.lanes : (k + 1) * config.lanes])) for name, run in runs.items()}
+        for k, case in enumerate(listed)
+    }
+    return Row(
+        path.stem,
+        system.model.nv,
+        len(system.constraints),
+        lost,
+        difference(system, runs["default"], runs["MuJoCo"], config),
+        fastest_joint(system, runs["default"]),
+        other.remark,
+    )
+
+
+def difference(system: jaxdyn.System, ours: Runs, theirs: Runs, config: Config) -> float | None:
+    """Between the positions of lanes without Coulomb friction, the last of all, at the first record; None if all are lost."""
+    kept = ~(ours.lost | theirs.lost)[-config.lanes :]
+    if not np.any(kept):
+        return None
+    pairs = (run.q[-config.lanes :, 1][kept] for run in (ours, theirs))
+    steps = jax.vmap(lambda a, b: jaxdyn.configuration.difference(system.model, a, b))(*map(jnp.asarray, pairs))
+    return float(jnp.max(jnp.abs(steps)))
+
+
+def fastest_joint(system: jaxdyn.System, run: Runs) -> str:
+    """The joint that was fastest when a lane was lost, of most lanes; empty if none was lost."""
+    if not np.any(run.lost):
+        return ""
+    columns, counts = np.unique(np.argmax(run.speed[run.lost], axis=1), return_counts=True)
+    topology = system.model.topology
+    return topology.joint_names[topology.body_of_column[columns[np.argmax(counts)]]]
+
+
+def table(rows: list[Row]) -> str:
+    """The rows in Markdown; lanes lost by the simulators one after the other."""
+    names = list(rows[0].lost)
+    simulators = list(rows[0].lost[names[0]])
+    lines = [
+        f"Lanes lost: {' / '.join(simulators)}.",
+        "",
+        f"| robot | nv | couplings | {' | '.join(names)} | difference | fastest when lost | remark |",
+        f"|---|---|---|{'---|' * len(names)}---|---|---|",
+    ]
+    for row in rows:
+        counts = " | ".join(" / ".join(str(n) for n in lost.values()) for lost in row.lost.values())
+        apart = "" if row.difference is None else f"{row.difference:.1e}"
+        lines.append(f"| {row.robot} | {row.nv} | {row.couplings} | {counts} | {apart} | {row.fastest} | {row.remark} |")
+    return "\n".join(lines)
+
+
+def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
+    with jax.enable_x64(True), tempfile.TemporaryDirectory() as written:
+        paths = list(robots(config, Path(written)))
+        rows = [examine(path, config) for path in tqdm(paths, desc="robots", unit="robot")]
+    text = table(rows)
+    print(text)
+    directory.path("table.md").write_text(text + "\n", encoding="utf-8")
+    lost_only_here = [
+        row.robot for row in rows if any(lost["default"] > lost["MuJoCo"] for lost in row.lost.values())
+    ]
+    print(f"\n{len(rows)} robots; lanes that MuJoCo keeps are lost of: {', '.join(lost_only_here) or 'none'}")
+    return {"robots": [dataclasses.asdict(row) for row in rows], "lost_only_here": lost_only_here}
+
+
+JOB = Job("compare-vendor-robots", __doc__ or "", Config, work)
+
+if __name__ == "__main__":
+    default = Path(__file__).parents[1] / "configs" / f"{Path(__file__).stem}.toml"
+    sys.exit(main(JOB, default_config=str(default)))
