@@ -77,6 +77,7 @@ from jaxdyn.dynamics.friction import (
 )
 from jaxdyn.dynamics.hamilton import canonical_rates, generalized_momentum, hamiltonian
 from jaxdyn.dynamics.inverse import bias_force, gravity_force, inverse_dynamics
+from jaxdyn.dynamics.joint_limits import JointLimits
 from jaxdyn.dynamics.kane import kane_forces
 from jaxdyn.dynamics.kinematics import (
     body_accelerations,
@@ -166,6 +167,7 @@ __all__ = [
     "JointDrives",
     "JointForce",
     "JointFriction",
+    "JointLimits",
     "JointServo",
     "JointSpring",
     "Knots",

@@ -2,7 +2,7 @@
 
 Two families. A `BodyForce` acts on bodies: it returns, for each body, a force vector (moment about the reference point P;
 force) on ground axes, which `inverse.project` turns into generalized forces. A `JointForce` acts along the velocity
-components directly. A force either has a potential energy or does work.
+components directly. A force has a potential energy, or does work, or both.
 
 Points are given on body axes from the body origin O'; body -1 is the ground.
 """
@@ -33,7 +33,7 @@ class Force(eqx.Module):
     """A force of a `System`; subclasses are `BodyForce` or `JointForce`.
 
     Class attributes:
-        conservative: True if the force is minus the gradient of its potential energy, False if it has none and does work.
+        conservative: True if the force is minus the gradient of its potential energy, False if it does work besides.
         linear: names of the fields in all of which together the force is linear, each with its unit. For numbers per velocity
             component the unit is "force", "force/speed", "force/speed^2", "force/distance" or "lever", by the kind of joint.
     """

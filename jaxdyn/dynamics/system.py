@@ -5,11 +5,13 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import constraint_motion, energy, forward, inverse, kinematics, multipliers
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.forces import BodyForce, Force, JointDrives, JointForce, Resistance
+from jaxdyn.dynamics.joint_limits import JointLimits
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.checks import MechanismError
 from jaxdyn.mechanism.model import Model
@@ -76,6 +78,13 @@ class System(eqx.Module):
         """Number of controls."""
         return self.model.nv if self.drives is None else len(self.drives.columns)
 
+    def _use_of_limits(self) -> str:
+        """Whether joints stop at their limits of position, and how many have some."""
+        limits = self.model.limits
+        count = int(np.sum(np.isfinite(limits.lower) | np.isfinite(limits.upper)))
+        enforced = any(isinstance(force, JointLimits) for force in self.forces)
+        return f"{count}, {'enforced' if enforced else 'data only'}" if count else "none"
+
     def summary(self) -> str:
         """The mechanism, its forces, drives and constraints as text: `Model.summary` and one line for each of these."""
         names = self.model.topology.joint_names
@@ -87,6 +96,7 @@ class System(eqx.Module):
         )
         kinds = collections.Counter(type(force).__name__ for force in self.forces)
         lines.append("forces       " + (", ".join(f"{n} {kind}" for kind, n in kinds.items()) or "gravity only"))
+        lines.append(f"limits       {self._use_of_limits()}")
         lines.append(f"drives       {self.nu}" + ("" if self.drives is None else f": {', '.join(drives)}"))
         lines.append(f"constraints  {len(self.constraints)}")
         lines += [f"  {constraint.name}: {constraint.describe(self.model)}" for constraint in self.constraints]

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn.constraints import kinds
-from jaxdyn.dynamics import forces, friction, system
+from jaxdyn.dynamics import forces, friction, joint_limits, system
 from jaxdyn.io.config import ConfigError, suggestion
 from jaxdyn.mechanism import joints, model, prescribed, rotors, topology
 from jaxdyn.spatial import transform
@@ -36,6 +36,7 @@ _MODULES: tuple[ModuleType, ...] = (
     model,
     forces,
     friction,
+    joint_limits,
     kinds,
     system,
 )

@@ -216,6 +216,15 @@ class JointSpringEntry:
 
 
 @dataclasses.dataclass(frozen=True)
+class JointLimitsEntry:
+    """[joint_limits]: tables by the names of joints; numbers that are not given come from the mechanism."""
+
+    stiffness: dict[str, Any] = dataclasses.field(default_factory=dict)
+    damping: dict[str, Any] = dataclasses.field(default_factory=dict)
+    width: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
 class DrivesEntry:
     """[drives]: the driven joint of each control, and which of its velocity components, counted from 0."""
 
@@ -244,6 +253,7 @@ class MechanismEntry:
     joint_bearing_friction: BearingFrictionEntry | None = None
     joint_quadratic_drag: QuadraticDragEntry | None = None
     joint_spring: JointSpringEntry | None = None
+    joint_limits: JointLimitsEntry | None = None
     drives: DrivesEntry | None = None
     loop: tuple[LoopEntry, ...] = ()
     rod: tuple[RodEntry, ...] = ()

@@ -28,9 +28,9 @@ Numbers of a joint are one for all of its components or a list in the order of i
 `jaxdyn.mechanism.joints`.
 
 The other tables are [[frame]], [[rotor]], [[spring]], [[damper]], [[applied_force]], [joint_friction] and the other terms of
-`mechanism_friction`, [joint_spring], [drives], and for closed loops [[loop]], [[rod]] and [[coupling]]; `mechanism_entries` lists
-their keys. Points may be given on any body or frame, by
-name:
+`mechanism_friction`, [joint_spring], [joint_limits], [drives], and for closed loops [[loop]], [[rod]] and [[coupling]];
+`mechanism_entries` lists their keys. An empty [joint_limits] stops all joints at their position limits, as hard as the mechanism is
+heavy and strong. Points may be given on any body or frame, by name:
 
     [[loop]]
     name = "crosshead"
@@ -53,8 +53,8 @@ from jaxdyn.io.toml import read_toml, toml_text
 def load_mechanism(path: Path | str) -> System:
     """System described by a mechanism file, in JAX's default precision.
 
-    Forces come in the order springs, dampers, applied forces, terms of friction, joint springs; constraints in the order loops,
-    rods, couplings.
+    Forces come in the order springs, dampers, applied forces, terms of friction, joint springs, joint limits; constraints in the
+    order loops, rods, couplings.
 
     Raises:
         ConfigError: the file, or an entry of it, cannot be used; one line with file, entry and remedy.

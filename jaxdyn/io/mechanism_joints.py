@@ -71,6 +71,7 @@ _UNITS = {
         "ratio": "1",
         "lever": "m",
         "load": "N",
+        "displacement": "rad",
     },
     "m": {
         "velocity": "m/s",
@@ -82,6 +83,7 @@ _UNITS = {
         "ratio": "1",
         "lever": "1",
         "load": "N",
+        "displacement": "m",
     },
 }
 
@@ -99,8 +101,8 @@ _RATES = {"rad": "rad/s", "m": "m/s", "1": "1/s"}
 
 def component_units(joint: type[Joint], what: str) -> tuple[str, ...]:
     """Units of a quantity per component of a joint: "position" per coordinate; "velocity", "effort", "armature", "stiffness",
-    "viscous", "drag", "ratio" (a plain number), "lever" (effort per force) or "load" (a force) per velocity component. A joint with
-    prescribed motion has no components.
+    "viscous", "drag", "ratio" (a plain number), "lever" (effort per force), "load" (a force) or "displacement" per velocity
+    component. A joint with prescribed motion has no components.
     """
     if joint is Rheonomic:
         return ()

@@ -10,12 +10,14 @@ import numpy as np
 from jaxdyn.constraints.kinds import Coupling, Distance, LoopJoint
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.forces import AppliedForce, Damper, Force, JointDrives, JointSpring, Spring
+from jaxdyn.dynamics.joint_limits import JointLimits
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.config import Place, read_value
 from jaxdyn.io.mechanism_entries import (
     AppliedForceEntry,
     CouplingEntry,
     DrivesEntry,
+    JointLimitsEntry,
     JointSpringEntry,
     MarkerEntry,
     MechanismEntry,
@@ -71,6 +73,8 @@ def system_from_tables(tables: dict[str, Any], file: Place) -> System:
             forces.append(friction_force(model, term, friction, file.key(key)))
     if entry.joint_spring is not None:
         forces.append(_joint_spring(model, entry.joint_spring, file.key("joint_spring")))
+    if entry.joint_limits is not None:
+        forces.append(_joint_limits(model, entry.joint_limits, file.key("joint_limits")))
     drives = None if entry.drives is None else _drives(model, entry.drives, file.key("drives"))
     return System(model, tuple(forces), drives, constraints=_constraints(model, entry, file))
 
@@ -186,6 +190,23 @@ def _joint_spring(model: Model, entry: JointSpringEntry, place: Place) -> JointS
         numbers_per_joint(model, entry.stiffness, "stiffness", np.zeros(model.nv), stiffness, non_negative=True),
         numbers_per_joint(model, entry.rest, "position", np.asarray(configuration.neutral(model), np.float64), rest),
     )
+
+
+def _joint_limits(model: Model, entry: JointLimitsEntry, place: Place) -> JointLimits:
+    derived = JointLimits.of(model)
+    quantities = {"stiffness": "stiffness", "damping": "viscous", "width": "displacement"}
+    numbers = {
+        key: numbers_per_joint(
+            model,
+            getattr(entry, key),
+            quantity,
+            np.asarray(getattr(derived, key), np.float64),
+            place.key(key),
+            **({"positive": True} if key == "width" else {"non_negative": True}),
+        )
+        for key, quantity in quantities.items()
+    }
+    return JointLimits(**numbers)
 
 
 def _drives(model: Model, entry: DrivesEntry, place: Place) -> JointDrives:

@@ -8,6 +8,7 @@ import numpy as np
 from jaxdyn.constraints.kinds import Coupling, Distance, LoopJoint
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.forces import AppliedForce, Damper, Force, JointSpring, Spring
+from jaxdyn.dynamics.joint_limits import JointLimits
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.config import Place
 from jaxdyn.io.mechanism_friction import FRICTION_TERMS
@@ -146,6 +147,8 @@ def _force_table(model: Model, force: Force, file: Place) -> tuple[str, dict[str
             return "applied_force", axes | vectors
         case JointSpring():
             return "joint_spring", {"stiffness": by_joint(force.stiffness), "rest": by_joint(force.rest, 0)}
+        case JointLimits():
+            return "joint_limits", {key: by_joint(getattr(force, key)) for key in ("stiffness", "damping", "width")}
     for key, term in FRICTION_TERMS.items():
         if type(force) is term.kind:
             return key, {name: by_joint(getattr(force, name)) for name in (*term.coefficients, *term.scales)}

@@ -24,6 +24,7 @@ from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.forces import Force, JointDrives, JointSpring
 from jaxdyn.dynamics.friction import JointFriction
 from jaxdyn.dynamics.system import System
+from jaxdyn.io.limits import LimitsUse, check_limits, with_limits
 from jaxdyn.io.mjcf_files import read_mjcf
 from jaxdyn.io.reading import MOST_BODIES, ConfigError, calculable
 from jaxdyn.io.xml import IgnoredContent
@@ -39,13 +40,21 @@ _FREE, _BALL, _SLIDE, _HINGE = range(4)  # mujoco.mjtJoint
 _UNTURNED = np.array([1.0, 0.0, 0.0, 0.0])
 
 
-def load_mjcf(path: Path | str, *, velocity_scale: float = 0.01, folder: Path | str | None = None) -> System:
+def load_mjcf(
+    path: Path | str,
+    *,
+    velocity_scale: float = 0.01,
+    limits: LimitsUse = "data",
+    folder: Path | str | None = None,
+) -> System:
     """System described by an MJCF file, in JAX's default precision.
 
     Args:
         folder: that of the files which it includes or takes meshes from; its own folder if not given. A file that lies elsewhere,
             by way of a link for instance, is not opened.
         velocity_scale: speed at which `frictionloss` reaches 76 % of its value, rad/s or m/s; MuJoCo's own jumps at rest.
+        limits: "enforced" stops joints at their limits of position by `JointLimits`, whose stiffness is derived from the mechanism
+            and not from solref and solimp of the file; "data" only keeps them in `Model.limits`.
 
     Raises:
         ImportError: the `mujoco` package is not installed.
@@ -53,6 +62,7 @@ def load_mjcf(path: Path | str, *, velocity_scale: float = 0.01, folder: Path | 
             changes the motion and that jaxdyn does not have.
         MechanismError: a value is none of a real mechanism; one line with file, body and remedy.
     """
+    check_limits(limits, path)
     try:
         mujoco: Any = importlib.import_module("mujoco")
     except ImportError:
@@ -65,7 +75,8 @@ def load_mjcf(path: Path | str, *, velocity_scale: float = 0.01, folder: Path | 
         raise ConfigError(f"{path}: MuJoCo refuses it: {' '.join(str(error).split())}") from None
     with calculable(path):
         try:
-            return system_from_mujoco(compiled, name=path.stem, velocity_scale=velocity_scale)
+            system = system_from_mujoco(compiled, name=path.stem, velocity_scale=velocity_scale)
+            return with_limits(system, limits)
         except (ConfigError, MechanismError) as error:
             raise type(error)(f"{path}: {error}") from None
         except ValueError as error:  # of rotations that are none

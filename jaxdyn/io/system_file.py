@@ -12,6 +12,7 @@ from typing import Literal
 
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.archive import load_archive, save_archive
+from jaxdyn.io.limits import LimitsUse, check_limits, with_limits
 from jaxdyn.io.mechanism_file import load_mechanism, save_mechanism
 from jaxdyn.io.mjcf import load_mjcf
 from jaxdyn.io.toml import ConfigError
@@ -29,18 +30,27 @@ def load_system(
     base: Literal["fixed", "free"] | None = None,
     unphysical: Literal["refuse", "repair"] = "refuse",
     folder: Path | str | None = None,
+    limits: LimitsUse = "data",
 ) -> System:
     """System described by a file in any of the formats.
 
     Args:
         base, unphysical: of a URDF file, see `load_urdf`; `base` is "fixed" if not given, and the other formats say it themselves.
         folder: of the files that an MJCF file names, see `load_mjcf`.
+        limits: "enforced" stops joints at their limits of position, whatever the format; mechanism files and archives may hold
+            `JointLimits` of their own, which are kept.
 
     Raises:
         ConfigError: the file cannot be used, or has no known ending; one line with file, entry and remedy.
         MechanismError: a value is none of a real mechanism; one line with file, body and remedy.
     """
     path = Path(path)
+    check_limits(limits, path)
+    system = _load(path, base, unphysical)
+    return with_limits(system, limits)
+
+
+def _load(path: Path, base: Literal["fixed", "free"] | None, unphysical: Literal["refuse", "repair"]) -> System:
     ending = path.suffix.lower()
     outermost = read_xml(path) if ending == ".xml" else None
     if outermost is not None and outermost.tag not in ("robot", "mujoco"):

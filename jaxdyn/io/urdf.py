@@ -36,6 +36,7 @@ from typing import Any, Literal
 from jaxdyn.dynamics.system import System
 from jaxdyn.io import urdf_extension
 from jaxdyn.io.config import suggestion
+from jaxdyn.io.limits import LimitsUse, check_limits, with_limits
 from jaxdyn.io.reading import MOST_BODIES, ConfigError, calculable
 from jaxdyn.io.urdf_elements import WITHOUT_DYNAMICS, inertia, joint_of, limits, origin
 from jaxdyn.io.xml import EXPAND_XACRO, Element, Report, read_xml, shortened
@@ -70,6 +71,7 @@ def load_urdf(
     base: Literal["fixed", "free"] = "fixed",
     velocity_scale: float = 0.01,
     unphysical: Literal["refuse", "repair"] = "refuse",
+    limits: LimitsUse = "data",
 ) -> System:
     """System described by a URDF file, in JAX's default precision.
 
@@ -81,6 +83,7 @@ def load_urdf(
         unphysical: "repair" takes the part out of an inertia that no real body has (negative principal second moments, or all of
             it where the mass is zero), and of elements of a link or joint that are there twice the first, as other readers do, and
             says so in the warning; "refuse" refuses the file.
+        limits: "enforced" stops joints at their limits of position by `JointLimits`; "data" only keeps them in `Model.limits`.
 
     Raises:
         ConfigError: the file, or an element of it, cannot be used; one line with file, line, element and remedy.
@@ -89,9 +92,11 @@ def load_urdf(
     for option, value, choices in (("base", base, _BASES), ("unphysical", unphysical, _UNPHYSICAL)):
         if value not in choices:
             raise ConfigError(f"{path}: {option} is {value!r}; use one of {', '.join(choices)}")
+    check_limits(limits, path)
     if not velocity_scale > 0.0:
         raise ConfigError(f"{path}: velocity_scale is {velocity_scale!r}; give a positive number such as 0.01")
-    return system_from_robot(read_xml(path), base, velocity_scale, unphysical == "repair")
+    system = system_from_robot(read_xml(path), base, velocity_scale, unphysical == "repair")
+    return with_limits(system, limits)
 
 
 def system_from_robot(

@@ -177,7 +177,7 @@ class _Simulator:
 
 
 def _system(config: RolloutConfig) -> System:
-    loaded = load_system(config.mechanism)
+    loaded = load_system(config.mechanism, limits=config.limits)
     drives = None if config.control.replay is None else loaded.drives
     if loaded.drives is not drives:
         print(f"{config.mechanism}: its drives are not used, joint-space PD control acts on every joint")

@@ -88,6 +88,7 @@ class RolloutConfig:
         seed: of all random numbers.
         dtype: precision of everything.
         method: algorithm of the forward dynamics; that of the mechanism if not given.
+        limits: "enforced" stops joints at their limits of position by springs and dampers; "data" lets them pass.
         backend: "lanes" is the lane compiler, "xla" leaves everything to XLA, "auto" takes lanes on CPUs where they can serve.
         devices: over which the lanes are divided: "one", "all" of this machine, or those of all "hosts".
         memory: that may be used; a batch that needs more goes through in chunks.
@@ -103,6 +104,7 @@ class RolloutConfig:
     seed: int = setting(0, non_negative=True)
     dtype: Literal["float32", "float64"] = "float32"
     method: Literal["cholesky", "articulated_body"] | None = None
+    limits: Literal["data", "enforced"] = "data"
     backend: Literal["auto", "lanes", "xla"] = "auto"
     devices: DeviceChoice = "all"
     memory: float = setting(4e9, unit="B", positive=True)

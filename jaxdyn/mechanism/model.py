@@ -24,8 +24,8 @@ from jaxdyn.spatial.transform import RigidTransform
 
 
 class Limits(eqx.Module):
-    """Bounds of joint motion; infinite where there is none. They are data for samplers, controllers and optimizers: dynamics
-    does not stop a joint at its limit.
+    """Bounds of joint motion; infinite where there is none. They are data for samplers, controllers and optimizers; a
+    joint stops at its limit only in a `System` with `JointLimits`.
 
     Attributes:
         lower, upper: coordinates, rad or m.

@@ -1,0 +1,162 @@
+"""Joints that stop at their limits, theory.md (H15).
+
+`Model.limits` says where joints end, and by itself stops none. `JointLimits` puts a stop there: a one-sided spring and damper that
+acts beyond the limit only, pushes back and never pulls. Descriptions of robots say where the limits are and not how hard they are,
+so the numbers are derived from the mechanism unless they are given.
+"""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Float
+
+from jaxdyn.dynamics import metric
+from jaxdyn.dynamics.forces import JointForce, Resistance, Scalar, length_problem
+from jaxdyn.dynamics.kinematics import Placements
+from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.model import Model
+from jaxdyn.spatial.arrays import floating
+
+Columns = Float[Array, "nv"]
+
+_WIDEST = 0.01  # rad or m
+_SHARE_OF_RANGE = 0.01
+
+
+class JointLimits(JointForce):
+    """Stops at the limits of position of `Model.limits`: tau = -+(D + sqrt(S^2 + D^2)) beyond the limit, 0 within the limits.
+
+    S = k p(x) is a spring and D = d p'(x) dx/dt a damper, x the depth beyond the limit. The depth p in effect begins with the third
+    power of x and becomes x - width/2 beyond the width, so force and damping vanish at the limit. The force always points back to
+    the limit: it is S at rest, S + 2 D in a fast approach, and falls to nothing where the joint returns faster than the spring
+    would push it. A joint that hits the limit returns with about a third of its speed if d = 2 sqrt(k I).
+
+    Parts of the force do work and the part S has a potential energy. The force is stiff and the default integrator takes it at the
+    end of its step; `RungeKutta4` needs steps below 1/20 of the time constant, or smaller ones where the effort limit rules.
+
+    Attributes:
+        stiffness: k per velocity component, N m/rad or N/m; 0 leaves the limits of a joint data.
+        damping: d per velocity component, N m s/rad or N s/m.
+        width: depth over which the stop becomes as stiff as k, rad or m.
+
+    Source: theory.md (H15); a damper that vanishes at first contact: Hunt and Crossley 1975.
+    """
+
+    conservative: ClassVar[bool] = False
+
+    stiffness: Float[Array, "nv"] = eqx.field(converter=floating)
+    damping: Float[Array, "nv"] = eqx.field(converter=floating)
+    width: Float[Array, "nv"] = eqx.field(converter=floating)
+
+    @classmethod
+    def of(cls, model: Model, time_constant: float | Scalar = 0.01) -> "JointLimits":
+        """Stops for all joints with limits, as hard as the joints are heavy and strong.
+
+        The stiffness is I/T^2 with the time constant T and the inertia I of all that the joint moves, armature included, in the
+        middle of its limits: light fingers and heavy arms alike stop within about the time T. It is F/width where the effort limit
+        F needs more, so that a drive alone presses its joint by no more than 1.5 width beyond. The damping is 2 T times the
+        stiffness, which is critical for I/T^2. The width is 1 % of the range, at most 0.01 rad or m. A joint that hits its limit
+        at a speed u enters by at most u T/2 + width, and one that bears a load Q by Q T^2/I + width/2.
+
+        Args:
+            time_constant: T, s.
+        """
+        lower, upper = (_along_columns(model, bound) for bound in (model.limits.lower, model.limits.upper))
+        limited = jnp.isfinite(lower) | jnp.isfinite(upper)
+        width = jnp.where(limited, jnp.minimum(_WIDEST, _SHARE_OF_RANGE * (upper - lower)), 1.0)
+        inertia = _composite_inertia(model)
+        effort = jnp.where(jnp.isfinite(model.limits.effort), model.limits.effort, 0.0)
+        stiffness = jnp.where(limited, jnp.maximum(inertia / time_constant**2, effort / width), 0.0)
+        return cls(stiffness, 2.0 * time_constant * stiffness, width)
+
+    def generalized_forces(
+        self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar
+    ) -> Float[Array, "nv"]:
+        depth, outward = _beyond(model, q)
+        damper, root = self._parts(depth, outward * v)
+        return -outward * (damper + root)  # (H15)
+
+    def resistance(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar) -> Resistance | None:
+        depth, outward = _beyond(model, q)
+        damper, root = self._parts(depth, outward * v)
+        slope = _slope(depth / self.width)
+        share = damper / jnp.where(root > 0.0, root, 1.0)
+        return Resistance(self.damping * slope * (1.0 + share), self.stiffness * slope)
+
+    def potential_energy(self, model: Model, q: Float[Array, "nq"], placed: Placements) -> Scalar:
+        depth, _ = _beyond(model, q)
+        x, rest = jnp.minimum(depth / self.width, 1.0), jnp.maximum(depth - self.width, 0.0)
+        onset = self.width**2 * x**4 * (0.25 - 0.1 * x)
+        return jnp.sum(self.stiffness * (onset + 0.5 * rest * (self.width + rest)))  # (H15)
+
+    def problem(self, model: Model) -> str | None:
+        wrong = length_problem(model.nv, stiffness=self.stiffness, damping=self.damping, width=self.width)
+        if wrong is not None:
+            return wrong
+        for name, numbers in {"stiffness": self.stiffness, "damping": self.damping}.items():
+            if not isinstance(numbers, Tracer) and np.any(np.asarray(numbers) < 0.0):
+                return f"{name} is {np.asarray(numbers).tolist()}; give positive numbers or 0"
+        if not isinstance(self.width, Tracer) and not np.all(np.asarray(self.width) > 0.0):
+            return f"width is {np.asarray(self.width).tolist()}; give positive numbers, 0.01 for instance"
+        return _problem_with_joints(model)
+
+    def _parts(self, depth: Columns, speed: Columns) -> tuple[Columns, Columns]:
+        """D and sqrt(S^2 + D^2) of depths and speeds beyond the limits; the root has no slope where it is zero."""
+        x = jnp.minimum(depth / self.width, 1.0)
+        in_effect = self.width * x**3 * (1.0 - 0.5 * x) + jnp.maximum(depth - self.width, 0.0)
+        spring, damper = self.stiffness * in_effect, self.damping * _slope(x) * speed
+        squared = spring**2 + damper**2
+        acts = squared > 0.0
+        return damper, jnp.where(acts, jnp.sqrt(jnp.where(acts, squared, 1.0)), 0.0)
+
+
+@jax.jit
+def _composite_inertia(model: Model) -> Columns:
+    """Inertia of all that each joint moves, in the middle of the limits, kg m^2 or kg."""
+    middle = configuration.random(model, jax.random.key(0), spread=0.0)
+    return jnp.diagonal(metric.mass_matrix(model, middle))
+
+
+def _slope(x: Columns) -> Columns:
+    """p' at a depth of x widths."""
+    x = jnp.minimum(x, 1.0)
+    return x**2 * (3.0 - 2.0 * x)
+
+
+def _beyond(model: Model, q: Float[Array, "nq"]) -> tuple[Columns, Columns]:
+    """How far each joint is beyond its limits, 0 within them, and the direction out of them, 1, -1 or 0 within."""
+    over = _along_columns(model, q - model.limits.upper)
+    under = _along_columns(model, model.limits.lower - q)
+    return jnp.maximum(over, 0.0) + jnp.maximum(under, 0.0), jnp.where(
+        over > 0.0, 1.0, jnp.where(under > 0.0, -1.0, 0.0)
+    )
+
+
+def _along_columns(model: Model, x: Float[Array, "nq"]) -> Columns:
+    """What belongs to the coordinate whose rate each velocity component is; minus infinity where there is none."""
+    topology = model.topology
+    body = np.asarray(topology.body_of_column)
+    starts = np.asarray(topology.q_starts)[body] - np.asarray(topology.v_starts)[body]
+    is_rate = np.array([topology.joint_classes[i].velocity_is_rate for i in body], bool)
+    return jnp.where(is_rate, x[starts + np.arange(model.nv)], -jnp.inf)
+
+
+def _problem_with_joints(model: Model) -> str | None:
+    """Which joint has limits that are not those of single velocity components, and what to do; or None."""
+    topology, limits = model.topology, model.limits
+    if isinstance(limits.lower, Tracer) or isinstance(limits.upper, Tracer):
+        return None
+    limited = np.isfinite(limits.lower) | np.isfinite(limits.upper)
+    for i in np.flatnonzero(np.any(np.reshape(limited, (-1, model.nq)), axis=0)):
+        body = topology.body_of_coordinate[i]
+        if not topology.joint_classes[body].velocity_is_rate:
+            kind = topology.joint_classes[body].__name__.lower()
+            return (
+                f"the {kind} joint {topology.joint_names[body]!r} has limits, but its velocities are no rates of its "
+                "coordinates; make it several joints of one degree of freedom, or remove its limits"
+            )
+    return None
