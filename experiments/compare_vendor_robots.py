@@ -288,11 +288,12 @@ class InMujoco:
             return *(order.v_to(neutral, x) for x in machine), order.q_to(start.q), order.v_to(start.q, start.v)
 
         lanes = zip(*map(np.asarray, jax.jit(jax.vmap(converted))(machines, starts)), strict=True)
-        found = [self._lane(*lane, config) for lane in lanes]
+        found = [self._lane(lane, config) for lane in lanes]
         q, lost, speed = (np.array(x) for x in zip(*found, strict=True))
         return Runs(np.asarray(jax.jit(jax.vmap(jax.vmap(order.q_from)))(q)), lost, speed)
 
-    def _lane(self, viscous, coulomb, stiffness, damping, q, v, config: Config) -> tuple[np.ndarray, bool, np.ndarray]:
+    def _lane(self, lane: tuple[np.ndarray, ...], config: Config) -> tuple[np.ndarray, bool, np.ndarray]:
+        viscous, coulomb, stiffness, damping, q, v = lane
         model = self.model
         model.dof_damping, model.dof_frictionloss = viscous + damping, coulomb
         model.jnt_stiffness, model.qpos_spring = stiffness[model.jnt_dofadr], self.rest
@@ -329,7 +330,7 @@ def prepared(path: Path, floating: bool, **options: str) -> str:
     for settings in robot.findall("mujoco"):
         robot.remove(settings)
     settings = ET.SubElement(robot, "mujoco")
-    ET.SubElement(settings, "compiler", fusestatic="true", **options)
+    ET.SubElement(settings, "compiler", {"fusestatic": "true", **options})
     return ET.tostring(robot, encoding="unicode")
 
 

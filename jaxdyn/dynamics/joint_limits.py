@@ -33,10 +33,11 @@ class JointLimits(JointForce):
     S = k p(x) is a spring and D = d p'(x) dx/dt a damper, x the depth beyond the limit. The depth p in effect begins with the third
     power of x and becomes x - width/2 beyond the width, so force and damping vanish at the limit. The force always points back to
     the limit: it is S at rest, S + 2 D in a fast approach, and falls to nothing where the joint returns faster than the spring
-    would push it. A joint that hits the limit returns with about a third of its speed if d = 2 sqrt(k I).
+    would push it. With d = 2 sqrt(k I) a joint that passes the width returns with a seventh of its speed, and a slower one with at
+    most a third.
 
-    Parts of the force do work and the part S has a potential energy. The force is stiff and the default integrator takes it at the
-    end of its step; `RungeKutta4` needs steps below 1/20 of the time constant, or smaller ones where the effort limit rules.
+    The part S has a potential energy, and the rest does work. The force is stiff: the default integrator takes it at the end of its
+    step, at any length of the step, and explicit ones need steps well below d/k and I/d.
 
     Attributes:
         stiffness: k per velocity component, N m/rad or N/m; 0 leaves the limits of a joint data.
@@ -52,8 +53,8 @@ class JointLimits(JointForce):
     damping: Float[Array, "nv"] = eqx.field(converter=floating)
     width: Float[Array, "nv"] = eqx.field(converter=floating)
 
-    @classmethod
-    def of(cls, model: Model, time_constant: float | Scalar = 0.01) -> "JointLimits":
+    @staticmethod
+    def of(model: Model, time_constant: float | Scalar = 0.01) -> "JointLimits":
         """Stops for all joints with limits, as hard as the joints are heavy and strong.
 
         The stiffness is I/T^2 with the time constant T and the inertia I of all that the joint moves, armature included, in the
@@ -71,7 +72,7 @@ class JointLimits(JointForce):
         inertia = _composite_inertia(model)
         effort = jnp.where(jnp.isfinite(model.limits.effort), model.limits.effort, 0.0)
         stiffness = jnp.where(limited, jnp.maximum(inertia / time_constant**2, effort / width), 0.0)
-        return cls(stiffness, 2.0 * time_constant * stiffness, width)
+        return JointLimits(stiffness, 2.0 * time_constant * stiffness, width)
 
     def generalized_forces(
         self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar
@@ -89,9 +90,9 @@ class JointLimits(JointForce):
 
     def potential_energy(self, model: Model, q: Float[Array, "nq"], placed: Placements) -> Scalar:
         depth, _ = _beyond(model, q)
-        x, rest = jnp.minimum(depth / self.width, 1.0), jnp.maximum(depth - self.width, 0.0)
+        x, further = jnp.minimum(depth / self.width, 1.0), jnp.maximum(depth - self.width, 0.0)
         onset = self.width**2 * x**4 * (0.25 - 0.1 * x)
-        return jnp.sum(self.stiffness * (onset + 0.5 * rest * (self.width + rest)))  # (H15)
+        return jnp.sum(self.stiffness * (onset + 0.5 * further * (self.width + further)))  # (H15)
 
     def problem(self, model: Model) -> str | None:
         wrong = length_problem(model.nv, stiffness=self.stiffness, damping=self.damping, width=self.width)
@@ -131,9 +132,8 @@ def _beyond(model: Model, q: Float[Array, "nq"]) -> tuple[Columns, Columns]:
     """How far each joint is beyond its limits, 0 within them, and the direction out of them, 1, -1 or 0 within."""
     over = _along_columns(model, q - model.limits.upper)
     under = _along_columns(model, model.limits.lower - q)
-    return jnp.maximum(over, 0.0) + jnp.maximum(under, 0.0), jnp.where(
-        over > 0.0, 1.0, jnp.where(under > 0.0, -1.0, 0.0)
-    )
+    outward = jnp.where(over > 0.0, 1.0, jnp.where(under > 0.0, -1.0, 0.0))
+    return jnp.maximum(over, 0.0) + jnp.maximum(under, 0.0), outward
 
 
 def _along_columns(model: Model, x: Float[Array, "nq"]) -> Columns:

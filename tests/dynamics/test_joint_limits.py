@@ -1,6 +1,7 @@
 """Stops at joint limits, theory.md (H15): values against a scalar closed form, the onset, energy, what joints do there, files."""
 
 import math
+import warnings
 
 import equinox as eqx
 import jax
@@ -20,18 +21,25 @@ from jaxdyn import (
     SemiImplicitEuler,
     State,
     System,
+    applied_forces,
+    as_dtype,
     mass_matrix,
     rollout,
     total_energy,
 )
 from jaxdyn.dynamics import kinematics
 from jaxdyn.io.archive import load_archive, save_archive
-from jaxdyn.io.config import ConfigError
+from jaxdyn.io.config import ConfigError, read_config
 from jaxdyn.io.limits import check_limits
 from jaxdyn.io.mechanism_file import load_mechanism, save_mechanism
+from jaxdyn.io.mjcf import load_mjcf
 from jaxdyn.io.system_file import load_system
 from jaxdyn.io.urdf import load_urdf
 from jaxdyn.io.urdf_writer import save_urdf
+from jaxdyn.io.xml import IgnoredContent
+from jaxdyn.jobs.rollout import _system
+from jaxdyn.jobs.rollout_config import RolloutConfig
+from jaxdyn.lanes import Backend
 from jaxdyn.simulate.diagnostics import power_balance_error, work_of_step
 
 LOWER, UPPER = -0.8, 0.5
@@ -193,7 +201,7 @@ def thrown(system, start, speed, step=STEP):
 
 @pytest.mark.parametrize("speed", [-6.0, 6.0])
 def test_a_pendulum_thrown_at_its_limit_stays_within_the_stated_margin_and_loses_energy(pendulum, speed):
-    """At most u T/2 + width beyond; without stops it goes round."""
+    """At most u T/2 + width beyond, and back with less than a third of its speed; without stops it passes far beyond."""
     derived = JointLimits.of(pendulum)
     q, v, energy, _ = thrown(System(pendulum, (derived,)), 0.0, speed)
     beyond = np.maximum(q - UPPER, LOWER - q)
@@ -201,9 +209,8 @@ def test_a_pendulum_thrown_at_its_limit_stays_within_the_stated_margin_and_loses
     assert 0.0 < np.max(beyond) < abs(v[at_limit]) * 0.01 / 2.0 + 0.01
     without = stop(0.0, 0.0, 1.0)
     assert np.max(np.abs(thrown(System(pendulum, (without,)), 0.0, speed)[0])) > 1.5
-    # Half of the kinetic energy is gone by the time it comes back.
     back = at_limit + np.argmax(beyond[at_limit:] < 0.0)
-    assert abs(v[back]) < 0.7 * abs(v[at_limit])
+    assert abs(v[back]) < abs(v[at_limit]) / 3.0
     assert energy[-1] < energy[0]
 
 
@@ -233,7 +240,7 @@ def test_default_integrator_takes_stops_that_explicit_ones_do_not_take_at_its_st
 
 
 def test_lanes_agree_with_xla_and_gradients_by_stiffness_and_limit_are_difference_quotients(pendulum):
-    def reached(numbers, backend="xla"):
+    def reached(numbers, backend: Backend = "xla"):
         stiffness, upper = numbers
         model = eqx.tree_at(lambda m: m.limits.upper, pendulum, upper[None])
         system = System(model, (JointLimits(stiffness[None], jnp.array([40.0]), jnp.array([0.01])),))
@@ -318,3 +325,26 @@ def test_one_argument_of_the_readers_or_an_empty_table_enforces_limits(model, tm
 def test_summary_says_what_becomes_of_limits(model, stops):
     assert "limits       2, data only" in System(model).summary()
     assert "limits       2, enforced" in System(model, (stops,)).summary()
+
+
+def test_mjcf_and_the_job_rollout_enforce_limits_with_one_argument_each(pendulum, tmp_path):
+    (tmp_path / "hinge.xml").write_text(
+        '<mujoco><worldbody><body><joint axis="0 1 0" range="-30 40"/><geom size="0.1" pos="0 0 -1"/></body></worldbody></mujoco>'
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IgnoredContent)
+        assert load_mjcf(tmp_path / "hinge.xml").forces == ()
+        (read,) = load_mjcf(tmp_path / "hinge.xml", limits="enforced").forces
+    assert isinstance(read, JointLimits)
+    save_mechanism(System(pendulum), tmp_path / "pendulum.toml")
+    text = f'mechanism = "{tmp_path / "pendulum.toml"}"\nbatch = 1\nlimits = "enforced"\n[time]\nduration = 0.1\nrate = 1000\n'
+    (tmp_path / "rollout.toml").write_text(text)
+    config = read_config(tmp_path / "rollout.toml", RolloutConfig)
+    (enforced,) = _system(config).forces
+    assert isinstance(enforced, JointLimits)
+
+
+def test_stops_keep_single_precision(pendulum):
+    single = as_dtype(System(pendulum, (JointLimits.of(pendulum),)), jnp.float32)
+    state = State(jnp.full(1, UPPER + 0.004, jnp.float32), jnp.ones(1, jnp.float32))
+    assert applied_forces(single, state).dtype == jnp.float32
