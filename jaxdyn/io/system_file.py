@@ -46,11 +46,15 @@ def load_system(
     """
     path = Path(path)
     check_limits(limits, path)
-    system = _load(path, base, unphysical)
-    return with_limits(system, limits)
+    return with_limits(_load(path, base, unphysical, folder), limits)
 
 
-def _load(path: Path, base: Literal["fixed", "free"] | None, unphysical: Literal["refuse", "repair"]) -> System:
+def _load(
+    path: Path,
+    base: Literal["fixed", "free"] | None,
+    unphysical: Literal["refuse", "repair"],
+    folder: Path | str | None,
+) -> System:
     ending = path.suffix.lower()
     outermost = read_xml(path) if ending == ".xml" else None
     if outermost is not None and outermost.tag not in ("robot", "mujoco"):
