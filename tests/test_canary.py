@@ -4,7 +4,9 @@ On CPU jaxlib 0.10.2 returns wrong numbers for a product of one small matrix wit
 numbers of vectors from 2^14 (float64) or 2^15 (float32) upward (jax issue 39103); 0.11.0 can crash (39257).
 """
 
+import tomllib
 from importlib import metadata
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +32,16 @@ def test_broken_versions_are_excluded_and_not_installed(package):
     specifier = next(r.specifier for r in requirements if r.name == package and r.marker is None)
     assert not any(specifier.contains(broken) for broken in ("0.10.2", "0.11.0"))
     assert specifier.contains(metadata.version(package), prereleases=True)
+
+
+def test_only_versions_that_were_tested_are_admitted():
+    """The bounds of jax, jaxlib and the extra "gpu" are the same, and end at the newest version that was tested."""
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    names = [*project["dependencies"], *project["optional-dependencies"]["gpu"]]
+    specifiers = [r.specifier for r in map(Requirement, names) if r.name in ("jax", "jaxlib")]
+    assert len(specifiers) == 3
+    assert len(set(specifiers)) == 1
+    assert sum(part.operator == "<=" for part in specifiers[0]) == 1
 
 
 ROTATION = np.array([[0.36, 0.48, -0.8], [-0.8, 0.6, 0.0], [0.48, 0.64, 0.6]])
