@@ -523,8 +523,7 @@ class Handlers:
         self._enter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address("enter"))
         self._leave = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(address("leave"))
         capsule = jax.ffi.pycapsule
-        kept = {"type_id": _pointer(self._type), "type_info": _pointer(self._info)}
-        jax.ffi.register_ffi_type(TARGET, kept, platform="cpu")
+        jax.ffi.register_ffi_type(TARGET, {"type_id": _pointer(self._type), "type_info": _pointer(self._info)})
         stages = {stage: capsule(ctypes.c_void_p(address(stage))) for stage in ("instantiate", "execute")}
         jax.ffi.register_ffi_target(TARGET, stages, platform="cpu")
         engine.detach()  # never freed

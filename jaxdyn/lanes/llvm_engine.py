@@ -18,8 +18,9 @@ def register_bytes() -> int:
     return 64 if features.get("avx512f") else 32 if features.get("avx2") or features.get("avx") else 16
 
 
-def _processor() -> dict[str, str]:
-    return {"cpu": llvm.get_host_cpu_name(), "features": llvm.get_host_cpu_features().flatten()}
+def _processor() -> tuple[str, str]:
+    """Name and features."""
+    return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
 
 
 def compiler() -> str:
@@ -30,7 +31,8 @@ def compiler() -> str:
 def _machine():
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    return llvm.Target.from_default_triple().create_target_machine(**_processor(), opt=_OPTIMIZATION)
+    cpu, features = _processor()
+    return llvm.Target.from_default_triple().create_target_machine(cpu=cpu, features=features, opt=_OPTIMIZATION)
 
 
 def object_code(text: str) -> bytes:
