@@ -149,7 +149,10 @@ def read_value(annotation: Any, value: Any, place: Place, rules: Mapping[str, An
     if annotation is Path:
         if not isinstance(value, str) or "\0" in value or not value:
             raise place.error(f"{reprlib.repr(value)} is no path; give a path as text")
-        return (place.file.resolve().parent / Path(value).expanduser()).resolve()
+        try:
+            return (place.file.resolve().parent / Path(value).expanduser()).resolve()
+        except (RuntimeError, OSError) as error:  # "~nobody", or links in a circle
+            raise place.error(f"{reprlib.repr(value)} leads nowhere ({error}); give another path") from None
     if annotation in (int, float):
         return _read_number(annotation, value, place, rules)
     if annotation in (str, bool):

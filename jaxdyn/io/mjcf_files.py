@@ -87,7 +87,7 @@ class MjcfFiles:
                 "as the argument `folder`"
             )
         for path in inside:
-            if path.exists():
+            if os.path.exists(path):  # unlike `Path.exists`, of names of any length
                 return path
         raise where.error(f"there is no file {shortened(name)!r}; check the path")
 

@@ -3,12 +3,14 @@
 `test_fuzz` looks for more of them.
 """
 
+import dataclasses
 import io
 import json
 import os
 import time
 import warnings
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,6 +28,7 @@ from jaxdyn.io import (
     load_run,
     load_system,
     load_urdf,
+    read_config,
     save_archive,
 )
 from jaxdyn.io.config import suggestion
@@ -232,6 +235,28 @@ def test_a_model_that_is_a_part_of_itself_and_an_include_of_itself_are_refused(t
     assert "part of itself" in refusal(ConfigError, load_mjcf, path)
     path = mjcf(tmp_path, '<include file="x.xml"/>')
     assert "included already" in refusal(ConfigError, load_mjcf, path)
+
+
+@pytest.mark.parametrize("rotation", ['quat="1e-200 0 0 0"', 'quat="nan 0 0 0"'])
+def test_rotations_that_are_none_are_refused(tmp_path, refusal, rotation):
+    """MuJoCo takes them."""
+    text = f"<worldbody>{BODY.replace('<body', f'<body {rotation}')}</worldbody>"
+    assert "x.xml: " in refusal((ConfigError, MechanismError), load_mjcf, mjcf(tmp_path, text))
+
+
+def test_a_name_of_any_length_is_a_file_that_is_not_there(tmp_path, refusal):
+    assert "there is no file" in refusal(ConfigError, load_mjcf, mjcf(tmp_path, f'<include file="{"a" * 5000}.xml"/>'))
+
+
+def test_paths_of_a_config_that_lead_nowhere_are_refused(tmp_path, refusal):
+    @dataclasses.dataclass(frozen=True)
+    class Paths:
+        mechanism: Path
+
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    for value in ("~nobody at all/x.toml", "circle/x.toml"):
+        (tmp_path / "c.toml").write_text(f'mechanism = "{value}"')
+        assert "leads nowhere" in refusal(ConfigError, read_config, tmp_path / "c.toml", Paths)
 
 
 def test_messages_of_mujoco_name_the_line_of_the_file(tmp_path, refusal):
