@@ -345,15 +345,15 @@ def repacked(data: bytes, rng: random.Random) -> bytes:
 
 def wrong(read: Callable[[Path], object], path: Path) -> tuple[bool, str | None]:
     """Whether a file was read, and what is wrong with the answer, if something is."""
-    try:
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
             read(path)
-        messages, is_read = [], True
-    except (ConfigError, MechanismError, RunError) as error:
-        messages, is_read = [str(error)], False
-    except BaseException as error:
-        return False, f"raised {type(error).__name__}: {str(error)[:300]}"
+            messages, is_read = [], True
+        except (ConfigError, MechanismError, RunError) as error:
+            messages, is_read = [str(error)], False
+        except BaseException as error:
+            return False, f"raised {type(error).__name__}: {str(error)[:300]}"
     for warning in said:
         if warning.category is not IgnoredContent:
             return is_read, f"warned {warning.category.__name__}: {warning.message}"

@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 MOST_SECONDS = 10.0  # of processor time for one file; nearly all take milliseconds
-LONGEST_SILENCE = 120.0  # seconds, until a file counts as one that is never answered
+LONGEST_SILENCE = 300.0  # seconds, until a file counts as one that is never answered
 FUZZING = Path(__file__).with_name("fuzzing.py")
 
 
@@ -25,12 +25,13 @@ def outcomes(folder: Path, seed: int, count: int) -> tuple[int, int, list[str]]:
         cwd=folder,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "MALLOC_ARENA_MAX": "2"},
     )
-    answered, read, problems, current = 0, 0, [], None
+    answered, read, problems = 0, 0, []
+    current: dict = {}
 
-    def keep(what: str) -> None:
-        kept = folder / "wrong" / f"{current['file']}-{Path(current['path']).name}"
-        shutil.copy(current["path"], kept)
-        problems.append(f"{kept} ({current['format']}): {what}")
+    def keep(file: dict, what: str) -> None:
+        kept = folder / "wrong" / f"{file['file']}-{Path(file['path']).name}"
+        shutil.copy(file["path"], kept)
+        problems.append(f"{kept} ({file['format']}): {what}")
 
     assert process.stdout is not None
     with process:
@@ -48,12 +49,12 @@ def outcomes(folder: Path, seed: int, count: int) -> tuple[int, int, list[str]]:
             answered += 1
             read += said["read"]
             if said["wrong"] is not None:
-                keep(said["wrong"])
+                keep(current, said["wrong"])
             elif said["seconds"] > MOST_SECONDS:
-                keep(f"took {said['seconds']:.1f} s")
-            current = None
-    if current is not None:
-        keep(f"ended the process ({process.returncode}): {(folder / 'stderr').read_text()[-500:]}")
+                keep(current, f"took {said['seconds']:.1f} s")
+            current = {}
+    if current:
+        keep(current, f"ended the process ({process.returncode}): {(folder / 'stderr').read_text()[-500:]}")
     elif process.returncode:
         problems.append((folder / "stderr").read_text()[-2000:])
     return answered, read, problems

@@ -18,8 +18,16 @@ def chain(joint, length: float, mass: float, *, armature: float = 0.0) -> Mechan
     builder, parent = MechanismBuilder("chain"), "ground"
     for name in "abc":
         inertia = mass * length**2 * np.array([1.0, 1.0, 0.1]) / 12.0
-        place = {"position": (0.0, 0.0, -length), "com": (0.0, 0.0, -0.5 * length)}
-        builder.add_body(name, joint=joint, parent=parent, mass=mass, inertia=inertia, armature=armature, **place)
+        builder.add_body(
+            name,
+            joint=joint,
+            parent=parent,
+            position=(0.0, 0.0, -length),
+            mass=mass,
+            com=(0.0, 0.0, -0.5 * length),
+            inertia=inertia,
+            armature=armature,
+        )
         parent = name
     return builder
 
