@@ -17,14 +17,15 @@ def outcomes(folder: Path, seed: int, count: int) -> tuple[int, int, list[str]]:
     """How many damaged files were answered, how many of them read, and what was wrong; such files are kept in the folder."""
     (folder / "wrong").mkdir()
     # A process of its own, without the type checks of the tests: what it meets is what a user meets.
-    process = subprocess.Popen(
-        [sys.executable, str(FUZZING), str(folder), str(seed), str(count)],
-        stdout=subprocess.PIPE,
-        stderr=(folder / "stderr").open("w"),
-        text=True,
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "MALLOC_ARENA_MAX": "2"},
-    )
+    with (folder / "stderr").open("w") as errors:
+        process = subprocess.Popen(
+            [sys.executable, str(FUZZING), str(folder), str(seed), str(count)],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            cwd=folder,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "MALLOC_ARENA_MAX": "2"},
+        )
     answered, read, problems = 0, 0, []
     current: dict = {}
 
