@@ -414,6 +414,12 @@ TABLE = {
     "long concatenation": (lambda x, y: jnp.concatenate([x, y[:3], x[::2], y])[::37], reals(700), reals(600)),
     "long concatenation out": (lambda x, y: (jnp.concatenate([x, y[:3], 2 * y[:2], x]), x), reals(700), reals(5)),
     "long concatenation of columns": (lambda x, y: jnp.concatenate([x, y], 1)[1, 18:22], reals(30, 20), reals(30, 2)),
+    "broadcast of memory": (lambda x: jnp.broadcast_to(x, (3, 700))[:, ::123], reals(1, 700)),
+    "scan of a long concatenation": (
+        lambda x, y: lax.scan(lambda c, r: (0.5 * c + r, None), y[0], jnp.concatenate([x, 2 * y]))[0],
+        reals(1500),
+        reals(20),
+    ),
     "empty": (lambda x: (x[:0], jnp.sum(x[:0]), jnp.prod(x[:0]), jnp.concatenate([x[:0], x])), reals(3)),
     "truths and integers out": (lambda b, n: (b, ~b, n, n.T, b[:, 0]), truths(3, 2), integers(2, 3)),
     # sums and products
