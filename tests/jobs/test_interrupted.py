@@ -35,7 +35,7 @@ JOBS = {
             "synthetic.repetitions=1",
             "fit.rounds=1",
             "fit.iterations=12",
-            'free=[{path="system.forces.0.viscous", chart="positive"}]',
+            'free=[{inertia=["lower"], divergence=0.1}, {path="system.forces.0.viscous", chart="positive"}]',
         ],
         "no file",  # each iteration of a fit replaces the checkpoint
         2,
