@@ -81,8 +81,7 @@ def small(tmp_path) -> str:
 
 def test_a_resumed_fit_ends_where_an_uninterrupted_one_does(small, tmp_path, monkeypatch, capsys):
     # A second round, whose weights depend on where the first one ends, after 12 iterations at most.
-    command = ["identify", small, "pictures=false", "fit.rounds=1", "fit.iterations=12", "motion.interval=0.4"]
-    command += ["synthetic.repetitions=1", 'free=[{path="system.forces.0.viscous", chart="positive"}]', "--out"]
+    command = ["identify", small, "pictures=false", "fit.rounds=1", "fit.iterations=12", "--out"]
     assert main([*command, str(tmp_path / "whole")]) == 0
     with monkeypatch.context() as patch:
         written = interrupt_at_arrays(patch, 14)

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from jaxdyn.io.runs import RunDirectory, RunError, load_run
 from jaxdyn.io.system_file import files_of
 from jaxdyn.jobs.identify import JOB as IDENTIFY_JOB
 from jaxdyn.jobs.identify_config import IdentifyConfig
+from jaxdyn.jobs.job import Job
 from jaxdyn.jobs.optimize import JOB as OPTIMIZE_JOB
 from jaxdyn.jobs.rollout import JOB as ROLLOUT_JOB
 from jaxdyn.jobs.rollout_config import RolloutConfig
@@ -65,9 +67,14 @@ def begun(folder: Path, verb: str, out: Path) -> list[str]:
     """Begin a run as a job does, with a first file of arrays; the command that resumes it."""
     config = read_config(folder / f"{verb}.toml", JOBS[verb].config, OVERRIDES[verb])
     run, text = RunDirectory.create(out, verb), resolved_toml(config)
-    run.begin(text, provenance.provenance(text, JOBS[verb].inputs(config)))
+    run.begin(text, provenance.provenance(text, inputs(JOBS[verb], config)))
     run.write_arrays("results", x=np.ones(3))
     return command(folder, verb, out)
+
+
+def inputs(job: Job, config: Any) -> list[tuple[str, Path]]:
+    assert job.inputs is not None
+    return list(job.inputs(config))
 
 
 def halted(whole: Path, out: Path) -> list[str]:
@@ -135,15 +142,15 @@ def test_the_number_of_cpu_devices_is_the_only_flag_of_xla_that_is_not_pinned(mo
 
 def test_plans_and_recordings_are_pinned_and_no_path_of_a_config_is_forgotten(tmp_path):
     write_configs(tmp_path)
-    inputs = ROLLOUT_JOB.inputs(read_config(tmp_path / "rollout.toml", RolloutConfig, ["control.replay=plan.npz"]))
-    assert ("plan", tmp_path / "plan.npz") in inputs
+    found = inputs(ROLLOUT_JOB, read_config(tmp_path / "rollout.toml", RolloutConfig, ["control.replay=plan.npz"]))
+    assert ("plan", tmp_path / "plan.npz") in found
     text = (tmp_path / "identify.toml").read_text()
     head, rest = text.split("[[study]]", 1)
     assert "[synthetic]" in head
     (tmp_path / "identify.toml").write_text(f'data = "records"\n[[study]]{rest}')
     overrides = ['study=[{name="arm", mechanism_in_data="arm.urdf", train=["a.csv"], validation=["b.npz:run_2"]}]']
     config = read_config(tmp_path / "identify.toml", IdentifyConfig, overrides)
-    assert IDENTIFY_JOB.inputs(config) == [
+    assert inputs(IDENTIFY_JOB, config) == [
         ("mechanism", tmp_path / "records" / "arm.urdf"),
         ("recording", tmp_path / "records" / "a.csv"),
         ("recording", tmp_path / "records" / "b.npz"),
@@ -261,6 +268,7 @@ def test_two_processes_do_not_work_on_one_run_and_a_killed_one_holds_nothing(who
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, lock.__file__, str(tmp_path / "run")], stdout=subprocess.PIPE, text=True
     )
+    assert holder.stdout is not None
     try:
         assert holder.stdout.readline() == "held\n"
         said = refusal(words, capsys)
