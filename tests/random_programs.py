@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import jax.numpy as jnp
 import numpy as np
-from edge_values import edges
+from edge_values import edges, flushed
 from hypothesis import strategies as st
 from jax import lax
 
@@ -170,5 +170,5 @@ def programs(draw, float_dtype: str, int_dtype: str, length: int = 8) -> Program
 
 def arrays(dtype: str):
     return st.lists(st.sampled_from(edges(dtype).tolist()), min_size=SIZE, max_size=SIZE).map(
-        lambda numbers: np.array(numbers, dtype)
+        lambda numbers: flushed(np.array(numbers, dtype))
     )
