@@ -25,8 +25,9 @@ def random(test, count: int):
 
 
 def types(data) -> tuple[str, str]:
+    """Of the numbers; as positions, unsigned integers beyond 2^31 are negative to one operation of XLA, and large to another."""
     dtype = data.draw(st.sampled_from(["float32", "float64"]))
-    return dtype, data.draw(st.sampled_from(["int32", "int64", "int8", "uint32", "uint8", "int16"]))
+    return dtype, data.draw(st.sampled_from(["int32", "int64", "int8", "uint8", "int16", "uint16"]))
 
 
 def inputs(seed: int, dtypes) -> list[np.ndarray]:
