@@ -98,7 +98,7 @@ EXACT = {
     **{n: (getattr(lax, n), "ii", "i") for n in ("shift_left", "shift_right_logical", "shift_right_arithmetic")},
     **{f"i {n}": (getattr(lax, n), "i", "i") for n in ("neg", "sign", "cumsum", "cumprod", "cummin")},
     "i power": (lambda x: lax.integer_pow(x, 3), "i", "i"),
-    "i dot": (lambda x, y: jnp.stack([x @ y, x @ x, jnp.sum(y), jnp.prod(x)]), "ii", "i"),
+    "i dot": (lambda x, y: jnp.stack([x @ y, x @ x, jnp.sum(y, dtype=y.dtype), jnp.prod(x, dtype=x.dtype)]), "ii", "i"),
     "b dot": (lambda x, y: jnp.stack([x @ y, y @ y, jnp.any(x), jnp.all(y)]), "bb", "b"),
     "clamp": (lax.clamp, "fff", "f"),
     "i clamp": (lax.clamp, "iii", "i"),
