@@ -9,12 +9,13 @@ import ctypes
 import math
 import operator
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from jaxdyn.lanes.scalar_types import FLOATS, INTEGERS, dtype_of_type
 
-Numbers = np.ndarray | np.generic  # NumPy returns numbers instead of arrays without axes
+Numbers = Any  # arrays, or NumPy's numbers in place of arrays without axes
 
 COMPARISONS: dict[str, Callable] = {
     "lt": operator.lt,

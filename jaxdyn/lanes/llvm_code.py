@@ -145,7 +145,7 @@ class KernelCode(MemoryText):
         word = ("s" if signed else "u") + op
         if type(node.args[1]) is not Node:  # neither zero nor -1, which are folded
             return self._let(f"{word} {full} {x}, {y}")
-        zero, one, ones = (self._constant(settled(k, kind), kind, width) for k in (0, 1, -1))
+        zero, one, ones = (self._constant(int(settled(k, kind)), kind, width) for k in (0, 1, -1))
         is_zero = self._let(f"icmp eq {full} {y}, {zero}")
         usual = self._choice(is_zero, full, width, one, y)
         is_minus = None

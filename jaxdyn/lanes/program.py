@@ -437,4 +437,4 @@ def is_same(x: Scalar, y: Scalar) -> bool:
 
 
 def _same_zeros(x: Scalar, y: Scalar) -> bool:
-    return type(x) is not float or x != 0.0 or math.copysign(1.0, x) == math.copysign(1.0, y)
+    return type(x) is not float or type(y) is not float or x != 0.0 or math.copysign(1.0, x) == math.copysign(1.0, y)

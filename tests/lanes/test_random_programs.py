@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from edge_values import assert_same, edges, flushed
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from jax.sharding import Mesh, PartitionSpec
 from random_programs import SIZE, programs
