@@ -150,9 +150,11 @@ def _composed(formula: Callable[..., Scalar]) -> Callable:
             if name == "lt":
                 return program.compare("lt", *xs)
             if name == "select":
-                return program.select(*xs, kind)
+                condition, if_true, if_false = xs
+                return program.select(condition, if_true, if_false, kind)
             if name == "copysign":
-                return _with_sign_of(program, *xs, kind)
+                size, sign = xs
+                return _with_sign_of(program, size, sign, kind)
             return program.apply(name, xs, kind)
 
         return [flat.each(lambda x: formula(op, x), args[0])]
