@@ -85,9 +85,9 @@ MOVES = {
     **{name: (getattr(lax, name), "f" * n, "f") for name, n in (("neg", 1), ("abs", 1), ("max", 2), ("min", 2))},
     "cummax": (lax.cummax, "f", "f"),
 }
-# These need operands that are exact.
+# These need operands that are exact. The sign of a known -0 is 0 to XLA, and that of an unknown one -0, so it is left out.
 EXACT = {
-    **{name: (getattr(lax, name), "f", "f") for name in ("sign", "floor", "ceil", "sqrt")},
+    **{name: (getattr(lax, name), "f", "f") for name in ("floor", "ceil", "sqrt")},
     **{f"round {w.name}": (lambda x, w=w: lax.round(x, w), "f", "f") for w in lax.RoundingMethod},
     **{name: (getattr(lax, name), "ff", "f") for name in ("rem", "div")},
     **{f"{name} {s}": (getattr(lax, name), s + s, "b") for name in ("eq", "ne", "lt", "le", "gt", "ge") for s in "fib"},
