@@ -216,6 +216,16 @@ class JointSpringEntry:
 
 
 @dataclasses.dataclass(frozen=True)
+class JointServoEntry:
+    """[joint_servo]: tables by the names of joints; a joint without `effort` has no bound."""
+
+    stiffness: dict[str, Any] = dataclasses.field(default_factory=dict)
+    damping: dict[str, Any] = dataclasses.field(default_factory=dict)
+    target: dict[str, Any] = dataclasses.field(default_factory=dict)
+    effort: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
 class JointLimitsEntry:
     """[joint_limits]: tables by the names of joints; numbers that are not given come from the mechanism."""
 
@@ -254,6 +264,7 @@ class MechanismEntry:
     joint_quadratic_drag: QuadraticDragEntry | None = None
     joint_spring: JointSpringEntry | None = None
     joint_limits: JointLimitsEntry | None = None
+    joint_servo: JointServoEntry | None = None
     drives: DrivesEntry | None = None
     loop: tuple[LoopEntry, ...] = ()
     rod: tuple[RodEntry, ...] = ()

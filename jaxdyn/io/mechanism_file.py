@@ -28,9 +28,9 @@ Numbers of a joint are one for all of its components or a list in the order of i
 `jaxdyn.mechanism.joints`.
 
 The other tables are [[frame]], [[rotor]], [[spring]], [[damper]], [[applied_force]], [joint_friction] and the other terms of
-`mechanism_friction`, [joint_spring], [joint_limits], [drives], and for closed loops [[loop]], [[rod]] and [[coupling]];
-`mechanism_entries` lists their keys. An empty [joint_limits] stops all joints at their position limits, as hard as the mechanism is
-heavy and strong. Points may be given on any body or frame, by name:
+`mechanism_friction`, [joint_spring], [joint_servo], [joint_limits], [drives], and for closed loops [[loop]], [[rod]] and
+[[coupling]]; `mechanism_entries` lists their keys. An empty [joint_limits] stops all joints at their position limits, as hard as
+the mechanism is heavy and strong. Points may be given on any body or frame, by name:
 
     [[loop]]
     name = "crosshead"

@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxdyn.constraints.kinds import Coupling, Distance, LoopJoint
 from jaxdyn.dynamics.constraint import Constraint
-from jaxdyn.dynamics.forces import AppliedForce, Damper, Force, JointDrives, JointSpring, Spring
+from jaxdyn.dynamics.forces import AppliedForce, Damper, Force, JointDrives, JointServo, JointSpring, Spring
 from jaxdyn.dynamics.joint_limits import JointLimits
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.config import Place, read_value
@@ -18,6 +18,7 @@ from jaxdyn.io.mechanism_entries import (
     CouplingEntry,
     DrivesEntry,
     JointLimitsEntry,
+    JointServoEntry,
     JointSpringEntry,
     MarkerEntry,
     MechanismEntry,
@@ -75,6 +76,8 @@ def system_from_tables(tables: dict[str, Any], file: Place) -> System:
         forces.append(_joint_spring(model, entry.joint_spring, file.key("joint_spring")))
     if entry.joint_limits is not None:
         forces.append(_joint_limits(model, entry.joint_limits, file.key("joint_limits")))
+    if entry.joint_servo is not None:
+        forces.append(_joint_servo(model, entry.joint_servo, file.key("joint_servo")))
     drives = None if entry.drives is None else _drives(model, entry.drives, file.key("drives"))
     return System(model, tuple(forces), drives, constraints=_constraints(model, entry, file))
 
@@ -207,6 +210,18 @@ def _joint_limits(model: Model, entry: JointLimitsEntry, place: Place) -> JointL
         for key, quantity in quantities.items()
     }
     return JointLimits(**numbers)
+
+
+def _joint_servo(model: Model, entry: JointServoEntry, place: Place) -> JointServo:
+    def numbers(key: str, quantity: str, default: np.ndarray, **rules: bool) -> np.ndarray:
+        return numbers_per_joint(model, getattr(entry, key), quantity, default, place.key(key), **rules)
+
+    return JointServo(
+        numbers("stiffness", "stiffness", np.zeros(model.nv), non_negative=True),
+        numbers("damping", "viscous", np.zeros(model.nv), non_negative=True),
+        numbers("target", "position", np.asarray(configuration.neutral(model), np.float64)),
+        numbers("effort", "effort", np.full(model.nv, np.inf), non_negative=True) if entry.effort else None,
+    )
 
 
 def _drives(model: Model, entry: DrivesEntry, place: Place) -> JointDrives:

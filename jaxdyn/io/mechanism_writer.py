@@ -7,7 +7,7 @@ import numpy as np
 
 from jaxdyn.constraints.kinds import Coupling, Distance, LoopJoint
 from jaxdyn.dynamics.constraint import Constraint
-from jaxdyn.dynamics.forces import AppliedForce, Damper, Force, JointSpring, Spring
+from jaxdyn.dynamics.forces import AppliedForce, Damper, Force, JointServo, JointSpring, Spring
 from jaxdyn.dynamics.joint_limits import JointLimits
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.config import Place
@@ -147,6 +147,16 @@ def _force_table(model: Model, force: Force, file: Place) -> tuple[str, dict[str
             return "applied_force", axes | vectors
         case JointSpring():
             return "joint_spring", {"stiffness": by_joint(force.stiffness), "rest": by_joint(force.rest, 0)}
+        case JointServo():
+            servo = {"stiffness": by_joint(force.stiffness), "damping": by_joint(force.damping)}
+            efforts = {} if force.effort is None else by_joint(force.effort)
+            bounded = {name: effort for name, effort in efforts.items() if np.any(np.isfinite(effort))}
+            for name, effort in bounded.items():
+                if not np.all(np.isfinite(effort)):
+                    raise file.error(
+                        f"the servo of joint {name!r} bounds some of its components only; bound all or none"
+                    )
+            return "joint_servo", servo | {"target": by_joint(force.target, 0), "effort": bounded}
         case JointLimits():
             return "joint_limits", {key: by_joint(getattr(force, key)) for key in ("stiffness", "damping", "width")}
     for key, term in FRICTION_TERMS.items():

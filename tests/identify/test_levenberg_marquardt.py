@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jaxdyn.identify import FitResult, Parameters
 from jaxdyn.identify.least_squares import Normal, Problem, Unknowns
@@ -76,3 +77,13 @@ def test_a_fit_that_no_step_improves_is_stuck():
     np.testing.assert_allclose(dampings, np.minimum(1e-3 * growth, 1e12), rtol=1e-12)
     assert int(fits[-1].iterations) == tried
     assert float(fits[-1].unknowns.x[0]) == 1.0
+
+
+@pytest.mark.parametrize("slope", [1.0, 2.0, 4.0])
+def test_damping_falls_by_how_well_a_step_that_is_taken_was_predicted(slope):
+    """The step is -1/slope, so the loss falls by 1 - (1 - 1/slope)^2 of what was promised."""
+    before, after = iterated(OneResidual(slope), 1e-9, 1)
+    gain = 1.0 - (1.0 - 1.0 / slope) ** 2
+    factor = max(1.0 / 3.0, 1.0 - (2.0 * gain - 1.0) ** 3)  # Nielsen 1999
+    np.testing.assert_allclose(after.damping / before.damping, factor, rtol=1e-6)
+    np.testing.assert_allclose(after.unknowns.x, 1.0 - 1.0 / slope, atol=1e-6)

@@ -18,6 +18,7 @@ from jaxdyn import (
     JointDrives,
     JointForce,
     JointFriction,
+    JointServo,
     JointSpring,
     Limits,
     MechanismBuilder,
@@ -252,7 +253,9 @@ def test_saved_tree_of_every_kind_of_joint_gives_every_leaf_back(tmp_path):
     )
     model = eqx.tree_at(lambda m: (m.limits, m.armature), model, (limits, jnp.asarray(rng.uniform(size=n))))
     friction = JointFriction(rng.uniform(size=n), rng.uniform(size=n), rng.uniform(0.1, 1.0, n))
-    forces = (friction, JointSpring(rng.uniform(size=n), random_motion(rng, model)[0]))
+    bound = jnp.where(rng.random(model.nb)[model.topology.body_of_column] < 0.3, jnp.inf, rng.uniform(1, 2, n))
+    servo = JointServo(rng.uniform(size=n), rng.uniform(size=n), random_motion(rng, model)[0], bound)
+    forces = (friction, JointSpring(rng.uniform(size=n), random_motion(rng, model)[0]), servo)
     system = System(model, forces, JointDrives((n - 1, 0, n - 3), rng.normal(size=3)))
     save_mechanism(system, tmp_path / "tree.toml")
     assert_same(load_mechanism(tmp_path / "tree.toml"), system, 1e-12)
@@ -599,3 +602,13 @@ def test_source_is_written_and_must_not_be_empty(tmp_path, refusal):
     save_mechanism(system, tmp_path / "small.toml", source="a scale")
     assert re.search('^source = "a scale"$', (tmp_path / "small.toml").read_text(), re.MULTILINE)
     assert "source is empty" in refusal(ConfigError, save_mechanism, system, tmp_path / "other.toml", source="")
+
+
+def test_a_servo_that_bounds_some_components_of_a_joint_has_no_form_in_a_file(tmp_path, refusal):
+    builder = MechanismBuilder("ball")
+    builder.add_body("ball", joint=Spherical(), mass=1.0, inertia=(0.1, 0.1, 0.1))
+    servo = JointServo([1.0] * 3, [1.0] * 3, [1.0, 0.0, 0.0, 0.0], [1.0, 1.0, np.inf])
+    message = refusal(ConfigError, save_mechanism, System(builder.build(), (servo,)), tmp_path / "ball.toml")
+    assert "joint 'ball_joint'" in message
+    assert "all or none" in message
+    assert not (tmp_path / "ball.toml").exists()
