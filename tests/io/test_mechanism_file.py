@@ -28,6 +28,7 @@ from jaxdyn import (
     Prismatic,
     Revolute,
     Rheonomic,
+    Spherical,
     Spline,
     Spring,
     State,
