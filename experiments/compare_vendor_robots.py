@@ -275,6 +275,7 @@ class InMujoco:
         for equality in list(spec.equalities):
             spec.delete(equality)
         for coupling in system.constraints:
+            assert isinstance(coupling, jaxdyn.Coupling)  # what `mimic` becomes; a URDF has no other constraints
             equality = spec.add_equality()
             equality.type = self.mujoco.mjtEq.mjEQ_JOINT
             equality.name1, equality.name2 = names[count[coupling.driven]], names[count[coupling.driver]]

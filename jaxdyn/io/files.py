@@ -13,7 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 
@@ -154,7 +154,7 @@ def _damage_is_a_value_error() -> Iterator[None]:
         raise ValueError(" ".join(str(error).split()) or "it ends too early") from None
 
 
-def _npy_array(stream: zipfile.ZipExtFile, size: int, key: str) -> np.ndarray:
+def _npy_array(stream: IO[bytes], size: int, key: str) -> np.ndarray:
     """An array of an entry of `size` bytes; nothing is allocated before the header fits to that."""
     magic = stream.read(8)
     width = _LENGTHS.get(magic)
@@ -170,12 +170,13 @@ def _npy_array(stream: zipfile.ZipExtFile, size: int, key: str) -> np.ndarray:
     if count * kind.itemsize != size - len(magic) - width - length or max(shape, default=0) > _LONGEST_AXIS:
         raise ValueError(f"array {key!r} is not complete")
     array = np.empty(count, kind)
-    filled, place = 0, memoryview(array.view(np.uint8) if count else bytearray())
-    while part := stream.read(
-        min(len(place) - filled, _PIECE) or 1
-    ):  # the last one finds the end, where the sum is checked
-        place[filled : filled + len(part)] = part
+    filled, place = 0, array.view(np.uint8) if count else np.empty(0, np.uint8)
+    # The last read finds the end, where the checksum is compared.
+    while part := stream.read(min(len(place) - filled, _PIECE) or 1):
         filled += len(part)
-    if filled < len(place):
+        if filled > len(place):
+            break
+        place[filled - len(part) : filled] = np.frombuffer(part, np.uint8)
+    if filled != len(place):
         raise ValueError(f"array {key!r} is not complete")
     return array.reshape(shape, order="F" if header["order"] == b"True" else "C")

@@ -117,9 +117,8 @@ def _check_numbers(results: Sequence[jax.Array], name: str) -> None:
     Raises:
         FloatingPointError: a result is not a number, or infinite.
     """
-    config = jax.config
-    for on, sort, found in ((config.jax_debug_nans, "nan", jnp.isnan), (config.jax_debug_infs, "inf", jnp.isinf)):
-        if on and any(is_float(x) and found(x).any() for x in results):
+    for setting, sort, found in (("jax_debug_nans", "nan", jnp.isnan), ("jax_debug_infs", "inf", jnp.isinf)):
+        if jax.config.read(setting) and any(is_float(x) and found(x).any() for x in results):
             raise FloatingPointError(
                 f"invalid value ({sort}) encountered in the lanes of {name!r}; backend='xla' tells the operation"
             )

@@ -10,6 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PyTree
 
@@ -199,7 +200,7 @@ def as_dtype(tree: PyTree, dtype: DTypeLike) -> PyTree:
 
 
 def _is_traced(model: Model) -> bool:
-    return any(not isinstance(x, jax.Array) or isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(model))
+    return any(not isinstance(x, jax.Array) or isinstance(x, Tracer) for x in jax.tree.leaves(model))
 
 
 def _check_range(model: Model, dtype: DTypeLike) -> None:

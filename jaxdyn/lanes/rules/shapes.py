@@ -179,4 +179,4 @@ def _iota(flat: Flattener, equation, args: list[Value]) -> list[Value]:
 def _empty(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     # Room for results to come, as the transposes of loops and branches ask for; on CPUs XLA fills it with zeros.
     variable = equation.outvars[0]
-    return [np.zeros(variable.aval.shape, known_dtype(kind_of(variable)))]
+    return [np.zeros(variable.aval.shape, dtype_of_type(kind_of(variable)))]
