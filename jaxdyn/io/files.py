@@ -5,6 +5,7 @@ The seal of an npz file is its comment: the SHA-256 of a key and of everything t
 
 import contextlib
 import hashlib
+import io
 import math
 import os
 import re
@@ -13,7 +14,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 
@@ -136,7 +137,7 @@ class NpzArrays(Mapping[str, np.ndarray]):
 
     def __getitem__(self, key: str) -> np.ndarray:
         with _damage_is_a_value_error(), self._archive.open(self._entries[key]) as stream:
-            return _npy_array(stream, self._entries[key].file_size, key)
+            return _npy_array(cast(io.BufferedIOBase, stream), self._entries[key].file_size, key)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
@@ -154,7 +155,7 @@ def _damage_is_a_value_error() -> Iterator[None]:
         raise ValueError(" ".join(str(error).split()) or "it ends too early") from None
 
 
-def _npy_array(stream: IO[bytes], size: int, key: str) -> np.ndarray:
+def _npy_array(stream: io.BufferedIOBase, size: int, key: str) -> np.ndarray:
     """An array of an entry of `size` bytes; nothing is allocated before the header fits to that."""
     magic = stream.read(8)
     width = _LENGTHS.get(magic)
