@@ -21,7 +21,7 @@ import llvmlite.binding as llvm
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _LIBRARIES = ("jax", "jaxlib", "equinox", "llvmlite", "numpy", "optax", "scipy")
-_OPTIONAL_LIBRARIES = ("mujoco", "cyipopt")  # they read mechanisms and solve, if they are installed
+_OPTIONAL_LIBRARIES = ("mujoco", "ipyopt")  # they read mechanisms and solve, if they are installed
 _SETTINGS = (
     "jax_default_matmul_precision",
     "jax_default_prng_impl",
