@@ -586,7 +586,6 @@ REFUSED = {
     "while": (refused, 1, line_of("# this line " + "is named")),
     "fft": (lambda x: jnp.fft.fft(x * jnp.ones(4)).real, 1, None),
     "eigh": (lambda x: jnp.linalg.eigvalsh(x * jnp.eye(3)), 1, None),
-    "run-time divisor": (lambda n: lax.div(jnp.int32(7), n.astype(jnp.int32)), 1, None),
     "half precision": (lambda x: x.astype(jnp.float16) * 2, 1, None),
     "random": (lambda x: x + jax.random.normal(jax.random.key(0), dtype=x.dtype), 1, None),
 }

@@ -725,8 +725,13 @@ OF_OTHER_RELEASES |= {
     "scatter_add",
     "scatter_mul",
     "scatter_sub",
-    "scatter-min",
-    "scatter-max",
+    "scatter_min",
+    "scatter_max",
+    "log2",
+    "one_minus_square",
+    "eval_jaxpr",
+    "empty",
+    "empty2",
 }
 
 
