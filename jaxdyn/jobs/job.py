@@ -13,7 +13,6 @@ import contextlib
 import dataclasses
 import functools
 import inspect
-import json
 import re
 import sys
 import tempfile
@@ -199,7 +198,9 @@ def run_from_arguments(job: Job, arguments: argparse.Namespace, default_config: 
         resume = job.inputs is not None and arguments.resume
         directory = run(job, config, out=arguments.out, overrides=overrides, smoke=arguments.smoke, resume=resume)
         print(f"Results are in {directory.root}")
-        problem = job.verdict and job.verdict(json.loads(directory.path("metrics.json").read_text()))
+        if job.verdict is None or not is_first():  # only the first host has metrics
+            return
+        problem = job.verdict(directory.read_metrics())
         if problem:
             raise UnreliableResults(problem)
 
