@@ -27,6 +27,9 @@ class ConfigError(ValueError):
         super().__init__(one_line(message))
 
 
+_PIECE = 2**16  # bytes that are read at a time
+
+
 @contextlib.contextmanager
 def opened(path: Path, largest: int, remedy: str, absent: str = "check the path") -> Iterator[BinaryIO]:
     """A regular file, open for reading.
@@ -60,10 +63,13 @@ def opened(path: Path, largest: int, remedy: str, absent: str = "check the path"
 def content(path: Path, largest: int, remedy: str) -> bytes:
     """All bytes of a regular file; arguments and errors are those of `opened`."""
     with opened(path, largest, remedy) as file:
-        data = file.read(largest + 1)  # files of the system have size 0, and others may grow
-    if len(data) > largest:
-        raise ConfigError(f"{path}: it is larger than {_size(largest)}; {remedy}")
-    return data
+        pieces, left = [], largest  # in pieces, because files of the system have size 0, and others may grow
+        while piece := file.read(_PIECE):
+            pieces.append(piece)
+            left -= len(piece)
+            if left < 0:
+                raise ConfigError(f"{path}: it is larger than {_size(largest)}; {remedy}")
+        return b"".join(pieces)
 
 
 @contextlib.contextmanager

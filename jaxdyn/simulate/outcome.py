@@ -9,9 +9,12 @@ import enum
 import sys
 import warnings
 from pathlib import Path
+from types import FrameType
 
+import equinox
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
@@ -101,7 +104,11 @@ def _fastest(v: Float[np.ndarray, "nv"], topology: Topology) -> str:
 
 
 _reported = Primitive("rollout_reported")
-_NOT_OF_USERS = (str(Path(__file__).parents[1]), str(Path(jax.__file__).parent))
+_NOT_OF_USERS = (
+    str(Path(__file__).parents[1]),
+    *(str(Path(str(package.__file__)).parent) for package in (jax, jaxtyping, equinox)),
+    "<",  # code that was made at run time
+)
 
 
 def report(
@@ -119,15 +126,14 @@ def report(
 def _warn(result, steps, v, *, topology: Topology):
     if np.any(np.isin(np.asarray(result), [code.value for code in Result if code.remedy])):
         text = describe(np.asarray(result), np.asarray(steps), np.asarray(v), topology)
-        warnings.warn(
-            f"{text} Trajectory.healthy marks the samples that reached their end", DivergenceWarning, _user_level()
-        )
+        text = f"{text} Trajectory.healthy marks the samples that reached their end"
+        warnings.warn(text, DivergenceWarning, _user_level(sys._getframe()))
     return result
 
 
-def _user_level() -> int:
-    """Number of frames up to the first one that is neither of jaxdyn nor of JAX, for a warning that points there."""
-    frame, level = sys._getframe(1), 1
+def _user_level(frame: FrameType) -> int:
+    """`stacklevel` of a warning by which it points to the first frame of `frame` and its callers that is the user's own."""
+    level = 1
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_OF_USERS):
         frame, level = frame.f_back, level + 1
     return level

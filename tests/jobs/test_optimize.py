@@ -225,7 +225,7 @@ def test_bad_input_is_one_line_with_a_remedy(overrides, fragments, config, tmp_p
 @pytest.mark.parametrize(
     ("overrides", "fragments"),
     [
-        (["control.replay=none.npz"], ["control.replay:", "none.npz: cannot be read"]),
+        (["control.replay=none.npz"], ["control.replay:", "none.npz: there is no such file"]),
         (["control.replay=states.npz"], ["states.npz: it has no", "name the plan.npz of a run of jaxdyn optimize"]),
         (
             [f"mechanism={CONFIGS / 'mechanisms' / 'double_pendulum.toml'}"],

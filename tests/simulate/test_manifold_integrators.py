@@ -153,7 +153,7 @@ def test_adaptive_rollout_agrees_with_short_steps_at_irregular_times_and_differe
 
 def test_adaptive_rollout_that_needs_too_many_steps_says_so():
     system, state = _ball()
-    run = rollout_adaptive(system, state, jnp.array([0.0, 0.01, 50.0]), max_steps=8)
+    run = jax.jit(lambda s: rollout_adaptive(system, s, jnp.array([0.0, 0.01, 50.0]), max_steps=8))(state)
     assert run.result == Result.STEP_FAILED
     assert run.steps <= 8
     assert np.all(np.isfinite(run.saved.v[:2]))
