@@ -33,14 +33,16 @@ def cholesky(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
     return jnp.tril(_cholesky_p.bind((matrix + matrix.T) / 2))
 
 
-def cholesky_solve(factor: Float[Array, "n n"], right: Float[Array, "n *columns"]) -> Float[Array, "n *columns"]:
+def cholesky_solve(
+    factor: Float[Array, "n n"], right: Float[Array | np.ndarray, "n *columns"]
+) -> Float[Array, "n *columns"]:
     """Solution x of L L' x = right, from the lower factor L."""
     return solve_triangular(factor, solve_triangular(factor, right, lower=True), lower=True, transposed=True)
 
 
 def solve_triangular(
     matrix: Float[Array, "n n"],
-    right: Float[Array, "n *columns"],
+    right: Float[Array | np.ndarray, "n *columns"],
     *,
     lower: bool,
     transposed: bool = False,
@@ -152,7 +154,9 @@ def _product(a: Array, b: Array) -> Array:
     return einsum("...ij,...jk->...ik", a, b)
 
 
-def _triangular_solve(a: Array, b: Array, lower: bool, transposed: bool = False, unit_diagonal: bool = False) -> Array:
+def _triangular_solve(
+    a: Array, b: Array | np.ndarray, lower: bool, transposed: bool = False, unit_diagonal: bool = False
+) -> Array:
     return _triangular_solve_p.bind(
         a, b, left_side=True, lower=lower, transpose_a=transposed, conjugate_a=False, unit_diagonal=unit_diagonal
     )
