@@ -99,3 +99,25 @@ def test_decay_quotient_and_two_derivatives_are_exact_at_zero_and_on_both_sides_
         assert computed.dtype == dtype
         exact = [exact_derivative(lambda k: Fraction((-1) ** k, factorial(k + 1)), order, float(n)) for n in x]
         np.testing.assert_allclose(computed, exact, rtol=rounding, atol=rounding)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_tanh_quotient_and_two_derivatives_are_exact_at_zero_and_on_both_sides_of_the_switch(dtype):
+    switch = dtype(0.2)
+    inside, outside = np.nextafter(switch, dtype(0)), np.nextafter(switch, dtype(2))
+    x = np.stack(
+        [dtype(0), dtype(1e-30), dtype(1e-3), dtype(0.1), inside, switch, outside, dtype(1), dtype(9.8), dtype(50)]
+    )
+    x = np.concatenate([x, -x])
+    with mpmath.workdps(60):
+        for order, computed in enumerate(derivatives(series.tanh_quotient, jnp.asarray(x))):
+            assert computed.dtype == dtype
+            exact = [
+                float(mpmath.diff(lambda y: mpmath.tanh(y) / y, mpmath.mpf(float(n)), order))
+                if abs(n) > 1e-20
+                else float((1, 0, mpmath.mpf(-2) / 3)[order])
+                for n in x
+            ]
+            # Each derivative of the closed form is a difference of numbers that are 1/x^2 times as large.
+            rounding = 4 * np.finfo(dtype).eps / float(switch) ** (2 * order)
+            np.testing.assert_allclose(computed, exact, rtol=rounding, atol=rounding)

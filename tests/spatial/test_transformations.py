@@ -45,6 +45,7 @@ FUNCTIONS = {
     series.sine_remainder_root: (lambda x: series.sine_remainder_root(x**2), [()]),
     series.cotangent_remainder_root: (lambda x: series.cotangent_remainder_root(x**2), [()]),
     series.decay_quotient: (series.decay_quotient, [()]),
+    series.tanh_quotient: (series.tanh_quotient, [()]),
     series.arctan_quotient: (lambda x: series.arctan_quotient(0.001 * x**2), [()]),
     sixvector.cross_motion: (sixvector.cross_motion, [(6,), (6,)]),
     sixvector.cross_force: (sixvector.cross_force, [(6,), (6,)]),
