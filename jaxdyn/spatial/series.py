@@ -76,8 +76,8 @@ def decay_quotient(x: Scalar) -> Scalar:
     return jnp.where(small, series, -jnp.expm1(-far) / far)
 
 
-# tanh(x)/x = sum over n of (-1)^(n+1) 4^n (4^n - 1) |B_2n| / (2n)! x^(2n-2); below 0.2 ten terms are exact to 1e-17, and their second
-# derivative to 1e-13.
+# tanh(x)/x = sum over n of (-1)^(n+1) 4^n (4^n - 1) |B_2n| / (2n)! x^(2n-2). Below 0.2 ten terms are exact to 1e-17, and their
+# second derivative to 1e-13.
 _TANH_SWITCH = 0.2
 _TANH = [(-1) ** (n + 1) * 4**n * (4**n - 1) * b / math.factorial(2 * n) for n, b in enumerate(_BERNOULLI, start=1)]
 
