@@ -104,8 +104,8 @@ class RunDirectory:
                 ) from None
             yield
 
-    def begin(self, config: str, provenance: Mapping[str, Any]) -> None:
-        """Write config.toml, the resolved config, and provenance.json, what the run is started with.
+    def begin(self, config: str, provenance: Mapping[str, Any] | None) -> None:
+        """Write config.toml, the resolved config, and provenance.json, what the run is started with; None if it is never resumed.
 
         Raises:
             RunError: another process began a run here in the meantime, or the directory cannot be written.
@@ -113,7 +113,8 @@ class RunDirectory:
         if self._left() - _BEGINNING:
             raise self._not_empty()
         # The config comes last: where it is, the provenance is.
-        self.write_text(_PROVENANCE, json.dumps(_json(provenance), indent=2) + "\n")
+        if provenance is not None:
+            self.write_text(_PROVENANCE, json.dumps(_json(provenance), indent=2) + "\n")
         self.write_text(_CONFIG, config)
 
     def resume(self, config: str, provenance: Mapping[str, Any]) -> None:

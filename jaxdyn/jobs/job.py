@@ -151,10 +151,12 @@ def _opened(
     directory = RunDirectory(out) if out is not None and resume else RunDirectory.create(out, job.name)
     stack.enter_context(directory.alone())
     text = resolved_toml(config)
-    started_with = provenance(text, () if job.inputs is None else job.inputs(config))
+    # What cannot be resumed is not pinned, since that starts the devices, which the job may want to choose.
+    started_with = None if job.inputs is None else provenance(text, job.inputs(config))
     if not resume:
         directory.begin(text, started_with)
         return directory, False
+    assert started_with is not None  # only jobs with inputs can be resumed
     directory.resume(text, started_with)
     return directory, directory.is_complete()
 
