@@ -90,10 +90,10 @@ def batched_rollouts(text: str):
     assert 1e-3 * work < coarse < 0.3 * work  # of first order at a coarse step: it shows
     assert fine < 1e-6 * work
     assert numbers(text, r"gradient relative error: #")[0] < 1e-6
-    looks_perfect, counted = numbers(text, r"explicit damping: # m^2 by a sum over the healthy arms, # m^2 with")
+    looks_perfect, counted = numbers(text, r"explicit damping: # m\^2 by a sum over the healthy arms, # m\^2 with")
     assert looks_perfect == 0.0
     assert counted == 4.0
-    healthy, all_arms = numbers(text, r"implicit damping: # m^2 by a sum over the healthy arms, # m^2 with")
+    healthy, all_arms = numbers(text, r"implicit damping: # m\^2 by a sum over the healthy arms, # m\^2 with")
     assert healthy == all_arms > 0.0
     impossible, _ = numbers(text, r"somersaults without the energy for them: # of #")
     possible, allowed = numbers(text, r"somersaults with the energy for them: # of #")
