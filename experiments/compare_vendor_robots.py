@@ -252,7 +252,7 @@ class InMujoco:
     def __init__(self, system: jaxdyn.System, path: Path, floating: bool, config: Config):
         # By name, since its stubs lack what it makes in C.
         self.mujoco: Any = importlib.import_module("mujoco")
-        self.mujoco.set_mju_user_warning(lambda text: None)  # lost lanes are counted, not told
+        self.mujoco.set_mju_user_warning(lambda text: None)  # lost lanes are counted instead
         try:
             self.model, self.remark = self._compiled(prepared(path, floating), system), ""
             self.order = MujocoOrder(system.model, self.model)

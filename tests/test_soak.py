@@ -13,7 +13,7 @@ SECONDS = float(os.environ.get("JAXDYN_SOAK_SECONDS", "300"))
 
 
 @pytest.mark.exhaustive
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells the memory of a process on Linux only")
+@pytest.mark.skipif(sys.platform != "linux", reason="the memory of a process is read from /proc, which only Linux has")
 def test_memory_levels_off_under_mixed_work():
     script = Path(__file__).parent / "soaking.py"
     run = subprocess.run([sys.executable, str(script), str(SECONDS)], capture_output=True, text=True, check=False)

@@ -20,7 +20,7 @@ from jaxdyn.io.reading import content, opened
 _FORMAT, _VERSION = "jaxdyn archive", 1
 _LARGEST_STRUCTURE = 50_000_000  # bytes; a mechanism of ten thousand bodies is far below
 _MOST_DIGITS = 18  # of an integer of 64 bits
-_REWRITE = "write the file anew"
+_REWRITE = "write the file again"
 
 
 def save_archive(system: System, path: Path | str, classes: Sequence[type] = ()) -> None:

@@ -27,15 +27,15 @@ def check_system(system: Any) -> None:
         StructureError: the message has the path of the part.
     """
     if not isinstance(system, System):
-        raise StructureError("it is no System; write the file anew")
+        raise StructureError("it is no System; write the file again")
     if not isinstance(system.drives, JointDrives | None) or system.method not in get_args(ForwardMethod):
-        raise StructureError("drives or method: they are none of a System; write the file anew")
+        raise StructureError("drives or method: they are none of a System; write the file again")
     model, topology = system.model, system.model.topology
     _check_topology(topology)
     sizes = {"nb": topology.nb, "nq": topology.nq, "nv": topology.nv}
     groups = topology.groups
     if [type(joint) for joint in model.joints] != [kind for kind, _ in groups]:
-        raise StructureError("model.joints: they are not those of the topology; write the file anew")
+        raise StructureError("model.joints: they are not those of the topology; write the file again")
     for k, (_, bodies) in enumerate(groups):
         _check_shapes(model.joints[k], f"model.joints.{k}", sizes, (len(bodies),))
     _check_shapes(model.placement, "model.placement", sizes, (topology.nb,))
@@ -53,7 +53,7 @@ def check_system(system: Any) -> None:
 
 def _check_topology(topology: Topology) -> None:
     if not isinstance(topology.joint_classes, tuple):
-        raise StructureError("model.topology.joint_classes: they are no tuple; write the file anew")
+        raise StructureError("model.topology.joint_classes: they are no tuple; write the file again")
     count = len(topology.parents)
     lengths = [len(getattr(topology, name)) for name in ("body_names", "joint_names", "joint_classes", "joint_groups")]
     groups, first = topology.joint_groups, {}
@@ -70,7 +70,7 @@ def _check_topology(topology: Topology) -> None:
         and all(GROUND <= body < count for body in topology.frame_bodies)
     )
     if not is_sound:
-        raise StructureError("model.topology: its tuples do not fit together; write the file anew")
+        raise StructureError("model.topology: its tuples do not fit together; write the file again")
 
 
 def _check_rotors(rotors: Rotors, topology: Topology, sizes: dict[str, int]) -> None:
@@ -81,7 +81,7 @@ def _check_rotors(rotors: Rotors, topology: Topology, sizes: dict[str, int]) -> 
         and all(topology.joint_classes[topology.body_of_column[column]].nv == 1 for column in rotors.columns)
     )
     if not is_sound:
-        raise StructureError("model.rotors: their tuples do not fit the topology; write the file anew")
+        raise StructureError("model.rotors: their tuples do not fit the topology; write the file again")
     _check_shapes(rotors, "model.rotors", sizes | {"nr": rotors.count}, ())
 
 
@@ -112,5 +112,5 @@ def _check_fields(
         if last is None or any(want not in (None, have) for want, have in zip(expected, last, strict=True)):
             wanted = ", ".join("any" if want is None else str(want) for want in expected)
             raise StructureError(
-                f"{where}: it has shape {shape}, which does not end with ({wanted}); write the file anew"
+                f"{where}: it has shape {shape}, which does not end with ({wanted}); write the file again"
             )

@@ -148,7 +148,7 @@ def value_of(node: Any, path: str, classes: Mapping[str, type], arrays: dict[str
             return class_of(name)
         case {"float": ("inf" | "-inf" | "nan") as number, **rest} if not rest:
             return float(number)
-    raise StructureError(f"{path}: {', '.join(map(repr, node))} is no part of an archive; write the file anew")
+    raise StructureError(f"{path}: {', '.join(map(repr, node))} is no part of an archive; write the file again")
 
 
 def _array(array: np.ndarray | None, dtype: Any, shape: Any, path: str) -> jax.Array:
@@ -160,7 +160,7 @@ def _array(array: np.ndarray | None, dtype: Any, shape: Any, path: str) -> jax.A
             "keep the two files together"
         )
     if array.dtype.newbyteorder("=") != array.dtype or array.dtype.kind not in "fiub":
-        raise StructureError(f"{path}: it is no array of plain numbers; write the file anew")
+        raise StructureError(f"{path}: it is no array of plain numbers; write the file again")
     if array.dtype.itemsize == 8 and not jax.config.read("jax_enable_x64"):
         raise StructureError(
             f"{path}: it is in double precision, which JAX is not set to; use jax.config.update('jax_enable_x64', True)"
@@ -173,13 +173,13 @@ def _instance(kind: type, values: dict[str, Any], path: str) -> Any:
     fields = {field.name: field for field in dataclasses.fields(kind)}
     for name in fields:
         if name not in values:
-            raise StructureError(f"{path}: field {name} of {kind.__name__} is missing; write the file anew")
+            raise StructureError(f"{path}: field {name} of {kind.__name__} is missing; write the file again")
     for name, value in values.items():
         if name not in fields:
             raise StructureError(f"{path}: {kind.__name__} has no field {name!r}; {suggestion(name, fields)}")
         if not _fits(value, fields[name].type):
             shown = " ".join(repr(value).split())[:40]
-            raise StructureError(f"{path}.{name}: {shown} does not fit this field; write the file anew".lstrip("."))
+            raise StructureError(f"{path}.{name}: {shown} does not fit this field; write the file again".lstrip("."))
     instance = object.__new__(kind)
     for name, value in values.items():
         object.__setattr__(instance, name, value)

@@ -120,7 +120,7 @@ def _check_numbers(results: Sequence[jax.Array], name: str) -> None:
     for setting, sort, found in (("jax_debug_nans", "nan", jnp.isnan), ("jax_debug_infs", "inf", jnp.isinf)):
         if getattr(jax.config, setting) and any(is_float(x) and found(x).any() for x in results):
             raise FloatingPointError(
-                f"invalid value ({sort}) encountered in the lanes of {name!r}; backend='xla' tells the operation"
+                f"invalid value ({sort}) encountered in the lanes of {name!r}; use backend='xla' to find the operation"
             )
 
 

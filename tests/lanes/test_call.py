@@ -373,7 +373,7 @@ def test_second_derivatives(function, exhaustive):
 
 
 def test_parts_of_inputs_and_turned_inputs_are_stored_where_reverse_mode_needs_them():
-    """Whole inputs need not be stored, for they are at hand; a part of one and one in another order are no whole inputs."""
+    """Reverse mode does not store an input that it needs as a whole. It stores a part of an input, and one in another order."""
     x, table, weights = numbers(3), numbers(700), jnp.linspace(-1.0, 1.0, 600)
 
     def total(g):

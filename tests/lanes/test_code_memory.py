@@ -108,7 +108,7 @@ SMALL_FUNCTIONS = """
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells the memory of a process on Linux only")
+@pytest.mark.skipif(sys.platform != "linux", reason="the memory of a process is read from /proc, which only Linux has")
 def test_small_functions_do_not_fill_the_memory():
     run = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(SMALL_FUNCTIONS)], capture_output=True, text=True, check=True
