@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import core as jax_core
 
-from jaxdyn.lanes import call
+from jaxdyn.lanes import call, gpu
 from jaxdyn.lanes.derived import known_results, program_of
 from jaxdyn.lanes.flatten import CannotFlatten
 from jaxdyn.lanes.record import Record, note
@@ -29,13 +29,12 @@ def check_backend(backend: str) -> None:
         raise ValueError(f'unknown backend {backend!r}; use "auto", "lanes" or "xla"')
 
 
-# Where "auto" tries lanes. The Pallas route for GPUs runs when asked for; it joins here once measured to be faster than XLA.
-_TRIED_BY_AUTO = ("cpu",)
-
-
 def choose(backend: Backend) -> bool:
-    """Whether to try lanes for what is traced now."""
-    return backend == "lanes" or (backend == "auto" and jax.default_backend() in _TRIED_BY_AUTO)
+    """Whether to try lanes for what is traced now: "auto" does on CPUs, and on NVIDIA GPUs that pass the canary."""
+    if backend != "auto":
+        return backend == "lanes"
+    platform = jax.default_backend()
+    return platform == "cpu" or (platform == "gpu" and gpu.is_usable())
 
 
 def lane_function(function: Callable, *, backend: Backend = "auto", name: str | None = None) -> Callable:

@@ -8,12 +8,13 @@ It carries the jaxpr of one sample and is closed under JAX's transformations, be
     vmap        one more axis of lanes, or, where only tangents are mapped, one more axis of the function, so that the columns of a
                 Jacobian share what does not depend on the direction.
 
-Lowering chooses: machine code on the CPU, and XLA's own code where a function cannot be written in scalars.
+Lowering chooses: machine code on the CPU, a kernel on NVIDIA GPUs, and XLA's own code elsewhere and where a function cannot be
+written in scalars.
 """
 
 import functools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +25,8 @@ from jax.extend import core as jex
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import PartitionSpec
 
-from jaxdyn.lanes import cpu
+from jaxdyn.lanes import cpu, gpu
+from jaxdyn.lanes.cpu_code import widest, width_for
 from jaxdyn.lanes.derived import (
     function_of,
     is_float,
@@ -37,10 +39,8 @@ from jaxdyn.lanes.derived import (
 )
 from jaxdyn.lanes.flatten import CannotFlatten, rule
 from jaxdyn.lanes.handler import TARGET
-from jaxdyn.lanes.liveness import Liveness, count_operations
-from jaxdyn.lanes.llvm_code import widest, width_for
+from jaxdyn.lanes.liveness import Liveness
 from jaxdyn.lanes.llvm_engine import register_bytes
-from jaxdyn.lanes.pallas_code import pallas_call
 from jaxdyn.lanes.program import Program
 from jaxdyn.lanes.record import Record, note
 from jaxdyn.lanes.remembered import remembered
@@ -401,13 +401,34 @@ def _on_cpu(*args, **params):
     if program is None:
         note(Record(params["name"], "xla", reason=reason))
         return on_xla(*args, **params)
-    call = functools.partial(_compiled_call, program, params, [])
+    return _divided(functools.partial(_compiled_call, program, params, []), params, args)(*args)
+
+
+def _divided(call: Callable, params: dict, args: Sequence) -> Callable:
+    """A call of any number of lanes, divided among devices as XLA divides the lanes."""
     if params["size"] is None or _asks_for_devices is None:
-        return call(*args)
+        return call
     axes = _lane_axes(params["batched"], params["lanes_last"])
     outward = [-1 if last else 0 for last in params["results_last"]]
     ranks = [a.ndim + 1 for a in params["jaxpr"].out_avals]
-    return over_lanes(call, args, axes, outward, ranks)(*args)
+    return over_lanes(call, args, axes, outward, ranks)
+
+
+def _lanes_held(params: dict, args: Sequence) -> int | None:
+    """Number of lanes that arguments hold; None if they have no axis of lanes."""
+    if params["size"] is None:
+        return None
+    axes = _lane_axes(params["batched"], params["lanes_last"])
+    return next((a.shape[axis] for a, axis in zip(args, axes, strict=True) if axis is not None), params["size"])
+
+
+def _layouts(params: dict) -> tuple[list[str], list[str]]:
+    """Of arguments and results."""
+    inputs = [
+        "shared" if params["size"] is not None and not b else "columns" if last else "rows"
+        for b, last in zip(params["batched"], params["lanes_last"], strict=True)
+    ]
+    return inputs, ["columns" if last else "rows" for last in params["results_last"]]
 
 
 def _lane_axes(batched: Sequence[bool], lanes_last: Sequence[bool]) -> list[int | None]:
@@ -420,18 +441,10 @@ def _compiled_call(program: Program, params: dict, held: list, *args):
     Args:
         held: keeps the code. XLA divides lanes among devices while it compiles, by functions that it holds until it is done.
     """
-    size = params["size"]
-    if size is not None:
-        axes = _lane_axes(params["batched"], params["lanes_last"])
-        size = next((a.shape[axis] for a, axis in zip(args, axes, strict=True) if axis is not None), size)
+    size = _lanes_held(params, args)
     kinds = [kind for kind, _ in program.inputs] + program.output_types
     width = width_for(1 if size is None else size, widest(kinds, register_bytes()))
-    layouts = [
-        "shared" if size is not None and not b else "columns" if last else "rows"
-        for b, last in zip(params["batched"], params["lanes_last"], strict=True)
-    ]
-    results = ["columns" if last else "rows" for last in params["results_last"]]
-    compiled = cpu.compile_program(program, layouts, results, size is not None, width)
+    compiled = cpu.compile_program(program, *_layouts(params), size is not None, width)
     held.append(compiled)
     note(Record(params["name"], "lanes", compiled.width, compiled.operations, compiled.code_s))
     shapes = _result_shapes(params["jaxpr"], size, params["results_last"])
@@ -457,28 +470,21 @@ mlir.register_lowering(machine_code_p, _lower_machine_code, platform="cpu")
 
 
 def _on_gpu(*args, **params):
-    """One sample per thread, by Pallas, where lanes are asked for; see `choose` for what "auto" does."""
-    program, reason = _program_or_reason(params) if params["backend"] == "lanes" else (None, "lanes were not asked for")
-    size, axes = params["size"], _lane_axes(params["batched"], params["lanes_last"])
-    if program is None or all(axis is None for axis in axes):
-        note(Record(params["name"], "xla", reason=reason or "a single sample"))
+    """One sample per thread; XLA takes over where a function has no kernel, or kernels cannot be used."""
+    program, reason = _program_or_reason(params)
+    reason = reason or gpu.obstacle() or gpu.too_many_arrays(program)
+    if reason:
+        note(Record(params["name"], "xla", reason=reason))
         return on_xla(*args, **params)
-    note(Record(params["name"], "lanes", 1, count_operations(program, Liveness(program))))
-    return in_pallas(
-        program, args, axes, _result_shapes(params["jaxpr"], size, params["results_last"]), params["results_last"]
-    )
+    return _divided(functools.partial(_launched, program, params), params, args)(*args)
 
 
-def in_pallas(program: Program, args, axes, shapes, results_last, *, interpret: bool = False) -> list[jax.Array]:
-    """The call as a Pallas kernel, whose arrays hold all samples of a number together."""
-    columns = []
-    for a, axis in zip(args, axes, strict=True):
-        if axis is None:
-            columns.append(a.reshape(-1))
-        else:
-            columns.append(a.reshape(-1, a.shape[-1]) if axis else a.reshape(a.shape[0], -1).T)
-    results = pallas_call(program, [axis is None for axis in axes], interpret=interpret)(*columns)
-    return [(r if last else r.T).reshape(s.shape) for r, s, last in zip(results, shapes, results_last, strict=True)]
+def _launched(program: Program, params: dict, *args):
+    """A kernel for the lanes that the arguments hold."""
+    size = _lanes_held(params, args)
+    kernel = gpu.Kernel(program, 1 if size is None else size, *_layouts(params))
+    note(Record(params["name"], "lanes", 1, kernel.operations, kernel.code_s))
+    return kernel(args, _result_shapes(params["jaxpr"], size, params["results_last"]))
 
 
 # Dividing the lanes among devices asks for the devices while lowering, which JAX has no public way to announce. Without it
@@ -489,8 +495,7 @@ if _asks_for_devices is not None:
 
 mlir.register_lowering(lane_call_p, mlir.lower_fun(on_xla, multiple_results=True))
 mlir.register_lowering(lane_call_p, mlir.lower_fun(_on_cpu, multiple_results=True), platform="cpu")
-for _platform in ("cuda", "rocm"):
-    mlir.register_lowering(lane_call_p, mlir.lower_fun(_on_gpu, multiple_results=True), platform=_platform)
+mlir.register_lowering(lane_call_p, mlir.lower_fun(_on_gpu, multiple_results=True), platform=gpu.PLATFORM)
 
 
 @rule("lane_call")

@@ -18,8 +18,8 @@ from pathlib import Path
 import llvmlite.binding as llvm
 
 from jaxdyn.lanes.code_files import CodeFiles
+from jaxdyn.lanes.cpu_code import CpuKernel
 from jaxdyn.lanes.handler import Code, Handlers
-from jaxdyn.lanes.llvm_code import KernelCode
 from jaxdyn.lanes.llvm_engine import compiler, loaded, object_code
 from jaxdyn.lanes.program import Program
 
@@ -96,10 +96,10 @@ def compile_program(
     """Machine code of a program, which XLA can call; without lanes it serves one sample, whose arrays have no axis of lanes.
 
     Args:
-        inputs, outputs: layout of each array, see `KernelCode`.
+        inputs, outputs: layout of each array, see `CpuKernel`.
         width: samples per vector.
     """
-    kernel = KernelCode(program, width, inputs, outputs)
+    kernel = CpuKernel(program, width, inputs, outputs)
     axis = -1 if not has_lanes else 1 if outputs[0] == "columns" else 0
     blocks = max(1, _OPERATIONS_PER_TASK // max(1, kernel.operations * kernel.width))
     # Another version of this library that makes other code makes another text.

@@ -1,16 +1,14 @@
-"""LLVM code of a scalar program: one vector instruction per operation, one sample per vector lane.
+"""LLVM code of the operations and loops of a scalar program, whatever the processor: one instruction per operation.
 
-The kernel works on blocks of `width` samples. What is the same for all samples is computed once, as plain numbers. The last block
-overlaps the one before it where the batch does not divide: it computes some samples again, to the same bits.
+`cpu_code` and `ptx_code` put a kernel around it: with one sample per lane of a vector register, and with one sample per thread.
 """
 
-import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from jaxdyn.lanes import transcendental
 from jaxdyn.lanes.folding import TRANSCENDENTAL, settled
 from jaxdyn.lanes.liveness import Liveness, count_operations, uniform_nodes
-from jaxdyn.lanes.llvm_memory import MemoryText, Place, transposition_code
+from jaxdyn.lanes.llvm_memory import MemoryText, Place
 from jaxdyn.lanes.llvm_text import bytes_of, scalar_type
 from jaxdyn.lanes.program import Block, Loop, Node, Program, Region, Scalar, Stretch, interval
 from jaxdyn.lanes.scalar_types import FLOATS
@@ -49,13 +47,15 @@ _LONG = 4000
 _STORES = 200  # in a row, which take longer still
 
 
-class KernelCode(MemoryText):
-    """LLVM text of the kernel of a program.
+class ProgramCode(MemoryText):
+    """Lines of LLVM code for the operations and loops of a program; a subclass makes the kernel around them.
 
     Attributes:
-        text: the module, with `void @kernel(ptr buffers, i64 first, i64 last, i64 batch, ptr scratch)`.
+        inputs: layout of each input.
         operations: scalar operations per sample, loops counted turn by turn.
     """
+
+    _early: Collection[str] = ()  # operations that come as early in their block as they can
 
     def __init__(self, program: Program, width: int, inputs: Sequence[str], outputs: Sequence[str]):
         """Args: layout of each input ("rows", "columns" or "shared") and output ("rows" or "columns")."""
@@ -65,9 +65,9 @@ class KernelCode(MemoryText):
         self.inputs = inputs
         self._destinations: dict[Node, list[tuple[Place, str, str]]] = {}
         self._filled: dict[Node, set[Scalar]] = {}  # regions that get these numbers as soon as they are there
-        self.schedule = Schedule(program, live)
+        self.schedule = Schedule(program, live, self._early)
         self.operations = count_operations(program, live)
-        self.text = self._kernel()
+        self._find_collected_regions()
 
     def _operation(self, node: Node) -> None:
         op, kind, args = node.op, node.type, node.args
@@ -105,10 +105,8 @@ class KernelCode(MemoryText):
             zero = "zeroinitializer" if width > 1 else "0"
             text = f"fneg {full} {refs[0]}" if kind in FLOATS else f"sub {full} {zero}, {refs[0]}"
             names[node] = self._let(text)
-        elif kind in FLOATS and op in _FLOAT_OPS:
-            names[node] = self._let(f"{_FLOAT_OPS[op]} {full} {refs[0]}, {refs[1]}")
-        elif kind in FLOATS and op in _FLOAT_CALLS:
-            names[node] = self._let(self._call(_FLOAT_CALLS[op], kind, width, refs))
+        elif kind in FLOATS:
+            names[node] = self._let(self._float_operation(node, width, refs))
         elif op in _INTEGER_OPS:
             names[node] = self._let(f"{_INTEGER_OPS[op]} {full} {refs[0]}, {refs[1]}")
         elif op in ("min", "max"):
@@ -121,6 +119,13 @@ class KernelCode(MemoryText):
             names[node] = self._shift(node, full, width, refs)
         else:  # div and rem of integers
             names[node] = self._division(node, full, width, refs)
+
+    def _float_operation(self, node: Node, width: int, refs: Sequence[str]) -> str:
+        op, kind = node.op, node.type
+        if op in _FLOAT_CALLS:
+            return self._call(_FLOAT_CALLS[op], kind, width, refs)
+        full = scalar_type(kind) if width == 1 else f"<{width} x {scalar_type(kind)}>"
+        return f"{_FLOAT_OPS[op]} {full} {refs[0]}, {refs[1]}"
 
     def _shift(self, node: Node, full: str, width: int, refs: Sequence[str]) -> str:
         """By a number without sign. LLVM leaves a shift by the width or more undefined; here all bits leave, as in XLA."""
@@ -303,57 +308,34 @@ class KernelCode(MemoryText):
     def _region_of(self, loop: Loop, which: int) -> Node:
         return self._collected_regions[loop, which]
 
-    def _kernel(self) -> str:
-        program, width = self.program, self.width
+    # -- parts of a kernel
+
+    def _find_collected_regions(self) -> None:
         self._collected_regions = {
             (node.args[0].data, node.data.which): node
             for node in self.live.nodes
             if node.op == "region" and node.data.kind == "loop"
         }
-        inputs = [
-            n for n in program.block.nodes if n.op == "region" and n.data.kind == "input" and n in self.live.nodes
-        ]
-        self._emit("%alive = icmp ne i64 %batch, 0")
-        for k in range(len(program.inputs) + len(program.outputs)):
-            self._emit(f"%pp{k} = getelementptr ptr, ptr %buffers, i64 {k}")
-            self._emit(f"%p{k} = load ptr, ptr %pp{k}")
-        for node in inputs:
-            if self.inputs[node.data.which] == "shared":
-                self._places[node] = Place("shared", f"%p{node.data.which}")
-        # What is the same for all samples comes first, as far as it needs no loop.
-        ahead: set[Node] = set()
-        for node in self.schedule.order[program.block]:
-            can_be_ahead = node in self.uniform and node.op not in ("loop", "result", "region")
-            if can_be_ahead and all(type(a) is not Node or a in ahead or a.op == "region" for a in node.args):
-                ahead.add(node)
-                if node not in self._names:
-                    self._operation(node)
-        self._emit("br label %lanes")
-        self._start("lanes")
-        self._emit("%block = phi i64 [%first, %entry], [%block.next, %lanes.latch]")
-        start = self._let(f"mul i64 %block, {width}")
-        if width > 1:
-            last = self._let(f"sub i64 %batch, {width}")
-            start = self._let(self._call("smin", "i64", 1, [start, last]))
-        for node in inputs:
-            region: Region = node.data
-            k, size, kind = region.which, region.size, region.type
-            layout = self.inputs[k]
-            if layout == "shared":
-                continue
-            row = 1 if layout == "columns" else size
-            offset = self._let(f"mul i64 {start}, {row * bytes_of(kind)}")
-            rows = self._let(f"getelementptr i8, ptr %p{k}, i64 {offset}")
-            self._places[node] = Place(layout, rows, size)
-            if width > 1 and layout == "rows" and self._is_staged(node):
-                vectors = self._reserve(kind, size)
-                self._transposition("get", kind, vectors, rows, size, size)
-                self._places[node] = Place("vectors", vectors)
-        for k, kind in enumerate(program.output_types):
+
+    def _input_regions(self) -> list[Node]:
+        nodes = self.program.block.nodes
+        return [n for n in nodes if n.op == "region" and n.data.kind == "input" and n in self.live.nodes]
+
+    def _rows(self, pointer: str, kind: str, row: int, start: str) -> str:
+        """Pointer to the numbers of the sample at `start`, where each sample has `row` numbers of its own."""
+        offset = self._let(f"mul i64 {start}, {row * bytes_of(kind)}")
+        return self._let(f"getelementptr i8, ptr {pointer}, i64 {offset}")
+
+    def _place_outputs(self, start: str) -> None:
+        for k, kind in enumerate(self.program.output_types):
             row = 1 if self.outputs[k] == "columns" else self._output_place(k).row
             offset = self._let(f"mul i64 {start}, {row * bytes_of(kind)}")
-            self._emit(f"%out{k} = getelementptr i8, ptr %p{len(program.inputs) + k}, i64 {offset}")
+            self._emit(f"%out{k} = getelementptr i8, ptr %p{len(self.program.inputs) + k}, i64 {offset}")
         self._assign_places()
+
+    def _samples(self) -> None:
+        """Everything between the inputs of some samples and their outputs."""
+        program = self.program
         staged = self._staged_outputs()
         self._fill_regions_early()
         self._nodes(program.block)
@@ -370,18 +352,6 @@ class KernelCode(MemoryText):
                         self._break_line()
                     self._store(stage, kind, str(number), self._ref(output[number], kind, as_vector=True))
                 self._deliver(stage, place, kind, "0", len(output))
-        self._emit("br label %lanes.latch")
-        self._start("lanes.latch")
-        self._emit("%block.next = add i64 %block, 1")
-        self._emit("%more = icmp ult i64 %block.next, %last")
-        self._emit("br i1 %more, label %lanes, label %end")
-        self._lines += ["end:", " ret void"]
-        head = "define void @kernel(ptr noalias %buffers, i64 %first, i64 %last, i64 %batch, ptr noalias %scratch)"
-        needed = {f for f in self.functions if f[0] in transcendental.FUNCTIONS}
-        moves = [transposition_code(*f) for f in sorted(self.functions - needed)]
-        body = "\n".join([f"{head} nounwind {{", "entry:", *self._lines, "}"])
-        parts = [*sorted(self._declared), *self._globals, *moves, transcendental.definitions(sorted(needed)), body]
-        return "\n".join(parts)
 
     def _staged_outputs(self) -> dict[int, tuple[Place, Place]]:
         """Where the numbers of each output go as soon as they are there, so that none waits for the end; and where they belong."""
@@ -416,11 +386,6 @@ class KernelCode(MemoryText):
                             self._filled[node].add(x)
                     start += len(part)
 
-    def _is_staged(self, node: Node) -> bool:
-        """Whether an input is turned into vectors as a whole: short ones, and those read at all known positions."""
-        indices = [n.args[1] for n in self.live.nodes if n.op == "load" and n.args[0] is node]
-        return len(indices) > 1 and all(type(i) is not Node for i in indices) and node.data.size <= 4 * len(indices)
-
 
 def _comparison(op: str, kind: str) -> str:
     if kind in FLOATS:
@@ -428,14 +393,3 @@ def _comparison(op: str, kind: str) -> str:
     if op == "eq":
         return "icmp eq"
     return f"icmp {'u' if kind[0] in 'ub' else 's'}{op}"
-
-
-def widest(kinds: Sequence[str], register_bytes: int) -> int:
-    """Lanes of a register for the widest floating-point type present."""
-    item = max((bytes_of(k) for k in kinds if k in FLOATS), default=4)
-    return max(1, register_bytes // item)
-
-
-def width_for(batch: int, widest_width: int) -> int:
-    """The largest power of two that neither a register nor the batch exceeds."""
-    return min(widest_width, 2 ** int(math.log2(max(1, batch))))

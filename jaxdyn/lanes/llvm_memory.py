@@ -65,6 +65,10 @@ class MemoryText(FunctionText):
         self.scratch_bytes += -(-length // ALIGNMENT) * ALIGNMENT
         return self._let(f"getelementptr i8, ptr %scratch, i64 {start}")
 
+    def _scratch_place(self, kind: str, size: int) -> Place:
+        """Where a region lies that is neither an input nor an output."""
+        return Place("vectors", self._reserve(kind, size))
+
     def _assign_places(self) -> None:
         """Outputs and what goes into them straight; everything else gets its own piece of scratch when it is made."""
         for k, (output, kind) in enumerate(zip(self.program.outputs, self.program.output_types, strict=True)):
@@ -106,7 +110,7 @@ class MemoryText(FunctionText):
                 self._globals.append(f"{name} = internal constant [{data.size} x {stored}] [{numbers}], align 64")
                 self._places[region] = Place("shared", name)
             else:
-                self._places[region] = Place("vectors", self._reserve(data.type, data.size))
+                self._places[region] = self._scratch_place(data.type, data.size)
         return self._places[region]
 
     @staticmethod

@@ -4,7 +4,7 @@ Depth first from the results: what one result needs is computed together and for
 the order in which JAX wrote them down, all columns of a Jacobian would be alive at once (measured: 1.5 times slower).
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from jaxdyn.lanes.liveness import Liveness, scalars_in
 from jaxdyn.lanes.program import Block, Loop, Node, Program, Scalar
@@ -17,9 +17,10 @@ class Schedule:
         order: per block, its live nodes, each after what it depends on.
     """
 
-    def __init__(self, program: Program, live: Liveness):
+    def __init__(self, program: Program, live: Liveness, early: Collection[str] = ()):
+        """Args: operations that come as early in their block as they can."""
         self.order: dict[Block, list[Node]] = {}
-        self._live = live
+        self._live, self._early = live, early
         self._needs: dict[Node, list[Node]] = {}
         self._plan(program.block, [x for output in program.outputs for x in scalars_in(output)])
 
@@ -35,7 +36,8 @@ class Schedule:
             depth[node] = 1 + max((depth[a] for a in self._needed_by(node) if a in depth), default=0)
         order: list[Node] = []
         done: set[Node] = set()
-        stack = [(x, False) for x in reversed([x for x in wanted if type(x) is Node])]
+        first = [node for node in inside if node.op in self._early]
+        stack = [(x, False) for x in reversed([*first, *(x for x in wanted if type(x) is Node)])]
         while stack:
             node, ready = stack.pop()
             if node in done or node not in members:

@@ -3,7 +3,8 @@
 Lane by lane the operations are the same for every width, so the results are too, to the last bit. No optimization passes are
 expected to follow: every operation written here is executed, in this order, with fused multiplications where `fma` is written.
 Infinities, NaN and the sign of zero follow C99. There are no branches but one: arguments of sin, cos and tan too large for the
-reduction here are left to the double precision functions of libm. Coefficients are in `polynomials`.
+reduction here are left to the double precision functions of libm or, where there is none, to a reduction with as many bits of
+2/pi as it takes (`large_angles`). Coefficients are in `polynomials`.
 
 Subnormal numbers follow C99 where the processor knows them. XLA has the processor take them for zeros of their sign, and return
 such zeros: there atan2, log and pow of a subnormal number are those of zero, like all other operations of the lanes.
@@ -13,6 +14,7 @@ import math
 import struct
 from collections.abc import Callable, Iterable, Sequence
 
+from jaxdyn.lanes import large_angles
 from jaxdyn.lanes import polynomials as p
 from jaxdyn.lanes.vectors import Function, Operand, Value
 
@@ -52,7 +54,7 @@ ULP: dict[tuple[str, str], float] = {
 KINDS = ("f32", "f64")
 WIDTHS = (1, 2, 4, 8, 16)
 
-# Larger arguments of sin, cos and tan are left to libm.
+# Larger arguments of sin, cos and tan are left to libm, or to `large_angles`.
 _LARGEST_ANGLE = {"f32": 2.0**17, "f64": 2.0**30}
 
 
@@ -70,8 +72,13 @@ def definitions(needed: Iterable[tuple[str, str, int]]) -> str:
     return "\n".join([*declares, *helpers.values(), *(text for _, text in written)]) + "\n"
 
 
-def _written(name: str, kind: str, width: int) -> tuple[Function, str]:
-    f = Function(symbol(name, kind, width), kind, width, FUNCTIONS[name])
+def definitions_without_libm(needed: Iterable[tuple[str, str, int]]) -> str:
+    """Definitions of the functions; large angles take a branch to `large_angles.definitions`, which it leaves out."""
+    return "\n".join(_written(*key, has_libm=False)[1] for key in sorted(set(needed)))
+
+
+def _written(name: str, kind: str, width: int, has_libm: bool = True) -> tuple[Function, str]:
+    f = Function(symbol(name, kind, width), kind, width, FUNCTIONS[name], has_libm)
     results = _BODIES[name](f, *f.x)
     return f, f.returning(results if isinstance(results, list) else [results])
 
@@ -98,6 +105,8 @@ def _sine_cosine(f: Function, x: Value, names: Sequence[str]) -> list[Value]:
     _, second, third = p.HALF_PI[f.kind]
     rest, n, q = _first_reduction(f, size)
     r = f.fma(n, -third, f.fma(n, -second, rest))
+    if not f.has_libm:
+        r, _, q = large_angles.replaced(f, size, _LARGEST_ANGLE[f.kind], (r, f.value(0.0), q))
     z = r * r
     sine = f.fma(r * z, f.polynomial(z, p.SINE[f.kind]), r)
     cosine = f.fma(z, f.polynomial(z, p.COSINE[f.kind]), 1.0)
@@ -110,7 +119,7 @@ def _sine_cosine(f: Function, x: Value, names: Sequence[str]) -> list[Value]:
         else:
             magnitude, sign = f.select(is_odd, sine, cosine), q + 1 << f.bits - 2
         near.append((magnitude.bits ^ (sign & top)).number)
-    return f.replaced_by_libm(size, _LARGEST_ANGLE[f.kind], names, near)
+    return f.replaced_by_libm(size, _LARGEST_ANGLE[f.kind], names, near) if f.has_libm else near
 
 
 def _tan(f: Function, x: Value) -> list[Value]:
@@ -123,6 +132,8 @@ def _tan(f: Function, x: Value) -> list[Value]:
     back = r - rest
     lost = (rest - (r - back)) - (product + back)
     low = f.fma(n, -third, lost - f.fma(n, second, -product))
+    if not f.has_libm:
+        r, low, q = large_angles.replaced(f, size, _LARGEST_ANGLE[f.kind], (r, low, q))
     z = r * r
     correction = f.fma(r * z, f.polynomial(z, p.TANGENT[f.kind]), low)
     t = r + correction
@@ -133,7 +144,7 @@ def _tan(f: Function, x: Value) -> list[Value]:
     inverse = f.fma(inverse, f.fma(inverse, t, 1.0) + inverse * rest, inverse)
     near = f.select((q & 1).equals(1), inverse, t)
     near = (near.bits ^ (x.bits & 1 << f.bits - 1)).number
-    return f.replaced_by_libm(size, _LARGEST_ANGLE[f.kind], ["tan"], [near])
+    return f.replaced_by_libm(size, _LARGEST_ANGLE[f.kind], ["tan"], [near]) if f.has_libm else [near]
 
 
 def _asin(f: Function, x: Value) -> Value:

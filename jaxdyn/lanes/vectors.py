@@ -1,7 +1,7 @@
 """Functions of whole vectors as text of LLVM IR, written with the operators of Python."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -97,11 +97,12 @@ class Function:
         bits, mantissa, bias: of the floating-point format.
         scalar, types: type of one number; types of the vectors.
         x: operands.
+        has_libm: whether the processor has the functions of libm; a GPU has none.
         helpers: definitions of functions it calls.
         libm: names of functions of libm it calls, which take and return a double.
     """
 
-    def __init__(self, name: str, kind: str, width: int, operands: int):
+    def __init__(self, name: str, kind: str, width: int, operands: int, has_libm: bool = True):
         self.name, self.kind, self.width = name, kind, width
         self.bits, self.mantissa = {"f32": (32, 23), "f64": (64, 52)}[kind]
         self.bias = (1 << self.bits - self.mantissa - 2) - 1
@@ -109,6 +110,7 @@ class Function:
         scalars = {"float": self.scalar, "int": f"i{self.bits}", "bool": "i1"}
         self.types = {sort: t if width == 1 else f"<{width} x {t}>" for sort, t in scalars.items()}
         self.x = [Value(self, "float", f"%x{i}") for i in range(operands)]
+        self.has_libm = has_libm
         self.helpers: dict[str, str] = {}
         self.libm: list[str] = []
         self._lines: list[str] = []
@@ -118,6 +120,10 @@ class Function:
         self._count += 1
         self._lines.append(f"  %t{self._count} = {operation}")
         return f"%t{self._count}"
+
+    def let(self, operation: str) -> str:
+        """Name of the result of an operation on other types than those of values."""
+        return self._line(operation)
 
     def emit(self, sort: str, operation: str) -> Value:
         return Value(self, sort, self._line(operation))
@@ -143,6 +149,13 @@ class Function:
         listed = ", ".join(f"{t} {self.value(x).text}" for x in operands)
         suffix = self.kind if self.width == 1 else f"v{self.width}{self.kind}"
         return self.emit("float", f"call {t} @llvm.{name}.{suffix}({listed})")
+
+    def intrinsic_of(self, sort: str, name: str, *operands: Operand) -> Value:
+        """An intrinsic of LLVM on integers."""
+        t = self.types[sort]
+        listed = ", ".join(f"{t} {self.value(x, sort).text}" for x in operands)
+        suffix = f"i{self.bits}" if self.width == 1 else f"v{self.width}i{self.bits}"
+        return self.emit(sort, f"call {t} @llvm.{name}.{suffix}({listed})")
 
     def fma(self, a: Operand, b: Operand, c: Operand) -> Value:
         return self.intrinsic("fma", a, b, c)
@@ -180,20 +193,29 @@ class Function:
 
     def replaced_by_libm(self, size: Value, limit: float, names: Sequence[str], near: Sequence[Value]) -> list[Value]:
         """`near`, but results of libm in lanes where `size`, of the only operand, exceeds a limit; a branch if there are any."""
-        t, far = self.types["float"], (size > limit).text
+        far = (size > limit).text
         if self.width > 1:
             packed = self._line(f"bitcast {self.types['bool']} {far} to i{self.width}")
             far = self._line(f"icmp ne i{self.width} {packed}, 0")
-        self._lines += [f"  br i1 {far}, label %far, label %done", "far:"]
+        return self.replaced(far, near, lambda: self._by_libm(limit, names, near))
+
+    def replaced(self, condition: str, near: Sequence[Value], other: Callable[[], Sequence[Value]]) -> list[Value]:
+        """`near`, or what is computed in a branch that is taken where a condition holds, which is rare."""
+        self._lines += [f"  br i1 {condition}, label %far, label %done", "far:"]
+        far = other()
+        self._lines += ["  br label %done", "done:"]
+        pairs = zip(near, far, strict=True)
+        return [self.emit(a.sort, f"phi {self.types[a.sort]} [{a.text}, %entry], [{b.text}, %far]") for a, b in pairs]
+
+    def _by_libm(self, limit: float, names: Sequence[str], near: Sequence[Value]) -> list[Value]:
+        t = self.types["float"]
         replaced: list[Value] = []
         for name, y in zip(names, near, strict=True):
             helper = f"lanes.libm.{name}.{self.kind}.v{self.width}"
             self.helpers[helper] = self._lane_by_lane(helper, name, limit)
             self.libm.append(name)
             replaced.append(self.emit("float", f"call {t} @{helper}({t} {self.x[0].text}, {t} {y.text})"))
-        self._lines += ["  br label %done", "done:"]
-        pairs = zip(near, replaced, strict=True)
-        return [self.emit("float", f"phi {t} [{a.text}, %entry], [{b.text}, %far]") for a, b in pairs]
+        return replaced
 
     def _lane_by_lane(self, helper: str, name: str, limit: float) -> str:
         """Definition of a function of (x, y): y, but libm of x where x is beyond the limit."""
@@ -238,11 +260,12 @@ class Function:
     def returning(self, results: Sequence[Value]) -> str:
         """Definition of the whole function; several results are a structure."""
         t = self.types["float"]
-        kind, last = t, results[0].text
+        kinds = [self.types[result.sort] for result in results]
+        kind, last = kinds[0], results[0].text
         if len(results) > 1:
-            kind, last = f"{{{', '.join([t] * len(results))}}}", "poison"
+            kind, last = f"{{{', '.join(kinds)}}}", "poison"
             for i, result in enumerate(results):
-                last = self._line(f"insertvalue {kind} {last}, {t} {result.text}, {i}")
+                last = self._line(f"insertvalue {kind} {last}, {kinds[i]} {result.text}, {i}")
         operands = ", ".join(f"{t} {x.text}" for x in self.x)
         head = f"define internal {kind} @{self.name}({operands}) noinline nounwind {{"
         return "\n".join([head, "entry:", *self._lines, f"  ret {kind} {last}", "}"])

@@ -26,11 +26,11 @@ def test_straight_lines_broken_into_stretches_compute_the_same(samples, monkeypa
     q = 0.3 * jax.random.normal(jax.random.key(0), (samples, 2))
     u = 0.1 * jax.random.normal(jax.random.key(1), (samples, 40, 2))
     whole = jaxdyn.batched(gradient_of_rollout, backend="lanes")(q, u)
-    before = llvm_code.KernelCode._break_line
+    before = llvm_code.ProgramCode._break_line
     breaks = []
     monkeypatch.setattr(llvm_code, "_LONG", 10)
     monkeypatch.setattr(llvm_code, "_STRETCH", 37)
-    monkeypatch.setattr(llvm_code.KernelCode, "_break_line", lambda self: (breaks.append(1), before(self))[1])
+    monkeypatch.setattr(llvm_code.ProgramCode, "_break_line", lambda self: (breaks.append(1), before(self))[1])
     broken = jaxdyn.batched(lambda q, u: gradient_of_rollout(q, u), backend="lanes")(q, u)
     assert len(breaks) > 20
     for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(broken), strict=True):

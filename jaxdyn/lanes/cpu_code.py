@@ -1,0 +1,99 @@
+"""The kernel of a scalar program on a CPU: one vector instruction per operation, one sample per vector lane.
+
+The kernel works on blocks of `width` samples. What is the same for all samples is computed once, as plain numbers. The last block
+overlaps the one before it where the batch does not divide: it computes some samples again, to the same bits.
+"""
+
+import math
+from collections.abc import Sequence
+
+from jaxdyn.lanes import transcendental
+from jaxdyn.lanes.llvm_code import ProgramCode
+from jaxdyn.lanes.llvm_memory import Place, transposition_code
+from jaxdyn.lanes.llvm_text import bytes_of
+from jaxdyn.lanes.program import Node, Program, Region
+from jaxdyn.lanes.scalar_types import FLOATS
+
+
+class CpuKernel(ProgramCode):
+    """LLVM text of the kernel of a program.
+
+    Attributes:
+        text: the module, with `void @kernel(ptr buffers, i64 first, i64 last, i64 batch, ptr scratch)`.
+    """
+
+    def __init__(self, program: Program, width: int, inputs: Sequence[str], outputs: Sequence[str]):
+        """Args: layout of each input ("rows", "columns" or "shared") and output ("rows" or "columns")."""
+        super().__init__(program, width, inputs, outputs)
+        self.text = self._kernel()
+
+    def _kernel(self) -> str:
+        program, width = self.program, self.width
+        inputs = self._input_regions()
+        self._emit("%alive = icmp ne i64 %batch, 0")
+        for k in range(len(program.inputs) + len(program.outputs)):
+            self._emit(f"%pp{k} = getelementptr ptr, ptr %buffers, i64 {k}")
+            self._emit(f"%p{k} = load ptr, ptr %pp{k}")
+        for node in inputs:
+            if self.inputs[node.data.which] == "shared":
+                self._places[node] = Place("shared", f"%p{node.data.which}")
+        self._compute_ahead()
+        self._emit("br label %lanes")
+        self._start("lanes")
+        self._emit("%block = phi i64 [%first, %entry], [%block.next, %lanes.latch]")
+        start = self._let(f"mul i64 %block, {width}")
+        if width > 1:
+            last = self._let(f"sub i64 %batch, {width}")
+            start = self._let(self._call("smin", "i64", 1, [start, last]))
+        for node in inputs:
+            region: Region = node.data
+            k, size, kind = region.which, region.size, region.type
+            layout = self.inputs[k]
+            if layout == "shared":
+                continue
+            rows = self._rows(f"%p{k}", kind, 1 if layout == "columns" else size, start)
+            self._places[node] = Place(layout, rows, size)
+            if width > 1 and layout == "rows" and self._is_staged(node):
+                vectors = self._reserve(kind, size)
+                self._transposition("get", kind, vectors, rows, size, size)
+                self._places[node] = Place("vectors", vectors)
+        self._place_outputs(start)
+        self._samples()
+        self._emit("br label %lanes.latch")
+        self._start("lanes.latch")
+        self._emit("%block.next = add i64 %block, 1")
+        self._emit("%more = icmp ult i64 %block.next, %last")
+        self._emit("br i1 %more, label %lanes, label %end")
+        self._lines += ["end:", " ret void"]
+        head = "define void @kernel(ptr noalias %buffers, i64 %first, i64 %last, i64 %batch, ptr noalias %scratch)"
+        needed = {f for f in self.functions if f[0] in transcendental.FUNCTIONS}
+        moves = [transposition_code(*f) for f in sorted(self.functions - needed)]
+        body = "\n".join([f"{head} nounwind {{", "entry:", *self._lines, "}"])
+        parts = [*sorted(self._declared), *self._globals, *moves, transcendental.definitions(sorted(needed)), body]
+        return "\n".join(parts)
+
+    def _compute_ahead(self) -> None:
+        """What is the same for all samples comes first, as far as it needs no loop."""
+        ahead: set[Node] = set()
+        for node in self.schedule.order[self.program.block]:
+            can_be_ahead = node in self.uniform and node.op not in ("loop", "result", "region")
+            if can_be_ahead and all(type(a) is not Node or a in ahead or a.op == "region" for a in node.args):
+                ahead.add(node)
+                if node not in self._names:
+                    self._operation(node)
+
+    def _is_staged(self, node: Node) -> bool:
+        """Whether an input is turned into vectors as a whole: short ones, and those read at all known positions."""
+        indices = [n.args[1] for n in self.live.nodes if n.op == "load" and n.args[0] is node]
+        return len(indices) > 1 and all(type(i) is not Node for i in indices) and node.data.size <= 4 * len(indices)
+
+
+def widest(kinds: Sequence[str], register_bytes: int) -> int:
+    """Lanes of a register for the widest floating-point type present."""
+    item = max((bytes_of(k) for k in kinds if k in FLOATS), default=4)
+    return max(1, register_bytes // item)
+
+
+def width_for(batch: int, widest_width: int) -> int:
+    """The largest power of two that neither a register nor the batch exceeds."""
+    return min(widest_width, 2 ** int(math.log2(max(1, batch))))

@@ -1,0 +1,134 @@
+"""Kernels of scalar programs on NVIDIA GPUs: made as PTX while JAX lowers a function, and launched by XLA as a part of it.
+
+XLA has a custom call that takes the PTX of a kernel with its grid. It loads the kernel, gives it the buffers, and may record it
+with its neighbors in one graph. The name of the call is XLA's own and no promise, so the first use of a process runs a canary:
+a kernel with every operation, compared with XLA on the same device. Where it fails, XLA takes over everything.
+"""
+
+import functools
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxdyn.lanes import canary
+from jaxdyn.lanes.derived import program_of, traced
+from jaxdyn.lanes.program import Program
+from jaxdyn.lanes.ptx_code import BLOCK, KERNEL, PtxKernel, ptx
+
+PLATFORM = "cuda"
+_TARGET = "__gpu$xla.gpu.ptx"
+# Parameters of a kernel, of 8 bytes each, of which PTX 8.0 allows 4352 bytes.
+_MOST_ARRAYS = 500
+
+
+class Kernel:
+    """A kernel for a batch of a certain size.
+
+    Attributes:
+        ptx: the code, which the driver compiles when XLA loads it.
+        operations: scalar operations per sample, loops counted turn by turn.
+        scratch_bytes: of a buffer for what loops collect and read again, for the whole batch.
+        code_s: time that making the code took.
+    """
+
+    def __init__(self, program: Program, batch: int, inputs: Sequence[str], outputs: Sequence[str]):
+        start = time.perf_counter()
+        kernel = PtxKernel(program, batch, inputs, outputs)
+        self.ptx, self.operations = ptx(kernel.text), kernel.operations
+        self.scratch_bytes, self._batch = kernel.scratch_bytes * batch, batch
+        self.code_s = time.perf_counter() - start
+
+    def __call__(self, args: Sequence[jax.Array], shapes: Sequence[jax.ShapeDtypeStruct]) -> list[jax.Array]:
+        """Results of given shapes.
+
+        Raises:
+            MemoryError: the scratch alone needs more memory than the device has.
+        """
+        limit = _memory_of_device()
+        if self.scratch_bytes > limit:
+            raise MemoryError(
+                f"what the loops of {self._batch} samples store takes {self.scratch_bytes / 2**30:.1f} GiB, and the GPU has "
+                f"{limit / 2**30:.1f} GiB; take fewer samples at once, save fewer states of a rollout (a larger "
+                "save_every), or let reverse mode store fewer (longer segments between checkpoints)"
+            )
+        scratch = [jax.ShapeDtypeStruct((self.scratch_bytes,), np.uint8)] if self.scratch_bytes else []
+        sizes = {"grid_x": -(-self._batch // BLOCK), "grid_y": 1, "grid_z": 1}
+        sizes |= {"block_x": BLOCK, "block_y": 1, "block_z": 1, "shared_mem_bytes": 0}
+        call = jax.ffi.ffi_call(_TARGET, (*shapes, *scratch))
+        launch: dict[str, Any] = {name: np.int32(size) for name, size in sizes.items()}
+        results = call(*args, name=KERNEL, kernel_type="ptx", kernel_data=self.ptx, **launch)
+        return list(results[: len(shapes)])
+
+
+def too_many_arrays(program: Program) -> str:
+    """Why a program has no kernel, or nothing."""
+    count = len(program.inputs) + len(program.outputs)
+    return f"the function has {count} arrays, and a kernel takes {_MOST_ARRAYS}" if count > _MOST_ARRAYS else ""
+
+
+def _devices() -> list[jax.Device]:
+    """GPUs of this process."""
+    try:
+        return jax.local_devices(backend=PLATFORM)
+    except RuntimeError:
+        return []
+
+
+def _memory_of_device() -> float:
+    """Bytes, or infinite if there is no GPU here, or none that tells."""
+    stats = [device.memory_stats() for device in _devices()]
+    return min((s["bytes_limit"] for s in stats if s and "bytes_limit" in s), default=float("inf"))
+
+
+def is_usable() -> bool:
+    """Whether this process has GPUs that passed the canary."""
+    return bool(_devices()) and not obstacle()
+
+
+@functools.cache
+def obstacle() -> str:
+    """Why kernels cannot be used on the GPUs of this process; nothing if they can, or if there are no GPUs to try them on."""
+    devices = _devices()
+    reason = failure(_on_device(devices[0])) if devices else ""
+    if reason:
+        warnings.warn(
+            f"on GPUs XLA takes over from the lane compiler, and is slower: {reason}", RuntimeWarning, stacklevel=2
+        )
+    return reason
+
+
+def _on_device(device: jax.Device) -> Callable[[Callable, Sequence[np.ndarray]], list[np.ndarray]]:
+    """Runs functions of arrays on a device, also while another function is traced."""
+
+    def run(function: Callable, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        with jax.ensure_compile_time_eval(), jax.disable_jit(False), jax.transfer_guard("allow"):
+            return [np.asarray(x) for x in jax.jit(function)(*jax.device_put(list(arrays), device))]
+
+    return run
+
+
+def failure(run: Callable[[Callable, Sequence[np.ndarray]], list[np.ndarray]]) -> str:
+    """What is wrong with kernels on a device, by the canary; nothing if they compute what XLA computes.
+
+    Args:
+        run: runs a function of arrays there.
+    """
+    for function, arrays in canary.cases(jax.config.jax_enable_x64):
+        shapes = [jax.ShapeDtypeStruct(a.shape[1:], a.dtype) for a in arrays]
+        program = program_of(traced(function, shapes))
+        results = jax.eval_shape(jax.vmap(function), *(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in arrays))
+        kernel = Kernel(program, len(arrays[0]), ["rows"] * len(arrays), ["rows"] * len(results))
+        try:
+            actual = run(lambda *a, k=kernel, r=results: k(a, r), arrays)
+        except Exception as error:
+            first = str(error).strip().split("\n")[0]
+            return f"a kernel cannot be loaded or run ({type(error).__name__}: {first})"
+        expected = run(jax.vmap(function), arrays)
+        for number, (a, e) in enumerate(zip(actual, expected, strict=True)):
+            if not canary.agree(a, e):
+                return f"a kernel computes wrong numbers (result {number} of {function.__name__!r})"
+    return ""

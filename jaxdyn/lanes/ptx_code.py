@@ -1,0 +1,170 @@
+"""The kernel of a scalar program on an NVIDIA GPU: one sample per thread, as PTX, the assembly language that every driver compiles.
+
+LLVM makes PTX without anything of CUDA. What the driver makes of it is decided here nevertheless:
+
+    registers   blocks of `BLOCK` threads, as many of which per multiprocessor as leave every thread all 255 registers;
+    memory      arrays are read and written as they are laid out. What loops collect and later read, and other regions of more
+                than `LARGEST_LOCAL` bytes, lie in a buffer with all samples of a number together, so that the threads of a warp
+                read and write neighbors, and no memory is reserved for threads that might run;
+    float32     subnormal numbers count as zeros, as on the CPU. A square root is within 1 unit in the last place and a quotient
+                within 2, but a known number c over x may become 0 where it is less than c 2^-126. Those within sine, logarithm
+                and their like are rounded correctly;
+    float64     as in IEEE 754.
+"""
+
+from collections.abc import Sequence
+
+import llvmlite.binding as llvm
+
+from jaxdyn.lanes import large_angles, remainder, transcendental
+from jaxdyn.lanes.llvm_code import ProgramCode
+from jaxdyn.lanes.llvm_memory import Place
+from jaxdyn.lanes.llvm_text import bytes_of, scalar_type
+from jaxdyn.lanes.program import Node, Program
+
+KERNEL = "lanes"
+# Threads per block. Blocks of two warps leave few registers unused, and spread a small batch over all multiprocessors.
+BLOCK = 64
+# Bytes of the regions of one sample that may lie in memory of the thread.
+LARGEST_LOCAL = 1024
+
+# Every driver of CUDA 12 or later takes PTX of version 8.0, for any processor of compute capability 8.0 or higher.
+_PROCESSOR, _VERSION = "sm_80", "+ptx80"
+_REGISTERS_OF_MULTIPROCESSOR, _REGISTERS_OF_THREAD = 65536, 256
+# Known numerators up to this are multiplied by a reciprocal.
+_LARGEST_NUMERATOR = 4.0
+_TRIPLE = "nvptx64-nvidia-cuda"
+
+
+class PtxKernel(ProgramCode):
+    """LLVM text of the kernel of a program for a batch of a certain size.
+
+    Attributes:
+        text: the module; the parameters of the kernel are the inputs, the outputs and, if there is any, the scratch.
+        scratch_bytes: per sample, of the buffer for regions.
+    """
+
+    # These hold a branch to a function. The fewer numbers are alive there, the fewer registers it costs.
+    _early = ("sin", "cos", "tan")
+
+    def __init__(self, program: Program, batch: int, inputs: Sequence[str], outputs: Sequence[str]):
+        """Args: layout of each input ("rows", "columns" or "shared") and output ("rows" or "columns")."""
+        super().__init__(program, 1, inputs, outputs)
+        self.batch = batch
+        self._local_bytes = 0
+        self.text = self._kernel()
+
+    def _scratch_place(self, kind: str, size: int) -> Place:
+        length = -(-size * bytes_of(kind) // 8) * 8
+        if self._local_bytes + length <= LARGEST_LOCAL:
+            self._local_bytes += length
+            name = f"%local{self._local_bytes}"
+            self._allocations.append(f" {name} = alloca [{length} x i8], align 8")
+            return Place("vectors", name)
+        start = self.scratch_bytes * self.batch
+        self.scratch_bytes += length
+        column = self._let(f"mul i64 %first, {bytes_of(kind)}")
+        samples = self._let(f"add i64 {column}, {start}")
+        return Place("columns", self._let(f"getelementptr i8, ptr %scratch, i64 {samples}"))
+
+    def _float_operation(self, node: Node, width: int, refs: Sequence[str]) -> str:
+        op, kind = node.op, node.type
+        if op == "rem":
+            self.functions.add(("rem", kind, 1))
+            full = scalar_type(kind)
+            return f"call {full} @{remainder.symbol(kind)}({full} {refs[0]}, {full} {refs[1]})"
+        if kind == "f32" and op == "sqrt":
+            return self._approximate("sqrt", refs[0])
+        if kind == "f32" and op == "div":
+            return self._quotient(node, refs)
+        return super()._float_operation(node, width, refs)
+
+    def _quotient(self, node: Node, refs: Sequence[str]) -> str:
+        """Of float32 numbers."""
+        numerator, denominator = node.args
+        if type(numerator) is Node or abs(numerator) > _LARGEST_NUMERATOR:
+            # LLVM has no name of its own for this division, whose operands may have any size.
+            return f'call float asm "div.full.ftz.f32 $0, $1, $2;", "=f,f,f"(float {refs[0]}, float {refs[1]})'
+        if type(denominator) is Node and denominator.op == "sqrt":
+            inverse = self._approximate("rsqrt", self._ref(denominator.args[0], "f32", as_vector=False))
+        else:
+            inverse = self._approximate("rcp", refs[1])
+        return inverse if numerator == 1 else f"fmul float {refs[0]}, {self._let(inverse)}"
+
+    def _approximate(self, name: str, operand: str) -> str:
+        self._declared.add(f"declare float @llvm.nvvm.{name}.approx.ftz.f(float)")
+        return f"call float @llvm.nvvm.{name}.approx.ftz.f(float {operand})"
+
+    def _kernel(self) -> str:
+        program = self.program
+        self._allocations: list[str] = []
+        count = len(program.inputs) + len(program.outputs)
+        for node in self._input_regions():
+            k, size, kind = node.data.which, node.data.size, node.data.type
+            layout = self.inputs[k]
+            row = 1 if layout == "columns" else size
+            pointer = f"%p{k}" if layout == "shared" else self._rows(f"%p{k}", kind, row, "%first")
+            self._places[node] = Place(layout, pointer, size)
+        self._place_outputs("%first")
+        self._samples()
+        self._emit("br label %end")
+        parameters = [f"ptr addrspace(1) noalias readonly %g{k}" for k in range(len(program.inputs))]
+        parameters += [f"ptr addrspace(1) noalias %g{k}" for k in range(len(program.inputs), count)]
+        if self.scratch_bytes:
+            parameters.append("ptr addrspace(1) noalias %gs")
+        head = [
+            f"define ptx_kernel void @{KERNEL}({', '.join(parameters)}) #0 {{",
+            "start:",
+            " %thread = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()",
+            " %block = call i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()",
+            " %thread64 = zext i32 %thread to i64",
+            " %block64 = zext i32 %block to i64",
+            f" %before = mul i64 %block64, {BLOCK}",
+            " %first = add i64 %before, %thread64",
+            f" %batch = add i64 0, {self.batch}",
+            " %alive = icmp ult i64 %first, %batch",
+            *(f" %p{k} = addrspacecast ptr addrspace(1) %g{k} to ptr" for k in range(count)),
+            *([" %scratch = addrspacecast ptr addrspace(1) %gs to ptr"] if self.scratch_bytes else []),
+            *self._allocations,
+            " br i1 %alive, label %entry, label %end",
+            "entry:",
+        ]
+        needed = sorted(f for f in self.functions if f[0] in transcendental.FUNCTIONS)
+        remainders = sorted(kind for name, kind, _ in self.functions if name == "rem")
+        per_multiprocessor = _REGISTERS_OF_MULTIPROCESSOR // (BLOCK * _REGISTERS_OF_THREAD)
+        attributes = f'"nvvm.maxntid"="{BLOCK}" "nvvm.minctasm"="{per_multiprocessor}"'
+        return "\n".join(
+            [
+                f'target triple = "{_TRIPLE}"',
+                *sorted(self._declared),
+                *self._globals,
+                # Calls cost registers. What is rarely called, for large angles, stays a function.
+                transcendental.definitions_without_libm(needed).replace(" noinline ", " alwaysinline "),
+                *(
+                    [large_angles.definitions()]
+                    if any(name in ("sin", "cos", "sincos", "tan") for name, *_ in needed)
+                    else []
+                ),
+                *(remainder.definition(kind) for kind in remainders),
+                *head,
+                *self._lines,
+                "end:",
+                " ret void",
+                "}",
+                f'attributes #0 = {{ nounwind {attributes} "denormal-fp-math-f32"="preserve-sign,preserve-sign" }}',
+            ]
+        )
+
+
+def ptx(text: str) -> str:
+    """PTX of a module."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    machine = llvm.Target.from_triple(_TRIPLE).create_target_machine(cpu=_PROCESSOR, features=_VERSION, opt=3)
+    with llvm.parse_assembly(text, llvm.create_context()) as module:
+        module.data_layout = str(machine.target_data)
+        options = llvm.create_pipeline_tuning_options(speed_level=1)
+        options.loop_unrolling = options.loop_vectorization = options.slp_vectorization = False
+        passes = llvm.create_pass_builder(machine, options)
+        passes.getModulePassManager().run(module, passes)
+        return machine.emit_assembly(module)
