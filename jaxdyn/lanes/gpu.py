@@ -35,11 +35,12 @@ class Kernel:
         code_s: time that making the code took.
     """
 
-    def __init__(self, program: Program, batch: int, inputs: Sequence[str], outputs: Sequence[str]):
+    def __init__(self, program: Program, batch: int, inputs: Sequence[str], outputs: Sequence[str], block: int = BLOCK):
+        """Args: layout of each input and output, see `PtxKernel`; `block` is the number of threads in a block."""
         start = time.perf_counter()
-        kernel = PtxKernel(program, batch, inputs, outputs)
+        kernel = PtxKernel(program, batch, inputs, outputs, block)
         self.ptx, self.operations = ptx(kernel.text), kernel.operations
-        self.scratch_bytes, self._batch = kernel.scratch_bytes * batch, batch
+        self.scratch_bytes, self._batch, self._block = kernel.scratch_bytes * batch, batch, block
         self.code_s = time.perf_counter() - start
 
     def __call__(self, args: Sequence[jax.Array], shapes: Sequence[jax.ShapeDtypeStruct]) -> list[jax.Array]:
@@ -56,8 +57,8 @@ class Kernel:
                 "save_every), or let reverse mode store fewer (longer segments between checkpoints)"
             )
         scratch = [jax.ShapeDtypeStruct((self.scratch_bytes,), np.uint8)] if self.scratch_bytes else []
-        sizes = {"grid_x": -(-self._batch // BLOCK), "grid_y": 1, "grid_z": 1}
-        sizes |= {"block_x": BLOCK, "block_y": 1, "block_z": 1, "shared_mem_bytes": 0}
+        sizes = {"grid_x": -(-self._batch // self._block), "grid_y": 1, "grid_z": 1}
+        sizes |= {"block_x": self._block, "block_y": 1, "block_z": 1, "shared_mem_bytes": 0}
         call = jax.ffi.ffi_call(_TARGET, (*shapes, *scratch))
         launch: dict[str, Any] = {name: np.int32(size) for name, size in sizes.items()}
         results = call(*args, name=KERNEL, kernel_type="ptx", kernel_data=self.ptx, **launch)

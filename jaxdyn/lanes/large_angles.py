@@ -22,7 +22,7 @@ def _two_over_pi() -> list[int]:
 
 
 def replaced(f: Function, size: Value, limit: float, near: tuple[Value, Value, Value]) -> list[Value]:
-    """Rest of an angle in two numbers, and its quarter turns, of a single lane: `near`, or beyond a limit what `definitions` gives."""
+    """Rest of an angle in two numbers, and its quarter turns: `near`, or what `definitions` gives beyond a limit; for one lane."""
     pair = f"{{{f.scalar}, {f.scalar}, i{f.bits}}}"
 
     def far() -> list[Value]:

@@ -47,10 +47,10 @@ class PtxKernel(ProgramCode):
     # These hold a branch to a function. The fewer numbers are alive there, the fewer registers it costs.
     _early = ("sin", "cos", "tan")
 
-    def __init__(self, program: Program, batch: int, inputs: Sequence[str], outputs: Sequence[str]):
-        """Args: layout of each input ("rows", "columns" or "shared") and output ("rows" or "columns")."""
+    def __init__(self, program: Program, batch: int, inputs: Sequence[str], outputs: Sequence[str], block: int = BLOCK):
+        """Args: layout of each input ("rows", "columns" or "shared") and output ("rows" or "columns"); threads of a block."""
         super().__init__(program, 1, inputs, outputs)
-        self.batch = batch
+        self.batch, self.block = batch, block
         self._local_bytes = 0
         self.text = self._kernel()
 
@@ -119,7 +119,7 @@ class PtxKernel(ProgramCode):
             " %block = call i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()",
             " %thread64 = zext i32 %thread to i64",
             " %block64 = zext i32 %block to i64",
-            f" %before = mul i64 %block64, {BLOCK}",
+            f" %before = mul i64 %block64, {self.block}",
             " %first = add i64 %before, %thread64",
             f" %batch = add i64 0, {self.batch}",
             " %alive = icmp ult i64 %first, %batch",
@@ -131,8 +131,8 @@ class PtxKernel(ProgramCode):
         ]
         needed = sorted(f for f in self.functions if f[0] in transcendental.FUNCTIONS)
         remainders = sorted(kind for name, kind, _ in self.functions if name == "rem")
-        per_multiprocessor = _REGISTERS_OF_MULTIPROCESSOR // (BLOCK * _REGISTERS_OF_THREAD)
-        attributes = f'"nvvm.maxntid"="{BLOCK}" "nvvm.minctasm"="{per_multiprocessor}"'
+        per_multiprocessor = _REGISTERS_OF_MULTIPROCESSOR // (self.block * _REGISTERS_OF_THREAD)
+        attributes = f'"nvvm.maxntid"="{self.block}" "nvvm.minctasm"="{per_multiprocessor}"'
         return "\n".join(
             [
                 f'target triple = "{_TRIPLE}"',

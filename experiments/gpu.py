@@ -1,0 +1,317 @@
+"""What does the lane compiler do on this GPU, and is it right?
+
+Method. First the canary: a kernel with every operation against XLA. Then every function of benchmark_dynamics.py, rollouts and
+their gradients, for several mechanisms in float32 and float64, against the lane compiler of the CPU in float64. Then rates of the
+Panda arm over batches and precisions, beside jit(vmap(f)) of the same functions, with the time that XLA takes to compile and the
+first call, in this process and in a second one, which finds the driver's cache; and rates over block sizes. Every call blocks on
+its result, and the median counts.
+
+The memory limit is measured, by a copy. The arithmetic limit is one operation per clock and lane of 128 lanes per multiprocessor,
+at the clock that the driver gives as the highest; operations are those of the lane program.
+
+Run time. At most 8 min. Needs a GPU of NVIDIA and nothing beyond what jaxdyn itself needs.
+
+    python experiments/gpu.py [configs/gpu.toml] [--out DIR] [--smoke] [key=value ...]
+"""
+
+import dataclasses
+import functools
+import json
+import multiprocessing
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+# A second process needs memory of the device too.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from peers.jaxdyn_routes import function_of
+from peers.mechanisms import mechanism
+from peers.task import DYNAMICS, GRADIENT, ROLLOUT, Task, difference
+from tqdm import tqdm
+
+import jaxdyn
+from jaxdyn.io import RunDirectory, RunError, setting
+from jaxdyn.jobs import Job, main
+from jaxdyn.lanes import gpu
+from jaxdyn.lanes.derived import program_of, traced
+from jaxdyn.lanes.digest import sources_digest
+
+_LANES_OF_MULTIPROCESSOR = 128
+_TIMED = ("forward dynamics", ROLLOUT, GRADIENT)
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Settings.
+
+    Attributes:
+        platform: where to run; "cpu" tries the script without a GPU.
+        mechanisms: checked for every function: "panda", "chain N" or "tree 27".
+        checked: samples of a check, which take part of a block.
+        batches: for rates.
+        blocks: threads per block, for rates of forward dynamics and rollouts.
+        steps: of a rollout, and of a gradient.
+        xla_samples: samples times steps of a call of XLA, at most.
+        rounds: calls that count.
+    """
+
+    platform: str = "cuda"
+    mechanisms: tuple[str, ...] = ("panda", "chain 2", "chain 16", "tree 27")
+    checked: int = setting(97, positive=True)
+    batches: tuple[int, ...] = setting((4096, 65536, 1_000_000), positive=True)
+    blocks: tuple[int, ...] = setting((32, 64, 128, 256), positive=True)
+    steps: tuple[int, int] = setting((1000, 100), positive=True)
+    xla_samples: int = setting(5_000_000, positive=True)
+    rounds: int = setting(5, positive=True)
+
+
+def model_named(name: str, dtype: str) -> jaxdyn.Model:
+    if name == "panda":
+        return jaxdyn.as_dtype(jaxdyn.library.panda(), jnp.dtype(dtype))
+    return mechanism(name, dtype)
+
+
+def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
+    jax.config.update("jax_enable_x64", True)
+    try:
+        device = jax.local_devices(backend=config.platform)[0]
+    except RuntimeError as error:
+        raise RunError(f"there is no GPU of NVIDIA that JAX can use; install jaxdyn[gpu] ({error})") from error
+    found: dict[str, Any] = {"environment": environment(device)}
+    print(json.dumps(found["environment"], indent=1))
+    found["canary"] = gpu.obstacle() or "passed"
+    print(f"canary: {found['canary']}")
+    checks, rates, blocks = (functools.partial(part, config, device) for part in (checked, measured, over_blocks))
+    for name, part in {"differences": checks, "rates": rates, "blocks": blocks}.items():
+        found[name] = part()
+        directory.write_text("gpu.json", json.dumps(found, indent=1) + "\n")
+        directory.write_text("table.md", report(found))
+    print(report(found))
+    worst = max(row["difference"] / row["allowed"] for row in found["differences"])
+    if worst > 1 or (found["canary"] != "passed" and config.platform == gpu.PLATFORM):
+        raise RunError("the canary failed, or results differ from the CPU by more than allowed; see table.md")
+    return found
+
+
+def environment(device: jax.Device) -> dict[str, Any]:
+    """What the figures depend on."""
+    import jaxlib
+    import llvmlite
+
+    query = ["nvidia-smi", "--query-gpu=driver_version,clocks.max.sm,memory.total", "--format=csv,noheader,nounits"]
+    try:
+        driver, clock, memory = subprocess.check_output(query, text=True).split("\n")[0].split(", ")
+    except (OSError, subprocess.CalledProcessError):
+        driver, clock, memory = "unknown", "nan", "nan"
+    multiprocessors = getattr(device, "core_count", 0)
+    return {
+        "device": device.device_kind,
+        "driver": driver,
+        "memory_MiB": float(memory),
+        "multiprocessors": multiprocessors,
+        "arithmetic_limit": multiprocessors * _LANES_OF_MULTIPROCESSOR * float(clock) * 1e6,
+        "memory_limit": copy_rate(device),
+        "platform_version": device.client.platform_version.split("\n")[0],
+        "jax": jax.__version__,
+        "jaxlib": jaxlib.__version__,
+        "llvmlite": llvmlite.__version__,
+        "python": sys.version.split()[0],
+        "lane_compiler": sources_digest(),
+    }
+
+
+def copy_rate(device: jax.Device) -> float:
+    """Bytes read and written per second by a copy of a large array."""
+    size = 2**28 if device.platform != "cpu" else 2**22
+    x = jax.device_put(np.ones(size, np.float32), device)
+    return 2 * x.nbytes / timed(jax.jit(lambda x: x + 1), (x,), 5)
+
+
+def timed(call: Callable, args: tuple, rounds: int) -> float:
+    """Median time of a call, s."""
+    jax.block_until_ready(call(*args))
+    times = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        jax.block_until_ready(call(*args))
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def compiled_route(model: jaxdyn.Model, task: Task, backend: jaxdyn.lanes.Backend) -> Callable:
+    function = function_of(model, task, "lanes" if backend == "lanes" else "xla")
+    return jax.jit(jax.vmap(jaxdyn.lanes.lane_function(function, backend=backend)))
+
+
+def checked(config: Config, device: jax.Device) -> list[dict[str, Any]]:
+    """Differences of the kernels from the lane compiler of the CPU in float64."""
+    rows = []
+    cpu = jax.local_devices(backend="cpu")[0]
+    tasks = [
+        (f, m, d) for m in config.mechanisms for f in (*DYNAMICS, ROLLOUT, GRADIENT) for d in ("float32", "float64")
+    ]
+    for function, name, dtype in tqdm(tasks, unit="check"):
+        n = model_named(name, dtype).nv
+        if (function == "Christoffel symbols" and n > 7) or (function == GRADIENT and n > 16):
+            continue  # minutes of compilation; the same operations are in the other rows
+        # float32 rounds the arguments of the reference too, so that both work on the same samples.
+        task = Task(function, name, n, dtype, config.checked, 20 if function in (ROLLOUT, GRADIENT) else 1, 1e-3)
+        args = task.arguments()
+        wide = jax.device_put(tuple(x.astype(np.float64) for x in args), cpu)
+        reference = compiled_route(model_named(name, "float64"), task, "lanes")(*wide)
+        start = time.perf_counter()
+        actual = compiled_route(model_named(name, dtype), task, "lanes")(*jax.device_put(args, device))
+        actual, reference = ([np.asarray(x) for x in jax.tree.leaves(y)] for y in (actual, reference))
+        seconds = time.perf_counter() - start
+        # Of the largest number of a sample; forward dynamics of random chains loses 3 to 4 digits in its conditioning.
+        allowed = {"float32": 5e-3, "float64": 1e-10}[dtype] * (10 if n > 7 else 1)
+        worst = difference(actual, reference)
+        rows.append(
+            {
+                "function": function,
+                "mechanism": name,
+                "dtype": dtype,
+                "difference": worst,
+                "allowed": allowed,
+                "first_s": seconds,
+            }
+        )
+    return rows
+
+
+def measured(config: Config, device: jax.Device) -> list[dict[str, Any]]:
+    """Rates of the Panda arm, and times until they are reached."""
+    rows = []
+    cases = [(f, d, b) for d in ("float32", "float64") for f in _TIMED for b in config.batches]
+    for function, dtype, batch in tqdm(cases, unit="rate"):
+        steps = {ROLLOUT: config.steps[0], GRADIENT: config.steps[1]}.get(function, 1)
+        for backend in ("lanes", "xla"):
+            few = steps if backend == "lanes" else min(steps, 100)
+            if backend == "xla" and (batch * few > config.xla_samples or (dtype == "float64" and function == GRADIENT)):
+                continue
+            task = Task(function, "panda", 7, dtype, batch, few, 1e-4)
+            if task.bytes > 1.5e10:
+                continue
+            rows.append(rate(task, backend, device, config.rounds))
+    start = multiprocessing.get_context("spawn")
+    for row in rows:
+        if row["backend"] == "lanes" and row["batch"] == config.batches[0] and row["dtype"] == "float32":
+            task = Task(row["function"], "panda", 7, row["dtype"], row["batch"], row["steps"], 1e-4)
+            with start.Pool(1) as pool:
+                row["second_process_s"] = pool.apply(second_process, (task, config.platform))
+    return rows
+
+
+def rate(task: Task, backend: jaxdyn.lanes.Backend, device: jax.Device, rounds: int) -> dict[str, Any]:
+    """One row: evaluations or steps per second, and what it took to get there."""
+    model = model_named("panda", task.dtype)
+    args = jax.device_put(task.arguments(), device)
+    call = compiled_route(model, task, backend)
+    start = time.perf_counter()
+    compiled = call.lower(*args).compile()
+    compile_s = time.perf_counter() - start
+    start = time.perf_counter()
+    jax.block_until_ready(compiled(*args))
+    first_s = time.perf_counter() - start
+    seconds = timed(compiled, args, rounds)
+    row = {"function": task.function, "dtype": task.dtype, "batch": task.batch, "steps": task.steps, "backend": backend}
+    row |= {"compile_s": compile_s, "first_s": first_s, "seconds": seconds, "rate": task.batch * task.steps / seconds}
+    row |= {"bytes_per_s": task.bytes / seconds}
+    if backend == "lanes":
+        row["operations_per_s"] = jaxdyn.lanes.records()[-1].operations * task.batch / seconds
+    return row
+
+
+def second_process(task: Task, platform: str) -> float:
+    """Time from the function to its first result in a process that finds the caches of an earlier one, s."""
+    jax.config.update("jax_enable_x64", True)
+    device = jax.local_devices(backend=platform)[0]
+    gpu.obstacle()
+    args = jax.device_put(task.arguments(), device)
+    model = model_named("panda", task.dtype)
+    start = time.perf_counter()
+    jax.block_until_ready(compiled_route(model, task, "lanes")(*args))
+    return time.perf_counter() - start
+
+
+def over_blocks(config: Config, device: jax.Device) -> list[dict[str, Any]]:
+    """Rates of kernels with other numbers of threads in a block."""
+    rows = []
+    if config.platform != gpu.PLATFORM:
+        return rows
+    for function, batch, block in tqdm([(f, b, k) for f in _TIMED[:2] for b in config.batches for k in config.blocks]):
+        steps = {ROLLOUT: config.steps[0]}.get(function, 1)
+        task = Task(function, "panda", 7, "float32", batch, 100 if steps > 1 else 1, 1e-4)
+        args = jax.device_put(task.arguments(), device)
+        own = function_of(model_named("panda", "float32"), task, "lanes")
+        jaxpr = traced(
+            lambda *a, f=own: jax.tree.leaves(f(*a)), [jax.ShapeDtypeStruct(a.shape[1:], a.dtype) for a in args]
+        )
+        shapes = [jax.ShapeDtypeStruct((batch, *a.shape), a.dtype) for a in jaxpr.out_avals]
+        rows_of = (["rows"] * len(args), ["rows"] * len(shapes))
+        kernel = gpu.Kernel(program_of(jaxpr), batch, *rows_of, block)
+        seconds = timed(jax.jit(lambda *a, k=kernel, s=shapes: k(a, s)), args, config.rounds)
+        rows.append({"function": function, "batch": batch, "block": block, "rate": batch * task.steps / seconds})
+    return rows
+
+
+def report(found: dict[str, Any]) -> str:
+    """The record as a page."""
+    about = found["environment"]
+    lines = [
+        "# The lane compiler on a GPU",
+        "",
+        f"{about['device']}, driver {about['driver']}, jax {about['jax']}, llvmlite {about['llvmlite']}. "
+        f"Canary: {found['canary']}. A copy moves {about['memory_limit']:.3g} bytes/s; "
+        f"the arithmetic limit is {about['arithmetic_limit']:.3g} operations/s.",
+        "",
+    ]
+    if "rates" in found:
+        lines += ["## Rates of the Panda arm", ""]
+        lines += [
+            "| function | precision | batch | steps | backend | evaluations or steps per second | compile | first call |"
+        ]
+        lines[-1] += " second process | of arithmetic limit | of memory limit |"
+        lines += ["|" + "---|" * 11]
+        for r in found["rates"]:
+            second = f"{r['second_process_s']:.2f} s" if "second_process_s" in r else ""
+            done = r.get("operations_per_s", 0) / about["arithmetic_limit"]
+            cells = [r["function"], r["dtype"], r["batch"], r["steps"], r["backend"], f"{r['rate']:.3g}"]
+            cells += [f"{r['compile_s']:.2f} s", f"{r['first_s']:.2f} s", second, f"{done:.0%}" if done else ""]
+            cells += [f"{r['bytes_per_s'] / about['memory_limit']:.0%}"]
+            lines += ["| " + " | ".join(map(str, cells)) + " |"]
+        lines += [""]
+    if found.get("blocks"):
+        lines += ["## Threads per block, float32, evaluations or steps per second", ""]
+        blocks = sorted({r["block"] for r in found["blocks"]})
+        lines += ["| function | batch | " + " | ".join(map(str, blocks)) + " |", "|" + "---|" * (2 + len(blocks))]
+        for key in dict.fromkeys((r["function"], r["batch"]) for r in found["blocks"]):
+            own = {r["block"]: r["rate"] for r in found["blocks"] if (r["function"], r["batch"]) == key}
+            lines += [f"| {key[0]} | {key[1]} | " + " | ".join(f"{own[k]:.3g}" for k in blocks) + " |"]
+        lines += [""]
+    lines += [
+        "## Differences from the CPU in float64",
+        "",
+        "| function | mechanism | precision | difference | allowed |",
+    ]
+    lines += ["|---|---|---|---|---|"]
+    for r in found.get("differences", []):
+        cells = (r["function"], r["mechanism"], r["dtype"], f"{r['difference']:.1e}", f"{r['allowed']:.1e}")
+        lines += ["| " + " | ".join(cells) + " |"]
+    return "\n".join(lines) + "\n"
+
+
+JOB = Job("gpu", __doc__ or "", Config, work)
+
+if __name__ == "__main__":
+    default = Path(__file__).parents[1] / "configs" / f"{Path(__file__).stem}.toml"
+    sys.exit(main(JOB, default_config=str(default)))
