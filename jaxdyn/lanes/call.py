@@ -482,7 +482,7 @@ def _on_gpu(*args, **params):
 def _launched(program: Program, params: dict, *args):
     """A kernel for the lanes that the arguments hold."""
     size = _lanes_held(params, args)
-    kernel = gpu.Kernel(program, 1 if size is None else size, *_layouts(params))
+    kernel = gpu.Kernel(program, *_layouts(params), 1 if size is None else size)
     note(Record(params["name"], "lanes", 1, kernel.operations, kernel.code_s))
     return kernel(args, _result_shapes(params["jaxpr"], size, params["results_last"]))
 

@@ -17,10 +17,12 @@ import numpy as np
 from jaxdyn.lanes import canary
 from jaxdyn.lanes.derived import program_of, traced
 from jaxdyn.lanes.program import Program
-from jaxdyn.lanes.ptx_code import BLOCK, KERNEL, PtxKernel, ptx
+from jaxdyn.lanes.ptx_code import KERNEL, Launch, PtxKernel, launch_for, ptx
 
 PLATFORM = "cuda"
 _TARGET = "__gpu$xla.gpu.ptx"
+# Of an H100 or H200, for code that is lowered where there is no GPU.
+_MULTIPROCESSORS = 132
 # Parameters of a kernel, of 8 bytes each, of which PTX 8.0 allows 4352 bytes.
 _MOST_ARRAYS = 500
 
@@ -31,16 +33,28 @@ class Kernel:
     Attributes:
         ptx: the code, which the driver compiles when XLA loads it.
         operations: scalar operations per sample, loops counted turn by turn.
-        scratch_bytes: of a buffer for what loops collect and read again, for the whole batch.
+        launch: threads and blocks.
+        scratch_bytes: of a buffer for what loops collect and read again, for all threads.
         code_s: time that making the code took.
     """
 
-    def __init__(self, program: Program, batch: int, inputs: Sequence[str], outputs: Sequence[str], block: int = BLOCK):
-        """Args: layout of each input and output, see `PtxKernel`; `block` is the number of threads in a block."""
+    def __init__(
+        self,
+        program: Program,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        batch: int,
+        launch: Launch | None = None,
+    ):
+        """Args: layout of each input and output, see `PtxKernel`; another launch than the best one known."""
         start = time.perf_counter()
-        kernel = PtxKernel(program, batch, inputs, outputs, block)
+        kernel = PtxKernel(program, batch, inputs, outputs, launch or launch_for(batch, None))
+        if kernel.scratch_bytes and not launch:
+            # With one thread per sample, scratch would grow with the batch.
+            kernel = PtxKernel(program, batch, inputs, outputs, launch_for(batch, _multiprocessors()))
+        self.launch = kernel.launch
         self.ptx, self.operations = ptx(kernel.text), kernel.operations
-        self.scratch_bytes, self._batch, self._block = kernel.scratch_bytes * batch, batch, block
+        self.scratch_bytes = kernel.scratch_bytes * self.launch.threads
         self.code_s = time.perf_counter() - start
 
     def __call__(self, args: Sequence[jax.Array], shapes: Sequence[jax.ShapeDtypeStruct]) -> list[jax.Array]:
@@ -52,16 +66,16 @@ class Kernel:
         limit = _memory_of_device()
         if self.scratch_bytes > limit:
             raise MemoryError(
-                f"what the loops of {self._batch} samples store takes {self.scratch_bytes / 2**30:.1f} GiB, and the GPU has "
-                f"{limit / 2**30:.1f} GiB; take fewer samples at once, save fewer states of a rollout (a larger "
-                "save_every), or let reverse mode store fewer (longer segments between checkpoints)"
+                f"what the loops of {self.launch.threads} threads store takes {self.scratch_bytes / 2**30:.1f} GiB, and the "
+                f"GPU has {limit / 2**30:.1f} GiB; save fewer states of a rollout (a larger save_every), or let reverse mode store "
+                "fewer (longer segments between checkpoints)"
             )
         scratch = [jax.ShapeDtypeStruct((self.scratch_bytes,), np.uint8)] if self.scratch_bytes else []
-        sizes = {"grid_x": -(-self._batch // self._block), "grid_y": 1, "grid_z": 1}
-        sizes |= {"block_x": self._block, "block_y": 1, "block_z": 1, "shared_mem_bytes": 0}
+        sizes = {"grid_x": self.launch.blocks, "grid_y": 1, "grid_z": 1}
+        sizes |= {"block_x": self.launch.block, "block_y": 1, "block_z": 1, "shared_mem_bytes": 0}
         call = jax.ffi.ffi_call(_TARGET, (*shapes, *scratch))
-        launch: dict[str, Any] = {name: np.int32(size) for name, size in sizes.items()}
-        results = call(*args, name=KERNEL, kernel_type="ptx", kernel_data=self.ptx, **launch)
+        attributes: dict[str, Any] = {name: np.int32(size) for name, size in sizes.items()}
+        results = call(*args, name=KERNEL, kernel_type="ptx", kernel_data=self.ptx, **attributes)
         return list(results[: len(shapes)])
 
 
@@ -83,6 +97,12 @@ def _memory_of_device() -> float:
     """Bytes, or infinite if there is no GPU here, or none that tells."""
     stats = [device.memory_stats() for device in _devices()]
     return min((s["bytes_limit"] for s in stats if s and "bytes_limit" in s), default=float("inf"))
+
+
+def _multiprocessors() -> int:
+    """Of a GPU of this process, or of one that might be meant."""
+    counts = [getattr(device, "core_count", _MULTIPROCESSORS) for device in _devices()]
+    return min(counts, default=_MULTIPROCESSORS)
 
 
 def is_usable() -> bool:
@@ -122,7 +142,9 @@ def failure(run: Callable[[Callable, Sequence[np.ndarray]], list[np.ndarray]]) -
         shapes = [jax.ShapeDtypeStruct(a.shape[1:], a.dtype) for a in arrays]
         program = program_of(traced(function, shapes))
         results = jax.eval_shape(jax.vmap(function), *(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in arrays))
-        kernel = Kernel(program, len(arrays[0]), ["rows"] * len(arrays), ["rows"] * len(results))
+        batch, layouts = len(arrays[0]), (["rows"] * len(arrays), ["rows"] * len(results))
+        # With fewer threads than samples, so that some work on several.
+        kernel = Kernel(program, *layouts, batch, Launch(32, 8, 2))
         try:
             actual = run(lambda *a, k=kernel, r=results: k(a, r), arrays)
         except Exception as error:

@@ -17,14 +17,15 @@ ALIGNMENT = 64
 class Place:
     """Where a region lies; `base` is an SSA pointer.
 
-    In "rows" each sample has its own row of `row` numbers; in "columns" each number has those of all samples of the batch; in
-    "vectors" each number is a vector over the lanes of a block; in "shared" there is one number for all.
+    In "rows" each sample has its own row of `row` numbers; in "columns" each number has those of `samples` together, which are
+    all of the batch but for scratch; in "vectors" each number is a vector over the lanes of a block; in "shared" there is one
+    number for all.
     """
 
-    __slots__ = ("base", "layout", "row")
+    __slots__ = ("base", "layout", "row", "samples")
 
-    def __init__(self, layout: str, base: str, row: int = 0):
-        self.layout, self.base, self.row = layout, base, row
+    def __init__(self, layout: str, base: str, row: int = 0, samples: str = "%batch"):
+        self.layout, self.base, self.row, self.samples = layout, base, row, samples
 
 
 class MemoryText(FunctionText):
@@ -144,14 +145,14 @@ class MemoryText(FunctionText):
         if place.layout == "rows":
             index = self._let(f"add i64 {index}, {lane * place.row}") if lane and place.row else index
         elif place.layout != "shared":
-            scaled = self._let(f"mul i64 {index}, {self.width if place.layout == 'vectors' else '%batch'}")
+            scaled = self._let(f"mul i64 {index}, {self.width if place.layout == 'vectors' else place.samples}")
             index = self._let(f"add i64 {scaled}, {lane}")
         return self._let(f"getelementptr {stored}, ptr {place.base}, i64 {index}")
 
     def _vector_pointer(self, place: Place, kind: str, index: str) -> tuple[str, int]:
         """Pointer to number `index` of a block of samples, and its alignment."""
         if place.layout == "columns":
-            scaled = self._let(f"mul i64 {index}, %batch")
+            scaled = self._let(f"mul i64 {index}, {place.samples}")
             return self._let(f"getelementptr {stored_type(kind)}, ptr {place.base}, i64 {scaled}"), bytes_of(kind)
         pointer = self._let(f"getelementptr {self._vector(kind, stored=True)}, ptr {place.base}, i64 {index}")
         return pointer, min(ALIGNMENT, self.width * bytes_of(kind)) if self.width > 1 else bytes_of(kind)

@@ -13,6 +13,7 @@ LLVM makes PTX without anything of CUDA. What the driver makes of it is decided 
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import llvmlite.binding as llvm
 
@@ -36,21 +37,47 @@ _LARGEST_NUMERATOR = 4.0
 _TRIPLE = "nvptx64-nvidia-cuda"
 
 
+@dataclass(frozen=True)
+class Launch:
+    """Threads of a launch. If they are fewer than the samples, each works on several, one after the other.
+
+    Attributes:
+        block: threads of a block.
+        resident: blocks that a multiprocessor works on at once.
+        blocks: blocks of the grid.
+    """
+
+    block: int
+    resident: int
+    blocks: int
+
+    @property
+    def threads(self) -> int:
+        return self.block * self.blocks
+
+
+def launch_for(batch: int, multiprocessors: int | None, block: int = BLOCK) -> Launch:
+    """One thread per sample; or, with a number of multiprocessors, at most as many as these work on at once."""
+    resident = max(1, _REGISTERS_OF_MULTIPROCESSOR // (block * _REGISTERS_OF_THREAD))
+    blocks = -(-batch // block)
+    return Launch(block, resident, blocks if multiprocessors is None else min(blocks, multiprocessors * resident))
+
+
 class PtxKernel(ProgramCode):
     """LLVM text of the kernel of a program for a batch of a certain size.
 
     Attributes:
         text: the module; the parameters of the kernel are the inputs, the outputs and, if there is any, the scratch.
-        scratch_bytes: per sample, of the buffer for regions.
+        scratch_bytes: per thread, of the buffer for regions.
     """
 
     # These hold a branch to a function. The fewer numbers are alive there, the fewer registers it costs.
     _early = ("sin", "cos", "tan")
 
-    def __init__(self, program: Program, batch: int, inputs: Sequence[str], outputs: Sequence[str], block: int = BLOCK):
-        """Args: layout of each input ("rows", "columns" or "shared") and output ("rows" or "columns"); threads of a block."""
+    def __init__(self, program: Program, batch: int, inputs: Sequence[str], outputs: Sequence[str], launch: Launch):
+        """Args: layout of each input ("rows", "columns" or "shared") and output ("rows" or "columns")."""
         super().__init__(program, 1, inputs, outputs)
-        self.batch, self.block = batch, block
+        self.batch, self.launch = batch, launch
         self._local_bytes = 0
         self.text = self._kernel()
 
@@ -61,11 +88,12 @@ class PtxKernel(ProgramCode):
             name = f"%local{self._local_bytes}"
             self._allocations.append(f" {name} = alloca [{length} x i8], align 8")
             return Place("vectors", name)
-        start = self.scratch_bytes * self.batch
+        threads = self.launch.threads
+        start = self.scratch_bytes * threads
         self.scratch_bytes += length
-        column = self._let(f"mul i64 %first, {bytes_of(kind)}")
-        samples = self._let(f"add i64 {column}, {start}")
-        return Place("columns", self._let(f"getelementptr i8, ptr %scratch, i64 {samples}"))
+        column = self._let(f"mul i64 %slot, {bytes_of(kind)}")
+        own = self._let(f"add i64 {column}, {start}")
+        return Place("columns", self._let(f"getelementptr i8, ptr %scratch, i64 {own}"), samples=str(threads))
 
     def _float_operation(self, node: Node, width: int, refs: Sequence[str]) -> str:
         op, kind = node.op, node.type
@@ -98,6 +126,7 @@ class PtxKernel(ProgramCode):
     def _kernel(self) -> str:
         program = self.program
         self._allocations: list[str] = []
+        self._emit("%first = phi i64 [%slot, %start], [%following, %latch]")
         count = len(program.inputs) + len(program.outputs)
         for node in self._input_regions():
             k, size, kind = node.data.which, node.data.size, node.data.type
@@ -107,7 +136,11 @@ class PtxKernel(ProgramCode):
             self._places[node] = Place(layout, pointer, size)
         self._place_outputs("%first")
         self._samples()
-        self._emit("br label %end")
+        self._emit("br label %latch")
+        self._start("latch")
+        self._emit(f"%following = add i64 %first, {self.launch.threads}")
+        self._emit("%more = icmp ult i64 %following, %batch")
+        self._emit("br i1 %more, label %entry, label %end")
         parameters = [f"ptr addrspace(1) noalias readonly %g{k}" for k in range(len(program.inputs))]
         parameters += [f"ptr addrspace(1) noalias %g{k}" for k in range(len(program.inputs), count)]
         if self.scratch_bytes:
@@ -119,10 +152,10 @@ class PtxKernel(ProgramCode):
             " %block = call i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()",
             " %thread64 = zext i32 %thread to i64",
             " %block64 = zext i32 %block to i64",
-            f" %before = mul i64 %block64, {self.block}",
-            " %first = add i64 %before, %thread64",
+            f" %before = mul i64 %block64, {self.launch.block}",
+            " %slot = add i64 %before, %thread64",
             f" %batch = add i64 0, {self.batch}",
-            " %alive = icmp ult i64 %first, %batch",
+            " %alive = icmp ult i64 %slot, %batch",
             *(f" %p{k} = addrspacecast ptr addrspace(1) %g{k} to ptr" for k in range(count)),
             *([" %scratch = addrspacecast ptr addrspace(1) %gs to ptr"] if self.scratch_bytes else []),
             *self._allocations,
@@ -131,8 +164,7 @@ class PtxKernel(ProgramCode):
         ]
         needed = sorted(f for f in self.functions if f[0] in transcendental.FUNCTIONS)
         remainders = sorted(kind for name, kind, _ in self.functions if name == "rem")
-        per_multiprocessor = _REGISTERS_OF_MULTIPROCESSOR // (self.block * _REGISTERS_OF_THREAD)
-        attributes = f'"nvvm.maxntid"="{self.block}" "nvvm.minctasm"="{per_multiprocessor}"'
+        attributes = f'"nvvm.maxntid"="{self.launch.block}" "nvvm.minctasm"="{self.launch.resident}"'
         return "\n".join(
             [
                 f'target triple = "{_TRIPLE}"',
@@ -163,8 +195,10 @@ def ptx(text: str) -> str:
     machine = llvm.Target.from_triple(_TRIPLE).create_target_machine(cpu=_PROCESSOR, features=_VERSION, opt=3)
     with llvm.parse_assembly(text, llvm.create_context()) as module:
         module.data_layout = str(machine.target_data)
-        options = llvm.create_pipeline_tuning_options(speed_level=1)
-        options.loop_unrolling = options.loop_vectorization = options.slp_vectorization = False
-        passes = llvm.create_pass_builder(machine, options)
-        passes.getModulePassManager().run(module, passes)
+        # Operations are shared and folded already. Other passes make values live longer, which costs registers.
+        passes = llvm.create_new_module_pass_manager()
+        passes.add_always_inliner_pass()
+        passes.add_sroa_pass()
+        passes.add_simplify_cfg_pass()
+        passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
         return machine.emit_assembly(module)
