@@ -278,14 +278,14 @@ def _store(code: Decoder, i: Instruction) -> None:
 
 
 def _passed(code: Decoder, operand: str, number: int, kind: np.dtype) -> np.ndarray:
-    """A parameter of the kernel, or what is passed to or from a function, which must be read in the pieces that were written."""
+    """A parameter of the kernel, or what is passed to or from a function: at most 256 bytes under each name."""
     name, _, offset = operand.strip("[]").partition("+")
     if "#" not in name:
         return code.constant(code.addresses[name], kind)
-    key = f"{name}+{int(offset or 0) + number * kind.itemsize}:{8 * kind.itemsize}"
-    if key not in code.passed:
-        code.passed[key] = np.full(code.threads.count, _GARBAGE, np.uint64).astype(f"u{kind.itemsize}")
-    return code.passed[key].view(kind)
+    if name not in code.passed:
+        code.passed[name] = np.full((code.threads.count, 32), _GARBAGE, np.uint64).view(np.uint8)
+    first = int(offset or 0) + number * kind.itemsize
+    return code.passed[name][:, first : first + kind.itemsize].view(kind)[:, 0]
 
 
 def _pointwise(code: Decoder, i: Instruction, function: Callable) -> None:
@@ -438,7 +438,7 @@ def _extreme(code: Decoder, i: Instruction) -> None:
     """Of a number and a NaN the number, or the NaN with .NaN; -0 is less than +0."""
     least = i.opcode[0] == "min"
     if TYPES[i.opcode[-1]].kind != "f":
-        _pointwise(code, i, np.minimum if least else np.maximum)
+        _computed(code, i, np.minimum if least else np.maximum)
         return
     propagates = "NaN" in i.opcode
     if least:
