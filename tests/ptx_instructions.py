@@ -190,17 +190,14 @@ def _move(code: Decoder, i: Instruction) -> None:
     targets, sources = ([name.strip() for name in x.strip("{}").split(",")] for x in i.operands)
     pieces = max(len(targets), len(sources))
     short = kind if pieces == 1 else np.dtype(f"u{kind.itemsize // pieces}")
-    whole = np.empty(code.threads.count, kind)  # a register may be a source and a target
     if source.startswith("{"):
+        whole = np.empty(code.threads.count, kind)
         for k, name in enumerate(sources):
             code.do(np.copyto, whole.view(short)[k::pieces], code.read(name, short))
     else:
         whole = code.read(source, kind)
     if not target.startswith("{"):
         targets, short, pieces = [target], kind, 1
-    if pieces > 1 and source in targets:
-        code.do(np.copyto, copy := np.empty_like(whole), whole)
-        whole = copy
     for k, name in enumerate(targets):
         with code.result(name, short) as out:
             code.do(np.copyto, out, whole.view(short)[k::pieces])
@@ -692,8 +689,7 @@ def _clamped(x: np.ndarray, target: np.dtype) -> np.ndarray:
     limits, bits = np.iinfo(target), 8 * target.itemsize
     missing = 1 << (bits - 1) if 8 in (x.itemsize, target.itemsize) else 0
     above, below = x >= 2.0 ** (bits if target.kind == "u" else bits - 1), x <= float(limits.min)
-    inside = np.where(above | below | np.isnan(x), 0, x).astype(target)
-    result = np.where(above, limits.max, np.where(below, limits.min, inside)).astype(target)
+    result = np.where(above, limits.max, np.where(below, limits.min, x.astype(target))).astype(target)
     return np.where(np.isnan(x), np.array(missing, f"u{target.itemsize}").view(target), result)
 
 

@@ -97,7 +97,13 @@ REVERSE = """
 
 def test_threads_of_a_block_exchange_numbers_after_a_barrier():
     out = np.zeros(96, np.uint32)
-    run(REVERSE.replace("BETWEEN", "bar.sync 0;") + store_u32("%r2"), out, per_block=32, blocks=3)
+    again = """
+    bar.sync 0;
+    st.shared.b32 [%d3], %r2;
+    bar.sync 0;
+    ld.shared.b32 %r3, [%d3];
+"""
+    run(REVERSE.replace("BETWEEN", "bar.sync 0;") + again + store_u32("%r3"), out, per_block=32, blocks=3)
     np.testing.assert_array_equal(out.reshape(3, 32), np.arange(96).reshape(3, 32)[:, ::-1])
 
 
@@ -109,13 +115,25 @@ def test_an_exchange_without_a_barrier_is_a_race():
         MemoryFault, match=r"writes what thread .* accesses too"
     ):  # which that one may not have read yet
         run(again, per_block=32)
+    by_one = (
+        REVERSE.replace("BETWEEN", "bar.sync 0;")
+        + """
+    ld.shared.b32 %r4, [%d2];
+    setp.eq.u32 %p1, %r90, 31;
+    @%p1 st.shared.b32 [%d2], 1;
+"""
+    )
+    with pytest.raises(MemoryFault, match="writes what other threads access too"):
+        run(by_one, per_block=32)
 
 
 def test_all_threads_of_a_block_come_to_a_barrier():
     apart = "setp.lt.u32 %p1, %r90, WHERE; @%p1 bra $on; bar.sync 0; $on:"
     with pytest.raises(PtxError, match=r"bar.sync 0\nthread 0 of the launch is elsewhere"):
         run(apart.replace("WHERE", "7"), blocks=2)
-    run(apart.replace("WHERE", "64"), blocks=2)  # blocks do not wait for each other
+    # Blocks do not wait for each other.
+    counts = run(apart.replace("WHERE", "64"), blocks=2).counts
+    assert counts["bar"] == 2  # of the four warps only two come here
     run("setp.lt.u32 %p1, %r90, 7; @%p1 exit; bar.sync 0;")  # nor for threads that are through
 
 
@@ -138,12 +156,12 @@ def test_local_memory_belongs_to_a_thread():
 
 def test_tables_of_the_module():
     before = """
-.const .align 8 .f64 halves[3] = {0d3FE0000000000000, 0d3FF8000000000000};
+.const .align 8 .f64 halves[3] = {0d3FE0000000000000, 0d3FF8000000000000}; // the rest is zero
 .global .align 4 .b8 octets[8] = {1, 0, 0, 0, 0xFF, 255, 255, 255};
 .global .align 4 .u32 one = 77;
 """
     body = """
-    ld.const.f64 %d1, [halves+8];
+    ld.const.v2.f64 {_, %d1}, [halves];
     mov.b64 %d2, octets;
     ld.global.nc.s32 %r1, [%d2+4];
     ld.global.u32 %r2, [one];
@@ -170,6 +188,10 @@ FAULTS = {
     "misaligned vector": ("ld.global.v2.b32 {%r1, %r2}, [%d90+4];", "misaligned"),
     "two threads": ("st.global.b32 [%d90], 1;", "writes what thread 63 accesses too in buffer 0, a race"),
     "one after the other": ("st.global.b32 [%d30], 1; ld.global.b32 %r1, [%d90];", "reads what thread 0 accesses too"),
+    "two instructions": (
+        "st.global.b32 [%d30], 1; setp.eq.u32 %p1, %r90, 5; @%p1 st.global.b32 [%d90], 1;",
+        "writes what thread 0 accesses too in buffer 0, a race, .*thread 5",
+    ),
     "unwritten": ("ld.global.b32 %r1, [%d91];", "reads what nobody has written in buffer 1"),
     "unwritten local": (".local .b8 x[4]; ld.local.b32 %r1, [x];", "reads what nobody has written in x"),
     "unwritten shared": (".shared .b8 x[4]; ld.shared.b32 %r1, [x];", "reads what nobody has written in x"),
@@ -218,6 +240,35 @@ def test_threads_that_do_not_execute_an_instruction_may_hold_any_address():
     assert x.tolist() == [7] * 10
 
 
+def test_a_table_of_labels():
+    body = """
+    rem.u32 %r1, %r90, 3;
+    mov.u32 %r2, 100;
+$table: .branchtargets $a, $b, $c;
+    brx.idx %r1, $table;
+$a: add.u32 %r2, %r2, 1;
+$b: add.u32 %r2, %r2, 2;
+$c: add.u32 %r2, %r2, 4;
+"""
+    out = np.zeros(64, np.uint32)
+    run(body + store_u32("%r2"), out)
+    assert out.tolist() == [(107, 106, 104)[k % 3] for k in range(64)]
+    with pytest.raises(PtxError, match="jumps by 3, but there are 3 labels"):
+        run(body.replace("rem.u32 %r1, %r90, 3", "rem.u32 %r1, %r90, 4"))
+
+
+def test_functions_do_not_call_themselves():
+    function = """
+.func f()
+{
+    { call.uni f, (); }
+    ret;
+}
+"""
+    with pytest.raises(PtxError, match="f calls itself"):
+        run("{ call.uni f, (); }", before=function)
+
+
 def test_a_module_that_cannot_be_read():
     with pytest.raises(PtxError, match="0 kernels"):
         PtxKernel("")
@@ -229,5 +280,9 @@ def test_a_module_that_cannot_be_read():
         PtxKernel(module(0, "{"))
     with pytest.raises(PtxError, match="2 buffers for 1 parameters"):
         PtxKernel(module(1, "")).run([np.zeros(1)] * 2, 1, 1)
+    with pytest.raises(PtxError, match="buffer 0 is not contiguous"):
+        PtxKernel(module(1, "")).run([np.zeros((4, 4))[:, 1]], 1, 1)
+    with pytest.raises(PtxError, match="the parameter a0 is not a pointer"):
+        PtxKernel(module(1, "").replace(".param .u64 a0", ".param .u32 a0")).run([np.zeros(1)], 1, 1)
     with pytest.raises(PtxError, match="does not end"):
         PtxKernel(module(0, "").replace("ret;", "")).run([], 1, 1)
