@@ -231,13 +231,17 @@ def test_what_kernels_must_not_do(fault):
 
 
 def test_threads_that_do_not_execute_an_instruction_may_hold_any_address():
-    body = (
-        element(0, "u32", 30)
-        + "setp.lt.u32 %p1, %r90, 10; @%p1 ld.global.b32 %r1, [%d30]; @%p1 st.global.b32 [%d30], 7;"
-    )
-    x = np.zeros(10, np.uint32)
-    run(body, x)
-    assert x.tolist() == [7] * 10
+    """The last ten threads change ten numbers."""
+    body = """
+    sub.u64 %d30, %d30, 216;
+    setp.ge.u32 %p1, %r90, 54;
+    @%p1 ld.global.b32 %r1, [%d30];
+    add.u32 %r1, %r1, 7;
+    @%p1 st.global.b32 [%d30], %r1;
+"""
+    x = np.arange(10, dtype=np.uint32)
+    run(element(0, "u32", 30) + body, x)
+    assert x.tolist() == [k + 7 for k in range(10)]
 
 
 def test_a_table_of_labels():
