@@ -1,9 +1,12 @@
 """Memory of a PTX kernel in which every access is checked.
 
 Each buffer, table and variable is a region with 2^40 addresses of its own, so an address that is wrong by any smaller amount does
-not reach another region. A region holds one copy for all threads (global), for each block (shared) or for each thread (local).
+not reach another region. A region starts where any vector may, as memory on a GPU does, so alignment counts from its start.
+It holds one copy for all threads (global), for each block (shared) or for each thread (local).
+
 Each byte that may be written remembers who wrote it. So a read of what nobody has written is found, and so is a race: two threads
-that access the same byte, one of them writing, without a barrier between.
+that access the same byte, one of them writing, without a barrier between. (Barriers order accesses to shared memory only, and of
+global memory it is not remembered who has read it.)
 """
 
 import numpy as np

@@ -5,7 +5,6 @@ Reads what LLVM writes: one statement after the other, no macros, tables written
 
 import dataclasses
 import re
-import struct
 from collections.abc import Sequence
 
 import numpy as np
@@ -133,13 +132,14 @@ def _pattern(text: str, size: int) -> int:
 
 
 def literal(text: str) -> int | None:
-    """The bits of a number written in an instruction, negative ones as negative integers; None if it is none."""
+    """The bits of a number written in an instruction, negative ones as negative integers; None if it is none.
+
+    Floats are written with their bits, as LLVM does.
+    """
     if re.fullmatch(r"0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}", text):
         return int(text[2:], 16)
     if re.fullmatch(r"[+-]?(0[xX][0-9a-fA-F]+|\d+)U?", text):
         return int(text.rstrip("U"), 0)
-    if re.fullmatch(r"[+-]?\d+\.\d*", text):
-        return struct.unpack("<Q", struct.pack("<d", float(text)))[0]
     return None
 
 
