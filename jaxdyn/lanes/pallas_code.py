@@ -97,6 +97,8 @@ class _Kernel:
             return jnp.where(self.number(condition, "bool"), cases[0], cases[1])
         if node.op == "convert":
             return jnp.asarray(self.number(node.args[0], node.data)).astype(dtype_of_type(node.type))
+        if node.op == "bitcast":
+            return jax.lax.bitcast_convert_type(self.number(node.args[0], node.data), dtype_of_type(node.type))
         kind = node.type
         if node.op in ("lt", "le", "eq"):
             kind = next(a.type for a in node.args if type(a) is Node)
