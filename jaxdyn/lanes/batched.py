@@ -1,6 +1,7 @@
 """The door of the lane compiler: functions of one sample in, fast batched functions out."""
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ from jax import core as jax_core
 from jaxdyn.lanes import call, gpu
 from jaxdyn.lanes.derived import known_results, program_of
 from jaxdyn.lanes.flatten import CannotFlatten
+from jaxdyn.lanes.keys import without_keys
 from jaxdyn.lanes.record import Record, note
 from jaxdyn.lanes.tracing import writing_out, written_out
 
@@ -43,8 +45,8 @@ def lane_function(function: Callable, *, backend: Backend = "auto", name: str | 
         fast = jax.jit(jax.vmap(lane_function(f)))
 
     Args:
-        function: pure function of pytrees of small arrays. What it closes over is built into the code if its value is known, so
-            that zeros among the numbers of a model cost nothing; arguments are not.
+        function: pure function of pytrees of small arrays and keys of random numbers. What it closes over is built into the
+            code if its value is known, so that zeros among the numbers of a model cost nothing; arguments are not.
         backend: "lanes" insists, "xla" leaves the function as it is, "auto" takes lanes where that is possible.
         name: for the record of what was compiled.
 
@@ -89,14 +91,15 @@ def run(function: Callable, args: tuple, *, backend: Backend, name: str) -> tupl
     # Plain numbers are constants of the code, arrays are its inputs.
     arrays, rest = eqx.partition(args, lambda x: isinstance(x, jax.Array | np.ndarray))
     leaves, tree = jax.tree.flatten(arrays)
-    leaves = [jnp.asarray(x) for x in leaves]
+    leaves, with_keys = without_keys([jnp.asarray(x) for x in leaves])
     structure: list = []
 
     def flat(*numbers):
-        out = function(*eqx.combine(jax.tree.unflatten(tree, numbers), rest))
+        out = function(*eqx.combine(jax.tree.unflatten(tree, with_keys(numbers)), rest))
         dynamic, static = eqx.partition(out, eqx.is_array_like)
         results, out_tree = jax.tree.flatten(dynamic)
-        structure[:] = [out_tree, static]
+        results, results_with_keys = without_keys(results)
+        structure[:] = [out_tree, static, results_with_keys]
         return results
 
     try:
@@ -108,7 +111,7 @@ def run(function: Callable, args: tuple, *, backend: Backend, name: str) -> tupl
         note(Record(name, "xla", reason=str(error)))
         return function(*args), "xla"
     operands = (*captured, *leaves)
-    out_tree, static = structure
+    out_tree, static, results_with_keys = structure
     results = call.bind(
         *operands,
         jaxpr=jaxpr,
@@ -123,11 +126,11 @@ def run(function: Callable, args: tuple, *, backend: Backend, name: str) -> tupl
     # A constant is the same for every lane also to `out_axes`.
     known = known_results(jaxpr)
     results = [x if value is None else jnp.asarray(value) for x, value in zip(results, known, strict=True)]
-    return eqx.combine(jax.tree.unflatten(out_tree, results), static), "lanes"
+    return eqx.combine(jax.tree.unflatten(out_tree, results_with_keys(results)), static), "lanes"
 
 
 def _closed(flat: Callable, leaves: list) -> tuple[Any, list]:
-    """The jaxpr of one sample, and the traced arrays it closes over, which become its first inputs.
+    """The jaxpr of one sample, and the traced arrays it closes over, which become its first inputs, keys as their words.
 
     Arrays of known value stay inside as constants.
     """
@@ -136,9 +139,10 @@ def _closed(flat: Callable, leaves: list) -> tuple[Any, list]:
     captured = [c for c in closed.consts if isinstance(c, jax_core.Tracer)]
     if not captured:
         return closed, []
+    captured, with_keys = without_keys(captured)
 
     def opened(*operands):
-        given = iter(operands)
+        given = itertools.chain(with_keys(operands[: len(captured)]), operands[len(captured) :])
         consts = [next(given) if isinstance(c, jax_core.Tracer) else c for c in closed.consts]
         return jax_core.eval_jaxpr(closed.jaxpr, consts, *given)
 

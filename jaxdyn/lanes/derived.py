@@ -11,6 +11,7 @@ import numpy as np
 from jax.extend import core as jex
 
 from jaxdyn.lanes.flatten import CannotFlatten, flatten, inner_jaxprs
+from jaxdyn.lanes.keys import without_keys
 from jaxdyn.lanes.program import Node, Program, Stretch
 from jaxdyn.lanes.remembered import remembered
 from jaxdyn.lanes.tracing import nothing_kept, written_out
@@ -104,13 +105,14 @@ def linearized_jaxprs(jaxpr, active: tuple[bool, ...]):
             split = jax.checkpoint(split)
         real, push, others = jax.linearize(split, *(inputs[i] for i in places), has_aux=True)
         stored, tree = jax.tree.flatten(push)
-        structure[:] = [tree]
+        stored, with_keys = without_keys(stored)
+        structure[:] = [tree, with_keys]
         rest, own = iter(others), iter(real)
         return [*(next(own) if on else next(rest) for on in floats), *stored]
 
     with nothing_kept():
         first = traced(forward, jaxpr.in_avals)
-    (tree,) = structure
+    tree, with_keys = structure
     # Inputs are at hand and constants are known, so neither is stored.
     n_out = len(floats)
     sources: list = _inputs_passed_on(first)[n_out:]
@@ -129,7 +131,7 @@ def linearized_jaxprs(jaxpr, active: tuple[bool, ...]):
             inputs[source].reshape(leaf.shape) if source is not None else next(stored) if value is None else value
             for source, value, leaf in zip(sources, known, first.out_avals[n_out:], strict=True)
         ]
-        return jax.tree.unflatten(tree, leaves)(*tangents)
+        return jax.tree.unflatten(tree, with_keys(leaves))(*tangents)
 
     forward_jaxpr = traced(shorter, jaxpr.in_avals) if len(kept) < len(sources) else first
     tangent_avals = [*jaxpr.in_avals, *stored_avals, *(jaxpr.in_avals[i] for i in places)]

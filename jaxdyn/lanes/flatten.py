@@ -2,7 +2,9 @@
 
 Arrays are NumPy arrays of plain numbers (known), NumPy object arrays of scalars (nodes and plain numbers), or `Memory` (long
 arrays that stay in memory and are read number by number). Structural operations are then NumPy's own, and arithmetic is a loop over
-scalars. The rules of the primitives are in `rules`; this file holds the interpreter and the arrays.
+scalars. An array of keys of random numbers is two arrays, its first and its second words: wherever arrays stand in a row, in the
+arguments and results of rules and jaxprs, it takes two places. The rules of the primitives are in `rules`; this file holds the
+interpreter and the arrays.
 """
 
 import dataclasses
@@ -17,6 +19,7 @@ import numpy as np
 from jax.extend import core as jex
 
 from jaxdyn.lanes.folding import flushed, fold
+from jaxdyn.lanes.keys import WORD, WORDS, arrays_of, is_key, is_threefry, words_of
 from jaxdyn.lanes.program import Node, Program, Scalar, Stretch
 from jaxdyn.lanes.scalar_types import FLOATS, type_of_dtype
 
@@ -97,14 +100,19 @@ def scalars_of(x: np.ndarray) -> list[Scalar]:
 
 
 RULES: dict[str, Callable[["Flattener", object, list[Value]], list[Value]]] = {}
+# Primitives whose rules take both words of keys. The rules of all others, which can only move keys, are applied to the first
+# words and to the second words.
+_OF_WHOLE_KEYS: set[str] = set()
 
 
-def rule(*names: str):
+def rule(*names: str, of_whole_keys: bool = False):
     """Registers a function (flattener, equation, arguments) -> results as the rule of primitives."""
 
     def register(function):
         for name in names:
             RULES[name] = function
+            if of_whole_keys:
+                _OF_WHOLE_KEYS.add(name)
         return function
 
     return register
@@ -164,26 +172,30 @@ class Flattener:
         """Results of a jaxpr."""
         env: dict = {}
 
-        def read(v) -> Value:
-            return known(v.val) if isinstance(v, jex.Literal) else env[v]
+        def read(variables) -> list[list[Value]]:
+            """The arrays of each variable."""
+            return [known(v.val) if isinstance(v, jex.Literal) else env[v] for v in variables]
 
-        env.update(zip(jaxpr.constvars, consts, strict=True))
-        env.update(zip(jaxpr.invars, args, strict=True))
+        def write(variables, values: Sequence[Value]) -> None:
+            given = iter(values)
+            for v in variables:
+                env[v] = list(itertools.islice(given, len(arrays_of([v]))))
+
+        write(jaxpr.constvars, consts)
+        write(jaxpr.invars, args)
         for equation in jaxpr.eqns:
-            name = equation.primitive.name
-            function = RULES.get(name)
             # Tangents of integers have no numbers; what is made of them alone needs no rule.
             real = [v for v in equation.outvars if v.aval.dtype != jax.dtypes.float0]
             if not real and equation.outvars:
-                env.update((v, np.zeros(v.aval.shape, bool)) for v in equation.outvars)
+                write(equation.outvars, [np.zeros(v.aval.shape, bool) for v in equation.outvars])
                 continue
             try:
-                if function is None:
-                    raise CannotFlatten(f"{name!r} has no scalar form")
                 for v in real:
-                    if type_of_dtype(v.aval.dtype) is None:
-                        raise CannotFlatten(f"{name!r} has a result of type {v.aval.dtype}")
-                results = function(self, equation, [read(v) for v in equation.invars])
+                    if is_key(v.aval.dtype) and not is_threefry(v.aval.dtype):
+                        raise CannotFlatten(_of_other_keys(v.aval.dtype))
+                    if not is_threefry(v.aval.dtype) and type_of_dtype(v.aval.dtype) is None:
+                        raise CannotFlatten(f"{equation.primitive.name!r} has a result of type {v.aval.dtype}")
+                results = self._results(equation, read(equation.invars))
             except CannotFlatten as error:
                 # An equation within a function of JAX tells no line of the user's; then the call of that function does.
                 place = "" if error.located else user_line(equation)
@@ -191,19 +203,39 @@ class Flattener:
                     raise
                 advice = "use backend='xla' for this function, or rewrite it"
                 raise CannotFlatten(f"{error}{place}; {advice}", located=True) from None
-            env.update(zip(equation.outvars, results, strict=True))
-        return [read(v) for v in jaxpr.outvars]
+            write(equation.outvars, results)
+        return list(itertools.chain.from_iterable(read(jaxpr.outvars)))
+
+    def _results(self, equation, args: list[list[Value]]) -> list[Value]:
+        name = equation.primitive.name
+        function = RULES.get(name)
+        if function is None:
+            raise CannotFlatten(f"{name!r} has no scalar form")
+        keyed = any(is_threefry(v.aval.dtype) for v in (*equation.invars, *equation.outvars))
+        if not keyed or name in _OF_WHOLE_KEYS:
+            return function(self, equation, list(itertools.chain.from_iterable(args)))
+        if not all(is_threefry(v.aval.dtype) for v in equation.outvars):
+            raise CannotFlatten(f"{name!r} of keys has no scalar form; use jax.random.key_data")
+        words = [function(self, equation, [a[k % len(a)] for a in args]) for k in range(WORDS)]
+        return list(itertools.chain.from_iterable(zip(*words, strict=True)))
 
     def closed(self, closed_jaxpr, args: Sequence[Value]) -> list[Value]:
         """Results of a jaxpr with its constants."""
-        return self.run(closed_jaxpr.jaxpr, [known(c) for c in closed_jaxpr.consts], args)
+        consts = list(itertools.chain.from_iterable(known(c) for c in closed_jaxpr.consts))
+        return self.run(closed_jaxpr.jaxpr, consts, args)
 
 
-def known(x) -> np.ndarray:
-    """Constants of a jaxpr, without subnormal numbers."""
-    if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
-        raise CannotFlatten(f"a constant of type {x.dtype} has no scalar form")
-    return flushed(np.asarray(x))
+def known(x) -> list[Value]:
+    """The arrays of a constant of a jaxpr, without subnormal numbers."""
+    if isinstance(x, jax.Array) and is_key(x.dtype):
+        if not is_threefry(x.dtype):
+            raise CannotFlatten(_of_other_keys(x.dtype))
+        return list(words_of(x))
+    return [flushed(np.asarray(x))]
+
+
+def _of_other_keys(dtype) -> str:
+    return f"random numbers of {dtype} have no scalar form; make keys by jax.random.key(seed, impl='threefry2x32')"
 
 
 def user_line(equation) -> str:
@@ -261,11 +293,13 @@ def zero_of(kind: str) -> Scalar:
 
 
 def kind_of(variable) -> str:
-    """Scalar type of a variable of a jaxpr.
+    """Scalar type of a variable of a jaxpr; of keys, that of their words.
 
     Raises:
         CannotFlatten: programs have no such numbers.
     """
+    if is_threefry(variable.aval.dtype):
+        return WORD
     kind = type_of_dtype(variable.aval.dtype)
     if kind is None:
         raise CannotFlatten(f"numbers of type {variable.aval.dtype} have no scalar form")

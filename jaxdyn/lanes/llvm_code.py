@@ -84,7 +84,7 @@ class ProgramCode(MemoryText):
         source = kind
         if op in ("lt", "le", "eq"):
             source = next((a.type for a in args if type(a) is Node), kind)
-        refs = [self._ref(a, source, not uniform) for a in args] if op not in ("select", "convert") else []
+        refs = [self._ref(a, source, not uniform) for a in args] if op not in ("select", "convert", "bitcast") else []
         full = scalar_type(source) if width == 1 else f"<{width} x {scalar_type(source)}>"
         if op in ("lt", "le", "eq"):
             names[node] = self._let(f"{_comparison(op, source)} {full} {refs[0]}, {refs[1]}")
@@ -97,6 +97,9 @@ class ProgramCode(MemoryText):
             names[node] = self._let(f"select {choice}, {full} {true}, {full} {false}")
         elif op == "convert":
             names[node] = self._conversion(node.data, kind, self._ref(args[0], node.data, not uniform), width)
+        elif op == "bitcast":
+            before = scalar_type(node.data) if width == 1 else f"<{width} x {scalar_type(node.data)}>"
+            names[node] = self._let(f"bitcast {before} {self._ref(args[0], node.data, not uniform)} to {full}")
         elif op == "not":
             ones = "true" if kind == "bool" else "-1"
             ones = ones if width == 1 else f"splat ({scalar_type(kind)} {ones})"

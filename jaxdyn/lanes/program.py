@@ -418,6 +418,14 @@ class Program:
             return self.compare("ne", x, 0.0 if source in FLOATS else 0)
         return self.node("convert", (x,), target, source)
 
+    def bitcast(self, x: Scalar, source: str, target: str) -> Scalar:
+        """The number of type `target` that has the bits of a number of type `source`, which is as wide."""
+        if source == target:
+            return x
+        if type(x) is not Node:
+            return settled(np.asarray(x, dtype_of_type(source)).view(dtype_of_type(target)).item(), target)
+        return self.node("bitcast", (x,), target, source)
+
 
 def _decided(op: str, x: Scalar, y: Scalar) -> bool | None:
     """Whether a comparison of integers has the same result for all inputs, and which."""

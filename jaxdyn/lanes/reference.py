@@ -99,7 +99,7 @@ class _Evaluation:
         regions: contents of memory.
     """
 
-    STRUCTURE = frozenset(("region", "load", "loop", "carry", "counter", "result", "select", "convert"))
+    STRUCTURE = frozenset(("region", "load", "loop", "carry", "counter", "result", "select", "convert", "bitcast"))
 
     def __init__(
         self, schedule: Schedule, live: Liveness, operations: dict[str, Callable], context, inputs: list[list]
@@ -140,6 +140,8 @@ class _Evaluation:
                 self.values[node] = self.number(if_true if self.number(condition, "bool") else if_false, node.type)
             elif node.op == "convert":
                 self.values[node] = self.converted(self.number(node.args[0], node.data), node.data, node.type)
+            elif node.op == "bitcast":
+                self.values[node] = self.with_bits_of(self.number(node.args[0], node.data), node.data, node.type)
             elif node.op not in self.STRUCTURE:
                 self.values[node] = self.operation(node)
 
@@ -147,6 +149,11 @@ class _Evaluation:
         if target in FLOATS:
             return self.mpf(x)
         return _FOLDING.convert(float(x) if source in FLOATS else x, source, target)
+
+    def with_bits_of(self, x, source: str, target: str):
+        """The bits are those of the number rounded to its type."""
+        found = _FOLDING.bitcast(float(x) if source in FLOATS else x, source, target)
+        return self.mpf(found) if target in FLOATS else found
 
     def operation(self, node: Node):
         compared = node.op in ("lt", "le", "eq")

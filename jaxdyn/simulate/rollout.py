@@ -153,7 +153,7 @@ def rollout(
     dtype = state.v.dtype
     dt, t0 = _number(dt, dtype), _number(t0, dtype)
 
-    def simulate(state: State, controls, dt, t0) -> tuple[PyTree, _Carry]:
+    def simulate(state: State, controls, dt, t0, key) -> tuple[PyTree, _Carry]:
         dt, t0 = jnp.asarray(dt, dtype), jnp.asarray(t0, dtype)
         rows, source = (controls, None) if isinstance(controls, jax.Array) else (None, controls)
         h = dt / substeps
@@ -218,7 +218,7 @@ def rollout(
         last = record(jnp.asarray(steps), last_row, carry)
         return jax.tree.map(lambda r, x: jnp.concatenate([r, jnp.asarray(x)[None]]), records, last), carry
 
-    arguments = (state, controls, dt, t0)
+    arguments = (state, controls, dt, t0, key)
     (saved, end), served = lanes.run(simulate, arguments, backend=backend, name="rollout")
     times = jnp.asarray(t0, dtype) + jnp.arange(0, steps + 1, save_every).astype(dtype) * jnp.asarray(dt, dtype)
     topology, result = system.model.topology, end.result

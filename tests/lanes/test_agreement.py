@@ -385,13 +385,13 @@ def test_rollouts_that_lanes_cannot_serve_fall_back():
         def lane(q, v, key):
             return rollout(system, State(q, v), noisy, dt=DT, steps=STEPS, key=key, backend=backend)
 
-        return jax.jit(jax.vmap(lane))(q, v, jax.random.split(jax.random.key(0), 4))
+        return jax.jit(jax.vmap(lane))(q, v, jax.random.split(jax.random.key(0, impl="rbg"), 4))
 
     automatic, given = run("auto"), run("xla")
     assert automatic.backend == "xla"
     agree(numbers_of(automatic), numbers_of(given), "noisy policy", 1.0)
     assert any(r.name == "rollout" and r.backend == "xla" and r.reason for r in jaxdyn.lanes.records())
-    with pytest.raises(jaxdyn.lanes.CannotFlatten):
+    with pytest.raises(jaxdyn.lanes.CannotFlatten, match=r"key<rbg>.*impl='threefry2x32'"):
         run("lanes")
 
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.extend.random import threefry_prng_impl
 from jaxprs import equations
 
 from jaxdyn.lanes import CannotFlatten, lane_function
@@ -31,6 +32,10 @@ def reals(*shape: int, low: float = -2.0, high: float = 2.0):
 
 def integers(*shape: int, low: int = -9, high: int = 9, dtype=np.int32):
     return lambda rng, _: rng.integers(low, high, (LANES, *shape), endpoint=True).astype(dtype)
+
+
+def words(*shape: int):
+    return integers(*shape, low=0, high=2**32 - 1, dtype=np.uint32)
 
 
 def truths(*shape: int):
@@ -273,8 +278,8 @@ TABLE = {
     "comparisons of truths": (lambda a, b: (a == b, a != b, a < b, a >= b), truths(9), truths(9)),
     "comparisons of unsigned": (
         lambda m, n: (m < n, m > n, lax.max(m, n)),
-        integers(9, low=0, high=2**32 - 1, dtype=np.uint32),
-        integers(9, low=0, high=2**32 - 1, dtype=np.uint32),
+        words(9),
+        words(9),
     ),
     "div": (lambda p: p[0] / p[1], pairs),
     "div by known": unary(lambda x: (x / 4, x / 3, 1 / x, x / jnp.inf)),
@@ -294,7 +299,7 @@ TABLE = {
     "clamp of integers": (lambda n: jnp.clip(n, -2, 3), integers(5)),
     "is_finite": unary(lambda x: (jnp.isfinite(x), jnp.isnan(x), jnp.isinf(x))),
     "logic": (lambda a, b: (a & b, a | b, a ^ b, ~a, ~(~b), a & True, b | False, a ^ True), truths(9), truths(9)),
-    "bits": (lambda m, n: (m & n, m | 5, m ^ n, ~m), integers(9), integers(9)),
+    "bitwise logic": (lambda m, n: (m & n, m | 5, m ^ n, ~m), integers(9), integers(9)),
     "shifts": (
         lambda m, n: (
             lax.shift_left(m, n),
@@ -314,7 +319,7 @@ TABLE = {
     ),
     "unsigned wrap": (
         lambda n: (n * jnp.uint32(2**31 + 1), -n * jnp.uint32(3), jnp.uint32(3) - n),
-        integers(9, low=0, high=2**32 - 1, dtype=np.uint32),
+        words(9),
     ),
     "convert": (
         lambda x, n, b: (
@@ -339,6 +344,33 @@ TABLE = {
         ),
         reals(3),
     ),
+    "error functions": unary(lambda x: (jax.scipy.special.erf(x), jax.scipy.special.erfinv(x))),
+    "inverse error function inside": (jax.scipy.special.erfinv, reals(9, low=-0.9, high=0.9)),
+    "nextafter": (lambda p: jnp.nextafter(p[0], p[1]) / 2, pairs),
+    "bits": (
+        lambda x, n: (
+            lax.bitcast_convert_type(x, jnp.int32 if x.dtype == jnp.float32 else jnp.uint64) ^ 5,
+            lax.bitcast_convert_type(lax.shift_right_logical(n, jnp.uint32(9)) | jnp.uint32(0x3F800000), jnp.float32),
+            x + like(x, lax.bitcast_convert_type(jnp.uint32(0x40490FDB), jnp.float32)),
+        ),
+        reals(4),
+        words(4),
+    ),
+    # random numbers; keys themselves are in test_random.py
+    "random keys": (
+        lambda w, n: [
+            jax.random.key_data(k)
+            for k in (
+                *jax.random.split(jax.random.wrap_key_data(w), 2),
+                jax.random.fold_in(jax.random.wrap_key_data(w), n),
+                jax.random.clone(jax.random.key(n)),
+            )
+        ],
+        words(2),
+        integers(low=0),
+    ),
+    "random bits": (lambda w: jax.random.bits(w, (3,)), words(2)),
+    "random bits of words": (lambda w: threefry_prng_impl.random_bits(w, 32, (2, 3)), words(2)),
     # choice
     "select": (
         lambda b, x, y: (
@@ -368,6 +400,7 @@ TABLE = {
     "shapes": (
         lambda x: (
             x.reshape(3, 4).T,
+            lax.reshape(x.reshape(3, 4), (2, 6), dimensions=(1, 0)),
             x[None, :, None],
             jnp.broadcast_to(x[:3, None], (3, 2)),
             x[::-1],
@@ -387,6 +420,7 @@ TABLE = {
             x[::-1, ::2][3],
             x.T[5],
             x.T.reshape(-1)[7:9],
+            lax.reshape(x, (1200,), dimensions=(1, 0))[38:43],
             x[:, None, 3:9][11],
             jnp.broadcast_to(x[3][None], (4, 40))[2, 7],
             jnp.squeeze(x[5:6, 2:3]),
@@ -751,7 +785,7 @@ REFUSED = {
     "while": lambda x: lax.while_loop(lambda c: c > 1, lambda c: 0.5 * c, x),
     "reduce_precision": lambda x: lax.reduce_precision(x, 5, 4),
     "sort": lambda x: lax.sort((x * jnp.arange(3.0), x * jnp.arange(3.0)), num_keys=2),
-    "erf": jax.scipy.special.erf,
+    "lgamma": jax.scipy.special.gammaln,
 }
 
 

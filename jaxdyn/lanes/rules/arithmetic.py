@@ -228,6 +228,34 @@ def _convert(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     return [flat.each(lambda x: flat.program.convert(x, source, target), args[0])]
 
 
+@rule("bitcast_convert_type")
+def _bitcast(flat: Flattener, equation, args: list[Value]) -> list[Value]:
+    source, target = kind_of(equation.invars[0]), kind_of(equation.outvars[0])
+    if dtype_of_type(source).itemsize != dtype_of_type(target).itemsize or "bool" in (source, target):
+        raise CannotFlatten(f"the bits of {source} as those of {target} have no scalar form")
+    return [flat.each(lambda x: flat.program.bitcast(x, source, target), args[0])]
+
+
+@rule("nextafter")
+def _nextafter(flat: Flattener, equation, args: list[Value]) -> list[Value]:
+    """One more or less in the bits of x, which are ordered like its size; from zero to the smallest number, flushed or not."""
+    kind, program = kind_of(equation.outvars[0]), flat.program
+    bits = f"i{kind[1:]}"
+
+    def following(x: Scalar, y: Scalar) -> Scalar:
+        away = program.compare("lt", x, y)
+        grows = program.compare("eq", away, program.compare("lt", 0.0, x))
+        code = program.bitcast(x, kind, bits)
+        moved = program.bitcast(program.add(code, program.select(grows, 1, -1, bits), bits), bits, kind)
+        least = float(np.finfo(dtype_of_type(kind)).smallest_subnormal)
+        moved = program.select(program.compare("eq", x, 0.0), program.select(away, least, -least, kind), moved, kind)
+        numbers = program.apply("and", (program.compare("eq", x, x), program.compare("eq", y, y)), "bool")
+        same = program.compare("eq", x, y)
+        return program.select(same, y, program.select(numbers, moved, math.nan, kind), kind)
+
+    return [flat.each(following, *args)]
+
+
 @rule("copy", "copy_p", "stop_gradient", "name", "device_put", "optimization_barrier", "pvary")
 def _identity(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     return list(args)

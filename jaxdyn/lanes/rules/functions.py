@@ -19,7 +19,9 @@ from jaxdyn.lanes.flatten import (
     scalars_of,
 )
 from jaxdyn.lanes.folding import settled
+from jaxdyn.lanes.keys import arrays_of
 from jaxdyn.lanes.program import Block, Loop, Node, Region, Scalar, Stretch, is_same
+from jaxdyn.lanes.rules.random import HASH_OPERATIONS
 from jaxdyn.lanes.rules.shapes import joined, reshaped, sliced, view
 from jaxdyn.lanes.scalar_types import FLOATS, INTEGERS, dtype_of_type
 
@@ -40,6 +42,7 @@ _USUAL_OPERATIONS = 64  # of an equation
     "custom_jvp_call",
     "custom_vjp_call",
     "call",
+    of_whole_keys=True,
 )
 def _call(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     inner = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
@@ -48,7 +51,7 @@ def _call(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     return flat.run(inner, [], args)
 
 
-@rule("custom_vjp_call_jaxpr")
+@rule("custom_vjp_call_jaxpr", of_whole_keys=True)
 def _custom_vjp_call(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     return flat.closed(equation.params["fun_jaxpr"], args)
 
@@ -59,7 +62,7 @@ def _platform_index(flat: Flattener, equation, args: list[Value]) -> list[Value]
     return [np.asarray(len(equation.params["platforms"]) - 1, np.int32)]
 
 
-@rule("cond")
+@rule("cond", of_whole_keys=True)
 def _cond(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     which, *operands = args
     branches = equation.params["branches"]
@@ -75,7 +78,7 @@ def _cond(flat: Flattener, equation, args: list[Value]) -> list[Value]:
         here = program.apply("not", (index,), "bool") if boolean else program.compare("le", index, k)
         chosen = [
             flat.each(lambda a, b, v=v, h=here: program.select(h, a, b, kind_of(v)), one, other)
-            for one, other, v in zip(results[k], chosen, equation.outvars, strict=True)
+            for one, other, v in zip(results[k], chosen, arrays_of(equation.outvars), strict=True)
         ]
     return chosen
 
@@ -86,28 +89,36 @@ def _while(flat: Flattener, equation, args: list[Value]) -> list[Value]:
 
 
 def _count_equations(jaxpr) -> int:
-    """Equations of the unrolled form; a triangular system counts by its operations, as many equations of usual size."""
+    """Equations of the unrolled form; one with many operations counts as that many equations of usual size."""
     turns = [e.params.get("length", 1) for e in jaxpr.eqns]
     inner = [sum(map(_count_equations, inner_jaxprs(e))) for e in jaxpr.eqns]
-    own = [_count_operations(e) // _USUAL_OPERATIONS for e in jaxpr.eqns if e.primitive.name == "triangular_solve"]
+    own = [_count_operations(e) // _USUAL_OPERATIONS for e in jaxpr.eqns]
     return len(inner) + sum(own) + sum(n * k for n, k in zip(turns, inner, strict=True))
 
 
-def _count_operations(triangular_solve) -> int:
-    matrix, right = (v.aval for v in triangular_solve.invars)
-    return matrix.shape[-1] * math.prod(right.shape)
+def _count_operations(equation) -> int:
+    """Operations of triangular systems and of random numbers, of which a single equation can have many."""
+    if equation.primitive.name == "triangular_solve":
+        matrix, right = (v.aval for v in equation.invars)
+        return matrix.shape[-1] * math.prod(right.shape)
+    if equation.primitive.name in ("random_bits", "random_split", "random_fold_in"):
+        return HASH_OPERATIONS * math.prod(equation.outvars[0].aval.shape)
+    return 0
 
 
 def _constant_and_carried(equation) -> tuple[int, int]:
-    """How many inputs of a scan stay and how many are carried; the others are its sequences."""
+    """How many input arrays of a scan stay and how many are carried; the others are its sequences."""
     p = equation.params
     if "num_carry" in p:
-        return p["num_consts"], p["num_carry"]
-    consts, carry, _ = p["ft_in"].unpack()  # JAX from version 0.11 on
-    return len(consts), len(carry)
+        n_const, n_carry = p["num_consts"], p["num_carry"]
+    else:
+        consts, carry, _ = p["ft_in"].unpack()  # JAX from version 0.11 on
+        n_const, n_carry = len(consts), len(carry)
+    kept, changing = equation.invars[:n_const], equation.invars[n_const : n_const + n_carry]
+    return len(arrays_of(kept)), len(arrays_of(changing))
 
 
-@rule("scan")
+@rule("scan", of_whole_keys=True)
 def _scan(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     p, length = equation.params, equation.params["length"]
     n_const, n_carry = _constant_and_carried(equation)
@@ -122,7 +133,8 @@ def _unrolled_scan(flat: Flattener, equation, consts, carry, xs) -> list[Value]:
     p = equation.params
     turns = range(p["length"])[::-1] if p["reverse"] else range(p["length"])
     n_carry = len(carry)
-    collected: list[list[Value]] = [[] for _ in equation.outvars[n_carry:]]
+    gathered = arrays_of(equation.outvars)[n_carry:]
+    collected: list[list[Value]] = [[] for _ in gathered]
     for k in turns:
         items = []
         for x in xs:
@@ -133,7 +145,7 @@ def _unrolled_scan(flat: Flattener, equation, consts, carry, xs) -> list[Value]:
         for column, y in zip(collected, results[n_carry:], strict=True):
             column.append(y)
     stacked: list[Value] = []
-    for column, v in zip(collected, equation.outvars[n_carry:], strict=True):
+    for column, v in zip(collected, gathered, strict=True):
         column = column[::-1] if p["reverse"] else column
         if any(isinstance(y, Memory) for y in column):
             stacked.append(joined(flat, column, kind_of(v), v.aval.shape))
@@ -148,10 +160,11 @@ def _looped_scan(flat: Flattener, equation, consts, carry, xs) -> list[Value]:
     """A loop in the program. Carried numbers that stay, or that count, are recognized and become known outside."""
     p, program = equation.params, flat.program
     n_carry, length = len(carry), p["length"]
-    kinds = [kind_of(v) for v in equation.outvars]
+    invars, outvars = arrays_of(equation.invars), arrays_of(equation.outvars)
+    kinds = [kind_of(v) for v in outvars]
     initial = [flat.registers(c) for c in carry]
     slots = [(k, s, kinds[k]) for k, c in enumerate(initial) for s in scalars_of(c)]
-    rows = [_rows(flat, x, v) for x, v in zip(xs, equation.invars[len(consts) + n_carry :], strict=True)]
+    rows = [_rows(flat, x, v) for x, v in zip(xs, invars[len(consts) + n_carry :], strict=True)]
     replaced: dict[int, Scalar] = {}  # known by number of the slot: a step per turn; zero for those that stay
     outer = flat.block
     while True:
@@ -210,7 +223,7 @@ def _looped_scan(flat: Flattener, equation, consts, carry, xs) -> list[Value]:
     for c in initial:
         out.append(objects(finals[taken : taken + c.size], c.shape))
         taken += c.size
-    for which, (y, v) in enumerate(zip(results[n_carry:], equation.outvars[n_carry:], strict=True)):
+    for which, (y, v) in enumerate(zip(results[n_carry:], outvars[n_carry:], strict=True)):
         kind = kind_of(v)
         size = math.prod(v.aval.shape[1:])
         numbers: Sequence[Scalar] | Stretch

@@ -26,7 +26,8 @@ def _broadcast_in_dim(flat: Flattener, equation, args: list[Value]) -> list[Valu
 
 @rule("reshape")
 def _reshape(flat: Flattener, equation, args: list[Value]) -> list[Value]:
-    return [reshaped(flat, args[0], equation.params["new_sizes"])]
+    x, order = args[0], equation.params["dimensions"]
+    return [reshaped(flat, x if order is None else transposed(x, order), equation.params["new_sizes"])]
 
 
 def reshaped(flat: Flattener, x: Value, shape: Sequence[int]) -> Value:
@@ -57,10 +58,13 @@ def _expand_dims(flat: Flattener, equation, args: list[Value]) -> list[Value]:
 
 @rule("transpose")
 def _transpose(flat: Flattener, equation, args: list[Value]) -> list[Value]:
-    x, order = args[0], equation.params["permutation"]
+    return [transposed(args[0], equation.params["permutation"])]
+
+
+def transposed(x: Value, order: Sequence[int]) -> Value:
     if isinstance(x, Memory):
-        return [view(x, [x.shape[d] for d in order], [x.strides[d] for d in order])]
-    return [np.transpose(x, order)]
+        return view(x, [x.shape[d] for d in order], [x.strides[d] for d in order])
+    return np.transpose(x, order)
 
 
 @rule("rev")
