@@ -3,8 +3,8 @@
 Method. First the canary: a kernel with every operation against XLA. Then every function of benchmark_dynamics.py, rollouts and
 their gradients, for several mechanisms in float32 and float64, against the lane compiler of the CPU in float64. Then rates of the
 Panda arm over batches and precisions, beside jit(vmap(f)) of the same functions, with the time that XLA takes to compile and the
-first call, in this process and in a second one, which finds the driver's cache; and rates over block sizes. Every call blocks on
-its result, and the median counts.
+first call, in this process and in a second one, which finds the driver's cache; and rates over block sizes. Short calls follow one
+another, the clock stops when the last result is there, and the median counts.
 
 The memory limit is measured, by a copy. The arithmetic limit is one operation per clock and lane of 128 lanes per multiprocessor,
 at the clock that the driver gives as the highest; operations are those of the lane program.
@@ -47,6 +47,8 @@ from jaxdyn.lanes.digest import sources_digest
 from jaxdyn.lanes.ptx_code import launch_for
 
 _LANES_OF_MULTIPROCESSOR = 128
+# Calls of a round, and the time that a round should take, s. A single short call would measure how fast Python starts it.
+_MOST_CALLS, _ROUND = 200, 0.03
 _TIMED = ("forward dynamics", ROLLOUT, GRADIENT)
 
 
@@ -59,7 +61,7 @@ class Config:
         mechanisms: checked for every function: "panda", "chain N" or "tree 27".
         checked: samples of a check, which take part of a block.
         batches: for rates.
-        blocks: threads per block, for rates of forward dynamics and rollouts.
+        blocks: threads per block, for rates of forward dynamics and rollouts; may be empty.
         steps: of a rollout, and of a gradient.
         xla_samples: samples times steps of a call of XLA, at most.
         rounds: calls that count.
@@ -138,13 +140,18 @@ def copy_rate(device: jax.Device) -> float:
 
 
 def timed(call: Callable, args: tuple, rounds: int) -> float:
-    """Median time of a call, s."""
+    """Median time of a call, s, where as many calls follow one another as take some hundredths of a second together."""
     jax.block_until_ready(call(*args))
+    start = time.perf_counter()
+    jax.block_until_ready(call(*args))
+    calls = min(_MOST_CALLS, 1 + int(_ROUND / (time.perf_counter() - start)))
     times = []
     for _ in range(rounds):
         start = time.perf_counter()
+        for _ in range(calls - 1):
+            call(*args)
         jax.block_until_ready(call(*args))
-        times.append(time.perf_counter() - start)
+        times.append((time.perf_counter() - start) / calls)
     return statistics.median(times)
 
 

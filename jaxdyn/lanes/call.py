@@ -472,8 +472,9 @@ mlir.register_lowering(machine_code_p, _lower_machine_code, platform="cpu")
 def _on_gpu(*args, **params):
     """One sample per thread; XLA takes over where a function has no kernel, or kernels cannot be used."""
     program, reason = _program_or_reason(params)
-    reason = reason or gpu.obstacle() or gpu.too_many_arrays(program)
-    if reason:
+    if program is not None:
+        reason = gpu.obstacle() or gpu.refusal(program, params["backend"])
+    if program is None or reason:
         note(Record(params["name"], "xla", reason=reason))
         return on_xla(*args, **params)
     return _divided(functools.partial(_launched, program, params), params, args)(*args)

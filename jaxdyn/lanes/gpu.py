@@ -16,6 +16,7 @@ import numpy as np
 
 from jaxdyn.lanes import canary
 from jaxdyn.lanes.derived import program_of, traced
+from jaxdyn.lanes.liveness import Liveness
 from jaxdyn.lanes.program import Program
 from jaxdyn.lanes.ptx_code import KERNEL, Launch, PtxKernel, launch_for, ptx
 
@@ -25,6 +26,8 @@ _TARGET = "__gpu$xla.gpu.ptx"
 _MULTIPROCESSORS = 132
 # Parameters of a kernel, of 8 bytes each, of which PTX 8.0 allows 4352 bytes.
 _MOST_ARRAYS = 500
+# Beyond this size the driver takes longer than half a minute for a kernel, unless lanes are asked for.
+_LARGEST_PROGRAM = 30_000
 
 
 class Kernel:
@@ -79,10 +82,15 @@ class Kernel:
         return list(results[: len(shapes)])
 
 
-def too_many_arrays(program: Program) -> str:
-    """Why a program has no kernel, or nothing."""
-    count = len(program.inputs) + len(program.outputs)
-    return f"the function has {count} arrays, and a kernel takes {_MOST_ARRAYS}" if count > _MOST_ARRAYS else ""
+def refusal(program: Program, backend: str) -> str:
+    """Why a program gets no kernel; nothing if it does."""
+    arrays = len(program.inputs) + len(program.outputs)
+    if arrays > _MOST_ARRAYS:
+        return f"the function has {arrays} arrays, and a kernel takes {_MOST_ARRAYS}"
+    operations = len(Liveness(program).nodes)
+    if operations > _LARGEST_PROGRAM and backend == "auto":
+        return f"the program has {operations} operations, more than {_LARGEST_PROGRAM}"
+    return ""
 
 
 def _devices() -> list[jax.Device]:

@@ -1,6 +1,6 @@
 """Evaluates a scalar program in arithmetic of any number of digits (mpmath): the same formulas, practically without rounding.
 
-It is what errors of the other two evaluations, `llvm_code` and `pallas_code`, are measured against. Inputs enter exactly, as the
+It is what errors of the other two evaluations, on the CPU and on a GPU, are measured against. Inputs enter exactly, as the
 binary fractions that they are. Constants of a program are numbers of double precision, as are results folded from them alone, so
 whatever must not be rounded has to be an argument: all numbers of a model, say, rather than a model that is closed over.
 """
