@@ -55,7 +55,9 @@ class ProgramCode(MemoryText):
         operations: scalar operations per sample, loops counted turn by turn.
     """
 
-    _early: Collection[str] = ()  # operations that come as early in their block as they can
+    # See `Schedule`.
+    _early: Collection[str] = ()
+    _fewest_alive = False
 
     def __init__(self, program: Program, width: int, inputs: Sequence[str], outputs: Sequence[str]):
         """Args: layout of each input ("rows", "columns" or "shared") and output ("rows" or "columns")."""
@@ -65,7 +67,7 @@ class ProgramCode(MemoryText):
         self.inputs = inputs
         self._destinations: dict[Node, list[tuple[Place, str, str]]] = {}
         self._filled: dict[Node, set[Scalar]] = {}  # regions that get these numbers as soon as they are there
-        self.schedule = Schedule(program, live, self._early)
+        self.schedule = Schedule(program, live, self._early, self._fewest_alive)
         self.operations = count_operations(program, live)
         self._find_collected_regions()
 

@@ -73,6 +73,7 @@ class PtxKernel(ProgramCode):
 
     # These hold a branch to a function. The fewer numbers are alive there, the fewer registers it costs.
     _early = ("sin", "cos", "tan")
+    _fewest_alive = True
 
     def __init__(self, program: Program, batch: int, inputs: Sequence[str], outputs: Sequence[str], launch: Launch):
         """Args: layout of each input ("rows", "columns" or "shared") and output ("rows" or "columns")."""
