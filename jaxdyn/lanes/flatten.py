@@ -5,12 +5,13 @@ arrays that stay in memory and are read number by number). Structural operations
 scalars. The rules of the primitives are in `rules`; this file holds the interpreter and the arrays.
 """
 
+import abc
 import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import jax
 import numpy as np
@@ -75,6 +76,28 @@ class Memory:
 Value = np.ndarray | Memory
 
 
+class Deferred(abc.ABC):
+    """An array that is not computed before a rule needs its numbers.
+
+    Attributes:
+        shape: of the array.
+    """
+
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @abc.abstractmethod
+    def settled(self, flat: "Flattener") -> Value:
+        """The array, computed once, in the block where the flattener is."""
+
+    @abc.abstractmethod
+    def stored(self, flat: "Flattener") -> Memory:
+        """The array in memory."""
+
+
 def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
     """Strides of an array without gaps."""
     return tuple(math.prod(shape[d + 1 :]) for d in range(len(shape)))
@@ -96,15 +119,22 @@ def scalars_of(x: np.ndarray) -> list[Scalar]:
     return x.ravel().tolist()
 
 
-RULES: dict[str, Callable[["Flattener", object, list[Value]], list[Value]]] = {}
+RULES: dict[str, Callable[["Flattener", Any, list[Any]], list[Any]]] = {}
+_TAKING_DEFERRED: set[str] = set()
 
 
-def rule(*names: str):
-    """Registers a function (flattener, equation, arguments) -> results as the rule of primitives."""
+def rule(*names: str, takes_deferred: bool = False):
+    """Registers a function (flattener, equation, arguments) -> results as the rule of primitives.
+
+    Args:
+        takes_deferred: whether the rule knows what to do with `Deferred` arguments, which are computed before others see them.
+    """
 
     def register(function):
         for name in names:
             RULES[name] = function
+        if takes_deferred:
+            _TAKING_DEFERRED.update(names)
         return function
 
     return register
@@ -134,14 +164,18 @@ class Flattener:
         load, add = self.program.load, self.program.add
         return objects([load(x.region, add(x.offset, k, "i64")) for k in at], x.shape)
 
-    def memory(self, x: Value, kind: str) -> Memory:
-        """The array in memory, without gaps."""
+    def memory(self, x: Value, kind: str, gaps: bool = False) -> Memory:
+        """The array in memory, without gaps unless they are allowed."""
         if isinstance(x, Memory):
-            if x.is_contiguous:
+            if gaps or x.is_contiguous:
                 return x
             x = self.registers(x)
         region = self.program.table(x, kind) if is_known(x) else self.program.pieces([scalars_of(x)], kind)
         return Memory(region, kind, x.shape, contiguous(x.shape))
+
+    def settled(self, x: "Value | Deferred") -> Value:
+        """The array, computed now if it is not yet."""
+        return x.settled(self) if isinstance(x, Deferred) else x
 
     def each(self, op: Callable[..., Scalar], *xs: Value) -> np.ndarray:
         """op(scalars) for each element; operands are broadcast."""
@@ -160,11 +194,11 @@ class Flattener:
 
     # -- interpretation
 
-    def run(self, jaxpr, consts: Sequence[Value], args: Sequence[Value]) -> list[Value]:
-        """Results of a jaxpr."""
+    def run(self, jaxpr, consts: Sequence[Value], args: Sequence[Any]) -> list[Any]:
+        """Results of a jaxpr; arguments and results may be deferred."""
         env: dict = {}
 
-        def read(v) -> Value:
+        def read(v) -> Any:
             return known(v.val) if isinstance(v, jex.Literal) else env[v]
 
         env.update(zip(jaxpr.constvars, consts, strict=True))
@@ -183,7 +217,10 @@ class Flattener:
                 for v in real:
                     if type_of_dtype(v.aval.dtype) is None:
                         raise CannotFlatten(f"{name!r} has a result of type {v.aval.dtype}")
-                results = function(self, equation, [read(v) for v in equation.invars])
+                given = [read(v) for v in equation.invars]
+                if name not in _TAKING_DEFERRED:
+                    given = [self.settled(x) for x in given]
+                results = function(self, equation, given)
             except CannotFlatten as error:
                 # An equation within a function of JAX tells no line of the user's; then the call of that function does.
                 place = "" if error.located else user_line(equation)
@@ -194,8 +231,8 @@ class Flattener:
             env.update(zip(equation.outvars, results, strict=True))
         return [read(v) for v in jaxpr.outvars]
 
-    def closed(self, closed_jaxpr, args: Sequence[Value]) -> list[Value]:
-        """Results of a jaxpr with its constants."""
+    def closed(self, closed_jaxpr, args: Sequence[Any]) -> list[Any]:
+        """Results of a jaxpr with its constants; arguments and results may be deferred."""
         return self.run(closed_jaxpr.jaxpr, [known(c) for c in closed_jaxpr.consts], args)
 
 
@@ -240,6 +277,8 @@ def flatten(jaxpr) -> Program:
         if kind is None:
             raise CannotFlatten(f"an output of type {v.aval.dtype} has no scalar form")
         program.output_types.append(kind)
+        if isinstance(x, Deferred):
+            x = x.stored(flattener)
         if isinstance(x, Memory) and not x.is_contiguous:
             x = flattener.registers(x)
         program.outputs.append(x.stretch if isinstance(x, Memory) else typed(scalars_of(x), kind))

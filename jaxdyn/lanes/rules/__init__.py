@@ -4,5 +4,6 @@ from jaxdyn.lanes.rules import arithmetic as arithmetic
 from jaxdyn.lanes.rules import functions as functions
 from jaxdyn.lanes.rules import matrices as matrices
 from jaxdyn.lanes.rules import positions as positions
+from jaxdyn.lanes.rules import products as products
 from jaxdyn.lanes.rules import shapes as shapes
 from jaxdyn.lanes.rules import sums as sums

@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from jaxdyn.lanes.deferred import SumOfProducts
 from jaxdyn.lanes.flatten import Flattener, Memory, Value, contiguous, is_known, kind_of, rule, scalars_of
 from jaxdyn.lanes.program import Scalar
 from jaxdyn.lanes.scalar_types import dtype_of_type
@@ -55,9 +57,14 @@ def _expand_dims(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     return [reshaped(flat, args[0], equation.outvars[0].aval.shape)]
 
 
-@rule("transpose")
-def _transpose(flat: Flattener, equation, args: list[Value]) -> list[Value]:
+@rule("transpose", takes_deferred=True)
+def _transpose(flat: Flattener, equation, args: list[Any]) -> list[Any]:
     x, order = args[0], equation.params["permutation"]
+    if isinstance(x, SumOfProducts):
+        turned = x.transposed() if tuple(order) == (1, 0) else None
+        if turned is not None:
+            return [turned]
+        x = flat.settled(x)
     if isinstance(x, Memory):
         return [view(x, [x.shape[d] for d in order], [x.strides[d] for d in order])]
     return [np.transpose(x, order)]
