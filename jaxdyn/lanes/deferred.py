@@ -144,7 +144,7 @@ def _filled(
     Each turn of a loop computes some neighboring numbers of a row. The last ones of a row may overlap those before them.
     """
     program, (rows, columns) = flat.program, sides
-    factors = [tuple(flat.memory(x, kind, gaps=True) for x in pair) for pair in _joined(products)]
+    factors = [(flat.memory(p.left, kind, gaps=True), flat.memory(p.right, kind, gaps=True)) for p in merged(products)]
     tiles = -(-columns // _TILE)
     width = -(-columns // tiles)
     loop = Loop(rows * tiles, Block(flat.block))
@@ -164,12 +164,12 @@ def _filled(
     return program.node("region", (node,), "region", data=Region("loop", rows * columns, kind), shared=False)
 
 
-def _joined(products: Sequence[Product]) -> list[tuple[Value, Value]]:
-    """The factors; those of products that are apart, one below the other, which makes them one product."""
-    found = [(p.left, p.right) for p in products if p.apart is None]
+def merged(products: Sequence[Product]) -> list[Product]:
+    """The products; those that are apart become one, whose factors stand one below the other."""
+    found = [p for p in products if p.apart is None]
     apart = [p.apart for p in products if p.apart is not None]
     if apart:
-        found.append((np.concatenate([left for left, _ in apart]), np.concatenate([right for _, right in apart])))
+        found.append(Product(*(np.concatenate(factors) for factors in zip(*apart, strict=True))))
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jax.extend import core as jex
 
-from jaxdyn.lanes.deferred import LONG, Product, SumOfProducts
+from jaxdyn.lanes.deferred import LONG, Product, SumOfProducts, merged
 from jaxdyn.lanes.flatten import (
     CannotFlatten,
     Flattener,
@@ -292,7 +292,7 @@ def _sum_after_loop(flat: Flattener, node: Node, added: SumOfProducts, start) ->
         every = _collected(flat, node, x, counter, (length, terms, side), kind)
         return view(every, (length * terms, side), (side, 1))
 
-    products = tuple(Product(of_all_turns(p.left), of_all_turns(p.right)) for p in added.products)
+    products = tuple(Product(of_all_turns(p.left), of_all_turns(p.right)) for p in merged(added.products))
     total = SumOfProducts(added.shape, kind, products)
     both = total.plus(start)
     return total.plus(flat.memory(flat.settled(start), kind)) if both is None else both
