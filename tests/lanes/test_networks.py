@@ -1,4 +1,4 @@
-"""Small neural networks in lanes: products with large matrices become loops, and gradients with respect to weights sums after loops."""
+"""Small neural networks in lanes: products with large matrices become loops, gradients with respect to weights sums after loops."""
 
 import equinox as eqx
 import jax
@@ -60,7 +60,7 @@ def test_values_and_derivatives_of_networks(name):
 
 
 @pytest.mark.parametrize(
-    "rows, columns", [(1, 1), (16, 32), (19, 27), (17, 33), (33, 17), (2, 300), (300, 2), (1, 600), (600, 1)]
+    ("rows", "columns"), [(1, 1), (16, 32), (19, 27), (17, 33), (33, 17), (2, 300), (300, 2), (1, 600), (600, 1)]
 )
 def test_products_of_all_sizes(rows, columns):
     """Around the size that becomes a loop (512 multiplications), thin ones, and those that tiles do not divide."""
@@ -143,7 +143,7 @@ def test_programs_grow_with_the_units_and_not_with_their_square():
     assert large < 8000  # written out, the 13248 weights alone would take three multiplications each
 
 
-@pytest.mark.parametrize("dtype, rtol", [(jnp.float64, 1e-10), (jnp.float32, 2e-4)])
+@pytest.mark.parametrize(("dtype", "rtol"), [(jnp.float64, 1e-10), (jnp.float32, 2e-4)])
 def test_rollouts_with_a_network_as_policy(dtype, rtol):
     """The gradient of 24 steps in single precision keeps what rounding leaves of numbers that cancel."""
     system = jaxdyn.as_dtype(jaxdyn.System(jaxdyn.library.double_pendulum()), dtype)

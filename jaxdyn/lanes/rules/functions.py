@@ -93,16 +93,24 @@ def _while(flat: Flattener, equation, args: list[Value]) -> list[Value]:
 
 
 def _count_equations(jaxpr) -> int:
-    """Equations of the unrolled form; a triangular system counts by its operations, as many equations of usual size."""
+    """Equations of the unrolled form; triangular systems and large products count by their operations, as many of usual size."""
     turns = [e.params.get("length", 1) for e in jaxpr.eqns]
     inner = [sum(map(_count_equations, inner_jaxprs(e))) for e in jaxpr.eqns]
-    own = [_count_operations(e) // _USUAL_OPERATIONS for e in jaxpr.eqns if e.primitive.name == "triangular_solve"]
+    own = [_count_operations(e) // _USUAL_OPERATIONS for e in jaxpr.eqns]
     return len(inner) + sum(own) + sum(n * k for n, k in zip(turns, inner, strict=True))
 
 
-def _count_operations(triangular_solve) -> int:
-    matrix, right = (v.aval for v in triangular_solve.invars)
-    return matrix.shape[-1] * math.prod(right.shape)
+def _count_operations(equation) -> int:
+    """Operations of a triangular system; and of a large product, which is a loop, and so as long as the longest that is none."""
+    if equation.primitive.name == "triangular_solve":
+        matrix, right = (v.aval for v in equation.invars)
+        return matrix.shape[-1] * math.prod(right.shape)
+    if equation.primitive.name != "dot_general":
+        return 0
+    (summed, _), _ = equation.params["dimension_numbers"]
+    terms = math.prod(equation.invars[0].aval.shape[d] for d in summed)
+    multiplications = terms * equation.outvars[0].aval.size
+    return LONG if multiplications > LONG else 0
 
 
 def _constant_and_carried(equation) -> tuple[int, int]:
