@@ -149,8 +149,9 @@ def _filled(
     width = -(-columns // tiles)
     loop = Loop(rows * tiles, Block(flat.block))
     loop.counter = program.node("counter", (), "i64", data=loop.length, block=loop.body, shared=False)
-    row = program.apply("div", (loop.counter, tiles), "i64")
-    tile = program.apply("rem", (loop.counter, tiles), "i64")
+    # All rows of a tile before the next one, so that its columns of the right factor stay in near memory.
+    tile = program.apply("div", (loop.counter, rows), "i64")
+    row = program.apply("rem", (loop.counter, rows), "i64")
     first = program.apply("min", (program.mul(tile, width, "i64"), columns - width), "i64")
     places = [program.add(first, k, "i64") for k in range(width)]
     totals: list[Scalar] = [0.0] * width

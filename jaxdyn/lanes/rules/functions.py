@@ -27,8 +27,8 @@ from jaxdyn.lanes.program import Block, Loop, Node, Region, Scalar, Stretch, is_
 from jaxdyn.lanes.rules.shapes import joined, reshaped, sliced, view
 from jaxdyn.lanes.scalar_types import FLOATS, INTEGERS, dtype_of_type
 
-# Factors that a loop collects, at most: as vectors, about what the caches of a processor hold.
-_MOST_COLLECTED = 2**17
+# Numbers of factors that a loop collects for each number of the matrix, at most; beyond, memory is too far to be worth it.
+_MOST_COLLECTED = 256
 # A loop whose unrolled form has at most this many equations is unrolled: positions in arrays become known and fold.
 _UNROLLED_EQUATIONS = 2000
 _USUAL_OPERATIONS = 64  # of an equation
@@ -288,7 +288,7 @@ def _collectable(x, turns: int) -> SumOfProducts | None:
     if not isinstance(x, SumOfProducts) or x.base is not None:
         return None
     numbers = turns * sum(p.left.size + p.right.size for p in x.products)
-    return x if numbers <= _MOST_COLLECTED else None
+    return x if numbers <= _MOST_COLLECTED * x.size else None
 
 
 def _sum_after_loop(flat: Flattener, node: Node, added: SumOfProducts, start) -> Any:
