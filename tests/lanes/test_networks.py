@@ -15,8 +15,8 @@ from jaxdyn.lanes.liveness import Liveness
 LANES = 5  # a vector of four and a lane again
 
 
-def compare(function, args, in_axes=0, rtol=1e-12):
-    """Lanes against XLA; `atol` for sums of numbers of either sign, each of about 1."""
+def compare(function, args, in_axes: int | tuple = 0, rtol: float = 1e-12):
+    """Lanes against XLA, to some thousand roundings of the largest number, for sums of as many terms of either sign."""
     found = jax.jit(jax.vmap(lane_function(function, backend="lanes"), in_axes))(*args)
     expected = jax.jit(jax.vmap(function, in_axes))(*args)
     for a, e in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
@@ -100,7 +100,7 @@ def test_sums_of_outer_products_over_the_turns_of_a_loop(turns):
         def turn(carry, k):
             total, turned, both, dense, s = carry
             step = outer(y * s, x)
-            total, turned = total + step, (x[:, None] * s) @ y[None] + turned
+            total, turned = total + step, turned + ((x[:, None] * s) @ y[None] + step.T)
             both, dense = both + (step + outer(jnp.cos(y), s * x)), dense + jnp.sin(step)
             return (total, turned, both, dense, jnp.sin(s + k)), jnp.sum(x) * s
 
