@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from jaxdyn.lanes import transcendental
 from jaxdyn.lanes.llvm_code import ProgramCode
-from jaxdyn.lanes.llvm_memory import Place, transposition_code
+from jaxdyn.lanes.llvm_memory import KEPT_WHOLE, Place, transposition_code
 from jaxdyn.lanes.llvm_text import bytes_of
-from jaxdyn.lanes.program import Node, Program, Region
+from jaxdyn.lanes.program import Block, Node, Program, Region
 from jaxdyn.lanes.scalar_types import FLOATS
 
 
@@ -83,9 +83,22 @@ class CpuKernel(ProgramCode):
                     self._operation(node)
 
     def _is_staged(self, node: Node) -> bool:
-        """Whether an input is turned into vectors as a whole: short ones, and those read at all known positions."""
-        indices = [n.args[1] for n in self.live.nodes if n.op == "load" and n.args[0] is node]
-        return len(indices) > 1 and all(type(i) is not Node for i in indices) and node.data.size <= 4 * len(indices)
+        """Whether an input is turned into vectors as a whole: if it is read at all known positions, or again and again by loops."""
+        loads = [n for n in self.live.nodes if n.op == "load" and n.args[0] is node]
+        if any(self._varies(n.args[1]) for n in loads):
+            return False
+        if any(type(n.args[1]) is Node for n in loads):
+            return node.data.size <= min(KEPT_WHOLE, sum(self._turns(n.block) for n in loads))
+        return len(loads) > 1 and node.data.size <= 4 * len(loads)
+
+    def _turns(self, block: Block | None) -> int:
+        """How often a block is evaluated."""
+        lengths = {loop.body: loop.length for loop in self.live.collected}
+        turns = 1
+        while block is not None:
+            turns *= lengths.get(block, 1)
+            block = block.parent
+        return turns
 
 
 def widest(kinds: Sequence[str], register_bytes: int) -> int:

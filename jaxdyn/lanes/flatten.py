@@ -7,12 +7,13 @@ arguments and results of rules and jaxprs, it takes two places. The rules of the
 interpreter and the arrays.
 """
 
+import abc
 import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import jax
 import numpy as np
@@ -78,6 +79,28 @@ class Memory:
 Value = np.ndarray | Memory
 
 
+class Deferred(abc.ABC):
+    """An array that is not computed before a rule needs its numbers.
+
+    Attributes:
+        shape: of the array.
+    """
+
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @abc.abstractmethod
+    def settled(self, flat: "Flattener") -> Value:
+        """The array, computed once, in the block where the flattener is."""
+
+    @abc.abstractmethod
+    def stored(self, flat: "Flattener") -> Memory:
+        """The array in memory."""
+
+
 def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
     """Strides of an array without gaps."""
     return tuple(math.prod(shape[d + 1 :]) for d in range(len(shape)))
@@ -99,20 +122,28 @@ def scalars_of(x: np.ndarray) -> list[Scalar]:
     return x.ravel().tolist()
 
 
-RULES: dict[str, Callable[["Flattener", object, list[Value]], list[Value]]] = {}
+RULES: dict[str, Callable[["Flattener", Any, list[Any]], list[Any]]] = {}
 # Primitives whose rules take both words of keys. The rules of all others, which can only move keys, are applied to the first
 # words and to the second words.
 _OF_WHOLE_KEYS: set[str] = set()
+_TAKING_DEFERRED: set[str] = set()
 
 
-def rule(*names: str, of_whole_keys: bool = False):
-    """Registers a function (flattener, equation, arguments) -> results as the rule of primitives."""
+def rule(*names: str, of_whole_keys: bool = False, takes_deferred: bool = False):
+    """Registers a function (flattener, equation, arguments) -> results as the rule of primitives.
+
+    Args:
+        of_whole_keys: whether the rule takes both words of keys, each in its place.
+        takes_deferred: whether the rule knows what to do with `Deferred` arguments, which are computed before others see them.
+    """
 
     def register(function):
         for name in names:
             RULES[name] = function
             if of_whole_keys:
                 _OF_WHOLE_KEYS.add(name)
+        if takes_deferred:
+            _TAKING_DEFERRED.update(names)
         return function
 
     return register
@@ -142,14 +173,18 @@ class Flattener:
         load, add = self.program.load, self.program.add
         return objects([load(x.region, add(x.offset, k, "i64")) for k in at], x.shape)
 
-    def memory(self, x: Value, kind: str) -> Memory:
-        """The array in memory, without gaps."""
+    def memory(self, x: Value, kind: str, gaps: bool = False) -> Memory:
+        """The array in memory, without gaps unless they are allowed."""
         if isinstance(x, Memory):
-            if x.is_contiguous:
+            if gaps or x.is_contiguous:
                 return x
             x = self.registers(x)
         region = self.program.table(x, kind) if is_known(x) else self.program.pieces([scalars_of(x)], kind)
         return Memory(region, kind, x.shape, contiguous(x.shape))
+
+    def settled(self, x: "Value | Deferred") -> Value:
+        """The array, computed now if it is not yet."""
+        return x.settled(self) if isinstance(x, Deferred) else x
 
     def each(self, op: Callable[..., Scalar], *xs: Value) -> np.ndarray:
         """op(scalars) for each element; operands are broadcast."""
@@ -168,15 +203,15 @@ class Flattener:
 
     # -- interpretation
 
-    def run(self, jaxpr, consts: Sequence[Value], args: Sequence[Value]) -> list[Value]:
-        """Results of a jaxpr."""
+    def run(self, jaxpr, consts: Sequence[Value], args: Sequence[Any]) -> list[Any]:
+        """Results of a jaxpr; arguments and results may be deferred."""
         env: dict = {}
 
-        def read(variables) -> list[list[Value]]:
+        def read(variables) -> list[list[Any]]:
             """The arrays of each variable."""
             return [known(v.val) if isinstance(v, jex.Literal) else env[v] for v in variables]
 
-        def write(variables, values: Sequence[Value]) -> None:
+        def write(variables, values: Sequence[Any]) -> None:
             given = iter(values)
             for v in variables:
                 env[v] = list(itertools.islice(given, len(arrays_of([v]))))
@@ -206,11 +241,13 @@ class Flattener:
             write(equation.outvars, results)
         return list(itertools.chain.from_iterable(read(jaxpr.outvars)))
 
-    def _results(self, equation, args: list[list[Value]]) -> list[Value]:
+    def _results(self, equation, args: list[list[Any]]) -> list[Any]:
         name = equation.primitive.name
         function = RULES.get(name)
         if function is None:
             raise CannotFlatten(f"{name!r} has no scalar form")
+        if name not in _TAKING_DEFERRED:
+            args = [[self.settled(x) for x in arrays] for arrays in args]
         keyed = any(is_threefry(v.aval.dtype) for v in (*equation.invars, *equation.outvars))
         if not keyed or name in _OF_WHOLE_KEYS:
             return function(self, equation, list(itertools.chain.from_iterable(args)))
@@ -219,8 +256,8 @@ class Flattener:
         words = [function(self, equation, [a[k % len(a)] for a in args]) for k in range(WORDS)]
         return list(itertools.chain.from_iterable(zip(*words, strict=True)))
 
-    def closed(self, closed_jaxpr, args: Sequence[Value]) -> list[Value]:
-        """Results of a jaxpr with its constants."""
+    def closed(self, closed_jaxpr, args: Sequence[Any]) -> list[Any]:
+        """Results of a jaxpr with its constants; arguments and results may be deferred."""
         consts = list(itertools.chain.from_iterable(known(c) for c in closed_jaxpr.consts))
         return self.run(closed_jaxpr.jaxpr, consts, args)
 
@@ -272,6 +309,8 @@ def flatten(jaxpr) -> Program:
         if kind is None:
             raise CannotFlatten(f"an output of type {v.aval.dtype} has no scalar form")
         program.output_types.append(kind)
+        if isinstance(x, Deferred):
+            x = x.stored(flattener)
         if isinstance(x, Memory) and not x.is_contiguous:
             x = flattener.registers(x)
         program.outputs.append(x.stretch if isinstance(x, Memory) else typed(scalars_of(x), kind))

@@ -14,6 +14,10 @@ from jaxdyn.lanes.program import Node, Program, Region, Scalar, Stretch
 ALIGNMENT = 64
 
 
+# Numbers of a region that loops read or fill bit by bit, at most, for it to be turned from or into rows as a whole.
+KEPT_WHOLE = 2**16
+
+
 class Place:
     """Where a region lies; `base` is an SSA pointer.
 
@@ -86,6 +90,8 @@ class MemoryText(FunctionText):
         data: Region = region.data
         if region in self._places or region in self._loaded or data.kind not in ("loop", "pieces"):
             return False
+        if place.layout == "rows" and data.kind == "loop" and self._is_in_small_parts(region):
+            return False
         self._places[region] = place
         start = 0
         for number, part in enumerate(data.pieces):
@@ -99,6 +105,11 @@ class MemoryText(FunctionText):
                     self._in_place.add((region, number))
             start += size
         return True
+
+    def _is_in_small_parts(self, region: Node) -> bool:
+        """Whether a loop collects so few numbers in a turn that they are better turned into rows when all are there."""
+        size = region.args[0].data.collected[region.data.which][2]
+        return size < self.width and region.data.size <= KEPT_WHOLE
 
     def _place(self, region: Node) -> Place:
         """Where a region lies; scratch is reserved at the first question."""
@@ -206,6 +217,11 @@ class MemoryText(FunctionText):
         """Copy a stretch, number by number, in a loop."""
         kind = source.region.data.type
         start, varying = self._index(source.offset), self._varies(source.offset)
+        origin = self._place(source.region)
+        if place.layout == "rows" and self.width > 1 and origin.layout == "vectors" and not varying:
+            vectors = self._vector_pointer(origin, kind, start)[0]
+            self._deliver(Place("vectors", vectors), place, kind, offset, source.size)
+            return
         label = f"copy{self._count}"
         before = self._block
         self._emit(f"br label %{label}")

@@ -5,6 +5,7 @@ from jaxdyn.lanes.rules import error_functions as error_functions
 from jaxdyn.lanes.rules import functions as functions
 from jaxdyn.lanes.rules import matrices as matrices
 from jaxdyn.lanes.rules import positions as positions
+from jaxdyn.lanes.rules import products as products
 from jaxdyn.lanes.rules import random as random
 from jaxdyn.lanes.rules import shapes as shapes
 from jaxdyn.lanes.rules import sums as sums

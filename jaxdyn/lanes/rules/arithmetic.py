@@ -2,16 +2,17 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
+from jaxdyn.lanes.deferred import SumOfProducts
 from jaxdyn.lanes.flatten import CannotFlatten, Flattener, Value, is_known, kind_of, rule, zero_of
 from jaxdyn.lanes.folding import COMPARISONS, TRANSCENDENTAL, converted
 from jaxdyn.lanes.program import Program, Scalar
 from jaxdyn.lanes.scalar_types import FLOATS, dtype_of_type
 
 _ELEMENTWISE = (
-    "add",
     "sub",
     "mul",
     "div",
@@ -39,9 +40,12 @@ def _elementwise(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     return [flat.apply(equation.primitive.name, kind_of(equation.outvars[0]), *args)]
 
 
-@rule("add_any")
-def _add_any(flat: Flattener, equation, args: list[Value]) -> list[Value]:
-    return [flat.apply("add", kind_of(equation.outvars[0]), *args)]
+@rule("add", "add_any", takes_deferred=True)
+def _add(flat: Flattener, equation, args: list[Any]) -> list[Any]:
+    for one, other in (args, args[::-1]):
+        if isinstance(one, SumOfProducts) and one.shape == other.shape and (both := one.plus(other)) is not None:
+            return [both]
+    return [flat.apply("add", kind_of(equation.outvars[0]), *(flat.settled(x) for x in args))]
 
 
 @rule("pow")
@@ -256,6 +260,6 @@ def _nextafter(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     return [flat.each(following, *args)]
 
 
-@rule("copy", "copy_p", "stop_gradient", "name", "device_put", "optimization_barrier", "pvary")
-def _identity(flat: Flattener, equation, args: list[Value]) -> list[Value]:
+@rule("copy", "copy_p", "stop_gradient", "name", "device_put", "optimization_barrier", "pvary", takes_deferred=True)
+def _identity(flat: Flattener, equation, args: list[Any]) -> list[Any]:
     return list(args)

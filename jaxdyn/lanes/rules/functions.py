@@ -1,10 +1,14 @@
 """Functions within functions: calls, branches and loops."""
 
+import collections
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
+from jax.extend import core as jex
 
+from jaxdyn.lanes.deferred import LONG, Product, SumOfProducts, merged
 from jaxdyn.lanes.flatten import (
     CannotFlatten,
     Flattener,
@@ -25,6 +29,8 @@ from jaxdyn.lanes.rules.random import HASH_OPERATIONS
 from jaxdyn.lanes.rules.shapes import joined, reshaped, sliced, view
 from jaxdyn.lanes.scalar_types import FLOATS, INTEGERS, dtype_of_type
 
+# Numbers of factors that a loop collects for each number of the matrix, at most; beyond, memory is too far to be worth it.
+_MOST_COLLECTED = 256
 # A loop whose unrolled form has at most this many equations is unrolled: positions in arrays become known and fold.
 _UNROLLED_EQUATIONS = 2000
 _USUAL_OPERATIONS = 64  # of an equation
@@ -43,16 +49,17 @@ _USUAL_OPERATIONS = 64  # of an equation
     "custom_vjp_call",
     "call",
     of_whole_keys=True,
+    takes_deferred=True,
 )
-def _call(flat: Flattener, equation, args: list[Value]) -> list[Value]:
+def _call(flat: Flattener, equation, args: list[Any]) -> list[Any]:
     inner = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
     if hasattr(inner, "jaxpr"):
         return flat.closed(inner, args)
     return flat.run(inner, [], args)
 
 
-@rule("custom_vjp_call_jaxpr", of_whole_keys=True)
-def _custom_vjp_call(flat: Flattener, equation, args: list[Value]) -> list[Value]:
+@rule("custom_vjp_call_jaxpr", of_whole_keys=True, takes_deferred=True)
+def _custom_vjp_call(flat: Flattener, equation, args: list[Any]) -> list[Any]:
     return flat.closed(equation.params["fun_jaxpr"], args)
 
 
@@ -71,7 +78,7 @@ def _cond(flat: Flattener, equation, args: list[Value]) -> list[Value]:
         return flat.closed(branches[min(max(int(index), 0), len(branches) - 1)], operands)
     program = flat.program
     # All branches are computed, and one is selected per sample.
-    results: list[list[Value]] = [flat.closed(branch, operands) for branch in branches]
+    results: list[list[Value]] = [list(map(flat.settled, flat.closed(branch, operands))) for branch in branches]
     boolean = equation.invars[0].aval.dtype == bool
     chosen: list[Value] = results[-1]
     for k in range(len(branches) - 2, -1, -1):
@@ -97,39 +104,53 @@ def _count_equations(jaxpr) -> int:
 
 
 def _count_operations(equation) -> int:
-    """Operations of triangular systems and of random numbers, of which a single equation can have many."""
-    if equation.primitive.name == "triangular_solve":
+    """Operations of triangular systems, of random numbers and of large products, of which a single equation can have many.
+
+    A large product is a loop, and counts as many as the longest product that is none.
+    """
+    name = equation.primitive.name
+    if name == "triangular_solve":
         matrix, right = (v.aval for v in equation.invars)
         return matrix.shape[-1] * math.prod(right.shape)
-    if equation.primitive.name in ("random_bits", "random_split", "random_fold_in"):
+    if name in ("random_bits", "random_split", "random_fold_in"):
         return HASH_OPERATIONS * math.prod(equation.outvars[0].aval.shape)
-    return 0
+    if name != "dot_general":
+        return 0
+    (summed, _), _ = equation.params["dimension_numbers"]
+    terms = math.prod(equation.invars[0].aval.shape[d] for d in summed)
+    multiplications = terms * equation.outvars[0].aval.size
+    return LONG if multiplications > LONG else 0
+
+
+def _variables_constant_and_carried(equation) -> tuple[int, int]:
+    """How many inputs of a scan stay and how many are carried; the others are its sequences."""
+    p = equation.params
+    if "num_carry" in p:
+        return p["num_consts"], p["num_carry"]
+    consts, carry, _ = p["ft_in"].unpack()  # JAX from version 0.11 on
+    return len(consts), len(carry)
 
 
 def _constant_and_carried(equation) -> tuple[int, int]:
-    """How many input arrays of a scan stay and how many are carried; the others are its sequences."""
-    p = equation.params
-    if "num_carry" in p:
-        n_const, n_carry = p["num_consts"], p["num_carry"]
-    else:
-        consts, carry, _ = p["ft_in"].unpack()  # JAX from version 0.11 on
-        n_const, n_carry = len(consts), len(carry)
+    """As many arrays; a key is two."""
+    n_const, n_carry = _variables_constant_and_carried(equation)
     kept, changing = equation.invars[:n_const], equation.invars[n_const : n_const + n_carry]
     return len(arrays_of(kept)), len(arrays_of(changing))
 
 
-@rule("scan", of_whole_keys=True)
-def _scan(flat: Flattener, equation, args: list[Value]) -> list[Value]:
+@rule("scan", of_whole_keys=True, takes_deferred=True)
+def _scan(flat: Flattener, equation, args: list[Any]) -> list[Any]:
     p, length = equation.params, equation.params["length"]
     n_const, n_carry = _constant_and_carried(equation)
-    consts, carry, xs = args[:n_const], args[n_const : n_const + n_carry], args[n_const + n_carry :]
+    carry = args[n_const : n_const + n_carry]
+    consts, xs = (list(map(flat.settled, part)) for part in (args[:n_const], args[n_const + n_carry :]))
     unrolled = length <= 1 or p["unroll"] >= length
     if unrolled or length * _count_equations(p["jaxpr"].jaxpr) <= _UNROLLED_EQUATIONS:
         return _unrolled_scan(flat, equation, consts, carry, xs)
     return _looped_scan(flat, equation, consts, carry, xs)
 
 
-def _unrolled_scan(flat: Flattener, equation, consts, carry, xs) -> list[Value]:
+def _unrolled_scan(flat: Flattener, equation, consts, carry, xs) -> list[Any]:
     p = equation.params
     turns = range(p["length"])[::-1] if p["reverse"] else range(p["length"])
     n_carry = len(carry)
@@ -143,7 +164,7 @@ def _unrolled_scan(flat: Flattener, equation, consts, carry, xs) -> list[Value]:
         results = flat.closed(p["jaxpr"], [*consts, *carry, *items])
         carry = results[:n_carry]
         for column, y in zip(collected, results[n_carry:], strict=True):
-            column.append(y)
+            column.append(flat.settled(y))
     stacked: list[Value] = []
     for column, v in zip(collected, gathered, strict=True):
         column = column[::-1] if p["reverse"] else column
@@ -156,13 +177,17 @@ def _unrolled_scan(flat: Flattener, equation, consts, carry, xs) -> list[Value]:
     return [*carry, *stacked]
 
 
-def _looped_scan(flat: Flattener, equation, consts, carry, xs) -> list[Value]:
-    """A loop in the program. Carried numbers that stay, or that count, are recognized and become known outside."""
+def _looped_scan(flat: Flattener, equation, consts, carry, xs) -> list[Any]:
+    """A loop in the program. Carried numbers that stay, or that count, are recognized and become known outside.
+
+    Large matrices to which each turn adds products are not carried: the loop collects the factors, and they are added after it.
+    """
     p, program = equation.params, flat.program
     n_carry, length = len(carry), p["length"]
     invars, outvars = arrays_of(equation.invars), arrays_of(equation.outvars)
     kinds = [kind_of(v) for v in outvars]
-    initial = [flat.registers(c) for c in carry]
+    jaxpr, sums = _without_sums(p["jaxpr"], *_variables_constant_and_carried(equation))
+    initial = [np.empty(0) if k in sums else flat.registers(flat.settled(c)) for k, c in enumerate(carry)]
     slots = [(k, s, kinds[k]) for k, c in enumerate(initial) for s in scalars_of(c)]
     rows = [_rows(flat, x, v) for x, v in zip(xs, invars[len(consts) + n_carry :], strict=True)]
     replaced: dict[int, Scalar] = {}  # known by number of the slot: a step per turn; zero for those that stay
@@ -192,9 +217,11 @@ def _looped_scan(flat: Flattener, equation, consts, carry, xs) -> list[Value]:
             args.append(objects(current[taken : taken + c.size], c.shape))
             taken += c.size
         flat.block = body
-        results = flat.closed(p["jaxpr"], [*consts, *args, *(row(turn) for row in rows)])
+        results = flat.closed(jaxpr, [*consts, *args, *(row(turn) for row in rows)])
+        results = [r if k in sums else flat.settled(r) for k, r in enumerate(results)]
         flat.block = outer
-        following = [s for r in results[:n_carry] for s in scalars_of(flat.registers(r))]
+        carried = [r for k, r in enumerate(results[:n_carry]) if k not in sums]
+        following = [s for r in carried for s in scalars_of(flat.registers(r))]
         found = {}
         for i, (old, new) in enumerate(zip(current, following, strict=True)):
             if i in replaced:
@@ -210,29 +237,96 @@ def _looped_scan(flat: Flattener, equation, consts, carry, xs) -> list[Value]:
             break
         replaced.update(found)
     loop.following = [s if i not in replaced else loop.carries[i] for i, s in enumerate(following)]
+    after = {k: x for k in sums if (x := _collectable(results[k], length)) is not None}
+    for k in (k for k in sums if k not in after):
+        # What else is added is carried as usual, number by number.
+        flat.block = body
+        added = scalars_of(flat.registers(flat.settled(results[k])))
+        flat.block = outer
+        initial[k] = flat.registers(flat.settled(carry[k]))
+        for start, x in zip(scalars_of(initial[k]), added, strict=True):
+            slots.append((k, start, kinds[k]))
+            node = program.node("carry", (), kinds[k], data=(loop, len(loop.carries)), block=body, shared=False)
+            loop.carries.append(node)
+            loop.initial.append(start)
+            loop.following.append(program.add(node, x, kinds[k]))
     node = program.node("loop", (), "loop", data=loop, block=outer, shared=False)
-    finals: list[Scalar] = []
-    for i, (_, start, kind) in enumerate(slots):
+    finals: list[list[Scalar]] = [[] for _ in initial]
+    for i, (k, start, kind) in enumerate(slots):
         if i in replaced:
             step = replaced[i]
-            finals.append(start if step == 0 else program.add(start, settled(step * length, kind), kind))
+            finals[k].append(start if step == 0 else program.add(start, settled(step * length, kind), kind))
         else:
-            finals.append(program.node("result", (node,), kind, data=i))
-    out: list[Value] = []
-    taken = 0
-    for c in initial:
-        out.append(objects(finals[taken : taken + c.size], c.shape))
-        taken += c.size
-    for which, (y, v) in enumerate(zip(results[n_carry:], outvars[n_carry:], strict=True)):
-        kind = kind_of(v)
-        size = math.prod(v.aval.shape[1:])
-        numbers: Sequence[Scalar] | Stretch
-        numbers = y.stretch if isinstance(y, Memory) and y.is_contiguous else scalars_of(flat.registers(y))
-        loop.collected.append((program.mul(turn, size, "i64"), numbers, size, kind))
-        region = Region("loop", length * size, kind, which=which)
-        made = program.node("region", (node,), "region", data=region, shared=False)
-        out.append(Memory(made, kind, v.aval.shape, contiguous(v.aval.shape)))
+            finals[k].append(program.node("result", (node,), kind, data=i))
+    out: list[Any] = [objects(scalars, c.shape) for scalars, c in zip(finals, initial, strict=True)]
+    for k, added in after.items():
+        out[k] = _sum_after_loop(flat, node, added, carry[k])
+    for y, v in zip(results[n_carry:], outvars[n_carry:], strict=True):
+        out.append(_collected(flat, node, y, turn, v.aval.shape, kind_of(v)))
     return out
+
+
+def _collected(flat: Flattener, node: Node, y: Value, turn: Scalar, shape: tuple[int, ...], kind: str) -> Memory:
+    """What each turn of a loop leaves in memory, at position `turn`."""
+    program, loop = flat.program, node.data
+    size = math.prod(shape[1:])
+    numbers: Sequence[Scalar] | Stretch
+    numbers = y.stretch if isinstance(y, Memory) and y.is_contiguous else scalars_of(flat.registers(y))
+    region = Region("loop", shape[0] * size, kind, which=len(loop.collected))
+    loop.collected.append((program.mul(turn, size, "i64"), numbers, size, kind))
+    made = program.node("region", (node,), "region", data=region, shared=False)
+    return Memory(made, kind, shape, contiguous(shape))
+
+
+def _without_sums(closed, n_const: int, n_carry: int) -> tuple[Any, list[int]]:
+    """The body of a loop without the additions to large arrays that only add up, and which of the carried arrays those are.
+
+    The results in their places are what each turn adds.
+
+    Args:
+        n_const, n_carry: inputs of the body that stay and that are carried.
+    """
+    jaxpr = closed.jaxpr
+    read = collections.Counter(v for e in jaxpr.eqns for v in e.invars if not isinstance(v, jex.Literal))
+    read.update(v for v in jaxpr.outvars if not isinstance(v, jex.Literal))
+    maker = {v: e for e in jaxpr.eqns if e.primitive.name in ("add", "add_any") for v in e.outvars}
+    outvars, sums, left_out = list(jaxpr.outvars), [], set()
+    place = 0
+    for k in range(n_carry):
+        carried, following = jaxpr.invars[n_const + k], outvars[k]
+        own, place = place, place + len(arrays_of([carried]))
+        equation = None if isinstance(following, jex.Literal) else maker.get(following)
+        if equation is None or carried.aval.size <= LONG or place != own + 1 or kind_of(carried) not in FLOATS:
+            continue
+        if read[carried] == read[following] == 1 and carried in equation.invars:
+            outvars[k] = equation.invars[1 - equation.invars.index(carried)]
+            sums.append(own)
+            left_out.add(following)
+    eqns = [e for e in jaxpr.eqns if not left_out.intersection(e.outvars)]
+    return closed.replace(jaxpr=jaxpr.replace(eqns=eqns, outvars=outvars)), sums
+
+
+def _collectable(x, turns: int) -> SumOfProducts | None:
+    """What each turn adds, if it comes as products whose factors, of all turns, are few enough to be collected."""
+    if not isinstance(x, SumOfProducts) or x.base is not None:
+        return None
+    numbers = turns * sum(p.left.size + p.right.size for p in x.products)
+    return x if numbers <= _MOST_COLLECTED * x.size else None
+
+
+def _sum_after_loop(flat: Flattener, node: Node, added: SumOfProducts, start) -> Any:
+    """`start` and the products of all turns, of each pair of factors a single one: the turns are further terms of the sum."""
+    kind, length, counter = added.type, node.data.length, node.data.counter
+
+    def of_all_turns(x: Value) -> Memory:
+        terms, side = x.shape
+        every = _collected(flat, node, x, counter, (length, terms, side), kind)
+        return view(every, (length * terms, side), (side, 1))
+
+    products = tuple(Product(of_all_turns(p.left), of_all_turns(p.right)) for p in merged(added.products))
+    total = SumOfProducts(added.shape, kind, products)
+    both = total.plus(start)
+    return total.plus(flat.memory(flat.settled(start), kind)) if both is None else both
 
 
 def _rows(flat: Flattener, x: Value, variable) -> Callable[[Scalar], Value]:

@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from jaxdyn.lanes.deferred import SumOfProducts
 from jaxdyn.lanes.flatten import Flattener, Memory, Value, contiguous, is_known, kind_of, rule, scalars_of
 from jaxdyn.lanes.program import Scalar
 from jaxdyn.lanes.scalar_types import dtype_of_type
@@ -56,9 +58,15 @@ def _expand_dims(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     return [reshaped(flat, args[0], equation.outvars[0].aval.shape)]
 
 
-@rule("transpose")
-def _transpose(flat: Flattener, equation, args: list[Value]) -> list[Value]:
-    return [transposed(args[0], equation.params["permutation"])]
+@rule("transpose", takes_deferred=True)
+def _transpose(flat: Flattener, equation, args: list[Any]) -> list[Any]:
+    x, order = args[0], equation.params["permutation"]
+    if isinstance(x, SumOfProducts):
+        turned = x.transposed() if tuple(order) == (1, 0) else None
+        if turned is not None:
+            return [turned]
+        x = flat.settled(x)
+    return [transposed(x, order)]
 
 
 def transposed(x: Value, order: Sequence[int]) -> Value:

@@ -1,105 +1,15 @@
-"""Products, sums and other operations along an axis."""
+"""Sums and other operations along an axis."""
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 
-from jaxdyn.lanes.flatten import CannotFlatten, Flattener, Value, is_known, kind_of, objects, rule, zero_of
-from jaxdyn.lanes.folding import converted, flushed, fold, settled
+from jaxdyn.lanes.flatten import CannotFlatten, Flattener, Value, is_known, kind_of, objects, rule
+from jaxdyn.lanes.folding import fold, settled
 from jaxdyn.lanes.intervals import whole
-from jaxdyn.lanes.program import Node, Scalar
+from jaxdyn.lanes.program import Scalar
 from jaxdyn.lanes.rules.shapes import as_objects
 from jaxdyn.lanes.scalar_types import FLOATS, dtype_of_type
-
-
-@rule("dot_general")
-def _dot_general(flat: Flattener, equation, args: list[Value]) -> list[Value]:
-    (left_sum, right_sum), (left_batch, right_batch) = equation.params["dimension_numbers"]
-    kind = kind_of(equation.outvars[0])
-    a, b = (_as_kind(flat, x, kind_of(v), kind) for x, v in zip(args, equation.invars, strict=True))
-
-    def arranged(x, batch, summed):
-        """(batch, rows, summed)"""
-        rows = [d for d in range(x.ndim) if d not in batch and d not in summed]
-        shape = [math.prod(x.shape[d] for d in dims) for dims in (batch, rows, summed)]
-        return np.transpose(x, [*batch, *rows, *summed]).reshape(shape)
-
-    shape = equation.outvars[0].aval.shape
-    left, right = arranged(a, left_batch, left_sum), arranged(b, right_batch, right_sum)
-    if is_known(a) and is_known(b):
-        with np.errstate(all="ignore"):
-            return [flushed(np.einsum("bik,bjk->bij", left, right)).reshape(shape)]
-    out = np.empty((left.shape[0], left.shape[1], right.shape[1]), object)
-    for k in range(left.shape[0]):
-        if _is_mask(left[k]):
-            out[k] = _masked_sums(flat, left[k], right[k], kind)
-        elif _is_mask(right[k]):
-            out[k] = _masked_sums(flat, right[k], left[k], kind).T
-        else:
-            out[k] = _product(flat, left[k], right[k], kind)
-    return [out.reshape(shape)]
-
-
-def _as_kind(flat: Flattener, x: Value, source: str, target: str) -> np.ndarray:
-    x = flat.registers(x)
-    if source == target:
-        return x
-    return converted(x, target) if is_known(x) else flat.each(lambda s: flat.program.convert(s, source, target), x)
-
-
-def _sum_and_product(flat: Flattener, kind: str) -> tuple[Callable, Callable]:
-    """Functions of two scalars; of truth values, whether any or both hold."""
-    program = flat.program
-    if kind == "bool":
-        return lambda x, y: program.apply("or", (x, y), kind), lambda x, y: program.apply("and", (x, y), kind)
-    return lambda x, y: program.add(x, y, kind), lambda x, y: program.mul(x, y, kind)
-
-
-def _is_mask(x: np.ndarray) -> bool:
-    return is_known(x) and bool(np.all((x == 0) | (x == 1)))
-
-
-def _product(flat: Flattener, left: np.ndarray, right: np.ndarray, kind: str) -> np.ndarray:
-    """left right^T"""
-    add, mul = _sum_and_product(flat, kind)
-    zero = zero_of(kind)
-    out = np.empty((left.shape[0], right.shape[0]), object)
-    columns = right.tolist()
-    for i, row in enumerate(left.tolist()):
-        # Known zeros are skipped here, before they cost a call.
-        present = [(k, x) for k, x in enumerate(row) if type(x) is Node or x != 0]
-        for j, column in enumerate(columns):
-            total = zero
-            for k, x in present:
-                total = add(total, mul(x, column[k]))
-            out[i, j] = total
-    return out
-
-
-def _masked_sums(flat: Flattener, mask: np.ndarray, terms: np.ndarray, kind: str) -> np.ndarray:
-    """mask terms^T for a mask of zeros and ones.
-
-    Each sum starts from the largest other sum over a subset of its terms. Sums over the ancestors or descendants in a
-    tree are nested, so this costs one addition per node of the tree, as a recursion would.
-    """
-    sets = [frozenset(np.nonzero(row)[0].tolist()) for row in mask]
-    order = sorted(range(len(sets)), key=lambda i: len(sets[i]))
-    plan = []
-    for position, i in enumerate(order):
-        earlier = [j for j in order[:position] if sets[j] <= sets[i]]
-        base = max(earlier, key=lambda j: len(sets[j]), default=None)
-        plan.append((i, base, sorted(sets[i] - (sets[base] if base is not None else frozenset()))))
-    add, _ = _sum_and_product(flat, kind)
-    out = np.empty((mask.shape[0], terms.shape[0]), object)
-    for j, column in enumerate(terms.tolist()):
-        for i, base, rest in plan:
-            total = zero_of(kind) if base is None else out[base, j]
-            for k in rest:
-                total = add(total, column[k])
-            out[i, j] = total
-    return out
-
 
 _REDUCTIONS = {
     "reduce_sum": "add",

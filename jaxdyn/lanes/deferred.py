@@ -1,0 +1,230 @@
+"""Large matrices that are sums of products, kept as their factors until their numbers are needed.
+
+    S_ij = B_ij + sum_p sum_k L_p,ki R_p,kj
+
+A product of a large matrix and a vector becomes a loop over stretches of the result instead of thousands of operations. The
+gradient with respect to a matrix, to which each turn of a loop adds an outer product, becomes one product after the loop: what the
+loop stores are the factors, whose numbers grow with the sides of the matrix rather than with its area.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from jaxdyn.lanes.flatten import Deferred, Flattener, Memory, Value, contiguous, is_known, objects
+from jaxdyn.lanes.program import Block, Loop, Node, Program, Region, Scalar
+
+# Results of one turn of the loop, which have an accumulator each: enough to hide how long an addition takes, few enough for the
+# registers.
+_TILE = 8
+# Terms of each result that one turn of the inner loop adds; up to twice as many need no loop.
+_TERMS = 4
+# Products of matrices with more multiplications than this become loops.
+LONG = 512
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Product:
+    """The matrix left^T right.
+
+    Attributes:
+        left, right: shapes (terms, rows) and (terms, columns).
+    """
+
+    left: Value
+    right: Value
+
+    @property
+    def transposed(self) -> "Product":
+        return Product(self.right, self.left)
+
+    @property
+    def apart(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """The factors if the numbers of both are computed one by one, rather than in memory or known."""
+        left, right = self.left, self.right
+        if isinstance(left, Memory) or isinstance(right, Memory) or is_known(left) or is_known(right):
+            return None
+        return left, right
+
+
+@dataclasses.dataclass(eq=False)
+class SumOfProducts(Deferred):
+    """A sum of products that is not yet computed.
+
+    Attributes:
+        shape: of the array, whose numbers are those of the matrix, row by row.
+        type: scalar type.
+        products: of one shape; at least one.
+        base: a matrix to which they are added, or None.
+    """
+
+    shape: tuple[int, ...]
+    type: str
+    products: tuple[Product, ...]
+    base: Memory | None = None
+
+    def __post_init__(self):
+        self._settled: Value | None = None
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        return self.products[0].left.shape[1], self.products[0].right.shape[1]
+
+    def plus(self, other) -> "SumOfProducts | None":
+        """The sum with another array of the same shape; None if that has to be computed number by number."""
+        base, products = self.base, self.products
+        if isinstance(other, SumOfProducts):
+            if other.sides != self.sides or (base is not None and other.base is not None):
+                return None
+            base, products = other.base if base is None else base, products + other.products
+        elif isinstance(other, Memory):
+            if base is not None or (self.shape != self.sides and not other.is_contiguous):
+                return None
+            base = other
+            if self.shape != self.sides:
+                base = dataclasses.replace(other, shape=self.sides, strides=contiguous(self.sides))
+        elif not is_known(other) or other.any():
+            return None
+        return SumOfProducts(self.shape, self.type, products, base)
+
+    def transposed(self) -> "SumOfProducts | None":
+        """The transposed matrix; None if the array is no matrix."""
+        if self.shape != self.sides:
+            return None
+        base = None if self.base is None else _transposed(self.base)
+        return SumOfProducts(self.shape[::-1], self.type, tuple(p.transposed for p in self.products), base)
+
+    def settled(self, flat: Flattener) -> Value:
+        if self._settled is None:
+            apart = [p.apart for p in self.products]
+            if self.base is not None or None in apart:
+                self._settled = self.stored(flat)
+            else:
+                self._settled = self._written_out(flat, [pair for pair in apart if pair is not None])
+        return self._settled
+
+    def _written_out(self, flat: Flattener, factors: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+        """The numbers, each an operation of its own. A loop would have to put all numbers of the factors in memory first."""
+        program, kind = flat.program, self.type
+        rows, columns = self.sides
+        pairs = [(left.T.tolist(), right.T.tolist()) for left, right in factors]
+        out: list[Scalar] = []
+        for i in range(rows):
+            for j in range(columns):
+                total: Scalar = 0.0
+                for left, right in pairs:
+                    for x, y in zip(left[i], right[j], strict=True):
+                        total = program.add(total, program.mul(x, y, kind), kind)
+                out.append(total)
+        return objects(out, self.shape)
+
+    def stored(self, flat: Flattener) -> Memory:
+        """The numbers, put in memory by a loop."""
+        rows, columns = self.sides
+        if columns < min(rows, _TILE) and (columns == 1 or self.shape == self.sides):
+            # The long side is the one that is cut into tiles.
+            base = None if self.base is None else _transposed(self.base)
+            region = _filled(flat, [p.transposed for p in self.products], base, (columns, rows), self.type)
+            return Memory(region, self.type, self.shape, contiguous(self.shape) if columns == 1 else (1, rows))
+        region = _filled(flat, self.products, self.base, self.sides, self.type)
+        return Memory(region, self.type, self.shape, contiguous(self.shape))
+
+
+def _transposed(x: Memory) -> Memory:
+    return dataclasses.replace(x, shape=x.shape[::-1], strides=x.strides[::-1])
+
+
+def _filled(
+    flat: Flattener, products: Sequence[Product], base: Memory | None, sides: tuple[int, int], kind: str
+) -> Node:
+    """A region with the numbers of a sum of products, row by row.
+
+    Each turn of a loop computes some neighboring numbers of a row. The last ones of a row may overlap those before them.
+    """
+    program, (rows, columns) = flat.program, sides
+    factors = [(flat.memory(p.left, kind, gaps=True), flat.memory(p.right, kind, gaps=True)) for p in merged(products)]
+    tiles = -(-columns // _TILE)
+    width = -(-columns // tiles)
+    loop = Loop(rows * tiles, Block(flat.block))
+    loop.counter = program.node("counter", (), "i64", data=loop.length, block=loop.body, shared=False)
+    # All rows of a tile before the next one, so that its columns of the right factor stay in near memory.
+    tile = program.apply("div", (loop.counter, rows), "i64")
+    row = program.apply("rem", (loop.counter, rows), "i64")
+    first = program.apply("min", (program.mul(tile, width, "i64"), columns - width), "i64")
+    places = [program.add(first, k, "i64") for k in range(width)]
+    totals: list[Scalar] = [0.0] * width
+    if base is not None:
+        totals = [_number(program, base, row, place) for place in places]
+    for left, right in factors:
+        totals = _added(program, loop.body, totals, left, right, row, places, kind)
+    position = program.add(program.mul(row, columns, "i64"), first, "i64")
+    loop.collected = [(position, totals, width, kind)]
+    node = program.node("loop", (), "loop", data=loop, block=flat.block, shared=False)
+    return program.node("region", (node,), "region", data=Region("loop", rows * columns, kind), shared=False)
+
+
+def merged(products: Sequence[Product]) -> list[Product]:
+    """The products; those that are apart become one, whose factors stand one below the other."""
+    found = [p for p in products if p.apart is None]
+    apart = [p.apart for p in products if p.apart is not None]
+    if apart:
+        found.append(Product(*(np.concatenate(factors) for factors in zip(*apart, strict=True))))
+    return found
+
+
+def _added(
+    program: Program,
+    block: Block,
+    totals: list[Scalar],
+    left: Memory,
+    right: Memory,
+    row: Scalar,
+    places: Sequence[Scalar],
+    kind: str,
+) -> list[Scalar]:
+    """totals + left[:, row] right[:, places]; the terms one after the other, in a loop if there are many."""
+
+    def with_term(totals: list[Scalar], term: Scalar) -> list[Scalar]:
+        x = _number(program, left, term, row)
+        numbers = [_number(program, right, term, place) for place in places]
+        return [program.add(s, program.mul(x, y, kind), kind) for s, y in zip(totals, numbers, strict=True)]
+
+    terms = left.shape[0]
+    turns = terms // _TERMS if terms > 2 * _TERMS else 0
+    if turns:
+        loop = Loop(turns, Block(block))
+        loop.counter = program.node("counter", (), "i64", data=turns, block=loop.body, shared=False)
+        loop.carries = [
+            program.node("carry", (), kind, data=(loop, i), block=loop.body, shared=False) for i in range(len(totals))
+        ]
+        loop.initial, loop.following = totals, list(loop.carries)
+        for k in range(_TERMS):
+            term = program.add(program.mul(loop.counter, _TERMS, "i64"), k, "i64")
+            loop.following = with_term(loop.following, term)
+        node = program.node("loop", (), "loop", data=loop, block=block, shared=False)
+        totals = [program.node("result", (node,), kind, data=i) for i in range(len(totals))]
+    for term in range(turns * _TERMS, terms):
+        totals = with_term(totals, term)
+    return totals
+
+
+def _number(program: Program, x: Memory, row: Scalar, column: Scalar) -> Scalar:
+    index = x.offset
+    for k, stride in ((column, x.strides[1]), (row, x.strides[0])):  # what changes least comes first
+        index = program.add(index, program.mul(k, stride, "i64"), "i64")
+    return program.load(x.region, index)
+
+
+def has_many_terms(left: Value, right: Value) -> bool:
+    """Whether left^T right has so many products, and so few of them with a known zero, that it is worth a loop."""
+    multiplications = sum(a * b for a, b in zip(_present(left), _present(right), strict=True))
+    return multiplications > max(LONG, math.prod((*left.shape, right.shape[1])) // 2)
+
+
+def _present(x: Value) -> list[int]:
+    """How many numbers of each row are not known to be zero."""
+    if isinstance(x, Memory):
+        return [x.shape[1]] * x.shape[0]
+    return [sum(type(s) is Node or s != 0 for s in row) for row in x.tolist()]

@@ -1,0 +1,133 @@
+"""Products of matrices."""
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxdyn.lanes.deferred import Product, SumOfProducts, has_many_terms
+from jaxdyn.lanes.flatten import Flattener, Memory, Value, is_known, kind_of, rule, zero_of
+from jaxdyn.lanes.folding import converted, flushed
+from jaxdyn.lanes.program import Node
+from jaxdyn.lanes.rules.shapes import view
+from jaxdyn.lanes.scalar_types import FLOATS
+
+
+@rule("dot_general")
+def _dot_general(flat: Flattener, equation, args: list[Value]) -> list[Any]:
+    (left_sum, right_sum), (left_batch, right_batch) = equation.params["dimension_numbers"]
+    kind, shape = kind_of(equation.outvars[0]), equation.outvars[0].aval.shape
+    left = _arranged(flat, args[0], left_batch, left_sum)
+    right = _arranged(flat, args[1], right_batch, right_sum)
+    deferred = _deferred(left, right, {kind, *map(kind_of, equation.invars)}, shape)
+    if deferred is not None:
+        return [deferred]
+    left, right = (_as_kind(flat, x, kind_of(v), kind) for x, v in zip((left, right), equation.invars, strict=True))
+    if is_known(left) and is_known(right):
+        with np.errstate(all="ignore"):
+            return [flushed(np.einsum("bik,bjk->bij", left, right)).reshape(shape)]
+    out = np.empty((left.shape[0], left.shape[1], right.shape[1]), object)
+    for k in range(left.shape[0]):
+        if _is_mask(left[k]):
+            out[k] = _masked_sums(flat, left[k], right[k], kind)
+        elif _is_mask(right[k]):
+            out[k] = _masked_sums(flat, right[k], left[k], kind).T
+        else:
+            out[k] = _product(flat, left[k], right[k], kind)
+    return [out.reshape(shape)]
+
+
+def _deferred(left: Value, right: Value, kinds: set[str], shape: tuple[int, ...]) -> SumOfProducts | None:
+    """The product as one that is computed later, by a loop, if it is large; None for others."""
+    if len(kinds) > 1 or not kinds <= set(FLOATS) or left.shape[0] != 1 or (is_known(left) and is_known(right)):
+        return None
+    first, second = (
+        view(x, x.shape[:0:-1], x.strides[:0:-1]) if isinstance(x, Memory) else x[0].T for x in (left, right)
+    )
+    if any(not isinstance(x, Memory) and _is_mask(x) for x in (first, second)) or not has_many_terms(first, second):
+        return None
+    (kind,) = kinds
+    return SumOfProducts(shape, kind, (Product(first, second),))
+
+
+def _arranged(flat: Flattener, x: Value, batch: Sequence[int], summed: Sequence[int]) -> Value:
+    """(batch, rows, summed)"""
+    rows = [d for d in range(x.ndim) if d not in batch and d not in summed]
+    groups = batch, rows, summed
+    shape = [math.prod(x.shape[d] for d in dims) for dims in groups]
+    if isinstance(x, Memory):
+        strides = [s for s in (_stride(x, dims) for dims in groups) if s is not None]
+        if len(strides) == len(groups):
+            return view(x, shape, strides)
+        x = flat.registers(x)
+    return np.transpose(x, [*batch, *rows, *summed]).reshape(shape)
+
+
+def _stride(x: Memory, dims: Sequence[int]) -> int | None:
+    """Distance of the numbers along several axes taken as one; None if it varies."""
+    long = [d for d in dims if x.shape[d] != 1]
+    if any(x.strides[d] != x.shape[e] * x.strides[e] for d, e in itertools.pairwise(long)):
+        return None
+    return x.strides[long[-1]] if long else 0
+
+
+def _as_kind(flat: Flattener, x: Value, source: str, target: str) -> np.ndarray:
+    x = flat.registers(x)
+    if source == target:
+        return x
+    return converted(x, target) if is_known(x) else flat.each(lambda s: flat.program.convert(s, source, target), x)
+
+
+def _sum_and_product(flat: Flattener, kind: str) -> tuple[Callable, Callable]:
+    """Functions of two scalars; of truth values, whether any or both hold."""
+    program = flat.program
+    if kind == "bool":
+        return lambda x, y: program.apply("or", (x, y), kind), lambda x, y: program.apply("and", (x, y), kind)
+    return lambda x, y: program.add(x, y, kind), lambda x, y: program.mul(x, y, kind)
+
+
+def _is_mask(x: np.ndarray) -> bool:
+    return is_known(x) and bool(np.all((x == 0) | (x == 1)))
+
+
+def _product(flat: Flattener, left: np.ndarray, right: np.ndarray, kind: str) -> np.ndarray:
+    """left right^T"""
+    add, mul = _sum_and_product(flat, kind)
+    zero = zero_of(kind)
+    out = np.empty((left.shape[0], right.shape[0]), object)
+    columns = right.tolist()
+    for i, row in enumerate(left.tolist()):
+        # Known zeros are skipped here, before they cost a call.
+        present = [(k, x) for k, x in enumerate(row) if type(x) is Node or x != 0]
+        for j, column in enumerate(columns):
+            total = zero
+            for k, x in present:
+                total = add(total, mul(x, column[k]))
+            out[i, j] = total
+    return out
+
+
+def _masked_sums(flat: Flattener, mask: np.ndarray, terms: np.ndarray, kind: str) -> np.ndarray:
+    """mask terms^T for a mask of zeros and ones.
+
+    Each sum starts from the largest other sum over a subset of its terms. Sums over the ancestors or descendants in a
+    tree are nested, so this costs one addition per node of the tree, as a recursion would.
+    """
+    sets = [frozenset(np.nonzero(row)[0].tolist()) for row in mask]
+    order = sorted(range(len(sets)), key=lambda i: len(sets[i]))
+    plan = []
+    for position, i in enumerate(order):
+        earlier = [j for j in order[:position] if sets[j] <= sets[i]]
+        base = max(earlier, key=lambda j: len(sets[j]), default=None)
+        plan.append((i, base, sorted(sets[i] - (sets[base] if base is not None else frozenset()))))
+    add, _ = _sum_and_product(flat, kind)
+    out = np.empty((mask.shape[0], terms.shape[0]), object)
+    for j, column in enumerate(terms.tolist()):
+        for i, base, rest in plan:
+            total = zero_of(kind) if base is None else out[base, j]
+            for k in rest:
+                total = add(total, column[k])
+            out[i, j] = total
+    return out
