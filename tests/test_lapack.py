@@ -18,6 +18,7 @@ from recorded import STEP, double_pendulum_plant, simulated
 import jaxdyn
 from jaxdyn import ImplicitMidpoint, SemiImplicitEuler, State, Variational, control, identify, library
 from jaxdyn.identify import levenberg_marquardt
+from jaxdyn.spatial import elementary, factorizations
 
 PACKAGE = Path(jaxdyn.__file__).parent
 BATCH = 3
@@ -160,9 +161,20 @@ MORE_PROGRAMS = {
 )
 def test_no_program_calls_lapack_with_a_batch(program):
     function, args = program()
-    calls = lapack_calls(function, *args)
-    assert calls
-    assert with_a_batch(calls) == []
+    assert with_a_batch(lapack_calls(function, *args)) == []
+
+
+def test_batches_of_many_rows_call_lapack_and_those_of_few_do_not():
+    def solved(a, b):
+        return factorizations.cholesky_solve(factorizations.cholesky(a), b)
+
+    def calls(rows):
+        return lapack_calls(jax.vmap(solved), batch_of(jnp.identity(rows)), jnp.ones((BATCH, rows)))
+
+    most = elementary.MOST_WRITTEN_OUT
+    assert calls(most) == []
+    rows = most + 1
+    assert calls(rows) == [f"lapack_dpotrf_ffi {rows}x{rows}", *[f"lapack_dtrsm_ffi {rows}x{rows}"] * 2]
 
 
 # ---------------------------------------------------------------- threads

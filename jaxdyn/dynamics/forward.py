@@ -101,7 +101,7 @@ def _needed_forces(a: Accelerations, model: Model, q: Coordinates, v: Velocities
 
 def mass_factor(model: Model, placed: kinematics.Placements) -> Float[Array, "nv nv"]:
     """Lower Cholesky factor of the mass matrix."""
-    return factorizations.cholesky(metric.composite_mass_matrix(model, placed))
+    return factorizations.cholesky_of_lower(metric.lower_mass_matrix(model, placed))
 
 
 def _articulated_body(model: Model, moving: Motion, tau: GeneralizedForces) -> Accelerations:

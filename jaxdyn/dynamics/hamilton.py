@@ -77,7 +77,7 @@ def hamiltonian(model: Model, q: Coordinates, p: Momenta) -> Float[Array, ""]:
     carried = kinematics.motion(model, q, jnp.zeros_like(p))
     momenta = _body_momenta(carried)
     excess = p - _momentum_along_columns(model, carried, momenta)
-    factor = factorizations.cholesky(metric.composite_mass_matrix(model, carried.placements))
+    factor = factorizations.cholesky_of_lower(metric.lower_mass_matrix(model, carried.placements))
     v = factorizations.cholesky_solve(factor, excess)
     of_time = 0.5 * einsum("bc,bc->", momenta, carried.velocity)  # (E19)
     return 0.5 * dot(excess, v) - of_time + energy.potential_energy(model, q)

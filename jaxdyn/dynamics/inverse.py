@@ -102,17 +102,17 @@ def _change_with_motion(
     their rotors take. Source: theory.md (I6), (R3).
     """
     topology = model.topology
-    body = topology.body_of_column
+    at_columns = functools.partial(tree.of_columns, topology)
     along, across = jax.vmap(cross_motion), jax.vmap(cross_force)
     columns, velocity = moving.placements.columns, moving.velocity
     momentum = functools.partial(jax.vmap(SpatialInertia.momentum), moving.placements.inertia)
     xi = tree.sum_over_columns(topology, columns * dq[:, None])
-    d_columns = along(xi[body], columns)
+    d_columns = along(at_columns(xi), columns)
     rate, d_rate = columns * moving.v[:, None], d_columns * moving.v[:, None] + columns * dv[:, None]
     d_velocity = tree.sum_over_columns(topology, d_rate)
     own = d_columns * a[:, None] + columns * da[:, None]
     d_acceleration = tree.sum_over_columns(
-        topology, own + along(d_velocity[body], rate) + along(velocity[body], d_rate)
+        topology, own + along(at_columns(d_velocity), rate) + along(at_columns(velocity), d_rate)
     )
     acceleration = kinematics.accelerations(model, moving, a) - gravity_field(model)[None]
     force = _inertial_forces(momentum, velocity, acceleration)
@@ -132,7 +132,7 @@ def _change_with_motion(
         d_tau = d_tau + rotors.along_columns(h, seen_acceleration[:, :3])  # (R3)
     beyond = tree.sum_over_descendants(topology, force)
     d_beyond = tree.sum_over_descendants(topology, seen + across(xi, force))
-    return einsum("ac,ac->a", d_columns, beyond[body]) + einsum("ac,ac->a", columns, d_beyond[body]) + d_tau
+    return einsum("ac,ac->a", d_columns, at_columns(beyond)) + einsum("ac,ac->a", columns, at_columns(d_beyond)) + d_tau
 
 
 def forces_of_motion(model: Model, moving: Motion, a: Accelerations) -> GeneralizedForces:
@@ -180,7 +180,7 @@ def project(model: Model, placed: kinematics.Placements, body_force: Float[Array
     Source: theory.md (H1).
     """
     beyond = tree.sum_over_descendants(model.topology, body_force)
-    return einsum("ac,ac->a", placed.columns, beyond[model.topology.body_of_column])  # (H1)
+    return einsum("ac,ac->a", placed.columns, tree.of_columns(model.topology, beyond))  # (H1)
 
 
 def bias_force(model: Model, q: Coordinates, v: Velocities) -> GeneralizedForces:

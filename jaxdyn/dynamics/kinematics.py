@@ -17,7 +17,7 @@ from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.spatial import quaternion, sixvector
 from jaxdyn.spatial.arrays import dot, einsum
-from jaxdyn.spatial.inertia import SpatialInertia, symmetric_matrix
+from jaxdyn.spatial.inertia import SpatialInertia, planar_from_inertia, symmetric_matrix
 from jaxdyn.spatial.transform import RigidTransform
 
 Coordinates = Float[Array, "nq"]
@@ -97,13 +97,12 @@ def placements(model: Model, q: Coordinates) -> Placements:
     rotation = placed.rotation
     com = placed.translation + einsum("bij,bj->bi", rotation, model.com)
 
-    body = topology.body_of_column
-    columns = jax.vmap(sixvector.motion_to_outer)(
-        rotation[body], placed.translation[body], configuration.motion_columns(model, q)
-    )
-    tensor = jax.vmap(symmetric_matrix)(model.inertia)
-    on_ground_axes = einsum("bij,bjk,blk->bil", rotation, tensor, rotation)  # (B9)
-    inertia = jax.vmap(SpatialInertia.of_body)(model.mass, com, on_ground_axes)
+    turned, moved = tree.of_columns(topology, (rotation, placed.translation))
+    columns = jax.vmap(sixvector.motion_to_outer)(turned, moved, configuration.motion_columns(model, q))
+    # The planar tensor turns as the other one does, and on body axes it costs nothing.
+    planar = jax.vmap(lambda six: planar_from_inertia(symmetric_matrix(six)))(model.inertia)
+    on_ground_axes = einsum("bij,bjk,blk->bil", rotation, planar, rotation)  # (B9), (B10)
+    inertia = jax.vmap(SpatialInertia.of_planar)(model.mass, com, on_ground_axes)
     return Placements(placed.quaternion, rotation, reference, placed.translation, com, columns, inertia)
 
 
@@ -138,7 +137,7 @@ def motion(model: Model, q: Coordinates, v: Velocities) -> Motion:
         drift = to_ground(placed.rotation, placed.offset, in_child)
         velocity = velocity + tree.sum_over_ancestors(topology, drift)  # (E15)
         own_rates = drift_rate if own_rates is None else own_rates + drift_rate
-    rates = jax.vmap(sixvector.cross_motion)(velocity[topology.body_of_column], per_column)
+    rates = jax.vmap(sixvector.cross_motion)(tree.of_columns(topology, velocity), per_column)
     bias = tree.sum_over_columns(topology, rates)
     if drift is not None:
         bias = bias + tree.sum_over_ancestors(topology, jax.vmap(sixvector.cross_motion)(velocity, drift))

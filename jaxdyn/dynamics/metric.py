@@ -52,7 +52,8 @@ def mass_matrix(
     on_ground_axes = einsum("bij,bjk,blk->bil", placed.rotation, tensor, placed.rotation)  # (B9)
     matrix = einsum("b,bac,bdc->ad", model.mass, partials.linear, partials.linear)
     matrix = matrix + einsum("bai,bij,bdj->ad", partials.angular, on_ground_axes, partials.angular)  # (F1)
-    return _with_rotors(model, placed, matrix + jnp.diag(model.armature))
+    matrix = matrix + jnp.diag(rotors.reflected_inertia(model))
+    return matrix + rotors.coupling_metric(model, placed) if model.rotors.count else matrix  # (R2)
 
 
 def composite_inertia(model: Model, placed: Placements) -> SpatialInertia:
@@ -62,23 +63,18 @@ def composite_inertia(model: Model, placed: Placements) -> SpatialInertia:
 
 def composite_mass_matrix(model: Model, placed: Placements) -> MassMatrix:
     """Mass matrix from placements already at hand."""
+    lower = lower_mass_matrix(model, placed)
+    return lower + jnp.tril(lower, -1).T
+
+
+def lower_mass_matrix(model: Model, placed: Placements) -> MassMatrix:
+    """Lower triangle of the mass matrix, zeros above."""
     topology = model.topology
-    subtree = jax.tree.map(lambda x: x[topology.body_of_column], composite_inertia(model, placed))
+    subtree = tree.of_columns(topology, composite_inertia(model, placed))
     momentum = jax.vmap(SpatialInertia.momentum)(subtree, placed.columns)
-    products = einsum("ac,bc->ab", placed.columns, momentum)  # right wherever alpha precedes beta (F6)
-    upper = jnp.where(_above_diagonal(topology.column_precedes), products, 0.0)
-    return _with_rotors(model, placed, upper + upper.T + jnp.diag(jnp.diagonal(products) + model.armature))
-
-
-def _with_rotors(model: Model, placed: Placements, matrix: MassMatrix) -> MassMatrix:
-    if not model.rotors.count:
-        return matrix
-    reflected = rotors.reflected_inertia(model) - model.armature
-    return matrix + jnp.diag(reflected) + rotors.coupling_metric(model, placed)  # (R2)
-
-
-def _above_diagonal(precedes: np.ndarray) -> np.ndarray:
-    return np.triu(precedes, k=1)
+    products = einsum("ac,bc->ab", momentum, placed.columns)  # right wherever beta precedes alpha (F6)
+    lower = jnp.where(np.tril(topology.column_precedes.T), products, 0.0) + jnp.diag(rotors.reflected_inertia(model))
+    return lower + jnp.tril(rotors.coupling_metric(model, placed)) if model.rotors.count else lower  # (R2)
 
 
 def christoffel_first_kind(
@@ -258,7 +254,7 @@ def coriolis_matrix(model: Model, q: Coordinates, v: Velocities) -> MassMatrix:
     topology = model.topology
     columns = placed.columns
     velocity = tree.sum_over_columns(topology, columns * v[:, None])
-    rates = jax.vmap(cross_motion)(velocity[topology.body_of_column], columns)
+    rates = jax.vmap(cross_motion)(tree.of_columns(topology, velocity), columns)
     moving_columns = configuration.subspace_derivatives(model, q)
     if moving_columns is not None:
         rates = rates + _on_ground(model, placed, einsum("abc,a->bc", moving_columns, v))

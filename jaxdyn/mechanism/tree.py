@@ -14,8 +14,10 @@ from jaxtyping import Array, Float, PyTree
 
 from jaxdyn.lanes.tracing import writing_out
 from jaxdyn.mechanism.topology import GROUND, Topology
-from jaxdyn.spatial.arrays import einsum
+from jaxdyn.spatial.arrays import dot
 from jaxdyn.spatial.transform import RigidTransform
+
+_LONGEST_SUM = 32  # summands; the work without a library grows with their square
 
 
 def compose_along_paths(topology: Topology, local: RigidTransform) -> RigidTransform:
@@ -28,16 +30,19 @@ def compose_along_paths(topology: Topology, local: RigidTransform) -> RigidTrans
     """
     if writing_out():
         return _composed_one_by_one(topology, local)
-    compose = jax.vmap(RigidTransform.compose)
+
+    def compose(above: Float[Array, "7"], placement: Float[Array, "7"]) -> Float[Array, "7"]:
+        longer = RigidTransform(above[:4], above[4:]).compose(RigidTransform(placement[:4], placement[4:]))
+        return jnp.concatenate([longer.quaternion, longer.translation])
+
     ahead = np.array(topology.parents)  # the body just above the stretch of path already composed
-    placement = local
+    # All numbers of a placement in one array are one kernel a step.
+    placement = jnp.concatenate([local.quaternion, local.translation], axis=1)
     while np.any(ahead != GROUND):
         moving = ahead != GROUND
-        above = jax.tree.map(lambda x, a=ahead: x[a], placement)
-        longer = compose(above, placement)
-        placement = jax.tree.map(lambda new, old, m=moving: jnp.where(m[:, None], new, old), longer, placement)
+        placement = jnp.where(moving[:, None], jax.vmap(compose)(placement[ahead], placement), placement)
         ahead = np.where(moving, ahead[ahead], GROUND)
-    return placement
+    return RigidTransform(placement[:, :4], placement[:, 4:])
 
 
 def _composed_one_by_one(topology: Topology, local: RigidTransform) -> RigidTransform:
@@ -49,22 +54,46 @@ def _composed_one_by_one(topology: Topology, local: RigidTransform) -> RigidTran
     return jax.tree.map(lambda *parts: jnp.stack(parts), *placed)
 
 
+def of_columns(topology: Topology, per_body: PyTree) -> PyTree:
+    """For each column, what belongs to the body that it moves directly; arrays (nb, *rest) become (nv, *rest)."""
+    body = topology.body_of_column
+    if np.array_equal(body, np.arange(topology.nb)):  # XLA would copy
+        return per_body
+    return jax.tree.map(lambda x: x[body], per_body)
+
+
 def sum_over_columns(topology: Topology, per_column: Float[Array, "nv *rest"]) -> Float[Array, "nb *rest"]:
     """For each body, the sum of a quantity over all columns (velocity components) that move it."""
     eta = topology.column_moves_body.astype(per_column.dtype)
-    return einsum("ai,a...->i...", eta, per_column)
+    return _summed(eta, per_column)
 
 
 def sum_over_ancestors(topology: Topology, per_body: Float[Array, "nb *rest"]) -> Float[Array, "nb *rest"]:
     """For each body, the sum of a quantity over the bodies on its path from the root, itself included."""
     eta = topology.precedes.astype(per_body.dtype)
-    return einsum("ki,k...->i...", eta, per_body)
+    return _summed(eta, per_body)
 
 
 def sum_over_descendants(topology: Topology, per_body: Float[Array, "nb *rest"]) -> Float[Array, "nb *rest"]:
     """For each body, the sum of a quantity over its subtree, itself included."""
     eta = topology.precedes.astype(per_body.dtype)
-    return einsum("ki,i...->k...", eta, per_body)
+    return _summed(eta.T, per_body)
+
+
+def _summed(eta: Float[np.ndarray, "n m"], x: Float[Array, "n *rest"]) -> Float[Array, "m *rest"]:
+    """Sums of those x that eta marks."""
+
+    def as_product(x):
+        # With the summed axis last each sample of a batch stays in one place in memory.
+        return jnp.moveaxis(dot(jnp.moveaxis(x, 0, -1), eta), -1, 0)
+
+    def as_sum(x):
+        # A call of a matrix library would be a kernel of its own, with others to put its operands in order.
+        return jnp.sum(eta.reshape(*eta.shape, *[1] * (x.ndim - 1)) * x[:, None], axis=0)
+
+    if writing_out() or len(x) > _LONGEST_SUM:
+        return as_product(x)
+    return jax.lax.platform_dependent(x, cpu=as_product, default=as_sum)
 
 
 def from_root_to_leaves(

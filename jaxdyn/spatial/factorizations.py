@@ -2,14 +2,16 @@
 
 On CPUs JAX hands a batch of matrices to LAPACK in one call, which spreads the batch over the threads of XLA and waits for them. If
 as many such calls run at once as there are threads, all threads wait and none is left to do the work: two calls block two cores
-forever. Therefore no program of jaxdyn may call LAPACK with a batch. A batch becomes a loop that calls LAPACK once for each matrix,
-which needs no other thread. All of jaxdyn factorizes through this module, and `tests/test_lapack.py` enforces the rule.
+forever. Therefore no program of jaxdyn may call LAPACK with a batch. Cholesky factors and triangular solutions of a batch of few
+rows become array code (`elementary`), all others a loop that calls LAPACK once for each matrix, which needs no other thread. All
+of jaxdyn factorizes through this module, and `tests/test_lapack.py` enforces the rule.
 
-The loop costs less than array code of our own: LAPACK factorizes a matrix of 7 rows in about half a microsecond, where a loop over
-columns of a whole batch is up to ten times slower and its unrolled form takes XLA seconds to compile from 12 rows on.
+With 7 rows the array code is 25 times as fast as the loop, which spends its time between the calls. With 12 rows it is a few times
+as fast, but takes XLA seconds to compile. On other devices every call of a solver is a kernel or several, so array code serves more
+rows there.
 
-The primitives below have the names and parameters of those of JAX, so that the rules of the lane compiler apply to them. They are
-lowered to those of JAX, on CPUs one matrix at a time.
+The primitives below have the names and parameters of those of JAX, so that the rules of the lane compiler apply to them. Unlike
+JAX's, the Cholesky factor has zeros above its diagonal.
 """
 
 import functools
@@ -23,14 +25,23 @@ from jax.extend import core as jex
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Float
 
+from jaxdyn.spatial import elementary
 from jaxdyn.spatial.arrays import dot, einsum
+
+# Rows up to which other devices get elementary operations, which their compilers fuse; a call of a solver is at least one kernel.
+_MOST_ELEMENTARY = 32
 
 # ---------------------------------------------------------------- functions of one matrix
 
 
 def cholesky(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """Lower factor L of a symmetric matrix L L'; not a number where the matrix is not positive definite."""
-    return jnp.tril(_cholesky_p.bind((matrix + matrix.T) / 2))
+    return cholesky_of_lower((matrix + matrix.T) / 2)
+
+
+def cholesky_of_lower(lower: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """`cholesky` of the symmetric matrix that has this lower triangle; what stands above the diagonal is not read."""
+    return _cholesky_p.bind(lower)
 
 
 def cholesky_solve(
@@ -97,8 +108,13 @@ def qr(matrix: Float[Array, "m n"]) -> tuple[Float[Array, "m k"], Float[Array, "
 # ---------------------------------------------------------------- primitives
 
 
-def _one_at_a_time(original: jex.Primitive) -> jex.Primitive:
-    """A primitive of the same contract, which on CPUs runs the original on one matrix of a batch after the other."""
+def _own(original: jex.Primitive, by_library: Callable, in_elements: Callable | None = None) -> jex.Primitive:
+    """A primitive of the same contract, which on CPUs calls the library for one matrix of a batch after the other.
+
+    Args:
+        by_library: the original, which calls LAPACK or what another device has in its place.
+        in_elements: the same in elementary operations, for small matrices.
+    """
     own = jex.Primitive(original.name)
     own.multiple_results = original.multiple_results
     own.abstract_eval = original.abstract_eval
@@ -112,19 +128,23 @@ def _one_at_a_time(original: jex.Primitive) -> jex.Primitive:
         with jax.disable_jit(False):  # without jit this would call itself
             return compiled(**params)(*operands)
 
-    def as_it_is(*operands, **params):
-        return original.bind(*operands, **params)
+    def elsewhere(*operands, **params):
+        if in_elements is not None and operands[0].shape[-1] <= _MOST_ELEMENTARY:
+            return in_elements(*operands, **params)
+        return by_library(*operands, **params)
 
-    def in_a_loop(*operands, **params):
-        batch = operands[0].shape[:-2]
+    def on_cpu(*operands, **params):
+        batch, rows = operands[0].shape[:-2], operands[0].shape[-1]
         if not batch:
-            return original.bind(*operands, **params)
+            return by_library(*operands, **params)
+        if in_elements is not None and rows <= elementary.MOST_WRITTEN_OUT:
+            return in_elements(*operands, **params)
         flat = [x.reshape(math.prod(batch), *x.shape[-2:]) for x in operands]
-        results = jax.lax.map(lambda matrices: original.bind(*matrices, **params), flat)
+        results = jax.lax.map(lambda matrices: by_library(*matrices, **params), flat)
         return jax.tree.map(lambda x: x.reshape(*batch, *x.shape[1:]), results)
 
-    mlir.register_lowering(own, mlir.lower_fun(as_it_is, own.multiple_results))
-    mlir.register_lowering(own, mlir.lower_fun(in_a_loop, own.multiple_results), platform="cpu")
+    mlir.register_lowering(own, mlir.lower_fun(elsewhere, own.multiple_results))
+    mlir.register_lowering(own, mlir.lower_fun(on_cpu, own.multiple_results), platform="cpu")
     batching.primitive_batchers[own] = functools.partial(_batched, own)
     return own
 
@@ -140,10 +160,23 @@ def _batched(primitive: jex.Primitive, operands, axes, **params):
     return out, [0] * len(out) if primitive.multiple_results else 0
 
 
-_cholesky_p = _one_at_a_time(jax.lax.linalg.cholesky_p)
-_triangular_solve_p = _one_at_a_time(jax.lax.linalg.triangular_solve_p)
-_lu_p = _one_at_a_time(jax.lax.linalg.lu_p)  # needs no derivative: `solve` has that of its equation
-_qr_p = _one_at_a_time(jax.lax.linalg.qr_p)
+def _lapack_cholesky(a: Array) -> Array:
+    return jnp.tril(jax.lax.linalg.cholesky_p.bind(a))
+
+
+def _triangular_solve_in_elements(
+    a: Array, b: Array, *, lower: bool, transpose_a: bool, unit_diagonal: bool, **_
+) -> Array:
+    a = _transposed(a) if transpose_a else a
+    return elementary.triangular_solve(a, b, lower=lower != transpose_a, unit_diagonal=unit_diagonal)
+
+
+_cholesky_p = _own(jax.lax.linalg.cholesky_p, _lapack_cholesky, elementary.cholesky)
+_triangular_solve_p = _own(
+    jax.lax.linalg.triangular_solve_p, jax.lax.linalg.triangular_solve_p.bind, _triangular_solve_in_elements
+)
+_lu_p = _own(jax.lax.linalg.lu_p, jax.lax.linalg.lu_p.bind)  # needs no derivative: `solve` has that of its equation
+_qr_p = _own(jax.lax.linalg.qr_p, jax.lax.linalg.qr_p.bind)
 
 
 def _transposed(x: Array) -> Array:
@@ -165,7 +198,8 @@ def _triangular_solve(
 def _cholesky_jvp(primals, tangents):
     """dL = L Phi(L^-1 dA L^-T); Phi takes the lower triangle, with half of the diagonal."""
     (a,), (da,) = primals, tangents
-    factor = jnp.tril(_cholesky_p.bind(a))
+    factor = _cholesky_p.bind(a)
+    da = jnp.tril(da) + _transposed(jnp.tril(da, -1))  # the triangle above the diagonal is not read
     inner = _triangular_solve(factor, _transposed(_triangular_solve(factor, da, True)), True)  # symmetric, as da is
     n = a.shape[-1]
     phi = np.tril(np.ones((n, n)), -1) + 0.5 * np.identity(n)

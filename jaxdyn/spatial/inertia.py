@@ -65,10 +65,18 @@ class SpatialInertia(eqx.Module):
 
         Source: theory.md (F5), (F6).
         """
+        return SpatialInertia.of_planar(mass, com, planar_from_inertia(inertia))
+
+    @staticmethod
+    def of_planar(mass: Float[Array, ""], com: Vector3, about_com: Matrix33) -> "SpatialInertia":
+        """Inertia about P of a body with mass centre at `com` (P -> C, m) and planar inertia tensor Pi about C (kg m^2).
+
+        Source: theory.md (F6).
+        """
         first_moment = mass * com
-        planar = planar_from_inertia(inertia) + jnp.outer(first_moment, com)  # (F6)
+        planar = about_com + jnp.outer(first_moment, com)  # (F6)
         # Exactly symmetric; and where the code is written out, three of nine numbers need not be computed.
-        return SpatialInertia(mass, first_moment, symmetric_matrix(symmetric_entries(planar)))
+        return SpatialInertia(mass, first_moment, jnp.where(np.tri(3, dtype=bool), planar.T, planar))
 
     @property
     def pseudo_inertia(self) -> Float[Array, "4 4"]:

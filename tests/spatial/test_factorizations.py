@@ -5,10 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxdyn.spatial import factorizations
+from jaxdyn.spatial import elementary, factorizations
 
 FUNCTIONS = {
     "cholesky": (factorizations.cholesky, jnp.linalg.cholesky),
+    "cholesky_of_lower": (lambda a: factorizations.cholesky_of_lower(jnp.tril(a + a.T) / 2), jnp.linalg.cholesky),
     "cholesky_solve": (
         lambda a, b: factorizations.cholesky_solve(factorizations.cholesky(a), b),
         lambda a, b: jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(a), True), b),
@@ -31,7 +32,7 @@ def arguments(name: str, seed: int, *batch: int):
     """A positive definite matrix and, where there is one, a right side."""
     rng = np.random.default_rng(seed)
     roots = rng.normal(size=(*batch, 5, 8))
-    count = 1 if name in ("cholesky", "log_determinant", "qr") else 2
+    count = 1 if name in ("cholesky", "cholesky_of_lower", "log_determinant", "qr") else 2
     return (jnp.asarray(roots @ np.swapaxes(roots, -1, -2)), jnp.asarray(rng.normal(size=(*batch, 5, 2))))[:count]
 
 
@@ -82,3 +83,37 @@ def test_batches_and_matrices_may_be_empty():
 def test_qr_of_a_wide_matrix_has_no_derivative():
     with pytest.raises(NotImplementedError, match="more columns than rows; transpose"):
         jax.jvp(factorizations.qr, (jnp.ones((2, 3)),), (jnp.ones((2, 3)),))
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("rows", [1, elementary.MOST_WRITTEN_OUT, 12])
+@pytest.mark.parametrize("batch", [(), (2, 3)])
+def test_elementary_operations_solve_the_equations(batch, rows, dtype):
+    """Written out and in a loop. Which triangle is read shows by not-a-numbers in the other one."""
+    rng = np.random.default_rng(rows)
+    roots = rng.normal(size=(*batch, rows, rows + 3))
+    a = roots @ np.swapaxes(roots, -1, -2)
+    b = rng.normal(size=(*batch, rows, 2))
+    above, below = np.triu(np.full((rows, rows), np.nan), 1), np.tril(np.full((rows, rows), np.nan), -1)
+
+    @jax.jit
+    def solved(a, b):
+        lower = elementary.cholesky(a + above.astype(dtype)[(None,) * len(batch)])
+        hidden = above.astype(dtype)[(None,) * len(batch)], below.astype(dtype)[(None,) * len(batch)]
+        upper = jnp.swapaxes(lower, -1, -2)
+        y = elementary.triangular_solve(lower + hidden[0], b, lower=True, unit_diagonal=False)
+        unit = elementary.triangular_solve(upper + hidden[1], b, lower=False, unit_diagonal=True)
+        return lower, elementary.triangular_solve(upper + hidden[1], y, lower=False, unit_diagonal=False), unit
+
+    lower, x, unit = solved(jnp.asarray(a, dtype), jnp.asarray(b, dtype))
+    precise = np.asarray(lower, np.float64)
+    assert lower.dtype == dtype
+    np.testing.assert_array_equal(lower, np.tril(lower))
+    # Backward errors: rounding of sums of as many terms as there are rows, of the size of the largest one.
+    tolerance = 10 * rows * jnp.finfo(dtype).eps * np.max(np.abs(a))
+    np.testing.assert_allclose(precise @ np.swapaxes(precise, -1, -2), a, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(a @ np.asarray(x), b, rtol=0, atol=tolerance * max(1.0, float(np.max(np.abs(x)))))
+    ones = np.swapaxes(np.tril(precise, -1), -1, -2) + np.identity(rows)
+    largest = max(1.0, float(np.max(np.abs(unit)))) * float(np.max(np.abs(ones)))
+    residual = 10 * rows * jnp.finfo(dtype).eps * largest
+    np.testing.assert_allclose(ones @ np.asarray(unit), b, rtol=0, atol=residual)

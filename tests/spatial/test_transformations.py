@@ -57,6 +57,7 @@ FUNCTIONS = {
     inertia.planar_from_inertia: (inertia.planar_from_inertia, [(3, 3)]),
     inertia.inertia_from_planar: (inertia.inertia_from_planar, [(3, 3)]),
     SpatialInertia.of_body: (SpatialInertia.of_body, [(), (3,), (3, 3)]),
+    SpatialInertia.of_planar: (SpatialInertia.of_planar, [(), (3,), (3, 3)]),
     SpatialInertia.momentum: (lambda m, h, p, v: SpatialInertia(m, h, p).momentum(v), [(), (3,), (3, 3), (6,)]),
     SpatialInertia.matrix: (lambda m, h, p: SpatialInertia(m, h, p).matrix, [(), (3,), (3, 3)]),
     SpatialInertia.pseudo_inertia: (lambda m, h, p: SpatialInertia(m, h, p).pseudo_inertia, [(), (3,), (3, 3)]),
