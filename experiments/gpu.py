@@ -1,10 +1,11 @@
 """What does the lane compiler do on this GPU, and is it right?
 
-Method. First the canary: a kernel with every operation against XLA. Then every function of benchmark_dynamics.py, rollouts and
-their gradients, for several mechanisms in float32 and float64, against the lane compiler of the CPU in float64. Then rates of the
-Panda arm over batches and precisions, beside jit(vmap(f)) of the same functions, with the time that XLA takes to compile and the
-first call, in this process and in a second one, which finds the driver's cache; and rates over block sizes. Short calls follow one
-another, the clock stops when the last result is there, and the median counts.
+Method. First the canary: a kernel with every operation against XLA. Then rates of the Panda arm over batches and precisions, beside
+jit(vmap(f)) of the same functions, with the time that XLA takes to compile and the first call, in this process and in a second one,
+which finds the driver's cache; of the forward dynamics of the other mechanisms; and over block sizes. Short calls follow one
+another, the clock stops when the last result is there, and the median counts. At last every function of benchmark_dynamics.py,
+rollouts and their gradients, for all mechanisms in float32 and float64, are compared with the lane compiler of the CPU in float64.
+Every figure is written as soon as it is there.
 
 The memory limit is measured, by a copy. The arithmetic limit is one operation per clock and lane of 128 lanes per multiprocessor,
 at the clock that the driver gives as the highest; operations are those of the lane program.
@@ -15,7 +16,6 @@ Run time. At most 8 min. Needs a GPU of NVIDIA and nothing beyond what jaxdyn it
 """
 
 import dataclasses
-import functools
 import json
 import multiprocessing
 import os
@@ -23,7 +23,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,9 @@ from jaxdyn.lanes.ptx_code import launch_for
 _LANES_OF_MULTIPROCESSOR = 128
 # Calls of a round, and the time that a round should take, s. A single short call would measure how fast Python starts it.
 _MOST_CALLS, _ROUND = 200, 0.03
+_ARM = "panda"
+# Bytes of arguments and results of a call, at most.
+_LARGEST_TASK = 1.5e10
 _TIMED = ("forward dynamics", ROLLOUT, GRADIENT)
 
 
@@ -58,7 +61,7 @@ class Config:
 
     Attributes:
         platform: where to run; "cpu" tries the script without a GPU.
-        mechanisms: checked for every function: "panda", "chain N" or "tree 27".
+        mechanisms: "panda", "chain N" or "tree 27".
         checked: samples of a check, which take part of a block.
         batches: for rates.
         blocks: threads per block, for rates of forward dynamics and rollouts; may be empty.
@@ -68,7 +71,7 @@ class Config:
     """
 
     platform: str = "cuda"
-    mechanisms: tuple[str, ...] = ("panda", "chain 2", "chain 16", "tree 27")
+    mechanisms: tuple[str, ...] = (_ARM, "chain 2", "chain 16", "tree 27")
     checked: int = setting(97, positive=True)
     batches: tuple[int, ...] = setting((4096, 65536, 1_000_000), positive=True)
     blocks: tuple[int, ...] = setting((32, 64, 128, 256), positive=True)
@@ -78,7 +81,7 @@ class Config:
 
 
 def model_named(name: str, dtype: str) -> jaxdyn.Model:
-    if name == "panda":
+    if name == _ARM:
         return jaxdyn.as_dtype(jaxdyn.library.panda(), jnp.dtype(dtype))
     return mechanism(name, dtype)
 
@@ -93,11 +96,12 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
     print(json.dumps(found["environment"], indent=1))
     found["canary"] = gpu.obstacle() or "passed"
     print(f"canary: {found['canary']}")
-    checks, rates, blocks = (functools.partial(part, config, device) for part in (checked, measured, over_blocks))
-    for name, part in {"differences": checks, "rates": rates, "blocks": blocks}.items():
-        found[name] = part()
-        directory.write_text("gpu.json", json.dumps(found, indent=1) + "\n")
-        directory.write_text("table.md", report(found))
+    for name, part in {"rates": measured, "blocks": over_blocks, "differences": checked}.items():
+        found[name] = []
+        for row in part(config, device):
+            found[name].append(row)
+            directory.write_text("gpu.json", json.dumps(found, indent=1) + "\n")
+            directory.write_text("table.md", report(found))
     print(report(found))
     worst = max(row["difference"] / row["allowed"] for row in found["differences"])
     if worst > 1 or (found["canary"] != "passed" and config.platform == gpu.PLATFORM):
@@ -105,7 +109,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
     return found
 
 
-def environment(device: jax.Device) -> dict[str, Any]:
+def environment(device: Any) -> dict[str, Any]:
     """What the figures depend on."""
     import jaxlib
     import llvmlite
@@ -132,7 +136,7 @@ def environment(device: jax.Device) -> dict[str, Any]:
     }
 
 
-def copy_rate(device: jax.Device) -> float:
+def copy_rate(device: Any) -> float:
     """Bytes read and written per second by a copy of a large array."""
     size = 2**28 if device.platform != "cpu" else 2**22
     x = jax.device_put(np.ones(size, np.float32), device)
@@ -155,21 +159,20 @@ def timed(call: Callable, args: tuple, rounds: int) -> float:
     return statistics.median(times)
 
 
-def compiled_route(model: jaxdyn.Model, task: Task, backend: jaxdyn.lanes.Backend) -> Callable:
+def compiled_route(model: jaxdyn.Model, task: Task, backend: jaxdyn.lanes.Backend) -> Any:
     function = function_of(model, task, "lanes" if backend == "lanes" else "xla")
     return jax.jit(jax.vmap(jaxdyn.lanes.lane_function(function, backend=backend)))
 
 
-def checked(config: Config, device: jax.Device) -> list[dict[str, Any]]:
+def checked(config: Config, device: Any) -> Iterator[dict[str, Any]]:
     """Differences of the kernels from the lane compiler of the CPU in float64."""
-    rows = []
     cpu = jax.local_devices(backend="cpu")[0]
     tasks = [
         (f, m, d) for m in config.mechanisms for f in (*DYNAMICS, ROLLOUT, GRADIENT) for d in ("float32", "float64")
     ]
     for function, name, dtype in tqdm(tasks, unit="check"):
         n = model_named(name, dtype).nv
-        if (function == "Christoffel symbols" and n > 7) or (function == GRADIENT and n > 16):
+        if n > 7 and function in ("Christoffel symbols", "derivatives of forward dynamics", GRADIENT):
             continue  # minutes of compilation; the same operations are in the other rows
         # float32 rounds the arguments of the reference too, so that both work on the same samples.
         task = Task(function, name, n, dtype, config.checked, 20 if function in (ROLLOUT, GRADIENT) else 1, 1e-3)
@@ -183,50 +186,38 @@ def checked(config: Config, device: jax.Device) -> list[dict[str, Any]]:
         # Of the largest number of a sample; forward dynamics of random chains loses 3 to 4 digits in its conditioning.
         allowed = {"float32": 5e-3, "float64": 1e-10}[dtype] * (10 if n > 7 else 1)
         worst = difference(actual, reference)
-        rows.append(
-            {
-                "function": function,
-                "mechanism": name,
-                "dtype": dtype,
-                "difference": worst,
-                "allowed": allowed,
-                "first_s": seconds,
-            }
-        )
-    return rows
+        row = {"function": function, "mechanism": name, "dtype": dtype, "difference": worst, "allowed": allowed}
+        yield row | {"first_s": seconds}
 
 
-def measured(config: Config, device: jax.Device) -> list[dict[str, Any]]:
-    """Rates of the Panda arm, and times until they are reached."""
-    rows = []
-    cases = [(f, d, b) for d in ("float32", "float64") for f in _TIMED for b in config.batches]
-    for function, dtype, batch in tqdm(cases, unit="rate"):
+def measured(config: Config, device: Any) -> Iterator[dict[str, Any]]:
+    """Rates, and times until they are reached."""
+    cases = [(_ARM, f, d, b) for d in ("float32", "float64") for f in _TIMED for b in config.batches]
+    cases += [(m, _TIMED[0], d, config.batches[-1]) for m in config.mechanisms[1:] for d in ("float32", "float64")]
+    for name, function, dtype, batch in tqdm(cases, unit="rate"):
         steps = {ROLLOUT: config.steps[0], GRADIENT: config.steps[1]}.get(function, 1)
-        for backend in ("lanes", "xla"):
-            few = steps if backend == "lanes" else min(steps, 100)
-            if backend == "xla" and (batch * few > config.xla_samples or (dtype == "float64" and function == GRADIENT)):
-                continue
-            task = Task(function, "panda", 7, dtype, batch, few, 1e-4)
-            if task.bytes > 1.5e10:
-                continue
-            try:
-                rows.append(rate(task, backend, device, config.rounds))
-            except jax.errors.JaxRuntimeError as error:
-                if "RESOURCE_EXHAUSTED" not in str(error):
-                    raise
-                tqdm.write(f"left out, too little memory: {function}, {dtype}, {batch} samples, {backend}")
-    start = multiprocessing.get_context("spawn")
-    for row in rows:
-        if row["backend"] == "lanes" and row["batch"] == config.batches[0] and row["dtype"] == "float32":
-            task = Task(row["function"], "panda", 7, row["dtype"], row["batch"], row["steps"], 1e-4)
-            with start.Pool(1) as pool:
-                row["second_process_s"] = pool.apply(second_process, (task, config.platform))
-    return rows
+        few = min(steps, 100)  # for XLA
+        first = name == _ARM and dtype == "float32"
+        task = Task(function, name, model_named(name, dtype).nv, dtype, batch, steps, 1e-4)
+        if task.bytes > _LARGEST_TASK:
+            continue
+        try:
+            row = rate(task, "lanes", device, config.rounds)
+            if first and batch == config.batches[0]:
+                with multiprocessing.get_context("spawn").Pool(1) as pool:
+                    row["second_process_s"] = pool.apply(second_process, (task, config.platform))
+            yield row
+            if first and batch * few <= config.xla_samples:
+                yield rate(dataclasses.replace(task, steps=few), "xla", device, config.rounds)
+        except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            tqdm.write(f"left out, too little memory: {function} of {name}, {dtype}, {batch} samples")
 
 
-def rate(task: Task, backend: jaxdyn.lanes.Backend, device: jax.Device, rounds: int) -> dict[str, Any]:
+def rate(task: Task, backend: jaxdyn.lanes.Backend, device: Any, rounds: int) -> dict[str, Any]:
     """One row: evaluations or steps per second, and what it took to get there."""
-    model = model_named("panda", task.dtype)
+    model = model_named(task.mechanism, task.dtype)
     args = jax.device_put(task.arguments(), device)
     call = compiled_route(model, task, backend)
     start = time.perf_counter()
@@ -236,7 +227,8 @@ def rate(task: Task, backend: jaxdyn.lanes.Backend, device: jax.Device, rounds: 
     jax.block_until_ready(compiled(*args))
     first_s = time.perf_counter() - start
     seconds = timed(compiled, args, rounds)
-    row = {"function": task.function, "dtype": task.dtype, "batch": task.batch, "steps": task.steps, "backend": backend}
+    row = {"mechanism": task.mechanism, "function": task.function, "dtype": task.dtype, "batch": task.batch}
+    row |= {"steps": task.steps, "backend": backend}
     row |= {"compile_s": compile_s, "first_s": first_s, "seconds": seconds, "rate": task.batch * task.steps / seconds}
     row |= {"bytes_per_s": task.bytes / seconds}
     if backend == "lanes":
@@ -250,22 +242,21 @@ def second_process(task: Task, platform: str) -> float:
     device = jax.local_devices(backend=platform)[0]
     gpu.obstacle()
     args = jax.device_put(task.arguments(), device)
-    model = model_named("panda", task.dtype)
+    model = model_named(task.mechanism, task.dtype)
     start = time.perf_counter()
     jax.block_until_ready(compiled_route(model, task, "lanes")(*args))
     return time.perf_counter() - start
 
 
-def over_blocks(config: Config, device: jax.Device) -> list[dict[str, Any]]:
+def over_blocks(config: Config, device: Any) -> Iterator[dict[str, Any]]:
     """Rates of kernels with other numbers of threads in a block."""
-    rows = []
     if config.platform != gpu.PLATFORM:
-        return rows
+        return
     for function, batch, block in tqdm([(f, b, k) for f in _TIMED[:2] for b in config.batches for k in config.blocks]):
         steps = {ROLLOUT: config.steps[0]}.get(function, 1)
-        task = Task(function, "panda", 7, "float32", batch, 100 if steps > 1 else 1, 1e-4)
+        task = Task(function, _ARM, 7, "float32", batch, 100 if steps > 1 else 1, 1e-4)
         args = jax.device_put(task.arguments(), device)
-        own = function_of(model_named("panda", "float32"), task, "lanes")
+        own = function_of(model_named(_ARM, "float32"), task, "lanes")
         jaxpr = traced(
             lambda *a, f=own: jax.tree.leaves(f(*a)), [jax.ShapeDtypeStruct(a.shape[1:], a.dtype) for a in args]
         )
@@ -273,8 +264,7 @@ def over_blocks(config: Config, device: jax.Device) -> list[dict[str, Any]]:
         rows_of = (["rows"] * len(args), ["rows"] * len(shapes))
         kernel = gpu.Kernel(program_of(jaxpr), *rows_of, batch, launch_for(batch, None, block))
         seconds = timed(jax.jit(lambda *a, k=kernel, s=shapes: k(a, s)), args, config.rounds)
-        rows.append({"function": function, "batch": batch, "block": block, "rate": batch * task.steps / seconds})
-    return rows
+        yield {"function": function, "batch": batch, "block": block, "rate": batch * task.steps / seconds}
 
 
 def report(found: dict[str, Any]) -> str:
@@ -289,16 +279,24 @@ def report(found: dict[str, Any]) -> str:
         "",
     ]
     if "rates" in found:
-        lines += ["## Rates of the Panda arm", ""]
+        lines += ["## Rates", ""]
         lines += [
-            "| function | precision | batch | steps | backend | evaluations or steps per second | compile | first call |"
+            "| mechanism | function | precision | batch | steps | backend | evaluations or steps per second | compile |"
         ]
-        lines[-1] += " second process | of arithmetic limit | of memory limit |"
-        lines += ["|" + "---|" * 11]
+        lines[-1] += " first call | second process | of arithmetic limit | of memory limit |"
+        lines += ["|" + "---|" * 12]
         for r in found["rates"]:
             second = f"{r['second_process_s']:.2f} s" if "second_process_s" in r else ""
             done = r.get("operations_per_s", 0) / about["arithmetic_limit"]
-            cells = [r["function"], r["dtype"], r["batch"], r["steps"], r["backend"], f"{r['rate']:.3g}"]
+            cells = [
+                r["mechanism"],
+                r["function"],
+                r["dtype"],
+                r["batch"],
+                r["steps"],
+                r["backend"],
+                f"{r['rate']:.3g}",
+            ]
             cells += [f"{r['compile_s']:.2f} s", f"{r['first_s']:.2f} s", second, f"{done:.0%}" if done else ""]
             cells += [f"{r['bytes_per_s'] / about['memory_limit']:.0%}"]
             lines += ["| " + " | ".join(map(str, cells)) + " |"]

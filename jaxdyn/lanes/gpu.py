@@ -93,7 +93,7 @@ def refusal(program: Program, backend: str) -> str:
     return ""
 
 
-def _devices() -> list[jax.Device]:
+def _devices() -> list[Any]:
     """GPUs of this process."""
     try:
         return jax.local_devices(backend=PLATFORM)
@@ -130,7 +130,7 @@ def obstacle() -> str:
     return reason
 
 
-def _on_device(device: jax.Device) -> Callable[[Callable, Sequence[np.ndarray]], list[np.ndarray]]:
+def _on_device(device: Any) -> Callable[[Callable, Sequence[np.ndarray]], list[np.ndarray]]:
     """Runs functions of arrays on a device, also while another function is traced."""
 
     def run(function: Callable, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -146,7 +146,7 @@ def failure(run: Callable[[Callable, Sequence[np.ndarray]], list[np.ndarray]]) -
     Args:
         run: runs a function of arrays there.
     """
-    for function, arrays in canary.cases(jax.config.jax_enable_x64):
+    for function, arrays in canary.cases(bool(jax.config.read("jax_enable_x64"))):
         shapes = [jax.ShapeDtypeStruct(a.shape[1:], a.dtype) for a in arrays]
         program = program_of(traced(function, shapes))
         results = jax.eval_shape(jax.vmap(function), *(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in arrays))

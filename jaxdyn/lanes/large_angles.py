@@ -17,7 +17,7 @@ def _two_over_pi() -> list[int]:
     """One word of zeros, for angles below 2^64, and the first bits of 2/pi, from the highest on."""
     bits = 64 * (_WORDS - 1)
     with mpmath.workprec(bits + 64):
-        whole = int(mpmath.floor(mpmath.ldexp(2 / mpmath.pi, bits)))
+        whole = int(mpmath.floor(mpmath.ldexp(2 / mpmath.pi, bits)))  # pyright: ignore[reportArgumentType]
     return [0, *((whole >> bits - 64 * k) & (1 << 64) - 1 for k in range(1, _WORDS))]
 
 

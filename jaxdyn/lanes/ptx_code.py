@@ -21,7 +21,7 @@ from jaxdyn.lanes import large_angles, remainder, transcendental
 from jaxdyn.lanes.llvm_code import ProgramCode
 from jaxdyn.lanes.llvm_memory import Place
 from jaxdyn.lanes.llvm_text import bytes_of, scalar_type
-from jaxdyn.lanes.program import Node, Program
+from jaxdyn.lanes.program import Node, Program, Region
 
 KERNEL = "lanes"
 # Threads per block. Blocks of two warps leave few registers unused, and spread a small batch over all multiprocessors.
@@ -130,7 +130,8 @@ class PtxKernel(ProgramCode):
         self._emit("%first = phi i64 [%slot, %start], [%following, %latch]")
         count = len(program.inputs) + len(program.outputs)
         for node in self._input_regions():
-            k, size, kind = node.data.which, node.data.size, node.data.type
+            region: Region = node.data
+            k, size, kind = region.which, region.size, region.type
             layout = self.inputs[k]
             row = 1 if layout == "columns" else size
             pointer = f"%p{k}" if layout == "shared" else self._rows(f"%p{k}", kind, row, "%first")
