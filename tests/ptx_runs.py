@@ -1,5 +1,6 @@
 """Kernels of the lane compiler for GPUs, run by the PTX interpreter: with a given launch, or as what JAX calls on this CPU."""
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
 import jax
@@ -50,11 +51,25 @@ def interpreted(monkeypatch) -> None:
     monkeypatch.setattr(gpu.Kernel, "__call__", _called_back)
 
 
-@pytest.fixture(scope="module")
+@contextlib.contextmanager
 def lanes_on_gpu() -> Iterator[None]:
-    """All lane calls of a file take the route of a GPU, and their kernels run in the interpreter."""
+    """Lane calls that are lowered within take the route of a GPU, and their kernels run in the interpreter."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gpu.Kernel, "__call__", _called_back)
-        route = mlir.lower_fun(call._on_gpu, multiple_results=True)
-        patch.setitem(mlir._platform_specific_lowerings["cpu"], call.lane_call_p, route)
-        yield
+        try:
+            _route(call._on_gpu)
+            yield
+        finally:
+            _route(call._on_cpu)
+
+
+def _route(lowered: Callable) -> None:
+    mlir.register_lowering(call.lane_call_p, mlir.lower_fun(lowered, multiple_results=True), platform="cpu")
+
+
+def by_gpu(function: Callable, *args):
+    """`jax.jit(function)(*args)` on that route."""
+    with lanes_on_gpu():
+        return jax.device_get(
+            jax.jit(lambda *x: function(*x))(*args)
+        )  # a function of its own, so that nothing is remembered
