@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from edge_values import DTYPES, assert_same, by_xla, edges, flushed, of_one, of_two, pairs
 from hypothesis import strategies as st
+from mechanisms import double_pendulum
+from mixed_mechanisms import every_joint, some_motion
 from positions import LONG, in_a_loop, positions_of, reads, writes
 from ptx_runs import by_gpu, executed, kernel_for
 from ptx_samples import bit_patterns
@@ -17,7 +19,8 @@ from random_programs import inputs, programs, random, types
 from vector_functions import DTYPES as OF_KIND
 from vector_functions import SPECIAL, arguments, evaluated, exactly, names_of_results
 
-from jaxdyn.lanes import lane_function
+import jaxdyn
+from jaxdyn.lanes import gpu, lane_function, records
 from jaxdyn.lanes.ptx_code import LARGEST_LOCAL, Launch
 from jaxdyn.lanes.transcendental import _LARGEST_ANGLE, FUNCTIONS, KINDS, ULP
 
@@ -280,3 +283,104 @@ def test_random_programs(exhaustive):
         assert_same(dict(zip(names, found, strict=True)), dict(zip(names, expected, strict=True)), args, 1000)
 
     random(test, 3000 if exhaustive else 24)
+
+
+# ---------------------------------------------------------------- mechanics
+
+
+def relative(found, expected) -> float:
+    """Largest difference relative to the largest number of each array."""
+    pairs = zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True)
+    return max(float(np.max(np.abs(a - np.asarray(e))) / np.max(np.abs(e))) for a, e in pairs)
+
+
+def compared(make, model, args, allowed: dict[str, float]) -> None:
+    """A function of one sample by kernels of each precision, and by the lane compiler of the CPU in float64.
+
+    Single precision gets the same numbers, rounded before.
+    """
+    args = jaxdyn.as_dtype(args, jnp.float32)
+    wide = jax.jit(make(jaxdyn.as_dtype(model, jnp.float64)))(*jaxdyn.as_dtype(args, jnp.float64))
+    for dtype, bound in allowed.items():
+        before = len(records())
+        own = jaxdyn.as_dtype((model, args), jnp.dtype(dtype))
+        found = by_gpu(make(own[0]), *own[1])
+        assert {r.backend for r in records()[before:]} == {"lanes"}
+        assert {r.width for r in records()[before:]} == {1}
+        assert relative(found, wide) <= bound, dtype
+
+
+# Some hundred roundings, times what the mass matrix of the arm does to errors.
+ROUNDED = {"float32": 1e-4, "float64": 1e-12}
+
+
+def motions(n: int, samples: int, count: int = 3) -> list[jax.Array]:
+    return list(jnp.asarray(np.random.default_rng(1).normal(size=(count, samples, n))))
+
+
+def test_forward_dynamics_and_its_products():
+    def make(model):
+        def function(q, v, tau, w):
+            value, pull = jax.vjp(lambda q, v, tau: jaxdyn.forward_dynamics(model, q, v, tau), q, v, tau)
+            return value, pull(w)
+
+        return lanes(function)
+
+    compared(make, jaxdyn.library.panda(), motions(7, 65, 4), ROUNDED)
+
+
+def test_all_joints():
+    model = every_joint(armature=True)
+    state, _, tau = some_motion(model)
+    args = [jnp.stack([x, 0.9 * x]) for x in (state.v, tau)]
+
+    def make(model):
+        q = jaxdyn.as_dtype(state.q, model.dtype)
+
+        def function(v, tau):
+            moved = jaxdyn.configuration.integrate(model, q, v)
+            return jaxdyn.forward_dynamics(model, moved, v, tau), jaxdyn.configuration.difference(model, q, moved)
+
+        return lanes(function)
+
+    compared(make, model, args, {"float64": ROUNDED["float64"]})
+
+
+def end(model, q, torques, **options):
+    """What a rollout of many steps stores and where it ends."""
+    moved = jaxdyn.rollout(
+        jaxdyn.System(model), jaxdyn.State(q, 0.1 * q), torques, dt=1e-2, steps=torques.shape[0], **options
+    )
+    return moved.final, moved.saved
+
+
+def test_rollouts_with_records():
+    args = [jnp.asarray(0.4 * np.random.default_rng(2).normal(size=s)) for s in ((65, 2), (65, 30, 2))]
+    compared(
+        lambda model: jax.vmap(functools.partial(end, model, save_every=5, backend="lanes")),
+        double_pendulum(),
+        args,
+        ROUNDED,
+    )
+
+
+@pytest.mark.parametrize(("multiprocessors", "dtype"), [(1, "float64"), (132, "float32")])
+def test_gradients_of_rollouts(multiprocessors, dtype, monkeypatch):
+    """By one thread per sample, and by fewer threads, which use their scratch several times."""
+    monkeypatch.setattr(gpu, "_multiprocessors", lambda: multiprocessors)
+    args = [jnp.asarray(0.4 * np.random.default_rng(3).normal(size=s)) for s in ((300, 2), (300, 60, 2))]
+
+    def make(model):
+        def loss(q, torques):
+            final, saved = jax.vmap(functools.partial(end, model, save_every=20, backend="lanes"))(q, torques)
+            return jnp.sum(final.q**2) + jnp.sum(saved.v**3)
+
+        return jax.value_and_grad(loss, (0, 1))
+
+    kernels = []
+    launched = gpu.Kernel.__init__
+    monkeypatch.setattr(gpu.Kernel, "__init__", lambda self, *x, **y: kernels.append(self) or launched(self, *x, **y))
+    compared(make, double_pendulum(), args, {dtype: ROUNDED[dtype]})
+    with_scratch = [k.launch.threads for k in kernels if k.scratch_bytes]
+    assert with_scratch == [256 if multiprocessors == 1 else 320] * len(with_scratch)
+    assert with_scratch
