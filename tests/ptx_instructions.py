@@ -105,6 +105,10 @@ class Decoder:
             self.registers[name] = garbage.astype(bool if kind == _PRED else f"u{kind.itemsize}")
         return self.registers[name]
 
+    def carry(self) -> np.ndarray:
+        """Of the last sum or difference that gave one."""
+        return self.registers.setdefault("carry", np.zeros(self.threads.count, bool))
+
     def constant(self, bits: int, kind: np.dtype) -> np.ndarray:
         key = bits, kind
         if key not in self.constants:
@@ -305,9 +309,37 @@ _SIMPLE = {"add": np.add, "sub": np.subtract, "abs": np.abs, "neg": np.negative}
 _BITWISE = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert}
 
 
-@_rule("add sub abs neg", "rn ftz")
+@_rule("add sub abs neg", "rn ftz cc")
 def _simple(code: Decoder, i: Instruction) -> None:
-    _pointwise(code, i, _SIMPLE[i.opcode[0]])
+    if "cc" in i.opcode:
+        _with_carry(code, i)
+    else:
+        _pointwise(code, i, _SIMPLE[i.opcode[0]])
+
+
+@_rule("addc subc", "cc")
+def _with_carry(code: Decoder, i: Instruction) -> None:
+    """Sums and differences of integers as parts of longer ones; the carry, or what was borrowed, is a register of its own."""
+    kind = TYPES[i.opcode[-1]]
+    if kind.itemsize < 4 or kind.kind == "f":
+        raise i.error("there is no carry for this type")
+    unsigned = np.dtype(f"u{kind.itemsize}")
+    a, b = (code.read(x, unsigned) for x in i.operands[1:])
+    carry, adds, takes, gives = code.carry(), "add" in i.opcode[0], i.opcode[0][-1] == "c", "cc" in i.opcode
+
+    def step(out):
+        more = carry.astype(unsigned) if takes else unsigned.type(0)
+        part = a + b if adds else a - b
+        whole = part + more if adds else part - more
+        over = (part < a) | (whole < part) if adds else (a < b) | (part < whole)
+        np.copyto(out, whole)
+        if gives:
+            np.copyto(carry, over)
+
+    with code.result(i.operands[0], unsigned) as out:
+        code.do(step, out)
+    if gives:
+        code.written.append(carry)
 
 
 @_rule("and or xor not")

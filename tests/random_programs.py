@@ -11,10 +11,12 @@ from collections.abc import Callable
 import jax.numpy as jnp
 import numpy as np
 from edge_values import edges, flushed
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from jax import lax
 
 SIZE = 4  # numbers of every array
+LANES = 9  # a vector and a tail
 LONG = 700  # turns of a loop that is not written out
 
 
@@ -172,3 +174,24 @@ def arrays(dtype: str):
     return st.lists(st.sampled_from(edges(dtype).tolist()), min_size=SIZE, max_size=SIZE).map(
         lambda numbers: flushed(np.array(numbers, dtype))
     )
+
+
+def random(test, count: int):
+    """Runs a test on programs of a fixed sequence, the same in every run."""
+    quiet = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture]
+    phases = [Phase.generate]  # a smaller program would take a hundred compilations to find
+    options = settings(
+        max_examples=count, deadline=None, derandomize=True, database=None, phases=phases, suppress_health_check=quiet
+    )
+    return options(given(st.data())(test))()
+
+
+def types(data) -> tuple[str, str]:
+    """Of the numbers; as positions, unsigned integers beyond 2^31 are negative to one operation of XLA, and large to another."""
+    dtype = data.draw(st.sampled_from(["float32", "float64"]))
+    return dtype, data.draw(st.sampled_from(["int32", "int64", "int8", "uint8", "int16", "uint16"]))
+
+
+def inputs(seed: int, dtypes) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [flushed(rng.choice(edges(t), (LANES, SIZE))) for t in dtypes]

@@ -7,17 +7,18 @@ import jax.numpy as jnp
 import numpy as np
 
 _SAMPLES = 97  # no multiple of a block
-_TURNS = 80  # what they record is too long for the memory of a thread
+_TURNS = 80  # the numbers that they record are too many for the memory of a thread, the integers are not
+_REPEATED = 8  # short loops would be written out
 
 
 def cases(with_float64: bool) -> Iterator[tuple[Callable, list[np.ndarray]]]:
     """Functions of one sample, and arguments for many."""
     rng = np.random.default_rng(0)
+    k = rng.integers(-50, 50, (_SAMPLES, 2)).astype(np.int32)
+    yield whole_numbers, [k]
     for dtype in (np.float32, np.float64) if with_float64 else (np.float32,):
         x = rng.uniform(0.1, 0.9, (_SAMPLES, 4)).astype(dtype) * rng.choice([-1, 1], (_SAMPLES, 4)).astype(dtype)
-        k = rng.integers(-50, 50, (_SAMPLES, 2)).astype(np.int32)
         yield functions_of_numbers, [x]
-        yield whole_numbers, [k]
         yield loops_and_positions, [x, k]
 
 
@@ -33,23 +34,33 @@ def functions_of_numbers(x):
         jnp.stack([jnp.sqrt(size), 1 / jnp.sqrt(size), jnp.exp(x), jnp.expm1(x), jnp.log(size), jnp.log1p(size)]),
         jnp.stack([jnp.arcsin(x), jnp.arccos(x), jnp.arctan(x), jnp.arctan2(x, x[::-1]), jnp.tanh(x), size**x]),
         jnp.stack([jnp.floor(9 * x), jnp.ceil(9 * x), jnp.round(9 * x)]),
+        jnp.stack([a < b, c <= d, a == jnp.abs(a), (a < c) ^ (b < d), jnp.where(a < d, b < c, b <= d)]),
+        *((60 * x).astype(t) for t in ("int8", "uint8", "int16", "int32", "uint32", "float32")),
+        (x < 0).astype(x.dtype) + (60 * x).astype("float32").astype(x.dtype),
     )
 
 
 def whole_numbers(k):
-    """Integers and truth values."""
-    i, j = k
-    unsigned = k.astype(jnp.uint32)
-    by = jnp.abs(j) % 32
+    """Integers of one, four and eight bytes, and truth values. Unsigned ones only where that makes a difference."""
+    widths = ("int8", "int32", *(["int64"] if jax.config.jax_enable_x64 else []))
+    return [y for name in widths for y in _of_width(k.astype(name), f"u{name}")]
+
+
+def _of_width(i, unsigned_name: str):
+    j = i[::-1]
+    u, w = i.astype(unsigned_name), j.astype(unsigned_name)
+    bits = jnp.iinfo(i.dtype).bits
     truth = (i < j) & ~(i == 7) | (j <= 3)
-    return (
-        jnp.stack([i + j, i - j, i * j, jax.lax.div(i, j), jax.lax.rem(i, j), jnp.abs(i), jnp.minimum(i, j), -i]),
-        jnp.stack([i & j, i | j, i ^ j, ~i, i << by, i >> by, jax.lax.shift_right_logical(i, by)]),
-        jnp.stack([unsigned[0] * unsigned[1], unsigned[0] >> 3, jnp.maximum(unsigned[0], unsigned[1])]),
-        truth,
-        jnp.where(truth, i, j).astype(jnp.int8),
-        jnp.stack([i.astype(jnp.float32) * 0.3, j.astype(jnp.uint8).astype(jnp.float32)]).astype(jnp.int32),
-    )
+    both = (jnp.add, jnp.subtract, jnp.multiply, jnp.bitwise_and, jnp.bitwise_or, jnp.bitwise_xor)
+    sign_counts = (jax.lax.div, jax.lax.rem, jnp.minimum, jnp.maximum, jnp.less, jnp.less_equal)
+    shifts = (jax.lax.shift_left, jax.lax.shift_right_logical, jax.lax.shift_right_arithmetic)
+    return [
+        *(f(i, j) for f in both + sign_counts),
+        *(f(u, w) for f in sign_counts),
+        *(f(i, n) for f in shifts for n in (jnp.abs(j) % bits, j + bits - 20)),
+        *(jnp.abs(i), -i, ~i, u == w, truth ^ (u < w), jnp.where(truth, i, j).astype("int8")),
+        *(u.astype("uint32"), i.astype("float32") * 0.3, u.astype("float32"), truth.astype(i.dtype)),
+    ]
 
 
 def loops_and_positions(x, k):
@@ -58,12 +69,21 @@ def loops_and_positions(x, k):
     at = jnp.abs(k[0]) % 15
 
     def turn(carry, t):
-        y = jnp.sin(carry) * 0.9 + table[(at + t) % 15] * x
-        return y, (y, t * k[1])
+        y, place = carry
+        y = jnp.sin(y) * 0.9 + table[(at + t) % 15] * x
+        return (y, (5 * place + t) % 15), (y, t * k[1] + place, place < 7)
 
-    last, (path, counts) = jax.lax.scan(turn, x, jnp.arange(_TURNS, dtype=jnp.int32))
-    back, _ = jax.lax.scan(lambda s, p: (s * 0.5 + p**2, None), last, path, reverse=True)
-    return last, path, counts, back, path[at % _TURNS], x[at % 4]
+    (last, _), (path, counts, truths) = jax.lax.scan(turn, (x, at), jnp.arange(_TURNS, dtype=jnp.int32))
+
+    def turn_back(carry, recorded):
+        (y, whole), (p, count, truth) = carry, recorded
+        for _ in range(_REPEATED):
+            y, whole = 0.5 * jnp.sin(y) + jnp.where(truth, p, -p), 3 * whole + count
+        return (y, whole), None
+
+    (back, whole), _ = jax.lax.scan(turn_back, (last, at), (path, counts, truths), reverse=True)
+    joined = jnp.concatenate([last[None], path])
+    return last, path, counts, truths, back, whole, path[at % _TURNS], x[at % 4], joined[3 * at]
 
 
 def agree(actual: np.ndarray, expected: np.ndarray) -> bool:

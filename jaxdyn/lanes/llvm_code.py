@@ -135,17 +135,18 @@ class ProgramCode(MemoryText):
     def _shift(self, node: Node, full: str, width: int, refs: Sequence[str]) -> str:
         """By a number without sign. LLVM leaves a shift by the width or more undefined; here all bits leave, as in XLA."""
         x, by = refs
-        bits = int(node.type[1:])
+        word, bits = _SHIFTS[node.op], int(node.type[1:])
         low, high = interval(node.args[1]) or (0, bits)
-        if low < 0 or high >= bits:
-            last = self._constant(bits - 1, node.type, width)
-            if node.op == "shift_right_arithmetic":
-                by = self._let(self._call("umin", node.type, width, [by, last]))
-            else:
-                inside = self._let(f"icmp ule {full} {by}, {last}")
-                shifted = self._let(f"{_SHIFTS[node.op]} {full} {x}, {by}")
-                return self._choice(inside, full, width, shifted, self._constant(0, node.type, width))
-        return self._let(f"{_SHIFTS[node.op]} {full} {x}, {by}")
+        if low >= 0 and high < bits:
+            return self._let(f"{word} {full} {x}, {by}")
+        last = self._constant(bits - 1, node.type, width)
+        # A choice alone would leave the shift to the processor, and a GPU reads but 32 bits of what it shifts by.
+        within = self._let(self._call("umin", node.type, width, [by, last]))
+        shifted = self._let(f"{word} {full} {x}, {within}")
+        if node.op == "shift_right_arithmetic":
+            return shifted
+        inside = self._let(f"icmp ule {full} {by}, {last}")
+        return self._choice(inside, full, width, shifted, self._constant(0, node.type, width))
 
     def _division(self, node: Node, full: str, width: int, refs: Sequence[str]) -> str:
         """LLVM leaves a divisor of zero undefined, and -1 under the smallest integer; here they give what they give in XLA."""

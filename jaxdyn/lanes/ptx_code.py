@@ -195,8 +195,9 @@ def ptx(text: str) -> str:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     machine = llvm.Target.from_triple(_TRIPLE).create_target_machine(cpu=_PROCESSOR, features=_VERSION, opt=3)
-    with llvm.parse_assembly(text, llvm.create_context()) as module:
-        module.data_layout = str(machine.target_data)
+    # The layout gives the alignments that the text leaves out, so it has to be known when that is read.
+    layout = f'target datalayout = "{machine.target_data}"'
+    with llvm.parse_assembly(f"{layout}\n{text}", llvm.create_context()) as module:
         # Operations are shared and folded already. Other passes make values live longer, which costs registers.
         passes = llvm.create_new_module_pass_manager()
         passes.add_always_inliner_pass()

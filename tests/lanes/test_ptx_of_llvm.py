@@ -129,6 +129,16 @@ two:
  %k = sub i64 0, %j
  ret i64 %k"""
 
+# Carries that come only from carries.
+LONG = """ %x = zext i64 %a to i192
+ %y = zext i64 %b to i192
+ %less = sub i192 %x, %y
+ %more = add i192 %x, 340282366920938463463374607431768211455
+ %product = mul i192 %less, %more
+ %shifted = lshr i192 %WHICH, 128
+ %r = trunc i192 %shifted to i64
+ ret i64 %r"""
+
 
 def unary(name: str, result: str, operand: str) -> str:
     suffix = f".{result}.{'f32' if operand == 'float' else 'f64'}"
@@ -152,6 +162,9 @@ def call_of(name: str, kind: str, operands: str) -> str:
 
 
 COMPILED = {
+    **{
+        f"{k} of 192 bits": ("i64", "i64 %a, i64 %b", LONG.replace("WHICH", k), "") for k in ("less", "more", "product")
+    },
     **{
         f"{n} {r} {o}": (f"{r}", f"{o} %x", unary(n, r, o), "")
         for n, r, o in [

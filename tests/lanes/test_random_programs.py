@@ -3,36 +3,12 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from edge_values import assert_same, edges, flushed
-from hypothesis import HealthCheck, Phase, given, settings
+from edge_values import assert_same
 from hypothesis import strategies as st
 from jax.sharding import Mesh, PartitionSpec
-from random_programs import SIZE, programs
+from random_programs import LANES, SIZE, inputs, programs, random, types
 
 from jaxdyn.lanes import lane_function
-
-LANES = 9  # a vector and a tail
-
-
-def random(test, count: int):
-    """Runs a test on programs of a fixed sequence, the same in every run."""
-    quiet = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture]
-    phases = [Phase.generate]  # a smaller program would take a hundred compilations to find
-    options = settings(
-        max_examples=count, deadline=None, derandomize=True, database=None, phases=phases, suppress_health_check=quiet
-    )
-    return options(given(st.data())(test))()
-
-
-def types(data) -> tuple[str, str]:
-    """Of the numbers; as positions, unsigned integers beyond 2^31 are negative to one operation of XLA, and large to another."""
-    dtype = data.draw(st.sampled_from(["float32", "float64"]))
-    return dtype, data.draw(st.sampled_from(["int32", "int64", "int8", "uint8", "int16", "uint16"]))
-
-
-def inputs(seed: int, dtypes) -> list[np.ndarray]:
-    rng = np.random.default_rng(seed)
-    return [flushed(rng.choice(edges(t), (LANES, SIZE))) for t in dtypes]
 
 
 def test_values_agree(exhaustive):

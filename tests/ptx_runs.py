@@ -1,0 +1,75 @@
+"""Kernels of the lane compiler for GPUs, run by the PTX interpreter: with a given launch, or as what JAX calls on this CPU."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.interpreters import mlir
+from ptx_interpreter import PtxKernel
+
+from jaxdyn.lanes import call, gpu
+from jaxdyn.lanes.derived import program_of, traced
+from jaxdyn.lanes.ptx_code import Launch
+
+_GARBAGE = 0xA5  # in each byte of results, so that what no thread writes is seen
+
+
+def kernel_for(function: Callable, args: Sequence[np.ndarray], launch: Launch, layouts: Sequence[str]) -> gpu.Kernel:
+    """Kernel of a function of one sample: layout of each argument ("rows", "columns" or "shared"), then one of all results."""
+    axes = [{"rows": 0, "columns": -1, "shared": None}[x] for x in layouts[:-1]]
+    sizes = {a.shape[axis] for a, axis in zip(args, axes, strict=True) if axis is not None}
+    shapes = [
+        jax.ShapeDtypeStruct(a.shape if axis is None else np.moveaxis(a, axis, 0).shape[1:], a.dtype)
+        for a, axis in zip(args, axes, strict=True)
+    ]
+    program = program_of(traced(lambda *x: jax.tree.leaves(function(*x)), shapes))
+    return gpu.Kernel(program, layouts[:-1], [layouts[-1]] * len(program.outputs), sizes.pop() if sizes else 1, launch)
+
+
+def executed(kernel: gpu.Kernel, args: Sequence, shapes: Sequence) -> list[np.ndarray]:
+    """Results of a kernel. It may read its arguments and what it has written itself, and nothing outside these arrays."""
+    results = [np.full(int(np.prod(s.shape)) * s.dtype.itemsize, _GARBAGE, np.uint8) for s in shapes]
+    scratch = [np.empty(kernel.scratch_bytes, np.uint8)] if kernel.scratch_bytes else []
+    buffers = [*(np.ascontiguousarray(a) for a in args), *results, *scratch]
+    written = range(len(args), len(buffers))
+    PtxKernel(kernel.ptx).run(buffers, kernel.launch.block, kernel.launch.blocks, written)
+    return [x.view(s.dtype).reshape(s.shape) for x, s in zip(results, shapes, strict=True)]
+
+
+def _called_back(kernel: gpu.Kernel, args: Sequence, shapes: Sequence) -> list[jax.Array]:
+    """In place of `gpu.Kernel.__call__`."""
+    run = lambda *arrays: executed(kernel, [np.asarray(a) for a in arrays], shapes)  # noqa: E731
+    return list(jax.pure_callback(run, list(shapes), *map(jnp.asarray, args)))
+
+
+@pytest.fixture
+def interpreted(monkeypatch) -> None:
+    """Launched kernels run in the interpreter."""
+    monkeypatch.setattr(gpu.Kernel, "__call__", _called_back)
+
+
+@contextlib.contextmanager
+def lanes_on_gpu() -> Iterator[None]:
+    """Lane calls that are lowered within take the route of a GPU, and their kernels run in the interpreter."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gpu.Kernel, "__call__", _called_back)
+        try:
+            _route(call._on_gpu)
+            yield
+        finally:
+            _route(call._on_cpu)
+
+
+def _route(lowered: Callable) -> None:
+    mlir.register_lowering(call.lane_call_p, mlir.lower_fun(lowered, multiple_results=True), platform="cpu")
+
+
+def by_gpu(function: Callable, *args):
+    """`jax.jit(function)(*args)` on that route."""
+    with lanes_on_gpu():
+        return jax.device_get(
+            jax.jit(lambda *x: function(*x))(*args)
+        )  # a function of its own, so that nothing is remembered
