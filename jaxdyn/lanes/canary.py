@@ -36,6 +36,7 @@ def functions_of_numbers(x):
         jnp.stack([jnp.floor(9 * x), jnp.ceil(9 * x), jnp.round(9 * x)]),
         jnp.stack([a < b, c <= d, a == jnp.abs(a), (a < c) ^ (b < d), jnp.where(a < d, b < c, b <= d)]),
         *((60 * x).astype(t) for t in ("int8", "uint8", "int16", "int32", "uint32", "float32")),
+        jax.lax.bitcast_convert_type(x, f"int{8 * x.dtype.itemsize}"),
         (x < 0).astype(x.dtype) + (60 * x).astype("float32").astype(x.dtype),
     )
 
