@@ -144,28 +144,28 @@ def test_programs_grow_with_the_units_and_not_with_their_square():
 
 
 @pytest.mark.parametrize(("dtype", "rtol"), [(jnp.float64, 1e-10), (jnp.float32, 2e-4)])
-def test_rollouts_with_a_network_as_policy(dtype, rtol):
+def test_rollouts_with_a_noisy_network_as_policy(dtype, rtol):
     """The gradient of 24 steps in single precision keeps what rounding leaves of numbers that cancel."""
     system = jaxdyn.as_dtype(jaxdyn.System(jaxdyn.library.double_pendulum()), dtype)
     weights, call = network((4, 24, 2), depth=2, dtype=dtype)
 
-    def final(weights, q, v, backend):
+    def final(weights, q, v, key, backend):
         def policy(t, state, key):
-            return call(weights, jnp.concatenate([state.q, state.v]))
+            return call(weights, jnp.concatenate([state.q, state.v])) + 0.1 * jax.random.normal(key, (2,), dtype)
 
-        trajectory = jaxdyn.rollout(
-            system, jaxdyn.State(q, v), policy, dt=0.01, steps=24, save_every=12, backend=backend
-        )
+        options = {"dt": 0.01, "steps": 24, "save_every": 12, "backend": backend}
+        trajectory = jaxdyn.rollout(system, jaxdyn.State(q, v), policy, key=key, **options)
         return trajectory.final.q, trajectory.final.v
 
     def results(backend):
         def loss(weights):
-            q, v = jax.vmap(lambda q, v: final(weights, q, v, backend))(*states)
+            q, v = jax.vmap(lambda q, v, key: final(weights, q, v, key, backend))(*states, keys)
             return jnp.sum(q**2) + jnp.sum(v**2), (q, v)
 
         return jax.jit(jax.value_and_grad(loss, has_aux=True))(weights)
 
     states = [jnp.asarray(normal(k, LANES, 2), dtype) for k in (1, 2)]
+    keys = jax.random.split(jax.random.key(0), LANES)
     before = len(records())
     found = results("lanes")
     served = {r.name: r.backend for r in records()[before:]}
