@@ -94,7 +94,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
         raise RunError(f"there is no GPU of NVIDIA that JAX can use; install jaxdyn[gpu] ({error})") from error
     found: dict[str, Any] = {"environment": environment(device)}
     print(json.dumps(found["environment"], indent=1))
-    found["canary"] = gpu.obstacle() or "passed"
+    found["canary"] = "passed" if gpu.is_usable() else gpu.obstacle() or "not run, for there is no GPU"
     print(f"canary: {found['canary']}")
     for name, part in {"rates": measured, "blocks": over_blocks, "differences": checked}.items():
         found[name] = []
@@ -111,16 +111,13 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
 
 def environment(device: Any) -> dict[str, Any]:
     """What the figures depend on."""
-    import jaxlib
-    import llvmlite
-
     query = ["nvidia-smi", "--query-gpu=driver_version,clocks.max.sm,memory.total", "--format=csv,noheader,nounits"]
     try:
         driver, clock, memory = subprocess.check_output(query, text=True).split("\n")[0].split(", ")
     except (OSError, subprocess.CalledProcessError):
         driver, clock, memory = "unknown", "nan", "nan"
     multiprocessors = getattr(device, "core_count", 0)
-    return {
+    return jaxdyn.io.environment() | {
         "device": device.device_kind,
         "driver": driver,
         "memory_MiB": float(memory),
@@ -128,10 +125,6 @@ def environment(device: Any) -> dict[str, Any]:
         "arithmetic_limit": multiprocessors * _LANES_OF_MULTIPROCESSOR * float(clock) * 1e6,
         "memory_limit": copy_rate(device),
         "platform_version": device.client.platform_version.split("\n")[0],
-        "jax": jax.__version__,
-        "jaxlib": jaxlib.__version__,
-        "llvmlite": llvmlite.__version__,
-        "python": sys.version.split()[0],
         "lane_compiler": sources_digest(),
     }
 
@@ -273,7 +266,7 @@ def report(found: dict[str, Any]) -> str:
     lines = [
         "# The lane compiler on a GPU",
         "",
-        f"{about['device']}, driver {about['driver']}, jax {about['jax']}, llvmlite {about['llvmlite']}. "
+        f"{about['device']}, driver {about['driver']}, jax {about['jax']}, llvmlite {about['llvmlite']}, commit {about['commit']}. "
         f"Canary: {found['canary']}. A copy moves {about['memory_limit']:.3g} bytes/s; "
         f"the arithmetic limit is {about['arithmetic_limit']:.3g} operations/s.",
         "",

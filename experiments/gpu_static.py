@@ -136,7 +136,7 @@ def row_of(config: Config, tools: Path, name: str, function: str, dtype: str) ->
     stack, stores, loads = map(int, re.findall(r"(\d+) bytes stack frame, (\d+) .*?, (\d+)", own_part)[0])
     row |= {"registers": int(re.findall(r"Used (\d+) registers", said)[-1]), "stack": stack}
     row["spilled"] = stores + loads
-    opcodes = re.findall(r"^\s*/\*[0-9a-f]{4,5}\*/\s+(?:@!?U?P\w+\s+)?([A-Z0-9_]+)", listing, re.MULTILINE)
+    opcodes = re.findall(r"^\s*/\*[0-9a-f]{4,6}\*/\s+(?:@!?U?P\w+\s+)?([A-Z0-9_]+)", listing, re.MULTILINE)
     row["instructions"] = sum(op != "NOP" for op in opcodes)
     issue = _MULTIPROCESSORS * 4 * 32 * _CLOCK / row["instructions"]
     through = _CACHE_RATE if stack * _THREADS < _CACHE else _MEMORY_RATE
