@@ -78,7 +78,7 @@ PROGRAMS = {
     "chain of 16, float32": lambda: (dynamics(mechanism("chain 16", "float32")), "float32"),
 }
 # Registers of a thread, bytes that it stores for want of registers, instructions without those of functions for large angles, and
-# those of the longest loop, over time or back in time. Each bound is a few percent above the largest number that ptxas 13.5 gives for
+# those of the longest loop over time. Each bound is a few percent above the largest number that ptxas 13.5 gives for
 # the three processors, and a tenth for spills, which vary most. The first two must not spill: the whole design of the kernel is to
 # keep what is alive in registers.
 BUDGETS = {
