@@ -47,7 +47,8 @@ def lane_function(function: Callable, *, backend: Backend = "auto", name: str | 
     Args:
         function: pure function of pytrees of small arrays and keys of random numbers. What it closes over is built into the
             code if its value is known, so that zeros among the numbers of a model cost nothing; arguments are not.
-        backend: "lanes" insists, "xla" leaves the function as it is, "auto" takes lanes where that is possible.
+        backend: "lanes" insists, "xla" leaves the function as it is, "auto" takes lanes where that is possible. On a GPU whose
+            kernels fail their first test XLA takes over in any case, with a warning.
         name: for the record of what was compiled.
 
     Raises:

@@ -44,7 +44,7 @@ def functions_of_numbers(x):
 
 def whole_numbers(k):
     """Integers of one, four and eight bytes, and truth values. Unsigned ones only where that makes a difference."""
-    widths = ("int8", "int32", *(["int64"] if jax.config.jax_enable_x64 else []))
+    widths = ("int8", "int32", *(["int64"] if jax.config.read("jax_enable_x64") else []))
     return [y for name in widths for y in _of_width(k.astype(name), f"u{name}")]
 
 

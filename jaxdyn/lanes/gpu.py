@@ -118,11 +118,15 @@ def is_usable() -> bool:
     return bool(_devices()) and not obstacle()
 
 
-@functools.cache
 def obstacle() -> str:
     """Why kernels cannot be used on the GPUs of this process; nothing if they can, or if there are no GPUs to try them on."""
+    return _obstacle(bool(jax.config.read("jax_enable_x64")))
+
+
+@functools.cache
+def _obstacle(with_float64: bool) -> str:
     devices = _devices()
-    reason = failure(_on_device(devices[0])) if devices else ""
+    reason = failure(_on_device(devices[0]), with_float64) if devices else ""
     if reason:
         warnings.warn(
             f"on GPUs XLA takes over from the lane compiler, and is slower: {reason}", RuntimeWarning, stacklevel=2
@@ -140,13 +144,14 @@ def _on_device(device: Any) -> Callable[[Callable, Sequence[np.ndarray]], list[n
     return run
 
 
-def failure(run: Callable[[Callable, Sequence[np.ndarray]], list[np.ndarray]]) -> str:
+def failure(run: Callable[[Callable, Sequence[np.ndarray]], list[np.ndarray]], with_float64: bool) -> str:
     """What is wrong with kernels on a device, by the canary; nothing if they compute what XLA computes.
 
     Args:
         run: runs a function of arrays there.
+        with_float64: whether to try that precision too.
     """
-    for function, arrays in canary.cases(bool(jax.config.read("jax_enable_x64"))):
+    for function, arrays in canary.cases(with_float64):
         shapes = [jax.ShapeDtypeStruct(a.shape[1:], a.dtype) for a in arrays]
         program = program_of(traced(function, shapes))
         results = jax.eval_shape(jax.vmap(function), *(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in arrays))

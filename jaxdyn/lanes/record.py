@@ -25,7 +25,7 @@ class Record:
     reason: str = ""
 
 
-_RECORDS: collections.deque[Record] = collections.deque(maxlen=1000)
+_RECORDS: collections.deque[Record] = collections.deque(maxlen=100_000)
 
 
 def note(record: Record) -> None:

@@ -159,17 +159,22 @@ class Device:
         return {"bytes_limit": self.memory}
 
 
+def failure(run) -> str:
+    """What the canary finds, in the precisions that tests use."""
+    return gpu.failure(run, bool(jax.config.read("jax_enable_x64")))
+
+
 @pytest.fixture(autouse=True)
 def _no_memory_of_obstacles():
-    gpu.obstacle.cache_clear()
+    gpu._obstacle.cache_clear()
     yield
-    gpu.obstacle.cache_clear()
+    gpu._obstacle.cache_clear()
 
 
 def with_gpu(monkeypatch, reason: str = "", device: Device | None = None) -> None:
     """A process that has a GPU, and what the canary says of it."""
     monkeypatch.setattr(gpu, "_devices", lambda: [device or Device()])
-    monkeypatch.setattr(gpu, "failure", lambda run: reason)
+    monkeypatch.setattr(gpu, "failure", lambda run, with_float64: reason)
     monkeypatch.setattr(gpu, "_on_device", lambda device: None)
 
 
@@ -236,7 +241,7 @@ def test_kernels_that_cannot_be_run_are_an_obstacle(monkeypatch, name):
 
 def test_a_platform_without_the_custom_call_is_found():
     """This CPU is one."""
-    reason = gpu.failure(gpu._on_device(jax.local_devices(backend="cpu")[0]))
+    reason = failure(gpu._on_device(jax.local_devices(backend="cpu")[0]))
     assert "cannot be loaded or run" in reason
     assert "xla.gpu.ptx" in reason
 
@@ -281,7 +286,7 @@ CASES = {f"{f.__name__} {arrays[0].dtype}": (f, arrays) for f, arrays in canary.
 
 @pytest.mark.usefixtures("interpreted")
 def test_kernels_that_are_right_pass_the_canary():
-    assert gpu.failure(own_run) == ""
+    assert failure(own_run) == ""
 
 
 @pytest.mark.usefixtures("interpreted")
@@ -303,8 +308,8 @@ def test_a_wrong_result_is_an_obstacle(monkeypatch, name):
             results[-1] = last
         return results
 
-    assert "wrong numbers" in gpu.failure(run)
-    assert function.__name__ in gpu.failure(run)
+    assert "wrong numbers" in failure(run)
+    assert function.__name__ in failure(run)
 
 
 INTEGERS = ("i8", "i32", "i64", "u8", "u32", "u64")
@@ -384,7 +389,7 @@ def broken(opcode: str):
 
 def canary_finds(opcode: str, monkeypatch) -> bool:
     monkeypatch.setattr(Decoder, "decode", broken(opcode))
-    return gpu.failure(remembering_xla) != ""
+    return failure(remembering_xla) != ""
 
 
 _KNOWN: dict = {}
