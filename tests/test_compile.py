@@ -46,8 +46,7 @@ def chain(bodies: int):
 
 @pytest.fixture(scope="module")
 def chains():
-    # Shorter ones have other programs: sums of up to six products are written as such.
-    return {n: chain(n) for n in (8, 16, 32)}
+    return {n: chain(n) for n in (4, 8, 16, 32)}
 
 
 def size(function, arguments) -> int:
@@ -57,7 +56,8 @@ def size(function, arguments) -> int:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_keep_their_size_and_grow_by_a_constant_when_the_chain_doubles(name, chains):
     function, recorded = PROGRAMS[name]
-    sizes = [size(function, arguments) for arguments in chains.values()]
+    # Sums of up to six products are written as such, so shorter chains have other programs.
+    sizes = [size(function, arguments) for bodies, arguments in chains.items() if bodies > 6]
     assert sizes[-1] <= HEADROOM * recorded
     growth = np.diff(sizes)
     assert np.all(growth == growth[0])
