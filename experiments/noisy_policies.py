@@ -8,7 +8,7 @@ them.
 
 Expected. Each is served by lanes, the gradient by a forward and a backward kernel, and results agree to rounding.
 
-Run time. About 10 min on two cores, most of it in XLA.
+Run time. About 1 min on two cores.
 
     python experiments/noisy_policies.py [configs/noisy_policies.toml] [--out DIR] [--smoke] [key=value ...]
 """
