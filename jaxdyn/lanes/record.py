@@ -25,6 +25,7 @@ class Record:
     reason: str = ""
 
 
+# So many that a long run of tests or a notebook loses none; a record is a few hundred bytes.
 _RECORDS: collections.deque[Record] = collections.deque(maxlen=100_000)
 
 
