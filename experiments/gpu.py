@@ -87,11 +87,11 @@ def model_named(name: str, dtype: str) -> jaxdyn.Model:
 
 
 def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
-    jax.config.update("jax_enable_x64", True)
     try:
         device = jax.local_devices(backend=config.platform)[0]
     except RuntimeError as error:
         raise RunError(f"there is no GPU of NVIDIA that JAX can use; install jaxdyn[gpu] ({error})") from error
+    jax.config.update("jax_enable_x64", True)
     found: dict[str, Any] = {"environment": environment(device)}
     print(json.dumps(found["environment"], indent=1))
     found["canary"] = "passed" if gpu.is_usable() else gpu.obstacle() or "not run, for there is no GPU"

@@ -1,9 +1,9 @@
 """What does a kernel of the lane compiler cost on a GPU, judged without one?
 
-Method. Forward dynamics, their vector-Jacobian product, and the gradient of a rollout, of chains, the Panda arm and a tree, become
-kernels, and NVIDIA's assembler `ptxas` (from the wheel nvidia-cuda-nvcc) compiles them for one processor. It tells the registers of
-a thread, and the bytes that it writes to and reads from memory because registers did not suffice; its machine code, listed by
-`cuobjdump`, tells the instructions.
+Method. The forward dynamics, their vector-Jacobian product and the gradient of a rollout become kernels, for chains, the Panda arm
+and a tree. NVIDIA's assembler `ptxas` (from the wheel nvidia-cuda-nvcc) compiles them for one processor, and reports how many
+registers a thread uses, and how many bytes it writes to and reads from memory because the registers did not suffice. The
+instructions are counted in the listing of the machine code that `cuobjdump` makes.
 
 Model. A multiprocessor issues four instructions for 32 threads in each clock. What registers cannot hold goes to memory: through
 the cache while that of all threads fits there, and through far memory otherwise. The static rate is the smaller of both: of

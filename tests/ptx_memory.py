@@ -35,7 +35,7 @@ class Region:
     def __init__(self, name: str, space: str, data: np.ndarray, copy: np.ndarray, writable: bool, initialized: bool):
         self.name, self.space = name, space
         self.size = data.shape[-1]
-        # Copies start at multiples of the largest vector, so that the address tells whether an access is aligned.
+        # Copies start at multiples of the largest vector, so that an address shows whether an access is aligned.
         self.stride = -(-self.size // 32) * 32
         if data.ndim == 2:
             data = np.pad(data, ((0, 0), (0, self.stride - self.size))).reshape(-1)

@@ -29,7 +29,7 @@ def check_system(system: Any) -> None:
     if not isinstance(system, System):
         raise StructureError("it is no System; write the file again")
     if not isinstance(system.drives, JointDrives | None) or system.method not in get_args(ForwardMethod):
-        raise StructureError("drives or method: they are none of a System; write the file again")
+        raise StructureError("drives or method: they are not those of a System; write the file again")
     model, topology = system.model, system.model.topology
     _check_topology(topology)
     sizes = {"nb": topology.nb, "nq": topology.nq, "nv": topology.nv}

@@ -102,7 +102,7 @@ def _devices() -> list[Any]:
 
 
 def _memory_of_device() -> float:
-    """Bytes, or infinite if there is no GPU here, or none that tells."""
+    """Bytes that the smallest GPU offers; infinite if there is no GPU here, or if none reports its memory."""
     stats = [device.memory_stats() for device in _devices()]
     return min((s["bytes_limit"] for s in stats if s and "bytes_limit" in s), default=float("inf"))
 

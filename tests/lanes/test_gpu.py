@@ -2,9 +2,11 @@
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +17,7 @@ from ptx_instructions import Decoder
 from ptx_runs import by_gpu, interpreted  # noqa: F401
 
 import jaxdyn
+from jaxdyn.io import RunDirectory, RunError
 from jaxdyn.lanes import canary, folding, gpu, lane_function, llvm_code, records
 from jaxdyn.lanes.batched import choose
 from jaxdyn.lanes.derived import program_of, traced
@@ -435,3 +438,14 @@ def test_this_process_has_no_gpu_and_nothing_to_warn_of():
     assert gpu._devices() == []
     assert gpu.obstacle() == ""
     assert not gpu.is_usable()
+
+
+def test_the_experiment_on_a_gpu_says_that_there_is_none(monkeypatch, tmp_path):
+    if jax.default_backend() != "cpu":
+        pytest.skip("there is an accelerator here")
+    script = Path(__file__).parents[2] / "experiments" / "gpu.py"
+    monkeypatch.syspath_prepend(script.parent)
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # which the script would set
+    job = runpy.run_path(str(script))["JOB"]
+    with pytest.raises(RunError, match=r"no GPU of NVIDIA that JAX can use; install jaxdyn\[gpu\]"):
+        job.work(job.config(), RunDirectory(tmp_path))
