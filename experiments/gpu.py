@@ -39,11 +39,11 @@ from peers.task import DYNAMICS, GRADIENT, ROLLOUT, Task, difference
 from tqdm import tqdm
 
 import jaxdyn
+from jaxdyn.cache.fingerprint import sources_digest
 from jaxdyn.io import RunDirectory, RunError, setting
 from jaxdyn.jobs import Job, main
 from jaxdyn.lanes import gpu
 from jaxdyn.lanes.derived import program_of, traced
-from jaxdyn.lanes.digest import sources_digest
 from jaxdyn.lanes.ptx_code import launch_for
 
 _LANES_OF_MULTIPROCESSOR = 128
@@ -125,7 +125,7 @@ def environment(device: Any) -> dict[str, Any]:
         "arithmetic_limit": multiprocessors * _LANES_OF_MULTIPROCESSOR * float(clock) * 1e6,
         "memory_limit": copy_rate(device),
         "platform_version": device.client.platform_version.split("\n")[0],
-        "lane_compiler": sources_digest(),
+        "lane_compiler": sources_digest("lanes"),
     }
 
 

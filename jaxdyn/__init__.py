@@ -6,7 +6,7 @@ Every function works on one mechanism at one instant; batch it with `jax.vmap`, 
 that the docstrings cite, is in `theory.md` beside this file.
 """
 
-from jaxdyn import control, identify, io, lanes, library, view
+from jaxdyn import cache, control, identify, io, lanes, library, view
 from jaxdyn.constraints import (
     Assembly,
     Coupling,
@@ -221,6 +221,7 @@ __all__ = [
     "body_accelerations",
     "body_jacobian",
     "body_velocities",
+    "cache",
     "canonical_rates",
     "center_of_mass",
     "christoffel_first_kind",

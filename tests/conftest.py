@@ -4,6 +4,7 @@ import gc
 import importlib.util
 import os
 import pkgutil
+import tempfile
 from pathlib import Path
 
 import jax
@@ -19,6 +20,8 @@ from jaxtyping import install_import_hook
 _PLAIN = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 if jax.__version_info__ < (0, 11):  # newer ones end the process at a flag that they no longer know
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_PLAIN}"
+# The workers of a run, and the processes that tests start, share what they compile; nothing of it outlives the run.
+os.environ.setdefault("JAXDYN_CACHE_DIR", tempfile.mkdtemp(prefix="jaxdyn-tests-"))
 jax.config.update("jax_disable_most_optimizations", True)
 jax.config.update("jax_enable_x64", True)  # float32 tests cast explicitly; strict promotion then catches every leak
 jax.config.update("jax_numpy_dtype_promotion", "strict")

@@ -13,9 +13,21 @@ import jaxdyn
 
 PACKAGE = Path(jaxdyn.__file__).parent
 
-# Each room may import itself and those before it. `lanes` stands first: it is a compiler and knows nothing of mechanics, and the
-# rooms that it serves may ask it whether they are being compiled.
-ROOMS = ["lanes", "spatial", "mechanism", "dynamics", "constraints", "simulate", "identify", "control", "io", "library"]
+# Each room may import itself and those before it. `cache` and `lanes` stand first: they compile and know nothing of mechanics, and
+# the rooms that they serve may ask whether they are being compiled.
+ROOMS = [
+    "cache",
+    "lanes",
+    "spatial",
+    "mechanism",
+    "dynamics",
+    "constraints",
+    "simulate",
+    "identify",
+    "control",
+    "io",
+    "library",
+]
 ROOMS += ["view", "jobs", "cli", "__main__"]
 
 

@@ -12,6 +12,7 @@ from jaxdyn.constraints.projection import follow
 from jaxdyn.dynamics import constraint_motion, kinematics
 from jaxdyn.dynamics.kinematics import Coordinates
 from jaxdyn.dynamics.system import System, Time
+from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot
@@ -33,6 +34,7 @@ class Assembly(NamedTuple):
     mobility: Int[Array, ""]
 
 
+@compiled_outside_jit
 def assemble(
     system: System, q: Coordinates, t: Time = 0.0, *, held: tuple[int, ...] = (), iterations: int = 60
 ) -> Assembly:

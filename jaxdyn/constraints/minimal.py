@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 from jaxdyn.dynamics import constraint_motion, inverse, kinematics, metric
 from jaxdyn.dynamics.kinematics import Coordinates, Velocities
 from jaxdyn.dynamics.system import State, System, Time, applied_forces
+from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot
@@ -32,6 +33,7 @@ class MinimalMotion(NamedTuple):
     offset: Velocities
 
 
+@compiled_outside_jit
 def minimal_motion(system: System, q: Coordinates, independent: tuple[int, ...], t: Time = 0.0) -> MinimalMotion:
     """N and v_0 of v = N y + v_0.
 
@@ -55,6 +57,7 @@ def minimal_motion(system: System, q: Coordinates, independent: tuple[int, ...],
     return MinimalMotion(basis, _dependent(rows, scale, independent, -drift[:, None])[:, 0])
 
 
+@compiled_outside_jit
 def minimal_acceleration(
     system: System,
     state: State,

@@ -15,6 +15,7 @@ from jaxdyn.dynamics import constraint_motion, kinematics, metric, multipliers, 
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.kinematics import Coordinates, Velocities
 from jaxdyn.dynamics.system import System, Time
+from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
@@ -37,6 +38,7 @@ class Projection(NamedTuple):
     residual: Float[Array, ""]
 
 
+@compiled_outside_jit
 def project_position(system: System, q: Coordinates, t: Time = 0.0, *, iterations: int = 4) -> Projection:
     """Configuration that satisfies the constraints, from one that nearly does: q (+) M^-1 G' lam, with M and G at q.
 
@@ -55,6 +57,7 @@ def project_position(system: System, q: Coordinates, t: Time = 0.0, *, iteration
     return Projection(moved, jnp.max(jnp.abs(constraint_motion.residuals_at(model, system.constraints, moved))))
 
 
+@compiled_outside_jit
 def project_velocity(system: System, q: Coordinates, v: Velocities, t: Time = 0.0) -> Velocities:
     """Velocity that satisfies the constraints, nearest to v in kinetic energy: v + M^-1 G' lam.
 

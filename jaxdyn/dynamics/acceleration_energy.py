@@ -18,6 +18,7 @@ from jaxtyping import Array, Float
 from jaxdyn.dynamics import energy, inverse, kinematics, rotors
 from jaxdyn.dynamics.inverse import GeneralizedForces
 from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Velocities
+from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
@@ -49,6 +50,7 @@ class AccelerationEnergy(NamedTuple):
         return jnp.sum(bodies) + jnp.sum(self.rotors)
 
 
+@compiled_outside_jit
 def acceleration_energy_terms(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> AccelerationEnergy:
     """The terms of the acceleration energy at (q, v, a), for each body; arguments as for `acceleration_energy`.
 
@@ -78,6 +80,7 @@ def acceleration_energy_terms(model: Model, q: Coordinates, v: Velocities, a: Ac
     )  # (J1)
 
 
+@compiled_outside_jit
 def acceleration_energy(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> Float[Array, ""]:
     """Acceleration energy E_A (synonym: Gibbs function), J/s^2, summed over bodies and rotors.
 
@@ -97,6 +100,7 @@ def acceleration_energy(model: Model, q: Coordinates, v: Velocities, a: Accelera
     return acceleration_energy_terms(model, q, v, a).total
 
 
+@compiled_outside_jit
 def acceleration_energy_of_velocity(model: Model, q: Coordinates, v: Velocities) -> Float[Array, ""]:
     """The part E_A0(q, v) of the acceleration energy without accelerations, J/s^2; no equation of motion depends on it.
 
@@ -105,6 +109,7 @@ def acceleration_energy_of_velocity(model: Model, q: Coordinates, v: Velocities)
     return acceleration_energy(model, q, v, jnp.zeros_like(v))  # (J3)
 
 
+@compiled_outside_jit
 def gibbs_appell_forces(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> GeneralizedForces:
     """Generalized forces of the motion (q, v, a) under gravity: tau_gamma = dE_A/da^gamma - (gravity force)_gamma; N m, N.
 
@@ -114,6 +119,7 @@ def gibbs_appell_forces(model: Model, q: Coordinates, v: Velocities, a: Accelera
     return needed - inverse.gravity_force(model, q)
 
 
+@compiled_outside_jit
 def gibbs_appell_accelerations(model: Model, q: Coordinates, v: Velocities, tau: GeneralizedForces) -> Accelerations:
     """Generalized accelerations that minimise E_A - Q.a, Q = tau and gravity; rad/s^2, m/s^2. Equal to `forward_dynamics`.
 
@@ -144,6 +150,7 @@ class LagrangeTerms(NamedTuple):
     bracket: GeneralizedForces
 
 
+@compiled_outside_jit
 def lagrange_terms(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> LagrangeTerms:
     """Derivatives of the kinetic energy along the motion (q, v, a) of the mechanism, whose joints may move with time.
 
@@ -161,6 +168,7 @@ def lagrange_terms(model: Model, q: Coordinates, v: Velocities, a: Accelerations
     return LagrangeTerms(momentum_rate, gradient, bracket)
 
 
+@compiled_outside_jit
 def lagrange_forces(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> GeneralizedForces:
     """Right side of the identity dE_A/da^gamma = d/dt dE/dv^gamma - dE/dq^gamma (Lagrange; Hamel for quasi-velocities); N m, N.
 
@@ -170,6 +178,7 @@ def lagrange_forces(model: Model, q: Coordinates, v: Velocities, a: Acceleration
     return terms.momentum_rate - terms.gradient - terms.bracket  # (J5)
 
 
+@compiled_outside_jit
 def acceleration_energy_from_kinetic(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> Float[Array, ""]:
     """Right side of the identity E_A = 1/2 E_{vv}[a, a] + E_{vq}[a, v] + E_{vt}[a] - E_q[a] + E_A0, J/s^2.
 

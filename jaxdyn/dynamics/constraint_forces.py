@@ -7,8 +7,10 @@ from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import constraint_motion, kinematics
 from jaxdyn.dynamics.system import State, System, Time, acceleration_and_multipliers
+from jaxdyn.lanes import compiled_outside_jit
 
 
+@compiled_outside_jit
 def constraint_jacobian(system: System, q: kinematics.Coordinates, t: Time = 0.0) -> Float[Array, "m nv"]:
     """G of dphi/dt = G v + (what prescribed motion adds), all equations one after the other.
 
@@ -37,6 +39,7 @@ class ConstraintForces(NamedTuple):
     moment: Float[Array, "nb 3"]
 
 
+@compiled_outside_jit
 def constraint_forces(
     system: System, state: State, u: Float[Array, "nu"] | None = None, t: Time = 0.0
 ) -> dict[str, ConstraintForces]:

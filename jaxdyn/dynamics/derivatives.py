@@ -15,6 +15,7 @@ from jaxdyn.dynamics import forward, inverse, kinematics, metric, response, roto
 from jaxdyn.dynamics.forward import ForwardMethod
 from jaxdyn.dynamics.inverse import GeneralizedForces
 from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Motion, Velocities
+from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.lanes.tracing import writing_out
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
@@ -64,6 +65,7 @@ class TangentProduct(NamedTuple):
     last: Float[Array, "nv"]
 
 
+@compiled_outside_jit
 def inverse_dynamics_derivatives(
     model: Model, q: Coordinates, v: Velocities, a: Accelerations
 ) -> InverseDynamicsDerivatives:
@@ -117,6 +119,7 @@ def _of_fixed_columns(model: Model, moving: Motion, a: Accelerations) -> Inverse
     return InverseDynamicsDerivatives(dtau_dq, dtau_dv, metric.composite_mass_matrix(model, placed))
 
 
+@compiled_outside_jit
 def forward_dynamics_derivatives(
     model: Model, q: Coordinates, v: Velocities, tau: GeneralizedForces, *, method: ForwardMethod = "cholesky"
 ) -> ForwardDynamicsDerivatives:
@@ -152,6 +155,7 @@ def forward_dynamics_derivatives(
     return ForwardDynamicsDerivatives(da_dq, da_dv, inverse_mass)  # (I7)
 
 
+@compiled_outside_jit
 def inverse_dynamics_hessian_product(
     model: Model,
     q: Coordinates,
@@ -168,6 +172,7 @@ def inverse_dynamics_hessian_product(
     return _hessian_product(inverse.recursive_inverse_dynamics, model, q, (v, a), weights, direction)
 
 
+@compiled_outside_jit
 def forward_dynamics_hessian_product(
     model: Model,
     q: Coordinates,

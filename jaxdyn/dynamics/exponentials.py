@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics.kinematics import Accelerations, BodyMotion, Coordinates, Velocities
+from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.model import Model
@@ -41,6 +42,7 @@ class Screws(NamedTuple):
     reference: Matrices44
 
 
+@compiled_outside_jit
 def screws(model: Model) -> Screws:
     """Screws of all joints and placements of all bodies at the reference configuration.
 
@@ -80,6 +82,7 @@ def _products(model: Model, local: Matrices44) -> Matrices44:
     return tree.from_root_to_leaves(model.topology, dot, local, jnp.eye(4, dtype=local.dtype))
 
 
+@compiled_outside_jit
 def screw_exponential(axis: Vector3, moment: Vector3, angle: Float[Array, ""]) -> Matrix44:
     """Exponential [[A, b], [0, 1]] of [[S(e), v], [0, 0]] q in closed form.
 
@@ -114,6 +117,7 @@ def _exponentials(model: Model, joints: Screws, q: Coordinates) -> Matrices44:
     return jax.vmap(screw_exponential)(joints.axis, joints.moment, _angles(model, q))  # (C1)
 
 
+@compiled_outside_jit
 def screw_displacements(model: Model, q: Coordinates) -> Matrices44:
     """Displacements H_i of all bodies from the reference configuration: a point goes from x(0) to H_i x(0).
 
@@ -133,6 +137,7 @@ def screw_displacements(model: Model, q: Coordinates) -> Matrices44:
     return _products(model, _exponentials(model, screws(model), q))  # (C4)
 
 
+@compiled_outside_jit
 def screw_poses(model: Model, q: Coordinates) -> Matrices44:
     """Poses [[R_i, o_i], [0, 1]] of all body frames in the ground, m. Equal to `forward_kinematics`.
 
@@ -143,6 +148,7 @@ def screw_poses(model: Model, q: Coordinates) -> Matrices44:
     return einsum("bij,bjk->bik", displacements, joints.reference)  # (C5)
 
 
+@compiled_outside_jit
 def screw_velocities(model: Model, q: Coordinates, v: Velocities) -> BodyMotion:
     """Angular velocities and mass-centre velocities of all bodies, ground axes. Equal to `body_velocities`.
 
@@ -170,6 +176,7 @@ def screw_velocities(model: Model, q: Coordinates, v: Velocities) -> BodyMotion:
     return BodyMotion(omega, tree.sum_over_ancestors(topology, along_path) + jax.vmap(dot)(turn_rate, com))  # (C7)
 
 
+@compiled_outside_jit
 def screw_accelerations(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> BodyMotion:
     """Angular accelerations and mass-centre accelerations of all bodies: the time derivatives of (C6), (C7), ground axes.
 

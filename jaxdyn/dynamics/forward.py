@@ -13,6 +13,7 @@ import jaxdyn.lanes as lanes
 from jaxdyn.dynamics import inverse, kinematics, metric, rotors
 from jaxdyn.dynamics.inverse import GeneralizedForces
 from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Motion, Velocities
+from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
@@ -22,6 +23,7 @@ from jaxdyn.spatial.directions import directional_derivative, stays
 ForwardMethod = Literal["cholesky", "articulated_body", "contravariant"]
 
 
+@compiled_outside_jit
 def forward_dynamics(
     model: Model, q: Coordinates, v: Velocities, tau: GeneralizedForces, *, method: ForwardMethod = "cholesky"
 ) -> Accelerations:

@@ -19,6 +19,7 @@ from jaxtyping import Array, Float
 from jaxdyn.dynamics import energy, inverse, kinematics, metric, rotors
 from jaxdyn.dynamics.inverse import GeneralizedForces
 from jaxdyn.dynamics.kinematics import Coordinates, Motion, Velocities
+from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
@@ -28,6 +29,7 @@ from jaxdyn.spatial.inertia import SpatialInertia
 Momenta = Float[Array, "nv"]
 
 
+@compiled_outside_jit
 def generalized_momentum(model: Model, q: Coordinates, v: Velocities) -> Momenta:
     """Generalized momentum p = dE/dv = M v (+ b with prescribed motions); N m s for angles, N s for displacements.
 
@@ -58,6 +60,7 @@ def _body_momenta(moving: Motion) -> Float[Array, "nb 6"]:
     return jax.vmap(SpatialInertia.momentum)(moving.placements.inertia, moving.velocity)
 
 
+@compiled_outside_jit
 def hamiltonian(model: Model, q: Coordinates, p: Momenta) -> Float[Array, ""]:
     """Hamilton's function H(q, p) = p.v - E + V, J: the total energy unless motions are prescribed.
 
@@ -101,6 +104,7 @@ class CanonicalRates(NamedTuple):
     momentum: GeneralizedForces
 
 
+@compiled_outside_jit
 def canonical_rates(model: Model, q: Coordinates, p: Momenta, tau: GeneralizedForces) -> CanonicalRates:
     """Hamilton's canonical equations v = dH/dp, dp/dt = tau - dH/dq, by automatic differentiation of H.
 

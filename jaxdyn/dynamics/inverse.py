@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import kinematics, metric, rotors
 from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Motion, Velocities
+from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.arrays import einsum
@@ -19,6 +20,7 @@ from jaxdyn.spatial.sixvector import cross_force, cross_motion
 GeneralizedForces = Float[Array, "nv"]
 
 
+@compiled_outside_jit
 def inverse_dynamics(
     model: Model,
     q: Coordinates,
@@ -183,6 +185,7 @@ def project(model: Model, placed: kinematics.Placements, body_force: Float[Array
     return einsum("ac,ac->a", placed.columns, tree.of_columns(model.topology, beyond))  # (H1)
 
 
+@compiled_outside_jit
 def bias_force(model: Model, q: Coordinates, v: Velocities) -> GeneralizedForces:
     """Bias force h(q, v) of the equation M a + h = tau: Coriolis and centrifugal forces minus the gravity force; N m, N.
 
@@ -191,6 +194,7 @@ def bias_force(model: Model, q: Coordinates, v: Velocities) -> GeneralizedForces
     return recursive_inverse_dynamics(model, q, v, jnp.zeros_like(v))
 
 
+@compiled_outside_jit
 def gravity_force(model: Model, q: Coordinates) -> GeneralizedForces:
     """Generalized force of gravity Q_alpha = sum m_i g . T_alpha(i) = -dV/dq^alpha; N m, N.
 

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 from jaxdyn.dynamics import kinematics, rotors
 from jaxdyn.dynamics.inverse import GeneralizedForces
 from jaxdyn.dynamics.kinematics import Accelerations, BodyMotion, Coordinates, PartialVelocities, Velocities
+from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.arrays import einsum
@@ -44,6 +45,7 @@ class KaneForces(NamedTuple):
     inertia_moment: Float[Array, "nb 3"]
 
 
+@compiled_outside_jit
 def kane_forces(model: Model, q: Coordinates, v: Velocities, a: Accelerations, tau: GeneralizedForces) -> KaneForces:
     """Generalized active forces F and inertia forces F* of Kane's equations F + F* = 0.
 

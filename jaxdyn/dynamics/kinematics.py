@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import GROUND
@@ -151,6 +152,7 @@ def accelerations(model: Model, moving: Motion, a: Accelerations) -> Float[Array
     return moving.bias + tree.sum_over_columns(model.topology, moving.placements.columns * a[:, None])
 
 
+@compiled_outside_jit
 def forward_kinematics(model: Model, q: Coordinates) -> RigidTransform:
     """Placement of every body frame in the ground: R_i and o_i.
 
@@ -170,6 +172,7 @@ def forward_kinematics(model: Model, q: Coordinates) -> RigidTransform:
     return RigidTransform(placed.orientation, placed.reference + placed.offset)
 
 
+@compiled_outside_jit
 def frame_placement(model: Model, q: Coordinates, name: str) -> RigidTransform:
     """Placement in the ground of the body or named frame `name`.
 
@@ -199,6 +202,7 @@ class PartialVelocities(NamedTuple):
     angular: Float[Array, "nb nv 3"]
 
 
+@compiled_outside_jit
 def partial_velocities(model: Model, q: Coordinates) -> PartialVelocities:
     """Partial velocities T and Omega (synonyms: quasi-base vectors, Jacobian columns at the mass centres).
 
@@ -218,6 +222,7 @@ def partials_at(model: Model, placed: Placements, points: Float[Array, "nb 3"]) 
     return PartialVelocities(jnp.where(moves, linear, 0.0), jnp.where(moves, w[None], 0.0))
 
 
+@compiled_outside_jit
 def body_jacobian(model: Model, q: Coordinates) -> Float[Array, "nb 6 nv"]:
     """Jacobians of the body frames: J_i v = (omega_i; velocity of O'_i), ground axes, angular part first.
 
@@ -270,6 +275,7 @@ def rate_of_poses(model: Model, poses: Poses, origins: BodyMotion) -> Poses:
     )
 
 
+@compiled_outside_jit
 def body_velocities(model: Model, q: Coordinates, v: Velocities) -> BodyMotion:
     """Angular velocities and mass-centre velocities of all bodies, ground axes. Source: theory.md (E6)."""
     return velocities_of_bodies(motion(model, q, v))
@@ -282,6 +288,7 @@ def velocities_of_bodies(moving: Motion) -> BodyMotion:
     )
 
 
+@compiled_outside_jit
 def body_accelerations(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> BodyMotion:
     """Angular accelerations and mass-centre accelerations of all bodies, ground axes, gravity not included.
 

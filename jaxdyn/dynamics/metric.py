@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import kinematics, response, rotors
 from jaxdyn.dynamics.kinematics import Coordinates, Placements, Velocities
+from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
@@ -23,6 +24,7 @@ MassMatrix = Float[Array, "nv nv"]
 Symbols = Float[Array, "nv nv nv"]
 
 
+@compiled_outside_jit
 def mass_matrix(
     model: Model, q: Coordinates, *, method: Literal["composite", "closed_form"] = "composite"
 ) -> MassMatrix:
@@ -77,6 +79,7 @@ def lower_mass_matrix(model: Model, placed: Placements) -> MassMatrix:
     return lower + jnp.tril(rotors.coupling_metric(model, placed)) if model.rotors.count else lower  # (R2)
 
 
+@compiled_outside_jit
 def christoffel_first_kind(
     model: Model, q: Coordinates, method: Literal["closed_form", "autodiff"] = "closed_form"
 ) -> Symbols:
@@ -107,6 +110,7 @@ def christoffel_first_kind(
     return connection_first_kind(model, q, method)
 
 
+@compiled_outside_jit
 def connection_first_kind(
     model: Model, q: Coordinates, method: Literal["closed_form", "autodiff"] = "closed_form"
 ) -> Symbols:
@@ -212,6 +216,7 @@ def _coupling_vectors(model: Model, placed: Placements) -> Float[Array, "nv nv 3
     return jnp.where(comparable[..., None], coupling, 0.0)
 
 
+@compiled_outside_jit
 def christoffel_second_kind(
     model: Model, q: Coordinates, method: Literal["closed_form", "autodiff"] = "closed_form"
 ) -> Symbols:
@@ -224,6 +229,7 @@ def christoffel_second_kind(
     return _raised(model, q, christoffel_first_kind(model, q, method))
 
 
+@compiled_outside_jit
 def connection_second_kind(
     model: Model, q: Coordinates, method: Literal["closed_form", "autodiff"] = "closed_form"
 ) -> Symbols:
@@ -240,6 +246,7 @@ def _raised(model: Model, q: Coordinates, first: Symbols) -> Symbols:
     return solved.T.reshape(n, n, n)
 
 
+@compiled_outside_jit
 def coriolis_matrix(model: Model, q: Coordinates, v: Velocities) -> MassMatrix:
     """Coriolis matrix C[gamma, beta] = L_{alpha beta, gamma} v^alpha: C v is the velocity part of the bias force.
 
@@ -270,6 +277,7 @@ def _on_ground(model: Model, placed: Placements, in_child: Float[Array, "nv 6"])
     return jax.vmap(motion_to_outer)(placed.rotation[body], placed.offset[body], in_child)
 
 
+@compiled_outside_jit
 def covariant_derivative(model: Model, q: Coordinates, v: Velocities, w: Velocities, w_rate: Velocities) -> Velocities:
     """Covariant derivative along a path of a vector field that the path carries.
 

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 from jaxdyn.dynamics import constraint_motion, inverse, kinematics
 from jaxdyn.dynamics.kinematics import Accelerations
 from jaxdyn.dynamics.system import State, System, Time, acceleration_and_multipliers, forces_on_bodies
+from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.spatial.arrays import dot, einsum
 from jaxdyn.spatial.sixvector import force_at_point, motion_to_outer
@@ -31,6 +32,7 @@ class Reactions(NamedTuple):
     drive: Float[Array, "nv"]
 
 
+@compiled_outside_jit
 def joint_reactions(
     system: System,
     state: State,
@@ -73,6 +75,7 @@ def joint_reactions(
     return Reactions(force, moment, force - own[:, 3:], moment - own[:, :3], drive)
 
 
+@compiled_outside_jit
 def driving_forces(
     system: System,
     state: State,
@@ -96,6 +99,7 @@ def driving_forces(
     return forces
 
 
+@compiled_outside_jit
 def driving_power(
     system: System,
     state: State,

@@ -12,6 +12,7 @@ from jaxdyn.dynamics import constraint_motion, energy, forward, inverse, kinemat
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.forces import BodyForce, Force, JointDrives, JointForce, Resistance
 from jaxdyn.dynamics.joint_limits import JointLimits
+from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.checks import MechanismError
 from jaxdyn.mechanism.model import Model
@@ -103,6 +104,7 @@ class System(eqx.Module):
         return "\n".join(lines)
 
 
+@compiled_outside_jit
 def applied_forces(
     system: System, state: State, u: Float[Array, "nu"] | None = None, t: Time = 0.0
 ) -> Float[Array, "nv"]:
@@ -152,6 +154,7 @@ def drive_forces(system: System, u: Float[Array, "nu"]) -> Float[Array, "nv"]:
     return u if system.drives is None else system.drives.generalized_forces(system.model, u)
 
 
+@compiled_outside_jit
 def acceleration(
     system: System,
     state: State,
@@ -256,6 +259,7 @@ class ConstraintErrors(NamedTuple):
     rate: Float[Array, "m"]
 
 
+@compiled_outside_jit
 def constraint_errors(system: System, state: State, t: Time = 0.0) -> ConstraintErrors:
     """Residuals of the constraints and their rates, zero where the mechanism is assembled and moves as it can.
 
@@ -270,6 +274,7 @@ def constraint_errors(system: System, state: State, t: Time = 0.0) -> Constraint
     return ConstraintErrors(residual, constraint_motion.rates(model, system.constraints, state.q, moving))
 
 
+@compiled_outside_jit
 def stabilizing_correction(system: System, state: State, t: Time, step: Time) -> Float[Array, "m"] | None:
     """d^2 phi/dt^2 = -2 w dphi/dt - w^2 phi, by which errors of the constraints decay without overshoot; None for none.
 
@@ -289,6 +294,7 @@ def stabilizing_correction(system: System, state: State, t: Time, step: Time) ->
     return -2.0 * w * rate - w**2 * residual
 
 
+@compiled_outside_jit
 def total_potential_energy(system: System, q: Float[Array, "nq"], t: Time = 0.0) -> Float[Array, ""]:
     """Potential energy of gravity and of all forces that have one, J; t: time, s. Source: theory.md (H2), (H3)."""
     model = system.model.at(jnp.asarray(t, q.dtype))
@@ -299,6 +305,7 @@ def total_potential_energy(system: System, q: Float[Array, "nq"], t: Time = 0.0)
     return total
 
 
+@compiled_outside_jit
 def total_energy(system: System, state: State, t: Time = 0.0) -> Float[Array, ""]:
     """Kinetic and potential energy, J; t: time, s. It is constant without controls, friction and prescribed motion."""
     model = system.model.at(jnp.asarray(t, state.v.dtype))

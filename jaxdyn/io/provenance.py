@@ -19,6 +19,8 @@ import jax
 import jax.numpy as jnp
 import llvmlite.binding as llvm
 
+from jaxdyn.cache.fingerprint import sources_digest
+
 _PACKAGE = Path(__file__).resolve().parents[1]
 _LIBRARIES = ("jax", "jaxlib", "equinox", "llvmlite", "numpy", "optax", "scipy")
 _OPTIONAL_LIBRARIES = ("mujoco", "ipyopt")  # they read mechanisms and solve, if they are installed
@@ -39,7 +41,7 @@ def environment() -> dict[str, Any]:
     device = jax.devices()[0]
     return {
         "jaxdyn": _version("jaxdyn"),
-        "sources": _sources(),
+        "sources": sources_digest(),
         "commit": _commit(),
         "python": platform.python_version(),
         **{name: _version(name) for name in (*_LIBRARIES, *_OPTIONAL_LIBRARIES)},
@@ -114,14 +116,6 @@ def _digest(content: bytes) -> str:
 
 
 @functools.cache
-def _sources() -> str:
-    """Digest of the source files of jaxdyn. A change that does not change the version shows here."""
-    digest = hashlib.sha256()
-    for path in sorted(_PACKAGE.rglob("*.py")):
-        digest.update(f"{path.relative_to(_PACKAGE).as_posix()} {digest_of_file(path)}\n".encode())
-    return digest.hexdigest()[:16]
-
-
 def _version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)

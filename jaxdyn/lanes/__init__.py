@@ -6,12 +6,13 @@ from jaxdyn.lanes.batched import batched as batched
 from jaxdyn.lanes.batched import check_backend as check_backend
 from jaxdyn.lanes.batched import lane_function as lane_function
 from jaxdyn.lanes.batched import run as run
-from jaxdyn.lanes.cpu import set_cache_directory as set_cache_directory
 from jaxdyn.lanes.cpu import set_threads as set_threads
 from jaxdyn.lanes.devices import lane_mesh as lane_mesh
 from jaxdyn.lanes.flatten import CannotFlatten as CannotFlatten
 from jaxdyn.lanes.record import Record as Record
 from jaxdyn.lanes.record import records as records
+from jaxdyn.lanes.stored import compiled_outside_jit as compiled_outside_jit
+from jaxdyn.lanes.stored import stored_jit as stored_jit
 from jaxdyn.lanes.tracing import KEEPS as KEEPS
 from jaxdyn.lanes.tracing import keep as keep
 from jaxdyn.lanes.tracing import keep_triangle as keep_triangle

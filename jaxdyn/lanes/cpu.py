@@ -1,26 +1,25 @@
-"""Machine code of scalar programs on the CPU: compiled once, stored in files if wished, called by XLA, freed when it is not
-needed.
+"""Machine code of scalar programs on the CPU: compiled once, stored in files, called by XLA, freed when it is not needed.
 
 Code is needed by the `Compiled` that stands for it in Python, which a lowered function keeps until it is compiled, and by every
 executable of XLA that calls it, which the handlers count. Code that nothing needs is freed when the next program is compiled. A
 small function in memory takes about 60 kB and two memory maps, of which Linux allows a process 65530 by default.
 """
 
+import contextlib
+import contextvars
 import ctypes
-import hashlib
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import llvmlite.binding as llvm
 
-from jaxdyn.lanes.code_files import CodeFiles
 from jaxdyn.lanes.cpu_code import CpuKernel
 from jaxdyn.lanes.handler import Code, Handlers
-from jaxdyn.lanes.llvm_engine import compiler, loaded, object_code
+from jaxdyn.lanes.llvm_engine import LEAST_EFFORT, MOST_EFFORT, code_in_cache, kept_object_code, key_of_code, loaded
 from jaxdyn.lanes.program import Program
 
 # Scalar operations that are worth waking another thread for: some ten microseconds of work.
@@ -64,7 +63,8 @@ _handlers: list[Handlers] = []
 _in_memory: dict[str, _InMemory] = {}
 _owners: weakref.WeakValueDictionary[str, Compiled] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
-_files: list[CodeFiles | None] = [None]
+_collecting: contextvars.ContextVar[list | None] = contextvars.ContextVar("jaxdyn_lanes_collecting", default=None)
+_effort: contextvars.ContextVar[int] = contextvars.ContextVar("jaxdyn_lanes_effort", default=MOST_EFFORT)
 
 # Executables may live, and run, until the very end of the process. So this memory is kept when the interpreter ends.
 for _lasting in (_threads, _handlers, _in_memory):
@@ -78,16 +78,25 @@ def set_threads(count: int) -> None:
     _threads.value = count
 
 
-def set_cache_directory(path: Path | str | None) -> None:
-    """Keep machine code in a folder, so that later processes find it; None keeps it in memory only.
+@contextlib.contextmanager
+def collected() -> Iterator[list[Compiled]]:
+    """A list of the programs that are compiled within."""
+    found: list[Compiled] = []
+    token = _collecting.set(found)
+    try:
+        yield found
+    finally:
+        _collecting.reset(token)
 
-    A file is used only if it belongs to the user, nobody else may write to it, and its checksum is right. Other files are removed
-    and compiled again. This protects from damage and from other users, but not from programs that run as the same user.
 
-    Raises:
-        ValueError: others may write to the folder, or replace it. What lies there is run, so it has to be the user's own.
-    """
-    _files[0] = None if path is None else CodeFiles(Path(path))
+@contextlib.contextmanager
+def least_effort() -> Iterator[None]:
+    """Programs of one sample are compiled within in a tenth of the time, and run at half the speed."""
+    token = _effort.set(LEAST_EFFORT)
+    try:
+        yield
+    finally:
+        _effort.reset(token)
 
 
 def compile_program(
@@ -102,31 +111,60 @@ def compile_program(
     kernel = CpuKernel(program, width, inputs, outputs)
     axis = -1 if not has_lanes else 1 if outputs[0] == "columns" else 0
     blocks = max(1, _OPERATIONS_PER_TASK // max(1, kernel.operations * kernel.width))
-    # Another version of this library that makes other code makes another text.
-    name = [kernel.text, compiler(), str((kernel.scratch_bytes, width, blocks, axis))]
-    key = hashlib.sha256("\n".join(name).encode()).hexdigest()[:32]
+    effort = MOST_EFFORT if has_lanes else _effort.get()
+    numbers = (kernel.scratch_bytes, width, blocks, axis)
+    key = key_of_code(kernel.text, effort, *numbers)
+    return _owned(key, numbers, kernel.operations, lambda: kept_object_code(key, kernel.text, effort))
+
+
+def _owned(key: str, numbers: tuple[int, int, int, int], operations: int, code: Callable[[], bytes]) -> Compiled:
+    """The compiled program of this key, whose code is loaded if it is not in memory.
+
+    Args:
+        numbers: bytes of scratch memory, samples per vector, blocks per task, and axis of the lanes, see `Code`.
+        code: makes or reads the object code.
+    """
     with _lock:
         _free_unheld()
         owner = _owners.get(key)
         if owner is None:
             if key not in _in_memory:
-                code = Code(None, 0, key.encode(), None, kernel.scratch_bytes, width, blocks, axis)
-                _in_memory[key] = _loaded(kernel.text, code)
-            owner = Compiled(key, width, kernel.operations, _in_memory[key].code_s)
+                start = time.perf_counter()
+                if not _handlers:
+                    _handlers.append(Handlers(_threads))
+                engine = loaded(code())
+                entry = Code(None, 0, key.encode(), engine.get_function_address("kernel"), *numbers)
+                _handlers[0].enter(entry)
+                _in_memory[key] = _InMemory(engine, entry, time.perf_counter() - start)
+            owner = Compiled(key, numbers[1], operations, _in_memory[key].code_s)
             _owners[key] = owner
-        return owner
+    collecting = _collecting.get()
+    if collecting is not None:
+        collecting.append(owner)
+    return owner
 
 
-def _loaded(text: str, code: Code) -> _InMemory:
-    """The code in memory, entered in the list of the handlers."""
-    start = time.perf_counter()
-    if not _handlers:
-        _handlers.append(Handlers(_threads))
-    files = _files[0]
-    engine = loaded(object_code(text) if files is None else files.code(code.key.decode(), lambda: object_code(text)))
-    code.kernel = engine.get_function_address("kernel")
-    _handlers[0].enter(code)
-    return _InMemory(engine, code, time.perf_counter() - start)
+def stored_form(compiled: Compiled) -> tuple[Any, ...]:
+    """What another process needs to call the program, if it has the same files."""
+    code = _in_memory[compiled.key].code
+    return compiled.key, (code.scratch, code.width, code.blocks_per_task, code.lane_axis), compiled.operations
+
+
+def from_stored_form(form: tuple[Any, ...]) -> Compiled:
+    """The program, ready to be called as long as the result is held or an executable calls it.
+
+    Raises:
+        LookupError: its code is not in the files.
+    """
+    key, numbers, operations = form
+
+    def code() -> bytes:
+        found = code_in_cache(key)
+        if found is None:
+            raise LookupError(f"there is no machine code {key}")
+        return found
+
+    return _owned(key, numbers, operations, code)
 
 
 def _free_unheld() -> None:

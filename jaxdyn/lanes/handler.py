@@ -15,7 +15,7 @@ import ctypes
 import jax
 import llvmlite.binding as llvm
 
-from jaxdyn.lanes.llvm_engine import loaded, object_code
+from jaxdyn.lanes.llvm_engine import MOST_EFFORT, kept_object_code, key_of_code, loaded
 
 # The target of the custom calls, and the type of what an executable keeps for each of them.
 TARGET = "jaxdyn_lanes"
@@ -517,7 +517,7 @@ class Handlers:
         self._type, self._threads = ctypes.c_int64(0), threads
         llvm.add_symbol("jaxdyn_lanes_threads", ctypes.addressof(self._threads))
         llvm.add_symbol("jaxdyn_lanes_type", ctypes.addressof(self._type))
-        engine = loaded(object_code(_HANDLERS))
+        engine = loaded(kept_object_code(key_of_code(_HANDLERS, MOST_EFFORT), _HANDLERS, MOST_EFFORT))
         address = engine.get_function_address
         self._info = _TypeInfo(ctypes.sizeof(_TypeInfo), None, address("forget"))
         self._enter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address("enter"))

@@ -6,10 +6,15 @@ target. Both free everything when they are closed. (The libraries of LLVM's ORC 
 freed.)
 """
 
+import hashlib
+
 import llvmlite
 import llvmlite.binding as llvm
 
-_OPTIMIZATION = 2
+from jaxdyn.cache import location
+
+# Levels of LLVM's optimization. The least takes a tenth of the time, and its code twice to three times as long.
+LEAST_EFFORT, MOST_EFFORT = 0, 2
 
 
 def register_bytes() -> int:
@@ -23,28 +28,45 @@ def _processor() -> tuple[str, str]:
     return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
 
 
-def compiler() -> str:
-    """All that object code depends on besides the text: LLVM, the processor and its features, the options."""
-    return str((llvm.llvm_version_info, llvmlite.__version__, llvm.get_default_triple(), _processor(), _OPTIMIZATION))
+def key_of_code(text: str, effort: int, *more: int) -> str:
+    """32 characters that name the object code of a module: its text, LLVM, the processor and its features, and the options."""
+    compiler = (llvm.llvm_version_info, llvmlite.__version__, llvm.get_default_triple(), _processor(), effort)
+    return hashlib.sha256(f"{text}\n{compiler}\n{more}".encode()).hexdigest()[:32]
 
 
-def _machine():
+def _machine(effort: int):
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     cpu, features = _processor()
-    return llvm.Target.from_default_triple().create_target_machine(cpu=cpu, features=features, opt=_OPTIMIZATION)
+    return llvm.Target.from_default_triple().create_target_machine(cpu=cpu, features=features, opt=effort)
 
 
-def object_code(text: str) -> bytes:
+def object_code(text: str, effort: int) -> bytes:
     """Object code of a module. The module has a context of its own, so that its types and constants are freed with it."""
-    machine = _machine()
+    machine = _machine(effort)
     with llvm.parse_assembly(text, llvm.create_context()) as module:
         return machine.emit_object(module)
 
 
+def kept_object_code(key: str, text: str, effort: int) -> bytes:
+    """Object code from the cache, where it is put if it is not there."""
+    files = location.files()
+    return object_code(text, effort) if files is None else files.content(_file(key), lambda: object_code(text, effort))
+
+
+def code_in_cache(key: str) -> bytes | None:
+    """Object code that was made before, if it is still there."""
+    files = location.files()
+    return None if files is None else files.read(_file(key))
+
+
+def _file(key: str) -> str:
+    return f"{key}.code"
+
+
 def loaded(code: bytes):
     """An engine whose functions can be called until it is closed. Damaged object code ends the process."""
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly("", llvm.create_context()), _machine())
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly("", llvm.create_context()), _machine(MOST_EFFORT))
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
     return engine

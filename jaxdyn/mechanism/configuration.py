@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.arrays import zero_safe_norm
@@ -166,6 +167,7 @@ def drifts(
     return own, _to_bodies(model, _by_group(model, lambda joint, q, v: joint.drift_rate(q, v), (q,), (v,)))
 
 
+@compiled_outside_jit
 def integrate(model: Model, q: Float[Array, "nq"], step: Float[Array, "nv"]) -> Float[Array, "nq"]:
     """Coordinates reached from q by moving for unit time with constant joint velocities `step` (rad, m).
 
@@ -177,6 +179,7 @@ def integrate(model: Model, q: Float[Array, "nq"], step: Float[Array, "nv"]) -> 
     return _to_vector(model, moved, model.topology.q_starts)
 
 
+@compiled_outside_jit
 def difference(model: Model, q0: Float[Array, "nq"], q1: Float[Array, "nq"]) -> Float[Array, "nv"]:
     """Step (rad, m) that takes q0 to q1: integrate(model, q0, difference(model, q0, q1)) = q1."""
     check_coordinates(model, q0)
@@ -185,6 +188,7 @@ def difference(model: Model, q0: Float[Array, "nq"], q1: Float[Array, "nq"]) -> 
     return _to_vector(model, step, model.topology.v_starts)
 
 
+@compiled_outside_jit
 def interpolate(
     model: Model, q0: Float[Array, "nq"], q1: Float[Array, "nq"], s: Float[Array, ""]
 ) -> Float[Array, "nq"]:
@@ -192,6 +196,7 @@ def interpolate(
     return integrate(model, q0, s * difference(model, q0, q1))
 
 
+@compiled_outside_jit
 def distance(
     model: Model, q0: Float[Array, "nq"], q1: Float[Array, "nq"], weights: Float[Array, "nv"] | None = None
 ) -> Float[Array, ""]:
@@ -205,12 +210,14 @@ def distance(
     return zero_safe_norm(step if weights is None else jnp.sqrt(weights) * step)[0]
 
 
+@compiled_outside_jit
 def normalize(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nq"]:
     """The same configuration with all quaternions of norm 1. Nothing needs it; it makes coordinates comparable."""
     check_coordinates(model, q)
     return _to_vector(model, _by_group(model, lambda joint, q: joint.normalize(q), (q,)), model.topology.q_starts)
 
 
+@compiled_outside_jit
 def coordinate_rate(model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nq"]:
     """Rates dq/dt at velocities v, rad/s, m/s, and 1/s for quaternions (synonym: q-rate map). Source: theory.md section (d)."""
     check_coordinates(model, q)
@@ -219,6 +226,7 @@ def coordinate_rate(model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) 
     return _to_vector(model, rates, model.topology.q_starts)
 
 
+@compiled_outside_jit
 def velocity_of_rate(model: Model, q: Float[Array, "nq"], rate: Float[Array, "nq"]) -> Float[Array, "nv"]:
     """Velocities at which dq/dt = rate, the inverse of `coordinate_rate`; a change of a quaternion's norm is ignored."""
     check_coordinates(model, q)
@@ -245,6 +253,7 @@ def step_rate(
     return jax.jvp(step_after, (jnp.zeros((), v.dtype),), (jnp.ones((), v.dtype),))[1]
 
 
+@compiled_outside_jit
 def to_chart(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nv"]:
     """The configuration by nv numbers without conditions on them, as optimizers want them: quaternions by their s-parameters
     (|s| <= 1, s = 0 at neutral), all other coordinates unchanged. Discontinuous where a ball has turned half a turn, |s| = 1.
@@ -256,6 +265,7 @@ def to_chart(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nv"]:
     return _to_vector(model, numbers, model.topology.v_starts)
 
 
+@compiled_outside_jit
 def from_chart(model: Model, y: Float[Array, "nv"]) -> Float[Array, "nq"]:
     """Coordinates of the numbers of `to_chart`; smooth for all numbers. Source: theory.md (O1)."""
     check_velocities(model, y=y)
@@ -263,6 +273,7 @@ def from_chart(model: Model, y: Float[Array, "nv"]) -> Float[Array, "nq"]:
     return _to_vector(model, coordinates, model.topology.q_starts)
 
 
+@compiled_outside_jit
 def to_primitives(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nv"]:
     """Coordinates of the decomposed mechanism (`jaxdyn.decomposed`) in the same configuration. Source: theory.md section (d)."""
     check_coordinates(model, q)
@@ -270,6 +281,7 @@ def to_primitives(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nv"]:
     return _to_vector(model, coordinates, model.topology.v_starts)
 
 
+@compiled_outside_jit
 def from_primitives(model: Model, c: Float[Array, "nv"]) -> Float[Array, "nq"]:
     """Coordinates of the mechanism in the configuration of its decomposed form; the inverse of `to_primitives`."""
     check_velocities(model, c=c)
@@ -302,6 +314,7 @@ def neutral(model: Model) -> Float[Array, "nq"]:
     return _to_vector(model, coordinates, model.topology.q_starts)
 
 
+@compiled_outside_jit
 def random(model: Model, key: PRNGKeyArray, *, spread: float = 1.0) -> Float[Array, "nq"]:
     """Random coordinates: uniform between joint limits where both are finite, else a normal step from neutral.
 

@@ -16,7 +16,7 @@ from jax import lax
 from jaxprs import equations
 
 import jaxdyn
-from jaxdyn.lanes import CannotFlatten, batched, lane_function, record, records, set_cache_directory, set_threads
+from jaxdyn.lanes import CannotFlatten, batched, lane_function, record, records, set_threads
 from jaxdyn.lanes.record import Record, note
 
 SIZES = (1, 2, 15, 16, 17, 1000, 4097)
@@ -694,7 +694,7 @@ CACHED = """
     import jax, jax.numpy as jnp
     import jaxdyn
 
-    jaxdyn.lanes.set_cache_directory(sys.argv[1])
+    jaxdyn.cache.set_directory(sys.argv[1])
 
     def f(x):
         for k in range(200):
@@ -730,7 +730,8 @@ def test_a_folder_that_others_may_write_to_is_refused(tmp_path, mode):
     folder = tmp_path / "open"
     folder.mkdir()
     folder.chmod(mode)
+    usual = jaxdyn.cache.directory()
     with pytest.raises(ValueError, match="others may write"):
-        set_cache_directory(folder)
+        jaxdyn.cache.set_directory(folder)
     assert list(folder.iterdir()) == []
-    set_cache_directory(None)
+    assert jaxdyn.cache.directory() == usual

@@ -1,4 +1,4 @@
-"""Machine code on disk: what is damaged is compiled again, what others could have put there is not run."""
+"""Compiled programs on disk: what is damaged is compiled again, what others could have put there is not run."""
 
 import contextlib
 import gc
@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxdyn.lanes import batched, cpu, set_cache_directory
-from jaxdyn.lanes.code_files import CodeFiles
+from jaxdyn.cache import directory, set_directory
+from jaxdyn.cache.files import CacheFiles
+from jaxdyn.lanes import batched, cpu
 
 posix = pytest.mark.skipif(os.name != "posix", reason="owners and modes of files are those of POSIX")
 
@@ -45,10 +46,11 @@ def forget_compiled() -> None:
 @pytest.fixture
 def folder(tmp_path):
     """A folder of code that is used."""
+    usual = directory()
     forget_compiled()
-    set_cache_directory(tmp_path / "code")
+    set_directory(tmp_path / "code")
     yield tmp_path / "code"
-    set_cache_directory(None)
+    set_directory(usual)
 
 
 def test_damaged_code_is_compiled_again(folder):
@@ -69,10 +71,10 @@ def test_damaged_code_is_compiled_again(folder):
 
 
 def test_good_code_is_read_and_not_made_again(tmp_path):
-    files = CodeFiles(tmp_path)
-    assert files.code("a", lambda: b"code of a") == b"code of a"
-    assert CodeFiles(tmp_path).code("a", lambda: pytest.fail("made again")) == b"code of a"
-    assert files.code("b", lambda: b"code of b") == b"code of b"
+    files = CacheFiles(tmp_path)
+    assert files.content("a", lambda: b"code of a") == b"code of a"
+    assert CacheFiles(tmp_path).content("a", lambda: pytest.fail("made again")) == b"code of a"
+    assert files.content("b", lambda: b"code of b") == b"code of b"
     assert len(list(tmp_path.iterdir())) == 2
     if os.name == "posix":
         assert all(path.stat().st_mode & 0o777 == 0o600 for path in tmp_path.iterdir())
@@ -106,17 +108,17 @@ def a_pipe(path, tmp_path):
 @posix
 @pytest.mark.parametrize("attack", [open_to_all, open_to_the_group, of_another_user, a_link, a_pipe])
 def test_code_that_others_could_have_written_is_not_run_and_named_once(tmp_path, attack):
-    files = CodeFiles(tmp_path / "code")
-    files.code("key", lambda: b"code")
+    files = CacheFiles(tmp_path / "code")
+    files.content("key", lambda: b"code")
     (path,) = files.folder.iterdir()
     attack(path, tmp_path)
     with pytest.warns(RuntimeWarning, match="somebody else") as caught:
-        assert files.code("key", lambda: b"made again") == b"made again"
+        assert files.content("key", lambda: b"made again") == b"made again"
     assert str(path) in str(caught[0].message)
     assert len(caught) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert files.code("key", lambda: b"never made") == b"made again"
+        assert files.content("key", lambda: b"never made") == b"made again"
 
 
 @posix
@@ -126,14 +128,14 @@ def test_folders_that_others_could_replace_are_refused(tmp_path, mode, safe):
     parent.mkdir()
     parent.chmod(mode)
     with contextlib.nullcontext() if safe else pytest.raises(ValueError, match=r"parent.*replace"):
-        CodeFiles(parent / "middle" / "own")
+        CacheFiles(parent / "middle" / "own")
 
 
 @posix
 def test_a_folder_of_another_user_is_refused(tmp_path):
     of_another_user(tmp_path, tmp_path)
     with pytest.raises(ValueError, match="others may write"):
-        CodeFiles(tmp_path)
+        CacheFiles(tmp_path)
 
 
 @posix
@@ -143,14 +145,28 @@ def test_a_link_to_a_folder_in_an_open_one_is_refused(tmp_path):
     there.parent.chmod(0o777)
     (tmp_path / "link").symlink_to(there)
     with pytest.raises(ValueError, match=r"open.*replace"):
-        CodeFiles(tmp_path / "link")
+        CacheFiles(tmp_path / "link")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/dev/full is a device of Linux")
 def test_without_room_on_the_disk_code_stays_in_memory(tmp_path, monkeypatch):
-    files = CodeFiles(tmp_path)
+    files = CacheFiles(tmp_path)
     monkeypatch.setattr(
         "tempfile.mkstemp", lambda **_: (os.open("/dev/full", os.O_WRONLY), str(tmp_path / "x.unfinished"))
     )
-    assert files.code("key", lambda: b"code") == b"code"
+    assert files.content("key", lambda: b"code") == b"code"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_has_grown_too_large_loses_what_was_unused_for_longest(tmp_path):
+    files = CacheFiles(tmp_path)
+    for k in range(100):
+        files.write(f"{k}", bytes(1000))
+        os.utime(tmp_path / f"{k}", (k, k))
+    files = CacheFiles(tmp_path, largest_bytes=10_000)
+    assert files.read("7") == bytes(1000)  # used again, so it stays
+    files.write("last", bytes(1000))
+    kept = {path.name for path in tmp_path.iterdir()}
+    assert {"7", "last", "99"} <= kept
+    assert 5 <= len(kept) <= 10
+    assert not kept & {str(k) for k in range(7)}

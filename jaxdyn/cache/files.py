@@ -1,0 +1,158 @@
+"""A folder of compiled programs, which later processes find.
+
+What is read from a file is executed, and damaged machine code ends the process. Therefore a file is used only if
+
+    it belongs to the user and nobody else may write to it;
+    nobody else may replace it: the folder belongs to the user, the folders that contain it belong to the user or to root, and
+        others may write to none of them, except to parents with the sticky bit (such as /tmp), where they cannot rename what is
+        not theirs;
+    it starts with the checksum of its name and its content, so that damaged and swapped files are found.
+
+The checksum does not protect from a program that runs as the same user: it can write a file with the right checksum. On Windows
+the mode of a file does not show who may write to it. There only checksums are compared, and the folder should lie in the user's
+profile.
+"""
+
+import contextlib
+import hashlib
+import os
+import stat
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+# Size of a folder, and how much of it stays when it has grown too large. Files that were not used for the longest time go first.
+LARGEST_BYTES = 2**30
+_KEPT_SHARE = 0.8
+# The size of the folder is looked up once in so many writes.
+_WRITES_PER_CHECK = 50
+# The time of use of a file is that exact, s.
+_USE_RESOLUTION = 3600.0
+
+_POSIX = os.name == "posix"
+_FLAGS = (os.O_NOFOLLOW | os.O_NONBLOCK) if _POSIX else getattr(os, "O_BINARY", 0)
+
+
+class CacheFiles:
+    """A folder of compiled programs of bounded size.
+
+    Raises:
+        ValueError: others may write to the folder, or replace it.
+        OSError: the folder cannot be made.
+    """
+
+    def __init__(self, folder: Path, largest_bytes: int = LARGEST_BYTES):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.folder = folder.resolve()
+        self._largest_bytes = largest_bytes
+        self._writes = 0
+        if not _POSIX:
+            return
+        status = self.folder.stat()
+        if status.st_uid != os.geteuid() or _others_write(status):
+            raise ValueError(
+                f"others may write to {folder}, and programs from it would be run; choose a folder of your own"
+            )
+        for parent in self.folder.parents:
+            status = parent.stat()
+            if status.st_uid not in (0, os.geteuid()) or (_others_write(status) and not status.st_mode & stat.S_ISVTX):
+                raise ValueError(
+                    f"others may write to {parent} and replace {folder}, and programs from it would be run; "
+                    "choose another folder, or take this right from them"
+                )
+
+    def content(self, key: str, make: Callable[[], bytes]) -> bytes:
+        """The content of this name. It is made and stored if there is none or if it is damaged."""
+        content = self.read(key)
+        if content is None:
+            content = make()
+            self.write(key, content)
+        return content
+
+    def read(self, key: str) -> bytes | None:
+        """The content of this name, or None if there is none. Damaged files are removed."""
+        path = self.folder / key
+        stored = self._stored(path)
+        if stored is None:
+            return None
+        checksum, content = stored[:32], stored[32:]
+        if checksum != _checksum(key, content):
+            _remove(path)
+            return None
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > _USE_RESOLUTION:
+                os.utime(path)
+        return content
+
+    def write(self, key: str, content: bytes) -> None:
+        """Store the content under this name. If that fails, later processes do not find it."""
+        self._write(self.folder / key, _checksum(key, content) + content)
+        if self._writes % _WRITES_PER_CHECK == 0:
+            self._make_room()
+        self._writes += 1
+
+    def _make_room(self) -> None:
+        """Remove the files that were not used for the longest time, if all together are too large."""
+        found = []
+        with contextlib.suppress(OSError):
+            for path in self.folder.iterdir():
+                with contextlib.suppress(OSError):  # another process may remove files too
+                    status = path.lstat()
+                    found.append((status.st_mtime, status.st_size, path))
+        total = sum(size for _, size, _ in found)
+        if total <= self._largest_bytes:
+            return
+        for _, size, path in sorted(found):
+            if total <= _KEPT_SHARE * self._largest_bytes:
+                return
+            _remove(path)
+            total -= size
+
+    def _stored(self, path: Path) -> bytes | None:
+        """All bytes of the file, or None if there is none or if somebody else could have written it."""
+        try:
+            # The open file is checked, so it cannot be exchanged after the check. Links are not followed, pipes do not block.
+            with open(os.open(path, os.O_RDONLY | _FLAGS), "rb") as file:
+                status = os.fstat(file.fileno())
+                if not _POSIX or (
+                    stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not _others_write(status)
+                ):
+                    return file.read()
+        except FileNotFoundError:
+            return None
+        except OSError:
+            pass
+        warnings.warn(
+            f"the compiled program in {path} is not run, because somebody else may have put it there; "
+            "it is compiled again",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        _remove(path)
+        return None
+
+    def _write(self, path: Path, content: bytes) -> None:
+        """Write the file atomically, since other processes may read it."""
+        with contextlib.suppress(OSError):
+            number, unfinished = tempfile.mkstemp(dir=self.folder, suffix=".unfinished")
+            try:
+                with open(number, "wb") as file:
+                    file.write(content)
+                Path(unfinished).replace(path)
+            except OSError:
+                _remove(Path(unfinished))
+
+
+def _checksum(key: str, content: bytes) -> bytes:
+    return hashlib.sha256(key.encode() + b"\0" + content).digest()
+
+
+def _others_write(status: os.stat_result) -> bool:
+    return bool(status.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()

@@ -1,0 +1,162 @@
+"""Names of calls that are the same in every process: the function, the structure of its arguments, and all that decides the code.
+
+A name holds the shapes and types of arrays and never their values, except for arrays in static fields. It exists only if every
+function and class among the arguments belongs to a package whose version is part of the name. Functions and classes of the user
+can change from one process to the next, so calls with them have no name.
+"""
+
+import dataclasses
+import enum
+import functools
+import hashlib
+import importlib.metadata
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import equinox as eqx
+import jax
+import llvmlite.binding as llvm
+import numpy as np
+from jax._src import config as _config
+
+# Packages whose functions and classes are known by name, since their versions are part of each fingerprint.
+_PACKAGES = ("jaxdyn", "jax", "jaxlib", "equinox", "llvmlite", "numpy", "optax", "scipy")
+# Settings of JAX that change no program.
+_IRRELEVANT = ("jax_compilation_cache", "jax_persistent_cache", "jax_log", "jax_traceback", "jax_dump")
+
+
+class HasNoName(Exception):
+    """Something among the arguments can change between processes without a sign of it."""
+
+
+def fingerprint(function: Any, arguments: Any) -> str:
+    """Name of a call.
+
+    Args:
+        function: a function or class of one of the packages above.
+        arguments: pytree of arrays, plain values, and objects of the packages above.
+
+    Raises:
+        HasNoName: the message says which object cannot be named.
+    """
+    found = hashlib.sha256()
+    for part in (*_described(function, True), *_described(arguments, False), *_surroundings()):
+        found.update(part.encode() + b"\0")
+    return found.hexdigest()[:40]
+
+
+def _described(x: Any, is_static: bool) -> Iterator[str]:
+    """Description in pieces. An array is described by its shape where it is an argument, and by its values where it is static."""
+    match x:
+        case None | bool() | int() | str() | bytes():
+            yield f"{type(x).__name__} {x!r}"
+        case float() | complex():
+            yield f"{type(x).__name__} {x!r}" if is_static else type(x).__name__
+        case enum.Enum():
+            yield f"{_name(type(x))} {x.name}"
+        case jax.Array() if not is_static:
+            yield str(x.aval)
+        case np.ndarray() | np.generic():
+            yield f"numpy {x.dtype} {x.shape}"
+            if x.dtype == object:
+                raise HasNoName("an array of objects")
+            if is_static:
+                yield hashlib.sha256(np.ascontiguousarray(x).tobytes()).hexdigest()
+        case np.dtype():
+            yield f"dtype {x}"
+        case tuple() | list():
+            yield f"{_name(type(x))} {len(x)}"
+            for part in x:
+                yield from _described(part, is_static)
+        case dict():
+            yield f"dict {len(x)}"
+            for key, value in x.items():
+                yield from _described(key, True)
+                yield from _described(value, is_static)
+        case frozenset() | set():
+            yield f"{type(x).__name__} {sorted(' '.join(_described(part, True)) for part in x)}"
+        case slice():
+            yield f"slice {x!r}"
+        case type() | FunctionType() | BuiltinFunctionType() | np.ufunc():
+            yield _name(x)
+        case functools.partial():
+            yield "partial"
+            yield from _described((x.func, x.args, x.keywords), is_static)
+        case MethodType():
+            yield f"method {x.__func__.__name__}"
+            yield from _described(x.__self__, is_static)
+        case _ if dataclasses.is_dataclass(x):
+            yield _name(type(x))
+            for field in dataclasses.fields(x):
+                yield field.name
+                # Fields of other dataclasses are not arguments: such an object is a leaf, or the content of a static field.
+                inner = is_static or not isinstance(x, eqx.Module) or bool(field.metadata.get("static", False))
+                yield from _described(getattr(x, field.name, None), inner)
+        case _ if callable(x):  # objects that wrap a function, such as `jax.custom_jvp` makes
+            yield _name(x)
+        case _:
+            raise HasNoName(f"an object of {type(x).__module__}.{type(x).__qualname__}")
+
+
+def _name(x: Any) -> str:
+    """Dotted name under which each process finds the same object.
+
+    Raises:
+        HasNoName: it is no object of a known package, or no process finds it by its name (lambdas, functions within functions).
+    """
+    module, path = getattr(x, "__module__", None) or "builtins", getattr(x, "__qualname__", None)
+    if path is None:
+        raise HasNoName(f"an object of {type(x).__module__}.{type(x).__qualname__}")
+    if module.split(".")[0] not in (*_PACKAGES, "builtins", "functools"):
+        raise HasNoName(f"{module}.{path}")
+    found: Any = sys.modules.get(module)
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    if found is None or isinstance(found, ModuleType) or not _is_same(found, x):
+        raise HasNoName(f"{module}.{path}, which its name does not lead to")
+    return f"{module}.{path}"
+
+
+def _is_same(found: Any, x: Any) -> bool:
+    """Whether they are one object, or one wraps the other, as decorators leave it."""
+    return any(a is b for a in _unwrapped(found) for b in _unwrapped(x))
+
+
+def _unwrapped(x: Any) -> Iterator[Any]:
+    while x is not None:
+        yield x
+        x = getattr(x, "__wrapped__", None)
+
+
+def _surroundings() -> Iterator[str]:
+    """All that decides the code besides the function and its arguments."""
+    yield _versions()
+    yield os.environ.get("XLA_FLAGS", "")
+    yield str(sorted((name, str(x)) for name, x in jax.config.values.items() if not name.startswith(_IRRELEVANT)))
+    # Settings of this thread. What has no value of its own, such as the names of mapped axes, is empty outside of all traces.
+    yield str([x for x in _config.trace_context() if " object at " not in repr(x)])
+
+
+@functools.cache
+def _versions() -> str:
+    """Of the packages, with the sources of this one, and of the processor."""
+    versions = {name: importlib.metadata.version(name) for name in _PACKAGES if name != "jaxdyn"}
+    processor = (llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+    return str((sys.version, platform.platform(), sorted(versions.items()), processor, sources_digest()))
+
+
+_HOME = Path(__file__).resolve().parents[1]
+
+
+def sources_digest(folder: str = "") -> str:
+    """Of all source files of this package, or of those in a folder of it. A change within one version shows here."""
+    home, found = _HOME / folder, hashlib.sha256()
+    for path in sorted(home.rglob("*.py")):
+        content = path.read_bytes()
+        found.update(f"{path.relative_to(home).as_posix()}\0{len(content)}\0".encode() + content)
+    return found.hexdigest()[:16]

@@ -1,0 +1,72 @@
+"""Which folder the cache uses."""
+
+import logging
+import os
+import warnings
+from pathlib import Path
+
+import platformdirs
+
+from jaxdyn.cache.files import CacheFiles
+
+VARIABLE = "JAXDYN_CACHE_DIR"
+
+_LOGGER = logging.getLogger("jaxdyn")
+
+
+class _Chosen:
+    """The folder in use; None before the first use."""
+
+    files: CacheFiles | None = None
+    is_chosen = False
+
+
+def set_directory(path: Path | str | None) -> None:
+    """Keep compiled programs in this folder; None keeps them in the memory of the process only.
+
+        jaxdyn.cache.set_directory("/scratch/me/jaxdyn")
+
+    A file is used only if it belongs to the user, nobody else may write to it, and its checksum is right. Other files are removed
+    and compiled again. This protects from damage and from other users, but not from programs that run as the same user.
+
+    Raises:
+        ValueError: others may write to the folder, or replace it. What lies there is run, so it has to be the user's own.
+        OSError: the folder cannot be made.
+    """
+    _Chosen.files = None if path is None else CacheFiles(Path(path).expanduser())
+    _Chosen.is_chosen = True
+
+
+def directory() -> Path | None:
+    """The folder of compiled programs, or None if they are kept in memory only."""
+    found = files()
+    return None if found is None else found.folder
+
+
+def files() -> CacheFiles | None:
+    """The files in use. The first call looks for the folder."""
+    if not _Chosen.is_chosen:
+        _choose_by_default()
+    return _Chosen.files
+
+
+def _choose_by_default() -> None:
+    named = os.environ.get(VARIABLE)
+    if named is not None:
+        set_directory(named or None)
+        return
+    set_directory(None)
+    try:
+        set_directory(_of_user())
+    except ValueError as error:
+        warnings.warn(
+            f"compiled programs are not kept for later processes: {error}; or set {VARIABLE}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    except OSError as error:  # a home that cannot be written to is common, and no mistake
+        _LOGGER.info("compiled programs are not kept for later processes: %s", error)
+
+
+def _of_user() -> Path:
+    return Path(platformdirs.user_cache_dir("jaxdyn", appauthor=False))

@@ -1,0 +1,258 @@
+"""Compiled programs that outlive the process: a function of this package is traced and compiled once, ever, per structure.
+
+`jax.jit` knows a function only by tracing it, and tracing takes most of the time before a first result. A stored function knows its
+calls by their `fingerprint`, and finds the executable of XLA and the machine code of the lanes in the cache without tracing.
+
+    stored_jit               in place of `jax.jit`, for functions of this package that take all they need as arguments;
+    compiled_outside_jit     for functions of one sample that users call: within `jit` the function itself, outside one program.
+"""
+
+import contextlib
+import functools
+import io
+import logging
+import os
+import pickle
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import numpy as np
+from jax._src import config as _config
+from jax._src import core as _core
+from jax._src import util as _util
+from jax._src.lib import utils as _utils
+from jax.experimental.serialize_executable import deserialize_and_load, serialize
+
+from jaxdyn.cache import location
+from jaxdyn.cache.fingerprint import HasNoName, fingerprint
+from jaxdyn.lanes import cpu
+from jaxdyn.lanes.batched import run
+
+# A setting that decides the code but is no part of the context of a trace.
+_EFFORT_OF_XLA = "jax_disable_most_optimizations"
+
+_LOGGER = logging.getLogger("jaxdyn")
+_lock = threading.RLock()
+
+
+class _Program(NamedTuple):
+    """An executable of the arrays among the arguments, and the structure of its results."""
+
+    executable: jax.stages.Compiled
+    out_tree: Any
+
+
+class _Programs(dict):
+    """Programs by call, which `jax.clear_caches` forgets as it forgets JAX's own."""
+
+    __hash__ = object.__hash__
+    cache_clear = dict.clear
+
+
+def stored_jit(function: Callable) -> Callable:
+    """`equinox.filter_jit` of a function at the top level of a module, with programs that later processes find.
+
+    Floating-point numbers are arguments of the program like arrays; all other plain values are a part of its structure. Within a
+    trace, on devices other than the first CPU, and for arguments without a fingerprint it is `equinox.filter_jit` alone.
+    """
+    stored = _Stored(function, function)
+    ordinary = eqx.filter_jit(function)
+
+    @functools.wraps(function)
+    def call(*args, **options):
+        if _surrounding_traces() or jax.config.jax_disable_jit:
+            return ordinary(*args, **options)
+        return stored(args, options, ordinary)
+
+    return call
+
+
+def compiled_outside_jit(function: Callable) -> Callable:
+    """Decorator of a function of one sample: outside of `jit` a call is one program instead of hundreds of operations.
+
+    Within `jit`, and wherever else JAX traces a program, the function is what it was. Outside, also under `jax.vmap` and the
+    derivatives without `jit`, it is compiled by the lane compiler where that serves.
+    """
+
+    @functools.wraps(function)
+    def in_lanes(*args, **options):
+        leaves, tree = jax.tree.flatten((args, options))
+        arrays, rest = _partition(leaves)
+
+        def of_arrays(*arrays):
+            args, options = jax.tree.unflatten(tree, _combine(arrays, rest))
+            return function(*args, **options)
+
+        return run(of_arrays, tuple(arrays), backend="auto", name=function.__name__)[0]
+
+    stored = _Stored(function, in_lanes)
+    ordinary = eqx.filter_jit(in_lanes)
+
+    @functools.wraps(function)
+    def call(*args, **options):
+        traces = _surrounding_traces()
+        if jax.config.jax_disable_jit or not all(name in _EAGER_TRACES for name in traces):
+            return function(*args, **options)
+        return ordinary(*args, **options) if traces else stored(args, options, ordinary)
+
+    return call
+
+
+# Transformations of JAX that act at once if nothing around them is traced.
+_EAGER_TRACES = ("BatchTrace", "JVPTrace", "LinearizeTrace")
+
+
+def _surrounding_traces() -> list[str]:
+    """Kinds of the traces that a call happens in, the outermost first; none if it is evaluated at once."""
+    trace, found = _core.trace_ctx.trace, []
+    while hasattr(trace, "parent_trace"):
+        found.append(type(trace).__name__)
+        trace = trace.parent_trace
+    if type(trace).__name__ != "EvalTrace":
+        found.append(type(trace).__name__)
+    return found[::-1]
+
+
+def _is_argument(x: Any) -> bool:
+    return isinstance(x, jax.Array | np.ndarray | np.generic | float | complex)
+
+
+def _partition(leaves: list) -> tuple[list, tuple]:
+    """What the program takes as arguments, and the rest, which is a part of its structure."""
+    return [x for x in leaves if _is_argument(x)], tuple(_ARGUMENT if _is_argument(x) else x for x in leaves)
+
+
+def _combine(arguments, rest: tuple) -> list:
+    given = iter(arguments)
+    return [next(given) if x is _ARGUMENT else x for x in rest]
+
+
+_ARGUMENT = object()
+
+
+class _Stored:
+    """Programs of one function.
+
+    Args:
+        function: which names it.
+        compiled: what is compiled, the same or the same in lanes.
+    """
+
+    def __init__(self, function: Callable, compiled: Callable):
+        self._function, self._compiled = function, compiled
+        self._programs = _Programs()
+        if hasattr(_util, "register_cache"):
+            _util.register_cache(self._programs, function.__name__)
+
+    def __call__(self, args: tuple, options: dict, ordinary: Callable) -> Any:
+        leaves, tree = jax.tree.flatten((args, options))
+        arguments, rest = _partition(leaves)
+        if not _on_first_cpu(arguments):
+            return ordinary(*args, **options)
+        types = tuple(_type(x) for x in arguments)
+        key = (tree, rest, types, _config.trace_context(), jax.config.values.get(_EFFORT_OF_XLA))
+        program = self._programs.get(key)
+        if program is None:
+            with _lock:
+                program = self._programs[key] = self._found(args, options, arguments, tree, rest)
+        return jax.tree.unflatten(program.out_tree, program.executable(*arguments))
+
+    def _found(self, args: tuple, options: dict, arguments: list, tree, rest: tuple) -> _Program:
+        """The program in the cache, or a new one, which is stored there."""
+        files = location.files()
+        name = None
+        if files is not None:
+            with contextlib.suppress(HasNoName):
+                name = f"{fingerprint(self._function, (args, options))}.program"
+        content = None if name is None else files.read(name)
+        if content is not None:
+            try:
+                return _loaded(content)
+            except Exception as error:  # of any kind: what can go wrong while loading is not documented
+                _LOGGER.info("%s is compiled again: %s", self._function.__name__, error)
+        program, codes = self._made(arguments, tree, rest)
+        if name is not None and codes is not None:
+            with contextlib.suppress(ValueError, NotImplementedError, pickle.PicklingError, TypeError, AttributeError):
+                files.write(name, _serialized(program, codes))
+        return program
+
+    def _made(self, arguments: list, tree, rest: tuple) -> tuple[_Program, list[cpu.Compiled] | None]:
+        """A new program and the machine code that it calls; None for that if it may not be stored."""
+        structure = []
+
+        def of_arguments(*arguments):
+            args, options = jax.tree.unflatten(tree, _combine(arguments, rest))
+            out = self._compiled(*args, **options)
+            leaves, out_tree = jax.tree.flatten(out)
+            structure[:] = [out_tree]
+            return leaves
+
+        of_arguments.__name__ = self._function.__name__
+        traced = jax.jit(of_arguments).trace(*arguments)
+        with cpu.collected() as codes, cpu.least_effort():
+            executable = traced.lower().compile()
+        return _Program(executable, structure[0]), None if traced.jaxpr.effects else codes
+
+
+def _type(x: Any) -> Any:
+    return x.aval if isinstance(x, jax.Array) else (type(x), np.shape(x), getattr(x, "dtype", None))
+
+
+def _on_first_cpu(arguments: list) -> bool:
+    """Whether a program for the first CPU serves: programs in files are compiled for it."""
+    first = jax.devices()[0]
+    return (
+        first.platform == "cpu"
+        and jax.config.jax_default_device is None
+        and all(x.sharding.device_set == {first} for x in arguments if isinstance(x, jax.Array))
+    )
+
+
+# ---------------------------------------------------------------- files
+
+
+def _serialized(program: _Program, codes: list[cpu.Compiled]) -> bytes:
+    """A pickle: it holds machine code, so whoever could write the file could do no more with a pickle."""
+    executable, in_tree, out_tree = serialize(program.executable)
+    content = io.BytesIO()
+    _Pickler(content).dump((executable, in_tree, out_tree, program.out_tree, [cpu.stored_form(code) for code in codes]))
+    return content.getvalue()
+
+
+class _Pickler(pickle.Pickler):
+    """Equinox marks missing fields by an object that it knows by identity, so this goes by its name."""
+
+    def persistent_id(self, obj: Any) -> tuple[str, str] | None:
+        module = type(obj).__module__
+        if module.split(".")[0] != "equinox":
+            return None
+        return next(((module, name) for name, value in vars(sys.modules[module]).items() if value is obj), None)
+
+
+class _Unpickler(pickle.Unpickler):
+    def persistent_load(self, pid: tuple[str, str]) -> Any:
+        return getattr(sys.modules[pid[0]], pid[1])
+
+
+def _loaded(content: bytes) -> _Program:
+    executable, in_tree, out_tree, results, codes = _Unpickler(io.BytesIO(content)).load()
+    held = [cpu.from_stored_form(code) for code in codes]  # as long as the executable is being made
+    with _quiet():
+        program = deserialize_and_load(executable, in_tree, out_tree, execution_devices=jax.devices()[:1])
+    del held
+    return _Program(program, results)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """XLA logs an error for each program that it loads, because it names tuning options as features of the processor."""
+    usual = int(os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1"))
+    _utils.absl_set_min_log_level(3)
+    try:
+        yield
+    finally:
+        _utils.absl_set_min_log_level(usual)
