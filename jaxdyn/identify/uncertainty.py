@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.identify.least_squares import Problem, Unknowns, information
+from jaxdyn.lanes import stored_jit
 
 # A direction of the scaled information below this fraction of the largest one is not identified: rounding hides it.
 _UNSEEN = 1e-10
@@ -79,7 +80,7 @@ def uncertainty(problem: Problem, unknowns: Unknowns, *, kind: str = "groups", s
         raise ValueError(f'unknown kind {kind!r} of uncertainty; use "groups" or "noise"')
     parameters = problem.parameters
 
-    @eqx.filter_jit
+    @stored_jit
     def evaluated():
         normal = problem.normal(unknowns)
         prior = parameters.prior_residuals(unknowns.x)

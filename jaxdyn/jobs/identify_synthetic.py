@@ -27,6 +27,7 @@ from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
 from jaxdyn.jobs.identify_plant import Part, motions_of, one_each, parameters_of
 from jaxdyn.jobs.synthetic_config import SyntheticConfig
 from jaxdyn.jobs.tables import aligned
+from jaxdyn.lanes import stored_jit
 
 _LEAST_SIZE = 1e-3  # of the largest value of the same unit: numbers are compared with their size, but zero has none
 
@@ -132,7 +133,7 @@ def _times(config: IdentifyConfig) -> np.ndarray:
 
 
 def _sampled(config: IdentifyConfig, motion: FourierMotion) -> tuple[Array, Array, Array]:
-    return jax.jit(jax.vmap(lambda motion, t: motion(t), (None, 0)))(motion, jnp.asarray(_times(config)))
+    return stored_jit(jax.vmap(lambda motion, t: motion(t), (None, 0)))(motion, jnp.asarray(_times(config)))
 
 
 def _log_determinant(Y: Float[Array, "samples nv rank"]) -> float:
@@ -140,7 +141,7 @@ def _log_determinant(Y: Float[Array, "samples nv rank"]) -> float:
     return float(2.0 * np.sum(np.log(np.linalg.svd(np.asarray(Y).reshape(-1, Y.shape[-1]), compute_uv=False))))
 
 
-@eqx.filter_jit
+@stored_jit
 def _rows(system: System, q: Array, v: Array, a: Array) -> Float[Array, "samples nv parameters"]:
     return jax.vmap(regressor, (None, 0, 0, 0))(system, q, v, a)
 
@@ -175,7 +176,7 @@ def judged_by_truth(
     nothing = with_linear_parameters(system, jnp.zeros_like(linear_parameters(system)))
     remaining, _ = needed_and_acting(eqx.tree_at(lambda plant: plant.system, made.truth, nothing), motions)
     noise = _noise(config, made.truth)
-    linear_fit = eqx.filter_jit(weighted_least_squares)
+    linear_fit = stored_jit(weighted_least_squares)
     exact, measured = (linear_fit(Y, tau - remaining, noise) for tau in (needed, acting))
     repeated = _repeated(Y, needed - remaining, noise, settings.repetitions, settings.seed)
     truth = np.asarray(base.values(linear_parameters(system)))
@@ -242,7 +243,7 @@ def _repeated(Y: Array, tau: Array, noise: Array, count: int, seed: int) -> Line
     """Fits of repetitions of an experiment with other noise, all at once."""
     drawn = np.random.default_rng((seed, 1)).normal(size=(count, *tau.shape))
     errors = noise[None, None] * jnp.asarray(drawn, tau.dtype)
-    return jax.jit(jax.vmap(lambda error: weighted_least_squares(Y, tau + error, noise)))(errors)
+    return stored_jit(jax.vmap(lambda error: weighted_least_squares(Y, tau + error, noise)))(errors)
 
 
 def _sizes(values: np.ndarray, units: tuple[str, ...]) -> np.ndarray:
