@@ -152,6 +152,7 @@ def random_motions(
     return jax.tree.map(lambda x: x[held], (motions, margins))
 
 
+@stored_jit
 def _first(key: PRNGKeyArray, model: Model, count: int, harmonics: int) -> Float[Array, "count nv numbers"]:
     """Free numbers of random motions."""
     return 0.3 * jax.random.normal(key, (count, model.nv, 2 * harmonics + 1), model.dtype)

@@ -99,10 +99,10 @@ def _motions(
     count = len(drawn[0].offset)
     if count < judging + len(study.train):
         raise ConfigError(f"{study.name}: only {count} random motions stay within limits; raise synthetic.starts")
-    each = [jax.tree.map(lambda leaf, k=k: leaf[k], drawn) for k in range(count)]
+    each = [jax.tree.map(lambda leaf, k=k: np.asarray(leaf)[k], drawn) for k in range(count)]
     rows = [_rows(system, *_sampled(config, motion)) for motion, _ in each]
     with _in_one_line(study):
-        base = base_parameters(jnp.stack(rows), labels(system))
+        base = base_parameters(np.stack(rows), labels(system))
     if settings.steps:
         search = {"starts": settings.starts, "steps": settings.steps, "noise": noise, "base": base}
         with _in_one_line(study):
@@ -146,6 +146,12 @@ def _rows(system: System, q: Array, v: Array, a: Array) -> Float[Array, "samples
     return jax.vmap(regressor, (None, 0, 0, 0))(system, q, v, a)
 
 
+@stored_jit
+def _effect(plant: Plant, motion: Motions) -> Float[Array, "nv nu"]:
+    """Derivative of the forces of the drives by the inputs."""
+    return jax.jacfwd(lambda u: drive_forces(plant, dataclasses.replace(motion, u=u)))(motion.u)
+
+
 def _recorded(
     config: IdentifyConfig, truth: Plant, name: str, motion: FourierMotion, rng: np.random.Generator | None
 ) -> Part:
@@ -156,7 +162,7 @@ def _recorded(
     tau = needed if rng is None else needed + np.asarray(_noise(config, truth)) * rng.normal(size=needed.shape)
     # Inputs that make the drives exert these forces.
     still = Motions(q[0], v[0], a[0], none[0])
-    effect = np.asarray(jax.jacfwd(lambda u: drive_forces(truth, dataclasses.replace(still, u=u)))(still.u))
+    effect = np.asarray(_effect(truth, still))
     if effect.shape[0] != effect.shape[1] or np.linalg.matrix_rank(effect) < len(effect):
         raise ConfigError(f"{name}: not every joint has a drive, so that its forces cannot be chosen; drive them all")
     u = np.linalg.solve(effect, (tau - idle).T).T
