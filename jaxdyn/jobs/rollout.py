@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -150,12 +149,6 @@ class _Simulator:
         return {name: np.asarray(leaf)[:count] for name, leaf in whole(self.mesh, batch).items()}
 
 
-class _Served(eqx.Module):
-    """What ran the lanes, "lanes" or "xla"."""
-
-    backend: str = eqx.field(static=True)
-
-
 def _stretch(
     time: TimeConfig,
     backend: lane_compiler.Backend,
@@ -164,7 +157,7 @@ def _stretch(
     lane: LaneProgress,
     plan: LanePlan,
     t0: Float[Array, ""],
-) -> tuple[LaneProgress, dict[str, Array], _Served]:
+) -> tuple[LaneProgress, dict[str, Array], lane_compiler.Served]:
     """One lane from one record to the next; a lane that has ended stays where it is."""
 
     def stretch(lane: LaneProgress, plan: LanePlan, t0: Float[Array, ""]):
@@ -190,7 +183,7 @@ def _stretch(
         return lane, _record(system, lane)
 
     (lane, record), served = lane_compiler.run(stretch, (lane, plan, t0), backend=backend, name="rollout")
-    return lane, record, _Served(served)
+    return lane, record, lane_compiler.Served(served)
 
 
 def _recorded(backend: lane_compiler.Backend, system: System, lane: LaneProgress) -> dict[str, Array]:

@@ -10,9 +10,11 @@ from jaxdyn.lanes.cpu import set_threads as set_threads
 from jaxdyn.lanes.devices import lane_mesh as lane_mesh
 from jaxdyn.lanes.flatten import CannotFlatten as CannotFlatten
 from jaxdyn.lanes.record import Record as Record
+from jaxdyn.lanes.record import Served as Served
 from jaxdyn.lanes.record import records as records
 from jaxdyn.lanes.stored import compiled_outside_jit as compiled_outside_jit
 from jaxdyn.lanes.stored import stored_jit as stored_jit
+from jaxdyn.lanes.stored import stored_outside_jit as stored_outside_jit
 from jaxdyn.lanes.tracing import KEEPS as KEEPS
 from jaxdyn.lanes.tracing import keep as keep
 from jaxdyn.lanes.tracing import keep_triangle as keep_triangle

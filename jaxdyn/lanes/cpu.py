@@ -25,6 +25,9 @@ from jaxdyn.lanes.program import Program
 # Scalar operations that are worth waking another thread for: some ten microseconds of work.
 _OPERATIONS_PER_TASK = 200_000
 
+# Scalar operations of one call, some ten milliseconds of work, from which on its speed counts for more than its compilation.
+_LONG = 10_000_000
+
 
 @dataclass(frozen=True, eq=False)
 class Compiled:
@@ -91,7 +94,7 @@ def collected() -> Iterator[list[Compiled]]:
 
 @contextlib.contextmanager
 def least_effort() -> Iterator[None]:
-    """Programs of one sample are compiled within in a tenth of the time, and run at half the speed."""
+    """Short programs of one sample are compiled within in a tenth of the time, and run at half the speed."""
     token = _effort.set(LEAST_EFFORT)
     try:
         yield
@@ -111,7 +114,7 @@ def compile_program(
     kernel = CpuKernel(program, width, inputs, outputs)
     axis = -1 if not has_lanes else 1 if outputs[0] == "columns" else 0
     blocks = max(1, _OPERATIONS_PER_TASK // max(1, kernel.operations * kernel.width))
-    effort = MOST_EFFORT if has_lanes else _effort.get()
+    effort = MOST_EFFORT if has_lanes or kernel.operations > _LONG else _effort.get()
     numbers = (kernel.scratch_bytes, width, blocks, axis)
     key = key_of_code(kernel.text, effort, *numbers)
     return _owned(key, numbers, kernel.operations, lambda: kept_object_code(key, kernel.text, effort))

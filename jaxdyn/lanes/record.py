@@ -3,6 +3,8 @@
 import collections
 import dataclasses
 
+import equinox as eqx
+
 
 @dataclasses.dataclass(frozen=True)
 class Record:
@@ -23,6 +25,12 @@ class Record:
     operations: int = 0
     code_s: float = 0.0
     reason: str = ""
+
+
+class Served(eqx.Module):
+    """A result of a program that tells what runs it, "lanes" or "xla"."""
+
+    backend: str = eqx.field(static=True)
 
 
 # So many that a long run of tests or a notebook loses none; a record is a few hundred bytes.

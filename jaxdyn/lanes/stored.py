@@ -4,6 +4,7 @@
 calls by their `fingerprint`, and finds the executable of XLA and the machine code of the lanes in the cache without tracing.
 
     stored_jit               in place of `equinox.filter_jit`, for functions of this package;
+    stored_outside_jit       for those that within `jit` are a part of the program around them;
     compiled_outside_jit     for functions of one sample that users call: within `jit` the function itself, outside one program.
 """
 
@@ -87,6 +88,17 @@ class stored_jit:
             self._stored.program(args, {})
             return self
         return self._ordinary.lower(*args).compile()
+
+
+def stored_outside_jit(function: Callable) -> Callable:
+    """Decorator of a function that uses the lane compiler itself: outside of `jit` and derivatives it is a stored program."""
+    stored = stored_jit(function)
+
+    @functools.wraps(function)
+    def call(*args, **options):
+        return (function if _surrounding_traces() else stored)(*args, **options)
+
+    return call
 
 
 def compiled_outside_jit(function: Callable) -> Callable:

@@ -21,7 +21,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 import jaxdyn.lanes as lanes
 from jaxdyn.dynamics.system import State, System
-from jaxdyn.lanes import Backend, check_backend
+from jaxdyn.lanes import Backend, check_backend, stored_outside_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.topology import Topology
 from jaxdyn.simulate.controls import Controller, Knots, Policy, check_controls, control_in_force
@@ -153,6 +153,49 @@ def rollout(
     dtype = state.v.dtype
     dt, t0 = _number(dt, dtype), _number(t0, dtype)
 
+    options = {"save_every": save_every, "save": save, "cost": cost, "stop": stop, "divergence_limit": divergence_limit}
+    saved, end, served = _simulated(
+        system,
+        state,
+        controls,
+        dt,
+        t0,
+        key,
+        steps=steps,
+        integrator=integrator,
+        substeps=substeps,
+        backend=backend,
+        **options,
+    )
+    times = jnp.asarray(t0, dtype) + jnp.arange(0, steps + 1, save_every).astype(dtype) * jnp.asarray(dt, dtype)
+    topology, result = system.model.topology, end.result
+    if not lanes.writing_out():  # else it is a part of a larger program, and known only there
+        result = report(result, end.steps, end.state.v, topology)
+    return Trajectory(times, saved, end.state, end.cost, result, end.steps, topology, served.backend)
+
+
+@stored_outside_jit
+def _simulated(
+    system: System,
+    state: State,
+    controls,
+    dt: float | Array,
+    t0: float | Array,
+    key: PRNGKeyArray | None,
+    *,
+    steps: int,
+    integrator: Integrator,
+    substeps: int,
+    backend: Backend,
+    save_every: int,
+    save: Callable,
+    cost: Callable | None,
+    stop: Callable | None,
+    divergence_limit: float | Array,
+) -> tuple[PyTree, _Carry, lanes.Served]:
+    """Records and end of a rollout whose arguments were checked."""
+    dtype = state.v.dtype
+
     def simulate(state: State, controls, dt, t0, key) -> tuple[PyTree, _Carry]:
         dt, t0 = jnp.asarray(dt, dtype), jnp.asarray(t0, dtype)
         rows, source = (controls, None) if isinstance(controls, jax.Array) else (None, controls)
@@ -220,11 +263,7 @@ def rollout(
 
     arguments = (state, controls, dt, t0, key)
     (saved, end), served = lanes.run(simulate, arguments, backend=backend, name="rollout")
-    times = jnp.asarray(t0, dtype) + jnp.arange(0, steps + 1, save_every).astype(dtype) * jnp.asarray(dt, dtype)
-    topology, result = system.model.topology, end.result
-    if not lanes.writing_out():  # else it is a part of a larger program, and known only there
-        result = report(result, end.steps, end.state.v, topology)
-    return Trajectory(times, saved, end.state, end.cost, result, end.steps, topology, served)
+    return saved, end, lanes.Served(served)
 
 
 def _number(x, dtype) -> float | Array:

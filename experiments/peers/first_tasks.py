@@ -1,0 +1,104 @@
+"""The tasks of `first_result.py`: lines that prepare, and a function `result` whose calls are timed."""
+
+_JAXDYN = """
+import jax, jax.numpy as jnp, jaxdyn
+"""
+
+_MECHANISM = """
+import sys
+sys.path.insert(0, "experiments")
+from peers.mechanisms import mechanism
+model = mechanism("{name}", "float32")
+q, v = 0.1 * jnp.ones(model.nq), jnp.zeros(model.nv)
+"""
+
+_DYNAMICS = {
+    "forward dynamics": "result = lambda: jaxdyn.forward_dynamics(model, q, v, v)",
+    "rollout": """
+system, batch = jaxdyn.System(model), jnp.tile(q, (1024, 1))
+move = jax.jit(jax.vmap(lambda q: jaxdyn.rollout(system, jaxdyn.State(q, v), dt=1e-3, steps=100, save_every=100).final.q))
+result = lambda: move(batch)
+""",
+    "rollout gradient": """
+system, batch = jaxdyn.System(model), jnp.tile(q, (1024, 1))
+def loss(q):
+    return jnp.sum(jaxdyn.rollout(system, jaxdyn.State(q, v), dt=1e-3, steps=100, save_every=100).final.q ** 2)
+slope = jax.jit(jax.vmap(jax.grad(loss)))
+result = lambda: slope(batch)
+""",
+}
+
+TASKS = {
+    "import": "import jaxdyn\nresult = lambda: None",
+    "jax alone": "import jax, equinox, optax\nresult = lambda: None",
+    "mass_matrix": _JAXDYN
+    + "model = jaxdyn.library.panda()\nresult = lambda: jaxdyn.mass_matrix(model, jnp.zeros(model.nq))",
+    "README": """
+import contextlib, io, re, pathlib
+text = pathlib.Path("README.md").read_text()
+example = re.search(r"```python\\n(.*?)```", text, re.S).group(1)
+def result():
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(example, {"__name__": "example"})
+""",
+    **{
+        f"{task}, {name}": _JAXDYN + _MECHANISM.format(name=name) + code
+        for name in ("chain 7", "tree 27")
+        for task, code in _DYNAMICS.items()
+    },
+    "forward dynamics, chain 64": _JAXDYN + _MECHANISM.format(name="chain 64") + _DYNAMICS["forward dynamics"],
+    "four-bar with reactions": _JAXDYN
+    + """
+system = jaxdyn.library.four_bar()
+q = jaxdyn.assemble(system, jnp.zeros(system.model.nq)).q
+state = jaxdyn.State(q, jnp.zeros(system.model.nv))
+result = lambda: jax.tree.leaves(jaxdyn.loop_reactions(system, state))
+""",
+    "variational rollout": _JAXDYN
+    + """
+system = jaxdyn.System(jaxdyn.library.double_pendulum())
+state = jaxdyn.State(jnp.ones(2), jnp.zeros(2))
+result = lambda: jaxdyn.rollout(system, state, dt=1e-3, steps=1000, integrator=jaxdyn.Variational()).final.q
+""",
+}
+
+COMMANDS = {
+    "jaxdyn --help": "--help",
+    "jaxdyn rollout panda": "rollout configs/panda_rollouts.toml",
+    "jaxdyn identify synthetic arm": "identify configs/identify_synthetic_arm.toml",
+    "jaxdyn optimize P1": "optimize configs/optimize_p1_cartpole.toml",
+    "jaxdyn optimize P4": "optimize configs/optimize_p4_double_pendulum.toml",
+}
+
+_CHAIN = """
+def chain(n):
+    opened = "".join(f'<body pos="0 0 {0.3 if k else 0}"><joint axis="{k % 2} {1 - k % 2} 0"/>'
+                     '<geom type="capsule" size="0.04" fromto="0 0 0 0 0 0.3" contype="0" conaffinity="0"/>' for k in range(n))
+    return f"<mujoco><worldbody>{opened}{'</body>' * n}</worldbody></mujoco>"
+"""
+
+PEERS = {
+    "MuJoCo: load, 1000 steps": _CHAIN
+    + """
+import mujoco
+def result():
+    model = mujoco.MjModel.from_xml_string(chain(7))
+    data = mujoco.MjData(model)
+    mujoco.mj_step(model, data, 1000)
+""",
+    "MJX: load, 1000 steps": _CHAIN
+    + """
+import jax, mujoco
+from mujoco import mjx
+model = mjx.put_model(mujoco.MjModel.from_xml_string(chain(7)))
+step = jax.jit(lambda data: jax.lax.fori_loop(0, 1000, lambda k, data: mjx.step(model, data), data))
+result = lambda: step(mjx.make_data(model)).qpos
+""",
+    "Pinocchio: load, forward dynamics": """
+import numpy as np, pinocchio
+def result():
+    model = pinocchio.buildSampleModelManipulator()
+    data, zero = model.createData(), np.zeros(model.nv)
+    pinocchio.aba(model, data, pinocchio.neutral(model), zero, zero)
+""",
+}

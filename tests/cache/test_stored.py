@@ -1,0 +1,215 @@
+"""A function is traced once per structure, in this process and in later ones, and its results are those of tracing it."""
+
+import functools
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxdyn
+from jaxdyn.cache import directory, set_directory
+from jaxdyn.lanes import stored, stored_jit
+
+MODEL = jaxdyn.library.double_pendulum()
+Q = jnp.array([0.3, -0.5])
+
+
+def heavier(model: jaxdyn.Model, factor: float = 2.0) -> jaxdyn.Model:
+    return eqx.tree_at(lambda m: m.mass, model, factor * model.mass)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """An empty folder in use, and a process that knows no program."""
+    usual = directory()
+    set_directory(tmp_path / "programs")
+    jax.clear_caches()
+    yield tmp_path / "programs"
+    set_directory(usual)
+    jax.clear_caches()
+
+
+@pytest.fixture
+def traced(monkeypatch):
+    """Names of the functions that are traced, in order."""
+    found = []
+    made = stored._Stored._made
+
+    def counted(self, *args):
+        found.append(self._label)
+        return made(self, *args)
+
+    monkeypatch.setattr(stored._Stored, "_made", counted)
+    return found
+
+
+def test_other_numbers_and_later_calls_are_not_traced(folder, traced):
+    first = jaxdyn.mass_matrix(MODEL, Q)
+    second = jaxdyn.mass_matrix(heavier(MODEL), 2.0 * Q)
+    assert traced == ["mass_matrix"]
+    np.testing.assert_allclose(first, jax.jit(jaxdyn.mass_matrix)(MODEL, Q), rtol=1e-13)
+    np.testing.assert_allclose(second, jax.jit(jaxdyn.mass_matrix)(heavier(MODEL), 2.0 * Q), rtol=1e-13)
+    jaxdyn.mass_matrix(MODEL, Q, method="closed_form")
+    jaxdyn.mass_matrix(jaxdyn.as_dtype(MODEL, jnp.float32), Q.astype(jnp.float32))
+    assert traced == ["mass_matrix"] * 3
+
+
+def test_programs_are_read_after_jax_has_forgotten_them(folder, traced):
+    expected = jaxdyn.mass_matrix(MODEL, Q)
+    jax.clear_caches()
+    np.testing.assert_array_equal(jaxdyn.mass_matrix(MODEL, Q), expected)
+    assert traced == ["mass_matrix"]
+
+
+def damaged(path):
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+
+
+def other_content(path):
+    from jaxdyn.cache import location
+
+    location.files().write(path.name, b"a program of another kind")
+
+
+@pytest.mark.parametrize("ending", ["program", "code"])
+@pytest.mark.parametrize("harm", [damaged, os.unlink, other_content])
+def test_what_cannot_be_read_is_compiled_again(folder, traced, ending, harm):
+    if harm is other_content and ending == "code":
+        pytest.skip("machine code with a right checksum is trusted")
+    expected = jaxdyn.mass_matrix(MODEL, Q)
+    paths = [path for path in folder.iterdir() if path.suffix == f".{ending}"]
+    assert paths
+    for path in paths:
+        harm(path)
+    jax.clear_caches()
+    stored.cpu._free_unheld()
+    np.testing.assert_array_equal(jaxdyn.mass_matrix(MODEL, Q), expected)
+    jax.clear_caches()
+    np.testing.assert_array_equal(jaxdyn.mass_matrix(MODEL, Q), expected)
+    assert len(traced) == 2
+
+
+def test_functions_within_functions_are_known_by_what_they_close_over(folder, traced):
+    def of_batch(model):
+        return stored_jit(jax.vmap(functools.partial(jaxdyn.potential_energy, model)))(jnp.stack([Q, 2.0 * Q]))
+
+    first, same, other = of_batch(MODEL), of_batch(heavier(MODEL, 1.0)), of_batch(heavier(MODEL))
+    assert traced == ["potential_energy"] * 2
+    np.testing.assert_array_equal(first, same)
+    np.testing.assert_allclose(other, 2.0 * first, rtol=1e-13)
+
+
+def test_functions_of_a_user_are_traced_once_and_not_stored(folder, traced):
+    def policy(t, state, key):
+        return -state.v
+
+    def end(policy):
+        return jaxdyn.rollout(jaxdyn.System(MODEL), jaxdyn.State(Q, Q), policy, dt=1e-3, steps=5).final.v
+
+    expected = end(policy)
+    np.testing.assert_array_equal(end(policy), expected)
+    assert traced == ["_simulated"]
+    assert np.all(end(lambda t, state, key: 0.0 * state.v) != expected)
+    assert traced == ["_simulated"] * 2
+    assert not [path for path in folder.iterdir() if path.suffix == ".program"]
+
+
+def test_within_jit_a_function_is_a_part_of_the_program_around_it(folder, traced):
+    def energy(q):
+        return jaxdyn.potential_energy(MODEL, q)
+
+    inner = jax.make_jaxpr(energy)(Q)
+    assert not [e for e in inner.eqns if e.params.get("name") in ("potential_energy", "call")]
+    jax.jit(energy)(Q)
+    jax.jit(jax.vmap(jax.grad(energy)))(jnp.stack([Q, Q]))
+    jax.lax.scan(lambda q, _: (q - energy(q), None), Q, None, length=2)
+    assert traced == []
+
+
+def test_transformations_outside_jit_give_the_same_as_inside(folder):
+    def energy(q):
+        return jaxdyn.potential_energy(MODEL, q)
+
+    batch = jnp.stack([Q, 2.0 * Q, -Q])
+    for transformed, at in (
+        (jax.vmap(energy), batch),
+        (jax.grad(energy), Q),
+        (jax.hessian(energy), Q),
+        (jax.vmap(jax.grad(energy)), batch),
+        (lambda q: jax.jvp(energy, (q,), (q,))[1], Q),
+        (lambda q: jax.vjp(energy, q)[1](jnp.ones(())), Q),
+    ):
+        for a, b in zip(jax.tree.leaves(transformed(at)), jax.tree.leaves(jax.jit(transformed)(at)), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+
+
+def test_without_jit_nothing_is_compiled(folder, traced):
+    with jax.disable_jit():
+        M = jaxdyn.mass_matrix(MODEL, Q)
+    assert traced == []
+    np.testing.assert_allclose(jaxdyn.mass_matrix(MODEL, Q), M, rtol=1e-13)
+
+
+def test_errors_are_those_of_the_function(folder, as_a_user):
+    with pytest.raises(ValueError, match="unknown method"):
+        jaxdyn.mass_matrix(MODEL, Q, method="guess")
+    with pytest.raises(ValueError, match="shape"):
+        jaxdyn.bias_force(MODEL, Q, jnp.zeros(3))
+    assert list(folder.iterdir()) == []
+
+
+LATER = """
+    import json, sys
+    import jax
+    import jax.numpy as jnp
+    import jaxdyn
+
+    traces = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda name, seconds, **_: traces.append(name) if "jaxpr_trace" in name else None
+    )
+    model = jaxdyn.library.double_pendulum()
+    q, v = jnp.array([0.3, -0.5]), jnp.array([1.0, 2.0])
+    before = len(traces)
+    system = jaxdyn.library.four_bar()
+    loop = jnp.zeros(system.model.nq)
+    results = [
+        jaxdyn.christoffel_first_kind(model, q),
+        jaxdyn.forward_dynamics(model, q, v, v),  # solved by LAPACK where XLA runs it
+        jaxdyn.rollout(jaxdyn.System(model), jaxdyn.State(q, v), dt=1e-3, steps=20).final.q,
+        jaxdyn.assemble(system, loop).q,
+        jaxdyn.lanes.stored_jit(jaxdyn.spatial.factorizations.cholesky)(jnp.array([[4.0, 2.0], [2.0, 3.0]])),
+    ]
+    print(json.dumps([len(traces) - before, [x.tolist() for x in results]]))
+"""
+
+
+def test_a_later_process_traces_next_to_nothing_and_gets_the_same_bits(tmp_path):
+    environment = os.environ | {"JAXDYN_CACHE_DIR": str(tmp_path / "programs")}
+    runs = []
+    for _ in range(2):
+        command = [sys.executable, "-c", textwrap.dedent(LATER)]
+        run = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+        assert run.stderr == ""  # XLA logs an error for each program that it loads
+        runs.append(json.loads(run.stdout))
+    (first, results), (second, same) = runs
+    assert results == same
+    assert second < 20 < 100 < first  # what is left are operations on arrays around the programs
+
+
+def test_an_empty_variable_switches_the_cache_off(tmp_path):
+    script = "import jaxdyn; print(jaxdyn.cache.directory())"
+    for value, expected in (("", "None"), (str(tmp_path), str(tmp_path))):
+        environment = os.environ | {"JAXDYN_CACHE_DIR": value}
+        run = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True
+        )
+        assert run.stdout.strip() == expected
