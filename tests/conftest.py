@@ -31,8 +31,8 @@ _rooms = {
 }
 _rooms = _rooms - {"jaxdyn.lanes"} | {"jaxdyn.lanes.batched"}
 beartype_package("jaxdyn.lanes", conf=BeartypeConf(claw_is_pep526=False))
-with install_import_hook(sorted(_rooms), "beartype.beartype"):
-    import jaxdyn  # noqa: F401
+# Modules are imported when they are asked for, so the hook stays. Jobs check what they are given themselves.
+install_import_hook(sorted(_rooms - {"jaxdyn.jobs"}), "beartype.beartype")
 
 
 def pytest_addoption(parser):

@@ -13,10 +13,21 @@ import jaxdyn
 
 PACKAGE = Path(jaxdyn.__file__).parent
 
-# Each room may import itself and those before it. `lanes` stands first: it is a compiler and knows nothing of mechanics, and the
-# rooms that it serves may ask it whether they are being compiled.
-ROOMS = ["lanes", "spatial", "mechanism", "dynamics", "constraints", "simulate", "identify", "control", "io", "library"]
-ROOMS += ["view", "jobs", "cli", "__main__"]
+# Each room may import itself and those before it. `lanes` comes before all mechanics: it is a compiler and knows nothing of it, and
+# the rooms that it serves may ask it whether they are being compiled.
+ROOMS = [
+    "lazy",
+    "version",
+    "lanes",
+    "spatial",
+    "mechanism",
+    "dynamics",
+    "constraints",
+    "simulate",
+    "identify",
+    "control",
+]
+ROOMS += ["io", "library", "view", "jobs", "cli", "__main__"]
 
 
 def modules() -> dict[str, Path]:
@@ -116,6 +127,9 @@ def state():
 
 before = state()
 import jaxdyn
+for package in (jaxdyn, jaxdyn.control, jaxdyn.identify, jaxdyn.io, jaxdyn.lanes, jaxdyn.library):
+    for name in dir(package):
+        getattr(package, name)  # now all of it is imported
 print(json.dumps([before, state(), sorted(sys.modules)]))
 """
 

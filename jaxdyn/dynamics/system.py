@@ -13,7 +13,7 @@ from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.forces import BodyForce, Force, JointDrives, JointForce, Resistance
 from jaxdyn.dynamics.joint_limits import JointLimits
 from jaxdyn.mechanism import configuration
-from jaxdyn.mechanism.checks import MechanismError
+from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.mechanism.model import Model
 
 Time = Float[Array, ""] | float

@@ -21,7 +21,7 @@ from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.recording import Recording
 from jaxdyn.identify.regressor import labels, linear_parameters, regressor, with_linear_parameters
 from jaxdyn.identify.validation import needed_and_acting, unphysical_bodies
-from jaxdyn.io.config import ConfigError
+from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.runs import RunDirectory
 from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
 from jaxdyn.jobs.identify_plant import Part, motions_of, one_each, parameters_of

@@ -20,7 +20,7 @@ from jaxdyn.control.single_shooting import SingleShooting
 from jaxdyn.control.solution import Solver
 from jaxdyn.control.workless import Workless
 from jaxdyn.dynamics.system import State, System, constraint_errors
-from jaxdyn.io.config import ConfigError
+from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.system_file import load_system
 from jaxdyn.jobs.command import needs
 from jaxdyn.jobs.integrators import INTEGRATORS

@@ -12,8 +12,8 @@ from jaxdyn.control.plan import Plan, planned
 from jaxdyn.control.problem import ControlProblem
 from jaxdyn.control.solution import Solution
 from jaxdyn.dynamics.system import State, System
-from jaxdyn.io.config import ConfigError
-from jaxdyn.io.runs import MECHANISM, RunDirectory, RunError
+from jaxdyn.io.errors import ConfigError, RunError
+from jaxdyn.io.runs import MECHANISM, RunDirectory
 from jaxdyn.jobs.integrators import IntegratorName
 from jaxdyn.mechanism import configuration
 from jaxdyn.simulate.controls import Knots

@@ -15,7 +15,7 @@ from jaxdyn.constraints.assembly import assemble
 from jaxdyn.constraints.projection import project_velocity
 from jaxdyn.dynamics.inverse import gravity_force
 from jaxdyn.dynamics.system import State, System
-from jaxdyn.io.config import ConfigError
+from jaxdyn.io.errors import ConfigError
 from jaxdyn.jobs.replay import ReplayedPlan
 from jaxdyn.jobs.rollout_config import RolloutConfig
 from jaxdyn.mechanism import configuration
