@@ -14,12 +14,13 @@ from jaxdyn.io.provenance import environment, provenance
 from jaxdyn.io.runs import RunDirectory
 from jaxdyn.jobs.hosts import agreed, is_first, join_hosts, quiet
 from jaxdyn.jobs.job import Job
+from jaxdyn.jobs.progress import compilations_told
 from jaxdyn.mechanism.messages import MechanismError
 
 
 def carry_out(job: Job, config: Any, out: Path | None, smoke: bool, resume: bool) -> RunDirectory:
     """Do a job; arguments, results and errors are those of `jaxdyn.jobs.running.run`."""
-    with contextlib.ExitStack() as stack:
+    with compilations_told(), contextlib.ExitStack() as stack:
         open_directory = functools.partial(_opened, job, config, out, resume, stack)
         if getattr(config, "devices", None) == "hosts":
             open_directory = functools.partial(_opened_by_first, open_directory, stack)

@@ -39,7 +39,9 @@ def run_command(command: Command, arguments: argparse.Namespace) -> int:
     def act() -> None:
         import jax
 
-        with jax.enable_x64(True):
+        from jaxdyn.jobs.progress import compilations_told
+
+        with compilations_told(), jax.enable_x64(True):
             command.act(arguments)
 
     return exit_status(act)

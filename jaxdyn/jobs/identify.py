@@ -24,6 +24,7 @@ from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
 from jaxdyn.jobs.identify_plant import Part, parameters_of, plant_of, problem_of, recordings_of
 from jaxdyn.jobs.identify_synthetic import experiment_of, judged_by_truth
 from jaxdyn.jobs.tables import aligned
+from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.mechanism.model import Model
 
@@ -188,6 +189,7 @@ def merit_table(merit: dict[tuple[str, str], dict[str, float]]) -> str:
     return aligned(transposed, left=(0,))
 
 
+@announced_as("the judgment")
 def _judged(
     config: IdentifyConfig,
     study: StudyConfig,
@@ -228,6 +230,7 @@ def _save(study: StudyConfig, plant: Plant, known: Uncertainty, directory: RunDi
     )
 
 
+@announced_as("pictures")
 def _draw(
     config: IdentifyConfig,
     study: StudyConfig,

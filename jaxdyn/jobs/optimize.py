@@ -25,6 +25,7 @@ from jaxdyn.jobs.optimize_config import OptimizeConfig
 from jaxdyn.jobs.optimize_problem import problem_of, solver_of, starts_of
 from jaxdyn.jobs.replay import PLAN, open_loop_error, replay_config, saved_plan
 from jaxdyn.jobs.tables import aligned
+from jaxdyn.lanes.announcements import announced_as
 
 _BLOCK = 10  # iterations between two looks at many searches
 _SHOWN = 12  # optima in tables, pictures and animations
@@ -160,6 +161,7 @@ def _by_start(config: OptimizeConfig, found: Solution) -> list[dict[str, Any]]:
     return rows
 
 
+@announced_as("energies")
 def _save(
     config: OptimizeConfig,
     problem: ControlProblem,
@@ -199,6 +201,7 @@ def shown_lanes(problem: ControlProblem, groups: list[Optimum], best: int) -> li
     return [best, *others]
 
 
+@announced_as("pictures")
 def _draw(
     config: OptimizeConfig,
     problem: ControlProblem,

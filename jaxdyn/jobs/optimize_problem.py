@@ -54,6 +54,7 @@ from jaxdyn.jobs.optimize_config import (
     WorklessConfig,
 )
 from jaxdyn.lanes import lane_function
+from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model, as_dtype
 from jaxdyn.spatial.transform import RigidTransform
@@ -158,6 +159,7 @@ def _rule(solver: PredictiveSamplingConfig | PathIntegralConfig | CrossEntropyCo
             return CrossEntropy(solver.elites)
 
 
+@announced_as("the starts")
 def starts_of(config: OptimizeConfig, problem: ControlProblem) -> Plan:
     """The plans to start from, with a leading axis; those of one entry follow those of the entry before it.
 

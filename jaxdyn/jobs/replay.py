@@ -15,6 +15,7 @@ from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.errors import ConfigError, RunError
 from jaxdyn.io.runs import MECHANISM, RunDirectory
 from jaxdyn.jobs.integrators import IntegratorName
+from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism import configuration
 from jaxdyn.simulate.controls import Knots
 
@@ -59,6 +60,7 @@ def replay_config(problem: ControlProblem, design: Float[Array, "P"], integrator
     return "\n".join(lines) + "\n"
 
 
+@announced_as("the replay")
 def open_loop_error(problem: ControlProblem, plan: Plan) -> float:
     """Largest distance, in tangent coordinates, from the end of a plan to where its controls alone lead."""
     end = jax.jit(lambda controls, design: planned(problem, controls, design).states)(plan.controls, plan.design)

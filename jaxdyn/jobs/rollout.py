@@ -27,6 +27,7 @@ from jaxdyn.jobs.integrators import INTEGRATORS
 from jaxdyn.jobs.replay import ReplayedPlan, load_replay
 from jaxdyn.jobs.rollout_config import RolloutConfig
 from jaxdyn.jobs.rollout_lanes import LanePlan, LaneProgress, lane_source, pd_control
+from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.lanes.devices import divided, rounded_up, whole
 from jaxdyn.mechanism.model import as_dtype
 from jaxdyn.simulate.diagnostics import power_balance_error, work_of_step
@@ -106,6 +107,7 @@ class _Simulator:
         self.backends: set[str] = set()
         self.advance: Any = None
 
+    @announced_as("the rollouts")
     def prepared(self, indices: np.ndarray) -> tuple[LanePlan, LaneProgress]:
         """The lanes of these numbers before their start, on their devices."""
         # Lanes that only fill up the devices and the last chunk repeat the last one.
@@ -274,6 +276,7 @@ def verdict(metrics: dict[str, Any]) -> str | None:
     )
 
 
+@announced_as("pictures")
 def _draw(system: System, arrays: dict[str, np.ndarray], directory: RunDirectory) -> list[str]:
     try:
         from jaxdyn.view import plots

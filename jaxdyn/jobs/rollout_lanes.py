@@ -18,6 +18,7 @@ from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.jobs.replay import ReplayedPlan
 from jaxdyn.jobs.rollout_config import RolloutConfig
+from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism import configuration
 from jaxdyn.simulate.controls import Knots, Policy
 
@@ -105,6 +106,7 @@ def lane_source(
 
     draw = jax.jit(jax.vmap(lane))
 
+    @announced_as("the starts")
     def lanes(indices: np.ndarray) -> tuple[LanePlan, LaneProgress]:
         filled = np.resize(indices, -(-len(indices) // _DRAWN_AT_ONCE) * _DRAWN_AT_ONCE)
         parts = [jax.tree.map(np.asarray, draw(part)) for part in filled.reshape(-1, _DRAWN_AT_ONCE)]
