@@ -31,8 +31,12 @@ _rooms = {
 }
 _rooms = _rooms - {"jaxdyn.lanes"} | {"jaxdyn.lanes.batched"}
 beartype_package("jaxdyn.lanes", conf=BeartypeConf(claw_is_pep526=False))
-# Modules are imported when they are asked for, so the hook stays. Jobs check what they are given themselves.
-install_import_hook(sorted(_rooms - {"jaxdyn.jobs"}), "beartype.beartype")
+with install_import_hook(sorted(_rooms), "beartype.beartype"):
+    import jaxdyn
+
+    for _package in (jaxdyn, jaxdyn.control, jaxdyn.identify, jaxdyn.io, jaxdyn.library):
+        for _name in dir(_package):
+            getattr(_package, _name)  # imports its module, while the hook is there
 
 
 def pytest_addoption(parser):
