@@ -64,13 +64,13 @@ def announced_as(purpose: str) -> Iterator[None]:
         _thread.purpose = before
 
 
-def _begin(event: str, _: float | int, *, fun_name: str | int = "", **__: str | int) -> None:
+def _begin(event: str, value: float | int, **facts: str | int) -> None:
     if event not in _PHASES or not _LOG.isEnabledFor(logging.INFO):
         return
     _thread.depth += 1
     if _thread.depth > 1:
         return
-    function = re.sub(r"^\w+\((.*)\)$", r"\1", str(fun_name)).lstrip("_")  # it may be jit(f)
+    function = re.sub(r"^\w+\((.*)\)$", r"\1", str(facts.get("fun_name", ""))).lstrip("_")  # it may be jit(f)
     name = f"{_thread.purpose} ({function})" if _thread.purpose else function
     if name != _thread.compilation.name:
         _thread.compilation = _Compilation(name)
@@ -80,7 +80,7 @@ def _begin(event: str, _: float | int, *, fun_name: str | int = "", **__: str | 
     _thread.timer.start()
 
 
-def _end(event: str, duration: float, **_: str | int) -> None:
+def _end(event: str, duration_secs: float, **facts: str | int) -> None:
     if event not in _PHASES or _thread.depth == 0:  # the logger was set up in between
         return
     _thread.depth -= 1
@@ -89,7 +89,7 @@ def _end(event: str, duration: float, **_: str | int) -> None:
     _thread.timer.cancel()
     _thread.timer.join()  # an announcement under way comes before what follows
     compilation = _thread.compilation
-    compilation.seconds += duration
+    compilation.seconds += duration_secs
     if event == _LAST:
         if compilation.announced:
             _LOG.info("compiled %s in %.1f s", compilation.name, compilation.seconds)
