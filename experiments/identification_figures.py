@@ -23,9 +23,9 @@ from typing import Any
 
 from jaxdyn.io import ConfigError, RunDirectory, read_config
 from jaxdyn.jobs import Job, main, run
-from jaxdyn.jobs.identify import JOB as IDENTIFY
 from jaxdyn.jobs.identify_config import IdentifyConfig
 from jaxdyn.jobs.tables import aligned
+from jaxdyn.jobs.verbs import IDENTIFY
 
 ROOT = Path(__file__).parents[1]
 

@@ -5,26 +5,44 @@ arguments (`jaxdyn.jobs.command`).
 import argparse
 from collections.abc import Sequence
 
-from jaxdyn.jobs import animate, check, convert, identify, optimize, rollout, show, view
+from jaxdyn.jobs import verbs
 from jaxdyn.jobs.command import Command, add_command, run_command
-from jaxdyn.jobs.job import Job, add_arguments, run_from_arguments
+from jaxdyn.jobs.job import Job, add_arguments
+from jaxdyn.jobs.running import run_from_arguments
 
-_COMMANDS = (show.COMMAND, check.COMMAND, convert.COMMAND, animate.COMMAND, view.COMMAND)
-_JOBS = (rollout.JOB, identify.JOB, optimize.JOB)
-_VERBS: dict[str, Job | Command] = {verb.name: verb for verb in (*_COMMANDS, *_JOBS)}
+_TASKS: dict[str, tuple[Job | Command, ...]] = {
+    "simulate, learn and plan, as a config file says": (verbs.ROLLOUT, verbs.IDENTIFY, verbs.OPTIMIZE),
+    "look at what came out": (verbs.VIEW, verbs.ANIMATE),
+    "work with mechanism files": (verbs.SHOW, verbs.CHECK, verbs.CONVERT),
+}
+_VERBS = {verb.name: verb for task in _TASKS.values() for verb in task}
+
+
+class _Version(argparse.Action):
+    """Prints the version, which is looked up only then."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        from jaxdyn.version import __version__
+
+        print(f"jaxdyn {__version__}")
+        parser.exit()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; returns the exit status: 0 done, 2 bad input."""
     parser = argparse.ArgumentParser(
         prog="jaxdyn",
-        description="Multibody dynamics in JAX: batched rollouts, identification and optimal control from config files, and views.",
-        epilog="Example: jaxdyn rollout configs/panda_rollouts.toml --out runs/first batch=512",
+        usage="jaxdyn [-h] [--version] VERB ...",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=f"Multibody dynamics in JAX.\n\n{_verbs_by_task()}",
+        epilog="`jaxdyn VERB --help` tells the arguments and settings of a verb. An example:\n\n"
+        "  jaxdyn rollout configs/panda_rollouts.toml --out runs/first batch=512",
     )
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
+    parsers = parser.add_subparsers(prog="jaxdyn", dest="verb", required=True, metavar="VERB", help=argparse.SUPPRESS)
     for name, verb in _VERBS.items():
         add = add_arguments if isinstance(verb, Job) else add_command
-        add(verbs.add_parser(name, help=verb.description.splitlines()[0]), verb)  # pyright: ignore[reportArgumentType]
+        add(parsers.add_parser(name), verb)  # pyright: ignore[reportArgumentType]
     arguments, rest = parser.parse_known_args(argv)
     verb = _VERBS[arguments.verb]
     overrides = [word for word in rest if isinstance(verb, Job) and "=" in word and not word.startswith("-")]
@@ -35,3 +53,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return run_command(verb, arguments)
     arguments.overrides += overrides
     return run_from_arguments(verb, arguments)
+
+
+def _verbs_by_task() -> str:
+    """What the verbs do, a line for each."""
+    lines = []
+    for task, offered in _TASKS.items():
+        lines += [f"{task}:", *(f"  {verb.name:9} {verb.description.splitlines()[0]}" for verb in offered)]
+    return "\n".join(lines)

@@ -35,7 +35,11 @@ _rooms = {
 _rooms = _rooms - {"jaxdyn.lanes"} | {"jaxdyn.lanes.batched"}
 beartype_package("jaxdyn.lanes", conf=BeartypeConf(claw_is_pep526=False))
 with install_import_hook(sorted(_rooms), "beartype.beartype"):
-    import jaxdyn  # noqa: F401
+    import jaxdyn
+
+    for _package in (jaxdyn, jaxdyn.control, jaxdyn.identify, jaxdyn.io, jaxdyn.library):
+        for _name in dir(_package):
+            getattr(_package, _name)  # imports its module, while the hook is there
 
 
 def pytest_addoption(parser):

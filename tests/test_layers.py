@@ -13,9 +13,11 @@ import jaxdyn
 
 PACKAGE = Path(jaxdyn.__file__).parent
 
-# Each room may import itself and those before it. `cache` and `lanes` stand first: they compile and know nothing of mechanics, and
-# the rooms that they serve may ask whether they are being compiled.
+# Each room may import itself and those before it. `cache` and `lanes` come before all mechanics: they compile and know nothing of it,
+# and the rooms that they serve may ask whether they are being compiled.
 ROOMS = [
+    "lazy",
+    "version",
     "cache",
     "lanes",
     "spatial",
@@ -25,10 +27,8 @@ ROOMS = [
     "simulate",
     "identify",
     "control",
-    "io",
-    "library",
 ]
-ROOMS += ["view", "jobs", "cli", "__main__"]
+ROOMS += ["io", "library", "view", "jobs", "cli", "__main__"]
 
 
 def modules() -> dict[str, Path]:
@@ -128,6 +128,9 @@ def state():
 
 before = state()
 import jaxdyn
+for package in (jaxdyn, jaxdyn.control, jaxdyn.identify, jaxdyn.io, jaxdyn.lanes, jaxdyn.library):
+    for name in dir(package):
+        getattr(package, name)  # now all of it is imported
 print(json.dumps([before, state(), sorted(sys.modules)]))
 """
 

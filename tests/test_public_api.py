@@ -52,7 +52,7 @@ def resolve(dotted: str):
 
 def public_members(module) -> dict[str, object]:
     """Functions and classes of jaxdyn that a module offers."""
-    members = {name: item for name, item in vars(module).items() if not name.startswith("_")}
+    members = {name: getattr(module, name) for name in dir(module) if not name.startswith("_")}
     return {
         f"{module.__name__}.{name}": item
         for name, item in members.items()

@@ -1,20 +1,27 @@
 """Closed kinematic chains: how to build them, the kinds of constraints, assembly, projection, minimal coordinates, reactions."""
 
-from jaxdyn.constraints.assembly import Assembly as Assembly
-from jaxdyn.constraints.assembly import assemble as assemble
-from jaxdyn.constraints.independence import Mobility as Mobility
-from jaxdyn.constraints.independence import describe_mobility as describe_mobility
-from jaxdyn.constraints.independence import independent_velocities as independent_velocities
-from jaxdyn.constraints.independence import mobility as mobility
-from jaxdyn.constraints.kinds import Coupling as Coupling
-from jaxdyn.constraints.kinds import Distance as Distance
-from jaxdyn.constraints.kinds import LoopJoint as LoopJoint
-from jaxdyn.constraints.linkage import LinkageBuilder as LinkageBuilder
-from jaxdyn.constraints.minimal import MinimalMotion as MinimalMotion
-from jaxdyn.constraints.minimal import minimal_acceleration as minimal_acceleration
-from jaxdyn.constraints.minimal import minimal_motion as minimal_motion
-from jaxdyn.constraints.projection import Projection as Projection
-from jaxdyn.constraints.projection import project_position as project_position
-from jaxdyn.constraints.projection import project_velocity as project_velocity
-from jaxdyn.constraints.reactions import LoopReaction as LoopReaction
-from jaxdyn.constraints.reactions import loop_reactions as loop_reactions
+from typing import TYPE_CHECKING
+
+from jaxdyn.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from jaxdyn.constraints.assembly import Assembly as Assembly
+    from jaxdyn.constraints.assembly import assemble as assemble
+    from jaxdyn.constraints.independence import Mobility as Mobility
+    from jaxdyn.constraints.independence import describe_mobility as describe_mobility
+    from jaxdyn.constraints.independence import independent_velocities as independent_velocities
+    from jaxdyn.constraints.independence import mobility as mobility
+    from jaxdyn.constraints.kinds import Coupling as Coupling
+    from jaxdyn.constraints.kinds import Distance as Distance
+    from jaxdyn.constraints.kinds import LoopJoint as LoopJoint
+    from jaxdyn.constraints.linkage import LinkageBuilder as LinkageBuilder
+    from jaxdyn.constraints.minimal import MinimalMotion as MinimalMotion
+    from jaxdyn.constraints.minimal import minimal_acceleration as minimal_acceleration
+    from jaxdyn.constraints.minimal import minimal_motion as minimal_motion
+    from jaxdyn.constraints.projection import Projection as Projection
+    from jaxdyn.constraints.projection import project_position as project_position
+    from jaxdyn.constraints.projection import project_velocity as project_velocity
+    from jaxdyn.constraints.reactions import LoopReaction as LoopReaction
+    from jaxdyn.constraints.reactions import loop_reactions as loop_reactions
+else:
+    __getattr__, __dir__, __all__ = lazy_names(__name__)

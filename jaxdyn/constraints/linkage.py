@@ -14,9 +14,10 @@ from jaxdyn.constraints.spanning import Tree, chosen_tree, given_tree
 from jaxdyn.dynamics.system import System
 from jaxdyn.mechanism import checks
 from jaxdyn.mechanism.builder import STANDARD_GRAVITY, MechanismBuilder
-from jaxdyn.mechanism.checks import MechanismError, Numbers
+from jaxdyn.mechanism.checks import Numbers
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Fixed
+from jaxdyn.mechanism.messages import MechanismError, unknown
 from jaxdyn.mechanism.model import Model, as_dtype
 
 _ORIGIN = (0.0, 0.0, 0.0)
@@ -235,12 +236,12 @@ class LinkageBuilder:
                 attached += [(f"{kind} {name!r}", f"body_{x}", body) for x, body in zip("ab", link.bodies, strict=True)]
         for where, role, body in attached:
             if body not in known:
-                raise MechanismError(f"{where}: its {role} {checks.unknown(body, known)}")
+                raise MechanismError(f"{where}: its {role} {unknown(body, known)}")
         for name, coupling in self._couplings.items():
             for role, joint in zip(("driven", "driver"), coupling.joints, strict=True):
                 where = f"coupling {name!r}: its {role} joint"
                 if joint not in self._joints:
-                    raise MechanismError(f"{where} {checks.unknown(joint, self._joints)}")
+                    raise MechanismError(f"{where} {unknown(joint, self._joints)}")
                 size = self._joints[joint].joint.nq
                 if size != 1:
                     raise MechanismError(f"{where} {joint!r} has {size} coordinates; couple joints that have one")

@@ -9,15 +9,15 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.spatial.transform import Rotation
 
 from jaxdyn.constraints.kinds import Coupling, Distance, LoopJoint, loop_kind
 from jaxdyn.dynamics import kinematics
 from jaxdyn.mechanism import configuration
-from jaxdyn.mechanism.checks import MechanismError
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Free, Universal
+from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.mechanism.model import Model
+from jaxdyn.spatial.plain import rotation_quaternion
 from jaxdyn.spatial.transform import RigidTransform
 
 
@@ -164,7 +164,7 @@ def _ends(model: Model, bodies: Sequence[str], frames: Sequence[np.ndarray]) -> 
     """For each of some named bodies, the moving body that carries it and the placement there of a frame on it."""
     ends = []
     for body, frame in zip(bodies, frames, strict=True):
-        turn = Rotation.from_matrix(frame[:3, :3]).as_quat(scalar_first=True)
+        turn = rotation_quaternion(frame[:3, :3])
         placement = RigidTransform(jnp.asarray(turn, model.dtype), jnp.asarray(frame[:3, 3], model.dtype))
         ends.append(model.locate_frame(body, placement))
     return ends

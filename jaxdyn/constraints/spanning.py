@@ -6,8 +6,7 @@ included, to the joint that carries it and the body at the other end of that joi
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from jaxdyn.mechanism import checks
-from jaxdyn.mechanism.checks import MechanismError
+from jaxdyn.mechanism.messages import MechanismError, unknown
 
 Tree = dict[str, tuple[str, str]]
 Ends = Mapping[str, tuple[str, str]]
@@ -93,7 +92,7 @@ def given_tree(where: str, bodies: Iterable[str], ends: Ends, staying: Mapping[s
         raise MechanismError(f"{where}: cut is {cut!r}; give a tuple of names, ({cut!r},)")
     for joint in cut:
         if joint not in ends:
-            raise MechanismError(f"{where}: cut: joint {checks.unknown(joint, ends)}")
+            raise MechanismError(f"{where}: cut: joint {unknown(joint, ends)}")
         if joint in staying:
             raise MechanismError(
                 f"{where}: joint {joint!r} cannot be cut: {staying[joint]}; cut another one of its loop"

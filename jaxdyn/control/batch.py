@@ -17,9 +17,11 @@ from jaxdyn.control.plan import Plan
 from jaxdyn.control.problem import ControlProblem
 from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution, searched
 from jaxdyn.lanes import stored_jit
+from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.lanes.devices import divided, each_on_its_own, whole
 
 
+@announced_as("the search")
 def solve_batch(
     problem: ControlProblem,
     solver: IterativeSolver,

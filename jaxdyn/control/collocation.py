@@ -14,6 +14,7 @@ from jaxdyn.control.scheme import SchemeName, collocation_points, polynomial, sc
 from jaxdyn.control.solution import Solution, Solver
 from jaxdyn.control.transcription import Transcription, transcribed
 from jaxdyn.lanes import Backend, stored_jit
+from jaxdyn.lanes.announcements import announced_as
 
 
 class CollocatedSolution(Solution):
@@ -84,6 +85,7 @@ class Collocation(Solver):
     def __check_init__(self):
         collocation_points(self.scheme, self.degree)
 
+    @announced_as("the search")
     def solve(self, problem: ControlProblem, initial: Plan, max_steps: int) -> CollocatedSolution:
         if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((problem, initial))):
             raise TypeError(

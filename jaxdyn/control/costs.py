@@ -13,7 +13,7 @@ from jaxdyn.control.problem import Controls, Dynamics, Mechanics, Point, Time
 from jaxdyn.dynamics.kinematics import forward_kinematics, frame_placement
 from jaxdyn.dynamics.system import State, total_energy
 from jaxdyn.mechanism import configuration
-from jaxdyn.mechanism.checks import MechanismError
+from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.arrays import dot, floating
 from jaxdyn.spatial.transform import RigidTransform

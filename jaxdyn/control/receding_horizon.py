@@ -13,6 +13,7 @@ from tqdm import tqdm
 from jaxdyn.control.plan import Plan
 from jaxdyn.control.problem import ControlProblem, Controls, Dynamics, Point, Time
 from jaxdyn.control.solution import IterativeSolver
+from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.simulate.controls import Controller
 
 
@@ -84,6 +85,7 @@ class HorizonRun(NamedTuple):
         return 1.0 / float(np.median(self.seconds))
 
 
+@announced_as("the controller")
 def run_receding_horizon(
     controller: RecedingHorizon, state: Point, *, steps: int, plant: Dynamics | None = None, progress: bool = True
 ) -> HorizonRun:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from jaxdyn.control.problem import Controls, Dynamics, Mechanics, Point, Tangent, Time
 from jaxdyn.dynamics.system import State, System, drive_forces, total_energy
 from jaxdyn.mechanism import configuration
-from jaxdyn.mechanism.checks import MechanismError
+from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.spatial.arrays import dot, floating
 
 Configuration = Float[Array, "nq"]

@@ -14,7 +14,7 @@ from jaxdyn.dynamics.forces import BodyForce, Force, JointDrives, JointForce, Re
 from jaxdyn.dynamics.joint_limits import JointLimits
 from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.mechanism import configuration
-from jaxdyn.mechanism.checks import MechanismError
+from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.mechanism.model import Model
 
 Time = Float[Array, ""] | float

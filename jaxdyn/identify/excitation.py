@@ -26,6 +26,7 @@ from jaxdyn.identify.base_parameters import BaseParameters, system_base_paramete
 from jaxdyn.identify.fourier_motion import FourierMotion
 from jaxdyn.identify.regressor import regressor
 from jaxdyn.lanes import stored_jit
+from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
@@ -74,6 +75,7 @@ class Excitation(eqx.Module):
     random_log_determinants: Float[Array, "starts"]
 
 
+@announced_as("the design of motions")
 def design_excitation(
     system: System,
     key: PRNGKeyArray,

@@ -15,6 +15,7 @@ from tqdm import trange
 from jaxdyn.identify.least_squares import Unknowns
 from jaxdyn.identify.output_error import OutputError
 from jaxdyn.lanes import stored_jit
+from jaxdyn.lanes.announcements import announced_as
 
 
 def batch_loss(problem: OutputError, unknowns: Unknowns, chosen: Any) -> Float[Array, ""]:
@@ -32,6 +33,7 @@ def batch_loss(problem: OutputError, unknowns: Unknowns, chosen: Any) -> Float[A
     return scale * jnp.sum(jax.vmap(of_window)(local, windows)) + 0.5 * jnp.sum(prior**2)
 
 
+@announced_as("the fit")
 def descend(
     problem: OutputError,
     optimizer: optax.GradientTransformation,

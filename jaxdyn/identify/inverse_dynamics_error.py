@@ -19,7 +19,7 @@ from jaxdyn.identify.losses import Loss, Squares
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.parameters import Parameters
 from jaxdyn.lanes import lane_function
-from jaxdyn.mechanism.checks import MechanismError
+from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.spatial.arrays import einsum
 
 

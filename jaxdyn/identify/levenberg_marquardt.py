@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from jaxdyn.identify.least_squares import Normal, Problem, Unknowns, gauss_newton_step, predicted_decrease
 from jaxdyn.lanes import stored_jit
+from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.lanes.devices import divided, each_on_its_own, rounded_up, whole
 
 _FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-3, 1e-12, 1e12
@@ -128,6 +129,7 @@ def _judged(
     )
 
 
+@announced_as("the fit")
 def fit(
     problem: Problem,
     unknowns: Unknowns | None = None,

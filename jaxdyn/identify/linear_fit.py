@@ -19,7 +19,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.stats
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
@@ -65,7 +64,9 @@ class LinearFit(eqx.Module):
         self, confidence: float = 0.95
     ) -> tuple[Float[Array, "*batch parameters"], Float[Array, "*batch parameters"]]:
         """Lower and upper bounds, by Student's t distribution, that hold each parameter with this probability."""
-        quantile = float(scipy.stats.t.ppf(0.5 + 0.5 * confidence, self.degrees_of_freedom))
+        from scipy.special import stdtrit  # takes a fifth of a second to import
+
+        quantile = float(stdtrit(self.degrees_of_freedom, 0.5 + 0.5 * confidence))
         half = quantile * self.standard_deviation
         return self.estimate - half, self.estimate + half
 

@@ -10,7 +10,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from jaxdyn.dynamics.system import State, System
-from jaxdyn.mechanism.checks import MechanismError
+from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.simulate.controls import Knots
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import floating

@@ -20,7 +20,7 @@ from jaxdyn.identify.parameters import Parameters
 from jaxdyn.identify.recording import Windows
 from jaxdyn.lanes import Backend
 from jaxdyn.mechanism import configuration
-from jaxdyn.mechanism.checks import MechanismError
+from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.mechanism.model import Model
 from jaxdyn.simulate.integrators import Integrator, RungeKutta4
 from jaxdyn.simulate.rollout import rollout

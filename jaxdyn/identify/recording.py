@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from scipy import signal
 
 from jaxdyn.dynamics.system import State
 from jaxdyn.simulate.controls import Knots
@@ -115,6 +114,8 @@ def low_passed(values: Samples, interval: float, cutoff: float, order: int = 4) 
     """
     if 2.0 * cutoff * interval >= 1.0:
         return values
+    from scipy import signal  # takes half a second to import
+
     sections = signal.butter(order, 2.0 * cutoff * interval, output="sos")
     return signal.sosfiltfilt(sections, values, axis=0, padlen=min(3 * (order + 1), len(values) - 1))
 

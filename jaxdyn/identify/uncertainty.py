@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 
 from jaxdyn.identify.least_squares import Problem, Unknowns, information
 from jaxdyn.lanes import compiled_outside_jit, stored_jit
+from jaxdyn.lanes.announcements import announced_as
 
 # A direction of the scaled information below this fraction of the largest one is not identified: rounding hides it.
 _UNSEEN = 1e-10
@@ -58,6 +59,7 @@ class Uncertainty(eqx.Module):
         return jnp.where(known[:, None] & known[None], self.covariance, 0.0) * inverse[:, None] * inverse[None]
 
 
+@announced_as("the uncertainty")
 def uncertainty(problem: Problem, unknowns: Unknowns, *, kind: str = "groups", scale: bool = True) -> Uncertainty:
     """Covariance of the values at a minimum.
 

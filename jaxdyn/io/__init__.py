@@ -1,26 +1,33 @@
 """Files in and out: mechanisms, configs, run directories. Everything read here may come from a stranger."""
 
-from jaxdyn.io.archive import load_archive as load_archive
-from jaxdyn.io.archive import save_archive as save_archive
-from jaxdyn.io.config import ConfigError as ConfigError
-from jaxdyn.io.config import read_config as read_config
-from jaxdyn.io.config import resolved_toml as resolved_toml
-from jaxdyn.io.config import setting as setting
-from jaxdyn.io.mechanism_file import load_mechanism as load_mechanism
-from jaxdyn.io.mechanism_file import save_mechanism as save_mechanism
-from jaxdyn.io.mjcf import load_mjcf as load_mjcf
-from jaxdyn.io.mjcf import system_from_mujoco as system_from_mujoco
-from jaxdyn.io.provenance import environment as environment
-from jaxdyn.io.runs import RunDirectory as RunDirectory
-from jaxdyn.io.runs import RunError as RunError
-from jaxdyn.io.runs import load_run as load_run
-from jaxdyn.io.state_orders import MujocoOrder as MujocoOrder
-from jaxdyn.io.state_orders import PinocchioOrder as PinocchioOrder
-from jaxdyn.io.state_orders import StateOrder as StateOrder
-from jaxdyn.io.system_file import load_system as load_system
-from jaxdyn.io.system_file import save_system as save_system
-from jaxdyn.io.units import quantity as quantity
-from jaxdyn.io.urdf import load_urdf as load_urdf
-from jaxdyn.io.urdf_writer import save_urdf as save_urdf
-from jaxdyn.io.vectors import system_from_dict as system_from_dict
-from jaxdyn.io.xml import IgnoredContent as IgnoredContent
+from typing import TYPE_CHECKING
+
+from jaxdyn.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from jaxdyn.io.archive import load_archive as load_archive
+    from jaxdyn.io.archive import save_archive as save_archive
+    from jaxdyn.io.config import read_config as read_config
+    from jaxdyn.io.config import resolved_toml as resolved_toml
+    from jaxdyn.io.config import setting as setting
+    from jaxdyn.io.errors import ConfigError as ConfigError
+    from jaxdyn.io.errors import RunError as RunError
+    from jaxdyn.io.mechanism_file import load_mechanism as load_mechanism
+    from jaxdyn.io.mechanism_file import save_mechanism as save_mechanism
+    from jaxdyn.io.mjcf import load_mjcf as load_mjcf
+    from jaxdyn.io.mjcf import system_from_mujoco as system_from_mujoco
+    from jaxdyn.io.provenance import environment as environment
+    from jaxdyn.io.runs import RunDirectory as RunDirectory
+    from jaxdyn.io.runs import load_run as load_run
+    from jaxdyn.io.state_orders import MujocoOrder as MujocoOrder
+    from jaxdyn.io.state_orders import PinocchioOrder as PinocchioOrder
+    from jaxdyn.io.state_orders import StateOrder as StateOrder
+    from jaxdyn.io.system_file import load_system as load_system
+    from jaxdyn.io.system_file import save_system as save_system
+    from jaxdyn.io.units import quantity as quantity
+    from jaxdyn.io.urdf import load_urdf as load_urdf
+    from jaxdyn.io.urdf_writer import save_urdf as save_urdf
+    from jaxdyn.io.vectors import system_from_dict as system_from_dict
+    from jaxdyn.io.xml import IgnoredContent as IgnoredContent
+else:
+    __getattr__, __dir__, __all__ = lazy_names(__name__)

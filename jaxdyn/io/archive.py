@@ -13,7 +13,7 @@ from typing import Any
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.archive_checks import check_system
 from jaxdyn.io.archive_structure import StructureError, known_classes, structure_of, value_of
-from jaxdyn.io.config import ConfigError
+from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import LARGEST_ARRAYS, NpzArrays, fill_npz, write_files
 from jaxdyn.io.reading import content, opened
 

@@ -14,8 +14,8 @@ from jaxdyn.dynamics.forces import JointDrives
 from jaxdyn.dynamics.forward import ForwardMethod
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.archive_structure import StructureError
-from jaxdyn.mechanism.checks import MechanismError
 from jaxdyn.mechanism.joint import Joint
+from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.mechanism.rotors import Rotors
 from jaxdyn.mechanism.topology import GROUND, Topology
 

@@ -22,7 +22,8 @@ import numpy as np
 
 from jaxdyn.constraints import kinds
 from jaxdyn.dynamics import forces, friction, joint_limits, system
-from jaxdyn.io.config import ConfigError, suggestion
+from jaxdyn.io.config import suggestion
+from jaxdyn.io.errors import ConfigError
 from jaxdyn.mechanism import joints, model, prescribed, rotors, topology
 from jaxdyn.spatial import transform
 

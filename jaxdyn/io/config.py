@@ -21,10 +21,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from jaxdyn.io.toml import ConfigError as ConfigError
+from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.toml import read_toml, toml_text
 from jaxdyn.io.units import quantity
-from jaxdyn.mechanism.checks import closest
+from jaxdyn.mechanism.messages import closest
 
 T = TypeVar("T")
 

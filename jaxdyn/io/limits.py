@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 from jaxdyn.dynamics.joint_limits import JointLimits
 from jaxdyn.dynamics.system import System
-from jaxdyn.io.toml import ConfigError
+from jaxdyn.io.errors import ConfigError
 
 LimitsUse = Literal["data", "enforced"]
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Complex, Float
-from scipy.optimize import least_squares
 
 _PAIRS = ("tilt", "shift", "beside")
 _MOST_FRAMES = 20_000  # more tell nothing new about a dozen numbers
@@ -62,6 +61,8 @@ def calibrated(markers: Markers, films: Sequence[Float[np.ndarray, "frames colum
     Lengths do not tell everything: where the last marker sits beside its joint is taken to be as given, which only turns the last
     link, and of a chain with one link alone tilt and shift cannot be told apart.
     """
+    from scipy.optimize import least_squares
+
     film = np.concatenate(films)
     seen = _seen(film[:: -(-len(film) // _MOST_FRAMES)], markers)
     count, size = seen.shape[1], float(np.median(np.abs(seen[:, -1])))

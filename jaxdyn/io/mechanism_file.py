@@ -42,7 +42,8 @@ the mechanism is heavy and strong. Points may be given on any body or frame, by 
 from pathlib import Path
 
 from jaxdyn.dynamics.system import System
-from jaxdyn.io.config import ConfigError, Place
+from jaxdyn.io.config import Place
+from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import write_files
 from jaxdyn.io.mechanism_reader import system_from_tables
 from jaxdyn.io.mechanism_writer import tables_of_system

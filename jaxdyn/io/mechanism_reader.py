@@ -36,7 +36,7 @@ from jaxdyn.io.mechanism_joints import (
 from jaxdyn.io.reading import MOST_BODIES
 from jaxdyn.mechanism import checks, configuration
 from jaxdyn.mechanism.builder import MechanismBuilder
-from jaxdyn.mechanism.checks import MechanismError
+from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.transform import RigidTransform

@@ -17,23 +17,24 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from scipy.spatial.transform import Rotation
 
 from jaxdyn.constraints.kinds import Coupling, LoopJoint
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.forces import Force, JointDrives, JointSpring
 from jaxdyn.dynamics.friction import JointFriction
 from jaxdyn.dynamics.system import System
+from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.limits import LimitsUse, check_limits, with_limits
 from jaxdyn.io.mjcf_files import read_mjcf
-from jaxdyn.io.reading import MOST_BODIES, ConfigError, calculable
+from jaxdyn.io.reading import MOST_BODIES, calculable
 from jaxdyn.io.xml import IgnoredContent
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.builder import MechanismBuilder
-from jaxdyn.mechanism.checks import MechanismError, one_line
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Fixed, Free, Prismatic, Revolute, Spherical
+from jaxdyn.mechanism.messages import MechanismError, one_line
 from jaxdyn.mechanism.model import Model
+from jaxdyn.spatial.plain import rotation_matrix
 from jaxdyn.spatial.transform import RigidTransform
 
 _FREE, _BALL, _SLIDE, _HINGE = range(4)  # mujoco.mjtJoint
@@ -208,7 +209,7 @@ class _Reader:
 
     def _inertia(self, body: int, anchor: np.ndarray) -> dict[str, Any]:
         compiled = self.compiled
-        frame = Rotation.from_quat(np.array(compiled.body_iquat[body]), scalar_first=True).as_matrix()
+        frame = rotation_matrix(np.array(compiled.body_iquat[body]))
         tensor = frame @ np.diag(compiled.body_inertia[body]) @ frame.T
         mass = float(compiled.body_mass[body])
         com = compiled.body_ipos[body] - anchor if mass else np.zeros(3)
@@ -342,4 +343,4 @@ class _Reader:
 
 
 def _turned(quaternion: np.ndarray, vector: np.ndarray) -> np.ndarray:
-    return Rotation.from_quat(quaternion, scalar_first=True).apply(vector)
+    return rotation_matrix(quaternion) @ vector

@@ -13,20 +13,11 @@ from typing import BinaryIO
 
 import numpy as np
 
-from jaxdyn.mechanism.checks import one_line
+from jaxdyn.io.errors import ConfigError
 
 # URDF, MJCF and mechanism files of more bodies are refused: what is known of a tree grows with the square of their number.
 MOST_BODIES = 2000
 _NO_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)  # Windows has no pipes among its files
-
-
-class ConfigError(ValueError):
-    """A file that cannot be used; the message is one line with the file, the key and the remedy."""
-
-    def __init__(self, message: str):
-        super().__init__(one_line(message))
-
-
 _PIECE = 2**16  # bytes that are read at a time
 
 

@@ -3,7 +3,6 @@
 import codecs
 import contextlib
 import csv
-import dataclasses
 from array import array
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,28 +12,14 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdyn.identify.recording import Recording, RecordingError
+from jaxdyn.io.columns import Columns
+from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import LARGEST_ARRAYS, NpzArrays
 from jaxdyn.io.markers import Markers, links
-from jaxdyn.io.reading import ConfigError, opened
+from jaxdyn.io.reading import opened
 
 _LARGEST_TABLE = 2**30  # bytes of a .csv file
 _REMEDY = "give a .npz or .csv file of numbers"
-
-
-@dataclasses.dataclass(frozen=True)
-class Columns:
-    """Names of what a recording holds: arrays of a .npz file, or columns of a .csv file (one name each, or several).
-
-    Attributes:
-        time: time stamps, s.
-        q, v, a, u: coordinates, velocities, accelerations, inputs, in SI units; empty where they were not measured.
-    """
-
-    time: tuple[str, ...] = ("t",)
-    q: tuple[str, ...] = ("q",)
-    v: tuple[str, ...] = ()
-    a: tuple[str, ...] = ()
-    u: tuple[str, ...] = ("tau",)
 
 
 def load_recording(path: Path | str, columns: Columns, markers: Markers | None = None) -> Recording:

@@ -22,11 +22,11 @@ from jaxtyping import Array
 
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.archive import load_archive, save_archive
+from jaxdyn.io.errors import ConfigError, RunError
 from jaxdyn.io.files import LARGEST_ARRAYS, NpzArrays, fill_sealed_npz, has_seal, is_sealed, write_files
 from jaxdyn.io.lock import LOCK, LockedError, locked
 from jaxdyn.io.provenance import changes, identity
-from jaxdyn.io.reading import ConfigError, opened
-from jaxdyn.mechanism.checks import one_line
+from jaxdyn.io.reading import opened
 
 # The archive of the system that ran.
 MECHANISM = "mechanism"
@@ -35,13 +35,6 @@ _PROVENANCE = "provenance.json"
 _METRICS = "metrics.json"
 # What a run that was killed while it began can leave.
 _BEGINNING = {_PROVENANCE, f"{_PROVENANCE}.part", f"{_CONFIG}.part"}
-
-
-class RunError(RuntimeError):
-    """A run directory that cannot be used; the message is one line with the path and the remedy."""
-
-    def __init__(self, message: str):
-        super().__init__(one_line(message))
 
 
 @contextlib.contextmanager

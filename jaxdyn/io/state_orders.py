@@ -28,9 +28,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.mechanism import configuration
-from jaxdyn.mechanism.checks import MechanismError
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Free, Planar, Prismatic, Revolute, Screw, Spherical, Universal
+from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.spatial import quaternion

@@ -12,10 +12,10 @@ from typing import Literal
 
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.archive import load_archive, save_archive
+from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.limits import LimitsUse, check_limits, with_limits
 from jaxdyn.io.mechanism_file import load_mechanism, save_mechanism
 from jaxdyn.io.mjcf import load_mjcf
-from jaxdyn.io.toml import ConfigError
 from jaxdyn.io.urdf import load_urdf
 from jaxdyn.io.urdf_writer import save_urdf
 from jaxdyn.io.xml import Element, read_xml

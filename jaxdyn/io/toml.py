@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jaxdyn.io.reading import ConfigError as ConfigError
+from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.reading import content
 
 _LARGEST_FILE = 1_000_000  # bytes; the largest file of a mechanism anyone would write by hand is far below

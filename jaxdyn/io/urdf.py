@@ -36,13 +36,14 @@ from typing import Any, Literal
 from jaxdyn.dynamics.system import System
 from jaxdyn.io import urdf_extension
 from jaxdyn.io.config import suggestion
+from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.limits import LimitsUse, check_limits, with_limits
-from jaxdyn.io.reading import MOST_BODIES, ConfigError, calculable
+from jaxdyn.io.reading import MOST_BODIES, calculable
 from jaxdyn.io.urdf_elements import WITHOUT_DYNAMICS, inertia, joint_of, limits, origin
 from jaxdyn.io.xml import EXPAND_XACRO, Element, Report, read_xml, shortened
 from jaxdyn.mechanism.builder import STANDARD_GRAVITY, MechanismBuilder
-from jaxdyn.mechanism.checks import MechanismError
 from jaxdyn.mechanism.joints import Fixed, Free
+from jaxdyn.mechanism.messages import MechanismError
 
 _OTHER_FORMATS = {
     "mujoco": "a file with <mujoco> is MJCF, read it with jaxdyn.io.load_mjcf",

@@ -4,13 +4,13 @@ import math
 from typing import Any
 
 import numpy as np
-from scipy.spatial.transform import Rotation
 
 from jaxdyn.io.placements import quaternion_from_rpy
 from jaxdyn.io.xml import Element, Report
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Fixed, Free, Planar, Prismatic, Revolute, Spherical
 from jaxdyn.spatial.inertia import inertia_from_planar, planar_from_inertia
+from jaxdyn.spatial.plain import rotation_matrix
 
 # What may stand in a description and does not enter the dynamics.
 WITHOUT_DYNAMICS = {
@@ -118,7 +118,7 @@ def inertia(link: Element, repair: bool, report: Report) -> dict[str, Any]:
     matrix = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
     kilograms = mass.number("value")
     if turn != (1.0, 0.0, 0.0, 0.0):
-        frame = Rotation.from_quat(turn, scalar_first=True).as_matrix()
+        frame = rotation_matrix(np.array(turn))
         matrix = frame @ matrix @ frame.T
         matrix = 0.5 * (matrix + matrix.T)
     if repair:

@@ -16,9 +16,9 @@ from jaxdyn.constraints.kinds import Coupling, Distance, LoopJoint
 from jaxdyn.dynamics.forces import Force, JointSpring
 from jaxdyn.dynamics.friction import JointFriction
 from jaxdyn.dynamics.system import System
+from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import write_files
 from jaxdyn.io.placements import rpy_from_quaternion
-from jaxdyn.io.toml import ConfigError
 from jaxdyn.io.urdf import system_from_robot
 from jaxdyn.io.urdf_elements import across
 from jaxdyn.io.xml import parse_xml, problem_with_name, shortened

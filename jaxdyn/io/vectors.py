@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from jaxdyn.dynamics.forces import AppliedForce, Damper, Force, Spring
 from jaxdyn.dynamics.system import System
 from jaxdyn.mechanism.builder import model_from_arrays
-from jaxdyn.mechanism.checks import MechanismError
+from jaxdyn.mechanism.messages import MechanismError
 
 _KINDS = {"R": "revolute", "P": "prismatic"}
 _FRAMES = {"body": True, "world": False}

@@ -15,8 +15,9 @@ from xml.sax.handler import ContentHandler
 import defusedxml.sax
 from defusedxml import DefusedXmlException
 
-from jaxdyn.io.reading import ConfigError, content
-from jaxdyn.mechanism.checks import one_line
+from jaxdyn.io.errors import ConfigError
+from jaxdyn.io.reading import content
+from jaxdyn.mechanism.messages import one_line
 
 _LARGEST_FILE = 16 * 2**20  # bytes; the largest robot description found anywhere has 2
 _DEEPEST = 100

@@ -1,5 +1,12 @@
 """Jobs: what the command line runs. Each reads a config, works with a progress bar, and leaves a self-contained run directory."""
 
-from jaxdyn.jobs.job import Job as Job
-from jaxdyn.jobs.job import main as main
-from jaxdyn.jobs.job import run as run
+from typing import TYPE_CHECKING
+
+from jaxdyn.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from jaxdyn.jobs.job import Job as Job
+    from jaxdyn.jobs.running import main as main
+    from jaxdyn.jobs.running import run as run
+else:
+    __getattr__, __dir__, __all__ = lazy_names(__name__)

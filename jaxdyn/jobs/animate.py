@@ -11,10 +11,10 @@ import numpy as np
 
 from jaxdyn.constraints.projection import project_velocity
 from jaxdyn.dynamics.system import State, System
+from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.runs import load_run
-from jaxdyn.io.toml import ConfigError
-from jaxdyn.jobs.command import Command, count, needs, positive
-from jaxdyn.jobs.source import FORMATS, add_source_options, load_source, random_starts
+from jaxdyn.jobs.command import needs
+from jaxdyn.jobs.source import load_source, random_starts
 from jaxdyn.lanes import stored_jit
 from jaxdyn.mechanism.joints import Free
 from jaxdyn.mechanism.topology import GROUND
@@ -27,26 +27,10 @@ _SPREAD = 0.7  # of the joint limits, or rad and m where there are none
 _DRIFT = 0.7  # rad/s and m/s, standard deviation of the first velocities of a mechanism that floats
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "source", type=Path, metavar="RUN_DIR_or_FILE", help=f"run directory, or mechanism file: {FORMATS}"
-    )
-    parser.add_argument(
-        "--out", type=Path, metavar="MOTION.gif", help="the picture, .gif or .mp4; motion.gif in the run, or <file>.gif"
-    )
-    parser.add_argument("--duration", type=positive, metavar="S", help="seconds of motion; the whole run, or 3")
-    parser.add_argument("--fps", type=positive, default=30.0, help="frames per second, 30 if not given")
-    parser.add_argument("--speed", type=positive, default=1.0, help="0.5 shows the motion at half its speed")
-    parser.add_argument("--lane", type=count, default=0, metavar="K", help="the lane in color, 0 if not given")
-    parser.add_argument("--ghosts", type=count, metavar="N", help="further lanes, in gray; 3 of a run, else none")
-    parser.add_argument("--seed", type=count, default=0, help="of the random start of a mechanism")
-    parser.add_argument("--no-gravity", action="store_true", help="let the mechanism go without gravity")
-    add_source_options(parser)
-
-
-def _animate(arguments: argparse.Namespace) -> None:
+def animate(arguments: argparse.Namespace) -> None:
+    """Write a moving picture."""
     with needs("pictures"):
-        from jaxdyn.view.animation import animate
+        from jaxdyn.view import animation
     source: Path = arguments.source
     if source.is_dir():
         others = 3 if arguments.ghosts is None else arguments.ghosts
@@ -61,7 +45,7 @@ def _animate(arguments: argparse.Namespace) -> None:
         system = load_source(arguments, source)
         time, q = _let_go(system, arguments)
         lanes, out = None, arguments.out or Path(f"{source.stem}.gif")
-    frames = animate(system, time, q, out, fps=arguments.fps, speed=arguments.speed, lanes=lanes)
+    frames = animation.animate(system, time, q, out, fps=arguments.fps, speed=arguments.speed, lanes=lanes)
     print(f"{out}: {frames} frames, {time[-1] - time[0]:g} s of {system.model.name}")
 
 
@@ -98,15 +82,3 @@ def _let_go(system: System, arguments: argparse.Namespace) -> tuple[np.ndarray, 
             f"{arguments.source}: from seed {arguments.seed}, {Result(int(result[0])).meaning}; try --seed"
         )
     return np.asarray(time[0]), np.asarray(q)
-
-
-COMMAND = Command(
-    "animate",
-    "make a moving picture of a run or of a mechanism\n\n"
-    "A run directory is replayed. A mechanism is let go from a random configuration and falls under gravity; one that floats\n"
-    "freely drifts without. The camera stands still, and the axes are in meters.\n\n"
-    "  jaxdyn animate robot.urdf\n"
-    "  jaxdyn animate runs/panda --out panda.mp4 --ghosts 8 --speed 0.5",
-    _add_arguments,
-    _animate,
-)

@@ -4,50 +4,27 @@ import argparse
 import dataclasses
 import math
 from collections.abc import Sequence
-from pathlib import Path
-from typing import get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdyn.dynamics.forward import ForwardMethod
 from jaxdyn.dynamics.system import System
-from jaxdyn.io.toml import ConfigError
+from jaxdyn.io.errors import ConfigError
 from jaxdyn.jobs import precision
-from jaxdyn.jobs.command import Command, count
 from jaxdyn.jobs.precision import Errors
-from jaxdyn.jobs.source import FORMATS, add_source_options, load_source, random_starts
+from jaxdyn.jobs.source import load_source, random_starts
 from jaxdyn.jobs.tables import aligned
-from jaxdyn.lanes import Backend, CannotFlatten
-from jaxdyn.mechanism.checks import MechanismError
+from jaxdyn.lanes import CannotFlatten
+from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.mechanism.model import as_dtype
 
 # Rounding of one operation in float32.
 _ROUNDING = 2.0**-24
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, metavar="FILE", help=f"mechanism file: {FORMATS}")
-    parser.add_argument(
-        "--states", type=count, default=8, metavar="N", help="random states, besides the one at rest [%(default)s]"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="of the random states [%(default)s]")
-    parser.add_argument(
-        "--method",
-        choices=get_args(ForwardMethod),
-        help="algorithm of the forward dynamics; what the file says if not given",
-    )
-    parser.add_argument(
-        "--backend",
-        choices=get_args(Backend),
-        default="auto",
-        help="what computes: the lane compiler, XLA, or what jaxdyn.batched chooses here [%(default)s]",
-    )
-    add_source_options(parser)
-
-
-def _check(arguments: argparse.Namespace) -> None:
+def check(arguments: argparse.Namespace) -> None:
+    """Print how many digits both precisions keep, and why."""
     system = load_source(arguments, arguments.file)
     # Forces are given for every velocity component, whatever the drives are.
     system = dataclasses.replace(system, drives=None, method=arguments.method or system.method)
@@ -147,15 +124,3 @@ def _advice(kept: float) -> str:
     if kept >= 2.0:
         return f"Take float64; float32 only where {math.floor(kept)} digits do."
     return "Take float64: float32 says little about this mechanism."
-
-
-COMMAND = Command(
-    "check",
-    "print how exact float32 and float64 are on a mechanism\n\n"
-    "Energy, forward dynamics and their gradients in both precisions, at a few states, against the same formulas in arithmetic of\n"
-    "50 digits. Errors of float32 include the rounding of the model's numbers to float32, which the column 'of which the model'\n"
-    "has alone. States, forces and velocities are numbers that float32 represents.\n\n"
-    "  jaxdyn check robot.urdf --states 20",
-    _add_arguments,
-    _check,
-)

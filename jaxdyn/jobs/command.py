@@ -5,10 +5,8 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
 
-import jax
-
-from jaxdyn.io.toml import ConfigError
-from jaxdyn.jobs.job import exit_status
+from jaxdyn.io.errors import ConfigError
+from jaxdyn.jobs.running import exit_status
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,8 +35,16 @@ def add_command(parser: argparse.ArgumentParser, command: Command) -> None:
 
 def run_command(command: Command, arguments: argparse.Namespace) -> int:
     """Run a command from parsed arguments, in double precision, which files have; returns the exit status."""
-    with jax.enable_x64(True):
-        return exit_status(lambda: command.act(arguments))
+
+    def act() -> None:
+        import jax
+
+        from jaxdyn.jobs.progress import compilations_told
+
+        with compilations_told(), jax.enable_x64(True):
+            command.act(arguments)
+
+    return exit_status(act)
 
 
 @contextlib.contextmanager

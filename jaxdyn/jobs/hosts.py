@@ -9,18 +9,18 @@ import contextlib
 import io
 import os
 from collections.abc import Callable, Iterator
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
-from jaxdyn.io.config import ConfigError
+from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import fill_npz
+from jaxdyn.jobs.choices import DeviceChoice
 from jaxdyn.lanes.devices import lane_mesh
 
-DeviceChoice = Literal["one", "all", "hosts"]
 T = TypeVar("T")
 
 

@@ -15,21 +15,22 @@ from jaxdyn.identify.levenberg_marquardt import Fit, FitResult
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.uncertainty import Uncertainty, uncertainty
 from jaxdyn.identify.validation import force_errors, unphysical_bodies
-from jaxdyn.io.config import ConfigError
-from jaxdyn.io.runs import RunDirectory, RunError
+from jaxdyn.io.errors import ConfigError, RunError
+from jaxdyn.io.runs import RunDirectory
 from jaxdyn.io.system_file import save_system
 from jaxdyn.jobs.hosts import agreed, agreed_arrays, mesh_of
 from jaxdyn.jobs.identify_checks import figures
 from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
-from jaxdyn.jobs.identify_plant import Part, files_of_studies, parameters_of, plant_of, problem_of, recordings_of
+from jaxdyn.jobs.identify_plant import Part, parameters_of, plant_of, problem_of, recordings_of
 from jaxdyn.jobs.identify_synthetic import experiment_of, judged_by_truth
-from jaxdyn.jobs.job import Job
 from jaxdyn.jobs.tables import aligned
-from jaxdyn.mechanism.checks import MechanismError
+from jaxdyn.lanes.announcements import announced_as
+from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.mechanism.model import Model
 
 
-def _work(config: IdentifyConfig, directory: RunDirectory) -> dict[str, Any]:
+def work(config: IdentifyConfig, directory: RunDirectory) -> dict[str, Any]:
+    """The fits of a config, and their metrics."""
     with jax.enable_x64(True):
         # All files are read now: until the last fit begins, hours may pass in which they change.
         plants = [plant_of(config, study) for study in config.study]
@@ -188,6 +189,7 @@ def merit_table(merit: dict[tuple[str, str], dict[str, float]]) -> str:
     return aligned(transposed, left=(0,))
 
 
+@announced_as("the judgment")
 def _judged(
     config: IdentifyConfig,
     study: StudyConfig,
@@ -228,6 +230,7 @@ def _save(study: StudyConfig, plant: Plant, known: Uncertainty, directory: RunDi
     )
 
 
+@announced_as("pictures")
 def _draw(
     config: IdentifyConfig,
     study: StudyConfig,
@@ -242,16 +245,3 @@ def _draw(
         print('no pictures: matplotlib is not installed; pip install "jaxdyn[pictures]"')
         return []
     return identify_pictures.draw(config, study, plant, known, recordings, directory)
-
-
-JOB = Job(
-    "identify",
-    "physical parameters of machines from recordings\n\n"
-    "Levenberg-Marquardt with exact derivatives over simulated windows (output error) or over forces (inverse dynamics).\n"
-    "Bodies stay physical. The run directory gets, for each study, a table of parameters with 95 % intervals, figures of merit\n"
-    "on training and held-out recordings beside those of others, pictures, and the identified mechanism, which rollout and\n"
-    "view take.",
-    IdentifyConfig,
-    _work,
-    files_of_studies,
-)

@@ -17,7 +17,7 @@ from jaxdyn.identify.validation import (
     valid_times,
     window_errors,
 )
-from jaxdyn.io.config import ConfigError
+from jaxdyn.io.errors import ConfigError
 from jaxdyn.jobs.identify_config import CheckConfig, IdentifyConfig
 from jaxdyn.jobs.identify_plant import Part, motions_of, windows_of
 

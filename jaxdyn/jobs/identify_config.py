@@ -4,10 +4,11 @@ import dataclasses
 from pathlib import Path
 from typing import Literal
 
-from jaxdyn.io.config import ConfigError, setting
+from jaxdyn.io.columns import Columns
+from jaxdyn.io.config import setting
+from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.markers import Markers
-from jaxdyn.io.recordings import Columns
-from jaxdyn.jobs.hosts import DeviceChoice
+from jaxdyn.jobs.choices import DeviceChoice
 from jaxdyn.jobs.parameters_config import ForceConfig, FreeConfig, TieConfig
 from jaxdyn.jobs.synthetic_config import SyntheticConfig
 

@@ -38,7 +38,7 @@ from jaxdyn.identify.parameters import (
     body_inertia,
 )
 from jaxdyn.identify.recording import Recording, RecordingError, Windows, cut
-from jaxdyn.io.config import ConfigError
+from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.markers import calibrated
 from jaxdyn.io.recordings import load_film, load_recording
 from jaxdyn.io.system_file import files_of, load_system

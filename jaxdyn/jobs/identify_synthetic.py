@@ -21,13 +21,14 @@ from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.recording import Recording
 from jaxdyn.identify.regressor import labels, linear_parameters, regressor, with_linear_parameters
 from jaxdyn.identify.validation import needed_and_acting, unphysical_bodies
-from jaxdyn.io.config import ConfigError
+from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.runs import RunDirectory
 from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
 from jaxdyn.jobs.identify_plant import Part, motions_of, one_each, parameters_of
 from jaxdyn.jobs.synthetic_config import SyntheticConfig
 from jaxdyn.jobs.tables import aligned
 from jaxdyn.lanes import stored_jit
+from jaxdyn.lanes.announcements import announced_as
 
 _LEAST_SIZE = 1e-3  # of the largest value of the same unit: numbers are compared with their size, but zero has none
 
@@ -51,6 +52,7 @@ class Experiment:
     validation: list[Part]
 
 
+@announced_as("the recordings")
 def experiment_of(config: IdentifyConfig, study: StudyConfig, truth: Plant) -> Experiment:
     """Motions that excite the machine, their recordings, and a start that is off.
 
@@ -170,6 +172,7 @@ def _recorded(
     return Part(recording, 0.0, np.inf)
 
 
+@announced_as("the judgment")
 def judged_by_truth(
     config: IdentifyConfig, study: StudyConfig, made: Experiment, fitted: Plant, directory: RunDirectory
 ) -> dict[str, Any]:

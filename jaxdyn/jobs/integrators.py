@@ -1,20 +1,9 @@
 """Integrators by the names that they have in configs."""
 
-from typing import Literal
-
+from jaxdyn.jobs.choices import IntegratorName
 from jaxdyn.simulate.integrators import ExplicitEuler, ImplicitMidpoint, Integrator, RungeKutta4, SemiImplicitEuler
 from jaxdyn.simulate.projected import Projected
 from jaxdyn.simulate.variational import Variational
-
-IntegratorName = Literal[
-    "explicit_euler",
-    "semi_implicit_euler",
-    "semi_implicit_euler_explicit_damping",
-    "runge_kutta_4",
-    "implicit_midpoint",
-    "variational",
-    "projected",
-]
 
 INTEGRATORS: dict[IntegratorName, Integrator] = {
     "explicit_euler": ExplicitEuler(),

@@ -1,33 +1,23 @@
-"""What all jobs share: arguments, config, run directory, metrics, errors in one line.
+"""What a job is: a name, a config class and a function that does the work; and how it appears on a command line.
 
-A verb of the command line and an experiment script are the same thing: a config class and a function that does the
-work. A script is
+A verb of the command line and an experiment script are the same thing. A script is
 
-    JOB = Job("integrator-order", __doc__, Config, run)
+    JOB = Job("integrator-order", __doc__, Config, work)
     if __name__ == "__main__":
         main(JOB, default_config="configs/integrator_order.toml")
 """
 
 import argparse
-import contextlib
 import dataclasses
-import functools
 import inspect
+import pkgutil
 import re
-import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
-import jax
-
-from jaxdyn.io.config import ConfigError, read_config, resolved_toml
-from jaxdyn.io.provenance import environment, provenance
-from jaxdyn.io.runs import RunDirectory, RunError
-from jaxdyn.jobs.hosts import agreed, is_first, join_hosts, quiet
-from jaxdyn.mechanism.checks import MechanismError
+if TYPE_CHECKING:
+    from jaxdyn.io.runs import RunDirectory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,13 +37,14 @@ class Job:
     name: str
     description: str
     config: type
-    work: Callable[[Any, RunDirectory], dict[str, Any]]
+    work: "Callable[[Any, RunDirectory], dict[str, Any]]"
     inputs: Callable[[Any], Iterable[tuple[str, Path]]] | None = None
     verdict: Callable[[dict[str, Any]], str | None] | None = None
 
 
-class UnreliableResults(Exception):
-    """A job ran to its end, and its own checks refuse the results; the message says why."""
+def deferred(name: str) -> Callable[..., Any]:
+    """The function of a name "package.module:function", whose module is imported at the first call: verbs are known without JAX."""
+    return lambda *arguments: pkgutil.resolve_name(name)(*arguments)
 
 
 def add_arguments(parser: argparse.ArgumentParser, job: Job, *, default_config: str | None = None) -> None:
@@ -102,136 +93,3 @@ def _tables(annotation: Any) -> list[type]:
         return [annotation]
     inside = [_tables(part) for part in get_args(annotation)]
     return list(dict.fromkeys(table for part in inside for table in part))
-
-
-def run(
-    job: Job,
-    config_path: Path | str,
-    *,
-    out: Path | None = None,
-    overrides: Sequence[str] = (),
-    smoke: bool = False,
-    resume: bool = False,
-) -> RunDirectory:
-    """Do a job and leave config, environment and metrics in its run directory.
-
-    Args:
-        resume: go on with the run in `out`, of the same config, files, versions and device, where it was interrupted; begin it if
-            there is none. A run that is complete is left as it is.
-
-    Raises:
-        ConfigError, MechanismError, RunError: one line each, see there.
-    """
-    config = read_config(config_path, job.config, overrides, smoke)
-    with contextlib.ExitStack() as stack:
-        open_directory = functools.partial(_opened, job, config, out, resume, stack)
-        if getattr(config, "devices", None) == "hosts":
-            open_directory = functools.partial(_opened_by_first, open_directory, stack)
-        directory, complete = open_directory()
-        if complete:
-            print(f"{directory.root}: the run is complete, nothing is left to do")
-            return directory
-        start = time.perf_counter()
-        try:
-            metrics = job.work(config, directory)
-        except (ConfigError, MechanismError):
-            directory.discard()  # nothing was computed: the corrected command may use the same directory
-            raise
-        metrics |= {"total_s": time.perf_counter() - start, "arrays": directory.array_names()}
-        directory.write_metrics({"job": job.name, "smoke": smoke, **metrics, "environment": environment()})
-    return directory
-
-
-def _opened(
-    job: Job, config: Any, out: Path | None, resume: bool, stack: contextlib.ExitStack
-) -> tuple[RunDirectory, bool]:
-    """The run directory with its config and provenance, locked, and whether the run is complete already."""
-    if resume and out is None:
-        raise ConfigError("--resume needs --out DIR, the directory of the run to go on with")
-    directory = RunDirectory(out) if out is not None and resume else RunDirectory.create(out, job.name)
-    stack.enter_context(directory.alone())
-    text = resolved_toml(config)
-    # What cannot be resumed is not pinned, since that starts the devices, which the job may want to choose.
-    started_with = None if job.inputs is None else provenance(text, job.inputs(config))
-    if not resume:
-        directory.begin(text, started_with)
-        return directory, False
-    assert started_with is not None  # only jobs with inputs can be resumed
-    directory.resume(text, started_with)
-    return directory, directory.is_complete()
-
-
-def _opened_by_first(
-    open_directory: Callable[[], tuple[RunDirectory, bool]], stack: contextlib.ExitStack
-) -> tuple[RunDirectory, bool]:
-    """The same on several hosts: the first one opens the directory, the others are quiet and write where it is thrown away."""
-    join_hosts()
-    problem, opened = None, None
-    if is_first():
-        try:
-            opened = open_directory()
-        except (ConfigError, RunError) as error:
-            problem = error
-    begins, complete = agreed(problem is None), agreed(opened is not None and opened[1])
-    if problem is not None:
-        raise problem
-    if not begins:
-        raise RunError("the first host could not begin, it says why")
-    if opened is None:
-        stack.enter_context(quiet())
-        opened = RunDirectory(Path(stack.enter_context(tempfile.TemporaryDirectory()))), complete
-    return opened
-
-
-def main(job: Job, argv: Sequence[str] | None = None, *, default_config: str | None = None) -> int:
-    """Command line of one job; returns the exit status."""
-    parser = argparse.ArgumentParser()
-    add_arguments(parser, job, default_config=default_config)
-    return run_from_arguments(job, parser.parse_intermixed_args(argv), default_config)
-
-
-def run_from_arguments(job: Job, arguments: argparse.Namespace, default_config: str | None = None) -> int:
-    """Run a job from parsed arguments; bad input is one line on standard error and exit status 2."""
-    config, overrides = arguments.config, list(arguments.overrides)
-    if default_config is not None and "=" in config and not Path(config).exists():
-        config, overrides = default_config, [config, *overrides]
-
-    def act() -> None:
-        resume = job.inputs is not None and arguments.resume
-        directory = run(job, config, out=arguments.out, overrides=overrides, smoke=arguments.smoke, resume=resume)
-        print(f"Results are in {directory.root}")
-        if job.verdict is None or not is_first():  # only the first host has metrics
-            return
-        problem = job.verdict(directory.read_metrics())
-        if problem:
-            raise UnreliableResults(problem)
-
-    resumable = job.inputs is not None
-    remedy = "the same command with --resume goes on" if resumable else "nothing but the config was written"
-    return exit_status(act, interrupted=f"interrupted; {remedy}")
-
-
-def exit_status(act: Callable[[], None], *, interrupted: str = "interrupted") -> int:
-    """Do what a verb does; what went wrong is one line on standard error.
-
-    Returns:
-        0 done, 1 the device gave up, 2 bad input, 3 done with results that are not to be relied on, 130 interrupted.
-    """
-    try:
-        act()
-    except (ConfigError, MechanismError, RunError) as error:
-        print(f"jaxdyn: {error}", file=sys.stderr)
-        return 2
-    except UnreliableResults as error:
-        print(f"jaxdyn: {error}", file=sys.stderr)
-        return 3
-    except jax.errors.JaxRuntimeError as error:
-        print(f"jaxdyn: the device gave up, make the batch smaller: {str(error).splitlines()[0]}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        print(f"jaxdyn: {error.filename or 'input and output'}: {error.strerror or error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print(f"jaxdyn: {interrupted}", file=sys.stderr)
-        return 130
-    return 0

@@ -17,22 +17,23 @@ from jaxdyn.control.plan import Plan, no_multipliers
 from jaxdyn.control.problem import ControlProblem, Mechanics
 from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution, Solver
 from jaxdyn.dynamics.system import State, total_energy
-from jaxdyn.io.config import ConfigError
+from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.runs import Chunks, RunDirectory
 from jaxdyn.io.system_file import files_of
 from jaxdyn.jobs.hosts import agreed, agreed_arrays, mesh_of
-from jaxdyn.jobs.job import Job
 from jaxdyn.jobs.optimize_config import OptimizeConfig
 from jaxdyn.jobs.optimize_problem import problem_of, solver_of, starts_of
 from jaxdyn.jobs.replay import PLAN, open_loop_error, replay_config, saved_plan
 from jaxdyn.jobs.tables import aligned
 from jaxdyn.lanes import stored_jit
+from jaxdyn.lanes.announcements import announced_as
 
 _BLOCK = 10  # iterations between two looks at many searches
 _SHOWN = 12  # optima in tables, pictures and animations
 
 
-def _work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any]:
+def work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any]:
+    """The plans of a config, and their metrics."""
     with jax.enable_x64(config.dtype == "float64"):
         problem = problem_of(config)
         starts = starts_of(config, problem)
@@ -68,7 +69,8 @@ def _work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any]:
         return metrics
 
 
-def _inputs(config: OptimizeConfig) -> list[tuple[str, Path]]:
+def inputs(config: OptimizeConfig) -> list[tuple[str, Path]]:
+    """Files that the search of a config reads."""
     return [("mechanism", file) for file in files_of(config.mechanism)]
 
 
@@ -160,6 +162,7 @@ def _by_start(config: OptimizeConfig, found: Solution) -> list[dict[str, Any]]:
     return rows
 
 
+@announced_as("energies")
 def _save(
     config: OptimizeConfig,
     problem: ControlProblem,
@@ -199,6 +202,7 @@ def shown_lanes(problem: ControlProblem, groups: list[Optimum], best: int) -> li
     return [best, *others]
 
 
+@announced_as("pictures")
 def _draw(
     config: OptimizeConfig,
     problem: ControlProblem,
@@ -217,17 +221,3 @@ def _draw(
         lanes = shown_lanes(problem, groups, best)
         names += optimize_pictures.animate(problem, found, lanes, directory)
     return names
-
-
-JOB = Job(
-    "optimize",
-    "controls that move a mechanism at least cost, from one start or from many at once\n\n"
-    "Costs, conditions and bounds come from the config; the starts are solved together, and local optima are counted. The run\n"
-    "directory gets the best plan (plan.npz: time, q, v, controls, feedback, design), optima.txt, all searches with their\n"
-    "histories, pictures, an animation, and replay.toml, with which `jaxdyn rollout` replays the controls:\n\n"
-    "  jaxdyn optimize configs/optimize_p1_cartpole.toml --out runs/swing\n"
-    "  jaxdyn rollout runs/swing/replay.toml",
-    OptimizeConfig,
-    _work,
-    _inputs,
-)

@@ -4,11 +4,9 @@ import dataclasses
 from pathlib import Path
 from typing import Literal
 
-from jaxdyn.control.scheme import SchemeName
 from jaxdyn.io.config import setting
 from jaxdyn.io.placements import quaternion_from_rpy
-from jaxdyn.jobs.hosts import DeviceChoice
-from jaxdyn.jobs.integrators import IntegratorName
+from jaxdyn.jobs.choices import BackendName, CollocationName, DeviceChoice, IntegratorName, Precision
 
 _NOWHERE = (0.0, 0.0, 0.0)
 
@@ -405,7 +403,7 @@ class CollocationConfig:
     """
 
     kind: Literal["collocation"]
-    scheme: SchemeName = "legendre_gauss"
+    scheme: CollocationName = "legendre_gauss"
     degree: int = setting(3, positive=True)
     tolerance: float = setting(1e-9, positive=True)
     feasibility: float = setting(1e-8, positive=True)
@@ -566,8 +564,8 @@ class OptimizeConfig:
     iterations: int = setting(200, positive=True)
     start: tuple[StartConfig, ...] = (StillStartConfig(),)
     alike: float = setting(1e-4, positive=True)
-    dtype: Literal["float32", "float64"] = "float64"
-    backend: Literal["auto", "lanes", "xla"] = "auto"
+    dtype: Precision = "float64"
+    backend: BackendName = "auto"
     devices: DeviceChoice = "all"
     chunk: int = setting(1024, positive=True)
     pictures: bool = True

@@ -20,7 +20,7 @@ from jaxdyn.control.single_shooting import SingleShooting
 from jaxdyn.control.solution import Solver
 from jaxdyn.control.workless import Workless
 from jaxdyn.dynamics.system import State, System, constraint_errors
-from jaxdyn.io.config import ConfigError
+from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.system_file import load_system
 from jaxdyn.jobs.command import needs
 from jaxdyn.jobs.integrators import INTEGRATORS
@@ -54,6 +54,7 @@ from jaxdyn.jobs.optimize_config import (
     WorklessConfig,
 )
 from jaxdyn.lanes import lane_function, stored_jit
+from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model, as_dtype
 from jaxdyn.spatial.transform import RigidTransform
@@ -158,6 +159,7 @@ def _rule(solver: PredictiveSamplingConfig | PathIntegralConfig | CrossEntropyCo
             return CrossEntropy(solver.elites)
 
 
+@announced_as("the starts")
 def starts_of(config: OptimizeConfig, problem: ControlProblem) -> Plan:
     """The plans to start from, with a leading axis; those of one entry follow those of the entry before it.
 

@@ -12,10 +12,11 @@ from jaxdyn.control.plan import Plan, planned
 from jaxdyn.control.problem import ControlProblem
 from jaxdyn.control.solution import Solution
 from jaxdyn.dynamics.system import State, System
-from jaxdyn.io.config import ConfigError
-from jaxdyn.io.runs import MECHANISM, RunDirectory, RunError
+from jaxdyn.io.errors import ConfigError, RunError
+from jaxdyn.io.runs import MECHANISM, RunDirectory
 from jaxdyn.jobs.integrators import IntegratorName
 from jaxdyn.lanes import stored_jit
+from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism import configuration
 from jaxdyn.simulate.controls import Knots
 
@@ -60,6 +61,7 @@ def replay_config(problem: ControlProblem, design: Float[Array, "P"], integrator
     return "\n".join(lines) + "\n"
 
 
+@announced_as("the replay")
 def open_loop_error(problem: ControlProblem, plan: Plan) -> float:
     """Largest distance, in tangent coordinates, from the end of a plan to where its controls alone lead."""
     end = stored_jit(lambda controls, design: planned(problem, controls, design).states)(plan.controls, plan.design)

@@ -19,16 +19,16 @@ from tqdm import tqdm
 
 import jaxdyn.lanes as lane_compiler
 from jaxdyn.dynamics.system import System, total_energy
-from jaxdyn.io.config import ConfigError
+from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.runs import Chunks, RunDirectory
 from jaxdyn.io.system_file import files_of, load_system
 from jaxdyn.jobs.hosts import agreed, is_first, mesh_of
 from jaxdyn.jobs.integrators import INTEGRATORS
-from jaxdyn.jobs.job import Job
 from jaxdyn.jobs.replay import ReplayedPlan, load_replay
 from jaxdyn.jobs.rollout_config import RolloutConfig, TimeConfig
 from jaxdyn.jobs.rollout_lanes import LanePlan, LaneProgress, lane_source, pd_control
 from jaxdyn.lanes import stored_jit
+from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.lanes.devices import divided, rounded_up, whole
 from jaxdyn.mechanism.model import as_dtype
 from jaxdyn.simulate.controls import Policy
@@ -40,7 +40,8 @@ from jaxdyn.simulate.rollout import rollout
 _WORKING_NUMBERS = 400
 
 
-def _work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any]:
+def work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any]:
+    """The rollouts of a config, and their metrics."""
     with jax.enable_x64(config.dtype == "float64"):
         system = _system(config)
         chunk = _lanes_at_once(config, system)
@@ -115,6 +116,7 @@ class _Simulator:
         self.backends: set[str] = set()
         self.advance: Any = None
 
+    @announced_as("the rollouts")
     def prepared(self, indices: np.ndarray) -> tuple[LanePlan, LaneProgress]:
         """The lanes of these numbers before their start, on their devices."""
         # Lanes that only fill up the devices and the last chunk repeat the last one.
@@ -199,7 +201,8 @@ def _system(config: RolloutConfig) -> System:
     return as_dtype(system, config.dtype)
 
 
-def _inputs(config: RolloutConfig) -> list[tuple[str, Path]]:
+def inputs(config: RolloutConfig) -> list[tuple[str, Path]]:
+    """Files that the rollouts of a config read."""
     plan = [] if config.control.replay is None else [("plan", config.control.replay)]
     return [*(("mechanism", file) for file in files_of(config.mechanism)), *plan]
 
@@ -275,7 +278,7 @@ def _report(metrics: dict[str, Any]) -> None:
             print(f"  {code.name.lower()}: {code.meaning}" + (f"; {code.remedy}" if code.remedy else ""))
 
 
-def _verdict(metrics: dict[str, Any]) -> str | None:
+def verdict(metrics: dict[str, Any]) -> str | None:
     """Why the results are not to be relied on: more lanes failed than the config allows."""
     counts = metrics.get("lanes", {})
     failed = sum(counts.get(code.name.lower(), 0) for code in Result if code.remedy)
@@ -287,6 +290,7 @@ def _verdict(metrics: dict[str, Any]) -> str | None:
     )
 
 
+@announced_as("pictures")
 def _draw(system: System, arrays: dict[str, np.ndarray], directory: RunDirectory) -> list[str]:
     try:
         from jaxdyn.view import plots
@@ -304,16 +308,3 @@ def _draw(system: System, arrays: dict[str, np.ndarray], directory: RunDirectory
     for name, figure in figures.items():
         plots.save(figure, directory.path(name))
     return list(figures)
-
-
-JOB = Job(
-    "rollout",
-    "simulate many lanes of one mechanism at once\n\n"
-    "Each lane starts from its own random state and is driven by joint-space PD control and random torques. The run directory\n"
-    "gets the resolved config, the mechanism (mechanism.json, mechanism.npz), metrics.json, states.npz (or, of a batch that goes\n"
-    "through in chunks, states-00001-of-00008.npz and so on) and pictures.",
-    RolloutConfig,
-    _work,
-    _inputs,
-    verdict=_verdict,
-)

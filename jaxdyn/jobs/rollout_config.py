@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from jaxdyn.io.config import setting
-from jaxdyn.jobs.hosts import DeviceChoice
-from jaxdyn.jobs.integrators import IntegratorName
+from jaxdyn.jobs.choices import BackendName, DeviceChoice, IntegratorName, Precision
 
 # Beyond this a typing error is likelier than a wish: years of work at a million steps per second.
 _MOST_STEPS = 1e14
@@ -102,10 +101,10 @@ class RolloutConfig:
     time: TimeConfig
     batch: int = setting(positive=True)
     seed: int = setting(0, non_negative=True)
-    dtype: Literal["float32", "float64"] = "float32"
+    dtype: Precision = "float32"
     method: Literal["cholesky", "articulated_body"] | None = None
     limits: Literal["data", "enforced"] = "data"
-    backend: Literal["auto", "lanes", "xla"] = "auto"
+    backend: BackendName = "auto"
     devices: DeviceChoice = "all"
     memory: float = setting(4e9, unit="B", positive=True)
     chunk: int | None = setting(None, positive=True)

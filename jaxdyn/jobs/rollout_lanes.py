@@ -15,10 +15,11 @@ from jaxdyn.constraints.assembly import assemble
 from jaxdyn.constraints.projection import project_velocity
 from jaxdyn.dynamics.inverse import gravity_force
 from jaxdyn.dynamics.system import State, System
-from jaxdyn.io.config import ConfigError
+from jaxdyn.io.errors import ConfigError
 from jaxdyn.jobs.replay import ReplayedPlan
 from jaxdyn.jobs.rollout_config import ControlConfig, RolloutConfig
 from jaxdyn.lanes import stored_jit
+from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism import configuration
 from jaxdyn.simulate.controls import Knots, Policy
 
@@ -105,6 +106,7 @@ def lane_source(
 
     draw = stored_jit(jax.vmap(lane, (None, 0)))
 
+    @announced_as("the starts")
     def lanes(indices: np.ndarray) -> tuple[LanePlan, LaneProgress]:
         filled = np.resize(indices, -(-len(indices) // _DRAWN_AT_ONCE) * _DRAWN_AT_ONCE)
         parts = [jax.tree.map(np.asarray, draw(seed, part)) for part in filled.reshape(-1, _DRAWN_AT_ONCE)]

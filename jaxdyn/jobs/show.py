@@ -6,20 +6,13 @@ from pathlib import Path
 import jax
 
 from jaxdyn.constraints.independence import describe_mobility
-from jaxdyn.jobs.command import Command, needs
-from jaxdyn.jobs.source import FORMATS, add_source_options, load_source, random_starts
+from jaxdyn.jobs.command import needs
+from jaxdyn.jobs.source import load_source, random_starts
 from jaxdyn.view.tree import tree_text
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, metavar="FILE", help=f"mechanism file: {FORMATS}")
-    parser.add_argument(
-        "--out", type=Path, metavar="PICTURE.png", help="draw the mechanism there, and its tree in PICTURE_tree.png"
-    )
-    add_source_options(parser)
-
-
-def _show(arguments: argparse.Namespace) -> None:
+def show(arguments: argparse.Namespace) -> None:
+    """Print what a mechanism file describes, and draw it if that is asked for."""
     system = load_source(arguments, arguments.file)
     print(system.summary())
     print()
@@ -40,15 +33,3 @@ def _show(arguments: argparse.Namespace) -> None:
     plots.save(pictures.mechanism_picture(system, start), out)
     plots.save(diagram.tree_diagram(system.model), tree)
     print(f"\nPictures are in {out} and {tree}")
-
-
-COMMAND = Command(
-    "show",
-    "print a table and the tree of a mechanism\n\n"
-    "For a mechanism with loops it tells how many equations they are and how many degrees of freedom remain.\n"
-    "With --out it also draws them: the mechanism in the middle of its joint limits with joints and inertia ellipsoids, and the\n"
-    "tree of its bodies.\n\n"
-    "  jaxdyn show robot.urdf --out robot.png",
-    _add_arguments,
-    _show,
-)

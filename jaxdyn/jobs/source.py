@@ -13,27 +13,13 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxdyn.constraints.assembly import assemble
 from jaxdyn.dynamics.system import System
+from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.system_file import load_system
-from jaxdyn.io.toml import ConfigError
 from jaxdyn.io.xml import IgnoredContent
 from jaxdyn.lanes import stored_jit
 from jaxdyn.mechanism import configuration
 
 _TRIES = 16  # random starts of a mechanism with loops
-FORMATS = ".toml, .urdf, .xml (URDF or MJCF) or .json"
-
-
-def add_source_options(parser: argparse.ArgumentParser) -> None:
-    """Options of how to read a URDF or MJCF file."""
-    parser.add_argument(
-        "--base", choices=("fixed", "free"), help="of a URDF file: whether its root link stands or floats"
-    )
-    parser.add_argument(
-        "--repair", action="store_true", help="of a URDF file: make inertias physical that no real body can have"
-    )
-    parser.add_argument(
-        "--folder", type=Path, help="of an MJCF file: the folder of the files that it names, if they are not beside it"
-    )
 
 
 def load_source(arguments: argparse.Namespace, path: Path) -> System:

@@ -1,5 +1,6 @@
 """The lane compiler: small per-sample functions as machine code, one sample per SIMD lane. It knows nothing of mechanics."""
 
+from jaxdyn.lanes import announcements as announcements  # listens for compilations that take long
 from jaxdyn.lanes import rules as rules  # registers the rules of the primitives
 from jaxdyn.lanes.batched import Backend as Backend
 from jaxdyn.lanes.batched import batched as batched

@@ -5,8 +5,6 @@ to matter: 192 bits in between give the quadrant (2 bits), and the place in it w
 float64 angle, however near it is to a multiple of pi/2 (Muller, Elementary Functions, 2016, section 11.3).
 """
 
-import mpmath
-
 from jaxdyn.lanes import polynomials as p
 from jaxdyn.lanes.vectors import Function, Value
 
@@ -15,6 +13,8 @@ _WORDS = 20
 
 def _two_over_pi() -> list[int]:
     """One word of zeros, for angles below 2^64, and the first bits of 2/pi, from the highest on."""
+    import mpmath  # takes a while, and code that comes from files does without
+
     bits = 64 * (_WORDS - 1)
     with mpmath.workprec(bits + 64):
         whole = int(mpmath.floor(mpmath.ldexp(2 / mpmath.pi, bits)))  # pyright: ignore[reportArgumentType]

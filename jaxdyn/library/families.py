@@ -4,12 +4,10 @@ from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
-from scipy.spatial.transform import Rotation
 
 from jaxdyn.constraints.kinds import LoopJoint
 from jaxdyn.dynamics.system import System
 from jaxdyn.mechanism.builder import MechanismBuilder
-from jaxdyn.mechanism.checks import MechanismError
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import (
     Cylindrical,
@@ -21,6 +19,7 @@ from jaxdyn.mechanism.joints import (
     Spherical,
     Universal,
 )
+from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.transform import RigidTransform
 
@@ -158,13 +157,14 @@ def stewart_platform(
     for i, (foot, head) in enumerate(zip(feet, heads, strict=True)):
         along = head - foot + np.array([0.0, 0.0, height])
         length = float(np.linalg.norm(along))
-        turn = Rotation.align_vectors([along / length], [(0.0, 0.0, 1.0)])[0]
+        x, y, z = along / length
+        turn = np.array([1.0 + z, -y, x, 0.0])  # of the vertical to the leg, by the shortest way
         part = 2.0 / 3.0 * length
         builder.add_body(
             f"cylinder{i + 1}",
             joint=Universal((1.0, 0.0, 0.0), (0.0, 1.0, 0.0)),
             position=foot,
-            orientation=turn.as_quat(scalar_first=True),
+            orientation=turn / np.linalg.norm(turn),
             mass=2.0,
             com=(0.0, 0.0, 0.5 * part),
             inertia=_rod_inertia(2.0, part, 0.02),

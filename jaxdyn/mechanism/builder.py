@@ -11,17 +11,18 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
-from scipy.spatial.transform import Rotation
 
 from jaxdyn.mechanism import checks
-from jaxdyn.mechanism.checks import MechanismError, Numbers
+from jaxdyn.mechanism.checks import Numbers
 from jaxdyn.mechanism.joint import Joint, groups, stack
 from jaxdyn.mechanism.joints import Fixed, joint_of_kind
+from jaxdyn.mechanism.messages import MechanismError, unknown
 from jaxdyn.mechanism.model import Limits, Model, as_dtype
 from jaxdyn.mechanism.range import problem_with_range
 from jaxdyn.mechanism.rotors import GivenRotor, Rotors, checked_rotor, place_rotors
 from jaxdyn.mechanism.topology import GROUND, Topology
 from jaxdyn.spatial.inertia import inertia_from_planar, planar_from_inertia, symmetric_entries
+from jaxdyn.spatial.plain import rotation_quaternion
 from jaxdyn.spatial.transform import RigidTransform
 
 STANDARD_GRAVITY = (0.0, 0.0, -9.81)
@@ -207,7 +208,7 @@ class MechanismBuilder:
             (f.name, f.body, "body") for f in self._frames.values()
         ]:
             if carrier not in known:
-                raise MechanismError(f"{item!r}: its {role} {checks.unknown(carrier, ['ground', *self._bodies])}")
+                raise MechanismError(f"{item!r}: its {role} {unknown(carrier, ['ground', *self._bodies])}")
         given = list(self._bodies.values())
         children: dict[str, list[int]] = {name: [] for name in known}
         for i, body in enumerate(given):
@@ -372,7 +373,7 @@ def _assemble(
 def _rigid_transforms(matrices: list[np.ndarray]) -> RigidTransform:
     """Batch of transforms of 4x4 homogeneous matrices."""
     stacked = np.array(matrices).reshape(-1, 4, 4)
-    quaternions = [_standard(Rotation.from_matrix(g[:3, :3]).as_quat(scalar_first=True)) for g in stacked]
+    quaternions = [_standard(rotation_quaternion(g[:3, :3])) for g in stacked]
     return RigidTransform(jnp.asarray(np.array(quaternions).reshape(-1, 4)), jnp.asarray(stacked[:, :3, 3]))
 
 

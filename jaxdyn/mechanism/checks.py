@@ -3,15 +3,14 @@
 They run once, eagerly, in NumPy double precision. Every message names the body (the argument `where`) and the remedy.
 """
 
-import difflib
-from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 import numpy as np
-from scipy.spatial.transform import Rotation
 
 from jaxdyn.mechanism.joint import Joint
+from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.spatial.inertia import symmetric_matrix
+from jaxdyn.spatial.plain import rotation_matrix
 
 # Whatever NumPy turns into numbers. The checks below say more than a type could.
 Numbers: TypeAlias = Any
@@ -21,39 +20,6 @@ _TRIANGLE_TOLERANCE = 1e-6
 # Point masses that have been moved about carry inertia of a body smaller than this (m), which is rounding too.
 _SMALLEST_BODY = 1e-9
 _UNIT_TOLERANCE = 1e-6
-_LONGEST_MESSAGE = 4000
-_LONGEST_COMPARED = 200  # finding the name that is closest takes a time that grows with the square of their lengths
-
-
-def one_line(message: str) -> str:
-    """A message that may quote a stranger's file: its beginning and its end if it is long, and no character that is not printed,
-    since line breaks and control characters would drive a terminal.
-    """
-    if len(message) > _LONGEST_MESSAGE:
-        half = _LONGEST_MESSAGE // 2
-        message = f"{message[:half]} ... {message[-half:]}"
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
-
-
-class MechanismError(ValueError):
-    """A mechanism that cannot be built; the message names the body and the remedy."""
-
-    def __init__(self, message: str):
-        super().__init__(one_line(message))
-
-
-def closest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is close to another one, if there is one."""
-    comparable = [other for other in known if len(other) <= _LONGEST_COMPARED]
-    return next(iter(difflib.get_close_matches(name[:_LONGEST_COMPARED], comparable, n=1)), None)
-
-
-def unknown(name: Any, known: Iterable[str]) -> str:
-    """Says that a name is unknown, with the known one that is close or with all of them."""
-    known = list(known)
-    close = closest(str(name), known)  # a number is no name, but may be given for one
-    hint = f"did you mean {close!r}?" if close is not None else f"the names are {', '.join(known)}"
-    return f"{name!r} is unknown; {hint}"
 
 
 def shape_of(value: Numbers) -> tuple[int, ...] | None:
@@ -94,7 +60,7 @@ def checked_placement(where: str, position: Numbers, orientation: Numbers) -> np
     norm = float(np.linalg.norm(quaternion))
     if abs(norm - 1.0) > _UNIT_TOLERANCE:
         raise MechanismError(f"{where}: orientation quaternion has norm {norm:.6g}; divide it by its norm")
-    placement[:3, :3] = Rotation.from_quat(quaternion, scalar_first=True).as_matrix()
+    placement[:3, :3] = rotation_matrix(quaternion)
     return placement
 
 

@@ -14,8 +14,8 @@ from jax.core import Tracer
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PyTree
 
-from jaxdyn.mechanism.checks import MechanismError
 from jaxdyn.mechanism.joint import Joint
+from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.mechanism.range import problem_with_range
 from jaxdyn.mechanism.rotors import Rotors
 from jaxdyn.mechanism.topology import Topology

@@ -11,9 +11,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.mechanism import checks
-from jaxdyn.mechanism.checks import MechanismError, Numbers
+from jaxdyn.mechanism.checks import Numbers
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Revolute, axis_problem
+from jaxdyn.mechanism.messages import MechanismError, unknown
 from jaxdyn.mechanism.topology import GROUND, Topology
 from jaxdyn.spatial.arrays import floating
 from jaxdyn.spatial.inertia import symmetric_matrix
@@ -116,9 +117,9 @@ def place_rotors(
     for rotor in rotors:
         where = f"rotor {rotor.name!r}"
         if rotor.carrier not in carriers:
-            raise MechanismError(f"{where}: its carrier {checks.unknown(rotor.carrier, carriers)}")
+            raise MechanismError(f"{where}: its carrier {unknown(rotor.carrier, carriers)}")
         if rotor.joint not in by_name:
-            raise MechanismError(f"{where}: its joint {checks.unknown(rotor.joint, topology.joint_names)}")
+            raise MechanismError(f"{where}: its joint {unknown(rotor.joint, topology.joint_names)}")
         carrier, placement = carriers[rotor.carrier]
         driven = by_name[rotor.joint]
         joint = joints[driven]

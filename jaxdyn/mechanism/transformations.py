@@ -13,8 +13,8 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from jaxdyn.mechanism.checks import MechanismError
 from jaxdyn.mechanism.joint import Joint, groups, stack
+from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.mechanism.model import Limits, Model, as_dtype
 from jaxdyn.mechanism.rotors import Rotors
 from jaxdyn.mechanism.topology import GROUND, Topology

@@ -4,27 +4,19 @@ Functions take arrays and return text, figures or files; no window is opened and
 package is loaded when it is first asked for: `pip install "jaxdyn[pictures]"`, `pip install "jaxdyn[view]"`.
 """
 
-import importlib
-from typing import Any
+from typing import TYPE_CHECKING
 
-_HOMES = {
-    "Replay": "replay",
-    "animate": "animation",
-    "energy_balance": "plots",
-    "joint_fans": "plots",
-    "mechanism_picture": "pictures",
-    "save": "plots",
-    "stick_figure_strip": "plots",
-    "tree_diagram": "diagram",
-    "tree_text": "tree",
-}
+from jaxdyn.lazy import lazy_names
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(_HOMES)
+if TYPE_CHECKING:
+    from jaxdyn.view.animation import animate as animate
+    from jaxdyn.view.diagram import tree_diagram as tree_diagram
+    from jaxdyn.view.pictures import mechanism_picture as mechanism_picture
+    from jaxdyn.view.plots import energy_balance as energy_balance
+    from jaxdyn.view.plots import joint_fans as joint_fans
+    from jaxdyn.view.plots import save as save
+    from jaxdyn.view.plots import stick_figure_strip as stick_figure_strip
+    from jaxdyn.view.replay import Replay as Replay
+    from jaxdyn.view.tree import tree_text as tree_text
+else:
+    __getattr__, __dir__, __all__ = lazy_names(__name__)

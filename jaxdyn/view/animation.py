@@ -12,7 +12,7 @@ from matplotlib.animation import AbstractMovieWriter, FFMpegWriter, PillowWriter
 from matplotlib.figure import Figure
 from tqdm import tqdm
 
-from jaxdyn.io.toml import ConfigError
+from jaxdyn.io.errors import ConfigError
 from jaxdyn.view.pictures import StickFigure, frame_axes
 from jaxdyn.view.recording import check_lanes
 from jaxdyn.view.skeleton import Mechanism, Numbers, Placed, box_of, model_of, place, resampled

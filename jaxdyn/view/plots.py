@@ -7,8 +7,8 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
+from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import write_files
-from jaxdyn.io.toml import ConfigError
 from jaxdyn.mechanism.model import Model
 from jaxdyn.view.pictures import StickFigure, frame_axes, scale_bar
 from jaxdyn.view.skeleton import Mechanism, Numbers, box_of, coordinate_names, model_of, place

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from jaxdyn.io.toml import ConfigError
+from jaxdyn.io.errors import ConfigError
 from jaxdyn.view import skeleton
 from jaxdyn.view.skeleton import Mechanism, Numbers, Placed
 

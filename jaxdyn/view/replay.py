@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import viser
 
+from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import write_files
-from jaxdyn.io.toml import ConfigError
 from jaxdyn.view.charts import CoordinateChart, EnergyChart
 from jaxdyn.view.page import page_of
 from jaxdyn.view.recording import Recording, check_lanes

@@ -24,7 +24,7 @@ from jaxdyn.control import (
     StepFunction,
     Workless,
 )
-from jaxdyn.mechanism.checks import MechanismError
+from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.spatial.transform import RigidTransform
 
 

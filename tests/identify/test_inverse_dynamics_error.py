@@ -15,7 +15,7 @@ from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError, Motions
 from jaxdyn.identify.levenberg_marquardt import FitResult, fit
 from jaxdyn.identify.losses import Cauchy
 from jaxdyn.identify.parameters import GaussianPrior, Parameter, Parameters
-from jaxdyn.mechanism.checks import MechanismError
+from jaxdyn.mechanism.messages import MechanismError
 
 
 def test_recovery_gradient_and_scores():

@@ -8,7 +8,7 @@ from recorded import double_pendulum_plant, pendulum_plant
 
 from jaxdyn.dynamics.system import State
 from jaxdyn.identify.measurement import Inputs, Plant, Sensors, joint_positions_and_velocities
-from jaxdyn.mechanism.checks import MechanismError
+from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.simulate.controls import Knots
 
 

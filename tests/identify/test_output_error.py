@@ -19,7 +19,7 @@ from jaxdyn.identify.measurement import Plant, Sensors, joint_positions_and_velo
 from jaxdyn.identify.output_error import OutputError, predict
 from jaxdyn.identify.parameters import GaussianPrior, Parameter, Parameters
 from jaxdyn.identify.recording import Recording, cut
-from jaxdyn.mechanism.checks import MechanismError
+from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.simulate.integrators import SemiImplicitEuler
 
 

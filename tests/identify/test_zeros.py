@@ -13,7 +13,7 @@ from jaxdyn.identify.output_error import OutputError
 from jaxdyn.identify.parameters import GaussianPrior, Parameter, Parameters
 from jaxdyn.identify.recording import Recording, cut
 from jaxdyn.identify.validation import predicted_readings
-from jaxdyn.mechanism.checks import MechanismError
+from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.simulate.controls import Knots
 from jaxdyn.simulate.rollout import rollout
 

@@ -18,14 +18,12 @@ from jaxdyn.io import lock, provenance
 from jaxdyn.io.config import read_config, resolved_toml
 from jaxdyn.io.runs import RunDirectory, RunError, load_run
 from jaxdyn.io.system_file import files_of
-from jaxdyn.jobs.identify import JOB as IDENTIFY_JOB
 from jaxdyn.jobs.identify_config import IdentifyConfig
 from jaxdyn.jobs.job import Job
-from jaxdyn.jobs.optimize import JOB as OPTIMIZE_JOB
-from jaxdyn.jobs.rollout import JOB as ROLLOUT_JOB
 from jaxdyn.jobs.rollout_config import RolloutConfig
+from jaxdyn.jobs.verbs import IDENTIFY, OPTIMIZE, ROLLOUT
 
-JOBS = {job.name: job for job in (ROLLOUT_JOB, IDENTIFY_JOB, OPTIMIZE_JOB)}
+JOBS = {job.name: job for job in (ROLLOUT, IDENTIFY, OPTIMIZE)}
 OVERRIDES = {
     "rollout": ["mechanism=arm.toml", "batch=6", "chunk=2", "initial.speed=1"],
     "identify": [],
@@ -142,7 +140,7 @@ def test_the_number_of_cpu_devices_is_the_only_flag_of_xla_that_is_not_pinned(mo
 
 def test_plans_and_recordings_are_pinned_and_no_path_of_a_config_is_forgotten(tmp_path):
     write_configs(tmp_path)
-    found = inputs(ROLLOUT_JOB, read_config(tmp_path / "rollout.toml", RolloutConfig, ["control.replay=plan.npz"]))
+    found = inputs(ROLLOUT, read_config(tmp_path / "rollout.toml", RolloutConfig, ["control.replay=plan.npz"]))
     assert ("plan", tmp_path / "plan.npz") in found
     text = (tmp_path / "identify.toml").read_text()
     head, rest = text.split("[[study]]", 1)
@@ -150,7 +148,7 @@ def test_plans_and_recordings_are_pinned_and_no_path_of_a_config_is_forgotten(tm
     (tmp_path / "identify.toml").write_text(f'data = "records"\n[[study]]{rest}')
     overrides = ['study=[{name="arm", mechanism_in_data="arm.urdf", train=["a.csv"], validation=["b.npz:run_2"]}]']
     config = read_config(tmp_path / "identify.toml", IdentifyConfig, overrides)
-    assert inputs(IDENTIFY_JOB, config) == [
+    assert inputs(IDENTIFY, config) == [
         ("mechanism", tmp_path / "records" / "arm.urdf"),
         ("recording", tmp_path / "records" / "a.csv"),
         ("recording", tmp_path / "records" / "b.npz"),

@@ -10,7 +10,7 @@ import pytest
 
 import jaxdyn
 from jaxdyn.cli import main
-from jaxdyn.jobs import animate, view
+from jaxdyn.jobs import animate
 
 MECHANISMS = Path(__file__).parents[2] / "configs" / "mechanisms"
 PENDULUM = MECHANISMS / "double_pendulum.toml"
@@ -138,4 +138,3 @@ def test_help_shows_what_to_type(capsys):
         with pytest.raises(SystemExit):
             main([verb, "--help"])
         assert f"  jaxdyn {verb} " in capsys.readouterr().out
-    assert view.COMMAND.name == "view"

@@ -1,0 +1,80 @@
+"""How a job is done once its config has been read: run directory, metrics, one host or several."""
+
+import contextlib
+import functools
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from jaxdyn.io.config import resolved_toml
+from jaxdyn.io.errors import ConfigError, RunError
+from jaxdyn.io.provenance import environment, provenance
+from jaxdyn.io.runs import RunDirectory
+from jaxdyn.jobs.hosts import agreed, is_first, join_hosts, quiet
+from jaxdyn.jobs.job import Job
+from jaxdyn.jobs.progress import compilations_told
+from jaxdyn.mechanism.messages import MechanismError
+
+
+def carry_out(job: Job, config: Any, out: Path | None, smoke: bool, resume: bool) -> RunDirectory:
+    """Do a job; arguments, results and errors are those of `jaxdyn.jobs.running.run`."""
+    with compilations_told(), contextlib.ExitStack() as stack:
+        open_directory = functools.partial(_opened, job, config, out, resume, stack)
+        if getattr(config, "devices", None) == "hosts":
+            open_directory = functools.partial(_opened_by_first, open_directory, stack)
+        directory, complete = open_directory()
+        if complete:
+            print(f"{directory.root}: the run is complete, nothing is left to do")
+            return directory
+        start = time.perf_counter()
+        try:
+            metrics = job.work(config, directory)
+        except (ConfigError, MechanismError):
+            directory.discard()  # nothing was computed: the corrected command may use the same directory
+            raise
+        metrics |= {"total_s": time.perf_counter() - start, "arrays": directory.array_names()}
+        directory.write_metrics({"job": job.name, "smoke": smoke, **metrics, "environment": environment()})
+    return directory
+
+
+def _opened(
+    job: Job, config: Any, out: Path | None, resume: bool, stack: contextlib.ExitStack
+) -> tuple[RunDirectory, bool]:
+    """The run directory with its config and provenance, locked, and whether the run is complete already."""
+    if resume and out is None:
+        raise ConfigError("--resume needs --out DIR, the directory of the run to go on with")
+    directory = RunDirectory(out) if out is not None and resume else RunDirectory.create(out, job.name)
+    stack.enter_context(directory.alone())
+    text = resolved_toml(config)
+    # What cannot be resumed is not pinned, since that starts the devices, which the job may want to choose.
+    started_with = None if job.inputs is None else provenance(text, job.inputs(config))
+    if not resume:
+        directory.begin(text, started_with)
+        return directory, False
+    assert started_with is not None  # only jobs with inputs can be resumed
+    directory.resume(text, started_with)
+    return directory, directory.is_complete()
+
+
+def _opened_by_first(
+    open_directory: Callable[[], tuple[RunDirectory, bool]], stack: contextlib.ExitStack
+) -> tuple[RunDirectory, bool]:
+    """The same on several hosts: the first one opens the directory, the others are quiet and write where it is thrown away."""
+    join_hosts()
+    problem, opened = None, None
+    if is_first():
+        try:
+            opened = open_directory()
+        except (ConfigError, RunError) as error:
+            problem = error
+    begins, complete = agreed(problem is None), agreed(opened is not None and opened[1])
+    if problem is not None:
+        raise problem
+    if not begins:
+        raise RunError("the first host could not begin, it says why")
+    if opened is None:
+        stack.enter_context(quiet())
+        opened = RunDirectory(Path(stack.enter_context(tempfile.TemporaryDirectory()))), complete
+    return opened

@@ -1,0 +1,102 @@
+"""Running a job: from a command line or from Python, with errors in one line."""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jaxdyn.io.config import read_config
+from jaxdyn.io.errors import ConfigError, RunError
+from jaxdyn.jobs.job import Job, add_arguments
+from jaxdyn.mechanism.messages import MechanismError
+
+if TYPE_CHECKING:
+    from jaxdyn.io.runs import RunDirectory
+
+
+class UnreliableResults(Exception):
+    """A job ran to its end, and its own checks refuse the results; the message says why."""
+
+
+def run(
+    job: Job,
+    config_path: Path | str,
+    *,
+    out: Path | None = None,
+    overrides: Sequence[str] = (),
+    smoke: bool = False,
+    resume: bool = False,
+) -> "RunDirectory":
+    """Do a job and leave config, environment and metrics in its run directory.
+
+    Args:
+        resume: go on with the run in `out`, of the same config, files, versions and device, where it was interrupted; begin it if
+            there is none. A run that is complete is left as it is.
+
+    Raises:
+        ConfigError, MechanismError, RunError: one line each, see there.
+    """
+    config = read_config(config_path, job.config, overrides, smoke)
+    from jaxdyn.jobs.carry_out import carry_out  # imports JAX, which a config that is refused should not wait for
+
+    return carry_out(job, config, out, smoke, resume)
+
+
+def main(job: Job, argv: Sequence[str] | None = None, *, default_config: str | None = None) -> int:
+    """Command line of one job; returns the exit status."""
+    parser = argparse.ArgumentParser()
+    add_arguments(parser, job, default_config=default_config)
+    return run_from_arguments(job, parser.parse_intermixed_args(argv), default_config)
+
+
+def run_from_arguments(job: Job, arguments: argparse.Namespace, default_config: str | None = None) -> int:
+    """Run a job from parsed arguments; bad input is one line on standard error and exit status 2."""
+    config, overrides = arguments.config, list(arguments.overrides)
+    if default_config is not None and "=" in config and not Path(config).exists():
+        config, overrides = default_config, [config, *overrides]
+
+    def act() -> None:
+        resume = job.inputs is not None and arguments.resume
+        directory = run(job, config, out=arguments.out, overrides=overrides, smoke=arguments.smoke, resume=resume)
+        print(f"Results are in {directory.root}")
+        from jaxdyn.jobs.hosts import is_first
+
+        if job.verdict is None or not is_first():  # only the first host has metrics
+            return
+        problem = job.verdict(directory.read_metrics())
+        if problem:
+            raise UnreliableResults(problem)
+
+    resumable = job.inputs is not None
+    remedy = "the same command with --resume goes on" if resumable else "nothing but the config was written"
+    return exit_status(act, interrupted=f"interrupted; {remedy}")
+
+
+def exit_status(act: Callable[[], None], *, interrupted: str = "interrupted") -> int:
+    """Do what a verb does; what went wrong is one line on standard error.
+
+    Returns:
+        0 done, 1 the device gave up, 2 bad input, 3 done with results that are not to be relied on, 130 interrupted.
+    """
+    try:
+        act()
+    except (ConfigError, MechanismError, RunError) as error:
+        print(f"jaxdyn: {error}", file=sys.stderr)
+        return 2
+    except UnreliableResults as error:
+        print(f"jaxdyn: {error}", file=sys.stderr)
+        return 3
+    except RuntimeError as error:
+        jax = sys.modules.get("jax")
+        if jax is None or not isinstance(error, jax.errors.JaxRuntimeError):
+            raise
+        print(f"jaxdyn: the device gave up, make the batch smaller: {str(error).splitlines()[0]}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"jaxdyn: {error.filename or 'input and output'}: {error.strerror or error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"jaxdyn: {interrupted}", file=sys.stderr)
+        return 130
+    return 0

@@ -1,0 +1,100 @@
+"""Announcements of compilations that take long, by Python's logger "jaxdyn" at level INFO: silent unless logging is set up.
+
+    logging.basicConfig(level=logging.INFO)
+
+JAX tells its listeners when it begins and ends to trace a function, to lower it, which is when the lane compiler works, and to
+compile it. What is announced is the function that was handed to JAX, and what it is for if `announced_as` says so; how long it took
+is the sum of these phases.
+"""
+
+import contextlib
+import logging
+import re
+import threading
+from collections.abc import Iterator
+
+import jax.monitoring
+
+_LOG = logging.getLogger("jaxdyn")
+_PATIENCE = 2.0  # s
+_LAST = "/jax/core/compile/backend_compile_duration"
+_PHASES = ("/jax/core/compile/jaxpr_trace_duration", "/jax/core/compile/jaxpr_to_mlir_module_duration", _LAST)
+
+
+class _Compilation:
+    """The phases of one function.
+
+    Attributes:
+        name: of the function, and what it is for.
+        seconds: that the phases before took.
+        announced: whether it was.
+    """
+
+    def __init__(self, name: str):
+        self.name = name
+        self.seconds = 0.0
+        self.announced = False
+
+    def announce(self) -> None:
+        """Say that it goes on, once."""
+        if not self.announced:
+            self.announced = True
+            _LOG.info("compiling %s ...", self.name)
+
+
+class _Thread(threading.local):
+    """What a thread is compiling: phases within a phase belong to the outer one."""
+
+    purpose = ""
+    depth = 0
+    compilation = _Compilation("")
+    timer = threading.Timer(0.0, lambda: None)
+
+
+_thread = _Thread()
+
+
+@contextlib.contextmanager
+def announced_as(purpose: str) -> Iterator[None]:
+    """What is compiled inside is announced with its purpose, such as "the search"; also a decorator of functions."""
+    before, _thread.purpose = _thread.purpose, purpose
+    try:
+        yield
+    finally:
+        _thread.purpose = before
+
+
+def _begin(event: str, value: float | int, **facts: str | int) -> None:
+    if event not in _PHASES or not _LOG.isEnabledFor(logging.INFO):
+        return
+    _thread.depth += 1
+    if _thread.depth > 1:
+        return
+    function = re.sub(r"^\w+\((.*)\)$", r"\1", str(facts.get("fun_name", ""))).lstrip("_")  # it may be jit(f)
+    name = f"{_thread.purpose} ({function})" if _thread.purpose else function
+    if name != _thread.compilation.name:
+        _thread.compilation = _Compilation(name)
+    left = max(0.0, _PATIENCE - _thread.compilation.seconds)
+    _thread.timer = threading.Timer(left, _thread.compilation.announce)
+    _thread.timer.daemon = True
+    _thread.timer.start()
+
+
+def _end(event: str, duration_secs: float, **facts: str | int) -> None:
+    if event not in _PHASES or _thread.depth == 0:  # the logger was set up in between
+        return
+    _thread.depth -= 1
+    if _thread.depth > 0:
+        return
+    _thread.timer.cancel()
+    _thread.timer.join()  # an announcement under way comes before what follows
+    compilation = _thread.compilation
+    compilation.seconds += duration_secs
+    if event == _LAST:
+        if compilation.announced:
+            _LOG.info("compiled %s in %.1f s", compilation.name, compilation.seconds)
+        _thread.compilation = _Compilation("")
+
+
+jax.monitoring.register_scalar_listener(_begin)
+jax.monitoring.register_event_duration_secs_listener(_end)

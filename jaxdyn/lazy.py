@@ -1,0 +1,42 @@
+"""Packages whose public names are imported when they are first asked for (PEP 562), so that importing jaxdyn takes a moment.
+
+    if TYPE_CHECKING:
+        from jaxdyn.dynamics.metric import mass_matrix as mass_matrix
+    else:
+        __getattr__, __dir__, __all__ = lazy_names(__name__)
+
+Type checkers and editors read these imports as they stand; at run time the same lines are the table of where each name is.
+"""
+
+import ast
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from typing import Any
+
+
+def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """`__getattr__`, `__dir__` and `__all__` of a package, from the imports below `if TYPE_CHECKING` in its source.
+
+    Modules of the package are attributes too, whether they are imported or not. A public name must not be that of a module beside
+    it: importing the module would put it in the place of the name.
+    """
+    module = sys.modules[package]
+    source = module.__spec__.loader.get_source(package)  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
+    (block,) = (node for node in ast.parse(source).body if isinstance(node, ast.If))
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    homes = {alias.name: str(node.module) for node in imports for alias in node.names}
+
+    def get(name: str) -> Any:
+        home = homes.get(name, package)
+        found = None if home == package else getattr(importlib.import_module(home), name, None)
+        if found is None and not name.startswith("_") and importlib.util.find_spec(f"{home}.{name}") is not None:
+            found = importlib.import_module(f"{home}.{name}")
+        if found is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=module)
+        setattr(module, name, found)
+        return found
+
+    public = sorted(name for name in homes if not name.startswith("_"))
+    return get, lambda: public, public
