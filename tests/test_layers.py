@@ -13,8 +13,8 @@ import jaxdyn
 
 PACKAGE = Path(jaxdyn.__file__).parent
 
-# Each room may import itself and those before it. `cache` and `lanes` come before all mechanics: they compile and know nothing of it,
-# and the rooms that they serve may ask whether they are being compiled.
+# Each room may import itself and those before it. `cache` and `lanes` come before all mechanics: they compile and know nothing of
+# it, and the rooms that they serve may ask whether they are being compiled.
 ROOMS = [
     "lazy",
     "version",

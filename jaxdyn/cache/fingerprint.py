@@ -11,9 +11,11 @@ import enum
 import functools
 import hashlib
 import importlib.metadata
+import inspect
 import os
 import platform
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path, PurePath
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
@@ -138,7 +140,7 @@ def _described_closure(function: FunctionType) -> Iterator[str]:
     """A function within a function: where its code stands, and the values that it closes over."""
     module = function.__globals__["__name__"]  # decorators change the name that the function itself tells
     if module.startswith("jaxtyping."):  # it checks types, which changes no result
-        yield from _described(function.__wrapped__, True)
+        yield from _described_closure(inspect.unwrap(function))
         return
     if module.split(".")[0] not in _PACKAGES:
         raise HasNoName(f"{module}.{function.__qualname__}")
@@ -209,12 +211,20 @@ def _surroundings() -> Iterator[str]:
 
 @functools.cache
 def _versions() -> str:
-    """Of the packages, with the sources of this one, and of the processor."""
+    """Of the packages, with the sources of this one, and of the processor.
+
+    Raises:
+        HasNoName: a source file is younger than this process, which therefore may have imported another one.
+    """
+    for path in _HOME.rglob("*.py"):
+        if path.stat().st_mtime > _IMPORTED:
+            raise HasNoName(f"{path} was changed while this process was running")
     versions = {name: importlib.metadata.version(name) for name in _PACKAGES if name != "jaxdyn"}
     processor = (llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
     return str((sys.version, platform.platform(), sorted(versions.items()), processor, sources_digest()))
 
 
+_IMPORTED = time.time()
 _HOME = Path(__file__).resolve().parents[1]
 
 

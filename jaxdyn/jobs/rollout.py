@@ -31,7 +31,7 @@ from jaxdyn.lanes import stored_jit
 from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.lanes.devices import divided, rounded_up, whole
 from jaxdyn.mechanism.model import as_dtype
-from jaxdyn.simulate.controls import Policy
+from jaxdyn.simulate.controls import Knots, Policy
 from jaxdyn.simulate.diagnostics import power_balance_error, work_of_step
 from jaxdyn.simulate.outcome import Result
 from jaxdyn.simulate.rollout import rollout
@@ -106,7 +106,7 @@ class _Simulator:
         self.source = lane_source(config, system, replay)
         control = config.control
 
-        def driven(plan: LanePlan) -> Policy:
+        def driven(plan: LanePlan) -> Policy | Knots:
             return pd_control(control, system, plan) if replay is None else replay.policy(system)
 
         stretch = functools.partial(_stretch, config.time, config.backend, system, driven)
@@ -155,7 +155,7 @@ def _stretch(
     time: TimeConfig,
     backend: lane_compiler.Backend,
     system: System,
-    control: Callable[[LanePlan], Policy],
+    control: Callable[[LanePlan], Policy | Knots],
     lane: LaneProgress,
     plan: LanePlan,
     t0: Float[Array, ""],

@@ -47,21 +47,30 @@ class _Program(NamedTuple):
     out_tree: Any
 
 
-class _Programs(dict):
-    """Programs, which `jax.clear_caches` forgets as it forgets JAX's own."""
+class _Programs:
+    """Programs by what tells them apart, which `jax.clear_caches` forgets as it forgets JAX's own."""
 
-    __hash__ = object.__hash__
-    cache_clear = dict.clear
-
-    def __init__(self, name: str):
-        super().__init__()
+    def __init__(self, name: str, most: int | None = None):
+        self._table: dict[Any, _Program] = {}
+        self._most = most
         if hasattr(_util, "register_cache"):
             _util.register_cache(self, name)
 
+    def get(self, key: Any) -> _Program | None:
+        return self._table.get(key)
 
-# Programs of this process by fingerprint; the oldest go first.
-_named = _Programs("programs")
-_MOST_NAMED = 1000
+    def put(self, key: Any, program: _Program) -> None:
+        """Remember a program, and forget the oldest one if there are too many."""
+        self._table[key] = program
+        if self._most is not None and len(self._table) > self._most:
+            del self._table[next(iter(self._table))]
+
+    def cache_clear(self) -> None:
+        self._table.clear()
+
+
+# Programs of this process by fingerprint.
+_named = _Programs("programs", most=1000)
 
 
 class stored_jit:
@@ -75,10 +84,11 @@ class stored_jit:
 
     def __init__(self, function: Callable):
         functools.update_wrapper(self, function)
+        self._function = function
         self._stored, self._ordinary = _Stored(function, function), eqx.filter_jit(function)
 
     def __call__(self, *args, **options):
-        if _surrounding_traces() or jax.config.jax_disable_jit:
+        if _surrounding_traces() or _config.disable_jit.value:
             return self._ordinary(*args, **options)
         return self._stored(args, options, self._ordinary)
 
@@ -87,7 +97,7 @@ class stored_jit:
         if _on_first_cpu(jax.tree.leaves(args)):
             self._stored.program(args, {})
             return self
-        return self._ordinary.lower(*args).compile()
+        return jax.jit(self._function).lower(*args).compile()
 
 
 def stored_outside_jit(function: Callable) -> Callable:
@@ -125,7 +135,7 @@ def compiled_outside_jit(function: Callable) -> Callable:
     @functools.wraps(function)
     def call(*args, **options):
         traces = _surrounding_traces()
-        if jax.config.jax_disable_jit or not all(name in _EAGER_TRACES for name in traces):
+        if _config.disable_jit.value or not all(name in _EAGER_TRACES for name in traces):
             return function(*args, **options)
         return ordinary(*args, **options) if traces else stored(args, options, ordinary)
 
@@ -192,7 +202,8 @@ class _Stored:
         program = self._programs.get(key)
         if program is None:
             with _lock:
-                program = self._programs[key] = self._found(args, options, arguments, tree, rest)
+                program = self._found(args, options, arguments, tree, rest)
+                self._programs.put(key, program)
         return program, arguments
 
     def _found(self, args: tuple, options: dict, arguments: list, tree, rest: tuple) -> _Program:
@@ -203,9 +214,7 @@ class _Stored:
             _LOGGER.debug("%s is compiled for this process alone: %s", self._label, error)
             return self._made(arguments, tree, rest)[0]
         program = _named.get(name) or self._read_or_made(f"{name}.program", arguments, tree, rest)
-        _named[name] = program
-        if len(_named) > _MOST_NAMED:
-            del _named[next(iter(_named))]
+        _named.put(name, program)
         return program
 
     def _read_or_made(self, name: str, arguments: list, tree, rest: tuple) -> _Program:
@@ -251,7 +260,7 @@ def _on_first_cpu(leaves: list) -> bool:
     first = jax.devices()[0]
     return (
         first.platform == "cpu"
-        and jax.config.jax_default_device is None
+        and _config.default_device.value is None
         and all(x.sharding.device_set == {first} for x in leaves if isinstance(x, jax.Array))
     )
 

@@ -301,7 +301,7 @@ def _check_precision(system: System, state: State, controls) -> None:
         raise ValueError(f"mixed precision ({listed}); convert with jaxdyn.as_dtype, jnp.float32 for instance")
 
 
-def _is_healthy(system: System, old: State, new: State, limit: float) -> Array:
+def _is_healthy(system: System, old: State, new: State, limit: float | Array) -> Array:
     # Large but finite numbers are caught before they overflow, so that the discarded step does not poison derivatives with NaN.
     step = configuration.difference(system.model, old.q, new.q)
     return jnp.all(jnp.abs(new.v) < limit) & jnp.all(jnp.abs(step) < limit) & jnp.all(jnp.isfinite(new.q))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import os
 
 import equinox as eqx
 import jax
@@ -13,7 +14,6 @@ import jaxdyn
 from jaxdyn.cache import fingerprint as module
 from jaxdyn.cache.constant import Constant
 from jaxdyn.cache.fingerprint import HasNoName, fingerprint, sources_digest
-from jaxdyn.control.solution import searched
 from jaxdyn.simulate.diagnostics import work_of_step
 
 MODEL = jaxdyn.library.double_pendulum()
@@ -95,10 +95,17 @@ def test_functions_and_classes_of_a_user_have_no_name(thing):
         fingerprint(functools.partial(jaxdyn.mass_matrix, thing), ())
 
 
-def test_a_function_that_was_replaced_has_no_name(monkeypatch):
-    monkeypatch.setattr("jaxdyn.control.solution.searched", lambda *args: searched(*args))
-    with pytest.raises(HasNoName, match="searched"):
-        fingerprint(searched, ())
+def test_sources_that_change_while_the_process_runs_end_all_names(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_HOME", tmp_path)
+    (tmp_path / "a.py").write_text("")
+    module._versions.cache_clear()
+    try:
+        with pytest.raises(HasNoName, match=r"a\.py was changed"):
+            fingerprint(jaxdyn.mass_matrix, ())
+        os.utime(tmp_path / "a.py", (0, 0))
+        assert fingerprint(jaxdyn.mass_matrix, ())
+    finally:
+        module._versions.cache_clear()
 
 
 def test_settings_and_sources_count(monkeypatch):

@@ -171,6 +171,7 @@ LATER = """
     import jax
     import jax.numpy as jnp
     import jaxdyn
+    import jaxdyn.spatial.factorizations
 
     traces = []
     jax.monitoring.register_event_duration_secs_listener(
@@ -178,15 +179,16 @@ LATER = """
     )
     model = jaxdyn.library.double_pendulum()
     q, v = jnp.array([0.3, -0.5]), jnp.array([1.0, 2.0])
-    before = len(traces)
     system = jaxdyn.library.four_bar()
     loop = jnp.zeros(system.model.nq)
+    matrix = jnp.array([[4.0, 2.0], [2.0, 3.0]])
+    before = len(traces)
     results = [
         jaxdyn.christoffel_first_kind(model, q),
         jaxdyn.forward_dynamics(model, q, v, v),  # solved by LAPACK where XLA runs it
         jaxdyn.rollout(jaxdyn.System(model), jaxdyn.State(q, v), dt=1e-3, steps=20).final.q,
         jaxdyn.assemble(system, loop).q,
-        jaxdyn.lanes.stored_jit(jaxdyn.spatial.factorizations.cholesky)(jnp.array([[4.0, 2.0], [2.0, 3.0]])),
+        jaxdyn.lanes.stored_jit(jaxdyn.spatial.factorizations.cholesky)(matrix),
     ]
     print(json.dumps([len(traces) - before, [x.tolist() for x in results]]))
 """
@@ -201,8 +203,9 @@ def test_a_later_process_traces_next_to_nothing_and_gets_the_same_bits(tmp_path)
         assert run.stderr == ""  # XLA logs an error for each program that it loads
         runs.append(json.loads(run.stdout))
     (first, results), (second, same) = runs
+    print(first, second)
     assert results == same
-    assert second < 20 < 100 < first  # what is left are operations on arrays around the programs
+    assert second < 20 < 50 < first  # what is left are operations on arrays around the programs
 
 
 def test_an_empty_variable_switches_the_cache_off(tmp_path):
