@@ -25,6 +25,7 @@ from jaxdyn.control import (
     Workless,
     solve,
 )
+from jaxdyn.control.nonlinear_program import NonlinearProgram, minimized
 from jaxdyn.control.scheme import collocation_points, scheme_of
 from jaxdyn.control.transcription import transcribed
 
@@ -433,6 +434,25 @@ def test_conditions_that_exclude_each_other():
     lost = solve(problem, Collocation(), line(problem, jnp.zeros(2)))
     assert int(lost.result) == ControlResult.INFEASIBLE
     np.testing.assert_allclose(lost.violation, 1.0, atol=1e-3)
+
+
+@pytest.mark.parametrize(("lower", "upper"), [(2.0, np.inf), (-np.inf, -1.0)])
+def test_a_violation_counts_on_either_side(lower, upper):
+    """A number between 0 and 1 that should be 2 or more, or -1 or less: it lacks 1."""
+    program = NonlinearProgram(
+        np.zeros(1),
+        np.ones(1),
+        np.array([lower]),
+        np.array([upper]),
+        lambda z: (z @ z, z),
+        lambda z: (2.0 * z, np.ones(1)),
+        lambda z, share, multipliers: np.array([2.0 * share]),
+        (np.array([0]), np.array([0])),
+        (np.array([0]), np.array([0])),
+    )
+    found = minimized(program, np.full(1, 0.5), tolerance=1e-9, feasibility=1e-8, max_steps=100)
+    assert found.result == ControlResult.INFEASIBLE
+    np.testing.assert_allclose(found.violation, 1.0, atol=1e-6)
 
 
 def pushed(steps: int = 3) -> tuple[ControlProblem, list]:
