@@ -181,6 +181,19 @@ def test_linear_quadratic_problem_takes_one_iteration_and_shows_the_order(scheme
     assert fine < {2: 0.1, 4: 5e-4, 6: 1e-6}[order]
 
 
+def test_rates_are_those_of_the_time_at_their_points():
+    """x' = 5 t^4 + u, best left alone: three points of Gauss integrate powers up to the fifth."""
+    problem = ControlProblem(
+        Flow(lambda x, u, t: 5.0 * t**4 + u, 1, 1),
+        jnp.zeros(1),
+        duration=1.5,
+        steps=2,
+        running=lambda d, t, x, u: u @ u,
+    )
+    found = solve(problem, Collocation(), line(problem, jnp.ones(1)))
+    np.testing.assert_allclose(found.plan.states[:, 0], [0.0, 0.75**5, 1.5**5], atol=1e-9)
+
+
 def double_integrator(**options) -> ControlProblem:
     start = options.pop("start", (0.0, 0.0))
     return ControlProblem(Flow(lambda x, u, t: jnp.stack([x[1], u[0]]), 2, 1), jnp.array(start), **options)

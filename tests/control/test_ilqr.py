@@ -38,7 +38,11 @@ from jaxdyn.control import (
     solve,
     solve_batch,
 )
-from jaxdyn.control.plan import Multipliers, gaps, outcome
+from jaxdyn.control.expansion import penalty_pull
+from jaxdyn.control.ilqr import roll_out
+from jaxdyn.control.linear_quadratic import Policy
+from jaxdyn.control.newton import Step
+from jaxdyn.control.plan import Multipliers, Outcome, gaps, no_multipliers, outcome
 
 
 @pytest.mark.parametrize("second_order", [False, True])
@@ -178,6 +182,57 @@ def test_ball_joint_is_turned_over_and_gaps_are_closed():
     slope = jax.jit(jax.grad(lambda u: outcome(problem, planned(problem, u)).cost))(found.plan.controls)
     np.testing.assert_allclose(slope, 0.0, atol=1e-4)
     assert float(found.cost) < 0.05 * float(outcome(problem, still).cost)
+
+
+def test_a_share_of_a_step_closes_that_share_of_the_gaps():
+    problem, draw = acrobot(), np.random.default_rng(0)
+    shape = {"k": (50, 1), "K": (50, 1, 4), "gradients": (51, 4), "hessians": (51, 4, 4)}
+    policy = Policy(
+        *(jnp.asarray(0.1 * draw.normal(size=size)) for size in shape.values()), jnp.zeros(()), jnp.zeros(())
+    )
+    states = jnp.asarray(draw.normal(size=(51, 4))).at[0].set(problem.initial)
+    plan = Plan(states, jnp.asarray(draw.normal(size=(50, 1))), jnp.zeros(0))
+    step = Step(policy, jnp.zeros((51, 4)), jnp.zeros((50, 1)))
+
+    @jax.jit
+    def before_and_after(share):
+        apart = gaps(problem, plan)
+        return apart, gaps(problem, roll_out(problem, plan, step, apart, share))
+
+    before, after = before_and_after(jnp.asarray(0.3))
+    np.testing.assert_allclose(after, 0.7 * before, atol=1e-12)
+
+
+def test_searches_whose_damping_has_no_end_are_stuck():
+    problem, solver = regulator(), ILQR()
+
+    @jax.jit
+    def result(damping, settled):
+        search = solver.begin(problem, start_of(problem))
+        search = eqx.tree_at(lambda s: s.damping, search, damping)
+        return solver._followed(problem, search, outcome(problem, search.plan), settled).result
+
+    for damping, settled, expected in (
+        (1e7, False, ControlResult.RUNNING),
+        (1e9, False, ControlResult.STUCK),
+        (1e9, True, ControlResult.SOLVED),
+    ):
+        assert int(result(jnp.asarray(damping), jnp.asarray(settled))) == expected
+
+
+def test_conditions_that_just_hold_are_kept():
+    """Without force, an equation that holds pulls by its weight, and so does an inequality at zero, but none that is negative."""
+    equation = Condition(lambda dynamics, t, x, u: x)
+    inequality = Condition(lambda dynamics, t, x, u: jnp.concatenate([x, u]), "negative")
+    problem = regulator(conditions=inequality, final_conditions=(equation, inequality))
+    found = Outcome(
+        jnp.zeros(()), jnp.zeros((30, 3)).at[:, 1].set(-2.0).at[:, 2].set(0.5), jnp.array([0.0, 2.0, 0.0, -1.0, 3.0])
+    )
+    pull = penalty_pull(problem, found, no_multipliers(problem, 10.0))
+    np.testing.assert_array_equal(pull.path_weight, np.tile([10.0, 0.0, 10.0], (30, 1)))
+    np.testing.assert_array_equal(pull.path, np.tile([0.0, 0.0, 5.0], (30, 1)))
+    np.testing.assert_array_equal(pull.end_weight, [10.0, 10.0, 10.0, 0.0, 10.0])
+    np.testing.assert_array_equal(pull.end, [0.0, 20.0, 0.0, 0.0, 30.0])
 
 
 def test_a_batch_in_which_lanes_end_early():
