@@ -95,7 +95,7 @@ class FramePose(eqx.Module):
     rotation: Float[Array, ""] = eqx.field(converter=floating, default=0.0)
 
     def __call__(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Float[Array, ""]:
-        placed = frame_placement(_mechanics(dynamics, self).system.model, x.q, self.frame)
+        placed = frame_placement(_mechanics(dynamics, self).system.model.at(t), x.q, self.frame)
         off = placed.translation - self.target.translation
         angle = quaternion.logarithm(quaternion.multiply(quaternion.inverse(self.target.quaternion), placed.quaternion))
         return 0.5 * (self.position * dot(off, off) + self.rotation * dot(angle, angle))
@@ -146,7 +146,7 @@ class Spheres(eqx.Module):
             )
 
     def __call__(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Float[Array, "pairs"]:
-        model = _mechanics(dynamics, self).system.model
+        model = _mechanics(dynamics, self).system.model.at(t)
         placed = forward_kinematics(model, x.q)
         carriers = np.array([model.topology.body_index(name) for name in self.bodies])
         there = jax.vmap(RigidTransform.apply)(jax.tree.map(lambda leaf: leaf[carriers], placed), self.centers)

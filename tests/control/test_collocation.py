@@ -25,6 +25,7 @@ from jaxdyn.control import (
     Workless,
     solve,
 )
+from jaxdyn.control.nonlinear_program import NonlinearProgram, minimized
 from jaxdyn.control.scheme import collocation_points, scheme_of
 from jaxdyn.control.transcription import transcribed
 
@@ -178,6 +179,19 @@ def test_linear_quadratic_problem_takes_one_iteration_and_shows_the_order(scheme
     coarse, fine = abs(cost(3) - exact), abs(cost(6) - exact)
     np.testing.assert_allclose(np.log2(coarse / fine), order, atol=0.35)
     assert fine < {2: 0.1, 4: 5e-4, 6: 1e-6}[order]
+
+
+def test_rates_are_those_of_the_time_at_their_points():
+    """x' = 5 t^4 + u, best left alone: three points of Gauss integrate powers up to the fifth."""
+    problem = ControlProblem(
+        Flow(lambda x, u, t: 5.0 * t**4 + u, 1, 1),
+        jnp.zeros(1),
+        duration=1.5,
+        steps=2,
+        running=lambda d, t, x, u: u @ u,
+    )
+    found = solve(problem, Collocation(), line(problem, jnp.ones(1)))
+    np.testing.assert_allclose(found.plan.states[:, 0], [0.0, 0.75**5, 1.5**5], atol=1e-9)
 
 
 def double_integrator(**options) -> ControlProblem:
@@ -433,6 +447,25 @@ def test_conditions_that_exclude_each_other():
     lost = solve(problem, Collocation(), line(problem, jnp.zeros(2)))
     assert int(lost.result) == ControlResult.INFEASIBLE
     np.testing.assert_allclose(lost.violation, 1.0, atol=1e-3)
+
+
+@pytest.mark.parametrize(("lower", "upper"), [(2.0, np.inf), (-np.inf, -1.0)])
+def test_a_violation_counts_on_either_side(lower, upper):
+    """A number between 0 and 1 that should be 2 or more, or -1 or less: it lacks 1."""
+    program = NonlinearProgram(
+        np.zeros(1),
+        np.ones(1),
+        np.array([lower]),
+        np.array([upper]),
+        lambda z: (z @ z, z),
+        lambda z: (2.0 * z, np.ones(1)),
+        lambda z, share, multipliers: np.array([2.0 * share]),
+        (np.array([0]), np.array([0])),
+        (np.array([0]), np.array([0])),
+    )
+    found = minimized(program, np.full(1, 0.5), tolerance=1e-9, feasibility=1e-8, max_steps=100)
+    assert found.result == ControlResult.INFEASIBLE
+    np.testing.assert_allclose(found.violation, 1.0, atol=1e-6)
 
 
 def pushed(steps: int = 3) -> tuple[ControlProblem, list]:

@@ -22,6 +22,7 @@ from jaxdyn.control import (
     Spheres,
     StateBounds,
     StepFunction,
+    Velocities,
     Workless,
 )
 from jaxdyn.mechanism.messages import MechanismError
@@ -141,6 +142,30 @@ def test_angles_are_compared_without_whole_turns_and_time_counts():
     np.testing.assert_allclose(off, 0.5 * np.sum([2.0, 0.5] * (sine**2 + (1.0 - cosine) ** 2)), rtol=1e-12)
     np.testing.assert_allclose(ElapsedTime(2.0)(dynamics, t, x, none), 0.6, rtol=1e-12)
     np.testing.assert_allclose(jax.grad(lambda t: ElapsedTime(2.0)(dynamics, t, x, none))(t), 2.0)
+
+
+def test_costs_see_prescribed_motion_at_their_own_time():
+    """A slider of 3 kg on a lift of 1 kg that rises with 2 m/s, 0.3 s after it was at 0.5 m."""
+    builder = jaxdyn.MechanismBuilder("slider on a lift")
+    lift = jaxdyn.Rheonomic(jaxdyn.Prismatic((0.0, 0.0, 1.0)), jaxdyn.ConstantRate(2.0, 0.5))
+    builder.add_body("lift", joint=lift, mass=1.0)
+    builder.add_body("slider", parent="lift", joint=jaxdyn.Prismatic((1.0, 0.0, 0.0)), mass=3.0)
+    system = jaxdyn.System(builder.build())
+    x, t, none, height = jaxdyn.State(jnp.array([0.4]), jnp.array([0.7])), jnp.asarray(0.3), jnp.zeros(1), 1.1
+    gravity = float(jnp.linalg.norm(system.model.gravity))
+    energy = 4.0 * gravity * height + 0.5 * 4.0 * 2.0**2 + 0.5 * 3.0 * 0.7**2
+    place = RigidTransform(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, height]))
+    above = Spheres(("slider",), [[0.0, 0.0, 0.0]], [0.1], [[0.4, 0.0, height + 0.5]], [0.2])
+    costs = (EnergyLevel(10.0, 0.2), KeptEnergy(10.0), FramePose("slider", place), above)
+
+    @jax.jit
+    def values(t, x):
+        of_states = [jnp.squeeze(cost(Mechanics(system), t, x, none)) for cost in costs]
+        return jnp.stack([*of_states, KeptEnergy(10.0)(Velocities(system), t, x.q, x.v)[0]])
+
+    off = energy - 10.0
+    expected = [0.1 * off**2, off, 0.5 * 0.4**2, (0.3**2 - 0.5**2) / 0.6, off]
+    np.testing.assert_allclose(values(t, x), expected, rtol=1e-12)
 
 
 def test_spheres_are_clear_or_touch():

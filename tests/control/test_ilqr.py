@@ -26,8 +26,10 @@ from jaxdyn.control import (
     ControlResult,
     Design,
     Mechanics,
+    Plan,
     Recorded,
     RecordedSolution,
+    Solution,
     StepFunction,
     best_of,
     describe_optima,
@@ -36,7 +38,11 @@ from jaxdyn.control import (
     solve,
     solve_batch,
 )
-from jaxdyn.control.plan import gaps, outcome
+from jaxdyn.control.expansion import penalty_pull
+from jaxdyn.control.ilqr import roll_out
+from jaxdyn.control.linear_quadratic import Policy
+from jaxdyn.control.newton import Step
+from jaxdyn.control.plan import Multipliers, Outcome, gaps, no_multipliers, outcome
 
 
 @pytest.mark.parametrize("second_order", [False, True])
@@ -178,6 +184,57 @@ def test_ball_joint_is_turned_over_and_gaps_are_closed():
     assert float(found.cost) < 0.05 * float(outcome(problem, still).cost)
 
 
+def test_a_share_of_a_step_closes_that_share_of_the_gaps():
+    problem, draw = acrobot(), np.random.default_rng(0)
+    shape = {"k": (50, 1), "K": (50, 1, 4), "gradients": (51, 4), "hessians": (51, 4, 4)}
+    policy = Policy(
+        *(jnp.asarray(0.1 * draw.normal(size=size)) for size in shape.values()), jnp.zeros(()), jnp.zeros(())
+    )
+    states = jnp.asarray(draw.normal(size=(51, 4))).at[0].set(problem.initial)
+    plan = Plan(states, jnp.asarray(draw.normal(size=(50, 1))), jnp.zeros(0))
+    step = Step(policy, jnp.zeros((51, 4)), jnp.zeros((50, 1)))
+
+    @jax.jit
+    def before_and_after(share):
+        apart = gaps(problem, plan)
+        return apart, gaps(problem, roll_out(problem, plan, step, apart, share))
+
+    before, after = before_and_after(jnp.asarray(0.3))
+    np.testing.assert_allclose(after, 0.7 * before, atol=1e-12)
+
+
+def test_searches_whose_damping_has_no_end_are_stuck():
+    problem, solver = regulator(), ILQR()
+
+    @jax.jit
+    def result(damping, settled):
+        search = solver.begin(problem, start_of(problem))
+        search = eqx.tree_at(lambda s: s.damping, search, damping)
+        return solver._followed(problem, search, outcome(problem, search.plan), settled).result
+
+    for damping, settled, expected in (
+        (1e7, False, ControlResult.RUNNING),
+        (1e9, False, ControlResult.STUCK),
+        (1e9, True, ControlResult.SOLVED),
+    ):
+        assert int(result(jnp.asarray(damping), jnp.asarray(settled))) == expected
+
+
+def test_conditions_that_just_hold_are_kept():
+    """Without force, an equation that holds pulls by its weight, and so does an inequality at zero, but none that is negative."""
+    equation = Condition(lambda dynamics, t, x, u: x)
+    inequality = Condition(lambda dynamics, t, x, u: jnp.concatenate([x, u]), "negative")
+    problem = regulator(conditions=inequality, final_conditions=(equation, inequality))
+    found = Outcome(
+        jnp.zeros(()), jnp.zeros((30, 3)).at[:, 1].set(-2.0).at[:, 2].set(0.5), jnp.array([0.0, 2.0, 0.0, -1.0, 3.0])
+    )
+    pull = penalty_pull(problem, found, no_multipliers(problem, 10.0))
+    np.testing.assert_array_equal(pull.path_weight, np.tile([10.0, 0.0, 10.0], (30, 1)))
+    np.testing.assert_array_equal(pull.path, np.tile([0.0, 0.0, 5.0], (30, 1)))
+    np.testing.assert_array_equal(pull.end_weight, [10.0, 10.0, 10.0, 0.0, 10.0])
+    np.testing.assert_array_equal(pull.end, [0.0, 20.0, 0.0, 0.0, 30.0])
+
+
 def test_a_batch_in_which_lanes_end_early():
     """As if all had been solved side by side; one that is no number leaves the others alone."""
     problem, solver = acrobot(), ILQR(second_order=True)
@@ -221,18 +278,45 @@ def test_recorded_searches_are_the_same_and_remember_their_costs():
         np.testing.assert_allclose(recorded.history.violation[k, : end + 1], 0.0, atol=1e-13)  # gaps: rounding
 
 
+def test_recorded_searches_remember_their_violations():
+    """The end misses its condition at first, and meets it in the end; no more iterations are recorded than there is room for."""
+    problem = regulator(final_conditions=Condition(lambda dynamics, t, x, u: x - 0.5))
+    start = start_of(problem)
+    found = solved(problem, Recorded(ILQR(), 60), start)
+    history, end = np.asarray(found.history.violation), int(found.iterations)
+    assert int(found.result) == ControlResult.SOLVED
+    np.testing.assert_allclose(history[0], jnp.max(jnp.abs(start.states[-1] - 0.5)), rtol=1e-12)
+    np.testing.assert_array_equal(history[end], found.violation)
+    assert history[end] < 1e-6 < history[0]
+    assert np.all(np.isnan(history[end + 1 :]))
+
+
+DONE, LOST, BROKEN = (int(x) for x in (ControlResult.SOLVED, ControlResult.INFEASIBLE, ControlResult.NOT_FINITE))
+
+
+def ended(cost, violation, result) -> Solution:
+    """A batch of solutions that came to this."""
+    zero, none = jnp.zeros(()), jnp.zeros((1, 0))
+    plan, multipliers = Plan(jnp.zeros((2, 1)), jnp.zeros((1, 1)), none[0]), Multipliers(none, none[0], zero)
+    one = Solution(plan, jnp.zeros((1, 1, 1)), multipliers, zero, zero, zero.astype(int), zero.astype(int))
+    several = jax.tree.map(lambda leaf: jnp.stack([leaf] * len(cost)), one)
+    parts = (jnp.asarray(cost), jnp.asarray(violation), jnp.asarray(result))
+    return eqx.tree_at(lambda s: (s.cost, s.violation, s.result), several, parts)
+
+
 def test_the_best_of_a_batch_is_solved_if_any_is():
     """Else the one that violates least; what is no number comes last."""
+    assert best_of(ended([3.0, 1.0, 2.0, np.nan], [0.0, 0.5, 1e-7, np.nan], [DONE, LOST, DONE, BROKEN])) == 2
+    assert best_of(ended([1.0, np.nan, 9.0], [0.5, np.nan, 0.2], [LOST, BROKEN, LOST])) == 2
 
-    def batch(cost, violation, result):
-        one = solved(regulator(), ILQR(), start_of(regulator()))
-        several = jax.tree.map(lambda leaf: jnp.stack([leaf] * len(cost)), one)
-        parts = (jnp.asarray(cost), jnp.asarray(violation), jnp.asarray(result))
-        return eqx.tree_at(lambda s: (s.cost, s.violation, s.result), several, parts)
 
-    done, lost, broken = (int(x) for x in (ControlResult.SOLVED, ControlResult.INFEASIBLE, ControlResult.NOT_FINITE))
-    assert best_of(batch([3.0, 1.0, 2.0, np.nan], [0.0, 0.5, 1e-7, np.nan], [done, lost, done, broken])) == 2
-    assert best_of(batch([1.0, np.nan, 9.0], [0.5, np.nan, 0.2], [lost, broken, lost])) == 2
+def test_optima_are_alike_by_shares_of_their_costs():
+    """Large costs may differ by more than small ones; each group keeps its cheapest, and what is not solved does not count."""
+    cost = [1000.05, 2e-3, 1000.0, 1.9999e-3, 1001.0, 1.0, -5.0, -5.0004]
+    found = ended(cost, [0.0] * 8, [DONE] * 5 + [LOST] + [DONE] * 2)
+    groups = [(group.starts, group.best) for group in optima(found)]
+    assert groups == [(2, 7), (2, 3), (2, 2), (1, 4)]
+    assert len(optima(found, alike=1e-6)) == 7
 
 
 def test_a_batch_of_problems():

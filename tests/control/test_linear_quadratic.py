@@ -10,6 +10,7 @@ from jaxdyn.control.linear_quadratic import (
     box_minimum,
     change,
     costates,
+    damped,
     parallel_riccati,
     parallel_steps_of,
     riccati,
@@ -150,6 +151,8 @@ def test_damping_shortens_and_a_step_without_minimum_is_no_number(problem):
     steps = [steps_of(problem, riccati(problem, damping=d), jnp.zeros(n))[1] for d in (0.0, 1.0, 1e6)]
     sizes = [float(jnp.linalg.norm(u)) for u in steps]
     assert sizes[0] > sizes[1] > 1e3 * sizes[2]
+    hessian = jnp.array([[2.0, 0.5], [0.5, -3.0]])
+    np.testing.assert_allclose(damped(hessian, 0.1), [[2.2, 0.5], [0.5, -2.7]])  # a negative curvature is lessened
     bent = LinearQuadratic(
         *(-100.0 * problem.R if name == "R" else getattr(problem, name) for name in problem.__dataclass_fields__)
     )

@@ -31,6 +31,8 @@ from jaxdyn.control import (
     solve,
     solve_batch,
 )
+from jaxdyn.control.expansion import expanded
+from jaxdyn.control.interior_point import condensed
 from jaxdyn.control.plan import gaps, outcome
 
 
@@ -140,6 +142,56 @@ def test_initial_state_to_choose():
     assert int(found.iterations) == 2
     np.testing.assert_allclose(found.plan.design, theirs.plan.design, rtol=1e-9)
     np.testing.assert_allclose(found.cost, theirs.cost, rtol=1e-12)
+
+
+def test_steps_of_both_recursions_are_the_same():
+    """Also those of a design between bounds, from where no bound is near."""
+    place = Design(
+        lambda problem, p: eqx.tree_at(lambda x: x.initial, problem, problem.initial.at[0].set(p[0])),
+        [1.0],
+        lower=0.8,
+        upper=2.0,
+    )
+    problem = regulator(design=place, lower=-2.0, upper=2.0)
+
+    @jax.jit
+    def steps():
+        search = MultipleShooting().begin(problem, planned(problem, jnp.ones((30, 1))))
+        pull = condensed(problem, search)
+        expansion = expanded(problem, search.plan, pull, search.gaps, costates=search.forces.costates[:, :2])
+        model = expansion.model
+        return [MultipleShooting(parallel=p)._step(problem, search, model, expansion, pull) for p in (True, False)]
+
+    ours, theirs = steps()
+    assert abs(float(theirs.z[0, 2])) > 0.01
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11)
+
+
+def test_searches_that_get_nowhere_rest_curvature_then_damp_and_then_give_up():
+    """Curvature rests for 1, 3, 7, 15, 16 iterations; damping grows while it rests. Where conditions hold, the end is STUCK."""
+    problem, solver = regulator(), MultipleShooting()
+    search = solver.begin(problem, start_of(problem))
+    adapted = jax.jit(solver._adapted)
+    no, yes = jnp.asarray(False), jnp.asarray(True)
+    waits = []
+    for _ in range(5):
+        search = adapted(search, no, yes)
+        waits.append(int(search.wait))
+    assert waits == [1, 3, 7, 15, 16]
+    assert (float(search.damping), int(search.result)) == (0.0, ControlResult.RUNNING)
+    back = adapted(search, yes, no)
+    assert (int(back.wait), int(back.last_wait)) == (15, 16)
+    assert int(adapted(search, yes, yes).last_wait) == 0
+    sizes = []
+    for _ in range(16):
+        search = adapted(search, no, no)
+        sizes.append(float(search.damping))
+    np.testing.assert_allclose(sizes, 1e-4 * 10.0 ** np.arange(16), rtol=1e-12)
+    assert (int(search.wait), int(search.result)) == (0, ControlResult.STUCK)
+    missed = eqx.tree_at(lambda s: (s.violation, s.result), search, (jnp.asarray(1e-3), jnp.asarray(0)))
+    assert int(adapted(missed, no, no).result) == ControlResult.INFEASIBLE
+    np.testing.assert_allclose(adapted(search, yes, no).damping, 1e10, rtol=1e-12)
 
 
 def test_ball_joint_is_turned_over():

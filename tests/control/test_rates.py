@@ -15,6 +15,7 @@ from jaxdyn.control import (
     with_rates,
     without_rates,
 )
+from jaxdyn.control.problem import end_conditions, path_conditions
 
 
 def test_rates_cost_what_a_longer_state_would():
@@ -32,6 +33,17 @@ def test_rates_cost_what_a_longer_state_would():
     np.testing.assert_allclose(ours.cost, theirs.cost, rtol=1e-10)
     x, u = without_rates(ours.plan.states)
     np.testing.assert_allclose(jnp.concatenate([x[:-1], u], axis=1), theirs.plan.states[:-1], rtol=1e-7, atol=1e-9)
+
+
+def test_conditions_of_the_inner_problem_hold_for_its_states_and_controls():
+    path = Condition(lambda dynamics, t, x, u: jnp.stack([x[0] + 2.0 * u[0], t * x[1]]), "negative", "path")
+    end = Condition(lambda dynamics, t, x, u: jnp.stack([x[1] - t, dynamics.nx + u[0]]), "zero", "end")
+    problem = with_rates(regulator(conditions=path, final_conditions=end, lower=-0.5), 0.3)
+    x, rate = (jnp.array([0.3, -0.4]), jnp.array([0.7])), jnp.array([5.0])
+    at_step = path_conditions(problem, jnp.asarray(4), x, rate)
+    np.testing.assert_allclose(at_step, [0.3 + 1.4, 4 * 0.2 * -0.4, -0.5 - 0.7], rtol=1e-12)
+    np.testing.assert_allclose(end_conditions(problem, x), [-0.4 - 6.0, 2.0], rtol=1e-12)
+    assert [c.kind for c in (*problem.conditions, *problem.final_conditions)] == ["negative", "negative", "zero"]
 
 
 def test_bounds_of_controls_rates_and_states_are_kept():

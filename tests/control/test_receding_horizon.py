@@ -13,11 +13,14 @@ from jaxdyn.control import (
     ControlProblem,
     Deviation,
     Effort,
+    Flow,
     Mechanics,
     RecedingHorizon,
     planned,
     run_receding_horizon,
 )
+from jaxdyn.control.receding_horizon import moved_on
+from jaxdyn.control.solution import IterativeSolver
 from jaxdyn.simulate.controls import Controller
 
 pytestmark = pytest.mark.usefixtures("optimized")  # a search in every step of a rollout
@@ -72,6 +75,39 @@ def test_swing_up_inside_a_rollout():
     np.testing.assert_allclose(jnp.abs(trajectory.final.q), [jnp.pi], atol=1e-2)
     np.testing.assert_allclose(trajectory.final.v, [0.0], atol=1e-2)
     assert float(np.max(np.abs(run.controls))) <= 3.5
+
+
+def test_a_plan_moves_on_by_one_step_at_the_time_of_its_end():
+    """x' = t u: the last controls are held from 3 s to 3.5 s."""
+    problem = ControlProblem(Flow(lambda x, u, t: t * u, 1, 1), jnp.ones(1), duration=3.0, steps=6)
+    plan = planned(problem, jnp.arange(6.0)[:, None])
+    after = jax.jit(lambda plan: moved_on(problem, plan))(plan)
+    np.testing.assert_array_equal(after.states[:-1], plan.states[1:])
+    np.testing.assert_allclose(after.states[-1], plan.states[-1] + 5.0 * 0.5 * (3.5**2 - 3.0**2), rtol=1e-14)
+    np.testing.assert_array_equal(after.controls[:, 0], [1.0, 2.0, 3.0, 4.0, 5.0, 5.0])
+
+
+class Lost(IterativeSolver):
+    """Finds nothing but numbers that are none."""
+
+    def begin(self, problem, initial):
+        return eqx.tree_at(lambda s: s.plan.controls, ILQR().begin(problem, initial), initial.controls * jnp.nan)
+
+    def iterate(self, problem, search):
+        return eqx.tree_at(lambda s: s.iterations, search, search.iterations + 1)
+
+    def solution(self, problem, search):
+        return ILQR().solution(problem, search)
+
+
+def test_a_plan_that_is_no_number_is_not_followed():
+    """The last one is, from where the machine is now."""
+    problem = regulator()
+    guess = planned(problem, jnp.sin(jnp.arange(30.0))[:, None])
+    controller, here = RecedingHorizon(problem, Lost(), guess, iterations=1), jnp.array([0.7, 0.1])
+    plan, _, _ = jax.jit(lambda here: controller.replan(here, guess))(here)
+    np.testing.assert_array_equal(plan.controls, guess.controls)
+    np.testing.assert_array_equal(plan.states, guess.states.at[0].set(here))
 
 
 class Integral(Controller):

@@ -39,6 +39,14 @@ def test_linear_problem(rule, above):
     np.testing.assert_allclose(outcome(problem, found.plan).cost, found.cost, rtol=1e-12)
 
 
+def test_the_first_sample_is_the_mean_itself():
+    """So a single sample stays where it is, and no iteration makes the best plan worse."""
+    problem = regulator()
+    start = planned(problem, jnp.sin(jnp.arange(30.0))[:, None])
+    found = solved(problem, Sampling(PredictiveSampling(), samples=1, spread=0.5), start, max_steps=3)
+    np.testing.assert_array_equal(found.plan.controls, start.controls)
+
+
 @pytest.mark.parametrize(("knots", "steps"), [(1, 4), (2, 5), (4, 10), (5, 5), (7, 4)])
 def test_controls_are_linear_between_knots(knots, steps):
     """The first and the last knot are the first and the last control."""

@@ -21,6 +21,7 @@ from jaxdyn.control import (
     solve,
     solve_batch,
 )
+from jaxdyn.control.single_shooting import _within
 
 
 def test_linear_problem():
@@ -75,6 +76,16 @@ def test_initial_state_to_choose():
     start = planned(problem, jnp.ones((30, 1)))
     found = solved(problem, SingleShooting(optax.lbfgs(), tolerance=1e-13), start, max_steps=400)
     np.testing.assert_allclose(found.plan.design, solved(problem, ILQR(), start).plan.design, rtol=1e-5)
+
+
+def test_unknowns_are_kept_within_bounds_also_those_that_depend_on_the_design():
+    place = Design(lambda problem, p: eqx.tree_at(lambda x: x.upper, problem, p), [1.0], lower=0.5, upper=2.0)
+    problem = regulator(design=place, lower=-3.0)
+    draw = jnp.linspace(-5.0, 5.0, 30)[:, None]
+    for given, kept in ((0.1, 0.5), (1.5, 1.5), (9.0, 2.0)):
+        controls, design = _within(problem, (draw, jnp.full(1, given)))
+        np.testing.assert_array_equal(design, [kept])
+        np.testing.assert_array_equal(controls, np.clip(draw, -3.0, kept))
 
 
 def test_how_searches_end():

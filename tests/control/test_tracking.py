@@ -34,6 +34,8 @@ def test_gains_are_those_of_the_riccati_equation():
         P = 0.2 * Q + A.T @ P @ A + A.T @ P @ B @ K
         expected.append(K)
     np.testing.assert_allclose(gains, np.stack(expected[::-1]), rtol=1e-10, atol=1e-12)
+    usual = eqx.filter_jit(tracking_gains)(problem, start_of(problem), jnp.asarray(Q_end), jnp.asarray(R))
+    np.testing.assert_allclose(usual[-1], expected[0], rtol=1e-10, atol=1e-12)  # the weight of the end is Q
 
 
 def swing_up() -> ControlProblem:

@@ -92,15 +92,6 @@ class TestInputs:
         slope = jax.jacfwd(lambda d: Inputs([2.0, -1.0], [0.5, 0.0], d).acting(recorded)(now))(jnp.array([0.13, 0.27]))
         np.testing.assert_allclose(slope, [[-2.0, 0.0], [0.0, 10.0]], atol=1e-12)
 
-    @pytest.mark.parametrize("kind", ["zero_order", "linear", "cubic"])
-    def test_starts_of_each_control(self, kind):
-        values = jnp.asarray(np.random.default_rng(0).normal(size=(6, 3)))
-        start = jnp.array([0.0, 0.07, -0.12])
-        together = jax.jit(lambda t: Knots(values, 0.1, start, kind)(t))
-        for t in (-1.0, 0.0, 0.234, 0.39, 2.0):
-            apart = [Knots(values[:, k : k + 1], 0.1, start[k], kind)(jnp.asarray(t))[0] for k in range(3)]
-            np.testing.assert_allclose(together(jnp.asarray(t)), jnp.stack(apart), rtol=1e-14)
-
     def test_one_start_if_nothing_is_late(self):
         assert Inputs([1.0], [0.0], [0.0]).acting(Knots(jnp.zeros((3, 1)), 0.1)).start.ndim == 0
 

@@ -95,6 +95,15 @@ class TestKnots:
         np.testing.assert_allclose(at(2.0 + 0.1 * jnp.arange(4.0)), self.values, atol=1e-12)
         np.testing.assert_allclose(at(jnp.array([-5.0, 99.0])), [[1.0], [3.0]], atol=1e-12)
 
+    @pytest.mark.parametrize("kind", ["zero_order", "linear", "cubic"])
+    def test_each_control_may_have_its_own_start(self, kind):
+        values = jnp.asarray(np.random.default_rng(0).normal(size=(6, 3)))
+        start = jnp.array([0.0, 0.07, -0.12])
+        together = jax.jit(lambda t: Knots(values, 0.1, start, kind)(t))
+        for t in (-1.0, 0.0, 0.234, 0.39, 2.0):
+            apart = [Knots(values[:, k : k + 1], 0.1, start[k], kind)(jnp.asarray(t))[0] for k in range(3)]
+            np.testing.assert_allclose(together(jnp.asarray(t)), jnp.stack(apart), rtol=1e-14)
+
     def test_between_knots(self):
         middle = jnp.asarray(2.05)
         assert Knots(self.values, 0.1, 2.0, "zero_order")(middle) == 1.0

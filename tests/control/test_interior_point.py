@@ -1,0 +1,95 @@
+"""Parts of the interior-point method: an error in any unknown is seen, and how far forces may go."""
+
+import types
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from control_problems import regulator, start_of
+
+from jaxdyn.control import Condition, ControlResult, Design, MultipleShooting
+from jaxdyn.control.expansion import expanded
+from jaxdyn.control.interior_point import Forces, _moved_forces, condensed, optimality_error, with_costs_alone
+from jaxdyn.control.solution import searched
+
+
+def test_an_error_in_any_unknown_is_an_error_of_optimality():
+    """In any multiplier, slack, gap or control; and forces of opposite bounds that cancel are not complementary to distances."""
+    place = Design(
+        lambda problem, p: eqx.tree_at(lambda x: x.initial, problem, problem.initial.at[0].set(p[0])),
+        [1.0],
+        lower=0.5,
+        upper=2.0,
+    )
+    within = Condition(lambda dynamics, t, x, u: jnp.stack([x[1] - 0.6, -0.8 - x[1]]), "negative")
+    near = Condition(lambda dynamics, t, x, u: jnp.stack([x[1] - 0.05, -1.0 - x[1]]), "negative")
+    there = Condition(lambda dynamics, t, x, u: x[:1] - 0.1, "zero")
+    problem = regulator(design=place, lower=-4.0, upper=4.0, conditions=within, final_conditions=(near, there))
+    solver, nx = MultipleShooting(), problem.dynamics.nx
+
+    def error(search):
+        pull = condensed(problem, search)
+        costates = search.forces.costates[:, :nx]
+        expansion = expanded(problem, search.plan, pull, search.gaps, costates=costates, curvature=jnp.ones(()))
+        return optimality_error(problem, search, with_costs_alone(expansion, pull), expansion, search.barrier)
+
+    def single(part):
+        return jnp.eye(part.size).reshape(-1, *part.shape)
+
+    def opposite(part):
+        return jnp.ones((1, *part.shape))
+
+    changes = {
+        "costates": (lambda s: s.forces.costates, single),
+        "forces along the path": (lambda s: s.forces.path, single),
+        "forces at the end": (lambda s: s.forces.end, single),
+        "forces of bounds of controls": (lambda s: s.forces.controls, single),
+        "forces of bounds of the design": (lambda s: s.forces.design, single),
+        "slacks along the path": (lambda s: s.slacks.path, single),
+        "slacks at the end": (lambda s: s.slacks.end, single),
+        "gaps": (lambda s: s.gaps, single),
+        "controls": (lambda s: s.plan.controls, single),
+        "opposite forces along the path": (lambda s: s.forces.path, opposite),
+        "opposite forces at the end": (lambda s: s.forces.end, lambda part: jnp.array([[1.0, 1.0, 0.0]])),
+        "opposite forces of bounds of controls": (lambda s: s.forces.controls, opposite),
+        "opposite forces of bounds of the design": (lambda s: s.forces.design, opposite),
+    }
+
+    @jax.jit
+    def errors():
+        search = searched(problem, solver, solver.begin(problem, start_of(problem)), 100)
+        found = {}
+        for name, (part, kind) in changes.items():
+            several = kind(part(search))
+            found[name] = jax.vmap(lambda c, part=part: error(eqx.tree_at(part, search, part(search) + 0.01 * c)))(
+                several
+            )
+        return search.result, error(search), found
+
+    result, none, found = errors()
+    assert int(result) == ControlResult.SOLVED
+    assert float(none) < 1e-7
+    for name, values in found.items():
+        assert float(jnp.min(values)) > 1e-4, name
+
+
+def test_forces_that_must_stay_positive_go_as_far_as_they_can_and_others_with_the_plan():
+    """A force of a bound uses up 0.9 of 1 with a step of -3: all forces that must stay positive go 0.3 of their ways."""
+    f = Forces(jnp.ones((1, 2)), jnp.ones((1, 2)), jnp.ones(2), jnp.ones((2, 1, 1)), jnp.ones((2, 1)))
+    change = Forces(
+        jnp.array([[-9.0, 9.0]]),
+        jnp.array([[-1.0, -8.0]]),
+        jnp.array([-2.0, -7.0]),
+        jnp.array([[[5.0]], [[-3.0]]]),
+        jnp.array([[-0.5], [4.0]]),
+    )
+    may = (np.array([True, False]), np.array([True, False]))
+    search = types.SimpleNamespace(forces=f)
+    moved = _moved_forces(search, change, jnp.asarray(0.5), jnp.asarray(0.9), jnp.asarray(True), may)
+    shares = (0.5, np.array([[0.3, 0.5]]), np.array([0.3, 0.5]), 0.3, 0.3)
+    for new, old, step, share in zip(*map(jax.tree.leaves, (moved, f, change)), shares, strict=True):
+        np.testing.assert_allclose(new, old + share * step, rtol=1e-14)
+    stay = _moved_forces(search, change, jnp.asarray(0.5), jnp.asarray(0.9), jnp.asarray(False), may)
+    for new, old in zip(jax.tree.leaves(stay), jax.tree.leaves(f), strict=True):
+        np.testing.assert_array_equal(new, old)
