@@ -1,10 +1,11 @@
 """Names of calls that are the same in every process: the function, the structure of its arguments, and all that decides the code.
 
-A name holds the shapes and types of arrays and never their values, except for arrays in static fields. It exists only if every
-function and class among the arguments belongs to a package whose version is part of the name. Functions and classes of the user
-can change from one process to the next, so calls with them have no name.
+A name holds the shapes and types of arguments, and the values of constants: arrays in static fields, and all that functions close
+over. It exists only if every function and class that takes part belongs to a package whose version is part of the name. Functions
+and classes of the user can change from one process to the next, so calls with them have no name.
 """
 
+import contextvars
 import dataclasses
 import enum
 import functools
@@ -14,15 +15,18 @@ import os
 import platform
 import sys
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import equinox as eqx
 import jax
 import llvmlite.binding as llvm
 import numpy as np
 from jax._src import config as _config
+from jax._src import core as _core
+
+from jaxdyn.cache.constant import Constant
 
 # Packages whose functions and classes are known by name, since their versions are part of each fingerprint.
 _PACKAGES = ("jaxdyn", "jax", "jaxlib", "equinox", "llvmlite", "numpy", "optax", "scipy")
@@ -38,7 +42,7 @@ def fingerprint(function: Any, arguments: Any) -> str:
     """Name of a call.
 
     Args:
-        function: a function or class of one of the packages above.
+        function: a function of one of the packages above; what it closes over is constant.
         arguments: pytree of arrays, plain values, and objects of the packages above.
 
     Raises:
@@ -59,14 +63,19 @@ def _described(x: Any, is_static: bool) -> Iterator[str]:
             yield f"{type(x).__name__} {x!r}" if is_static else type(x).__name__
         case enum.Enum():
             yield f"{_name(type(x))} {x.name}"
-        case jax.Array() if not is_static:
+        case jax.Array():
             yield str(x.aval)
+            if is_static:
+                values = jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x
+                yield hashlib.sha256(np.asarray(values).tobytes()).hexdigest()
         case np.ndarray() | np.generic():
             yield f"numpy {x.dtype} {x.shape}"
             if x.dtype == object:
                 raise HasNoName("an array of objects")
             if is_static:
                 yield hashlib.sha256(np.ascontiguousarray(x).tobytes()).hexdigest()
+        case PurePath():
+            yield f"path {x}"
         case np.dtype():
             yield f"dtype {x}"
         case tuple() | list():
@@ -82,7 +91,14 @@ def _described(x: Any, is_static: bool) -> Iterator[str]:
             yield f"{type(x).__name__} {sorted(' '.join(_described(part, True)) for part in x)}"
         case slice():
             yield f"slice {x!r}"
-        case type() | FunctionType() | BuiltinFunctionType() | np.ufunc():
+        case ModuleType():
+            yield f"module {x.__name__}"
+        case FunctionType():
+            if (name := _name_or_none(x)) is not None:
+                yield name
+            else:
+                yield from _described_closure(x)
+        case type() | BuiltinFunctionType() | np.ufunc():
             yield _name(x)
         case functools.partial():
             yield "partial"
@@ -97,10 +113,49 @@ def _described(x: Any, is_static: bool) -> Iterator[str]:
                 # Fields of other dataclasses are not arguments: such an object is a leaf, or the content of a static field.
                 inner = is_static or not isinstance(x, eqx.Module) or bool(field.metadata.get("static", False))
                 yield from _described(getattr(x, field.name, None), inner)
-        case _ if callable(x):  # objects that wrap a function, such as `jax.custom_jvp` makes
-            yield _name(x)
+        case _ if type(x) is object:  # `jax.vmap` marks a missing name of its axis by an object of JAX
+            yield next((name for name, value in vars(_core).items() if value is x), "") or _refused(x)
+        case Constant():
+            yield "constant"
+            yield from _described(x.value, True)
+        case _ if callable(x):  # objects that wrap a function, such as `jax.jit` makes
+            yield type(x).__name__
+            if (name := _name_or_none(x)) is not None:
+                yield name
+            elif isinstance(wrapped := getattr(x, "__wrapped__", None), FunctionType):
+                yield from _described(wrapped, True)
+            else:
+                _refused(x)
         case _:
-            raise HasNoName(f"an object of {type(x).__module__}.{type(x).__qualname__}")
+            _refused(x)
+
+
+def _refused(x: Any) -> NoReturn:
+    raise HasNoName(f"an object of {type(x).__module__}.{type(x).__qualname__}")
+
+
+def _described_closure(function: FunctionType) -> Iterator[str]:
+    """A function within a function: where its code stands, and the values that it closes over."""
+    module = function.__globals__["__name__"]  # decorators change the name that the function itself tells
+    if module.split(".")[0] not in _PACKAGES:
+        raise HasNoName(f"{module}.{function.__qualname__}")
+    if function in (open_functions := _within.get()):  # it calls itself
+        yield f"again {open_functions.index(function)}"
+        return
+    token = _within.set((*open_functions, function))
+    try:
+        code = function.__code__
+        yield f"{module}.{code.co_qualname} {code.co_firstlineno} {hashlib.sha256(code.co_code).hexdigest()}"
+        yield from _described((function.__defaults__, function.__kwdefaults__), True)
+        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+            yield name
+            yield from _described(cell.cell_contents, True)
+    finally:
+        _within.reset(token)
+
+
+# The functions that are being described, the outermost first.
+_within: contextvars.ContextVar[tuple[FunctionType, ...]] = contextvars.ContextVar("jaxdyn_cache_within", default=())
 
 
 def _name(x: Any) -> str:
@@ -111,7 +166,7 @@ def _name(x: Any) -> str:
     """
     module, path = getattr(x, "__module__", None) or "builtins", getattr(x, "__qualname__", None)
     if path is None:
-        raise HasNoName(f"an object of {type(x).__module__}.{type(x).__qualname__}")
+        _refused(x)
     if module.split(".")[0] not in (*_PACKAGES, "builtins", "functools"):
         raise HasNoName(f"{module}.{path}")
     found: Any = sys.modules.get(module)
@@ -120,6 +175,13 @@ def _name(x: Any) -> str:
     if found is None or isinstance(found, ModuleType) or not _is_same(found, x):
         raise HasNoName(f"{module}.{path}, which its name does not lead to")
     return f"{module}.{path}"
+
+
+def _name_or_none(x: Any) -> str | None:
+    try:
+        return _name(x)
+    except HasNoName:
+        return None
 
 
 def _is_same(found: Any, x: Any) -> bool:

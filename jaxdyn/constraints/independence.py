@@ -15,6 +15,7 @@ from jaxdyn.dynamics import constraint_motion, kinematics
 from jaxdyn.dynamics.kinematics import Coordinates
 from jaxdyn.dynamics.multipliers import equations_of_motion
 from jaxdyn.dynamics.system import System, Time
+from jaxdyn.lanes import stored_jit
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot, einsum
 
@@ -62,7 +63,7 @@ def mobility(system: System, q: Coordinates, t: Time = 0.0) -> Mobility:
 
 def describe_mobility(system: System, q: Coordinates, t: Time = 0.0) -> str:
     """A table of the constraints, the equations of each and how many of them repeat others, and the degrees of freedom, as text."""
-    found = jax.device_get(jax.jit(mobility)(system, q, t))
+    found = jax.device_get(stored_jit(mobility)(system, q, t))
     model = system.model.at(jnp.asarray(t, q.dtype))
     poses = kinematics.placements(model, q).poses
     lines, start = [], 0

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,9 +12,11 @@ from jax.sharding import Mesh
 from jaxtyping import Array
 from tqdm import tqdm
 
+from jaxdyn.cache.constant import Constant
 from jaxdyn.control.plan import Plan
 from jaxdyn.control.problem import ControlProblem
 from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution, searched
+from jaxdyn.lanes import stored_jit
 from jaxdyn.lanes.devices import divided, each_on_its_own, whole
 
 
@@ -46,84 +48,95 @@ def solve_batch(
     """
     numbers, structure = eqx.partition(problem, eqx.is_array)
     several = problem.duration.ndim > 0
-    begin, some, end = _compiled(_Compared((structure if several else problem, solver)), several, mesh)
-
+    # One problem for all is a constant of the code, so that its zeros cost nothing.
+    known = Constant((structure if several else problem, solver))
     count = initial.controls.shape[0]
 
-    def call(function, rows, tree, limit):
-        """What the function makes of these rows and their `tree`, in packs of few sizes, so that little is compiled."""
-        results = []
-        for pack in _packs(len(rows), min(_LEAST_SIZE, count), mesh):
-            batch = (_rows(numbers, rows[pack]), _rows(tree, pack)) if several else (_rows(tree, pack),)
-            results.append(whole(mesh, function(divided(mesh, batch), np.asarray(limit))))
-        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[: len(rows)], *results)
+    def parts(function, rows, tree, limit):
+        """What the function makes of these rows of the tree, in packs of one size, so that it is compiled once."""
+        for pack in _packs(len(rows), count, mesh):
+            part = rows[pack]
+            batch = (_taken(numbers if several else None, part), _taken(tree, part))
+            yield part, whole(mesh, _on_devices(function, mesh)(known, divided(mesh, batch), np.asarray(limit)))
 
-    everyone = np.arange(count)
-    search = call(begin, everyone, initial, 0)
+    def of_all(function, tree):
+        return _joined([result for _, result in parts(function, np.arange(count), tree, 0)], count)
+
+    search = of_all(_begin, initial)
     with tqdm(total=count, unit="plan", disable=not progress) as bar:
         for limit in range(every, max_steps + every, every):
             running = np.flatnonzero(np.asarray(search.result) == ControlResult.RUNNING)
             if not len(running):
                 break
-            after = call(some, running, _rows(search, running), min(limit, max_steps))
-            search = jax.tree.map(lambda all, new, running=running: all.at[running].set(new), search, after)
+            for rows, after in parts(_search, running, search, min(limit, max_steps)):
+                search = _replaced(search, rows, after)
             if progress:
-                bar.set_postfix_str(_told(_standing(call(end, everyone, search, 0))), refresh=False)
+                bar.set_postfix_str(_told(_standing(of_all(_solution, search))), refresh=False)
                 bar.update(int(np.sum(np.asarray(search.result) != ControlResult.RUNNING)) - bar.n)
                 bar.refresh()
-    return call(end, everyone, search, 0)
+    return of_all(_solution, search)
 
 
-_LEAST_SIZE, _RATIO = 8, 4  # of the packs of a device: 8, 32, 128, ...
 _TOGETHER = 32  # plans that a processor works on at once: what they need stays in its caches
 
 
-def _packs(count: int, size: int, mesh: Mesh | None) -> np.ndarray:
-    """Positions of plans, a row for each pack, filled up with the last one. A device gets `size` of them, or more by a ratio."""
+def _packs(count: int, most: int, mesh: Mesh | None) -> np.ndarray:
+    """Positions of plans, a row for each pack, filled up with the last one. Its size depends on the largest count only."""
     devices = 1 if mesh is None else mesh.size
-    share = -(-count // devices)
-    while size < share and not (size >= _TOGETHER and jax.default_backend() == "cpu"):
-        size *= _RATIO
+    size = -(-most // devices)
+    if jax.default_backend() == "cpu":
+        size = min(size, _TOGETHER)
     filled = -(-count // (size * devices)) * size * devices
     return np.minimum(np.arange(filled), count - 1).reshape(-1, size * devices)
 
 
-class _Compared:
-    """Modules that are equal if their numbers are, and everything else."""
-
-    def __init__(self, modules):
-        leaves, self.structure = jax.tree.flatten(modules)
-        self.modules = modules
-        self.leaves = tuple(
-            (leaf.shape, str(leaf.dtype), np.asarray(leaf).tobytes()) if eqx.is_array(leaf) else leaf for leaf in leaves
-        )
-
-    def __hash__(self) -> int:
-        return hash((self.structure, self.leaves))
-
-    def __eq__(self, other) -> bool:
-        return isinstance(other, _Compared) and (self.structure, self.leaves) == (other.structure, other.leaves)
+def _of_each(function: Callable, known: Constant, batch: tuple, limit: Array) -> Any:
+    """function(problem, solver, tree, limit) of a batch of trees, and of the numbers of their problems unless all share one."""
+    problem, solver = known.value
+    numbers, trees = batch
+    if numbers is None:
+        return jax.vmap(lambda tree: function(problem, solver, tree, limit))(trees)
+    return jax.vmap(lambda numbers, tree: function(eqx.combine(numbers, problem), solver, tree, limit))(numbers, trees)
 
 
-@functools.lru_cache(maxsize=16)
-def _compiled(known: _Compared, several: bool, mesh: Mesh | None) -> tuple[Callable, Callable, Callable]:
-    """`begin`, some iterations, and `solution` for batches; with several problems their numbers come first, and a limit last."""
-    problem, solver = known.modules
+def _begin(known: Constant, batch: tuple, limit: Array) -> Any:
+    return _of_each(lambda problem, solver, plan, _: solver.begin(problem, plan), known, batch, limit)
 
-    def of_each(function):
-        # One problem for all is a constant of the code, so that its zeros cost nothing.
-        def batch(parts, limit):
-            if not several:
-                return jax.vmap(lambda tree: function(problem, tree, limit))(*parts)
-            return jax.vmap(lambda numbers, tree: function(eqx.combine(numbers, problem), tree, limit))(*parts)
 
-        return eqx.filter_jit(each_on_its_own(mesh, batch))
+def _search(known: Constant, batch: tuple, limit: Array) -> Any:
+    return _of_each(searched, known, batch, limit)
 
-    return (
-        of_each(lambda problem, plan, _: solver.begin(problem, plan)),
-        of_each(lambda problem, search, limit: searched(problem, solver, search, limit)),
-        of_each(lambda problem, search, _: solver.solution(problem, search)),
-    )
+
+def _solution(known: Constant, batch: tuple, limit: Array) -> Solution:
+    return _of_each(lambda problem, solver, search, _: solver.solution(problem, search), known, batch, limit)
+
+
+@functools.cache
+def _on_devices(function: Callable, mesh: Mesh | None) -> Callable:
+    """One of the three functions above, compiled; each device of the mesh works on its part of the batch."""
+    if mesh is None:
+        return stored_jit(function)
+
+    def over_mesh(known: Constant, batch: tuple, limit: Array) -> Any:
+        return each_on_its_own(mesh, functools.partial(function, known))(batch, limit)
+
+    return eqx.filter_jit(over_mesh)
+
+
+@stored_jit
+def _taken(tree: Any, rows: Array) -> Any:
+    return jax.tree.map(lambda leaf: leaf[rows] if eqx.is_array(leaf) else leaf, tree)
+
+
+@stored_jit
+def _replaced(tree: Any, rows: Array, new: Any) -> Any:
+    """The tree with these rows; a row that is there twice is the same both times."""
+    return jax.tree.map(lambda leaf, own: leaf.at[rows].set(own) if eqx.is_array(leaf) else leaf, tree, new)
+
+
+@stored_jit
+def _joined(parts: list, count: int) -> Any:
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[:count], *parts)
 
 
 class Optimum(NamedTuple):
@@ -191,9 +204,5 @@ def _best(standing: _Standing) -> int:
 
 def _told(standing: _Standing) -> str:
     best = _best(standing)
-    cost, violation = float(standing.cost[best]), float(standing.violation[best])
-    return f"iteration {int(np.max(standing.iterations))}, best cost {cost:.6g}, violation {violation:.1e}"
-
-
-def _rows(tree, rows: np.ndarray):
-    return jax.tree.map(lambda leaf: leaf[rows] if eqx.is_array(leaf) else leaf, tree)
+    cost, violation, iterations = (np.asarray(x) for x in (standing.cost, standing.violation, standing.iterations))
+    return f"iteration {iterations.max()}, best cost {cost[best]:.6g}, violation {violation[best]:.1e}"

@@ -13,7 +13,7 @@ from jaxdyn.control.problem import ControlProblem, Controls, Dynamics, Point, Ti
 from jaxdyn.control.scheme import SchemeName, collocation_points, polynomial, scheme_of
 from jaxdyn.control.solution import Solution, Solver
 from jaxdyn.control.transcription import Transcription, transcribed
-from jaxdyn.lanes import Backend
+from jaxdyn.lanes import Backend, stored_jit
 
 
 class CollocatedSolution(Solution):
@@ -127,7 +127,7 @@ def _solution(t: Transcription, found: Minimum) -> CollocatedSolution:
     )
 
 
-@eqx.filter_jit
+@stored_jit
 def _read(t: Transcription, z: Float[Array, "n"], multipliers: Float[Array, "m"]):
     """Plan, multipliers, problem with its design, controls and rates at points."""
     steps, controls, design = t.parts(z)

@@ -32,7 +32,7 @@ from jaxdyn.control.problem import (
     running_cost,
 )
 from jaxdyn.control.scheme import Scheme, scheme_of
-from jaxdyn.lanes import Backend, lane_function
+from jaxdyn.lanes import Backend, lane_function, stored_jit
 from jaxdyn.spatial.arrays import einsum
 
 
@@ -287,7 +287,7 @@ class Transcription(eqx.Module):
         return blocks
 
 
-@eqx.filter_jit
+@stored_jit
 def values(transcription: Transcription, z: Float[Array, "n"]) -> tuple[Float[Array, ""], Float[Array, "m"]]:
     """Cost, and conditions: those of the first state, of motion, along the path and at the end."""
     t = transcription
@@ -303,7 +303,7 @@ def values(transcription: Transcription, z: Float[Array, "n"]) -> tuple[Float[Ar
     return jnp.sum(cost @ weights) + end_cost, g
 
 
-@eqx.filter_jit
+@stored_jit
 def slopes(transcription: Transcription, z: Float[Array, "n"]) -> tuple[Float[Array, "n"], Float[Array, "entries"]]:
     """Gradient of the cost, and values of the Jacobian of the conditions."""
     t = transcription
@@ -333,7 +333,7 @@ def slopes(transcription: Transcription, z: Float[Array, "n"]) -> tuple[Float[Ar
     return gradient.at[ends[1]].add(end_slope), _values(blocks)
 
 
-@eqx.filter_jit
+@stored_jit
 def curvature(
     transcription: Transcription, z: Float[Array, "n"], share: Float[Array, ""], pull: Float[Array, "m"]
 ) -> Float[Array, "entries"]:
@@ -377,7 +377,7 @@ def transcribed(problem: ControlProblem, plan: Plan, points: tuple[float, ...], 
     return Transcription(problem, origins, points, straight, backend)
 
 
-@eqx.filter_jit
+@stored_jit
 def _between(dynamics: Dynamics, states: Point, places: tuple[float, ...]) -> Point:
     def interval(x, following):
         step = dynamics.difference(x, following)
@@ -405,10 +405,10 @@ def _constant_jacobian(dynamics: Dynamics, x: Point) -> tuple[tuple[float, ...],
             moving.update(equation.outvars)
     if any(v in moving for v in program.outvars if not hasattr(v, "val")):
         return None
-    return tuple(tuple(row) for row in np.asarray(jax.jit(jacobian)(x, x, y)).tolist())
+    return tuple(tuple(row) for row in np.asarray(stored_jit(jacobian)(x, x, y)).tolist())
 
 
-@eqx.filter_jit
+@stored_jit
 def _bounds(problem: ControlProblem) -> tuple[Array, Array, Array]:
     def of(design):
         placed = problem.with_design(design)

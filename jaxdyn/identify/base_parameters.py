@@ -13,7 +13,6 @@ This runs once per mechanism, on the host and in double precision. Source: Gauti
 """
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 
 import jax
@@ -23,6 +22,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxdyn.dynamics.system import System
 from jaxdyn.identify.regressor import Label, labels, regressor
+from jaxdyn.lanes import stored_jit
 from jaxdyn.mechanism import configuration
 
 # Singular values on both sides of the rank differ at least by this factor; exact dependence leaves ten or more powers of ten.
@@ -218,7 +218,7 @@ def system_base_parameters(system: System, key: PRNGKeyArray, samples: int = 200
     return base_parameters(_random_rows(system, key, samples), labels(system))
 
 
-@functools.partial(jax.jit, static_argnames="samples")
+@stored_jit
 def _random_rows(system: System, key: PRNGKeyArray, samples: int) -> Float[Array, "samples nv parameters"]:
     motions = identifying_motions(system, key, samples)
     return jax.vmap(regressor, (None, 0, 0, 0))(system, *motions)

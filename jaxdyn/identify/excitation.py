@@ -11,7 +11,6 @@ allow (D-optimal design): many random starts at once, Adam, and multipliers for 
 Source: Swevers et al. 1997 (Fourier series); Nocedal and Wright 2006, chapter 17 (multipliers).
 """
 
-import functools
 from typing import NamedTuple
 
 import equinox as eqx
@@ -26,6 +25,7 @@ from jaxdyn.dynamics.system import State, System, applied_forces
 from jaxdyn.identify.base_parameters import BaseParameters, system_base_parameters
 from jaxdyn.identify.fourier_motion import FourierMotion
 from jaxdyn.identify.regressor import regressor
+from jaxdyn.lanes import stored_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
@@ -152,6 +152,7 @@ def random_motions(
     return jax.tree.map(lambda x: x[held], (motions, margins))
 
 
+@stored_jit
 def _first(key: PRNGKeyArray, model: Model, count: int, harmonics: int) -> Float[Array, "count nv numbers"]:
     """Free numbers of random motions."""
     return 0.3 * jax.random.normal(key, (count, model.nv, 2 * harmonics + 1), model.dtype)
@@ -213,7 +214,7 @@ def _rows(system: System, motion: FourierMotion, noise, independent, samples: in
     return jax.vmap(at)(_times(motion, samples))
 
 
-@functools.partial(jax.jit, static_argnames=("independent", "samples", "steps"))
+@stored_jit
 def _search(system: System, first, noise, frequency, *, independent, samples: int, steps: int):
     """From all starts at once: motions within the limits, log determinants, margins; and log determinants of the starts."""
     model = system.model
@@ -252,7 +253,7 @@ def _search(system: System, first, noise, frequency, *, independent, samples: in
     return motions, values, margins, values[len(first) :]
 
 
-@functools.partial(jax.jit, static_argnames="samples")
+@stored_jit
 def _random(system: System, first, frequency, *, samples: int):
     """Motions of free numbers, within the limits."""
     return jax.vmap(lambda x: _within_limits(system, _motion(system.model, x, frequency), samples))(first)

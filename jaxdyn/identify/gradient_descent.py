@@ -6,7 +6,6 @@ number, and a step looks at a few windows only. It takes many more steps.
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
@@ -15,6 +14,7 @@ from tqdm import trange
 
 from jaxdyn.identify.least_squares import Unknowns
 from jaxdyn.identify.output_error import OutputError
+from jaxdyn.lanes import stored_jit
 
 
 def batch_loss(problem: OutputError, unknowns: Unknowns, chosen: Any) -> Float[Array, ""]:
@@ -62,7 +62,7 @@ def descend(
         nothing = jnp.zeros((problem.windows.count, 2 * problem.parameters.subject.system.model.nv), point.x.dtype)
         return (jnp.zeros_like(point.x), nothing if problem.free_starts else nothing[:, :0])
 
-    @eqx.filter_jit
+    @stored_jit
     def step(point: Unknowns, memory, index):
         chosen = jax.random.choice(jax.random.fold_in(key, index), problem.windows.count, (batch,), replace=False)
 

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from tqdm import tqdm
 
 from jaxdyn.identify.least_squares import Normal, Problem, Unknowns, gauss_newton_step, predicted_decrease
+from jaxdyn.lanes import stored_jit
 from jaxdyn.lanes.devices import divided, each_on_its_own, rounded_up, whole
 
 _FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-3, 1e-12, 1e12
@@ -158,13 +159,13 @@ def fit(
     each_start = jax.vmap if batched else lambda function, in_axes: function
     parts_of = _over_pieces(problem, batched, mesh)
 
-    @eqx.filter_jit
+    @stored_jit
     def first(unknowns: Unknowns, parts: PyTree) -> Fit:
         return each_start(lambda u, parts: _begun(u, problem.assembled(u, parts)), in_axes=(0, 1))(unknowns, parts)
 
-    propose = eqx.filter_jit(each_start(functools.partial(_proposed, problem), in_axes=(0,)))
+    propose = stored_jit(each_start(functools.partial(_proposed, problem), in_axes=(0,)))
 
-    @eqx.filter_jit
+    @stored_jit
     def judge(state: Fit, trial: Unknowns, promised: Array, parts: PyTree, limit: Array) -> Fit:
         def judged(state, trial, promised, parts):
             return _judged(state, trial, promised, problem.assembled(trial, parts), limit)
@@ -203,9 +204,9 @@ def _over_pieces(problem: Problem, batched: bool, mesh: Mesh | None) -> Callable
 
         return jax.vmap(of_piece)(*batch)
 
-    compiled = eqx.filter_jit(each_on_its_own(mesh, of_pieces))
+    compiled = stored_jit(each_on_its_own(mesh, of_pieces))
 
-    @eqx.filter_jit
+    @stored_jit
     def own(unknowns: Unknowns) -> PyTree:
         found = jax.vmap(problem.own)(unknowns) if batched else problem.own(unknowns)
         return jax.tree.map(lambda leaf: (jnp.moveaxis(leaf, 1, 0) if batched else leaf)[rows], found)

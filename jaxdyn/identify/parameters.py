@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, PyTree
 
 from jaxdyn.identify.addresses import INERTIA, ParameterError, entry_names, gather, leaf_at, rows_of, scatter
 from jaxdyn.identify.charts import Chart, Free, PhysicalInertia, Real
+from jaxdyn.lanes import compiled_outside_jit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -235,14 +236,17 @@ class Parameters(eqx.Module):
         """The free numbers of the subject."""
         return self.free_of(self.subject)
 
+    @compiled_outside_jit
     def free_of(self, subject: PyTree) -> Free:
         """The free numbers of another subject of the same structure."""
         return jnp.concatenate([p.chart.free(gather(subject, p.leaves, p.rows)) for p in self._placed])
 
+    @compiled_outside_jit
     def values(self, x: Free) -> Float[Array, "values"]:
         """All values in their units, in the order of `labels`."""
         return jnp.concatenate([p.value(x) for p in self._placed])
 
+    @compiled_outside_jit
     def place(self, x: Free) -> PyTree:
         """The subject with the free numbers x."""
         subject = self.subject
@@ -253,6 +257,7 @@ class Parameters(eqx.Module):
             subject = scatter(subject, (f.leaf,), f.rows, values)
         return subject
 
+    @compiled_outside_jit
     def prior_residuals(self, x: Free) -> Float[Array, "residuals"]:
         """Residuals r of the priors: 1/2 r'r is the negative logarithm of their density, up to a constant."""
         rows = []

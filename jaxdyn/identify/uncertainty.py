@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.identify.least_squares import Problem, Unknowns, information
+from jaxdyn.lanes import compiled_outside_jit, stored_jit
 
 # A direction of the scaled information below this fraction of the largest one is not identified: rounding hides it.
 _UNSEEN = 1e-10
@@ -36,16 +37,19 @@ class Uncertainty(eqx.Module):
     warnings: tuple[str, ...] = eqx.field(static=True)
 
     @property
+    @compiled_outside_jit
     def std(self) -> Float[Array, "values"]:
         """Standard deviations."""
         return jnp.sqrt(jnp.diagonal(self.covariance))
 
     @property
+    @compiled_outside_jit
     def intervals(self) -> Float[Array, "values 2"]:
         """95 % intervals (lower, upper)."""
         return jnp.stack([self.values - _QUANTILE * self.std, self.values + _QUANTILE * self.std], axis=1)
 
     @property
+    @compiled_outside_jit
     def correlation(self) -> Float[Array, "values values"]:
         """Correlations of the estimates; 0 with values that are not known or do not vary."""
         std = self.std
@@ -79,15 +83,16 @@ def uncertainty(problem: Problem, unknowns: Unknowns, *, kind: str = "groups", s
         raise ValueError(f'unknown kind {kind!r} of uncertainty; use "groups" or "noise"')
     parameters = problem.parameters
 
-    @eqx.filter_jit
+    @stored_jit
     def evaluated():
         normal = problem.normal(unknowns)
         prior = parameters.prior_residuals(unknowns.x)
         scores = problem.scores(unknowns) if kind == "groups" else None
         values, G = parameters.values(unknowns.x), jax.jacfwd(parameters.values)(unknowns.x)
-        return normal.loss - 0.5 * jnp.sum(prior**2), information(normal), scores, values, G, normal.local_gradient
+        P = jax.jacfwd(parameters.prior_residuals)(unknowns.x)
+        return normal.loss - 0.5 * jnp.sum(prior**2), information(normal), scores, values, G, P, normal.local_gradient
 
-    loss, F, scores, values, G, local = evaluated()
+    loss, F, scores, values, G, P, local = evaluated()
     eps = float(jnp.finfo(F.dtype).eps)
     F = np.asarray(F, np.float64)
     if not np.all(np.isfinite(F)):
@@ -104,7 +109,7 @@ def uncertainty(problem: Problem, unknowns: Unknowns, *, kind: str = "groups", s
         scores = np.asarray(scores, np.float64)
         scores = scores - scores.mean(axis=0)
         spread = scores.T @ scores * (len(scores) / max(len(scores) - 1, 1))
-        prior = np.asarray(jax.jacfwd(parameters.prior_residuals)(unknowns.x), np.float64)
+        prior = np.asarray(P, np.float64)
         C = inverse @ (spread + prior.T @ prior) @ inverse
     G = np.asarray(G, np.float64)
     covariance = G @ C @ G.T

@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +13,7 @@ from jaxdyn.identify.inverse_dynamics_error import Motions, drive_forces, needed
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.output_error import check_zeros, moved, predict
 from jaxdyn.identify.recording import Windows
-from jaxdyn.lanes import Backend
+from jaxdyn.lanes import Backend, stored_jit
 from jaxdyn.mechanism.model import Model
 from jaxdyn.simulate.integrators import Integrator, RungeKutta4
 from jaxdyn.spatial import factorizations
@@ -56,12 +55,12 @@ def predicted_readings(
     def of_window(start, window):
         return predict(plant, start, window, integrator=integrator, backend=backend)[0]
 
-    return eqx.filter_jit(jax.vmap(of_window))(starts, windows)
+    return stored_jit(jax.vmap(of_window))(starts, windows)
 
 
 def end_states(plant: Plant, windows: Windows, starts: State) -> State:
     """Simulated states at the ends of windows."""
-    return eqx.filter_jit(jax.vmap(lambda start, window: predict(plant, start, window)[1]))(starts, windows)
+    return stored_jit(jax.vmap(lambda start, window: predict(plant, start, window)[1]))(starts, windows)
 
 
 def fitted_starts(plant: Plant, windows: Windows, iterations: int = 15) -> State:
@@ -89,7 +88,7 @@ def fitted_starts(plant: Plant, windows: Windows, iterations: int = 15) -> State
         first = (window.starts, jnp.asarray(1e-3, window.readings.dtype))
         return jax.lax.scan(iteration, first, None, length=iterations)[0][0]
 
-    return eqx.filter_jit(jax.vmap(of_window))(windows)
+    return stored_jit(jax.vmap(of_window))(windows)
 
 
 def window_errors(windows: Windows, readings: Float[Array, "W M ny"]) -> WindowErrors:
@@ -132,7 +131,7 @@ class ForceErrors(NamedTuple):
     relative: float
 
 
-@eqx.filter_jit
+@stored_jit
 def needed_and_acting(plant: Plant, motions: Motions) -> tuple[Float[Array, "samples nv"], Float[Array, "samples nv"]]:
     """Forces that motions need, and those that the drives exert with the recorded inputs, N m or N; compiled once per shape."""
     both = jax.vmap(lambda motion: (needed_forces(plant, motion), drive_forces(plant, motion)))

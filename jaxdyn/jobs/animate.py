@@ -15,6 +15,7 @@ from jaxdyn.io.runs import load_run
 from jaxdyn.io.toml import ConfigError
 from jaxdyn.jobs.command import Command, count, needs, positive
 from jaxdyn.jobs.source import FORMATS, add_source_options, load_source, random_starts
+from jaxdyn.lanes import stored_jit
 from jaxdyn.mechanism.joints import Free
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.simulate.outcome import Result
@@ -91,7 +92,7 @@ def _let_go(system: System, arguments: argparse.Namespace) -> tuple[np.ndarray, 
     lanes = jnp.arange(arguments.lane, arguments.lane + (arguments.ghosts or 0) + 1)
     print(f"simulating {duration:g} s of {model.name}")
     starts = random_starts(system, jax.vmap(lambda index: keys(index)[0])(lanes), _SPREAD, arguments.source)
-    time, q, result = jax.jit(jax.vmap(motion))(lanes, starts)
+    time, q, result = stored_jit(jax.vmap(motion))(lanes, starts)
     if int(result[0]) != Result.COMPLETED:
         raise ConfigError(
             f"{arguments.source}: from seed {arguments.seed}, {Result(int(result[0])).meaning}; try --seed"

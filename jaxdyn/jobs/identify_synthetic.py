@@ -27,6 +27,7 @@ from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
 from jaxdyn.jobs.identify_plant import Part, motions_of, one_each, parameters_of
 from jaxdyn.jobs.synthetic_config import SyntheticConfig
 from jaxdyn.jobs.tables import aligned
+from jaxdyn.lanes import stored_jit
 
 _LEAST_SIZE = 1e-3  # of the largest value of the same unit: numbers are compared with their size, but zero has none
 
@@ -98,10 +99,10 @@ def _motions(
     count = len(drawn[0].offset)
     if count < judging + len(study.train):
         raise ConfigError(f"{study.name}: only {count} random motions stay within limits; raise synthetic.starts")
-    each = [jax.tree.map(lambda leaf, k=k: leaf[k], drawn) for k in range(count)]
+    each = [jax.tree.map(lambda leaf, k=k: np.asarray(leaf)[k], drawn) for k in range(count)]
     rows = [_rows(system, *_sampled(config, motion)) for motion, _ in each]
     with _in_one_line(study):
-        base = base_parameters(jnp.stack(rows), labels(system))
+        base = base_parameters(np.stack(rows), labels(system))
     if settings.steps:
         search = {"starts": settings.starts, "steps": settings.steps, "noise": noise, "base": base}
         with _in_one_line(study):
@@ -132,7 +133,7 @@ def _times(config: IdentifyConfig) -> np.ndarray:
 
 
 def _sampled(config: IdentifyConfig, motion: FourierMotion) -> tuple[Array, Array, Array]:
-    return jax.jit(jax.vmap(lambda motion, t: motion(t), (None, 0)))(motion, jnp.asarray(_times(config)))
+    return stored_jit(jax.vmap(lambda motion, t: motion(t), (None, 0)))(motion, jnp.asarray(_times(config)))
 
 
 def _log_determinant(Y: Float[Array, "samples nv rank"]) -> float:
@@ -140,9 +141,15 @@ def _log_determinant(Y: Float[Array, "samples nv rank"]) -> float:
     return float(2.0 * np.sum(np.log(np.linalg.svd(np.asarray(Y).reshape(-1, Y.shape[-1]), compute_uv=False))))
 
 
-@eqx.filter_jit
+@stored_jit
 def _rows(system: System, q: Array, v: Array, a: Array) -> Float[Array, "samples nv parameters"]:
     return jax.vmap(regressor, (None, 0, 0, 0))(system, q, v, a)
+
+
+@stored_jit
+def _effect(plant: Plant, motion: Motions) -> Float[Array, "nv nu"]:
+    """Derivative of the forces of the drives by the inputs."""
+    return jax.jacfwd(lambda u: drive_forces(plant, dataclasses.replace(motion, u=u)))(motion.u)
 
 
 def _recorded(
@@ -155,7 +162,7 @@ def _recorded(
     tau = needed if rng is None else needed + np.asarray(_noise(config, truth)) * rng.normal(size=needed.shape)
     # Inputs that make the drives exert these forces.
     still = Motions(q[0], v[0], a[0], none[0])
-    effect = np.asarray(jax.jacfwd(lambda u: drive_forces(truth, dataclasses.replace(still, u=u)))(still.u))
+    effect = np.asarray(_effect(truth, still))
     if effect.shape[0] != effect.shape[1] or np.linalg.matrix_rank(effect) < len(effect):
         raise ConfigError(f"{name}: not every joint has a drive, so that its forces cannot be chosen; drive them all")
     u = np.linalg.solve(effect, (tau - idle).T).T
@@ -175,7 +182,7 @@ def judged_by_truth(
     nothing = with_linear_parameters(system, jnp.zeros_like(linear_parameters(system)))
     remaining, _ = needed_and_acting(eqx.tree_at(lambda plant: plant.system, made.truth, nothing), motions)
     noise = _noise(config, made.truth)
-    linear_fit = eqx.filter_jit(weighted_least_squares)
+    linear_fit = stored_jit(weighted_least_squares)
     exact, measured = (linear_fit(Y, tau - remaining, noise) for tau in (needed, acting))
     repeated = _repeated(Y, needed - remaining, noise, settings.repetitions, settings.seed)
     truth = np.asarray(base.values(linear_parameters(system)))
@@ -242,7 +249,7 @@ def _repeated(Y: Array, tau: Array, noise: Array, count: int, seed: int) -> Line
     """Fits of repetitions of an experiment with other noise, all at once."""
     drawn = np.random.default_rng((seed, 1)).normal(size=(count, *tau.shape))
     errors = noise[None, None] * jnp.asarray(drawn, tau.dtype)
-    return jax.jit(jax.vmap(lambda error: weighted_least_squares(Y, tau + error, noise)))(errors)
+    return stored_jit(jax.vmap(lambda error: weighted_least_squares(Y, tau + error, noise)))(errors)
 
 
 def _sizes(values: np.ndarray, units: tuple[str, ...]) -> np.ndarray:

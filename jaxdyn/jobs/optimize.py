@@ -26,6 +26,7 @@ from jaxdyn.jobs.optimize_config import OptimizeConfig
 from jaxdyn.jobs.optimize_problem import problem_of, solver_of, starts_of
 from jaxdyn.jobs.replay import PLAN, open_loop_error, replay_config, saved_plan
 from jaxdyn.jobs.tables import aligned
+from jaxdyn.lanes import stored_jit
 
 _BLOCK = 10  # iterations between two looks at many searches
 _SHOWN = 12  # optima in tables, pictures and animations
@@ -175,7 +176,7 @@ def _save(
     directory.write_text("replay.toml", replay_config(problem, found.plan.design[best], config.time.integrator))
     lanes = shown_lanes(problem, groups, best)
     states = jax.tree.map(lambda leaf: leaf[np.array(lanes)], found.plan.states)
-    energy = jax.jit(jax.vmap(jax.vmap(lambda q, v: total_energy(system, State(q, v)))))(states.q, states.v)
+    energy = stored_jit(jax.vmap(jax.vmap(lambda q, v: total_energy(system, State(q, v)))))(states.q, states.v)
     duration = problem.with_design(found.plan.design[best]).duration
     times = np.arange(problem.steps + 1) * float(duration / problem.steps)
     directory.write_arrays("states", time=times, q=states.q, v=states.v, energy=energy, plan=np.array(lanes))

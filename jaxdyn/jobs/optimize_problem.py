@@ -53,7 +53,7 @@ from jaxdyn.jobs.optimize_config import (
     StillStartConfig,
     WorklessConfig,
 )
-from jaxdyn.lanes import lane_function
+from jaxdyn.lanes import lane_function, stored_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model, as_dtype
 from jaxdyn.spatial.transform import RigidTransform
@@ -165,7 +165,7 @@ def starts_of(config: OptimizeConfig, problem: ControlProblem) -> Plan:
         ConfigError: something in an entry does not fit the mechanism.
     """
     roll = lane_function(lambda u: planned(problem, u), backend=config.backend, name="first plans")
-    rolled = jax.jit(jax.vmap(roll))
+    rolled = stored_jit(jax.vmap(roll))
     parts = []
     for k, entry in enumerate(config.start, start=1):
         if isinstance(entry, StatesStartConfig):
@@ -361,4 +361,4 @@ def _moved_through(entry: StatesStartConfig, problem: ControlProblem, key: str) 
             first_design(problem),
         )
 
-    return jax.jit(jax.vmap(plan))(jnp.asarray(away, model.dtype))
+    return stored_jit(jax.vmap(plan))(jnp.asarray(away, model.dtype))

@@ -20,6 +20,7 @@ from jaxdyn.constraints.projection import project_velocity
 from jaxdyn.dynamics import energy
 from jaxdyn.dynamics.metric import mass_matrix
 from jaxdyn.dynamics.system import State, System, acceleration, total_potential_energy
+from jaxdyn.lanes import stored_jit
 from jaxdyn.lanes.reference import Reference
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import as_dtype
@@ -115,7 +116,7 @@ def random_inputs(system: System, rest: Float[Array, "nq"], q: Float[Array, "sta
     shape = (q.shape[0], system.model.nv)
     moving = (jnp.arange(shape[0]) > 0).astype(q.dtype)[:, None]
     v = jax.random.normal(of_velocities, shape, q.dtype) * moving
-    v = jax.jit(jax.vmap(lambda q, v: project_velocity(system, q, v)))(q, v)
+    v = stored_jit(jax.vmap(lambda q, v: project_velocity(system, q, v)))(q, v)
     inertia = jnp.diagonal(_mass_matrices(system, q), axis1=1, axis2=2)
     tau = _ACCELERATION * inertia * jax.random.normal(of_forces, shape, q.dtype) * moving
     weights = jax.random.normal(of_weights, shape, q.dtype)

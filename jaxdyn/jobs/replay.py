@@ -15,6 +15,7 @@ from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.config import ConfigError
 from jaxdyn.io.runs import MECHANISM, RunDirectory, RunError
 from jaxdyn.jobs.integrators import IntegratorName
+from jaxdyn.lanes import stored_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.simulate.controls import Knots
 
@@ -61,7 +62,7 @@ def replay_config(problem: ControlProblem, design: Float[Array, "P"], integrator
 
 def open_loop_error(problem: ControlProblem, plan: Plan) -> float:
     """Largest distance, in tangent coordinates, from the end of a plan to where its controls alone lead."""
-    end = jax.jit(lambda controls, design: planned(problem, controls, design).states)(plan.controls, plan.design)
+    end = stored_jit(lambda controls, design: planned(problem, controls, design).states)(plan.controls, plan.design)
     last = (jax.tree.map(lambda leaf: leaf[-1], states) for states in (plan.states, end))
     return float(jnp.max(jnp.abs(problem.dynamics.difference(*last))))
 

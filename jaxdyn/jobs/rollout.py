@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,10 +27,12 @@ from jaxdyn.jobs.hosts import agreed, is_first, mesh_of
 from jaxdyn.jobs.integrators import INTEGRATORS
 from jaxdyn.jobs.job import Job
 from jaxdyn.jobs.replay import ReplayedPlan, load_replay
-from jaxdyn.jobs.rollout_config import RolloutConfig
+from jaxdyn.jobs.rollout_config import RolloutConfig, TimeConfig
 from jaxdyn.jobs.rollout_lanes import LanePlan, LaneProgress, lane_source, pd_control
+from jaxdyn.lanes import stored_jit
 from jaxdyn.lanes.devices import divided, rounded_up, whole
 from jaxdyn.mechanism.model import as_dtype
+from jaxdyn.simulate.controls import Policy
 from jaxdyn.simulate.diagnostics import power_balance_error, work_of_step
 from jaxdyn.simulate.outcome import Result
 from jaxdyn.simulate.rollout import rollout
@@ -101,7 +104,14 @@ class _Simulator:
         self.size = rounded_up(mesh, chunk)
         replay = _replay(config, system)
         self.source = lane_source(config, system, replay)
-        self.control = lambda plan: pd_control(config, system, plan) if replay is None else replay.policy(system)
+        control = config.control
+
+        def driven(plan: LanePlan) -> Policy:
+            return pd_control(control, system, plan) if replay is None else replay.policy(system)
+
+        stretch = functools.partial(_stretch, config.time, config.backend, system, driven)
+        self._stretch = stored_jit(jax.vmap(stretch, in_axes=(0, 0, None)))
+        self._record = stored_jit(jax.vmap(functools.partial(_recorded, config.backend, system)))
         self.compile_s, self.run_s, self.made = 0.0, 0.0, 0
         self.backends: set[str] = set()
         self.advance: Any = None
@@ -113,9 +123,8 @@ class _Simulator:
         plans, lanes = divided(self.mesh, self.source(filled))
         if self.advance is None:
             start = time.perf_counter()
-            over_lanes = jax.jit(jax.vmap(self._stretch, in_axes=(0, 0, None)))
-            self.advance = over_lanes.lower(lanes, plans, np.zeros((), self.config.dtype)).compile()
-            self.begin = jax.jit(jax.vmap(self._record)).lower(lanes).compile()
+            self.advance = self._stretch.prepared(lanes, plans, np.zeros((), self.config.dtype))
+            self.begin = self._record.prepared(lanes)
             self.compile_s = time.perf_counter() - start
         return plans, lanes
 
@@ -126,7 +135,8 @@ class _Simulator:
         start = time.perf_counter()
         history = [self._kept(self.begin(lanes), count)]
         for k in range(self.config.records):
-            lanes, record = self.advance(lanes, plans, np.asarray(k * interval, self.config.dtype))
+            lanes, record, served = self.advance(lanes, plans, np.asarray(k * interval, self.config.dtype))
+            self.backends.add(served.backend)
             history.append(self._kept(record, count))  # waits for the device
             bar.update(count * self.config.time.save_every)
         self.run_s += time.perf_counter() - start
@@ -139,41 +149,52 @@ class _Simulator:
     def _kept(self, batch: dict[str, Array], count: int) -> dict[str, np.ndarray]:
         return {name: np.asarray(leaf)[:count] for name, leaf in whole(self.mesh, batch).items()}
 
-    def _stretch(
-        self, lane: LaneProgress, plan: LanePlan, t0: Float[Array, ""]
-    ) -> tuple[LaneProgress, dict[str, Array]]:
-        """One lane from one record to the next; a lane that has ended stays where it is."""
-        config = self.config
 
-        def stretch(lane: LaneProgress, plan: LanePlan, t0: Float[Array, ""]):
-            trajectory = rollout(
-                self.system,
-                lane.state,
-                self.control(plan),
-                dt=1.0 / config.time.rate,
-                steps=config.time.save_every,
-                integrator=INTEGRATORS[config.time.integrator],
-                substeps=config.time.substeps,
-                save_every=config.time.save_every,
-                save=lambda t, state, u: None,
-                cost=work_of_step(self.system),
-                t0=t0,
-                backend=config.backend,
-            )
-            after = LaneProgress(
-                trajectory.final, lane.work + trajectory.cost, trajectory.result, lane.steps + trajectory.steps
-            )
-            running = lane.result == Result.COMPLETED
-            lane = jax.tree.map(lambda new, old: jnp.where(running, new, old), after, lane)
-            return lane, _record(self.system, lane)
+class _Served(eqx.Module):
+    """What ran the lanes, "lanes" or "xla"."""
 
-        result, backend = lane_compiler.run(stretch, (lane, plan, t0), backend=config.backend, name="rollout")
-        self.backends.add(backend)
-        return result
+    backend: str = eqx.field(static=True)
 
-    def _record(self, lane: LaneProgress) -> dict[str, Array]:
-        record = functools.partial(_record, self.system)
-        return lane_compiler.run(record, (lane,), backend=self.config.backend, name="record")[0]
+
+def _stretch(
+    time: TimeConfig,
+    backend: lane_compiler.Backend,
+    system: System,
+    control: Callable[[LanePlan], Policy],
+    lane: LaneProgress,
+    plan: LanePlan,
+    t0: Float[Array, ""],
+) -> tuple[LaneProgress, dict[str, Array], _Served]:
+    """One lane from one record to the next; a lane that has ended stays where it is."""
+
+    def stretch(lane: LaneProgress, plan: LanePlan, t0: Float[Array, ""]):
+        trajectory = rollout(
+            system,
+            lane.state,
+            control(plan),
+            dt=1.0 / time.rate,
+            steps=time.save_every,
+            integrator=INTEGRATORS[time.integrator],
+            substeps=time.substeps,
+            save_every=time.save_every,
+            save=lambda t, state, u: None,
+            cost=work_of_step(system),
+            t0=t0,
+            backend=backend,
+        )
+        after = LaneProgress(
+            trajectory.final, lane.work + trajectory.cost, trajectory.result, lane.steps + trajectory.steps
+        )
+        running = lane.result == Result.COMPLETED
+        lane = jax.tree.map(lambda new, old: jnp.where(running, new, old), after, lane)
+        return lane, _record(system, lane)
+
+    (lane, record), served = lane_compiler.run(stretch, (lane, plan, t0), backend=backend, name="rollout")
+    return lane, record, _Served(served)
+
+
+def _recorded(backend: lane_compiler.Backend, system: System, lane: LaneProgress) -> dict[str, Array]:
+    return lane_compiler.run(functools.partial(_record, system), (lane,), backend=backend, name="record")[0]
 
 
 def _system(config: RolloutConfig) -> System:

@@ -17,7 +17,8 @@ from jaxdyn.dynamics.inverse import gravity_force
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.config import ConfigError
 from jaxdyn.jobs.replay import ReplayedPlan
-from jaxdyn.jobs.rollout_config import RolloutConfig
+from jaxdyn.jobs.rollout_config import ControlConfig, RolloutConfig
+from jaxdyn.lanes import stored_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.simulate.controls import Knots, Policy
 
@@ -53,14 +54,14 @@ class LaneProgress(eqx.Module):
     steps: Int[Array, "*batch"]
 
 
-def pd_control(config: RolloutConfig, system: System, plan: LanePlan) -> Policy:
+def pd_control(control: ControlConfig, system: System, plan: LanePlan) -> Policy:
     """PD control about the target plus the torque sequence, clipped at the effort limits."""
     model = system.model
-    stiffness, damping = (_per_joint(config, system, name) for name in ("stiffness", "damping"))
+    stiffness, damping = (_per_joint(control, system, name) for name in ("stiffness", "damping"))
 
     def policy(t: Float[Array, ""], state: State, key: PRNGKeyArray | None) -> Float[Array, "nv"]:
         tau = stiffness * configuration.difference(model, state.q, plan.target) - damping * state.v + plan.torques(t)
-        if config.control.compensate_gravity:
+        if control.compensate_gravity:
             tau = tau - gravity_force(model, state.q)
         return jnp.clip(tau, -model.limits.effort, model.limits.effort)
 
@@ -76,14 +77,15 @@ def lane_source(
         ConfigError: when it is called, if loops cannot be closed.
     """
     model, dtype = system.model, system.model.dtype
-    spread = config.initial.spread
-    torque = _per_joint(config, system, "random_torque")
-    knots = int(np.ceil(config.time.duration / config.control.random_interval)) + 1
+    initial, control, seed = config.initial, config.control, jax.random.key(config.seed)
+    spread = initial.spread
+    torque = _per_joint(control, system, "random_torque")
+    knots = int(np.ceil(config.time.duration / control.random_interval)) + 1
 
-    def lane(index):
-        key = jax.random.fold_in(jax.random.key(config.seed), index)
+    def lane(seed, index):
+        key = jax.random.fold_in(seed, index)
         q_key, v_key, torque_key = jax.random.split(key, 3)
-        v = config.initial.speed * jax.random.normal(v_key, (model.nv,), dtype)
+        v = initial.speed * jax.random.normal(v_key, (model.nv,), dtype)
         if replay is None:
             q = configuration.random(model, q_key, spread=0.5 if spread is None else spread)
         else:
@@ -92,22 +94,20 @@ def lane_source(
         # One key per knot, so that the torque at a given time does not depend on the duration.
         knot_keys = jax.vmap(lambda k: jax.random.fold_in(torque_key, k))(jnp.arange(knots))
         values = torque[None] * jax.vmap(lambda k: jax.random.normal(k, (model.nv,), dtype))(knot_keys)
-        torques = Knots(values, jnp.asarray(config.control.random_interval, dtype), jnp.zeros((), dtype))
+        torques = Knots(values, jnp.asarray(control.random_interval, dtype), jnp.zeros((), dtype))
         # Without spread, random coordinates are the middle of the limits.
         start = assemble(system, q)  # the same configuration if there are no loops to close
-        if config.control.target == "initial":
-            target = start.q
-        else:
-            target = assemble(system, configuration.random(model, q_key, spread=0.0)).q
+        middle = configuration.random(model, q_key, spread=0.0)
+        target = start.q if control.target == "initial" else assemble(system, middle).q
         state = State(start.q, project_velocity(system, start.q, v))
         zero = jnp.zeros((), jnp.int32)
         return (LanePlan(target, torques), LaneProgress(state, jnp.zeros((), dtype), zero, zero)), start.closed
 
-    draw = jax.jit(jax.vmap(lane))
+    draw = stored_jit(jax.vmap(lane, (None, 0)))
 
     def lanes(indices: np.ndarray) -> tuple[LanePlan, LaneProgress]:
         filled = np.resize(indices, -(-len(indices) // _DRAWN_AT_ONCE) * _DRAWN_AT_ONCE)
-        parts = [jax.tree.map(np.asarray, draw(part)) for part in filled.reshape(-1, _DRAWN_AT_ONCE)]
+        parts = [jax.tree.map(np.asarray, draw(seed, part)) for part in filled.reshape(-1, _DRAWN_AT_ONCE)]
         drawn, closed = jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(indices)], *parts)
         if not np.all(closed):
             raise ConfigError(
@@ -119,8 +119,8 @@ def lane_source(
     return lanes
 
 
-def _per_joint(config: RolloutConfig, system: System, name: str) -> Float[Array, "nv"]:
-    values, count = getattr(config.control, name), system.model.nv
+def _per_joint(control: ControlConfig, system: System, name: str) -> Float[Array, "nv"]:
+    values, count = getattr(control, name), system.model.nv
     if len(values) not in (1, count):
         raise ConfigError(f"control.{name} has {len(values)} numbers; give 1, or {count}: one per degree of freedom")
     return jnp.asarray(np.broadcast_to(values, (count,)), system.model.dtype)

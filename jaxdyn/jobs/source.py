@@ -16,6 +16,7 @@ from jaxdyn.dynamics.system import System
 from jaxdyn.io.system_file import load_system
 from jaxdyn.io.toml import ConfigError
 from jaxdyn.io.xml import IgnoredContent
+from jaxdyn.lanes import stored_jit
 from jaxdyn.mechanism import configuration
 
 _TRIES = 16  # random starts of a mechanism with loops
@@ -63,7 +64,7 @@ def random_starts(system: System, keys: PRNGKeyArray, spread: float, source: Pat
         ConfigError: a loop cannot be closed.
     """
     if not system.constraints:
-        return jax.jit(jax.vmap(lambda key: configuration.random(system.model, key, spread=spread)))(keys)
+        return stored_jit(jax.vmap(lambda key: configuration.random(system.model, key, spread=spread)))(keys)
 
     def start(key):
         tries = jax.vmap(lambda k: configuration.random(system.model, k, spread=spread))(jax.random.split(key, _TRIES))
@@ -71,7 +72,7 @@ def random_starts(system: System, keys: PRNGKeyArray, spread: float, source: Pat
         first = jnp.argmax(found.closed)
         return found.q[first], found.closed[first], jnp.min(found.residual)
 
-    q, closed, residual = jax.jit(jax.vmap(start))(keys)
+    q, closed, residual = stored_jit(jax.vmap(start))(keys)
     if not np.all(closed):
         raise ConfigError(
             f"{source}: its loops close from none of {_TRIES} random starts, {float(np.max(residual)):.2g} m or rad remain; "

@@ -3,7 +3,7 @@
 `jax.jit` knows a function only by tracing it, and tracing takes most of the time before a first result. A stored function knows its
 calls by their `fingerprint`, and finds the executable of XLA and the machine code of the lanes in the cache without tracing.
 
-    stored_jit               in place of `jax.jit`, for functions of this package that take all they need as arguments;
+    stored_jit               in place of `equinox.filter_jit`, for functions of this package;
     compiled_outside_jit     for functions of one sample that users call: within `jit` the function itself, outside one program.
 """
 
@@ -47,28 +47,46 @@ class _Program(NamedTuple):
 
 
 class _Programs(dict):
-    """Programs by call, which `jax.clear_caches` forgets as it forgets JAX's own."""
+    """Programs, which `jax.clear_caches` forgets as it forgets JAX's own."""
 
     __hash__ = object.__hash__
     cache_clear = dict.clear
 
+    def __init__(self, name: str):
+        super().__init__()
+        if hasattr(_util, "register_cache"):
+            _util.register_cache(self, name)
 
-def stored_jit(function: Callable) -> Callable:
-    """`equinox.filter_jit` of a function at the top level of a module, with programs that later processes find.
 
-    Floating-point numbers are arguments of the program like arrays; all other plain values are a part of its structure. Within a
-    trace, on devices other than the first CPU, and for arguments without a fingerprint it is `equinox.filter_jit` alone.
+# Programs of this process by fingerprint; the oldest go first.
+_named = _Programs("programs")
+_MOST_NAMED = 1000
+
+
+class stored_jit:
+    """`equinox.filter_jit` of a function of this package, with programs that later calls and later processes find.
+
+    Two functions are the same if their code and all that they close over are, so that a function within a function is compiled once
+    for equal numbers. Floating-point numbers among the arguments are arguments of the program like arrays; all other plain values
+    are a part of its structure. Within a trace, on devices other than the first CPU, and if a function or class of the user takes
+    part, it is `equinox.filter_jit` alone. What the function does besides returning a result happens only when it is traced.
     """
-    stored = _Stored(function, function)
-    ordinary = eqx.filter_jit(function)
 
-    @functools.wraps(function)
-    def call(*args, **options):
+    def __init__(self, function: Callable):
+        functools.update_wrapper(self, function)
+        self._stored, self._ordinary = _Stored(function, function), eqx.filter_jit(function)
+
+    def __call__(self, *args, **options):
         if _surrounding_traces() or jax.config.jax_disable_jit:
-            return ordinary(*args, **options)
-        return stored(args, options, ordinary)
+            return self._ordinary(*args, **options)
+        return self._stored(args, options, self._ordinary)
 
-    return call
+    def prepared(self, *args) -> Callable:
+        """The program for arguments like these, which is compiled now and not by the first call."""
+        if _on_first_cpu(jax.tree.leaves(args)):
+            self._stored.program(args, {})
+            return self
+        return self._ordinary.lower(*args).compile()
 
 
 def compiled_outside_jit(function: Callable) -> Callable:
@@ -144,40 +162,54 @@ class _Stored:
 
     def __init__(self, function: Callable, compiled: Callable):
         self._function, self._compiled = function, compiled
-        self._programs = _Programs()
-        if hasattr(_util, "register_cache"):
-            _util.register_cache(self._programs, function.__name__)
+        self._label = getattr(function, "__name__", type(function).__name__)
+        self._programs = _Programs(self._label)
 
     def __call__(self, args: tuple, options: dict, ordinary: Callable) -> Any:
+        if not _on_first_cpu(jax.tree.leaves((args, options))):
+            return ordinary(*args, **options)
+        program, arguments = self.program(args, options)
+        return jax.tree.unflatten(program.out_tree, program.executable(*arguments))
+
+    def program(self, args: tuple, options: dict) -> tuple[_Program, list]:
+        """The program of a call, and its arguments."""
         leaves, tree = jax.tree.flatten((args, options))
         arguments, rest = _partition(leaves)
-        if not _on_first_cpu(arguments):
-            return ordinary(*args, **options)
         types = tuple(_type(x) for x in arguments)
         key = (tree, rest, types, _config.trace_context(), jax.config.values.get(_EFFORT_OF_XLA))
         program = self._programs.get(key)
         if program is None:
             with _lock:
                 program = self._programs[key] = self._found(args, options, arguments, tree, rest)
-        return jax.tree.unflatten(program.out_tree, program.executable(*arguments))
+        return program, arguments
 
     def _found(self, args: tuple, options: dict, arguments: list, tree, rest: tuple) -> _Program:
-        """The program in the cache, or a new one, which is stored there."""
+        """The program of this process or of an earlier one, or a new one, which is stored."""
+        try:
+            name = fingerprint(self._function, (args, options))
+        except HasNoName as error:
+            _LOGGER.debug("%s is compiled for this process alone: %s", self._label, error)
+            return self._made(arguments, tree, rest)[0]
+        program = _named.get(name) or self._read_or_made(f"{name}.program", arguments, tree, rest)
+        _named[name] = program
+        if len(_named) > _MOST_NAMED:
+            del _named[next(iter(_named))]
+        return program
+
+    def _read_or_made(self, name: str, arguments: list, tree, rest: tuple) -> _Program:
         files = location.files()
-        name = None
-        if files is not None:
-            with contextlib.suppress(HasNoName):
-                name = f"{fingerprint(self._function, (args, options))}.program"
-        content = None if name is None else files.read(name)
+        content = None if files is None else files.read(name)
         if content is not None:
             try:
                 return _loaded(content)
             except Exception as error:  # of any kind: what can go wrong while loading is not documented
-                _LOGGER.info("%s is compiled again: %s", self._function.__name__, error)
+                _LOGGER.info("%s is compiled again: %s", self._label, error)
         program, codes = self._made(arguments, tree, rest)
-        if name is not None and codes is not None:
-            with contextlib.suppress(ValueError, NotImplementedError, pickle.PicklingError, TypeError, AttributeError):
+        if files is not None and codes is not None:
+            try:
                 files.write(name, _serialized(program, codes))
+            except (ValueError, NotImplementedError, TypeError, AttributeError, pickle.PicklingError) as error:
+                _LOGGER.info("%s cannot be stored: %s", self._label, error)
         return program
 
     def _made(self, arguments: list, tree, rest: tuple) -> tuple[_Program, list[cpu.Compiled] | None]:
@@ -191,7 +223,7 @@ class _Stored:
             structure[:] = [out_tree]
             return leaves
 
-        of_arguments.__name__ = self._function.__name__
+        of_arguments.__name__ = self._label
         traced = jax.jit(of_arguments).trace(*arguments)
         with cpu.collected() as codes, cpu.least_effort():
             executable = traced.lower().compile()
@@ -202,13 +234,13 @@ def _type(x: Any) -> Any:
     return x.aval if isinstance(x, jax.Array) else (type(x), np.shape(x), getattr(x, "dtype", None))
 
 
-def _on_first_cpu(arguments: list) -> bool:
+def _on_first_cpu(leaves: list) -> bool:
     """Whether a program for the first CPU serves: programs in files are compiled for it."""
     first = jax.devices()[0]
     return (
         first.platform == "cpu"
         and jax.config.jax_default_device is None
-        and all(x.sharding.device_set == {first} for x in arguments if isinstance(x, jax.Array))
+        and all(x.sharding.device_set == {first} for x in leaves if isinstance(x, jax.Array))
     )
 
 
@@ -241,10 +273,18 @@ class _Unpickler(pickle.Unpickler):
 def _loaded(content: bytes) -> _Program:
     executable, in_tree, out_tree, results, codes = _Unpickler(io.BytesIO(content)).load()
     held = [cpu.from_stored_form(code) for code in codes]  # as long as the executable is being made
+    if b"lapack_" in executable:
+        _prepare_lapack()
     with _quiet():
         program = deserialize_and_load(executable, in_tree, out_tree, execution_devices=jax.devices()[:1])
     del held
     return _Program(program, results)
+
+
+@functools.cache
+def _prepare_lapack() -> None:
+    """JAX looks for the functions of LAPACK when it lowers a call of one; without that a loaded program would jump to address 0."""
+    jax.jit(jax.lax.linalg.cholesky).lower(np.ones((1, 1), np.float32))
 
 
 @contextlib.contextmanager

@@ -7,7 +7,6 @@ uniform solid ellipsoid that has its mass, mass centre and inertia. Everything r
 import functools
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +16,7 @@ from jaxdyn.constraints.kinds import Distance, LoopJoint
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.kinematics import forward_kinematics
 from jaxdyn.dynamics.system import System
+from jaxdyn.lanes import stored_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Fixed, Free, Planar, Revolute, Spherical, Universal
@@ -217,7 +217,7 @@ def place(mechanism: Mechanism, time: Numbers, q: Numbers) -> Placed:
     return placed._replace(quaternions=placed.quaternions / norm)
 
 
-@eqx.filter_jit
+@stored_jit
 def _placed(model, bodies, points, axis_bodies, time, q):
     per_lane = jax.vmap(functools.partial(_placed_once, model, bodies, points, axis_bodies))
     return jax.vmap(per_lane, (None, 0))(time, q)
@@ -264,7 +264,7 @@ def resampled(model: Model, time: Numbers, q: Numbers, instants: Numbers) -> Flo
     return np.asarray(_interpolated(model, q[:, before], q[:, after], jnp.asarray(share, model.dtype)))
 
 
-@eqx.filter_jit
+@stored_jit
 def _interpolated(model, q0, q1, share):
     between = jax.vmap(functools.partial(configuration.interpolate, model))
     return jax.vmap(between, (0, 0, None))(q0, q1, share)

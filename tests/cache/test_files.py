@@ -47,6 +47,7 @@ def forget_compiled() -> None:
 def folder(tmp_path):
     """A folder of code that is used."""
     usual = directory()
+    batched(lambda x: 2.0 * x, backend="lanes")(jnp.arange(5.0))  # what all programs need is compiled
     forget_compiled()
     set_directory(tmp_path / "code")
     yield tmp_path / "code"

@@ -1,0 +1,26 @@
+"""Constants of compiled programs."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+
+@jax.tree_util.register_static
+class Constant:
+    """Modules whose numbers are a part of the structure of a program instead of its arguments: other numbers, another program."""
+
+    def __init__(self, value: Any):
+        self.value = value
+        leaves, tree = jax.tree.flatten(value)
+        self._content = (
+            tree,
+            *((x.shape, str(x.dtype), np.asarray(x).tobytes()) if eqx.is_array(x) else x for x in leaves),
+        )
+
+    def __hash__(self) -> int:
+        return hash(self._content)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Constant) and self._content == other._content
