@@ -4,6 +4,7 @@ import gc
 import importlib.util
 import os
 import pkgutil
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -21,7 +22,9 @@ _PLAIN = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_c
 if jax.__version_info__ < (0, 11):  # newer ones end the process at a flag that they no longer know
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_PLAIN}"
 # The workers of a run, and the processes that tests start, share what they compile; nothing of it outlives the run.
-os.environ.setdefault("JAXDYN_CACHE_DIR", tempfile.mkdtemp(prefix="jaxdyn-tests-"))
+_OWN_FOLDER = None if "JAXDYN_CACHE_DIR" in os.environ else tempfile.mkdtemp(prefix="jaxdyn-tests-")
+if _OWN_FOLDER is not None:
+    os.environ["JAXDYN_CACHE_DIR"] = _OWN_FOLDER
 jax.config.update("jax_disable_most_optimizations", True)
 jax.config.update("jax_enable_x64", True)  # float32 tests cast explicitly; strict promotion then catches every leak
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -55,6 +58,8 @@ def pytest_collection_modifyitems(config, items):
         left_out = [item for item in items if item.get_closest_marker("exhaustive")]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("exhaustive")]
+    # Long ones first, whole modules, so that no worker is left alone with one at the end.
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 
 @pytest.fixture(scope="session")
@@ -83,6 +88,12 @@ def pytest_collection_finish():
     """Tracing makes objects by the million, nearly all of which reference counts free: looking for cycles seldom saves a tenth."""
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
+
+
+def pytest_unconfigure():
+    """The process that made the folder of compiled programs removes it, after its workers have ended."""
+    if _OWN_FOLDER is not None:
+        shutil.rmtree(_OWN_FOLDER, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -17,6 +17,8 @@ import pytest
 
 from jaxdyn.io.config import read_config
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted((ROOT / "experiments").glob("*.py"))
 TUTORIALS = sorted((ROOT / "experiments" / "tutorials").glob("*.py"))

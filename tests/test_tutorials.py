@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+pytestmark = pytest.mark.long
+
 FOLDER = Path(__file__).parents[1] / "experiments" / "tutorials"
 TUTORIALS = ("batched_rollouts", "identification", "trajectory_optimization")
 NUMBER = r"(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)"

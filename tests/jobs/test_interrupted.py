@@ -14,7 +14,9 @@ from jaxdyn.cli import main
 from jaxdyn.io.provenance import provenance
 from jaxdyn.io.runs import RunDirectory, RunError, load_run
 
-# What each job is killed at: overrides that make it small, the files that it writes once and never again, and how often.
+pytestmark = pytest.mark.long
+
+# What each job is killed at: overrides that make it small, and the files that it writes once and never again.
 JOBS = {
     "rollout": (
         [
@@ -26,7 +28,6 @@ JOBS = {
             "control.random_interval=10",
         ],
         "states-*.npz",
-        4,
     ),
     "identify": (
         [
@@ -38,9 +39,8 @@ JOBS = {
             'free=[{inertia=["lower"], divergence=0.1}, {path="system.forces.0.viscous", chart="positive"}]',
         ],
         "no file",  # each iteration of a fit replaces the checkpoint
-        2,
     ),
-    "optimize": (["chunk=2", "iterations=4", "solver={kind='predictive', samples=8, knots=4}"], "solutions-*.npz", 2),
+    "optimize": (["chunk=2", "iterations=4", "solver={kind='predictive', samples=8, knots=4}"], "solutions-*.npz"),
 }
 # Each attempt is a forked process, so that Python and its modules are loaded once. It is killed by a real signal at a random moment
 # of the time that a whole run takes, or soon after it has written one of its files.
@@ -133,8 +133,8 @@ def numbers(out: Path) -> dict:
 @pytest.mark.parametrize("verb", JOBS)
 def test_a_run_killed_at_random_ends_as_if_nothing_had_been(verb, tmp_path, exhaustive):
     write_configs(tmp_path)
-    overrides, lasting, few = JOBS[verb]
-    kills = 30 if exhaustive else few
+    overrides, lasting = JOBS[verb]
+    kills = 30 if exhaustive else 2  # one at a random moment, one soon after a file is written
     done = subprocess.run(
         [sys.executable, "-c", KILLER, str(tmp_path), verb, lasting, str(kills), *overrides],
         capture_output=True,

@@ -82,7 +82,7 @@ VARIANTS = {
 }
 
 
-@pytest.mark.parametrize("tree", VARIANTS)
+@pytest.mark.parametrize("tree", ["chain", pytest.param("two roots", marks=pytest.mark.exhaustive)])
 def test_values(tree):
     """The model shared by all lanes as an argument, or built into the code."""
     inputs = drawn(tree, 17)
@@ -208,12 +208,12 @@ def test_first_derivatives():
     np.testing.assert_allclose(products.sum(), forward, rtol=0, atol=tolerance)
 
 
-# All forces with the derivative of the equation of motion, and a closed form.
-TWICE = ("acceleration", "christoffel_first_kind")
+# All forces with the derivative of the equation of motion, and a closed form; in one precision each without --exhaustive.
+TWICE = {"acceleration": jnp.float64, "christoffel_first_kind": jnp.float32}
 
 
 @pytest.mark.parametrize("name", TWICE)
-def test_second_derivatives(name):
+def test_second_derivatives(name, exhaustive):
     """Forward over reverse by lanes, forward over forward by XLA, along a direction of its own in each lane."""
     model, *motion = drawn("branched", 3)
     dx, w = directions_like(motion, 2), np.random.default_rng(3).normal(size=99)
@@ -233,7 +233,7 @@ def test_second_derivatives(name):
 
     double = jaxdyn.as_dtype((model, motion, dx), jnp.float64)
     expected = jax.jit(jax.vmap(functools.partial(twice, double[0])))(*double[1:])
-    for dtype in DTYPES:
+    for dtype in DTYPES if exhaustive else [TWICE[name]]:
         m, x, d = jaxdyn.as_dtype((model, motion, dx), dtype)
         function = by_lanes(weighted(m))
 
@@ -307,8 +307,11 @@ DERIVATIVES = {"array": 2, "many steps": 1}
 
 
 @pytest.mark.parametrize("name", ROLLOUTS)
-def test_rollouts(name):
-    """All results, and for some the gradient with respect to start and controls, and its derivative along a direction."""
+def test_rollouts(name, exhaustive):
+    """All results, and for some the gradient with respect to start and controls, and its derivative along a direction.
+
+    Without the option --exhaustive, those with derivatives run in both precisions and the others in one of them, by turns.
+    """
     system = jaxdyn.as_dtype(with_friction(two_bodies()), jnp.float32)
     order = DERIVATIVES.get(name, 0)
 
@@ -330,7 +333,8 @@ def test_rollouts(name):
     x = starts(5)
     double = jaxdyn.as_dtype((system, *x), jnp.float64)
     expected = jax.jit(lambda *x: results("xla", double[0], *x))(*double[1:])
-    for dtype in DTYPES:
+    both = exhaustive or name in DERIVATIVES
+    for dtype in DTYPES if both else [DTYPES[list(ROLLOUTS).index(name) % 2]]:
         given = jaxdyn.as_dtype((system, *x), dtype)
         found = jax.jit(lambda *x, s=given[0]: results("lanes", s, *x))(*given[1:])
         # Errors grow along a path: by less than tenfold over the at most six seconds here.

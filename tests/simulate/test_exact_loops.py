@@ -83,7 +83,7 @@ def reference(swinging) -> State:
     )(state)
 
 
-STEPS = 20_000
+STEPS = 4000
 DURATION = 0.4
 
 
@@ -104,7 +104,7 @@ def test_loops_stay_closed_and_energy_bounded(swinging, integrator, dtype, resid
     def save(t, state, u):
         return jaxdyn.constraint_errors(system, state), jaxdyn.total_energy(system, state)
 
-    steps = 5 * STEPS if exhaustive else STEPS
+    steps = 25 * STEPS if exhaustive else STEPS
     found = jax.jit(
         lambda state: jaxdyn.rollout(
             system, state, dt=1e-3, steps=steps, save_every=100, save=save, integrator=integrator
@@ -112,14 +112,14 @@ def test_loops_stay_closed_and_energy_bounded(swinging, integrator, dtype, resid
     )(state)
     errors, energy = found.saved
     assert int(found.result) == Result.COMPLETED.value
-    assert np.abs(found.final.q[0]) > 100.0  # it turned over and over
+    assert np.abs(found.final.q[0]) > 5e-3 * steps  # it turned over and over
     assert np.abs(errors.residual).max() < residual
     assert np.abs(errors.rate).max() < rate
     error = np.abs(energy - energy[0]) / np.abs(energy[0])
     assert error.max() < drift
-    if isinstance(integrator, Variational):  # bounded: the last tenth is no worse than the first
-        tenth = len(error) // 10
-        assert error[-tenth:].max() < 1.5 * error[:tenth].max()
+    if isinstance(integrator, Variational):  # bounded: the last third, of a turn and more, is no worse than the first
+        third = len(error) // 3
+        assert error[-third:].max() < 1.5 * error[:third].max()
 
 
 @pytest.mark.parametrize(
