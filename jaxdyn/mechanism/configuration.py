@@ -315,7 +315,7 @@ def neutral(model: Model) -> Float[Array, "nq"]:
 
 
 @compiled_outside_jit
-def random(model: Model, key: PRNGKeyArray, *, spread: float = 1.0) -> Float[Array, "nq"]:
+def random(model: Model, key: PRNGKeyArray, *, spread: float | Float[Array, ""] = 1.0) -> Float[Array, "nq"]:
     """Random coordinates: uniform between joint limits where both are finite, else a normal step from neutral.
 
     Each coordinate has its own random number.
