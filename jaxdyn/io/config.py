@@ -30,6 +30,7 @@ T = TypeVar("T")
 
 _SMOKE = "smoke"
 _MOST_NAMES = 20  # in one message
+_LARGEST = 1e100  # size of a number, and the inverse of the least positive one: products and quotients of three of them are finite
 
 
 def setting(
@@ -48,7 +49,7 @@ def setting(
         unit: SI unit of a float or of a tuple of floats; text such as "30 deg" is then converted.
         positive, non_negative: bounds of a number, or of every number of a tuple.
         broadcast: one number may stand for a tuple; it stays a tuple of one, which the caller broadcasts.
-        infinite: inf and -inf are numbers too.
+        infinite: inf and -inf are numbers too, and so are all others, however large.
     """
     rules = {
         "unit": unit,
@@ -245,6 +246,10 @@ def _read_number(annotation: type, value: Any, place: Place, rules: Mapping[str,
     bound = "positive" if rules.get("positive") else "not negative" if rules.get("non_negative") else None
     if bound is not None and (number < 0 or (number == 0 and bound == "positive")):
         raise place.error(f"{reprlib.repr(value)} is out of range; give a number that is {bound}")
+    if abs(number) > _LARGEST and not rules.get("infinite"):
+        raise place.error(f"{reprlib.repr(value)} is out of range; give a number of size {_LARGEST:g} or less")
+    if bound == "positive" and number < 1 / _LARGEST:
+        raise place.error(f"{reprlib.repr(value)} is out of range; give a number of {1 / _LARGEST:g} or more")
     return number
 
 

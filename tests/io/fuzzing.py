@@ -3,8 +3,8 @@
     python fuzzing.py FOLDER SEED COUNT
 
 writes COUNT files, one after the other, to FOLDER and reads them. On standard output it names each file before it is read, and then
-its outcome as JSON: the seconds, whether it was read, and what was wrong with the answer. A file that ends the process is thus the
-last one named.
+its outcome as JSON: the seconds, whether it was read, and what was wrong with the answer. Then it waits for a line on standard
+input, until which the damaged file stays where it is. A file that ends the process is thus the last one named.
 """
 
 import io
@@ -383,6 +383,7 @@ def main(folder: Path, seed: int, count: int) -> None:
         start = time.process_time()
         is_read, problem = wrong(read, path)
         print(json.dumps({"seconds": time.process_time() - start, "read": is_read, "wrong": problem}), flush=True)
+        sys.stdin.readline()
         path.write_bytes(sound[name])
 
 

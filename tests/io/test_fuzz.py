@@ -20,6 +20,7 @@ def outcomes(folder: Path, seed: int, count: int) -> tuple[int, int, list[str]]:
     with (folder / "stderr").open("w") as errors:
         process = subprocess.Popen(
             [sys.executable, str(FUZZING), str(folder), str(seed), str(count)],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
@@ -34,6 +35,7 @@ def outcomes(folder: Path, seed: int, count: int) -> tuple[int, int, list[str]]:
         shutil.copy(file["path"], kept)
         problems.append(f"{kept} ({file['format']}): {what}")
 
+    assert process.stdin is not None
     assert process.stdout is not None
     with process:
         while True:
@@ -54,6 +56,8 @@ def outcomes(folder: Path, seed: int, count: int) -> tuple[int, int, list[str]]:
             elif said["seconds"] > MOST_SECONDS:
                 keep(current, f"took {said['seconds']:.1f} s")
             current = {}
+            process.stdin.write("\n")
+            process.stdin.flush()
     if current:
         keep(current, f"ended the process ({process.returncode}): {(folder / 'stderr').read_text()[-500:]}")
     elif process.returncode:

@@ -209,7 +209,7 @@ def test_feedback_brings_lanes_back_to_the_plan(swing, tmp_path):
         (["solver.kind=mppi", "bounds.upper=inf"], ["solver.spread: missing, and a control has no bounds"]),
         (["start=[{kind='constant', controls=nan}]"], ["start 1: controls", "nan is not finite"]),
         (
-            ["initial.v=1e200"],
+            ["initial.v=1e99", "running=[{kind='energy', level=0}]"],
             ["start: the first plan is not finite; start with smaller controls, or shorten the steps"],
         ),
     ],

@@ -755,6 +755,7 @@ OF_OTHER_RELEASES = {"call", "checkpoint", "closed_call", "core_call", "copy_p",
 OF_OTHER_RELEASES |= {
     "pjit",
     "pvary",
+    "reshard",
     "remat",
     "scatter_add",
     "scatter_mul",

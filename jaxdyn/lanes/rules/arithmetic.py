@@ -260,6 +260,16 @@ def _nextafter(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     return [flat.each(following, *args)]
 
 
-@rule("copy", "copy_p", "stop_gradient", "name", "device_put", "optimization_barrier", "pvary", takes_deferred=True)
+@rule(
+    "copy",
+    "copy_p",
+    "stop_gradient",
+    "name",
+    "device_put",
+    "optimization_barrier",
+    "pvary",
+    "reshard",
+    takes_deferred=True,
+)
 def _identity(flat: Flattener, equation, args: list[Any]) -> list[Any]:
     return list(args)
