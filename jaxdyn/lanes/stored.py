@@ -41,9 +41,13 @@ _lock = threading.RLock()
 
 
 class _Program(NamedTuple):
-    """An executable of the arrays among the arguments, and the structure of its results."""
+    """A program of the numbers among the arguments, and the structure of its results.
 
-    executable: jax.stages.Compiled
+    Attributes:
+        executable: for the first CPU; for other devices a function of `jax.jit`, which asks where its arguments are.
+    """
+
+    executable: Any
     out_tree: Any
 
 
@@ -78,8 +82,9 @@ class stored_jit:
 
     Two functions are the same if their code and all that they close over are, so that a function within a function is compiled once
     for equal numbers. Floating-point numbers among the arguments are arguments of the program like arrays; all other plain values
-    are a part of its structure. Within a trace, on devices other than the first CPU, and if a function or class of the user takes
-    part, it is `equinox.filter_jit` alone. What the function does besides returning a result happens only when it is traced.
+    are a part of its structure. On devices other than the first CPU, and if a function or class of the user takes part, the program
+    is not stored; within a trace this is `equinox.filter_jit`. What the function does besides returning a result happens only when
+    it is traced.
     """
 
     def __init__(self, function: Callable):
@@ -90,14 +95,15 @@ class stored_jit:
     def __call__(self, *args, **options):
         if _surrounding_traces() or _config.disable_jit.value:
             return self._ordinary(*args, **options)
-        return self._stored(args, options, self._ordinary)
+        return self._stored(args, options)
 
     def prepared(self, *args) -> Callable:
         """The program for arguments like these, which is compiled now and not by the first call."""
-        if _on_first_cpu(jax.tree.leaves(args)):
-            self._stored.program(args, {})
+        program, arguments = self._stored.program(args, {})
+        if isinstance(program.executable, jax.stages.Compiled):
             return self
-        return jax.jit(self._function).lower(*args).compile()
+        executable = program.executable.lower(*arguments).compile()
+        return lambda *args: jax.tree.unflatten(program.out_tree, executable(*_partition(jax.tree.leaves(args))[0]))
 
 
 def stored_outside_jit(function: Callable) -> Callable:
@@ -137,7 +143,7 @@ def compiled_outside_jit(function: Callable) -> Callable:
         traces = _surrounding_traces()
         if _config.disable_jit.value or not all(name in _EAGER_TRACES for name in traces):
             return function(*args, **options)
-        return ordinary(*args, **options) if traces else stored(args, options, ordinary)
+        return ordinary(*args, **options) if traces else stored(args, options)
 
     return call
 
@@ -187,9 +193,7 @@ class _Stored:
         self._label = getattr(function, "__name__", type(function).__name__)
         self._programs = _Programs(self._label)
 
-    def __call__(self, args: tuple, options: dict, ordinary: Callable) -> Any:
-        if not _on_first_cpu(jax.tree.leaves((args, options))):
-            return ordinary(*args, **options)
+    def __call__(self, args: tuple, options: dict) -> Any:
         program, arguments = self.program(args, options)
         return jax.tree.unflatten(program.out_tree, program.executable(*arguments))
 
@@ -198,11 +202,15 @@ class _Stored:
         leaves, tree = jax.tree.flatten((args, options))
         arguments, rest = _partition(leaves)
         types = tuple(_type(x) for x in arguments)
-        key = (tree, rest, types, _config.trace_context(), jax.config.values.get(_EFFORT_OF_XLA))
+        is_storable = _on_first_cpu(arguments)
+        key = (tree, rest, types, _config.trace_context(), jax.config.values.get(_EFFORT_OF_XLA), is_storable)
         program = self._programs.get(key)
         if program is None:
             with _lock:
-                program = self._found(args, options, arguments, tree, rest)
+                if is_storable:
+                    program = self._found(args, options, arguments, tree, rest)
+                else:
+                    program = self._of_any_device(arguments, tree, rest)
                 self._programs.put(key, program)
         return program, arguments
 
@@ -235,20 +243,41 @@ class _Stored:
 
     def _made(self, arguments: list, tree, rest: tuple) -> tuple[_Program, list[cpu.Compiled] | None]:
         """A new program and the machine code that it calls; None for that if it may not be stored."""
+        _, traced, out_tree = self._traced(arguments, tree, rest)
+        with cpu.collected() as codes, cpu.least_effort():
+            executable = traced.lower().compile()
+        return _Program(executable, out_tree), None if traced.jaxpr.effects else codes
+
+    def _of_any_device(self, arguments: list, tree, rest: tuple) -> _Program:
+        jitted, _, out_tree = self._traced(arguments, tree, rest)
+        return _Program(jitted, out_tree)
+
+    def _traced(self, arguments: list, tree, rest: tuple) -> tuple[Any, jax.stages.Traced, Any]:
+        """The function of the arguments alone, what tracing it gives, and the structure of its results."""
         structure = []
 
         def of_arguments(*arguments):
             args, options = jax.tree.unflatten(tree, _combine(arguments, rest))
-            out = self._compiled(*args, **options)
-            leaves, out_tree = jax.tree.flatten(out)
+            leaves, out_tree = jax.tree.flatten(self._compiled(*args, **options))
             structure[:] = [out_tree]
             return leaves
 
         of_arguments.__name__ = self._label
-        traced = jax.jit(of_arguments).trace(*arguments)
-        with cpu.collected() as codes, cpu.least_effort():
-            executable = traced.lower().compile()
-        return _Program(executable, structure[0]), None if traced.jaxpr.effects else codes
+        jitted = jax.jit(of_arguments)
+        with _without_notes_of_jax():
+            traced = jitted.trace(*arguments)
+        return jitted, traced, structure[0]
+
+
+@contextlib.contextmanager
+def _without_notes_of_jax() -> Iterator[None]:
+    """Errors of the function are those that it raises without `jit`, where JAX adds no note on frames that it leaves out."""
+    try:
+        yield
+    except Exception as error:
+        notes = getattr(error, "__notes__", [])
+        notes[:] = [note for note in notes if "JAX has removed its internal frames" not in note]
+        raise
 
 
 def _type(x: Any) -> Any:
@@ -260,6 +289,7 @@ def _on_first_cpu(leaves: list) -> bool:
     first = jax.devices()[0]
     return (
         first.platform == "cpu"
+        and jax.process_count() == 1
         and _config.default_device.value is None
         and all(x.sharding.device_set == {first} for x in leaves if isinstance(x, jax.Array))
     )

@@ -329,7 +329,7 @@ def random(model: Model, key: PRNGKeyArray, *, spread: float | Float[Array, ""] 
     free = integrate(model, neutral(model), step)
     lower, upper = model.limits.lower, model.limits.upper
     bounded = jnp.isfinite(lower) & jnp.isfinite(upper)
-    half = jnp.where(bounded, 0.5 * min(spread, 1.0) * (upper - lower), 0.0)
+    half = jnp.where(bounded, 0.5 * jnp.minimum(spread, 1.0) * (upper - lower), 0.0)
     middle = jnp.where(bounded, 0.5 * (upper + lower), 0.0)
     inside = middle + half * jax.random.uniform(uniform_key, (model.nq,), model.dtype, -1.0, 1.0)
     return jnp.where(bounded, inside, free)
