@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import os
+import sys
 
 import equinox as eqx
 import jax
@@ -80,15 +81,20 @@ class ModuleOfAUser(eqx.Module):
     size: int = eqx.field(static=True, default=1)
 
 
-@pytest.mark.parametrize(
-    "thing",
-    [lambda x: x, heavier, OfAUser(), ModuleOfAUser(), OfAUser, functools.partial(heavier, MODEL), object(), open],
-    ids=str,
-)
+THINGS = {
+    "lambda": lambda x: x,
+    "function": heavier,
+    "object of a class": OfAUser(),
+    "module": ModuleOfAUser(),
+    "class": OfAUser,
+    "partial": functools.partial(heavier, MODEL),
+    "plain object": object(),
+    "open file": sys.stdout,
+}
+
+
+@pytest.mark.parametrize("thing", THINGS.values(), ids=THINGS)
 def test_functions_and_classes_of_a_user_have_no_name(thing):
-    if thing is open:
-        thing = open(__file__)  # noqa: SIM115 (closed below)
-        thing.close()
     with pytest.raises(HasNoName):
         fingerprint(jaxdyn.mass_matrix, (thing,))
     with pytest.raises(HasNoName):
