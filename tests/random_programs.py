@@ -28,11 +28,13 @@ class Value:
         sort: "f", "i" or "b": floating-point numbers, integers, truth values.
         rough: compilers may round it differently.
         known: it does not depend on the inputs.
+        mixed: some of its numbers may be known, since a known choice took them from a known array.
     """
 
     sort: str
     rough: bool = False
     known: bool = False
+    mixed: bool = False
 
 
 def moved(way: str) -> Callable:
@@ -133,6 +135,8 @@ ALL = {
     **{name: (*entry, "rough") for name, entry in ROUGH.items()},
 }
 NAMES = sorted(ALL)
+# Their first operand chooses among the others.
+CHOICES = ("select ", "cond", "switch", "cases")
 
 
 @dataclasses.dataclass
@@ -176,13 +180,15 @@ def programs(draw, float_dtype: str, int_dtype: str, length: int = 8, names=NAME
         fitting = [[k for k, v in enumerate(values) if v.sort == s and (group == "move" or not v.rough)] for s in sorts]
         operands = tuple(draw(st.sampled_from(ks)) for ks in fitting)
         known = [values[k].known for k in operands]
-        if group == "rough" and any(known) and not all(known):
-            operands = tuple(k if not values[k].known else "fib".index(s) for k, s in zip(operands, sorts, strict=True))
-            known = [False]
+        in_part = [values[k].known or values[k].mixed for k in operands]
+        if group == "rough" and any(in_part) and not all(known):
+            operands = tuple("fib".index(s) if p else k for k, s, p in zip(operands, sorts, in_part, strict=True))
+            known, in_part = [False], [False]
         if misread(name, known, int_dtype):
             operands, known = (*operands[:-1], "fib".index(sorts[-1])), [False]
+        mixed = any(values[k].mixed for k in operands) or (name.startswith(CHOICES) and known[0] and any(in_part[1:]))
         rough = group == "rough" or any(values[k].rough for k in operands)
-        values.append(Value(result, rough, all(known)))
+        values.append(Value(result, rough, all(known), mixed and not all(known)))
         steps.append((name, operands))
     return Program(constants, steps)
 

@@ -51,12 +51,15 @@ class _Program(NamedTuple):
     out_tree: Any
 
 
+# Of one function, and of all that are known by name. A program takes from a hundred kilobytes to some megabytes.
+_MOST_PROGRAMS = 64
+
+
 class _Programs:
     """Programs by what tells them apart, which `jax.clear_caches` forgets as it forgets JAX's own."""
 
-    def __init__(self, name: str, most: int | None = None):
+    def __init__(self, name: str):
         self._table: dict[Any, _Program] = {}
-        self._most = most
         if hasattr(_util, "register_cache"):
             _util.register_cache(self, name)
 
@@ -66,7 +69,7 @@ class _Programs:
     def put(self, key: Any, program: _Program) -> None:
         """Remember a program, and forget the oldest one if there are too many."""
         self._table[key] = program
-        if self._most is not None and len(self._table) > self._most:
+        if len(self._table) > _MOST_PROGRAMS:
             del self._table[next(iter(self._table))]
 
     def cache_clear(self) -> None:
@@ -74,7 +77,7 @@ class _Programs:
 
 
 # Programs of this process by fingerprint.
-_named = _Programs("programs", most=1000)
+_named = _Programs("programs")
 
 
 class stored_jit:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import jaxdyn
+import jaxdyn.spatial.arrays
 from jaxdyn.cache import directory, set_directory
 from jaxdyn.lanes import stored, stored_jit
 
@@ -66,6 +67,15 @@ def test_programs_are_read_after_jax_has_forgotten_them(folder, traced):
     jax.clear_caches()
     np.testing.assert_array_equal(jaxdyn.mass_matrix(MODEL, Q), expected)
     assert traced == ["mass_matrix"]
+
+
+def test_a_process_remembers_a_bounded_number_of_programs(folder, monkeypatch):
+    monkeypatch.setattr(stored, "_MOST_PROGRAMS", 3)
+    square = stored._Stored(jaxdyn.spatial.arrays.dot, lambda x, y: x * y)
+    for size in range(1, 8):
+        np.testing.assert_array_equal(square((jnp.ones(size), jnp.ones(size)), {}), np.ones(size))
+        assert len(square._programs._table) <= 3
+        assert len(stored._named._table) <= 3
 
 
 def damaged(path):
