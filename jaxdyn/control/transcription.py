@@ -378,7 +378,7 @@ def transcribed(problem: ControlProblem, plan: Plan, points: tuple[float, ...], 
 
 
 @stored_jit
-def _between(dynamics: Dynamics, states: Point, places: tuple[float, ...]) -> Point:
+def _between(dynamics: Dynamics, states: Point, places: tuple[float | Array, ...]) -> Point:
     def interval(x, following):
         step = dynamics.difference(x, following)
         return [dynamics.moved(x, c * step) for c in places]
