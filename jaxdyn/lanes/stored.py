@@ -45,10 +45,17 @@ class _Program(NamedTuple):
 
     Attributes:
         executable: for the first CPU; for other devices a function of `jax.jit`, which asks where its arguments are.
+        out_tree: structure of the results.
+        rest: results that are no arrays, which are the same for all numbers.
     """
 
     executable: Any
     out_tree: Any
+    rest: tuple
+
+    def results(self, found: list) -> Any:
+        """The results of a call from what the executable returns."""
+        return jax.tree.unflatten(self.out_tree, _combine(found, self.rest))
 
 
 # Of one function, and of all that are known by name. A program takes from a hundred kilobytes to some megabytes.
@@ -106,7 +113,7 @@ class stored_jit:
         if isinstance(program.executable, jax.stages.Compiled):
             return self
         executable = program.executable.lower(*arguments).compile()
-        return lambda *args: jax.tree.unflatten(program.out_tree, executable(*_partition(jax.tree.leaves(args))[0]))
+        return lambda *args: program.results(executable(*_partition(jax.tree.leaves(args))[0]))
 
 
 def stored_outside_jit(function: Callable) -> Callable:
@@ -180,7 +187,8 @@ def _combine(arguments, rest: tuple) -> list:
     return [next(given) if x is _ARGUMENT else x for x in rest]
 
 
-_ARGUMENT = object()
+class _ARGUMENT:
+    """Marks where an argument or a result of a program belongs."""
 
 
 class _Stored:
@@ -198,7 +206,7 @@ class _Stored:
 
     def __call__(self, args: tuple, options: dict) -> Any:
         program, arguments = self.program(args, options)
-        return jax.tree.unflatten(program.out_tree, program.executable(*arguments))
+        return program.results(program.executable(*arguments))
 
     def program(self, args: tuple, options: dict) -> tuple[_Program, list]:
         """The program of a call, and its arguments."""
@@ -246,30 +254,30 @@ class _Stored:
 
     def _made(self, arguments: list, tree, rest: tuple) -> tuple[_Program, list[cpu.Compiled] | None]:
         """A new program and the machine code that it calls; None for that if it may not be stored."""
-        _, traced, out_tree = self._traced(arguments, tree, rest)
+        _, traced, structure = self._traced(arguments, tree, rest)
         with cpu.collected() as codes, cpu.least_effort():
             executable = traced.lower().compile()
-        return _Program(executable, out_tree), None if traced.jaxpr.effects else codes
+        return _Program(executable, *structure), None if traced.jaxpr.effects else codes
 
     def _of_any_device(self, arguments: list, tree, rest: tuple) -> _Program:
-        jitted, _, out_tree = self._traced(arguments, tree, rest)
-        return _Program(jitted, out_tree)
+        jitted, _, structure = self._traced(arguments, tree, rest)
+        return _Program(jitted, *structure)
 
-    def _traced(self, arguments: list, tree, rest: tuple) -> tuple[Any, jax.stages.Traced, Any]:
-        """The function of the arguments alone, what tracing it gives, and the structure of its results."""
+    def _traced(self, arguments: list, tree, rest: tuple) -> tuple[Any, jax.stages.Traced, tuple]:
+        """The function of the arguments alone, what tracing it gives, and the structure of its results (see `_Program`)."""
         structure = []
 
         def of_arguments(*arguments):
             args, options = jax.tree.unflatten(tree, _combine(arguments, rest))
             leaves, out_tree = jax.tree.flatten(self._compiled(*args, **options))
-            structure[:] = [out_tree]
-            return leaves
+            structure[:] = [out_tree, tuple(_ARGUMENT if eqx.is_array_like(x) else x for x in leaves)]
+            return [x for x in leaves if eqx.is_array_like(x)]
 
         of_arguments.__name__ = self._label
         jitted = jax.jit(of_arguments)
         with _without_notes_of_jax():
             traced = jitted.trace(*arguments)
-        return jitted, traced, structure[0]
+        return jitted, traced, tuple(structure)
 
 
 @contextlib.contextmanager
@@ -305,7 +313,9 @@ def _serialized(program: _Program, codes: list[cpu.Compiled]) -> bytes:
     """A pickle: it holds machine code, so whoever could write the file could do no more with a pickle."""
     executable, in_tree, out_tree = serialize(program.executable)
     content = io.BytesIO()
-    _Pickler(content).dump((executable, in_tree, out_tree, program.out_tree, [cpu.stored_form(code) for code in codes]))
+    _Pickler(content).dump(
+        (executable, in_tree, out_tree, program.out_tree, program.rest, [cpu.stored_form(code) for code in codes])
+    )
     return content.getvalue()
 
 
@@ -325,14 +335,14 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _loaded(content: bytes) -> _Program:
-    executable, in_tree, out_tree, results, codes = _Unpickler(io.BytesIO(content)).load()
+    executable, in_tree, out_tree, results, rest, codes = _Unpickler(io.BytesIO(content)).load()
     held = [cpu.from_stored_form(code) for code in codes]  # as long as the executable is being made
     if b"lapack_" in executable:
         _prepare_lapack()
     with _quiet():
         program = deserialize_and_load(executable, in_tree, out_tree, execution_devices=jax.devices()[:1])
     del held
-    return _Program(program, results)
+    return _Program(program, results, rest)
 
 
 @functools.cache
