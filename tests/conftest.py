@@ -13,6 +13,7 @@ import jaxtyping
 import pytest
 from beartype import BeartypeConf
 from beartype.claw import beartype_package
+from jax._src import util as _util
 from jaxtyping import install_import_hook
 
 # Compiling takes most of the time of these tests, and what is compiled runs for a moment. So XLA leaves out most optimizations, and
@@ -43,6 +44,8 @@ with install_import_hook(sorted(_rooms), "beartype.beartype"):
     for _package in (jaxdyn, jaxdyn.control, jaxdyn.identify, jaxdyn.io, jaxdyn.library):
         for _name in dir(_package):
             getattr(_package, _name)  # imports its module, while the hook is there
+
+from jaxdyn.lanes import stored  # noqa: E402 (it is hooked)
 
 
 def pytest_addoption(parser):
@@ -101,6 +104,25 @@ def _clear_compilation_caches():
     """Hundreds of compiled functions would otherwise stay in memory until the end of the run."""
     yield
     jax.clear_caches()
+
+
+@pytest.fixture(autouse=True)
+def _patched_functions_are_traced(request):
+    """A test that replaces a function wants it to be traced, where a program of another test would serve."""
+    if "monkeypatch" not in request.fixturenames:
+        yield
+        return
+    usual = jaxdyn.cache.directory()
+    _forget_programs()
+    jaxdyn.cache.set_directory(None)
+    yield
+    _forget_programs()
+    jaxdyn.cache.set_directory(usual)
+
+
+def _forget_programs() -> None:
+    for known in [cache for cache in _util._caches if isinstance(cache, stored._Programs)]:
+        known.cache_clear()
 
 
 @pytest.fixture(scope="module")

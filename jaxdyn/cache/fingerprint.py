@@ -154,7 +154,12 @@ def _described_closure(function: FunctionType) -> Iterator[str]:
         yield from _described((function.__defaults__, function.__kwdefaults__), True)
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             yield name
-            yield from _described(cell.cell_contents, True)
+            try:
+                content = cell.cell_contents
+            except ValueError:
+                yield "empty"
+            else:
+                yield from _described(content, True)
     finally:
         _within.reset(token)
 
@@ -219,7 +224,10 @@ def _versions() -> str:
     for path in _HOME.rglob("*.py"):
         if path.stat().st_mtime > _IMPORTED:
             raise HasNoName(f"{path} was changed while this process was running")
-    versions = {name: importlib.metadata.version(name) for name in _PACKAGES if name != "jaxdyn"}
+    try:
+        versions = {name: importlib.metadata.version(name) for name in _PACKAGES if name != "jaxdyn"}
+    except importlib.metadata.PackageNotFoundError as error:
+        raise HasNoName(f"the version of {error.name} is not known") from error
     processor = (llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
     return str((sys.version, platform.platform(), sorted(versions.items()), processor, sources_digest()))
 

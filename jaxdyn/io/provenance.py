@@ -3,7 +3,6 @@
 Everything here that can change a bit of a result is pinned: a run is resumed only where it is the same as at the start.
 """
 
-import functools
 import hashlib
 import importlib.metadata
 import json
@@ -115,7 +114,6 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-@functools.cache
 def _version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)

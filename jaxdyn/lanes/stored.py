@@ -25,6 +25,7 @@ import numpy as np
 from jax._src import config as _config
 from jax._src import core as _core
 from jax._src import util as _util
+from jax._src.lib import lapack as _lapack
 from jax._src.lib import utils as _utils
 from jax.experimental.serialize_executable import deserialize_and_load, serialize
 
@@ -112,7 +113,8 @@ class stored_jit:
         program, arguments = self._stored.program(args, {})
         if isinstance(program.executable, jax.stages.Compiled):
             return self
-        executable = program.executable.lower(*arguments).compile()
+        with cpu.least_effort():
+            executable = program.executable.lower(*arguments).compile()
         return lambda *args: program.results(executable(*_partition(jax.tree.leaves(args))[0]))
 
 
@@ -206,7 +208,8 @@ class _Stored:
 
     def __call__(self, args: tuple, options: dict) -> Any:
         program, arguments = self.program(args, options)
-        return program.results(program.executable(*arguments))
+        with cpu.least_effort():  # as a stored program, so that hosts and devices agree to the bit
+            return program.results(program.executable(*arguments))
 
     def program(self, args: tuple, options: dict) -> tuple[_Program, list]:
         """The program of a call, and its arguments."""
@@ -348,7 +351,7 @@ def _loaded(content: bytes) -> _Program:
 @functools.cache
 def _prepare_lapack() -> None:
     """JAX looks for the functions of LAPACK when it lowers a call of one; without that a loaded program would jump to address 0."""
-    jax.jit(jax.lax.linalg.cholesky).lower(np.ones((1, 1), np.float32))
+    _lapack.prepare_lapack_call("potrf_ffi", np.dtype(np.float32))
 
 
 @contextlib.contextmanager
