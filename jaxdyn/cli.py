@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         usage="jaxdyn [-h] [--version] VERB ...",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description=f"Multibody dynamics in JAX.\n\n{_verbs_by_task()}",
-        epilog="`jaxdyn VERB --help` tells the arguments and settings of a verb. An example:\n\n"
+        epilog="`jaxdyn VERB --help` lists the arguments and settings of a verb. An example:\n\n"
         "  jaxdyn rollout configs/panda_rollouts.toml --out runs/first batch=512",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")

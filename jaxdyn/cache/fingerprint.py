@@ -138,7 +138,7 @@ def _refused(x: Any) -> NoReturn:
 
 def _described_closure(function: FunctionType) -> Iterator[str]:
     """A function within a function: where its code stands, and the values that it closes over."""
-    module = function.__globals__["__name__"]  # decorators change the name that the function itself tells
+    module = function.__globals__["__name__"]  # a decorator may have changed `function.__module__`
     if module.startswith("jaxtyping."):  # it checks types, which changes no result
         yield from _described_closure(inspect.unwrap(function))
         return

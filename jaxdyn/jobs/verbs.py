@@ -1,4 +1,4 @@
-"""The verbs of the command line: what they are told and what they do, without what they need for it.
+"""The verbs of the command line: their arguments, their help, and the modules that carry them out.
 
 Nothing here imports JAX, so that help, and what is wrong with a config or an argument, appear at once.
 """
@@ -134,7 +134,7 @@ OPTIMIZE = Job(
 SHOW = Command(
     "show",
     "print a table and the tree of a mechanism\n\n"
-    "For a mechanism with loops it tells how many equations they are and how many degrees of freedom remain.\n"
+    "For a mechanism with loops it prints the number of constraint equations and of the remaining degrees of freedom.\n"
     "With --out it also draws them: the mechanism in the middle of its joint limits with joints and inertia ellipsoids, and the\n"
     "tree of its bodies.\n\n"
     "  jaxdyn show robot.urdf --out robot.png",

@@ -2,9 +2,9 @@
 
     logging.basicConfig(level=logging.INFO)
 
-JAX tells its listeners when it begins and ends to trace a function, to lower it, which is when the lane compiler works, and to
-compile it. What is announced is the function that was handed to JAX, and what it is for if `announced_as` says so; how long it took
-is the sum of these phases.
+JAX calls its listeners at the start and at the end of three phases: tracing a function, lowering it (the lane compiler works then),
+and compiling it. An announcement names the function that was passed to JAX and, inside `announced_as`, its purpose. Its time is the
+sum of the three phases.
 """
 
 import contextlib

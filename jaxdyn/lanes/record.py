@@ -28,7 +28,7 @@ class Record:
 
 
 class Served(eqx.Module):
-    """A result of a program that tells what runs it, "lanes" or "xla"."""
+    """The backend that runs a program, "lanes" or "xla", as a part of its results."""
 
     backend: str = eqx.field(static=True)
 

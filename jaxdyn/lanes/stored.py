@@ -64,7 +64,7 @@ _MOST_PROGRAMS = 64
 
 
 class _Programs:
-    """Programs by what tells them apart, which `jax.clear_caches` forgets as it forgets JAX's own."""
+    """A table of programs by key. `jax.clear_caches` empties it, as it empties the caches of JAX."""
 
     def __init__(self, name: str):
         self._table: dict[Any, _Program] = {}

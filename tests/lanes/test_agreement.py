@@ -310,7 +310,7 @@ DERIVATIVES = {"array": 2, "many steps": 1}
 def test_rollouts(name, exhaustive):
     """All results, and for some the gradient with respect to start and controls, and its derivative along a direction.
 
-    Without the option --exhaustive, those with derivatives run in both precisions and the others in one of them, by turns.
+    Without the option --exhaustive, rollouts with derivatives run in both precisions. The others alternate between the two.
     """
     system = jaxdyn.as_dtype(with_friction(two_bodies()), jnp.float32)
     order = DERIVATIVES.get(name, 0)
