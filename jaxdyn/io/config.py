@@ -25,11 +25,13 @@ from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.toml import read_toml, toml_text
 from jaxdyn.io.units import quantity
 from jaxdyn.mechanism.messages import closest
+from jaxdyn.mechanism.quantity import Quantity, metadata, quantity_of
 
 T = TypeVar("T")
 
 _SMOKE = "smoke"
 _MOST_NAMES = 20  # in one message
+_NO_RULES = Quantity()
 _LARGEST = 1e100  # size of a number, and the inverse of the least positive one: products and quotients of three of them are finite
 
 
@@ -51,14 +53,9 @@ def setting(
         broadcast: one number may stand for a tuple; it stays a tuple of one, which the caller broadcasts.
         infinite: inf and -inf are numbers too, and so are all others, however large.
     """
-    rules = {
-        "unit": unit,
-        "positive": positive,
-        "non_negative": non_negative,
-        "broadcast": broadcast,
-        "infinite": infinite,
-    }
-    return dataclasses.field(default=default, metadata=rules)
+    least = 0.0 if positive or non_negative else None
+    declared = Quantity(unit, minimum=least, exclusive=positive, infinite=infinite, broadcast=broadcast)
+    return dataclasses.field(default=default, metadata=metadata(declared))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,13 +116,13 @@ def resolved_toml(config: Any) -> str:
     return toml_text(_plain(config))
 
 
-def read_value(annotation: Any, value: Any, place: Place, rules: Mapping[str, Any] = types.MappingProxyType({})) -> Any:
+def read_value(annotation: Any, value: Any, place: Place, rules: Quantity = _NO_RULES) -> Any:
     """A TOML value as the type of a dataclass field.
 
     Args:
         annotation: int, float, str, bool, Path, Literal, tuple, dict[str, X], X | None, a dataclass, several of them (X | Y), which
             the values of their key `kind` tell apart, or Any (left as it is).
-        rules: metadata of the field, see `setting`.
+        rules: unit and bounds of the value.
 
     Raises:
         ConfigError: the value does not fit.
@@ -185,11 +182,11 @@ def _read_table(cls: Any, value: Any, place: Place) -> Any:
     for name, field in fields.items():
         has_default = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
         if name in table:
-            values[name] = read_value(annotations[name], table[name], place.key(name), field.metadata)
+            values[name] = read_value(annotations[name], table[name], place.key(name), quantity_of(field))
         elif dataclasses.is_dataclass(annotations[name]) and not has_default:
             values[name] = read_value(annotations[name], {}, place.key(name))  # names the first key it needs
         elif not has_default:
-            unit = field.metadata.get("unit")
+            unit = quantity_of(field).unit
             raise place.key(name).error("missing; add this key" + (f" (in {unit})" if unit else ""))
     try:
         return cls(**values)
@@ -212,8 +209,8 @@ def _table(value: Any, place: Place) -> dict[str, Any]:
     return value
 
 
-def _read_tuple(arguments: tuple, value: Any, place: Place, rules: Mapping[str, Any]) -> tuple:
-    if rules.get("broadcast") and not isinstance(value, list):
+def _read_tuple(arguments: tuple, value: Any, place: Place, rules: Quantity) -> tuple:
+    if rules.broadcast and not isinstance(value, list):
         value = [value]
     if not isinstance(value, list):
         wanted = f"[[{place.entry}]]" if dataclasses.is_dataclass(arguments[0]) else "a list, [...]"
@@ -228,27 +225,25 @@ def _read_tuple(arguments: tuple, value: Any, place: Place, rules: Mapping[str, 
     )
 
 
-def _read_number(annotation: type, value: Any, place: Place, rules: Mapping[str, Any]) -> int | float:
-    unit = rules.get("unit")
-    if rules.get("infinite") and isinstance(value, float) and math.isinf(value):
+def _read_number(annotation: type, value: Any, place: Place, rules: Quantity) -> int | float:
+    if rules.infinite and isinstance(value, float) and math.isinf(value):
         return value
     if annotation is int:
         if not isinstance(value, int) or isinstance(value, bool):
-            raise place.error(f"{reprlib.repr(value)} is no integer; give a whole number")
+            raise place.error(f"{reprlib.repr(value)} is not an integer; give a whole number")
         number = value
-    elif unit is None and isinstance(value, str):
+    elif rules.unit is None and isinstance(value, str):
         raise place.error(f"{reprlib.repr(value)} is text; give a number without quotes")
     else:
         try:
-            number = quantity(value, unit or "1")
+            number = quantity(value, rules.unit_of(turns=True) or "1")
         except ValueError as error:
             raise place.error(str(error)) from None
-    bound = "positive" if rules.get("positive") else "not negative" if rules.get("non_negative") else None
-    if bound is not None and (number < 0 or (number == 0 and bound == "positive")):
-        raise place.error(f"{reprlib.repr(value)} is out of range; give a number that is {bound}")
-    if abs(number) > _LARGEST and not rules.get("infinite"):
+    if not rules.admits(number):
+        raise place.error(f"{reprlib.repr(value)} is out of range; give a number that is {rules.allowed}")
+    if abs(number) > _LARGEST and not rules.infinite:
         raise place.error(f"{reprlib.repr(value)} is out of range; give a number of size {_LARGEST:g} or less")
-    if bound == "positive" and number < 1 / _LARGEST:
+    if rules.allowed == "positive" and number < 1 / _LARGEST:
         raise place.error(f"{reprlib.repr(value)} is out of range; give a number of {1 / _LARGEST:g} or more")
     return number
 

@@ -28,6 +28,7 @@ from jaxdyn.dynamics.friction import (
 from jaxdyn.io.config import Place
 from jaxdyn.io.mechanism_joints import numbers_per_joint
 from jaxdyn.mechanism.model import Model
+from jaxdyn.mechanism.quantity import Quantity
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,12 +85,16 @@ def friction_force(model: Model, term: FrictionTerm, entry: Any, place: Place) -
                 if joint not in getattr(entry, scale):
                     raise place.key(scale).error(f"missing for {joint!r}, which has {coefficient}; add it")
 
-    def numbers(name: str, quantity: str, default: float, **rules: bool) -> np.ndarray:
+    def numbers(name: str, quantity: str, default: float, bounds: Quantity) -> np.ndarray:
         defaults = np.full(model.nv, default)
-        return numbers_per_joint(model, getattr(entry, name), quantity, defaults, place.key(name), **rules)
+        return numbers_per_joint(model, getattr(entry, name), quantity, defaults, place.key(name), bounds)
 
     coefficients = {
-        name: numbers(name, quantity, 0.0, non_negative=not term.signed) for name, quantity in term.coefficients.items()
+        name: numbers(name, quantity, 0.0, Quantity(minimum=None if term.signed else 0.0))
+        for name, quantity in term.coefficients.items()
     }
-    scales = {name: numbers(name, quantity, 1.0, positive=True) for name, quantity in term.scales.items()}
+    scales = {
+        name: numbers(name, quantity, 1.0, Quantity(minimum=0.0, exclusive=True))
+        for name, quantity in term.scales.items()
+    }
     return term.kind(**coefficients, **scales)

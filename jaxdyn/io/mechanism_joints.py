@@ -29,7 +29,9 @@ from jaxdyn.mechanism.joints import (
 )
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.prescribed import ConstantRate, PrescribedMotion, Sinusoid, Spline
+from jaxdyn.mechanism.quantity import Quantity
 
+UNBOUNDED = Quantity()
 _TURN, _SHIFT, _QUATERNION = ("rad",) * 3, ("m",) * 3, ("1",) * 4
 
 
@@ -110,7 +112,9 @@ def component_units(joint: type[Joint], what: str) -> tuple[str, ...]:
     return kind.coordinates if what == "position" else tuple(_UNITS[unit][what] for unit in kind.velocities)
 
 
-def component_numbers(value: Any, units: tuple[str, ...], place: Place, **rules: bool) -> float | tuple[float, ...]:
+def component_numbers(
+    value: Any, units: tuple[str, ...], place: Place, bounds: Quantity = UNBOUNDED
+) -> float | tuple[float, ...]:
     """One number, or a list of one per component, in SI units.
 
     Raises:
@@ -119,7 +123,10 @@ def component_numbers(value: Any, units: tuple[str, ...], place: Place, **rules:
     given = value if isinstance(value, list) else [value] * len(units)
     if len(given) != len(units):
         raise place.error(f"the list has {len(given)} entries; give {len(units)}, one per component of the joint")
-    numbers = tuple(read_value(float, x, place, {"unit": unit, **rules}) for x, unit in zip(given, units, strict=True))
+    numbers = tuple(
+        read_value(float, x, place, dataclasses.replace(bounds, unit=unit))
+        for x, unit in zip(given, units, strict=True)
+    )
     return numbers if isinstance(value, list) else numbers[0]
 
 
@@ -167,7 +174,7 @@ def joint_numbers(entry: JointEntry, joint: Joint, place: Place) -> dict[str, An
         if key == "position_limits":
             numbers[key] = _position_limits(value, units, place.key(key))
         else:
-            numbers[key] = component_numbers(value, units, place.key(key), infinite=key != "armature")
+            numbers[key] = component_numbers(value, units, place.key(key), Quantity(infinite=key != "armature"))
     return numbers
 
 
@@ -177,7 +184,7 @@ def _position_limits(value: Any, units: tuple[str, ...], place: Place) -> tuple[
     pairs = value if is_list_of_pairs else [value] * len(units)
     if len(pairs) != len(units):
         raise place.error(f"the list has {len(pairs)} pairs; give {len(units)}, one [lower, upper] per coordinate")
-    rules = [{"unit": unit, "infinite": True} for unit in units]
+    rules = [Quantity(unit, infinite=True) for unit in units]
     return tuple(read_value(tuple[float, float], x, place, rule) for x, rule in zip(pairs, rules, strict=True))
 
 
@@ -203,7 +210,12 @@ def _motion(table: dict[str, Any], kind: _Kind, place: Place) -> PrescribedMotio
 def _motion_numbers(value: Any, meaning: str, kind: _Kind, place: Place) -> Any:
     coordinates = kind.coordinates
     if meaning == "s":
-        return read_value(float, value, place, {"unit": "s", "positive": place.entry.endswith("interval")})
+        return read_value(
+            float,
+            value,
+            place,
+            Quantity("s", minimum=0.0, exclusive=True) if place.entry.endswith("interval") else Quantity("s"),
+        )
     if meaning == "knots":
         if not isinstance(value, list):
             raise place.error("it is no list; give one entry per knot")
@@ -217,7 +229,7 @@ def _motion_numbers(value: Any, meaning: str, kind: _Kind, place: Place) -> Any:
 
 
 def numbers_per_joint(
-    model: Model, table: Mapping[str, Any], what: str, default: np.ndarray, place: Place, **rules: bool
+    model: Model, table: Mapping[str, Any], what: str, default: np.ndarray, place: Place, bounds: Quantity = UNBOUNDED
 ) -> np.ndarray:
     """A quantity per velocity component, or per coordinate if it is the position, of a table by the names of joints.
 
@@ -235,7 +247,7 @@ def numbers_per_joint(
         units = component_units(topology.joint_classes[body], what)
         if what == "position" and "1" in units and not isinstance(value, list):
             raise place.key(name).error(f"the joint has a quaternion; give a list of {len(units)} coordinates")
-        numbers = component_numbers(value, units, place.key(name), **rules)
+        numbers = component_numbers(value, units, place.key(name), bounds)
         values[starts[body] : starts[body] + len(units)] = numbers
     return values
 

@@ -26,6 +26,7 @@ from jaxdyn.io.mechanism_entries import (
 )
 from jaxdyn.io.mechanism_friction import FRICTION_TERMS, friction_force
 from jaxdyn.io.mechanism_joints import (
+    UNBOUNDED,
     component_numbers,
     component_units,
     joint_from_entry,
@@ -38,6 +39,7 @@ from jaxdyn.mechanism import checks, configuration
 from jaxdyn.mechanism.builder import MechanismBuilder
 from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.mechanism.model import Model
+from jaxdyn.mechanism.quantity import Quantity
 from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.transform import RigidTransform
 
@@ -112,7 +114,7 @@ def _inertia(value: Any, place: Place) -> tuple:
         return (0.0, 0.0, 0.0)
     row = tuple[float, float, float]
     is_matrix = isinstance(value, list) and any(isinstance(entry, list) for entry in value)
-    return read_value(tuple[row, row, row] if is_matrix else tuple[float, ...], value, place, {"unit": "kg m^2"})
+    return read_value(tuple[row, row, row] if is_matrix else tuple[float, ...], value, place, Quantity("kg m^2"))
 
 
 def _located(model: Model, name: str, point: tuple[float, float, float], place: Place) -> tuple[int, jax.Array]:
@@ -190,7 +192,7 @@ def _applied_force(model: Model, entry: AppliedForceEntry, place: Place) -> Appl
 def _joint_spring(model: Model, entry: JointSpringEntry, place: Place) -> JointSpring:
     stiffness, rest = place.key("stiffness"), place.key("rest")
     return JointSpring(
-        numbers_per_joint(model, entry.stiffness, "stiffness", np.zeros(model.nv), stiffness, non_negative=True),
+        numbers_per_joint(model, entry.stiffness, "stiffness", np.zeros(model.nv), stiffness, Quantity(minimum=0.0)),
         numbers_per_joint(model, entry.rest, "position", np.asarray(configuration.neutral(model), np.float64), rest),
     )
 
@@ -213,14 +215,14 @@ def _joint_limits(model: Model, entry: JointLimitsEntry, place: Place) -> JointL
 
 
 def _joint_servo(model: Model, entry: JointServoEntry, place: Place) -> JointServo:
-    def numbers(key: str, quantity: str, default: np.ndarray, **rules: bool) -> np.ndarray:
-        return numbers_per_joint(model, getattr(entry, key), quantity, default, place.key(key), **rules)
+    def numbers(key: str, quantity: str, default: np.ndarray, bounds: Quantity = UNBOUNDED) -> np.ndarray:
+        return numbers_per_joint(model, getattr(entry, key), quantity, default, place.key(key), bounds)
 
     return JointServo(
-        numbers("stiffness", "stiffness", np.zeros(model.nv), non_negative=True),
-        numbers("damping", "viscous", np.zeros(model.nv), non_negative=True),
+        numbers("stiffness", "stiffness", np.zeros(model.nv), Quantity(minimum=0.0)),
+        numbers("damping", "viscous", np.zeros(model.nv), Quantity(minimum=0.0)),
         numbers("target", "position", np.asarray(configuration.neutral(model), np.float64)),
-        numbers("effort", "effort", np.full(model.nv, np.inf), non_negative=True) if entry.effort else None,
+        numbers("effort", "effort", np.full(model.nv, np.inf), Quantity(minimum=0.0)) if entry.effort else None,
     )
 
 

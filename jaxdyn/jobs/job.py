@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from jaxdyn.mechanism.quantity import quantity_of
+
 if TYPE_CHECKING:
     from jaxdyn.io.runs import RunDirectory
 
@@ -81,7 +83,7 @@ def describe_settings(config: type, prefix: str = "") -> str:
         if tables == [field.type]:
             lines += inside
             continue
-        unit = f" ({field.metadata['unit']})" if field.metadata.get("unit") else ""
+        unit = f" ({quantity_of(field).unit})" if quantity_of(field).unit else ""
         default = "required" if field.default is dataclasses.MISSING else f"default {field.default}"
         lines += [f"  {prefix}{field.name}{unit}: {meaning.get(field.name, '')} [{default}]", *inside]
     return "\n".join(lines)
