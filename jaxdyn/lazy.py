@@ -15,6 +15,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from jaxdyn.deprecated import renamed
+
 
 def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """`__getattr__`, `__dir__` and `__all__` of a package, from the imports below `if TYPE_CHECKING` in its source.
@@ -33,6 +35,8 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
         found = None if home == package else getattr(importlib.import_module(home), name, None)
         if found is None and not name.startswith("_") and importlib.util.find_spec(f"{home}.{name}") is not None:
             found = importlib.import_module(f"{home}.{name}")
+        if found is None and (old := renamed(f"{package}.{name}")) is not None:
+            return old  # not kept as an attribute, so that every use warns
         if found is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=module)
         setattr(module, name, found)

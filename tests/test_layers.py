@@ -14,6 +14,7 @@ PACKAGE = Path(jaxdyn.__file__).parent
 # Each room may import itself and those before it. `cache` and `lanes` come before all mechanics: they compile and know nothing of
 # it, and the rooms that they serve may ask whether they are being compiled.
 ROOMS = [
+    "deprecated",
     "lazy",
     "version",
     "cache",
