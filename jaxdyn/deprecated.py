@@ -19,6 +19,8 @@ def renamed(name: str) -> Any:
     """
     if name not in RENAMED:
         return None
-    warnings.warn(f"{name} is now {RENAMED[name]}; the old name goes with the next release", FutureWarning, stacklevel=4)
+    warnings.warn(
+        f"{name} is now {RENAMED[name]}; the old name goes with the next release", FutureWarning, stacklevel=3
+    )
     package, _, attribute = RENAMED[name].rpartition(".")
     return getattr(pkgutil.resolve_name(package), attribute)
