@@ -17,6 +17,7 @@ ROOMS = [
     "deprecated",
     "lazy",
     "version",
+    "results",
     "cache",
     "lanes",
     "spatial",
