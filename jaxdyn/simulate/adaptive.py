@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from jaxdyn.dynamics.system import State, System, acceleration, stabilizing_correction
 from jaxdyn.mechanism import configuration
-from jaxdyn.simulate.controls import Knots, Policy, check_controls, control_in_force
+from jaxdyn.simulate.controls import Knots, Policy, Step, as_controls
 from jaxdyn.simulate.outcome import Result, report
 from jaxdyn.simulate.rollout import Trajectory
 
@@ -54,14 +54,15 @@ def rollout_adaptive(
     model = system.model
     configuration.check_coordinates(model, state.q)
     configuration.check_velocities(model, v=state.v)
-    check_controls(controls, system, 0)
+    source = as_controls(controls, system, state, None)
+    memory = source.begin(state)
 
     # Steps vary, so errors of constraints decay between records instead.
     interval = (times[-1] - times[0]) / max(1, times.shape[0] - 1)
 
     def rates(t, y: State, _) -> State:
         time = jnp.asarray(t, y.v.dtype)
-        u = control_in_force(controls, None, jnp.zeros((), int), time, y, None)(time)
+        u = source.in_force(Step(jnp.zeros((), int), time, None, None), y, memory)[0](time)
         correction = stabilizing_correction(system, y, time, interval)
         return State(
             configuration.coordinate_rate(model, y.q, y.v), acceleration(system, y, u, time, correction=correction)
