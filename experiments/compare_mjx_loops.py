@@ -221,7 +221,7 @@ def moving_start(system: jaxdyn.System, config: Config) -> jaxdyn.State:
 
 def minimal_velocity(system: jaxdyn.System, q: Array, speed: Array) -> Array:
     """Velocities of all joints when the crank turns at a speed."""
-    return jaxdyn.minimal_motion(system, q, (0,)).basis[:, 0] * speed
+    return jaxdyn.minimal_motion(system, system.at_rest(q), (0,)).basis[:, 0] * speed
 
 
 def random_states(system: jaxdyn.System, config: Config) -> jaxdyn.State:
@@ -235,7 +235,7 @@ def random_states(system: jaxdyn.System, config: Config) -> jaxdyn.State:
         # Along the turn, so that all states belong to one way of putting the linkage together.
         def turn(q, angle):
             guess = q.at[0].set(angle)
-            q = jaxdyn.assemble(system, guess).q
+            q = jaxdyn.assemble(system, system.at_rest(guess)).q
             return q, q
 
         return jax.lax.scan(turn, jnp.zeros(system.model.nq), angles)[1]

@@ -195,7 +195,7 @@ def rods_and_weight(ends: list[Array], weight: float, at: Array, density: float)
 
 def traced(system: jaxdyn.System, q: Array, t: Array, iterations: int) -> tuple[Array, jaxdyn.Assembly]:
     """Tracing point (x, z) at time t, and the assembly from the guess q."""
-    found = jaxdyn.assemble(system, q, t, iterations=iterations)
+    found = jaxdyn.assemble(system, system.at_rest(q), t, iterations=iterations)
     return jaxdyn.frame_placement(system.model.at(t), found.q, "point").translation[jnp.array([0, 2])], found
 
 
@@ -365,7 +365,7 @@ def torque_over_a_turn(system: jaxdyn.System, q: Array, times: Array) -> tuple[A
     """Torque on the crank at constant speed (N m) and velocities of all three joints (rad/s)."""
 
     def at(q, t):
-        v = jaxdyn.project_velocity(system, q, jnp.zeros_like(q), t)
+        v = jaxdyn.project_velocity(system, jaxdyn.State(q, jnp.zeros_like(q)), t)
         torque = jaxdyn.driving_forces(system, jaxdyn.State(q, v), t=t)["shaft"]
         return torque[0], v
 

@@ -96,7 +96,7 @@ def slow_turn(system: jaxdyn.System) -> tuple[np.ndarray, np.ndarray, np.ndarray
     @jax.jit
     def follow(angles):
         def turn(q, angle):
-            q = jaxdyn.assemble(system, q.at[0].set(angle)).q
+            q = jaxdyn.assemble(system, system.at_rest(q.at[0].set(angle))).q
             return q, (q, jaxdyn.potential_energy(system.model, q))
 
         return jax.lax.scan(turn, jnp.zeros(system.model.nq), angles)[1]

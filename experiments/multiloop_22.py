@@ -300,7 +300,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
         start = jaxdyn.neutral_state(system)
         topology = system.model.topology
         revolute = np.array([body.joint == "revolute" for body in config.bodies])
-        mobility = jaxdyn.describe_mobility(system, start.q)
+        mobility = jaxdyn.describe_mobility(system, start)
         found = {
             "all joints turn": (np.ones_like(revolute), METRIC_ENTRIES, SYMBOLS),
             "joints of the config": (revolute, METRIC_ENTRIES, symbols_by_formula(topology.precedes, revolute)),

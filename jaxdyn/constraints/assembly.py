@@ -10,9 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxdyn.constraints.independence import mobility
 from jaxdyn.constraints.projection import follow
 from jaxdyn.dynamics import constraint_motion, kinematics
-from jaxdyn.dynamics.kinematics import Coordinates
-from jaxdyn.dynamics.system import System, Time
-from jaxdyn.lanes import compiled_outside_jit
+from jaxdyn.dynamics.system import State, System, Time, system_function
 from jaxdyn.mechanism import configuration
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot
@@ -34,9 +32,9 @@ class Assembly(NamedTuple):
     mobility: Int[Array, ""]
 
 
-@compiled_outside_jit
+@system_function
 def assemble(
-    system: System, q: Coordinates, t: Time = 0.0, *, held: tuple[int, ...] = (), iterations: int = 60
+    system: System, state: State, t: Time = 0.0, *, held: tuple[int, ...] = (), iterations: int = 60
 ) -> Assembly:
     """Configuration near q that satisfies the constraints, by damped Gauss-Newton steps on the manifold of configurations.
 
@@ -50,7 +48,7 @@ def assemble(
     search, of which the derivative knows nothing: it is that of `project_position` at the result.
 
     Args:
-        q: start.
+        state: q is the initial guess; v does not matter.
         t: time, s, for joints with prescribed motion.
         held: numbers of velocity components that stay as they are, such as the one of a crank whose angle is given.
         iterations: number of steps; always all of them, so that a batch runs in step.
@@ -62,8 +60,8 @@ def assemble(
     """
     if not all(0 <= i < system.model.nv for i in held):
         raise ValueError(f"held {held} of {system.model.name!r}: give numbers from 0 to {system.model.nv - 1}")
+    q, constraints = state.q, system.constraints
     model = system.model.at(jnp.asarray(t, q.dtype))
-    constraints = system.constraints
     if not constraints:
         zero = jnp.zeros((), q.dtype)
         return Assembly(q, zero, jnp.asarray(True), jnp.asarray(model.nv))
@@ -103,4 +101,6 @@ def assemble(
         branches = constraint.branches(model, q, poses)
         if branches is not None:
             closed = closed & jnp.all(branches > 0)
-    return Assembly(q, residual, closed, mobility(system, jax.lax.stop_gradient(q), t).degrees_of_freedom)
+    return Assembly(
+        q, residual, closed, mobility(system, State(jax.lax.stop_gradient(q), state.v), t).degrees_of_freedom
+    )

@@ -5,14 +5,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import kinematics, rotors
+from jaxdyn.dynamics.doors import model_function
 from jaxdyn.dynamics.kinematics import Coordinates, Velocities
-from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.arrays import dot, einsum
 from jaxdyn.spatial.inertia import SpatialInertia
 
 
-@compiled_outside_jit
+@model_function
 def kinetic_energy(model: Model, q: Coordinates, v: Velocities) -> Float[Array, ""]:
     """Kinetic energy E = 1/2 v' M v, J, summed over bodies and rotors. Source: theory.md (F2), (R1)."""
     moving = kinematics.motion(model, q, v)
@@ -21,7 +21,7 @@ def kinetic_energy(model: Model, q: Coordinates, v: Velocities) -> Float[Array, 
     return energy + rotors.kinetic_energy(model, moving) if model.rotors.count else energy
 
 
-@compiled_outside_jit
+@model_function
 def potential_energy(model: Model, q: Coordinates) -> Float[Array, ""]:
     """Potential energy of gravity V = - sum m_i g . r_i, J; zero with every mass centre at the ground origin.
 
@@ -31,13 +31,13 @@ def potential_energy(model: Model, q: Coordinates) -> Float[Array, ""]:
     return -einsum("b,bi,i->", model.mass, placed.reference + placed.com, model.gravity)  # (H2)
 
 
-@compiled_outside_jit
+@model_function
 def momentum(model: Model, q: Coordinates, v: Velocities) -> Float[Array, "3"]:
     """Linear momentum sum m_i v_i, ground axes, kg m/s. Source: theory.md (M1)."""
     return einsum("b,bi->i", model.mass, kinematics.body_velocities(model, q, v).linear)  # (M1)
 
 
-@compiled_outside_jit
+@model_function
 def angular_momentum(
     model: Model, q: Coordinates, v: Velocities, about: Float[Array, "3"] | None = None
 ) -> Float[Array, "3"]:
@@ -58,7 +58,7 @@ def angular_momentum(
     return of_bodies + rotors.angular_momentum(model, moving) if model.rotors.count else of_bodies
 
 
-@compiled_outside_jit
+@model_function
 def center_of_mass(model: Model, q: Coordinates) -> Float[Array, "3"]:
     """Mass centre of the whole mechanism, ground axes, m."""
     placed = kinematics.placements(model, q)

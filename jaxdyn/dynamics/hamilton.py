@@ -17,9 +17,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import energy, inverse, kinematics, metric, rotors
+from jaxdyn.dynamics.doors import model_function
 from jaxdyn.dynamics.inverse import GeneralizedForces
 from jaxdyn.dynamics.kinematics import Coordinates, Motion, Velocities
-from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
@@ -29,7 +29,7 @@ from jaxdyn.spatial.inertia import SpatialInertia
 Momenta = Float[Array, "nv"]
 
 
-@compiled_outside_jit
+@model_function
 def generalized_momentum(model: Model, q: Coordinates, v: Velocities) -> Momenta:
     """Generalized momentum p = dE/dv = M v (+ b with prescribed motions); N m s for angles, N s for displacements.
 
@@ -60,7 +60,7 @@ def _body_momenta(moving: Motion) -> Float[Array, "nb 6"]:
     return jax.vmap(SpatialInertia.momentum)(moving.placements.inertia, moving.velocity)
 
 
-@compiled_outside_jit
+@model_function
 def hamiltonian(model: Model, q: Coordinates, p: Momenta) -> Float[Array, ""]:
     """Hamilton's function H(q, p) = p.v - E + V, J: the total energy unless motions are prescribed.
 
@@ -76,7 +76,6 @@ def hamiltonian(model: Model, q: Coordinates, p: Momenta) -> Float[Array, ""]:
 
     Source: theory.md (I8), (F2), (E19), (H2); Hamilton 1834.
     """
-    configuration.check_velocities(model, p=p)
     carried = kinematics.motion(model, q, jnp.zeros_like(p))
     momenta = _body_momenta(carried)
     excess = p - _momentum_along_columns(model, carried, momenta)
@@ -104,7 +103,7 @@ class CanonicalRates(NamedTuple):
     momentum: GeneralizedForces
 
 
-@compiled_outside_jit
+@model_function
 def canonical_rates(model: Model, q: Coordinates, p: Momenta, tau: GeneralizedForces) -> CanonicalRates:
     """Hamilton's canonical equations v = dH/dp, dp/dt = tau - dH/dq, by automatic differentiation of H.
 
@@ -121,7 +120,6 @@ def canonical_rates(model: Model, q: Coordinates, p: Momenta, tau: GeneralizedFo
 
     Source: theory.md (F2), (I3), (I9); Hamilton 1834.
     """
-    configuration.check_velocities(model, p=p, tau=tau)
 
     def total(step, p):
         return hamiltonian(model, configuration.integrate(model, q, step), p)

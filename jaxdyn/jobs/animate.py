@@ -69,7 +69,7 @@ def _let_go(system: System, arguments: argparse.Namespace) -> tuple[np.ndarray, 
 
     def motion(index, q):
         v = drift * jax.random.normal(keys(index)[1], (model.nv,), model.dtype)
-        start = State(q, project_velocity(system, q, v))
+        start = State(q, project_velocity(system, State(q, v)))
         run = rollout(system, start, dt=_STEP, steps=records * _RECORD_EVERY, save_every=_RECORD_EVERY)
         return run.time, run.saved.q, run.result
 

@@ -80,7 +80,7 @@ def _energies(system: System, q, v, tau, weights):
         changed = eqx.tree_at(lambda s: s.model.mass, system, mass)
         moved = configuration.integrate(system.model, q, step)
         kinetic = energy.kinetic_energy(changed.model.at(time), moved, v)
-        potential = total_potential_energy(changed, moved)
+        potential = total_potential_energy(changed, changed.at_rest(moved))
         return kinetic + potential, jnp.stack([kinetic, potential])
 
     gradient, parts = jax.grad(total, (0, 1, 2), has_aux=True)(jnp.zeros_like(v), v, system.model.mass)
@@ -116,7 +116,7 @@ def random_inputs(system: System, rest: Float[Array, "nq"], q: Float[Array, "sta
     shape = (q.shape[0], system.model.nv)
     moving = (jnp.arange(shape[0]) > 0).astype(q.dtype)[:, None]
     v = jax.random.normal(of_velocities, shape, q.dtype) * moving
-    v = stored_jit(jax.vmap(lambda q, v: project_velocity(system, q, v)))(q, v)
+    v = stored_jit(jax.vmap(lambda q, v: project_velocity(system, State(q, v))))(q, v)
     inertia = jnp.diagonal(_mass_matrices(system, q), axis1=1, axis2=2)
     tau = _ACCELERATION * inertia * jax.random.normal(of_forces, shape, q.dtype) * moving
     weights = jax.random.normal(of_weights, shape, q.dtype)

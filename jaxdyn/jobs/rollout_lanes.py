@@ -97,10 +97,10 @@ def lane_source(
         values = torque[None] * jax.vmap(lambda k: jax.random.normal(k, (model.nv,), dtype))(knot_keys)
         torques = Knots(values, jnp.asarray(control.random_interval, dtype), jnp.zeros((), dtype))
         # Without spread, random coordinates are the middle of the limits.
-        start = assemble(system, q)  # the same configuration if there are no loops to close
+        start = assemble(system, system.at_rest(q))  # the same configuration if there are no loops to close
         middle = configuration.random(model, q_key, spread=0.0)
-        target = start.q if control.target == "initial" else assemble(system, middle).q
-        state = State(start.q, project_velocity(system, start.q, v))
+        target = start.q if control.target == "initial" else assemble(system, system.at_rest(middle)).q
+        state = State(start.q, project_velocity(system, State(start.q, v)))
         zero = jnp.zeros((), jnp.int32)
         return (LanePlan(target, torques), LaneProgress(state, jnp.zeros((), dtype), zero, zero)), start.closed
 

@@ -54,7 +54,7 @@ def random_starts(system: System, keys: PRNGKeyArray, spread: float, source: Pat
 
     def start(key):
         tries = jax.vmap(lambda k: configuration.random(system.model, k, spread=spread))(jax.random.split(key, _TRIES))
-        found = jax.vmap(lambda q: assemble(system, q))(tries)
+        found = jax.vmap(lambda q: assemble(system, system.at_rest(q)))(tries)
         first = jnp.argmax(found.closed)
         return found.q[first], found.closed[first], jnp.min(found.residual)
 

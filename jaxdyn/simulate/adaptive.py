@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxdyn.dynamics.system import State, System, acceleration, stabilizing_correction
+from jaxdyn.dynamics.system import State, System, acceleration, check_system, stabilizing_correction
 from jaxdyn.mechanism import configuration
 from jaxdyn.simulate.controls import Knots, Policy, Step, as_controls
 from jaxdyn.simulate.outcome import Result, report
@@ -51,9 +51,8 @@ def rollout_adaptive(
         import diffrax
     except ImportError:
         raise ImportError('rollout_adaptive needs diffrax; install it with pip install "jaxdyn[adaptive]"') from None
+    check_system(system, state, "rollout_adaptive")
     model = system.model
-    configuration.check_coordinates(model, state.q)
-    configuration.check_velocities(model, v=state.v)
     source = as_controls(controls, system, state, None)
     memory = source.begin(state)
 

@@ -3,7 +3,7 @@
 import abc
 import inspect
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import equinox as eqx
 import jax
@@ -27,20 +27,20 @@ class Step(NamedTuple):
     """The control step that is about to be made.
 
     Attributes:
-        index: number of the step, from 0.
+        number: number of the step, from 0.
         t: time at its start, s.
         row: what `Controller.rows` has for this step.
         key: random key of the rollout, or None.
     """
 
-    index: Int[Array, ""]
+    number: Int[Array, ""]
     t: Float[Array, ""]
     row: PyTree
     key: PRNGKeyArray | None
 
     def own_key(self) -> PRNGKeyArray | None:
         """The key of this step alone."""
-        return None if self.key is None else jax.random.fold_in(self.key, self.index)
+        return None if self.key is None else jax.random.fold_in(self.key, self.number)
 
 
 class Controls(eqx.Module):
@@ -193,7 +193,7 @@ def as_controls(
         return controls
     if callable(controls):
         _check_policy(controls, system, state, key)
-        return Feedback(controls)
+        return Feedback(cast(Policy, controls))
     if not isinstance(controls, jax.Array | np.ndarray):
         raise TypeError(f"controls are a {type(controls).__name__}; give an array, jnp.asarray(controls), or a policy")
     if steps is None:
@@ -211,7 +211,7 @@ def _check_shape(values: Array | np.ndarray, system: System, rows: int | str) ->
         )
 
 
-def _check_policy(policy: Policy, system: System, state: State, key: PRNGKeyArray | None) -> None:
+def _check_policy(policy: Callable, system: System, state: State, key: PRNGKeyArray | None) -> None:
     name = getattr(policy, "__name__", type(policy).__name__)
     try:
         inspect.signature(policy).bind(None, state, key)
@@ -235,7 +235,7 @@ def _check_policy(policy: Policy, system: System, state: State, key: PRNGKeyArra
         )
 
 
-def _has_shape(policy: Policy, *arguments) -> bool:
+def _has_shape(policy: Callable, *arguments) -> bool:
     try:
         jax.eval_shape(policy, *arguments)
     except Exception:

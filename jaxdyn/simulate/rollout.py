@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 import jaxdyn.lanes as lanes
-from jaxdyn.dynamics.system import State, System
+from jaxdyn.dynamics.system import State, System, check_system
 from jaxdyn.lanes import Backend, check_backend, stored_outside_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.topology import Topology
@@ -132,8 +132,7 @@ def rollout(
         CannotFlatten: with backend="lanes", if the rollout holds something that lanes cannot do.
     """
     check_backend(backend)
-    configuration.check_coordinates(system.model, state.q)
-    configuration.check_velocities(system.model, v=state.v)
+    check_system(system, state, "rollout")
     _check_integrator(integrator)
     if steps < 1 or substeps < 1 or save_every < 1:
         raise ValueError(

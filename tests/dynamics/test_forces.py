@@ -191,7 +191,9 @@ def test_generalized_forces_and_energies_of_several_forces_add_up(tree, motion):
     )
     together = applied_forces(System(tree, forces), State(q, v))
     close(together, sum(generalized(tree, f, q, v) for f in forces), scale=100.0)
-    energy = systems.total_potential_energy(System(tree, forces), q) - systems.total_potential_energy(System(tree), q)
+    system, alone = System(tree, forces), System(tree)
+    state = alone.at_rest(q)
+    energy = systems.total_potential_energy(system, state) - systems.total_potential_energy(alone, state)
     close(energy, sum(potential(tree, f, q) for f in forces), scale=100.0)
 
 

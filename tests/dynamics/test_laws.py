@@ -272,8 +272,8 @@ def test_unknown_methods_are_refused_by_name(as_a_user):
     q, v, a = random_motion(np.random.default_rng(0), model)
     for call, alternatives in [
         (lambda: mass_matrix(model, q, method="fast"), '"composite" or "closed_form"'),
-        (lambda: christoffel_first_kind(model, q, "fast"), '"closed_form" or "autodiff"'),
-        (lambda: christoffel_second_kind(model, q, "fast"), '"closed_form" or "autodiff"'),
+        (lambda: christoffel_first_kind(model, q, method="fast"), '"closed_form" or "autodiff"'),
+        (lambda: christoffel_second_kind(model, q, method="fast"), '"closed_form" or "autodiff"'),
         (lambda: inverse_dynamics(model, q, v, a, method="fast"), '"recursive" or "covariant"'),
         (lambda: forward_dynamics(model, q, v, a, method="fast"), '"cholesky", "articulated_body" or "contravariant"'),
     ]:

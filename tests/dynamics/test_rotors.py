@@ -62,7 +62,7 @@ def forms(model, q, v, a):
         "gibbs": jaxdyn.gibbs_appell_forces(model, q, v, a),
         "kane": kane.active + kane.inertia,
         "connection": jaxdyn.connection_first_kind(model, q),
-        "koszul": jaxdyn.connection_first_kind(model, q, "autodiff"),
+        "koszul": jaxdyn.connection_first_kind(model, q, method="autodiff"),
     }
 
 

@@ -67,8 +67,8 @@ def swinging() -> tuple[System, State]:
 
     @jax.jit
     def start():
-        q = jaxdyn.assemble(system, START).q
-        return State(q, jaxdyn.project_velocity(system, q, jnp.array([8.0, 0.0, 0.0])))
+        q = jaxdyn.assemble(system, system.at_rest(START)).q
+        return State(q, jaxdyn.project_velocity(system, State(q, jnp.array([8.0, 0.0, 0.0]))))
 
     return system, start()
 
@@ -164,8 +164,8 @@ def test_gradients_of_500_steps_and_of_multipliers_are_difference_quotients():
     def final(numbers, weights):
         lengths, masses, torque, angle, speed = numbers
         system = eqx.tree_at(lambda s: s.model.mass, four_bar(lengths), masses)
-        q = jaxdyn.assemble(system, START.at[0].set(angle), held=(0,)).q
-        motion = jaxdyn.minimal_motion(system, q, (0,))
+        q = jaxdyn.assemble(system, system.at_rest(START.at[0].set(angle)), held=(0,)).q
+        motion = jaxdyn.minimal_motion(system, system.at_rest(q), (0,))
         controls = torque * jnp.tile(jnp.array([[1.0, 0.0, 0.0]]), (500, 1))
         end = jaxdyn.rollout(
             system,
@@ -203,8 +203,8 @@ def test_a_motor_of_prescribed_motion_drives_a_loop():
 
     @jax.jit
     def compared(t):
-        q = jaxdyn.assemble(driven, START[1:], t).q
-        v = jaxdyn.project_velocity(driven, q, jnp.zeros(2), t)
+        q = jaxdyn.assemble(driven, driven.at_rest(START[1:]), t).q
+        v = jaxdyn.project_velocity(driven, State(q, jnp.zeros(2)), t)
         a = jaxdyn.acceleration(driven, State(q, v), t=t)
         torque = jaxdyn.driving_forces(driven, State(q, v), t=t)["crank_joint"]
         whole = State(jnp.concatenate([0.7 + speed * t[None], q]), jnp.concatenate([speed + 0.0 * t[None], v]))
@@ -242,8 +242,8 @@ def test_a_batch_of_4096_random_four_bars_flags_those_that_cannot_close():
     @jax.vmap
     def simulated(lengths):
         system = four_bar(lengths)
-        start = jaxdyn.assemble(system, START, iterations=30)
-        state = State(start.q, jaxdyn.project_velocity(system, start.q, jnp.array([1.0, 0.0, 0.0])))
+        start = jaxdyn.assemble(system, system.at_rest(START), iterations=30)
+        state = State(start.q, jaxdyn.project_velocity(system, State(start.q, jnp.array([1.0, 0.0, 0.0]))))
         run = jaxdyn.rollout(system, state, dt=1e-3, steps=50, save_every=50, integrator=Projected())
         error = jnp.max(jnp.abs(jaxdyn.constraint_errors(system, run.final).residual))
         return start, run.result, error

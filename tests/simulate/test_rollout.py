@@ -315,7 +315,7 @@ def test_reverse_mode_takes_no_more_memory_than_the_stated_bound(steps, save_eve
         ({"controls": Knots(jnp.zeros((4, 3)), 0.1)}, r"controls have shape \(4, 3\); give shape \(knots, 2\)"),
         (
             {"controls": lambda t, s, k: jnp.zeros(3)},
-            r"control u has shape \(3,\), but the system on 'double pendulum' has 2",
+            r"policy '<lambda>' returns shape \(3,\); return an array of shape \(2,\)",
         ),
         ({"save_every": 4}, r"save_every = 4 does not divide steps = 6; choose a divisor"),
         ({"substeps": 0}, r"each must be at least 1"),
