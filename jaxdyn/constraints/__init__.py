@@ -23,5 +23,11 @@ if TYPE_CHECKING:
     from jaxdyn.constraints.projection import project_velocity as project_velocity
     from jaxdyn.constraints.reactions import LoopReaction as LoopReaction
     from jaxdyn.constraints.reactions import loop_reactions as loop_reactions
+    from jaxdyn.dynamics.constraint import Constraint as Constraint
+    from jaxdyn.dynamics.constraint_forces import ConstraintForces as ConstraintForces
+    from jaxdyn.dynamics.constraint_forces import constraint_forces as constraint_forces
+    from jaxdyn.dynamics.constraint_forces import constraint_jacobian as constraint_jacobian
+    from jaxdyn.dynamics.system import ConstraintErrors as ConstraintErrors
+    from jaxdyn.dynamics.system import constraint_errors as constraint_errors
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__)

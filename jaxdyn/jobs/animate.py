@@ -19,7 +19,7 @@ from jaxdyn.lanes import stored_jit
 from jaxdyn.mechanism.joints import Free
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.simulate.outcome import Result
-from jaxdyn.simulate.rollout import rollout
+from jaxdyn.simulate.trajectory import rollout
 
 _STEP = 1e-3  # s
 _RECORD_EVERY = 10  # steps

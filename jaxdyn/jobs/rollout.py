@@ -34,7 +34,7 @@ from jaxdyn.mechanism.model import as_dtype
 from jaxdyn.simulate.controls import Knots, Policy
 from jaxdyn.simulate.diagnostics import power_balance_error, work_of_step
 from jaxdyn.simulate.outcome import Result
-from jaxdyn.simulate.rollout import rollout
+from jaxdyn.simulate.trajectory import rollout
 
 # Numbers per body and lane that XLA holds while it makes a step; the lane compiler needs next to none.
 _WORKING_NUMBERS = 400

@@ -14,7 +14,7 @@ from jaxdyn.dynamics.system import State, System, acceleration, check_system, st
 from jaxdyn.mechanism import configuration
 from jaxdyn.simulate.controls import Knots, Policy, Step, as_controls
 from jaxdyn.simulate.outcome import Result, report
-from jaxdyn.simulate.rollout import Trajectory
+from jaxdyn.simulate.trajectory import Trajectory
 
 
 def rollout_adaptive(

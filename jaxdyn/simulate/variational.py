@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool
 
 from jaxdyn.constraints.projection import project_velocity
 from jaxdyn.dynamics import constraint_motion, energy, kinematics, metric
-from jaxdyn.dynamics.hamilton import generalized_momentum
+from jaxdyn.dynamics.energy import generalized_momentum
 from jaxdyn.dynamics.multipliers import equations_of_motion
 from jaxdyn.dynamics.system import State, System, applied_forces, total_potential_energy
 from jaxdyn.mechanism import configuration

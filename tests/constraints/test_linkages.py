@@ -24,7 +24,8 @@ from closed_forms import (
 from random_trees import random_unit
 
 import jaxdyn
-from jaxdyn import Constraint, Distance, LoopJoint, MechanismBuilder, Prismatic, Revolute, Spherical, State, System
+from jaxdyn import Distance, LoopJoint, MechanismBuilder, Prismatic, Revolute, Spherical, State, System
+from jaxdyn.constraints import Constraint
 from jaxdyn.spatial.transform import RigidTransform
 
 # Shapes are checked by the tests of the functions themselves; here the checks would take a third of the time.

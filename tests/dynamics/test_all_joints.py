@@ -334,7 +334,7 @@ def test_moving_the_world_frame_changes_no_mechanics(name):
             "inverse dynamics": (inverse_dynamics(other, q, v, a), inverse_dynamics(model, q, v, a)),
             "momentum": (momentum(other, q, v), turned(momentum(model, q, v))),
             "angular momentum": (
-                angular_momentum(other, q, v, there.translation),
+                angular_momentum(other, q, v, about=there.translation),
                 turned(angular_momentum(model, q, v)),
             ),
         }

@@ -10,7 +10,6 @@ from random_trees import close, random_motion, sample_tree
 from jaxdyn import (
     AppliedForce,
     Damper,
-    Force,
     JointDrives,
     JointFriction,
     JointSpring,
@@ -24,7 +23,7 @@ from jaxdyn import (
     forward_kinematics,
     partial_velocities,
 )
-from jaxdyn.dynamics import kinematics
+from jaxdyn.dynamics import Force, kinematics
 from jaxdyn.dynamics import system as systems
 
 GROUND = -1

@@ -15,8 +15,9 @@ from random_trees import random_model, random_motion
 from test_transforms import OF_DERIVATIVES, TABLE
 
 import jaxdyn
-from jaxdyn import ImplicitMidpoint, JointFriction, Knots, Result, RungeKutta4, State, System, rollout
+from jaxdyn import ImplicitMidpoint, JointFriction, Knots, RungeKutta4, State, System, rollout
 from jaxdyn.lanes import lane_function
+from jaxdyn.simulate import Result
 
 # Shapes are checked by the tests of the functions themselves; here the checks would take most of the time.
 pytestmark = pytest.mark.usefixtures("as_a_user")

@@ -17,7 +17,6 @@ from jaxtyping import Array, Float
 from random_trees import close, random_inertia, random_unit
 
 from jaxdyn import (
-    Joint,
     MechanismBuilder,
     Model,
     Prismatic,
@@ -42,6 +41,7 @@ from jaxdyn import (
     momentum,
     potential_energy,
 )
+from jaxdyn.mechanism import Joint
 from jaxdyn.spatial import quaternion, rotation
 from jaxdyn.spatial.transform import RigidTransform
 

@@ -14,7 +14,6 @@ from jaxdyn import (
     MechanismBuilder,
     Model,
     Projected,
-    Result,
     Revolute,
     Rheonomic,
     RungeKutta4,
@@ -23,6 +22,7 @@ from jaxdyn import (
     System,
     Variational,
 )
+from jaxdyn.simulate import Result
 from jaxdyn.spatial.transform import RigidTransform
 
 # Shapes are checked by the tests of the functions themselves; here the checks would take most of the time.
@@ -102,7 +102,7 @@ def test_loops_stay_closed_and_energy_bounded(swinging, integrator, dtype, resid
     system, state = jaxdyn.as_dtype(swinging, dtype)
 
     def save(t, state, u):
-        return jaxdyn.constraint_errors(system, state), jaxdyn.total_energy(system, state)
+        return jaxdyn.constraints.constraint_errors(system, state), jaxdyn.total_energy(system, state)
 
     steps = 25 * STEPS if exhaustive else STEPS
     found = jax.jit(
@@ -165,7 +165,7 @@ def test_gradients_of_500_steps_and_of_multipliers_are_difference_quotients():
         lengths, masses, torque, angle, speed = numbers
         system = eqx.tree_at(lambda s: s.model.mass, four_bar(lengths), masses)
         q = jaxdyn.assemble(system, system.at_rest(START.at[0].set(angle)), held=(0,)).q
-        motion = jaxdyn.minimal_motion(system, system.at_rest(q), (0,))
+        motion = jaxdyn.constraints.minimal_motion(system, system.at_rest(q), (0,))
         controls = torque * jnp.tile(jnp.array([[1.0, 0.0, 0.0]]), (500, 1))
         end = jaxdyn.rollout(
             system,
@@ -208,7 +208,7 @@ def test_a_motor_of_prescribed_motion_drives_a_loop():
         a = jaxdyn.acceleration(driven, State(q, v), t=t)
         torque = jaxdyn.driving_forces(driven, State(q, v), t=t)["crank_joint"]
         whole = State(jnp.concatenate([0.7 + speed * t[None], q]), jnp.concatenate([speed + 0.0 * t[None], v]))
-        errors = jaxdyn.constraint_errors(free, whole)
+        errors = jaxdyn.constraints.constraint_errors(free, whole)
         expected = jaxdyn.acceleration(free, whole, jnp.concatenate([torque, jnp.zeros(2)]))
         pins = [
             jaxdyn.loop_reactions(s, x, u, t)["pin"].force
@@ -228,7 +228,7 @@ def test_a_motor_of_prescribed_motion_drives_a_loop():
                 driven, state, dt=1e-3, steps=1000, save_every=1000, integrator=i, t0=0.2
             )
         )(start).final
-        errors = jaxdyn.constraint_errors(driven, end, 1.2)
+        errors = jaxdyn.constraints.constraint_errors(driven, end, 1.2)
         assert np.abs(errors.residual).max() < bound
         assert np.abs(errors.rate).max() < 1e3 * bound
 
@@ -245,7 +245,7 @@ def test_a_batch_of_4096_random_four_bars_flags_those_that_cannot_close():
         start = jaxdyn.assemble(system, system.at_rest(START), iterations=30)
         state = State(start.q, jaxdyn.project_velocity(system, State(start.q, jnp.array([1.0, 0.0, 0.0]))))
         run = jaxdyn.rollout(system, state, dt=1e-3, steps=50, save_every=50, integrator=Projected())
-        error = jnp.max(jnp.abs(jaxdyn.constraint_errors(system, run.final).residual))
+        error = jnp.max(jnp.abs(jaxdyn.constraints.constraint_errors(system, run.final).residual))
         return start, run.result, error
 
     start, result, error = simulated(lengths)

@@ -20,7 +20,6 @@ from jaxdyn import (
     MechanismBuilder,
     MechanismError,
     QuadraticDrag,
-    Result,
     Revolute,
     SemiImplicitEuler,
     State,
@@ -33,6 +32,7 @@ from jaxdyn import (
 )
 from jaxdyn.dynamics.friction import BearingFriction
 from jaxdyn.dynamics.system import acceleration_over_step
+from jaxdyn.simulate import Result
 
 INERTIA = 1e-4
 # Step lengths from far below to far above what an explicit step of the stiffest friction below could take.
@@ -180,7 +180,7 @@ def test_a_step_with_loops_solves_the_same_equations_with_multipliers():
     @jax.jit
     def computed(state):
         q, v = state.q, state.v
-        rows = jaxdyn.constraint_jacobian(system, system.at_rest(q))
+        rows = jaxdyn.constraints.constraint_jacobian(system, system.at_rest(q))
         wanted = jnp.arange(1.0, rows.shape[0] + 1.0)
         a = acceleration_over_step(damped, state, None, 0.0, jnp.asarray(dt), correction=wanted)
         undamped = jaxdyn.acceleration(system, state, correction=wanted)

@@ -20,7 +20,6 @@ from jaxdyn import (
     Knots,
     MechanismBuilder,
     Prismatic,
-    Result,
     Rheonomic,
     RungeKutta4,
     SemiImplicitEuler,
@@ -32,8 +31,8 @@ from jaxdyn import (
     Variational,
     configuration,
     rollout,
-    rollout_adaptive,
 )
+from jaxdyn.simulate import Result, rollout_adaptive
 
 INTEGRATORS = (ExplicitEuler(), SemiImplicitEuler(), ImplicitMidpoint(), RungeKutta4(), Variational())
 _END = 0.5

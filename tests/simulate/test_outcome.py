@@ -11,8 +11,9 @@ from mechanisms import double_pendulum, swinging
 from small_jobs import ROLLOUT
 
 import jaxdyn
-from jaxdyn import DivergenceWarning, ImplicitMidpoint, Result, State, System, rollout
+from jaxdyn import ImplicitMidpoint, State, System, rollout
 from jaxdyn.cli import main
+from jaxdyn.simulate import DivergenceWarning, Result
 from jaxdyn.simulate.outcome import describe
 
 # Damping of the second joint; a negative one drives it until it diverges.

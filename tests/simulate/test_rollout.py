@@ -10,7 +10,8 @@ import pytest
 from mechanisms import double_pendulum, swinging
 
 import jaxdyn
-from jaxdyn import Knots, Result, State, System, rollout
+from jaxdyn import Knots, State, System, rollout
+from jaxdyn.simulate import Result
 
 SYSTEM = System(double_pendulum())
 
