@@ -337,7 +337,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
 
 def summary(motion: dict[str, np.ndarray]) -> dict[str, float | str]:
     return {
-        "result": jaxdyn.simulate.Result(int(motion["result"])).meaning,
+        "result": jaxdyn.simulate.RolloutResult(int(motion["result"])).message,
         "residual": float(np.max(motion["residual"])),
         "rate": float(np.max(motion["rate"])),
         "work": float(motion["work"]),

@@ -31,9 +31,10 @@ _MOVED = {
         Joint Limits PrescribedMotion Rotors Topology model_from_arrays
     """,
     "simulate": """
-        DivergenceWarning Integrator Result geodesic power_balance_error rollout_adaptive work_of_step
+        DivergenceWarning Integrator geodesic power_balance_error rollout_adaptive work_of_step
     """,
 }
+RENAMED["jaxdyn.Result"] = "jaxdyn.simulate.RolloutResult"
 RENAMED |= {f"jaxdyn.{name}": f"jaxdyn.{home}.{name}" for home, names in _MOVED.items() for name in names.split()}
 
 

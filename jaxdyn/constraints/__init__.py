@@ -7,6 +7,7 @@ from jaxdyn.lazy import lazy_names
 if TYPE_CHECKING:
     from jaxdyn.constraints.assembly import Assembly as Assembly
     from jaxdyn.constraints.assembly import assemble as assemble
+    from jaxdyn.constraints.assembly import random_closed as random_closed
     from jaxdyn.constraints.independence import Mobility as Mobility
     from jaxdyn.constraints.independence import describe_mobility as describe_mobility
     from jaxdyn.constraints.independence import independent_velocities as independent_velocities

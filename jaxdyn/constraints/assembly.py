@@ -5,12 +5,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jaxdyn.constraints.independence import mobility
 from jaxdyn.constraints.projection import follow
 from jaxdyn.dynamics import constraint_motion, kinematics
-from jaxdyn.dynamics.system import State, System, Time, system_function
+from jaxdyn.dynamics.system import State, System, Time, checked_system, system_function
 from jaxdyn.mechanism import configuration
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot
@@ -104,3 +104,27 @@ def assemble(
     return Assembly(
         q, residual, closed, mobility(system, State(jax.lax.stop_gradient(q), state.v), t).degrees_of_freedom
     )
+
+
+@checked_system
+def random_closed(
+    system: System, key: PRNGKeyArray, t: Time = 0.0, *, spread: float | Float[Array, ""] = 1.0, tries: int = 16
+) -> Assembly:
+    """A random configuration that satisfies the constraints: the first of a few random ones from which `assemble` closes them.
+
+    If none closes, it is the one that comes closest. Without constraints it is `configuration.random`.
+
+    Args:
+        t: time, s, for joints with prescribed motion.
+        spread: as for `configuration.random`.
+        tries: number of random configurations.
+    """
+
+    def drawn(key: PRNGKeyArray) -> Assembly:
+        return assemble(system, system.at_rest(configuration.random(system.model, key, spread=spread)), t)
+
+    if not system.constraints:
+        return drawn(key)
+    found = jax.vmap(drawn)(jax.random.split(key, tries))
+    best = jnp.where(jnp.any(found.closed), jnp.argmax(found.closed), jnp.argmin(found.residual))
+    return jax.tree.map(lambda x: x[best], found)

@@ -113,16 +113,24 @@ class System(eqx.Module):
         return "\n".join(lines)
 
 
-def check_system(system: Any, state: Any, name: str) -> None:
-    """Refuse what is no system, and a state that does not fit it.
+def check_system(system: Any, name: str) -> None:
+    """Refuse what is no system.
+
+    Raises:
+        TypeError: the message says what to pass to the function `name`.
+    """
+    if not isinstance(system, System):
+        remedy = "use System(model)" if isinstance(system, Model) else "give a System, System(model, forces)"
+        raise TypeError(f"you passed a {type(system).__name__}; {name} works on a System: {remedy}")
+
+
+def check_state(system: System, state: Any, name: str) -> None:
+    """Refuse what is no state, or one that does not fit the system.
 
     Raises:
         TypeError: the message says what to pass to the function `name`.
         ValueError: the state has the wrong shape.
     """
-    if not isinstance(system, System):
-        remedy = "use System(model)" if isinstance(system, Model) else "give a System, System(model, forces)"
-        raise TypeError(f"you passed a {type(system).__name__}; {name} works on a System: {remedy}")
     if not isinstance(state, State):
         raise TypeError(f"{name} got a {type(state).__name__} as the state; give State(q, v), with arrays q and v")
     check_vectors(system.model, {"q": state.q, "v": state.v})
@@ -140,8 +148,10 @@ def checked_system(function: Callable) -> Callable:
     @functools.wraps(function)
     def checked(*args, **options):
         given = dict(zip(names, args, strict=False)) | options
-        if "system" in given and "state" in given:  # else Python says itself what is missing
-            check_system(given["system"], given["state"], function.__name__)
+        if "system" in given:  # else Python says itself what is missing
+            check_system(given["system"], function.__name__)
+        if {"system", "state"} <= given.keys():
+            check_state(given["system"], given["state"], function.__name__)
             check_vectors(given["system"].model, {"a": given.get("a")})
         return function(*args, **options)
 

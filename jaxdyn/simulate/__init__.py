@@ -5,7 +5,10 @@ from typing import TYPE_CHECKING
 from jaxdyn.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from jaxdyn.simulate import precision as precision
     from jaxdyn.simulate.adaptive import rollout_adaptive as rollout_adaptive
+    from jaxdyn.simulate.controllers import PDControl as PDControl
+    from jaxdyn.simulate.controllers import random_knots as random_knots
     from jaxdyn.simulate.controls import Controller as Controller
     from jaxdyn.simulate.controls import Controls as Controls
     from jaxdyn.simulate.controls import Knots as Knots
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
     from jaxdyn.simulate.integrators import RungeKutta4 as RungeKutta4
     from jaxdyn.simulate.integrators import SemiImplicitEuler as SemiImplicitEuler
     from jaxdyn.simulate.outcome import DivergenceWarning as DivergenceWarning
-    from jaxdyn.simulate.outcome import Result as Result
+    from jaxdyn.simulate.outcome import RolloutResult as RolloutResult
     from jaxdyn.simulate.projected import Projected as Projected
     from jaxdyn.simulate.trajectory import Trajectory as Trajectory
     from jaxdyn.simulate.trajectory import rollout as rollout

@@ -21,13 +21,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 import jaxdyn.lanes as lanes
-from jaxdyn.dynamics.system import State, System, check_system
+from jaxdyn.dynamics.system import State, System, check_state, check_system
 from jaxdyn.lanes import Backend, check_backend, stored_outside_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.topology import Topology
 from jaxdyn.simulate.controls import Controller, Controls, Feedback, Knots, Policy, Step, as_controls
 from jaxdyn.simulate.integrators import Control, Integrator, SemiImplicitEuler
-from jaxdyn.simulate.outcome import Result, describe, reached_end, report
+from jaxdyn.simulate.outcome import RolloutResult, describe, reached_end, report
 
 Time = Float[Array, ""]
 
@@ -44,8 +44,8 @@ class Trajectory(eqx.Module):
         saved: records, leading axis T+1, the start included; states (q, v) unless `save` says otherwise.
         final: state at the end.
         cost: sum of the stage costs, or None.
-        result: code of `Result`.
-        steps: number of steps made before the lane ended.
+        result: code of `RolloutResult`.
+        steps: number of steps made before the sample ended.
         topology: that of the mechanism.
         backend: what ran it, "lanes" (the lane compiler) or "xla".
     """
@@ -111,12 +111,12 @@ def rollout(
         save_every: steps between records; must divide `steps`.
         save: record(t, state, u), u the control in force at t; any pytree of arrays.
         cost: stage cost(t, state, u, next_state), any pytree of numbers, summed over the steps; truth values are counted.
-        stop: condition(t, state), evaluated after each step; a lane that meets it is held.
+        stop: condition(t, state), evaluated after each step; a sample that meets it is held.
         key: source of the policy's random numbers: step k gets fold_in(key, k).
         t0: time of the initial state, s.
-        divergence_limit: a lane with a velocity or a step beyond this (rad/s, m/s) has diverged and is held at its last
+        divergence_limit: a sample with a velocity or a step beyond this (rad/s, m/s) has diverged and is held at its last
             good state. Its derivative means nothing. It is finite, so that a mask over the results keeps it out of a sum,
-            unless the lane overflowed within a single step: then it is NaN.
+            unless the sample overflowed within a single step: then it is NaN.
         backend: "lanes" runs the whole rollout as one kernel of the lane compiler, one sample per lane under `jax.vmap`; "xla"
             leaves it to XLA; "auto" takes lanes on CPUs where they can serve. Numbers of the system whose value is known while
             tracing are built into the kernel.
@@ -132,7 +132,8 @@ def rollout(
         CannotFlatten: with backend="lanes", if the rollout holds something that lanes cannot do.
     """
     check_backend(backend)
-    check_system(system, state, "rollout")
+    check_system(system, "rollout")
+    check_state(system, state, "rollout")
     _check_integrator(integrator)
     if steps < 1 or substeps < 1 or save_every < 1:
         raise ValueError(
@@ -259,7 +260,7 @@ class _Loop:
         control, memory = self.in_force(index, row, state, carry.memory)
         new, solved = self.substep(state, control, t)
         healthy = _is_healthy(self.system, state, new, self.divergence_limit)
-        running = carry.result == Result.COMPLETED
+        running = carry.result == RolloutResult.COMPLETED
         good = running & healthy & solved
         # A held sample keeps a state from which every later (discarded) step is finite.
         kept = jax.tree.map(lambda a, b: jnp.where(good, a, b), new, state)
@@ -267,10 +268,10 @@ class _Loop:
         if self.cost is not None:
             stage = self.cost(t, state, control(t), kept)
             total = jax.tree.map(lambda c, s: c + jnp.where(good, s, jnp.zeros_like(s)).astype(c.dtype), total, stage)
-        failure = jnp.where(healthy, Result.STEP_FAILED.value, Result.DIVERGED.value)
+        failure = jnp.where(healthy, RolloutResult.STEP_FAILED.value, RolloutResult.DIVERGED.value)
         result = jnp.where(running & ~good, failure, carry.result)
         if self.stop is not None:
-            result = jnp.where(good & self.stop(self.time(index + 1), kept), Result.STOPPED.value, result)
+            result = jnp.where(good & self.stop(self.time(index + 1), kept), RolloutResult.STOPPED.value, result)
         return _Carry(kept, total, result, carry.steps + good.astype(jnp.int32), memory)
 
     def substep(self, state: State, control: Control, t: Time) -> tuple[State, Bool[Array, ""]]:

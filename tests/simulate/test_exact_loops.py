@@ -22,7 +22,7 @@ from jaxdyn import (
     System,
     Variational,
 )
-from jaxdyn.simulate import Result
+from jaxdyn.simulate import RolloutResult
 from jaxdyn.spatial.transform import RigidTransform
 
 # Shapes are checked by the tests of the functions themselves; here the checks would take most of the time.
@@ -111,7 +111,7 @@ def test_loops_stay_closed_and_energy_bounded(swinging, integrator, dtype, resid
         )
     )(state)
     errors, energy = found.saved
-    assert int(found.result) == Result.COMPLETED.value
+    assert int(found.result) == RolloutResult.COMPLETED.value
     assert np.abs(found.final.q[0]) > 5e-3 * steps  # it turned over and over
     assert np.abs(errors.residual).max() < residual
     assert np.abs(errors.rate).max() < rate
@@ -256,6 +256,6 @@ def test_a_batch_of_4096_random_four_bars_flags_those_that_cannot_close():
     # Assembly may end where it goes no further though another start would do: rarely.
     assert np.mean(np.asarray(start.closed)[possible]) > 0.97
     closed = np.asarray(start.closed)
-    assert np.all(np.asarray(result)[closed] == Result.COMPLETED.value)
+    assert np.all(np.asarray(result)[closed] == RolloutResult.COMPLETED.value)
     assert np.asarray(error)[closed].max() < 1e-9
     assert np.all(np.isfinite(np.asarray(start.q)))
