@@ -148,7 +148,7 @@ def test_diverging_lanes_are_counted_and_the_status_says_that_they_are_too_many(
     lanes = json.loads((tmp_path / "run" / "metrics.json").read_text())["samples"]
     assert lanes["diverged"] > 0
     assert sum(lanes.values()) == 64
-    assert "diverged: a coordinate or velocity grew beyond the limit" in capsys.readouterr().out
+    assert "diverged: A coordinate or velocity grew beyond the limit" in capsys.readouterr().out
     arrays = arrays_of(tmp_path / "run")
     assert np.all(np.isfinite(arrays["q"])), "a diverged lane is held at its last good state"
 

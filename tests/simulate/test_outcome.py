@@ -16,14 +16,16 @@ from jaxdyn.cli import main
 from jaxdyn.simulate import DivergenceWarning, RolloutResult
 from jaxdyn.simulate.outcome import describe
 
-# Damping of the second joint; a negative one drives it until it diverges.
+# Damping of the second joint by its controls; a negative one drives it until it diverges.
 PENDULUM = double_pendulum()
 DAMPING = jnp.array([1.0, -20.0, 1.0, -80.0])
 
 
 def lane(damping, backend="auto"):
-    forces = (jaxdyn.JointFriction(damping * jnp.array([0.0, 1.0]), [0.0, 0.0], [1.0, 1.0]),)
-    return rollout(System(PENDULUM, forces), swinging(), dt=0.02, steps=30, backend=backend)
+    def policy(t, state, key):
+        return -damping * state.v * jnp.array([0.0, 1.0])
+
+    return rollout(System(PENDULUM), swinging(), policy, dt=0.02, steps=30, backend=backend)
 
 
 @pytest.fixture(scope="module")
