@@ -2,12 +2,14 @@
 
 from typing import ClassVar
 
+import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxdyn import BodyForce
 from jaxdyn.dynamics.kinematics import point_on_body
 from jaxdyn.mechanism.quantity import body_index, quantity
+from jaxdyn.spatial.arrays import floating
 
 
 class MagneticSpring(BodyForce):
@@ -23,10 +25,10 @@ class MagneticSpring(BodyForce):
     conservative: ClassVar[bool] = True
     table_name: ClassVar[str] = "magnetic_spring"
 
-    body: int = body_index()
-    point: Float[Array, "3"] = quantity("m", on="body")
-    force: Float[Array, ""] = quantity("N", minimum=0.0)
-    reach: Float[Array, ""] = quantity("m", positive=True, default=0.1)
+    body: int = eqx.field(static=True, metadata=body_index())
+    point: Float[Array, "3"] = eqx.field(converter=floating, metadata=quantity("m", on="body"))
+    force: Float[Array, ""] = eqx.field(converter=floating, metadata=quantity("N", minimum=0.0))
+    reach: Float[Array, ""] = eqx.field(converter=floating, default=0.1, metadata=quantity("m", positive=True))
 
     def body_forces(self, model, moving, t):
         reference, arm = point_on_body(moving.placements, self.body, self.point)

@@ -53,7 +53,9 @@ def test_it_is_read_from_a_mechanism_file_with_units_frames_and_defaults(levitat
     assert (force.body, float(force.force), float(force.reach)) == (0, 2.0, 0.05)
     path = tmp_path / "default.toml"
     path.write_text(LEVITATION.replace("reach = 0.05", ""))
-    assert float(load_mechanism(path).forces[0].reach) == 0.1
+    (force,) = load_mechanism(path).forces
+    assert isinstance(force, MagneticSpring)
+    assert float(force.reach) == 0.1
 
 
 def test_it_comes_back_from_a_mechanism_file_and_from_an_archive(levitation, tmp_path):
