@@ -13,7 +13,7 @@ from jaxdyn.spatial.arrays import floating
 
 
 class MagneticSpring(BodyForce):
-    """Repulsion of two magnets at the distance L: V = force reach exp(-L / reach).
+    """V = force reach exp(-L / reach) at the distance L of the magnets.
 
     Attributes:
         body: body that carries the magnet.
@@ -33,9 +33,12 @@ class MagneticSpring(BodyForce):
     def body_forces(self, model, moving, t):
         reference, arm = point_on_body(moving.placements, self.body, self.point)
         distance = jnp.linalg.norm(reference + arm)
-        push = self.force * jnp.exp(-distance / self.reach) * (reference + arm) / distance
+        push = self.force * jnp.exp(-distance / self.reach) / distance * (reference + arm)
         return jnp.zeros((model.nb, 6)).at[self.body].set(jnp.concatenate([jnp.cross(arm, push), push]))
 
     def potential_energy(self, model, q, placed):
-        reference, arm = point_on_body(placed, self.body, self.point)
-        return self.force * self.reach * jnp.exp(-jnp.linalg.norm(reference + arm) / self.reach)
+        return (
+            self.force
+            * self.reach
+            * jnp.exp(-jnp.linalg.norm(sum(point_on_body(placed, self.body, self.point))) / self.reach)
+        )
