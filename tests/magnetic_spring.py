@@ -16,8 +16,7 @@ class MagneticSpring(BodyForce):
     """V = force reach exp(-L / reach) at the distance L of the magnets.
 
     Attributes:
-        body: body that carries the magnet.
-        point: the magnet, on the axes of the body from O'.
+        body, point: body that carries the magnet, and the magnet on its axes from O'.
         force: repulsion of magnets that touch.
         reach: distance over which the repulsion falls to 37 %.
     """
@@ -37,8 +36,5 @@ class MagneticSpring(BodyForce):
         return jnp.zeros((model.nb, 6)).at[self.body].set(jnp.concatenate([jnp.cross(arm, push), push]))
 
     def potential_energy(self, model, q, placed):
-        return (
-            self.force
-            * self.reach
-            * jnp.exp(-jnp.linalg.norm(sum(point_on_body(placed, self.body, self.point))) / self.reach)
-        )
+        distance = jnp.linalg.norm(sum(point_on_body(placed, self.body, self.point)))
+        return self.force * self.reach * jnp.exp(-distance / self.reach)

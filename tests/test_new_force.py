@@ -133,8 +133,8 @@ def test_help_and_the_reference_have_a_row_for_each_key(capsys):
     text = capsys.readouterr().out
     rows = text[text.index("[[magnetic_spring]]") :].splitlines()[1:5]
     assert rows == [
-        "    body: body that carries the magnet. [name of a body or frame]",
-        "    point (m): the magnet, on the axes of the body from O'.",
+        "    body: body that carries the magnet, and the magnet on its axes from O'. [name of a body or frame]",
+        "    point (m): body that carries the magnet, and the magnet on its axes from O'.",
         "    force (N): repulsion of magnets that touch. [not negative]",
         "    reach (m): distance over which the repulsion falls to 37 %. [positive]",
     ]
