@@ -34,6 +34,7 @@ _MOVED = {
         DivergenceWarning Integrator geodesic power_balance_error rollout_adaptive work_of_step
     """,
 }
+RENAMED["jaxdyn.dynamics.attitude"] = "jaxdyn.formulations.attitude"
 RENAMED["jaxdyn.Reactions"] = "jaxdyn.dynamics.JointReaction"
 RENAMED["jaxdyn.Result"] = "jaxdyn.simulate.RolloutResult"
 RENAMED |= {f"jaxdyn.{name}": f"jaxdyn.{home}.{name}" for home, names in _MOVED.items() for name in names.split()}

@@ -97,6 +97,7 @@ PACKAGES = [
     "jaxdyn.formulations",
     "jaxdyn.io",
     "jaxdyn.jobs",
+    "jaxdyn.lanes",
     "jaxdyn.library",
     "jaxdyn.mechanism",
     "jaxdyn.simulate",
