@@ -80,11 +80,10 @@ def joint_reactions(
     own = einsum("ba,ac->bc", moves_directly, turned * drive[:, None])
     force = wrench[:, 3:]
     moment = wrench[:, :3] - jnp.cross(placed.offset, force)
-    each = (force, moment, force - own[:, 3:], moment - own[:, :3])
-    topology = model.topology
+    constraint_force, constraint_moment = force - own[:, 3:], moment - own[:, :3]
     return {
-        name: JointReaction(*(values[i] for values in each), drive[body == i])
-        for i, name in enumerate(topology.joint_names)
+        name: JointReaction(force[i], moment[i], constraint_force[i], constraint_moment[i], drive[body == i])
+        for i, name in enumerate(model.topology.joint_names)
     }
 
 
