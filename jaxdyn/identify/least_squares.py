@@ -45,7 +45,7 @@ class Normal(eqx.Module):
 
 
 class Unknowns(eqx.Module):
-    """A point.
+    """A point of the search.
 
     Attributes:
         x: shared unknowns.

@@ -23,7 +23,7 @@ from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.mechanism.model import Model
 from jaxdyn.simulate.integrators import Integrator, RungeKutta4
-from jaxdyn.simulate.rollout import rollout
+from jaxdyn.simulate.trajectory import rollout
 from jaxdyn.spatial.arrays import einsum
 
 

@@ -150,7 +150,7 @@ class Windows(eqx.Module):
         """Number of windows."""
         return self.times.shape[0]
 
-    def select(self, chosen) -> "Windows":
+    def select(self, chosen: np.ndarray | Sequence[int] | slice) -> "Windows":
         """Some of the windows; one whose successor is left out is no longer followed."""
         index = np.arange(self.count)[chosen]
         part = jax.tree.map(lambda x: x[index], self)
