@@ -232,10 +232,11 @@ parameters = identify.Parameters(plant, free)
 windows = identify.cut(learned, duration=0.5, interval=INTERVAL)
 problem = identify.OutputError(parameters, windows)
 begin = time.perf_counter()
-found = identify.fit(problem, max_iterations=2000, tolerance=1e-5, progress=False)
-ended = identify.FitResult(int(found.result)).name
-print(f"{windows.count} windows: {ended} after {found.iterations} iterations, {time.perf_counter() - begin:.1f} s")
-identified = parameters.place(found.unknowns.x)
+found = identify.fit(problem, identify.LevenbergMarquardt(tolerance=1e-5), max_steps=2000, progress=False)
+print(
+    f"{windows.count} windows: {found.result.name} after {found.iterations} steps, {time.perf_counter() - begin:.1f} s"
+)
+identified = found.value
 print(f"bodies that cannot exist: {validation.unphysical_bodies(identified.system.model) or 'none'}")
 
 # %% [markdown]

@@ -11,7 +11,7 @@ allow (D-optimal design): many random starts at once, Adam, and multipliers for 
 Source: Swevers et al. 1997 (Fourier series); Nocedal and Wright 2006, chapter 17 (multipliers).
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -20,10 +20,11 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from jaxdyn.deprecated import refuse_renamed
 from jaxdyn.dynamics import inverse
 from jaxdyn.dynamics.system import State, System, applied_forces
-from jaxdyn.identify.base_parameters import BaseParameters, system_base_parameters
 from jaxdyn.identify.fourier_motion import FourierMotion
+from jaxdyn.identify.identifiability import BaseParameters, system_base_parameters
 from jaxdyn.identify.regressor import regressor
 from jaxdyn.lanes import stored_jit
 from jaxdyn.lanes.announcements import announced_as
@@ -85,8 +86,9 @@ def design_excitation(
     samples: int = 100,
     noise: Float[Array, "nv"] | None = None,
     starts: int = 8,
-    steps: int = 300,
+    max_steps: int = 300,
     base: BaseParameters | None = None,
+    **renamed: Any,
 ) -> Excitation:
     """A periodic motion, at rest at its ends, whose measured forces tell the base parameters of a system best.
 
@@ -98,13 +100,16 @@ def design_excitation(
         harmonics: number of sines and cosines per joint, at least 2; the highest frequency is harmonics / period, Hz.
         samples: number of equidistant moments at which forces will be measured, per period.
         noise: standard deviation of each measured force, N m or N; equal if not given.
-        starts, steps: number of random motions to start from, and of gradient steps from each.
-        base: what to tell; all base parameters of the system if not given.
+        starts: number of random motions from which the search starts.
+        max_steps: number of gradient steps from each of them.
+        base: the base parameters that the motion is to determine; all those of the system if not given.
+        renamed: arguments of earlier releases, which are answered with their new form.
 
     Raises:
         ValueError: joints that have quaternions or a prescribed motion, are not driven or closed in loops; a joint without limits
             of position and speed; or no motion that the drives can hold was found.
     """
+    refuse_renamed("design_excitation", renamed, {"steps": "write max_steps=..."})
     _check(system, harmonics)
     base_key, start_key = jax.random.split(key)
     base = system_base_parameters(system, base_key) if base is None else base
@@ -114,7 +119,7 @@ def design_excitation(
     chosen = tuple(base.independent.tolist())
     first = _first(start_key, model, starts, harmonics)
     motions, values, margins, random_values = _search(
-        system, first, noise, frequency, independent=chosen, samples=samples, steps=steps
+        system, first, noise, frequency, independent=chosen, samples=samples, steps=max_steps
     )
     best = int(jnp.argmax(values))
     if not np.isfinite(values[best]):

@@ -79,8 +79,8 @@ class InverseDynamicsError(Problem):
             )
 
     @property
-    def start(self) -> Unknowns:
-        return Unknowns(self.parameters.start, None)
+    def initial(self) -> Unknowns:
+        return Unknowns(self.parameters.initial, None)
 
     def moved(self, unknowns: Unknowns, dx: Free, ds: Float[Array, "W L"]) -> Unknowns:
         return Unknowns(unknowns.x + dx, None)

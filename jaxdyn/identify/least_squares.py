@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from jaxdyn.deprecated import renamed_property
 from jaxdyn.identify.parameters import Parameters
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import einsum
@@ -72,8 +73,10 @@ class Problem(eqx.Module):
 
     @property
     @abc.abstractmethod
-    def start(self) -> Unknowns:
-        """Where to begin."""
+    def initial(self) -> Unknowns:
+        """The initial guess."""
+
+    start = renamed_property("start", "initial")
 
     @abc.abstractmethod
     def own(self, unknowns: Unknowns) -> PyTree:

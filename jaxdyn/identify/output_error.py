@@ -144,8 +144,8 @@ class OutputError(Problem):
                 )
 
     @property
-    def start(self) -> Unknowns:
-        return Unknowns(self.parameters.start, self.windows.starts)
+    def initial(self) -> Unknowns:
+        return Unknowns(self.parameters.initial, self.windows.starts)
 
     def moved(self, unknowns: Unknowns, dx: Free, ds: Float[Array, "W L"]) -> Unknowns:
         local = unknowns.local

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from jaxdyn.deprecated import renamed_property
 from jaxdyn.identify.addresses import INERTIA, ParameterError, entry_names, gather, leaf_at, rows_of, scatter
 from jaxdyn.identify.charts import Chart, Free, PhysicalInertia, Real
 from jaxdyn.lanes import compiled_outside_jit
@@ -159,7 +160,7 @@ class Parameters(eqx.Module):
     """The free numbers of a subject as one vector x, and the way from x to the subject.
 
         parameters = Parameters(plant, [body_inertia("upper"), Parameter("system.forces.0.viscous", chart=Positive())])
-        parameters.place(parameters.start)   # the plant itself
+        parameters.place(parameters.initial)   # the plant itself
 
     Args:
         subject: pytree with the numbers that stay, and the start of those that are free.
@@ -232,9 +233,11 @@ class Parameters(eqx.Module):
         return any(leaf in p.leaves for p in self._placed) or any(f.leaf == leaf for f in self._following)
 
     @property
-    def start(self) -> Free:
+    def initial(self) -> Free:
         """The free numbers of the subject."""
         return self.free_of(self.subject)
+
+    start = renamed_property("start", "initial")
 
     @compiled_outside_jit
     def free_of(self, subject: PyTree) -> Free:

@@ -4,10 +4,10 @@ import dataclasses
 from pathlib import Path
 from typing import Literal
 
+from jaxdyn.identify.markers import Markers
 from jaxdyn.io.columns import Columns
 from jaxdyn.io.config import setting
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.io.markers import Markers
 from jaxdyn.jobs.choices import DeviceChoice
 from jaxdyn.jobs.parameters_config import ForceConfig, FreeConfig, TieConfig
 from jaxdyn.jobs.synthetic_config import SyntheticConfig

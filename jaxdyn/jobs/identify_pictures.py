@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from jaxdyn.identify.covariance import Uncertainty
 from jaxdyn.identify.measurement import Plant
-from jaxdyn.identify.uncertainty import Uncertainty
 from jaxdyn.identify.validation import force_errors, predicted_readings, window_errors
 from jaxdyn.io.runs import RunDirectory
 from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig

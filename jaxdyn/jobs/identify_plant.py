@@ -26,6 +26,7 @@ from jaxdyn.identify.charts import Bounded, Chart, Positive, Real, Rotation, Uni
 from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError, Motions
 from jaxdyn.identify.least_squares import Problem
 from jaxdyn.identify.losses import Cauchy, Huber, Loss, Squares
+from jaxdyn.identify.markers import calibrated
 from jaxdyn.identify.measurement import Plant, Sensors
 from jaxdyn.identify.output_error import OutputError
 from jaxdyn.identify.parameters import (
@@ -39,7 +40,6 @@ from jaxdyn.identify.parameters import (
 )
 from jaxdyn.identify.recording import Recording, RecordingError, Windows, cut
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.io.markers import calibrated
 from jaxdyn.io.recordings import load_film, load_recording
 from jaxdyn.io.system_file import files_of, load_system
 from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig

@@ -12,9 +12,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics.system import System
-from jaxdyn.identify.base_parameters import BaseParameters, base_parameters
 from jaxdyn.identify.excitation import design_excitation, random_motions
 from jaxdyn.identify.fourier_motion import FourierMotion
+from jaxdyn.identify.identifiability import BaseParameters, base_parameters
 from jaxdyn.identify.inverse_dynamics_error import Motions, drive_forces
 from jaxdyn.identify.linear_fit import LinearFit, weighted_least_squares
 from jaxdyn.identify.measurement import Plant
@@ -67,7 +67,7 @@ def experiment_of(config: IdentifyConfig, study: StudyConfig, truth: Plant) -> E
     off = settings.perturbation * jnp.asarray(rng.normal(size=parameters.size), model.dtype)
     return Experiment(
         truth,
-        parameters.place(parameters.start + off),
+        parameters.place(parameters.initial + off),
         base,
         [_recorded(config, truth, *which, rng) for which in zip(study.train, learned, strict=True)],
         [_recorded(config, truth, *which, None) for which in zip(study.validation, judging, strict=True)],
@@ -106,7 +106,7 @@ def _motions(
     with _in_one_line(study):
         base = base_parameters(np.stack(rows), labels(system))
     if settings.steps:
-        search = {"starts": settings.starts, "steps": settings.steps, "noise": noise, "base": base}
+        search = {"starts": settings.starts, "max_steps": settings.steps, "noise": noise, "base": base}
         with _in_one_line(study):
             found = [design_excitation(system, key, **shape, **search) for key in keys]
         learned = [(one.motion, one.margins, float(one.log_determinant)) for one in found]

@@ -11,10 +11,11 @@ from recorded import double_pendulum_plant, normal_of
 
 from jaxdyn.constraints.kinds import Distance
 from jaxdyn.identify.charts import Positive
+from jaxdyn.identify.fitting import fit
 from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError, Motions, needed_forces
-from jaxdyn.identify.levenberg_marquardt import FitResult, fit
 from jaxdyn.identify.losses import Cauchy
 from jaxdyn.identify.parameters import GaussianPrior, Parameter, Parameters
+from jaxdyn.identify.solver import FitResult
 from jaxdyn.mechanism.messages import MechanismError
 
 
@@ -32,14 +33,14 @@ def test_recovery_gradient_and_scores():
         Parameter("inputs.gain"),
     ]
     problem = InverseDynamicsError(Parameters(wrong, free), motions, jnp.array([0.1, 0.2]), Cauchy(), block=25)
-    normal = normal_of(problem, problem.start)
+    normal = normal_of(problem, problem.initial)
 
     def loss(x):
-        return problem.normal(problem.moved(problem.start, x, jnp.zeros((0, 0)))).loss
+        return problem.normal(problem.moved(problem.initial, x, jnp.zeros((0, 0)))).loss
 
     slope = jax.jit(jax.grad(loss))(jnp.zeros(6))
     np.testing.assert_allclose(normal.shared_gradient, slope, rtol=1e-9, atol=1e-9)
-    scores = eqx.filter_jit(lambda: problem.scores(problem.start))()
+    scores = eqx.filter_jit(lambda: problem.scores(problem.initial))()
     assert scores.shape == (3, 6)
     np.testing.assert_allclose(jnp.sum(scores, axis=0), slope, rtol=1e-6, atol=1e-6)
     assert problem.count == 120

@@ -7,7 +7,7 @@ import pytest
 
 import jaxdyn
 from jaxdyn import JointFriction, State, System, applied_forces, inverse_dynamics
-from jaxdyn.identify.base_parameters import base_parameters, identifying_motions
+from jaxdyn.identify.identifiability import base_parameters, identifying_motions
 from jaxdyn.identify.linear_fit import Prior, reweighted_least_squares, weighted_least_squares
 from jaxdyn.identify.regressor import labels, linear_parameters, regressor, with_linear_parameters
 

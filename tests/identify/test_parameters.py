@@ -56,12 +56,12 @@ def many() -> Parameters:
 class TestPlaces:
     def test_start_is_the_subject(self):
         parameters = many()
-        equal(eqx.filter_jit(lambda p: p.place(p.start))(parameters), PLANT, rtol=1e-12, atol=1e-13)
-        assert parameters.start.shape == (parameters.size,) == (10 + 1 + 3 + 3 + 2 + 3 + 2 + 2 + 2,)
+        equal(eqx.filter_jit(lambda p: p.place(p.initial))(parameters), PLANT, rtol=1e-12, atol=1e-13)
+        assert parameters.initial.shape == (parameters.size,) == (10 + 1 + 3 + 3 + 2 + 3 + 2 + 2 + 2,)
 
     def test_free_numbers_of_another_subject(self):
         parameters = many()
-        x = parameters.start + 0.1 * jnp.asarray(np.random.default_rng(0).normal(size=parameters.size))
+        x = parameters.initial + 0.1 * jnp.asarray(np.random.default_rng(0).normal(size=parameters.size))
         back, moved = eqx.filter_jit(lambda p, x: (p.free_of(p.place(x)), p.place(x)))(parameters, x)
         np.testing.assert_allclose(back, x, rtol=1e-10, atol=1e-11)
         # Only what was declared free has moved.
@@ -79,7 +79,7 @@ class TestPlaces:
                 continue
             parameters = Parameters(subject, [Parameter(path)])
             assert parameters.size == array.size == len(parameters.labels)
-            moved = parameters.place(parameters.start + 1.0)
+            moved = parameters.place(parameters.initial + 1.0)
             changed = [p for p, x in _paths(moved).items() if not np.array_equal(x, paths[p])]
             assert changed == [path]
 
@@ -87,7 +87,7 @@ class TestPlaces:
         plant = jax.tree.map(lambda x: x.astype(jnp.float32), PLANT)
         free = [body_inertia(FIRST), Parameter("sensors.scale", chart=Positive())]
         parameters = Parameters(plant, free, [Tie("sensors.offset", "scale", factor=0.1)])
-        placed = eqx.filter_jit(lambda p: p.place(p.start))(parameters)
+        placed = eqx.filter_jit(lambda p: p.place(p.initial))(parameters)
         assert all(x.dtype == jnp.float32 for x in jax.tree.leaves(placed))
 
 
@@ -121,13 +121,13 @@ class TestLabels:
     def test_gravity_of_three_joints_is_no_joint(self):
         parameters = Parameters(slider_tree(), [Parameter("gravity", ("z",))])
         assert parameters.labels == (("gravity [z]", "m/s^2"),)
-        np.testing.assert_allclose(parameters.values(parameters.start), slider_tree().gravity[2])
+        np.testing.assert_allclose(parameters.values(parameters.initial), slider_tree().gravity[2])
 
     def test_bodies_and_joints_of_their_own_names(self):
         model = slider_tree()
         topology = model.topology
         placed = Parameters(model, [Parameter("placement.translation", (topology.body_names[2],))])
-        np.testing.assert_array_equal(placed.values(placed.start), model.placement.translation[2])
+        np.testing.assert_array_equal(placed.values(placed.initial), model.placement.translation[2])
         # Joints are stacked by kind: the only slider is row 0 of its stack, under its own name.
         hinges, sliders = (Parameters(model, [Parameter(f"joints.{k}.axis")]).labels for k in (0, 1))
         assert [name for name, _ in hinges[::3]] == [f"axis [{topology.joint_names[k]}] x" for k in (0, 2)]
@@ -165,16 +165,16 @@ class TestPriors:
     def test_residuals(self):
         parameters = many()
         residuals, values = eqx.filter_jit(lambda p, x: (p.prior_residuals(x), p.values(x)))(
-            parameters, parameters.start.at[0].set(0.2).at[5].set(-0.3)
+            parameters, parameters.initial.at[0].set(0.2).at[5].set(-0.3)
         )
         np.testing.assert_allclose(residuals[:10] @ residuals[:10], 6.0 * (np.exp(0.4) - 0.4 - 1.0 + 0.09), rtol=1e-12)
         np.testing.assert_allclose(residuals[10], (values[10] - 1.1) / 0.1)
         np.testing.assert_allclose(residuals[11:], np.zeros(3), atol=1e-14)
-        assert parameters.prior_residuals(parameters.start).shape == (14,)
+        assert parameters.prior_residuals(parameters.initial).shape == (14,)
 
     def test_mean_of_the_subject_and_std_of_each(self):
         parameters = many()
-        x = parameters.start.at[11:14].add(jnp.array([0.1, 0.2, 0.3]))
+        x = parameters.initial.at[11:14].add(jnp.array([0.1, 0.2, 0.3]))
         np.testing.assert_allclose(parameters.prior_residuals(x)[11:], 1.0)
 
 
@@ -233,5 +233,5 @@ def test_wrong_ties(tie, says, as_a_user):
 def test_bare_model():
     model = pendulum()
     parameters = Parameters(model, [body_inertia(model.topology.body_names[0], path="")])
-    x = parameters.start.at[3].add(0.1)  # the mass is exp(2 d_4) times that of the reference
+    x = parameters.initial.at[3].add(0.1)  # the mass is exp(2 d_4) times that of the reference
     np.testing.assert_allclose(parameters.place(x).mass, np.exp(0.2) * np.asarray(model.mass))

@@ -86,10 +86,10 @@ class TestZeros:
 
         @jax.jit
         def step(x):
-            normal = problem.normal(Unknowns(x, problem.start.local))
+            normal = problem.normal(Unknowns(x, problem.initial.local))
             return x - jnp.linalg.solve(normal.shared, normal.shared_gradient)
 
-        x = problem.parameters.start
+        x = problem.parameters.initial
         for _ in range(5):
             x = step(x)
         np.testing.assert_allclose(problem.parameters.place(x).sensors.zeros, truth.sensors.zeros, atol=5e-3)

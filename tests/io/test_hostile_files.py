@@ -18,6 +18,7 @@ import pytest
 
 from jaxdyn import MechanismError, library
 from jaxdyn.dynamics.system import System
+from jaxdyn.identify.markers import Markers
 from jaxdyn.io import (
     ConfigError,
     RunDirectory,
@@ -33,7 +34,6 @@ from jaxdyn.io import (
     save_archive,
 )
 from jaxdyn.io.config import suggestion
-from jaxdyn.io.markers import Markers
 from jaxdyn.io.reading import ConfigError as RaisedError
 from jaxdyn.io.recordings import Columns, load_film, load_recording
 from jaxdyn.io.toml import read_toml

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from jaxdyn.identify.markers import Markers, calibrated, links
 from jaxdyn.io.config import ConfigError, read_config
-from jaxdyn.io.markers import Markers, calibrated, links
 from jaxdyn.jobs.identify_config import IdentifyConfig
 from jaxdyn.jobs.identify_plant import plant_of, recordings_of
 
