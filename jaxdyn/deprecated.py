@@ -11,6 +11,7 @@ from typing import Any
 # Old name: new name. Both are full dotted names; `jaxdyn.lazy` looks here for a name that a package does not have.
 RENAMED: dict[str, str] = {
     "jaxdyn.identify.descend": "jaxdyn.identify.gradient_descent.descend",
+    "jaxdyn.identify.predicted_readings": "jaxdyn.identify.predicted_measurements",
 }
 
 

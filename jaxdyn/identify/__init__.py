@@ -1,15 +1,15 @@
 """System identification: physical parameters from recorded motion, with exact derivatives and uncertainty.
 
 What may be free, and how
-    addresses               paths to numbers and names of their rows
-    charts, parameters      free numbers on one side, physical values on the other; priors, ties, names and units
+    addresses               paths to parameters, names of their rows, and their units
+    charts, parameters      unconstrained parameters on one side, physical values on the other; priors, ties, names
     measurement             sensors and inputs, between a mechanism and its records
 Data
     recording               recordings, and the windows into which they are cut
     markers                 filmed markers on a planar chain, and the calibration of the camera
 Nonlinear fits
     losses, least_squares   robust losses; problems with shared and local unknowns, and their normal equations
-    output_error            simulated windows against readings: single and multiple shooting
+    output_error            simulated windows against measurements: single and multiple shooting
     inverse_dynamics_error  forces that a motion needs against forces that were measured
     fitting, solver         the call that all solvers share, its result, and how a fit can end
     levenberg_marquardt     the default solver, for one initial guess or many
@@ -17,8 +17,8 @@ Nonlinear fits
 Linear fits
     regressor, identifiability, linear_fit
 Before and after
-    excitation              motions that tell parameters best
-    covariance, validation  intervals, what data do not tell, and predictions of what was not seen
+    excitation              the most informative motions
+    covariance, validation  intervals, parameters that data do not determine, and predictions of held-out recordings
 """
 
 from typing import TYPE_CHECKING
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from jaxdyn.identify.losses import Squares as Squares
     from jaxdyn.identify.markers import Markers as Markers
     from jaxdyn.identify.measurement import Inputs as Inputs
+    from jaxdyn.identify.measurement import MeasurementError as MeasurementError
     from jaxdyn.identify.measurement import Plant as Plant
     from jaxdyn.identify.measurement import Sensors as Sensors
     from jaxdyn.identify.output_error import OutputError as OutputError
@@ -90,7 +91,7 @@ if TYPE_CHECKING:
     from jaxdyn.identify.solver import FitResult as FitResult
     from jaxdyn.identify.solver import Solver as Solver
     from jaxdyn.identify.validation import force_errors as force_errors
-    from jaxdyn.identify.validation import predicted_readings as predicted_readings
+    from jaxdyn.identify.validation import predicted_measurements as predicted_measurements
     from jaxdyn.identify.validation import unphysical_bodies as unphysical_bodies
     from jaxdyn.identify.validation import valid_times as valid_times
     from jaxdyn.identify.validation import window_errors as window_errors

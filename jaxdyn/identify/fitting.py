@@ -17,6 +17,7 @@ from jaxdyn.identify.levenberg_marquardt import LevenbergMarquardt
 from jaxdyn.identify.parameters import Parameters
 from jaxdyn.identify.solver import FitResult, Search, Solver
 from jaxdyn.lanes.announcements import announced_as
+from jaxdyn.mechanism.messages import described
 from jaxdyn.results import UnsuccessfulError, raise_unsuccessful
 
 # What the arguments of earlier releases are called now.
@@ -154,7 +155,7 @@ def _check(problem: Any, solver: Any, initial: Any) -> None:
     """Refuse arguments that are not of the kinds that `fit` needs, in one line with the remedy."""
     if not isinstance(problem, Problem):
         raise TypeError(
-            f"problem is {_described(problem)}; give a problem, such as OutputError(parameters, windows) or "
+            f"problem is {described(problem)}; give a problem, such as OutputError(parameters, windows) or "
             "InverseDynamicsError(parameters, motions, noise)"
         )
     if isinstance(solver, Unknowns):
@@ -163,14 +164,9 @@ def _check(problem: Any, solver: Any, initial: Any) -> None:
         raise TypeError(f"solver is the class {solver.__name__}; give an instance, {solver.__name__}(...)")
     if not isinstance(solver, Solver):
         raise TypeError(
-            f"solver is {_described(solver)}; give LevenbergMarquardt(), or GradientDescent(optimizer, ...) of an optax optimizer"
+            f"solver is {described(solver)}; give LevenbergMarquardt(), or GradientDescent(optimizer, ...) of an optax optimizer"
         )
     if initial is not None and not isinstance(initial, Unknowns):
         raise TypeError(
-            f"initial is {_described(initial)}; give Unknowns(x, problem.initial.local), x being the unconstrained parameters"
+            f"initial is {described(initial)}; give Unknowns(x, problem.initial.local), x being the unconstrained parameters"
         )
-
-
-def _described(thing: Any) -> str:
-    """What was given in the place of something else."""
-    return f"the class {thing.__name__}" if isinstance(thing, type) else f"of type {type(thing).__name__}"

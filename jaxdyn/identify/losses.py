@@ -1,10 +1,14 @@
-"""What an error costs: half its square, or less for outliers."""
+"""Losses of residuals: half their square, or less for outliers."""
 
 import abc
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+
+from jaxdyn.mechanism.messages import described
+from jaxdyn.mechanism.quantity import quantity
 
 
 class Loss(eqx.Module):
@@ -17,6 +21,17 @@ class Loss(eqx.Module):
     @abc.abstractmethod
     def weight(self, squared: Float[Array, "..."]) -> Float[Array, "..."]:
         """rho'(r^2), the weight of a residual in Gauss-Newton steps."""
+
+
+def check_loss(loss: Any) -> None:
+    """Refuse what is not a loss.
+
+    Raises:
+        TypeError: it is something else, such as the class of a loss.
+    """
+    if not isinstance(loss, Loss):
+        name = loss.__name__ if isinstance(loss, type) else "Huber"
+        raise TypeError(f"the loss is {described(loss)}; give an instance, such as {name}()")
 
 
 class Squares(Loss):
@@ -33,10 +48,10 @@ class Huber(Loss):
     """rho(s) = s up to k^2, then 2 k sqrt(s) - k^2: outliers pull with constant force.
 
     Attributes:
-        threshold: k, in standard deviations.
+        threshold: The loss grows like that of least squares up to this number k of standard deviations.
     """
 
-    threshold: float = eqx.field(static=True, default=1.345)
+    threshold: float = quantity("1", positive=True, default=1.345, static=True)
 
     def rho(self, squared: Float[Array, "..."]) -> Float[Array, "..."]:
         k = self.threshold
@@ -52,10 +67,10 @@ class Cauchy(Loss):
     """rho(s) = k^2 log(1 + s/k^2): far outliers hardly pull at all.
 
     Attributes:
-        threshold: k, in standard deviations.
+        threshold: The loss grows like that of least squares up to this number k of standard deviations.
     """
 
-    threshold: float = eqx.field(static=True, default=2.385)
+    threshold: float = quantity("1", positive=True, default=2.385, static=True)
 
     def rho(self, squared: Float[Array, "..."]) -> Float[Array, "..."]:
         return self.threshold**2 * jnp.log1p(squared / self.threshold**2)

@@ -23,9 +23,9 @@ class WindowErrors(NamedTuple):
     """Errors of simulated windows.
 
     Attributes:
-        errors: predicted minus measured readings, NaN where nothing was measured or the simulation failed.
+        errors: predicted minus measured measurements, NaN where nothing was measured or the simulation failed.
         rms: root mean square per reading, over windows and times.
-        median_at_end: median of the absolute error of the last reading, over windows and readings.
+        median_at_end: median of the absolute error of the last reading, over windows and measurements.
     """
 
     errors: Float[np.ndarray, "W M ny"]
@@ -33,7 +33,7 @@ class WindowErrors(NamedTuple):
     median_at_end: float
 
 
-def predicted_readings(
+def predicted_measurements(
     plant: Plant,
     windows: Windows,
     starts: State | None = None,
@@ -41,13 +41,13 @@ def predicted_readings(
     integrator: Integrator = RungeKutta4(),  # noqa: B008 (immutable)
     backend: Backend = "auto",
 ) -> Float[Array, "W M ny"]:
-    """Simulated readings of all windows.
+    """Simulated measurements of all windows.
 
     Args:
         starts: initial states; if not given the guesses of the windows, offset and scale of the sensors undone.
 
     Raises:
-        MechanismError: the sensors have zeros, but not one for each recording.
+        MeasurementError: the sensors have zeros, but not one for each recording.
     """
     check_zeros(plant, windows)
     starts = jax.vmap(plant.sensors.state_read)(windows.starts, windows.sources) if starts is None else starts
@@ -64,7 +64,7 @@ def end_states(plant: Plant, windows: Windows, starts: State) -> State:
 
 
 def fitted_starts(plant: Plant, windows: Windows, iterations: int = 15) -> State:
-    """Initial states with which a plant explains the readings of each window best: Gauss-Newton from the guesses of the windows.
+    """Initial states with which a plant fits the measurements of each window best: Gauss-Newton from the guesses of the windows.
 
     An iteration that does not lower the error is undone, and the next step damped more.
     """
@@ -72,8 +72,8 @@ def fitted_starts(plant: Plant, windows: Windows, iterations: int = 15) -> State
 
     def of_window(window):
         def errors(start, step):
-            readings, _ = predict(plant, moved(model, start, step), window)
-            return (window.weights * jax.vmap(plant.sensors.whitened)(readings - window.readings)).ravel()
+            measurements, _ = predict(plant, moved(model, start, step), window)
+            return (window.weights * jax.vmap(plant.sensors.whitened)(measurements - window.measurements)).ravel()
 
         def iteration(carry, _):
             start, damping = carry
@@ -85,16 +85,16 @@ def fitted_starts(plant: Plant, windows: Windows, iterations: int = 15) -> State
             start = jax.tree.map(lambda new, old: jnp.where(better, new, old), moved(model, start, step), start)
             return (start, jnp.where(better, 0.1 * damping, 10.0 * damping)), None
 
-        first = (window.starts, jnp.asarray(1e-3, window.readings.dtype))
+        first = (window.starts, jnp.asarray(1e-3, window.measurements.dtype))
         return jax.lax.scan(iteration, first, None, length=iterations)[0][0]
 
     return stored_jit(jax.vmap(of_window))(windows)
 
 
-def window_errors(windows: Windows, readings: Float[Array, "W M ny"]) -> WindowErrors:
-    """Errors of predicted readings. A window that diverged counts with infinite error."""
+def window_errors(windows: Windows, measurements: Float[Array, "W M ny"]) -> WindowErrors:
+    """Errors of predicted measurements. A window that diverged counts with infinite error."""
     counted = np.asarray(windows.weights) > 0
-    errors = np.where(counted, np.asarray(readings) - np.asarray(windows.readings), np.nan)
+    errors = np.where(counted, np.asarray(measurements) - np.asarray(windows.measurements), np.nan)
     broken = counted & ~np.isfinite(errors)
     squares = np.where(broken, np.inf, errors**2)
     rms = np.sqrt(np.sum(np.where(counted, squares, 0.0), axis=(0, 1)) / np.maximum(counted.sum(axis=(0, 1)), 1))
@@ -104,11 +104,11 @@ def window_errors(windows: Windows, readings: Float[Array, "W M ny"]) -> WindowE
     return WindowErrors(np.where(broken, np.nan, errors), rms, float(np.median(at_end)))
 
 
-def valid_times(windows: Windows, readings: Float[Array, "W M ny"], threshold: float) -> Float[np.ndarray, "W"]:
+def valid_times(windows: Windows, measurements: Float[Array, "W M ny"], threshold: float) -> Float[np.ndarray, "W"]:
     """Time for which the largest error of a window stays within a threshold, s; the whole window if it never leaves."""
-    errors = window_errors(windows, readings).errors
+    errors = window_errors(windows, measurements).errors
     beyond = np.nanmax(np.where(np.isnan(errors), 0.0, np.abs(errors)), axis=2) > threshold
-    beyond |= (np.asarray(windows.weights).max(axis=2) > 0) & ~np.isfinite(np.asarray(readings)).all(axis=2)
+    beyond |= (np.asarray(windows.weights).max(axis=2) > 0) & ~np.isfinite(np.asarray(measurements)).all(axis=2)
     times = np.asarray(windows.times)
     first = np.where(beyond.any(axis=1), beyond.argmax(axis=1), times.shape[1] - 1)
     return times[np.arange(len(times)), first]
@@ -154,12 +154,12 @@ def unphysical_bodies(model: Model) -> list[str]:
     """Bodies that no distribution of mass can be: their pseudo-inertia is not positive definite. Those without mass and inertia,
     mere frames, are left out.
     """
-    numbers = np.concatenate(
+    inertial = np.concatenate(
         [np.asarray(x).reshape(model.nb, -1) for x in (model.mass, model.com, model.inertia)], axis=1
     )
     chart = PhysicalInertia()
     return [
         name
-        for name, values in zip(model.topology.body_names, numbers, strict=True)
-        if np.any(values[[0, 4, 5, 6, 7, 8, 9]]) and chart.problem(values) is not None
+        for name, values in zip(model.topology.body_names, inertial, strict=True)
+        if np.any(values[[0, 4, 5, 6, 7, 8, 9]]) and chart.validate(values) is not None
     ]

@@ -13,7 +13,7 @@ from jaxdyn.identify.validation import (
     end_states,
     fitted_starts,
     force_errors,
-    predicted_readings,
+    predicted_measurements,
     valid_times,
     window_errors,
 )
@@ -49,7 +49,7 @@ def _windows(config: IdentifyConfig, check: CheckConfig, plant: Plant, parts: li
             stride=duration,
             both_ends=True,
         )
-        errors = window_errors(windows, predicted_readings(plant, windows))
+        errors = window_errors(windows, predicted_measurements(plant, windows))
         found |= {f"rms {name} @{duration:g}s": float(x) for name, x in zip(names, errors.rms, strict=True)}
         found[f"median end @{duration:g}s"] = errors.median_at_end
     return found
@@ -70,12 +70,12 @@ def _valid_time(check: CheckConfig, plant: Plant, parts: list[Part]) -> dict[str
     ahead = cut(predicted, duration=duration, interval=h)
     found = {}
     for how, starts in (("", _polynomial(known, middle, h)), (" smoothed", _smoothed(plant, known, middle, h))):
-        readings, measured = predicted_readings(plant, ahead, starts), ahead
+        measurements, measured = predicted_measurements(plant, ahead, starts), ahead
         if check.absolute:
-            readings = jnp.cumsum(readings, axis=2)
-            measured = eqx.tree_at(lambda w: w.readings, ahead, jnp.cumsum(ahead.readings, axis=2))
+            measurements = jnp.cumsum(measurements, axis=2)
+            measured = eqx.tree_at(lambda w: w.measurements, ahead, jnp.cumsum(ahead.measurements, axis=2))
         for threshold in check.thresholds:
-            times = valid_times(measured, readings, threshold)
+            times = valid_times(measured, measurements, threshold)
             found[f"valid time >{threshold:g}{how}"] = float(np.median(times))
             found[f"valid time >{threshold:g}{how}, 25 %"] = float(np.quantile(times, 0.25))
     return found
@@ -94,7 +94,7 @@ def _polynomial(known: Windows, middle: int, h: float) -> State:
     """States from polynomials of degree 4 through the samples."""
     times = np.asarray(known.times[0]) - middle * h
     weights = np.linalg.pinv(np.vander(times, 5, increasing=True))
-    q, v = (jnp.asarray(np.einsum("m,wmc->wc", weights[k], np.asarray(known.readings))) for k in (0, 1))
+    q, v = (jnp.asarray(np.einsum("m,wmc->wc", weights[k], np.asarray(known.measurements))) for k in (0, 1))
     return State(q, v)
 
 

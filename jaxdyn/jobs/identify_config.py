@@ -54,7 +54,7 @@ class WindowsConfig:
         first: start of the first one.
         lead: how much of the inputs before a window is kept, for delays.
         velocity_cutoff: of the low-pass that guesses initial velocities, Hz.
-        free_starts: whether the initial states are unknown; otherwise they are as measured, and the noise of the readings must
+        free_starts: whether the initial states are unknown; otherwise they are as measured, and the noise of the measurements must
             include what comes of that.
         start_noise: standard deviations of the guessed initial states, coordinates then velocities; none if empty.
         continuity: standard deviations of the jumps between windows that follow each other; free if empty.
@@ -100,9 +100,9 @@ class FitConfig:
 
     Attributes:
         method: "output_error" simulates windows; "inverse_dynamics" compares forces.
-        noise: standard deviation of the readings (output error) or forces (inverse dynamics), one number or one each; with
+        noise: standard deviation of the measurements (output error) or forces (inverse dynamics), one number or one each; with
             markers, of the angles of the links from the vertical.
-        quantization: step of the readings, for output error.
+        quantization: step of the measurements, for output error.
         rounds: of inverse dynamics after which the noise of each force is set to the RMS of its errors; then one more fit.
         alike: consecutive samples whose errors are alike, so that together they count as one.
         loss: "squares", "huber" or "cauchy".

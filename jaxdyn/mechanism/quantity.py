@@ -33,6 +33,7 @@ class ComponentUnit(NamedTuple):
 
 POSITION = ComponentUnit("rad", "m")
 VELOCITY = ComponentUnit("rad/s", "m/s")
+ACCELERATION = ComponentUnit("rad/s^2", "m/s^2")
 EFFORT = ComponentUnit("N m", "N")
 ARMATURE = ComponentUnit("kg m^2", "kg")
 STIFFNESS = ComponentUnit("N m/rad", "N/m")
@@ -40,8 +41,8 @@ DAMPING = ComponentUnit("N m s/rad", "N s/m")
 DRAG = ComponentUnit("N m s^2/rad^2", "N s^2/m^2")
 LEVER = ComponentUnit("m", "1")
 
-# The components that a value along an axis of a joint has: one per velocity component, or one per coordinate.
-Along = Literal["velocity", "coordinate"]
+# What each of several values belongs to: a velocity component or a coordinate of a joint, an input or a measurement of a plant.
+Along = Literal["velocity", "coordinate", "input", "measurement"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +122,8 @@ def quantity(
 
     Args:
         unit: SI unit, or a `ComponentUnit` for values along components of joints; None for text and counts.
-        along: "velocity" for values per velocity component, "coordinate" for values per coordinate.
+        along: "velocity" for values per velocity component, "coordinate" for values per coordinate, "input" for values per input of
+            a plant, "measurement" for values per measurement, whose unit they have if no other is given.
         default: value of the field if none is given; without one the field is required.
         minimum, maximum: bounds of every value.
         positive: excludes zero and all negative values.

@@ -16,12 +16,11 @@ from jaxdyn.identify.fitting import FitError, fit
 from jaxdyn.identify.least_squares import Unknowns, jacobian_by_fewer_sweeps
 from jaxdyn.identify.levenberg_marquardt import LevenbergMarquardt
 from jaxdyn.identify.losses import Cauchy, Huber, Squares
-from jaxdyn.identify.measurement import Plant, Sensors, joint_positions_and_velocities
+from jaxdyn.identify.measurement import MeasurementError, Plant, Sensors, joint_positions_and_velocities
 from jaxdyn.identify.output_error import OutputError, predict
-from jaxdyn.identify.parameters import GaussianPrior, Parameter, Parameters
+from jaxdyn.identify.parameters import GaussianPrior, Parameter, ParameterError, Parameters
 from jaxdyn.identify.recording import Recording, cut
 from jaxdyn.identify.solver import FitResult
-from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.simulate.integrators import SemiImplicitEuler
 
 
@@ -78,13 +77,13 @@ def found():
 
 
 class TestRecovery:
-    """Noiseless readings at irregular times, several things unknown at once."""
+    """Noiseless measurements at irregular times, several things unknown at once."""
 
     def test_all_comes_back(self, found):
         truth, problem, end = found
         assert int(end.result) == FitResult.CONVERGED
         values = problem.parameters.values(end.unknowns.x)
-        expected = problem.parameters.values(problem.parameters.free_of(truth))
+        expected = problem.parameters.values(problem.parameters.unconstrained(truth))
         np.testing.assert_allclose(values, expected, atol=1e-6)
 
     def test_delays_were_no_multiples_of_the_step(self, found):
@@ -164,18 +163,20 @@ def dense(normal) -> np.ndarray:
 
 
 def _consistent(problem):
-    """A point at which all residuals vanish, prior, guesses and jumps included, and the problem with readings that fit it."""
+    """A point at which all residuals vanish, prior, guesses and jumps included, and the problem with measurements that fit it."""
     x = problem.parameters.initial.at[-3:].set(0.9)  # the mean of the prior
     plant = problem.parameters.place(x)
     first = jax.tree.map(lambda z: z[0], problem.windows.starts)
-    states, readings = [], []
+    states, measurements = [], []
     run = eqx.filter_jit(functools.partial(predict, integrator=problem.integrator, backend=problem.backend))
     for k in range(problem.windows.count):
         states.append(first)
         y, first = run(plant, first, jax.tree.map(lambda z, k=k: z[k], problem.windows))
-        readings.append(y)
+        measurements.append(y)
     starts = jax.tree.map(lambda *z: jnp.stack(z), *states)
-    exact = eqx.tree_at(lambda p: (p.windows.starts, p.windows.readings), problem, (starts, jnp.stack(readings)))
+    exact = eqx.tree_at(
+        lambda p: (p.windows.starts, p.windows.measurements), problem, (starts, jnp.stack(measurements))
+    )
     return exact, Unknowns(x, starts)
 
 
@@ -254,7 +255,7 @@ def test_delays_need_inputs_from_before_the_windows(delay, free, lead):
     plant = eqx.tree_at(lambda p: p.inputs.delay, pendulum_plant(), jnp.array([delay]))
     parameters = Parameters(plant, [Parameter("inputs.delay" if free else "system.model.mass")])
     windows = cut([sine(joints=1)], duration=0.3, interval=STEP, lead=lead)
-    with pytest.raises(MechanismError, match=r"cut the recordings with a larger lead"):
+    with pytest.raises(MeasurementError, match=r"cut the recordings with a larger lead"):
         OutputError(parameters, windows)
 
 
@@ -288,5 +289,5 @@ def test_many_parameters_are_differentiated_from_the_adjoint(monkeypatch):
 @pytest.mark.parametrize("path", ["sensors.noise", "sensors.quantization"])
 def test_the_unit_of_errors_cannot_be_free(path):
     windows = cut([sine(joints=1)], duration=0.3, interval=STEP)
-    with pytest.raises(MechanismError, match=rf"parameters: {path} is free, .* fix it"):
+    with pytest.raises(ParameterError, match=rf"{path} scales the residuals.*fix it"):
         OutputError(Parameters(pendulum_plant(), [Parameter(path)]), windows)
