@@ -99,7 +99,7 @@ def units_of(subject: PyTree, leaf: tuple[str, ...]) -> Callable[[int, int], str
     if isinstance(owner, PrescribedMotion) and model is not None:
         members = model.topology.groups[int(leaf[leaf.index("joints") + 1])][1]
         columns = path[-1].shape[-1]
-        driven = [component_units(model.joint(body).released(), declared) for body in members]
+        driven = [component_units(model.joint(body).released(), declared) for body in members.tolist()]
         return lambda row, part: driven[row][part % columns] if declared.along else declared.unit_of(turns=True)
     if declared.along in ("coordinate", "velocity") and model is not None:
         along = units_along(model, declared)
