@@ -64,6 +64,8 @@ class LoopJoint(Constraint):
     Source: theory.md (N1), (N2), (N8).
     """
 
+    table_name: ClassVar[str] = "loop"
+
     name: str = eqx.field(static=True)
     kind: str = eqx.field(static=True)
     body_a: int = body_index()
@@ -184,6 +186,8 @@ class Coupling(Constraint):
         driven, driver: indices of the coordinates, of joints whose velocity is their rate.
         coefficients: coefficients c0, c1, ... of the polynomial, in rad or m by the kinds of joints.
     """
+
+    table_name: ClassVar[str] = "coupling"
 
     name: str = eqx.field(static=True)
     driven: int = eqx.field(static=True)

@@ -78,6 +78,7 @@ class Revolute(_Axial):
 
     axis: Axis = quantity("1")
 
+    kind_name: ClassVar[str] = "revolute"
     nq: ClassVar[int] = 1
     nv: ClassVar[int] = 1
     turns: ClassVar[tuple[bool, ...]] = (True,)
@@ -101,6 +102,7 @@ class Prismatic(_Axial):
 
     axis: Axis = quantity("1")
 
+    kind_name: ClassVar[str] = "prismatic"
     nq: ClassVar[int] = 1
     nv: ClassVar[int] = 1
     turns: ClassVar[tuple[bool, ...]] = (False,)
@@ -128,6 +130,7 @@ class Screw(_Axial):
     axis: Axis = quantity("1")
     pitch: Float[Array, "*batch"] = quantity("m/rad")
 
+    kind_name: ClassVar[str] = "screw"
     nq: ClassVar[int] = 1
     nv: ClassVar[int] = 1
     turns: ClassVar[tuple[bool, ...]] = (True,)
@@ -165,6 +168,7 @@ class Cylindrical(_Axial):
 
     axis: Axis = quantity("1")
 
+    kind_name: ClassVar[str] = "cylindrical"
     nq: ClassVar[int] = 2
     nv: ClassVar[int] = 2
     turns: ClassVar[tuple[bool, ...]] = (True, False)
@@ -205,6 +209,7 @@ class Universal(_WithRates):
     first_axis: Axis = quantity("1")
     second_axis: Axis = quantity("1")
 
+    kind_name: ClassVar[str] = "universal"
     nq: ClassVar[int] = 2
     nv: ClassVar[int] = 2
     turns: ClassVar[tuple[bool, ...]] = (True, True)
@@ -250,6 +255,7 @@ class Spherical(Joint):
     child relative to the parent, child axes, rad/s. Source: theory.md section (d), (A11).
     """
 
+    kind_name: ClassVar[str] = "spherical"
     nq: ClassVar[int] = 4
     nv: ClassVar[int] = 3
     turns: ClassVar[tuple[bool, ...]] = (True, True, True)
@@ -318,6 +324,7 @@ class Planar(Joint):
     normal: Axis = quantity("1", default=(0.0, 0.0, 1.0))
     direction: Axis = quantity("1", default=(1.0, 0.0, 0.0))
 
+    kind_name: ClassVar[str] = "planar"
     nq: ClassVar[int] = 3
     nv: ClassVar[int] = 3
     turns: ClassVar[tuple[bool, ...]] = (True, False, False)
@@ -394,6 +401,7 @@ class Free(Joint):
     Source: theory.md section (d).
     """
 
+    kind_name: ClassVar[str] = "free"
     nq: ClassVar[int] = 7
     nv: ClassVar[int] = 6
     turns: ClassVar[tuple[bool, ...]] = (True, True, True, False, False, False)
@@ -452,6 +460,7 @@ class Free(Joint):
 class Fixed(_WithRates):
     """No relative motion. The builder merges the child into the parent, mass kept; no model holds a fixed joint."""
 
+    kind_name: ClassVar[str] = "fixed"
     nq: ClassVar[int] = 0
     nv: ClassVar[int] = 0
     turns: ClassVar[tuple[bool, ...]] = ()

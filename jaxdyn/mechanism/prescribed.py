@@ -4,6 +4,7 @@ Any other motion is a subclass of `PrescribedMotion` in any file; its numbers ar
 """
 
 import abc
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -17,7 +18,13 @@ Time = Float[Array, ""]
 
 
 class PrescribedMotion(eqx.Module):
-    """Coordinates q(t) (rad, m) of one joint, twice differentiable."""
+    """Coordinates q(t) (rad, m) of one joint, twice differentiable.
+
+    Class attributes:
+        kind_name: name of the kind in mechanism files; None if files have none.
+    """
+
+    kind_name: ClassVar[str | None] = None
 
     @abc.abstractmethod
     def __call__(self, t: Time) -> Float[Array, "_"]:
@@ -37,6 +44,8 @@ class ConstantRate(PrescribedMotion):
         start: coordinates at t = 0.
     """
 
+    kind_name: ClassVar[str] = "constant_rate"
+
     rate: Float[Array, "*batch n"] = quantity(VELOCITY, along="coordinate", converter=_row)
     start: Float[Array, "*batch n"] = quantity(POSITION, along="coordinate", converter=_row, default=0.0)
 
@@ -53,6 +62,8 @@ class Sinusoid(PrescribedMotion):
         phase: phase at t = 0.
         offset: coordinates about which the joint oscillates.
     """
+
+    kind_name: ClassVar[str] = "sinusoid"
 
     amplitude: Float[Array, "*batch n"] = quantity(POSITION, along="coordinate", converter=_row)
     angular_frequency: Float[Array, "*batch n"] = quantity("rad/s", along="coordinate", converter=_row)
@@ -71,6 +82,8 @@ class Spline(PrescribedMotion):
         interval: time between two of the values.
         start: time of the first value.
     """
+
+    kind_name: ClassVar[str] = "spline"
 
     values: Float[Array, "*batch knots n"] = quantity(POSITION, along="coordinate")
     interval: Float[Array, "*batch"] = quantity("s", positive=True)
