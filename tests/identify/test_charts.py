@@ -48,7 +48,7 @@ def explored(name: str, v, x):
         return chart.value(chart.unconstrained(v))
 
     at = chart.unconstrained(v)
-    derivative, inverse = jax.jacfwd(chart.value)(at), jax.jacfwd(chart.free)(v)
+    derivative, inverse = jax.jacfwd(chart.value)(at), jax.jacfwd(chart.unconstrained)(v)
     return there_and_back(v), derivative, inverse, jax.vmap(lambda x: chart.unconstrained(chart.value(x)))(x)
 
 
