@@ -56,8 +56,8 @@ class LoopJoint(Constraint):
         spherical     D
 
     Attributes:
-        name: for messages and files.
-        kind: of the joint, one of `LOOP_KINDS`.
+        name: name of the constraint in messages and files.
+        kind: kind of the joint, one of `LOOP_KINDS`.
         body_a, body_b: indices of the bodies, -1 for the ground.
         frame_a, frame_b: the markers, placed on the axes of their bodies.
 
@@ -152,7 +152,7 @@ class Distance(Constraint):
     """A rod without mass between two points, by balls: (|D|^2 - L^2) / (2 L) = 0 with D from point B to point A.
 
     Attributes:
-        name: for messages and files.
+        name: name of the constraint in messages and files.
         body_a, body_b: indices of the bodies, -1 for the ground.
         point_a, point_b: ends of the rod, on the axes of their bodies from O'.
         length: length L of the rod.
@@ -182,7 +182,7 @@ class Coupling(Constraint):
     """One coordinate as a polynomial of another, q[driven] = c0 + c1 q[driver] + c2 q[driver]^2 + ...: gears and mimic joints.
 
     Attributes:
-        name: for messages and files.
+        name: name of the constraint in messages and files.
         driven, driver: indices of the coordinates, of joints whose velocity is their rate.
         coefficients: coefficients c0, c1, ... of the polynomial, in rad or m by the kinds of joints.
     """

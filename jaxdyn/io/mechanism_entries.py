@@ -96,7 +96,13 @@ class MarkerEntry(PlacementEntry):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LoopEntry:
-    """[[loop]]: a joint that closes a loop; its axis is z of both markers."""
+    """[[loop]]: a joint that closes a loop; its axis is z of both markers.
+
+    Attributes:
+        name: name of the constraint.
+        kind: kind of the joint that closes the loop, such as "revolute".
+        a, b: the two markers, each with the name of a body or frame, a position, and an orientation or rpy.
+    """
 
     name: str
     kind: str
@@ -106,7 +112,14 @@ class LoopEntry:
 
 @dataclasses.dataclass(frozen=True)
 class CouplingEntry:
-    """[[coupling]]: the coordinate of one joint as a polynomial of that of another; components if a joint has several."""
+    """[[coupling]]: the coordinate of one joint as a polynomial of the coordinate of another.
+
+    Attributes:
+        name: name of the constraint.
+        driven, driver: names of the two joints.
+        coefficients: coefficients of the polynomial, the constant one first.
+        driven_component, driver_component: index of the coordinate of a joint that has several, from 0.
+    """
 
     name: str
     driven: str
@@ -118,7 +131,15 @@ class CouplingEntry:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AppliedForceEntry:
-    """[[applied_force]]: a constant force and couple on a body."""
+    """[[applied_force]]: a constant force and couple on a body.
+
+    Attributes:
+        body: name of a body or frame.
+        axes: "body" if force and torque are given on the axes of the body or frame and turn with it, "ground" if on ground axes.
+        point: point where the force acts, on the axes of the body or frame.
+        force: force vector.
+        torque: couple.
+    """
 
     body: str
     axes: Literal["body", "ground"]

@@ -11,13 +11,16 @@ loop joints and couplings are not the fields of their classes; functions of this
 """
 
 import dataclasses
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdyn.constraints import kinds
 from jaxdyn.constraints.kinds import Coupling, LoopJoint
+from jaxdyn.dynamics import forces, friction, joint_limits
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.forces import AppliedForce, Force, JointForce
 from jaxdyn.io.config import Place, read_value, suggestion
@@ -31,6 +34,9 @@ from jaxdyn.mechanism.model import Limits, Model
 from jaxdyn.mechanism.quantity import ComponentUnit, Quantity, meanings, quantities, quantity_of
 from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.transform import RigidTransform
+
+# The modules of jaxdyn that define forces and constraints; their import makes the classes known.
+_MODULES = (forces, friction, joint_limits, kinds)
 
 # The parts of a system stand in this order, on which paths such as "system.forces.0.viscous" depend; others follow as defined.
 _ORDER = (
@@ -84,9 +90,11 @@ def read_parts(model: Model, tables: dict[str, Any], file: Place) -> tuple[tuple
             raise file.key(key).error(f"it is not a list of tables; write [[{key}]]")
         for i, entry in enumerate(entries):
             place = file.key(key).item(i, entry.get("name") if isinstance(entry, dict) else None)
-            parts.append(
-                _HAND_WRITTEN[cls][0](model, entry, place) if cls in _HAND_WRITTEN else _part(model, cls, entry, place)
-            )
+            if cls in _HAND_WRITTEN:
+                form = _HAND_WRITTEN[cls]
+                parts.append(form.read(model, read_value(form.entry, entry, place), place))
+            else:
+                parts.append(_part(model, cls, entry, place))
     return (
         tuple(part for part in parts if isinstance(part, Force)),
         tuple(part for part in parts if isinstance(part, Constraint)),
@@ -107,7 +115,7 @@ def part_table(model: Model, part: Force | Constraint, file: Place) -> tuple[str
             f"a {what} of class {cls.__name__} has no form in a mechanism file; leave it out and add it after loading"
         )
     if cls in _HAND_WRITTEN:
-        return name, _HAND_WRITTEN[cls][1](model, part)
+        return name, _HAND_WRITTEN[cls].write(model, part)
     table: dict[str, Any] = {}
     for field in dataclasses.fields(part):
         declared, value = quantity_of(field), getattr(part, field.name)
@@ -129,16 +137,18 @@ def describe_parts(classes: dict[str, Any] | None = None) -> str:
     lines = []
     for name, cls in (part_classes() if classes is None else classes).items():
         lines.append(f"  [{name}]" if issubclass(cls, JointForce) else f"  [[{name}]]")
-        known = meanings(cls)
-        for field in dataclasses.fields(cls):
+        table = _HAND_WRITTEN[cls].entry if cls in _HAND_WRITTEN else cls
+        known = meanings(table)
+        for field in dataclasses.fields(table):
             declared = quantity_of(field)
             unit = (
                 " or ".join(dict.fromkeys(declared.unit)) if isinstance(declared.unit, ComponentUnit) else declared.unit
             )
             rules = [declared.allowed] if declared.allowed else []
             rules += ["by joints"] if declared.along else ["name of a body or frame"] if declared.refers else []
-            told = f" [{', '.join(rules)}]" if rules else ""
-            lines.append(f"    {field.name}{f' ({unit})' if unit else ''}: {known.get(field.name, '')}{told}")
+            stated = f" [{', '.join(rules)}]" if rules else ""
+            of_unit = f" ({unit})" if unit not in (None, "1") else ""
+            lines.append(f"    {field.name}{of_unit}: {known.get(field.name, '')}{stated}")
     return "\n".join(lines)
 
 
@@ -219,8 +229,7 @@ def _located(model: Model, name: str, point: Any, place: Place) -> tuple[int, ja
         raise place.error(f"{error.args[0]}; use one of them") from None
 
 
-def _read_applied_force(model: Model, value: Any, place: Place) -> AppliedForce:
-    entry = read_value(AppliedForceEntry, value, place)
+def _read_applied_force(model: Model, entry: AppliedForceEntry, place: Place) -> AppliedForce:
     body, point = _located(model, entry.body, entry.point, place.key("body"))
     force, torque = jnp.asarray(entry.force, float), jnp.asarray(entry.torque, float)
     fixed = entry.axes == "body"
@@ -235,8 +244,7 @@ def _write_applied_force(model: Model, force: AppliedForce) -> dict[str, Any]:
     return axes | {key: plain(getattr(force, key)) for key in ("point", "force", "torque")}
 
 
-def _read_loop(model: Model, value: Any, place: Place) -> LoopJoint:
-    entry = read_value(LoopEntry, value, place)
+def _read_loop(model: Model, entry: LoopEntry, place: Place) -> LoopJoint:
     markers = *_marker(model, entry.a, place.key("a")), *_marker(model, entry.b, place.key("b"))
     return LoopJoint(entry.name, entry.kind, *markers)
 
@@ -256,8 +264,7 @@ def _write_loop(model: Model, loop: LoopJoint) -> dict[str, Any]:
     return {"name": loop.name, "kind": loop.kind, "a": a, "b": b}
 
 
-def _read_coupling(model: Model, value: Any, place: Place) -> Coupling:
-    entry = read_value(CouplingEntry, value, place)
+def _read_coupling(model: Model, entry: CouplingEntry, place: Place) -> Coupling:
     driven, unit = _coordinate(model, entry.driven, entry.driven_component, "driven", place)
     driver, _ = _coordinate(model, entry.driver, entry.driver_component, "driver", place)
     # The constant term is a coordinate; the other coefficients have mixed units.
@@ -293,8 +300,16 @@ def _write_coupling(model: Model, coupling: Coupling) -> dict[str, Any]:
     return table
 
 
-_HAND_WRITTEN: dict[type, Any] = {
-    AppliedForce: (_read_applied_force, _write_applied_force),
-    LoopJoint: (_read_loop, _write_loop),
-    Coupling: (_read_coupling, _write_coupling),
+class _Form(NamedTuple):
+    """The table of a class that is not the list of its fields: its keys, and the way from it and to it."""
+
+    entry: type
+    read: Callable[[Model, Any, Place], Any]
+    write: Callable[[Model, Any], dict[str, Any]]
+
+
+_HAND_WRITTEN: dict[type, _Form] = {
+    AppliedForce: _Form(AppliedForceEntry, _read_applied_force, _write_applied_force),
+    LoopJoint: _Form(LoopEntry, _read_loop, _write_loop),
+    Coupling: _Form(CouplingEntry, _read_coupling, _write_coupling),
 }

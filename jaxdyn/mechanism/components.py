@@ -6,9 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn.mechanism.joint import Joint
-from jaxdyn.mechanism.model import Model
+from jaxdyn.mechanism.model import Limits, Model
 from jaxdyn.mechanism.quantity import POSITION, ComponentUnit, Quantity, invalid, quantities
 
+_COORDINATE = quantities(Limits)["lower"]
 AnyJoint = Joint | type[Joint]  # the class is enough if it says which components turn
 
 
@@ -58,6 +59,16 @@ def component_names(model: Model, declared: Quantity) -> tuple[str, ...]:
         count = kind.nq if declared.along == "coordinate" else kind.nv
         names += [name] if count == 1 else [f"{name}[{k}]" for k in range(count)]
     return tuple(names)
+
+
+def coordinate_names(model: Model) -> tuple[str, ...]:
+    """Name of each coordinate: its joint, with an index where the joint has several."""
+    return component_names(model, _COORDINATE)
+
+
+def coordinate_units(model: Model) -> tuple[str, ...]:
+    """Unit of each coordinate: "rad", "m", or "1" for a component of a quaternion."""
+    return units_along(model, _COORDINATE)
 
 
 def error_with_part(part: Any, model: Model) -> str | None:
