@@ -18,6 +18,7 @@ Linear fits
     regressor, identifiability, linear_fit
 Before and after
     excitation              the most informative motions
+    experiment              experiments on a machine whose parameters are known
     covariance, validation  intervals, parameters that data do not determine, and predictions of held-out recordings
 """
 
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
     from jaxdyn.identify.excitation import Margins as Margins
     from jaxdyn.identify.excitation import design_excitation as design_excitation
     from jaxdyn.identify.excitation import random_motions as random_motions
+    from jaxdyn.identify.experiment import compare_base_parameters as compare_base_parameters
+    from jaxdyn.identify.experiment import excitations as excitations
+    from jaxdyn.identify.experiment import synthetic_recording as synthetic_recording
     from jaxdyn.identify.fitting import Fit as Fit
     from jaxdyn.identify.fitting import FitError as FitError
     from jaxdyn.identify.fitting import fit as fit
@@ -90,6 +94,10 @@ if TYPE_CHECKING:
     from jaxdyn.identify.regressor import with_linear_parameters as with_linear_parameters
     from jaxdyn.identify.solver import FitResult as FitResult
     from jaxdyn.identify.solver import Solver as Solver
+    from jaxdyn.identify.validation import Check as Check
+    from jaxdyn.identify.validation import ForcesCheck as ForcesCheck
+    from jaxdyn.identify.validation import ValidTimeCheck as ValidTimeCheck
+    from jaxdyn.identify.validation import WindowsCheck as WindowsCheck
     from jaxdyn.identify.validation import force_errors as force_errors
     from jaxdyn.identify.validation import predicted_measurements as predicted_measurements
     from jaxdyn.identify.validation import unphysical_bodies as unphysical_bodies

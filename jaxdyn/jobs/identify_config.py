@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from jaxdyn.identify.markers import Markers
+from jaxdyn.identify.validation import ForcesCheck, ValidTimeCheck, WindowsCheck
 from jaxdyn.io.columns import Columns
 from jaxdyn.io.config import setting
 from jaxdyn.io.errors import ConfigError
@@ -129,37 +130,6 @@ class FitConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class CheckConfig:
-    """A figure of merit, on training and validation recordings.
-
-    Attributes:
-        kind: "windows" simulates windows and tells RMS and median final errors; "valid_time" tells for how long a prediction stays
-            within a threshold; "forces" tells errors of inverse dynamics.
-        durations: of the windows; of the prediction, for "valid_time".
-        interval: step of the simulation.
-        first: start of the first window.
-        stride: from start to start, for "valid_time"; windows do not overlap.
-        count: starts per recording, for "valid_time".
-        thresholds: for "valid_time".
-        samples: the state in the middle of so many is where a prediction starts, found by a polynomial of degree 4 or, as a second
-            figure, by the identified machine itself; for "valid_time".
-        absolute: for "valid_time", whether errors are those of sums along the chain, which are angles from the vertical.
-        limits: full ranges of the forces, one per joint, for the normalized RMS of "forces"; left out if empty.
-    """
-
-    kind: Literal["windows", "valid_time", "forces"]
-    durations: tuple[float, ...] = (0.5,)
-    interval: float = setting(0.002, unit="s", positive=True)
-    first: float = setting(0.0, unit="s", non_negative=True)
-    stride: float = setting(1.0, unit="s", positive=True)
-    count: int = setting(20, positive=True)
-    thresholds: tuple[float, ...] = (0.1,)
-    samples: int = setting(15, positive=True)
-    absolute: bool = False
-    limits: tuple[float, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
 class ReferenceConfig:
     """Figures of others, printed beside ours.
 
@@ -211,7 +181,7 @@ class IdentifyConfig:
     windows: WindowsConfig = WindowsConfig()
     motion: MotionConfig = MotionConfig()
     fit: FitConfig = FitConfig()
-    check: tuple[CheckConfig, ...] = ()
+    check: tuple[WindowsCheck | ValidTimeCheck | ForcesCheck, ...] = ()
     reference: tuple[ReferenceConfig, ...] = ()
     devices: DeviceChoice = "all"
     pictures: bool = True

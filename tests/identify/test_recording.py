@@ -187,8 +187,8 @@ class TestWindows:
     @pytest.mark.parametrize(
         ("options", "says"),
         [
-            ({"duration": 0.505}, "no whole number of steps"),
-            ({"duration": 0.001}, "no whole number of steps"),
+            ({"duration": 0.505}, "not a whole number of steps"),
+            ({"duration": 0.001}, "not a whole number of steps"),
             ({"duration": 0.5, "stride": 0.013}, "strides of 0.013 s"),
             ({"duration": 5.0}, "the longest recording has 1 s"),
             ({"duration": 0.5, "first": 0.8}, "no window"),
