@@ -5,7 +5,7 @@ is lost and the Gauss-Newton problem is regular. Values are flat vectors, in the
 """
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -31,7 +31,13 @@ _FLAT = 10.0
 
 
 class Chart(eqx.Module):
-    """A smooth one-to-one map from unconstrained parameters to the values that a parameter may take."""
+    """A smooth one-to-one map from unconstrained parameters to the values that a parameter may take.
+
+    Attributes:
+        kind: name in configs, of concrete classes for single leaves.
+    """
+
+    kind: ClassVar[str]
 
     def about(self, values: Values) -> "Chart":
         """The chart with its reference at given values, for those that have one."""
@@ -61,6 +67,8 @@ class Real(Chart):
         scale: the size that a change of the value typically has; it only matters to optimizers that know no curvature.
     """
 
+    kind: ClassVar[str] = "real"
+
     scale: float = eqx.field(static=True, default=1.0)
 
     def validate(self, values: np.ndarray) -> str | None:
@@ -77,6 +85,8 @@ class Real(Chart):
 
 class Positive(Chart):
     """Positive values: value = exp(x)."""
+
+    kind: ClassVar[str] = "positive"
 
     def validate(self, values: np.ndarray) -> str | None:
         return (
@@ -98,6 +108,8 @@ class Bounded(Chart):
     Attributes:
         lower, upper: bounds, in the unit of the value.
     """
+
+    kind: ClassVar[str] = "bounded"
 
     lower: Float[Array, "*values"] = eqx.field(converter=floating)
     upper: Float[Array, "*values"] = eqx.field(converter=floating)
@@ -124,6 +136,8 @@ class UnitVector(Chart):
 
     Regular everywhere but opposite the reference.
     """
+
+    kind: ClassVar[str] = "unit_vector"
 
     reference: Float[Array, "3"] = eqx.field(converter=floating, default=(0.0, 0.0, 1.0))
 
@@ -157,6 +171,8 @@ class UnitVector(Chart):
 
 class Rotation(Chart):
     """Unit quaternions, three unconstrained parameters: value = reference exp(x), x the rotation vector on inner axes, rad."""
+
+    kind: ClassVar[str] = "rotation"
 
     reference: Float[Array, "4"] = eqx.field(converter=floating, default=(1.0, 0.0, 0.0, 0.0))
 

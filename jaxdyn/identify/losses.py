@@ -1,7 +1,7 @@
 """Losses of residuals: half their square, or less for outliers."""
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -12,7 +12,13 @@ from jaxdyn.mechanism.quantity import quantity
 
 
 class Loss(eqx.Module):
-    """Cost rho(r^2)/2 of a residual r in units of its standard deviation; rho(s) = s near 0."""
+    """Cost rho(r^2)/2 of a residual r in units of its standard deviation; rho(s) = s near 0.
+
+    Attributes:
+        kind: name in configs, of concrete classes.
+    """
+
+    kind: ClassVar[str]
 
     @abc.abstractmethod
     def rho(self, squared: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -37,6 +43,8 @@ def check_loss(loss: Any) -> None:
 class Squares(Loss):
     """rho(s) = s: least squares, right for Gaussian noise."""
 
+    kind: ClassVar[str] = "squares"
+
     def rho(self, squared: Float[Array, "..."]) -> Float[Array, "..."]:
         return squared
 
@@ -50,6 +58,8 @@ class Huber(Loss):
     Attributes:
         threshold: The loss grows like that of least squares up to this number k of standard deviations.
     """
+
+    kind: ClassVar[str] = "huber"
 
     threshold: float = quantity("1", positive=True, default=1.345, static=True)
 
@@ -69,6 +79,8 @@ class Cauchy(Loss):
     Attributes:
         threshold: The loss grows like that of least squares up to this number k of standard deviations.
     """
+
+    kind: ClassVar[str] = "cauchy"
 
     threshold: float = quantity("1", positive=True, default=2.385, static=True)
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Complex, Float
 
+from jaxdyn.mechanism.quantity import Quantity, metadata
+
 _PAIRS = ("tilt", "shift", "beside")
 _MOST_FRAMES = 20_000  # more do not improve a dozen parameters
 
@@ -22,17 +24,17 @@ class Markers:
     the other, or empty for none.
 
     Attributes:
-        frame_rate: frames per second.
-        down, sideways: columns of the array that hold the vertical coordinate, growing downwards, and the horizontal one, marker by
-            marker from the pivot on.
-        calibrate: whether the values below are estimated from recordings, see `calibrated`; the given ones are the initial guess.
-        tilt: growth of the scale along the picture, as a tilted camera has it, per unit of length.
-        distortion: growth of the scale with the square of the distance, per unit of length squared.
-        shift: by how much the marker appears further down and sideways than the first one does, as colors may.
-        beside: from the marker to its joint, while the link that ends there hangs straight down; it turns with the link.
+        frame_rate: The film has so many frames per second.
+        down: These columns of the array hold the vertical coordinates, growing downwards, marker by marker from the pivot on.
+        sideways: These columns hold the horizontal coordinates.
+        calibrate: If true, the values below are estimated from the training recordings, and the given ones are the initial guess.
+        tilt: The scale grows by this along the picture, as a tilted camera has it, per unit of length.
+        distortion: The scale grows by this with the square of the distance, per unit of length squared.
+        shift: The marker appears by this further down and sideways than the first one does, as colors may.
+        beside: This leads from the marker to its joint while the link that ends there hangs straight down; it turns with the link.
     """
 
-    frame_rate: float
+    frame_rate: float = dataclasses.field(metadata=metadata(Quantity("Hz", minimum=0.0, exclusive=True)))
     down: tuple[int, ...]
     sideways: tuple[int, ...]
     calibrate: bool = False

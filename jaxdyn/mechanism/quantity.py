@@ -60,6 +60,7 @@ class Quantity:
         needed_by: fields without which a file need not give this one for a joint.
         refers: "body" for the index of a body, which files give by its name.
         on: field with the body on whose axes a point is given.
+        alias: earlier name of the key in configs, which is read too.
     """
 
     unit: str | ComponentUnit | None = None
@@ -73,6 +74,7 @@ class Quantity:
     needed_by: tuple[str, ...] = ()
     refers: Literal["body"] | None = None
     on: str | None = None
+    alias: str | None = None
 
     def unit_of(self, turns: bool) -> str:
         """The unit along a component that turns, or one that shifts."""

@@ -136,7 +136,7 @@ def test_fits_that_cannot_be_are_refused():
     with pytest.raises(ValueError, match="give the standard deviation of the noise, too"):
         weighted_least_squares(ones, ones[..., 0], prior=Prior(jnp.ones(2), jnp.ones(2)))
     for fit in (weighted_least_squares, reweighted_least_squares):
-        with pytest.raises(ValueError, match="1 equations do not tell 2 parameters and the noise"):
+        with pytest.raises(ValueError, match="1 equations do not determine 2 parameters and the noise"):
             fit(ones[:1], ones[:1, :, 0])
     held = weighted_least_squares(ones, ones[..., 0], jnp.ones(1), prior=Prior(jnp.zeros(2), jnp.ones(2)))
     np.testing.assert_allclose(held.estimate, 5.0 / 11.0)  # minimum of 5 (1 - 2 x)^2 + 2 x^2
