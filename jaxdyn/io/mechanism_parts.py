@@ -38,6 +38,8 @@ from jaxdyn.spatial.transform import RigidTransform
 # The modules of jaxdyn that define forces and constraints; their import makes the classes known.
 _MODULES = (forces, friction, joint_limits, kinds)
 
+_ORIGIN = (0.0, 0.0, 0.0)
+
 # The parts of a system stand in this order, on which paths such as "system.forces.0.viscous" depend; others follow as defined.
 _ORDER = (
     *("spring", "damper", "applied_force", "joint_friction", "joint_stribeck_friction", "joint_asymmetric_friction"),
@@ -203,23 +205,22 @@ def _part(model: Model, cls: Any, value: Any, place: Place) -> Force | Constrain
     for name, field in fields.items():
         declared = quantity_of(field)
         if name in table:
-            annotation = str if declared.refers == "body" else None
-            values[name] = (
-                read_field(field, table[name], place.key(name))
-                if annotation is None
-                else read_value(annotation, table[name], place.key(name))
-            )
-        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            read = _read_name if declared.refers == "body" else read_field
+            values[name] = read(field, table[name], place.key(name))
+        elif field.default is dataclasses.MISSING:
             unit = f" (in {declared.unit})" if declared.unit else ""
             raise place.key(name).error(f"missing; add this key{unit}")
-    points = {quantity_of(field).on: name for name, field in fields.items() if quantity_of(field).on is not None}
+    points = {quantity_of(field).on: name for name, field in fields.items()}
     for name, field in fields.items():
         if quantity_of(field).refers == "body":
-            point = points.get(name)
-            values[name], at = _located(model, values[name], values.get(point, (0.0, 0.0, 0.0)), place.key(name))
-            if point is not None:
-                values[point] = at
+            point = points.get(name, "")
+            values[name], at = _located(model, values[name], values.get(point, _ORIGIN), place.key(name))
+            values |= {point: at} if point in values else {}
     return cls(**values)
+
+
+def _read_name(field: dataclasses.Field, value: Any, place: Place) -> str:
+    return read_value(str, value, place)
 
 
 def _located(model: Model, name: str, point: Any, place: Place) -> tuple[int, jax.Array]:
