@@ -9,9 +9,9 @@ from jaxtyping import Array, Float
 
 from jaxdyn.control.nonlinear_program import Minimum, minimized
 from jaxdyn.control.plan import Multipliers, Plan
-from jaxdyn.control.problem import ControlProblem, Controls, Dynamics, Point, Time
+from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics, Time
 from jaxdyn.control.scheme import SchemeName, collocation_points, polynomial, scheme_of
-from jaxdyn.control.solution import Solution, Solver
+from jaxdyn.control.solution import Solution, Solver, Stats
 from jaxdyn.control.transcription import Transcription, transcribed
 from jaxdyn.lanes import Backend, stored_jit
 from jaxdyn.lanes.announcements import announced_as
@@ -36,14 +36,14 @@ class CollocatedSolution(Solution):
 
     def control(self, t: Time | float) -> Controls:
         """u(t): the polynomial through the points; between them it may pass a bound."""
-        k, share = self._place(t)
-        return polynomial(scheme_of(self.points).values, share, self.point_controls[k])
+        k, fraction = self._place(t)
+        return polynomial(scheme_of(self.points).values, fraction, self.point_controls[k])
 
-    def state(self, t: Time | float) -> Point:
+    def state(self, t: Time | float) -> AnyState:
         """x(t): a step that is the integral of the polynomial through the rates."""
-        k, share = self._place(t)
-        step = polynomial(scheme_of(self.points).integrals, share, self.rates[k])
-        return self.dynamics.moved(jax.tree.map(lambda leaf: leaf[k], self.plan.states), step)
+        k, fraction = self._place(t)
+        step = polynomial(scheme_of(self.points).integrals, fraction, self.rates[k])
+        return self.dynamics.retract(jax.tree.map(lambda leaf: leaf[k], self.value.states), step)
 
     def _place(self, t: Time | float) -> tuple[Array, Array]:
         N = self.rates.shape[0]
@@ -61,7 +61,7 @@ class Collocation(Solver):
     interval. The plan has the means of the controls over each interval; the motion in continuous time is that of
     `CollocatedSolution`. States on manifolds keep these orders.
 
-    Ipopt runs outside JAX: `solve` compiles for itself and cannot be transformed. Problems alike, with the same functions, share
+    Ipopt runs outside JAX: `solve` compiles for itself and cannot be transformed. Problems alike, with the same functions, fraction
     what is compiled. The tolerances are those of double precision. Needs ipyopt: `pip install "jaxdyn[nlp]"`.
 
     Attributes:
@@ -120,7 +120,7 @@ def _solution(t: Transcription, found: Minimum) -> CollocatedSolution:
         t.typed(found.cost),
         t.typed(found.violation),
         jnp.asarray(found.result.value),
-        jnp.asarray(found.iterations),
+        Stats(jnp.asarray(found.iterations)),
         placed.dynamics,
         placed.duration,
         t.points,
@@ -136,7 +136,7 @@ def _read(t: Transcription, z: Float[Array, "n"], multipliers: Float[Array, "m"]
     layout, weights = t.layout, jnp.asarray(t.scheme.weights, z.dtype)
     nodes = np.append(layout.start, layout.place[-1, -1])
     origins = jax.tree.map(lambda leaf: leaf[nodes], t.origins)
-    states = jax.vmap(t.problem.dynamics.moved)(origins, steps[nodes])
+    states = jax.vmap(t.problem.dynamics.retract)(origins, steps[nodes])
     at_points = controls[layout.control]
     means = jnp.sum(weights[None, :, None] * at_points, axis=1)
     _, _, path, end = t.split(multipliers)

@@ -9,11 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from jaxdyn.control.problem import Controls, Dynamics, Mechanics, Point, Time
+from jaxdyn.control.problem import AnyState, Controls, Dynamics, MultibodyDynamics, Time
 from jaxdyn.dynamics.kinematics import forward_kinematics, frame_placement
 from jaxdyn.dynamics.system import State, total_energy
 from jaxdyn.mechanism import configuration
-from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.arrays import dot, floating
 from jaxdyn.spatial.transform import RigidTransform
@@ -27,10 +26,10 @@ class Deviation(eqx.Module):
         weights: w, one number for each tangent coordinate or one for all.
     """
 
-    target: Point
+    target: AnyState
     weights: Float[Array, "nx"] | Float[Array, ""] = eqx.field(converter=floating)
 
-    def __call__(self, dynamics: Dynamics, t: Time, x: Point, u: Controls) -> Float[Array, ""]:
+    def __call__(self, dynamics: Dynamics, t: Time, x: AnyState, u: Controls) -> Float[Array, ""]:
         off = dynamics.difference(self.target, x)
         return 0.5 * jnp.sum(self.weights * off**2)
 
@@ -62,7 +61,7 @@ class ElapsedTime(eqx.Module):
 
     weight: Float[Array, ""] = eqx.field(converter=floating, default=1.0)
 
-    def __call__(self, dynamics: Dynamics, t: Time, x: Point, u: Controls) -> Float[Array, ""]:
+    def __call__(self, dynamics: Dynamics, t: Time, x: AnyState, u: Controls) -> Float[Array, ""]:
         return self.weight * t
 
 
@@ -75,7 +74,7 @@ class Effort(eqx.Module):
 
     weights: Float[Array, "nu"] | Float[Array, ""] = eqx.field(converter=floating)
 
-    def __call__(self, dynamics: Dynamics, t: Time, x: Point, u: Controls) -> Float[Array, ""]:
+    def __call__(self, dynamics: Dynamics, t: Time, x: AnyState, u: Controls) -> Float[Array, ""]:
         return 0.5 * jnp.sum(self.weights * u**2)
 
 
@@ -121,7 +120,7 @@ class Spheres(eqx.Module):
 
     Called like a cost, it tells for each pair (R^2 - D^2) / (2 R), negative where they are clear, with D the distance of the
     centers and R the sum of the radii and the margin: near contact, how deep they are in each other. It is smooth everywhere.
-    As a condition, `Condition(spheres, "negative")`; as a cost, `Penetration(spheres)`.
+    As a constraint, `Inequality(spheres)`; as a cost, `Penetration(spheres)`.
 
     Attributes:
         bodies: name of the body of each sphere.
@@ -140,7 +139,7 @@ class Spheres(eqx.Module):
 
     def __check_init__(self):
         if self.centers.shape[0] != len(self.bodies) or self.radii.shape[0] != len(self.bodies):
-            raise MechanismError(
+            raise ValueError(
                 f"spheres: {len(self.bodies)} bodies, {self.centers.shape[0]} centers and {self.radii.shape[0]} radii; "
                 "give one of each per sphere"
             )
@@ -158,7 +157,7 @@ class Spheres(eqx.Module):
 class StateBounds(eqx.Module):
     """lower <= d <= upper, with d the difference from a state in tangent coordinates: the angles of joints, and velocities.
 
-    `Condition(StateBounds(origin, lower, upper), "negative")`; infinite bounds are left out.
+    `Inequality(StateBounds(origin, lower, upper))`; infinite bounds are left out.
 
     Attributes:
         origin: the state from which bounds are measured.
@@ -166,13 +165,13 @@ class StateBounds(eqx.Module):
         below, above: which are finite.
     """
 
-    origin: Point
+    origin: AnyState
     lower: Float[Array, "nx"]
     upper: Float[Array, "nx"]
     below: tuple[int, ...] = eqx.field(static=True)
     above: tuple[int, ...] = eqx.field(static=True)
 
-    def __init__(self, origin: Point, lower: ArrayLike = -np.inf, upper: ArrayLike = np.inf, *, nx: int):
+    def __init__(self, origin: AnyState, lower: ArrayLike = -np.inf, upper: ArrayLike = np.inf, *, nx: int):
         self.origin = jax.tree.map(floating, origin)
         dtype = jax.tree.leaves(self.origin)[0].dtype
         self.lower, self.upper = (jnp.broadcast_to(jnp.asarray(bound, dtype), (nx,)) for bound in (lower, upper))
@@ -180,7 +179,7 @@ class StateBounds(eqx.Module):
             tuple(np.flatnonzero(np.isfinite(np.broadcast_to(bound, (nx,)))).tolist()) for bound in (lower, upper)
         )
 
-    def __call__(self, dynamics: Dynamics, t: Time, x: Point, u: Controls) -> Float[Array, "bounds"]:
+    def __call__(self, dynamics: Dynamics, t: Time, x: AnyState, u: Controls) -> Float[Array, "bounds"]:
         off, below, above = dynamics.difference(self.origin, x), np.array(self.below, int), np.array(self.above, int)
         return jnp.concatenate([(self.lower - off)[below], (off - self.upper)[above]])
 
@@ -200,9 +199,7 @@ class Penetration(eqx.Module):
         return 0.5 * self.weight * jnp.sum(jnp.maximum(self.spheres(dynamics, t, x, u), 0.0) ** 2)
 
 
-def _mechanics(dynamics: Dynamics, cost: eqx.Module) -> Mechanics:
-    if not isinstance(dynamics, Mechanics):
-        raise MechanismError(
-            f"{type(cost).__name__} is of mechanisms; use it with Mechanics, not with {type(dynamics).__name__}"
-        )
+def _mechanics(dynamics: Dynamics, cost: eqx.Module) -> MultibodyDynamics:
+    if not isinstance(dynamics, MultibodyDynamics):
+        raise TypeError(f"{type(cost).__name__} needs MultibodyDynamics; it was called with {type(dynamics).__name__}")
     return dynamics

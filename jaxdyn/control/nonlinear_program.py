@@ -26,7 +26,7 @@ class NonlinearProgram:
         g_lower, g_upper: bounds of g, the same where g has to have a value.
         values: values(z) -> f, g.
         slopes: slopes(z) -> gradient of f, values of the Jacobian of g.
-        curvature: curvature(z, share, multipliers) -> values of the Hessian of share f + multipliers . g, lower triangle.
+        curvature: curvature(z, fraction, multipliers) -> values of the Hessian of fraction f + multipliers . g, lower triangle.
         jacobian_places, hessian_places: rows and columns of these values.
     """
 
@@ -141,7 +141,7 @@ def minimized(
         filled(lambda z: slopes(z)[0]),
         filled(lambda z: values(z)[1]),
         filled(lambda z: slopes(z)[1]),
-        filled(lambda z, multipliers, share: program.curvature(z, share, multipliers)),
+        filled(lambda z, multipliers, fraction: program.curvature(z, fraction, multipliers)),
         intermediate_callback=count,
         ipopt_options={
             "tol": tolerance,

@@ -12,14 +12,14 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
-from jaxdyn.control.plan import Plan, merit, no_multipliers, outcome, planned, violation
+from jaxdyn.control.plan import Plan, merit, no_multipliers, outcome, rollout_controls, violation
 from jaxdyn.control.problem import ControlProblem
-from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution
+from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution, Stats
 from jaxdyn.lanes import Backend, lane_function
 from jaxdyn.spatial.arrays import einsum
 
-_SHARE = 0.3  # of the distance between bounds that is the spread if none is given
-_LEAST_SPREAD = 1e-3  # of cross entropy, as a share of the first one
+_SPREAD_FRACTION = 0.3  # of the distance between bounds that is the spread if none is given
+_LEAST_SPREAD = 1e-3  # of cross entropy, as a fraction of the first one
 
 
 class SamplingRule(eqx.Module):
@@ -47,7 +47,7 @@ class PathIntegral(SamplingRule):
     """MPPI: the mean of all samples, weighted by exp(-merit / temperature). Source: Williams, Aldrich and Theodorou 2017.
 
     Attributes:
-        temperature: as a share of the difference between the mean merit and the best.
+        temperature: as a fraction of the difference between the mean merit and the best.
     """
 
     temperature: float = eqx.field(static=True, default=0.1)
@@ -107,7 +107,7 @@ class Sampling(IterativeSolver):
         rule: `PredictiveSampling`, `PathIntegral` or `CrossEntropy`.
         samples: rolled out in each iteration.
         knots: at which controls are drawn, linear in between; one for each step if None.
-        spread: standard deviation at first; by default a share of the distance between the bounds.
+        spread: standard deviation at first; by default a fraction of the distance between the bounds.
         penalty: on the squares of violations.
         tolerance: relative decrease of cost and penalties that is worth going on.
         patience: iterations without it after which the search has ended.
@@ -137,22 +137,22 @@ class Sampling(IterativeSolver):
             )
 
     def begin(self, problem: ControlProblem, initial: Plan) -> SampleSearch:
-        plan = planned(problem, initial.controls, initial.design)
+        plan = rollout_controls(problem, initial.controls, initial.design)
         found = outcome(problem, plan, backend=self.backend)
         count = problem.steps if self.knots is None else self.knots
         rows = np.round(np.linspace(0.0, problem.steps - 1.0, count)).astype(int)
         if self.spread is None:
             _refuse_unbounded(problem)
-            spread = _SHARE * (problem.upper - problem.lower)
+            spread = _SPREAD_FRACTION * (problem.upper - problem.lower)
         else:
             spread = jnp.full_like(problem.lower, self.spread)
         spread = jnp.broadcast_to(spread, (count, problem.dynamics.nu))
         now = merit(problem, found, no_multipliers(problem, self.penalty))
         code = jnp.where(jnp.isfinite(now), ControlResult.RUNNING.value, ControlResult.NOT_FINITE.value)
         none = jnp.zeros((), int)
-        broken = violation(problem, found)
+        infeasible_by = violation(problem, found)
         return SampleSearch(
-            plan.controls[rows], spread, spread, plan, found.cost, broken, now, none, none, code.astype(int)
+            plan.controls[rows], spread, spread, plan, found.cost, infeasible_by, now, none, none, code.astype(int)
         )
 
     def iterate(self, problem: ControlProblem, search: SampleSearch) -> SampleSearch:
@@ -163,7 +163,7 @@ class Sampling(IterativeSolver):
         drawn = jnp.clip(drawn, problem.lower[None, None], problem.upper[None, None])
 
         def moving(knots):
-            return planned(problem, _between(knots, problem.steps), search.plan.design)
+            return rollout_controls(problem, _between(knots, problem.steps), search.plan.design)
 
         plans = jax.vmap(lane_function(moving, backend=self.backend, name="motion of samples"))(drawn)
         founds = jax.vmap(lambda plan: outcome(problem, plan, backend=self.backend))(plans)
@@ -181,15 +181,15 @@ class Sampling(IterativeSolver):
         there = chosen(founds, outcome(problem, search.plan, backend=self.backend))
         gain = search.merit - jnp.minimum(merits[best], search.merit)
         waited = jnp.where(gain > self.tolerance * jnp.abs(search.merit), 0, search.waited + 1)
-        broken = violation(problem, there)
-        end = jnp.where(broken <= self.feasibility, ControlResult.SOLVED.value, ControlResult.INFEASIBLE.value)
+        infeasible_by = violation(problem, there)
+        end = jnp.where(infeasible_by <= self.feasibility, ControlResult.SOLVED.value, ControlResult.INFEASIBLE.value)
         return SampleSearch(
             mean,
             spread,
             search.first_spread,
             chosen(plans, search.plan),
             there.cost,
-            broken,
+            infeasible_by,
             search.merit - gain,
             waited,
             search.iterations + 1,
@@ -200,7 +200,7 @@ class Sampling(IterativeSolver):
         s = search
         feedback = jnp.zeros((problem.steps, problem.dynamics.nu, problem.dynamics.nx), s.cost.dtype)
         multipliers = no_multipliers(problem, self.penalty)
-        return Solution(s.plan, feedback, multipliers, s.cost, s.violation, s.result, s.iterations)
+        return Solution(s.plan, feedback, multipliers, s.cost, s.violation, s.result, Stats(s.iterations))
 
 
 def _between(knots: Float[Array, "K nu"], steps: int) -> Float[Array, "N nu"]:
@@ -210,8 +210,8 @@ def _between(knots: Float[Array, "K nu"], steps: int) -> Float[Array, "N nu"]:
     at = np.linspace(0.0, knots.shape[0] - 1.0, steps)
     left = np.minimum(at.astype(int), max(knots.shape[0] - 2, 0))
     right = np.minimum(left + 1, knots.shape[0] - 1)
-    share = jnp.asarray((at - left)[:, None], knots.dtype)
-    return (1.0 - share) * knots[left] + share * knots[right]
+    fraction = jnp.asarray((at - left)[:, None], knots.dtype)
+    return (1.0 - fraction) * knots[left] + fraction * knots[right]
 
 
 def _refuse_unbounded(problem: ControlProblem) -> None:

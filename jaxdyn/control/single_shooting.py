@@ -11,15 +11,15 @@ from jaxtyping import Array, Float, Int
 from jaxdyn.control.plan import (
     Multipliers,
     Plan,
-    following,
     merit,
     no_multipliers,
     outcome,
-    planned,
+    rollout_controls,
+    update_multipliers,
     violation,
 )
 from jaxdyn.control.problem import ControlProblem
-from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution
+from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution, Stats
 from jaxdyn.lanes import Backend, lane_function
 
 
@@ -77,16 +77,16 @@ class SingleShooting(IterativeSolver):
         found, multipliers = outcome(problem, plan, backend=self.backend), no_multipliers(problem, self.penalty)
         finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves((found, plan))]))
         code = jnp.where(finite, ControlResult.RUNNING.value, ControlResult.NOT_FINITE.value)
-        broken = violation(problem, found)
+        infeasible_by = violation(problem, found)
         return DescentSearch(
             unknowns,
             self.optimizer.init(unknowns),
             plan,
             found.cost,
-            broken,
+            infeasible_by,
             multipliers,
             jnp.full_like(found.cost, jnp.inf),
-            broken,
+            infeasible_by,
             jnp.zeros((), int),
             code.astype(int),
         )
@@ -109,12 +109,12 @@ class SingleShooting(IterativeSolver):
         looks = (search.iterations + 1) % self.window == 0
         now = merit(problem, found, search.multipliers)
         settled = looks & (search.merit_before - now <= self.tolerance * jnp.abs(now))
-        broken = violation(problem, found)
-        held = broken <= self.feasibility
+        infeasible_by = violation(problem, found)
+        held = infeasible_by <= self.feasibility
         result = jnp.where(settled & held, ControlResult.SOLVED.value, search.result)
         result = jnp.where(finite, result, ControlResult.STUCK.value).astype(search.result.dtype)
-        multipliers, hopeless = following(
-            problem, found, search.multipliers, broken, search.violation_before, self.feasibility
+        multipliers, hopeless = update_multipliers(
+            problem, found, search.multipliers, infeasible_by, search.violation_before, self.feasibility
         )
         result = jnp.where(settled & ~held & hopeless, ControlResult.INFEASIBLE.value, result).astype(result.dtype)
 
@@ -129,10 +129,10 @@ class SingleShooting(IterativeSolver):
             kept(memory, search.memory),
             kept(plan, search.plan),
             kept(found.cost, search.cost),
-            kept(broken, search.violation),
+            kept(infeasible_by, search.violation),
             followed(multipliers, search.multipliers),
             followed(jnp.full_like(now, jnp.inf), jnp.where(looks, now, search.merit_before)),
-            followed(broken, search.violation_before),
+            followed(infeasible_by, search.violation_before),
             search.iterations + 1,
             result,
         )
@@ -140,11 +140,11 @@ class SingleShooting(IterativeSolver):
     def solution(self, problem: ControlProblem, search: DescentSearch) -> Solution:
         s = search
         feedback = jnp.zeros((problem.steps, problem.dynamics.nu, problem.dynamics.nx), s.cost.dtype)
-        return Solution(s.plan, feedback, s.multipliers, s.cost, s.violation, s.result, s.iterations)
+        return Solution(s.plan, feedback, s.multipliers, s.cost, s.violation, s.result, Stats(s.iterations))
 
     def _plan(self, problem: ControlProblem, unknowns) -> Plan:
         def moving(unknowns):
-            return planned(problem, *unknowns)
+            return rollout_controls(problem, *unknowns)
 
         return lane_function(moving, backend=self.backend, name="motion of controls")(unknowns)
 

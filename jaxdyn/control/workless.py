@@ -8,7 +8,7 @@ better one: there a velocity of given energy is nearly zero and may point anywhe
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from jaxdyn.control.problem import Controls, Dynamics, Mechanics, Point, Tangent, Time
+from jaxdyn.control.problem import AnyState, Controls, Dynamics, MultibodyDynamics, Tangent, Time
 from jaxdyn.dynamics.system import State, System, drive_forces, total_energy
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.messages import MechanismError
@@ -18,12 +18,12 @@ Configuration = Float[Array, "nq"]
 
 
 class Workless(eqx.Module):
-    """Power of the controls, W; `Condition(Workless())` keeps it zero."""
+    """Power of the controls, W; `Equality(Workless())` keeps it zero."""
 
     def __call__(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Float[Array, "1"]:
-        if not isinstance(dynamics, Mechanics):
+        if not isinstance(dynamics, MultibodyDynamics):
             raise MechanismError(
-                f"Workless is of mechanisms; use it with Mechanics, not with {type(dynamics).__name__}"
+                f"Workless is of mechanisms; use it with MultibodyDynamics, not with {type(dynamics).__name__}"
             )
         return dot(drive_forces(dynamics.system, u), x.v)[None]
 
@@ -48,10 +48,10 @@ class Velocities(Dynamics):
     def rate(self, x: Configuration, u: Controls, t: Time) -> Tangent:
         return u
 
-    def next(self, x: Configuration, u: Controls, t: Time, dt: Time) -> Configuration:
-        return self.moved(x, dt * u)
+    def step(self, x: Configuration, u: Controls, t: Time, dt: Time) -> Configuration:
+        return self.retract(x, dt * u)
 
-    def moved(self, x: Configuration, step: Tangent) -> Configuration:
+    def retract(self, x: Configuration, step: Tangent) -> Configuration:
         return configuration.integrate(self.system.model, x, step)
 
     def difference(self, a: Configuration, b: Configuration) -> Tangent:
@@ -59,7 +59,7 @@ class Velocities(Dynamics):
 
 
 class KeptEnergy(eqx.Module):
-    """Kinetic and potential energy less a level, J; `Condition(KeptEnergy(level))` keeps it zero.
+    """Kinetic and potential energy less a level, J; `Equality(KeptEnergy(level))` keeps it zero.
 
     Attributes:
         level: E, J.
@@ -67,10 +67,10 @@ class KeptEnergy(eqx.Module):
 
     level: Float[Array, ""] = eqx.field(converter=floating)
 
-    def __call__(self, dynamics: Dynamics, t: Time, x: Point, u: Controls) -> Float[Array, "1"]:
-        if not isinstance(dynamics, Velocities | Mechanics):
+    def __call__(self, dynamics: Dynamics, t: Time, x: AnyState, u: Controls) -> Float[Array, "1"]:
+        if not isinstance(dynamics, Velocities | MultibodyDynamics):
             raise MechanismError(
-                f"KeptEnergy is of mechanisms; use it with Mechanics or Velocities, not with {type(dynamics).__name__}"
+                f"KeptEnergy is of mechanisms; use it with MultibodyDynamics or Velocities, not with {type(dynamics).__name__}"
             )
         state = State(x, u) if isinstance(dynamics, Velocities) else x
         return (total_energy(dynamics.system, state, t) - self.level)[None]

@@ -13,8 +13,8 @@ from jaxdyn.control import costs
 from jaxdyn.control.collocation import Collocation
 from jaxdyn.control.ilqr import ILQR
 from jaxdyn.control.multiple_shooting import MultipleShooting
-from jaxdyn.control.plan import Plan, first_design, planned
-from jaxdyn.control.problem import Condition, ControlProblem, Cost, Design, Mechanics
+from jaxdyn.control.plan import Plan, initial_design, rollout_controls
+from jaxdyn.control.problem import ControlProblem, Cost, Design, Equality, Inequality, MultibodyDynamics
 from jaxdyn.control.sampling import CrossEntropy, PathIntegral, PredictiveSampling, Sampling, SamplingRule
 from jaxdyn.control.single_shooting import SingleShooting
 from jaxdyn.control.solution import Solver
@@ -73,7 +73,7 @@ def problem_of(config: OptimizeConfig) -> ControlProblem:
     free = time.shortest is not None
     lower, upper = _bounds(config, system)
     return ControlProblem(
-        Mechanics(system, INTEGRATORS[time.integrator]),
+        MultibodyDynamics(system, INTEGRATORS[time.integrator]),
         _start(config, system),
         duration=time.duration,
         steps=time.steps,
@@ -81,8 +81,8 @@ def problem_of(config: OptimizeConfig) -> ControlProblem:
         final=tuple(_cost(entry, system, f"final {k}:") for k, entry in enumerate(config.final, start=1)),
         lower=lower,
         upper=upper,
-        conditions=tuple(_condition(e, system, f"condition {k}:") for k, e in enumerate(config.condition, start=1)),
-        final_conditions=tuple(
+        constraints=tuple(_condition(e, system, f"condition {k}:") for k, e in enumerate(config.condition, start=1)),
+        final_constraints=tuple(
             _condition(e, system, f"final_condition {k}:") for k, e in enumerate(config.final_condition, start=1)
         ),
         design=Design(_lasting, jnp.full(1, time.duration, config.dtype), time.shortest, time.longest)
@@ -166,7 +166,7 @@ def starts_of(config: OptimizeConfig, problem: ControlProblem) -> Plan:
     Raises:
         ConfigError: something in an entry does not fit the mechanism.
     """
-    roll = lane_function(lambda u: planned(problem, u), backend=config.backend, name="first plans")
+    roll = lane_function(lambda u: rollout_controls(problem, u), backend=config.backend, name="first plans")
     rolled = stored_jit(jax.vmap(roll))
     parts = []
     for k, entry in enumerate(config.start, start=1):
@@ -259,20 +259,20 @@ def _cost(entry: CostConfig, system: System, key: str) -> Cost:
             return costs.Penetration(_spheres(entry, model, key), jnp.asarray(entry.weight, dtype))
 
 
-def _condition(entry: ConditionConfig, system: System, key: str) -> Condition:
+def _condition(entry: ConditionConfig, system: System, key: str) -> Equality | Inequality:
     model = system.model
     match entry:
         case StateConditionConfig():
             target = State(_coordinates(entry.q, model, f"{key} q"), _velocities(entry.v or (0.0,), model, f"{key} v"))
             first = 0 if entry.q is not None else model.nv
             last = 2 * model.nv if entry.v is not None else model.nv
-            return Condition(lambda dynamics, t, x, u: dynamics.difference(target, x)[first:last], "zero", key)
+            return Equality(lambda dynamics, t, x, u: dynamics.difference(target, x)[first:last], key)
         case StateBoundsConfig():
-            return Condition(_outside(entry, model, key), "negative", key)
+            return Inequality(_outside(entry, model, key), key)
         case SpheresConfig():
-            return Condition(_spheres(entry, model, key), "negative", key)
+            return Inequality(_spheres(entry, model, key), key)
         case WorklessConfig():
-            return Condition(Workless(), "zero", key)
+            return Equality(Workless(), key)
 
 
 def _outside(entry: StateBoundsConfig, model: Model, key: str):
@@ -334,7 +334,7 @@ def _controls(entry: StartConfig, problem: ControlProblem, key: str) -> np.ndarr
 
 def _moved_through(entry: StatesStartConfig, problem: ControlProblem, key: str) -> Plan:
     """Plans with controls zero, whose states follow the given configurations and not from each other."""
-    assert isinstance(problem.dynamics, Mechanics)
+    assert isinstance(problem.dynamics, MultibodyDynamics)
     model, steps = problem.dynamics.system.model, problem.steps
     if entry.times[0] != 0.0 or abs(entry.times[-1] - float(problem.duration)) > 1e-9 * entry.times[-1]:
         raise ConfigError(
@@ -360,7 +360,7 @@ def _moved_through(entry: StatesStartConfig, problem: ControlProblem, key: str) 
         return Plan(
             State(q.at[0].set(problem.initial.q), v.at[0].set(problem.initial.v)),
             jnp.zeros((problem.steps, problem.dynamics.nu), model.dtype),
-            first_design(problem),
+            initial_design(problem),
         )
 
     return stored_jit(jax.vmap(plan))(jnp.asarray(away, model.dtype))

@@ -8,10 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 from control_problems import regulator, start_of
 
-from jaxdyn.control import Condition, ControlResult, Design, MultipleShooting
+from jaxdyn.control import ControlResult, Design, Equality, Inequality, MultipleShooting
 from jaxdyn.control.expansion import expanded
-from jaxdyn.control.interior_point import Forces, _moved_forces, condensed, optimality_error, with_costs_alone
-from jaxdyn.control.solution import searched
+from jaxdyn.control.interior_point import (
+    Forces,
+    _moved_forces,
+    eliminate_slacks,
+    optimality_error,
+    without_constraint_terms,
+)
+from jaxdyn.control.solution import run_iterations
 
 
 def test_an_error_in_any_unknown_is_an_error_of_optimality():
@@ -22,17 +28,17 @@ def test_an_error_in_any_unknown_is_an_error_of_optimality():
         lower=0.5,
         upper=2.0,
     )
-    within = Condition(lambda dynamics, t, x, u: jnp.stack([x[1] - 0.6, -0.8 - x[1]]), "negative")
-    near = Condition(lambda dynamics, t, x, u: jnp.stack([x[1] - 0.05, -1.0 - x[1]]), "negative")
-    there = Condition(lambda dynamics, t, x, u: x[:1] - 0.1, "zero")
-    problem = regulator(design=place, lower=-4.0, upper=4.0, conditions=within, final_conditions=(near, there))
+    within = Inequality(lambda dynamics, t, x, u: jnp.stack([x[1] - 0.6, -0.8 - x[1]]))
+    near = Inequality(lambda dynamics, t, x, u: jnp.stack([x[1] - 0.05, -1.0 - x[1]]))
+    there = Equality(lambda dynamics, t, x, u: x[:1] - 0.1)
+    problem = regulator(design=place, lower=-4.0, upper=4.0, constraints=within, final_constraints=(near, there))
     solver, nx = MultipleShooting(), problem.dynamics.nx
 
     def error(search):
-        pull = condensed(problem, search)
+        pull = eliminate_slacks(problem, search)
         costates = search.forces.costates[:, :nx]
         expansion = expanded(problem, search.plan, pull, search.gaps, costates=costates, curvature=jnp.ones(()))
-        return optimality_error(problem, search, with_costs_alone(expansion, pull), expansion, search.barrier)
+        return optimality_error(problem, search, without_constraint_terms(expansion, pull), expansion, search.barrier)
 
     def single(part):
         return jnp.eye(part.size).reshape(-1, *part.shape)
@@ -58,7 +64,7 @@ def test_an_error_in_any_unknown_is_an_error_of_optimality():
 
     @jax.jit
     def errors():
-        search = searched(problem, solver, solver.begin(problem, start_of(problem)), 100)
+        search = run_iterations(problem, solver, solver.begin(problem, start_of(problem)), 100)
         found = {}
         for name, (part, kind) in changes.items():
             several = kind(part(search))
