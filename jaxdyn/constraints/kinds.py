@@ -3,10 +3,11 @@
 Markers are given on body axes from the body origin O'; body -1 is the ground.
 """
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics.constraint import Constraint
@@ -14,6 +15,7 @@ from jaxdyn.dynamics.kinematics import Coordinates, Poses, point_on_body
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Cylindrical, Fixed, Planar, Prismatic, Revolute, Spherical, Universal
 from jaxdyn.mechanism.model import Model
+from jaxdyn.mechanism.quantity import body_index, quantity
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.arrays import dot, floating
@@ -56,7 +58,7 @@ class LoopJoint(Constraint):
     Attributes:
         name: for messages and files.
         kind: of the joint, one of `LOOP_KINDS`.
-        body_a, body_b: body numbers, -1 for the ground.
+        body_a, body_b: indices of the bodies, -1 for the ground.
         frame_a, frame_b: the markers, placed on the axes of their bodies.
 
     Source: theory.md (N1), (N2), (N8).
@@ -64,9 +66,9 @@ class LoopJoint(Constraint):
 
     name: str = eqx.field(static=True)
     kind: str = eqx.field(static=True)
-    body_a: int = eqx.field(static=True)
+    body_a: int = body_index()
     frame_a: RigidTransform
-    body_b: int = eqx.field(static=True)
+    body_b: int = body_index()
     frame_b: RigidTransform
 
     def residual(self, model: Model, q: Coordinates, poses: Poses) -> Float[Array, "m"]:
@@ -108,12 +110,12 @@ class LoopJoint(Constraint):
     def describe(self, model: Model) -> str:
         return f"{self.kind} loop joint between {model.topology.body_name(self.body_a)} and {model.topology.body_name(self.body_b)}"
 
-    def problem(self, model: Model) -> str | None:
+    def validate(self, model: Model) -> str | None:
         if self.kind not in LOOP_KINDS:
             return f"{self.name!r} is of kind {self.kind!r}; the kinds are {', '.join(LOOP_KINDS)}"
         if self.body_a == self.body_b:
             return f"{self.name!r} connects {model.topology.body_name(self.body_a)} with itself; name two bodies"
-        return model.topology.problem_with_bodies(self.body_a, self.body_b)
+        return super().validate(model)
 
 
 def loop_kind(joint: Joint) -> tuple[str, Float[np.ndarray, "3 3"]] | None:
@@ -149,17 +151,19 @@ class Distance(Constraint):
 
     Attributes:
         name: for messages and files.
-        body_a, body_b: body numbers, -1 for the ground.
-        point_a, point_b: ends of the rod on the axes of their bodies from O', m.
-        length: L, m, positive.
+        body_a, body_b: indices of the bodies, -1 for the ground.
+        point_a, point_b: ends of the rod, on the axes of their bodies from O'.
+        length: length L of the rod.
     """
 
+    table_name: ClassVar[str] = "rod"
+
     name: str = eqx.field(static=True)
-    body_a: int = eqx.field(static=True)
-    point_a: Float[Array, "3"] = eqx.field(converter=floating)
-    body_b: int = eqx.field(static=True)
-    point_b: Float[Array, "3"] = eqx.field(converter=floating)
-    length: Float[Array, ""] = eqx.field(converter=floating)
+    body_a: int = body_index()
+    point_a: Float[Array, "3"] = quantity("m", on="body_a")
+    body_b: int = body_index()
+    point_b: Float[Array, "3"] = quantity("m", on="body_b")
+    length: Float[Array, ""] = quantity("m", positive=True)
 
     def residual(self, model: Model, q: Coordinates, poses: Poses) -> Float[Array, "m"]:
         reference_a, arm_a = point_on_body(poses, self.body_a, self.point_a)
@@ -171,19 +175,14 @@ class Distance(Constraint):
     def describe(self, model: Model) -> str:
         return f"rod between {model.topology.body_name(self.body_a)} and {model.topology.body_name(self.body_b)}"
 
-    def problem(self, model: Model) -> str | None:
-        if not isinstance(self.length, Tracer) and not np.all(np.asarray(self.length) > 0):
-            return f"{self.name!r} has length {np.asarray(self.length)}; give a positive one, or a spherical loop joint for zero"
-        return model.topology.problem_with_bodies(self.body_a, self.body_b)
-
 
 class Coupling(Constraint):
     """One coordinate as a polynomial of another, q[driven] = c0 + c1 q[driver] + c2 q[driver]^2 + ...: gears and mimic joints.
 
     Attributes:
         name: for messages and files.
-        driven, driver: numbers of the coordinates, of joints whose velocity is their rate.
-        coefficients: c0, c1, ..., rad or m by the kinds of joints.
+        driven, driver: indices of the coordinates, of joints whose velocity is their rate.
+        coefficients: coefficients c0, c1, ... of the polynomial, in rad or m by the kinds of joints.
     """
 
     name: str = eqx.field(static=True)
@@ -202,7 +201,7 @@ class Coupling(Constraint):
         driven, driver = (names[model.topology.body_of_coordinate[i]] for i in (self.driven, self.driver))
         return f"{driven} follows {driver}"
 
-    def problem(self, model: Model) -> str | None:
+    def validate(self, model: Model) -> str | None:
         for coordinate in (self.driven, self.driver):
             if not 0 <= coordinate < model.nq:
                 return f"there is no coordinate {coordinate}; use 0 to {model.nq - 1}"
@@ -213,4 +212,4 @@ class Coupling(Constraint):
                 return f"coordinate {coordinate} belongs to {joint}; couple angles or displacements"
         if self.driven == self.driver:
             return f"{self.name!r} couples coordinate {self.driven} with itself; name two"
-        return None
+        return super().validate(model)

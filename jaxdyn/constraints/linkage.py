@@ -123,7 +123,7 @@ class LinkageBuilder:
         _refuse_one_body(where, body_a, body_b)
         if not isinstance(joint, Joint):
             raise MechanismError(f"{where}: joint is {joint!r}; give a Joint such as Revolute((0, 0, 1))")
-        problem = joint.problem()
+        problem = joint.validate()
         if problem is not None:
             raise MechanismError(f"the {type(joint).__name__.lower()} {where}: {problem}")
         frame_a = checks.checked_placement(f"{where} on body_a", position_a, orientation_a)

@@ -5,11 +5,13 @@ the rates and the forces that keep it, follows from phi by differentiation (`con
 """
 
 import abc
+from typing import ClassVar
 
 import equinox as eqx
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics.kinematics import Coordinates, Poses
+from jaxdyn.mechanism.components import error_with_part
 from jaxdyn.mechanism.model import Model
 
 
@@ -18,7 +20,10 @@ class Constraint(eqx.Module):
 
     Class attributes:
         name: what the constraint is called in messages, files and results; unlike that of every other constraint of a system.
+        table_name: name of the tables of a mechanism file that describe such a constraint; None if files have none.
     """
+
+    table_name: ClassVar[str | None] = None
 
     name: eqx.AbstractVar[str]
 
@@ -42,6 +47,7 @@ class Constraint(eqx.Module):
         """What it connects, for `System.summary`."""
         return type(self).__name__
 
-    def problem(self, model: Model) -> str | None:
+    def validate(self, model: Model) -> str | None:
         """Why this constraint does not fit a model and how to mend it, or None. Called once, by `System`."""
-        return None
+        wrong = error_with_part(self, model)
+        return None if wrong is None else f"{self.name!r}: {wrong}"

@@ -8,7 +8,6 @@ Points are given on body axes from the body origin O'; body -1 is the ground.
 """
 
 import abc
-from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
@@ -20,9 +19,11 @@ from jaxtyping import Array, Float
 from jaxdyn.dynamics import kinematics
 from jaxdyn.dynamics.kinematics import Motion, Placements
 from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.components import error_with_part
 from jaxdyn.mechanism.model import Model
+from jaxdyn.mechanism.quantity import DAMPING, EFFORT, POSITION, STIFFNESS, body_index, invalid, quantity
 from jaxdyn.mechanism.topology import GROUND
-from jaxdyn.spatial.arrays import dot, floating, zero_safe_norm
+from jaxdyn.spatial.arrays import dot, zero_safe_norm
 from jaxdyn.spatial.sixvector import force_at_point, velocity_at_point
 
 Vector3 = Float[Array, "3"]
@@ -34,16 +35,19 @@ class Force(eqx.Module):
 
     Class attributes:
         conservative: True if the force is minus the gradient of its potential energy, False if it does work besides.
-        linear: names of the fields in all of which together the force is linear, each with its unit. For numbers per velocity
-            component the unit is "force", "force/speed", "force/speed^2", "force/distance" or "lever", by the kind of joint.
+        linear: names of the fields in all of which together the force is linear.
+        table_name: name of the table of a mechanism file that describes such a force; None if files have none. Of a force in the
+            joints a file has one table, in which every field is a table by the names of joints; of a force on bodies it has a list
+            of tables. `quantity` declares the units, bounds and defaults of the fields.
     """
 
     conservative: eqx.AbstractClassVar[bool]
-    linear: ClassVar[Mapping[str, str]] = {}
+    linear: ClassVar[tuple[str, ...]] = ()
+    table_name: ClassVar[str | None] = None
 
-    def problem(self, model: Model) -> str | None:
+    def validate(self, model: Model) -> str | None:
         """Why this force does not fit a model and how to mend it, or None. Called once, by `System`."""
-        return None
+        return error_with_part(self, model)
 
     def potential_energy(self, model: Model, q: Float[Array, "nq"], placed: Placements) -> Scalar:
         """Potential energy, J; zero for forces without one."""
@@ -91,14 +95,6 @@ class JointForce(Force):
         return None
 
 
-def length_problem(expected: int, **arrays: Array) -> str | None:
-    """What is wrong with the number of entries of arrays, each given by its name, and how to mend it; or None."""
-    for name, array in arrays.items():
-        if array.ndim == 0 or array.shape[-1] != expected:
-            return f"{name} has shape {array.shape}; give {expected} numbers"
-    return None
-
-
 def _point_velocity(moving: Motion, body: int, from_reference: Vector3) -> Vector3:
     if body == GROUND:
         return jnp.zeros_like(from_reference)
@@ -116,10 +112,6 @@ class _PointPair(BodyForce):
     @abc.abstractmethod
     def force_on_a(self, d: Vector3, d_rate: Vector3) -> Vector3:
         """Force on A, ground axes, N; d = x_A - x_B (m) and its rate (m/s)."""
-
-    def problem(self, model: Model) -> str | None:
-        wrong_point = length_problem(3, point_a=self.point_a, point_b=self.point_b)
-        return model.topology.problem_with_bodies(self.body_a, self.body_b) or wrong_point
 
     def body_forces(self, model: Model, moving: Motion, t: Scalar) -> Float[Array, "nb 6"]:
         placed = moving.placements
@@ -147,23 +139,24 @@ class Spring(_PointPair):
     With names: Spring(*model.locate("upper", point_a), *model.locate("ground", point_b), stiffness, free_length).
 
     Attributes:
-        body_a, body_b: body numbers, -1 for the ground.
-        point_a, point_b: ends, on the axes of their bodies from O', m.
-        stiffness: k, N/m.
-        free_length: L0, m.
+        body_a, body_b: indices of the bodies, -1 for the ground.
+        point_a, point_b: ends of the spring, on the axes of their bodies from O'.
+        stiffness: spring constant k.
+        free_length: length L0 at which the spring is relaxed.
 
     Source: theory.md (H3).
     """
 
     conservative: ClassVar[bool] = True
-    linear: ClassVar[Mapping[str, str]] = {"stiffness": "N/m"}
+    linear: ClassVar[tuple[str, ...]] = ("stiffness",)
+    table_name: ClassVar[str] = "spring"
 
-    body_a: int = eqx.field(static=True)
-    point_a: Vector3 = eqx.field(converter=floating)
-    body_b: int = eqx.field(static=True)
-    point_b: Vector3 = eqx.field(converter=floating)
-    stiffness: Scalar = eqx.field(converter=floating)
-    free_length: Scalar = eqx.field(converter=floating, default=0.0)
+    body_a: int = body_index()
+    point_a: Vector3 = quantity("m", on="body_a")
+    body_b: int = body_index()
+    point_b: Vector3 = quantity("m", on="body_b")
+    stiffness: Scalar = quantity("N/m", minimum=0.0)
+    free_length: Scalar = quantity("m", minimum=0.0, default=0.0)
 
     def force_on_a(self, d: Vector3, d_rate: Vector3) -> Vector3:
         _, inverse_length = zero_safe_norm(d)
@@ -185,21 +178,22 @@ class Damper(_PointPair):
     """Linear viscous damper between two points: force -b (dL/dt) d/L on A, d = x_A - x_B, L = |d|; 0 at L = 0.
 
     Attributes:
-        body_a, body_b: body numbers, -1 for the ground.
-        point_a, point_b: ends, on the axes of their bodies from O', m.
-        coefficient: b, N s/m.
+        body_a, body_b: indices of the bodies, -1 for the ground.
+        point_a, point_b: ends of the damper, on the axes of their bodies from O'.
+        coefficient: damping coefficient b.
 
     Source: theory.md (H4).
     """
 
     conservative: ClassVar[bool] = False
-    linear: ClassVar[Mapping[str, str]] = {"coefficient": "N s/m"}
+    linear: ClassVar[tuple[str, ...]] = ("coefficient",)
+    table_name: ClassVar[str] = "damper"
 
-    body_a: int = eqx.field(static=True)
-    point_a: Vector3 = eqx.field(converter=floating)
-    body_b: int = eqx.field(static=True)
-    point_b: Vector3 = eqx.field(converter=floating)
-    coefficient: Scalar = eqx.field(converter=floating)
+    body_a: int = body_index()
+    point_a: Vector3 = quantity("m", on="body_a")
+    body_b: int = body_index()
+    point_b: Vector3 = quantity("m", on="body_b")
+    coefficient: Scalar = quantity("N s/m", minimum=0.0)
 
     def force_on_a(self, d: Vector3, d_rate: Vector3) -> Vector3:
         _, inverse_length = zero_safe_norm(d)
@@ -211,28 +205,28 @@ class AppliedForce(BodyForce):
     """A constant force at a point of a body together with a couple.
 
     Attributes:
-        body: body number.
-        point: where the force acts, body axes from O', m.
-        force: N.
-        torque: couple, N m.
+        body: index of the body.
+        point: where the force acts, body axes from O'.
+        force: force vector.
+        torque: couple.
         body_fixed: True if force and torque are given on body axes and turn with the body, False for ground axes.
 
     Source: theory.md (H1).
     """
 
     conservative: ClassVar[bool] = False
+    table_name: ClassVar[str] = "applied_force"
 
-    body: int = eqx.field(static=True)
-    point: Vector3 = eqx.field(converter=floating)
-    force: Vector3 = eqx.field(converter=floating)
-    torque: Vector3 = eqx.field(converter=floating)
+    body: int = body_index()
+    point: Vector3 = quantity("m", on="body")
+    force: Vector3 = quantity("N")
+    torque: Vector3 = quantity("N m")
     body_fixed: bool = eqx.field(static=True)
 
-    def problem(self, model: Model) -> str | None:
+    def validate(self, model: Model) -> str | None:
         if self.body == GROUND:
-            return "a force on the ground does nothing; give the number of a body"
-        wrong_vector = length_problem(3, point=self.point, force=self.force, torque=self.torque)
-        return model.topology.problem_with_bodies(self.body) or wrong_vector
+            return "a force on the ground does nothing; give the index of a body"
+        return super().validate(model)
 
     def body_forces(self, model: Model, moving: Motion, t: Scalar) -> Float[Array, "nb 6"]:
         placed = moving.placements
@@ -247,15 +241,16 @@ class JointSpring(JointForce):
     """Springs in the joints: V = 1/2 k (q - rest)^2 with the difference in tangent coordinates, tau = -dV = -k (q - rest).
 
     Attributes:
-        stiffness: k per velocity component, N m/rad or N/m.
-        rest: coordinates at which the springs are relaxed, rad or m.
+        stiffness: spring constant k.
+        rest: coordinates at which the springs are relaxed.
     """
 
     conservative: ClassVar[bool] = True
-    linear: ClassVar[Mapping[str, str]] = {"stiffness": "force/distance"}
+    linear: ClassVar[tuple[str, ...]] = ("stiffness",)
+    table_name: ClassVar[str] = "joint_spring"
 
-    stiffness: Float[Array, "nv"] = eqx.field(converter=floating)
-    rest: Float[Array, "nq"] = eqx.field(converter=floating)
+    stiffness: Float[Array, "nv"] = quantity(STIFFNESS, along="velocity", minimum=0.0, missing=0.0)
+    rest: Float[Array, "nq"] = quantity(POSITION, along="coordinate")
 
     def generalized_forces(
         self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar
@@ -264,9 +259,6 @@ class JointSpring(JointForce):
             return self._energy(model, configuration.integrate(model, q, step))
 
         return -jax.grad(energy)(jnp.zeros_like(v))  # (H7) in tangent coordinates
-
-    def problem(self, model: Model) -> str | None:
-        return length_problem(model.nv, stiffness=self.stiffness) or length_problem(model.nq, rest=self.rest)
 
     def potential_energy(self, model: Model, q: Float[Array, "nq"], placed: Placements) -> Scalar:
         return self._energy(model, q)
@@ -283,20 +275,23 @@ class JointServo(JointForce):
     controller does, the default integrator takes this force at the end of the step, so that no gains are too high for a step.
 
     Attributes:
-        stiffness: k per velocity component, N m/rad or N/m.
-        damping: d per velocity component, N m s/rad or N s/m.
-        target: coordinates that the servo holds, rad or m.
-        effort: largest force per velocity component, N m or N; None for no bound.
+        stiffness: proportional gain k.
+        damping: derivative gain d.
+        target: coordinates that the servo holds.
+        effort: largest force in size; None for no bound.
 
     Source: theory.md (H14).
     """
 
     conservative: ClassVar[bool] = False
+    table_name: ClassVar[str] = "joint_servo"
 
-    stiffness: Float[Array, "nv"] = eqx.field(converter=floating)
-    damping: Float[Array, "nv"] = eqx.field(converter=floating)
-    target: Float[Array, "nq"] = eqx.field(converter=floating)
-    effort: Float[Array, "nv"] | None = eqx.field(default=None, converter=lambda x: None if x is None else floating(x))
+    stiffness: Float[Array, "nv"] = quantity(STIFFNESS, along="velocity", minimum=0.0, missing=0.0)
+    damping: Float[Array, "nv"] = quantity(DAMPING, along="velocity", minimum=0.0, missing=0.0)
+    target: Float[Array, "nq"] = quantity(POSITION, along="coordinate")
+    effort: Float[Array, "nv"] | None = quantity(
+        EFFORT, along="velocity", minimum=0.0, infinite=True, missing=np.inf, default=None
+    )
 
     def generalized_forces(
         self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar
@@ -309,11 +304,6 @@ class JointServo(JointForce):
             return Resistance(self.damping, self.stiffness)
         free = jnp.abs(self._unbounded(model, q, v)) < self.effort  # at the bound the force is constant
         return Resistance(jnp.where(free, self.damping, 0.0), jnp.where(free, self.stiffness, 0.0))
-
-    def problem(self, model: Model) -> str | None:
-        bounds = {} if self.effort is None else {"effort": self.effort}
-        wrong = length_problem(model.nv, stiffness=self.stiffness, damping=self.damping, **bounds)
-        return wrong or length_problem(model.nq, target=self.target)
 
     def _unbounded(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nv"]:
         return self.stiffness * configuration.difference(model, q, self.target) - self.damping * v
@@ -330,14 +320,14 @@ class JointDrives(eqx.Module):
     """
 
     columns: tuple[int, ...] = eqx.field(static=True)
-    gear: Float[Array, "nu"] = eqx.field(converter=floating)
+    gear: Float[Array, "nu"] = quantity("1")
 
-    def problem(self, model: Model) -> str | None:
+    def validate(self, model: Model) -> str | None:
         """Why these drives do not fit a model and how to mend it, or None. Called once, by `System`."""
         for column in self.columns:
             if not 0 <= column < model.nv:
                 return f"there is no velocity component {column}; use 0 to {model.nv - 1}"
-        return length_problem(len(self.columns), gear=self.gear)
+        return invalid(self, {"nu": len(self.columns)})
 
     def generalized_forces(self, model: Model, u: Float[Array, "nu"]) -> Float[Array, "nv"]:
         """N m or N by the kinds of joints."""

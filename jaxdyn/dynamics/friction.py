@@ -9,37 +9,36 @@ A drive measured forwards and backwards, fast and slow, loaded and not is descri
     BearingFriction      the load being that of the motion      -r sqrt(|F|^2 + F_0^2) t
     QuadraticDrag        turbulent flow around the body         -d v |v|
 
-with t = tanh(v / velocity_scale) in the place of the sign of v, so that everything is smooth at rest. Numbers are per velocity
-component; where a joint lacks a term, its coefficient is 0 and its scales are any positive numbers.
+with t = tanh(v / velocity_scale) in the place of the sign of v, so that everything is smooth at rest. Values are per velocity
+component; where a joint lacks a term, its coefficient is 0 and its scales are any positive values.
 
 Each term is -d(q, v) v with a coefficient d that is smooth at rest. An implicit step takes the force as -d v' with the velocity v'
 at its end: then friction only ever slows a joint down, at any length of the step, and a joint at rest stays at rest.
 """
 
 import abc
-from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import forward, inverse, kinematics
-from jaxdyn.dynamics.forces import JointForce, Resistance, Scalar, length_problem
+from jaxdyn.dynamics.forces import JointForce, Resistance, Scalar
 from jaxdyn.mechanism import tree
 from jaxdyn.mechanism.model import Model
-from jaxdyn.spatial.arrays import floating
+from jaxdyn.mechanism.quantity import DAMPING, DRAG, EFFORT, LEVER, VELOCITY, ComponentUnit, quantity
 from jaxdyn.spatial.series import tanh_quotient
 
 
-def _problem(model: Model, coefficients: dict[str, Array], scales: dict[str, Array]) -> str | None:
-    """Why numbers per velocity component do not fit a model and how to mend it, or None."""
-    for name, scale in scales.items():
-        if not isinstance(scale, Tracer) and not np.all(np.asarray(scale) > 0):
-            return f"{name} is {np.asarray(scale).tolist()}; give positive numbers, 0.01 for instance"
-    return length_problem(model.nv, **coefficients, **scales)
+def _coefficient(unit: str | ComponentUnit) -> Any:
+    """A field with a coefficient of each joint, which joints without the term lack."""
+    return quantity(unit, along="velocity", minimum=0.0, missing=0.0)
+
+
+def _scale(unit: str | ComponentUnit, *needed_by: str) -> Any:
+    """A field with a scale of each joint, which matters where one of these coefficients is not zero."""
+    return quantity(unit, along="velocity", positive=True, missing=1.0, needed_by=needed_by)
 
 
 def _per_speed(v: Float[Array, "nv"], velocity_scale: Float[Array, "nv"]) -> Float[Array, "nv"]:
@@ -69,51 +68,45 @@ class JointFriction(_Friction):
     """Viscous and smooth Coulomb friction in the joints: tau = -viscous v - coulomb tanh(v / velocity_scale).
 
     Attributes:
-        viscous: N m s/rad or N s/m, per velocity component.
-        coulomb: N m or N, per velocity component.
-        velocity_scale: speed at which the Coulomb part reaches 76 % of its value, rad/s or m/s.
+        viscous: coefficient of viscous friction.
+        coulomb: Coulomb friction.
+        velocity_scale: speed at which the Coulomb part reaches 76 % of its value.
 
     Source: theory.md (H8).
     """
 
-    linear: ClassVar[Mapping[str, str]] = {"viscous": "force/speed", "coulomb": "force"}
+    linear: ClassVar[tuple[str, ...]] = ("viscous", "coulomb")
+    table_name: ClassVar[str] = "joint_friction"
 
-    viscous: Float[Array, "nv"] = eqx.field(converter=floating)
-    coulomb: Float[Array, "nv"] = eqx.field(converter=floating)
-    velocity_scale: Float[Array, "nv"] = eqx.field(converter=floating)
+    viscous: Float[Array, "nv"] = _coefficient(DAMPING)
+    coulomb: Float[Array, "nv"] = _coefficient(EFFORT)
+    velocity_scale: Float[Array, "nv"] = _scale(VELOCITY, "coulomb")
 
     def coefficient_at(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nv"]:
         return self.viscous + self.coulomb * _per_speed(v, self.velocity_scale)  # (H8)
-
-    def problem(self, model: Model) -> str | None:
-        coefficients = {"viscous": self.viscous, "coulomb": self.coulomb}
-        return _problem(model, coefficients, {"velocity_scale": self.velocity_scale})
 
 
 class StribeckFriction(_Friction):
     """What friction has more near standstill: tau = -stribeck exp(-(v / stribeck_velocity)^2) tanh(v / velocity_scale).
 
     Attributes:
-        stribeck: static friction less Coulomb friction, N m or N, per velocity component.
-        stribeck_velocity: speed at which 37 % of it is left, rad/s or m/s; several times the velocity scale.
-        velocity_scale: that of `JointFriction`, rad/s or m/s.
+        stribeck: static friction less Coulomb friction.
+        stribeck_velocity: speed at which 37 % of it is left; several times the velocity scale.
+        velocity_scale: speed at which the smooth sign of the velocity reaches 76 %.
 
     Source: theory.md (H9); Stribeck 1902, in the form of Armstrong-Helouvry, Dupont and Canudas de Wit 1994.
     """
 
-    linear: ClassVar[Mapping[str, str]] = {"stribeck": "force"}
+    linear: ClassVar[tuple[str, ...]] = ("stribeck",)
+    table_name: ClassVar[str] = "joint_stribeck_friction"
 
-    stribeck: Float[Array, "nv"] = eqx.field(converter=floating)
-    stribeck_velocity: Float[Array, "nv"] = eqx.field(converter=floating)
-    velocity_scale: Float[Array, "nv"] = eqx.field(converter=floating)
+    stribeck: Float[Array, "nv"] = _coefficient(EFFORT)
+    stribeck_velocity: Float[Array, "nv"] = _scale(VELOCITY, "stribeck")
+    velocity_scale: Float[Array, "nv"] = _scale(VELOCITY, "stribeck")
 
     def coefficient_at(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nv"]:
         near_rest = jnp.exp(-((v / self.stribeck_velocity) ** 2))
         return self.stribeck * near_rest * _per_speed(v, self.velocity_scale)  # (H9)
-
-    def problem(self, model: Model) -> str | None:
-        scales = {"stribeck_velocity": self.stribeck_velocity, "velocity_scale": self.velocity_scale}
-        return _problem(model, {"stribeck": self.stribeck}, scales)
 
 
 class AsymmetricFriction(_Friction):
@@ -123,34 +116,31 @@ class AsymmetricFriction(_Friction):
     the coefficient there and the velocity scales are equal. On its own it puts energy in in one direction.
 
     Attributes:
-        coulomb_difference: half of forward less backward Coulomb friction, N m or N, per velocity component; of either sign.
-        viscous_difference: half of forward less backward viscous friction, N m s/rad or N s/m; of either sign.
-        velocity_scale: that of `JointFriction`, rad/s or m/s.
+        coulomb_difference: half of forward less backward Coulomb friction, of either sign.
+        viscous_difference: half of forward less backward viscous friction, of either sign.
+        velocity_scale: speed at which the smooth sign of the velocity reaches 76 %.
 
     Source: theory.md (H10).
     """
 
-    linear: ClassVar[Mapping[str, str]] = {"coulomb_difference": "force", "viscous_difference": "force/speed"}
+    linear: ClassVar[tuple[str, ...]] = ("coulomb_difference", "viscous_difference")
+    table_name: ClassVar[str] = "joint_asymmetric_friction"
 
-    coulomb_difference: Float[Array, "nv"] = eqx.field(converter=floating)
-    viscous_difference: Float[Array, "nv"] = eqx.field(converter=floating)
-    velocity_scale: Float[Array, "nv"] = eqx.field(converter=floating)
+    coulomb_difference: Float[Array, "nv"] = quantity(EFFORT, along="velocity", missing=0.0)
+    viscous_difference: Float[Array, "nv"] = quantity(DAMPING, along="velocity", missing=0.0)
+    velocity_scale: Float[Array, "nv"] = _scale(VELOCITY, "coulomb_difference", "viscous_difference")
 
     def coefficient_at(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nv"]:
         per_speed = _per_speed(v, self.velocity_scale)
         return (self.coulomb_difference * per_speed + self.viscous_difference) * per_speed * v  # (H10)
 
-    def problem(self, model: Model) -> str | None:
-        differences = {"coulomb_difference": self.coulomb_difference, "viscous_difference": self.viscous_difference}
-        return _problem(model, differences, {"velocity_scale": self.velocity_scale})
-
 
 class _FrictionUnderLoad(_Friction):
     """Friction in proportion to a load: tau = -coefficient sqrt(load^2 + load_scale^2) tanh(v / velocity_scale)."""
 
-    coefficient: Float[Array, "nv"] = eqx.field(converter=floating)
-    velocity_scale: Float[Array, "nv"] = eqx.field(converter=floating)
-    load_scale: Float[Array, "nv"] = eqx.field(converter=floating)
+    coefficient: eqx.AbstractVar[Float[Array, "nv"]]
+    velocity_scale: eqx.AbstractVar[Float[Array, "nv"]]
+    load_scale: eqx.AbstractVar[Float[Array, "nv"]]
 
     @abc.abstractmethod
     def squared_load(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nv"]:
@@ -160,10 +150,6 @@ class _FrictionUnderLoad(_Friction):
         load = jnp.sqrt(self.squared_load(model, q, v) + self.load_scale**2)
         return self.coefficient * load * _per_speed(v, self.velocity_scale)  # (H11), (H13)
 
-    def problem(self, model: Model) -> str | None:
-        scales = {"velocity_scale": self.velocity_scale, "load_scale": self.load_scale}
-        return _problem(model, {"coefficient": self.coefficient}, scales)
-
 
 class LoadFriction(_FrictionUnderLoad):
     """Friction in proportion to the load: tau = -coefficient sqrt(Q_g^2 + load_scale^2) tanh(v / velocity_scale).
@@ -172,14 +158,19 @@ class LoadFriction(_FrictionUnderLoad):
     on the acceleration, which depends on the friction.
 
     Attributes:
-        coefficient: friction per load, without unit, per velocity component.
-        velocity_scale: that of `JointFriction`, rad/s or m/s.
-        load_scale: load below which friction no longer falls, so that it is smooth at no load, N m or N.
+        coefficient: friction per load.
+        velocity_scale: speed at which the smooth sign of the velocity reaches 76 %.
+        load_scale: load below which friction no longer falls, so that it is smooth at no load.
 
     Source: theory.md (H11), (H2).
     """
 
-    linear: ClassVar[Mapping[str, str]] = {"coefficient": "1"}
+    linear: ClassVar[tuple[str, ...]] = ("coefficient",)
+    table_name: ClassVar[str] = "joint_load_friction"
+
+    coefficient: Float[Array, "nv"] = _coefficient("1")
+    velocity_scale: Float[Array, "nv"] = _scale(VELOCITY, "coefficient")
+    load_scale: Float[Array, "nv"] = _scale(EFFORT, "coefficient")
 
     def squared_load(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nv"]:
         return inverse.gravity_force(model, q) ** 2
@@ -193,15 +184,19 @@ class BearingFriction(_FrictionUnderLoad):
     centrifugal forces load the bearings, with few other forces.
 
     Attributes:
-        coefficient: friction coefficient times radius of the bearing, m, per velocity component; the friction coefficient, without
-            unit, where the joint slides.
-        velocity_scale: that of `JointFriction`, rad/s or m/s.
-        load_scale: force below which friction no longer falls, so that it is smooth at no load, N.
+        coefficient: friction coefficient times radius of the bearing; the friction coefficient alone where the joint slides.
+        velocity_scale: speed at which the smooth sign of the velocity reaches 76 %.
+        load_scale: force below which friction no longer falls, so that it is smooth at no load.
 
     Source: theory.md (H13), (M3).
     """
 
-    linear: ClassVar[Mapping[str, str]] = {"coefficient": "lever"}
+    linear: ClassVar[tuple[str, ...]] = ("coefficient",)
+    table_name: ClassVar[str] = "joint_bearing_friction"
+
+    coefficient: Float[Array, "nv"] = _coefficient(LEVER)
+    velocity_scale: Float[Array, "nv"] = _scale(VELOCITY, "coefficient")
+    load_scale: Float[Array, "nv"] = _scale("N", "coefficient")
 
     def squared_load(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nv"]:
         a = forward.accelerations_from(model, q, v, jnp.zeros_like(v), "cholesky")
@@ -217,17 +212,15 @@ class QuadraticDrag(_Friction):
     Its first derivative is continuous; the second one jumps at rest, where its value is taken to be the mean, 0.
 
     Attributes:
-        coefficient: N m s^2/rad^2 or N s^2/m^2, per velocity component.
+        coefficient: drag coefficient.
 
     Source: theory.md (H12).
     """
 
-    linear: ClassVar[Mapping[str, str]] = {"coefficient": "force/speed^2"}
+    linear: ClassVar[tuple[str, ...]] = ("coefficient",)
+    table_name: ClassVar[str] = "joint_quadratic_drag"
 
-    coefficient: Float[Array, "nv"] = eqx.field(converter=floating)
+    coefficient: Float[Array, "nv"] = _coefficient(DRAG)
 
     def coefficient_at(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nv"]:
         return self.coefficient * v * jnp.sign(v)  # (H12)
-
-    def problem(self, model: Model) -> str | None:
-        return _problem(model, {"coefficient": self.coefficient}, {})

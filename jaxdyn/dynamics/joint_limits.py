@@ -7,7 +7,6 @@ so the numbers are derived from the mechanism unless they are given.
 
 from typing import ClassVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,11 +14,11 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import metric
-from jaxdyn.dynamics.forces import JointForce, Resistance, Scalar, length_problem
+from jaxdyn.dynamics.forces import JointForce, Resistance, Scalar
 from jaxdyn.dynamics.kinematics import Placements
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
-from jaxdyn.spatial.arrays import floating
+from jaxdyn.mechanism.quantity import DAMPING, POSITION, STIFFNESS, quantity
 
 Columns = Float[Array, "nv"]
 
@@ -40,18 +39,19 @@ class JointLimits(JointForce):
     step, at any length of the step, and explicit ones need steps well below d/k and I/d.
 
     Attributes:
-        stiffness: k per velocity component, N m/rad or N/m; 0 leaves the limits of a joint data.
-        damping: d per velocity component, N m s/rad or N s/m.
-        width: depth over which the stop becomes as stiff as k, rad or m.
+        stiffness: stiffness k of the stop; with 0 the limits of a joint stop nothing.
+        damping: damping coefficient d of the stop.
+        width: depth over which the stop becomes as stiff as k.
 
     Source: theory.md (H15); a damper that vanishes at first contact: Hunt and Crossley 1975.
     """
 
     conservative: ClassVar[bool] = False
+    table_name: ClassVar[str] = "joint_limits"
 
-    stiffness: Float[Array, "nv"] = eqx.field(converter=floating)
-    damping: Float[Array, "nv"] = eqx.field(converter=floating)
-    width: Float[Array, "nv"] = eqx.field(converter=floating)
+    stiffness: Float[Array, "nv"] = quantity(STIFFNESS, along="velocity", minimum=0.0)
+    damping: Float[Array, "nv"] = quantity(DAMPING, along="velocity", minimum=0.0)
+    width: Float[Array, "nv"] = quantity(POSITION, along="velocity", positive=True)
 
     @staticmethod
     def of(model: Model, time_constant: float | Scalar = 0.01) -> "JointLimits":
@@ -94,16 +94,8 @@ class JointLimits(JointForce):
         onset = self.width**2 * x**4 * (0.25 - 0.1 * x)
         return jnp.sum(self.stiffness * (onset + 0.5 * further * (self.width + further)))  # (H15)
 
-    def problem(self, model: Model) -> str | None:
-        wrong = length_problem(model.nv, stiffness=self.stiffness, damping=self.damping, width=self.width)
-        if wrong is not None:
-            return wrong
-        for name, numbers in {"stiffness": self.stiffness, "damping": self.damping}.items():
-            if not isinstance(numbers, Tracer) and np.any(np.asarray(numbers) < 0.0):
-                return f"{name} is {np.asarray(numbers).tolist()}; give positive numbers or 0"
-        if not isinstance(self.width, Tracer) and not np.all(np.asarray(self.width) > 0.0):
-            return f"width is {np.asarray(self.width).tolist()}; give positive numbers, 0.01 for instance"
-        return _problem_with_joints(model)
+    def validate(self, model: Model) -> str | None:
+        return super().validate(model) or _error_with_joints(model)
 
     def _parts(self, depth: Columns, speed: Columns) -> tuple[Columns, Columns]:
         """D and sqrt(S^2 + D^2) of depths and speeds beyond the limits; the root has no slope where it is zero."""
@@ -145,7 +137,7 @@ def _along_columns(model: Model, x: Float[Array, "nq"]) -> Columns:
     return jnp.where(is_rate, x[starts + np.arange(model.nv)], -jnp.inf)
 
 
-def _problem_with_joints(model: Model) -> str | None:
+def _error_with_joints(model: Model) -> str | None:
     """Which joint has limits that are not those of single velocity components, and what to do; or None."""
     topology, limits = model.topology, model.limits
     if isinstance(limits.lower, Tracer) or isinstance(limits.upper, Tracer):

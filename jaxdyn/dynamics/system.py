@@ -70,7 +70,7 @@ class System(eqx.Module):
         if self.stabilization is not None and not 0.0 <= self.stabilization < float("inf"):
             raise MechanismError(f"stabilization is {self.stabilization} 1/s; give a rate from 0 on, or None")
         for part in (*self.forces, *([] if self.drives is None else [self.drives]), *self.constraints):
-            problem = part.problem(self.model)
+            problem = part.validate(self.model)
             if problem is not None:
                 raise MechanismError(f"{type(part).__name__} on mechanism {self.model.name!r}: {problem}")
 

@@ -9,7 +9,6 @@ Everything here is per sample; rows of many samples are `jax.vmap(regressor, ...
 """
 
 import collections
-from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
@@ -24,8 +23,10 @@ from jaxdyn.dynamics.forces import JointForce
 from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Velocities
 from jaxdyn.dynamics.system import State, System, Time, applied_forces
 from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.components import component_names, units_along
 from jaxdyn.mechanism.model import Model
-from jaxdyn.spatial.arrays import dot, einsum, floating
+from jaxdyn.mechanism.quantity import EFFORT, Quantity, quantities, quantity
+from jaxdyn.spatial.arrays import dot, einsum
 from jaxdyn.spatial.inertia import (
     SpatialInertia,
     inertia_from_planar,
@@ -38,16 +39,6 @@ from jaxdyn.spatial.sixvector import cross_force
 
 INERTIAL_SYMBOLS = ("m", "hx", "hy", "hz", "Jxx", "Jyy", "Jzz", "Jxy", "Jxz", "Jyz")
 _INERTIAL_UNITS = ("kg", *["kg m"] * 3, *["kg m^2"] * 6)
-
-# Units of numbers per velocity component, for angles and for displacements.
-_UNITS_BY_JOINT = {
-    "inertia": ("kg m^2", "kg"),
-    "force": ("N m", "N"),
-    "lever": ("m", "1"),
-    "force/distance": ("N m/rad", "N/m"),
-    "force/speed": ("N m s/rad", "N s/m"),
-    "force/speed^2": ("N m s^2/rad^2", "N s^2/m^2"),
-}
 
 
 class Label(NamedTuple):
@@ -64,23 +55,18 @@ class TorqueOffset(JointForce):
     """Constant forces along the velocity components: the zero error of torque sensors or motor currents, as columns of a regressor.
 
     Attributes:
-        torque: N m or N, per velocity component.
+        torque: the constant forces.
     """
 
     conservative: ClassVar[bool] = False
-    linear: ClassVar[Mapping[str, str]] = {"torque": "force"}
+    linear: ClassVar[tuple[str, ...]] = ("torque",)
 
-    torque: Float[Array, "nv"] = eqx.field(converter=floating)
+    torque: Float[Array, "nv"] = quantity(EFFORT, along="velocity")
 
     def generalized_forces(
         self, model: Model, q: Coordinates, v: Velocities, t: Float[Array, ""]
     ) -> Float[Array, "nv"]:
         return self.torque
-
-    def problem(self, model: Model) -> str | None:
-        if self.torque.shape == (model.nv,):
-            return None
-        return f"torque has shape {self.torque.shape}; give {model.nv} numbers"
 
 
 def inertial_parameters(model: Model) -> Float[Array, "nb 10"]:
@@ -247,32 +233,27 @@ def labels(system: System) -> tuple[Label, ...]:
     several forces in the joints that go by one name: "JointFriction 1 viscous(elbow)".
     """
     model, topology = system.model, system.model.topology
-    columns = np.asarray(configuration.motion_columns(model, configuration.neutral(model)))
-    linear_motion = np.all(columns[:, :3] == 0, axis=1).astype(int)
-    components = []
-    for body, kind in enumerate(topology.joint_classes):
-        name = topology.joint_names[body]
-        components += [name] if kind.nv == 1 else [f"{name}[{k}]" for k in range(kind.nv)]
 
-    def per_component(symbol: str, quantity: str) -> list[Label]:
-        units = _UNITS_BY_JOINT.get(quantity, (quantity, quantity))
-        return [Label(f"{symbol}({name})", units[i]) for name, i in zip(components, linear_motion, strict=True)]
+    def per_component(symbol: str, declared: Quantity) -> list[Label]:
+        names, units = component_names(model, declared), units_along(model, declared)
+        return [Label(f"{symbol}({name})", unit) for name, unit in zip(names, units, strict=True)]
 
     found = [
         Label(f"{symbol}({body})", unit)
         for body in topology.body_names
         for symbol, unit in zip(INERTIAL_SYMBOLS, _INERTIAL_UNITS, strict=True)
     ]
-    found += per_component("armature", "inertia")
+    found += per_component("armature", quantities(Model)["armature"])
     joint_forces = [force for force in system.forces if isinstance(force, JointForce)]
     uses = collections.Counter(field for force in joint_forces for field in type(force).linear)
     for number, force in enumerate(system.forces):
         kind = f"{type(force).__name__} {number}"
-        for field, unit in type(force).linear.items():
+        declared = quantities(type(force))
+        for field in type(force).linear:
             if isinstance(force, JointForce):
-                found += per_component(field if uses[field] == 1 else f"{kind} {field}", unit)
+                found += per_component(field if uses[field] == 1 else f"{kind} {field}", declared[field])
             else:
-                found.append(Label(f"{field}({kind})", unit))
+                found.append(Label(f"{field}({kind})", declared[field].unit_of(turns=True)))
     return tuple(found)
 
 

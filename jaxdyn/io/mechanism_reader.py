@@ -141,7 +141,7 @@ def _constraints(model: Model, entry: MechanismEntry, file: Place) -> tuple[Cons
     for i, coupling in enumerate(entry.coupling):
         constraints.append(_coupling(model, coupling, file.key("coupling").item(i, coupling.name)))
     for constraint in constraints:
-        problem = constraint.problem(model)
+        problem = constraint.validate(model)
         if problem is not None:
             raise MechanismError(f"{file.file}: {type(constraint).__name__}: {problem}")
     return tuple(constraints)

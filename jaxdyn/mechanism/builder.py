@@ -122,7 +122,7 @@ class MechanismBuilder:
             raise MechanismError(f"there are two bodies or frames called {name!r}; rename one")
         if not isinstance(joint, Joint):
             raise MechanismError(f"{where}: joint is {joint!r}; give a Joint such as Revolute((0, 0, 1))")
-        problem = joint.problem()
+        problem = joint.validate()
         if problem is not None:
             raise MechanismError(f"the {type(joint).__name__.lower()} joint of {where}: {problem}")
         mass_, com_, inertia_ = checks.checked_inertia(where, mass, com, inertia)

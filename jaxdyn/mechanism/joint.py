@@ -8,6 +8,7 @@ A new kind of joint is a final subclass of `Joint` in any file, user code includ
 """
 
 import abc
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -32,11 +33,16 @@ class Joint(eqx.Module):
         nq: number of coordinates.
         nv: number of velocities.
         velocity_is_rate: True if v = dq/dt, so that the textbook Christoffel symbols apply.
+        turns: for each velocity component, whether it turns the child (rad/s) or only shifts it (m/s); if it is None, the motion
+            subspace at the neutral coordinates decides.
+        coordinate_units: "rad", "m" or "1" for each coordinate; None where these are the units of the velocities times s.
     """
 
     nq: eqx.AbstractClassVar[int]
     nv: eqx.AbstractClassVar[int]
     velocity_is_rate: eqx.AbstractClassVar[bool]
+    turns: ClassVar[tuple[bool, ...] | None] = None
+    coordinate_units: ClassVar[tuple[str, ...] | None] = None
 
     @abc.abstractmethod
     def transform(self, q: Float[Array, "nq"]) -> RigidTransform:
@@ -157,8 +163,8 @@ class Joint(eqx.Module):
         """Coordinates of the primitives; undefined where these are singular."""
         return q
 
-    def problem(self) -> str | None:
-        """What is wrong with the numbers of this joint and how to mend it, or None. Called once, by the builder."""
+    def validate(self) -> str | None:
+        """What is wrong with the values of this joint and how to mend it, or None. Called once, by the builder."""
         return None
 
 

@@ -14,8 +14,9 @@ from jaxtyping import Array, Float
 
 from jaxdyn.mechanism.joint import Joint, Scalar
 from jaxdyn.mechanism.prescribed import PrescribedMotion
+from jaxdyn.mechanism.quantity import quantity
 from jaxdyn.spatial import attitude, quaternion
-from jaxdyn.spatial.arrays import dot, floating
+from jaxdyn.spatial.arrays import dot
 from jaxdyn.spatial.series import cotangent_remainder_root, sinc_root, versine_root
 from jaxdyn.spatial.transform import RigidTransform
 
@@ -64,7 +65,7 @@ class _Axial(_WithRates):
 
     axis: eqx.AbstractVar[Axis]
 
-    def problem(self) -> str | None:
+    def validate(self) -> str | None:
         return axis_problem(self.axis)
 
 
@@ -75,10 +76,11 @@ class Revolute(_Axial):
         axis: unit vector e, the same components on joint and child axes.
     """
 
-    axis: Axis = eqx.field(converter=floating)
+    axis: Axis = quantity("1")
 
     nq: ClassVar[int] = 1
     nv: ClassVar[int] = 1
+    turns: ClassVar[tuple[bool, ...]] = (True,)
 
     def transform(self, q: Float[Array, "1"]) -> RigidTransform:
         return RigidTransform(quaternion.from_axis_angle(_unit(self.axis), q[0]), jnp.zeros_like(self.axis))  # (A7)
@@ -97,10 +99,11 @@ class Prismatic(_Axial):
         axis: unit vector e, the same components on joint and child axes.
     """
 
-    axis: Axis = eqx.field(converter=floating)
+    axis: Axis = quantity("1")
 
     nq: ClassVar[int] = 1
     nv: ClassVar[int] = 1
+    turns: ClassVar[tuple[bool, ...]] = (False,)
 
     def transform(self, q: Float[Array, "1"]) -> RigidTransform:
         return RigidTransform(quaternion.identity(self.axis.dtype), q[0] * _unit(self.axis))  # (E2)
@@ -117,16 +120,17 @@ class Screw(_Axial):
 
     Attributes:
         axis: unit vector e, the same components on joint and child axes.
-        pitch: advance along the axis per angle, m/rad; a right-handed thread has a positive one.
+        pitch: advance along the axis per angle; a right-handed thread has a positive one.
 
     Source: theory.md (C1) with v = P x e + pitch e.
     """
 
-    axis: Axis = eqx.field(converter=floating)
-    pitch: Float[Array, "*batch"] = eqx.field(converter=floating)
+    axis: Axis = quantity("1")
+    pitch: Float[Array, "*batch"] = quantity("m/rad")
 
     nq: ClassVar[int] = 1
     nv: ClassVar[int] = 1
+    turns: ClassVar[tuple[bool, ...]] = (True,)
 
     def transform(self, q: Float[Array, "1"]) -> RigidTransform:
         e = _unit(self.axis)
@@ -143,11 +147,11 @@ class Screw(_Axial):
     def reversed(self) -> Joint:
         return Screw(-self.axis, self.pitch)
 
-    def problem(self) -> str | None:
+    def validate(self) -> str | None:
         pitch = np.asarray(self.pitch)
         if pitch.shape != () or not np.isfinite(pitch):
             return f"its pitch is {pitch.tolist()}; give one finite number, in m/rad"
-        return super().problem()
+        return super().validate()
 
 
 class Cylindrical(_Axial):
@@ -159,10 +163,11 @@ class Cylindrical(_Axial):
     Source: theory.md section (d).
     """
 
-    axis: Axis = eqx.field(converter=floating)
+    axis: Axis = quantity("1")
 
     nq: ClassVar[int] = 2
     nv: ClassVar[int] = 2
+    turns: ClassVar[tuple[bool, ...]] = (True, False)
 
     def transform(self, q: Float[Array, "2"]) -> RigidTransform:
         e = _unit(self.axis)
@@ -197,11 +202,12 @@ class Universal(_WithRates):
     Source: theory.md section (d).
     """
 
-    first_axis: Axis = eqx.field(converter=floating)
-    second_axis: Axis = eqx.field(converter=floating)
+    first_axis: Axis = quantity("1")
+    second_axis: Axis = quantity("1")
 
     nq: ClassVar[int] = 2
     nv: ClassVar[int] = 2
+    turns: ClassVar[tuple[bool, ...]] = (True, True)
 
     def transform(self, q: Float[Array, "2"]) -> RigidTransform:
         first = quaternion.from_axis_angle(_unit(self.first_axis), q[0])
@@ -232,7 +238,7 @@ class Universal(_WithRates):
     def primitives(self) -> tuple[Joint, ...]:
         return Revolute(self.first_axis), Revolute(self.second_axis)
 
-    def problem(self) -> str | None:
+    def validate(self) -> str | None:
         wrong = axis_problem(self.first_axis, "first_axis") or axis_problem(self.second_axis, "second_axis")
         if wrong is None and np.linalg.norm(np.cross(self.first_axis, self.second_axis)) < _PARALLEL_TOLERANCE:
             return "its axes are parallel, so they turn the child the same way; use one revolute joint"
@@ -246,6 +252,8 @@ class Spherical(Joint):
 
     nq: ClassVar[int] = 4
     nv: ClassVar[int] = 3
+    turns: ClassVar[tuple[bool, ...]] = (True, True, True)
+    coordinate_units: ClassVar[tuple[str, ...]] = ("1", "1", "1", "1")
     velocity_is_rate: ClassVar[bool] = False
 
     def transform(self, q: Float[Array, "4"]) -> RigidTransform:
@@ -307,11 +315,13 @@ class Planar(Joint):
     Source: theory.md section (d).
     """
 
-    normal: Axis = eqx.field(converter=floating, default=(0.0, 0.0, 1.0))
-    direction: Axis = eqx.field(converter=floating, default=(1.0, 0.0, 0.0))
+    normal: Axis = quantity("1", default=(0.0, 0.0, 1.0))
+    direction: Axis = quantity("1", default=(1.0, 0.0, 0.0))
 
     nq: ClassVar[int] = 3
     nv: ClassVar[int] = 3
+    turns: ClassVar[tuple[bool, ...]] = (True, False, False)
+    coordinate_units: ClassVar[tuple[str, ...]] = ("m", "m", "rad")
     velocity_is_rate: ClassVar[bool] = False
 
     def _axes(self) -> tuple[Axis, Axis, Axis]:
@@ -362,7 +372,7 @@ class Planar(Joint):
         x, y, z = self._axes()
         return Prismatic(x), Prismatic(y), Revolute(z)
 
-    def problem(self) -> str | None:
+    def validate(self) -> str | None:
         wrong = axis_problem(self.normal, "normal") or axis_problem(self.direction, "direction")
         if wrong is None and abs(float(np.dot(self.normal, self.direction))) > _PARALLEL_TOLERANCE:
             return "its direction does not lie in the plane; give a unit vector at right angles to the normal"
@@ -386,6 +396,8 @@ class Free(Joint):
 
     nq: ClassVar[int] = 7
     nv: ClassVar[int] = 6
+    turns: ClassVar[tuple[bool, ...]] = (True, True, True, False, False, False)
+    coordinate_units: ClassVar[tuple[str, ...]] = ("m", "m", "m", "1", "1", "1", "1")
     velocity_is_rate: ClassVar[bool] = False
 
     def transform(self, q: Float[Array, "7"]) -> RigidTransform:
@@ -442,6 +454,7 @@ class Fixed(_WithRates):
 
     nq: ClassVar[int] = 0
     nv: ClassVar[int] = 0
+    turns: ClassVar[tuple[bool, ...]] = ()
 
     def transform(self, q: Float[Array, "0"]) -> RigidTransform:
         return RigidTransform.identity(q.dtype)
@@ -464,17 +477,18 @@ class Rheonomic(_WithRates):
     Attributes:
         joint: the joint that is driven.
         motion: its coordinates (rad, m) as a smooth function of time.
-        time: the instant, s; set by `at`.
+        time: the instant; set by `at`.
 
     Source: theory.md (E15), (I4).
     """
 
     joint: Joint
     motion: PrescribedMotion
-    time: Float[Array, "*batch"] = eqx.field(converter=floating, default=0.0)
+    time: Float[Array, "*batch"] = quantity("s", default=0.0)
 
     nq: ClassVar[int] = 0
     nv: ClassVar[int] = 0
+    turns: ClassVar[tuple[bool, ...]] = ()
 
     def at(self, t: Scalar) -> "Rheonomic":
         return eqx.tree_at(lambda joint: joint.time, self, jnp.full_like(self.time, t))
@@ -517,14 +531,14 @@ class Rheonomic(_WithRates):
         position, velocity, acceleration = self.prescribed()
         return dot(self.joint.motion_subspace(position), acceleration) + self.joint.subspace_rate(position, velocity)
 
-    def problem(self) -> str | None:
+    def validate(self) -> str | None:
         kind = type(self.joint).__name__.lower()
         if isinstance(self.joint, Fixed | Rheonomic):
             return f"it drives a {kind} joint; give a joint that can move"
         shape = jax.eval_shape(self.motion, self.time).shape
         if shape != (self.joint.nq,):
             return f"its motion has values of shape {shape}; a {kind} joint needs shape ({self.joint.nq},)"
-        return self.joint.problem()
+        return self.joint.validate()
 
 
 def joint_of_kind(kind: str, axis=None) -> Joint:

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, PyTree
 
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.messages import MechanismError
+from jaxdyn.mechanism.quantity import ARMATURE, EFFORT, POSITION, VELOCITY, quantity
 from jaxdyn.mechanism.range import problem_with_range
 from jaxdyn.mechanism.rotors import Rotors
 from jaxdyn.mechanism.topology import Topology
@@ -29,15 +30,15 @@ class Limits(eqx.Module):
     joint stops at its limit only in a `System` with `JointLimits`.
 
     Attributes:
-        lower, upper: coordinates, rad or m.
-        velocity: largest speed, rad/s or m/s.
-        effort: largest drive torque or force, N m or N.
+        lower, upper: smallest and largest coordinates.
+        velocity: largest speed.
+        effort: largest drive torque or force.
     """
 
-    lower: Float[Array, "nq"]
-    upper: Float[Array, "nq"]
-    velocity: Float[Array, "nv"]
-    effort: Float[Array, "nv"]
+    lower: Float[Array, "nq"] = quantity(POSITION, along="coordinate", infinite=True, as_given=True)
+    upper: Float[Array, "nq"] = quantity(POSITION, along="coordinate", infinite=True, as_given=True)
+    velocity: Float[Array, "nv"] = quantity(VELOCITY, along="velocity", infinite=True, as_given=True)
+    effort: Float[Array, "nv"] = quantity(EFFORT, along="velocity", infinite=True, as_given=True)
 
 
 class Model(eqx.Module):
@@ -47,14 +48,14 @@ class Model(eqx.Module):
         topology: static structure and names.
         joints: the joints, those of one structure stacked, in the order of `topology.groups`.
         placement: (nb,) placement of each joint frame in its parent body (F_i and l_i of theory.md).
-        mass: m_i, kg.
-        com: O'_i -> C_i in body axes, m.
-        inertia: inertia tensor J_i about C_i in body axes, entries (xx, yy, zz, xy, xz, yz), kg m^2. Off-diagonal entries are
+        mass: masses m_i.
+        com: vectors O'_i -> C_i in body axes.
+        inertia: inertia tensor J_i about C_i in body axes, entries (xx, yy, zz, xy, xz, yz). Off-diagonal entries are
             tensor entries, the negatives of the products of inertia.
-        armature: inertia of a rotor reflected to the joint, added to the diagonal of the mass matrix, kg m^2 or kg; a force
-            -armature a along each velocity component and nothing else, on ball and free joints too.
+        armature: inertia of a rotor reflected to the joint, added to the diagonal of the mass matrix; a force
+            -armature a along each velocity component and nothing else, on spherical and free joints too.
         rotors: geared rotors, which also turn with the bodies that carry them.
-        gravity: gravitational acceleration in ground axes, m/s^2.
+        gravity: gravitational acceleration in ground axes.
         limits: bounds of joint motion.
         frames: (nf,) placement of each named frame in the body that carries it.
     """
@@ -62,12 +63,12 @@ class Model(eqx.Module):
     topology: Topology = eqx.field(static=True)
     joints: tuple[Joint, ...]
     placement: RigidTransform
-    mass: Float[Array, "nb"]
-    com: Float[Array, "nb 3"]
-    inertia: Float[Array, "nb 6"]
-    armature: Float[Array, "nv"]
+    mass: Float[Array, "nb"] = quantity("kg", minimum=0.0, as_given=True)
+    com: Float[Array, "nb 3"] = quantity("m", as_given=True)
+    inertia: Float[Array, "nb 6"] = quantity("kg m^2", as_given=True)
+    armature: Float[Array, "nv"] = quantity(ARMATURE, along="velocity", minimum=0.0, as_given=True)
     rotors: Rotors
-    gravity: Float[Array, "3"]
+    gravity: Float[Array, "3"] = quantity("m/s^2", as_given=True)
     limits: Limits
     frames: RigidTransform
 

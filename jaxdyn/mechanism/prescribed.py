@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.mechanism.quantity import POSITION, VELOCITY, quantity
 from jaxdyn.spatial.arrays import dot, floating
 
 Time = Float[Array, ""]
@@ -32,12 +33,12 @@ class ConstantRate(PrescribedMotion):
     """q(t) = start + rate t.
 
     Attributes:
-        rate: rad/s or m/s, one number per coordinate of the joint.
-        start: coordinates at t = 0, rad or m.
+        rate: rate of each coordinate of the joint.
+        start: coordinates at t = 0.
     """
 
-    rate: Float[Array, "*batch n"] = eqx.field(converter=_row)
-    start: Float[Array, "*batch n"] = eqx.field(converter=_row, default=0.0)
+    rate: Float[Array, "*batch n"] = quantity(VELOCITY, along="coordinate", converter=_row)
+    start: Float[Array, "*batch n"] = quantity(POSITION, along="coordinate", converter=_row, default=0.0)
 
     def __call__(self, t: Time) -> Float[Array, "n"]:
         return self.start + self.rate * t[None]
@@ -47,16 +48,16 @@ class Sinusoid(PrescribedMotion):
     """q(t) = offset + amplitude sin(angular_frequency t + phase).
 
     Attributes:
-        amplitude: rad or m, one number per coordinate of the joint.
-        angular_frequency: rad/s.
-        phase: rad.
-        offset: rad or m.
+        amplitude: amplitude of each coordinate of the joint.
+        angular_frequency: angular frequency of the oscillation.
+        phase: phase at t = 0.
+        offset: coordinates about which the joint oscillates.
     """
 
-    amplitude: Float[Array, "*batch n"] = eqx.field(converter=_row)
-    angular_frequency: Float[Array, "*batch n"] = eqx.field(converter=_row)
-    phase: Float[Array, "*batch n"] = eqx.field(converter=_row, default=0.0)
-    offset: Float[Array, "*batch n"] = eqx.field(converter=_row, default=0.0)
+    amplitude: Float[Array, "*batch n"] = quantity(POSITION, along="coordinate", converter=_row)
+    angular_frequency: Float[Array, "*batch n"] = quantity("rad/s", along="coordinate", converter=_row)
+    phase: Float[Array, "*batch n"] = quantity("rad", along="coordinate", converter=_row, default=0.0)
+    offset: Float[Array, "*batch n"] = quantity(POSITION, along="coordinate", converter=_row, default=0.0)
 
     def __call__(self, t: Time) -> Float[Array, "n"]:
         return self.offset + self.amplitude * jnp.sin(self.angular_frequency * t[None] + self.phase)
@@ -67,13 +68,13 @@ class Spline(PrescribedMotion):
 
     Attributes:
         values: coordinates at start, start + interval, ...; one column per coordinate of the joint, at least two rows.
-        interval: time between them, s.
-        start: time of the first, s.
+        interval: time between two of the values.
+        start: time of the first value.
     """
 
-    values: Float[Array, "*batch knots n"] = eqx.field(converter=floating)
-    interval: Float[Array, "*batch"] = eqx.field(converter=floating)
-    start: Float[Array, "*batch"] = eqx.field(converter=floating, default=0.0)
+    values: Float[Array, "*batch knots n"] = quantity(POSITION, along="coordinate")
+    interval: Float[Array, "*batch"] = quantity("s", positive=True)
+    start: Float[Array, "*batch"] = quantity("s", default=0.0)
 
     def __check_init__(self):
         if self.values.ndim < 2 or self.values.shape[-2] < 2:

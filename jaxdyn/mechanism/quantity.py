@@ -18,7 +18,8 @@ meaning of a field is its line in the docstring of the class, see `meanings`.
 import dataclasses
 import inspect
 import re
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -54,6 +55,10 @@ class Quantity:
         exclusive: whether the minimum itself is excluded.
         infinite: whether infinite values are allowed.
         broadcast: whether one value may stand for a tuple.
+        missing: value of the joints that a file does not name; the neutral coordinates if it is None.
+        needed_by: fields without which a file need not give this one for a joint.
+        refers: "body" for the index of a body, which files give by its name.
+        on: field with the body on whose axes a point is given.
     """
 
     unit: str | ComponentUnit | None = None
@@ -63,6 +68,10 @@ class Quantity:
     exclusive: bool = False
     infinite: bool = False
     broadcast: bool = False
+    missing: float | None = None
+    needed_by: tuple[str, ...] = ()
+    refers: Literal["body"] | None = None
+    on: str | None = None
 
     def unit_of(self, turns: bool) -> str:
         """The unit along a component that turns, or one that shifts."""
@@ -101,7 +110,12 @@ def quantity(
     positive: bool = False,
     infinite: bool = False,
     broadcast: bool = False,
+    missing: float | None = None,
+    needed_by: tuple[str, ...] = (),
+    on: str | None = None,
     static: bool = False,
+    converter: Callable[[Any], Any] | None = None,
+    as_given: bool = False,
 ) -> Any:
     """A field of an equinox module with its unit and its bounds; its value becomes a floating-point array unless it is static.
 
@@ -113,15 +127,28 @@ def quantity(
         positive: excludes zero and all negative values.
         infinite: allows infinite values.
         broadcast: in files, one value may stand for a tuple.
+        missing: in files, the value of joints that are not named.
+        needed_by: in files, a joint that is named in one of these fields must be named in this one.
+        on: field with the body on whose axes a point is given; in files, the point may be on a frame of a body.
+        converter: makes the value an array; by default a floating-point array of the same shape.
+        as_given: the value is kept as it is given.
         static: the value is part of the structure and not an array, as in `equinox.field`.
     """
     # Imported here, so that configs and their help, which declare their fields too, need no JAX.
     import equinox as eqx
 
-    declared = Quantity(unit, along, 0.0 if positive else minimum, maximum, positive, infinite, broadcast)
+    least = 0.0 if positive else minimum
+    declared = Quantity(unit, along, least, maximum, positive, infinite, broadcast, missing, needed_by, on=on)
     given = {} if default is dataclasses.MISSING else {"default": default}
-    kind = {"static": True} if static else {"converter": _floating_or_none}
+    kind = {"static": True} if static else {} if as_given else {"converter": converter or _floating_or_none}
     return eqx.field(metadata=metadata(declared), **kind, **given)
+
+
+def body_index() -> Any:
+    """A field of an equinox module with the index of a body, -1 for the ground; files give the name of the body."""
+    import equinox as eqx
+
+    return eqx.field(static=True, metadata=metadata(Quantity(refers="body")))
 
 
 def metadata(declared: Quantity) -> dict[str, Quantity]:
@@ -158,3 +185,38 @@ def meanings(cls: type) -> dict[str, str]:
         for names, text in entries:
             found |= {name.strip(): " ".join(text.split()) for name in names.split(",")}
     return found
+
+
+def dimensions(field: dataclasses.Field) -> tuple[str, ...] | None:
+    """The axes of an array that its annotation names, batch axes left out: ("nv",), ("3",), (); None for other fields."""
+    annotations = (field.type, *get_args(field.type))
+    text = next((x.dim_str for x in annotations if hasattr(x, "dim_str")), None)
+    return None if text is None else tuple(name for name in text.split() if not name.startswith(("*", "...")))
+
+
+def invalid(part: Any, sizes: Mapping[str, int]) -> str | None:
+    """Which declared value of a part has a wrong shape or is out of its bounds, and what to give instead; or None.
+
+    Values that are traced are not compared with their bounds.
+
+    Args:
+        part: object of a class whose fields are declared by `quantity`.
+        sizes: lengths of the axes that annotations name, such as "nv".
+    """
+    from jax.core import Tracer
+
+    for field in dataclasses.fields(part):
+        declared, value, axes = quantity_of(field), getattr(part, field.name), dimensions(field)
+        if _KEY not in field.metadata or axes is None or value is None:
+            continue
+        expected = tuple(int(name) if name.isdecimal() else sizes.get(name) for name in axes)
+        shape = np.shape(value)
+        last = shape[len(shape) - len(expected) :]
+        if len(shape) < len(expected) or any(
+            want not in (None, have) for want, have in zip(expected, last, strict=True)
+        ):
+            wanted = f"{expected[0]} values" if len(expected) == 1 else f"shape {expected}"
+            return f"{field.name} has shape {shape}; give {wanted}"
+        if not isinstance(value, Tracer) and not declared.admits(value):
+            return f"{field.name} is {np.asarray(value).tolist()}; give values that are {declared.allowed}"
+    return None

@@ -15,8 +15,8 @@ from jaxdyn.mechanism.checks import Numbers
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Revolute, axis_problem
 from jaxdyn.mechanism.messages import MechanismError, unknown
+from jaxdyn.mechanism.quantity import quantity
 from jaxdyn.mechanism.topology import GROUND, Topology
-from jaxdyn.spatial.arrays import floating
 from jaxdyn.spatial.inertia import symmetric_matrix
 
 # What a carrier's inertia may be short of its rotor's, as part of it, if only rounding in single precision is to blame.
@@ -34,8 +34,9 @@ class Rotors(eqx.Module):
         carriers: the body that carries each rotor, -1 for the ground.
         columns: the velocity component that each rotor turns with, of a joint that has one.
         axis: unit vector e, axes of the carrier (or of the ground).
-        inertia: moment of inertia J about the axis, kg m^2.
-        ratio: rate of the rotor relative to its carrier per rate of the joint, 1 or rad/m; negative if it turns against the axis.
+        inertia: moment of inertia J about the axis.
+        ratio: rate of the rotor relative to its carrier per rate of the joint, in rad/m if the joint is prismatic; negative if it
+            turns against the axis.
 
     Source: theory.md (R1).
     """
@@ -43,9 +44,9 @@ class Rotors(eqx.Module):
     names: tuple[str, ...] = eqx.field(static=True)
     carriers: tuple[int, ...] = eqx.field(static=True)
     columns: tuple[int, ...] = eqx.field(static=True)
-    axis: Float[Array, "nr 3"] = eqx.field(converter=floating)
-    inertia: Float[Array, "nr"] = eqx.field(converter=floating)
-    ratio: Float[Array, "nr"] = eqx.field(converter=floating)
+    axis: Float[Array, "nr 3"] = quantity("1")
+    inertia: Float[Array, "nr"] = quantity("kg m^2", positive=True)
+    ratio: Float[Array, "nr"] = quantity("1")
 
     @property
     def count(self) -> int:

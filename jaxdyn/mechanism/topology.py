@@ -112,8 +112,8 @@ class Topology:
         """Name of a body; "ground" for -1, as `body_index` takes it."""
         return "ground" if body == GROUND else self.body_names[body]
 
-    def problem_with_bodies(self, *bodies: int) -> str | None:
-        """Why these are no numbers of bodies or of the ground and how to mend it, or None."""
+    def error_with_bodies(self, *bodies: int) -> str | None:
+        """Why these are not indices of bodies or of the ground and how to mend it, or None."""
         for body in bodies:
             if not GROUND <= body < self.nb:
                 known = f"use 0 to {self.nb - 1}, or -1 for the ground (`Model.locate` finds them by name)"

@@ -236,7 +236,7 @@ def test_couplings_and_rods_hold_over_a_rollout():
         (LoopJoint("pin", "hinge", 0, IDENTITY, 1, IDENTITY), "'pin' is of kind 'hinge'; the kinds are revolute"),
         (LoopJoint("pin", "revolute", 0, IDENTITY, 0, IDENTITY), "connects crank with itself"),
         (LoopJoint("pin", "revolute", 0, IDENTITY, 7, IDENTITY), "there is no body 7"),
-        (Distance("rod", 0, (0, 0, 0), 1, (0, 0, 0), 0.0), "'rod' has length 0.0; give a positive one"),
+        (Distance("rod", 0, (0, 0, 0), 1, (0, 0, 0), 0.0), "'rod': length is 0.0; give values that are positive"),
         (Coupling("gear", 0, 3, [0.0, 1.0]), "there is no coordinate 3; use 0 to 2"),
         (Coupling("gear", 1, 1, [0.0, 1.0]), "couples coordinate 1 with itself"),
     ],

@@ -167,13 +167,19 @@ def test_bearing_of_a_pendulum_bears_weight_and_centrifugal_force(tmp_path):
 @pytest.mark.parametrize(
     ("term", "message"),
     [
-        (StribeckFriction(C, -SPEED, SCALE), "StribeckFriction .* stribeck_velocity is .*; give positive numbers"),
-        (StribeckFriction(C[:2], SPEED, SCALE), r"stribeck has shape \(2,\); give 6 numbers"),
-        (AsymmetricFriction(C, D[:1], SCALE), r"viscous_difference has shape \(1,\); give 6 numbers"),
-        (AsymmetricFriction(C, D, 0 * SCALE), "AsymmetricFriction .* velocity_scale is .*; give positive numbers"),
-        (LoadFriction(C, SCALE, 0 * LOAD), "LoadFriction .* load_scale is .*; give positive numbers"),
-        (BearingFriction(C, SCALE, 0 * LOAD), "BearingFriction .* load_scale is .*; give positive numbers"),
-        (QuadraticDrag(C[:3]), r"QuadraticDrag .* coefficient has shape \(3,\); give 6 numbers"),
+        (
+            StribeckFriction(C, -SPEED, SCALE),
+            "StribeckFriction .* stribeck_velocity is .*; give values that are positive",
+        ),
+        (StribeckFriction(C[:2], SPEED, SCALE), r"stribeck has shape \(2,\); give 6 values"),
+        (AsymmetricFriction(C, D[:1], SCALE), r"viscous_difference has shape \(1,\); give 6 values"),
+        (
+            AsymmetricFriction(C, D, 0 * SCALE),
+            "AsymmetricFriction .* velocity_scale is .*; give values that are positive",
+        ),
+        (LoadFriction(C, SCALE, 0 * LOAD), "LoadFriction .* load_scale is .*; give values that are positive"),
+        (BearingFriction(C, SCALE, 0 * LOAD), "BearingFriction .* load_scale is .*; give values that are positive"),
+        (QuadraticDrag(C[:3]), r"QuadraticDrag .* coefficient has shape \(3,\); give 6 values"),
     ],
 )
 def test_numbers_that_do_not_fit_are_refused(tree, term, message):

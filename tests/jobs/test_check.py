@@ -111,9 +111,6 @@ class Searched(jaxdyn.JointForce):
 
     conservative = False
 
-    def problem(self, model):
-        return None
-
     def generalized_forces(self, model, q, v, t):
         return jax.lax.while_loop(lambda f: jnp.sum(f) < 1.0, lambda f: 2.0 * f, jnp.ones_like(v) * 0.1)
 

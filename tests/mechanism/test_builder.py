@@ -340,7 +340,7 @@ def test_refusal_of_arrays_names_the_body_and_the_remedy(changes, fragments):
 
 def test_joint_of_the_user_may_state_its_own_problem():
     class Stiff(Revolute):
-        def problem(self):
+        def validate(self):
             return "it is rusty; oil it"
 
     assert issubclass(Stiff, Joint)

@@ -393,7 +393,7 @@ def test_oblique_universal_axes_and_any_motion_of_the_right_size_are_accepted():
         Planar(),
         Rheonomic(Spherical(), ConstantRate((0, 1, 0, 0), (1, 0, 0, 0))),
     ):
-        assert joint.problem() is None
+        assert joint.validate() is None
 
 
 # --- prescribed motion ---

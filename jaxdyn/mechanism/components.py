@@ -1,0 +1,56 @@
+"""The components of joints, which turn or shift: the units of values along them, and whether parts of a system fit a model."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdyn.mechanism.joint import Joint
+from jaxdyn.mechanism.model import Model
+from jaxdyn.mechanism.quantity import POSITION, Quantity, invalid, quantities
+
+
+def turning(joint: Joint) -> tuple[bool, ...]:
+    """Whether each velocity component of a joint turns the child, rad/s, or only shifts it, m/s."""
+    if joint.turns is not None:
+        return joint.turns
+    columns = np.asarray(joint.motion_subspace(jnp.asarray(joint.neutral(), float)))
+    return tuple(np.any(columns[:3] != 0.0, axis=0).tolist())
+
+
+def component_units(joint: Joint, declared: Quantity) -> tuple[str, ...]:
+    """Unit of a quantity for each component of a joint that it belongs to; components of quaternions have the unit "1".
+
+    Args:
+        declared: a quantity along velocity components or along coordinates.
+    """
+    turns = turning(joint)
+    if declared.along != "coordinate":
+        return tuple(declared.unit_of(x) for x in turns)
+    if joint.coordinate_units is not None:  # the quantity is a coordinate or a rate of one
+        given = {"rad": declared.unit_of(turns=True), "m": declared.unit_of(turns=False)}
+        return tuple(
+            given.get(unit, unit if declared.unit == POSITION else f"{unit}/s") for unit in joint.coordinate_units
+        )
+    return tuple(declared.unit_of(x) for x in turns) if joint.velocity_is_rate else ("1",) * joint.nq
+
+
+def units_along(model: Model, declared: Quantity) -> tuple[str, ...]:
+    """Unit of a quantity for each velocity component or coordinate of a mechanism, in their order."""
+    return tuple(unit for body in range(model.nb) for unit in component_units(model.joint(body), declared))
+
+
+def component_names(model: Model, declared: Quantity) -> tuple[str, ...]:
+    """Name of each velocity component or coordinate: its joint, with an index where the joint has several."""
+    topology, names = model.topology, []
+    for name, kind in zip(topology.joint_names, topology.joint_classes, strict=True):
+        count = kind.nq if declared.along == "coordinate" else kind.nv
+        names += [name] if count == 1 else [f"{name}[{k}]" for k in range(count)]
+    return tuple(names)
+
+
+def error_with_part(part: Any, model: Model) -> str | None:
+    """Which declared field of a part of a system does not fit the model, and how to mend it; or None."""
+    bodies = [name for name, declared in quantities(type(part)).items() if declared.refers == "body"]
+    wrong = model.topology.error_with_bodies(*(getattr(part, name) for name in bodies))
+    return wrong or invalid(part, {"nb": model.nb, "nq": model.nq, "nv": model.nv})
