@@ -30,6 +30,7 @@ from jaxdyn.control import (
     MultibodyDynamics,
     Plan,
     Solution,
+    Stats,
     best_of,
     describe_optima,
     optima,
@@ -300,7 +301,7 @@ def ended(cost, violation, result) -> Solution:
     """A batch of solutions that came to this."""
     zero, none = jnp.zeros(()), jnp.zeros((1, 0))
     plan, multipliers = Plan(jnp.zeros((2, 1)), jnp.zeros((1, 1)), none[0]), Multipliers(none, none[0], zero)
-    one = Solution(plan, jnp.zeros((1, 1, 1)), multipliers, zero, zero, zero.astype(int), zero.astype(int))
+    one = Solution(plan, jnp.zeros((1, 1, 1)), multipliers, zero, zero, zero.astype(int), Stats(zero.astype(int)))
     several = jax.tree.map(lambda leaf: jnp.stack([leaf] * len(cost)), one)
     parts = (jnp.asarray(cost), jnp.asarray(violation), jnp.asarray(result))
     return eqx.tree_at(lambda s: (s.cost, s.violation, s.result), several, parts)

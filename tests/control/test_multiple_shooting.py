@@ -159,7 +159,7 @@ def test_steps_of_both_recursions_are_the_same():
     def steps():
         search = MultipleShooting().begin(problem, rollout_controls(problem, jnp.ones((30, 1))))
         pull = eliminate_slacks(problem, search)
-        expansion = expanded(problem, search.plan, pull, search.gaps, costates=search.forces.costates[:, :2])
+        expansion = expanded(problem, search.plan, pull, search.gaps, costates=search.multipliers.costates[:, :2])
         model = expansion.model
         return [MultipleShooting(parallel=p)._step(problem, search, model, expansion, pull) for p in (True, False)]
 
