@@ -31,14 +31,19 @@ if TYPE_CHECKING:
     from jaxdyn.control.collocation import CollocatedSolution as CollocatedSolution
     from jaxdyn.control.collocation import Collocation as Collocation
     from jaxdyn.control.costs import AngularDeviation as AngularDeviation
+    from jaxdyn.control.costs import ConstraintTerm as ConstraintTerm
+    from jaxdyn.control.costs import CostTerm as CostTerm
     from jaxdyn.control.costs import Deviation as Deviation
     from jaxdyn.control.costs import Effort as Effort
     from jaxdyn.control.costs import ElapsedTime as ElapsedTime
     from jaxdyn.control.costs import EnergyLevel as EnergyLevel
     from jaxdyn.control.costs import FramePose as FramePose
+    from jaxdyn.control.costs import JointBounds as JointBounds
     from jaxdyn.control.costs import Penetration as Penetration
     from jaxdyn.control.costs import Spheres as Spheres
     from jaxdyn.control.costs import StateBounds as StateBounds
+    from jaxdyn.control.costs import TargetState as TargetState
+    from jaxdyn.control.costs import Workless as Workless
     from jaxdyn.control.ilqr import ILQR as ILQR
     from jaxdyn.control.multiple_shooting import MultipleShooting as MultipleShooting
     from jaxdyn.control.plan import Plan as Plan
@@ -76,8 +81,5 @@ if TYPE_CHECKING:
     from jaxdyn.control.tracking import arrives as arrives
     from jaxdyn.control.tracking import follow as follow
     from jaxdyn.control.tracking import tracking_gains as tracking_gains
-    from jaxdyn.control.workless import KeptEnergy as KeptEnergy
-    from jaxdyn.control.workless import Velocities as Velocities
-    from jaxdyn.control.workless import Workless as Workless
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -68,6 +68,7 @@ def solve_batch(
         TypeError: An argument is of the wrong kind.
     """
     check_arguments(problem, solver, initial)
+    solver.check(problem)
     solver = with_history(solver, history, max_steps)
     numbers, structure = eqx.partition(problem, eqx.is_array)
     several = problem.duration.ndim > 0

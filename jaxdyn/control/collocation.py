@@ -1,4 +1,6 @@
-"""Direct collocation: states and controls of a whole motion at once as numbers of a sparse nonlinear program, solved by Ipopt."""
+"""Direct collocation: states and controls of a whole motion are the variables of a sparse nonlinear program, solved by Ipopt."""
+
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -7,7 +9,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from jaxdyn.control.nonlinear_program import Minimum, minimized
+from jaxdyn.control.nonlinear_program import Minimum, minimized, require_ipyopt
 from jaxdyn.control.plan import Multipliers, Plan
 from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics, Time
 from jaxdyn.control.scheme import SchemeName, collocation_points, polynomial, scheme_of
@@ -15,6 +17,7 @@ from jaxdyn.control.solution import Solution, Solver, Stats
 from jaxdyn.control.transcription import Transcription, transcribed
 from jaxdyn.lanes import Backend, stored_jit
 from jaxdyn.lanes.announcements import announced_as
+from jaxdyn.mechanism.quantity import quantity
 
 
 class CollocatedSolution(Solution):
@@ -65,25 +68,32 @@ class Collocation(Solver):
     what is compiled. The tolerances are those of double precision. Needs ipyopt: `pip install "jaxdyn[nlp]"`.
 
     Attributes:
-        scheme: how states and rates are tied.
-        degree: number of points in each interval of "legendre_gauss".
-        tolerance: of the optimality conditions, in the scaling of Ipopt.
-        feasibility: largest violation of equations and conditions in a solution.
-        print_level: how much Ipopt prints, 0 to 12.
-        backend: what runs derivatives, see `lanes`.
+        scheme: The collocation scheme relates the states in an interval to their rates.
+        degree: Each interval of "legendre_gauss" has this many points.
+        tolerance: In a solution the error of the optimality conditions, in the scaling of Ipopt, is at most this large.
+        feasibility: A solution may violate dynamics and constraints by this much.
+        print_level: Ipopt prints more the larger this level is, from 0 to 12.
+        backend: This backend runs derivatives, see `lanes`.
 
     Source: Betts 2010; Kelly 2017; Waechter and Biegler 2006 (Ipopt).
     """
 
+    kind: ClassVar[str] = "collocation"
+
     scheme: SchemeName = eqx.field(static=True, default="legendre_gauss")
-    degree: int = eqx.field(static=True, default=3)
-    tolerance: float = eqx.field(static=True, default=1e-9)
-    feasibility: float = eqx.field(static=True, default=1e-8)
-    print_level: int = eqx.field(static=True, default=0)
+    degree: int = quantity(positive=True, default=3, static=True)
+    tolerance: float = quantity(positive=True, default=1e-9, static=True)
+    feasibility: float = quantity(positive=True, default=1e-8, static=True)
+    print_level: int = quantity(minimum=0, maximum=12, default=0, static=True)
     backend: Backend = eqx.field(static=True, default="auto")
 
     def __check_init__(self):
         collocation_points(self.scheme, self.degree)
+
+    def check(self, problem: ControlProblem) -> None:
+        if problem.lower.dtype != jnp.float64:
+            raise ValueError("collocation works in double precision; make the problem in float64")
+        require_ipyopt()
 
     @announced_as("the search")
     def solve(self, problem: ControlProblem, initial: Plan, max_steps: int) -> CollocatedSolution:

@@ -1,5 +1,7 @@
 """iLQR and DDP: plans that are improved by the policy of their own expansion, rolled out with feedback."""
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -10,6 +12,7 @@ from jaxdyn.control.newton import NewtonSolver, Step
 from jaxdyn.control.plan import Plan
 from jaxdyn.control.problem import ControlProblem
 from jaxdyn.lanes import Backend, lane_function
+from jaxdyn.mechanism.quantity import quantity
 
 
 class ILQR(NewtonSolver):
@@ -21,19 +24,22 @@ class ILQR(NewtonSolver):
     if the model is not convex, this curvature is left out for some iterations. Constraints enter by an augmented Lagrangian.
 
     Attributes:
-        second_order: DDP instead of iLQR.
-        tolerance: relative decrease of the cost that is not worth another iteration.
-        feasibility: largest violation of conditions in a solution.
-        penalty: on violations, to begin with.
-        backend: what runs expansions, recursions and rollouts, see `lanes`.
+        second_order: Whether the curvature of the dynamics is used (DDP) or not (iLQR).
+        tolerance: The search ends when the expected relative decrease of the cost falls below this value; None stands for 1e-9, in
+            single precision 1e-5.
+        feasibility: A solution may violate constraints by this much; None stands for 1e-6, in single precision 1e-4.
+        penalty: The penalty of constraint violations begins with this value.
+        backend: This backend runs expansions, recursions and rollouts, see `lanes`.
 
     Source: Li and Todorov 2004; Jacobson and Mayne 1970; Tassa, Mansard and Todorov 2014; Howell, Jackson and Manchester 2019.
     """
 
+    kind: ClassVar[str] = "ilqr"
+
     second_order: bool = eqx.field(static=True, default=False)
-    tolerance: float = eqx.field(static=True, default=1e-9)
-    feasibility: float = eqx.field(static=True, default=1e-6)
-    penalty: float = eqx.field(static=True, default=1.0)
+    tolerance: float | None = quantity(positive=True, default=None, static=True)
+    feasibility: float | None = quantity(positive=True, default=None, static=True)
+    penalty: float = quantity(positive=True, default=1.0, static=True)
     backend: Backend = eqx.field(static=True, default="auto")
 
     def tried(

@@ -8,6 +8,8 @@ plan need not be a motion before the end, so it may start from a guess of states
 unstable motions.
 """
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -32,8 +34,9 @@ from jaxdyn.control.interior_point import (
 from jaxdyn.control.linear_quadratic import LinearQuadratic, damped, optimum, residual
 from jaxdyn.control.plan import Multipliers, Plan, gaps, outcome, regularization, violation
 from jaxdyn.control.problem import ControlProblem, inequalities
-from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution, Stats
+from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution, Stats, in_precision
 from jaxdyn.lanes import Backend
+from jaxdyn.mechanism.quantity import quantity
 from jaxdyn.spatial.arrays import einsum
 
 _FIRST_BARRIER, _BARRIER_FACTOR, _BARRIER_POWER = 0.1, 0.2, 1.5
@@ -46,21 +49,24 @@ _LONGEST_WAIT = 16  # iterations without curvature after it has failed several t
 class MultipleShooting(IterativeSolver):
     """Newton's method on states and controls at once, with an interior-point method for bounds and conditions.
 
-    In a step that has no minimum the curvature of dynamics and conditions rests for some iterations, then damping sets in. The
-    first barrier is 0.1, so state costs such that the optimum is not far below 1: a tiny cost is no match for it.
+    If the Newton model is not convex, the second-order terms of dynamics and constraints are dropped for some iterations, then
+    regularization is added.
 
     Attributes:
-        parallel: Riccati recursion and steps as associative scans, in log N stretches on machines with many threads.
-        tolerance: largest error of the conditions of optimality, scaled, and largest violation in a solution; in single
-            precision try 1e-4.
-        backend: what runs expansions and recursions, see `lanes`.
+        parallel: Whether all time steps are computed at once by associative scans, which takes log N rounds on machines with many
+            threads.
+        tolerance: In a solution the scaled error of the optimality conditions and the violations are at most this large; None
+            stands for 1e-8, in single precision 1e-4.
+        backend: This backend runs expansions and recursions, see `lanes`.
 
     Source: Bock and Plitt 1984; Wachter and Biegler 2006 (interior point, filter); Sarkka and Garcia-Fernandez 2023 (parallel);
     Friedlander and Orban 2012 (dual regularization).
     """
 
+    kind: ClassVar[str] = "multiple_shooting"
+
     parallel: bool = eqx.field(static=True, default=False)
-    tolerance: float = eqx.field(static=True, default=1e-8)
+    tolerance: float | None = quantity(positive=True, default=None, static=True)
     backend: Backend = eqx.field(static=True, default="auto")
 
     def begin(self, problem: ControlProblem, initial: Plan) -> InteriorSearch:
@@ -122,9 +128,9 @@ class MultipleShooting(IterativeSolver):
             backend=self.backend,
         )
         cost_model = without_constraint_terms(expansion, terms)
-        solved = (
-            optimality_error(problem, search, cost_model, expansion, jnp.zeros_like(search.barrier)) <= self.tolerance
-        )
+        solved = optimality_error(
+            problem, search, cost_model, expansion, jnp.zeros_like(search.barrier)
+        ) <= self._tolerance(search)
         search = self._lowered(search, optimality_error(problem, search, cost_model, expansion, search.barrier))
         terms = eliminate_slacks(problem, search)
         step = self._step(problem, search, with_constraint_terms(cost_model, expansion, terms), expansion, terms)
@@ -132,7 +138,7 @@ class MultipleShooting(IterativeSolver):
         after = self._adapted(after, accepted, use_curvature)
         code = jnp.where(solved, ControlResult.SOLVED.value, after.result).astype(search.result.dtype)
         search = jax.tree.map(lambda old, new: jnp.where(solved, old, new), search, after)
-        return eqx.tree_at(lambda s: (s.result, Stats(s.iterations)), search, (code, after.iterations))
+        return eqx.tree_at(lambda s: (s.result, s.iterations), search, (code, after.iterations))
 
     def solution(self, problem: ControlProblem, search: InteriorSearch) -> Solution:
         s = search
@@ -140,10 +146,13 @@ class MultipleShooting(IterativeSolver):
         multipliers = Multipliers(s.multipliers.path, s.multipliers.end, one)
         return Solution(s.plan, s.feedback, multipliers, s.cost, s.violation, s.result, Stats(s.iterations))
 
+    def _tolerance(self, search: InteriorSearch) -> float:
+        return in_precision(self.tolerance, search.barrier.dtype, 1e-8, 1e-4)
+
     def _lowered(self, search: InteriorSearch, error: Float[Array, ""]) -> InteriorSearch:
         """With a lower barrier where the problem with this one is solved well enough; the filter then forgets."""
         now = search.barrier
-        lower = jnp.maximum(0.1 * self.tolerance, jnp.minimum(_BARRIER_FACTOR * now, now**_BARRIER_POWER))
+        lower = jnp.maximum(0.1 * self._tolerance(search), jnp.minimum(_BARRIER_FACTOR * now, now**_BARRIER_POWER))
         enough = (error <= _SOLVED_ENOUGH * now) & (lower < now)
         return eqx.tree_at(
             lambda s: (s.barrier, s.filter),
@@ -229,11 +238,11 @@ class MultipleShooting(IterativeSolver):
         )
         wait = jnp.where(failed, last_wait, jnp.maximum(wait - 1, 0))
         damping = jnp.where(accepted, less, jnp.where(failed, damping, more))
-        held = search.violation <= self.tolerance
+        held = search.violation <= self._tolerance(search)
         lost = jnp.where(held, ControlResult.STUCK.value, ControlResult.INFEASIBLE.value)
         result = jnp.where(damping > _MOST_DAMPING, lost, search.result).astype(search.result.dtype)
         return eqx.tree_at(
-            lambda s: (s.wait, s.last_wait, s.damping, s.result, Stats(s.iterations)),
+            lambda s: (s.wait, s.last_wait, s.damping, s.result, s.iterations),
             search,
             (wait, last_wait, damping, result, search.iterations + 1),
         )

@@ -36,7 +36,14 @@ from jaxdyn.control.plan import (
     violation,
 )
 from jaxdyn.control.problem import ControlProblem
-from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution, Stats
+from jaxdyn.control.solution import (
+    ControlResult,
+    IterativeSolver,
+    Solution,
+    Stats,
+    allowed_violation,
+    decrease_tolerance,
+)
 from jaxdyn.lanes import Backend, lane_function
 
 _FRACTIONS = (1.0, 0.5, 0.2, 0.05, 0.01, 1e-3)  # of the step, tried at once
@@ -96,16 +103,17 @@ class NewtonSolver(IterativeSolver):
     """A solver by second-order expansions.
 
     Attributes:
-        second_order: whether the curvature of dynamics and conditions counts (Newton), or not (Gauss-Newton).
-        tolerance: relative decrease of the cost that is not worth another iteration.
-        feasibility: largest violation in a solution.
-        penalty: on violations, to begin with.
-        backend: what runs expansions, recursions and rollouts, see `lanes`.
+        second_order: Whether the curvature of dynamics and constraints is used (Newton) or not (Gauss-Newton).
+        tolerance: The search ends when the expected relative decrease of the cost falls below this value; None for 1e-9, in single
+            precision 1e-5.
+        feasibility: The largest violation of a constraint in a solution; None for 1e-6, in single precision 1e-4.
+        penalty: The initial penalty of constraint violations.
+        backend: What runs expansions, recursions and rollouts, see `lanes`.
     """
 
     second_order: eqx.AbstractVar[bool]
-    tolerance: eqx.AbstractVar[float]
-    feasibility: eqx.AbstractVar[float]
+    tolerance: eqx.AbstractVar[float | None]
+    feasibility: eqx.AbstractVar[float | None]
     penalty: eqx.AbstractVar[float]
     backend: eqx.AbstractVar[Backend]
 
@@ -127,7 +135,7 @@ class NewtonSolver(IterativeSolver):
         code = jnp.where(finite, ControlResult.RUNNING.value, ControlResult.NOT_FINITE.value)
         defects = gaps(problem, initial, backend=self.backend)
         infeasible_by = jnp.maximum(violation(problem, found), jnp.max(jnp.abs(defects)))
-        conditional = bool(problem.constraints or problem.final_constraints)
+        constrained = bool(problem.constraints or problem.final_constraints)
         zero, none = jnp.zeros((), dtype), jnp.zeros((), int)
         return Search(
             initial,
@@ -138,7 +146,7 @@ class NewtonSolver(IterativeSolver):
             zero,
             none,
             none,
-            jnp.asarray(_COARSE if conditional else self.tolerance, dtype),
+            jnp.asarray(_COARSE if constrained else decrease_tolerance(self, dtype), dtype),
             infeasible_by,
             defects,
             zero,
@@ -240,13 +248,14 @@ class NewtonSolver(IterativeSolver):
 
     def _followed(self, problem: ControlProblem, search: Search, there: Outcome, settled: Array) -> Search:
         """The search with the outcome of its plan; where that has settled, the multipliers follow."""
-        multipliers = search.multipliers
+        multipliers, dtype = search.multipliers, search.cost.dtype
+        tolerance, feasibility = decrease_tolerance(self, dtype), allowed_violation(self, dtype)
         infeasible_by = jnp.maximum(violation(problem, there), jnp.max(jnp.abs(search.gaps)))
-        held = infeasible_by <= self.feasibility
-        last = search.settled <= self.tolerance
+        held = infeasible_by <= feasibility
+        last = search.settled <= tolerance
         result = jnp.where(settled & held & last, ControlResult.SOLVED.value, ControlResult.RUNNING.value)
         next_multipliers, hopeless = update_multipliers(
-            problem, there, multipliers, infeasible_by, search.violation_before, self.feasibility
+            problem, there, multipliers, infeasible_by, search.violation_before, feasibility
         )
         result = jnp.where(settled & ~held & hopeless, ControlResult.INFEASIBLE.value, result)
         result = jnp.where((search.damping > _MOST_DAMPING) & ~settled, ControlResult.STUCK.value, result)
@@ -261,7 +270,7 @@ class NewtonSolver(IterativeSolver):
                 there.cost,
                 infeasible_by,
                 jax.tree.map(follow, next_multipliers, multipliers),
-                follow(jnp.maximum(_FINER * search.settled, self.tolerance), search.settled),
+                follow(jnp.maximum(_FINER * search.settled, tolerance), search.settled),
                 follow(infeasible_by, search.violation_before),
                 result.astype(search.result.dtype),
             ),

@@ -94,10 +94,7 @@ def minimized(
 
     Source: Waechter and Biegler 2006.
     """
-    try:
-        import ipyopt
-    except ImportError:
-        raise ImportError('Collocation needs Ipopt; install it with pip install "jaxdyn[nlp]"') from None
+    ipyopt = require_ipyopt()
     values, slopes = _remembered(program.values), _remembered(program.slopes)
     done, errors = [0], []
 
@@ -167,6 +164,19 @@ def minimized(
     off = np.maximum(program.g_lower - np.asarray(g), np.asarray(g) - program.g_upper)
     violation = float(np.max(off, initial=0.0))
     return Minimum(z, float(f), violation, multipliers, _RESULTS.get(status, ControlResult.STUCK), done[0])
+
+
+def require_ipyopt() -> Any:
+    """The module ipyopt.
+
+    Raises:
+        ImportError: It is not installed.
+    """
+    try:
+        import ipyopt
+    except ImportError:
+        raise ImportError('Collocation needs Ipopt; install it with pip install "jaxdyn[nlp]"') from None
+    return ipyopt
 
 
 def _remembered(function: Callable) -> Callable:

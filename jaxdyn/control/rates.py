@@ -7,6 +7,7 @@ from jaxtyping import Array, Float
 
 from jaxdyn.control.costs import Effort
 from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics, Equality, Inequality, Tangent, Time
+from jaxdyn.spatial.arrays import floating
 
 
 class WithRates(Dynamics):
@@ -92,7 +93,7 @@ def with_rates(
         (problem.initial, jnp.broadcast_to(jnp.asarray(controls, dtype), (nu,))),
         duration=problem.duration,
         steps=problem.steps,
-        running=(*map(_OfInner, problem.running), Effort(weights)),
+        running=(*map(_OfInner, problem.running), Effort(floating(weights))),
         final=tuple(map(_OfInnerAtEnd, problem.final)),
         lower=lower,
         upper=upper,

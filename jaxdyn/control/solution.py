@@ -87,7 +87,18 @@ class Solution(eqx.Module):
 
 
 class Solver(eqx.Module):
-    """A method that finds plans."""
+    """A method that finds plans.
+
+    A subclass with a class variable `kind` is built by tables `[solver]` of this kind in configs of `jaxdyn optimize`: its fields
+    are the keys, with units, bounds and defaults as `quantity` declares them.
+    """
+
+    def check(self, problem: ControlProblem) -> None:
+        """Refuse a problem that the method cannot solve.
+
+        Raises:
+            ValueError: The message names the remedy.
+        """
 
     @abc.abstractmethod
     def solve(self, problem: ControlProblem, initial: Plan, max_steps: int) -> Solution:
@@ -191,10 +202,26 @@ def solve(
         TypeError: An argument is of the wrong kind.
     """
     check_arguments(problem, solver, initial)
+    solver.check(problem)
     found = with_history(solver, history, max_steps).solve(problem, initial, max_steps)
     if throw:
         raise_unsuccessful(ControlResult, found.result, UnsolvedError)
     return found
+
+
+def in_precision(value: float | None, dtype: Any, double: float, single: float) -> float:
+    """A tolerance, or its default in the precision of a problem if it is None."""
+    return value if value is not None else double if dtype == jnp.float64 else single
+
+
+def decrease_tolerance(solver: Any, dtype: Any) -> float:
+    """The relative decrease of the cost below which a solver stops."""
+    return in_precision(solver.tolerance, dtype, 1e-9, 1e-5)
+
+
+def allowed_violation(solver: Any, dtype: Any) -> float:
+    """The violation that a solver allows in a solution."""
+    return in_precision(solver.feasibility, dtype, 1e-6, 1e-4)
 
 
 def with_history(solver: Any, history: bool, max_steps: int) -> Any:

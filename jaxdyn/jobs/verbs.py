@@ -11,7 +11,6 @@ from jaxdyn.jobs.choices import BackendName, MethodName
 from jaxdyn.jobs.command import Command, count, positive
 from jaxdyn.jobs.identify_config import IdentifyConfig
 from jaxdyn.jobs.job import Job, deferred
-from jaxdyn.jobs.optimize_config import OptimizeConfig
 from jaxdyn.jobs.rollout_config import RolloutConfig
 
 _FORMATS = ".toml, .urdf, .xml (URDF or MJCF) or .json"
@@ -126,7 +125,7 @@ OPTIMIZE = Job(
     "histories, pictures, an animation, and replay.toml, with which `jaxdyn rollout` replays the controls:\n\n"
     "  jaxdyn optimize configs/optimize_p1_cartpole.toml --out runs/swing\n"
     "  jaxdyn rollout runs/swing/replay.toml",
-    OptimizeConfig,
+    "jaxdyn.jobs.optimize_config:OptimizeConfig",
     deferred("jaxdyn.jobs.optimize:work"),
     deferred("jaxdyn.jobs.optimize:inputs"),
 )

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from brachistochrone import KeptEnergy, Velocities
 from control_problems import UP, cart_pole, folded_acrobot
 
 import jaxdyn
@@ -19,10 +20,8 @@ from jaxdyn.control import (
     DiscreteDynamics,
     Equality,
     Inequality,
-    KeptEnergy,
     MultibodyDynamics,
     Plan,
-    Velocities,
     Workless,
     solve,
 )

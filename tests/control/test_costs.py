@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from brachistochrone import KeptEnergy, Velocities
 
 import jaxdyn
 from jaxdyn.control import (
@@ -17,12 +18,10 @@ from jaxdyn.control import (
     ElapsedTime,
     EnergyLevel,
     FramePose,
-    KeptEnergy,
     MultibodyDynamics,
     Penetration,
     Spheres,
     StateBounds,
-    Velocities,
     Workless,
 )
 from jaxdyn.spatial.transform import RigidTransform

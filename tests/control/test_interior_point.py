@@ -21,7 +21,7 @@ from jaxdyn.control.solution import run_iterations
 
 
 def test_an_error_in_any_unknown_is_an_error_of_optimality():
-    """In any multiplier, slack, gap or control; and multipliers of opposite bounds that cancel are not complementary to distances."""
+    """In any multiplier, slack, gap or control; multipliers of opposite bounds that cancel are not complementary to distances."""
     place = Design(
         lambda problem, p: eqx.tree_at(lambda x: x.initial, problem, problem.initial.at[0].set(p[0])),
         [1.0],
