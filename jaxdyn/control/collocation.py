@@ -84,7 +84,7 @@ class Collocation(Solver):
     degree: int = quantity(positive=True, default=3, static=True)
     tolerance: float = quantity(positive=True, default=1e-9, static=True)
     feasibility: float = quantity(positive=True, default=1e-8, static=True)
-    print_level: int = quantity(minimum=0, maximum=12, default=0, static=True)
+    print_level: int = quantity(minimum=0.0, maximum=12.0, default=0, static=True)
     backend: Backend = eqx.field(static=True, default="auto")
 
     def __check_init__(self):

@@ -136,7 +136,7 @@ class Sampling(IterativeSolver):
     tolerance: float = quantity(positive=True, default=1e-4, static=True)
     patience: int = quantity(positive=True, default=20, static=True)
     feasibility: float = quantity(positive=True, default=1e-2, static=True)
-    seed: int = quantity(minimum=0, default=0, static=True)
+    seed: int = quantity(minimum=0.0, default=0, static=True)
     backend: Backend = eqx.field(static=True, default="auto")
 
     def __check_init__(self):
