@@ -60,16 +60,16 @@ def planning() -> tuple[control.ControlProblem, control.Plan]:
     """A cart-pole whose pole is swung up in 20 steps."""
     upright = State(jnp.zeros(2), jnp.zeros(2))
     problem = control.ControlProblem(
-        control.Mechanics(library.system("cart_pole")),
+        control.MultibodyDynamics(library.system("cart_pole")),
         State(jnp.array([0.0, jnp.pi]), jnp.zeros(2)),
         duration=1.0,
         steps=20,
         running=lambda dynamics, t, x, u: u @ u,
         lower=-10.0,
         upper=10.0,
-        final_conditions=control.Condition(lambda dynamics, t, x, u: dynamics.difference(upright, x)),
+        final_constraints=control.Equality(lambda dynamics, t, x, u: dynamics.difference(upright, x)),
     )
-    return problem, jax.eval_shape(lambda: control.planned(problem, jnp.zeros((20, 1))))
+    return problem, jax.eval_shape(lambda: control.rollout_controls(problem, jnp.zeros((20, 1))))
 
 
 def one_iteration(solver):
@@ -227,11 +227,11 @@ def solved(solver):
 def solved_in_batch(cost):
     """One problem, whose numbers are built in, from other plans."""
     problem = eqx.tree_at(lambda p: p.running, regulator(), (cost,))
-    starts = jax.vmap(lambda u: control.planned(regulator(), u))(jnp.ones((2, 30, 1)))
+    starts = jax.vmap(lambda u: control.rollout_controls(regulator(), u))(jnp.ones((2, 30, 1)))
 
     def run(x):
         plans = jax.tree.map(lambda z: x * z, starts)
-        return control.solve_batch(problem, control.ILQR(), plans, max_steps=3, progress=False)
+        return control.solve_batch(problem, control.ILQR(), plans, max_steps=3, throw=False, progress=False)
 
     return run
 

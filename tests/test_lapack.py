@@ -111,9 +111,9 @@ def accelerations(method: str):
     return jax.vmap(of), [batch_of(state)]
 
 
-def searched(solver, problem):
+def run_iterations(solver, problem):
     def run(plan):
-        return solver.solution(problem, solver.iterate(problem, solver.begin(problem, plan))).plan
+        return solver.solution(problem, solver.iterate(problem, solver.begin(problem, plan))).value
 
     return jax.vmap(run), [batch_of(start_of(problem))]
 
@@ -139,15 +139,19 @@ PROGRAMS = {
     "accelerations": lambda: accelerations("cholesky"),
     "rollout within a loop": lambda: rolled("four_bar"),
     "implicit midpoint": lambda: rolled("cart_pole", ImplicitMidpoint()),
-    "multiple shooting": lambda: searched(control.MultipleShooting(backend="xla"), regulator(lower=-4.0, upper=4.0)),
+    "multiple shooting": lambda: run_iterations(
+        control.MultipleShooting(backend="xla"), regulator(lower=-4.0, upper=4.0)
+    ),
     "fits of several experiments": several_experiments,
 }
 MORE_PROGRAMS = {
     "accelerations, contravariant": lambda: accelerations("contravariant"),
     "gradient of a rollout within a loop": lambda: gradient("four_bar"),
     "variational": lambda: rolled("cart_pole", Variational()),
-    "ILQR": lambda: searched(control.ILQR(backend="xla"), regulator(lower=-4.0, upper=4.0)),
-    "parallel multiple shooting": lambda: searched(control.MultipleShooting(backend="xla", parallel=True), regulator()),
+    "ILQR": lambda: run_iterations(control.ILQR(backend="xla"), regulator(lower=-4.0, upper=4.0)),
+    "parallel multiple shooting": lambda: run_iterations(
+        control.MultipleShooting(backend="xla", parallel=True), regulator()
+    ),
     "fit from several starts": fitted,
 }
 

@@ -109,7 +109,7 @@ def design_excitation(
         ValueError: joints that have quaternions or a prescribed motion, are not driven or closed in loops; a joint without limits
             of position and speed; or no motion that the drives can hold was found.
     """
-    refuse_renamed("design_excitation", renamed, {"steps": "write max_steps=..."})
+    refuse_renamed("design_excitation", renamed, steps="max_steps")
     _check(system, harmonics)
     base_key, start_key = jax.random.split(key)
     base = system_base_parameters(system, base_key) if base is None else base

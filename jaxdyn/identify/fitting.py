@@ -1,7 +1,7 @@
 """Fits: the call that all solvers share, and its result."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -20,17 +20,19 @@ from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism.messages import described
 from jaxdyn.results import UnsuccessfulError, raise_unsuccessful
 
-# What the arguments of earlier releases are called now.
-_RENAMED = {
-    "unknowns": "give the initial guess as initial=...",
-    "max_iterations": "write max_steps=...",
-    "tolerance": "write fit(problem, LevenbergMarquardt(tolerance=...))",
-    "after_iteration": "write after_step=..., which is called with the search",
-}
-
 
 class FitError(UnsuccessfulError):
     """A fit that did not succeed. With `throw=False`, `fit` returns its result code instead."""
+
+
+class FitStats(NamedTuple):
+    """How much work a fit was.
+
+    Attributes:
+        iterations: number of steps taken.
+    """
+
+    iterations: Int[Array, "*starts"]
 
 
 class Fit(eqx.Module):
@@ -79,9 +81,9 @@ class Fit(eqx.Module):
         return self.search.normal
 
     @property
-    def stats(self) -> dict[str, Array]:
-        """Number of steps and the loss at the end."""
-        return {"steps": self.iterations, "loss": self.loss}
+    def stats(self) -> FitStats:
+        """How much work the fit was."""
+        return FitStats(self.iterations)
 
 
 @announced_as("the fit")
@@ -127,7 +129,14 @@ def fit(
         TypeError: an argument is not of the kind that is needed.
         ValueError: the solver cannot solve this problem.
     """
-    refuse_renamed("fit", renamed, _RENAMED)
+    refuse_renamed(
+        "fit",
+        renamed,
+        unknowns="initial",
+        max_iterations="max_steps",
+        tolerance="that of the solver, LevenbergMarquardt(tolerance=...)",
+        after_iteration="after_step",
+    )
     _check(problem, solver, initial)
     start = problem.initial if initial is None else initial
     batched = (start.x if resume is None else resume.unknowns.x).ndim == 2

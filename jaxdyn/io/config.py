@@ -123,7 +123,7 @@ def read_value(annotation: Any, value: Any, place: Place, rules: Quantity = _NO_
 
     Args:
         annotation: int, float, str, bool, Path, Literal, tuple, dict[str, X], X | None, a dataclass, several of them (X | Y), which
-            the values of their key `kind` tell apart, or Any (left as it is).
+            the values of their key `kind` tell apart, a class with a function read_toml(value, place), or Any (left as it is).
         rules: unit and bounds of the value.
 
     Raises:
@@ -132,6 +132,8 @@ def read_value(annotation: Any, value: Any, place: Place, rules: Quantity = _NO_
     origin, arguments = get_origin(annotation), get_args(annotation)
     if annotation is Any:
         return value
+    if hasattr(annotation, "read_toml"):  # a class that knows how to read its table
+        return annotation.read_toml(value, place)
     if dataclasses.is_dataclass(annotation):
         return _read_table(annotation, value, place)
     if origin in (Union, types.UnionType):
@@ -288,6 +290,8 @@ def _merged(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
+    if hasattr(value, "toml_values"):
+        value = {name: inner for name, inner in value.toml_values().items() if inner is not None}
     if dataclasses.is_dataclass(value):
         named = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         return {name: _plain(inner) for name, inner in named.items() if inner is not None}

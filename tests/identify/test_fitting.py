@@ -33,7 +33,7 @@ def test_the_value_of_a_fit_is_the_subject_with_the_parameters_that_were_found(p
     expected = problem.parameters.place(found.unknowns.x)
     np.testing.assert_array_equal(found.value.system.forces[0].viscous, expected.system.forces[0].viscous)
     assert not np.array_equal(found.unknowns.x, problem.initial.x)
-    assert int(found.stats["steps"]) == int(found.iterations) == len(found.history)
+    assert int(found.stats.iterations) == int(found.iterations) == len(found.history)
     assert float(found.history[-1]) == float(found.loss) == float(found.normal.loss)
     assert np.all(np.diff(found.history) <= 0)
     assert float(found.loss) < float(problem.normal(problem.initial).loss)
@@ -65,10 +65,10 @@ def test_messages_of_codes_are_sentences():
 def test_wrong_arguments_are_answered_in_one_line_with_the_remedy(problem, as_a_user):
     x = np.asarray(problem.initial.x)
     attempts = [
-        (lambda: fit(problem, max_iterations=3), "write max_steps"),
+        (lambda: fit(problem, max_iterations=3), "'max_iterations' is now max_steps"),
         (lambda: fit(problem, tolerance=1e-3), r"LevenbergMarquardt\(tolerance"),
-        (lambda: fit(problem, unknowns=problem.initial), "give the initial guess as initial"),
-        (lambda: fit(problem, max_stepps=3), "no argument 'max_stepps'"),
+        (lambda: fit(problem, unknowns=problem.initial), "'unknowns' is now initial"),
+        (lambda: fit(problem, max_stepps=3), "'max_stepps' is unknown"),
         (lambda: fit(problem, problem.initial), r"fit\(problem, LevenbergMarquardt\(\), initial\)"),
         (lambda: fit(problem, LevenbergMarquardt), "the class LevenbergMarquardt; give an instance"),
         (lambda: fit(problem, optax.adam(0.1)), r"GradientDescent\(optimizer"),
@@ -93,4 +93,4 @@ def test_the_old_name_of_the_initial_guess_warns(problem):
 def test_solvers_of_optax_are_wrapped(problem):
     found = fit(problem, GradientDescent(optax.sgd(1e-9)), max_steps=2, progress=False)
     assert found.result is FitResult.COMPLETED
-    assert int(found.stats["steps"]) == 2
+    assert int(found.stats.iterations) == 2
