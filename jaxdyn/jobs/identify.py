@@ -55,13 +55,13 @@ def _study(
     train, validation = recorded
     parameters = parameters_of(config, plant if made is None else made.start)
     problem = problem_of(config, parameters, train)
-    seen = f"{problem.count} numbers in {len(train)} recordings"
-    print(f"\n{study.name}: {parameters.size} free numbers, {seen}")
+    seen = f"{problem.count} measurements in {len(train)} recordings"
+    print(f"\n{study.name}: {parameters.size} free parameters, {seen}")
     begun = time.perf_counter()
     found = _fitted(config, f"{study.name}_checkpoint_0", problem, _initial_guesses(config, problem), directory)
     best, result = _best(found)
     for k in range(1, config.fit.rounds + 1):
-        problem = reweighted(problem, best, config.fit.alike)
+        problem = reweighted(problem, best, config.fit.block_length)
         found = _fitted(config, f"{study.name}_checkpoint_{k}", problem, best, directory)
         best, result = _best(found)
     seconds = time.perf_counter() - begun
@@ -115,7 +115,7 @@ def _fitted(
         problem,
         solver,
         initial,
-        max_steps=config.fit.iterations,
+        max_steps=config.fit.max_steps,
         throw=False,  # the report says how it ended
         resume=_left(checkpoint, solver.pattern(problem, initial), directory),
         after_step=save,
@@ -137,12 +137,12 @@ def _left(checkpoint: str, pattern: DampedSearch, directory: RunDirectory) -> Da
     return jax.tree.unflatten(structure, [jnp.asarray(leaf) for leaf in found])
 
 
-def reweighted(problem: Problem, unknowns: Unknowns, alike: int) -> Problem:
+def reweighted(problem: Problem, unknowns: Unknowns, block_length: int) -> Problem:
     """The problem with the noise of each force set to what its errors are now."""
     if not isinstance(problem, InverseDynamicsError):
         raise ConfigError('fit.rounds are for method = "inverse_dynamics"; set rounds = 0')
     errors = force_errors(problem.parameters.place(unknowns.x), problem.motions)
-    return dataclasses.replace(problem, noise=jnp.asarray(errors.rms * np.sqrt(alike), problem.noise.dtype))
+    return dataclasses.replace(problem, noise=jnp.asarray(errors.rms * np.sqrt(block_length), problem.noise.dtype))
 
 
 def _initial_guesses(config: IdentifyConfig, problem: Problem) -> Unknowns:
@@ -150,7 +150,9 @@ def _initial_guesses(config: IdentifyConfig, problem: Problem) -> Unknowns:
     start, count = problem.initial, config.fit.starts
     if count == 1:
         return start
-    away = config.fit.spread * jax.random.normal(jax.random.key(config.fit.seed), (count, start.x.size), start.x.dtype)
+    away = config.fit.standard_deviation * jax.random.normal(
+        jax.random.key(config.fit.seed), (count, start.x.size), start.x.dtype
+    )
     x = start.x[None] + away.at[0].set(0.0)
     return Unknowns(x, jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[None], (count, *leaf.shape)), start.local))
 

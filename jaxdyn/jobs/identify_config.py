@@ -10,7 +10,8 @@ from jaxdyn.io.columns import Columns
 from jaxdyn.io.config import setting
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.jobs.choices import DeviceChoice
-from jaxdyn.jobs.parameters_config import ForceConfig, FreeConfig, TieConfig
+from jaxdyn.jobs.identify_kinds import ForceTable, LossName
+from jaxdyn.jobs.parameters_config import FreeConfig, TieConfig
 from jaxdyn.jobs.synthetic_config import SyntheticConfig
 
 _ALWAYS = (0.0, 1e9)  # s
@@ -109,7 +110,7 @@ class FitConfig:
         rounds: After a fit by inverse dynamics, the noise of each force is set to the RMS of its errors and the fit is repeated, so
             many times.
         block_length: The errors of so many consecutive samples are correlated, so that together they count as one.
-        loss: The residuals enter by this loss.
+        loss: The loss of the residuals is "squares", "huber" or "cauchy".
         threshold: This is the threshold of a robust loss, in standard deviations.
         max_steps: This is the largest number of steps of Levenberg-Marquardt.
         tolerance: A fit ends when its next step promises a relative decrease of the loss below this tolerance.
@@ -161,8 +162,8 @@ class IdentifyConfig:
         synthetic: The job makes its own recordings with the mechanism and the forces of the config, in place of data.
         columns: These are the names in the files.
         markers: Recordings are films of markers.
-        force: These forces in the joints take the place of all friction, and of all forces of their kinds, in the mechanism file. They
-            come first among the forces of the system, in this order.
+        force: These forces in the joints take the place of all friction in the mechanism file, and of all forces of their kinds.
+            They come first among the forces of the system, in this order.
         tie: These values follow a free parameter.
         windows: Recordings are cut so, for output error.
         motion: Recordings are smoothed so, for inverse dynamics.
@@ -180,7 +181,7 @@ class IdentifyConfig:
     synthetic: SyntheticConfig | None = None
     columns: Columns = Columns()  # noqa: RUF009 (immutable)
     markers: Markers | None = None
-    force: tuple[ForceConfig, ...] = ()
+    force: tuple[ForceTable, ...] = ()
     tie: tuple[TieConfig, ...] = ()
     windows: WindowsConfig = WindowsConfig()
     motion: MotionConfig = MotionConfig()

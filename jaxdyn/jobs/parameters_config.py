@@ -1,41 +1,9 @@
-"""The part of the config of `jaxdyn identify` that says which numbers a machine has and which of them are free."""
+"""The part of the config of `jaxdyn identify` that selects the free parameters of a machine."""
 
 import dataclasses
-from typing import Literal
 
 from jaxdyn.io.config import setting
-
-
-@dataclasses.dataclass(frozen=True)
-class ForceConfig:
-    """A force in all joints; one number for all, or one per velocity component. What a kind does not have is left out.
-
-    Attributes:
-        kind: class of the force.
-        viscous, coulomb, velocity_scale, stribeck, stribeck_velocity: its numbers, see there.
-        coulomb_difference, viscous_difference, coefficient, load_scale, stiffness, rest: more of its numbers.
-    """
-
-    kind: Literal[
-        "JointFriction",
-        "StribeckFriction",
-        "AsymmetricFriction",
-        "LoadFriction",
-        "BearingFriction",
-        "QuadraticDrag",
-        "JointSpring",
-    ]
-    viscous: tuple[float, ...] | None = setting(None, broadcast=True)
-    coulomb: tuple[float, ...] | None = setting(None, broadcast=True)
-    velocity_scale: tuple[float, ...] | None = setting(None, broadcast=True)
-    stribeck: tuple[float, ...] | None = setting(None, broadcast=True)
-    stribeck_velocity: tuple[float, ...] | None = setting(None, broadcast=True)
-    coulomb_difference: tuple[float, ...] | None = setting(None, broadcast=True)
-    viscous_difference: tuple[float, ...] | None = setting(None, broadcast=True)
-    coefficient: tuple[float, ...] | None = setting(None, broadcast=True)
-    load_scale: tuple[float, ...] | None = setting(None, broadcast=True)
-    stiffness: tuple[float, ...] | None = setting(None, broadcast=True)
-    rest: tuple[float, ...] | None = setting(None, broadcast=True)
+from jaxdyn.jobs.identify_kinds import ChartName
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +16,7 @@ class FreeConfig:
         path: This leaf of the plant is free, such as "system.model.armature", "system.forces.0.viscous", "inputs.delay" or
             "sensors.offset"; "sensors.zeros" is an offset for each single recording.
         entries: These rows of the leaf are free, by the names of bodies or joints, or by index; all if not given.
-        chart: The chart says which values are allowed.
+        chart: The values are "real" (any), "positive", "bounded", a "unit_vector" or a "rotation" (a quaternion).
         lower: This is the lower bound of the chart "bounded".
         upper: This is the upper bound of the chart "bounded".
         start: The initial values are these in place of those of the mechanism.
