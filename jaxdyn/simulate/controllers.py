@@ -34,9 +34,13 @@ class PDControl(eqx.Module):
     """
 
     model: Model
-    target: Float[Array, "nq"] = quantity(POSITION, along="coordinate")
-    stiffness: Float[Array, "nv"] = quantity(STIFFNESS, along="velocity", minimum=0.0)
-    damping: Float[Array, "nv"] = quantity(DAMPING, along="velocity", minimum=0.0)
+    target: Float[Array, "nq"] = eqx.field(converter=floating, metadata=quantity(POSITION, along="coordinate"))
+    stiffness: Float[Array, "nv"] = eqx.field(
+        converter=floating, metadata=quantity(STIFFNESS, along="velocity", minimum=0.0)
+    )
+    damping: Float[Array, "nv"] = eqx.field(
+        converter=floating, metadata=quantity(DAMPING, along="velocity", minimum=0.0)
+    )
     feedforward: Knots | None = None
     compensate_gravity: bool = eqx.field(static=True, default=False)
 
