@@ -193,7 +193,7 @@ def pendulum() -> control.ControlProblem:
         return 0.5 * (jnp.sum(jnp.sin(x.q) ** 2 + (1.0 - jnp.cos(x.q)) ** 2) + 0.1 * jnp.sum(x.v**2))
 
     return control.ControlProblem(
-        control.Mechanics(system, jaxdyn.SemiImplicitEuler()),
+        control.MultibodyDynamics(system, jaxdyn.SemiImplicitEuler()),
         jaxdyn.State(jnp.array(START), jnp.zeros(2)),
         duration=STEPS * DT,
         steps=STEPS,
@@ -290,7 +290,7 @@ def batch(problem: control.ControlProblem, solver: control.ILQR, plans: control.
     """The same of many solutions; the time of compilation is by how much the first run takes longer than the second."""
 
     def run():
-        return timed(lambda: control.solve_batch(problem, solver, plans, max_steps=limit, progress=False))
+        return timed(lambda: control.solve_batch(problem, solver, plans, max_steps=limit, throw=False, progress=False))
 
     first, second = run(), run()
     return run, max(first[0] - second[0], 0.0)
@@ -300,7 +300,9 @@ def timed(solve: Callable[[], control.Solution]) -> tuple[float, float, np.ndarr
     begin, processor = time.perf_counter(), time.process_time()
     found = jax.block_until_ready(solve())
     seconds, processor = time.perf_counter() - begin, time.process_time() - processor
-    iterations, cost, result = (np.atleast_1d(np.asarray(x)) for x in (found.iterations, found.cost, found.result))
+    iterations, cost, result = (
+        np.atleast_1d(np.asarray(x)) for x in (found.stats.iterations, found.cost, found.result)
+    )
     return seconds, processor, iterations, cost, result == control.ControlResult.SOLVED
 
 
@@ -310,9 +312,9 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
         print(f"Crocoddyl is absent; jaxdyn runs alone. Give peer_python=DIR/bin/python after: {INSTALL}")
     with jax.enable_x64(True):
         problem = pendulum()
-        let_go = control.planned(problem, jnp.zeros((STEPS, 1)))
+        let_go = control.rollout_controls(problem, jnp.zeros((STEPS, 1)))
         torques = config.spread * np.random.default_rng(config.seed).normal(size=(config.starts, STEPS, 1))
-        plans = jax.jit(jax.vmap(lambda u: control.planned(problem, u)))(jnp.asarray(torques))
+        plans = jax.jit(jax.vmap(lambda u: control.rollout_controls(problem, u)))(jnp.asarray(torques))
         agreement = check_agreement(problem, peer, plans)
         print("\n".join(agreement))
         singles = {"as shipped": jax.tree.map(jnp.zeros_like, let_go), "let go": let_go}
@@ -366,7 +368,7 @@ def check_agreement(problem: control.ControlProblem, peer: Crocoddyl | None, pla
     q, v, u = np.array(CHECK[:2]), np.array(CHECK[2:4]), np.array(CHECK[4:])
     state = jaxdyn.State(jnp.asarray(q), jnp.asarray(v))
     mechanics = problem.dynamics
-    assert isinstance(mechanics, control.Mechanics)
+    assert isinstance(mechanics, control.MultibodyDynamics)
     ours = np.asarray(jaxdyn.acceleration(mechanics.system, state, jnp.asarray(u)))
     if np.max(np.abs(ours - CHECK_ACCELERATION)) > 1e-4:
         raise RuntimeError(f"the acceleration at the check point is {ours} instead of {CHECK_ACCELERATION}")
@@ -387,7 +389,7 @@ def check_agreement(problem: control.ControlProblem, peer: Crocoddyl | None, pla
 def cost_of(problem: control.ControlProblem, plans: control.Plan):
     """Of the first plan."""
     first = jax.tree.map(lambda leaf: leaf[0], plans)
-    return control.solve(problem, control.ILQR(), first, max_steps=0).cost
+    return control.solve(problem, control.ILQR(), first, max_steps=0, throw=False).cost
 
 
 def ratios(rows: list[Row]) -> list[str]:

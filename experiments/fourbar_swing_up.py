@@ -117,14 +117,14 @@ def swing_up(config: Config, system: jaxdyn.System) -> tuple[control.ControlProb
 
     bound = config.share * needed
     problem = control.ControlProblem(
-        control.Mechanics(system, jaxdyn.SemiImplicitEuler()),
+        control.MultibodyDynamics(system, jaxdyn.SemiImplicitEuler()),
         jaxdyn.State(jnp.asarray(q[lowest]), jnp.zeros(system.model.nv)),
         duration=config.duration,
         steps=config.steps,
         running=control.Effort(EFFORT / bound**2),
         lower=-bound,
         upper=bound,
-        final_conditions=control.Condition(at_the_top, "zero", "at rest at the top"),
+        final_constraints=control.Equality(at_the_top, "at rest at the top"),
     )
     return problem, needed
 
@@ -156,13 +156,13 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
         system = linkage(config)
         problem, needed = swing_up(config, system)
         solver = control.MultipleShooting(tolerance=TOLERANCE)
-        found = control.solve_batch(problem, solver, guesses(config, system), max_steps=config.iterations)
+        found = control.solve_batch(problem, solver, guesses(config, system), max_steps=config.iterations, throw=False)
         best = control.best_of(found)
-        states = found.plan.states
+        states = found.value.states
         errors = jax.jit(
             jax.vmap(jax.vmap(lambda q, v: jaxdyn.constraints.constraint_errors(system, jaxdyn.State(q, v))))
         )(states.q, states.v)
-        tracker = control.Tracker(problem, jax.tree.map(lambda x: x[best], found.plan), found.feedback[best])
+        tracker = control.Tracker(problem, jax.tree.map(lambda x: x[best], found.value), found.feedback[best])
         exact = jax.jit(
             lambda start: jaxdyn.rollout(
                 system,
@@ -177,7 +177,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
         carried, applied, residual = (np.asarray(part) for part in exact.saved)
         opened = [float(np.max(np.abs(np.asarray(part[best])))) for part in (errors.residual, errors.rate)]
         _, energy, _ = slow_turn(system)
-        q, torque = np.asarray(states.q[best]), np.asarray(found.plan.controls[best, :, 0])
+        q, torque = np.asarray(states.q[best]), np.asarray(found.value.controls[best, :, 0])
         bound = float(problem.upper[0])
         times = np.linspace(0.0, config.duration, config.steps + 1)
         missed = np.rad2deg(carried[-1, 0] - q[-1, 0])
@@ -202,7 +202,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
     return {
         "results": [control.ControlResult(int(code)).name for code in found.result],
         "cost": np.asarray(found.cost).tolist(),
-        "iterations": np.asarray(found.iterations).tolist(),
+        "iterations": np.asarray(found.stats.iterations).tolist(),
         "needed_torque": needed,
         "bound": bound,
         "loop_error": opened[0],

@@ -101,18 +101,18 @@ def reaching(config: Config, system: jaxdyn.System) -> tuple[control.ControlProb
         return jnp.concatenate([placed.translation - target.translation, turn, x.v])
 
     problem = control.ControlProblem(
-        control.Mechanics(system, jaxdyn.SemiImplicitEuler()),
+        control.MultibodyDynamics(system, jaxdyn.SemiImplicitEuler()),
         start,
         duration=config.duration,
         steps=config.steps,
         running=(control.Effort(EFFORT / limits**2), control.Deviation(start, slow)),
         lower=-limits,
         upper=limits,
-        conditions=(
-            control.Condition(spheres, "negative", "clear of the spheres"),
-            control.Condition(within, "negative", "angles and speeds within limits"),
+        constraints=(
+            control.Inequality(spheres, "clear of the spheres"),
+            control.Inequality(within, "angles and speeds within limits"),
         ),
-        final_conditions=control.Condition(at_rest_there, "zero", "at rest there"),
+        final_constraints=control.Equality(at_rest_there, "at rest there"),
     )
     return problem, spheres
 
@@ -136,7 +136,7 @@ def distances(problem: control.ControlProblem, spheres: control.Spheres, q: jax.
     """Smallest distance between a sphere of the arm and one in the ground, margin left out, m."""
 
     mechanics = problem.dynamics
-    assert isinstance(mechanics, control.Mechanics)
+    assert isinstance(mechanics, control.MultibodyDynamics)
     system = mechanics.system
 
     def closest(q):
@@ -167,22 +167,22 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
         seconds = [first, again]
         solved = np.asarray(found.result) == control.ControlResult.SOLVED
         best = control.best_of(found)
-        q = found.plan.states.q
+        q = found.value.states.q
         clearance = np.stack([distances(problem, spheres, lane) for lane in q])
         before = distances(problem, spheres, plans.states.q[0])
         target = jaxdyn.frame_placement(system.model, jnp.asarray(config.goal), HAND).translation
         placed = jax.vmap(lambda q: jaxdyn.frame_placement(system.model, q, HAND).translation)(q[:, -1])
         miss = np.linalg.norm(np.asarray(placed - target), axis=1)
-        used = np.max(np.abs(np.asarray(found.plan.controls)) / np.asarray(problem.upper), axis=1)
+        used = np.max(np.abs(np.asarray(found.value.controls)) / np.asarray(problem.upper), axis=1)
         times = np.linspace(0.0, config.duration, config.steps + 1)
         directory.write_arrays(
             "plans",
             time=times,
             q=np.asarray(q),
-            v=np.asarray(found.plan.states.v),
-            torque=np.asarray(found.plan.controls),
+            v=np.asarray(found.value.states.v),
+            torque=np.asarray(found.value.controls),
         )
-        iterations = int(np.sum(np.asarray(found.iterations)))
+        iterations = int(np.sum(np.asarray(found.stats.iterations)))
         print(control.describe_optima(found))
         lines = [
             f"{int(np.sum(solved))} of {config.starts} solved, conditions of the best hold to {float(found.violation[best]):.1e}",
@@ -199,7 +199,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
             system,
             problem,
             np.asarray(q[best]),
-            np.asarray(found.plan.controls[best]),
+            np.asarray(found.value.controls[best]),
             clearance[best],
         )
         lanes = [best, *(k for k in range(config.starts) if k != best and solved[k])]
@@ -213,7 +213,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
         "torque_share": used[best].tolist(),
         "target_missed_by": miss.tolist(),
         "seconds": seconds,
-        "iterations": np.asarray(found.iterations).tolist(),
+        "iterations": np.asarray(found.stats.iterations).tolist(),
     }
 
 

@@ -83,12 +83,12 @@ class Pushed(control.Dynamics):
     def nu(self) -> int:
         return self.inner.nu
 
-    def next(self, x, u, t, dt):
+    def step(self, x, u, t, dt):
         pushes = (t >= self.start) & (t < self.end)
-        return self.inner.next(x, u + jnp.where(pushes, self.torque, 0.0), t, dt)
+        return self.inner.step(x, u + jnp.where(pushes, self.torque, 0.0), t, dt)
 
-    def moved(self, x, step):
-        return self.inner.moved(x, step)
+    def retract(self, x, step):
+        return self.inner.retract(x, step)
 
     def difference(self, a, b):
         return self.inner.difference(a, b)
@@ -101,7 +101,7 @@ def reaching(config: Config, system: jaxdyn.System) -> control.ControlProblem:
     start = jaxdyn.State(jnp.asarray(config.start), jnp.zeros(model.nv))
     still = jnp.concatenate([jnp.zeros(model.nv), jnp.full(model.nv, 1.0)])
     return control.ControlProblem(
-        control.Mechanics(system, jaxdyn.SemiImplicitEuler()),
+        control.MultibodyDynamics(system, jaxdyn.SemiImplicitEuler()),
         start,
         duration=config.horizon,
         steps=config.steps,
@@ -130,10 +130,10 @@ def carried_out(
 
     def step(x, k):
         row = jnp.minimum(k, problem.steps - 1)
-        wanted = jax.tree.map(lambda leaf: leaf[row], solution.plan.states)
-        u = solution.plan.controls[row] + feedback[row] @ problem.dynamics.difference(wanted, x)
+        wanted = jax.tree.map(lambda leaf: leaf[row], solution.value.states)
+        u = solution.value.controls[row] + feedback[row] @ problem.dynamics.difference(wanted, x)
         u = jnp.clip(u, problem.lower, problem.upper)
-        return plant.next(x, u, k.astype(u.dtype) * problem.dt, problem.dt), x
+        return plant.step(x, u, k.astype(u.dtype) * problem.dt, problem.dt), x
 
     return jax.jit(lambda x: jax.lax.scan(step, x, jnp.arange(steps + 1))[1])(problem.initial)
 
@@ -144,13 +144,13 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
         problem = reaching(config, system)
         plant = Pushed(problem.dynamics, jnp.asarray(config.push), config.push_start, config.push_end)
         holding = jaxdyn.bias_force(system.model, problem.initial.q, problem.initial.v)
-        start = control.planned(problem, jnp.broadcast_to(holding, (config.steps, system.model.nv)))
+        start = control.rollout_controls(problem, jnp.broadcast_to(holding, (config.steps, system.model.nv)))
         first = control.MultipleShooting(tolerance=1e-6)
         solution = eqx.filter_jit(lambda plan: control.solve(problem, first, plan))(start)
         print(
-            f"first plan: {control.ControlResult(int(solution.result)).meaning}, {int(solution.iterations)} iterations"
+            f"first plan: {control.ControlResult(int(solution.result)).message}, {int(solution.stats.iterations)} iterations"
         )
-        controller = control.RecedingHorizon(problem, control.ILQR(tolerance=1e-5), solution.plan, config.iterations)
+        controller = control.RecedingHorizon(problem, control.ILQR(tolerance=1e-5), solution.value, config.iterations)
         run = control.run_receding_horizon(controller, problem.initial, steps=config.run, plant=plant)
         none = jnp.zeros_like(solution.feedback)
         motions = {

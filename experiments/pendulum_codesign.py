@@ -83,7 +83,7 @@ def swing_up(config: Config) -> control.ControlProblem:
         return config.price * t + 2.0 * config.value * dynamics.system.model.com[0, 2]
 
     return control.ControlProblem(
-        control.Mechanics(jaxdyn.System(builder.build())),
+        control.MultibodyDynamics(jaxdyn.System(builder.build())),
         jaxdyn.State(jnp.zeros(1), jnp.zeros(1)),
         duration=FIRST_TIME,
         steps=config.steps,
@@ -91,9 +91,7 @@ def swing_up(config: Config) -> control.ControlProblem:
         final=worth,
         lower=-config.torque,
         upper=config.torque,
-        final_conditions=control.Condition(
-            lambda dynamics, t, x, u: dynamics.difference(upright, x), "zero", "upright"
-        ),
+        final_constraints=control.Equality(lambda dynamics, t, x, u: dynamics.difference(upright, x), "upright"),
     )
 
 
@@ -124,7 +122,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
         problem = swing_up(config)
 
         def solution(problem, u):
-            return control.solve(problem, solver, control.planned(problem, u), max_steps=config.iterations)
+            return control.solve(problem, solver, control.rollout_controls(problem, u), max_steps=config.iterations)
 
         together = designed(problem, config, True)
         found = jax.jit(jax.vmap(lambda u: solution(together, u)))(jnp.asarray(torques))
@@ -137,7 +135,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
     best = int(np.argmin(cost))
     if not np.isfinite(cost[best]):
         print("no start led to a solution; the plan shown is the first one, as far as it came")
-    duration, length = (float(x) for x in found.plan.design[best])
+    duration, length = (float(x) for x in found.value.design[best])
     print(control.describe_optima(found))
     least = np.min(scanned, axis=1)
     k = int(np.argmin(least))
@@ -150,7 +148,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
         lines.append(f"parabola through the three best of the scan: length {-0.5 * slope / bend:.5f} m")
     print("\n".join(lines))
     times = np.linspace(0.0, duration, config.steps + 1)
-    angle, torque = np.asarray(found.plan.states.q[best, :, 0]), np.asarray(found.plan.controls[best, :, 0])
+    angle, torque = np.asarray(found.value.states.q[best, :, 0]), np.asarray(found.value.controls[best, :, 0])
     directory.write_arrays(
         "plans", time=times, angle=angle, torque=torque, lengths=lengths, scan=np.asarray(scan.cost), together=cost
     )

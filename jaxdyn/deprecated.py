@@ -1,6 +1,6 @@
 """Old public names, which stay for one release: each gives the object of its new name with a warning.
 
-A renamed argument or attribute is not listed here; its function or class says in its error what took its place.
+A renamed argument is answered by `refuse_renamed` with its new form; a renamed attribute is a `renamed_property`.
 """
 
 import pkgutil
@@ -8,7 +8,41 @@ import warnings
 from typing import Any
 
 # Old name: new name. Both are full dotted names; `jaxdyn.lazy` looks here for a name that a package does not have.
-RENAMED: dict[str, str] = {}
+RENAMED: dict[str, str] = {
+    "jaxdyn.control.Condition": "jaxdyn.deprecated.equality_or_inequality",
+    "jaxdyn.control.Flow": "jaxdyn.control.ContinuousDynamics",
+    "jaxdyn.control.Mechanics": "jaxdyn.control.MultibodyDynamics",
+    "jaxdyn.control.RecordedSolution": "jaxdyn.control.Solution",
+    "jaxdyn.control.StepFunction": "jaxdyn.control.DiscreteDynamics",
+    "jaxdyn.control.planned": "jaxdyn.control.rollout_controls",
+    "jaxdyn.identify.descend": "jaxdyn.identify.gradient_descent.descend",
+    "jaxdyn.identify.predicted_readings": "jaxdyn.identify.predicted_measurements",
+}
+
+
+def equality_or_inequality(function: Any, kind: str = "zero", name: str = "constraint") -> Any:
+    """What `control.Condition` made: `control.Equality` of kind "zero", or `control.Inequality` of kind "negative"."""
+    classes = {"zero": "Equality", "negative": "Inequality"}
+    if kind not in classes:
+        raise ValueError(f'condition {name!r}: kind is {kind!r}; use "zero" or "negative"')
+    return pkgutil.resolve_name(f"jaxdyn.control.{classes[kind]}")(function, name)
+
+
+def refuse_renamed(function: str, given: dict[str, Any], **names: str) -> None:
+    """Refuse arguments that a function does not have, with the new name of those that were renamed.
+
+    Args:
+        function: The name of the function, for the message.
+        given: The arguments that the function does not know.
+        names: The new name of each old one.
+
+    Raises:
+        TypeError: There is such an argument.
+    """
+    for name in given:
+        remedy = f"is now {names[name]}" if name in names else "is unknown"
+        raise TypeError(f"{function}: the argument {name!r} {remedy}")
+
 
 # Names that left the top level of jaxdyn for one of its packages.
 _MOVED = {
@@ -53,3 +87,17 @@ def renamed(name: str) -> Any:
     )
     package, _, attribute = RENAMED[name].rpartition(".")
     return getattr(pkgutil.resolve_name(package), attribute)
+
+
+def renamed_property(old: str, new: str) -> property:
+    """A property for the old name of an attribute, which warns and gives the attribute of the new name."""
+
+    def get(self: Any) -> Any:
+        warnings.warn(
+            f"{type(self).__name__}.{old} is now {new}; the old name goes with the next release",
+            FutureWarning,
+            stacklevel=2,
+        )
+        return getattr(self, new)
+
+    return property(get)

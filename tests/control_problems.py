@@ -5,7 +5,16 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxdyn
-from jaxdyn.control import Condition, ControlProblem, Flow, Plan, StepFunction, planned, solve
+from jaxdyn.control import (
+    ContinuousDynamics,
+    ControlProblem,
+    DiscreteDynamics,
+    Equality,
+    Inequality,
+    Plan,
+    rollout_controls,
+    solve,
+)
 
 
 def solved(problem, solver, initial, **options):
@@ -19,7 +28,7 @@ A, B = np.array([[1.0, 0.1], [0.2, 1.05]]), np.array([[0.0], [0.1]])
 def regulator(**options) -> ControlProblem:
     """A linear step, and costs whose sums are those of the discrete problem."""
     return ControlProblem(
-        StepFunction(lambda x, u, t, dt: A @ x + B @ u, 2, 1),
+        DiscreteDynamics(lambda x, u, t, dt: A @ x + B @ u, 2, 1),
         jnp.array([1.0, -0.5]),
         duration=6.0,
         steps=30,
@@ -44,7 +53,7 @@ def fixed_at(problem: ControlProblem, x) -> ControlProblem:
 
 
 def start_of(problem: ControlProblem) -> Plan:
-    return planned(problem, jnp.zeros((problem.steps, 1)))
+    return rollout_controls(problem, jnp.zeros((problem.steps, 1)))
 
 
 def sutton(x, u, t, dt):
@@ -62,7 +71,7 @@ GOAL = np.array([np.pi, 0.0, 0.0, 0.0])
 
 def acrobot() -> ControlProblem:
     return ControlProblem(
-        StepFunction(sutton, 4, 1),
+        DiscreteDynamics(sutton, 4, 1),
         jnp.zeros(4),
         duration=5.0,
         steps=50,
@@ -91,15 +100,15 @@ UP = np.array([1.0, np.pi, 0.0, 0.0])
 
 def cart_pole(steps: int, force: float, goal=UP) -> ControlProblem:
     return ControlProblem(
-        Flow(kelly, 4, 1),
+        ContinuousDynamics(kelly, 4, 1),
         jnp.zeros(4),
         duration=2.0,
         steps=steps,
         running=lambda dynamics, t, x, u: u @ u,
         lower=-force,
         upper=force,
-        conditions=Condition(lambda dynamics, t, x, u: jnp.stack([x[0] - 2.0, -2.0 - x[0]]), "negative", "track"),
-        final_conditions=Condition(lambda dynamics, t, x, u: x - goal, "zero", "upright at the goal"),
+        constraints=Inequality(lambda dynamics, t, x, u: jnp.stack([x[0] - 2.0, -2.0 - x[0]]), "track"),
+        final_constraints=Equality(lambda dynamics, t, x, u: x - goal, "upright at the goal"),
     )
 
 
@@ -117,14 +126,14 @@ def folded_acrobot(steps: int) -> tuple[ControlProblem, Plan]:
     """Swing-up of the acrobot, and the published guess to begin with."""
     goal = np.array([np.pi, np.pi, 0.0, 0.0])
     problem = ControlProblem(
-        Flow(double_link, 4, 1),
+        ContinuousDynamics(double_link, 4, 1),
         jnp.zeros(4),
         duration=2.0,
         steps=steps,
         running=lambda dynamics, t, x, u: u @ u,
         lower=-20.0,
         upper=20.0,
-        final_conditions=Condition(lambda dynamics, t, x, u: x - goal, "zero", "both links up"),
+        final_constraints=Equality(lambda dynamics, t, x, u: x - goal, "both links up"),
     )
     time, knots = np.linspace(0.0, 2.0, steps + 1), [0.0, 0.5, 1.5, 2.0]
     q1 = np.interp(time, knots, [0.0, -np.pi / 2, np.pi / 2, np.pi])

@@ -14,7 +14,7 @@ from recorded import STEP, double_pendulum_plant, simulated
 
 import jaxdyn
 from jaxdyn import State, System, control, identify, library
-from jaxdyn.identify import levenberg_marquardt
+from jaxdyn.identify.levenberg_marquardt import DampedSearch
 from jaxdyn.lanes.derived import program_of
 from jaxdyn.lanes.liveness import Liveness, count_operations
 from jaxdyn.lanes.tracing import written_out
@@ -43,33 +43,33 @@ def end(system: System, state: State, backend: str = "xla") -> jax.Array:
     return jnp.sum(jaxdyn.rollout(system, state, dt=1e-3, steps=20, save_every=20, backend=backend).final.q)
 
 
-def fitting() -> tuple[identify.OutputError, levenberg_marquardt.Fit]:
+def fitting() -> tuple[identify.OutputError, DampedSearch]:
     """The masses of a double pendulum from one recording."""
     plant = double_pendulum_plant()
     windows = identify.cut([simulated(plant, 0.5, 1)], duration=0.2, interval=STEP, first=0.05, lead=0.05)
     free = [identify.Parameter("system.model.mass", chart=identify.Positive())]
     problem = identify.OutputError(identify.Parameters(plant, free), windows)
-    return problem, jax.eval_shape(lambda: levenberg_marquardt.begin(problem))
+    return problem, jax.eval_shape(lambda: identify.LevenbergMarquardt().begin(problem))
 
 
 def one_fit(problem, fit):
-    return levenberg_marquardt.iterate(problem, fit, 1e-8)
+    return identify.LevenbergMarquardt(1e-8).iterate(problem, fit)
 
 
 def planning() -> tuple[control.ControlProblem, control.Plan]:
     """A cart-pole whose pole is swung up in 20 steps."""
     upright = State(jnp.zeros(2), jnp.zeros(2))
     problem = control.ControlProblem(
-        control.Mechanics(library.system("cart_pole")),
+        control.MultibodyDynamics(library.system("cart_pole")),
         State(jnp.array([0.0, jnp.pi]), jnp.zeros(2)),
         duration=1.0,
         steps=20,
         running=lambda dynamics, t, x, u: u @ u,
         lower=-10.0,
         upper=10.0,
-        final_conditions=control.Condition(lambda dynamics, t, x, u: dynamics.difference(upright, x)),
+        final_constraints=control.Equality(lambda dynamics, t, x, u: dynamics.difference(upright, x)),
     )
-    return problem, jax.eval_shape(lambda: control.planned(problem, jnp.zeros((20, 1))))
+    return problem, jax.eval_shape(lambda: control.rollout_controls(problem, jnp.zeros((20, 1))))
 
 
 def one_iteration(solver):
@@ -227,11 +227,11 @@ def solved(solver):
 def solved_in_batch(cost):
     """One problem, whose numbers are built in, from other plans."""
     problem = eqx.tree_at(lambda p: p.running, regulator(), (cost,))
-    starts = jax.vmap(lambda u: control.planned(regulator(), u))(jnp.ones((2, 30, 1)))
+    starts = jax.vmap(lambda u: control.rollout_controls(regulator(), u))(jnp.ones((2, 30, 1)))
 
     def run(x):
         plans = jax.tree.map(lambda z: x * z, starts)
-        return control.solve_batch(problem, control.ILQR(), plans, max_steps=3, progress=False)
+        return control.solve_batch(problem, control.ILQR(), plans, max_steps=3, throw=False, progress=False)
 
     return run
 

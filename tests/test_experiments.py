@@ -35,7 +35,7 @@ def test_experiment_is_a_job_whose_config_can_be_read(script, monkeypatch):
     monkeypatch.syspath_prepend(script.parent)  # as for a script that runs
     job = runpy.run_path(str(script))["JOB"]
     whole, small = (
-        read_config(ROOT / "configs" / f"{script.stem}.toml", job.config, smoke=smoke) for smoke in (False, True)
+        read_config(ROOT / "configs" / f"{script.stem}.toml", job.config_class, smoke=smoke) for smoke in (False, True)
     )
     assert whole != small
 

@@ -59,7 +59,7 @@ def test_import_loads_no_other_package_and_no_module_that_nobody_asked_for():
     [
         (["--help"], "rollout"),
         (["--version"], jaxdyn.__version__),
-        (["optimize", "--help"], "solver.tolerance"),
+        (["rollout", "--help"], "time.substeps"),
         (["show", "--help"], "--repair"),
         (["optmize"], "optmize"),
         (["rollout", "nowhere.toml"], "no such file"),

@@ -17,7 +17,6 @@ from recorded import STEP, double_pendulum_plant, simulated
 
 import jaxdyn
 from jaxdyn import ImplicitMidpoint, SemiImplicitEuler, State, Variational, control, identify, library
-from jaxdyn.identify import levenberg_marquardt
 from jaxdyn.spatial import elementary, factorizations
 
 PACKAGE = Path(jaxdyn.__file__).parent
@@ -112,9 +111,9 @@ def accelerations(method: str):
     return jax.vmap(of), [batch_of(state)]
 
 
-def searched(solver, problem):
+def run_iterations(solver, problem):
     def run(plan):
-        return solver.solution(problem, solver.iterate(problem, solver.begin(problem, plan))).plan
+        return solver.solution(problem, solver.iterate(problem, solver.begin(problem, plan))).value
 
     return jax.vmap(run), [batch_of(start_of(problem))]
 
@@ -125,9 +124,10 @@ def fitted():
     windows = identify.cut([simulated(plant, 0.5, 1)], duration=0.2, interval=STEP, first=0.05, lead=0.05)
     free = [identify.Parameter("system.model.mass", chart=identify.Positive())]
     problem = identify.OutputError(identify.Parameters(plant, free), windows, backend="xla")
-    return jax.vmap(
-        lambda start: levenberg_marquardt.iterate(problem, levenberg_marquardt.begin(problem, start), 1e-8)
-    ), [batch_of(problem.start)]
+    solver = identify.LevenbergMarquardt(1e-8)
+    return jax.vmap(lambda initial: solver.iterate(problem, solver.begin(problem, initial))), [
+        batch_of(problem.initial)
+    ]
 
 
 def several_experiments():
@@ -139,15 +139,19 @@ PROGRAMS = {
     "accelerations": lambda: accelerations("cholesky"),
     "rollout within a loop": lambda: rolled("four_bar"),
     "implicit midpoint": lambda: rolled("cart_pole", ImplicitMidpoint()),
-    "multiple shooting": lambda: searched(control.MultipleShooting(backend="xla"), regulator(lower=-4.0, upper=4.0)),
+    "multiple shooting": lambda: run_iterations(
+        control.MultipleShooting(backend="xla"), regulator(lower=-4.0, upper=4.0)
+    ),
     "fits of several experiments": several_experiments,
 }
 MORE_PROGRAMS = {
     "accelerations, contravariant": lambda: accelerations("contravariant"),
     "gradient of a rollout within a loop": lambda: gradient("four_bar"),
     "variational": lambda: rolled("cart_pole", Variational()),
-    "ILQR": lambda: searched(control.ILQR(backend="xla"), regulator(lower=-4.0, upper=4.0)),
-    "parallel multiple shooting": lambda: searched(control.MultipleShooting(backend="xla", parallel=True), regulator()),
+    "ILQR": lambda: run_iterations(control.ILQR(backend="xla"), regulator(lower=-4.0, upper=4.0)),
+    "parallel multiple shooting": lambda: run_iterations(
+        control.MultipleShooting(backend="xla", parallel=True), regulator()
+    ),
     "fit from several starts": fitted,
 }
 

@@ -52,8 +52,9 @@ jax.config.update("jax_enable_x64", True)  # optima are found to many digits
 # Minimize the integral of u^2 over 2 s, u the torque of the elbow, held over each of 50 steps. The acrobot hangs at first and
 # stands upright at rest in the end; the torque stays within 20 N m.
 #
-# A cost or a condition is any function of (dynamics, t, x, u). `dynamics.difference` compares states in tangent coordinates, so
-# the same lines work for quaternions. `Mechanics` steps a mechanism, here one of the library: the acrobot of M. Kelly's OptimTraj.
+# A cost or a constraint is any function of (dynamics, t, x, u). `dynamics.difference` compares states in tangent coordinates, so
+# the same lines work for quaternions. `MultibodyDynamics` makes time steps of a mechanism, here of the acrobot of M. Kelly's
+# OptimTraj, which the library has.
 #
 # The length of the lower link stays a variable, for later: its weight sits at its end.
 
@@ -65,14 +66,14 @@ upright = jaxdyn.State(jnp.array([jnp.pi, 0.0]), jnp.zeros(2))
 DURATION, STEPS, TORQUE, LENGTH = 2.0, 50, 20.0, 0.5  # s, -, N m, m
 
 problem = control.ControlProblem(
-    control.Mechanics(system),
+    control.MultibodyDynamics(system),
     hanging,
     duration=DURATION,
     steps=STEPS,
     running=lambda dynamics, t, x, u: u @ u,
     lower=-TORQUE,
     upper=TORQUE,
-    final_conditions=control.Condition(lambda dynamics, t, x, u: dynamics.difference(upright, x), "zero", "upright"),
+    final_constraints=control.Equality(lambda dynamics, t, x, u: dynamics.difference(upright, x), "upright"),
 )
 
 
@@ -84,15 +85,15 @@ def with_length(length):
 # %% [markdown]
 # ## Many starts
 #
-# The problem is not convex: where a search ends depends on where it begins. So begin at many places. `planned` rolls controls out
-# to a plan of states and controls, `solve_batch` improves all plans at once, in the lane compiler. `ILQR` makes, iteration by
+# The problem is not convex: where a search ends depends on where it begins. So begin at many places. `rollout_controls` makes
+# a plan of states and controls, `solve_batch` improves all plans at once, in the lane compiler. `ILQR` makes, iteration by
 # iteration, a linear-quadratic problem about the plan and rolls its policy out; with `second_order` it is DDP. A search that leads
 # nowhere leaves the others alone: its result code says how it ended.
 
 # %%
 STARTS = 256
 torques = 5.0 * jax.random.normal(jax.random.key(0), (STARTS, STEPS, 1))
-starts = jax.vmap(lambda u: control.planned(problem, u))(torques)
+starts = jax.vmap(lambda u: control.rollout_controls(problem, u))(torques)
 begin = time.perf_counter()
 found = control.solve_batch(problem, control.ILQR(second_order=True), starts, every=100, progress=False)
 print(f"{STARTS} searches: {time.perf_counter() - begin:.1f} s with compilation")
@@ -115,8 +116,8 @@ line = control.Plan(
     jaxdyn.State(share * upright.q, jnp.zeros((STEPS + 1, 2))), jnp.zeros((STEPS, 1)), design=jnp.zeros(0)
 )
 straight = solve(LENGTH, line)
-print(f"from a straight line: {straight.cost:.4f} N² m² s, {control.ControlResult(int(straight.result)).meaning}")
-again = solve(LENGTH, best.plan)
+print(f"from a straight line: {straight.cost:.4f} N² m² s, {control.ControlResult(int(straight.result)).message}")
+again = solve(LENGTH, best.value)
 print(f"from the best plan of ILQR: {again.cost:.4f} N² m² s after {again.iterations} iterations")
 
 # %% [markdown]
@@ -125,8 +126,8 @@ print(f"from the best plan of ILQR: {again.cost:.4f} N² m² s after {again.iter
 
 # %%
 seconds = np.linspace(0.0, DURATION, STEPS + 1)
-plans = [(o.cost, jax.tree.map(lambda leaf, k=o.best: leaf[k], found.plan)) for o in optima[:3]]
-plans.append((float(straight.cost), straight.plan))
+plans = [(o.cost, jax.tree.map(lambda leaf, k=o.best: leaf[k], found.value)) for o in optima[:3]]
+plans.append((float(straight.cost), straight.value))
 colors = [BLUE, "#1b8a6b", ORANGE, "#7b4fa3"]
 
 
@@ -204,7 +205,7 @@ print(f"picture: {OUT / 'swing_up.gif'} with {frames} frames")
 # %%
 dt = DURATION / STEPS
 RK4 = jaxdyn.RungeKutta4()
-plan = best.plan
+plan = best.value
 
 
 def off_upright(state):
@@ -265,7 +266,7 @@ keep(figure, "disturbed.png")
 # (Farther away the solver may slip into a neighboring optimum, and the curve jumps.)
 
 # %%
-solution = solve(LENGTH, best.plan)
+solution = solve(LENGTH, best.value)
 
 
 def optimum(length):
@@ -275,14 +276,14 @@ def optimum(length):
 
 (cost, _), (slope, torque_slope) = jax.jit(lambda x: jax.jvp(optimum, (x,), (jnp.ones(()),)))(jnp.asarray(LENGTH))
 STEP = 1e-3
-shorter, longer = solve(LENGTH - STEP, best.plan), solve(LENGTH + STEP, best.plan)
+shorter, longer = solve(LENGTH - STEP, best.value), solve(LENGTH + STEP, best.value)
 quotient = (longer.cost - shorter.cost) / (2 * STEP)
 print(f"slope of the cost: {slope:.4f} by optimal_plan, {quotient:.4f} N² m s by solving twice again")
 print(f"slope relative error: {abs(float(slope / quotient) - 1):.1e}")
 
 # %%
 lengths = np.linspace(0.49, 0.53, 5)
-anew = [solve(float(length), best.plan) for length in lengths]
+anew = [solve(float(length), best.value) for length in lengths]
 figure = Figure(figsize=(9.5, 4.0), layout="constrained")
 left, right = figure.subplots(1, 2)
 left.plot(lengths, [s.cost for s in anew], "o", color=BLUE, label="solved anew")
@@ -294,7 +295,7 @@ other = 3
 right.step(seconds[:-1], plan.controls[:, 0], where="post", color=GRAY, lw=1.0, label="plan for 0.50 m")
 right.step(
     seconds[:-1],
-    anew[other].plan.controls[:, 0],
+    anew[other].value.controls[:, 0],
     where="post",
     color=BLUE,
     label=f"solved anew for {lengths[other]:.2f} m",

@@ -1,23 +1,21 @@
-"""Optimal control: plans of controls, and of numbers of the machine, that cost least.
+"""Optimal control: controls, and design parameters of the machine, that minimize a cost.
 
-problem           dynamics in steps of time, costs, bounds, conditions, designs
-costs, rates      ready costs and conditions of mechanisms; rates of controls
-plan              states, controls and design, and what they come to
-expansion         a problem about a plan, to second order
+problem           dynamics in time steps, costs, bounds, constraints, design parameters
+costs, rates      ready costs and constraints of mechanisms; rates of controls
+plan              states, controls and design parameters, with their costs, constraint values and multipliers
+solution, batch   the call that all solvers share, result codes, histories; many initial guesses, and their local optima
+expansion         second-order expansion of a problem about a plan
 linear_quadratic  Riccati recursions, sequential and parallel in time
 newton, ilqr      solvers by expansions: iLQR and DDP
 interior_point, multiple_shooting
-                  Newton's method on states and controls at once, with an interior-point method
+                  Newton's method on states and controls together, with an interior-point method
 single_shooting   gradient descent on the controls
-sampling          MPPI, cross entropy and predictive sampling
+sampling          MPPI, cross-entropy method and predictive sampling
 sensitivity       derivatives of optimal plans
-tracking          feedback along a plan, and from where it arrives
-receding_horizon  plans made anew at every step, as a controller of rollouts
+tracking          feedback along a plan, and its basin of attraction
+receding_horizon  model-predictive control, as a controller of rollouts
 scheme, transcription, nonlinear_program, collocation
-                  direct collocation, a solver of the whole motion at once by Ipopt
-workless          velocities as controls, kept energy, forces without work: brachistochrones
-solution, batch   the call that all solvers share, and how it can end; many starts, and the optima they lead to
-history           how cost and violation went
+                  direct collocation, solved by Ipopt
 """
 
 from typing import TYPE_CHECKING
@@ -33,28 +31,31 @@ if TYPE_CHECKING:
     from jaxdyn.control.collocation import CollocatedSolution as CollocatedSolution
     from jaxdyn.control.collocation import Collocation as Collocation
     from jaxdyn.control.costs import AngularDeviation as AngularDeviation
+    from jaxdyn.control.costs import ConstraintTerm as ConstraintTerm
+    from jaxdyn.control.costs import CostTerm as CostTerm
     from jaxdyn.control.costs import Deviation as Deviation
     from jaxdyn.control.costs import Effort as Effort
     from jaxdyn.control.costs import ElapsedTime as ElapsedTime
     from jaxdyn.control.costs import EnergyLevel as EnergyLevel
     from jaxdyn.control.costs import FramePose as FramePose
+    from jaxdyn.control.costs import JointBounds as JointBounds
     from jaxdyn.control.costs import Penetration as Penetration
     from jaxdyn.control.costs import Spheres as Spheres
     from jaxdyn.control.costs import StateBounds as StateBounds
-    from jaxdyn.control.history import History as History
-    from jaxdyn.control.history import Recorded as Recorded
-    from jaxdyn.control.history import RecordedSolution as RecordedSolution
+    from jaxdyn.control.costs import TargetState as TargetState
+    from jaxdyn.control.costs import Workless as Workless
     from jaxdyn.control.ilqr import ILQR as ILQR
     from jaxdyn.control.multiple_shooting import MultipleShooting as MultipleShooting
     from jaxdyn.control.plan import Plan as Plan
-    from jaxdyn.control.plan import planned as planned
-    from jaxdyn.control.problem import Condition as Condition
+    from jaxdyn.control.plan import rollout_controls as rollout_controls
+    from jaxdyn.control.problem import ContinuousDynamics as ContinuousDynamics
     from jaxdyn.control.problem import ControlProblem as ControlProblem
     from jaxdyn.control.problem import Design as Design
+    from jaxdyn.control.problem import DiscreteDynamics as DiscreteDynamics
     from jaxdyn.control.problem import Dynamics as Dynamics
-    from jaxdyn.control.problem import Flow as Flow
-    from jaxdyn.control.problem import Mechanics as Mechanics
-    from jaxdyn.control.problem import StepFunction as StepFunction
+    from jaxdyn.control.problem import Equality as Equality
+    from jaxdyn.control.problem import Inequality as Inequality
+    from jaxdyn.control.problem import MultibodyDynamics as MultibodyDynamics
     from jaxdyn.control.rates import WithRates as WithRates
     from jaxdyn.control.rates import with_rates as with_rates
     from jaxdyn.control.rates import without_rates as without_rates
@@ -68,16 +69,17 @@ if TYPE_CHECKING:
     from jaxdyn.control.sensitivity import optimal_plan as optimal_plan
     from jaxdyn.control.single_shooting import SingleShooting as SingleShooting
     from jaxdyn.control.solution import ControlResult as ControlResult
+    from jaxdyn.control.solution import History as History
     from jaxdyn.control.solution import IterativeSolver as IterativeSolver
+    from jaxdyn.control.solution import Recorded as Recorded
     from jaxdyn.control.solution import Solution as Solution
     from jaxdyn.control.solution import Solver as Solver
+    from jaxdyn.control.solution import Stats as Stats
+    from jaxdyn.control.solution import UnsolvedError as UnsolvedError
     from jaxdyn.control.solution import solve as solve
     from jaxdyn.control.tracking import Tracker as Tracker
     from jaxdyn.control.tracking import arrives as arrives
     from jaxdyn.control.tracking import follow as follow
     from jaxdyn.control.tracking import tracking_gains as tracking_gains
-    from jaxdyn.control.workless import KeptEnergy as KeptEnergy
-    from jaxdyn.control.workless import Velocities as Velocities
-    from jaxdyn.control.workless import Workless as Workless
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__)

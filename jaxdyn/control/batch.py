@@ -1,4 +1,4 @@
-"""Many problems or many starts at once: lanes that have ended are set aside and cost nothing; what was found is counted."""
+"""Many problems or initial guesses at once: finished searches are removed from the batch; distinct local optima are counted."""
 
 import functools
 from collections.abc import Callable
@@ -15,10 +15,19 @@ from tqdm import tqdm
 from jaxdyn.cache.constant import Constant
 from jaxdyn.control.plan import Plan
 from jaxdyn.control.problem import ControlProblem
-from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution, searched
+from jaxdyn.control.solution import (
+    ControlResult,
+    IterativeSolver,
+    Solution,
+    UnsolvedError,
+    check_arguments,
+    run_iterations,
+    with_history,
+)
 from jaxdyn.lanes import stored_jit
 from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.lanes.devices import divided, each_on_its_own, whole
+from jaxdyn.results import raise_unsuccessful
 
 
 @announced_as("the search")
@@ -28,26 +37,39 @@ def solve_batch(
     initial: Plan,
     *,
     max_steps: int = 200,
+    throw: bool = True,
+    history: bool = False,
     every: int = 10,
     progress: bool = True,
     mesh: Mesh | None = None,
 ) -> Solution:
-    """Solve from a batch of plans, or a batch of problems each from its own plan.
+    """Solve a problem from a batch of initial guesses, or a batch of problems, each from its own initial guess.
 
-    Under `jax.vmap(solve)` all lanes wait for the last one; here those that have ended are taken out after some iterations. This
-    function compiles for itself, once for equal problems whose costs are the same functions, and cannot be transformed.
+    Under `jax.vmap(solve)` all searches wait for the last one; here finished searches are removed from the batch after some
+    iterations. This function compiles for itself, once for equal problems whose costs are the same functions, and cannot be
+    transformed by JAX.
 
     Args:
-        problem: one for all, or a batch of them, every number with a leading axis.
-        initial: plans with a leading axis.
-        max_steps: largest number of iterations.
-        every: number of iterations after which ended lanes are taken out.
-        progress: whether to show a progress bar of ended lanes.
-        mesh: devices over which the plans are divided (`jaxdyn.lanes.lane_mesh`); None leaves them where they are.
+        problem: One problem for all, or a batch of problems, whose arrays have a leading axis.
+        solver: The method.
+        initial: The initial guesses, plans with a leading axis.
+        max_steps: The largest number of iterations.
+        throw: Whether an unsolved problem is an error: of one problem that no initial guess solves, or of any problem of a batch.
+        history: Whether the solutions record cost and violation of every iteration.
+        every: The number of iterations after which finished searches are removed.
+        progress: Whether to show a progress bar of finished searches.
+        mesh: The devices over which the plans are divided (`jaxdyn.lanes.lane_mesh`); None leaves them where they are.
 
     Returns:
-        Solutions with a leading axis; result codes tell how each search ended.
+        Solutions with a leading axis; their result codes say how each search ended.
+
+    Raises:
+        UnsolvedError: A problem is not solved, and `throw` is set.
+        TypeError: An argument is of the wrong kind.
     """
+    check_arguments(problem, solver, initial)
+    solver.check(problem)
+    solver = with_history(solver, history, max_steps)
     numbers, structure = eqx.partition(problem, eqx.is_array)
     several = problem.duration.ndim > 0
     # One problem for all is a constant of the code, so that its zeros cost nothing.
@@ -76,7 +98,11 @@ def solve_batch(
                 bar.set_postfix_str(_told(_standing(of_all(_solution, search))), refresh=False)
                 bar.update(int(np.sum(np.asarray(search.result) != ControlResult.RUNNING)) - bar.n)
                 bar.refresh()
-    return of_all(_solution, search)
+    found = of_all(_solution, search)
+    if throw:
+        # Of several initial guesses for one problem, one that solves it is enough.
+        raise_unsuccessful(ControlResult, found.result if several else found.result[best_of(found)], UnsolvedError)
+    return found
 
 
 _TOGETHER = 32  # plans that a processor works on at once: what they need stays in its caches
@@ -93,7 +119,7 @@ def _packs(count: int, most: int, mesh: Mesh | None) -> np.ndarray:
 
 
 def _of_each(function: Callable, known: Constant, batch: tuple, limit: Array) -> Any:
-    """function(problem, solver, tree, limit) of a batch of trees, and of the numbers of their problems unless all share one."""
+    """function(problem, solver, tree, limit) of a batch of trees, and of the numbers of their problems unless all fraction one."""
     problem, solver = known.value
     numbers, trees = batch
     if numbers is None:
@@ -106,7 +132,7 @@ def _begin(known: Constant, batch: tuple, limit: Array) -> Any:
 
 
 def _search(known: Constant, batch: tuple, limit: Array) -> Any:
-    return _of_each(searched, known, batch, limit)
+    return _of_each(run_iterations, known, batch, limit)
 
 
 def _solution(known: Constant, batch: tuple, limit: Array) -> Solution:
@@ -142,12 +168,12 @@ def _joined(parts: list, count: int) -> Any:
 
 
 class Optimum(NamedTuple):
-    """Solutions that are alike.
+    """Solutions with nearly the same cost.
 
     Attributes:
-        cost: the smallest one.
-        starts: how many led there.
-        best: the number of the best one in the batch.
+        cost: The smallest cost among them.
+        starts: The number of initial guesses that led there.
+        best: The index of the best one in the batch.
     """
 
     cost: float
@@ -156,7 +182,7 @@ class Optimum(NamedTuple):
 
 
 def optima(found: Solution, *, alike: float = 1e-4) -> list[Optimum]:
-    """Local optima among a batch of solutions, the cheapest first; costs within a share `alike` of each other are one optimum."""
+    """Local optima in a batch of solutions, the cheapest first; costs with a relative difference up to `alike` are one."""
     cost = np.asarray(found.cost)
     solved = np.flatnonzero(np.asarray(found.result) == ControlResult.SOLVED)
     order = solved[np.argsort(cost[solved])]
@@ -170,18 +196,18 @@ def optima(found: Solution, *, alike: float = 1e-4) -> list[Optimum]:
 
 
 def describe_optima(found: Solution, *, alike: float = 1e-4) -> str:
-    """The distribution over a batch of starts as text: optima with their shares, and how the others ended."""
+    """The local optima of a batch as text, each with the number of initial guesses that led there, and how the others ended."""
     total = len(np.asarray(found.result))
     lines = [f"{group.cost:.6g}  from {group.starts} of {total} starts" for group in optima(found, alike=alike)]
     for code in ControlResult:
         lost = int(np.sum(np.asarray(found.result) == code))
         if code != ControlResult.SOLVED and lost:
-            lines.append(f"{lost} of {total}: {code.meaning}")
+            lines.append(f"{lost} of {total}: {code.message}")
     return "\n".join(lines)
 
 
 def best_of(found: Solution) -> int:
-    """The number of the cheapest solution in a batch; if none is solved, of the plan that violates least, and then costs least."""
+    """The index of the cheapest solution in a batch; if none is solved, of the one with the least violation."""
     return _best(_standing(found))
 
 
@@ -195,7 +221,7 @@ class _Standing(NamedTuple):
 
 
 def _standing(found: Solution) -> _Standing:
-    return _Standing(found.cost, found.violation, found.result, found.iterations)
+    return _Standing(found.cost, found.violation, found.result, found.stats.iterations)
 
 
 def _best(standing: _Standing) -> int:

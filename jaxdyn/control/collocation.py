@@ -1,4 +1,6 @@
-"""Direct collocation: states and controls of a whole motion at once as numbers of a sparse nonlinear program, solved by Ipopt."""
+"""Direct collocation: states and controls of a whole motion are the variables of a sparse nonlinear program, solved by Ipopt."""
+
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -7,14 +9,15 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from jaxdyn.control.nonlinear_program import Minimum, minimized
+from jaxdyn.control.nonlinear_program import Minimum, minimized, require_ipyopt
 from jaxdyn.control.plan import Multipliers, Plan
-from jaxdyn.control.problem import ControlProblem, Controls, Dynamics, Point, Time
+from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics, Time
 from jaxdyn.control.scheme import SchemeName, collocation_points, polynomial, scheme_of
-from jaxdyn.control.solution import Solution, Solver
+from jaxdyn.control.solution import Solution, Solver, Stats
 from jaxdyn.control.transcription import Transcription, transcribed
 from jaxdyn.lanes import Backend, stored_jit
 from jaxdyn.lanes.announcements import announced_as
+from jaxdyn.mechanism.quantity import quantity
 
 
 class CollocatedSolution(Solution):
@@ -36,14 +39,14 @@ class CollocatedSolution(Solution):
 
     def control(self, t: Time | float) -> Controls:
         """u(t): the polynomial through the points; between them it may pass a bound."""
-        k, share = self._place(t)
-        return polynomial(scheme_of(self.points).values, share, self.point_controls[k])
+        k, fraction = self._place(t)
+        return polynomial(scheme_of(self.points).values, fraction, self.point_controls[k])
 
-    def state(self, t: Time | float) -> Point:
+    def state(self, t: Time | float) -> AnyState:
         """x(t): a step that is the integral of the polynomial through the rates."""
-        k, share = self._place(t)
-        step = polynomial(scheme_of(self.points).integrals, share, self.rates[k])
-        return self.dynamics.moved(jax.tree.map(lambda leaf: leaf[k], self.plan.states), step)
+        k, fraction = self._place(t)
+        step = polynomial(scheme_of(self.points).integrals, fraction, self.rates[k])
+        return self.dynamics.retract(jax.tree.map(lambda leaf: leaf[k], self.value.states), step)
 
     def _place(self, t: Time | float) -> tuple[Array, Array]:
         N = self.rates.shape[0]
@@ -61,29 +64,36 @@ class Collocation(Solver):
     interval. The plan has the means of the controls over each interval; the motion in continuous time is that of
     `CollocatedSolution`. States on manifolds keep these orders.
 
-    Ipopt runs outside JAX: `solve` compiles for itself and cannot be transformed. Problems alike, with the same functions, share
+    Ipopt runs outside JAX: `solve` compiles for itself and cannot be transformed. Problems alike, with the same functions, fraction
     what is compiled. The tolerances are those of double precision. Needs ipyopt: `pip install "jaxdyn[nlp]"`.
 
     Attributes:
-        scheme: how states and rates are tied.
-        degree: number of points in each interval of "legendre_gauss".
-        tolerance: of the optimality conditions, in the scaling of Ipopt.
-        feasibility: largest violation of equations and conditions in a solution.
-        print_level: how much Ipopt prints, 0 to 12.
-        backend: what runs derivatives, see `lanes`.
+        scheme: The collocation scheme relates the states in an interval to their rates.
+        degree: Each interval of "legendre_gauss" has this many points.
+        tolerance: In a solution the error of the optimality conditions, in the scaling of Ipopt, is at most this large.
+        feasibility: A solution may violate dynamics and constraints by this much.
+        print_level: Ipopt prints more the larger this level is, from 0 to 12.
+        backend: This backend runs derivatives, see `lanes`.
 
     Source: Betts 2010; Kelly 2017; Waechter and Biegler 2006 (Ipopt).
     """
 
+    kind: ClassVar[str] = "collocation"
+
     scheme: SchemeName = eqx.field(static=True, default="legendre_gauss")
-    degree: int = eqx.field(static=True, default=3)
-    tolerance: float = eqx.field(static=True, default=1e-9)
-    feasibility: float = eqx.field(static=True, default=1e-8)
-    print_level: int = eqx.field(static=True, default=0)
+    degree: int = eqx.field(static=True, default=3, metadata=quantity(positive=True))
+    tolerance: float = eqx.field(static=True, default=1e-9, metadata=quantity(positive=True))
+    feasibility: float = eqx.field(static=True, default=1e-8, metadata=quantity(positive=True))
+    print_level: int = eqx.field(static=True, default=0, metadata=quantity(minimum=0.0, maximum=12.0))
     backend: Backend = eqx.field(static=True, default="auto")
 
     def __check_init__(self):
         collocation_points(self.scheme, self.degree)
+
+    def check(self, problem: ControlProblem) -> None:
+        if problem.lower.dtype != jnp.float64:
+            raise ValueError("collocation works in double precision; make the problem in float64")
+        require_ipyopt()
 
     @announced_as("the search")
     def solve(self, problem: ControlProblem, initial: Plan, max_steps: int) -> CollocatedSolution:
@@ -120,7 +130,7 @@ def _solution(t: Transcription, found: Minimum) -> CollocatedSolution:
         t.typed(found.cost),
         t.typed(found.violation),
         jnp.asarray(found.result.value),
-        jnp.asarray(found.iterations),
+        Stats(jnp.asarray(found.iterations)),
         placed.dynamics,
         placed.duration,
         t.points,
@@ -136,7 +146,7 @@ def _read(t: Transcription, z: Float[Array, "n"], multipliers: Float[Array, "m"]
     layout, weights = t.layout, jnp.asarray(t.scheme.weights, z.dtype)
     nodes = np.append(layout.start, layout.place[-1, -1])
     origins = jax.tree.map(lambda leaf: leaf[nodes], t.origins)
-    states = jax.vmap(t.problem.dynamics.moved)(origins, steps[nodes])
+    states = jax.vmap(t.problem.dynamics.retract)(origins, steps[nodes])
     at_points = controls[layout.control]
     means = jnp.sum(weights[None, :, None] * at_points, axis=1)
     _, _, path, end = t.split(multipliers)

@@ -1,7 +1,13 @@
-"""Costs of mechanisms, ready to use: of states and tool poses that are off, effort, energy, and bodies that come too close.
+"""Ready costs and constraints of mechanisms: deviations from states and tool poses, effort, energy, bounds, and collisions.
 
-A cost is called as cost(dynamics, t, x, u), per second along the path and as it is at the end; its numbers are differentiable.
+A cost is called as cost(dynamics, t, x, u); it counts per second along the path, and once at the end. A subclass of `CostTerm` or
+`ConstraintTerm` with a class variable `kind` is built by tables of this kind in configs of `jaxdyn optimize`: its fields are the
+keys, with units, bounds and defaults as `quantity` declares them. Arrays that are annotated by "nq", "nv", "nx" or "nu" have one
+value for each coordinate, velocity component, tangent coordinate of the state, or control.
 """
+
+import abc
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -9,144 +15,184 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from jaxdyn.control.problem import Controls, Dynamics, Mechanics, Point, Time
+from jaxdyn.control.problem import AnyState, Controls, Dynamics, Equality, Inequality, MultibodyDynamics, Time
 from jaxdyn.dynamics.kinematics import forward_kinematics, frame_placement
-from jaxdyn.dynamics.system import State, total_energy
+from jaxdyn.dynamics.system import State, drive_forces, total_energy
 from jaxdyn.mechanism import configuration
-from jaxdyn.mechanism.messages import MechanismError
+from jaxdyn.mechanism.quantity import quantity
 from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.arrays import dot, floating
 from jaxdyn.spatial.transform import RigidTransform
 
 
-class Deviation(eqx.Module):
-    """1/2 sum of w_i d_i^2, with d the difference between the state and another one, in tangent coordinates.
+class CostTerm(eqx.Module):
+    """A cost of a problem."""
+
+    @abc.abstractmethod
+    def __call__(self, dynamics: Dynamics, t: Time, x: AnyState, u: Controls) -> Float[Array, ""]:
+        """The cost at time t, s, in state x under controls u."""
+
+
+class ConstraintTerm(eqx.Module):
+    """The values (m,) of a constraint, which `relation(term)` makes zero or at most zero."""
+
+    relation: ClassVar[type[Equality] | type[Inequality]] = Equality
+
+    @abc.abstractmethod
+    def __call__(self, dynamics: Dynamics, t: Time, x: AnyState, u: Controls) -> Float[Array, "m"]:
+        """The values at time t, s, in state x under controls u."""
+
+
+class Deviation(CostTerm):
+    """1/2 sum of w_i d_i^2 with d = difference(target, x), the deviation of the state in tangent coordinates.
 
     Attributes:
-        target: the state to be in.
-        weights: w, one number for each tangent coordinate or one for all.
+        target: The target state.
+        weights: The weights w belong to the tangent coordinates: those of the configuration, then the velocities.
     """
 
-    target: Point
-    weights: Float[Array, "nx"] | Float[Array, ""] = eqx.field(converter=floating)
+    kind: ClassVar[str] = "deviation"
 
-    def __call__(self, dynamics: Dynamics, t: Time, x: Point, u: Controls) -> Float[Array, ""]:
+    target: AnyState
+    weights: Float[Array, "nx"] | Float[Array, ""] = eqx.field(
+        converter=floating, default=1.0, metadata=quantity(minimum=0.0, broadcast=True)
+    )
+
+    def __call__(self, dynamics: Dynamics, t: Time, x: AnyState, u: Controls) -> Float[Array, ""]:
         off = dynamics.difference(self.target, x)
         return 0.5 * jnp.sum(self.weights * off**2)
 
 
-class AngularDeviation(eqx.Module):
-    """Sum of w_i (1 - cos d_i), with d the difference between the configuration and another one: whole turns do not count.
+class AngularDeviation(CostTerm):
+    """Sum of w_i (1 - cos d_i) with d the difference of the configuration from a target, so that whole turns do not count.
 
     It is 1/2 w_i times the square of the chord (sin d_i, 1 - cos d_i) on the unit circle, near the target 1/2 w_i d_i^2.
 
     Attributes:
-        target: the coordinates to have.
-        weights: w, one number for each velocity component or one for all; zero for those that are no angles.
+        target: The target coordinates.
+        weights: The weights w belong to the velocity components; those of components that are no angles should be zero.
     """
 
+    kind: ClassVar[str] = "angular_deviation"
+
     target: Float[Array, "nq"] = eqx.field(converter=floating)
-    weights: Float[Array, "nv"] | Float[Array, ""] = eqx.field(converter=floating)
+    weights: Float[Array, "nv"] | Float[Array, ""] = eqx.field(
+        converter=floating, default=1.0, metadata=quantity(minimum=0.0, broadcast=True)
+    )
 
     def __call__(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Float[Array, ""]:
-        off = configuration.difference(_mechanics(dynamics, self).system.model, self.target, x.q)
+        off = configuration.difference(_multibody(dynamics, self).system.model, self.target, x.q)
         return jnp.sum(self.weights * (1.0 - jnp.cos(off)))
 
 
-class ElapsedTime(eqx.Module):
-    """w t: at the end the duration, where that is free.
-
-    Attributes:
-        weight: w, 1/s.
-    """
-
-    weight: Float[Array, ""] = eqx.field(converter=floating, default=1.0)
-
-    def __call__(self, dynamics: Dynamics, t: Time, x: Point, u: Controls) -> Float[Array, ""]:
-        return self.weight * t
-
-
-class Effort(eqx.Module):
+class Effort(CostTerm):
     """1/2 sum of w_i u_i^2.
 
     Attributes:
-        weights: w, one number for each control or one for all.
+        weights: The weights w belong to the controls.
     """
 
-    weights: Float[Array, "nu"] | Float[Array, ""] = eqx.field(converter=floating)
+    kind: ClassVar[str] = "effort"
 
-    def __call__(self, dynamics: Dynamics, t: Time, x: Point, u: Controls) -> Float[Array, ""]:
+    weights: Float[Array, "nu"] | Float[Array, ""] = eqx.field(
+        converter=floating, default=1.0, metadata=quantity(minimum=0.0, broadcast=True)
+    )
+
+    def __call__(self, dynamics: Dynamics, t: Time, x: AnyState, u: Controls) -> Float[Array, ""]:
         return 0.5 * jnp.sum(self.weights * u**2)
 
 
-class FramePose(eqx.Module):
-    """1/2 (position |p - p*|^2 + rotation |a|^2), with p the origin of a frame and a the angle to its wanted rotation.
+class FramePose(CostTerm):
+    """1/2 (position |p - p*|^2 + rotation |a|^2), with p the origin of a frame and a its rotation vector from a target pose.
 
     Attributes:
-        frame: name of a body or frame.
-        target: where it should be, in the ground.
-        position: weight, 1/m^2.
-        rotation: weight, 1/rad^2; its slope jumps where the frame is turned by pi.
+        frame: This is the name of a body or frame.
+        target: The target pose, in world coordinates.
+        position: The squared distance has this weight.
+        rotation: The squared angle has this weight; its gradient jumps where the angle is pi.
     """
+
+    kind: ClassVar[str] = "frame_pose"
 
     frame: str = eqx.field(static=True)
     target: RigidTransform
-    position: Float[Array, ""] = eqx.field(converter=floating, default=1.0)
-    rotation: Float[Array, ""] = eqx.field(converter=floating, default=0.0)
+    position: Float[Array, ""] = eqx.field(converter=floating, default=1.0, metadata=quantity("1/m^2", minimum=0.0))
+    rotation: Float[Array, ""] = eqx.field(converter=floating, default=0.0, metadata=quantity("1/rad^2", minimum=0.0))
 
     def __call__(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Float[Array, ""]:
-        placed = frame_placement(_mechanics(dynamics, self).system.model.at(t), x.q, self.frame)
+        placed = frame_placement(_multibody(dynamics, self).system.model.at(t), x.q, self.frame)
         off = placed.translation - self.target.translation
         angle = quaternion.logarithm(quaternion.multiply(quaternion.inverse(self.target.quaternion), placed.quaternion))
         return 0.5 * (self.position * dot(off, off) + self.rotation * dot(angle, angle))
 
 
-class EnergyLevel(eqx.Module):
-    """1/2 w (E - E*)^2, with E the total energy of the system: swings it up without saying how.
+class EnergyLevel(CostTerm):
+    """1/2 w (E - E*)^2 with E the total energy of the system; it swings a mechanism up without a prescribed motion.
 
     Attributes:
-        level: E*, J.
-        weight: w, 1/J^2.
+        level: The target energy E* has this value.
+        weight: The squared difference of energies has this weight w.
     """
 
-    level: Float[Array, ""] = eqx.field(converter=floating)
-    weight: Float[Array, ""] = eqx.field(converter=floating, default=1.0)
+    kind: ClassVar[str] = "energy"
+
+    level: Float[Array, ""] = eqx.field(converter=floating, metadata=quantity("J"))
+    weight: Float[Array, ""] = eqx.field(converter=floating, default=1.0, metadata=quantity("1/J^2", minimum=0.0))
 
     def __call__(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Float[Array, ""]:
-        return 0.5 * self.weight * (total_energy(_mechanics(dynamics, self).system, x, t) - self.level) ** 2
+        return 0.5 * self.weight * (total_energy(_multibody(dynamics, self).system, x, t) - self.level) ** 2
 
 
-class Spheres(eqx.Module):
-    """Spheres on bodies that should keep away from spheres in the ground.
-
-    Called like a cost, it tells for each pair (R^2 - D^2) / (2 R), negative where they are clear, with D the distance of the
-    centers and R the sum of the radii and the margin: near contact, how deep they are in each other. It is smooth everywhere.
-    As a condition, `Condition(spheres, "negative")`; as a cost, `Penetration(spheres)`.
+class ElapsedTime(CostTerm):
+    """w t, at the end w times the duration, for problems whose duration is free.
 
     Attributes:
-        bodies: name of the body of each sphere.
-        centers: on the axes of their bodies from O', m.
-        radii: m.
-        obstacle_centers, obstacle_radii: those in the ground, m.
-        margin: distance to keep, m.
+        weight: The elapsed time has this weight w.
     """
+
+    kind: ClassVar[str] = "time"
+
+    weight: Float[Array, ""] = eqx.field(converter=floating, default=1.0, metadata=quantity("1/s"))
+
+    def __call__(self, dynamics: Dynamics, t: Time, x: AnyState, u: Controls) -> Float[Array, ""]:
+        return self.weight * t
+
+
+class Spheres(ConstraintTerm):
+    """Spheres on bodies that do not touch spheres in the world.
+
+    The value of a pair is (R^2 - D^2) / (2 R), with D the distance of the centers and R the sum of the radii and the margin: it is
+    negative for separate spheres, near contact it is the penetration depth, and it is smooth everywhere. `Inequality(spheres)` is
+    the constraint, `Penetration(spheres)` a cost.
+
+    Attributes:
+        bodies: The name of the body of each sphere.
+        centers: The centers of the spheres on the axes of their bodies, from the joint point, m.
+        radii: The radii of the spheres, m.
+        obstacle_centers: The centers of the obstacles in world coordinates, m.
+        obstacle_radii: The radii of the obstacles, m.
+        margin: Spheres and obstacles keep at least this distance.
+    """
+
+    kind: ClassVar[str] = "spheres"
+    relation = Inequality
 
     bodies: tuple[str, ...] = eqx.field(static=True)
     centers: Float[Array, "spheres 3"] = eqx.field(converter=floating)
     radii: Float[Array, "spheres"] = eqx.field(converter=floating)
     obstacle_centers: Float[Array, "obstacles 3"] = eqx.field(converter=floating)
     obstacle_radii: Float[Array, "obstacles"] = eqx.field(converter=floating)
-    margin: Float[Array, ""] = eqx.field(converter=floating, default=0.0)
+    margin: Float[Array, ""] = eqx.field(converter=floating, default=0.0, metadata=quantity("m", minimum=0.0))
 
     def __check_init__(self):
         if self.centers.shape[0] != len(self.bodies) or self.radii.shape[0] != len(self.bodies):
-            raise MechanismError(
+            raise ValueError(
                 f"spheres: {len(self.bodies)} bodies, {self.centers.shape[0]} centers and {self.radii.shape[0]} radii; "
                 "give one of each per sphere"
             )
 
     def __call__(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Float[Array, "pairs"]:
-        model = _mechanics(dynamics, self).system.model.at(t)
+        model = _multibody(dynamics, self).system.model.at(t)
         placed = forward_kinematics(model, x.q)
         carriers = np.array([model.topology.body_index(name) for name in self.bodies])
         there = jax.vmap(RigidTransform.apply)(jax.tree.map(lambda leaf: leaf[carriers], placed), self.centers)
@@ -155,24 +201,28 @@ class Spheres(eqx.Module):
         return ((reach**2 - jnp.sum(apart**2, axis=2)) / (2.0 * reach)).ravel()
 
 
-class StateBounds(eqx.Module):
-    """lower <= d <= upper, with d the difference from a state in tangent coordinates: the angles of joints, and velocities.
+class StateBounds(ConstraintTerm):
+    """lower <= d <= upper with d = difference(origin, x) in tangent coordinates, such as joint angles and velocities.
 
-    `Condition(StateBounds(origin, lower, upper), "negative")`; infinite bounds are left out.
+    `Inequality(StateBounds(origin, lower, upper, nx=nx))` is the constraint; infinite bounds are left out.
 
     Attributes:
-        origin: the state from which bounds are measured.
-        lower, upper: one number for each tangent coordinate or one for all; their finite entries are differentiable.
-        below, above: which are finite.
+        origin: The state from which d is measured.
+        lower: Lower bounds of d (nx,); finite values are differentiable.
+        upper: Upper bounds of d (nx,); finite values are differentiable.
+        below: The indices of finite lower bounds.
+        above: The indices of finite upper bounds.
     """
 
-    origin: Point
+    relation = Inequality
+
+    origin: AnyState
     lower: Float[Array, "nx"]
     upper: Float[Array, "nx"]
     below: tuple[int, ...] = eqx.field(static=True)
     above: tuple[int, ...] = eqx.field(static=True)
 
-    def __init__(self, origin: Point, lower: ArrayLike = -np.inf, upper: ArrayLike = np.inf, *, nx: int):
+    def __init__(self, origin: AnyState, lower: ArrayLike = -np.inf, upper: ArrayLike = np.inf, *, nx: int):
         self.origin = jax.tree.map(floating, origin)
         dtype = jax.tree.leaves(self.origin)[0].dtype
         self.lower, self.upper = (jnp.broadcast_to(jnp.asarray(bound, dtype), (nx,)) for bound in (lower, upper))
@@ -180,29 +230,85 @@ class StateBounds(eqx.Module):
             tuple(np.flatnonzero(np.isfinite(np.broadcast_to(bound, (nx,)))).tolist()) for bound in (lower, upper)
         )
 
-    def __call__(self, dynamics: Dynamics, t: Time, x: Point, u: Controls) -> Float[Array, "bounds"]:
+    def __call__(self, dynamics: Dynamics, t: Time, x: AnyState, u: Controls) -> Float[Array, "bounds"]:
         off, below, above = dynamics.difference(self.origin, x), np.array(self.below, int), np.array(self.above, int)
         return jnp.concatenate([(self.lower - off)[below], (off - self.upper)[above]])
 
 
-class Penetration(eqx.Module):
-    """1/2 w sum of the squares of the depths to which spheres are in each other, margin included.
+class TargetState(ConstraintTerm):
+    """difference(target, x) = 0 in the configuration, the velocities or both: the state of a mechanism is reached.
 
     Attributes:
-        spheres: which.
-        weight: w, 1/m^2.
+        target: The state to reach.
+        of_configuration: Whether the configuration is constrained.
+        of_velocities: Whether the velocities are constrained.
     """
 
+    kind: ClassVar[str] = "state"
+
+    target: State
+    of_configuration: bool = eqx.field(static=True, default=True)
+    of_velocities: bool = eqx.field(static=True, default=True)
+
+    def __call__(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Float[Array, "m"]:
+        first = 0 if self.of_configuration else dynamics.nx // 2
+        last = dynamics.nx if self.of_velocities else dynamics.nx // 2
+        return dynamics.difference(self.target, x)[first:last]
+
+
+class JointBounds(ConstraintTerm):
+    """lower <= (q, v) <= upper for coordinates and velocities; infinite bounds are left out.
+
+    Attributes:
+        lower: The finite lower bounds.
+        upper: The finite upper bounds.
+        below: The indices in (q, v) of the finite lower bounds.
+        above: The indices in (q, v) of the finite upper bounds.
+    """
+
+    kind: ClassVar[str] = "state_bounds"
+    relation = Inequality
+
+    lower: Float[Array, "below"]
+    upper: Float[Array, "above"]
+    below: tuple[int, ...] = eqx.field(static=True)
+    above: tuple[int, ...] = eqx.field(static=True)
+
+    def __call__(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Float[Array, "m"]:
+        values, below, above = jnp.concatenate([x.q, x.v]), np.array(self.below, int), np.array(self.above, int)
+        return jnp.concatenate([self.lower - values[below], values[above] - self.upper])
+
+
+class Workless(ConstraintTerm):
+    """The power of the controls, W; as an equality constraint the controls do no work.
+
+    Motions of least time under it are brachistochrones: geodesics of the metric M / (E - V), where the total energy E is constant.
+    """
+
+    kind: ClassVar[str] = "workless"
+
+    def __call__(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Float[Array, "1"]:
+        return dot(drive_forces(_multibody(dynamics, self).system, u), x.v)[None]
+
+
+class Penetration(CostTerm):
+    """1/2 w sum of the squares of the depths to which spheres penetrate obstacles, margin included.
+
+    Attributes:
+        spheres: The spheres and obstacles.
+        weight: The squared depths have this weight w.
+    """
+
+    kind: ClassVar[str] = "penetration"
+
     spheres: Spheres
-    weight: Float[Array, ""] = eqx.field(converter=floating, default=1.0)
+    weight: Float[Array, ""] = eqx.field(converter=floating, default=1.0, metadata=quantity("1/m^2", minimum=0.0))
 
     def __call__(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Float[Array, ""]:
         return 0.5 * self.weight * jnp.sum(jnp.maximum(self.spheres(dynamics, t, x, u), 0.0) ** 2)
 
 
-def _mechanics(dynamics: Dynamics, cost: eqx.Module) -> Mechanics:
-    if not isinstance(dynamics, Mechanics):
-        raise MechanismError(
-            f"{type(cost).__name__} is of mechanisms; use it with Mechanics, not with {type(dynamics).__name__}"
-        )
+def _multibody(dynamics: Dynamics, term: eqx.Module) -> MultibodyDynamics:
+    if not isinstance(dynamics, MultibodyDynamics):
+        raise TypeError(f"{type(term).__name__} needs MultibodyDynamics; it was called with {type(dynamics).__name__}")
     return dynamics

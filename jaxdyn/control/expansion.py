@@ -12,18 +12,20 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.control.linear_quadratic import LinearQuadratic, adjoint
-from jaxdyn.control.plan import Multipliers, Outcome, Plan, forces
-from jaxdyn.control.problem import ControlProblem, end_conditions, final_cost, path_conditions, running_cost
+from jaxdyn.control.plan import Multipliers, Outcome, Plan, multiplier_estimates
+from jaxdyn.control.problem import ControlProblem, end_constraints, final_cost, path_constraints, running_cost
 from jaxdyn.lanes import Backend, lane_function
 from jaxdyn.spatial.arrays import einsum
 
 
-class Pull(eqx.Module):
-    """What conditions do to the expansion: forces by which their Jacobians count, weights by which the squares of these do.
+class ConstraintTerms(eqx.Module):
+    """What constraints add to the expansion: multipliers of their Jacobians J in gradients, weights w in Hessians as J' w J.
 
     Attributes:
-        path, end: forces.
-        path_weight, end_weight: weights.
+        path: Multipliers of the constraints along the path.
+        end: Multipliers of the constraints at the end.
+        path_weight: Weights of the constraints along the path.
+        end_weight: Weights of the constraints at the end.
     """
 
     path: Float[Array, "N m"]
@@ -32,14 +34,14 @@ class Pull(eqx.Module):
     end_weight: Float[Array, "e"]
 
 
-def penalty_pull(problem: ControlProblem, found: Outcome, multipliers: Multipliers) -> Pull:
+def penalty_terms(problem: ControlProblem, found: Outcome, multipliers: Multipliers) -> ConstraintTerms:
     """That of the augmented Lagrangian: conditions that may be negative and are do not count."""
-    path, end = forces(problem, found, multipliers)
+    path, end = multiplier_estimates(problem, found, multipliers)
     weights = [
-        jnp.where((force != 0.0) | (values == 0.0), multipliers.penalty, 0.0)
-        for force, values in ((path, found.path), (end, found.end))
+        jnp.where((multiplier != 0.0) | (values == 0.0), multipliers.penalty, 0.0)
+        for multiplier, values in ((path, found.path), (end, found.end))
     ]
-    return Pull(path, end, *weights)
+    return ConstraintTerms(path, end, *weights)
 
 
 class Expansion(eqx.Module):
@@ -56,7 +58,12 @@ class Expansion(eqx.Module):
 
 
 def linearized(
-    problem: ControlProblem, plan: Plan, pull: Pull, gaps: Float[Array, "N nx"], *, backend: Backend = "auto"
+    problem: ControlProblem,
+    plan: Plan,
+    terms: ConstraintTerms,
+    gaps: Float[Array, "N nx"],
+    *,
+    backend: Backend = "auto",
 ) -> Expansion:
     """The expansion to first order: gradients and Jacobians, all curvature zero."""
     nx, P, m = problem.dynamics.nx, problem.size, problem.dynamics.nu
@@ -77,7 +84,7 @@ def linearized(
     )
     F = jnp.concatenate([jacobian[:, :nx], design_rows], axis=1)
     C = jacobian[:, nx + 1 :]
-    gradient = jacobian[:, nx] + einsum("kci,kc->ki", C, pull.path)
+    gradient = jacobian[:, nx] + einsum("kci,kc->ki", C, terms.path)
 
     def at_end(last):
         return jax.jacfwd(lambda w: _end_away(problem, plan, last, w))(jnp.zeros(n, gaps.dtype))
@@ -96,7 +103,7 @@ def linearized(
         gradient[:, :n],
         gradient[:, n:],
         flat[0, :n, :n],
-        end_slope + end_C.T @ pull.end,
+        end_slope + end_C.T @ terms.end,
     )
     return Expansion(model, C, end_C)
 
@@ -104,7 +111,7 @@ def linearized(
 def expanded(
     problem: ControlProblem,
     plan: Plan,
-    pull: Pull,
+    terms: ConstraintTerms,
     gaps: Float[Array, "N nx"],
     *,
     costates: Float[Array, "N nx"] | None = None,
@@ -123,33 +130,35 @@ def expanded(
     """
     nx, m = problem.dynamics.nx, problem.dynamics.nu
     n = nx + problem.size
-    flat = linearized(problem, plan, pull, gaps, backend=backend)
+    flat = linearized(problem, plan, terms, gaps, backend=backend)
     C, end_C = flat.path_rows, flat.end_rows
     if costates is None:
         backward = lane_function(adjoint, backend=backend, name="costates")
         costates = backward(flat.model, feedback)[:, :nx]
 
-    def second(k, x, following, u, costate, force, weight):
+    def second(k, x, following, u, costate, multiplier, weight):
         def weighted(w):
             gap, cost, conditions = _step_away(problem, plan, k, x, following, u, w)
-            return cost if curvature is None else cost + weight * (gap @ costate + conditions @ force)
+            return cost if curvature is None else cost + weight * (gap @ costate + conditions @ multiplier)
 
         return jax.hessian(weighted)(jnp.zeros(n + m, u.dtype))
 
-    def second_at_end(last, force, weight):
+    def second_at_end(last, multiplier, weight):
         def weighted(w):
             cost, conditions = _end_away(problem, plan, last, w)
-            return cost if curvature is None else cost + weight * (conditions @ force)
+            return cost if curvature is None else cost + weight * (conditions @ multiplier)
 
         return jax.hessian(weighted)(jnp.zeros(n, gaps.dtype))
 
     hessians = lane_function(second, backend=backend, name="expansion, second order")
     weight = jnp.ones((), gaps.dtype) if curvature is None else curvature
-    H = jax.vmap(hessians, in_axes=(0, 0, 0, 0, 0, 0, None))(*_places(plan), plan.controls, costates, pull.path, weight)
-    H = H + einsum("kci,kc,kcj->kij", C, pull.path_weight, C)
+    H = jax.vmap(hessians, in_axes=(0, 0, 0, 0, 0, 0, None))(
+        *_places(plan), plan.controls, costates, terms.path, weight
+    )
+    H = H + einsum("kci,kc,kcj->kij", C, terms.path_weight, C)
     ending = lane_function(second_at_end, backend=backend, name="expansion of the end, second order")
-    Q_end = ending(_at(plan.states, -1), pull.end, weight)
-    Q_end = Q_end + einsum("ci,c,cj->ij", end_C, pull.end_weight, end_C)
+    Q_end = ending(_at(plan.states, -1), terms.end, weight)
+    Q_end = Q_end + einsum("ci,c,cj->ij", end_C, terms.end_weight, end_C)
     model = eqx.tree_at(
         lambda p: (p.Q, p.S, p.R, p.Q_end), flat.model, (H[:, :n, :n], H[:, n:, :n], H[:, n:, n:], Q_end)
     )
@@ -161,19 +170,19 @@ def _step_away(problem: ControlProblem, plan: Plan, k, x, following, u, w):
     nx = problem.dynamics.nx
     n = nx + problem.size
     placed = problem.with_design(plan.design + w[nx:n])
-    there, held = problem.dynamics.moved(x, w[:nx]), u + w[n:]
+    there, held = problem.dynamics.retract(x, w[:nx]), u + w[n:]
     dt = placed.dt
-    after = placed.dynamics.next(there, held, k.astype(u.dtype) * dt, dt)
+    after = placed.dynamics.step(there, held, k.astype(u.dtype) * dt, dt)
     gap = problem.dynamics.difference(following, after)
-    return gap, running_cost(placed, k, there, held), path_conditions(placed, k, there, held)
+    return gap, running_cost(placed, k, there, held), path_constraints(placed, k, there, held)
 
 
 def _end_away(problem: ControlProblem, plan: Plan, last, w):
     """Cost and conditions of the end, w = (x, design) away from the plan."""
     nx = problem.dynamics.nx
     placed = problem.with_design(plan.design + w[nx:])
-    there = problem.dynamics.moved(last, w[:nx])
-    return final_cost(placed, there), end_conditions(placed, there)
+    there = problem.dynamics.retract(last, w[:nx])
+    return final_cost(placed, there), end_constraints(placed, there)
 
 
 def _places(plan: Plan):
@@ -181,15 +190,15 @@ def _places(plan: Plan):
     return jnp.arange(len(plan.controls)), _at(plan.states, slice(-1)), _at(plan.states, slice(1, None))
 
 
-def start(problem: ControlProblem, plan: Plan, step: Float[Array, "P"]) -> Float[Array, "nx"]:
+def initial_offset(problem: ControlProblem, plan: Plan, step: Float[Array, "P"]) -> Float[Array, "nx"]:
     """From the first state of a plan to the initial state of the problem, a step of the design away from that of the plan."""
     return problem.dynamics.difference(_at(plan.states, 0), problem.with_design(plan.design + step).initial)
 
 
-def start_along(problem: ControlProblem, plan: Plan) -> Float[Array, "n P"]:
+def initial_jacobian(problem: ControlProblem, plan: Plan) -> Float[Array, "n P"]:
     """How z_0 = (state, design) moves with the design."""
     one = jnp.asarray(np.eye(problem.size), plan.design.dtype)
-    slope = jax.jacfwd(lambda step: start(problem, plan, step))(jnp.zeros_like(plan.design))
+    slope = jax.jacfwd(lambda step: initial_offset(problem, plan, step))(jnp.zeros_like(plan.design))
     return jnp.concatenate([slope, one])
 
 

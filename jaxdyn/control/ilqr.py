@@ -1,5 +1,7 @@
 """iLQR and DDP: plans that are improved by the policy of their own expansion, rolled out with feedback."""
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -10,63 +12,66 @@ from jaxdyn.control.newton import NewtonSolver, Step
 from jaxdyn.control.plan import Plan
 from jaxdyn.control.problem import ControlProblem
 from jaxdyn.lanes import Backend, lane_function
+from jaxdyn.mechanism.quantity import quantity
 
 
 class ILQR(NewtonSolver):
     """Iterative linear-quadratic regulator; with second-order dynamics, differential dynamic programming.
 
-    Each iteration expands costs and dynamics about the plan, solves the linear-quadratic problem with the bounds of the controls,
-    and rolls its policy out with several shares of the step at once; the largest that keeps what it promises is taken. DDP weights
-    the curvature of the dynamics with the costates, so that close to a solution it converges quadratically; where curvature leaves
-    a step without a minimum it rests for some iterations. Conditions become an augmented Lagrangian. The tolerances are those of
-    double precision; in single precision try 1e-5 and 1e-4.
+    Each iteration expands costs and dynamics about the plan to second order, solves the linear-quadratic problem with the bounds
+    of the controls, and rolls its policy out with several step fractions at once; the largest fraction with a sufficient decrease
+    is accepted. DDP adds the curvature of the dynamics, weighted by the costates, and converges quadratically close to a solution;
+    if the model is not convex, this curvature is left out for some iterations. Constraints enter by an augmented Lagrangian.
 
     Attributes:
-        second_order: DDP instead of iLQR.
-        tolerance: relative decrease of the cost that is not worth another iteration.
-        feasibility: largest violation of conditions in a solution.
-        penalty: on violations, to begin with.
-        backend: what runs expansions, recursions and rollouts, see `lanes`.
+        second_order: Whether the curvature of the dynamics is used (DDP) or not (iLQR).
+        tolerance: The search ends when the expected relative decrease of the cost falls below this value; None stands for 1e-9, in
+            single precision 1e-5.
+        feasibility: A solution may violate constraints by this much; None stands for 1e-6, in single precision 1e-4.
+        penalty: The penalty of constraint violations begins with this value.
+        backend: This backend runs expansions, recursions and rollouts, see `lanes`.
 
     Source: Li and Todorov 2004; Jacobson and Mayne 1970; Tassa, Mansard and Todorov 2014; Howell, Jackson and Manchester 2019.
     """
 
+    kind: ClassVar[str] = "ilqr"
+
     second_order: bool = eqx.field(static=True, default=False)
-    tolerance: float = eqx.field(static=True, default=1e-9)
-    feasibility: float = eqx.field(static=True, default=1e-6)
-    penalty: float = eqx.field(static=True, default=1.0)
+    tolerance: float | None = eqx.field(static=True, default=None, metadata=quantity(positive=True))
+    feasibility: float | None = eqx.field(static=True, default=None, metadata=quantity(positive=True))
+    penalty: float = eqx.field(static=True, default=1.0, metadata=quantity(positive=True))
     backend: Backend = eqx.field(static=True, default="auto")
 
     def tried(
-        self, problem: ControlProblem, plan: Plan, model: LinearQuadratic, step: Step, shares: Float[Array, "A"]
+        self, problem: ControlProblem, plan: Plan, model: LinearQuadratic, step: Step, fractions: Float[Array, "A"]
     ) -> tuple[Plan, Float[Array, "A N nx"]]:
         gaps = model.d[:, : problem.dynamics.nx]
 
-        def rolled(share, plan, step, gaps):
-            return roll_out(problem, plan, step, gaps, share)
+        def rolled(fraction, plan, step, gaps):
+            return roll_out(problem, plan, step, gaps, fraction)
 
         rolling = lane_function(rolled, backend=self.backend, name="roll-out of a policy")
-        plans = jax.vmap(rolling, in_axes=(0, None, None, None))(shares, plan, step, gaps)
-        return plans, (1.0 - shares)[:, None, None] * gaps[None]
+        plans = jax.vmap(rolling, in_axes=(0, None, None, None))(fractions, plan, step, gaps)
+        return plans, (1.0 - fractions)[:, None, None] * gaps[None]
 
 
 def roll_out(
-    problem: ControlProblem, plan: Plan, step: Step, gaps: Float[Array, "N nx"], share: Float[Array, ""]
+    problem: ControlProblem, plan: Plan, step: Step, gaps: Float[Array, "N nx"], fraction: Float[Array, ""]
 ) -> Plan:
-    """The plan that a share of the feedforward and the whole feedback of a policy lead to.
+    """The plan that a fraction of the feedforward and the whole feedback of a policy lead to.
 
-    As large a share of the gaps between the states of the plan is closed. Source: Mastalli et al. 2020 (gaps).
+    As large a fraction of the gaps between the states of the plan is closed. Source: Mastalli et al. 2020 (gaps).
     """
-    moved = share * step.z[0, problem.dynamics.nx :]
+    moved = fraction * step.z[0, problem.dynamics.nx :]
     placed = problem.with_design(plan.design + moved)
     dynamics, dt = placed.dynamics, placed.dt
 
     def forward(x, row):
         k, before, u, gap, feedforward, feedback = row
         off = jnp.concatenate([dynamics.difference(before, x), moved])
-        u = jnp.clip(u + share * feedforward + feedback @ off, placed.lower, placed.upper)
-        after = dynamics.next(x, u, k.astype(u.dtype) * dt, dt)
-        return dynamics.moved(after, (share - 1.0) * gap), (x, u)
+        u = jnp.clip(u + fraction * feedforward + feedback @ off, placed.lower, placed.upper)
+        after = dynamics.step(x, u, k.astype(u.dtype) * dt, dt)
+        return dynamics.retract(after, (fraction - 1.0) * gap), (x, u)
 
     before = jax.tree.map(lambda leaf: leaf[:-1], plan.states)
     policy = step.policy

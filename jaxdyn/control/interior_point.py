@@ -14,21 +14,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxdyn.control.expansion import Expansion, Pull, start_along
+from jaxdyn.control.expansion import ConstraintTerms, Expansion, initial_jacobian
 from jaxdyn.control.linear_quadratic import LinearQuadratic
-from jaxdyn.control.plan import Outcome, Plan, gaps, outcome, regularization, sides, violation
-from jaxdyn.control.problem import ControlProblem
+from jaxdyn.control.plan import Outcome, Plan, gaps, outcome, regularization, violation
+from jaxdyn.control.problem import ControlProblem, inequalities
 from jaxdyn.lanes import Backend
 from jaxdyn.spatial.arrays import einsum
 
-_SHARES = 0.5 ** np.arange(8)  # of the longest step that stays within bounds, tried at once
-_LEAST_KEPT = 0.99  # share of a slack or of a force that a step may use up, or more with a low barrier
+_FRACTIONS = 0.5 ** np.arange(8)  # of the longest step that stays within bounds, tried at once
+_LEAST_KEPT = 0.99  # fraction of a slack or of a multiplier that a step may use up, or more with a low barrier
 INSIDE = 1e-2  # first distance from bounds
 _MARGIN = 1e-5  # by which an accepted plan must be closer or cheaper
-_LEAST_GAIN = 1e-4  # of the cost, as a share of what its slope promises
+_LEAST_GAIN = 1e-4  # of the cost, as a fraction of what its slope promises
 
 
-class Forces(eqx.Module):
+class DualVariables(eqx.Module):
     """Multipliers.
 
     Attributes:
@@ -55,7 +55,7 @@ class InteriorSearch(eqx.Module):
     """Where multiple shooting stands.
 
     Attributes:
-        plan, slacks, forces: primal and dual unknowns.
+        plan, slacks, multipliers: primal and dual unknowns.
         gaps, found, violation: what the plan comes to.
         feedback: gains of the last policy.
         barrier: mu.
@@ -68,7 +68,7 @@ class InteriorSearch(eqx.Module):
 
     plan: Plan
     slacks: Slacks
-    forces: Forces
+    multipliers: DualVariables
     gaps: Float[Array, "N nx"]
     found: Outcome
     violation: Float[Array, ""]
@@ -92,11 +92,11 @@ class InteriorStep(NamedTuple):
     z: Array
     u: Array
     slacks: Slacks
-    forces: Forces
+    multipliers: DualVariables
     feedback: Array
 
 
-def kept_inside(problem: ControlProblem, plan: Plan) -> Plan:
+def push_inside_bounds(problem: ControlProblem, plan: Plan) -> Plan:
     """The plan, from the initial state, with controls and design at some distance from their bounds."""
 
     def moved(x, lower, upper):
@@ -119,8 +119,8 @@ def distances_from_bounds(problem: ControlProblem, plan: Plan) -> tuple[Float[Ar
     return controls, jnp.stack([plan.design - problem.design.lower, problem.design.upper - plan.design])
 
 
-def condensed(problem: ControlProblem, search: InteriorSearch) -> Pull:
-    """What is left of the conditions when slacks and forces are eliminated."""
+def eliminate_slacks(problem: ControlProblem, search: InteriorSearch) -> ConstraintTerms:
+    """What is left of the conditions when slacks and multipliers are eliminated."""
     delta, mu = regularization(search.barrier.dtype), search.barrier
 
     def of(c, s, y, may):
@@ -128,62 +128,69 @@ def condensed(problem: ControlProblem, search: InteriorSearch) -> Pull:
         weight = jnp.where(may, y / soft, 1.0 / delta)
         return jnp.where(may, y + (y * c + mu) / soft, y + weight * c), weight
 
-    may_path, may_end = sides(problem)
-    path, path_weight = of(search.found.path, search.slacks.path, search.forces.path, may_path[None])
-    end, end_weight = of(search.found.end, search.slacks.end, search.forces.end, may_end)
-    return Pull(path, end, path_weight, end_weight)
+    inequality_path, inequality_end = inequalities(problem)
+    path, path_weight = of(search.found.path, search.slacks.path, search.multipliers.path, inequality_path[None])
+    end, end_weight = of(search.found.end, search.slacks.end, search.multipliers.end, inequality_end)
+    return ConstraintTerms(path, end, path_weight, end_weight)
 
 
-def with_costs_alone(expansion: Expansion, pull: Pull) -> LinearQuadratic:
+def without_constraint_terms(expansion: Expansion, terms: ConstraintTerms) -> LinearQuadratic:
     """The expansion with the slopes of the costs alone."""
     model, n = expansion.model, expansion.model.A.shape[1]
-    path = einsum("kci,kc->ki", expansion.path_rows, pull.path)
-    slopes = (model.q - path[:, :n], model.r - path[:, n:], model.q_end - expansion.end_rows.T @ pull.end)
+    path = einsum("kci,kc->ki", expansion.path_rows, terms.path)
+    slopes = (model.q - path[:, :n], model.r - path[:, n:], model.q_end - expansion.end_rows.T @ terms.end)
     return eqx.tree_at(lambda m: (m.q, m.r, m.q_end), model, slopes)
 
 
-def with_pull(bare: LinearQuadratic, expansion: Expansion, pull: Pull) -> LinearQuadratic:
-    return with_costs_alone(eqx.tree_at(lambda e: e.model, expansion, bare), jax.tree.map(jnp.negative, pull))
+def with_constraint_terms(cost_model: LinearQuadratic, expansion: Expansion, terms: ConstraintTerms) -> LinearQuadratic:
+    return without_constraint_terms(
+        eqx.tree_at(lambda e: e.model, expansion, cost_model), jax.tree.map(jnp.negative, terms)
+    )
 
 
-def distance_from_motion(apart: Array, found: Outcome, slacks: Slacks) -> Float[Array, ""]:
+def infeasibility(defects: Array, found: Outcome, slacks: Slacks) -> Float[Array, ""]:
     """How far a plan is from a motion that meets its conditions."""
     return (
-        jnp.sum(jnp.abs(apart)) + jnp.sum(jnp.abs(found.path + slacks.path)) + jnp.sum(jnp.abs(found.end + slacks.end))
+        jnp.sum(jnp.abs(defects))
+        + jnp.sum(jnp.abs(found.path + slacks.path))
+        + jnp.sum(jnp.abs(found.end + slacks.end))
     )
 
 
 def optimality_error(
     problem: ControlProblem,
     search: InteriorSearch,
-    bare: LinearQuadratic,
+    cost_model: LinearQuadratic,
     expansion: Expansion,
     barrier: Float[Array, ""],
 ) -> Float[Array, ""]:
-    """Largest error of the conditions of optimality, scaled as in Ipopt where forces are large."""
-    f, n = search.forces, bare.A.shape[1]
+    """Largest error of the conditions of optimality, scaled as in Ipopt where multipliers are large."""
+    f, n = search.multipliers, cost_model.A.shape[1]
     path = einsum("kci,kc->ki", expansion.path_rows, f.path)
-    by_z = bare.q + path[:, :n] + einsum("kij,ki->kj", bare.A, f.costates)
-    by_u = bare.r + path[:, n:] + einsum("kij,ki->kj", bare.B, f.costates) - f.controls[0] + f.controls[1]
-    by_end = bare.q_end + expansion.end_rows.T @ f.end - f.costates[-1]
+    by_z = cost_model.q + path[:, :n] + einsum("kij,ki->kj", cost_model.A, f.costates)
+    by_u = cost_model.r + path[:, n:] + einsum("kij,ki->kj", cost_model.B, f.costates) - f.controls[0] + f.controls[1]
+    by_end = cost_model.q_end + expansion.end_rows.T @ f.end - f.costates[-1]
     slopes = [by_u, by_z[1:] - f.costates[:-1], by_end]
     if problem.design is not None:
-        slopes.append(start_along(problem, search.plan).T @ by_z[0] - f.design[0] + f.design[1])
+        slopes.append(initial_jacobian(problem, search.plan).T @ by_z[0] - f.design[0] + f.design[1])
     controls, design = distances_from_bounds(problem, search.plan)
-    may_path, may_end = sides(problem)
+    inequality_path, inequality_end = inequalities(problem)
 
-    def product(force, distance):
-        return jnp.where(jnp.isfinite(distance), force * distance - barrier, 0.0)
+    def product(multiplier, distance):
+        return jnp.where(jnp.isfinite(distance), multiplier * distance - barrier, 0.0)
 
     products = [
         product(f.controls, controls),
         product(f.design, design),
-        jnp.where(may_path[None], f.path * search.slacks.path - barrier, 0.0),
-        jnp.where(may_end, f.end * search.slacks.end - barrier, 0.0),
+        jnp.where(inequality_path[None], f.path * search.slacks.path - barrier, 0.0),
+        jnp.where(inequality_end, f.end * search.slacks.end - barrier, 0.0),
     ]
     violations = [search.gaps, search.found.path + search.slacks.path, search.found.end + search.slacks.end]
     sizes = jnp.stack(
-        [jnp.mean(jnp.abs(force)) if force.size else jnp.zeros((), barrier.dtype) for force in jax.tree.leaves(f)]
+        [
+            jnp.mean(jnp.abs(multiplier)) if multiplier.size else jnp.zeros((), barrier.dtype)
+            for multiplier in jax.tree.leaves(f)
+        ]
     )
     scale = jnp.maximum(jnp.max(sizes) / 100.0, 1.0)
     return jnp.maximum(_largest(slopes + products) / scale, _largest(violations))
@@ -194,28 +201,28 @@ def _largest(arrays: list[Array]) -> Float[Array, ""]:
 
 
 def _reach(value: Array, change: Array, kept: Float[Array, ""]) -> Float[Array, ""]:
-    """Largest share of a change that leaves positive numbers positive; 1 at most."""
+    """Largest fraction of a change that leaves positive numbers positive; 1 at most."""
     ratio = jnp.where(change < 0, -kept * value / jnp.where(change < 0, change, 1.0), 1.0)
     return jnp.min(jnp.minimum(ratio, 1.0), initial=1.0)
 
 
 def _barrier_of(problem: ControlProblem, plan: Plan, slacks: Slacks) -> Float[Array, ""]:
     """Sum of the logarithms of slacks and distances."""
-    may_path, may_end = sides(problem)
+    inequality_path, inequality_end = inequalities(problem)
 
     def logarithms(x, counts):
         return jnp.sum(jnp.log(jnp.where(counts, x, 1.0)))
 
-    total = logarithms(slacks.path, may_path[None]) + logarithms(slacks.end, may_end)
+    total = logarithms(slacks.path, inequality_path[None]) + logarithms(slacks.end, inequality_end)
     for distance in distances_from_bounds(problem, plan):
         total = total + logarithms(distance, jnp.isfinite(distance))
     return total
 
 
-def searched_along(
-    problem: ControlProblem, search: InteriorSearch, bare: LinearQuadratic, step: InteriorStep, backend: Backend
+def line_search(
+    problem: ControlProblem, search: InteriorSearch, cost_model: LinearQuadratic, step: InteriorStep, backend: Backend
 ) -> tuple[InteriorSearch, Bool[Array, ""]]:
-    """The search after the largest share of a step that comes closer to a motion or is cheaper, and whether there was one."""
+    """The search after the largest fraction of a step that comes closer to a motion or is cheaper, and whether there was one."""
     mu, plan, nx = search.barrier, search.plan, problem.dynamics.nx
     kept = jnp.maximum(_LEAST_KEPT, 1.0 - mu)
     design = step.z[0, nx:]
@@ -225,95 +232,101 @@ def searched_along(
         _reach(jnp.where(jnp.isfinite(d), d, 1.0), jnp.where(jnp.isfinite(d), c, 0.0), kept)
         for d, c in zip(distances, changes, strict=True)
     ]
-    may_path, may_end = sides(problem)
+    inequality_path, inequality_end = inequalities(problem)
     reaches += [
-        _reach(search.slacks.path, jnp.where(may_path[None], step.slacks.path, 0.0), kept),
-        _reach(search.slacks.end, jnp.where(may_end, step.slacks.end, 0.0), kept),
+        _reach(search.slacks.path, jnp.where(inequality_path[None], step.slacks.path, 0.0), kept),
+        _reach(search.slacks.end, jnp.where(inequality_end, step.slacks.end, 0.0), kept),
     ]
     longest = jnp.min(jnp.stack(reaches))
-    shares = longest * jnp.asarray(_SHARES, mu.dtype)
+    fractions = longest * jnp.asarray(_FRACTIONS, mu.dtype)
 
-    def tried(share):
-        there = plan.design + share * design
+    def tried(fraction):
+        there = plan.design + fraction * design
         placed = problem.with_design(there)
-        states = jax.vmap(problem.dynamics.moved)(plan.states, share * step.z[:, :nx])
+        states = jax.vmap(problem.dynamics.retract)(plan.states, fraction * step.z[:, :nx])
         states = jax.tree.map(lambda leaf, first: leaf.at[0].set(first), states, placed.initial)
-        new = Plan(states, plan.controls + share * step.u, there)
-        slacks = jax.tree.map(lambda s, ds: s + share * ds, search.slacks, step.slacks)
-        found, apart = outcome(problem, new, backend=backend), gaps(problem, new, backend=backend)
+        new = Plan(states, plan.controls + fraction * step.u, there)
+        slacks = jax.tree.map(lambda s, ds: s + fraction * ds, search.slacks, step.slacks)
+        found, defects = outcome(problem, new, backend=backend), gaps(problem, new, backend=backend)
         return (
             new,
             slacks,
             found,
-            apart,
-            distance_from_motion(apart, found, slacks),
+            defects,
+            infeasibility(defects, found, slacks),
             found.cost - mu * _barrier_of(problem, new, slacks),
         )
 
-    plans, slacks, founds, aparts, far, costs = jax.vmap(tried)(shares)
-    far_now = distance_from_motion(search.gaps, search.found, search.slacks)
+    plans, slacks, founds, all_defects, far, costs = jax.vmap(tried)(fractions)
+    far_now = infeasibility(search.gaps, search.found, search.slacks)
     cost_now = search.found.cost - mu * _barrier_of(problem, plan, search.slacks)
-    slope = einsum("ki,ki->", bare.q, step.z[:-1]) + einsum("km,km->", bare.r, step.u) + bare.q_end @ step.z[-1]
+    slope = (
+        einsum("ki,ki->", cost_model.q, step.z[:-1])
+        + einsum("km,km->", cost_model.r, step.u)
+        + cost_model.q_end @ step.z[-1]
+    )
     for value, change, counts in (
         *((d, c, jnp.isfinite(d)) for d, c in zip(distances, changes, strict=True)),
-        (search.slacks.path, step.slacks.path, jnp.broadcast_to(may_path[None], search.slacks.path.shape)),
-        (search.slacks.end, step.slacks.end, jnp.asarray(may_end)),
+        (search.slacks.path, step.slacks.path, jnp.broadcast_to(inequality_path[None], search.slacks.path.shape)),
+        (search.slacks.end, step.slacks.end, jnp.asarray(inequality_end)),
     ):
         slope = slope - mu * jnp.sum(jnp.where(counts, change / jnp.where(counts, value, 1.0), 0.0))
     rounding = 10.0 * jnp.finfo(mu.dtype).eps * (1.0 + jnp.abs(cost_now))
     descends = (
         (slope < 0)
-        & (shares * jnp.maximum(-slope, 0.0) ** 2.3 > far_now**1.1)
+        & (fractions * jnp.maximum(-slope, 0.0) ** 2.3 > far_now**1.1)
         & (far_now <= 1e-4 * search.farthest / 1e4)
     )
-    cheaper = costs - cost_now <= _LEAST_GAIN * shares * slope + rounding
+    cheaper = costs - cost_now <= _LEAST_GAIN * fractions * slope + rounding
     better = (far <= (1.0 - _MARGIN) * far_now) | (costs - cost_now <= rounding - _MARGIN * far_now)
     seen = search.filter
     new_to_filter = jnp.all((far[:, None] <= seen[None, :, 0]) | (costs[:, None] <= seen[None, :, 1]), axis=1)
     good = jnp.where(descends, cheaper, better) & new_to_filter & (far <= search.farthest)
     good = good & jnp.isfinite(far) & jnp.isfinite(costs)
     best = jnp.argmax(good)
-    taken = good[best]
+    accepted = good[best]
     remembered = jnp.stack([(1.0 - _MARGIN) * far_now, cost_now - _MARGIN * far_now])
-    keeps = taken & ~(descends[best] & cheaper[best])
+    keeps = accepted & ~(descends[best] & cheaper[best])
     memory = jnp.where(keeps, jnp.concatenate([seen[1:], remembered[None]]), seen)
 
     def chosen(new, old):
-        return jax.tree.map(lambda new, old: jnp.where(taken, new[best], old), new, old)
+        return jax.tree.map(lambda new, old: jnp.where(accepted, new[best], old), new, old)
 
-    forces = _moved_forces(search, step.forces, shares[best], kept, taken, (may_path, may_end))
-    there, apart = chosen(founds, search.found), chosen(aparts, search.gaps)
+    multipliers = _moved_multipliers(
+        search, step.multipliers, fractions[best], kept, accepted, (inequality_path, inequality_end)
+    )
+    there, defects = chosen(founds, search.found), chosen(all_defects, search.gaps)
     return eqx.tree_at(
-        lambda s: (s.plan, s.slacks, s.forces, s.gaps, s.found, s.violation, s.feedback, s.filter),
+        lambda s: (s.plan, s.slacks, s.multipliers, s.gaps, s.found, s.violation, s.feedback, s.filter),
         search,
         (
             chosen(plans, plan),
             chosen(slacks, search.slacks),
-            forces,
-            apart,
+            multipliers,
+            defects,
             there,
-            jnp.maximum(violation(problem, there), jnp.max(jnp.abs(apart))),
-            jnp.where(taken, step.feedback, search.feedback),
+            jnp.maximum(violation(problem, there), jnp.max(jnp.abs(defects))),
+            jnp.where(accepted, step.feedback, search.feedback),
             memory,
         ),
-    ), taken
+    ), accepted
 
 
-def _moved_forces(search, change: Forces, share, kept, taken, may) -> Forces:
-    """Forces of equations follow the share of the plan; those that must stay positive go as far as they can."""
-    f, (may_path, may_end) = search.forces, may
+def _moved_multipliers(search, change: DualVariables, fraction, kept, accepted, may) -> DualVariables:
+    """DualVariables of equations follow the fraction of the plan; those that must stay positive go as far as they can."""
+    f, (inequality_path, inequality_end) = search.multipliers, may
     reaches = [
-        _reach(f.path, jnp.where(may_path[None], change.path, 0.0), kept),
-        _reach(f.end, jnp.where(may_end, change.end, 0.0), kept),
+        _reach(f.path, jnp.where(inequality_path[None], change.path, 0.0), kept),
+        _reach(f.end, jnp.where(inequality_end, change.end, 0.0), kept),
         _reach(f.controls, change.controls, kept),
         _reach(f.design, change.design, kept),
     ]
     dual = jnp.min(jnp.stack(reaches))
-    moved = Forces(
-        f.costates + share * change.costates,
-        f.path + jnp.where(may_path[None], dual, share) * change.path,
-        f.end + jnp.where(may_end, dual, share) * change.end,
+    moved = DualVariables(
+        f.costates + fraction * change.costates,
+        f.path + jnp.where(inequality_path[None], dual, fraction) * change.path,
+        f.end + jnp.where(inequality_end, dual, fraction) * change.end,
         f.controls + dual * change.controls,
         f.design + dual * change.design,
     )
-    return jax.tree.map(lambda new, old: jnp.where(taken, new, old), moved, f)
+    return jax.tree.map(lambda new, old: jnp.where(accepted, new, old), moved, f)

@@ -45,7 +45,7 @@ class Policy(eqx.Module):
     Attributes:
         feedforward, feedback: k and K of each step.
         gradients, hessians: of the costs to go V_0 to V_N at z = 0.
-        slope, curvature: with a share alpha of the feedforward the cost changes by alpha slope + alpha^2 curvature / 2, at z_0 = 0.
+        slope, curvature: a fraction alpha of the feedforward changes the cost by alpha slope + alpha^2 curvature / 2, at z_0 = 0.
     """
 
     feedforward: Float[Array, "N m"]
@@ -66,7 +66,7 @@ def riccati(
 
     Args:
         lower, upper: bounds of the feedforward; feedback leaves controls alone that are at a bound. None for no bounds.
-        damping: share of the diagonal of the control Hessian of each step that is added to it.
+        damping: fraction of the diagonal of the control Hessian of each step that is added to it.
 
     Source: Tassa, Mansard and Todorov 2014 (bounds).
     """
@@ -82,11 +82,11 @@ def riccati(
         Huz, Hzz = S + B.T @ hessian @ A, Q + A.T @ hessian @ A
         H = damped(Huu, damping)
         k, K = box_minimum(H, gu, Huz, low, high) if bounded else _minimum(H, gu, Huz)
-        pull = Huu @ k
-        gradient = gz + K.T @ (pull + gu) + Huz.T @ k
+        Huu_k = Huu @ k
+        gradient = gz + K.T @ (Huu_k + gu) + Huz.T @ k
         hessian = Hzz + K.T @ Huu @ K + K.T @ Huz + Huz.T @ K
         hessian = 0.5 * (hessian + hessian.T)
-        return (gradient, hessian, slope + k @ gu, curvature + k @ pull), (k, K, *reached)
+        return (gradient, hessian, slope + k @ gu, curvature + k @ Huu_k), (k, K, *reached)
 
     p = problem
     zero = jnp.zeros((), p.q.dtype)
@@ -116,8 +116,8 @@ def parallel_riccati(problem: LinearQuadratic) -> Policy:
         last(einsum("kmi,km->ki", p.S, by_r) - p.q, -p.q_end),
         last(p.Q - jnp.swapaxes(p.S, 1, 2) @ by_S, p.Q_end),
     )
-    _, _, _, pull, hessians = jax.lax.associative_scan(jax.vmap(_follow), elements, reverse=True)
-    gradients = -pull
+    _, _, _, eta, hessians = jax.lax.associative_scan(jax.vmap(_follow), elements, reverse=True)
+    gradients = -eta
 
     def gains(A, B, d, S, R, r, gradient, hessian):
         ahead = gradient + hessian @ d
@@ -130,16 +130,16 @@ def parallel_riccati(problem: LinearQuadratic) -> Policy:
 
 def _follow(later, earlier):
     """What two stretches of time are together; `associative_scan` in reverse hands over the later one first."""
-    A2, b2, C2, pull2, J2 = later
-    A1, b1, C1, pull1, J1 = earlier
+    A2, b2, C2, eta2, J2 = later
+    A1, b1, C1, eta1, J1 = earlier
     one = jnp.asarray(np.eye(len(b1)), b1.dtype)
-    right = jnp.concatenate([A1, (b1 + C1 @ pull2)[:, None], C1 @ A2.T], axis=1)
+    right = jnp.concatenate([A1, (b1 + C1 @ eta2)[:, None], C1 @ A2.T], axis=1)
     solved = factorizations.solve(one + C1 @ J2, right)
     n = len(b1)
     A, b, C = A2 @ solved[:, :n], A2 @ solved[:, n] + b2, A2 @ solved[:, n + 1 :] + C2
-    left = factorizations.solve(one + J2 @ C1, jnp.concatenate([(pull2 - J2 @ b1)[:, None], J2 @ A1], axis=1))
-    pull, J = A1.T @ left[:, 0] + pull1, A1.T @ left[:, 1:] + J1
-    return A, b, 0.5 * (C + C.T), pull, 0.5 * (J + J.T)
+    left = factorizations.solve(one + J2 @ C1, jnp.concatenate([(eta2 - J2 @ b1)[:, None], J2 @ A1], axis=1))
+    eta, J = A1.T @ left[:, 0] + eta1, A1.T @ left[:, 1:] + J1
+    return A, b, 0.5 * (C + C.T), eta, 0.5 * (J + J.T)
 
 
 def steps_of(
@@ -183,7 +183,7 @@ def parallel_steps_of(
 def change(
     problem: LinearQuadratic, z: Float[Array, "N_1 n"], u: Float[Array, "N m"]
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Slope and curvature of the cost along (z, u): a share alpha of it changes the cost by alpha slope + alpha^2 curvature / 2."""
+    """Slope a and curvature b of the cost along (z, u): a fraction alpha of it changes the cost by alpha a + alpha^2 b / 2."""
     p, before, end = problem, z[:-1], z[-1]
     slope = einsum("ki,ki->", p.q, before) + einsum("km,km->", p.r, u) + p.q_end @ end
     curvature = einsum("ki,kij,kj->", before, p.Q, before) + einsum("km,kmo,ko->", u, p.R, u)
@@ -224,7 +224,7 @@ def optimum(
     """The optimal policy, and p, z, u and costates, if it starts from z_0 = along p and p costs 1/2 p' hessian p + gradient' p.
 
     Args:
-        damping: share of the diagonal of the whole Hessian of p that is added to it.
+        damping: fraction of the diagonal of the whole Hessian of p that is added to it.
     """
     recursion = parallel_riccati if parallel else lane_function(riccati, backend=backend, name="Riccati recursion")
     policy, p = recursion(problem), gradient
@@ -239,7 +239,7 @@ def optimum(
 
 
 def damped(H: Float[Array, "*batch n n"], damping: Float[Array, ""] | float) -> Float[Array, "*batch n n"]:
-    """A Hessian with a share of the sizes on its diagonal added there."""
+    """A Hessian with a fraction of the sizes on its diagonal added there."""
     diagonal = np.broadcast_to(np.eye(H.shape[-1], dtype=bool), H.shape)
     return jnp.where(diagonal, H + damping * jnp.abs(H), H)
 

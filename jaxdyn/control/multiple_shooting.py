@@ -8,32 +8,35 @@ plan need not be a motion before the end, so it may start from a guess of states
 unstable motions.
 """
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxdyn.control.expansion import Expansion, Pull, expanded, start_along
+from jaxdyn.control.expansion import ConstraintTerms, Expansion, expanded, initial_jacobian
 from jaxdyn.control.interior_point import (
     INSIDE,
-    Forces,
+    DualVariables,
     InteriorSearch,
     InteriorStep,
     Slacks,
-    condensed,
-    distance_from_motion,
     distances_from_bounds,
-    kept_inside,
+    eliminate_slacks,
+    infeasibility,
+    line_search,
     optimality_error,
-    searched_along,
-    with_costs_alone,
-    with_pull,
+    push_inside_bounds,
+    with_constraint_terms,
+    without_constraint_terms,
 )
 from jaxdyn.control.linear_quadratic import LinearQuadratic, damped, optimum, residual
-from jaxdyn.control.plan import Multipliers, Plan, gaps, outcome, regularization, sides, violation
-from jaxdyn.control.problem import ControlProblem
-from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution
+from jaxdyn.control.plan import Multipliers, Plan, gaps, outcome, regularization, violation
+from jaxdyn.control.problem import ControlProblem, inequalities
+from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution, Stats, in_precision
 from jaxdyn.lanes import Backend
+from jaxdyn.mechanism.quantity import quantity
 from jaxdyn.spatial.arrays import einsum
 
 _FIRST_BARRIER, _BARRIER_FACTOR, _BARRIER_POWER = 0.1, 0.2, 1.5
@@ -46,56 +49,61 @@ _LONGEST_WAIT = 16  # iterations without curvature after it has failed several t
 class MultipleShooting(IterativeSolver):
     """Newton's method on states and controls at once, with an interior-point method for bounds and conditions.
 
-    In a step that has no minimum the curvature of dynamics and conditions rests for some iterations, then damping sets in. The
-    first barrier is 0.1, so state costs such that the optimum is not far below 1: a tiny cost is no match for it.
+    If the Newton model is not convex, the second-order terms of dynamics and constraints are dropped for some iterations, then
+    regularization is added.
 
     Attributes:
-        parallel: Riccati recursion and steps as associative scans, in log N stretches on machines with many threads.
-        tolerance: largest error of the conditions of optimality, scaled, and largest violation in a solution; in single
-            precision try 1e-4.
-        backend: what runs expansions and recursions, see `lanes`.
+        parallel: Whether all time steps are computed at once by associative scans, which takes log N rounds on machines with many
+            threads.
+        tolerance: In a solution the scaled error of the optimality conditions and the violations are at most this large; None
+            stands for 1e-8, in single precision 1e-4.
+        backend: This backend runs expansions and recursions, see `lanes`.
 
     Source: Bock and Plitt 1984; Wachter and Biegler 2006 (interior point, filter); Sarkka and Garcia-Fernandez 2023 (parallel);
     Friedlander and Orban 2012 (dual regularization).
     """
 
+    kind: ClassVar[str] = "multiple_shooting"
+
     parallel: bool = eqx.field(static=True, default=False)
-    tolerance: float = eqx.field(static=True, default=1e-8)
+    tolerance: float | None = eqx.field(static=True, default=None, metadata=quantity(positive=True))
     backend: Backend = eqx.field(static=True, default="auto")
 
     def begin(self, problem: ControlProblem, initial: Plan) -> InteriorSearch:
-        plan = kept_inside(problem, initial)
-        found, apart, dtype = (
+        plan = push_inside_bounds(problem, initial)
+        found, defects, dtype = (
             outcome(problem, plan, backend=self.backend),
             gaps(problem, plan, backend=self.backend),
             problem.lower.dtype,
         )
-        finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves((found, plan, apart))]))
+        finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves((found, plan, defects))]))
         code = jnp.where(finite, ControlResult.RUNNING.value, ControlResult.NOT_FINITE.value)
-        may_path, may_end = sides(problem)
+        inequality_path, inequality_end = inequalities(problem)
         slacks = Slacks(
-            jnp.where(may_path[None], jnp.maximum(-found.path, INSIDE), 0.0),
-            jnp.where(may_end, jnp.maximum(-found.end, INSIDE), 0.0),
+            jnp.where(inequality_path[None], jnp.maximum(-found.path, INSIDE), 0.0),
+            jnp.where(inequality_end, jnp.maximum(-found.end, INSIDE), 0.0),
         )
         distances = distances_from_bounds(problem, plan)
         bounded = jnp.any(jnp.isfinite(distances[0])) | jnp.any(jnp.isfinite(distances[1]))
-        barrier = jnp.where(bounded | bool(may_path.any() or may_end.any()), _FIRST_BARRIER, 0.0).astype(dtype)
-        forces = Forces(
+        barrier = jnp.where(bounded | bool(inequality_path.any() or inequality_end.any()), _FIRST_BARRIER, 0.0).astype(
+            dtype
+        )
+        multipliers = DualVariables(
             jnp.zeros((problem.steps, problem.dynamics.nx + problem.size), dtype),
-            jnp.where(may_path[None], barrier / jnp.where(may_path[None], slacks.path, 1.0), 0.0),
-            jnp.where(may_end, barrier / jnp.where(may_end, slacks.end, 1.0), 0.0),
+            jnp.where(inequality_path[None], barrier / jnp.where(inequality_path[None], slacks.path, 1.0), 0.0),
+            jnp.where(inequality_end, barrier / jnp.where(inequality_end, slacks.end, 1.0), 0.0),
             barrier / distances[0],
             barrier / distances[1],
         )
         none, zero = jnp.zeros((), int), jnp.zeros((), dtype)
-        distance = distance_from_motion(apart, found, slacks)
+        distance = infeasibility(defects, found, slacks)
         return InteriorSearch(
             plan,
             slacks,
-            forces,
-            apart,
+            multipliers,
+            defects,
             found,
-            jnp.maximum(violation(problem, found), jnp.max(jnp.abs(apart))),
+            jnp.maximum(violation(problem, found), jnp.max(jnp.abs(defects))),
             jnp.zeros((problem.steps, problem.dynamics.nu, problem.dynamics.nx), dtype),
             barrier,
             zero,
@@ -108,24 +116,26 @@ class MultipleShooting(IterativeSolver):
         )
 
     def iterate(self, problem: ControlProblem, search: InteriorSearch) -> InteriorSearch:
-        bent = search.wait == 0
-        pull = condensed(problem, search)
+        use_curvature = search.wait == 0
+        terms = eliminate_slacks(problem, search)
         expansion = expanded(
             problem,
             search.plan,
-            pull,
+            terms,
             search.gaps,
-            costates=search.forces.costates[:, : problem.dynamics.nx],
-            curvature=bent.astype(search.damping.dtype),
+            costates=search.multipliers.costates[:, : problem.dynamics.nx],
+            curvature=use_curvature.astype(search.damping.dtype),
             backend=self.backend,
         )
-        bare = with_costs_alone(expansion, pull)
-        solved = optimality_error(problem, search, bare, expansion, jnp.zeros_like(search.barrier)) <= self.tolerance
-        search = self._lowered(search, optimality_error(problem, search, bare, expansion, search.barrier))
-        pull = condensed(problem, search)
-        step = self._step(problem, search, with_pull(bare, expansion, pull), expansion, pull)
-        after, taken = searched_along(problem, search, bare, step, self.backend)
-        after = self._adapted(after, taken, bent)
+        cost_model = without_constraint_terms(expansion, terms)
+        solved = optimality_error(
+            problem, search, cost_model, expansion, jnp.zeros_like(search.barrier)
+        ) <= self._tolerance(search)
+        search = self._lowered(search, optimality_error(problem, search, cost_model, expansion, search.barrier))
+        terms = eliminate_slacks(problem, search)
+        step = self._step(problem, search, with_constraint_terms(cost_model, expansion, terms), expansion, terms)
+        after, accepted = line_search(problem, search, cost_model, step, self.backend)
+        after = self._adapted(after, accepted, use_curvature)
         code = jnp.where(solved, ControlResult.SOLVED.value, after.result).astype(search.result.dtype)
         search = jax.tree.map(lambda old, new: jnp.where(solved, old, new), search, after)
         return eqx.tree_at(lambda s: (s.result, s.iterations), search, (code, after.iterations))
@@ -133,13 +143,16 @@ class MultipleShooting(IterativeSolver):
     def solution(self, problem: ControlProblem, search: InteriorSearch) -> Solution:
         s = search
         one = jnp.ones((), s.barrier.dtype)
-        multipliers = Multipliers(s.forces.path, s.forces.end, one)
-        return Solution(s.plan, s.feedback, multipliers, s.cost, s.violation, s.result, s.iterations)
+        multipliers = Multipliers(s.multipliers.path, s.multipliers.end, one)
+        return Solution(s.plan, s.feedback, multipliers, s.cost, s.violation, s.result, Stats(s.iterations))
+
+    def _tolerance(self, search: InteriorSearch) -> float:
+        return in_precision(self.tolerance, search.barrier.dtype, 1e-8, 1e-4)
 
     def _lowered(self, search: InteriorSearch, error: Float[Array, ""]) -> InteriorSearch:
         """With a lower barrier where the problem with this one is solved well enough; the filter then forgets."""
         now = search.barrier
-        lower = jnp.maximum(0.1 * self.tolerance, jnp.minimum(_BARRIER_FACTOR * now, now**_BARRIER_POWER))
+        lower = jnp.maximum(0.1 * self._tolerance(search), jnp.minimum(_BARRIER_FACTOR * now, now**_BARRIER_POWER))
         enough = (error <= _SOLVED_ENOUGH * now) & (lower < now)
         return eqx.tree_at(
             lambda s: (s.barrier, s.filter),
@@ -148,13 +161,18 @@ class MultipleShooting(IterativeSolver):
         )
 
     def _step(
-        self, problem: ControlProblem, search: InteriorSearch, model: LinearQuadratic, expansion: Expansion, pull: Pull
+        self,
+        problem: ControlProblem,
+        search: InteriorSearch,
+        model: LinearQuadratic,
+        expansion: Expansion,
+        terms: ConstraintTerms,
     ) -> "InteriorStep":
         """Newton's step of all unknowns."""
-        mu, forces, plan = search.barrier, search.forces, search.plan
+        mu, multipliers, plan = search.barrier, search.multipliers, search.plan
         (below, above), (design_below, design_above) = distances_from_bounds(problem, plan)
         damping = search.damping
-        stiff = forces.controls[0] / below + forces.controls[1] / above
+        stiff = multipliers.controls[0] / below + multipliers.controls[1] / above
         model = eqx.tree_at(
             lambda m: (m.Q, m.R, m.Q_end, m.r),
             model,
@@ -165,56 +183,62 @@ class MultipleShooting(IterativeSolver):
                 model.r - mu / below + mu / above,
             ),
         )
-        along = start_along(problem, plan)
-        stiff = forces.design[0] / design_below + forces.design[1] / design_above
-        pull_of_design = mu / design_above - mu / design_below
+        along = initial_jacobian(problem, plan)
+        stiff = multipliers.design[0] / design_below + multipliers.design[1] / design_above
+        design_gradient = mu / design_above - mu / design_below
 
-        def solved(model, pull):
+        def solved(model, terms):
             return optimum(
-                model, along, jnp.diag(stiff), pull, damping=damping, parallel=self.parallel, backend=self.backend
+                model, along, jnp.diag(stiff), terms, damping=damping, parallel=self.parallel, backend=self.backend
             )
 
-        policy, *found = solved(model, pull_of_design)
+        policy, *found = solved(model, design_gradient)
         if self.parallel:
             # Products of many unstable steps lose digits; solving for what is left over brings them back.
-            _, *rest = solved(residual(model, *found[1:]), pull_of_design + stiff * found[0])
+            _, *rest = solved(residual(model, *found[1:]), design_gradient + stiff * found[0])
             found = [a + b for a, b in zip(found, rest, strict=True)]
-        design, z, u, pulls = found
+        design, z, u, costates = found
         delta = regularization(mu.dtype)
         path_change = einsum("kci,ki->kc", expansion.path_rows, jnp.concatenate([z[:-1], u], axis=1))
         end_change = expansion.end_rows @ z[-1]
-        path = pull.path + pull.path_weight * path_change - forces.path
-        end = pull.end + pull.end_weight * end_change - forces.end
-        may_path, may_end = sides(problem)
+        path = terms.path + terms.path_weight * path_change - multipliers.path
+        end = terms.end + terms.end_weight * end_change - multipliers.end
+        inequality_path, inequality_end = inequalities(problem)
         s, c = search.slacks, search.found
         slacks = Slacks(
-            jnp.where(may_path[None], delta * path - path_change - c.path - s.path, 0.0),
-            jnp.where(may_end, delta * end - end_change - c.end - s.end, 0.0),
+            jnp.where(inequality_path[None], delta * path - path_change - c.path - s.path, 0.0),
+            jnp.where(inequality_end, delta * end - end_change - c.end - s.end, 0.0),
         )
 
-        def of_bounds(force, distances, change):
-            low, high = (mu / d - f for d, f in zip(distances, force, strict=True))
-            return jnp.stack([low - force[0] / distances[0] * change, high + force[1] / distances[1] * change])
+        def of_bounds(multiplier, distances, change):
+            low, high = (mu / d - f for d, f in zip(distances, multiplier, strict=True))
+            return jnp.stack(
+                [low - multiplier[0] / distances[0] * change, high + multiplier[1] / distances[1] * change]
+            )
 
-        change = Forces(
-            pulls - forces.costates,
+        change = DualVariables(
+            costates - multipliers.costates,
             path,
             end,
-            of_bounds(forces.controls, (below, above), u),
-            of_bounds(forces.design, (design_below, design_above), design),
+            of_bounds(multipliers.controls, (below, above), u),
+            of_bounds(multipliers.design, (design_below, design_above), design),
         )
         return InteriorStep(z, u, slacks, change, policy.feedback[:, :, : problem.dynamics.nx])
 
-    def _adapted(self, search: InteriorSearch, taken: Bool[Array, ""], bent: Bool[Array, ""]) -> InteriorSearch:
+    def _adapted(
+        self, search: InteriorSearch, accepted: Bool[Array, ""], use_curvature: Bool[Array, ""]
+    ) -> InteriorSearch:
         """Curvature may make steps without a minimum: then it rests for a while. If that does not help, damping does."""
         wait, last_wait, damping = search.wait, search.last_wait, search.damping
         more = jnp.maximum(10.0 * damping, _FIRST_DAMPING)
         less = jnp.where(damping > _LEAST_DAMPING, 0.1 * damping, 0.0)
-        failed = bent & ~taken
-        last_wait = jnp.where(failed, jnp.minimum(2 * last_wait + 1, _LONGEST_WAIT), jnp.where(bent, 0, last_wait))
+        failed = use_curvature & ~accepted
+        last_wait = jnp.where(
+            failed, jnp.minimum(2 * last_wait + 1, _LONGEST_WAIT), jnp.where(use_curvature, 0, last_wait)
+        )
         wait = jnp.where(failed, last_wait, jnp.maximum(wait - 1, 0))
-        damping = jnp.where(taken, less, jnp.where(failed, damping, more))
-        held = search.violation <= self.tolerance
+        damping = jnp.where(accepted, less, jnp.where(failed, damping, more))
+        held = search.violation <= self._tolerance(search)
         lost = jnp.where(held, ControlResult.STUCK.value, ControlResult.INFEASIBLE.value)
         result = jnp.where(damping > _MOST_DAMPING, lost, search.result).astype(search.result.dtype)
         return eqx.tree_at(

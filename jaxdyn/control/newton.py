@@ -13,7 +13,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
-from jaxdyn.control.expansion import expanded, penalty_pull, start, start_along
+from jaxdyn.control.expansion import expanded, initial_jacobian, initial_offset, penalty_terms
 from jaxdyn.control.linear_quadratic import (
     LinearQuadratic,
     Policy,
@@ -24,13 +24,30 @@ from jaxdyn.control.linear_quadratic import (
     riccati,
     steps_of,
 )
-from jaxdyn.control.plan import Multipliers, Outcome, Plan, following, gaps, merit, no_multipliers, outcome, violation
+from jaxdyn.control.plan import (
+    Multipliers,
+    Outcome,
+    Plan,
+    gaps,
+    merit,
+    no_multipliers,
+    outcome,
+    update_multipliers,
+    violation,
+)
 from jaxdyn.control.problem import ControlProblem
-from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution
+from jaxdyn.control.solution import (
+    ControlResult,
+    IterativeSolver,
+    Solution,
+    Stats,
+    allowed_violation,
+    decrease_tolerance,
+)
 from jaxdyn.lanes import Backend, lane_function
 
-_SHARES = (1.0, 0.5, 0.2, 0.05, 0.01, 1e-3)  # of the step, tried at once
-_LEAST_GAIN = 1e-4  # of the merit, as a share of what the expansion promises
+_FRACTIONS = (1.0, 0.5, 0.2, 0.05, 0.01, 1e-3)  # of the step, tried at once
+_LEAST_GAIN = 1e-4  # of the merit, as a fraction of what the expansion promises
 _FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-3, 1e-7, 1e8
 _LONGEST_WAIT = 16  # iterations without curvature after it has failed several times in a row
 _COARSE, _FINER = 1e-3, 0.1  # tolerance before the first multipliers follow, and its factor each time they do
@@ -86,16 +103,17 @@ class NewtonSolver(IterativeSolver):
     """A solver by second-order expansions.
 
     Attributes:
-        second_order: whether the curvature of dynamics and conditions counts (Newton), or not (Gauss-Newton).
-        tolerance: relative decrease of the cost that is not worth another iteration.
-        feasibility: largest violation in a solution.
-        penalty: on violations, to begin with.
-        backend: what runs expansions, recursions and rollouts, see `lanes`.
+        second_order: Whether the curvature of dynamics and constraints is used (Newton) or not (Gauss-Newton).
+        tolerance: The search ends when the expected relative decrease of the cost falls below this value; None for 1e-9, in single
+            precision 1e-5.
+        feasibility: The largest violation of a constraint in a solution; None for 1e-6, in single precision 1e-4.
+        penalty: The initial penalty of constraint violations.
+        backend: What runs expansions, recursions and rollouts, see `lanes`.
     """
 
     second_order: eqx.AbstractVar[bool]
-    tolerance: eqx.AbstractVar[float]
-    feasibility: eqx.AbstractVar[float]
+    tolerance: eqx.AbstractVar[float | None]
+    feasibility: eqx.AbstractVar[float | None]
     penalty: eqx.AbstractVar[float]
     backend: eqx.AbstractVar[Backend]
 
@@ -106,31 +124,31 @@ class NewtonSolver(IterativeSolver):
         plan: Plan,
         model: LinearQuadratic,
         step: Step,
-        shares: Float[Array, "A"],
+        fractions: Float[Array, "A"],
     ) -> tuple[Plan, Float[Array, "A N nx"]]:
-        """The plans that shares of a step lead to, and the gaps between their states."""
+        """The plans that fractions of a step lead to, and the gaps between their states."""
 
     def begin(self, problem: ControlProblem, initial: Plan) -> Search:
         found, dtype = outcome(problem, initial, backend=self.backend), problem.lower.dtype
         numbers = jax.tree.leaves((found, initial))
         finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in numbers]))
         code = jnp.where(finite, ControlResult.RUNNING.value, ControlResult.NOT_FINITE.value)
-        apart = gaps(problem, initial, backend=self.backend)
-        broken = jnp.maximum(violation(problem, found), jnp.max(jnp.abs(apart)))
-        conditional = bool(problem.conditions or problem.final_conditions)
+        defects = gaps(problem, initial, backend=self.backend)
+        infeasible_by = jnp.maximum(violation(problem, found), jnp.max(jnp.abs(defects)))
+        constrained = bool(problem.constraints or problem.final_constraints)
         zero, none = jnp.zeros((), dtype), jnp.zeros((), int)
         return Search(
             initial,
             jnp.zeros((problem.steps, problem.dynamics.nu, problem.dynamics.nx), dtype),
             found.cost,
-            broken,
+            infeasible_by,
             no_multipliers(problem, self.penalty),
             zero,
             none,
             none,
-            jnp.asarray(_COARSE if conditional else self.tolerance, dtype),
-            broken,
-            apart,
+            jnp.asarray(_COARSE if constrained else decrease_tolerance(self, dtype), dtype),
+            infeasible_by,
+            defects,
             zero,
             none,
             code.astype(int),
@@ -138,36 +156,36 @@ class NewtonSolver(IterativeSolver):
 
     def iterate(self, problem: ControlProblem, search: Search) -> Search:
         plan, multipliers = search.plan, search.multipliers
-        bent = search.wait == 0 if self.second_order else None
-        curvature = None if bent is None else bent.astype(search.cost.dtype)
+        use_curvature = search.wait == 0 if self.second_order else None
+        curvature = None if use_curvature is None else use_curvature.astype(search.cost.dtype)
         found = outcome(problem, plan, backend=self.backend)
         model = expanded(
             problem,
             plan,
-            penalty_pull(problem, found, multipliers),
+            penalty_terms(problem, found, multipliers),
             search.gaps,
             feedback=search.feedback,
             curvature=curvature,
             backend=self.backend,
         ).model
         step = self._step(problem, plan, model, search.damping)
-        shares = jnp.asarray(_SHARES, search.cost.dtype)
-        plans, gaps_after = self.tried(problem, plan, model, step, shares)
+        fractions = jnp.asarray(_FRACTIONS, search.cost.dtype)
+        plans, gaps_after = self.tried(problem, plan, model, step, fractions)
         outcomes = jax.vmap(lambda plan: outcome(problem, plan, backend=self.backend))(plans)
         slope, curve = change(model, step.z, step.u)
-        apart, apart_after = jnp.sum(jnp.abs(search.gaps)), jnp.sum(jnp.abs(gaps_after), axis=(1, 2))
-        pull = jnp.max(jnp.abs(costates(step.policy, step.z)))
-        pull = jnp.where((apart > 0) & jnp.isfinite(pull), pull, 0.0)
-        weight = jnp.maximum(search.gap_weight, _GAP_WEIGHT * pull)
-        before = merit(problem, found, multipliers) + weight * apart
-        after = jax.vmap(lambda found: merit(problem, found, multipliers))(outcomes) + weight * apart_after
-        expected = shares * (weight * apart - slope) - 0.5 * shares**2 * curve
+        defects, defects_after = jnp.sum(jnp.abs(search.gaps)), jnp.sum(jnp.abs(gaps_after), axis=(1, 2))
+        largest_costate = jnp.max(jnp.abs(costates(step.policy, step.z)))
+        largest_costate = jnp.where((defects > 0) & jnp.isfinite(largest_costate), largest_costate, 0.0)
+        weight = jnp.maximum(search.gap_weight, _GAP_WEIGHT * largest_costate)
+        before = merit(problem, found, multipliers) + weight * defects
+        after = jax.vmap(lambda found: merit(problem, found, multipliers))(outcomes) + weight * defects_after
+        expected = fractions * (weight * defects - slope) - 0.5 * fractions**2 * curve
         good = jnp.isfinite(after) & (before - after >= _LEAST_GAIN * expected) & (expected > 0)
         best = jnp.argmax(good)
-        taken = good[best]
+        accepted = good[best]
 
         def chosen(new, old):
-            return jnp.where(taken, new[best], old)
+            return jnp.where(accepted, new[best], old)
 
         next_plan = jax.tree.map(chosen, plans, plan)
         there = jax.tree.map(chosen, outcomes, found)
@@ -176,13 +194,13 @@ class NewtonSolver(IterativeSolver):
         eps = jnp.finfo(before.dtype).eps
         worth = jnp.maximum(search.settled, 20.0 * eps) * jnp.abs(before) + eps
         settled = (expected[0] >= 0) & (expected[0] <= worth) & (search.damping <= _FIRST_DAMPING)
-        damping = _next_damping(search.damping, taken, shares[best])
+        damping = _next_damping(search.damping, accepted, fractions[best])
         wait, last_wait = search.wait, search.last_wait
-        if bent is not None:
+        if use_curvature is not None:
             # Curvature may make steps without a minimum. Then it rests for a while, and the step is tried without it first.
-            failed = bent & ~taken & ~settled
+            failed = use_curvature & ~accepted & ~settled
             last_wait = jnp.where(failed, jnp.minimum(2 * last_wait + 1, _LONGEST_WAIT), last_wait)
-            last_wait = jnp.where(bent & taken, 0, last_wait)
+            last_wait = jnp.where(use_curvature & accepted, 0, last_wait)
             wait = jnp.where(failed, last_wait, jnp.maximum(wait - 1, 0))
             damping = jnp.where(failed, search.damping, damping)
         search = eqx.tree_at(
@@ -191,7 +209,7 @@ class NewtonSolver(IterativeSolver):
             (
                 next_plan,
                 next_gaps,
-                jnp.where(taken | settled, step.policy.feedback[:, :, : problem.dynamics.nx], search.feedback),
+                jnp.where(accepted | settled, step.policy.feedback[:, :, : problem.dynamics.nx], search.feedback),
                 damping,
                 wait,
                 last_wait,
@@ -203,7 +221,7 @@ class NewtonSolver(IterativeSolver):
 
     def solution(self, problem: ControlProblem, search: Search) -> Solution:
         s = search
-        return Solution(s.plan, s.feedback, s.multipliers, s.cost, s.violation, s.result, s.iterations)
+        return Solution(s.plan, s.feedback, s.multipliers, s.cost, s.violation, s.result, Stats(s.iterations))
 
     def _policy(self, problem: ControlProblem, plan: Plan, model: LinearQuadratic, damping: Float[Array, ""]) -> Policy:
         backward = lane_function(riccati, backend=self.backend, name="Riccati recursion")
@@ -212,13 +230,13 @@ class NewtonSolver(IterativeSolver):
     def _step(self, problem: ControlProblem, plan: Plan, model: LinearQuadratic, damping: Float[Array, ""]) -> Step:
         """The step to take: the policy, and where it leads from the start and the design that the cost to go asks for."""
         policy, design = self._policy(problem, plan, model, damping), problem.design
-        off = start(problem, plan, jnp.zeros_like(plan.design))
+        off = initial_offset(problem, plan, jnp.zeros_like(plan.design))
         if design is not None:
-            along, nx = start_along(problem, plan), problem.dynamics.nx
-            pull = along.T @ (policy.gradients[0] + policy.hessians[0][:, :nx] @ off)
+            along, nx = initial_jacobian(problem, plan), problem.dynamics.nx
+            gradient = along.T @ (policy.gradients[0] + policy.hessians[0][:, :nx] @ off)
             hessian = damped(along.T @ policy.hessians[0] @ along, damping)
             none = jnp.zeros((problem.size, 0), off.dtype)
-            step, _ = box_minimum(hessian, pull, none, design.lower - plan.design, design.upper - plan.design)
+            step, _ = box_minimum(hessian, gradient, none, design.lower - plan.design, design.upper - plan.design)
             off = jnp.concatenate([off, jnp.zeros_like(step)]) + along @ step
         return Step(policy, *self._steps(problem, plan, model, policy, off))
 
@@ -230,13 +248,14 @@ class NewtonSolver(IterativeSolver):
 
     def _followed(self, problem: ControlProblem, search: Search, there: Outcome, settled: Array) -> Search:
         """The search with the outcome of its plan; where that has settled, the multipliers follow."""
-        multipliers = search.multipliers
-        broken = jnp.maximum(violation(problem, there), jnp.max(jnp.abs(search.gaps)))
-        held = broken <= self.feasibility
-        last = search.settled <= self.tolerance
+        multipliers, dtype = search.multipliers, search.cost.dtype
+        tolerance, feasibility = decrease_tolerance(self, dtype), allowed_violation(self, dtype)
+        infeasible_by = jnp.maximum(violation(problem, there), jnp.max(jnp.abs(search.gaps)))
+        held = infeasible_by <= feasibility
+        last = search.settled <= tolerance
         result = jnp.where(settled & held & last, ControlResult.SOLVED.value, ControlResult.RUNNING.value)
-        next_multipliers, hopeless = following(
-            problem, there, multipliers, broken, search.violation_before, self.feasibility
+        next_multipliers, hopeless = update_multipliers(
+            problem, there, multipliers, infeasible_by, search.violation_before, feasibility
         )
         result = jnp.where(settled & ~held & hopeless, ControlResult.INFEASIBLE.value, result)
         result = jnp.where((search.damping > _MOST_DAMPING) & ~settled, ControlResult.STUCK.value, result)
@@ -249,10 +268,10 @@ class NewtonSolver(IterativeSolver):
             search,
             (
                 there.cost,
-                broken,
+                infeasible_by,
                 jax.tree.map(follow, next_multipliers, multipliers),
-                follow(jnp.maximum(_FINER * search.settled, self.tolerance), search.settled),
-                follow(broken, search.violation_before),
+                follow(jnp.maximum(_FINER * search.settled, tolerance), search.settled),
+                follow(infeasible_by, search.violation_before),
                 result.astype(search.result.dtype),
             ),
         )
@@ -269,7 +288,7 @@ def bounds_of_steps(
     return problem.lower[None] - plan.controls, problem.upper[None] - plan.controls
 
 
-def _next_damping(damping: Array, taken: Array, share: Array) -> Array:
+def _next_damping(damping: Array, accepted: Array, fraction: Array) -> Array:
     more = jnp.maximum(10.0 * damping, _FIRST_DAMPING)
     less = jnp.where(damping > _LEAST_DAMPING, damping / 10.0, 0.0)
-    return jnp.where(taken, jnp.where(share >= 0.2, less, damping), more)
+    return jnp.where(accepted, jnp.where(fraction >= 0.2, less, damping), more)

@@ -26,7 +26,7 @@ class NonlinearProgram:
         g_lower, g_upper: bounds of g, the same where g has to have a value.
         values: values(z) -> f, g.
         slopes: slopes(z) -> gradient of f, values of the Jacobian of g.
-        curvature: curvature(z, share, multipliers) -> values of the Hessian of share f + multipliers . g, lower triangle.
+        curvature: curvature(z, fraction, multipliers) -> values of the Hessian of fraction f + multipliers . g, lower triangle.
         jacobian_places, hessian_places: rows and columns of these values.
     """
 
@@ -94,10 +94,7 @@ def minimized(
 
     Source: Waechter and Biegler 2006.
     """
-    try:
-        import ipyopt
-    except ImportError:
-        raise ImportError('Collocation needs Ipopt; install it with pip install "jaxdyn[nlp]"') from None
+    ipyopt = require_ipyopt()
     values, slopes = _remembered(program.values), _remembered(program.slopes)
     done, errors = [0], []
 
@@ -141,7 +138,7 @@ def minimized(
         filled(lambda z: slopes(z)[0]),
         filled(lambda z: values(z)[1]),
         filled(lambda z: slopes(z)[1]),
-        filled(lambda z, multipliers, share: program.curvature(z, share, multipliers)),
+        filled(lambda z, multipliers, fraction: program.curvature(z, fraction, multipliers)),
         intermediate_callback=count,
         ipopt_options={
             "tol": tolerance,
@@ -167,6 +164,19 @@ def minimized(
     off = np.maximum(program.g_lower - np.asarray(g), np.asarray(g) - program.g_upper)
     violation = float(np.max(off, initial=0.0))
     return Minimum(z, float(f), violation, multipliers, _RESULTS.get(status, ControlResult.STUCK), done[0])
+
+
+def require_ipyopt() -> Any:
+    """The module ipyopt.
+
+    Raises:
+        ImportError: It is not installed.
+    """
+    try:
+        import ipyopt
+    except ImportError:
+        raise ImportError('Collocation needs Ipopt; install it with pip install "jaxdyn[nlp]"') from None
+    return ipyopt
 
 
 def _remembered(function: Callable) -> Callable:

@@ -1,16 +1,17 @@
-"""What an optimal-control problem is: dynamics in steps of time, costs, bounds, conditions, and numbers of the machine to choose.
+"""Optimal-control problems: dynamics in time steps, costs, bounds, constraints, and design parameters.
 
     minimize    sum over k < N of h l(t_k, x_k, u_k) + phi(T, x_N),    t_k = k h,  h = T / N
-    such that   x_{k+1} = f(x_k, u_k, t_k, h),   x_0 given,   lower <= u_k <= upper,
-                path and final conditions g = 0 or g <= 0.
+    subject to  x_{k+1} = f(x_k, u_k, t_k, h),   x_0 given,   lower <= u_k <= upper,
+                equality constraints g = 0 and inequality constraints g <= 0, along the path and at the end.
 
-States may live on manifolds: they are only moved by steps in tangent coordinates and compared by differences in these. A design,
-numbers such as a length, a mass or the duration T itself, may be chosen together with the controls.
+States may lie on manifolds: solvers change them only by `Dynamics.retract` and compare them only by `Dynamics.difference`, both
+in tangent coordinates. Design parameters, such as a length, a mass or the duration T, may be optimized together with the controls.
 """
 
 import abc
+import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -19,23 +20,25 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
+from jaxdyn.deprecated import refuse_renamed
 from jaxdyn.dynamics.system import State, System, acceleration
 from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.model import Model
 from jaxdyn.simulate.integrators import Integrator, RungeKutta4
 from jaxdyn.spatial.arrays import floating
 
-Point = PyTree  # a state: `State`, or an array
+AnyState = PyTree  # `State` of a mechanism, or an array
 Tangent = Float[Array, "nx"]
 Controls = Float[Array, "nu"]
 Time = Float[Array, ""]
 
 
 class Dynamics(eqx.Module):
-    """Motion in steps of time, of states that can be moved and compared in tangent coordinates.
+    """Dynamics in time steps, whose states are changed and compared in tangent coordinates.
 
     Attributes:
-        nx: number of tangent coordinates of a state.
-        nu: number of controls.
+        nx: The number of tangent coordinates of a state.
+        nu: The number of controls.
     """
 
     if TYPE_CHECKING:  # type checkers would take abstract variables for arguments of the constructor
@@ -49,32 +52,34 @@ class Dynamics(eqx.Module):
         nu: eqx.AbstractVar[int]
 
     @abc.abstractmethod
-    def next(self, x: Point, u: Controls, t: Time, dt: Time) -> Point:
-        """State after a step with controls that are held."""
+    def step(self, x: AnyState, u: Controls, t: Time, dt: Time) -> AnyState:
+        """The state after a step from x at time t, s, of length dt, s, during which the controls u are constant."""
 
     @abc.abstractmethod
-    def moved(self, x: Point, step: Tangent) -> Point:
-        """State a step in tangent coordinates away."""
+    def retract(self, x: AnyState, step: Tangent) -> AnyState:
+        """The state that is reached from x by a step in tangent coordinates."""
 
     @abc.abstractmethod
-    def difference(self, a: Point, b: Point) -> Tangent:
-        """The step from a to b: moved(a, difference(a, b)) = b."""
+    def difference(self, a: AnyState, b: AnyState) -> Tangent:
+        """The step from a to b in tangent coordinates: retract(a, difference(a, b)) = b."""
 
-    def rate(self, x: Point, u: Controls, t: Time) -> Tangent:
-        """Rate of the state, in tangent coordinates at x; what collocation works with.
+    def rate(self, x: AnyState, u: Controls, t: Time) -> Tangent:
+        """The time derivative of the state in tangent coordinates at x, per second; collocation needs it.
 
         Raises:
-            TypeError: these dynamics are known in steps only.
+            TypeError: These dynamics are known in time steps only.
         """
-        raise TypeError(f"{type(self).__name__} knows steps and no rates; use Flow or Mechanics")
+        raise TypeError(
+            f"{type(self).__name__} has steps and no rates; use ContinuousDynamics or MultibodyDynamics with this solver"
+        )
 
 
-class Mechanics(Dynamics):
-    """Steps of a mechanism. States are `State`; tangent coordinates are those of the configuration, then velocities.
+class MultibodyDynamics(Dynamics):
+    """Time steps of a mechanism. A state is a `State`; its tangent coordinates are those of the configuration, then the velocities.
 
     Attributes:
-        system: mechanism, forces, drives.
-        integrator: of each step.
+        system: The mechanism with its forces and drives.
+        integrator: The one-step method that makes each time step.
     """
 
     system: System
@@ -88,10 +93,10 @@ class Mechanics(Dynamics):
     def nu(self) -> int:
         return self.system.nu
 
-    def next(self, x: State, u: Controls, t: Time, dt: Time) -> State:
+    def step(self, x: State, u: Controls, t: Time, dt: Time) -> State:
         return self.integrator.step(self.system, x, lambda time: u, t, dt)[0]
 
-    def moved(self, x: State, step: Tangent) -> State:
+    def retract(self, x: State, step: Tangent) -> State:
         nv = self.system.model.nv
         return State(configuration.integrate(self.system.model, x.q, step[:nv]), x.v + step[nv:])
 
@@ -102,134 +107,145 @@ class Mechanics(Dynamics):
         return jnp.concatenate([x.v, acceleration(self.system, x, u, t)])
 
 
-class StepFunction(Dynamics):
-    """Any step x' = step(x, u, t, dt) of states that are arrays.
+class _VectorDynamics(Dynamics):
+    """Dynamics whose states are arrays (nx,)."""
 
-    Attributes:
-        step: a function, or a module whose numbers are differentiable.
-        nx, nu: lengths of x and u.
-    """
-
-    step: Callable[[Float[Array, "nx"], Controls, Time, Time], Float[Array, "nx"]]
-    nx: int = eqx.field(static=True)  # pyright: ignore[reportIncompatibleMethodOverride]
-    nu: int = eqx.field(static=True)  # pyright: ignore[reportIncompatibleMethodOverride]
-
-    def next(self, x, u: Controls, t: Time, dt: Time):
-        return self.step(x, u, t, dt)
-
-    def moved(self, x, step: Tangent):
+    def retract(self, x, step: Tangent):
         return x + step
 
     def difference(self, a, b) -> Tangent:
         return b - a
 
 
-class Flow(Dynamics):
-    """Any x' = velocity(x, u, t) of states that are arrays; a step is one of Runge-Kutta's of fourth order.
+class DiscreteDynamics(_VectorDynamics):
+    """Dynamics x_{k+1} = function(x_k, u_k, t_k, dt) whose states are arrays.
 
     Attributes:
-        velocity: a function, or a module whose numbers are differentiable.
-        nx, nu: lengths of x and u.
+        function: A function of (x, u, t, dt) that returns the next state (nx,), or a module whose arrays are differentiable.
+        nx: The length of x.
+        nu: The length of u.
     """
 
-    velocity: Callable[[Float[Array, "nx"], Controls, Time], Float[Array, "nx"]]
+    function: Callable[[Float[Array, "nx"], Controls, Time, Time], Float[Array, "nx"]]
+    nx: int = eqx.field(static=True)  # pyright: ignore[reportIncompatibleMethodOverride]
+    nu: int = eqx.field(static=True)  # pyright: ignore[reportIncompatibleMethodOverride]
+
+    def step(self, x, u: Controls, t: Time, dt: Time):
+        return self.function(x, u, t, dt)
+
+
+class ContinuousDynamics(_VectorDynamics):
+    """Dynamics dx/dt = function(x, u, t) whose states are arrays; each time step is one step of the classical Runge-Kutta method.
+
+    Attributes:
+        function: A function of (x, u, t) that returns dx/dt (nx,), or a module whose arrays are differentiable.
+        nx: The length of x.
+        nu: The length of u.
+    """
+
+    function: Callable[[Float[Array, "nx"], Controls, Time], Float[Array, "nx"]]
     nx: int = eqx.field(static=True)  # pyright: ignore[reportIncompatibleMethodOverride]
     nu: int = eqx.field(static=True)  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def rate(self, x, u: Controls, t: Time) -> Tangent:
-        return self.velocity(x, u, t)
+        return self.function(x, u, t)
 
-    def next(self, x, u: Controls, t: Time, dt: Time):
-        a = self.velocity(x, u, t)
-        b = self.velocity(x + 0.5 * dt * a, u, t + 0.5 * dt)
-        c = self.velocity(x + 0.5 * dt * b, u, t + 0.5 * dt)
-        d = self.velocity(x + dt * c, u, t + dt)
+    def step(self, x, u: Controls, t: Time, dt: Time):
+        a = self.function(x, u, t)
+        b = self.function(x + 0.5 * dt * a, u, t + 0.5 * dt)
+        c = self.function(x + 0.5 * dt * b, u, t + 0.5 * dt)
+        d = self.function(x + dt * c, u, t + dt)
         return x + dt / 6.0 * (a + 2.0 * b + 2.0 * c + d)
 
-    def moved(self, x, step: Tangent):
-        return x + step
 
-    def difference(self, a, b) -> Tangent:
-        return b - a
+Cost = Callable[[Dynamics, Time, AnyState, Controls], Float[Array, ""]]
+"""cost(dynamics, t, x, u) per second along the path, with u constant over the step; at the end u is zero."""
 
 
-Cost = Callable[[Dynamics, Time, Point, Controls], Float[Array, ""]]
-"""cost(dynamics, t, x, u): per second along the path, u held; at the end without u, which is then all zero."""
-
-
-class Condition(eqx.Module):
-    """Something that has to hold along the path or at its end.
+class Equality(eqx.Module):
+    """The constraint function(dynamics, t, x, u) = 0, along the path or at the end.
 
     Attributes:
-        function: function(dynamics, t, x, u) -> numbers (m,).
-        kind: "zero" for function = 0, "negative" for function <= 0.
-        name: for messages.
+        function: It returns the values of the constraint, an array (m,).
+        name: The name of the constraint in messages.
     """
 
-    function: Callable[[Dynamics, Time, Point, Controls], Float[Array, "m"]]
-    kind: Literal["zero", "negative"] = eqx.field(static=True, default="zero")
-    name: str = eqx.field(static=True, default="condition")
+    function: Callable[[Dynamics, Time, AnyState, Controls], Float[Array, "m"]]
+    name: str = eqx.field(static=True, default="equality")
 
-    def __check_init__(self):
-        if self.kind not in ("zero", "negative"):
-            raise ValueError(f'condition {self.name!r}: kind is {self.kind!r}; use "zero" or "negative"')
+
+class Inequality(eqx.Module):
+    """The constraint function(dynamics, t, x, u) <= 0 in every component, along the path or at the end.
+
+    Attributes:
+        function: It returns the values of the constraint, an array (m,).
+        name: The name of the constraint in messages.
+    """
+
+    function: Callable[[Dynamics, Time, AnyState, Controls], Float[Array, "m"]]
+    name: str = eqx.field(static=True, default="inequality")
 
 
 class Design(eqx.Module):
-    """Numbers that are chosen together with the controls.
+    """Design parameters, which are optimized together with the controls.
 
     Attributes:
-        place: place(problem, numbers) -> problem with these numbers, such as a length or the duration.
-        start: where to begin.
-        lower, upper: bounds; none if not given.
+        place: place(problem, parameters) returns the problem with these parameters, such as a length or the duration.
+        initial: The initial guess of the parameters (P,).
+        lower: Lower bounds of the parameters (P,); -inf if not given.
+        upper: Upper bounds of the parameters (P,); inf if not given.
     """
 
     place: Callable[["ControlProblem", Float[Array, "P"]], "ControlProblem"] = eqx.field(static=True)
-    start: Float[Array, "P"] = eqx.field(converter=floating)
+    initial: Float[Array, "P"] = eqx.field(converter=floating)
     lower: Float[Array, "P"] = eqx.field(converter=floating, default=None)
     upper: Float[Array, "P"] = eqx.field(converter=floating, default=None)
 
-    def __init__(self, place, start, lower=None, upper=None):
-        self.place, self.start = place, jnp.atleast_1d(floating(start))
-        self.lower = _bound(lower, self.start.shape, self.start.dtype, -np.inf)
-        self.upper = _bound(upper, self.start.shape, self.start.dtype, np.inf)
+    def __init__(self, place, initial, lower=None, upper=None):
+        self.place, self.initial = place, jnp.atleast_1d(floating(initial))
+        self.lower = _bound(lower, self.initial.shape, self.initial.dtype, -np.inf)
+        self.upper = _bound(upper, self.initial.shape, self.initial.dtype, np.inf)
 
 
 class ControlProblem(eqx.Module):
-    """An optimal-control problem. Every number is a differentiable leaf.
+    """An optimal-control problem. All its arrays are differentiable.
 
     Attributes:
-        dynamics: the steps.
-        initial: x_0.
-        duration: T, s.
-        steps: N.
-        running: costs l per second; their sum counts.
-        final: costs phi at the end.
-        lower, upper: bounds of the controls; none if not given.
-        conditions: along the path, at t_0 to t_{N-1}.
-        final_conditions: at the end.
-        design: numbers to choose, or None.
+        dynamics: The dynamics in time steps.
+        initial: The initial state x_0.
+        duration: The duration T, s.
+        steps: The number N of time steps.
+        running: Costs l per second along the path; their sum counts.
+        final: Costs phi at the end; their sum counts.
+        lower: Lower bounds of the controls (nu,); -inf if not given.
+        upper: Upper bounds of the controls (nu,); inf if not given.
+        constraints: Constraints along the path, at t_0 to t_{N-1}.
+        final_constraints: Constraints at the end.
+        design: Design parameters, or None.
 
     Raises:
-        ValueError: a bound has the wrong shape, or lies on the wrong side of the other; there is no step, or no positive duration.
+        TypeError: An argument is of the wrong kind, such as a `System` instead of `MultibodyDynamics`, or a cost takes other
+            arguments than (dynamics, t, x, u).
+        ValueError: A bound, a state, a cost or a constraint has the wrong shape; lower bounds are not below upper ones; there is
+            no step, or the duration is not positive.
     """
 
     dynamics: Dynamics
-    initial: Point
+    initial: AnyState
     duration: Float[Array, ""]
     steps: int = eqx.field(static=True)
     running: tuple[Cost, ...]
     final: tuple[Cost, ...]
     lower: Float[Array, "nu"]
     upper: Float[Array, "nu"]
-    conditions: tuple[Condition, ...]
-    final_conditions: tuple[Condition, ...]
+    constraints: tuple[Equality | Inequality, ...]
+    final_constraints: tuple[Equality | Inequality, ...]
     design: Design | None
 
     def __init__(
         self,
         dynamics: Dynamics,
-        initial: Point,
+        initial: AnyState,
         *,
         duration,
         steps: int,
@@ -237,15 +253,20 @@ class ControlProblem(eqx.Module):
         final=(),
         lower=None,
         upper=None,
-        conditions=(),
-        final_conditions=(),
+        constraints=(),
+        final_constraints=(),
         design: Design | None = None,
+        **renamed,
     ):
+        refuse_renamed("ControlProblem", renamed, conditions="constraints", final_conditions="final_constraints")
+        check_dynamics(dynamics, "ControlProblem")
+        if isinstance(initial, list):
+            initial = floating(initial)
         self.dynamics, self.initial, self.steps = dynamics, jax.tree.map(floating, initial), steps
         dtype = jax.tree.leaves(self.initial)[0].dtype
         self.duration = jnp.asarray(duration, dtype)
         self.running, self.final = _several(running), _several(final)
-        self.conditions, self.final_conditions = _several(conditions), _several(final_conditions)
+        self.constraints, self.final_constraints = _several(constraints), _several(final_constraints)
         self.lower = _bound(lower, (dynamics.nu,), dtype, -np.inf)
         self.upper = _bound(upper, (dynamics.nu,), dtype, np.inf)
         self.design = design
@@ -260,51 +281,136 @@ class ControlProblem(eqx.Module):
             if wrong.any():
                 k = int(np.argmax(wrong.reshape(-1, self.lower.shape[-1]).any(axis=0)))
                 raise ValueError(f"control {k}: the lower bound is not below the upper one; exchange them")
+        _check_functions(self)
 
     @property
     def dt(self) -> Float[Array, ""]:
-        """Length of a step, s."""
+        """The length of a time step, s."""
         return self.duration / self.steps
 
     @property
     def size(self) -> int:
-        """Number of numbers to design."""
-        return 0 if self.design is None else self.design.start.shape[-1]
+        """The number of design parameters."""
+        return 0 if self.design is None else self.design.initial.shape[-1]
 
     def with_design(self, design: Float[Array, "P"]) -> "ControlProblem":
-        """The problem with numbers of the design in their places."""
+        """The problem with these values of its design parameters (P,)."""
         return self if self.design is None else self.design.place(self, design)
 
 
-def running_cost(problem: ControlProblem, k: Array, x: Point, u: Controls) -> Float[Array, ""]:
-    """h l(t_k, x, u)."""
+def running_cost(problem: ControlProblem, k: Array, x: AnyState, u: Controls) -> Float[Array, ""]:
+    """The cost h l(t_k, x, u) of time step k."""
     t = k.astype(u.dtype) * problem.dt
     return problem.dt * _sum([cost(problem.dynamics, t, x, u) for cost in problem.running], u)
 
 
-def final_cost(problem: ControlProblem, x: Point) -> Float[Array, ""]:
-    """phi(T, x)."""
+def final_cost(problem: ControlProblem, x: AnyState) -> Float[Array, ""]:
+    """The cost phi(T, x) at the end."""
     none = jnp.zeros_like(problem.lower)
     return _sum([cost(problem.dynamics, problem.duration, x, none) for cost in problem.final], none)
 
 
-def path_conditions(problem: ControlProblem, k: Array, x: Point, u: Controls) -> Float[Array, "m"]:
-    """Numbers that have to be zero or negative at t_k, those of all conditions."""
+def path_constraints(problem: ControlProblem, k: Array, x: AnyState, u: Controls) -> Float[Array, "m"]:
+    """The values of all constraints along the path at t_k."""
     t = k.astype(u.dtype) * problem.dt
-    return _joined([condition.function(problem.dynamics, t, x, u) for condition in problem.conditions], u)
+    return _joined([constraint.function(problem.dynamics, t, x, u) for constraint in problem.constraints], u)
 
 
-def end_conditions(problem: ControlProblem, x: Point) -> Float[Array, "m"]:
-    """Numbers that have to be zero or negative at the end."""
+def end_constraints(problem: ControlProblem, x: AnyState) -> Float[Array, "m"]:
+    """The values of all constraints at the end."""
     none = jnp.zeros_like(problem.lower)
-    values = [c.function(problem.dynamics, problem.duration, x, none) for c in problem.final_conditions]
+    values = [c.function(problem.dynamics, problem.duration, x, none) for c in problem.final_constraints]
     return _joined(values, none)
 
 
-def one_sided(conditions: tuple[Condition, ...], evaluate: Callable[[Condition], Any]) -> np.ndarray:
-    """Which numbers of conditions may be negative; `evaluate` tells the shapes."""
-    kinds = [np.full(eqx.filter_eval_shape(evaluate, c).shape, c.kind == "negative") for c in conditions]
-    return np.concatenate([np.zeros(0, bool), *kinds])
+def inequalities(problem: ControlProblem) -> tuple[np.ndarray, np.ndarray]:
+    """Which components of the constraints along the path (m,) and at the end (e,) belong to inequalities."""
+    u = jnp.zeros_like(problem.lower)
+
+    def mask(constraints) -> np.ndarray:
+        shapes = [
+            eqx.filter_eval_shape(c.function, problem.dynamics, problem.duration, problem.initial, u).shape
+            for c in constraints
+        ]
+        parts = [np.full(shape, isinstance(c, Inequality)) for c, shape in zip(constraints, shapes, strict=True)]
+        return np.concatenate([np.zeros(0, bool), *parts])
+
+    return mask(problem.constraints), mask(problem.final_constraints)
+
+
+def check_dynamics(dynamics: Any, where: str) -> None:
+    """Refuse what is no instance of `Dynamics`.
+
+    Raises:
+        TypeError: The message says how to make dynamics of what was given.
+    """
+    if isinstance(dynamics, Dynamics):
+        return
+    what = "the class " + dynamics.__name__ if isinstance(dynamics, type) else type(dynamics).__name__
+    remedy = {System: "MultibodyDynamics(system)", Model: "MultibodyDynamics(System(model))"}.get(
+        type(dynamics), "an instance of MultibodyDynamics, ContinuousDynamics or DiscreteDynamics"
+    )
+    raise TypeError(f"{where}: dynamics is {what}; pass {remedy}")
+
+
+def _check_functions(problem: ControlProblem) -> None:
+    """Refuse an initial state, costs and constraints that do not fit the dynamics, without computing anything."""
+    dynamics, x, u = problem.dynamics, problem.initial, jnp.zeros_like(problem.lower)
+    if isinstance(dynamics, MultibodyDynamics):
+        if not isinstance(x, State):
+            raise TypeError(f"initial is {type(x).__name__}; pass State(q, v)")
+        shapes, wanted = (x.q.shape, x.v.shape), ((dynamics.system.model.nq,), (dynamics.system.model.nv,))
+        if shapes != wanted:
+            raise ValueError(f"q and v of initial have shapes {shapes}; give {wanted}")
+    elif isinstance(dynamics, _VectorDynamics):
+        if jnp.shape(x) != (dynamics.nx,):
+            raise ValueError(f"initial has shape {jnp.shape(x)}; give ({dynamics.nx},), the length nx of a state")
+        arguments = (x, u, problem.duration) + ((problem.dt,) if isinstance(dynamics, DiscreteDynamics) else ())
+        names = "x, u, t, dt" if isinstance(dynamics, DiscreteDynamics) else "x, u, t"
+        function = dynamics.function  # pyright: ignore[reportAttributeAccessIssue]
+        shape = _shape(f"function of {type(dynamics).__name__}", function, names, arguments)
+        if shape != (dynamics.nx,):
+            raise ValueError(f"function of {type(dynamics).__name__} returns shape {shape}; return ({dynamics.nx},)")
+    for where, costs in (("running", problem.running), ("final", problem.final)):
+        for k, cost in enumerate(costs, start=1):
+            what = f"{where} cost {k}, {_name(cost)},"
+            shape = _shape(what, cost, _ARGUMENTS, (dynamics, problem.duration, x, u))
+            if shape != ():
+                raise ValueError(f"{what} returns shape {shape}; return a scalar, for example by jnp.sum")
+    for where, constraints in (("constraint", problem.constraints), ("final constraint", problem.final_constraints)):
+        for k, constraint in enumerate(constraints, start=1):
+            if not isinstance(constraint, Equality | Inequality):
+                raise TypeError(f"{where} {k} is {_name(constraint)}; wrap the function in Equality or Inequality")
+            what = f"{where} {k}, {constraint.name!r},"
+            shape = _shape(what, constraint.function, _ARGUMENTS, (dynamics, problem.duration, x, u))
+            if len(shape) != 1:
+                raise ValueError(f"{what} returns shape {shape}; return a vector, for example by jnp.stack")
+
+
+_ARGUMENTS = "dynamics, t, x, u"
+
+
+def _name(function: Any) -> str:
+    named = function if inspect.isroutine(function) or isinstance(function, type) else type(function)
+    return f"{'the class ' if isinstance(function, type) else ''}{named.__name__}"
+
+
+def _shape(what: str, function: Any, names: str, arguments: tuple) -> tuple[int, ...]:
+    """The shape that a user's function returns; errors name the function and say how it is called."""
+    if isinstance(function, type):
+        raise TypeError(f"{what} is a class; pass an instance")
+    if not callable(function):
+        raise TypeError(f"{what} is no function; pass a function of ({names})")
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError:
+        raise TypeError(f"{what} does not take the arguments {names}; define it with these") from None
+    except ValueError:  # functions of other languages have no signature
+        pass
+    found = eqx.filter_eval_shape(function, *arguments)
+    if not hasattr(found, "shape"):
+        raise TypeError(f"{what} returns {type(found).__name__}; return one array")
+    return found.shape
 
 
 def _several(parts) -> tuple:
@@ -316,7 +422,7 @@ def _bound(values, shape, dtype, default: float) -> Array:
     if array.ndim == 0:
         array = jnp.broadcast_to(array, shape)
     if array.shape[-1:] != shape[-1:]:
-        raise ValueError(f"a bound has shape {array.shape}; give one number, or shape {shape}")
+        raise ValueError(f"a bound has shape {array.shape}; give a scalar, or shape {shape}")
     return array
 
 

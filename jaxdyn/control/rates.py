@@ -6,7 +6,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxdyn.control.costs import Effort
-from jaxdyn.control.problem import Condition, ControlProblem, Controls, Dynamics, Point, Tangent, Time
+from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics, Equality, Inequality, Tangent, Time
+from jaxdyn.spatial.arrays import floating
 
 
 class WithRates(Dynamics):
@@ -26,18 +27,18 @@ class WithRates(Dynamics):
     def nu(self) -> int:
         return self.inner.nu
 
-    def next(self, x: Point, u: Controls, t: Time, dt: Time) -> Point:
+    def step(self, x: AnyState, u: Controls, t: Time, dt: Time) -> AnyState:
         state, held = x
-        return self.inner.next(state, held, t, dt), held + dt * u
+        return self.inner.step(state, held, t, dt), held + dt * u
 
-    def moved(self, x: Point, step: Tangent) -> Point:
+    def retract(self, x: AnyState, step: Tangent) -> AnyState:
         state, held = x
-        return self.inner.moved(state, step[: self.inner.nx]), held + step[self.inner.nx :]
+        return self.inner.retract(state, step[: self.inner.nx]), held + step[self.inner.nx :]
 
-    def difference(self, a: Point, b: Point) -> Tangent:
+    def difference(self, a: AnyState, b: AnyState) -> Tangent:
         return jnp.concatenate([self.inner.difference(a[0], b[0]), b[1] - a[1]])
 
-    def rate(self, x: Point, u: Controls, t: Time) -> Tangent:
+    def rate(self, x: AnyState, u: Controls, t: Time) -> Tangent:
         return jnp.concatenate([self.inner.rate(x[0], x[1], t), u])
 
 
@@ -46,7 +47,7 @@ class _OfInner(eqx.Module):
 
     function: object
 
-    def __call__(self, dynamics: WithRates, t: Time, x: Point, u: Controls) -> Array:
+    def __call__(self, dynamics: WithRates, t: Time, x: AnyState, u: Controls) -> Array:
         return self.function(dynamics.inner, t, x[0], x[1])  # pyright: ignore[reportCallIssue]
 
 
@@ -55,7 +56,7 @@ class _OfInnerAtEnd(eqx.Module):
 
     function: object
 
-    def __call__(self, dynamics: WithRates, t: Time, x: Point, u: Controls) -> Array:
+    def __call__(self, dynamics: WithRates, t: Time, x: AnyState, u: Controls) -> Array:
         return self.function(dynamics.inner, t, x[0], u)  # pyright: ignore[reportCallIssue]
 
 
@@ -82,22 +83,22 @@ def with_rates(
     for bound, sign in ((below, -1.0), (above, 1.0)):
         rows = [k for k in range(nu) if bool(jnp.isfinite(bound[k]))]
         if rows:
-            bounds = (*bounds, Condition(_Beyond(bound, sign, tuple(rows)), "negative", "bounds of controls"))
+            bounds = (*bounds, Inequality(_Beyond(bound, sign, tuple(rows)), "bounds of controls"))
 
-    def wrapped(conditions, kind):
-        return tuple(Condition(kind(c.function), c.kind, c.name) for c in conditions)
+    def wrapped(constraints: tuple[Equality | Inequality, ...], kind) -> tuple[Equality | Inequality, ...]:
+        return tuple(type(c)(kind(c.function), c.name) for c in constraints)
 
     return ControlProblem(
         WithRates(problem.dynamics),
         (problem.initial, jnp.broadcast_to(jnp.asarray(controls, dtype), (nu,))),
         duration=problem.duration,
         steps=problem.steps,
-        running=(*map(_OfInner, problem.running), Effort(weights)),
+        running=(*map(_OfInner, problem.running), Effort(floating(weights))),
         final=tuple(map(_OfInnerAtEnd, problem.final)),
         lower=lower,
         upper=upper,
-        conditions=(*wrapped(problem.conditions, _OfInner), *bounds),
-        final_conditions=wrapped(problem.final_conditions, _OfInnerAtEnd),
+        constraints=(*wrapped(problem.constraints, _OfInner), *bounds),
+        final_constraints=wrapped(problem.final_constraints, _OfInnerAtEnd),
         design=problem.design,
     )
 
@@ -109,11 +110,11 @@ class _Beyond(eqx.Module):
     sign: float = eqx.field(static=True)
     rows: tuple[int, ...] = eqx.field(static=True)
 
-    def __call__(self, dynamics: Dynamics, t: Time, x: Point, u: Controls) -> Array:
+    def __call__(self, dynamics: Dynamics, t: Time, x: AnyState, u: Controls) -> Array:
         return (self.sign * (x[1] - self.bound))[jnp.array(self.rows)]
 
 
-def without_rates(states: Point) -> tuple[Point, Float[Array, "N nu"]]:
+def without_rates(states: AnyState) -> tuple[AnyState, Float[Array, "N nu"]]:
     """States of the inner problem, x_0 to x_N, and its controls, from the states of a problem `with_rates`."""
     x, u = states
     return x, jax.tree.map(lambda leaf: leaf[:-1], u)

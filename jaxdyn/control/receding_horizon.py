@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from tqdm import tqdm
 
 from jaxdyn.control.plan import Plan
-from jaxdyn.control.problem import ControlProblem, Controls, Dynamics, Point, Time
+from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics, Time
 from jaxdyn.control.solution import IterativeSolver
 from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.simulate.controls import Controller
@@ -36,28 +36,28 @@ class RecedingHorizon(Controller):
     initial: Plan
     iterations: int = eqx.field(static=True, default=5)
 
-    def begin(self, state: Point) -> Plan:
+    def begin(self, state: AnyState) -> Plan:
         return self.initial
 
-    def decide(self, t: Time, state: Point, memory: Plan, key: PRNGKeyArray | None) -> tuple[Controls, Plan]:
+    def decide(self, t: Time, state: AnyState, memory: Plan, key: PRNGKeyArray | None) -> tuple[Controls, Plan]:
         plan, _, _ = self.replan(state, memory)
         return plan.controls[0], moved_on(self.problem, plan)
 
-    def replan(self, state: Point, guess: Plan) -> tuple[Plan, Int[Array, ""], Int[Array, ""]]:
+    def replan(self, state: AnyState, guess: Plan) -> tuple[Plan, Int[Array, ""], Int[Array, ""]]:
         """The plan from a state, how it ended and after how many iterations."""
         here = eqx.tree_at(lambda problem: problem.initial, self.problem, state)
         start = Plan(_with_first(guess.states, state), guess.controls, guess.design)
         found = self.solver.solve(here, start, self.iterations)
-        usable = jnp.all(jnp.isfinite(found.plan.controls))
-        plan = jax.tree.map(lambda new, old: jnp.where(usable, new, old), found.plan, start)
-        return plan, found.result, found.iterations
+        usable = jnp.all(jnp.isfinite(found.value.controls))
+        plan = jax.tree.map(lambda new, old: jnp.where(usable, new, old), found.value, start)
+        return plan, found.result, found.stats.iterations
 
 
 def moved_on(problem: ControlProblem, plan: Plan) -> Plan:
     """The plan from its second state on, its last controls held once more."""
     placed = problem.with_design(plan.design)
     last, u = jax.tree.map(lambda leaf: leaf[-1], plan.states), plan.controls[-1]
-    after = placed.dynamics.next(last, u, placed.duration, placed.dt)
+    after = placed.dynamics.step(last, u, placed.duration, placed.dt)
     states = jax.tree.map(lambda leaf, end: jnp.concatenate([leaf[1:], end[None]]), plan.states, after)
     return Plan(states, jnp.concatenate([plan.controls[1:], u[None]]), plan.design)
 
@@ -87,7 +87,7 @@ class HorizonRun(NamedTuple):
 
 @announced_as("the controller")
 def run_receding_horizon(
-    controller: RecedingHorizon, state: Point, *, steps: int, plant: Dynamics | None = None, progress: bool = True
+    controller: RecedingHorizon, state: AnyState, *, steps: int, plant: Dynamics | None = None, progress: bool = True
 ) -> HorizonRun:
     """Run a machine under receding-horizon control, and take the time of each plan.
 
@@ -101,7 +101,7 @@ def run_receding_horizon(
     machine = placed.dynamics if plant is None else plant
     replan = jax.jit(lambda x, guess: controller.replan(x, guess)).lower(state, controller.initial).compile()
     onward = eqx.filter_jit(lambda plan: moved_on(problem, plan))
-    advance = eqx.filter_jit(lambda x, u, t: machine.next(x, u, t, placed.dt))
+    advance = eqx.filter_jit(lambda x, u, t: machine.step(x, u, t, placed.dt))
     guess, states, controls, seconds, iterations, results = controller.initial, [state], [], [], [], []
     with tqdm(total=steps, unit="plan", disable=not progress) as bar:
         for k in range(steps):
@@ -121,5 +121,5 @@ def run_receding_horizon(
     return HorizonRun(joined, np.stack(controls), np.array(seconds), np.array(iterations), np.array(results))
 
 
-def _with_first(states: Point, first: Point) -> Point:
+def _with_first(states: AnyState, first: AnyState) -> AnyState:
     return jax.tree.map(lambda leaf, value: leaf.at[0].set(value), states, first)

@@ -4,6 +4,7 @@ The baseline that every other solver should beat where there are gradients, and 
 """
 
 import abc
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -12,14 +13,15 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
-from jaxdyn.control.plan import Plan, merit, no_multipliers, outcome, planned, violation
+from jaxdyn.control.plan import Plan, merit, no_multipliers, outcome, rollout_controls, violation
 from jaxdyn.control.problem import ControlProblem
-from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution
+from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution, Stats
 from jaxdyn.lanes import Backend, lane_function
+from jaxdyn.mechanism.quantity import quantity
 from jaxdyn.spatial.arrays import einsum
 
-_SHARE = 0.3  # of the distance between bounds that is the spread if none is given
-_LEAST_SPREAD = 1e-3  # of cross entropy, as a share of the first one
+_SPREAD_FRACTION = 0.3  # of the distance between bounds that is the spread if none is given
+_LEAST_SPREAD = 1e-3  # of cross entropy, as a fraction of the first one
 
 
 class SamplingRule(eqx.Module):
@@ -39,6 +41,8 @@ class SamplingRule(eqx.Module):
 class PredictiveSampling(SamplingRule):
     """The best sample is the next mean. Source: Howell et al. 2022."""
 
+    kind: ClassVar[str] = "predictive"
+
     def updated(self, mean, spread, drawn, merits):
         return drawn[jnp.argmin(merits)], spread
 
@@ -47,10 +51,12 @@ class PathIntegral(SamplingRule):
     """MPPI: the mean of all samples, weighted by exp(-merit / temperature). Source: Williams, Aldrich and Theodorou 2017.
 
     Attributes:
-        temperature: as a share of the difference between the mean merit and the best.
+        temperature: The temperature is this fraction of the difference between the mean and the best merit.
     """
 
-    temperature: float = eqx.field(static=True, default=0.1)
+    kind: ClassVar[str] = "mppi"
+
+    temperature: float = eqx.field(static=True, default=0.1, metadata=quantity(positive=True))
 
     def updated(self, mean, spread, drawn, merits):
         best = jnp.min(merits)
@@ -65,10 +71,12 @@ class CrossEntropy(SamplingRule):
     """CEM: mean and spread of the best samples. Source: Rubinstein 1999; Kobilarov 2012.
 
     Attributes:
-        elites: how many are the best.
+        elites: This many of the best samples give the next mean and standard deviation.
     """
 
-    elites: int = eqx.field(static=True, default=16)
+    kind: ClassVar[str] = "cem"
+
+    elites: int = eqx.field(static=True, default=16, metadata=quantity(positive=True))
 
     def updated(self, mean, spread, drawn, merits):
         best = drawn[jnp.argsort(merits)[: self.elites]]
@@ -99,35 +107,36 @@ class SampleSearch(eqx.Module):
 
 
 class Sampling(IterativeSolver):
-    """Controls by sampling; a design stays as it starts.
+    """Optimization of the controls by sampling, without gradients; design parameters keep their initial guess.
 
         Sampling(CrossEntropy(), samples=512, knots=12)
 
     Attributes:
         rule: `PredictiveSampling`, `PathIntegral` or `CrossEntropy`.
-        samples: rolled out in each iteration.
-        knots: at which controls are drawn, linear in between; one for each step if None.
-        spread: standard deviation at first; by default a share of the distance between the bounds.
-        penalty: on the squares of violations.
-        tolerance: relative decrease of cost and penalties that is worth going on.
-        patience: iterations without it after which the search has ended.
-        feasibility: largest violation in a solution.
-        seed: of the draws; iteration k draws from fold_in(key(seed), k).
-        backend: what runs the motions, see `lanes`.
+        samples: This many samples are rolled out in each iteration.
+        knots: Controls are drawn at this many knots and are linear in between; None stands for one knot in each time step.
+        spread: The initial standard deviation of the controls, N m or N, has this value; None stands for 0.3 of the distance
+            between their bounds.
+        penalty: The squares of constraint violations are multiplied by this penalty.
+        tolerance: An iteration makes progress if it decreases the penalized cost by more than this fraction.
+        patience: The search ends after this many iterations without progress.
+        feasibility: A solution may violate constraints by this much.
+        seed: The random samples follow from this seed; iteration k draws from fold_in(key(seed), k).
+        backend: This backend runs the motions, see `lanes`.
 
     Raises:
-        ValueError: neither a spread nor bounds are given; there are more elites than samples.
+        ValueError: Neither a spread nor bounds of the controls are given; there are more elites than samples.
     """
 
     rule: SamplingRule
-    samples: int = eqx.field(static=True, default=256)
-    knots: int | None = eqx.field(static=True, default=None)
-    spread: float | None = eqx.field(static=True, default=None)
-    penalty: float = eqx.field(static=True, default=1e3)
-    tolerance: float = eqx.field(static=True, default=1e-4)
-    patience: int = eqx.field(static=True, default=20)
-    feasibility: float = eqx.field(static=True, default=1e-2)
-    seed: int = eqx.field(static=True, default=0)
+    samples: int = eqx.field(static=True, default=256, metadata=quantity(positive=True))
+    knots: int | None = eqx.field(static=True, default=None, metadata=quantity(positive=True))
+    spread: float | None = eqx.field(static=True, default=None, metadata=quantity(positive=True))
+    penalty: float = eqx.field(static=True, default=1e3, metadata=quantity(positive=True))
+    tolerance: float = eqx.field(static=True, default=1e-4, metadata=quantity(positive=True))
+    patience: int = eqx.field(static=True, default=20, metadata=quantity(positive=True))
+    feasibility: float = eqx.field(static=True, default=1e-2, metadata=quantity(positive=True))
+    seed: int = eqx.field(static=True, default=0, metadata=quantity(minimum=0.0))
     backend: Backend = eqx.field(static=True, default="auto")
 
     def __check_init__(self):
@@ -136,23 +145,28 @@ class Sampling(IterativeSolver):
                 f"{self.rule.elites} elites of {self.samples} samples; take 2 or more, and no more than samples"
             )
 
+    def check(self, problem: ControlProblem) -> None:
+        bounds = (problem.lower, problem.upper)
+        known = self.spread is None and not any(isinstance(bound, Tracer) for bound in bounds)
+        if known and not all(np.all(np.isfinite(np.asarray(bound))) for bound in bounds):
+            raise ValueError("a control has no bounds; give Sampling a spread, or give bounds")
+
     def begin(self, problem: ControlProblem, initial: Plan) -> SampleSearch:
-        plan = planned(problem, initial.controls, initial.design)
+        plan = rollout_controls(problem, initial.controls, initial.design)
         found = outcome(problem, plan, backend=self.backend)
         count = problem.steps if self.knots is None else self.knots
         rows = np.round(np.linspace(0.0, problem.steps - 1.0, count)).astype(int)
         if self.spread is None:
-            _refuse_unbounded(problem)
-            spread = _SHARE * (problem.upper - problem.lower)
+            spread = _SPREAD_FRACTION * (problem.upper - problem.lower)
         else:
             spread = jnp.full_like(problem.lower, self.spread)
         spread = jnp.broadcast_to(spread, (count, problem.dynamics.nu))
         now = merit(problem, found, no_multipliers(problem, self.penalty))
         code = jnp.where(jnp.isfinite(now), ControlResult.RUNNING.value, ControlResult.NOT_FINITE.value)
         none = jnp.zeros((), int)
-        broken = violation(problem, found)
+        infeasible_by = violation(problem, found)
         return SampleSearch(
-            plan.controls[rows], spread, spread, plan, found.cost, broken, now, none, none, code.astype(int)
+            plan.controls[rows], spread, spread, plan, found.cost, infeasible_by, now, none, none, code.astype(int)
         )
 
     def iterate(self, problem: ControlProblem, search: SampleSearch) -> SampleSearch:
@@ -163,7 +177,7 @@ class Sampling(IterativeSolver):
         drawn = jnp.clip(drawn, problem.lower[None, None], problem.upper[None, None])
 
         def moving(knots):
-            return planned(problem, _between(knots, problem.steps), search.plan.design)
+            return rollout_controls(problem, _between(knots, problem.steps), search.plan.design)
 
         plans = jax.vmap(lane_function(moving, backend=self.backend, name="motion of samples"))(drawn)
         founds = jax.vmap(lambda plan: outcome(problem, plan, backend=self.backend))(plans)
@@ -181,15 +195,15 @@ class Sampling(IterativeSolver):
         there = chosen(founds, outcome(problem, search.plan, backend=self.backend))
         gain = search.merit - jnp.minimum(merits[best], search.merit)
         waited = jnp.where(gain > self.tolerance * jnp.abs(search.merit), 0, search.waited + 1)
-        broken = violation(problem, there)
-        end = jnp.where(broken <= self.feasibility, ControlResult.SOLVED.value, ControlResult.INFEASIBLE.value)
+        infeasible_by = violation(problem, there)
+        end = jnp.where(infeasible_by <= self.feasibility, ControlResult.SOLVED.value, ControlResult.INFEASIBLE.value)
         return SampleSearch(
             mean,
             spread,
             search.first_spread,
             chosen(plans, search.plan),
             there.cost,
-            broken,
+            infeasible_by,
             search.merit - gain,
             waited,
             search.iterations + 1,
@@ -200,7 +214,7 @@ class Sampling(IterativeSolver):
         s = search
         feedback = jnp.zeros((problem.steps, problem.dynamics.nu, problem.dynamics.nx), s.cost.dtype)
         multipliers = no_multipliers(problem, self.penalty)
-        return Solution(s.plan, feedback, multipliers, s.cost, s.violation, s.result, s.iterations)
+        return Solution(s.plan, feedback, multipliers, s.cost, s.violation, s.result, Stats(s.iterations))
 
 
 def _between(knots: Float[Array, "K nu"], steps: int) -> Float[Array, "N nu"]:
@@ -210,12 +224,5 @@ def _between(knots: Float[Array, "K nu"], steps: int) -> Float[Array, "N nu"]:
     at = np.linspace(0.0, knots.shape[0] - 1.0, steps)
     left = np.minimum(at.astype(int), max(knots.shape[0] - 2, 0))
     right = np.minimum(left + 1, knots.shape[0] - 1)
-    share = jnp.asarray((at - left)[:, None], knots.dtype)
-    return (1.0 - share) * knots[left] + share * knots[right]
-
-
-def _refuse_unbounded(problem: ControlProblem) -> None:
-    bounds = (problem.lower, problem.upper)
-    known = not any(isinstance(bound, Tracer) for bound in bounds)
-    if known and not all(np.all(np.isfinite(np.asarray(bound))) for bound in bounds):
-        raise ValueError("controls without bounds: give Sampling a spread to draw with")
+    fraction = jnp.asarray((at - left)[:, None], knots.dtype)
+    return (1.0 - fraction) * knots[left] + fraction * knots[right]

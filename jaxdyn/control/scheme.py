@@ -56,7 +56,7 @@ class Scheme(NamedTuple):
 
     @property
     def at_nodes(self) -> bool:
-        """Whether start and end of an interval are points, which it shares with its neighbors."""
+        """Whether start and end of an interval are points, which it fractions with its neighbors."""
         return self.points[0] == 0.0
 
 

@@ -11,16 +11,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxdyn.control.expansion import Pull, expanded, linearized, start, start_along
+from jaxdyn.control.expansion import ConstraintTerms, expanded, initial_jacobian, initial_offset, linearized
 from jaxdyn.control.linear_quadratic import LinearQuadratic, adjoint, optimum, residual
-from jaxdyn.control.plan import Plan, gaps, outcome, regularization, sides
-from jaxdyn.control.problem import ControlProblem
+from jaxdyn.control.plan import Plan, gaps, outcome, regularization
+from jaxdyn.control.problem import ControlProblem, inequalities
 from jaxdyn.control.solution import Solution
 from jaxdyn.lanes import Backend
 from jaxdyn.spatial.arrays import einsum
 
 _REFINEMENTS = 2  # of the linear solution, which takes conditions to be a little soft
-_AT_BOUND = 1e-5  # share of the distance between bounds, or of 1, within which a control or a design is at a bound
+_AT_BOUND = 1e-5  # fraction of the distance between bounds, or of 1, within which a control or a design is at a bound
 
 
 def optimal_plan(problem: ControlProblem, solution: Solution, *, backend: Backend = "auto") -> Plan:
@@ -31,7 +31,7 @@ def optimal_plan(problem: ControlProblem, solution: Solution, *, backend: Backen
             return loss(optimal_plan(problem, jax.lax.stop_gradient(solve(problem, MultipleShooting(), guess))))
 
     The value is the plan as it was found. First derivatives, forward or reverse, are those of the exact optimum; conditions
-    that are met without force and bounds that are not reached stay so. Second derivatives are not defined.
+    that are met without multiplier and bounds that are not reached stay so. Second derivatives are not defined.
 
     Args:
         problem: the numbers with respect to which derivatives are wanted.
@@ -40,19 +40,21 @@ def optimal_plan(problem: ControlProblem, solution: Solution, *, backend: Backen
     Source: Jin, Mou and Pappas 2021; Amos et al. 2018.
     """
     frozen, found = _frozen((problem, solution))
-    plan, dynamics = found.plan, problem.dynamics
-    may_path, may_end = sides(problem)
+    plan, dynamics = found.value, problem.dynamics
+    inequality_path, inequality_end = inequalities(problem)
     values = outcome(frozen, plan)
-    acts_path = _acts(found.multipliers.path, values.path, may_path[None])
-    acts_end = _acts(found.multipliers.end, values.end, may_end)
-    path_force = jnp.where(acts_path, found.multipliers.path, 0.0)
-    end_force = jnp.where(acts_end, found.multipliers.end, 0.0)
-    forces = Pull(path_force, end_force, jnp.zeros_like(path_force), jnp.zeros_like(end_force))
+    acts_path = _acts(found.multipliers.path, values.path, inequality_path[None])
+    acts_end = _acts(found.multipliers.end, values.end, inequality_end)
+    path_multipliers = jnp.where(acts_path, found.multipliers.path, 0.0)
+    end_multipliers = jnp.where(acts_end, found.multipliers.end, 0.0)
+    terms = ConstraintTerms(
+        path_multipliers, end_multipliers, jnp.zeros_like(path_multipliers), jnp.zeros_like(end_multipliers)
+    )
     one = jnp.ones((), plan.controls.dtype)
     about = expanded(
         frozen,
         plan,
-        forces,
+        terms,
         gaps(frozen, plan, backend=backend),
         feedback=found.feedback,
         curvature=one,
@@ -62,7 +64,7 @@ def optimal_plan(problem: ControlProblem, solution: Solution, *, backend: Backen
     costates = adjoint(base, found.feedback)
     placed = frozen.with_design(plan.design)
     by_u = base.r + einsum("kij,ki->kj", base.B, costates)
-    along = start_along(frozen, plan)
+    along = initial_jacobian(frozen, plan)
     at_start = base.q[0] + base.A[0].T @ costates[0]
     at = _at_bounds(plan.controls, placed.lower[None], placed.upper[None], by_u)
     if frozen.design is None:
@@ -80,21 +82,23 @@ def optimal_plan(problem: ControlProblem, solution: Solution, *, backend: Backen
         states = jax.tree.map(lambda leaf, first: leaf.at[0].set(first), plan.states, placed.initial)
         there = Plan(states, controls, design)
         values, apart = outcome(problem, there), gaps(problem, there, backend=backend)
-        model = linearized(problem, there, forces, apart, backend=backend).model
+        model = linearized(problem, there, terms, apart, backend=backend).model
         z = jnp.zeros((problem.steps + 1, costates.shape[1]), costates.dtype)
         rest = residual(model, z, jnp.zeros_like(controls), costates)
-        return there, (rest, start_along(problem, there).T @ rest.q[0], values.path, values.end)
+        return there, (rest, initial_jacobian(problem, there).T @ rest.q[0], values.path, values.end)
 
     there, now = optimality(problem)
     rest, design_rest, path, end = jax.tree.map(lambda a, b: a - b, now, jax.lax.stop_gradient(now))
     rest = eqx.tree_at(lambda m: (m.q, m.r, m.d, m.q_end), base, (rest.q, rest.r, rest.d, rest.q_end))
-    bend = jax.hessian(lambda step: start(frozen, plan, step) @ at_start[: dynamics.nx])(jnp.zeros_like(plan.design))
+    hessian = jax.hessian(lambda step: initial_offset(frozen, plan, step) @ at_start[: dynamics.nx])(
+        jnp.zeros_like(plan.design)
+    )
     linear = _Linear(
-        rest, about.path_rows, about.end_rows, path, end, along, bend, design_rest - along.T @ rest.q[0]
+        rest, about.path_rows, about.end_rows, path, end, along, hessian, design_rest - along.T @ rest.q[0]
     ).without(~(at[0] | at[1]), ~(design_at[0] | design_at[1]))
     design, z, u = _solved(linear, acts_path, acts_end)
     first = problem.with_design(there.design + design).initial
-    states = jax.vmap(dynamics.moved)(there.states, z[:, : dynamics.nx])
+    states = jax.vmap(dynamics.retract)(there.states, z[:, : dynamics.nx])
     states = jax.tree.map(lambda leaf, first: leaf.at[0].set(first), states, first)
     return Plan(states, there.controls + u, there.design + design)
 
@@ -105,7 +109,7 @@ class _Linear(eqx.Module):
     Attributes:
         problem: the linear-quadratic problem.
         path_rows, end_rows, path, end: rows (z, u) + path = 0 and rows z_N + end = 0.
-        along, bend, pull: z_0 = along p at the cost 1/2 p' bend p + pull' p.
+        along, hessian, gradient: z_0 = along p at the cost 1/2 p' hessian p + gradient' p.
     """
 
     problem: LinearQuadratic
@@ -114,8 +118,8 @@ class _Linear(eqx.Module):
     path: Float[Array, "N m"]
     end: Float[Array, "e"]
     along: Float[Array, "n P"]
-    bend: Float[Array, "P P"]
-    pull: Float[Array, "P"]
+    hessian: Float[Array, "P P"]
+    gradient: Float[Array, "P"]
 
     def without(self, free: Bool[Array, "N nu"], free_design: Bool[Array, "P"]) -> "_Linear":
         """Those in which controls and design that are not free do not change."""
@@ -132,7 +136,7 @@ class _Linear(eqx.Module):
             ),
         )
         columns = jnp.concatenate([jnp.ones((len(m), n), m.dtype), m], axis=1)
-        bend = self.bend * f[None] * f[:, None] + jnp.diag(1.0 - f)
+        hessian = self.hessian * f[None] * f[:, None] + jnp.diag(1.0 - f)
         return _Linear(
             problem,
             self.path_rows * columns[:, None],
@@ -140,8 +144,8 @@ class _Linear(eqx.Module):
             self.path,
             self.end,
             self.along * f[None],
-            bend,
-            self.pull * f,
+            hessian,
+            self.gradient * f,
         )
 
 
@@ -158,7 +162,7 @@ def _solved(linear: _Linear, acts_path: Bool[Array, "N m"], acts_end: Bool[Array
 
     squares = einsum("kci,kc,kcj->kij", C, path_weight, C)
 
-    def solved(problem, path, end, pull):
+    def solved(problem, path, end, gradient):
         stiff = pulled(problem, path_weight * path, end_weight * end)
         stiff = eqx.tree_at(
             lambda p: (p.Q, p.S, p.R, p.Q_end),
@@ -171,18 +175,18 @@ def _solved(linear: _Linear, acts_path: Bool[Array, "N m"], acts_end: Bool[Array
             ),
         )
         # Its matrices do not change with the numbers asked about, which lanes would carry through the recursion nevertheless.
-        _, p, z, u, costates = optimum(stiff, linear.along, linear.bend, pull, backend="xla")
-        path_force = path_weight * (path + einsum("kci,ki->kc", C, jnp.concatenate([z[:-1], u], axis=1)))
-        return p, z, u, costates, path_force, end_weight * (end + C_end @ z[-1])
+        _, p, z, u, costates = optimum(stiff, linear.along, linear.hessian, gradient, backend="xla")
+        path_multipliers = path_weight * (path + einsum("kci,ki->kc", C, jnp.concatenate([z[:-1], u], axis=1)))
+        return p, z, u, costates, path_multipliers, end_weight * (end + C_end @ z[-1])
 
     def refine(total, _):
-        p, z, u, costates, path_force, end_force = total
-        left = pulled(residual(linear.problem, z, u, costates), path_force, end_force)
+        p, z, u, costates, path_multipliers, end_multipliers = total
+        left = pulled(residual(linear.problem, z, u, costates), path_multipliers, end_multipliers)
         path = linear.path + einsum("kci,ki->kc", C, jnp.concatenate([z[:-1], u], axis=1))
-        more = solved(left, path, linear.end + C_end @ z[-1], linear.pull + linear.bend @ p)
+        more = solved(left, path, linear.end + C_end @ z[-1], linear.gradient + linear.hessian @ p)
         return jax.tree.map(jnp.add, total, more), None
 
-    shapes = jax.eval_shape(solved, linear.problem, linear.path, linear.end, linear.pull)
+    shapes = jax.eval_shape(solved, linear.problem, linear.path, linear.end, linear.gradient)
     nothing = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
     return jax.lax.scan(refine, nothing, None, length=1 + _REFINEMENTS)[0][:3]
 
@@ -191,9 +195,9 @@ def _frozen(tree):
     return jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_array(leaf) else leaf, tree)
 
 
-def _acts(force: Array, value: Array, may) -> Bool[Array, "..."]:
-    """Whether a condition holds the plan: one that may be negative if its force is larger than its distance."""
-    return jnp.where(may, force > jnp.maximum(-value, 0.0), True)
+def _acts(multiplier: Array, value: Array, may) -> Bool[Array, "..."]:
+    """Whether a condition holds the plan: one that may be negative if its multiplier is larger than its distance."""
+    return jnp.where(may, multiplier > jnp.maximum(-value, 0.0), True)
 
 
 def _at_bounds(x: Array, lower: Array, upper: Array, slope: Array) -> tuple[Bool[Array, "..."], Bool[Array, "..."]]:

@@ -1,6 +1,6 @@
 """Single shooting: only the controls are unknown, gradients come from the adjoint of the motion, and optax follows them."""
 
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -11,16 +11,24 @@ from jaxtyping import Array, Float, Int
 from jaxdyn.control.plan import (
     Multipliers,
     Plan,
-    following,
     merit,
     no_multipliers,
     outcome,
-    planned,
+    rollout_controls,
+    update_multipliers,
     violation,
 )
 from jaxdyn.control.problem import ControlProblem
-from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution
+from jaxdyn.control.solution import (
+    ControlResult,
+    IterativeSolver,
+    Solution,
+    Stats,
+    allowed_violation,
+    decrease_tolerance,
+)
 from jaxdyn.lanes import Backend, lane_function
+from jaxdyn.mechanism.quantity import quantity
 
 
 class DescentSearch(eqx.Module):
@@ -48,27 +56,33 @@ class DescentSearch(eqx.Module):
 
 
 class SingleShooting(IterativeSolver):
-    """Gradient descent on the controls, with any optimizer of optax.
+    """Gradient descent on the controls; gradients come from the adjoint of the motion.
 
         SingleShooting(optax.lbfgs())
 
-    Hopeless through several seconds of unstable motion, where the end depends on the first controls by factors beyond all digits;
-    simple, and cheap in memory, elsewhere. Controls and design are kept within bounds, conditions by an augmented Lagrangian.
+    It is simple and needs little memory. Through several seconds of unstable motion it fails, because the end depends on the first
+    controls by factors beyond the precision. Controls and design stay within bounds; constraints enter by an augmented Lagrangian.
 
     Attributes:
-        optimizer: one that needs a line search gets the merit as `value_fn`.
-        tolerance: relative decrease of the merit over `window` iterations that is not worth as many more.
-        feasibility: largest violation of conditions in a solution.
-        penalty: on violations, to begin with.
-        window: iterations between looks at the decrease.
-        backend: what runs the motion, see `lanes`.
+        optimizer: The optimizer is "lbfgs", which finds its step lengths, or "adam", or in Python any optimizer of optax; one with
+            a line search gets the merit as `value_fn`.
+        rate: The learning rate of "adam" has this value; other optimizers do not use it.
+        tolerance: The search ends when the relative decrease of the merit over `window` iterations falls below this value; None
+            stands for 1e-9, in single precision 1e-5.
+        feasibility: A solution may violate constraints by this much; None stands for 1e-6, in single precision 1e-4.
+        penalty: The penalty of constraint violations begins with this value.
+        window: The decrease of the merit is examined after every so many iterations.
+        backend: This backend runs the motion, see `lanes`.
     """
 
-    optimizer: optax.GradientTransformation = eqx.field(static=True)
-    tolerance: float = eqx.field(static=True, default=1e-9)
-    feasibility: float = eqx.field(static=True, default=1e-6)
-    penalty: float = eqx.field(static=True, default=1.0)
-    window: int = eqx.field(static=True, default=20)
+    kind: ClassVar[str] = "single_shooting"
+
+    optimizer: Literal["lbfgs", "adam"] | optax.GradientTransformation = eqx.field(static=True, default="lbfgs")
+    rate: float = eqx.field(static=True, default=0.05, metadata=quantity(positive=True))
+    tolerance: float | None = eqx.field(static=True, default=None, metadata=quantity(positive=True))
+    feasibility: float | None = eqx.field(static=True, default=None, metadata=quantity(positive=True))
+    penalty: float = eqx.field(static=True, default=1.0, metadata=quantity(positive=True))
+    window: int = eqx.field(static=True, default=20, metadata=quantity(positive=True))
     backend: Backend = eqx.field(static=True, default="auto")
 
     def begin(self, problem: ControlProblem, initial: Plan) -> DescentSearch:
@@ -77,16 +91,16 @@ class SingleShooting(IterativeSolver):
         found, multipliers = outcome(problem, plan, backend=self.backend), no_multipliers(problem, self.penalty)
         finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves((found, plan))]))
         code = jnp.where(finite, ControlResult.RUNNING.value, ControlResult.NOT_FINITE.value)
-        broken = violation(problem, found)
+        infeasible_by = violation(problem, found)
         return DescentSearch(
             unknowns,
-            self.optimizer.init(unknowns),
+            self.transformation.init(unknowns),
             plan,
             found.cost,
-            broken,
+            infeasible_by,
             multipliers,
             jnp.full_like(found.cost, jnp.inf),
-            broken,
+            infeasible_by,
             jnp.zeros((), int),
             code.astype(int),
         )
@@ -96,7 +110,7 @@ class SingleShooting(IterativeSolver):
             plan = self._plan(problem, _within(problem, unknowns))
             return merit(problem, outcome(problem, plan, backend=self.backend), search.multipliers)
 
-        optimizer = optax.with_extra_args_support(self.optimizer)
+        optimizer = optax.with_extra_args_support(self.transformation)
         with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # optax mixes both
             here, gradient = jax.value_and_grad(value)(search.unknowns)
             step, memory = optimizer.update(
@@ -108,13 +122,14 @@ class SingleShooting(IterativeSolver):
         finite = jnp.isfinite(found.cost)
         looks = (search.iterations + 1) % self.window == 0
         now = merit(problem, found, search.multipliers)
-        settled = looks & (search.merit_before - now <= self.tolerance * jnp.abs(now))
-        broken = violation(problem, found)
-        held = broken <= self.feasibility
+        tolerance, feasibility = decrease_tolerance(self, now.dtype), allowed_violation(self, now.dtype)
+        settled = looks & (search.merit_before - now <= tolerance * jnp.abs(now))
+        infeasible_by = violation(problem, found)
+        held = infeasible_by <= feasibility
         result = jnp.where(settled & held, ControlResult.SOLVED.value, search.result)
         result = jnp.where(finite, result, ControlResult.STUCK.value).astype(search.result.dtype)
-        multipliers, hopeless = following(
-            problem, found, search.multipliers, broken, search.violation_before, self.feasibility
+        multipliers, hopeless = update_multipliers(
+            problem, found, search.multipliers, infeasible_by, search.violation_before, feasibility
         )
         result = jnp.where(settled & ~held & hopeless, ControlResult.INFEASIBLE.value, result).astype(result.dtype)
 
@@ -129,10 +144,10 @@ class SingleShooting(IterativeSolver):
             kept(memory, search.memory),
             kept(plan, search.plan),
             kept(found.cost, search.cost),
-            kept(broken, search.violation),
+            kept(infeasible_by, search.violation),
             followed(multipliers, search.multipliers),
             followed(jnp.full_like(now, jnp.inf), jnp.where(looks, now, search.merit_before)),
-            followed(broken, search.violation_before),
+            followed(infeasible_by, search.violation_before),
             search.iterations + 1,
             result,
         )
@@ -140,11 +155,18 @@ class SingleShooting(IterativeSolver):
     def solution(self, problem: ControlProblem, search: DescentSearch) -> Solution:
         s = search
         feedback = jnp.zeros((problem.steps, problem.dynamics.nu, problem.dynamics.nx), s.cost.dtype)
-        return Solution(s.plan, feedback, s.multipliers, s.cost, s.violation, s.result, s.iterations)
+        return Solution(s.plan, feedback, s.multipliers, s.cost, s.violation, s.result, Stats(s.iterations))
+
+    @property
+    def transformation(self) -> optax.GradientTransformation:
+        """The optimizer as an object of optax."""
+        if isinstance(self.optimizer, str):
+            return optax.lbfgs() if self.optimizer == "lbfgs" else optax.adam(self.rate)
+        return self.optimizer
 
     def _plan(self, problem: ControlProblem, unknowns) -> Plan:
         def moving(unknowns):
-            return planned(problem, *unknowns)
+            return rollout_controls(problem, *unknowns)
 
         return lane_function(moving, backend=self.backend, name="motion of controls")(unknowns)
 

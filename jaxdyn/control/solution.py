@@ -1,8 +1,7 @@
-"""Solutions, how they ended, and the call that all solvers share."""
+"""Solutions of optimal-control problems, how a search ended, and the call that all solvers share."""
 
 import abc
-import enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -11,61 +10,103 @@ from jaxtyping import Array, Float, Int
 
 from jaxdyn.control.plan import Multipliers, Plan
 from jaxdyn.control.problem import ControlProblem
+from jaxdyn.results import ResultCode, UnsuccessfulError, raise_unsuccessful
 
 
-class ControlResult(enum.IntEnum):
-    """How a search for a plan ended; one code per lane of a batch."""
+class ControlResult(ResultCode):
+    """How a search for a plan ended; one code for each element of a batch."""
 
-    RUNNING = 0
-    SOLVED = 1
-    STUCK = 2
-    INFEASIBLE = 3
-    NOT_FINITE = 4
+    RUNNING = 0, "The search reached the largest number of iterations; increase max_steps."
+    SOLVED = 1, "The problem is solved.", True
+    STUCK = (
+        2,
+        "No step improves the plan any more although the gradient is not zero; try another initial guess or solver.",
+    )
+    INFEASIBLE = (
+        3,
+        "The search found no plan that meets all constraints; relax one of them, or try another initial guess.",
+    )
+    NOT_FINITE = 4, "The initial guess is not finite; give smaller controls, or shorten the time steps."
 
-    @property
-    def meaning(self) -> str:
-        """One line for a report."""
-        return {
-            ControlResult.RUNNING: "stopped at the largest number of iterations; allow more with max_steps",
-            ControlResult.SOLVED: "solved",
-            ControlResult.STUCK: "no step makes the plan better any more, and the slope is not zero",
-            ControlResult.INFEASIBLE: "conditions that cannot all hold, as far as the search went; relax one, or start elsewhere",
-            ControlResult.NOT_FINITE: "the first plan is not finite; start with smaller controls, or shorten the steps",
-        }[self]
+
+class UnsolvedError(UnsuccessfulError):
+    """A solver did not solve an optimal-control problem; the message names the `ControlResult` and the remedy."""
+
+
+class Stats(eqx.Module):
+    """How much work a search was.
+
+    Attributes:
+        iterations: The number of iterations that were made.
+    """
+
+    iterations: Int[Array, ""]
+
+
+class History(eqx.Module):
+    """Cost and violation of the best plan by iteration; NaN after the end of the search.
+
+    Attributes:
+        cost: The cost at the initial guess and after each iteration.
+        violation: The violation at the initial guess and after each iteration.
+    """
+
+    cost: Float[Array, "iterations"]
+    violation: Float[Array, "iterations"]
 
 
 class Solution(eqx.Module):
-    """The best plan found.
+    """The best plan that a solver found.
 
     Attributes:
-        plan: states, controls, design.
-        feedback: gains K, with which u_k + K_k (x - x_k) keeps near the plan; zero at bounds, and from solvers that know none.
-        multipliers: of the conditions; zero from solvers that know none.
-        cost: of the plan.
-        violation: largest amount by which a condition does not hold, states that do not follow from controls included.
-        result: code of `ControlResult`.
-        iterations: done.
+        value: The plan: states, controls and design parameters.
+        feedback: Gains K (N, nu, nx) of u_k + K_k (x - x_k), which keeps the motion near the plan; zero at bounds, and from solvers
+            without gains.
+        multipliers: Lagrange multipliers of the constraints; zero from solvers without multipliers.
+        cost: The cost of the plan.
+        violation: The largest violation of a constraint, or of the dynamics between two states.
+        result: The code of a `ControlResult`.
+        stats: How much work the search was.
+        history: Cost and violation by iteration, if `solve` was asked for it.
     """
 
-    plan: Plan
+    value: Plan
     feedback: Float[Array, "N nu nx"]
     multipliers: Multipliers
     cost: Float[Array, ""]
     violation: Float[Array, ""]
     result: Int[Array, ""]
-    iterations: Int[Array, ""]
+    stats: Stats
+    history: History | None = eqx.field(default=None, kw_only=True)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            remedy = {"plan": "; it is now value", "iterations": "; it is now stats.iterations"}.get(name, "")
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{remedy}")
 
 
 class Solver(eqx.Module):
-    """A method that finds plans."""
+    """A method that finds plans.
+
+    A subclass with a class variable `kind` is built by tables `[solver]` of this kind in configs of `jaxdyn optimize`: its fields
+    are the keys, with units, bounds and defaults as `quantity` declares them.
+    """
+
+    def check(self, problem: ControlProblem) -> None:
+        """Refuse a problem that the method cannot solve.
+
+        Raises:
+            ValueError: The message names the remedy.
+        """
 
     @abc.abstractmethod
     def solve(self, problem: ControlProblem, initial: Plan, max_steps: int) -> Solution:
-        """The solution that it reaches from a plan."""
+        """The solution that the method reaches from an initial guess in at most `max_steps` iterations."""
 
 
 class IterativeSolver(Solver):
-    """A method that improves plans, iteration by iteration; it may be transformed by JAX."""
+    """A method that improves a plan iteration by iteration in JAX, so that it can be transformed."""
 
     @abc.abstractmethod
     def begin(self, problem: ControlProblem, initial: Plan) -> Any:
@@ -77,30 +118,148 @@ class IterativeSolver(Solver):
 
     @abc.abstractmethod
     def solution(self, problem: ControlProblem, search: Any) -> Solution:
-        """What the search has found."""
+        """The best plan that the search has found so far."""
 
     def solve(self, problem: ControlProblem, initial: Plan, max_steps: int) -> Solution:
-        return self.solution(problem, searched(problem, self, self.begin(problem, initial), max_steps))
+        return self.solution(problem, run_iterations(problem, self, self.begin(problem, initial), max_steps))
 
 
-def solve(problem: ControlProblem, solver: Solver, initial: Plan, *, max_steps: int = 200) -> Solution:
-    """Solve an optimal-control problem from one plan.
+class RecordedSearch(eqx.Module):
+    """A search and its history so far."""
 
-    Under `jax.vmap` a batch of problems or plans is solved at once by every `IterativeSolver`; lanes that have ended wait for the
-    others, unlike in `solve_batch`.
+    search: Any
+    history: History
+
+    @property
+    def iterations(self) -> Int[Array, "*batch"]:
+        """The number of iterations that were made."""
+        return self.search.iterations
+
+    @property
+    def result(self) -> Int[Array, "*batch"]:
+        """The code of a `ControlResult`."""
+        return self.search.result
+
+
+class Recorded(IterativeSolver):
+    """Another solver, whose solutions have their history.
+
+    Attributes:
+        solver: The solver that finds the plans.
+        length: The largest number of iterations that are recorded.
+    """
+
+    solver: IterativeSolver
+    length: int = eqx.field(static=True, default=200)
+
+    def begin(self, problem: ControlProblem, initial: Plan) -> RecordedSearch:
+        search = self.solver.begin(problem, initial)
+        empty = jnp.full(self.length + 1, jnp.nan, problem.lower.dtype)
+        return self._with(problem, search, History(empty, empty))
+
+    def iterate(self, problem: ControlProblem, search: RecordedSearch) -> RecordedSearch:
+        return self._with(problem, self.solver.iterate(problem, search.search), search.history)
+
+    def solution(self, problem: ControlProblem, search: RecordedSearch) -> Solution:
+        found = self.solver.solution(problem, search.search)
+        return eqx.tree_at(lambda s: s.history, found, search.history, is_leaf=lambda leaf: leaf is None)
+
+    def _with(self, problem: ControlProblem, search: Any, history: History) -> RecordedSearch:
+        found = self.solver.solution(problem, search)
+        at = found.stats.iterations
+        history = History(history.cost.at[at].set(found.cost), history.violation.at[at].set(found.violation))
+        return RecordedSearch(search, history)
+
+
+def solve(
+    problem: ControlProblem,
+    solver: Solver,
+    initial: Plan,
+    *,
+    max_steps: int = 200,
+    throw: bool = True,
+    history: bool = False,
+) -> Solution:
+    """Solve an optimal-control problem from one initial guess.
+
+    Under `jax.vmap` a batch of problems or initial guesses is solved at once by every `IterativeSolver`; those that are solved wait
+    for the others, unlike in `solve_batch`.
 
     Args:
-        initial: where to begin; `planned` makes plans of controls.
-        max_steps: largest number of iterations.
+        problem: The problem.
+        solver: The method, such as `MultipleShooting()`.
+        initial: The initial guess of the plan; `rollout_controls` makes plans of controls.
+        max_steps: The largest number of iterations.
+        throw: Whether an unsolved problem is an error. While JAX traces the call (`jit`, `vmap`, `grad`), nothing is raised: then
+            the result code alone says how the search ended.
+        history: Whether the solution records cost and violation of every iteration; only by an `IterativeSolver`.
 
     Returns:
         The solution; its result code says how the search ended.
+
+    Raises:
+        UnsolvedError: The problem is not solved, and `throw` is set.
+        TypeError: An argument is of the wrong kind.
     """
-    return solver.solve(problem, initial, max_steps)
+    check_arguments(problem, solver, initial)
+    solver.check(problem)
+    found = with_history(solver, history, max_steps).solve(problem, initial, max_steps)
+    if throw:
+        raise_unsuccessful(ControlResult, found.result, UnsolvedError)
+    return found
 
 
-def searched(problem: ControlProblem, solver: IterativeSolver, search: Any, max_steps: int | Int[Array, ""]) -> Any:
-    """A search that has gone on until it ended, or until so many iterations in all."""
+def in_precision(value: float | None, dtype: Any, double: float, single: float) -> float:
+    """A tolerance, or its default in the precision of a problem if it is None."""
+    return value if value is not None else double if dtype == jnp.float64 else single
+
+
+def decrease_tolerance(solver: Any, dtype: Any) -> float:
+    """The relative decrease of the cost below which a solver stops."""
+    return in_precision(solver.tolerance, dtype, 1e-9, 1e-5)
+
+
+def allowed_violation(solver: Any, dtype: Any) -> float:
+    """The violation that a solver allows in a solution."""
+    return in_precision(solver.feasibility, dtype, 1e-6, 1e-4)
+
+
+def with_history(solver: Any, history: bool, max_steps: int) -> Any:
+    """The solver, or one that records the history of its search.
+
+    Raises:
+        TypeError: The solver does not iterate in JAX, so that there is no history.
+    """
+    if not history:
+        return solver
+    if not isinstance(solver, IterativeSolver):
+        raise TypeError(f"{type(solver).__name__} records no history; use history=False")
+    return solver if isinstance(solver, Recorded) else Recorded(solver, max_steps)
+
+
+def check_arguments(problem: Any, solver: Any, initial: Any) -> None:
+    """Refuse arguments of `solve` that are of the wrong kind.
+
+    Raises:
+        TypeError: The message says what to pass instead.
+    """
+    if not isinstance(problem, ControlProblem):
+        raise TypeError(f"the problem is {type(problem).__name__}; pass a ControlProblem")
+    if not isinstance(solver, Solver):
+        what = (
+            f"the class {solver.__name__}; pass an instance, {solver.__name__}()" if isinstance(solver, type) else None
+        )
+        raise TypeError(f"the solver is {what or f'{type(solver).__name__}; pass a solver such as MultipleShooting()'}")
+    if not isinstance(initial, Plan):
+        raise TypeError(
+            f"the initial guess is {type(initial).__name__}; pass a Plan, for example rollout_controls(problem, controls)"
+        )
+
+
+def run_iterations(
+    problem: ControlProblem, solver: IterativeSolver, search: Any, max_steps: int | Int[Array, ""]
+) -> Any:
+    """Iterate a search until it ends, or until it has made `max_steps` iterations in all."""
 
     def running(search):
         return (search.result == ControlResult.RUNNING) & (search.iterations < max_steps)

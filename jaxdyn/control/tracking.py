@@ -7,7 +7,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jaxdyn.control.linear_quadratic import LinearQuadratic, riccati
 from jaxdyn.control.plan import Plan
-from jaxdyn.control.problem import ControlProblem, Point
+from jaxdyn.control.problem import AnyState, ControlProblem
 from jaxdyn.dynamics.system import State
 from jaxdyn.lanes import Backend, lane_function
 
@@ -37,10 +37,10 @@ def tracking_gains(
 
     def linear(k, x, u):
         time = k.astype(u.dtype) * dt
-        reached = dynamics.next(x, u, time, dt)
+        reached = dynamics.step(x, u, time, dt)
 
         def deviation(w):
-            there = dynamics.next(dynamics.moved(x, w[:n]), u + w[n:], time, dt)
+            there = dynamics.step(dynamics.retract(x, w[:n]), u + w[n:], time, dt)
             return dynamics.difference(reached, there)
 
         return jax.jacfwd(deviation)(jnp.zeros(n + dynamics.nu, u.dtype))
@@ -70,7 +70,12 @@ def tracking_gains(
 
 
 def follow(
-    problem: ControlProblem, plan: Plan, feedback: Float[Array, "N nu nx"], start: Point, *, backend: Backend = "auto"
+    problem: ControlProblem,
+    plan: Plan,
+    feedback: Float[Array, "N nu nx"],
+    start: AnyState,
+    *,
+    backend: Backend = "auto",
 ) -> Plan:
     """The motion from another initial state under the controls of a plan and feedback of deviations, within bounds."""
     placed = problem.with_design(plan.design)
@@ -80,7 +85,7 @@ def follow(
         def step(x, row):
             k, wanted, u, K = row
             u = jnp.clip(u + K @ dynamics.difference(wanted, x), placed.lower, placed.upper)
-            return dynamics.next(x, u, k.astype(u.dtype) * dt, dt), (x, u)
+            return dynamics.step(x, u, k.astype(u.dtype) * dt, dt), (x, u)
 
         before = jax.tree.map(lambda leaf: leaf[:-1], plan.states)
         rows = (jnp.arange(problem.steps), before, plan.controls, feedback)
@@ -95,7 +100,7 @@ def arrives(
     problem: ControlProblem,
     plan: Plan,
     feedback: Float[Array, "N nu nx"],
-    starts: Point,
+    starts: AnyState,
     within: Float[Array, "nx"] | float,
     *,
     backend: Backend = "auto",

@@ -21,14 +21,15 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.control.nonlinear_program import NonlinearProgram
-from jaxdyn.control.plan import Plan, sides
+from jaxdyn.control.plan import Plan
 from jaxdyn.control.problem import (
+    AnyState,
     ControlProblem,
     Dynamics,
-    Point,
-    end_conditions,
+    end_constraints,
     final_cost,
-    path_conditions,
+    inequalities,
+    path_constraints,
     running_cost,
 )
 from jaxdyn.control.scheme import Scheme, scheme_of
@@ -43,7 +44,7 @@ class Layout(NamedTuple):
         start: number of the state at the start of each interval (N,).
         place: numbers of the states to find (N, S).
         point, control: numbers of states and controls at the points (N, s).
-        counted: points whose conditions count; at nodes, those of one of the two intervals that share it (N, s).
+        counted: points whose conditions count; at nodes, those of one of the two intervals that cost_weight it (N, s).
     """
 
     start: np.ndarray
@@ -66,7 +67,7 @@ class Transcription(eqx.Module):
     """
 
     problem: ControlProblem
-    origins: Point
+    origins: AnyState
     points: tuple[float, ...] = eqx.field(static=True)
     straight: tuple[tuple[float, ...], ...] | None = eqx.field(static=True)
     backend: Backend = eqx.field(static=True)
@@ -133,38 +134,38 @@ class Transcription(eqx.Module):
 
     # --- functions of single points ---
 
-    def step(self, before: Point, there: Point, y: Float[Array, "both"]) -> Float[Array, "nx"]:
+    def step(self, before: AnyState, there: AnyState, y: Float[Array, "both"]) -> Float[Array, "nx"]:
         """xi, with both states a step y away."""
         return difference_after(self.problem.dynamics, before, there, y)
 
-    def flow(self, number, before: Point, here: Point, y: Float[Array, "ny"]) -> tuple[Array, Array, Array]:
+    def flow(self, number, before: AnyState, here: AnyState, y: Float[Array, "ny"]) -> tuple[Array, Array, Array]:
         """h times the rate of xi, the running cost and the conditions at a point, a step y away."""
         nx, nu, lead = self.problem.dynamics.nx, self.problem.dynamics.nu, self.lead
         u, design = y[lead + nx : lead + nx + nu], y[lead + nx + nu :]
         placed = self.problem.with_design(design)
         dynamics, dt = placed.dynamics, placed.dt
-        x = dynamics.moved(here, y[lead : lead + nx])
-        origin = dynamics.moved(before, y[:lead]) if lead else before
+        x = dynamics.retract(here, y[lead : lead + nx])
+        origin = dynamics.retract(before, y[:lead]) if lead else before
         rate = dynamics.rate(x, u, number * dt)
 
         def after(time):
-            return dynamics.difference(origin, dynamics.moved(x, time * rate))
+            return dynamics.difference(origin, dynamics.retract(x, time * rate))
 
         _, seen = jax.jvp(after, (jnp.zeros((), u.dtype),), (jnp.ones((), u.dtype),))
-        return dt * seen, running_cost(placed, number, x, u), path_conditions(placed, number, x, u)
+        return dt * seen, running_cost(placed, number, x, u), path_constraints(placed, number, x, u)
 
     def first(self, y: Float[Array, "ne"]) -> Float[Array, "nx"]:
         """How far the first state is from the initial one."""
         nx, dynamics = self.problem.dynamics.nx, self.problem.dynamics
         placed = self.problem.with_design(y[nx:])
-        return dynamics.difference(placed.initial, dynamics.moved(_at(self.origins, 0), y[:nx]))
+        return dynamics.difference(placed.initial, dynamics.retract(_at(self.origins, 0), y[:nx]))
 
     def last(self, y: Float[Array, "ne"]) -> tuple[Array, Array]:
         """Cost and conditions of the end."""
         nx = self.problem.dynamics.nx
         placed = self.problem.with_design(y[nx:])
-        x = placed.dynamics.moved(_at(self.origins, -1), y[:nx])
-        return final_cost(placed, x), end_conditions(placed, x)
+        x = placed.dynamics.retract(_at(self.origins, -1), y[:nx])
+        return final_cost(placed, x), end_constraints(placed, x)
 
     # --- all of them ---
 
@@ -198,17 +199,21 @@ class Transcription(eqx.Module):
         problem = self.problem
         lower, upper, slope = _bounds(problem)
         if problem.size and np.any(slope):
-            raise ValueError("bounds of the controls depend on the design; make them conditions of kind negative")
+            raise ValueError("bounds of the controls depend on the design; make them Inequality constraints")
         (states, controls), none = self.counts, np.zeros(0)
         free = np.full(states * problem.dynamics.nx, np.inf)
         design = (none, none) if problem.design is None else (problem.design.lower, problem.design.upper)
-        may_path, may_end = sides(problem)
+        inequality_path, inequality_end = inequalities(problem)
         counted = int(self.layout.counted.sum())
         equations = (states) * problem.dynamics.nx
         g_lower = np.concatenate(
-            [np.zeros(equations), np.tile(np.where(may_path, -np.inf, 0.0), counted), np.where(may_end, -np.inf, 0.0)]
+            [
+                np.zeros(equations),
+                np.tile(np.where(inequality_path, -np.inf, 0.0), counted),
+                np.where(inequality_end, -np.inf, 0.0),
+            ]
         )
-        m, e = len(may_path), len(may_end)
+        m, e = len(inequality_path), len(inequality_end)
         return NonlinearProgram(
             self.whole(-free, np.tile(lower, controls), design[0]),
             self.whole(free, np.tile(upper, controls), design[1]),
@@ -216,7 +221,9 @@ class Transcription(eqx.Module):
             np.zeros_like(g_lower),
             lambda z: values(self, self.typed(z)),
             lambda z: slopes(self, self.typed(z)),
-            lambda z, share, pull: curvature(self, self.typed(z), self.typed(share), self.typed(pull)),
+            lambda z, cost_weight, multipliers: curvature(
+                self, self.typed(z), self.typed(cost_weight), self.typed(multipliers)
+            ),
             _places(self._jacobian(*self._blank_jacobians(m, e))),
             _places(self._hessian(*self._blank_hessians())),
         )
@@ -237,7 +244,7 @@ class Transcription(eqx.Module):
         """Conditions, or their multipliers: of the first state, of motion (N, S, nx), along the path, at the end."""
         nx, layout = self.problem.dynamics.nx, self.layout
         motion = nx + layout.place.size * nx
-        path = motion + int(layout.counted.sum()) * len(sides(self.problem)[0])
+        path = motion + int(layout.counted.sum()) * len(inequalities(self.problem)[0])
         return (
             g[:nx],
             g[nx:motion].reshape(*layout.place.shape, nx),
@@ -335,38 +342,41 @@ def slopes(transcription: Transcription, z: Float[Array, "n"]) -> tuple[Float[Ar
 
 @stored_jit
 def curvature(
-    transcription: Transcription, z: Float[Array, "n"], share: Float[Array, ""], pull: Float[Array, "m"]
+    transcription: Transcription, z: Float[Array, "n"], cost_weight: Float[Array, ""], multipliers: Float[Array, "m"]
 ) -> Float[Array, "entries"]:
-    """Values of the Hessian of share cost + pull . conditions."""
+    """Values of the Hessian of cost_weight cost + multipliers . conditions."""
     t = transcription
-    pull_first, pull_motion, pull_path, pull_end = t.split(pull)
+    first_multipliers, motion_multipliers, path_multipliers, end_multipliers = t.split(multipliers)
     scheme = t.scheme
     steps, rates = jnp.asarray(scheme.steps, z.dtype), jnp.asarray(scheme.rates, z.dtype)
-    pull_step, pull_rate = einsum("ri,kra->kia", steps, pull_motion), -einsum("rj,kra->kja", rates, pull_motion)
+    step_multipliers, rate_multipliers = (
+        einsum("ri,kra->kia", steps, motion_multipliers),
+        -einsum("rj,kra->kja", rates, motion_multipliers),
+    )
     shape = t.layout.point.shape
-    weight = share * jnp.broadcast_to(jnp.asarray(scheme.weights, z.dtype), shape)
+    weight = cost_weight * jnp.broadcast_to(jnp.asarray(scheme.weights, z.dtype), shape)
     counted = np.nonzero(t.layout.counted)
-    pull_conditions = jnp.zeros((*shape, pull_path.shape[1]), z.dtype).at[counted].set(pull_path)
+    conditions_multipliers = jnp.zeros((*shape, path_multipliers.shape[1]), z.dtype).at[counted].set(path_multipliers)
 
-    def second_order_flow(number, before, here, y, weight, pull_rate, pull_conditions):
+    def second_order_flow(number, before, here, y, weight, rate_multipliers, conditions_multipliers):
         def weighted(y):
             F, cost, conditions = t.flow(number, before, here, y)
-            return weight * cost + F @ pull_rate + conditions @ pull_conditions
+            return weight * cost + F @ rate_multipliers + conditions @ conditions_multipliers
 
         return jax.hessian(weighted)(y)
 
-    def second_order_step(before, there, y, pull):
-        return jax.hessian(lambda y: t.step(before, there, y) @ pull)(y)
+    def second_order_step(before, there, y, multipliers):
+        return jax.hessian(lambda y: t.step(before, there, y) @ multipliers)(y)
 
     def weighted_last(y):
         cost, conditions = t.last(y)
-        return share * cost + conditions @ pull_end
+        return cost_weight * cost + conditions @ end_multipliers
 
     ends = t.columns()[2]
-    first = jax.hessian(lambda y: t.first(y) @ pull_first)(z[ends[0]])
+    first = jax.hessian(lambda y: t.first(y) @ first_multipliers)(z[ends[0]])
     last = jax.hessian(weighted_last)(z[ends[1]])
-    flows = t.of_flows(second_order_flow, z, weight, pull_rate, pull_conditions)
-    steps = None if t.straight is not None else t.of_steps(second_order_step, z, pull_step)
+    flows = t.of_flows(second_order_flow, z, weight, rate_multipliers, conditions_multipliers)
+    steps = None if t.straight is not None else t.of_steps(second_order_step, z, step_multipliers)
     return _values(t._hessian(steps, flows, jnp.stack([first, last])))
 
 
@@ -378,23 +388,23 @@ def transcribed(problem: ControlProblem, plan: Plan, points: tuple[float, ...], 
 
 
 @stored_jit
-def _between(dynamics: Dynamics, states: Point, places: tuple[float | Array, ...]) -> Point:
+def _between(dynamics: Dynamics, states: AnyState, places: tuple[float | Array, ...]) -> AnyState:
     def interval(x, following):
         step = dynamics.difference(x, following)
-        return [dynamics.moved(x, c * step) for c in places]
+        return [dynamics.retract(x, c * step) for c in places]
 
     inner = jax.vmap(interval)(_at(states, slice(-1)), _at(states, slice(1, None)))
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves, 1).reshape(-1, *leaves[0].shape[1:]), *inner)
     return jax.tree.map(lambda first, rest: jnp.concatenate([first[:1], rest]), states, stacked)
 
 
-def difference_after(dynamics: Dynamics, a: Point, b: Point, y: Float[Array, "both"]) -> Float[Array, "nx"]:
+def difference_after(dynamics: Dynamics, a: AnyState, b: AnyState, y: Float[Array, "both"]) -> Float[Array, "nx"]:
     """From a to b, with both moved by their halves of y."""
     nx = dynamics.nx
-    return dynamics.difference(dynamics.moved(a, y[:nx]), dynamics.moved(b, y[nx:]))
+    return dynamics.difference(dynamics.retract(a, y[:nx]), dynamics.retract(b, y[nx:]))
 
 
-def _constant_jacobian(dynamics: Dynamics, x: Point) -> tuple[tuple[float, ...], ...] | None:
+def _constant_jacobian(dynamics: Dynamics, x: AnyState) -> tuple[tuple[float, ...], ...] | None:
     """The Jacobian of a difference by steps of both states if it depends on nothing, which its program tells."""
     jacobian = jax.jacfwd(lambda a, b, y: difference_after(dynamics, a, b, y), argnums=2)
     y = jnp.zeros(2 * dynamics.nx, jax.tree.leaves(x)[0].dtype)
@@ -414,12 +424,12 @@ def _bounds(problem: ControlProblem) -> tuple[Array, Array, Array]:
         placed = problem.with_design(design)
         return placed.lower, placed.upper
 
-    design = jnp.zeros(0, problem.lower.dtype) if problem.design is None else problem.design.start
+    design = jnp.zeros(0, problem.lower.dtype) if problem.design is None else problem.design.initial
     lower, upper = of(design)
     return lower, upper, jnp.stack(jax.jacfwd(of)(design))
 
 
-def _at(states: Point, index) -> Point:
+def _at(states: AnyState, index) -> AnyState:
     return jax.tree.map(lambda leaf: leaf[index], states)
 
 

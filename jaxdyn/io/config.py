@@ -44,6 +44,7 @@ def setting(
     non_negative: bool = False,
     broadcast: bool = False,
     infinite: bool = False,
+    alias: str | None = None,
 ) -> Any:
     """A field of a config, with rules for its value.
 
@@ -53,9 +54,10 @@ def setting(
         positive, non_negative: bounds of a number, or of every number of a tuple.
         broadcast: one number may stand for a tuple; it stays a tuple of one, which the caller broadcasts.
         infinite: inf and -inf are numbers too, and so are all others, however large.
+        alias: earlier name of the key, which is read too.
     """
     least = 0.0 if non_negative else None
-    rules = declare(unit, minimum=least, positive=positive, infinite=infinite, broadcast=broadcast)
+    rules = declare(unit, minimum=least, positive=positive, infinite=infinite, broadcast=broadcast, alias=alias)
     return dataclasses.field(default=default, metadata=rules)
 
 
@@ -122,7 +124,7 @@ def read_value(annotation: Any, value: Any, place: Place, rules: Quantity = _NO_
 
     Args:
         annotation: int, float, str, bool, Path, Literal, tuple, dict[str, X], X | None, a dataclass, several of them (X | Y), which
-            the values of their key `kind` tell apart, or Any (left as it is).
+            the values of their key `kind` tell apart, a class with a function read_toml(value, place), or Any (left as it is).
         rules: unit and bounds of the value.
 
     Raises:
@@ -131,6 +133,8 @@ def read_value(annotation: Any, value: Any, place: Place, rules: Quantity = _NO_
     origin, arguments = get_origin(annotation), get_args(annotation)
     if annotation is Any:
         return value
+    if hasattr(annotation, "read_toml"):  # a class that knows how to read its table
+        return annotation.read_toml(value, place)
     if dataclasses.is_dataclass(annotation):
         return _read_table(annotation, value, place)
     if origin in (Union, types.UnionType):
@@ -176,6 +180,12 @@ def _read_table(cls: Any, value: Any, place: Place) -> Any:
     table = _table(value, place)
     fields = {field.name: field for field in dataclasses.fields(cls)}
     annotations = get_type_hints(cls)
+    for name, field in fields.items():
+        alias = quantity_of(field).alias
+        if alias in table and name in table:
+            raise place.key(alias).error(f"it is the earlier name of {name!r}, which is given too; remove one")
+        if alias in table:
+            table = {name if key == alias else key: inner for key, inner in table.items()}
     for key in table:
         if key not in fields:
             raise place.key(key).error(f"unknown key; {suggestion(key, fields)}")
@@ -281,6 +291,8 @@ def _merged(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
+    if hasattr(value, "toml_values"):
+        value = {name: inner for name, inner in value.toml_values().items() if inner is not None}
     if dataclasses.is_dataclass(value):
         named = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         return {name: _plain(inner) for name, inner in named.items() if inner is not None}

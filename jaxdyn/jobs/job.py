@@ -11,12 +11,11 @@ import argparse
 import dataclasses
 import inspect
 import pkgutil
-import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
-from jaxdyn.mechanism.quantity import quantity_of
+from jaxdyn.mechanism.quantity import Quantity, meanings, quantity_of
 
 if TYPE_CHECKING:
     from jaxdyn.io.runs import RunDirectory
@@ -29,7 +28,7 @@ class Job:
     Attributes:
         name: names the verb and the default run directory.
         description: shown by --help.
-        config: frozen dataclass that describes the config file.
+        config: The frozen dataclass that describes the config file, or its name "package.module:Class" if its import takes long.
         work: work(config, run_directory) -> metrics, a dictionary of numbers and texts.
         inputs: inputs(config) -> the files that `work` reads, each with what it is. A job that has it can be resumed: in the
             directory of an interrupted run, `work` does only what is missing, provided that these files are the same.
@@ -38,10 +37,15 @@ class Job:
 
     name: str
     description: str
-    config: type
+    config: type | str
     work: "Callable[[Any, RunDirectory], dict[str, Any]]"
     inputs: Callable[[Any], Iterable[tuple[str, Path]]] | None = None
     verdict: Callable[[dict[str, Any]], str | None] | None = None
+
+    @property
+    def config_class(self) -> type:
+        """The class of the config, imported if it is given by its name."""
+        return pkgutil.resolve_name(self.config) if isinstance(self.config, str) else self.config
 
 
 def deferred(name: str) -> Callable[..., Any]:
@@ -53,7 +57,13 @@ def add_arguments(parser: argparse.ArgumentParser, job: Job, *, default_config: 
     """The arguments that every job has, and its settings in the help."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = job.description
-    parser.epilog = f"settings:\n{describe_settings(job.config)}"
+    format_help = parser.format_help
+
+    def with_settings() -> str:
+        parser.epilog = f"settings:\n{describe_settings(job.config_class)}"
+        return format_help()
+
+    parser.format_help = with_settings  # settings are described only when somebody asks for help
     described = "config file (TOML)" + (f"; {default_config} if not given" if default_config else "")
     # The config stays positional beside key=value, so a script tells them apart by the "=".
     parser.add_argument("config", nargs=None if default_config is None else "?", default=default_config, help=described)
@@ -71,22 +81,49 @@ def add_arguments(parser: argparse.ArgumentParser, job: Job, *, default_config: 
 
 
 def describe_settings(config: type, prefix: str = "") -> str:
-    """The settings of a config class, one line each, from its fields and its docstring; for --help."""
-    # Inherited settings are told where they are, and told anew by a class that changes them.
-    told = "\n".join(inspect.cleandoc(cls.__doc__ or "") for cls in reversed(config.__mro__))
-    texts = dict(re.findall(r"^ {4}([\w, ]+): (.*(?:\n {8}.*)*)", told, re.MULTILINE))
-    meaning = {name.strip(): " ".join(text.split()) for names, text in texts.items() for name in names.split(",")}
-    lines = []
+    """The settings of a config class, one line each, from its fields and its docstring; tables of several kinds kind by kind."""
+    texts, lines = meanings(config), []
+    annotations = get_type_hints(config)
     for field in dataclasses.fields(config):
-        tables = _tables(field.type)
-        inside = [describe_settings(table, f"{prefix}{field.name}.") for table in tables]
-        if tables == [field.type]:
-            lines += inside
+        name, tables = f"{prefix}{field.name}", _tables(annotations[field.name])
+        if tables == [annotations[field.name]] and not hasattr(tables[0], "kinds"):
+            lines.append(describe_settings(tables[0], f"{name}."))
             continue
-        unit = f" ({quantity_of(field).unit})" if quantity_of(field).unit else ""
-        default = "required" if field.default is dataclasses.MISSING else f"default {field.default}"
-        lines += [f"  {prefix}{field.name}{unit}: {meaning.get(field.name, '')} [{default}]", *inside]
-    return "\n".join(lines)
+        default = field.default if not tables or field.default is dataclasses.MISSING else None
+        lines.append(_setting(name, texts.get(field.name, ""), quantity_of(field), default))
+        lines += [text for table in tables for text in _describe_table(table, name)]
+    return "\n".join(line for line in lines if line)
+
+
+def _describe_table(table: Any, name: str) -> list[str]:
+    """What a table may hold: its settings, under a heading for each kind."""
+    if hasattr(table, "kinds"):
+        lines = []
+        for kind in table.kinds():
+            lines.append(f'  {name}.kind = "{kind}": {table.summary(kind)}')
+            for key, told in table.keys(kind).items():
+                lines.append("  " + _setting(f"{name}.{key}", told.meaning, told.rules, told.default))
+                lines += [describe_settings(inner, f"  {name}.{key}.") for inner in _tables(told.annotation)]
+        return lines
+    kinds = get_args(get_type_hints(table).get("kind"))
+    if not kinds:
+        return [describe_settings(table, f"{name}.")]
+    settings = [line for line in describe_settings(table, f"{name}.").splitlines() if f"{name}.kind:" not in line]
+    named = " or ".join(f'"{kind}"' for kind in kinds)
+    return [f"  {name}.kind = {named}: {first_sentence(table)}", *(f"  {line}" for line in settings)]
+
+
+def _setting(name: str, meaning: str, rules: Quantity, default: Any) -> str:
+    unit = f" ({rules.unit_of(turns=True)})" if rules.unit else ""
+    if isinstance(default, tuple) and len(default) == 1:
+        default = default[0]
+    said = "required" if default is dataclasses.MISSING else f"default {default}"
+    return f"  {name}{unit}: {meaning}" + (f" [{said}]" if default is not None else "")
+
+
+def first_sentence(cls: type) -> str:
+    """The first paragraph of the docstring of a class, on one line."""
+    return " ".join(inspect.cleandoc(cls.__doc__ or "").split("\n\n")[0].split())
 
 
 def _tables(annotation: Any) -> list[type]:

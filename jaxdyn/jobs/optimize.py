@@ -12,10 +12,9 @@ import numpy as np
 from tqdm import tqdm
 
 from jaxdyn.control.batch import Optimum, best_of, describe_optima, optima, solve_batch
-from jaxdyn.control.history import History, Recorded, RecordedSolution
 from jaxdyn.control.plan import Plan, no_multipliers
-from jaxdyn.control.problem import ControlProblem, Mechanics
-from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution, Solver
+from jaxdyn.control.problem import ControlProblem, MultibodyDynamics
+from jaxdyn.control.solution import ControlResult, History, IterativeSolver, Solution, Solver, Stats
 from jaxdyn.dynamics.system import State, total_energy
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.runs import Chunks, RunDirectory
@@ -42,7 +41,7 @@ def work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any]:
         seconds = time.perf_counter() - begun
         results = np.asarray(found.result)
         if np.all(results == ControlResult.NOT_FINITE):
-            raise ConfigError(f"start: {ControlResult.NOT_FINITE.meaning}")
+            raise ConfigError(f"start: {ControlResult.NOT_FINITE.message}")
         best = best_of(found)
         solution = jax.tree.map(lambda leaf: leaf[best], found)
         groups = optima(found, alike=config.alike)[:_SHOWN]
@@ -57,12 +56,12 @@ def work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any]:
             "result": ControlResult(int(solution.result)).name.lower(),
             "cost": float(solution.cost),
             "violation": float(solution.violation),
-            "iterations": int(solution.iterations),
-            "duration_s": float(problem.with_design(solution.plan.design).duration),
+            "iterations": int(solution.stats.iterations),
+            "duration_s": float(problem.with_design(solution.value.design).duration),
             "best_start": best,
             "optima": [group._asdict() for group in groups],
             "by_start": _by_start(config, found),
-            "open_loop_error": open_loop_error(problem, solution.plan),
+            "open_loop_error": open_loop_error(problem, solution.value),
         }
         if config.pictures or config.animation:
             metrics["pictures"] = _draw(config, problem, found, groups, best, directory)
@@ -99,11 +98,12 @@ def _solved(
 def _solved_chunk(config: OptimizeConfig, problem: ControlProblem, solver: Solver, starts: Plan) -> Solution:
     count, most = starts.controls.shape[0], config.iterations
     if isinstance(solver, IterativeSolver):
-        every, mesh = 1 if count == 1 else _BLOCK, mesh_of(config.devices)
-        return solve_batch(problem, Recorded(solver, most), starts, max_steps=most, every=every, mesh=mesh)
+        every = 1 if count == 1 else _BLOCK
+        options = {"max_steps": most, "throw": False, "history": True, "every": every}
+        return solve_batch(problem, solver, starts, **options, mesh=mesh_of(config.devices))
     found = solver.solve(problem, jax.tree.map(lambda leaf: leaf[0], starts), most)
     # Of what the solver tells beyond its plan, the motion between the steps is neither written nor shown.
-    kept = Solution(*(getattr(found, field.name) for field in dataclasses.fields(Solution)))
+    kept = Solution(**{field.name: getattr(found, field.name) for field in dataclasses.fields(Solution)})
     return jax.tree.map(lambda leaf: jnp.expand_dims(leaf, 0), kept)
 
 
@@ -111,10 +111,9 @@ def _structure(problem: ControlProblem, solver: Solver, starts: Plan) -> Any:
     """What solutions are made of."""
     plan = jax.tree.map(lambda leaf: leaf[0], starts)
     number, gains, code = jnp.zeros(()), jnp.zeros((0, 0, 0)), jnp.zeros((), int)
-    found = (plan, gains, no_multipliers(problem, 1.0), number, number, code, code)
-    if not isinstance(solver, IterativeSolver):
-        return jax.tree.structure(Solution(*found))
-    return jax.tree.structure(RecordedSolution(*found, History(jnp.zeros(0), jnp.zeros(0))))
+    history = History(number, number) if isinstance(solver, IterativeSolver) else None
+    found = Solution(plan, gains, no_multipliers(problem, 1.0), number, number, code, Stats(code), history=history)
+    return jax.tree.structure(found)
 
 
 def _report(config: OptimizeConfig, found: Solution, best: int) -> str:
@@ -129,9 +128,9 @@ def _report(config: OptimizeConfig, found: Solution, best: int) -> str:
     code = ControlResult(int(found.result[best]))
     kept = f"kept: plan {best}, cost {float(found.cost[best]):.8g}, violation {float(found.violation[best]):.1e}"
     if code == ControlResult.SOLVED:
-        ended = f"solved after {int(found.iterations[best])} iterations"
+        ended = f"solved after {int(found.stats.iterations[best])} iterations"
     else:
-        ended = f"NOT solved: {code.meaning.replace('max_steps', 'iterations')}"
+        ended = f"NOT solved: {code.message.replace('max_steps', 'iterations')}"
     told = describe_optima(found, alike=config.alike).replace("max_steps", "iterations").splitlines()
     solved = [line for line in told if " from " in line]
     more = [f"and {len(solved) - _SHOWN} dearer optima"] if len(solved) > _SHOWN else []
@@ -155,7 +154,7 @@ def _by_start(config: OptimizeConfig, found: Solution) -> list[dict[str, Any]]:
                 "solved": int(solved.sum()),
                 "best_cost": float(cost.min()) if len(cost) else None,
                 "worst_cost": float(cost.max()) if len(cost) else None,
-                "iterations": int(np.asarray(found.iterations)[part].max()),
+                "iterations": int(np.asarray(found.stats.iterations)[part].max()),
             }
         )
         first += entry.count
@@ -172,26 +171,26 @@ def _save(
     directory: RunDirectory,
 ) -> None:
     """The mechanism, the best plan and how to replay it, a plan of each optimum as lanes of a run, and all searches."""
-    assert isinstance(problem.dynamics, Mechanics)
+    assert isinstance(problem.dynamics, MultibodyDynamics)
     system = problem.dynamics.system
     directory.write_mechanism(system)
     directory.write_arrays(PLAN, **saved_plan(problem, jax.tree.map(lambda leaf: leaf[best], found)))
-    directory.write_text("replay.toml", replay_config(problem, found.plan.design[best], config.time.integrator))
+    directory.write_text("replay.toml", replay_config(problem, found.value.design[best], config.time.integrator))
     lanes = shown_lanes(problem, groups, best)
-    states = jax.tree.map(lambda leaf: leaf[np.array(lanes)], found.plan.states)
+    states = jax.tree.map(lambda leaf: leaf[np.array(lanes)], found.value.states)
     energy = stored_jit(jax.vmap(jax.vmap(lambda q, v: total_energy(system, State(q, v)))))(states.q, states.v)
-    duration = problem.with_design(found.plan.design[best]).duration
+    duration = problem.with_design(found.value.design[best]).duration
     times = np.arange(problem.steps + 1) * float(duration / problem.steps)
     directory.write_arrays("states", time=times, q=states.q, v=states.v, energy=energy, plan=np.array(lanes))
     searches = {
         "cost": found.cost,
         "violation": found.violation,
         "result": found.result,
-        "iterations": found.iterations,
-        "controls": found.plan.controls,
-        "design": found.plan.design,
+        "iterations": found.stats.iterations,
+        "controls": found.value.controls,
+        "design": found.value.design,
     }
-    if isinstance(found, RecordedSolution):
+    if found.history is not None:
         searches |= {"cost_history": found.history.cost, "violation_history": found.history.violation}
     directory.write_arrays("searches", **searches)
 

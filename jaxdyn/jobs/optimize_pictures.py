@@ -4,8 +4,7 @@ import jax
 import numpy as np
 
 from jaxdyn.control.batch import Optimum
-from jaxdyn.control.history import RecordedSolution
-from jaxdyn.control.problem import ControlProblem, Mechanics
+from jaxdyn.control.problem import ControlProblem, MultibodyDynamics
 from jaxdyn.control.solution import Solution
 from jaxdyn.io.runs import RunDirectory
 from jaxdyn.jobs.optimize_config import OptimizeConfig
@@ -21,10 +20,10 @@ def draw(
     directory: RunDirectory,
 ) -> list[str]:
     """Convergence, optima, controls, motion and stick figures; returns the names of the files."""
-    assert isinstance(problem.dynamics, Mechanics)
+    assert isinstance(problem.dynamics, MultibodyDynamics)
     system = problem.dynamics.system
-    plan = jax.tree.map(lambda leaf: np.asarray(leaf[best]), found.plan)
-    time = np.arange(problem.steps + 1) * float(problem.with_design(found.plan.design[best]).dt)
+    plan = jax.tree.map(lambda leaf: np.asarray(leaf[best]), found.value)
+    time = np.arange(problem.steps + 1) * float(problem.with_design(found.value.design[best]).dt)
     bounds = (np.asarray(problem.lower), np.asarray(problem.upper))
     figures = {
         "controls": optimization.controls(optimization.control_names(system), time, plan.controls, *bounds),
@@ -33,7 +32,7 @@ def draw(
             system, time, plan.states.q[None], title=f"{system.model.name}: the best plan"
         ),
     }
-    if isinstance(found, RecordedSolution):
+    if found.history is not None:
         figures["convergence"] = optimization.convergence(
             np.asarray(found.history.cost), np.asarray(found.history.violation), best
         )
@@ -47,9 +46,9 @@ def draw(
 
 def animate(problem: ControlProblem, found: Solution, lanes: list[int], directory: RunDirectory) -> list[str]:
     """The best plan in motion, with some others behind it; returns the name of the file."""
-    assert isinstance(problem.dynamics, Mechanics)
-    q = np.asarray(found.plan.states.q)[lanes[:_SHOWN_LANES]]
-    time = np.arange(problem.steps + 1) * float(problem.with_design(found.plan.design[lanes[0]]).dt)
+    assert isinstance(problem.dynamics, MultibodyDynamics)
+    q = np.asarray(found.value.states.q)[lanes[:_SHOWN_LANES]]
+    time = np.arange(problem.steps + 1) * float(problem.with_design(found.value.design[lanes[0]]).dt)
     animation.animate(problem.dynamics.system, time, q, directory.path("motion.gif"))
     return ["motion.gif"]
 

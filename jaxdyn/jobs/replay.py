@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxdyn.control.plan import Plan, planned
+from jaxdyn.control.plan import Plan, rollout_controls
 from jaxdyn.control.problem import ControlProblem
 from jaxdyn.control.solution import Solution
 from jaxdyn.dynamics.system import State, System
@@ -28,16 +28,16 @@ _SHAPES = {"time": 1, "q": 2, "v": 2, "controls": 2, "feedback": 3, "lower": 1, 
 
 def saved_plan(problem: ControlProblem, found: Solution) -> dict[str, Array | np.ndarray]:
     """The arrays of a plan file: time (N+1), q, v; controls (N, nu), feedback (N, nu, 2 nv), bounds, design."""
-    placed = problem.with_design(found.plan.design)
+    placed = problem.with_design(found.value.design)
     return {
         "time": np.arange(problem.steps + 1) * float(placed.dt),
-        "q": found.plan.states.q,
-        "v": found.plan.states.v,
-        "controls": found.plan.controls,
+        "q": found.value.states.q,
+        "v": found.value.states.v,
+        "controls": found.value.controls,
         "feedback": found.feedback,
         "lower": placed.lower,
         "upper": placed.upper,
-        "design": found.plan.design,
+        "design": found.value.design,
     }
 
 
@@ -64,7 +64,9 @@ def replay_config(problem: ControlProblem, design: Float[Array, "P"], integrator
 @announced_as("the replay")
 def open_loop_error(problem: ControlProblem, plan: Plan) -> float:
     """Largest distance, in tangent coordinates, from the end of a plan to where its controls alone lead."""
-    end = stored_jit(lambda controls, design: planned(problem, controls, design).states)(plan.controls, plan.design)
+    end = stored_jit(lambda controls, design: rollout_controls(problem, controls, design).states)(
+        plan.controls, plan.design
+    )
     last = (jax.tree.map(lambda leaf: leaf[-1], states) for states in (plan.states, end))
     return float(jnp.max(jnp.abs(problem.dynamics.difference(*last))))
 

@@ -37,7 +37,7 @@ def run(
     Raises:
         ConfigError, MechanismError, RunError: one line each, see there.
     """
-    config = read_config(config_path, job.config, overrides, smoke)
+    config = read_config(config_path, job.config_class, overrides, smoke)
     from jaxdyn.jobs.carry_out import carry_out  # imports JAX, which a config that is refused should not wait for
 
     return carry_out(job, config, out, smoke, resume)

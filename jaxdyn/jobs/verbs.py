@@ -9,9 +9,7 @@ from typing import get_args
 
 from jaxdyn.jobs.choices import BackendName, MethodName
 from jaxdyn.jobs.command import Command, count, positive
-from jaxdyn.jobs.identify_config import IdentifyConfig
 from jaxdyn.jobs.job import Job, deferred
-from jaxdyn.jobs.optimize_config import OptimizeConfig
 from jaxdyn.jobs.rollout_config import RolloutConfig
 
 _FORMATS = ".toml, .urdf, .xml (URDF or MJCF) or .json"
@@ -122,7 +120,7 @@ IDENTIFY = Job(
     "Bodies stay physical. The run directory gets, for each study, a table of parameters with 95 % intervals, figures of merit\n"
     "on training and held-out recordings beside those of others, pictures, and the identified mechanism, which rollout and\n"
     "view take.",
-    IdentifyConfig,
+    "jaxdyn.jobs.identify_config:IdentifyConfig",
     deferred("jaxdyn.jobs.identify:work"),
     deferred("jaxdyn.jobs.identify_plant:files_of_studies"),
 )
@@ -135,7 +133,7 @@ OPTIMIZE = Job(
     "histories, pictures, an animation, and replay.toml, with which `jaxdyn rollout` replays the controls:\n\n"
     "  jaxdyn optimize configs/optimize_p1_cartpole.toml --out runs/swing\n"
     "  jaxdyn rollout runs/swing/replay.toml",
-    OptimizeConfig,
+    "jaxdyn.jobs.optimize_config:OptimizeConfig",
     deferred("jaxdyn.jobs.optimize:work"),
     deferred("jaxdyn.jobs.optimize:inputs"),
 )

@@ -7,29 +7,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from brachistochrone import KeptEnergy, Velocities
 
 import jaxdyn
 from jaxdyn.control import (
     AngularDeviation,
     Deviation,
+    DiscreteDynamics,
     Effort,
     ElapsedTime,
     EnergyLevel,
     FramePose,
-    KeptEnergy,
-    Mechanics,
+    MultibodyDynamics,
     Penetration,
     Spheres,
     StateBounds,
-    StepFunction,
-    Velocities,
     Workless,
 )
-from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.spatial.transform import RigidTransform
 
 
-def mechanics() -> Mechanics:
+def mechanics() -> MultibodyDynamics:
     """A ball with a hinge on it, so that states are no plain numbers."""
     builder = jaxdyn.MechanismBuilder("ball and hinge")
     builder.add_body(
@@ -45,7 +43,7 @@ def mechanics() -> Mechanics:
         inertia=(0.01, 0.012, 0.004, 0.0, 0.0, 0.0),
     )
     builder.add_frame("tip", body="lower", position=(0.0, 0.05, -0.4))
-    return Mechanics(jaxdyn.System(builder.build()))
+    return MultibodyDynamics(jaxdyn.System(builder.build()))
 
 
 def state() -> jaxdyn.State:
@@ -100,7 +98,7 @@ def test_slopes_are_difference_quotients(name):
 
     def value(w):
         return cost(
-            dynamics, jnp.asarray(0.3), dynamics.moved(state(), w[:8]), jnp.array([0.2, -0.1, 0.4, 1.0]) + w[8:]
+            dynamics, jnp.asarray(0.3), dynamics.retract(state(), w[:8]), jnp.array([0.2, -0.1, 0.4, 1.0]) + w[8:]
         )
 
     steps = 1e-5 * jnp.eye(12)
@@ -125,13 +123,13 @@ def test_values_are_those_written_out():
     np.testing.assert_allclose(EnergyLevel(2.0, 0.3)(dynamics, t, x, none), 0.15 * (energy - 2.0) ** 2, rtol=1e-12)
     np.testing.assert_allclose(Effort(0.5)(dynamics, t, x, jnp.array([1.0, 2.0, 0.0, -1.0])), 1.5)
     np.testing.assert_allclose(
-        Deviation(x, 1.0)(dynamics, t, dynamics.moved(x, 0.1 * jnp.ones(8)), none), 0.04, rtol=1e-12
+        Deviation(x, 1.0)(dynamics, t, dynamics.retract(x, 0.1 * jnp.ones(8)), none), 0.04, rtol=1e-12
     )
 
 
 def test_angles_are_compared_without_whole_turns_and_time_counts():
     system = jaxdyn.library.system("double_pendulum")
-    dynamics, t, none = Mechanics(system), jnp.asarray(0.3), jnp.zeros(2)
+    dynamics, t, none = MultibodyDynamics(system), jnp.asarray(0.3), jnp.zeros(2)
     cost = AngularDeviation(jnp.array([3.0, 0.2]), jnp.array([2.0, 0.5]))
     off = 2.0 * (1.0 - np.cos(0.4)) + 0.5 * (1.0 - np.cos(0.6))
     for turns in (0.0, 2.0 * np.pi, -4.0 * np.pi):
@@ -160,7 +158,7 @@ def test_costs_see_prescribed_motion_at_their_own_time():
 
     @jax.jit
     def values(t, x):
-        of_states = [jnp.squeeze(cost(Mechanics(system), t, x, none)) for cost in costs]
+        of_states = [jnp.squeeze(cost(MultibodyDynamics(system), t, x, none)) for cost in costs]
         return jnp.stack([*of_states, KeptEnergy(10.0)(Velocities(system), t, x.q, x.v)[0]])
 
     off = energy - 10.0
@@ -185,12 +183,10 @@ def test_spheres_are_clear_or_touch():
 
 
 def test_what_cannot_be_is_refused(as_a_user):
-    with pytest.raises(MechanismError, match="2 bodies, 2 centers and 1 radii; give one of each per sphere"):
+    with pytest.raises(ValueError, match="2 bodies, 2 centers and 1 radii; give one of each per sphere"):
         Spheres(("upper", "lower"), jnp.zeros((2, 3)), jnp.ones(1), jnp.zeros((1, 3)), jnp.ones(1))
-    step = StepFunction(lambda x, u, t, h: x, 2, 1)
-    with pytest.raises(
-        MechanismError, match="EnergyLevel is of mechanisms; use it with Mechanics, not with StepFunction"
-    ):
+    step = DiscreteDynamics(lambda x, u, t, h: x, 2, 1)
+    with pytest.raises(TypeError, match=r"EnergyLevel needs MultibodyDynamics.*DiscreteDynamics"):
         EnergyLevel(1.0)(step, jnp.asarray(0.0), jnp.zeros(2), jnp.zeros(1))
     with pytest.raises(KeyError, match="hand"):
         FramePose("hand", PLACE)(mechanics(), jnp.asarray(0.0), state(), jnp.zeros(4))

@@ -1,4 +1,4 @@
-"""Parts of the interior-point method: an error in any unknown is seen, and how far forces may go."""
+"""Parts of the interior-point method: an error in any unknown is seen, and how far multipliers may go."""
 
 import types
 
@@ -8,31 +8,37 @@ import jax.numpy as jnp
 import numpy as np
 from control_problems import regulator, start_of
 
-from jaxdyn.control import Condition, ControlResult, Design, MultipleShooting
+from jaxdyn.control import ControlResult, Design, Equality, Inequality, MultipleShooting
 from jaxdyn.control.expansion import expanded
-from jaxdyn.control.interior_point import Forces, _moved_forces, condensed, optimality_error, with_costs_alone
-from jaxdyn.control.solution import searched
+from jaxdyn.control.interior_point import (
+    DualVariables,
+    _moved_multipliers,
+    eliminate_slacks,
+    optimality_error,
+    without_constraint_terms,
+)
+from jaxdyn.control.solution import run_iterations
 
 
 def test_an_error_in_any_unknown_is_an_error_of_optimality():
-    """In any multiplier, slack, gap or control; and forces of opposite bounds that cancel are not complementary to distances."""
+    """In any multiplier, slack, gap or control; multipliers of opposite bounds that cancel are not complementary to distances."""
     place = Design(
         lambda problem, p: eqx.tree_at(lambda x: x.initial, problem, problem.initial.at[0].set(p[0])),
         [1.0],
         lower=0.5,
         upper=2.0,
     )
-    within = Condition(lambda dynamics, t, x, u: jnp.stack([x[1] - 0.6, -0.8 - x[1]]), "negative")
-    near = Condition(lambda dynamics, t, x, u: jnp.stack([x[1] - 0.05, -1.0 - x[1]]), "negative")
-    there = Condition(lambda dynamics, t, x, u: x[:1] - 0.1, "zero")
-    problem = regulator(design=place, lower=-4.0, upper=4.0, conditions=within, final_conditions=(near, there))
+    within = Inequality(lambda dynamics, t, x, u: jnp.stack([x[1] - 0.6, -0.8 - x[1]]))
+    near = Inequality(lambda dynamics, t, x, u: jnp.stack([x[1] - 0.05, -1.0 - x[1]]))
+    there = Equality(lambda dynamics, t, x, u: x[:1] - 0.1)
+    problem = regulator(design=place, lower=-4.0, upper=4.0, constraints=within, final_constraints=(near, there))
     solver, nx = MultipleShooting(), problem.dynamics.nx
 
     def error(search):
-        pull = condensed(problem, search)
-        costates = search.forces.costates[:, :nx]
+        pull = eliminate_slacks(problem, search)
+        costates = search.multipliers.costates[:, :nx]
         expansion = expanded(problem, search.plan, pull, search.gaps, costates=costates, curvature=jnp.ones(()))
-        return optimality_error(problem, search, with_costs_alone(expansion, pull), expansion, search.barrier)
+        return optimality_error(problem, search, without_constraint_terms(expansion, pull), expansion, search.barrier)
 
     def single(part):
         return jnp.eye(part.size).reshape(-1, *part.shape)
@@ -41,24 +47,24 @@ def test_an_error_in_any_unknown_is_an_error_of_optimality():
         return jnp.ones((1, *part.shape))
 
     changes = {
-        "costates": (lambda s: s.forces.costates, single),
-        "forces along the path": (lambda s: s.forces.path, single),
-        "forces at the end": (lambda s: s.forces.end, single),
-        "forces of bounds of controls": (lambda s: s.forces.controls, single),
-        "forces of bounds of the design": (lambda s: s.forces.design, single),
+        "costates": (lambda s: s.multipliers.costates, single),
+        "multipliers along the path": (lambda s: s.multipliers.path, single),
+        "multipliers at the end": (lambda s: s.multipliers.end, single),
+        "multipliers of bounds of controls": (lambda s: s.multipliers.controls, single),
+        "multipliers of bounds of the design": (lambda s: s.multipliers.design, single),
         "slacks along the path": (lambda s: s.slacks.path, single),
         "slacks at the end": (lambda s: s.slacks.end, single),
         "gaps": (lambda s: s.gaps, single),
         "controls": (lambda s: s.plan.controls, single),
-        "opposite forces along the path": (lambda s: s.forces.path, opposite),
-        "opposite forces at the end": (lambda s: s.forces.end, lambda part: jnp.array([[1.0, 1.0, 0.0]])),
-        "opposite forces of bounds of controls": (lambda s: s.forces.controls, opposite),
-        "opposite forces of bounds of the design": (lambda s: s.forces.design, opposite),
+        "opposite multipliers along the path": (lambda s: s.multipliers.path, opposite),
+        "opposite multipliers at the end": (lambda s: s.multipliers.end, lambda part: jnp.array([[1.0, 1.0, 0.0]])),
+        "opposite multipliers of bounds of controls": (lambda s: s.multipliers.controls, opposite),
+        "opposite multipliers of bounds of the design": (lambda s: s.multipliers.design, opposite),
     }
 
     @jax.jit
     def errors():
-        search = searched(problem, solver, solver.begin(problem, start_of(problem)), 100)
+        search = run_iterations(problem, solver, solver.begin(problem, start_of(problem)), 100)
         found = {}
         for name, (part, kind) in changes.items():
             several = kind(part(search))
@@ -74,10 +80,10 @@ def test_an_error_in_any_unknown_is_an_error_of_optimality():
         assert float(jnp.min(values)) > 1e-4, name
 
 
-def test_forces_that_must_stay_positive_go_as_far_as_they_can_and_others_with_the_plan():
-    """A force of a bound uses up 0.9 of 1 with a step of -3: all forces that must stay positive go 0.3 of their ways."""
-    f = Forces(jnp.ones((1, 2)), jnp.ones((1, 2)), jnp.ones(2), jnp.ones((2, 1, 1)), jnp.ones((2, 1)))
-    change = Forces(
+def test_multipliers_that_must_stay_positive_go_as_far_as_they_can_and_others_with_the_plan():
+    """A multiplier of a bound uses up 0.9 of 1 with a step of -3: all multipliers that must stay positive go 0.3 of their ways."""
+    f = DualVariables(jnp.ones((1, 2)), jnp.ones((1, 2)), jnp.ones(2), jnp.ones((2, 1, 1)), jnp.ones((2, 1)))
+    change = DualVariables(
         jnp.array([[-9.0, 9.0]]),
         jnp.array([[-1.0, -8.0]]),
         jnp.array([-2.0, -7.0]),
@@ -85,11 +91,11 @@ def test_forces_that_must_stay_positive_go_as_far_as_they_can_and_others_with_th
         jnp.array([[-0.5], [4.0]]),
     )
     may = (np.array([True, False]), np.array([True, False]))
-    search = types.SimpleNamespace(forces=f)
-    moved = _moved_forces(search, change, jnp.asarray(0.5), jnp.asarray(0.9), jnp.asarray(True), may)
+    search = types.SimpleNamespace(multipliers=f)
+    moved = _moved_multipliers(search, change, jnp.asarray(0.5), jnp.asarray(0.9), jnp.asarray(True), may)
     shares = (0.5, np.array([[0.3, 0.5]]), np.array([0.3, 0.5]), 0.3, 0.3)
     for new, old, step, share in zip(*map(jax.tree.leaves, (moved, f, change)), shares, strict=True):
         np.testing.assert_allclose(new, old + share * step, rtol=1e-14)
-    stay = _moved_forces(search, change, jnp.asarray(0.5), jnp.asarray(0.9), jnp.asarray(False), may)
+    stay = _moved_multipliers(search, change, jnp.asarray(0.5), jnp.asarray(0.9), jnp.asarray(False), may)
     for new, old in zip(jax.tree.leaves(stay), jax.tree.leaves(f), strict=True):
         np.testing.assert_array_equal(new, old)

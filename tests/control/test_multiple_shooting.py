@@ -19,20 +19,21 @@ from control_problems import (
 import jaxdyn
 from jaxdyn.control import (
     ILQR,
-    Condition,
+    ContinuousDynamics,
     ControlProblem,
     ControlResult,
     Design,
-    Flow,
-    Mechanics,
+    Equality,
+    Inequality,
+    MultibodyDynamics,
     MultipleShooting,
     Plan,
-    planned,
+    rollout_controls,
     solve,
     solve_batch,
 )
 from jaxdyn.control.expansion import expanded
-from jaxdyn.control.interior_point import condensed
+from jaxdyn.control.interior_point import eliminate_slacks
 from jaxdyn.control.plan import gaps, outcome
 
 
@@ -45,9 +46,9 @@ def test_linear_problem_is_solved_by_one_step(parallel):
     P, gains = cost_to_go_of_regulator()
     np.testing.assert_allclose(one.cost, 0.5 * problem.initial @ P @ problem.initial, rtol=1e-8)
     np.testing.assert_allclose(one.feedback, gains, rtol=1e-8, atol=1e-9)
-    np.testing.assert_allclose(gaps(problem, one.plan), 0.0, atol=1e-13)
+    np.testing.assert_allclose(gaps(problem, one.value), 0.0, atol=1e-13)
     end = solved(problem, MultipleShooting(parallel=parallel), guess)
-    assert (int(end.result), int(end.iterations)) == (ControlResult.SOLVED, 2)
+    assert (int(end.result), int(end.stats.iterations)) == (ControlResult.SOLVED, 2)
 
 
 def straight(problem: ControlProblem, end) -> Plan:
@@ -62,7 +63,7 @@ def test_cart_pole_of_kelly(parallel, steps, cost):
     problem = cart_pole(steps, 20.0)
     found = solved(problem, MultipleShooting(parallel=parallel), straight(problem, UP))
     assert int(found.result) == ControlResult.SOLVED
-    assert int(found.iterations) < 20
+    assert int(found.stats.iterations) < 20
     np.testing.assert_allclose(found.cost, cost, rtol=1e-7)
     assert float(found.violation) <= 1e-8
 
@@ -80,31 +81,31 @@ def test_acrobot_of_optimtraj():
 
 def test_acrobot_of_trajax():
     problem = acrobot()
-    found = solved(problem, MultipleShooting(), planned(problem, jnp.zeros((50, 1))))
+    found = solved(problem, MultipleShooting(), rollout_controls(problem, jnp.zeros((50, 1))))
     assert int(found.result) == ControlResult.SOLVED
     np.testing.assert_allclose(found.cost, 44.513285, rtol=2e-8)
 
 
 def test_bounds_and_conditions_that_act():
     """The same optimum as with iLQR: 11 N where 13.8 N would be used, a shorter track, a cart that is not to be fast."""
-    slow = Condition(lambda dynamics, t, x, u: jnp.stack([x[2] - 2.2, -2.2 - x[2]]), "negative", "speed")
+    slow = Inequality(lambda dynamics, t, x, u: jnp.stack([x[2] - 2.2, -2.2 - x[2]]), "speed")
     problem = cart_pole(50, 11.0)
-    problem = eqx.tree_at(lambda p: p.conditions, problem, (*problem.conditions, slow))
+    problem = eqx.tree_at(lambda p: p.constraints, problem, (*problem.constraints, slow))
     guess = straight(problem, UP)
     found = solved(problem, MultipleShooting(), guess)
     assert int(found.result) == ControlResult.SOLVED
-    np.testing.assert_allclose(jnp.max(jnp.abs(found.plan.controls)), 11.0, rtol=1e-8)
-    np.testing.assert_allclose(jnp.max(jnp.abs(found.plan.states[:-1, 2])), 2.2, rtol=1e-7)
-    theirs = solved(problem, ILQR(second_order=True, penalty=1e3), planned(problem, found.plan.controls))
+    np.testing.assert_allclose(jnp.max(jnp.abs(found.value.controls)), 11.0, rtol=1e-8)
+    np.testing.assert_allclose(jnp.max(jnp.abs(found.value.states[:-1, 2])), 2.2, rtol=1e-7)
+    theirs = solved(problem, ILQR(second_order=True, penalty=1e3), rollout_controls(problem, found.value.controls))
     assert int(theirs.result) == ControlResult.SOLVED
     np.testing.assert_allclose(found.cost, theirs.cost, rtol=1e-6)
     np.testing.assert_allclose(found.multipliers.path, theirs.multipliers.path, atol=1e-3)
 
 
 def test_conditions_that_exclude_each_other():
-    here = Condition(lambda dynamics, t, x, u: x - 1.0, name="here")
-    there = Condition(lambda dynamics, t, x, u: x + 1.0, name="there")
-    problem = regulator(final_conditions=(here, there))
+    here = Equality(lambda dynamics, t, x, u: x - 1.0, name="here")
+    there = Equality(lambda dynamics, t, x, u: x + 1.0, name="there")
+    problem = regulator(final_constraints=(here, there))
     lost = solved(problem, MultipleShooting(), start_of(problem), max_steps=300)
     assert int(lost.result) == ControlResult.INFEASIBLE
     assert float(lost.violation) > 0.9
@@ -115,13 +116,13 @@ def test_free_duration():
 
     def problem(upper):
         return ControlProblem(
-            Flow(lambda x, u, t: jnp.stack([x[1], u[0]]), 2, 1),
+            ContinuousDynamics(lambda x, u, t: jnp.stack([x[1], u[0]]), 2, 1),
             jnp.zeros(2),
             duration=1.0,
             steps=40,
             running=lambda dynamics, t, x, u: u @ u,
             final=lambda dynamics, t, x, u: t,
-            final_conditions=Condition(lambda dynamics, t, x, u: x - jnp.array([1.0, 0.0])),
+            final_constraints=Equality(lambda dynamics, t, x, u: x - jnp.array([1.0, 0.0])),
             design=Design(lambda p, T: eqx.tree_at(lambda x: x.duration, p, T[0]), [1.0], lower=0.1, upper=upper),
         )
 
@@ -129,7 +130,7 @@ def test_free_duration():
     held = 12.0 / (1.0 - 1.0 / 40**2)  # held controls cost that much more
     for one, T in zip(found, ((3.0 * held) ** 0.25, 2.0), strict=True):
         assert int(one.result) == ControlResult.SOLVED
-        np.testing.assert_allclose(one.plan.design, [T], rtol=1e-7)
+        np.testing.assert_allclose(one.value.design, [T], rtol=1e-7)
         np.testing.assert_allclose(one.cost, held / T**3 + T, rtol=1e-7)
 
 
@@ -137,10 +138,10 @@ def test_initial_state_to_choose():
     """As iLQR finds it: where to start, if the first coordinate is free."""
     place = Design(lambda problem, p: eqx.tree_at(lambda x: x.initial, problem, problem.initial.at[0].set(p[0])), [1.0])
     problem = regulator(design=place)
-    start = planned(problem, jnp.ones((30, 1)))
+    start = rollout_controls(problem, jnp.ones((30, 1)))
     found, theirs = (solved(problem, solver, start) for solver in (MultipleShooting(), ILQR()))
-    assert int(found.iterations) == 2
-    np.testing.assert_allclose(found.plan.design, theirs.plan.design, rtol=1e-9)
+    assert int(found.stats.iterations) == 2
+    np.testing.assert_allclose(found.value.design, theirs.value.design, rtol=1e-9)
     np.testing.assert_allclose(found.cost, theirs.cost, rtol=1e-12)
 
 
@@ -156,9 +157,9 @@ def test_steps_of_both_recursions_are_the_same():
 
     @jax.jit
     def steps():
-        search = MultipleShooting().begin(problem, planned(problem, jnp.ones((30, 1))))
-        pull = condensed(problem, search)
-        expansion = expanded(problem, search.plan, pull, search.gaps, costates=search.forces.costates[:, :2])
+        search = MultipleShooting().begin(problem, rollout_controls(problem, jnp.ones((30, 1))))
+        pull = eliminate_slacks(problem, search)
+        expansion = expanded(problem, search.plan, pull, search.gaps, costates=search.multipliers.costates[:, :2])
         model = expansion.model
         return [MultipleShooting(parallel=p)._step(problem, search, model, expansion, pull) for p in (True, False)]
 
@@ -202,23 +203,23 @@ def test_ball_joint_is_turned_over():
     )
     over = jaxdyn.State(jnp.array([0.0, 0.6, 0.8, 0.0]), jnp.zeros(3))
     problem = ControlProblem(
-        Mechanics(jaxdyn.System(builder.build()), jaxdyn.SemiImplicitEuler()),
+        MultibodyDynamics(jaxdyn.System(builder.build()), jaxdyn.SemiImplicitEuler()),
         jaxdyn.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)),
         duration=1.0,
         steps=25,
         running=lambda d, t, x, u: 0.01 * u @ u,
-        final_conditions=Condition(lambda dynamics, t, x, u: dynamics.difference(over, x)),
+        final_constraints=Equality(lambda dynamics, t, x, u: dynamics.difference(over, x)),
     )
-    found = solved(problem, MultipleShooting(), planned(problem, jnp.full((25, 3), 0.1)))
+    found = solved(problem, MultipleShooting(), rollout_controls(problem, jnp.full((25, 3), 0.1)))
     assert int(found.result) == ControlResult.SOLVED
-    np.testing.assert_allclose(eqx.filter_jit(gaps)(problem, found.plan), 0.0, atol=1e-8)
-    np.testing.assert_allclose(jnp.linalg.norm(found.plan.states.q, axis=1), 1.0, rtol=1e-12)
+    np.testing.assert_allclose(eqx.filter_jit(gaps)(problem, found.value), 0.0, atol=1e-8)
+    np.testing.assert_allclose(jnp.linalg.norm(found.value.states.q, axis=1), 1.0, rtol=1e-12)
 
     def lagrangian(u):
-        reached = outcome(problem, planned(problem, u))
+        reached = outcome(problem, rollout_controls(problem, u))
         return reached.cost + found.multipliers.end @ reached.end
 
-    np.testing.assert_allclose(jax.jit(jax.grad(lagrangian))(found.plan.controls), 0.0, atol=1e-6)
+    np.testing.assert_allclose(jax.jit(jax.grad(lagrangian))(found.value.controls), 0.0, atol=1e-6)
 
 
 def test_lanes_that_are_no_numbers_leave_the_others_alone():
@@ -249,17 +250,17 @@ def test_a_batch_of_models():
         )
         side = jaxdyn.State(jnp.array([1.5]), jnp.zeros(1))
         return ControlProblem(
-            Mechanics(jaxdyn.System(builder.build()), jaxdyn.SemiImplicitEuler()),
+            MultibodyDynamics(jaxdyn.System(builder.build()), jaxdyn.SemiImplicitEuler()),
             jaxdyn.State(jnp.zeros(1), jnp.zeros(1)),
             duration=1.0,
             steps=20,
             running=lambda dynamics, t, x, u: u @ u,
-            final_conditions=Condition(lambda dynamics, t, x, u: dynamics.difference(side, x)),
+            final_constraints=Equality(lambda dynamics, t, x, u: dynamics.difference(side, x)),
         )
 
     masses = (0.5, 1.0, 2.0)
     problems = [lifted(mass) for mass in masses]
-    plans = [planned(problem, jnp.ones((20, 1))) for problem in problems]
+    plans = [rollout_controls(problem, jnp.ones((20, 1))) for problem in problems]
     stack = lambda *leaves: jnp.stack(leaves)  # noqa: E731
     numbers = [eqx.filter(problem, eqx.is_array) for problem in problems]
     several = eqx.combine(jax.tree.map(stack, *numbers), problems[0])

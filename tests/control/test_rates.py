@@ -5,45 +5,46 @@ import numpy as np
 from control_problems import A, B, regulator, solved
 
 from jaxdyn.control import (
-    Condition,
     ControlProblem,
     ControlResult,
+    DiscreteDynamics,
+    Equality,
+    Inequality,
     MultipleShooting,
     StateBounds,
-    StepFunction,
-    planned,
+    rollout_controls,
     with_rates,
     without_rates,
 )
-from jaxdyn.control.problem import end_conditions, path_conditions
+from jaxdyn.control.problem import end_constraints, path_constraints
 
 
 def test_rates_cost_what_a_longer_state_would():
     """The regulator with the control as a third coordinate, written out."""
     problem = with_rates(regulator(), 0.3, jnp.array([0.2]))
     byhand = ControlProblem(
-        StepFunction(lambda x, r, t, dt: jnp.concatenate([A @ x[:2] + B @ x[2:], x[2:] + dt * r]), 3, 1),
+        DiscreteDynamics(lambda x, r, t, dt: jnp.concatenate([A @ x[:2] + B @ x[2:], x[2:] + dt * r]), 3, 1),
         jnp.array([1.0, -0.5, 0.2]),
         duration=6.0,
         steps=30,
         running=lambda dynamics, t, x, r: (0.5 * x[:2] @ x[:2] + 0.05 * x[2] ** 2) / 0.2 + 0.15 * r @ r,
         final=lambda dynamics, t, x, u: 5.0 * x[:2] @ x[:2],
     )
-    ours, theirs = (solved(p, MultipleShooting(), planned(p, jnp.zeros((30, 1)))) for p in (problem, byhand))
+    ours, theirs = (solved(p, MultipleShooting(), rollout_controls(p, jnp.zeros((30, 1)))) for p in (problem, byhand))
     np.testing.assert_allclose(ours.cost, theirs.cost, rtol=1e-10)
-    x, u = without_rates(ours.plan.states)
-    np.testing.assert_allclose(jnp.concatenate([x[:-1], u], axis=1), theirs.plan.states[:-1], rtol=1e-7, atol=1e-9)
+    x, u = without_rates(ours.value.states)
+    np.testing.assert_allclose(jnp.concatenate([x[:-1], u], axis=1), theirs.value.states[:-1], rtol=1e-7, atol=1e-9)
 
 
 def test_conditions_of_the_inner_problem_hold_for_its_states_and_controls():
-    path = Condition(lambda dynamics, t, x, u: jnp.stack([x[0] + 2.0 * u[0], t * x[1]]), "negative", "path")
-    end = Condition(lambda dynamics, t, x, u: jnp.stack([x[1] - t, dynamics.nx + u[0]]), "zero", "end")
-    problem = with_rates(regulator(conditions=path, final_conditions=end, lower=-0.5), 0.3)
+    path = Inequality(lambda dynamics, t, x, u: jnp.stack([x[0] + 2.0 * u[0], t * x[1]]), "path")
+    end = Equality(lambda dynamics, t, x, u: jnp.stack([x[1] - t, dynamics.nx + u[0]]), "end")
+    problem = with_rates(regulator(constraints=path, final_constraints=end, lower=-0.5), 0.3)
     x, rate = (jnp.array([0.3, -0.4]), jnp.array([0.7])), jnp.array([5.0])
-    at_step = path_conditions(problem, jnp.asarray(4), x, rate)
+    at_step = path_constraints(problem, jnp.asarray(4), x, rate)
     np.testing.assert_allclose(at_step, [0.3 + 1.4, 4 * 0.2 * -0.4, -0.5 - 0.7], rtol=1e-12)
-    np.testing.assert_allclose(end_conditions(problem, x), [-0.4 - 6.0, 2.0], rtol=1e-12)
-    assert [c.kind for c in (*problem.conditions, *problem.final_conditions)] == ["negative", "negative", "zero"]
+    np.testing.assert_allclose(end_constraints(problem, x), [-0.4 - 6.0, 2.0], rtol=1e-12)
+    assert [type(c) for c in (*problem.constraints, *problem.final_constraints)] == [Inequality, Inequality, Equality]
 
 
 def test_bounds_of_controls_rates_and_states_are_kept():
@@ -57,16 +58,16 @@ def test_bounds_of_controls_rates_and_states_are_kept():
         steps=30,
         running=regulator().running,
         final=regulator().final,
-        conditions=Condition(StateBounds(jnp.zeros(2), jnp.array([-jnp.inf, -0.54]), nx=2), "negative", "state"),
+        constraints=Inequality(StateBounds(jnp.zeros(2), jnp.array([-jnp.inf, -0.54]), nx=2), "state"),
         lower=-2.0,
         upper=0.6,
     )
     tight = with_rates(tight, 1e-3, jnp.array([-1.0]), lower=-4.5, upper=1.2)
     ends = []
     for problem in (free, tight):
-        found = solved(problem, MultipleShooting(), planned(problem, jnp.zeros((30, 1))))
+        found = solved(problem, MultipleShooting(), rollout_controls(problem, jnp.zeros((30, 1))))
         assert int(found.result) == ControlResult.SOLVED
-        x, u = without_rates(found.plan.states)
+        x, u = without_rates(found.value.states)
         jumps = np.diff(np.asarray(u)[:, 0]) / 0.2
         ends.append((float(jnp.min(x[:-1, 1])), float(jnp.min(u)), jumps.min(), jumps.max()))
     limits = (-0.54, -2.0, -4.5, 1.2)

@@ -10,13 +10,13 @@ from control_problems import cost_to_go_of_regulator, pendulum, regulator, solve
 import jaxdyn
 from jaxdyn.control import (
     ILQR,
+    ContinuousDynamics,
     ControlProblem,
     Deviation,
     Effort,
-    Flow,
-    Mechanics,
+    MultibodyDynamics,
     RecedingHorizon,
-    planned,
+    rollout_controls,
     run_receding_horizon,
 )
 from jaxdyn.control.receding_horizon import moved_on
@@ -41,7 +41,7 @@ def lift() -> ControlProblem:
     """To be lifted by a drive that is too weak to do it at once, seen 1.2 s ahead."""
     up = jaxdyn.State(jnp.array([jnp.pi]), jnp.zeros(1))
     return ControlProblem(
-        Mechanics(pendulum()),
+        MultibodyDynamics(pendulum()),
         jaxdyn.State(jnp.zeros(1), jnp.zeros(1)),
         duration=1.2,
         steps=24,
@@ -55,7 +55,7 @@ def lift() -> ControlProblem:
 def test_swing_up_inside_a_rollout():
     """The motion of the compiled rollout is that of the loop which takes the time; both end upright."""
     problem = lift()
-    first = solved(problem, ILQR(), planned(problem, jnp.full((24, 1), 1.0))).plan
+    first = solved(problem, ILQR(), rollout_controls(problem, jnp.full((24, 1), 1.0))).value
     controller = RecedingHorizon(problem, ILQR(), first, iterations=3)
     run = run_receding_horizon(controller, problem.initial, steps=80, progress=False)
     trajectory = jax.jit(
@@ -79,8 +79,8 @@ def test_swing_up_inside_a_rollout():
 
 def test_a_plan_moves_on_by_one_step_at_the_time_of_its_end():
     """x' = t u: the last controls are held from 3 s to 3.5 s."""
-    problem = ControlProblem(Flow(lambda x, u, t: t * u, 1, 1), jnp.ones(1), duration=3.0, steps=6)
-    plan = planned(problem, jnp.arange(6.0)[:, None])
+    problem = ControlProblem(ContinuousDynamics(lambda x, u, t: t * u, 1, 1), jnp.ones(1), duration=3.0, steps=6)
+    plan = rollout_controls(problem, jnp.arange(6.0)[:, None])
     after = jax.jit(lambda plan: moved_on(problem, plan))(plan)
     np.testing.assert_array_equal(after.states[:-1], plan.states[1:])
     np.testing.assert_allclose(after.states[-1], plan.states[-1] + 5.0 * 0.5 * (3.5**2 - 3.0**2), rtol=1e-14)
@@ -103,7 +103,7 @@ class Lost(IterativeSolver):
 def test_a_plan_that_is_no_number_is_not_followed():
     """The last one is, from where the machine is now."""
     problem = regulator()
-    guess = planned(problem, jnp.sin(jnp.arange(30.0))[:, None])
+    guess = rollout_controls(problem, jnp.sin(jnp.arange(30.0))[:, None])
     controller, here = RecedingHorizon(problem, Lost(), guess, iterations=1), jnp.array([0.7, 0.1])
     plan, _, _ = jax.jit(lambda here: controller.replan(here, guess))(here)
     np.testing.assert_array_equal(plan.controls, guess.controls)

@@ -13,7 +13,7 @@ from jaxdyn.control import (
     PathIntegral,
     PredictiveSampling,
     Sampling,
-    planned,
+    rollout_controls,
     solve,
 )
 from jaxdyn.control.plan import gaps, outcome
@@ -35,16 +35,16 @@ def test_linear_problem(rule, above):
     best = 0.5 * problem.initial @ P @ problem.initial
     assert 1.0 <= float(found.cost / best) < 1.0 + above
     assert int(found.result) == ControlResult.SOLVED
-    np.testing.assert_allclose(gaps(problem, found.plan), 0.0, atol=1e-14)
-    np.testing.assert_allclose(outcome(problem, found.plan).cost, found.cost, rtol=1e-12)
+    np.testing.assert_allclose(gaps(problem, found.value), 0.0, atol=1e-14)
+    np.testing.assert_allclose(outcome(problem, found.value).cost, found.cost, rtol=1e-12)
 
 
 def test_the_first_sample_is_the_mean_itself():
     """So a single sample stays where it is, and no iteration makes the best plan worse."""
     problem = regulator()
-    start = planned(problem, jnp.sin(jnp.arange(30.0))[:, None])
+    start = rollout_controls(problem, jnp.sin(jnp.arange(30.0))[:, None])
     found = solved(problem, Sampling(PredictiveSampling(), samples=1, spread=0.5), start, max_steps=3)
-    np.testing.assert_array_equal(found.plan.controls, start.controls)
+    np.testing.assert_array_equal(found.value.controls, start.controls)
 
 
 @pytest.mark.parametrize(("knots", "steps"), [(1, 4), (2, 5), (4, 10), (5, 5), (7, 4)])
@@ -60,12 +60,12 @@ def test_swing_up_without_gradients():
     """This seed comes to 161, others to 500 at most. The optimum is 40.42, doing nothing costs 4959. Equal seeds, equal plans."""
     problem = eqx.tree_at(lambda p: (p.lower, p.upper), acrobot(), (jnp.full(1, -20.0), jnp.full(1, 20.0)))
     solver = Sampling(CrossEntropy(), samples=256, knots=12, patience=30, seed=3)
-    still = planned(problem, jnp.zeros((50, 1)))
+    still = rollout_controls(problem, jnp.zeros((50, 1)))
     found = solved(problem, solver, still, max_steps=60)
     assert 40.42 < float(found.cost) < 180.0
     assert int(found.result) == ControlResult.SOLVED
-    assert bool(jnp.all(jnp.abs(found.plan.controls) <= 20.0))
-    several = eqx.filter_jit(jax.vmap(lambda u: solve(problem, solver, planned(problem, u), max_steps=60)))
+    assert bool(jnp.all(jnp.abs(found.value.controls) <= 20.0))
+    several = eqx.filter_jit(jax.vmap(lambda u: solve(problem, solver, rollout_controls(problem, u), max_steps=60)))
     both = several(jnp.zeros((2, 50, 1)).at[1].set(jnp.nan))
     np.testing.assert_allclose(both.cost[0], found.cost, rtol=1e-9)
     assert int(both.result[1]) == ControlResult.NOT_FINITE

@@ -7,7 +7,17 @@ import numpy as np
 import pytest
 from control_problems import UP, cart_pole, cost_to_go_of_regulator, regulator, solved, start_of
 
-from jaxdyn.control import ILQR, Condition, ControlResult, Design, MultipleShooting, Plan, optimal_plan, planned, solve
+from jaxdyn.control import (
+    ILQR,
+    ControlResult,
+    Design,
+    Inequality,
+    MultipleShooting,
+    Plan,
+    optimal_plan,
+    rollout_controls,
+    solve,
+)
 
 
 def test_linear_problem():
@@ -25,9 +35,9 @@ def test_linear_problem():
 def cart_with(p):
     """A cart-pole with goal, bounds of force and speed (both act), and duration in p."""
     goal = jnp.asarray(UP).at[0].set(p[0])
-    slow = Condition(lambda dynamics, t, x, u: jnp.stack([x[2] - p[3], -p[3] - x[2]]), "negative", "speed")
+    slow = Inequality(lambda dynamics, t, x, u: jnp.stack([x[2] - p[3], -p[3] - x[2]]), "speed")
     problem = cart_pole(30, p[1], goal)
-    return eqx.tree_at(lambda q: (q.duration, q.conditions), problem, (p[2], (*problem.conditions, slow)))
+    return eqx.tree_at(lambda q: (q.duration, q.conditions), problem, (p[2], (*problem.constraints, slow)))
 
 
 def test_bounds_and_conditions_that_act():
@@ -37,8 +47,8 @@ def test_bounds_and_conditions_that_act():
     again = jax.jit(lambda p: solve(cart_with(p), MultipleShooting(tolerance=1e-10), guess))
     solution = again(p)
     assert int(solution.result) == ControlResult.SOLVED
-    np.testing.assert_allclose(jnp.max(jnp.abs(solution.plan.controls)), 11.0, rtol=1e-7)
-    np.testing.assert_allclose(jnp.max(jnp.abs(solution.plan.states[:, 2])), 2.2, rtol=1e-7)
+    np.testing.assert_allclose(jnp.max(jnp.abs(solution.value.controls)), 11.0, rtol=1e-7)
+    np.testing.assert_allclose(jnp.max(jnp.abs(solution.value.states[:, 2])), 2.2, rtol=1e-7)
 
     def numbers(plan):
         return jnp.concatenate([plan.controls.ravel(), plan.states.ravel()])
@@ -48,11 +58,11 @@ def test_bounds_and_conditions_that_act():
 
     direction, pull = jnp.array([0.3, 1.0, -0.2, 0.4]), jnp.sin(jnp.arange(30.0 + 31 * 4))
     value, forward = jax.jit(lambda p: jax.jvp(found, (p,), (direction,)))(p)
-    np.testing.assert_allclose(value, numbers(solution.plan), atol=1e-7)
+    np.testing.assert_allclose(value, numbers(solution.value), atol=1e-7)
     h = 1e-5
     ends = [again(p + sign * h * direction) for sign in (1.0, -1.0)]
     assert all(int(end.result) == ControlResult.SOLVED for end in ends)
-    quotient = (numbers(ends[0].plan) - numbers(ends[1].plan)) / (2.0 * h)
+    quotient = (numbers(ends[0].value) - numbers(ends[1].value)) / (2.0 * h)
     np.testing.assert_allclose(forward, quotient, atol=1e-5 * float(jnp.max(jnp.abs(quotient))))
     backward = jax.jit(jax.grad(lambda p: pull @ found(p)))(p)
     np.testing.assert_allclose(backward @ direction, pull @ forward, rtol=1e-9)
@@ -76,14 +86,14 @@ def test_designs_and_solutions_of_ilqr(upper):
     again = jax.jit(lambda w: solve(problem(w), ILQR(second_order=True, tolerance=1e-14), start(w)))
 
     def start(w):
-        return planned(problem(w), jnp.ones((30, 1)), jnp.array([0.05]))
+        return rollout_controls(problem(w), jnp.ones((30, 1)), jnp.array([0.05]))
 
     w = jnp.asarray(1.0)
     solution = again(w)
     assert int(solution.result) == ControlResult.SOLVED
-    assert bool(solution.plan.design[0] == 0.1) == (upper == 0.1)
+    assert bool(solution.value.design[0] == 0.1) == (upper == 0.1)
     _, change = jax.jit(lambda w: jax.jvp(lambda w: optimal_plan(problem(w), solution), (w,), (jnp.ones(()),)))(w)
     ends = [again(w + h) for h in (1e-4, -1e-4)]
-    quotient = jax.tree.map(lambda a, b: (a - b) / 2e-4, ends[0].plan, ends[1].plan)
+    quotient = jax.tree.map(lambda a, b: (a - b) / 2e-4, ends[0].value, ends[1].value)
     for ours, theirs in zip(jax.tree.leaves(change), jax.tree.leaves(quotient), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=2e-5)

@@ -210,7 +210,7 @@ def test_feedback_brings_lanes_back_to_the_plan(swing, tmp_path):
         (["start=[{kind='constant', controls=nan}]"], ["start 1: controls", "nan is not finite"]),
         (
             ["initial.v=1e99", "running=[{kind='energy', level=0}]"],
-            ["start: the first plan is not finite; start with smaller controls, or shorten the steps"],
+            ["start: The initial guess is not finite; give smaller controls"],
         ),
     ],
 )
@@ -254,7 +254,7 @@ def test_what_cannot_be_reached_is_said(config, tmp_path, capsys):
     out = str(tmp_path / "run")
     assert main(["optimize", config, "--out", out, "start=[{kind='constant'}]", *overrides]) == 0
     said = capsys.readouterr().out
-    assert "NOT solved: conditions that cannot all hold" in said
+    assert "NOT solved: The search found no plan that meets all constraints" in said
     assert "relax one" in said
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert metrics["result"] == "infeasible"

@@ -63,7 +63,7 @@ def command(folder: Path, verb: str, out: Path) -> list[str]:
 
 def begun(folder: Path, verb: str, out: Path) -> list[str]:
     """Begin a run as a job does, with a first file of arrays; the command that resumes it."""
-    config = read_config(folder / f"{verb}.toml", JOBS[verb].config, OVERRIDES[verb])
+    config = read_config(folder / f"{verb}.toml", JOBS[verb].config_class, OVERRIDES[verb])
     run, text = RunDirectory.create(out, verb), resolved_toml(config)
     run.begin(text, provenance.provenance(text, inputs(JOBS[verb], config)))
     run.write_arrays("results", x=np.ones(3))

@@ -1,0 +1,210 @@
+"""Keys of costs and constraints that are no fields of their classes: states, poses, spheres and bounds as a config gives them.
+
+Each dataclass makes the fields that it names by `makes`.
+"""
+
+import dataclasses
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdyn.dynamics.system import System
+from jaxdyn.io.config import setting
+from jaxdyn.io.errors import ConfigError
+from jaxdyn.io.placements import quaternion_from_rpy
+from jaxdyn.jobs.optimize_values import coordinates, each, state
+from jaxdyn.mechanism.model import as_dtype
+from jaxdyn.spatial.transform import RigidTransform
+
+_ORIGIN = (0.0, 0.0, 0.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class StatePart:
+    """The target state of a deviation.
+
+    Attributes:
+        q: The target coordinates, rad or m, are the neutral ones if not given.
+        v: The target velocities, rad/s or m/s, are one value for all or one for each component.
+    """
+
+    makes: ClassVar[tuple[str, ...]] = ("target",)
+
+    q: tuple[float, ...] | None = None
+    v: tuple[float, ...] = setting((0.0,), broadcast=True)
+
+    def fields(self, system: System, place: str) -> dict[str, Any]:
+        return {"target": state(self.q, self.v, system, f"{place} ")}
+
+
+@dataclasses.dataclass(frozen=True)
+class ConfigurationPart:
+    """The target configuration of a deviation of angles.
+
+    Attributes:
+        q: The target coordinates, rad or m, are the neutral ones if not given.
+    """
+
+    makes: ClassVar[tuple[str, ...]] = ("target",)
+
+    q: tuple[float, ...] | None = None
+
+    def fields(self, system: System, place: str) -> dict[str, Any]:
+        return {"target": coordinates(self.q, system.model, f"{place} q")}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PosePart:
+    """The frame and its target pose.
+
+    Attributes:
+        frame: This is the name of a body or frame.
+        position: The target of the origin of the frame has these world coordinates.
+        orientation: The target orientation is this quaternion [w, x, y, z].
+        rpy: The target orientation is given by these roll, pitch and yaw angles, in place of a quaternion.
+    """
+
+    makes: ClassVar[tuple[str, ...]] = ("frame", "target")
+
+    frame: str
+    position: tuple[float, float, float] = setting(unit="m")
+    orientation: tuple[float, float, float, float] | None = None
+    rpy: tuple[float, float, float] | None = setting(None, unit="rad")
+
+    def __post_init__(self):
+        if self.orientation is not None and self.rpy is not None:
+            raise ValueError("orientation and rpy are both given; remove one")
+
+    def fields(self, system: System, place: str) -> dict[str, Any]:
+        known = (*system.model.topology.body_names, *system.model.topology.frame_names)
+        if self.frame not in known:
+            raise ConfigError(f"{place} frame: there is no body or frame {self.frame!r}; use one of {', '.join(known)}")
+        quaternion = quaternion_from_rpy(self.rpy or _ORIGIN) if self.orientation is None else self.orientation
+        target = RigidTransform(jnp.asarray(quaternion), jnp.asarray(self.position))
+        return {"frame": self.frame, "target": as_dtype(target, system.model.dtype)}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SphereConfig:
+    """A sphere on a body.
+
+    Attributes:
+        body: This is the name of the body that carries the sphere.
+        center: The center has these coordinates on the axes of the body, from its joint point.
+        radius: The sphere has this radius.
+    """
+
+    body: str
+    center: tuple[float, float, float] = setting(_ORIGIN, unit="m")
+    radius: float = setting(unit="m", positive=True)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ObstacleConfig:
+    """A sphere in the world.
+
+    Attributes:
+        center: The center has these world coordinates.
+        radius: The sphere has this radius.
+    """
+
+    center: tuple[float, float, float] = setting(unit="m")
+    radius: float = setting(unit="m", positive=True)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SpheresPart:
+    """Spheres on bodies, and obstacles.
+
+    Attributes:
+        sphere: These tables describe the spheres on bodies.
+        obstacle: These tables describe the spheres in the world.
+    """
+
+    makes: ClassVar[tuple[str, ...]] = ("bodies", "centers", "radii", "obstacle_centers", "obstacle_radii")
+
+    sphere: tuple[SphereConfig, ...]
+    obstacle: tuple[ObstacleConfig, ...]
+
+    def __post_init__(self):
+        if not self.sphere or not self.obstacle:
+            raise ValueError("there is no sphere or no obstacle; give one or more of each")
+
+    def fields(self, system: System, place: str) -> dict[str, Any]:
+        known = system.model.topology.body_names
+        for k, sphere in enumerate(self.sphere, start=1):
+            if sphere.body not in known:
+                raise ConfigError(
+                    f"{place} sphere {k}: body: there is no body {sphere.body!r}; use one of {', '.join(known)}"
+                )
+        arrays = {
+            "centers": [s.center for s in self.sphere],
+            "radii": [s.radius for s in self.sphere],
+            "obstacle_centers": [s.center for s in self.obstacle],
+            "obstacle_radii": [s.radius for s in self.obstacle],
+        }
+        dtype = system.model.dtype
+        bodies = tuple(sphere.body for sphere in self.sphere)
+        return {"bodies": bodies, **{name: jnp.asarray(values, dtype) for name, values in arrays.items()}}
+
+
+@dataclasses.dataclass(frozen=True)
+class TargetPart:
+    """The state that is reached.
+
+    Attributes:
+        q: The coordinates, rad or m, have these values; they are free if not given.
+        v: The velocities, rad/s or m/s, have these values, one for all or one each; they are free if not given.
+    """
+
+    makes: ClassVar[tuple[str, ...]] = ("target", "of_configuration", "of_velocities")
+
+    q: tuple[float, ...] | None = None
+    v: tuple[float, ...] | None = setting(None, broadcast=True)
+
+    def __post_init__(self):
+        if self.q is None and self.v is None:
+            raise ValueError("neither q nor v is given; give one of them, or both")
+
+    def fields(self, system: System, place: str) -> dict[str, Any]:
+        target = state(self.q, self.v or (0.0,), system, f"{place} ")
+        return {"target": target, "of_configuration": self.q is not None, "of_velocities": self.v is not None}
+
+
+@dataclasses.dataclass(frozen=True)
+class JointBoundsPart:
+    """Bounds of coordinates and velocities.
+
+    Attributes:
+        q_lower: Lower bounds of the coordinates are one value for all or one each; the limits of the joints if not given.
+        q_upper: Upper bounds of the coordinates are one value for all or one each; the limits of the joints if not given.
+        v_lower: Lower bounds of the velocities are one value for all or one each; the limits of the joints if not given.
+        v_upper: Upper bounds of the velocities are one value for all or one each; the limits of the joints if not given.
+    """
+
+    makes: ClassVar[tuple[str, ...]] = ("lower", "upper", "below", "above")
+
+    q_lower: tuple[float, ...] | None = setting(None, broadcast=True, infinite=True)
+    q_upper: tuple[float, ...] | None = setting(None, broadcast=True, infinite=True)
+    v_lower: tuple[float, ...] | None = setting(None, broadcast=True, infinite=True)
+    v_upper: tuple[float, ...] | None = setting(None, broadcast=True, infinite=True)
+
+    def fields(self, system: System, place: str) -> dict[str, Any]:
+        limits = system.model.limits
+
+        def bounds(side: str, q_limit: Any, v_limit: Any) -> tuple[Any, tuple[int, ...]]:
+            parts = []
+            for axis, limit in (("q", q_limit), ("v", v_limit)):
+                name = f"{axis}_{side}"
+                given = getattr(self, name)
+                parts.append(np.asarray(limit if given is None else each(given, f"n{axis}", system, f"{place} {name}")))
+            values = np.concatenate(parts)
+            rows = np.flatnonzero(np.isfinite(values))
+            return jnp.asarray(values[rows], system.model.dtype), tuple(rows.tolist())
+
+        lower, below = bounds("lower", limits.lower, -limits.velocity)
+        upper, above = bounds("upper", limits.upper, limits.velocity)
+        if not below and not above:
+            raise ConfigError(f"{place} nothing is bounded, and the joints have no limits; give a bound")
+        return {"lower": lower, "upper": upper, "below": below, "above": above}

@@ -1,0 +1,80 @@
+"""The call that all solvers share: what it returns, and what it says about a problem that is not solved."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from control_problems import regulator, start_of
+
+from jaxdyn.control import (
+    ILQR,
+    Collocation,
+    ControlResult,
+    UnsolvedError,
+    rollout_controls,
+    solve,
+    solve_batch,
+)
+from jaxdyn.results import UnsuccessfulError
+
+
+def test_messages_of_result_codes_are_sentences_and_only_a_solved_problem_is_successful():
+    for code in ControlResult:
+        assert code.message[0].isupper()
+        assert code.message.endswith(".")
+        assert code.successful == (code is ControlResult.SOLVED)
+        assert ControlResult(int(code)) is code
+
+
+def test_an_unsolved_problem_is_an_error_with_code_and_remedy_unless_codes_are_asked_for():
+    problem = regulator()
+    initial = start_of(problem)
+    with pytest.raises(UnsolvedError, match=r"RUNNING.*max_steps.*throw=False") as caught:
+        solve(problem, ILQR(), initial, max_steps=0)
+    assert caught.value.result is ControlResult.RUNNING
+    assert isinstance(caught.value, UnsuccessfulError)
+    assert int(solve(problem, ILQR(), initial, max_steps=0, throw=False).result) == ControlResult.RUNNING
+    traced = jax.jit(lambda plan: solve(problem, ILQR(), plan, max_steps=0).result)(initial)
+    assert int(traced) == ControlResult.RUNNING
+    assert int(solve(problem, ILQR(), initial).result) == ControlResult.SOLVED
+
+
+def test_of_several_initial_guesses_one_that_solves_the_problem_is_enough():
+    problem = regulator()
+    good, bad = start_of(problem), rollout_controls(problem, jnp.full((30, 1), jnp.nan))
+    both = jax.tree.map(lambda *leaves: jnp.stack(leaves), bad, good)
+    found = solve_batch(problem, ILQR(), both, progress=False)
+    assert found.result.tolist() == [ControlResult.NOT_FINITE, ControlResult.SOLVED]
+    with pytest.raises(UnsolvedError, match="NOT_FINITE"):
+        solve_batch(problem, ILQR(), jax.tree.map(lambda leaf: leaf[:1], both), progress=False)
+
+
+def test_a_history_is_recorded_on_request_and_ends_with_the_solution():
+    problem = regulator()
+    found = solve(problem, ILQR(), start_of(problem), max_steps=10, history=True)
+    assert found.history is not None
+    end = int(found.stats.iterations)
+    np.testing.assert_allclose(found.history.cost[end], found.cost, rtol=1e-15)
+    assert np.all(np.isfinite(found.history.cost[: end + 1]))
+    assert np.all(np.isnan(found.history.cost[end + 1 :]))
+    assert solve(problem, ILQR(), start_of(problem)).history is None
+    with pytest.raises(TypeError, match="Collocation records no history"):
+        solve(problem, Collocation(), start_of(problem), history=True)
+
+
+def test_arguments_of_the_wrong_kind_are_answered_at_the_door(as_a_user):
+    problem = regulator()
+    with pytest.raises(TypeError, match=r"the class ILQR; pass an instance, ILQR\(\)"):
+        solve(problem, ILQR, start_of(problem))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match="rollout_controls"):
+        solve(problem, ILQR(), jnp.zeros((30, 1)))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match="pass a ControlProblem"):
+        solve(problem.dynamics, ILQR(), start_of(problem))  # pyright: ignore[reportArgumentType]
+
+
+def test_old_attributes_of_solutions_name_the_new_ones():
+    found = solve(regulator(), ILQR(), start_of(regulator()))
+    with pytest.raises(AttributeError, match="now value"):
+        _ = found.plan  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(AttributeError, match=r"now stats\.iterations"):
+        _ = found.iterations  # pyright: ignore[reportAttributeAccessIssue]

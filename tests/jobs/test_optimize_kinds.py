@@ -1,0 +1,149 @@
+"""A new solver and a new cost are one class each: a config can name them, the help explains them, and wrong values are refused."""
+
+import json
+import re
+from pathlib import Path
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array, Float
+from small_jobs import OPTIMIZE
+
+from jaxdyn.cli import main
+from jaxdyn.control import ILQR, ControlProblem, CostTerm, Plan, Solution, Solver
+from jaxdyn.io.config import read_config, resolved_toml
+from jaxdyn.jobs.job import describe_settings
+from jaxdyn.jobs.optimize_config import OptimizeConfig
+from jaxdyn.jobs.optimize_problem import problem_of, solver_of
+from jaxdyn.lanes import Backend
+from jaxdyn.mechanism.quantity import quantity
+from jaxdyn.spatial.arrays import floating
+
+
+class PowerCost(CostTerm):
+    """Sum of w_i |u_i v_i|^p, the mechanical power of the controls to some power p.
+
+    Attributes:
+        weights: The powers of the controls have these weights.
+        exponent: The powers are raised to this exponent.
+        scale: The powers are divided by this power.
+    """
+
+    kind: ClassVar[str] = "power"
+
+    scale: Float[Array, ""] = eqx.field(converter=floating, metadata=quantity("W", positive=True))
+    weights: Float[Array, "nu"] = eqx.field(
+        converter=floating, default=1.0, metadata=quantity(minimum=0.0, broadcast=True)
+    )
+    exponent: int = eqx.field(static=True, default=2, metadata=quantity(minimum=1.0, maximum=4.0))
+
+    def __call__(self, dynamics, t, x, u):
+        return jnp.sum(self.weights * jnp.abs(u * x.v / self.scale) ** self.exponent)
+
+
+class Polished(Solver):
+    """iLQR, followed by DDP.
+
+    Attributes:
+        coarse: The search with iLQR makes at most this many iterations.
+        tolerance: The search with DDP ends when the relative decrease of the cost falls below this value.
+        backend: This backend runs both searches.
+    """
+
+    kind: ClassVar[str] = "polished"
+
+    coarse: int = eqx.field(static=True, default=5, metadata=quantity(positive=True))
+    tolerance: float | None = eqx.field(static=True, default=None, metadata=quantity(positive=True))
+    backend: Backend = eqx.field(static=True, default="auto")
+
+    def solve(self, problem: ControlProblem, initial: Plan, max_steps: int) -> Solution:
+        first = ILQR(backend=self.backend).solve(problem, initial, min(self.coarse, max_steps))
+        fine = ILQR(second_order=True, tolerance=self.tolerance, backend=self.backend)
+        return fine.solve(problem, first.value, max_steps)
+
+
+POWER = "running=[{kind='effort', weights=0.2}, {kind='power', scale='2 W', weights=3}]"
+POLISHED = "solver={kind='polished', coarse=2}"
+
+
+@pytest.fixture
+def config(tmp_path) -> Path:
+    path = tmp_path / "swing.toml"
+    path.write_text(OPTIMIZE)
+    return path
+
+
+def test_a_new_cost_is_read_from_a_config_and_written_back(config, tmp_path):
+    read = read_config(config, OptimizeConfig, [POWER])
+    problem = problem_of(read)
+    cost = problem.running[1]
+    assert isinstance(cost, PowerCost)
+    state = eqx.tree_at(lambda x: x.v, problem.initial, jnp.array([4.0]))
+    np.testing.assert_allclose(cost(problem.dynamics, 0.0, state, jnp.array([0.5])), 3.0 * (0.5 * 4.0 / 2.0) ** 2)
+    written = tmp_path / "written.toml"
+    written.write_text(resolved_toml(read))
+    assert read_config(written, OptimizeConfig).running == read.running
+
+
+def test_a_new_solver_is_chosen_by_a_config_and_solves_its_problem(config, tmp_path):
+    read = read_config(config, OptimizeConfig, [POLISHED])
+    assert solver_of(read, problem_of(read)) == Polished(coarse=2)
+    command = ["optimize", str(config), POLISHED, POWER, "start=[{kind='constant'}]", "--out", str(tmp_path / "run")]
+    assert main(command) == 0
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["result"] == "solved"
+    again = read_config(tmp_path / "run" / "config.toml", OptimizeConfig)
+    assert (again.solver.kind, again.solver.values["coarse"]) == ("polished", 2)
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("running=[{kind='power'}]", r"running 1: scale: missing; add this key \(in W\)"),
+        ("running=[{kind='power', scale=-1}]", "running 1: scale: -1 is out of range.*positive"),
+        ("running=[{kind='power', scale='1 J'}]", "running 1: scale.*'J' does not fit.*W"),
+        ("running=[{kind='power', scale=1, exponent=5}]", "running 1: exponent: 5 is out of range.*from 1 to 4"),
+        ("running=[{kind='power', scale=1, weights=[1, 2]}]", "running 1: weights has 2 values; give 1"),
+        (
+            "running=[{kind='power', scale=1, exponents=2}]",
+            "running 1: exponents: unknown key; did you mean 'exponent'",
+        ),
+        ("running=[{kind='powr', scale=1}]", "running 1: kind: 'powr' is unknown; did you mean 'power'"),
+        ("solver={kind='polished', coarse=0}", "solver.coarse: 0 is out of range"),
+        ("solver={kind='polish'}", "solver.kind: 'polish' is unknown; did you mean 'polished'"),
+        ("solver={kind='polished', tolerance='fine'}", "solver.tolerance: 'fine' is text"),
+    ],
+)
+def test_wrong_values_of_new_classes_are_answered_in_one_line(override, said, config, tmp_path, capsys):
+    assert main(["optimize", str(config), override, "--out", str(tmp_path / "run")]) == 2
+    message = capsys.readouterr().err.strip().splitlines()
+    assert re.search(said, message[-1]), message[-1]
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_help_explains_every_key_of_every_kind_by_a_sentence():
+    lines = describe_settings(OptimizeConfig).splitlines()
+    headings = [line for line in lines if ".kind = " in line]
+    for kind in ("power", "polished", "mppi", "state_bounds", "random"):
+        assert any(f'.kind = "{kind}": ' in line for line in headings), kind
+    keys = [line for line in lines if line not in headings]
+    assert len(keys) > 100
+    for line in keys:
+        said = re.fullmatch(r" +[\w.]+(?: \([^)]*\))?: (.*?)(?: \[(?:required|default .*)\])?", line)
+        assert said, line
+        meaning = said[1]
+        assert re.match(r'[A-Z"]', meaning), line
+        assert meaning.endswith("."), line
+        assert len(meaning.split()) > 3, line
+        assert not re.match(r"(?i)of all|as for|of the", meaning), line
+
+
+def test_keys_of_the_help_stand_below_their_kind():
+    lines = [line.strip() for line in describe_settings(OptimizeConfig).splitlines()]
+    start = next(k for k, line in enumerate(lines) if line.startswith('solver.kind = "polished"'))
+    assert lines[start + 1].startswith("solver.coarse: The search with iLQR")
+    assert lines[start + 1].endswith("[default 5]")
+    power = next(k for k, line in enumerate(lines) if line.startswith('running.kind = "power"'))
+    assert lines[power + 1] == "running.scale (W): The powers are divided by this power. [required]"
