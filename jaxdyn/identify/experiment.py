@@ -93,7 +93,7 @@ def excitations(
     else:
         information = [_log_determinant(base.columns(Y) / noise[None, :, None]) for Y in rows]
         best = sorted(range(validation, count), key=lambda k: -information[k])
-        learned = [ExcitingMotion(*each[k], information[k]) for k in best[:training]]
+        learned = [ExcitingMotion(each[k][0], each[k][1], information[k]) for k in best[:training]]
     return Excitations(base, learned, [motion for motion, _ in each[:validation]])
 
 
