@@ -93,6 +93,7 @@ PACKAGES = [
     "jaxdyn",
     "jaxdyn.constraints",
     "jaxdyn.control",
+    "jaxdyn.identify",
     "jaxdyn.io",
     "jaxdyn.jobs",
     "jaxdyn.library",

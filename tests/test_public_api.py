@@ -59,7 +59,7 @@ def public_members(module) -> dict[str, object]:
 
 
 # The namespaces that users are sent to, without the names that these import for themselves from elsewhere.
-PUBLIC = public_members(jaxdyn) | public_members(resolve("jaxdyn.io"))
+PUBLIC = public_members(jaxdyn) | public_members(resolve("jaxdyn.io")) | public_members(resolve("jaxdyn.identify"))
 for namespace in (jaxdyn.configuration, resolve("jaxdyn.library.files"), resolve("jaxdyn.library.families")):
     PUBLIC |= {k: v for k, v in public_members(namespace).items() if v.__module__ == namespace.__name__}
 FUNCTIONS = {name: item for name, item in PUBLIC.items() if inspect.isfunction(item)}

@@ -17,7 +17,7 @@ from jaxdyn.identify.inverse_dynamics_error import Motions, drive_forces
 from jaxdyn.identify.linear_fit import LinearFit, weighted_least_squares
 from jaxdyn.identify.measurement import MeasurementError, Plant
 from jaxdyn.identify.recording import Recording
-from jaxdyn.identify.regressor import labels, linear_parameters, regressor, with_linear_parameters
+from jaxdyn.identify.regression import labels, linear_parameters, regressor, with_linear_parameters
 from jaxdyn.identify.validation import needed_and_acting
 from jaxdyn.lanes import stored_jit
 

@@ -128,7 +128,7 @@ class InverseDynamicsError(Problem):
     def count(self) -> int:
         return self.motions.v.size
 
-    def linearized(self, x: Unconstrained, own: None, piece: Motions):
+    def linearized(self, x: Unconstrained, own: None, piece: Motions) -> tuple[Array, Array, Array]:
         """Residuals of one sample, their Jacobian and their weights."""
         residuals = lane_function(self.residuals, name="inverse-dynamics error")
         jacobian = jacobian_by_fewer_sweeps(piece.v.shape[0], x.size)(residuals)

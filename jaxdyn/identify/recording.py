@@ -162,8 +162,12 @@ class Windows(eqx.Module):
         """Number of windows."""
         return self.times.shape[0]
 
-    def select(self, chosen) -> "Windows":
-        """Some of the windows; one whose successor is left out is no longer followed."""
+    def select(self, chosen: Any) -> "Windows":
+        """Some of the windows; one whose successor is left out is no longer followed.
+
+        Args:
+            chosen: indices, a slice or a mask.
+        """
         index = np.arange(self.count)[chosen]
         part = jax.tree.map(lambda x: x[index], self)
         neighbors = np.concatenate([np.diff(index) == 1, [False]])
