@@ -53,7 +53,9 @@ def test_it_is_read_from_a_mechanism_file_with_units_frames_and_defaults(levitat
     assert (force.body, float(force.force), float(force.reach)) == (0, 2.0, 0.05)
     path = tmp_path / "default.toml"
     path.write_text(LEVITATION.replace("reach = 0.05", ""))
-    assert float(load_mechanism(path).forces[0].reach) == 0.1
+    (force,) = load_mechanism(path).forces
+    assert isinstance(force, MagneticSpring)
+    assert float(force.reach) == 0.1
 
 
 def test_it_comes_back_from_a_mechanism_file_and_from_an_archive(levitation, tmp_path):
@@ -131,8 +133,8 @@ def test_help_and_the_reference_have_a_row_for_each_key(capsys):
     text = capsys.readouterr().out
     rows = text[text.index("[[magnetic_spring]]") :].splitlines()[1:5]
     assert rows == [
-        "    body: body that carries the magnet. [name of a body or frame]",
-        "    point (m): the magnet, on the axes of the body from O'.",
+        "    body: body that carries the magnet, and the magnet on its axes from O'. [name of a body or frame]",
+        "    point (m): body that carries the magnet, and the magnet on its axes from O'.",
         "    force (N): repulsion of magnets that touch. [not negative]",
         "    reach (m): distance over which the repulsion falls to 37 %. [positive]",
     ]

@@ -68,9 +68,9 @@ class LoopJoint(Constraint):
 
     name: str = eqx.field(static=True)
     kind: str = eqx.field(static=True)
-    body_a: int = body_index()
+    body_a: int = eqx.field(static=True, metadata=body_index())
     frame_a: RigidTransform
-    body_b: int = body_index()
+    body_b: int = eqx.field(static=True, metadata=body_index())
     frame_b: RigidTransform
 
     def residual(self, model: Model, q: Coordinates, poses: Poses) -> Float[Array, "m"]:
@@ -161,11 +161,11 @@ class Distance(Constraint):
     table_name: ClassVar[str] = "rod"
 
     name: str = eqx.field(static=True)
-    body_a: int = body_index()
-    point_a: Float[Array, "3"] = quantity("m", on="body_a")
-    body_b: int = body_index()
-    point_b: Float[Array, "3"] = quantity("m", on="body_b")
-    length: Float[Array, ""] = quantity("m", positive=True)
+    body_a: int = eqx.field(static=True, metadata=body_index())
+    point_a: Float[Array, "3"] = eqx.field(converter=floating, metadata=quantity("m", on="body_a"))
+    body_b: int = eqx.field(static=True, metadata=body_index())
+    point_b: Float[Array, "3"] = eqx.field(converter=floating, metadata=quantity("m", on="body_b"))
+    length: Float[Array, ""] = eqx.field(converter=floating, metadata=quantity("m", positive=True))
 
     def residual(self, model: Model, q: Coordinates, poses: Poses) -> Float[Array, "m"]:
         reference_a, arm_a = point_on_body(poses, self.body_a, self.point_a)

@@ -21,7 +21,7 @@ from jaxdyn.identify.parameters import Parameters
 from jaxdyn.lanes import lane_function
 from jaxdyn.mechanism.messages import described
 from jaxdyn.mechanism.quantity import ACCELERATION, EFFORT, POSITION, VELOCITY, invalid, quantity
-from jaxdyn.spatial.arrays import einsum
+from jaxdyn.spatial.arrays import einsum, floating
 
 
 class Motions(eqx.Module):
@@ -34,10 +34,10 @@ class Motions(eqx.Module):
         u: inputs, as recorded.
     """
 
-    q: Float[Array, "*samples nq"] = quantity(POSITION, along="coordinate")
-    v: Float[Array, "*samples nv"] = quantity(VELOCITY, along="velocity")
-    a: Float[Array, "*samples nv"] = quantity(ACCELERATION, along="velocity")
-    u: Float[Array, "*samples nu"] = quantity(EFFORT, along="input")
+    q: Float[Array, "*samples nq"] = eqx.field(converter=floating, metadata=quantity(POSITION, along="coordinate"))
+    v: Float[Array, "*samples nv"] = eqx.field(converter=floating, metadata=quantity(VELOCITY))
+    a: Float[Array, "*samples nv"] = eqx.field(converter=floating, metadata=quantity(ACCELERATION))
+    u: Float[Array, "*samples nu"] = eqx.field(converter=floating, metadata=quantity(EFFORT, along="input"))
 
 
 def needed_forces(plant: Plant, motion: Motions) -> Float[Array, "nv"]:
@@ -70,7 +70,7 @@ class InverseDynamicsError(Problem):
 
     parameters: Parameters
     motions: Motions
-    noise: Float[Array, "nv"] = quantity(EFFORT, along="velocity", positive=True)
+    noise: Float[Array, "nv"] = eqx.field(converter=floating, metadata=quantity(EFFORT, positive=True))
     loss: Loss = Squares()
     block: int = eqx.field(static=True, default=50)
 

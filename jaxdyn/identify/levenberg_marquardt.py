@@ -55,7 +55,7 @@ class LevenbergMarquardt(Solver):
         tolerance: The fit ends when the next step promises a relative decrease of the loss below this tolerance.
     """
 
-    tolerance: float = quantity(default=1e-8, minimum=0.0, static=True)
+    tolerance: float = eqx.field(static=True, default=1e-8, metadata=quantity(minimum=0.0))
 
     def begin(self, problem: Problem, initial: Unknowns | None = None) -> DampedSearch:
         """The search before its first step, from the initial guess of the problem if none is given."""

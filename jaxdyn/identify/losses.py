@@ -61,7 +61,7 @@ class Huber(Loss):
 
     kind: ClassVar[str] = "huber"
 
-    threshold: float = quantity("1", positive=True, default=1.345, static=True)
+    threshold: float = eqx.field(static=True, default=1.345, metadata=quantity("1", positive=True))
 
     def rho(self, squared: Float[Array, "..."]) -> Float[Array, "..."]:
         k = self.threshold
@@ -82,7 +82,7 @@ class Cauchy(Loss):
 
     kind: ClassVar[str] = "cauchy"
 
-    threshold: float = quantity("1", positive=True, default=2.385, static=True)
+    threshold: float = eqx.field(static=True, default=2.385, metadata=quantity("1", positive=True))
 
     def rho(self, squared: Float[Array, "..."]) -> Float[Array, "..."]:
         return self.threshold**2 * jnp.log1p(squared / self.threshold**2)

@@ -66,11 +66,17 @@ class Sensors(eqx.Module):
         MeasurementError: a length does not match, or the noise is not positive.
     """
 
-    noise: Float[Array, "ny"] | Float[Array, "ny ny"] = quantity(along="measurement")
-    scale: Float[Array, "ny"] = quantity("1", along="measurement", default=None)
-    offset: Float[Array, "ny"] = quantity(along="measurement", default=None)
-    quantization: Float[Array, "ny"] = quantity(along="measurement", minimum=0.0, default=None)
-    zeros: Float[Array, "recordings ny"] = quantity(along="measurement", default=None)
+    noise: Float[Array, "ny"] | Float[Array, "ny ny"] = eqx.field(
+        converter=floating, metadata=quantity(along="measurement")
+    )
+    scale: Float[Array, "ny"] = eqx.field(converter=floating, default=None, metadata=quantity("1", along="measurement"))
+    offset: Float[Array, "ny"] = eqx.field(converter=floating, default=None, metadata=quantity(along="measurement"))
+    quantization: Float[Array, "ny"] = eqx.field(
+        converter=floating, default=None, metadata=quantity(along="measurement", minimum=0.0)
+    )
+    zeros: Float[Array, "recordings ny"] = eqx.field(
+        converter=floating, default=None, metadata=quantity(along="measurement")
+    )
     observe: Observe = eqx.field(static=True, default=joint_positions)
 
     def __init__(
@@ -171,9 +177,9 @@ class Inputs(eqx.Module):
         MeasurementError: the lengths differ.
     """
 
-    gain: Float[Array, "nu"] = quantity("1", along="input")
-    offset: Float[Array, "nu"] = quantity(EFFORT, along="input")
-    delay: Float[Array, "nu"] = quantity("s", along="input")
+    gain: Float[Array, "nu"] = eqx.field(converter=floating, metadata=quantity("1", along="input"))
+    offset: Float[Array, "nu"] = eqx.field(converter=floating, metadata=quantity(EFFORT, along="input"))
+    delay: Float[Array, "nu"] = eqx.field(converter=floating, metadata=quantity("s", along="input"))
 
     def __check_init__(self):
         wrong = invalid(self, {"nu": self.gain.shape[-1] if self.gain.ndim else 0})

@@ -26,7 +26,7 @@ from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import invalid, quantity
 from jaxdyn.simulate.integrators import Integrator, RungeKutta4
 from jaxdyn.simulate.rollout import rollout
-from jaxdyn.spatial.arrays import einsum
+from jaxdyn.spatial.arrays import einsum, floating_or_none
 
 
 def predict(
@@ -133,8 +133,12 @@ class OutputError(Problem):
     windows: Windows
     loss: Loss = Squares()
     free_starts: bool = eqx.field(static=True, default=True)
-    start_noise: Float[Array, "L"] | None = quantity(positive=True, default=None)
-    continuity: Float[Array, "L"] | None = quantity(positive=True, default=None)
+    start_noise: Float[Array, "L"] | None = eqx.field(
+        converter=floating_or_none, default=None, metadata=quantity(positive=True)
+    )
+    continuity: Float[Array, "L"] | None = eqx.field(
+        converter=floating_or_none, default=None, metadata=quantity(positive=True)
+    )
     integrator: Integrator = RungeKutta4()
     backend: Backend = eqx.field(static=True, default="auto")
 

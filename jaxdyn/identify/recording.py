@@ -46,11 +46,11 @@ class Recording(eqx.Module):
     """
 
     name: str = eqx.field(static=True)
-    time: Float[np.ndarray, "samples"] = quantity("s", converter=_table)
-    q: Samples = quantity(POSITION, along="coordinate", converter=_table)
-    v: Samples | None = quantity(VELOCITY, along="velocity", converter=_table)
-    u: Samples = quantity(EFFORT, along="input", converter=_table)
-    a: Samples | None = quantity(ACCELERATION, along="velocity", converter=_table, default=None)
+    time: Float[np.ndarray, "samples"] = eqx.field(converter=_table, metadata=quantity("s"))
+    q: Samples = eqx.field(converter=_table, metadata=quantity(POSITION, along="coordinate"))
+    v: Samples | None = eqx.field(converter=_table, metadata=quantity(VELOCITY))
+    u: Samples = eqx.field(converter=_table, metadata=quantity(EFFORT, along="input"))
+    a: Samples | None = eqx.field(converter=_table, default=None, metadata=quantity(ACCELERATION))
 
     def __check_init__(self):
         count = len(self.time)

@@ -202,9 +202,9 @@ class WindowsCheck(Check):
     """
 
     kind: Literal["windows"] = eqx.field(static=True, default="windows")
-    durations: tuple[float, ...] = quantity("s", positive=True, default=(0.5,), static=True)
-    interval: float = quantity("s", positive=True, default=0.002, static=True)
-    first: float = quantity("s", minimum=0.0, default=0.0, static=True)
+    durations: tuple[float, ...] = eqx.field(static=True, default=(0.5,), metadata=quantity("s", positive=True))
+    interval: float = eqx.field(static=True, default=0.002, metadata=quantity("s", positive=True))
+    first: float = eqx.field(static=True, default=0.0, metadata=quantity("s", minimum=0.0))
 
     def figures(
         self, plant: Plant, recordings: Sequence[Recording], motions: Callable[[], Motions], **options: Any
@@ -245,13 +245,13 @@ class ValidTimeCheck(Check):
     """
 
     kind: Literal["valid_time"] = eqx.field(static=True, default="valid_time")
-    durations: tuple[float, ...] = quantity("s", positive=True, default=(0.5,), static=True)
-    interval: float = quantity("s", positive=True, default=0.002, static=True)
-    first: float = quantity("s", minimum=0.0, default=0.0, static=True)
-    stride: float = quantity("s", positive=True, default=1.0, static=True)
-    count: int = quantity(positive=True, default=20, static=True)
-    thresholds: tuple[float, ...] = quantity(positive=True, default=(0.1,), static=True)
-    samples: int = quantity(positive=True, default=15, static=True)
+    durations: tuple[float, ...] = eqx.field(static=True, default=(0.5,), metadata=quantity("s", positive=True))
+    interval: float = eqx.field(static=True, default=0.002, metadata=quantity("s", positive=True))
+    first: float = eqx.field(static=True, default=0.0, metadata=quantity("s", minimum=0.0))
+    stride: float = eqx.field(static=True, default=1.0, metadata=quantity("s", positive=True))
+    count: int = eqx.field(static=True, default=20, metadata=quantity(positive=True))
+    thresholds: tuple[float, ...] = eqx.field(static=True, default=(0.1,), metadata=quantity(positive=True))
+    samples: int = eqx.field(static=True, default=15, metadata=quantity(positive=True))
     absolute: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self):
@@ -295,7 +295,7 @@ class ForcesCheck(Check):
     """
 
     kind: Literal["forces"] = eqx.field(static=True, default="forces")
-    limits: tuple[float, ...] = quantity(EFFORT, positive=True, default=(), static=True)
+    limits: tuple[float, ...] = eqx.field(static=True, default=(), metadata=quantity(EFFORT, positive=True))
 
     def figures(
         self, plant: Plant, recordings: Sequence[Recording], motions: Callable[[], Motions], **options: Any

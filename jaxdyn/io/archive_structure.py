@@ -63,8 +63,9 @@ def known_classes(own: Iterable[type] = ()) -> dict[str, type]:
         if isinstance(item, type) and dataclasses.is_dataclass(item) and item.__module__ == module.__name__
         if not name.startswith("_") and not _is_abstract(item)
     }
-    named = *part_classes().values(), *kinds_of(joint.Joint).values(), *kinds_of(prescribed.PrescribedMotion).values()
-    for item in (*(item for item in named if item.__name__ not in found), *own):
+    of_files = part_classes() | kinds_of(joint.Joint) | kinds_of(prescribed.PrescribedMotion)
+    candidates: list[type] = [item for item in of_files.values() if item.__name__ not in found]
+    for item in (*candidates, *own):
         if not dataclasses.is_dataclass(item) or _is_abstract(item):
             raise ConfigError(f"classes has {item!r}; give classes such as your subclass of jaxdyn.JointForce")
         if found.setdefault(item.__name__, item) is not item:

@@ -16,7 +16,7 @@ from jaxdyn.mechanism.joint import Joint, Scalar
 from jaxdyn.mechanism.prescribed import PrescribedMotion
 from jaxdyn.mechanism.quantity import quantity
 from jaxdyn.spatial import attitude, quaternion
-from jaxdyn.spatial.arrays import dot
+from jaxdyn.spatial.arrays import dot, floating
 from jaxdyn.spatial.series import cotangent_remainder_root, sinc_root, versine_root
 from jaxdyn.spatial.transform import RigidTransform
 
@@ -76,7 +76,7 @@ class Revolute(_Axial):
         axis: unit vector e, the same components on joint and child axes.
     """
 
-    axis: Axis = quantity("1")
+    axis: Axis = eqx.field(converter=floating, metadata=quantity("1"))
 
     kind_name: ClassVar[str] = "revolute"
     nq: ClassVar[int] = 1
@@ -100,7 +100,7 @@ class Prismatic(_Axial):
         axis: unit vector e, the same components on joint and child axes.
     """
 
-    axis: Axis = quantity("1")
+    axis: Axis = eqx.field(converter=floating, metadata=quantity("1"))
 
     kind_name: ClassVar[str] = "prismatic"
     nq: ClassVar[int] = 1
@@ -127,8 +127,8 @@ class Screw(_Axial):
     Source: theory.md (C1) with v = P x e + pitch e.
     """
 
-    axis: Axis = quantity("1")
-    pitch: Float[Array, "*batch"] = quantity("m/rad")
+    axis: Axis = eqx.field(converter=floating, metadata=quantity("1"))
+    pitch: Float[Array, "*batch"] = eqx.field(converter=floating, metadata=quantity("m/rad"))
 
     kind_name: ClassVar[str] = "screw"
     nq: ClassVar[int] = 1
@@ -166,7 +166,7 @@ class Cylindrical(_Axial):
     Source: theory.md section (d).
     """
 
-    axis: Axis = quantity("1")
+    axis: Axis = eqx.field(converter=floating, metadata=quantity("1"))
 
     kind_name: ClassVar[str] = "cylindrical"
     nq: ClassVar[int] = 2
@@ -206,8 +206,8 @@ class Universal(_WithRates):
     Source: theory.md section (d).
     """
 
-    first_axis: Axis = quantity("1")
-    second_axis: Axis = quantity("1")
+    first_axis: Axis = eqx.field(converter=floating, metadata=quantity("1"))
+    second_axis: Axis = eqx.field(converter=floating, metadata=quantity("1"))
 
     kind_name: ClassVar[str] = "universal"
     nq: ClassVar[int] = 2
@@ -321,8 +321,8 @@ class Planar(Joint):
     Source: theory.md section (d).
     """
 
-    normal: Axis = quantity("1", default=(0.0, 0.0, 1.0))
-    direction: Axis = quantity("1", default=(1.0, 0.0, 0.0))
+    normal: Axis = eqx.field(converter=floating, default=(0.0, 0.0, 1.0), metadata=quantity("1"))
+    direction: Axis = eqx.field(converter=floating, default=(1.0, 0.0, 0.0), metadata=quantity("1"))
 
     kind_name: ClassVar[str] = "planar"
     nq: ClassVar[int] = 3
@@ -493,7 +493,7 @@ class Rheonomic(_WithRates):
 
     joint: Joint
     motion: PrescribedMotion
-    time: Float[Array, "*batch"] = quantity("s", default=0.0)
+    time: Float[Array, "*batch"] = eqx.field(converter=floating, default=0.0, metadata=quantity("s"))
 
     nq: ClassVar[int] = 0
     nv: ClassVar[int] = 0
