@@ -165,6 +165,36 @@ def expanded(
     return Expansion(model, C, end_C)
 
 
+def cost_size(problem: ControlProblem, plan: Plan, *, backend: Backend = "auto") -> Float[Array, ""]:
+    """The size of the derivatives of the cost at a plan: the largest component of sum over k of |g_k| + |H_k 1|.
+
+    g and H are gradient and Hessian of the cost of a time step, or of the end, by tangent coordinates, controls and design.
+    Unlike the gradient alone, this is not zero for the cost of controls that are zero.
+    """
+    nx, m = problem.dynamics.nx, problem.dynamics.nu
+    n = nx + problem.size
+
+    def derivatives(cost, count: int) -> Array:
+        zero = jnp.zeros(count, plan.controls.dtype)
+        gradient, change = jax.jvp(jax.grad(cost), (zero,), (jnp.ones_like(zero),))
+        return jnp.abs(gradient) + jnp.abs(change)
+
+    def of_step(k, x, u):
+        def cost(w):
+            placed = problem.with_design(plan.design + w[nx:n])
+            return running_cost(placed, k, problem.dynamics.retract(x, w[:nx]), u + w[n:])
+
+        return derivatives(cost, n + m)
+
+    def of_end(last):
+        return derivatives(lambda w: _end_away(problem, plan, last, w)[0], n)
+
+    steps = jax.vmap(lane_function(of_step, backend=backend, name="size of costs"))
+    ending = lane_function(of_end, backend=backend, name="size of the cost of the end")
+    along = steps(jnp.arange(problem.steps), _at(plan.states, slice(-1)), plan.controls)
+    return jnp.maximum(jnp.max(jnp.sum(along, axis=0)), jnp.max(ending(_at(plan.states, -1)), initial=0.0))
+
+
 def _step_away(problem: ControlProblem, plan: Plan, k, x, following, u, w):
     """Gap to the state that follows, cost and conditions of a step, w = (x, design, u) away from the plan."""
     nx = problem.dynamics.nx

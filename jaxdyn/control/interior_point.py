@@ -64,6 +64,7 @@ class InteriorSearch(eqx.Module):
         filter: (distance, cost) of plans that later ones must improve on.
         farthest: distance that no plan may have.
         iterations, result: done, and code of `ControlResult`.
+        scale: the factor by which costs, and with them multipliers, are multiplied during the search.
     """
 
     plan: Plan
@@ -81,6 +82,7 @@ class InteriorSearch(eqx.Module):
     farthest: Float[Array, ""]
     iterations: Int[Array, ""]
     result: Int[Array, ""]
+    scale: Float[Array, ""]
 
     @property
     def cost(self) -> Float[Array, ""]:

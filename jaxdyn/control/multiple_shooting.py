@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxdyn.control.expansion import ConstraintTerms, Expansion, expanded, initial_jacobian
+from jaxdyn.control.expansion import ConstraintTerms, Expansion, cost_size, expanded, initial_jacobian
 from jaxdyn.control.interior_point import (
     INSIDE,
     DualVariables,
@@ -40,6 +40,7 @@ from jaxdyn.mechanism.quantity import quantity
 from jaxdyn.spatial.arrays import einsum
 
 _FIRST_BARRIER, _BARRIER_FACTOR, _BARRIER_POWER = 0.1, 0.2, 1.5
+_LEAST_COST, _MOST_COST = 0.1, 100.0  # sizes of costs, between which they are not scaled
 _SOLVED_ENOUGH = 10.0  # error, in units of the barrier, at which the barrier is lowered
 _MEMORY = 16  # plans that later ones must improve on, in distance or in cost
 _FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-4, 1e-10, 1e10
@@ -50,7 +51,8 @@ class MultipleShooting(IterativeSolver):
     """Newton's method on states and controls at once, with an interior-point method for bounds and conditions.
 
     If the Newton model is not convex, the second-order terms of dynamics and constraints are dropped for some iterations, then
-    regularization is added.
+    regularization is added. Costs whose derivatives at the initial guess are very small or large are scaled during the
+    search, so that they compare to the barrier, which begins with 0.1.
 
     Attributes:
         parallel: Whether all time steps are computed at once by associative scans, which takes log N rounds on machines with many
@@ -71,6 +73,8 @@ class MultipleShooting(IterativeSolver):
 
     def begin(self, problem: ControlProblem, initial: Plan) -> InteriorSearch:
         plan = push_inside_bounds(problem, initial)
+        scale = _scale_of(cost_size(problem, plan, backend=self.backend))
+        problem = problem.with_cost_scale(scale)
         found, defects, dtype = (
             outcome(problem, plan, backend=self.backend),
             gaps(problem, plan, backend=self.backend),
@@ -113,9 +117,11 @@ class MultipleShooting(IterativeSolver):
             1e4 * jnp.maximum(distance, 1.0),
             none,
             code.astype(int),
+            scale,
         )
 
     def iterate(self, problem: ControlProblem, search: InteriorSearch) -> InteriorSearch:
+        problem = problem.with_cost_scale(search.scale)
         use_curvature = search.wait == 0
         terms = eliminate_slacks(problem, search)
         expansion = expanded(
@@ -143,8 +149,8 @@ class MultipleShooting(IterativeSolver):
     def solution(self, problem: ControlProblem, search: InteriorSearch) -> Solution:
         s = search
         one = jnp.ones((), s.barrier.dtype)
-        multipliers = Multipliers(s.multipliers.path, s.multipliers.end, one)
-        return Solution(s.plan, s.feedback, multipliers, s.cost, s.violation, s.result, Stats(s.iterations))
+        multipliers = Multipliers(s.multipliers.path / s.scale, s.multipliers.end / s.scale, one)
+        return Solution(s.plan, s.feedback, multipliers, s.cost / s.scale, s.violation, s.result, Stats(s.iterations))
 
     def _tolerance(self, search: InteriorSearch) -> float:
         return in_precision(self.tolerance, search.barrier.dtype, 1e-8, 1e-4)
@@ -246,3 +252,10 @@ class MultipleShooting(IterativeSolver):
             search,
             (wait, last_wait, damping, result, search.iterations + 1),
         )
+
+
+def _scale_of(size: Float[Array, ""]) -> Float[Array, ""]:
+    """The factor that brings costs of some size to a usual one; 1 for a usual size, and where it is zero or not finite."""
+    known = (size > 0.0) & jnp.isfinite(size)
+    size = jnp.where(known, size, 1.0)
+    return jnp.clip(size, _LEAST_COST, _MOST_COST) / size
