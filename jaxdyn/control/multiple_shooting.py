@@ -3,9 +3,9 @@
     minimize    cost - mu (sum of the logarithms of slacks and of distances from bounds)
     such that   x_{k+1} = f(x_k, u_k),   g = 0,   g + s = 0 with slacks s > 0 where g may be negative
 
-Newton's method on the stationarity of the Lagrangian: conditions and bounds are eliminated, what is left is linear-quadratic. The
-plan need not be a motion before the end, so it may start from a guess of states, and nothing has to be integrated through
-unstable motions.
+Newton's method is applied to the stationarity of the Lagrangian; after elimination of slacks and bounds each step is a
+linear-quadratic problem. Plans need not obey the dynamics before the end, so that the initial guess may be a guess of states, and
+unstable motions are not integrated from the start.
 """
 
 from typing import ClassVar
@@ -48,7 +48,7 @@ _LONGEST_WAIT = 16  # iterations without curvature after it has failed several t
 
 
 class MultipleShooting(IterativeSolver):
-    """Newton's method on states and controls at once, with an interior-point method for bounds and conditions.
+    """Newton's method on states and controls at once, with an interior-point method for bounds and constraints.
 
     If the Newton model is not convex, the second-order terms of dynamics and constraints are dropped for some iterations, then
     regularization is added. Costs whose derivatives at the initial guess are very small or large are scaled during the
@@ -156,7 +156,7 @@ class MultipleShooting(IterativeSolver):
         return in_precision(self.tolerance, search.barrier.dtype, 1e-8, 1e-4)
 
     def _lowered(self, search: InteriorSearch, error: Float[Array, ""]) -> InteriorSearch:
-        """With a lower barrier where the problem with this one is solved well enough; the filter then forgets."""
+        """The search with a lower barrier parameter and an empty filter where the present barrier problem is solved well enough."""
         now = search.barrier
         lower = jnp.maximum(0.1 * self._tolerance(search), jnp.minimum(_BARRIER_FACTOR * now, now**_BARRIER_POWER))
         enough = (error <= _SOLVED_ENOUGH * now) & (lower < now)
@@ -174,7 +174,7 @@ class MultipleShooting(IterativeSolver):
         expansion: Expansion,
         terms: ConstraintTerms,
     ) -> "InteriorStep":
-        """Newton's step of all unknowns."""
+        """The Newton step of all unknowns."""
         mu, multipliers, plan = search.barrier, search.multipliers, search.plan
         (below, above), (design_below, design_above) = distances_from_bounds(problem, plan)
         damping = search.damping
@@ -234,7 +234,7 @@ class MultipleShooting(IterativeSolver):
     def _adapted(
         self, search: InteriorSearch, accepted: Bool[Array, ""], use_curvature: Bool[Array, ""]
     ) -> InteriorSearch:
-        """Curvature may make steps without a minimum: then it rests for a while. If that does not help, damping does."""
+        """The search with adapted regularization: curvature of a nonconvex model is left out at first, then damping grows."""
         wait, last_wait, damping = search.wait, search.last_wait, search.damping
         more = jnp.maximum(10.0 * damping, _FIRST_DAMPING)
         less = jnp.where(damping > _LEAST_DAMPING, 0.1 * damping, 0.0)
