@@ -6,7 +6,9 @@ import os
 import pkgutil
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
 import jaxtyping
@@ -139,3 +141,17 @@ def as_a_user():
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture
+def refusal() -> Callable[..., str]:
+    """refusal(error, function, *arguments): the message with which a call is refused, which must be one line."""
+
+    def message(error: type[Exception], function: Callable, *arguments: Any, **options: Any) -> str:
+        with pytest.raises(error) as caught:
+            function(*arguments, **options)
+        text = str(caught.value)
+        assert len(text.splitlines()) == 1
+        return text
+
+    return message

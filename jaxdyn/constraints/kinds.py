@@ -56,19 +56,21 @@ class LoopJoint(Constraint):
         spherical     D
 
     Attributes:
-        name: for messages and files.
-        kind: of the joint, one of `LOOP_KINDS`.
+        name: name of the constraint in messages and files.
+        kind: kind of the joint, one of `LOOP_KINDS`.
         body_a, body_b: indices of the bodies, -1 for the ground.
         frame_a, frame_b: the markers, placed on the axes of their bodies.
 
     Source: theory.md (N1), (N2), (N8).
     """
 
+    table_name: ClassVar[str] = "loop"
+
     name: str = eqx.field(static=True)
     kind: str = eqx.field(static=True)
-    body_a: int = body_index()
+    body_a: int = eqx.field(static=True, metadata=body_index())
     frame_a: RigidTransform
-    body_b: int = body_index()
+    body_b: int = eqx.field(static=True, metadata=body_index())
     frame_b: RigidTransform
 
     def residual(self, model: Model, q: Coordinates, poses: Poses) -> Float[Array, "m"]:
@@ -150,7 +152,7 @@ class Distance(Constraint):
     """A rod without mass between two points, by balls: (|D|^2 - L^2) / (2 L) = 0 with D from point B to point A.
 
     Attributes:
-        name: for messages and files.
+        name: name of the constraint in messages and files.
         body_a, body_b: indices of the bodies, -1 for the ground.
         point_a, point_b: ends of the rod, on the axes of their bodies from O'.
         length: length L of the rod.
@@ -159,11 +161,11 @@ class Distance(Constraint):
     table_name: ClassVar[str] = "rod"
 
     name: str = eqx.field(static=True)
-    body_a: int = body_index()
-    point_a: Float[Array, "3"] = quantity("m", on="body_a")
-    body_b: int = body_index()
-    point_b: Float[Array, "3"] = quantity("m", on="body_b")
-    length: Float[Array, ""] = quantity("m", positive=True)
+    body_a: int = eqx.field(static=True, metadata=body_index())
+    point_a: Float[Array, "3"] = eqx.field(converter=floating, metadata=quantity("m", on="body_a"))
+    body_b: int = eqx.field(static=True, metadata=body_index())
+    point_b: Float[Array, "3"] = eqx.field(converter=floating, metadata=quantity("m", on="body_b"))
+    length: Float[Array, ""] = eqx.field(converter=floating, metadata=quantity("m", positive=True))
 
     def residual(self, model: Model, q: Coordinates, poses: Poses) -> Float[Array, "m"]:
         reference_a, arm_a = point_on_body(poses, self.body_a, self.point_a)
@@ -180,10 +182,12 @@ class Coupling(Constraint):
     """One coordinate as a polynomial of another, q[driven] = c0 + c1 q[driver] + c2 q[driver]^2 + ...: gears and mimic joints.
 
     Attributes:
-        name: for messages and files.
+        name: name of the constraint in messages and files.
         driven, driver: indices of the coordinates, of joints whose velocity is their rate.
         coefficients: coefficients c0, c1, ... of the polynomial, in rad or m by the kinds of joints.
     """
+
+    table_name: ClassVar[str] = "coupling"
 
     name: str = eqx.field(static=True)
     driven: int = eqx.field(static=True)

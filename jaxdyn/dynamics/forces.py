@@ -23,7 +23,7 @@ from jaxdyn.mechanism.components import error_with_part
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import DAMPING, EFFORT, POSITION, STIFFNESS, body_index, invalid, quantity
 from jaxdyn.mechanism.topology import GROUND
-from jaxdyn.spatial.arrays import dot, zero_safe_norm
+from jaxdyn.spatial.arrays import dot, floating, floating_or_none, zero_safe_norm
 from jaxdyn.spatial.sixvector import force_at_point, velocity_at_point
 
 Vector3 = Float[Array, "3"]
@@ -151,12 +151,12 @@ class Spring(_PointPair):
     linear: ClassVar[tuple[str, ...]] = ("stiffness",)
     table_name: ClassVar[str] = "spring"
 
-    body_a: int = body_index()
-    point_a: Vector3 = quantity("m", on="body_a")
-    body_b: int = body_index()
-    point_b: Vector3 = quantity("m", on="body_b")
-    stiffness: Scalar = quantity("N/m", minimum=0.0)
-    free_length: Scalar = quantity("m", minimum=0.0, default=0.0)
+    body_a: int = eqx.field(static=True, metadata=body_index())
+    point_a: Vector3 = eqx.field(converter=floating, metadata=quantity("m", on="body_a"))
+    body_b: int = eqx.field(static=True, metadata=body_index())
+    point_b: Vector3 = eqx.field(converter=floating, metadata=quantity("m", on="body_b"))
+    stiffness: Scalar = eqx.field(converter=floating, metadata=quantity("N/m", minimum=0.0))
+    free_length: Scalar = eqx.field(converter=floating, default=0.0, metadata=quantity("m", minimum=0.0))
 
     def force_on_a(self, d: Vector3, d_rate: Vector3) -> Vector3:
         _, inverse_length = zero_safe_norm(d)
@@ -189,11 +189,11 @@ class Damper(_PointPair):
     linear: ClassVar[tuple[str, ...]] = ("coefficient",)
     table_name: ClassVar[str] = "damper"
 
-    body_a: int = body_index()
-    point_a: Vector3 = quantity("m", on="body_a")
-    body_b: int = body_index()
-    point_b: Vector3 = quantity("m", on="body_b")
-    coefficient: Scalar = quantity("N s/m", minimum=0.0)
+    body_a: int = eqx.field(static=True, metadata=body_index())
+    point_a: Vector3 = eqx.field(converter=floating, metadata=quantity("m", on="body_a"))
+    body_b: int = eqx.field(static=True, metadata=body_index())
+    point_b: Vector3 = eqx.field(converter=floating, metadata=quantity("m", on="body_b"))
+    coefficient: Scalar = eqx.field(converter=floating, metadata=quantity("N s/m", minimum=0.0))
 
     def force_on_a(self, d: Vector3, d_rate: Vector3) -> Vector3:
         _, inverse_length = zero_safe_norm(d)
@@ -217,10 +217,10 @@ class AppliedForce(BodyForce):
     conservative: ClassVar[bool] = False
     table_name: ClassVar[str] = "applied_force"
 
-    body: int = body_index()
-    point: Vector3 = quantity("m", on="body")
-    force: Vector3 = quantity("N")
-    torque: Vector3 = quantity("N m")
+    body: int = eqx.field(static=True, metadata=body_index())
+    point: Vector3 = eqx.field(converter=floating, metadata=quantity("m", on="body"))
+    force: Vector3 = eqx.field(converter=floating, metadata=quantity("N"))
+    torque: Vector3 = eqx.field(converter=floating, metadata=quantity("N m"))
     body_fixed: bool = eqx.field(static=True)
 
     def validate(self, model: Model) -> str | None:
@@ -249,8 +249,10 @@ class JointSpring(JointForce):
     linear: ClassVar[tuple[str, ...]] = ("stiffness",)
     table_name: ClassVar[str] = "joint_spring"
 
-    stiffness: Float[Array, "nv"] = quantity(STIFFNESS, along="velocity", minimum=0.0, missing=0.0)
-    rest: Float[Array, "nq"] = quantity(POSITION, along="coordinate")
+    stiffness: Float[Array, "nv"] = eqx.field(
+        converter=floating, metadata=quantity(STIFFNESS, minimum=0.0, missing=0.0)
+    )
+    rest: Float[Array, "nq"] = eqx.field(converter=floating, metadata=quantity(POSITION, along="coordinate"))
 
     def generalized_forces(
         self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar
@@ -286,11 +288,15 @@ class JointServo(JointForce):
     conservative: ClassVar[bool] = False
     table_name: ClassVar[str] = "joint_servo"
 
-    stiffness: Float[Array, "nv"] = quantity(STIFFNESS, along="velocity", minimum=0.0, missing=0.0)
-    damping: Float[Array, "nv"] = quantity(DAMPING, along="velocity", minimum=0.0, missing=0.0)
-    target: Float[Array, "nq"] = quantity(POSITION, along="coordinate")
-    effort: Float[Array, "nv"] | None = quantity(
-        EFFORT, along="velocity", minimum=0.0, infinite=True, missing=np.inf, default=None
+    stiffness: Float[Array, "nv"] = eqx.field(
+        converter=floating, metadata=quantity(STIFFNESS, minimum=0.0, missing=0.0)
+    )
+    damping: Float[Array, "nv"] = eqx.field(converter=floating, metadata=quantity(DAMPING, minimum=0.0, missing=0.0))
+    target: Float[Array, "nq"] = eqx.field(converter=floating, metadata=quantity(POSITION, along="coordinate"))
+    effort: Float[Array, "nv"] | None = eqx.field(
+        converter=floating_or_none,
+        default=None,
+        metadata=quantity(EFFORT, minimum=0.0, infinite=True, missing=np.inf),
     )
 
     def generalized_forces(
@@ -320,7 +326,7 @@ class JointDrives(eqx.Module):
     """
 
     columns: tuple[int, ...] = eqx.field(static=True)
-    gear: Float[Array, "nu"] = quantity("1")
+    gear: Float[Array, "nu"] = eqx.field(converter=floating, metadata=quantity("1"))
 
     def validate(self, model: Model) -> str | None:
         """Why these drives do not fit a model and how to mend it, or None. Called once, by `System`."""

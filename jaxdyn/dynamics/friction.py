@@ -17,7 +17,7 @@ at its end: then friction only ever slows a joint down, at any length of the ste
 """
 
 import abc
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -27,17 +27,18 @@ from jaxdyn.dynamics import forward, inverse, kinematics
 from jaxdyn.dynamics.forces import JointForce, Resistance, Scalar
 from jaxdyn.mechanism import tree
 from jaxdyn.mechanism.model import Model
-from jaxdyn.mechanism.quantity import DAMPING, DRAG, EFFORT, LEVER, VELOCITY, ComponentUnit, quantity
+from jaxdyn.mechanism.quantity import DAMPING, DRAG, EFFORT, LEVER, VELOCITY, ComponentUnit, Quantity, quantity
+from jaxdyn.spatial.arrays import floating
 from jaxdyn.spatial.series import tanh_quotient
 
 
-def _coefficient(unit: str | ComponentUnit) -> Any:
-    """A field with a coefficient of each joint, which joints without the term lack."""
+def _coefficient(unit: str | ComponentUnit) -> dict[str, Quantity]:
+    """A coefficient of each joint, which joints without the term lack."""
     return quantity(unit, along="velocity", minimum=0.0, missing=0.0)
 
 
-def _scale(unit: str | ComponentUnit, *needed_by: str) -> Any:
-    """A field with a scale of each joint, which matters where one of these coefficients is not zero."""
+def _scale(unit: str | ComponentUnit, *needed_by: str) -> dict[str, Quantity]:
+    """A scale of each joint, which matters where one of these coefficients is not zero."""
     return quantity(unit, along="velocity", positive=True, missing=1.0, needed_by=needed_by)
 
 
@@ -78,9 +79,9 @@ class JointFriction(_Friction):
     linear: ClassVar[tuple[str, ...]] = ("viscous", "coulomb")
     table_name: ClassVar[str] = "joint_friction"
 
-    viscous: Float[Array, "nv"] = _coefficient(DAMPING)
-    coulomb: Float[Array, "nv"] = _coefficient(EFFORT)
-    velocity_scale: Float[Array, "nv"] = _scale(VELOCITY, "coulomb")
+    viscous: Float[Array, "nv"] = eqx.field(converter=floating, metadata=_coefficient(DAMPING))
+    coulomb: Float[Array, "nv"] = eqx.field(converter=floating, metadata=_coefficient(EFFORT))
+    velocity_scale: Float[Array, "nv"] = eqx.field(converter=floating, metadata=_scale(VELOCITY, "coulomb"))
 
     def coefficient_at(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nv"]:
         return self.viscous + self.coulomb * _per_speed(v, self.velocity_scale)  # (H8)
@@ -100,9 +101,9 @@ class StribeckFriction(_Friction):
     linear: ClassVar[tuple[str, ...]] = ("stribeck",)
     table_name: ClassVar[str] = "joint_stribeck_friction"
 
-    stribeck: Float[Array, "nv"] = _coefficient(EFFORT)
-    stribeck_velocity: Float[Array, "nv"] = _scale(VELOCITY, "stribeck")
-    velocity_scale: Float[Array, "nv"] = _scale(VELOCITY, "stribeck")
+    stribeck: Float[Array, "nv"] = eqx.field(converter=floating, metadata=_coefficient(EFFORT))
+    stribeck_velocity: Float[Array, "nv"] = eqx.field(converter=floating, metadata=_scale(VELOCITY, "stribeck"))
+    velocity_scale: Float[Array, "nv"] = eqx.field(converter=floating, metadata=_scale(VELOCITY, "stribeck"))
 
     def coefficient_at(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nv"]:
         near_rest = jnp.exp(-((v / self.stribeck_velocity) ** 2))
@@ -126,9 +127,11 @@ class AsymmetricFriction(_Friction):
     linear: ClassVar[tuple[str, ...]] = ("coulomb_difference", "viscous_difference")
     table_name: ClassVar[str] = "joint_asymmetric_friction"
 
-    coulomb_difference: Float[Array, "nv"] = quantity(EFFORT, along="velocity", missing=0.0)
-    viscous_difference: Float[Array, "nv"] = quantity(DAMPING, along="velocity", missing=0.0)
-    velocity_scale: Float[Array, "nv"] = _scale(VELOCITY, "coulomb_difference", "viscous_difference")
+    coulomb_difference: Float[Array, "nv"] = eqx.field(converter=floating, metadata=quantity(EFFORT, missing=0.0))
+    viscous_difference: Float[Array, "nv"] = eqx.field(converter=floating, metadata=quantity(DAMPING, missing=0.0))
+    velocity_scale: Float[Array, "nv"] = eqx.field(
+        converter=floating, metadata=_scale(VELOCITY, "coulomb_difference", "viscous_difference")
+    )
 
     def coefficient_at(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nv"]:
         per_speed = _per_speed(v, self.velocity_scale)
@@ -168,9 +171,9 @@ class LoadFriction(_FrictionUnderLoad):
     linear: ClassVar[tuple[str, ...]] = ("coefficient",)
     table_name: ClassVar[str] = "joint_load_friction"
 
-    coefficient: Float[Array, "nv"] = _coefficient("1")
-    velocity_scale: Float[Array, "nv"] = _scale(VELOCITY, "coefficient")
-    load_scale: Float[Array, "nv"] = _scale(EFFORT, "coefficient")
+    coefficient: Float[Array, "nv"] = eqx.field(converter=floating, metadata=_coefficient("1"))
+    velocity_scale: Float[Array, "nv"] = eqx.field(converter=floating, metadata=_scale(VELOCITY, "coefficient"))
+    load_scale: Float[Array, "nv"] = eqx.field(converter=floating, metadata=_scale(EFFORT, "coefficient"))
 
     def squared_load(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nv"]:
         return inverse.gravity_force(model, q) ** 2
@@ -194,9 +197,9 @@ class BearingFriction(_FrictionUnderLoad):
     linear: ClassVar[tuple[str, ...]] = ("coefficient",)
     table_name: ClassVar[str] = "joint_bearing_friction"
 
-    coefficient: Float[Array, "nv"] = _coefficient(LEVER)
-    velocity_scale: Float[Array, "nv"] = _scale(VELOCITY, "coefficient")
-    load_scale: Float[Array, "nv"] = _scale("N", "coefficient")
+    coefficient: Float[Array, "nv"] = eqx.field(converter=floating, metadata=_coefficient(LEVER))
+    velocity_scale: Float[Array, "nv"] = eqx.field(converter=floating, metadata=_scale(VELOCITY, "coefficient"))
+    load_scale: Float[Array, "nv"] = eqx.field(converter=floating, metadata=_scale("N", "coefficient"))
 
     def squared_load(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nv"]:
         a = forward.accelerations_from(model, q, v, jnp.zeros_like(v), "cholesky")
@@ -220,7 +223,7 @@ class QuadraticDrag(_Friction):
     linear: ClassVar[tuple[str, ...]] = ("coefficient",)
     table_name: ClassVar[str] = "joint_quadratic_drag"
 
-    coefficient: Float[Array, "nv"] = _coefficient(DRAG)
+    coefficient: Float[Array, "nv"] = eqx.field(converter=floating, metadata=_coefficient(DRAG))
 
     def coefficient_at(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nv"]:
         return self.coefficient * v * jnp.sign(v)  # (H12)

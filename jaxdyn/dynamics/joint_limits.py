@@ -7,6 +7,7 @@ so the numbers are derived from the mechanism unless they are given.
 
 from typing import ClassVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,6 +20,7 @@ from jaxdyn.dynamics.kinematics import Placements
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import DAMPING, POSITION, STIFFNESS, quantity
+from jaxdyn.spatial.arrays import floating
 
 Columns = Float[Array, "nv"]
 
@@ -49,9 +51,9 @@ class JointLimits(JointForce):
     conservative: ClassVar[bool] = False
     table_name: ClassVar[str] = "joint_limits"
 
-    stiffness: Float[Array, "nv"] = quantity(STIFFNESS, along="velocity", minimum=0.0)
-    damping: Float[Array, "nv"] = quantity(DAMPING, along="velocity", minimum=0.0)
-    width: Float[Array, "nv"] = quantity(POSITION, along="velocity", positive=True)
+    stiffness: Float[Array, "nv"] = eqx.field(converter=floating, metadata=quantity(STIFFNESS, minimum=0.0))
+    damping: Float[Array, "nv"] = eqx.field(converter=floating, metadata=quantity(DAMPING, minimum=0.0))
+    width: Float[Array, "nv"] = eqx.field(converter=floating, metadata=quantity(POSITION, positive=True))
 
     @staticmethod
     def of(model: Model, time_constant: float | Scalar = 0.01) -> "JointLimits":

@@ -26,7 +26,7 @@ from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.components import component_names, units_along
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import EFFORT, Quantity, quantities, quantity
-from jaxdyn.spatial.arrays import dot, einsum
+from jaxdyn.spatial.arrays import dot, einsum, floating
 from jaxdyn.spatial.inertia import (
     SpatialInertia,
     inertia_from_planar,
@@ -61,7 +61,7 @@ class TorqueOffset(JointForce):
     conservative: ClassVar[bool] = False
     linear: ClassVar[tuple[str, ...]] = ("torque",)
 
-    torque: Float[Array, "nv"] = quantity(EFFORT, along="velocity")
+    torque: Float[Array, "nv"] = eqx.field(converter=floating, metadata=quantity(EFFORT))
 
     def generalized_forces(
         self, model: Model, q: Coordinates, v: Velocities, t: Float[Array, ""]

@@ -16,6 +16,7 @@ from jaxdyn.dynamics.system import System
 from jaxdyn.io.archive_structure import StructureError
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.messages import MechanismError
+from jaxdyn.mechanism.quantity import dimensions
 from jaxdyn.mechanism.rotors import Rotors
 from jaxdyn.mechanism.topology import GROUND, Topology
 
@@ -101,11 +102,10 @@ def _check_fields(
         if field.name in leave_out:
             continue
         value, where = getattr(part, field.name), f"{path}.{field.name}"
-        dimensions = getattr(field.type, "dim_str", None)  # of a jaxtyping annotation
-        if dimensions is None:
+        names = dimensions(field)
+        if names is None or (value is None and field.default is None):
             _check_shapes(value, where, sizes, stacked)
             continue
-        names = [name for name in dimensions.split() if not name.startswith(("*", "..."))]
         expected = (*stacked, *(int(name) if name.isdecimal() else sizes.get(name) for name in names))
         shape = np.shape(value) if isinstance(value, jax.Array | float | int) else None
         last = shape[len(shape) - len(expected) :] if shape is not None and len(shape) >= len(expected) else None

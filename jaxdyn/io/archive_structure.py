@@ -24,7 +24,9 @@ from jaxdyn.constraints import kinds
 from jaxdyn.dynamics import forces, friction, joint_limits, system
 from jaxdyn.io.config import suggestion
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.mechanism import joints, model, prescribed, rotors, topology
+from jaxdyn.io.mechanism_joints import kinds_of
+from jaxdyn.io.mechanism_parts import part_classes
+from jaxdyn.mechanism import joint, joints, model, prescribed, rotors, topology
 from jaxdyn.spatial import transform
 
 # What a file may ask for. A class added to one of these modules needs nothing more.
@@ -48,7 +50,8 @@ class StructureError(ValueError):
 
 
 def known_classes(own: Iterable[type] = ()) -> dict[str, type]:
-    """The classes that may stand in an archive, by name: the concrete dataclasses of jaxdyn, and those of the user's own.
+    """The classes that may stand in an archive, by name: the concrete dataclasses of jaxdyn, classes that mechanism files know, and
+    further ones of the user's own.
 
     Raises:
         ConfigError: a class of the user's own is no dataclass, or has the name of another one.
@@ -60,7 +63,9 @@ def known_classes(own: Iterable[type] = ()) -> dict[str, type]:
         if isinstance(item, type) and dataclasses.is_dataclass(item) and item.__module__ == module.__name__
         if not name.startswith("_") and not _is_abstract(item)
     }
-    for item in own:
+    of_files = part_classes() | kinds_of(joint.Joint) | kinds_of(prescribed.PrescribedMotion)
+    candidates: list[type] = [item for item in of_files.values() if item.__name__ not in found]
+    for item in (*candidates, *own):
         if not dataclasses.is_dataclass(item) or _is_abstract(item):
             raise ConfigError(f"classes has {item!r}; give classes such as your subclass of jaxdyn.JointForce")
         if found.setdefault(item.__name__, item) is not item:
@@ -89,7 +94,7 @@ def structure_of(value: Any, path: str, classes: Mapping[str, type], arrays: dic
 
     def name_of(kind: type) -> str:
         if classes.get(kind.__name__) is not kind:
-            raise StructureError(f"{path}: class {kind.__name__} is none of jaxdyn; give classes=({kind.__name__},)")
+            raise StructureError(f"{path}: class {kind.__name__} is not one of jaxdyn; give classes=({kind.__name__},)")
         return kind.__name__
 
     if value is None or isinstance(value, bool | str):

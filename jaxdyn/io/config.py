@@ -25,7 +25,8 @@ from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.toml import read_toml, toml_text
 from jaxdyn.io.units import quantity
 from jaxdyn.mechanism.messages import closest
-from jaxdyn.mechanism.quantity import Quantity, metadata, quantity_of
+from jaxdyn.mechanism.quantity import Quantity, quantity_of
+from jaxdyn.mechanism.quantity import quantity as declare
 
 T = TypeVar("T")
 
@@ -53,9 +54,9 @@ def setting(
         broadcast: one number may stand for a tuple; it stays a tuple of one, which the caller broadcasts.
         infinite: inf and -inf are numbers too, and so are all others, however large.
     """
-    least = 0.0 if positive or non_negative else None
-    declared = Quantity(unit, minimum=least, exclusive=positive, infinite=infinite, broadcast=broadcast)
-    return dataclasses.field(default=default, metadata=metadata(declared))
+    least = 0.0 if non_negative else None
+    rules = declare(unit, minimum=least, positive=positive, infinite=infinite, broadcast=broadcast)
+    return dataclasses.field(default=default, metadata=rules)
 
 
 @dataclasses.dataclass(frozen=True)

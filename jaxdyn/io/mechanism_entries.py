@@ -1,27 +1,32 @@
-"""The tables of a mechanism file, as `jaxdyn.io.config` reads them.
+"""The tables of a mechanism file that are not the fields of one class, as `jaxdyn.io.config` reads them.
 
-Fields of type Any hold numbers whose units depend on the joint.
+`mechanism_parts` reads all other forces and constraints by what their classes declare. Fields of type Any depend on the joint.
 """
 
 import dataclasses
 from typing import Any, Literal
 
+from jaxdyn.dynamics.forces import AppliedForce
 from jaxdyn.io.config import setting
 from jaxdyn.io.placements import quaternion_from_rpy
 from jaxdyn.mechanism.builder import STANDARD_GRAVITY
+from jaxdyn.mechanism.model import Model
+from jaxdyn.mechanism.quantity import metadata, quantities
+from jaxdyn.mechanism.rotors import Rotors
+
+_ZERO = (0.0, 0.0, 0.0)
+
+
+def _like(owner: type, name: str, default: Any = dataclasses.MISSING) -> Any:
+    """A field with the unit and the bounds that a class declares of its own."""
+    return dataclasses.field(default=default, metadata=metadata(quantities(owner)[name]))
 
 
 @dataclasses.dataclass(frozen=True)
 class JointEntry:
-    """The joint that carries a body: its kind, the geometry that this kind has, and numbers per component."""
+    """The joint that carries a body, without the geometry of its kind."""
 
     kind: str
-    axis: tuple[float, float, float] | None = None
-    pitch: float | None = setting(None, unit="m/rad")
-    first_axis: tuple[float, float, float] | None = None
-    second_axis: tuple[float, float, float] | None = None
-    normal: tuple[float, float, float] | None = None
-    direction: tuple[float, float, float] | None = None
     motion: dict[str, Any] | None = None
     name: str | None = None
     position_limits: Any = None
@@ -55,10 +60,10 @@ class BodyEntry(PlacementEntry):
     """[[body]]: a body; its placement is that of its joint frame in the parent."""
 
     name: str
-    joint: JointEntry
+    joint: Any
     parent: str = "ground"
-    mass: float = setting(0.0, unit="kg")
-    com: tuple[float, float, float] = setting((0.0, 0.0, 0.0), unit="m")
+    mass: float = _like(Model, "mass", 0.0)
+    com: tuple[float, float, float] = _like(Model, "com", _ZERO)
     inertia: Any = None
 
 
@@ -77,7 +82,7 @@ class RotorEntry:
     name: str
     carrier: str
     joint: str
-    inertia: float = setting(unit="kg m^2", positive=True)
+    inertia: float = _like(Rotors, "inertia")
     ratio: float
     axis: tuple[float, float, float] | None = None
 
@@ -91,7 +96,13 @@ class MarkerEntry(PlacementEntry):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LoopEntry:
-    """[[loop]]: a joint that closes a loop; its axis is z of both markers."""
+    """[[loop]]: a joint that closes a loop; its axis is z of both markers.
+
+    Attributes:
+        name: name of the constraint.
+        kind: kind of the joint that closes the loop, such as "revolute".
+        a, b: the two markers, each with the name of a body or frame, a position, and an orientation or rpy.
+    """
 
     name: str
     kind: str
@@ -99,42 +110,16 @@ class LoopEntry:
     b: MarkerEntry
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PairEntry:
-    """Two points, each on a body or frame."""
-
-    body_a: str
-    point_a: tuple[float, float, float] = setting(unit="m")
-    body_b: str
-    point_b: tuple[float, float, float] = setting(unit="m")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SpringEntry(PairEntry):
-    """[[spring]]: a spring between two points."""
-
-    stiffness: float = setting(unit="N/m", non_negative=True)
-    free_length: float = setting(0.0, unit="m", non_negative=True)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DamperEntry(PairEntry):
-    """[[damper]]: a damper between two points."""
-
-    coefficient: float = setting(unit="N s/m", non_negative=True)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RodEntry(PairEntry):
-    """[[rod]]: a constant distance between two points."""
-
-    name: str
-    length: float = setting(unit="m", positive=True)
-
-
 @dataclasses.dataclass(frozen=True)
 class CouplingEntry:
-    """[[coupling]]: the coordinate of one joint as a polynomial of that of another; components if a joint has several."""
+    """[[coupling]]: the coordinate of one joint as a polynomial of the coordinate of another.
+
+    Attributes:
+        name: name of the constraint.
+        driven, driver: names of the two joints.
+        coefficients: coefficients of the polynomial, the constant one first.
+        driven_component, driver_component: index of the coordinate of a joint that has several, from 0.
+    """
 
     name: str
     driven: str
@@ -146,92 +131,21 @@ class CouplingEntry:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AppliedForceEntry:
-    """[[applied_force]]: a constant force and couple on a body."""
+    """[[applied_force]]: a constant force and couple on a body.
+
+    Attributes:
+        body: name of a body or frame.
+        axes: "body" if force and torque are given on the axes of the body or frame and turn with it, "ground" if on ground axes.
+        point: point where the force acts, on the axes of the body or frame.
+        force: force vector.
+        torque: couple.
+    """
 
     body: str
     axes: Literal["body", "ground"]
-    point: tuple[float, float, float] = setting((0.0, 0.0, 0.0), unit="m")
-    force: tuple[float, float, float] = setting((0.0, 0.0, 0.0), unit="N")
-    torque: tuple[float, float, float] = setting((0.0, 0.0, 0.0), unit="N m")
-
-
-@dataclasses.dataclass(frozen=True)
-class JointFrictionEntry:
-    """[joint_friction]: tables by the names of joints."""
-
-    viscous: dict[str, Any] = dataclasses.field(default_factory=dict)
-    coulomb: dict[str, Any] = dataclasses.field(default_factory=dict)
-    velocity_scale: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(frozen=True)
-class StribeckFrictionEntry:
-    """[joint_stribeck_friction]: tables by the names of joints."""
-
-    stribeck: dict[str, Any] = dataclasses.field(default_factory=dict)
-    stribeck_velocity: dict[str, Any] = dataclasses.field(default_factory=dict)
-    velocity_scale: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(frozen=True)
-class AsymmetricFrictionEntry:
-    """[joint_asymmetric_friction]: tables by the names of joints."""
-
-    coulomb_difference: dict[str, Any] = dataclasses.field(default_factory=dict)
-    viscous_difference: dict[str, Any] = dataclasses.field(default_factory=dict)
-    velocity_scale: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(frozen=True)
-class LoadFrictionEntry:
-    """[joint_load_friction]: tables by the names of joints."""
-
-    coefficient: dict[str, Any] = dataclasses.field(default_factory=dict)
-    velocity_scale: dict[str, Any] = dataclasses.field(default_factory=dict)
-    load_scale: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(frozen=True)
-class BearingFrictionEntry:
-    """[joint_bearing_friction]: tables by the names of joints."""
-
-    coefficient: dict[str, Any] = dataclasses.field(default_factory=dict)
-    velocity_scale: dict[str, Any] = dataclasses.field(default_factory=dict)
-    load_scale: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(frozen=True)
-class QuadraticDragEntry:
-    """[joint_quadratic_drag]: a table by the names of joints."""
-
-    coefficient: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(frozen=True)
-class JointSpringEntry:
-    """[joint_spring]: tables by the names of joints."""
-
-    stiffness: dict[str, Any]
-    rest: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(frozen=True)
-class JointServoEntry:
-    """[joint_servo]: tables by the names of joints; a joint without `effort` has no bound."""
-
-    stiffness: dict[str, Any] = dataclasses.field(default_factory=dict)
-    damping: dict[str, Any] = dataclasses.field(default_factory=dict)
-    target: dict[str, Any] = dataclasses.field(default_factory=dict)
-    effort: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(frozen=True)
-class JointLimitsEntry:
-    """[joint_limits]: tables by the names of joints; numbers that are not given come from the mechanism."""
-
-    stiffness: dict[str, Any] = dataclasses.field(default_factory=dict)
-    damping: dict[str, Any] = dataclasses.field(default_factory=dict)
-    width: dict[str, Any] = dataclasses.field(default_factory=dict)
+    point: tuple[float, float, float] = _like(AppliedForce, "point", _ZERO)
+    force: tuple[float, float, float] = _like(AppliedForce, "force", _ZERO)
+    torque: tuple[float, float, float] = _like(AppliedForce, "torque", _ZERO)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -250,25 +164,10 @@ class MechanismEntry:
     name: str
     source: str
     body: tuple[BodyEntry, ...]
-    gravity: tuple[float, float, float] = setting(STANDARD_GRAVITY, unit="m/s^2")
+    gravity: tuple[float, float, float] = _like(Model, "gravity", STANDARD_GRAVITY)
     frame: tuple[FrameEntry, ...] = ()
     rotor: tuple[RotorEntry, ...] = ()
-    spring: tuple[SpringEntry, ...] = ()
-    damper: tuple[DamperEntry, ...] = ()
-    applied_force: tuple[AppliedForceEntry, ...] = ()
-    joint_friction: JointFrictionEntry | None = None
-    joint_stribeck_friction: StribeckFrictionEntry | None = None
-    joint_asymmetric_friction: AsymmetricFrictionEntry | None = None
-    joint_load_friction: LoadFrictionEntry | None = None
-    joint_bearing_friction: BearingFrictionEntry | None = None
-    joint_quadratic_drag: QuadraticDragEntry | None = None
-    joint_spring: JointSpringEntry | None = None
-    joint_limits: JointLimitsEntry | None = None
-    joint_servo: JointServoEntry | None = None
     drives: DrivesEntry | None = None
-    loop: tuple[LoopEntry, ...] = ()
-    rod: tuple[RodEntry, ...] = ()
-    coupling: tuple[CouplingEntry, ...] = ()
 
     def __post_init__(self):
         if not self.source.strip():

@@ -1,255 +1,208 @@
-"""How mechanism files write joints: their kinds, their prescribed motions, and the units of every component.
+"""How mechanism files write joints: their kinds, their prescribed motions, and values along their components.
 
     joint = {kind = "cylindrical", axis = [0, 0, 1], velocity_limit = ["60 rpm", "0.2 m/s"]}
     joint = {kind = "revolute", axis = [0, 1, 0], motion = {kind = "sinusoid", amplitude = "20 deg", angular_frequency = 3}}
 
-A quantity of a joint is one number, which stands for every component, or a list with one number per component.
+A quantity of a joint is one value, which stands for every component, or a list with one value per component. Units and bounds are
+those that the classes of joints, motions, limits and forces declare.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from jaxdyn.io.config import Place, read_value, suggestion
 from jaxdyn.io.mechanism_entries import JointEntry
+from jaxdyn.mechanism.components import AnyJoint, component_units, joint_of
 from jaxdyn.mechanism.joint import Joint
-from jaxdyn.mechanism.joints import (
-    Cylindrical,
-    Fixed,
-    Free,
-    Planar,
-    Prismatic,
-    Revolute,
-    Rheonomic,
-    Screw,
-    Spherical,
-    Universal,
-)
-from jaxdyn.mechanism.model import Model
-from jaxdyn.mechanism.prescribed import ConstantRate, PrescribedMotion, Sinusoid, Spline
-from jaxdyn.mechanism.quantity import Quantity
+from jaxdyn.mechanism.joints import Rheonomic
+from jaxdyn.mechanism.model import Limits, Model
+from jaxdyn.mechanism.prescribed import PrescribedMotion
+from jaxdyn.mechanism.quantity import Quantity, dimensions, quantities, quantity_of
 
-UNBOUNDED = Quantity()
-_TURN, _SHIFT, _QUATERNION = ("rad",) * 3, ("m",) * 3, ("1",) * 4
-
-
-@dataclasses.dataclass(frozen=True)
-class _Kind:
-    """A kind of joint: the units of its coordinates, and whether each velocity component turns (rad) or shifts (m)."""
-
-    joint: type[Joint]
-    coordinates: tuple[str, ...]
-    velocities: tuple[str, ...]
-
-
-_KINDS = {
-    "revolute": _Kind(Revolute, ("rad",), ("rad",)),
-    "prismatic": _Kind(Prismatic, ("m",), ("m",)),
-    "screw": _Kind(Screw, ("rad",), ("rad",)),
-    "cylindrical": _Kind(Cylindrical, ("rad", "m"), ("rad", "m")),
-    "universal": _Kind(Universal, ("rad", "rad"), ("rad", "rad")),
-    "spherical": _Kind(Spherical, _QUATERNION, _TURN),
-    "planar": _Kind(Planar, ("m", "m", "rad"), ("rad", "m", "m")),
-    "free": _Kind(Free, _SHIFT + _QUATERNION, _TURN + _SHIFT),
-    "fixed": _Kind(Fixed, (), ()),
-}
-_NAMES = {kind.joint: name for name, kind in _KINDS.items()}
-_GEOMETRY = {
-    field.name: "a unit vector such as [0, 0, 1]" for k in _KINDS.values() for field in dataclasses.fields(k.joint)
-}
-_GEOMETRY["pitch"] = "an advance per angle such as 0.001, in m/rad"
-
-# The unit of a quantity along a velocity component, by whether that turns or shifts.
-_UNITS = {
-    "rad": {
-        "velocity": "rad/s",
-        "effort": "N m",
-        "armature": "kg m^2",
-        "stiffness": "N m/rad",
-        "viscous": "N m s/rad",
-        "drag": "N m s^2/rad^2",
-        "ratio": "1",
-        "lever": "m",
-        "load": "N",
-        "displacement": "rad",
-    },
-    "m": {
-        "velocity": "m/s",
-        "effort": "N",
-        "armature": "kg",
-        "stiffness": "N/m",
-        "viscous": "N s/m",
-        "drag": "N s^2/m^2",
-        "ratio": "1",
-        "lever": "1",
-        "load": "N",
-        "displacement": "m",
-    },
+_LIMITS, _ARMATURE = quantities(Limits), quantities(Model)["armature"]
+_JOINT_QUANTITIES = {
+    "position_limits": _LIMITS["lower"],
+    "velocity_limit": _LIMITS["velocity"],
+    "effort_limit": _LIMITS["effort"],
+    "armature": _ARMATURE,
 }
 
-# What the numbers of a motion are: per coordinate in its unit, or that per second, or in another unit; or rows of coordinates.
-_MOTIONS: dict[str, tuple[type[PrescribedMotion], dict[str, str]]] = {
-    "constant_rate": (ConstantRate, {"rate": "rates", "start": "coordinates"}),
-    "sinusoid": (
-        Sinusoid,
-        {"amplitude": "coordinates", "angular_frequency": "rad/s", "phase": "rad", "offset": "coordinates"},
-    ),
-    "spline": (Spline, {"values": "knots", "interval": "s", "start": "s"}),
-}
-_RATES = {"rad": "rad/s", "m": "m/s", "1": "1/s"}
+
+def subclasses(base: type) -> Iterator[type]:
+    """All subclasses of a class, each after its bases, in the order of their definition."""
+    for cls in base.__subclasses__():
+        yield cls
+        yield from subclasses(cls)
 
 
-def component_units(joint: type[Joint], what: str) -> tuple[str, ...]:
-    """Units of a quantity per component of a joint: "position" per coordinate; "velocity", "effort", "armature", "stiffness",
-    "viscous", "drag", "ratio" (a plain number), "lever" (effort per force), "load" (a force) or "displacement" per velocity
-    component. A joint with prescribed motion has no components.
-    """
-    if joint is Rheonomic:
-        return ()
-    kind = _KINDS[_NAMES[joint]]
-    return kind.coordinates if what == "position" else tuple(_UNITS[unit][what] for unit in kind.velocities)
+def kinds_of(base: type) -> dict[str, Any]:
+    """The joints or motions that files can name, own ones included: the subclasses that have a `kind_name` of their own."""
+    return {cls.__dict__["kind_name"]: cls for cls in subclasses(base) if "kind_name" in cls.__dict__}
 
 
-def component_numbers(
-    value: Any, units: tuple[str, ...], place: Place, bounds: Quantity = UNBOUNDED
-) -> float | tuple[float, ...]:
-    """One number, or a list of one per component, in SI units.
+def component_values(value: Any, joint: AnyJoint, declared: Quantity, place: Place) -> float | tuple[float, ...]:
+    """One value, or a list with one per component of a joint, in SI units.
 
     Raises:
         ConfigError: the value does not fit all components.
     """
+    units = component_units(joint, declared)
     given = value if isinstance(value, list) else [value] * len(units)
     if len(given) != len(units):
         raise place.error(f"the list has {len(given)} entries; give {len(units)}, one per component of the joint")
-    numbers = tuple(
-        read_value(float, x, place, dataclasses.replace(bounds, unit=unit))
-        for x, unit in zip(given, units, strict=True)
-    )
-    return numbers if isinstance(value, list) else numbers[0]
+    rules = [dataclasses.replace(declared, unit=unit) for unit in units]
+    values = tuple(read_value(float, x, place, rule) for x, rule in zip(given, rules, strict=True))
+    return values if isinstance(value, list) else values[0]
 
 
-def joint_from_entry(entry: JointEntry, place: Place) -> Joint:
-    """The joint of an entry.
+def read_joint(value: Any, place: Place) -> tuple[JointEntry, Joint]:
+    """The table of a joint, and the joint itself.
 
     Raises:
-        ConfigError: unknown kind or motion; a key missing or given in vain.
+        ConfigError: unknown kind or motion; a key that is missing or that the kind does not have.
     """
-    if entry.kind not in _KINDS:
-        raise place.error(f"unknown joint kind {entry.kind!r}; use one of {', '.join(_KINDS)}")
-    kind = _KINDS[entry.kind]
-    fields = {field.name: field for field in dataclasses.fields(kind.joint)}
-    given = {key: getattr(entry, key) for key in _GEOMETRY if getattr(entry, key) is not None}
-    for key in given.keys() - fields.keys():
-        raise place.error(f"a {entry.kind} joint has no {key}; remove it")
+    table = read_value(dict[str, Any], value, place)
+    common = [field.name for field in dataclasses.fields(JointEntry)]
+    entry = read_value(JointEntry, {key: table[key] for key in table if key in common}, place)
+    geometry, kinds = {key: table[key] for key in table if key not in common}, kinds_of(Joint)
+    if entry.kind not in kinds:
+        raise place.error(f"unknown joint kind {entry.kind!r}; use one of {', '.join(kinds)}")
+    fields = {field.name: field for field in dataclasses.fields(kinds[entry.kind])}
+    for key in geometry:
+        if key not in fields:
+            if any(key == field.name for kind in kinds.values() for field in dataclasses.fields(kind)):
+                raise place.error(f"a {entry.kind} joint has no {key}; remove it")
+            raise place.key(key).error(f"unknown key; {suggestion(key, (*fields, *common))}")
     for key, field in fields.items():
-        if key not in given and field.default is dataclasses.MISSING:
-            raise place.error(f"a {entry.kind} joint needs {key}; give {_GEOMETRY[key]}")
-    joint = kind.joint(**given)
+        if key not in geometry and field.default is dataclasses.MISSING:
+            unit = quantity_of(field).unit
+            wanted = "a unit vector such as [0, 0, 1]" if dimensions(field) == ("3",) else f"a value in {unit}"
+            raise place.error(f"a {entry.kind} joint needs {key}; give {wanted}")
+    joint = kinds[entry.kind](**{key: read_field(fields[key], x, place.key(key)) for key, x in geometry.items()})
+    return entry, _with_motion(entry, joint, place)
+
+
+def _with_motion(entry: JointEntry, joint: Joint, place: Place) -> Joint:
     if entry.motion is None:
         return joint
-    if not kind.coordinates:
+    if joint.nq == 0:
         raise place.key("motion").error(f"a {entry.kind} joint does not move; remove it")
-    return Rheonomic(joint, _motion(entry.motion, kind, place.key("motion")))
+    return Rheonomic(joint, _motion(entry.motion, joint, place.key("motion")))
 
 
-def joint_numbers(entry: JointEntry, joint: Joint, place: Place) -> dict[str, Any]:
+def read_field(field: dataclasses.Field, value: Any, place: Place) -> Any:
+    """The value of a declared array, of a vector, a list or one number, or of any other field, from TOML."""
+    axes = dimensions(field)
+    if axes is None:
+        return read_value(field.type, value, place, quantity_of(field))
+    if not axes:
+        return read_value(float, value, place, quantity_of(field))
+    annotation = tuple[(float,) * int(axes[0])] if axes[0].isdecimal() else tuple[float, ...]  # pyright: ignore[reportInvalidTypeArguments]
+    return read_value(annotation, value, place, quantity_of(field))
+
+
+def joint_quantities(entry: JointEntry, joint: Joint, place: Place) -> dict[str, Any]:
     """The limits and the armature of an entry, as far as they are given, under the names that `MechanismBuilder.add_body` has.
 
     Raises:
-        ConfigError: a number does not fit, or the joint has no such number.
+        ConfigError: a value does not fit, or the joint has no such quantity.
     """
-    quantities = {"velocity_limit": "velocity", "effort_limit": "effort", "armature": "armature"}
-    quantities["position_limits"] = "position"
-    numbers: dict[str, Any] = {}
-    for key, what in quantities.items():
+    values: dict[str, Any] = {}
+    for key, declared in _JOINT_QUANTITIES.items():
         value = getattr(entry, key)
         if value is None:
             continue
-        units = component_units(type(joint), what)
-        if not units:
+        if not component_units(joint, declared):
             which = "joint with prescribed motion" if isinstance(joint, Rheonomic) else f"{entry.kind} joint"
             raise place.key(key).error(f"a {which} has none; remove it")
-        if key == "position_limits":
-            numbers[key] = _position_limits(value, units, place.key(key))
-        else:
-            numbers[key] = component_numbers(value, units, place.key(key), Quantity(infinite=key != "armature"))
-    return numbers
+        read = _position_limits if key == "position_limits" else component_values
+        values[key] = read(value, joint, declared, place.key(key))
+    return values
 
 
-def _position_limits(value: Any, units: tuple[str, ...], place: Place) -> tuple[tuple[float, float], ...]:
+def _position_limits(value: Any, joint: Joint, declared: Quantity, place: Place) -> tuple[tuple[float, float], ...]:
     """(lower, upper) of every coordinate, from one pair for all or a list of pairs."""
+    units = component_units(joint, declared)
     is_list_of_pairs = isinstance(value, list) and any(isinstance(entry, list) for entry in value)
     pairs = value if is_list_of_pairs else [value] * len(units)
     if len(pairs) != len(units):
         raise place.error(f"the list has {len(pairs)} pairs; give {len(units)}, one [lower, upper] per coordinate")
-    rules = [Quantity(unit, infinite=True) for unit in units]
+    rules = [dataclasses.replace(declared, unit=unit) for unit in units]
     return tuple(read_value(tuple[float, float], x, place, rule) for x, rule in zip(pairs, rules, strict=True))
 
 
-def _motion(table: dict[str, Any], kind: _Kind, place: Place) -> PrescribedMotion:
-    values = dict(table)
+def _motion(table: dict[str, Any], joint: Joint, place: Place) -> PrescribedMotion:
+    values, kinds = dict(table), kinds_of(PrescribedMotion)
     name = read_value(str, values.pop("kind", ""), place.key("kind"))
-    if name not in _MOTIONS:
-        raise place.key("kind").error(f"unknown kind of motion {name!r}; use one of {', '.join(_MOTIONS)}")
-    motion, meanings = _MOTIONS[name]
+    if name not in kinds:
+        raise place.key("kind").error(f"unknown kind of motion {name!r}; use one of {', '.join(kinds)}")
+    fields = {field.name: field for field in dataclasses.fields(kinds[name])}
     for key in values:
-        if key not in meanings:
-            raise place.key(key).error(f"unknown key; {suggestion(key, meanings)}")
-    for field in dataclasses.fields(motion):
-        if field.name not in values and field.default is dataclasses.MISSING:
-            raise place.key(field.name).error(f"missing; a {name} motion needs it")
-    numbers = {key: _motion_numbers(value, meanings[key], kind, place.key(key)) for key, value in values.items()}
+        if key not in fields:
+            raise place.key(key).error(f"unknown key; {suggestion(key, fields)}")
+    for key, field in fields.items():
+        if key not in values and field.default is dataclasses.MISSING:
+            raise place.key(key).error(f"missing; a {name} motion needs it")
+    given = {key: _motion_values(value, joint, fields[key], place.key(key)) for key, value in values.items()}
     try:
-        return motion(**numbers)
+        return kinds[name](**given)
     except ValueError as error:  # a spline of too few knots
         raise place.error(str(error)) from None
 
 
-def _motion_numbers(value: Any, meaning: str, kind: _Kind, place: Place) -> Any:
-    coordinates = kind.coordinates
-    if meaning == "s":
-        return read_value(
-            float,
-            value,
-            place,
-            Quantity("s", minimum=0.0, exclusive=True) if place.entry.endswith("interval") else Quantity("s"),
-        )
-    if meaning == "knots":
-        if not isinstance(value, list):
-            raise place.error("it is no list; give one entry per knot")
-        rows = [row if isinstance(row, list) or len(coordinates) > 1 else [row] for row in value]
-        for row in rows:
-            if not isinstance(row, list):
-                raise place.error(f"{row!r} is no list; give a list of {len(coordinates)} numbers per knot")
-        return [component_numbers(row, coordinates, place) for row in rows]
-    units = {"coordinates": coordinates, "rates": tuple(_RATES[unit] for unit in coordinates)}
-    return component_numbers(value, units.get(meaning, (meaning,) * len(coordinates)), place)
+def _motion_values(value: Any, joint: Joint, field: dataclasses.Field, place: Place) -> Any:
+    declared = quantity_of(field)
+    if declared.along is None:
+        return read_field(field, value, place)
+    if dimensions(field) != ("knots", "n"):
+        return component_values(value, joint, declared, place)
+    if not isinstance(value, list):
+        raise place.error("it is not a list; give one entry per knot")
+    rows = [row if isinstance(row, list) or joint.nq > 1 else [row] for row in value]
+    for row in rows:
+        if not isinstance(row, list):
+            raise place.error(f"{row!r} is not a list; give a list of {joint.nq} values per knot")
+    return [component_values(row, joint, declared, place) for row in rows]
 
 
-def numbers_per_joint(
-    model: Model, table: Mapping[str, Any], what: str, default: np.ndarray, place: Place, bounds: Quantity = UNBOUNDED
+def values_by_joint(
+    model: Model, table: Mapping[str, Any], declared: Quantity, default: np.ndarray, place: Place
 ) -> np.ndarray:
-    """A quantity per velocity component, or per coordinate if it is the position, of a table by the names of joints.
+    """A quantity of every velocity component or coordinate, from a table by the names of joints.
 
     Args:
-        what: see `component_units`.
-        default: the numbers of joints that the table does not name.
+        declared: the quantity, along velocity components or coordinates.
+        default: the values of joints that the table does not name.
 
     Raises:
-        ConfigError: an unknown joint, or a number that does not fit.
+        ConfigError: an unknown joint, or a value that does not fit.
     """
     topology, values = model.topology, default.copy()
-    starts = topology.q_starts if what == "position" else topology.v_starts
+    starts = topology.q_starts if declared.along == "coordinate" else topology.v_starts
     for name, value in table.items():
         body = joint_index(model, name, place)
-        units = component_units(topology.joint_classes[body], what)
-        if what == "position" and "1" in units and not isinstance(value, list):
+        joint = joint_of(model, body)
+        units = component_units(joint, declared)
+        if declared.along == "coordinate" and "1" in units and not isinstance(value, list):
             raise place.key(name).error(f"the joint has a quaternion; give a list of {len(units)} coordinates")
-        numbers = component_numbers(value, units, place.key(name), bounds)
-        values[starts[body] : starts[body] + len(units)] = numbers
+        values[starts[body] : starts[body] + len(units)] = component_values(value, joint, declared, place.key(name))
     return values
+
+
+def table_by_joint(model: Model, values: Any, declared: Quantity) -> dict[str, Any]:
+    """A quantity of every velocity component or coordinate as a table by the names of the joints that can move."""
+    topology, along = model.topology, declared.along
+    table = {}
+    for body, (name, joint) in enumerate(zip(topology.joint_names, topology.joint_classes, strict=True)):
+        start, count = (
+            (topology.q_starts[body], joint.nq) if along == "coordinate" else (topology.v_starts[body], joint.nv)
+        )
+        if joint.nv:
+            table[name] = _value_or_list(values[int(start) : int(start) + count])
+    return table
 
 
 def joint_index(model: Model, name: str, place: Place) -> int:
@@ -265,8 +218,8 @@ def joint_index(model: Model, name: str, place: Place) -> int:
     return topology.joint_names.index(name)
 
 
-def joint_values(joint: Joint, place: Place) -> dict[str, Any]:
-    """Kind, geometry and motion of a joint as `joint_from_entry` reads them.
+def joint_table(joint: Joint, place: Place) -> dict[str, Any]:
+    """Kind, geometry and motion of a joint as `read_joint` reads them.
 
     Raises:
         ConfigError: a mechanism file has no form for the joint.
@@ -276,32 +229,50 @@ def joint_values(joint: Joint, place: Place) -> dict[str, Any]:
             raise place.error(
                 f"its prescribed motion stands at the time {float(joint.time):g} s; save the model at time 0 (Model.at)"
             )
-        return joint_values(joint.joint, place) | {"motion": _motion_values(joint.motion, place.key("motion"))}
-    if type(joint) not in _NAMES:
+        motion = _table_of_kind(joint.motion, PrescribedMotion, "motion", place.key("motion"))
+        return joint_table(joint.joint, place) | {
+            "motion": {key: _without_rows_of_one(value) for key, value in motion.items()}
+        }
+    return _table_of_kind(joint, Joint, "joint", place)
+
+
+def _table_of_kind(part: Any, base: type, what: str, place: Place) -> dict[str, Any]:
+    kinds = kinds_of(base)
+    name = next((name for name, kind in kinds.items() if type(part) is kind), None)
+    if name is None:
         raise place.error(
-            f"a joint of class {type(joint).__name__} has no form in a mechanism file; the kinds are {', '.join(_KINDS)}"
+            f"a {what} of class {type(part).__name__} has no form in a mechanism file; the kinds are {', '.join(kinds)}"
         )
-    return {"kind": _NAMES[type(joint)]} | {
-        field.name: plain(getattr(joint, field.name)) for field in dataclasses.fields(joint)
-    }
+    return {"kind": name} | {field.name: plain(getattr(part, field.name)) for field in dataclasses.fields(part)}
 
 
-def _motion_values(motion: PrescribedMotion, place: Place) -> dict[str, Any]:
-    for name, (kind, meanings) in _MOTIONS.items():
-        if type(motion) is kind:
-            return {"kind": name} | {key: _without_rows_of_one(plain(getattr(motion, key))) for key in meanings}
-    raise place.error(
-        f"a motion of class {type(motion).__name__} has no form in a mechanism file; the kinds are {', '.join(_MOTIONS)}"
-    )
+def joint_limits_table(model: Model, body: int) -> dict[str, Any]:
+    """Limits and armature of a joint as `joint_quantities` reads them; what is infinite throughout is left out."""
+    topology, limits = model.topology, model.limits
+    joint, q, v = topology.joint_classes[body], int(topology.q_starts[body]), int(topology.v_starts[body])
+    coordinates, columns = slice(q, q + joint.nq), slice(v, v + joint.nv)
+    table: dict[str, Any] = {}
+    pairs = np.stack([np.asarray(limits.lower)[coordinates], np.asarray(limits.upper)[coordinates]], axis=1)
+    if not np.all(pairs == (-np.inf, np.inf)):
+        table["position_limits"] = plain(pairs[0] if len(pairs) == 1 else pairs)
+    for key, values in {"velocity_limit": limits.velocity, "effort_limit": limits.effort}.items():
+        if not np.all(np.isinf(values[columns])):
+            table[key] = _value_or_list(values[columns])
+    return table | {"armature": _value_or_list(model.armature[columns])} if joint.nv else table
+
+
+def _value_or_list(x: Any) -> Any:
+    values = plain(x)
+    return values[0] if len(values) == 1 else values
 
 
 def _without_rows_of_one(x: Any) -> Any:
-    """One number for a list of one; a list of numbers for a list of such lists."""
-    if isinstance(x, list) and isinstance(x[0], list):
+    """One value for a list of one; a list of values for a list of such lists."""
+    if isinstance(x, list) and x and isinstance(x[0], list):
         return [_without_rows_of_one(row) for row in x]
     return x[0] if isinstance(x, list) and len(x) == 1 else x
 
 
 def plain(x: Any) -> Any:
-    """Numbers of an array as nested lists."""
+    """The values of an array as nested lists."""
     return np.asarray(x, np.float64).tolist()

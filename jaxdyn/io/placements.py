@@ -2,8 +2,12 @@
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:  # configs read angles without JAX
+    from jaxdyn.spatial.transform import RigidTransform
 
 
 def quaternion_from_rpy(rpy: Sequence[float]) -> tuple[float, ...]:
@@ -31,3 +35,10 @@ def rpy_from_quaternion(quaternion: Sequence[float] | np.ndarray) -> tuple[float
     half_sum, half_difference = math.atan2(x + z, w - y), math.atan2(x - z, w + y)
     roll, yaw = half_sum + half_difference, half_sum - half_difference
     return math.remainder(roll, 2.0 * math.pi), pitch, math.remainder(yaw, 2.0 * math.pi)
+
+
+def placement_table(placement: "RigidTransform") -> dict[str, list[float]]:
+    """Position (m) and orientation, a quaternion of norm 1, as mechanism files write a placement."""
+    turn = np.asarray(placement.quaternion, np.float64)
+    position = np.asarray(placement.translation, np.float64)
+    return {"position": position.tolist(), "orientation": (turn / np.linalg.norm(turn)).tolist()}

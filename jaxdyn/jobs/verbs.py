@@ -49,6 +49,15 @@ def _convert_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", type=Path, metavar="OUT", help="file to write: .toml, .urdf or .json (with .npz)")
     parser.add_argument("--force", action="store_true", help="replace OUT if it exists")
     _add_source_options(parser)
+    plain_help = parser.format_help
+    parser.format_help = lambda: f"{plain_help()}\n{_tables()}"
+
+
+def _tables() -> str:
+    """The tables of mechanism files; found only when help is asked for, because the classes of forces need JAX."""
+    from jaxdyn.io.mechanism_parts import describe_parts
+
+    return f"tables of forces and constraints in a .toml file:\n{describe_parts()}\n"
 
 
 def _animate_arguments(parser: argparse.ArgumentParser) -> None:

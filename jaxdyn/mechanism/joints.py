@@ -16,7 +16,7 @@ from jaxdyn.mechanism.joint import Joint, Scalar
 from jaxdyn.mechanism.prescribed import PrescribedMotion
 from jaxdyn.mechanism.quantity import quantity
 from jaxdyn.spatial import attitude, quaternion
-from jaxdyn.spatial.arrays import dot
+from jaxdyn.spatial.arrays import dot, floating
 from jaxdyn.spatial.series import cotangent_remainder_root, sinc_root, versine_root
 from jaxdyn.spatial.transform import RigidTransform
 
@@ -76,8 +76,9 @@ class Revolute(_Axial):
         axis: unit vector e, the same components on joint and child axes.
     """
 
-    axis: Axis = quantity("1")
+    axis: Axis = eqx.field(converter=floating, metadata=quantity("1"))
 
+    kind_name: ClassVar[str] = "revolute"
     nq: ClassVar[int] = 1
     nv: ClassVar[int] = 1
     turns: ClassVar[tuple[bool, ...]] = (True,)
@@ -99,8 +100,9 @@ class Prismatic(_Axial):
         axis: unit vector e, the same components on joint and child axes.
     """
 
-    axis: Axis = quantity("1")
+    axis: Axis = eqx.field(converter=floating, metadata=quantity("1"))
 
+    kind_name: ClassVar[str] = "prismatic"
     nq: ClassVar[int] = 1
     nv: ClassVar[int] = 1
     turns: ClassVar[tuple[bool, ...]] = (False,)
@@ -125,9 +127,10 @@ class Screw(_Axial):
     Source: theory.md (C1) with v = P x e + pitch e.
     """
 
-    axis: Axis = quantity("1")
-    pitch: Float[Array, "*batch"] = quantity("m/rad")
+    axis: Axis = eqx.field(converter=floating, metadata=quantity("1"))
+    pitch: Float[Array, "*batch"] = eqx.field(converter=floating, metadata=quantity("m/rad"))
 
+    kind_name: ClassVar[str] = "screw"
     nq: ClassVar[int] = 1
     nv: ClassVar[int] = 1
     turns: ClassVar[tuple[bool, ...]] = (True,)
@@ -163,8 +166,9 @@ class Cylindrical(_Axial):
     Source: theory.md section (d).
     """
 
-    axis: Axis = quantity("1")
+    axis: Axis = eqx.field(converter=floating, metadata=quantity("1"))
 
+    kind_name: ClassVar[str] = "cylindrical"
     nq: ClassVar[int] = 2
     nv: ClassVar[int] = 2
     turns: ClassVar[tuple[bool, ...]] = (True, False)
@@ -202,9 +206,10 @@ class Universal(_WithRates):
     Source: theory.md section (d).
     """
 
-    first_axis: Axis = quantity("1")
-    second_axis: Axis = quantity("1")
+    first_axis: Axis = eqx.field(converter=floating, metadata=quantity("1"))
+    second_axis: Axis = eqx.field(converter=floating, metadata=quantity("1"))
 
+    kind_name: ClassVar[str] = "universal"
     nq: ClassVar[int] = 2
     nv: ClassVar[int] = 2
     turns: ClassVar[tuple[bool, ...]] = (True, True)
@@ -250,6 +255,7 @@ class Spherical(Joint):
     child relative to the parent, child axes, rad/s. Source: theory.md section (d), (A11).
     """
 
+    kind_name: ClassVar[str] = "spherical"
     nq: ClassVar[int] = 4
     nv: ClassVar[int] = 3
     turns: ClassVar[tuple[bool, ...]] = (True, True, True)
@@ -315,9 +321,10 @@ class Planar(Joint):
     Source: theory.md section (d).
     """
 
-    normal: Axis = quantity("1", default=(0.0, 0.0, 1.0))
-    direction: Axis = quantity("1", default=(1.0, 0.0, 0.0))
+    normal: Axis = eqx.field(converter=floating, default=(0.0, 0.0, 1.0), metadata=quantity("1"))
+    direction: Axis = eqx.field(converter=floating, default=(1.0, 0.0, 0.0), metadata=quantity("1"))
 
+    kind_name: ClassVar[str] = "planar"
     nq: ClassVar[int] = 3
     nv: ClassVar[int] = 3
     turns: ClassVar[tuple[bool, ...]] = (True, False, False)
@@ -394,6 +401,7 @@ class Free(Joint):
     Source: theory.md section (d).
     """
 
+    kind_name: ClassVar[str] = "free"
     nq: ClassVar[int] = 7
     nv: ClassVar[int] = 6
     turns: ClassVar[tuple[bool, ...]] = (True, True, True, False, False, False)
@@ -452,6 +460,7 @@ class Free(Joint):
 class Fixed(_WithRates):
     """No relative motion. The builder merges the child into the parent, mass kept; no model holds a fixed joint."""
 
+    kind_name: ClassVar[str] = "fixed"
     nq: ClassVar[int] = 0
     nv: ClassVar[int] = 0
     turns: ClassVar[tuple[bool, ...]] = ()
@@ -484,7 +493,7 @@ class Rheonomic(_WithRates):
 
     joint: Joint
     motion: PrescribedMotion
-    time: Float[Array, "*batch"] = quantity("s", default=0.0)
+    time: Float[Array, "*batch"] = eqx.field(converter=floating, default=0.0, metadata=quantity("s"))
 
     nq: ClassVar[int] = 0
     nv: ClassVar[int] = 0

@@ -35,10 +35,10 @@ class Limits(eqx.Module):
         effort: largest drive torque or force.
     """
 
-    lower: Float[Array, "nq"] = quantity(POSITION, along="coordinate", infinite=True, as_given=True)
-    upper: Float[Array, "nq"] = quantity(POSITION, along="coordinate", infinite=True, as_given=True)
-    velocity: Float[Array, "nv"] = quantity(VELOCITY, along="velocity", infinite=True, as_given=True)
-    effort: Float[Array, "nv"] = quantity(EFFORT, along="velocity", infinite=True, as_given=True)
+    lower: Float[Array, "nq"] = eqx.field(metadata=quantity(POSITION, along="coordinate", infinite=True))
+    upper: Float[Array, "nq"] = eqx.field(metadata=quantity(POSITION, along="coordinate", infinite=True))
+    velocity: Float[Array, "nv"] = eqx.field(metadata=quantity(VELOCITY, infinite=True))
+    effort: Float[Array, "nv"] = eqx.field(metadata=quantity(EFFORT, infinite=True))
 
 
 class Model(eqx.Module):
@@ -63,12 +63,12 @@ class Model(eqx.Module):
     topology: Topology = eqx.field(static=True)
     joints: tuple[Joint, ...]
     placement: RigidTransform
-    mass: Float[Array, "nb"] = quantity("kg", minimum=0.0, as_given=True)
-    com: Float[Array, "nb 3"] = quantity("m", as_given=True)
-    inertia: Float[Array, "nb 6"] = quantity("kg m^2", as_given=True)
-    armature: Float[Array, "nv"] = quantity(ARMATURE, along="velocity", minimum=0.0, as_given=True)
+    mass: Float[Array, "nb"] = eqx.field(metadata=quantity("kg", minimum=0.0))
+    com: Float[Array, "nb 3"] = eqx.field(metadata=quantity("m"))
+    inertia: Float[Array, "nb 6"] = eqx.field(metadata=quantity("kg m^2"))
+    armature: Float[Array, "nv"] = eqx.field(metadata=quantity(ARMATURE, minimum=0.0))
     rotors: Rotors
-    gravity: Float[Array, "3"] = quantity("m/s^2", as_given=True)
+    gravity: Float[Array, "3"] = eqx.field(metadata=quantity("m/s^2"))
     limits: Limits
     frames: RigidTransform
 

@@ -4,6 +4,7 @@ Any other motion is a subclass of `PrescribedMotion` in any file; its numbers ar
 """
 
 import abc
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -17,7 +18,13 @@ Time = Float[Array, ""]
 
 
 class PrescribedMotion(eqx.Module):
-    """Coordinates q(t) (rad, m) of one joint, twice differentiable."""
+    """Coordinates q(t) (rad, m) of one joint, twice differentiable.
+
+    Class attributes:
+        kind_name: name of the kind in mechanism files; None if files have none.
+    """
+
+    kind_name: ClassVar[str | None] = None
 
     @abc.abstractmethod
     def __call__(self, t: Time) -> Float[Array, "_"]:
@@ -37,8 +44,12 @@ class ConstantRate(PrescribedMotion):
         start: coordinates at t = 0.
     """
 
-    rate: Float[Array, "*batch n"] = quantity(VELOCITY, along="coordinate", converter=_row)
-    start: Float[Array, "*batch n"] = quantity(POSITION, along="coordinate", converter=_row, default=0.0)
+    kind_name: ClassVar[str] = "constant_rate"
+
+    rate: Float[Array, "*batch n"] = eqx.field(converter=_row, metadata=quantity(VELOCITY, along="coordinate"))
+    start: Float[Array, "*batch n"] = eqx.field(
+        converter=_row, default=0.0, metadata=quantity(POSITION, along="coordinate")
+    )
 
     def __call__(self, t: Time) -> Float[Array, "n"]:
         return self.start + self.rate * t[None]
@@ -54,10 +65,18 @@ class Sinusoid(PrescribedMotion):
         offset: coordinates about which the joint oscillates.
     """
 
-    amplitude: Float[Array, "*batch n"] = quantity(POSITION, along="coordinate", converter=_row)
-    angular_frequency: Float[Array, "*batch n"] = quantity("rad/s", along="coordinate", converter=_row)
-    phase: Float[Array, "*batch n"] = quantity("rad", along="coordinate", converter=_row, default=0.0)
-    offset: Float[Array, "*batch n"] = quantity(POSITION, along="coordinate", converter=_row, default=0.0)
+    kind_name: ClassVar[str] = "sinusoid"
+
+    amplitude: Float[Array, "*batch n"] = eqx.field(converter=_row, metadata=quantity(POSITION, along="coordinate"))
+    angular_frequency: Float[Array, "*batch n"] = eqx.field(
+        converter=_row, metadata=quantity("rad/s", along="coordinate")
+    )
+    phase: Float[Array, "*batch n"] = eqx.field(
+        converter=_row, default=0.0, metadata=quantity("rad", along="coordinate")
+    )
+    offset: Float[Array, "*batch n"] = eqx.field(
+        converter=_row, default=0.0, metadata=quantity(POSITION, along="coordinate")
+    )
 
     def __call__(self, t: Time) -> Float[Array, "n"]:
         return self.offset + self.amplitude * jnp.sin(self.angular_frequency * t[None] + self.phase)
@@ -72,9 +91,13 @@ class Spline(PrescribedMotion):
         start: time of the first value.
     """
 
-    values: Float[Array, "*batch knots n"] = quantity(POSITION, along="coordinate")
-    interval: Float[Array, "*batch"] = quantity("s", positive=True)
-    start: Float[Array, "*batch"] = quantity("s", default=0.0)
+    kind_name: ClassVar[str] = "spline"
+
+    values: Float[Array, "*batch knots n"] = eqx.field(
+        converter=floating, metadata=quantity(POSITION, along="coordinate")
+    )
+    interval: Float[Array, "*batch"] = eqx.field(converter=floating, metadata=quantity("s", positive=True))
+    start: Float[Array, "*batch"] = eqx.field(converter=floating, default=0.0, metadata=quantity("s"))
 
     def __check_init__(self):
         if self.values.ndim < 2 or self.values.shape[-2] < 2:

@@ -8,8 +8,8 @@
             rest: coordinates at which the springs are relaxed.
         '''
 
-        stiffness: Float[Array, "nv"] = quantity(STIFFNESS, along="velocity", minimum=0.0)
-        rest: Float[Array, "nq"] = quantity(POSITION, along="coordinate")
+        stiffness: Float[Array, "nv"] = eqx.field(metadata=quantity(STIFFNESS, minimum=0.0))
+        rest: Float[Array, "nq"] = eqx.field(metadata=quantity(POSITION, along="coordinate"))
 
 Mechanism files, configs, their help, checks, and the labels of parameters and plots are derived from these declarations. The
 meaning of a field is its line in the docstring of the class, see `meanings`.
@@ -18,7 +18,7 @@ meaning of a field is its line in the docstring of the class, see `meanings`.
 import dataclasses
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -104,7 +104,6 @@ def quantity(
     unit: str | ComponentUnit | None = None,
     *,
     along: Along | None = None,
-    default: Any = dataclasses.MISSING,
     minimum: float | None = None,
     maximum: float | None = None,
     positive: bool = False,
@@ -113,16 +112,13 @@ def quantity(
     missing: float | None = None,
     needed_by: tuple[str, ...] = (),
     on: str | None = None,
-    static: bool = False,
-    converter: Callable[[Any], Any] | None = None,
-    as_given: bool = False,
-) -> Any:
-    """A field of an equinox module with its unit and its bounds; its value becomes a floating-point array unless it is static.
+) -> dict[str, Quantity]:
+    """The metadata of a dataclass field that declare its unit, its axis and its bounds.
 
     Args:
         unit: SI unit, or a `ComponentUnit` for values along components of joints; None for text and counts.
-        along: "velocity" for values per velocity component, "coordinate" for values per coordinate.
-        default: value of the field if none is given; without one the field is required.
+        along: "velocity" for values per velocity component, as is usual with a `ComponentUnit`; "coordinate" for values per
+            coordinate.
         minimum, maximum: bounds of every value.
         positive: excludes zero and all negative values.
         infinite: allows infinite values.
@@ -130,36 +126,21 @@ def quantity(
         missing: in files, the value of joints that are not named.
         needed_by: in files, a joint that is named in one of these fields must be named in this one.
         on: field with the body on whose axes a point is given; in files, the point may be on a frame of a body.
-        converter: makes the value an array; by default a floating-point array of the same shape.
-        as_given: the value is kept as it is given.
-        static: the value is part of the structure and not an array, as in `equinox.field`.
     """
-    # Imported here, so that configs and their help, which declare their fields too, need no JAX.
-    import equinox as eqx
-
     least = 0.0 if positive else minimum
-    declared = Quantity(unit, along, least, maximum, positive, infinite, broadcast, missing, needed_by, on=on)
-    given = {} if default is dataclasses.MISSING else {"default": default}
-    kind = {"static": True} if static else {} if as_given else {"converter": converter or _floating_or_none}
-    return eqx.field(metadata=metadata(declared), **kind, **given)
+    if isinstance(unit, ComponentUnit) and along is None:
+        along = "velocity"
+    return metadata(Quantity(unit, along, least, maximum, positive, infinite, broadcast, missing, needed_by, on=on))
 
 
-def body_index() -> Any:
-    """A field of an equinox module with the index of a body, -1 for the ground; files give the name of the body."""
-    import equinox as eqx
-
-    return eqx.field(static=True, metadata=metadata(Quantity(refers="body")))
+def body_index() -> dict[str, Quantity]:
+    """The metadata of a field with the index of a body, -1 for the ground; files give the name of the body."""
+    return metadata(Quantity(refers="body"))
 
 
 def metadata(declared: Quantity) -> dict[str, Quantity]:
-    """The metadata of a dataclass field that is declared so, for classes that are not equinox modules."""
+    """The metadata of a dataclass field that is declared so."""
     return {_KEY: declared}
-
-
-def _floating_or_none(x: Any) -> Any:
-    from jaxdyn.spatial.arrays import floating
-
-    return None if x is None else floating(x)
 
 
 def quantity_of(field: dataclasses.Field) -> Quantity:
@@ -190,7 +171,7 @@ def meanings(cls: type) -> dict[str, str]:
 def dimensions(field: dataclasses.Field) -> tuple[str, ...] | None:
     """The axes of an array that its annotation names, batch axes left out: ("nv",), ("3",), (); None for other fields."""
     annotations = (field.type, *get_args(field.type))
-    text = next((x.dim_str for x in annotations if hasattr(x, "dim_str")), None)
+    text = next((getattr(x, "dim_str") for x in annotations if hasattr(x, "dim_str")), None)  # noqa: B009 (of jaxtyping's classes)
     return None if text is None else tuple(name for name in text.split() if not name.startswith(("*", "...")))
 
 

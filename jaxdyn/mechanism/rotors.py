@@ -17,6 +17,7 @@ from jaxdyn.mechanism.joints import Revolute, axis_problem
 from jaxdyn.mechanism.messages import MechanismError, unknown
 from jaxdyn.mechanism.quantity import quantity
 from jaxdyn.mechanism.topology import GROUND, Topology
+from jaxdyn.spatial.arrays import floating
 from jaxdyn.spatial.inertia import symmetric_matrix
 
 # What a carrier's inertia may be short of its rotor's, as part of it, if only rounding in single precision is to blame.
@@ -44,9 +45,9 @@ class Rotors(eqx.Module):
     names: tuple[str, ...] = eqx.field(static=True)
     carriers: tuple[int, ...] = eqx.field(static=True)
     columns: tuple[int, ...] = eqx.field(static=True)
-    axis: Float[Array, "nr 3"] = quantity("1")
-    inertia: Float[Array, "nr"] = quantity("kg m^2", positive=True)
-    ratio: Float[Array, "nr"] = quantity("1")
+    axis: Float[Array, "nr 3"] = eqx.field(converter=floating, metadata=quantity("1"))
+    inertia: Float[Array, "nr"] = eqx.field(converter=floating, metadata=quantity("kg m^2", positive=True))
+    ratio: Float[Array, "nr"] = eqx.field(converter=floating, metadata=quantity("1"))
 
     @property
     def count(self) -> int:

@@ -63,3 +63,8 @@ def zero_safe_norm(d: Float[Array, "n"]) -> tuple[Float[Array, ""], Float[Array,
 def floating(x: Any) -> Array:
     """Numbers as a floating-point array: a JAX array of floats unchanged, anything else in JAX's default precision."""
     return x if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jnp.floating) else jnp.asarray(x, float)
+
+
+def floating_or_none(x: Any) -> Array | None:
+    """`floating`, for values that may be left out."""
+    return None if x is None else floating(x)

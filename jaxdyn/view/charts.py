@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from jaxdyn.mechanism.components import coordinate_names, coordinate_units
 from jaxdyn.mechanism.model import Model
 from jaxdyn.view.recording import Lane
-from jaxdyn.view.skeleton import coordinate_names, coordinate_units
 from jaxdyn.view.style import BLUE, GRAY, GREEN, ORANGE, PURPLE
 
 _COLORS = (BLUE, ORANGE, GREEN, PURPLE, "#b23a48", "#0e7c9b", "#8a6d1d")

@@ -6,8 +6,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from jaxdyn.dynamics.system import System
+from jaxdyn.mechanism.components import coordinate_names
 from jaxdyn.mechanism.model import Model
-from jaxdyn.view.skeleton import Numbers, coordinate_names
+from jaxdyn.view.skeleton import Numbers
 from jaxdyn.view.style import BLUE, GRAY, ORANGE
 
 _MOST_CURVES = 200

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from jaxdyn.mechanism.components import coordinate_names, coordinate_units
 from jaxdyn.view.recording import Lane, Recording
-from jaxdyn.view.skeleton import coordinate_names, coordinate_units
 
 _TEMPLATE = Path(__file__).with_name("page.html")
 _MARK = "@@recording@@"

@@ -9,9 +9,10 @@ from matplotlib.figure import Figure
 
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import write_files
+from jaxdyn.mechanism.components import coordinate_names, coordinate_units
 from jaxdyn.mechanism.model import Model
 from jaxdyn.view.pictures import StickFigure, frame_axes, scale_bar
-from jaxdyn.view.skeleton import Mechanism, Numbers, box_of, coordinate_names, model_of, place
+from jaxdyn.view.skeleton import Mechanism, Numbers, box_of, model_of, place
 from jaxdyn.view.style import BLUE, GRAY, ORANGE
 
 _BANDS = ((5, 95, 0.18), (25, 75, 0.32))
@@ -33,7 +34,8 @@ def joint_fans(model: Model, time: Numbers, q: Numbers, *, title: str = "") -> F
     axes = figure.subplots(rows, columns, sharex=True, squeeze=False).ravel()
     for axis in axes[model.nq :]:
         axis.set_axis_off()
-    for index, (name, axis) in enumerate(zip(coordinate_names(model), axes, strict=False)):
+    labels = zip(coordinate_names(model), coordinate_units(model), axes, strict=False)
+    for index, (name, unit, axis) in enumerate(labels):
         lanes = q[:, :, index]
         for low, high, alpha in _BANDS:
             axis.fill_between(time, *np.percentile(lanes, (low, high), axis=0), color=BLUE, alpha=alpha, lw=0)
@@ -42,12 +44,12 @@ def joint_fans(model: Model, time: Numbers, q: Numbers, *, title: str = "") -> F
         for bound in (model.limits.lower[index], model.limits.upper[index]):
             if np.isfinite(bound):
                 axis.axhline(float(bound), color=ORANGE, lw=1.0, ls="--")
-        axis.set_title(name, fontsize=9)
+        axis.set_title(name if unit == "1" else f"{name} ({unit})", fontsize=9)
         axis.tick_params(labelsize=8)
         axis.tick_params(labelbottom=index + columns >= model.nq)
         axis.grid(alpha=0.25)
     figure.supxlabel("time (s)")
-    figure.supylabel("coordinate (rad, m)")
+    figure.supylabel("coordinate")
     figure.suptitle(title or f"{model.name}: {len(q)} lanes; median, middle half, middle 90 %; limits dashed")
     return figure
 

@@ -28,7 +28,6 @@ Mechanism = Model | System
 Numbers = Float[Array | np.ndarray, "..."]
 
 _TURNING_IN_PLACE = (Revolute, Universal, Spherical, Fixed)  # the child origin stays at the joint point of the parent
-_UNITS = {Spherical: ["1"] * 4, Planar: ["m", "m", "rad"], Free: ["m"] * 3 + ["1"] * 4}
 _LOOSE = (Free, Planar)  # nothing that could be drawn as a rod leads across
 
 
@@ -171,27 +170,6 @@ def joint_motion(model: Model, body: int) -> str:
 
 def _columns_at_neutral(joint: Joint) -> np.ndarray:
     return np.asarray(joint.motion_subspace(jnp.asarray(joint.neutral(), float)))
-
-
-def coordinate_names(model: Model) -> list[str]:
-    """Name of every coordinate: its joint, with the number of the coordinate where the joint has several."""
-    topology = model.topology
-    return [
-        name if kind.nq == 1 else f"{name}[{k}]"
-        for name, kind in zip(topology.joint_names, topology.joint_classes, strict=True)
-        for k in range(kind.nq)
-    ]
-
-
-def coordinate_units(model: Model) -> list[str]:
-    """Unit of every coordinate: "rad", "m", or "1" for the numbers of a quaternion."""
-    units: list[str] = []
-    for joint in (model.joint(i) for i in range(model.nb)):
-        known = next((units for kind, units in _UNITS.items() if isinstance(joint, kind)), None)
-        # Where velocities are rates, the columns of motion tell angles and displacements apart.
-        turning = np.any(_columns_at_neutral(joint)[:3] != 0, axis=0) if known is None else ()
-        units += known or ["rad" if turns else "m" for turns in turning]
-    return units
 
 
 def joint_axes(model: Model) -> tuple[int, ...]:

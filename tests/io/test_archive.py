@@ -138,7 +138,7 @@ class Breeze(JointForce):
 def test_class_of_the_user_is_read_only_if_it_is_given(tmp_path, refusal):
     system = small(Breeze(jnp.ones(1), ("a", "b"), {"x": [jnp.zeros(2), None]}))
     message = refusal(ConfigError, save_archive, system, tmp_path / "x")
-    assert "forces.0: class Breeze is none of jaxdyn; give classes=(Breeze,)" in message
+    assert "forces.0: class Breeze is not one of jaxdyn; give classes=(Breeze,)" in message
     assert not list(tmp_path.iterdir())
     save_archive(system, tmp_path / "x", classes=(Breeze,))
     assert_identical(load_archive(tmp_path / "x", classes=(Breeze,)), system)

@@ -8,6 +8,7 @@ from mixed_mechanisms import driven, every_joint, some_motion
 
 import jaxdyn
 from jaxdyn.constraints import Coupling, Distance, LoopJoint
+from jaxdyn.mechanism import components
 from jaxdyn.spatial.transform import RigidTransform
 from jaxdyn.view import skeleton
 
@@ -109,7 +110,7 @@ def test_prescribed_motion_is_drawn_at_its_time():
 
 def test_names_units_and_motions_of_joints():
     model = every_joint()
-    names, units = skeleton.coordinate_names(model), skeleton.coordinate_units(model)
+    names, units = components.coordinate_names(model), components.coordinate_units(model)
     assert len(names) == len(units) == model.nq
     by_name = dict(zip(names, units, strict=True))
     assert [by_name[f"body 0_joint[{k}]"] for k in (0, 3)] == ["m", "1"]

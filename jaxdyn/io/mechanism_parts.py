@@ -1,0 +1,316 @@
+"""Forces and constraints as tables of mechanism files, read and written by what their classes declare.
+
+    [[spring]]                                  [joint_friction]
+    body_a = "ground"                           viscous = {elbow = 0.1}
+    point_a = [0, 0, 1]                         coulomb = {elbow = "0.3 N m"}
+    ...                                         velocity_scale = {elbow = 0.05}
+
+A class with a `table_name` needs nothing more, own classes included: a force in the joints has one table, in which every field is
+a table by the names of joints, and any other part has a list of tables with a key for every field. The tables of applied forces,
+loop joints and couplings are not the fields of their classes; functions of this module read and write them.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdyn.constraints import kinds
+from jaxdyn.constraints.kinds import Coupling, LoopJoint
+from jaxdyn.dynamics import forces, friction, joint_limits
+from jaxdyn.dynamics.constraint import Constraint
+from jaxdyn.dynamics.forces import AppliedForce, Force, JointForce
+from jaxdyn.io.config import Place, read_value, suggestion
+from jaxdyn.io.errors import ConfigError
+from jaxdyn.io.mechanism_entries import AppliedForceEntry, CouplingEntry, LoopEntry, MarkerEntry
+from jaxdyn.io.mechanism_joints import joint_index, plain, read_field, subclasses, table_by_joint, values_by_joint
+from jaxdyn.io.placements import placement_table
+from jaxdyn.mechanism import checks, configuration
+from jaxdyn.mechanism.components import component_units, joint_of
+from jaxdyn.mechanism.model import Limits, Model
+from jaxdyn.mechanism.quantity import ComponentUnit, Quantity, meanings, quantities, quantity_of
+from jaxdyn.spatial import quaternion
+from jaxdyn.spatial.transform import RigidTransform
+
+# The modules of jaxdyn that define forces and constraints; their import makes the classes known.
+_MODULES = (forces, friction, joint_limits, kinds)
+
+_ORIGIN = (0.0, 0.0, 0.0)
+
+# The parts of a system stand in this order, on which paths such as "system.forces.0.viscous" depend; others follow as defined.
+_ORDER = (
+    *("spring", "damper", "applied_force", "joint_friction", "joint_stribeck_friction", "joint_asymmetric_friction"),
+    *(
+        "joint_load_friction",
+        "joint_bearing_friction",
+        "joint_quadratic_drag",
+        "joint_spring",
+        "joint_limits",
+        "joint_servo",
+    ),
+    *("loop", "rod", "coupling"),
+)
+
+
+def part_classes() -> dict[str, Any]:
+    """The classes of forces and constraints that have tables in mechanism files, own ones included, by the names of their tables.
+
+    Raises:
+        ConfigError: an own class has the table of a class of jaxdyn.
+    """
+    found: dict[str, Any] = {}
+    for cls in (*subclasses(Force), *subclasses(Constraint)):
+        name = cls.__dict__.get("table_name")
+        if name is None:
+            continue
+        if name in _ORDER and name in found:
+            raise ConfigError(
+                f"class {cls.__name__} has the table_name {name!r} of {found[name].__name__}; rename its table"
+            )
+        found[name] = cls
+    return {name: found[name] for name in (*_ORDER, *(name for name in found if name not in _ORDER))}
+
+
+def read_parts(model: Model, tables: dict[str, Any], file: Place) -> tuple[tuple[Force, ...], tuple[Constraint, ...]]:
+    """The forces and the constraints of the tables of a file.
+
+    Raises:
+        ConfigError: an unknown key, body or joint, or a value that does not fit.
+    """
+    parts: list[Any] = []
+    for key, cls in part_classes().items():
+        if key not in tables:
+            continue
+        if issubclass(cls, JointForce):
+            parts.append(_joint_force(model, cls, tables[key], file.key(key)))
+            continue
+        entries = read_value(tuple[Any, ...], tables[key], file.key(key)) if isinstance(tables[key], list) else None
+        if entries is None:
+            raise file.key(key).error(f"it is not a list of tables; write [[{key}]]")
+        for i, entry in enumerate(entries):
+            place = file.key(key).item(i, entry.get("name") if isinstance(entry, dict) else None)
+            if cls in _HAND_WRITTEN:
+                form = _HAND_WRITTEN[cls]
+                parts.append(form.read(model, read_value(form.entry, entry, place), place))
+            else:
+                parts.append(_part(model, cls, entry, place))
+    return (
+        tuple(part for part in parts if isinstance(part, Force)),
+        tuple(part for part in parts if isinstance(part, Constraint)),
+    )
+
+
+def part_table(model: Model, part: Force | Constraint, file: Place) -> tuple[str, dict[str, Any]]:
+    """Name and content of the table of a force or a constraint.
+
+    Raises:
+        ConfigError: a mechanism file has no form for it.
+    """
+    cls = type(part)
+    name = cls.__dict__.get("table_name")
+    if name is None:
+        what = "force" if isinstance(part, Force) else "constraint"
+        raise file.error(
+            f"a {what} of class {cls.__name__} has no form in a mechanism file; leave it out and add it after loading"
+        )
+    if cls in _HAND_WRITTEN:
+        return name, _HAND_WRITTEN[cls].write(model, part)
+    table: dict[str, Any] = {}
+    for field in dataclasses.fields(part):
+        declared, value = quantity_of(field), getattr(part, field.name)
+        if declared.along is not None:
+            table[field.name] = (
+                {} if value is None else _named_only(field, table_by_joint(model, value, declared), file)
+            )
+        elif declared.refers == "body":
+            table[field.name] = model.topology.body_name(value)
+        elif isinstance(value, jax.Array):
+            table[field.name] = plain(value)
+        elif value is not None:
+            table[field.name] = value
+    return name, table
+
+
+def describe_parts(classes: dict[str, Any] | None = None) -> str:
+    """The tables of forces and constraints in mechanism files, a line for each key with its unit, meaning and bounds."""
+    lines = []
+    for name, cls in (part_classes() if classes is None else classes).items():
+        lines.append(f"  [{name}]" if issubclass(cls, JointForce) else f"  [[{name}]]")
+        table = _HAND_WRITTEN[cls].entry if cls in _HAND_WRITTEN else cls
+        known = meanings(table)
+        for field in dataclasses.fields(table):
+            declared = quantity_of(field)
+            unit = (
+                " or ".join(dict.fromkeys(declared.unit)) if isinstance(declared.unit, ComponentUnit) else declared.unit
+            )
+            rules = [declared.allowed] if declared.allowed else []
+            rules += ["by joints"] if declared.along else ["name of a body or frame"] if declared.refers else []
+            stated = f" [{', '.join(rules)}]" if rules else ""
+            of_unit = f" ({unit})" if unit not in (None, "1") else ""
+            lines.append(f"    {field.name}{of_unit}: {known.get(field.name, '')}{stated}")
+    return "\n".join(lines)
+
+
+def _named_only(field: dataclasses.Field, table: dict[str, Any], file: Place) -> dict[str, Any]:
+    """The joints whose values are not infinite, which is how a field that may be left out says that it does not apply."""
+    if not quantity_of(field).infinite:
+        return table
+    named = {name: values for name, values in table.items() if np.any(np.isfinite(values))}
+    for name, values in named.items():
+        if not np.all(np.isfinite(values)):
+            raise file.error(f"{field.name} of joint {name!r} bounds some of its components only; bound all or none")
+    return named
+
+
+def _joint_force(model: Model, cls: Any, value: Any, place: Place) -> JointForce:
+    """A force in the joints. What a file leaves out comes from `cls.of(model)`, if the class derives values from a mechanism."""
+    declared = quantities(cls)
+    table = read_value(dict[str, dict[str, Any]], value, place)
+    for key in table:
+        if key not in declared:
+            raise place.key(key).error(f"unknown key; {suggestion(key, declared)}")
+    derived = cls.of(model) if hasattr(cls, "of") else None
+    for name, quantity in declared.items():
+        for needing in quantity.needed_by:
+            for joint in table.get(needing, {}):
+                if joint not in table.get(name, {}):
+                    raise place.key(name).error(f"missing for {joint!r}, which has {needing}; add it")
+    optional = {field.name for field in dataclasses.fields(cls) if field.default is None}
+    values = {}
+    for name, quantity in declared.items():
+        if name in optional and not table.get(name):
+            continue
+        default = getattr(derived, name) if derived is not None else _missing(model, quantity)
+        values[name] = values_by_joint(
+            model, table.get(name, {}), quantity, np.asarray(default, float), place.key(name)
+        )
+    return cls(**values)
+
+
+def _missing(model: Model, declared: Quantity) -> Any:
+    if declared.missing is None:
+        return configuration.neutral(model)
+    return np.full(model.nq if declared.along == "coordinate" else model.nv, declared.missing)
+
+
+def _part(model: Model, cls: Any, value: Any, place: Place) -> Force | Constraint:
+    fields, table = {field.name: field for field in dataclasses.fields(cls)}, read_value(dict[str, Any], value, place)
+    for key in table:
+        if key not in fields:
+            raise place.key(key).error(f"unknown key; {suggestion(key, fields)}")
+    values: dict[str, Any] = {}
+    for name, field in fields.items():
+        declared = quantity_of(field)
+        if name in table:
+            read = _read_name if declared.refers == "body" else read_field
+            values[name] = read(field, table[name], place.key(name))
+        elif field.default is dataclasses.MISSING:
+            unit = f" (in {declared.unit})" if declared.unit else ""
+            raise place.key(name).error(f"missing; add this key{unit}")
+    points = {quantity_of(field).on: name for name, field in fields.items()}
+    for name, field in fields.items():
+        if quantity_of(field).refers == "body":
+            point = points.get(name, "")
+            values[name], at = _located(model, values[name], values.get(point, _ORIGIN), place.key(name))
+            values |= {point: at} if point in values else {}
+    return cls(**values)
+
+
+def _read_name(field: dataclasses.Field, value: Any, place: Place) -> str:
+    return read_value(str, value, place)
+
+
+def _located(model: Model, name: str, point: Any, place: Place) -> tuple[int, jax.Array]:
+    try:
+        return model.locate(name, jnp.asarray(point, float))
+    except KeyError as error:
+        raise place.error(f"{error.args[0]}; use one of them") from None
+
+
+def _read_applied_force(model: Model, entry: AppliedForceEntry, place: Place) -> AppliedForce:
+    body, point = _located(model, entry.body, entry.point, place.key("body"))
+    force, torque = jnp.asarray(entry.force, float), jnp.asarray(entry.torque, float)
+    fixed = entry.axes == "body"
+    if fixed and entry.body in model.topology.frame_names:
+        turn = model.frames.quaternion[model.topology.frame_names.index(entry.body)]
+        force, torque = quaternion.rotate(turn, force), quaternion.rotate(turn, torque)
+    return AppliedForce(body, point, force, torque, fixed)
+
+
+def _write_applied_force(model: Model, force: AppliedForce) -> dict[str, Any]:
+    axes = {"body": model.topology.body_name(force.body), "axes": "body" if force.body_fixed else "ground"}
+    return axes | {key: plain(getattr(force, key)) for key in ("point", "force", "torque")}
+
+
+def _read_loop(model: Model, entry: LoopEntry, place: Place) -> LoopJoint:
+    markers = *_marker(model, entry.a, place.key("a")), *_marker(model, entry.b, place.key("b"))
+    return LoopJoint(entry.name, entry.kind, *markers)
+
+
+def _marker(model: Model, entry: MarkerEntry, place: Place) -> tuple[int, RigidTransform]:
+    checks.checked_placement(f"{place.file}: {place.entry}", entry.position, entry.quaternion)
+    frame = RigidTransform(jnp.asarray(entry.quaternion, float), jnp.asarray(entry.position, float))
+    try:
+        return model.locate_frame(entry.body, frame)
+    except KeyError as error:
+        raise place.key("body").error(f"{error.args[0]}; use one of them") from None
+
+
+def _write_loop(model: Model, loop: LoopJoint) -> dict[str, Any]:
+    a = {"body": model.topology.body_name(loop.body_a)} | placement_table(loop.frame_a)
+    b = {"body": model.topology.body_name(loop.body_b)} | placement_table(loop.frame_b)
+    return {"name": loop.name, "kind": loop.kind, "a": a, "b": b}
+
+
+def _read_coupling(model: Model, entry: CouplingEntry, place: Place) -> Coupling:
+    driven, unit = _coordinate(model, entry.driven, entry.driven_component, "driven", place)
+    driver, _ = _coordinate(model, entry.driver, entry.driver_component, "driver", place)
+    # The constant term is a coordinate; the other coefficients have mixed units.
+    units = (unit, *["1"] * (len(entry.coefficients) - 1))
+    coefficients = [
+        read_value(float, x, place.key("coefficients"), Quantity(unit))
+        for x, unit in zip(entry.coefficients, units, strict=True)
+    ]
+    return Coupling(entry.name, driven, driver, coefficients)
+
+
+def _coordinate(model: Model, joint: str, component: int | None, key: str, place: Place) -> tuple[int, str]:
+    """Index and unit of a coordinate of a joint."""
+    body = joint_index(model, joint, place.key(key))
+    units = component_units(joint_of(model, body), quantities(Limits)["lower"])
+    if component is None and len(units) > 1:
+        raise place.key(f"{key}_component").error(
+            f"missing; joint {joint!r} has {len(units)} coordinates: give the number of one, from 0"
+        )
+    if component is not None and component >= len(units):
+        raise place.key(f"{key}_component").error(
+            f"joint {joint!r} has no coordinate {component}; use 0 to {len(units) - 1}"
+        )
+    return int(model.topology.q_starts[body]) + (component or 0), units[component or 0]
+
+
+def _write_coupling(model: Model, coupling: Coupling) -> dict[str, Any]:
+    table: dict[str, Any] = {"name": coupling.name, "coefficients": plain(coupling.coefficients)}
+    for key, coordinate in {"driven": coupling.driven, "driver": coupling.driver}.items():
+        body = model.topology.body_of_coordinate[coordinate]
+        table |= {key: model.topology.joint_names[body]}
+        table |= {f"{key}_component": coordinate - int(model.topology.q_starts[body])}
+    return table
+
+
+class _Form(NamedTuple):
+    """The table of a class that is not the list of its fields: its keys, and the way from it and to it."""
+
+    entry: type
+    read: Callable[[Model, Any, Place], Any]
+    write: Callable[[Model, Any], dict[str, Any]]
+
+
+_HAND_WRITTEN: dict[type, _Form] = {
+    AppliedForce: _Form(AppliedForceEntry, _read_applied_force, _write_applied_force),
+    LoopJoint: _Form(LoopEntry, _read_loop, _write_loop),
+    Coupling: _Form(CouplingEntry, _read_coupling, _write_coupling),
+}
