@@ -81,10 +81,10 @@ class Collocation(Solver):
     kind: ClassVar[str] = "collocation"
 
     scheme: SchemeName = eqx.field(static=True, default="legendre_gauss")
-    degree: int = quantity(positive=True, default=3, static=True)
-    tolerance: float = quantity(positive=True, default=1e-9, static=True)
-    feasibility: float = quantity(positive=True, default=1e-8, static=True)
-    print_level: int = quantity(minimum=0.0, maximum=12.0, default=0, static=True)
+    degree: int = eqx.field(static=True, default=3, metadata=quantity(positive=True))
+    tolerance: float = eqx.field(static=True, default=1e-9, metadata=quantity(positive=True))
+    feasibility: float = eqx.field(static=True, default=1e-8, metadata=quantity(positive=True))
+    print_level: int = eqx.field(static=True, default=0, metadata=quantity(minimum=0.0, maximum=12.0))
     backend: Backend = eqx.field(static=True, default="auto")
 
     def __check_init__(self):

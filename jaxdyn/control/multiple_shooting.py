@@ -68,7 +68,7 @@ class MultipleShooting(IterativeSolver):
     kind: ClassVar[str] = "multiple_shooting"
 
     parallel: bool = eqx.field(static=True, default=False)
-    tolerance: float | None = quantity(positive=True, default=None, static=True)
+    tolerance: float | None = eqx.field(static=True, default=None, metadata=quantity(positive=True))
     backend: Backend = eqx.field(static=True, default="auto")
 
     def begin(self, problem: ControlProblem, initial: Plan) -> InteriorSearch:

@@ -7,7 +7,6 @@ from jaxtyping import Array, Float
 
 from jaxdyn.control.costs import Effort
 from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics, Equality, Inequality, Tangent, Time
-from jaxdyn.spatial.arrays import floating
 
 
 class WithRates(Dynamics):
@@ -94,7 +93,7 @@ def with_rates(
         (problem.initial, jnp.broadcast_to(jnp.asarray(controls, dtype), (nu,))),
         duration=problem.duration,
         steps=problem.steps,
-        running=(*map(_OfInner, problem.running), Effort(floating(weights))),
+        running=(*map(_OfInner, problem.running), Effort(weights)),
         final=tuple(map(_OfInnerAtEnd, problem.final)),
         lower=lower,
         upper=upper,

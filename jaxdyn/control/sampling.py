@@ -56,7 +56,7 @@ class PathIntegral(SamplingRule):
 
     kind: ClassVar[str] = "mppi"
 
-    temperature: float = quantity(positive=True, default=0.1, static=True)
+    temperature: float = eqx.field(static=True, default=0.1, metadata=quantity(positive=True))
 
     def updated(self, mean, spread, drawn, merits):
         best = jnp.min(merits)
@@ -76,7 +76,7 @@ class CrossEntropy(SamplingRule):
 
     kind: ClassVar[str] = "cem"
 
-    elites: int = quantity(positive=True, default=16, static=True)
+    elites: int = eqx.field(static=True, default=16, metadata=quantity(positive=True))
 
     def updated(self, mean, spread, drawn, merits):
         best = drawn[jnp.argsort(merits)[: self.elites]]
@@ -129,14 +129,14 @@ class Sampling(IterativeSolver):
     """
 
     rule: SamplingRule
-    samples: int = quantity(positive=True, default=256, static=True)
-    knots: int | None = quantity(positive=True, default=None, static=True)
-    spread: float | None = quantity(positive=True, default=None, static=True)
-    penalty: float = quantity(positive=True, default=1e3, static=True)
-    tolerance: float = quantity(positive=True, default=1e-4, static=True)
-    patience: int = quantity(positive=True, default=20, static=True)
-    feasibility: float = quantity(positive=True, default=1e-2, static=True)
-    seed: int = quantity(minimum=0.0, default=0, static=True)
+    samples: int = eqx.field(static=True, default=256, metadata=quantity(positive=True))
+    knots: int | None = eqx.field(static=True, default=None, metadata=quantity(positive=True))
+    spread: float | None = eqx.field(static=True, default=None, metadata=quantity(positive=True))
+    penalty: float = eqx.field(static=True, default=1e3, metadata=quantity(positive=True))
+    tolerance: float = eqx.field(static=True, default=1e-4, metadata=quantity(positive=True))
+    patience: int = eqx.field(static=True, default=20, metadata=quantity(positive=True))
+    feasibility: float = eqx.field(static=True, default=1e-2, metadata=quantity(positive=True))
+    seed: int = eqx.field(static=True, default=0, metadata=quantity(minimum=0.0))
     backend: Backend = eqx.field(static=True, default="auto")
 
     def __check_init__(self):

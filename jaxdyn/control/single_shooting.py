@@ -78,11 +78,11 @@ class SingleShooting(IterativeSolver):
     kind: ClassVar[str] = "single_shooting"
 
     optimizer: Literal["lbfgs", "adam"] | optax.GradientTransformation = eqx.field(static=True, default="lbfgs")
-    rate: float = quantity(positive=True, default=0.05, static=True)
-    tolerance: float | None = quantity(positive=True, default=None, static=True)
-    feasibility: float | None = quantity(positive=True, default=None, static=True)
-    penalty: float = quantity(positive=True, default=1.0, static=True)
-    window: int = quantity(positive=True, default=20, static=True)
+    rate: float = eqx.field(static=True, default=0.05, metadata=quantity(positive=True))
+    tolerance: float | None = eqx.field(static=True, default=None, metadata=quantity(positive=True))
+    feasibility: float | None = eqx.field(static=True, default=None, metadata=quantity(positive=True))
+    penalty: float = eqx.field(static=True, default=1.0, metadata=quantity(positive=True))
+    window: int = eqx.field(static=True, default=20, metadata=quantity(positive=True))
     backend: Backend = eqx.field(static=True, default="auto")
 
     def begin(self, problem: ControlProblem, initial: Plan) -> DescentSearch:
