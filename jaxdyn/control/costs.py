@@ -24,6 +24,8 @@ from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.arrays import dot, floating
 from jaxdyn.spatial.transform import RigidTransform
 
+_WEIGHTS = quantity(minimum=0.0, broadcast=True)  # one for each component, or one for all
+
 
 class CostTerm(eqx.Module):
     """A cost of a problem."""
@@ -54,7 +56,9 @@ class Deviation(CostTerm):
     kind: ClassVar[str] = "deviation"
 
     target: AnyState
-    weights: Float[Array, "nx"] | Float[Array, ""] = quantity(minimum=0.0, broadcast=True, default=1.0)
+    weights: Float[Array, "nx"] | Float[Array, ""] = eqx.field(
+        converter=floating, default=1.0, metadata=quantity(minimum=0.0, broadcast=True)
+    )
 
     def __call__(self, dynamics: Dynamics, t: Time, x: AnyState, u: Controls) -> Float[Array, ""]:
         off = dynamics.difference(self.target, x)
@@ -74,7 +78,9 @@ class AngularDeviation(CostTerm):
     kind: ClassVar[str] = "angular_deviation"
 
     target: Float[Array, "nq"] = eqx.field(converter=floating)
-    weights: Float[Array, "nv"] | Float[Array, ""] = quantity(minimum=0.0, broadcast=True, default=1.0)
+    weights: Float[Array, "nv"] | Float[Array, ""] = eqx.field(
+        converter=floating, default=1.0, metadata=quantity(minimum=0.0, broadcast=True)
+    )
 
     def __call__(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Float[Array, ""]:
         off = configuration.difference(_multibody(dynamics, self).system.model, self.target, x.q)
@@ -90,7 +96,9 @@ class Effort(CostTerm):
 
     kind: ClassVar[str] = "effort"
 
-    weights: Float[Array, "nu"] | Float[Array, ""] = quantity(minimum=0.0, broadcast=True, default=1.0)
+    weights: Float[Array, "nu"] | Float[Array, ""] = eqx.field(
+        converter=floating, default=1.0, metadata=quantity(minimum=0.0, broadcast=True)
+    )
 
     def __call__(self, dynamics: Dynamics, t: Time, x: AnyState, u: Controls) -> Float[Array, ""]:
         return 0.5 * jnp.sum(self.weights * u**2)
@@ -110,8 +118,8 @@ class FramePose(CostTerm):
 
     frame: str = eqx.field(static=True)
     target: RigidTransform
-    position: Float[Array, ""] = quantity("1/m^2", minimum=0.0, default=1.0)
-    rotation: Float[Array, ""] = quantity("1/rad^2", minimum=0.0, default=0.0)
+    position: Float[Array, ""] = eqx.field(converter=floating, default=1.0, metadata=quantity("1/m^2", minimum=0.0))
+    rotation: Float[Array, ""] = eqx.field(converter=floating, default=0.0, metadata=quantity("1/rad^2", minimum=0.0))
 
     def __call__(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Float[Array, ""]:
         placed = frame_placement(_multibody(dynamics, self).system.model.at(t), x.q, self.frame)
@@ -130,8 +138,8 @@ class EnergyLevel(CostTerm):
 
     kind: ClassVar[str] = "energy"
 
-    level: Float[Array, ""] = quantity("J")
-    weight: Float[Array, ""] = quantity("1/J^2", minimum=0.0, default=1.0)
+    level: Float[Array, ""] = eqx.field(converter=floating, metadata=quantity("J"))
+    weight: Float[Array, ""] = eqx.field(converter=floating, default=1.0, metadata=quantity("1/J^2", minimum=0.0))
 
     def __call__(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Float[Array, ""]:
         return 0.5 * self.weight * (total_energy(_multibody(dynamics, self).system, x, t) - self.level) ** 2
@@ -146,7 +154,7 @@ class ElapsedTime(CostTerm):
 
     kind: ClassVar[str] = "time"
 
-    weight: Float[Array, ""] = quantity("1/s", default=1.0)
+    weight: Float[Array, ""] = eqx.field(converter=floating, default=1.0, metadata=quantity("1/s"))
 
     def __call__(self, dynamics: Dynamics, t: Time, x: AnyState, u: Controls) -> Float[Array, ""]:
         return self.weight * t
@@ -176,7 +184,7 @@ class Spheres(ConstraintTerm):
     radii: Float[Array, "spheres"] = eqx.field(converter=floating)
     obstacle_centers: Float[Array, "obstacles 3"] = eqx.field(converter=floating)
     obstacle_radii: Float[Array, "obstacles"] = eqx.field(converter=floating)
-    margin: Float[Array, ""] = quantity("m", minimum=0.0, default=0.0)
+    margin: Float[Array, ""] = eqx.field(converter=floating, default=0.0, metadata=quantity("m", minimum=0.0))
 
     def __check_init__(self):
         if self.centers.shape[0] != len(self.bodies) or self.radii.shape[0] != len(self.bodies):
@@ -296,7 +304,7 @@ class Penetration(CostTerm):
     kind: ClassVar[str] = "penetration"
 
     spheres: Spheres
-    weight: Float[Array, ""] = quantity("1/m^2", minimum=0.0, default=1.0)
+    weight: Float[Array, ""] = eqx.field(converter=floating, default=1.0, metadata=quantity("1/m^2", minimum=0.0))
 
     def __call__(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Float[Array, ""]:
         return 0.5 * self.weight * jnp.sum(jnp.maximum(self.spheres(dynamics, t, x, u), 0.0) ** 2)

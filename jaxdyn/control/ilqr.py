@@ -37,9 +37,9 @@ class ILQR(NewtonSolver):
     kind: ClassVar[str] = "ilqr"
 
     second_order: bool = eqx.field(static=True, default=False)
-    tolerance: float | None = quantity(positive=True, default=None, static=True)
-    feasibility: float | None = quantity(positive=True, default=None, static=True)
-    penalty: float = quantity(positive=True, default=1.0, static=True)
+    tolerance: float | None = eqx.field(static=True, default=None, metadata=quantity(positive=True))
+    feasibility: float | None = eqx.field(static=True, default=None, metadata=quantity(positive=True))
+    penalty: float = eqx.field(static=True, default=1.0, metadata=quantity(positive=True))
     backend: Backend = eqx.field(static=True, default="auto")
 
     def tried(

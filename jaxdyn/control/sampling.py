@@ -1,6 +1,6 @@
-"""Sampling: controls are drawn about the present ones, rolled out, and followed by what they cost. No gradient is needed.
+"""Sampling: random controls about the present ones are rolled out, and those of low cost determine the next ones.
 
-The baseline that every other solver should beat where there are gradients, and what is left where there are none.
+No gradient is needed; where gradients exist, every other solver should be better.
 """
 
 import abc
@@ -25,7 +25,7 @@ _LEAST_SPREAD = 1e-3  # of cross entropy, as a fraction of the first one
 
 
 class SamplingRule(eqx.Module):
-    """What becomes of mean and spread once samples have been rolled out."""
+    """The update of mean and standard deviation of the controls from samples and their merits."""
 
     @abc.abstractmethod
     def updated(
@@ -35,7 +35,7 @@ class SamplingRule(eqx.Module):
         drawn: Float[Array, "S K nu"],
         merits: Float[Array, "S"],
     ) -> tuple[Float[Array, "K nu"], Float[Array, "K nu"]]:
-        """Mean and spread of the next draw; the first sample is the mean itself."""
+        """Mean and standard deviation of the next samples; the first sample is the mean itself."""
 
 
 class PredictiveSampling(SamplingRule):
@@ -56,7 +56,7 @@ class PathIntegral(SamplingRule):
 
     kind: ClassVar[str] = "mppi"
 
-    temperature: float = quantity(positive=True, default=0.1, static=True)
+    temperature: float = eqx.field(static=True, default=0.1, metadata=quantity(positive=True))
 
     def updated(self, mean, spread, drawn, merits):
         best = jnp.min(merits)
@@ -76,7 +76,7 @@ class CrossEntropy(SamplingRule):
 
     kind: ClassVar[str] = "cem"
 
-    elites: int = quantity(positive=True, default=16, static=True)
+    elites: int = eqx.field(static=True, default=16, metadata=quantity(positive=True))
 
     def updated(self, mean, spread, drawn, merits):
         best = drawn[jnp.argsort(merits)[: self.elites]]
@@ -84,14 +84,14 @@ class CrossEntropy(SamplingRule):
 
 
 class SampleSearch(eqx.Module):
-    """Where sampling stands.
+    """The state of a search by sampling.
 
     Attributes:
-        mean, spread: of the controls at knots.
-        first_spread: spread to begin with.
-        plan, cost, violation, merit: the best plan so far, and what it comes to.
-        waited: iterations since it became better.
-        iterations, result: done, and code of `ControlResult`.
+        mean, spread: Mean and standard deviation of the controls at knots.
+        first_spread: The initial standard deviation.
+        plan, cost, violation, merit: The best plan so far, with its cost, largest violation and merit.
+        waited: The number of iterations without progress.
+        iterations, result: The number of iterations, and the code of a `ControlResult`.
     """
 
     mean: Float[Array, "K nu"]
@@ -129,14 +129,14 @@ class Sampling(IterativeSolver):
     """
 
     rule: SamplingRule
-    samples: int = quantity(positive=True, default=256, static=True)
-    knots: int | None = quantity(positive=True, default=None, static=True)
-    spread: float | None = quantity(positive=True, default=None, static=True)
-    penalty: float = quantity(positive=True, default=1e3, static=True)
-    tolerance: float = quantity(positive=True, default=1e-4, static=True)
-    patience: int = quantity(positive=True, default=20, static=True)
-    feasibility: float = quantity(positive=True, default=1e-2, static=True)
-    seed: int = quantity(minimum=0.0, default=0, static=True)
+    samples: int = eqx.field(static=True, default=256, metadata=quantity(positive=True))
+    knots: int | None = eqx.field(static=True, default=None, metadata=quantity(positive=True))
+    spread: float | None = eqx.field(static=True, default=None, metadata=quantity(positive=True))
+    penalty: float = eqx.field(static=True, default=1e3, metadata=quantity(positive=True))
+    tolerance: float = eqx.field(static=True, default=1e-4, metadata=quantity(positive=True))
+    patience: int = eqx.field(static=True, default=20, metadata=quantity(positive=True))
+    feasibility: float = eqx.field(static=True, default=1e-2, metadata=quantity(positive=True))
+    seed: int = eqx.field(static=True, default=0, metadata=quantity(minimum=0.0))
     backend: Backend = eqx.field(static=True, default="auto")
 
     def __check_init__(self):

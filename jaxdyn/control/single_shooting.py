@@ -32,15 +32,15 @@ from jaxdyn.mechanism.quantity import quantity
 
 
 class DescentSearch(eqx.Module):
-    """Where single shooting stands.
+    """The state of a search by single shooting.
 
     Attributes:
-        unknowns: controls and design.
-        memory: of the optimizer.
-        best, cost, violation: the plan of the unknowns, and what it comes to.
-        multipliers: of the conditions.
-        merit_before, violation_before: when it was last looked whether the search has settled.
-        iterations, result: done, and code of `ControlResult`.
+        unknowns: Controls and design parameters.
+        memory: The state of the optimizer.
+        plan, cost, violation: The plan of the unknowns, its cost and its largest violation.
+        multipliers: The multipliers of the constraints.
+        merit_before, violation_before: Merit and violation at the last test of convergence.
+        iterations, result: The number of iterations, and the code of a `ControlResult`.
     """
 
     unknowns: tuple[Float[Array, "N nu"], Float[Array, "P"]]
@@ -78,11 +78,11 @@ class SingleShooting(IterativeSolver):
     kind: ClassVar[str] = "single_shooting"
 
     optimizer: Literal["lbfgs", "adam"] | optax.GradientTransformation = eqx.field(static=True, default="lbfgs")
-    rate: float = quantity(positive=True, default=0.05, static=True)
-    tolerance: float | None = quantity(positive=True, default=None, static=True)
-    feasibility: float | None = quantity(positive=True, default=None, static=True)
-    penalty: float = quantity(positive=True, default=1.0, static=True)
-    window: int = quantity(positive=True, default=20, static=True)
+    rate: float = eqx.field(static=True, default=0.05, metadata=quantity(positive=True))
+    tolerance: float | None = eqx.field(static=True, default=None, metadata=quantity(positive=True))
+    feasibility: float | None = eqx.field(static=True, default=None, metadata=quantity(positive=True))
+    penalty: float = eqx.field(static=True, default=1.0, metadata=quantity(positive=True))
+    window: int = eqx.field(static=True, default=20, metadata=quantity(positive=True))
     backend: Backend = eqx.field(static=True, default="auto")
 
     def begin(self, problem: ControlProblem, initial: Plan) -> DescentSearch:

@@ -20,6 +20,7 @@ from jaxdyn.jobs.optimize_config import OptimizeConfig
 from jaxdyn.jobs.optimize_problem import problem_of, solver_of
 from jaxdyn.lanes import Backend
 from jaxdyn.mechanism.quantity import quantity
+from jaxdyn.spatial.arrays import floating
 
 
 class PowerCost(CostTerm):
@@ -33,9 +34,11 @@ class PowerCost(CostTerm):
 
     kind: ClassVar[str] = "power"
 
-    scale: Float[Array, ""] = quantity("W", positive=True)
-    weights: Float[Array, "nu"] = quantity(minimum=0.0, broadcast=True, default=1.0)
-    exponent: int = quantity(minimum=1.0, maximum=4.0, default=2, static=True)
+    scale: Float[Array, ""] = eqx.field(converter=floating, metadata=quantity("W", positive=True))
+    weights: Float[Array, "nu"] = eqx.field(
+        converter=floating, default=1.0, metadata=quantity(minimum=0.0, broadcast=True)
+    )
+    exponent: int = eqx.field(static=True, default=2, metadata=quantity(minimum=1.0, maximum=4.0))
 
     def __call__(self, dynamics, t, x, u):
         return jnp.sum(self.weights * jnp.abs(u * x.v / self.scale) ** self.exponent)
@@ -52,8 +55,8 @@ class Polished(Solver):
 
     kind: ClassVar[str] = "polished"
 
-    coarse: int = quantity(positive=True, default=5, static=True)
-    tolerance: float | None = quantity(positive=True, default=None, static=True)
+    coarse: int = eqx.field(static=True, default=5, metadata=quantity(positive=True))
+    tolerance: float | None = eqx.field(static=True, default=None, metadata=quantity(positive=True))
     backend: Backend = eqx.field(static=True, default="auto")
 
     def solve(self, problem: ControlProblem, initial: Plan, max_steps: int) -> Solution:
@@ -79,7 +82,9 @@ def test_a_new_cost_is_read_from_a_config_and_written_back(config, tmp_path):
     cost = problem.running[1]
     assert isinstance(cost, PowerCost)
     state = eqx.tree_at(lambda x: x.v, problem.initial, jnp.array([4.0]))
-    np.testing.assert_allclose(cost(problem.dynamics, 0.0, state, jnp.array([0.5])), 3.0 * (0.5 * 4.0 / 2.0) ** 2)
+    np.testing.assert_allclose(
+        cost(problem.dynamics, jnp.zeros(()), state, jnp.array([0.5])), 3.0 * (0.5 * 4.0 / 2.0) ** 2
+    )
     written = tmp_path / "written.toml"
     written.write_text(resolved_toml(read))
     assert read_config(written, OptimizeConfig).running == read.running
