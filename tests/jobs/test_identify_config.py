@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from typing import ClassVar
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from jaxdyn.jobs.identify_kinds import ForceTable, named
 from jaxdyn.jobs.identify_plant import loss_of, parameters_of, plant_of
 from jaxdyn.jobs.job import describe_settings
 from jaxdyn.mechanism.quantity import STIFFNESS, quantity
+from jaxdyn.spatial.arrays import floating
 
 
 class CubicSpring(JointForce):
@@ -33,7 +35,9 @@ class CubicSpring(JointForce):
     conservative: ClassVar[bool] = True
     table_name: ClassVar[str] = "cubic_spring"
 
-    stiffness: Float[Array, "nv"] = quantity(STIFFNESS, along="velocity", minimum=0.0, missing=0.0)
+    stiffness: Float[Array, "nv"] = eqx.field(
+        converter=floating, metadata=quantity(STIFFNESS, minimum=0.0, missing=0.0)
+    )
 
     def generalized_forces(self, model, q, v, t):
         return -self.stiffness * q**3
