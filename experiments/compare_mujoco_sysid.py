@@ -10,7 +10,7 @@ MuJoCo is used in two ways, with every solver of `solvers`. "as documented": `Mo
 residual as `modify_residual`, `optimize`; it compiles a model per window and perturbed parameter. "by hand": the same `optimize`
 with a residual written for speed, which compiles nothing; it writes numbers into ready models and simulates all windows with all
 perturbed parameters in one call of the threaded rollout. Both have as many threads as there are cores. jaxdyn has
-`levenberg_marquardt`, whose derivatives are exact, and simulates on lanes. Times run from the first evaluation until the loss is
+`LevenbergMarquardt`, whose derivatives are exact, and simulates on lanes. Times run from the first evaluation until the loss is
 within 1 % and 0.01 % of the smallest final loss of all; best of `repeats`, the solvers taking turns. Beside them is the processor
 time of all threads, which other work on the machine disturbs less. What jaxdyn takes to compile is told apart, and ratios are given
 with and without it.
@@ -55,7 +55,6 @@ from tqdm import tqdm
 
 import jaxdyn
 from jaxdyn import identify
-from jaxdyn.identify import levenberg_marquardt
 from jaxdyn.identify.measurement import joint_positions_and_velocities
 from jaxdyn.io import ConfigError, RunDirectory, setting
 from jaxdyn.jobs import Job, main
@@ -343,18 +342,19 @@ class Jaxdyn:
 
     @functools.cached_property
     def compiled(self) -> tuple[Callable, Callable, float]:
-        """`begin` and `iterate` of levenberg_marquardt, and how long their compilation took, s. As `fit` does, data are inputs."""
+        """`begin` and `iterate` of `LevenbergMarquardt`, and how long their compilation took, s. As `fit` does, data are inputs."""
         parameters, data = self.problem.parameters, eqx.tree_at(lambda p: p.parameters, self.problem, None)
 
         def whole(data):
             return eqx.tree_at(lambda p: p.parameters, data, parameters, is_leaf=lambda x: x is None)
 
+        solver = identify.LevenbergMarquardt()
         before = time.perf_counter()
-        jitted: Any = eqx.filter_jit(lambda data: levenberg_marquardt.begin(whole(data)))
+        jitted: Any = eqx.filter_jit(lambda data: solver.begin(whole(data)))
         begin = jitted.lower(data).compile()
         first = begin(data)
         limit = jnp.asarray(1e-10)
-        jitted = eqx.filter_jit(lambda data, fit: levenberg_marquardt.iterate(whole(data), fit, limit))
+        jitted = eqx.filter_jit(lambda data, fit: solver.iterate(whole(data), fit, limit))
         iterate = jitted.lower(data, first).compile()
         jax.block_until_ready(iterate(data, first))
         seconds = time.perf_counter() - before

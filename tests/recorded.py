@@ -18,7 +18,7 @@ STEP = 0.01
 
 def pendulum() -> jaxdyn.Model:
     """A weight on a hinge."""
-    return jaxdyn.model_from_arrays(
+    return jaxdyn.mechanism.model_from_arrays(
         parents=[0],
         kinds=["revolute"],
         axes=[(0.0, 1.0, 0.0)],
@@ -73,13 +73,13 @@ def simulated(plant: Plant, duration: float, seed: int, *, irregular: bool = Tru
         STEP,
         steps,
     )
-    readings = np.asarray(eqx.filter_jit(predict)(plant, state, window)[0])
+    measurements = np.asarray(eqx.filter_jit(predict)(plant, state, window)[0])
     recorded = np.stack([np.interp(times, grid, column) for column in u.T], axis=1)
-    return Recording(name, times, readings, None, recorded)
+    return Recording(name, times, measurements, None, recorded)
 
 
 def with_noise(recording: Recording, std: float, seed: int) -> Recording:
-    """The recording with Gaussian errors of its readings."""
+    """The recording with Gaussian errors of its measurements."""
     noise = np.random.default_rng(seed).normal(0.0, std, recording.q.shape)
     return eqx.tree_at(lambda r: r.q, recording, recording.q + noise)
 

@@ -56,7 +56,7 @@ def fit(number: int) -> None:
     plant = pendulum_plant()
     windows = identify.cut([simulated(plant, 1.0, number)], duration=0.5, interval=0.02)
     parameters = identify.Parameters(plant, [identify.Parameter("system.forces.0.viscous", chart=identify.Positive())])
-    identify.fit(identify.OutputError(parameters, windows), progress=False, max_iterations=3)
+    identify.fit(identify.OutputError(parameters, windows), progress=False, max_steps=3, throw=False)
 
 
 def eager(number: int) -> None:

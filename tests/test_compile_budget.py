@@ -14,7 +14,7 @@ from recorded import STEP, double_pendulum_plant, simulated
 
 import jaxdyn
 from jaxdyn import State, System, control, identify, library
-from jaxdyn.identify import levenberg_marquardt
+from jaxdyn.identify.levenberg_marquardt import DampedSearch
 from jaxdyn.lanes.derived import program_of
 from jaxdyn.lanes.liveness import Liveness, count_operations
 from jaxdyn.lanes.tracing import written_out
@@ -43,17 +43,17 @@ def end(system: System, state: State, backend: str = "xla") -> jax.Array:
     return jnp.sum(jaxdyn.rollout(system, state, dt=1e-3, steps=20, save_every=20, backend=backend).final.q)
 
 
-def fitting() -> tuple[identify.OutputError, levenberg_marquardt.Fit]:
+def fitting() -> tuple[identify.OutputError, DampedSearch]:
     """The masses of a double pendulum from one recording."""
     plant = double_pendulum_plant()
     windows = identify.cut([simulated(plant, 0.5, 1)], duration=0.2, interval=STEP, first=0.05, lead=0.05)
     free = [identify.Parameter("system.model.mass", chart=identify.Positive())]
     problem = identify.OutputError(identify.Parameters(plant, free), windows)
-    return problem, jax.eval_shape(lambda: levenberg_marquardt.begin(problem))
+    return problem, jax.eval_shape(lambda: identify.LevenbergMarquardt().begin(problem))
 
 
 def one_fit(problem, fit):
-    return levenberg_marquardt.iterate(problem, fit, 1e-8)
+    return identify.LevenbergMarquardt(1e-8).iterate(problem, fit)
 
 
 def planning() -> tuple[control.ControlProblem, control.Plan]:

@@ -17,7 +17,6 @@ from recorded import STEP, double_pendulum_plant, simulated
 
 import jaxdyn
 from jaxdyn import ImplicitMidpoint, SemiImplicitEuler, State, Variational, control, identify, library
-from jaxdyn.identify import levenberg_marquardt
 from jaxdyn.spatial import elementary, factorizations
 
 PACKAGE = Path(jaxdyn.__file__).parent
@@ -125,9 +124,10 @@ def fitted():
     windows = identify.cut([simulated(plant, 0.5, 1)], duration=0.2, interval=STEP, first=0.05, lead=0.05)
     free = [identify.Parameter("system.model.mass", chart=identify.Positive())]
     problem = identify.OutputError(identify.Parameters(plant, free), windows, backend="xla")
-    return jax.vmap(
-        lambda start: levenberg_marquardt.iterate(problem, levenberg_marquardt.begin(problem, start), 1e-8)
-    ), [batch_of(problem.start)]
+    solver = identify.LevenbergMarquardt(1e-8)
+    return jax.vmap(lambda initial: solver.iterate(problem, solver.begin(problem, initial))), [
+        batch_of(problem.initial)
+    ]
 
 
 def several_experiments():

@@ -232,10 +232,11 @@ parameters = identify.Parameters(plant, free)
 windows = identify.cut(learned, duration=0.5, interval=INTERVAL)
 problem = identify.OutputError(parameters, windows)
 begin = time.perf_counter()
-found = identify.fit(problem, max_iterations=2000, tolerance=1e-5, progress=False)
-ended = identify.FitResult(int(found.result)).name
-print(f"{windows.count} windows: {ended} after {found.iterations} iterations, {time.perf_counter() - begin:.1f} s")
-identified = parameters.place(found.unknowns.x)
+found = identify.fit(problem, identify.LevenbergMarquardt(tolerance=1e-5), max_steps=2000, progress=False)
+print(
+    f"{windows.count} windows: {found.result.name} after {found.iterations} steps, {time.perf_counter() - begin:.1f} s"
+)
+identified = found.value
 print(f"bodies that cannot exist: {validation.unphysical_bodies(identified.system.model) or 'none'}")
 
 # %% [markdown]
@@ -299,14 +300,14 @@ keep(figure, "intervals.png")
 # ## Motions that it has not seen
 #
 # A fit is judged by what it predicts. Each second of the last recording is simulated by the recorded torques, without feedback,
-# from the state that was commanded at its start. (Where that is not known, `validation.fitted_starts` finds it in the readings.)
+# from the state that was commanded at its start. (If it is not known, `validation.fitted_starts` estimates it.)
 
 # %%
 held_out = identify.cut([unseen], duration=1.0, interval=INTERVAL, both_ends=True)
 starts = jaxdyn.State(*jax.vmap(another)(jnp.arange(float(held_out.count)))[:2])
 errors, read = {}, {}
 for name, machine in (("drawing", plant), ("identified", identified)):
-    read[name] = validation.predicted_readings(machine, held_out, starts)
+    read[name] = validation.predicted_measurements(machine, held_out, starts)
     errors[name] = validation.window_errors(held_out, read[name])
     print(
         f"{name}: predictions of unseen windows are off by {1000 * np.sqrt(np.mean(errors[name].rms ** 2)):.2f} mrad rms"
@@ -317,7 +318,7 @@ shown = 3
 figure = predictions(
     JOINTS,
     held_out.times[shown],
-    np.degrees(held_out.readings[shown]),
+    np.degrees(held_out.measurements[shown]),
     np.degrees(read["identified"][shown]),
     unit="deg",
     title="An unseen second: encoders and the identified arm, simulated by the recorded torques",

@@ -1,85 +1,107 @@
 """System identification: physical parameters from recorded motion, with exact derivatives and uncertainty.
 
 What may be free, and how
-    addresses               paths to numbers and names of their rows
-    charts, parameters      free numbers on one side, physical values on the other; priors, ties, names and units
+    addresses               paths to parameters, names of their rows, and their units
+    charts, parameters      unconstrained parameters on one side, physical values on the other; priors, ties, names
     measurement             sensors and inputs, between a mechanism and its records
 Data
     recording               recordings, and the windows into which they are cut
+    markers                 filmed markers on a planar chain, and the calibration of the camera
 Nonlinear fits
     losses, least_squares   robust losses; problems with shared and local unknowns, and their normal equations
-    output_error            simulated windows against readings: single and multiple shooting
+    output_error            simulated windows against measurements: single and multiple shooting
     inverse_dynamics_error  forces that a motion needs against forces that were measured
-    levenberg_marquardt     the solver, for one start or many
+    fitting, solver         the call that all solvers share, its result, and how a fit can end
+    levenberg_marquardt     the default solver, for one initial guess or many
     gradient_descent        first-order fits by the adjoint, on random batches of windows
 Linear fits
-    regressor, base_parameters, linear_fit
+    regressor, identifiability, linear_fit
 Before and after
-    excitation              motions that tell parameters best
-    uncertainty, validation intervals, what data do not tell, and predictions of what was not seen
+    excitation              the most informative motions
+    experiment              experiments on a machine whose parameters are known
+    covariance, validation  intervals, parameters that data do not determine, and predictions of held-out recordings
 """
 
-from jaxdyn.identify.addresses import ParameterError as ParameterError
-from jaxdyn.identify.base_parameters import BaseParameters as BaseParameters
-from jaxdyn.identify.base_parameters import base_parameters as base_parameters
-from jaxdyn.identify.base_parameters import identifying_motions as identifying_motions
-from jaxdyn.identify.base_parameters import system_base_parameters as system_base_parameters
-from jaxdyn.identify.charts import Bounded as Bounded
-from jaxdyn.identify.charts import Chart as Chart
-from jaxdyn.identify.charts import PhysicalInertia as PhysicalInertia
-from jaxdyn.identify.charts import Positive as Positive
-from jaxdyn.identify.charts import Real as Real
-from jaxdyn.identify.charts import Rotation as Rotation
-from jaxdyn.identify.charts import UnitVector as UnitVector
-from jaxdyn.identify.excitation import Excitation as Excitation
-from jaxdyn.identify.excitation import Margins as Margins
-from jaxdyn.identify.excitation import design_excitation as design_excitation
-from jaxdyn.identify.excitation import random_motions as random_motions
-from jaxdyn.identify.fourier_motion import FourierMotion as FourierMotion
-from jaxdyn.identify.gradient_descent import descend as descend
-from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError as InverseDynamicsError
-from jaxdyn.identify.inverse_dynamics_error import Motions as Motions
-from jaxdyn.identify.least_squares import Problem as Problem
-from jaxdyn.identify.least_squares import Unknowns as Unknowns
-from jaxdyn.identify.levenberg_marquardt import Fit as Fit
-from jaxdyn.identify.levenberg_marquardt import FitResult as FitResult
-from jaxdyn.identify.levenberg_marquardt import fit as fit
-from jaxdyn.identify.linear_fit import LinearFit as LinearFit
-from jaxdyn.identify.linear_fit import Prior as Prior
-from jaxdyn.identify.linear_fit import reweighted_least_squares as reweighted_least_squares
-from jaxdyn.identify.linear_fit import weighted_least_squares as weighted_least_squares
-from jaxdyn.identify.losses import Cauchy as Cauchy
-from jaxdyn.identify.losses import Huber as Huber
-from jaxdyn.identify.losses import Loss as Loss
-from jaxdyn.identify.losses import Squares as Squares
-from jaxdyn.identify.measurement import Inputs as Inputs
-from jaxdyn.identify.measurement import Plant as Plant
-from jaxdyn.identify.measurement import Sensors as Sensors
-from jaxdyn.identify.output_error import OutputError as OutputError
-from jaxdyn.identify.output_error import predict as predict
-from jaxdyn.identify.parameters import DivergencePrior as DivergencePrior
-from jaxdyn.identify.parameters import GaussianPrior as GaussianPrior
-from jaxdyn.identify.parameters import Parameter as Parameter
-from jaxdyn.identify.parameters import Parameters as Parameters
-from jaxdyn.identify.parameters import Tie as Tie
-from jaxdyn.identify.parameters import body_inertia as body_inertia
-from jaxdyn.identify.recording import Recording as Recording
-from jaxdyn.identify.recording import RecordingError as RecordingError
-from jaxdyn.identify.recording import Windows as Windows
-from jaxdyn.identify.recording import cut as cut
-from jaxdyn.identify.regressor import TorqueOffset as TorqueOffset
-from jaxdyn.identify.regressor import inertial_parameters as inertial_parameters
-from jaxdyn.identify.regressor import inertial_regressor as inertial_regressor
-from jaxdyn.identify.regressor import labels as labels
-from jaxdyn.identify.regressor import linear_parameters as linear_parameters
-from jaxdyn.identify.regressor import regressor as regressor
-from jaxdyn.identify.regressor import remaining_forces as remaining_forces
-from jaxdyn.identify.regressor import with_inertial_parameters as with_inertial_parameters
-from jaxdyn.identify.regressor import with_linear_parameters as with_linear_parameters
-from jaxdyn.identify.uncertainty import Uncertainty as Uncertainty
-from jaxdyn.identify.uncertainty import uncertainty as uncertainty
-from jaxdyn.identify.validation import force_errors as force_errors
-from jaxdyn.identify.validation import predicted_readings as predicted_readings
-from jaxdyn.identify.validation import unphysical_bodies as unphysical_bodies
-from jaxdyn.identify.validation import valid_times as valid_times
-from jaxdyn.identify.validation import window_errors as window_errors
+from typing import TYPE_CHECKING
+
+from jaxdyn.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from jaxdyn.identify.addresses import ParameterError as ParameterError
+    from jaxdyn.identify.charts import Bounded as Bounded
+    from jaxdyn.identify.charts import Chart as Chart
+    from jaxdyn.identify.charts import PhysicalInertia as PhysicalInertia
+    from jaxdyn.identify.charts import Positive as Positive
+    from jaxdyn.identify.charts import Real as Real
+    from jaxdyn.identify.charts import Rotation as Rotation
+    from jaxdyn.identify.charts import UnitVector as UnitVector
+    from jaxdyn.identify.covariance import Uncertainty as Uncertainty
+    from jaxdyn.identify.covariance import uncertainty as uncertainty
+    from jaxdyn.identify.excitation import Excitation as Excitation
+    from jaxdyn.identify.excitation import Margins as Margins
+    from jaxdyn.identify.excitation import design_excitation as design_excitation
+    from jaxdyn.identify.excitation import random_motions as random_motions
+    from jaxdyn.identify.experiment import compare_base_parameters as compare_base_parameters
+    from jaxdyn.identify.experiment import excitations as excitations
+    from jaxdyn.identify.experiment import synthetic_recording as synthetic_recording
+    from jaxdyn.identify.fitting import Fit as Fit
+    from jaxdyn.identify.fitting import FitError as FitError
+    from jaxdyn.identify.fitting import fit as fit
+    from jaxdyn.identify.fourier_motion import FourierMotion as FourierMotion
+    from jaxdyn.identify.gradient_descent import GradientDescent as GradientDescent
+    from jaxdyn.identify.identifiability import BaseParameters as BaseParameters
+    from jaxdyn.identify.identifiability import base_parameters as base_parameters
+    from jaxdyn.identify.identifiability import identifying_motions as identifying_motions
+    from jaxdyn.identify.identifiability import system_base_parameters as system_base_parameters
+    from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError as InverseDynamicsError
+    from jaxdyn.identify.inverse_dynamics_error import Motions as Motions
+    from jaxdyn.identify.least_squares import Problem as Problem
+    from jaxdyn.identify.least_squares import Unknowns as Unknowns
+    from jaxdyn.identify.levenberg_marquardt import LevenbergMarquardt as LevenbergMarquardt
+    from jaxdyn.identify.linear_fit import LinearFit as LinearFit
+    from jaxdyn.identify.linear_fit import Prior as Prior
+    from jaxdyn.identify.linear_fit import reweighted_least_squares as reweighted_least_squares
+    from jaxdyn.identify.linear_fit import weighted_least_squares as weighted_least_squares
+    from jaxdyn.identify.losses import Cauchy as Cauchy
+    from jaxdyn.identify.losses import Huber as Huber
+    from jaxdyn.identify.losses import Loss as Loss
+    from jaxdyn.identify.losses import Squares as Squares
+    from jaxdyn.identify.markers import Markers as Markers
+    from jaxdyn.identify.measurement import Inputs as Inputs
+    from jaxdyn.identify.measurement import MeasurementError as MeasurementError
+    from jaxdyn.identify.measurement import Plant as Plant
+    from jaxdyn.identify.measurement import Sensors as Sensors
+    from jaxdyn.identify.output_error import OutputError as OutputError
+    from jaxdyn.identify.output_error import predict as predict
+    from jaxdyn.identify.parameters import DivergencePrior as DivergencePrior
+    from jaxdyn.identify.parameters import GaussianPrior as GaussianPrior
+    from jaxdyn.identify.parameters import Parameter as Parameter
+    from jaxdyn.identify.parameters import Parameters as Parameters
+    from jaxdyn.identify.parameters import Tie as Tie
+    from jaxdyn.identify.parameters import body_inertia as body_inertia
+    from jaxdyn.identify.recording import Recording as Recording
+    from jaxdyn.identify.recording import RecordingError as RecordingError
+    from jaxdyn.identify.recording import Windows as Windows
+    from jaxdyn.identify.recording import cut as cut
+    from jaxdyn.identify.regressor import TorqueOffset as TorqueOffset
+    from jaxdyn.identify.regressor import inertial_parameters as inertial_parameters
+    from jaxdyn.identify.regressor import inertial_regressor as inertial_regressor
+    from jaxdyn.identify.regressor import labels as labels
+    from jaxdyn.identify.regressor import linear_parameters as linear_parameters
+    from jaxdyn.identify.regressor import regressor as regressor
+    from jaxdyn.identify.regressor import remaining_forces as remaining_forces
+    from jaxdyn.identify.regressor import with_inertial_parameters as with_inertial_parameters
+    from jaxdyn.identify.regressor import with_linear_parameters as with_linear_parameters
+    from jaxdyn.identify.solver import FitResult as FitResult
+    from jaxdyn.identify.solver import Solver as Solver
+    from jaxdyn.identify.validation import Check as Check
+    from jaxdyn.identify.validation import ForcesCheck as ForcesCheck
+    from jaxdyn.identify.validation import ValidTimeCheck as ValidTimeCheck
+    from jaxdyn.identify.validation import WindowsCheck as WindowsCheck
+    from jaxdyn.identify.validation import force_errors as force_errors
+    from jaxdyn.identify.validation import predicted_measurements as predicted_measurements
+    from jaxdyn.identify.validation import unphysical_bodies as unphysical_bodies
+    from jaxdyn.identify.validation import valid_times as valid_times
+    from jaxdyn.identify.validation import window_errors as window_errors
+else:
+    __getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -1,7 +1,9 @@
-"""Addresses of numbers: dotted paths to the leaves of a pytree, and rows of these by the names of bodies, joints or controls."""
+"""Addresses of parameters: dotted paths to leaves of a pytree, their rows by names of bodies, joints or inputs, and their units."""
 
 import dataclasses
 import difflib
+import numbers
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -11,7 +13,12 @@ from jaxtyping import Array, Float, PyTree
 
 from jaxdyn.dynamics.system import System
 from jaxdyn.identify.measurement import Plant
+from jaxdyn.mechanism.components import component_units, units_along
+from jaxdyn.mechanism.messages import described
 from jaxdyn.mechanism.model import Model
+from jaxdyn.mechanism.prescribed import PrescribedMotion
+from jaxdyn.mechanism.quantity import Quantity, quantities
+from jaxdyn.spatial.transform import RigidTransform
 
 
 class ParameterError(ValueError):
@@ -45,27 +52,23 @@ def leaf_at(tree: PyTree, leaf: tuple[str, ...], name: str) -> Array:
         here = getattr(here, part)
     if not eqx.is_inexact_array(here):
         raise ParameterError(
-            f"parameter {name!r}: {'.'.join(leaf)} is a {type(here).__name__} and no array of floating-point numbers; name one"
+            f"parameter {name!r}: {'.'.join(leaf)} is {described(here)}, not an array of floating-point values; name such an array"
         )
     return here
 
 
 def entry_names(subject: PyTree, leaf: tuple[str, ...], length: int) -> list[str]:
-    """Names of the rows of a leaf: those of bodies, joints, frames or controls, or numbers."""
+    """Names of the rows of a leaf: those of bodies, joints, frames, inputs or recordings, else their indices."""
     if leaf[-2:] == ("sensors", "zeros"):
         return [f"recording {k}" for k in range(length)]
-    path = [subject]
-    for part in leaf:
-        path.append(path[-1][int(part)] if isinstance(path[-1], tuple | list) else getattr(path[-1], part))
-    numbers = [str(k) for k in range(length)]
-    plant = next((here for here in reversed(path) if isinstance(here, Plant)), None)
-    system = next((here for here in reversed(path) if isinstance(here, System)), None)
-    model = next((here for here in reversed(path) if isinstance(here, Model)), None)
+    path = _path(subject, leaf)
+    indices = [str(k) for k in range(length)]
+    plant, system, model = (_innermost(path, kind) for kind in (Plant, System, Model))
     if model is not None:
-        return _names_in_model(model, leaf[-len(path) + 1 + path.index(model) :], numbers)
+        return _names_in_model(model, leaf[-len(path) + 1 + path.index(model) :], indices)
     system = plant.system if system is None and plant is not None else system
     if system is None:
-        return numbers
+        return indices
     drives = system.drives
     if (drives is not None and any(here is drives for here in path)) or (
         plant is not None and leaf[-2:-1] == ("inputs",)
@@ -73,10 +76,51 @@ def entry_names(subject: PyTree, leaf: tuple[str, ...], length: int) -> list[str
         columns = range(system.model.nv) if drives is None else drives.columns
         known = _column_names(system.model)
         return [known[column] for column in columns]
-    return _column_names(system.model) if length == system.model.nv else numbers
+    return _column_names(system.model) if length == system.model.nv else indices
 
 
-def _names_in_model(model: Model, leaf: tuple[str, ...], numbers: list[str]) -> list[str]:
+def units_of(subject: PyTree, leaf: tuple[str, ...]) -> Callable[[int, int], str]:
+    """The unit of each value of a leaf, as its owner declares it by `quantity`; "" where nothing is declared.
+
+    Returns:
+        unit(row, part), where the part is the index of a value within its row.
+    """
+    path = _path(subject, leaf)
+    owner = path[-2]
+    if isinstance(owner, RigidTransform):  # the spatial algebra knows no declarations
+        return lambda row, part: {"translation": "m", "quaternion": "1"}[leaf[-1]]
+    declared = quantities(type(owner)).get(leaf[-1], Quantity()) if dataclasses.is_dataclass(owner) else Quantity()
+    plant, system, model = (_innermost(path, kind) for kind in (Plant, System, Model))
+    model = system.model if model is None and system is not None else model
+    if plant is not None and declared.along in ("input", "measurement"):
+        # Rows are those of single recordings, or of a covariance, whose entries have no common unit.
+        units = [] if leaf[-1] == "noise" and path[-1].ndim == 2 else plant.units_along(declared)
+        return lambda row, part: "" if not units else units[part if path[-1].ndim == 2 else row]
+    if isinstance(owner, PrescribedMotion) and model is not None:
+        members = model.topology.groups[int(leaf[leaf.index("joints") + 1])][1]
+        columns = path[-1].shape[-1]
+        driven = [component_units(model.joint(body).released(), declared) for body in members.tolist()]
+        return lambda row, part: driven[row][part % columns] if declared.along else declared.unit_of(turns=True)
+    if declared.along in ("coordinate", "velocity") and model is not None:
+        along = units_along(model, declared)
+        return lambda row, part: along[row]
+    return lambda row, part: declared.unit_of(turns=True)
+
+
+def _path(subject: PyTree, leaf: tuple[str, ...]) -> list[Any]:
+    """The objects on the way to a leaf that exists, from the subject to the array."""
+    path = [subject]
+    for part in leaf:
+        path.append(path[-1][int(part)] if isinstance(path[-1], tuple | list) else getattr(path[-1], part))
+    return path
+
+
+def _innermost(path: list[Any], kind: type) -> Any:
+    """The last object of a kind on a path; None if there is none."""
+    return next((here for here in reversed(path) if isinstance(here, kind)), None)
+
+
+def _names_in_model(model: Model, leaf: tuple[str, ...], indices: list[str]) -> list[str]:
     topology = model.topology
     if leaf[0] in (*INERTIA, "placement"):
         return list(topology.body_names)
@@ -88,7 +132,7 @@ def _names_in_model(model: Model, leaf: tuple[str, ...], numbers: list[str]) -> 
         return list(model.rotors.names)
     if leaf[0] == "gravity":
         return list("xyz")
-    return _column_names(model) if len(numbers) == model.nv else numbers
+    return _column_names(model) if len(indices) == model.nv else indices
 
 
 def _column_names(model: Model) -> list[str]:
@@ -102,7 +146,7 @@ def _column_names(model: Model) -> list[str]:
 
 
 def rows_of(
-    subject: PyTree, leaves: tuple[tuple[str, ...], ...], entries: tuple[str | int, ...] | None, name: str
+    subject: PyTree, leaves: tuple[tuple[str, ...], ...], entries: Sequence[str | int] | None, name: str
 ) -> tuple[int, ...] | None:
     if entries is None:
         for leaf in leaves:
@@ -110,31 +154,24 @@ def rows_of(
         return None
     shapes = {leaf_at(subject, leaf, name).shape[:1] for leaf in leaves}
     if len(shapes) != 1 or shapes == {()}:
-        raise ParameterError(f"parameter {name!r}: its leaves have no rows in common to choose from; leave entries out")
+        raise ParameterError(f"parameter {name!r}: its leaves have no common rows to choose from; leave out entries")
     ((length,),) = shapes
     known = entry_names(subject, leaves[0], length)
     rows = []
     for entry in entries:
         if isinstance(entry, str) and entry in known:
             rows.append(known.index(entry))
-        elif isinstance(entry, int) and 0 <= entry < length:
-            rows.append(entry)
+        elif isinstance(entry, numbers.Integral) and 0 <= entry < length:
+            rows.append(int(entry))
         else:
             raise ParameterError(f"parameter {name!r}: there is no entry {entry!r}; use one of {', '.join(known)}")
     return tuple(rows)
 
 
-def _walk(tree: PyTree, leaf: tuple[str, ...]) -> Any:
-    """What is at a path known to exist."""
-    for part in leaf:
-        tree = tree[int(part)] if isinstance(tree, tuple | list) else getattr(tree, part)
-    return tree
-
-
 def gather(
     subject: PyTree, leaves: tuple[tuple[str, ...], ...], rows: tuple[int, ...] | None
 ) -> Float[Array, "values"]:
-    parts = [_walk(subject, leaf) for leaf in leaves]
+    parts = [_path(subject, leaf)[-1] for leaf in leaves]
     parts = parts if rows is None else [part[np.array(rows)] for part in parts]
     return jnp.concatenate([part.ravel() for part in parts])
 
@@ -144,10 +181,10 @@ def scatter(
 ) -> PyTree:
     at = 0
     for leaf in leaves:
-        old = _walk(subject, leaf)
+        old = _path(subject, leaf)[-1]
         chosen = old if rows is None else old[np.array(rows)]
         part = values[at : at + chosen.size].reshape(chosen.shape)
         at += chosen.size
         new = part if rows is None else old.astype(part.dtype).at[np.array(rows)].set(part)
-        subject = eqx.tree_at(lambda tree, leaf=leaf: _walk(tree, leaf), subject, new)
+        subject = eqx.tree_at(lambda tree, leaf=leaf: _path(tree, leaf)[-1], subject, new)
     return subject

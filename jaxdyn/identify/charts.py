@@ -1,11 +1,11 @@
-"""Charts: free numbers without bounds on one side, values that make physical sense on the other.
+"""Charts (reparametrizations, bijectors): unconstrained parameters on one side, physically valid values on the other.
 
-An optimizer moves the free numbers x; every x is a valid value. A chart is one-to-one and smooth, so that nothing is lost and
-Gauss-Newton sees a regular problem. Values are flat vectors, in the order in which a `Parameter` lists its numbers.
+An optimizer changes the unconstrained parameters x; every x gives a valid value. A chart is one-to-one and smooth, so that no value
+is lost and the Gauss-Newton problem is regular. Values are flat vectors, in the order of the rows of a `Parameter`.
 """
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -21,88 +21,100 @@ from jaxdyn.spatial.inertia import (
     symmetric_matrix,
 )
 
-Free = Float[Array, "free"]
+Unconstrained = Float[Array, "unconstrained"]
 Values = Float[Array, "values"]
 
-# Where the six free numbers above the diagonal stand in the 4x4 triangular factor.
+# Where the six unconstrained parameters above the diagonal stand in the 4x4 triangular factor.
 _ROWS, _COLUMNS = np.triu_indices(4, 1)
 # A body is flat if the least eigenvalue of its pseudo-inertia with unit diagonal is below this many roundings.
 _FLAT = 10.0
 
 
 class Chart(eqx.Module):
-    """A smooth one-to-one map from free numbers to the values that a parameter may take."""
+    """A smooth one-to-one map from unconstrained parameters to the values that a parameter may take.
+
+    Attributes:
+        kind: name in configs, of concrete classes for single leaves.
+    """
+
+    kind: ClassVar[str]
 
     def about(self, values: Values) -> "Chart":
         """The chart with its reference at given values, for those that have one."""
         return self
 
     def size(self, values: int) -> int:
-        """Number of free numbers for a number of values."""
+        """Number of unconstrained parameters for a number of values."""
         return values
 
     @abc.abstractmethod
-    def problem(self, values: np.ndarray) -> str | None:
+    def validate(self, values: np.ndarray) -> str | None:
         """Why the chart does not hold these values and how to mend it, or None."""
 
     @abc.abstractmethod
-    def value(self, x: Free) -> Values:
-        """The values of free numbers."""
+    def value(self, x: Unconstrained) -> Values:
+        """The values of unconstrained parameters."""
 
     @abc.abstractmethod
-    def free(self, values: Values) -> Free:
-        """The free numbers of values."""
+    def unconstrained(self, values: Values) -> Unconstrained:
+        """The unconstrained parameters of values."""
 
 
 class Real(Chart):
-    """Any number: value = scale x.
+    """Any values (the identity, scaled): value = scale x.
 
     Attributes:
         scale: the size that a change of the value typically has; it only matters to optimizers that know no curvature.
     """
 
+    kind: ClassVar[str] = "real"
+
     scale: float = eqx.field(static=True, default=1.0)
 
-    def problem(self, values: np.ndarray) -> str | None:
+    def validate(self, values: np.ndarray) -> str | None:
         if not np.all(np.isfinite(values)):
-            return f"it starts at {values.tolist()}; start from finite numbers"
+            return f"it starts at {values.tolist()}; start from finite values"
         return None if self.scale > 0 else f"the scale of its chart is {self.scale}; give a positive one"
 
-    def value(self, x: Free) -> Values:
+    def value(self, x: Unconstrained) -> Values:
         return self.scale * x
 
-    def free(self, values: Values) -> Free:
+    def unconstrained(self, values: Values) -> Unconstrained:
         return values / self.scale
 
 
 class Positive(Chart):
-    """Positive numbers: value = exp(x)."""
+    """Positive values: value = exp(x)."""
 
-    def problem(self, values: np.ndarray) -> str | None:
+    kind: ClassVar[str] = "positive"
+
+    def validate(self, values: np.ndarray) -> str | None:
         return (
             None
             if np.all((values > 0) & np.isfinite(values))
-            else f"it starts at {values.tolist()}; start from positive numbers"
+            else f"it starts at {values.tolist()}; start from positive values"
         )
 
-    def value(self, x: Free) -> Values:
+    def value(self, x: Unconstrained) -> Values:
         return jnp.exp(x)
 
-    def free(self, values: Values) -> Free:
+    def unconstrained(self, values: Values) -> Unconstrained:
         return jnp.log(values)
 
 
 class Bounded(Chart):
-    """Numbers between two bounds: value = lower + (upper - lower) / (1 + exp(-x)).
+    """Values between two bounds: value = lower + (upper - lower) / (1 + exp(-x)).
 
     Attributes:
         lower, upper: bounds, in the unit of the value.
     """
 
+    kind: ClassVar[str] = "bounded"
+
     lower: Float[Array, "*values"] = eqx.field(converter=floating)
     upper: Float[Array, "*values"] = eqx.field(converter=floating)
 
-    def problem(self, values: np.ndarray) -> str | None:
+    def validate(self, values: np.ndarray) -> str | None:
         lower, upper = np.asarray(self.lower), np.asarray(self.upper)
         if not np.all(lower < upper):
             return f"its bounds are {lower.tolist()} and {upper.tolist()}; give lower < upper"
@@ -110,20 +122,22 @@ class Bounded(Chart):
             return f"it starts at {values.tolist()}; start between the bounds {lower.tolist()} and {upper.tolist()}, not on them"
         return None
 
-    def value(self, x: Free) -> Values:
+    def value(self, x: Unconstrained) -> Values:
         lower, upper = self.lower.astype(x.dtype), self.upper.astype(x.dtype)
         return lower + (upper - lower) * (0.5 + 0.5 * jnp.tanh(0.5 * x))
 
-    def free(self, values: Values) -> Free:
+    def unconstrained(self, values: Values) -> Unconstrained:
         lower, upper = self.lower.astype(values.dtype), self.upper.astype(values.dtype)
         return jnp.log((values - lower) / (upper - values))
 
 
 class UnitVector(Chart):
-    """Unit vectors, two free numbers: the rotation vector, across the reference, that turns the reference to the value.
+    """Unit vectors, two unconstrained parameters: the rotation vector, across the reference, that turns the reference to the value.
 
     Regular everywhere but opposite the reference.
     """
+
+    kind: ClassVar[str] = "unit_vector"
 
     reference: Float[Array, "3"] = eqx.field(converter=floating, default=(0.0, 0.0, 1.0))
 
@@ -133,16 +147,16 @@ class UnitVector(Chart):
     def size(self, values: int) -> int:
         return 2
 
-    def problem(self, values: np.ndarray) -> str | None:
+    def validate(self, values: np.ndarray) -> str | None:
         if values.shape != (3,) or abs(np.linalg.norm(values) - 1.0) > 1e-6:
             return f"it starts at {values.tolist()}; start from one vector of length 1"
         return None
 
-    def value(self, x: Free) -> Values:
+    def value(self, x: Unconstrained) -> Values:
         reference = self.reference.astype(x.dtype)
         return dot(rotation.exponential(dot(self._across().astype(x.dtype), x)), reference)
 
-    def free(self, values: Values) -> Free:
+    def unconstrained(self, values: Values) -> Unconstrained:
         reference = self.reference.astype(values.dtype)
         turn = jnp.concatenate([(1.0 + dot(reference, values))[None], jnp.cross(reference, values)])
         return dot(self._across().astype(values.dtype).T, quaternion.logarithm(turn))
@@ -156,7 +170,9 @@ class UnitVector(Chart):
 
 
 class Rotation(Chart):
-    """Unit quaternions, three free numbers: value = reference exp(x), x the rotation vector on inner axes, rad."""
+    """Unit quaternions, three unconstrained parameters: value = reference exp(x), x the rotation vector on inner axes, rad."""
+
+    kind: ClassVar[str] = "rotation"
 
     reference: Float[Array, "4"] = eqx.field(converter=floating, default=(1.0, 0.0, 0.0, 0.0))
 
@@ -166,30 +182,30 @@ class Rotation(Chart):
     def size(self, values: int) -> int:
         return 3
 
-    def problem(self, values: np.ndarray) -> str | None:
+    def validate(self, values: np.ndarray) -> str | None:
         if values.shape != (4,) or abs(np.linalg.norm(values) - 1.0) > 1e-6:
             return f"it starts at {values.tolist()}; start from one unit quaternion (w, x, y, z)"
         return None
 
-    def value(self, x: Free) -> Values:
+    def value(self, x: Unconstrained) -> Values:
         return quaternion.multiply(self.reference.astype(x.dtype), quaternion.exponential(x))
 
-    def free(self, values: Values) -> Free:
+    def unconstrained(self, values: Values) -> Unconstrained:
         return quaternion.logarithm(
             quaternion.multiply(quaternion.inverse(self.reference.astype(values.dtype)), values)
         )
 
 
 class PhysicalInertia(Chart):
-    """Mass, mass centre and inertia of a body that can exist: ten free numbers, log-Cholesky about a reference body.
+    """Mass, center of mass and inertia of a body that can exist: ten unconstrained parameters, log-Cholesky about a reference.
 
         P = U0 T T' U0',    P0 = U0 U0',    T = upper triangular with diagonal exp(d)
 
     P is the 4x4 pseudo-inertia about the body origin, P0 that of the reference. A body is physical (some distribution of mass has
-    its ten numbers) if and only if P is positive definite, and each such P has exactly one T. The free numbers have no unit:
+    its ten values) if and only if P is positive definite, and each such P has exactly one T. The parameters have no unit:
     (d_1, ..., d_4, t_12, t_13, t_14, t_23, t_24, t_34).
 
-    Values are (mass, com, inertia about the mass centre: xx, yy, zz, xy, xz, yz), as in `Model`.
+    Values are (mass, com, inertia about the center of mass: xx, yy, zz, xy, xz, yz), as in `Model`.
 
     Attributes:
         factor: U0.
@@ -202,9 +218,9 @@ class PhysicalInertia(Chart):
     def about(self, values: Values) -> "PhysicalInertia":
         return PhysicalInertia(_upper_factor(_pseudo_inertia(values)))
 
-    def problem(self, values: np.ndarray) -> str | None:
+    def validate(self, values: np.ndarray) -> str | None:
         if values.shape != (10,):
-            return f"it has {values.size} numbers; give mass, com and inertia of one body"
+            return f"it has {values.size} values; give mass, com and inertia of one body"
         pseudo = np.asarray(_pseudo_inertia(jnp.asarray(values)), np.float64)
         scale = 1.0 / np.sqrt(np.maximum(np.diag(pseudo), np.finfo(np.float64).tiny))
         # With a unit diagonal, the least eigenvalue is the same in all units; that of a flat body is a rounding error.
@@ -214,7 +230,7 @@ class PhysicalInertia(Chart):
             )
         return None
 
-    def value(self, x: Free) -> Values:
+    def value(self, x: Unconstrained) -> Values:
         factor = dot(self.factor.astype(x.dtype), self._triangle(x))
         pseudo = dot(factor, factor.T)
         mass, moment = pseudo[3, 3], pseudo[:3, 3]
@@ -222,13 +238,13 @@ class PhysicalInertia(Chart):
         inertia = inertia_from_planar(pseudo[:3, :3] - jnp.outer(moment, com))
         return jnp.concatenate([mass[None], com, symmetric_entries(inertia)])
 
-    def free(self, values: Values) -> Free:
+    def unconstrained(self, values: Values) -> Unconstrained:
         factor = _upper_factor(_pseudo_inertia(values))
         triangle = factorizations.solve(self.factor.astype(values.dtype), factor)
         return jnp.concatenate([jnp.log(jnp.diagonal(triangle)), triangle[_ROWS, _COLUMNS]])
 
-    def divergence_roots(self, x: Free) -> Free:
-        """Ten numbers whose squares add up to the log-det divergence from the reference body,
+    def divergence_roots(self, x: Unconstrained) -> Unconstrained:
+        """Ten values whose squares add up to the log-det divergence from the reference body,
 
             D(P, P0) = tr(P0^-1 P) - log det(P0^-1 P) - 4 = sum of t_ij^2 + sum of exp(2 d_i) - 2 d_i - 1.
 
@@ -236,7 +252,7 @@ class PhysicalInertia(Chart):
         """
         return jnp.concatenate([_divergence_root(x[:4]), x[4:]])
 
-    def _triangle(self, x: Free) -> Float[Array, "4 4"]:
+    def _triangle(self, x: Unconstrained) -> Float[Array, "4 4"]:
         above = jnp.zeros((4, 4), x.dtype).at[_ROWS, _COLUMNS].set(x[4:])
         return above + jnp.diag(jnp.exp(x[:4]))
 

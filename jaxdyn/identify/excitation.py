@@ -1,4 +1,4 @@
-"""Motions that tell the most: periodic ones that make the information on the base parameters large, within a machine's limits.
+"""The most informative motions: periodic ones that maximize the information on the base parameters, within a machine's limits.
 
 Each joint follows a Fourier series, whose velocities and accelerations are exact and which repeats, so that measurements can be
 averaged over periods. With noise of standard deviation sigma_j in the force of joint j, the information of samples at t_i is
@@ -11,7 +11,7 @@ allow (D-optimal design): many random starts at once, Adam, and multipliers for 
 Source: Swevers et al. 1997 (Fourier series); Nocedal and Wright 2006, chapter 17 (multipliers).
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -20,10 +20,11 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from jaxdyn.deprecated import refuse_renamed
 from jaxdyn.dynamics import inverse
 from jaxdyn.dynamics.system import State, System, applied_forces
-from jaxdyn.identify.base_parameters import BaseParameters, system_base_parameters
 from jaxdyn.identify.fourier_motion import FourierMotion
+from jaxdyn.identify.identifiability import BaseParameters, system_base_parameters
 from jaxdyn.identify.regressor import regressor
 from jaxdyn.lanes import stored_jit
 from jaxdyn.lanes.announcements import announced_as
@@ -64,7 +65,7 @@ class Excitation(eqx.Module):
         motion: the best motion found.
         log_determinant: of the information of its samples on the base parameters, in their units.
         margins: of the limits, at the worst moment of the motion.
-        base: the base parameters that the motion is to tell.
+        base: the base parameters that the motion is to determine.
         random_log_determinants: of the random motions, as large as the limits allow, from which the search started.
     """
 
@@ -85,10 +86,11 @@ def design_excitation(
     samples: int = 100,
     noise: Float[Array, "nv"] | None = None,
     starts: int = 8,
-    steps: int = 300,
+    max_steps: int = 300,
     base: BaseParameters | None = None,
+    **renamed: Any,
 ) -> Excitation:
-    """A periodic motion, at rest at its ends, whose measured forces tell the base parameters of a system best.
+    """A periodic motion, at rest at its ends, whose measured forces determine the base parameters of a system best.
 
     Limits are those of `system.model.limits`: of positions, speeds and drive forces. They hold on a grid ten times finer than
     the samples: in the end, all amplitudes are made as large, or as small, as the limits allow.
@@ -98,13 +100,16 @@ def design_excitation(
         harmonics: number of sines and cosines per joint, at least 2; the highest frequency is harmonics / period, Hz.
         samples: number of equidistant moments at which forces will be measured, per period.
         noise: standard deviation of each measured force, N m or N; equal if not given.
-        starts, steps: number of random motions to start from, and of gradient steps from each.
-        base: what to tell; all base parameters of the system if not given.
+        starts: number of random motions from which the search starts.
+        max_steps: number of gradient steps from each of them.
+        base: the base parameters that the motion is to determine; all those of the system if not given.
+        renamed: arguments of earlier releases, which are answered with their new form.
 
     Raises:
         ValueError: joints that have quaternions or a prescribed motion, are not driven or closed in loops; a joint without limits
             of position and speed; or no motion that the drives can hold was found.
     """
+    refuse_renamed("design_excitation", renamed, steps="max_steps")
     _check(system, harmonics)
     base_key, start_key = jax.random.split(key)
     base = system_base_parameters(system, base_key) if base is None else base
@@ -114,7 +119,7 @@ def design_excitation(
     chosen = tuple(base.independent.tolist())
     first = _first(start_key, model, starts, harmonics)
     motions, values, margins, random_values = _search(
-        system, first, noise, frequency, independent=chosen, samples=samples, steps=steps
+        system, first, noise, frequency, independent=chosen, samples=samples, steps=max_steps
     )
     best = int(jnp.argmax(values))
     if not np.isfinite(values[best]):
@@ -155,8 +160,8 @@ def random_motions(
 
 
 @stored_jit
-def _first(key: PRNGKeyArray, model: Model, count: int, harmonics: int) -> Float[Array, "count nv numbers"]:
-    """Free numbers of random motions."""
+def _first(key: PRNGKeyArray, model: Model, count: int, harmonics: int) -> Float[Array, "count nv shares"]:
+    """Unconstrained parameters of random motions."""
     return 0.3 * jax.random.normal(key, (count, model.nv, 2 * harmonics + 1), model.dtype)
 
 
@@ -179,15 +184,15 @@ def _check(system: System, harmonics: int) -> None:
         raise ValueError(f"joint {name!r} has no limits of position and speed; set position_limits or velocity_limit")
 
 
-def _motion(model: Model, numbers: Float[Array, "nv numbers"], frequency: Float[Array, ""]) -> FourierMotion:
-    """Motion of free numbers of order one: shares of half ranges, or of the amplitude at the speed limit without them."""
+def _motion(model: Model, shares: Float[Array, "nv shares"], frequency: Float[Array, ""]) -> FourierMotion:
+    """Motion of parameters of order one: fractions of half ranges, or of the amplitude at the speed limit without ranges."""
     limits = model.limits
     bounded = jnp.isfinite(limits.lower) & jnp.isfinite(limits.upper)
     size = jnp.where(bounded, 0.5 * (limits.upper - limits.lower), limits.velocity / frequency)
     middle = jnp.where(bounded, 0.5 * (limits.upper + limits.lower), 0.0)
-    sine, cosine = jnp.split(size[:, None] * numbers[:, 1:], 2, axis=1)
+    sine, cosine = jnp.split(size[:, None] * shares[:, 1:], 2, axis=1)
     k = jnp.arange(1, sine.shape[1] + 1, dtype=sine.dtype)
-    return FourierMotion(middle + size * numbers[:, 0], sine / k[None], cosine / k[None], frequency).at_rest()
+    return FourierMotion(middle + size * shares[:, 0], sine / k[None], cosine / k[None], frequency).at_rest()
 
 
 def _times(motion: FourierMotion, count: int) -> Float[Array, "count"]:
@@ -220,34 +225,34 @@ def _rows(system: System, motion: FourierMotion, noise, independent, samples: in
 def _search(system: System, first, noise, frequency, *, independent, samples: int, steps: int):
     """From all starts at once: motions within the limits, log determinants, margins; and log determinants of the starts."""
     model = system.model
-    start = jax.vmap(lambda numbers: _motion(model, numbers, frequency))(first)
+    start = jax.vmap(lambda shares: _motion(model, shares, frequency))(first)
 
     def log_determinant(motion):
         Y = _rows(system, motion, noise, independent, samples)
         return factorizations.log_determinant(einsum("ijp,ijq->pq", Y, Y))
 
-    def loss(numbers, multipliers):
-        motion = _motion(model, numbers, frequency)
+    def loss(shares, multipliers):
+        motion = _motion(model, shares, frequency)
         pressed = jnp.maximum(multipliers + _PENALTY * (_excess(system, motion, samples) + _RESERVE), 0.0)
         return 0.5 * jnp.sum(pressed**2) / _PENALTY - log_determinant(motion) / len(independent), pressed
 
     optimizer = optax.adam(optax.cosine_decay_schedule(_RATE, steps))
 
-    def improved(numbers):
+    def improved(shares):
         def step(carry, _):
-            numbers, multipliers, _, memory = carry
-            slope, pressed = jax.grad(loss, has_aux=True)(numbers, multipliers)
+            shares, multipliers, _, memory = carry
+            slope, pressed = jax.grad(loss, has_aux=True)(shares, multipliers)
             with jax.numpy_dtype_promotion("standard"):  # optax raises floats to integer powers
                 updates, memory = optimizer.update(slope, memory)
-            return (optax.apply_updates(numbers, updates), multipliers, pressed, memory), None
+            return (optax.apply_updates(shares, updates), multipliers, pressed, memory), None
 
         def round_(carry, _):
-            (numbers, _, pressed, memory), _ = jax.lax.scan(step, carry, length=steps // _ROUNDS)
-            return (numbers, pressed, pressed, memory), None
+            (shares, _, pressed, memory), _ = jax.lax.scan(step, carry, length=steps // _ROUNDS)
+            return (shares, pressed, pressed, memory), None
 
         none = jnp.zeros((samples, 3, model.nv), model.dtype)
-        (numbers, *_), _ = jax.lax.scan(round_, (numbers, none, none, optimizer.init(numbers)), length=_ROUNDS)
-        return _motion(model, numbers, frequency)
+        (shares, *_), _ = jax.lax.scan(round_, (shares, none, none, optimizer.init(shares)), length=_ROUNDS)
+        return _motion(model, shares, frequency)
 
     both = jax.tree.map(lambda *x: jnp.concatenate(x), jax.vmap(improved)(first), start)
     motions, factors, margins = jax.vmap(lambda motion: _within_limits(system, motion, samples))(both)
@@ -257,7 +262,7 @@ def _search(system: System, first, noise, frequency, *, independent, samples: in
 
 @stored_jit
 def _random(system: System, first, frequency, *, samples: int):
-    """Motions of free numbers, within the limits."""
+    """Motions of unconstrained parameters, within the limits."""
     return jax.vmap(lambda x: _within_limits(system, _motion(system.model, x, frequency), samples))(first)
 
 

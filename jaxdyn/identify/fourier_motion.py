@@ -29,7 +29,7 @@ class FourierMotion(eqx.Module):
 
     def __call__(self, t: Float[Array, ""]) -> tuple[Float[Array, "nv"], Float[Array, "nv"], Float[Array, "nv"]]:
         """Coordinates, velocities and accelerations at time t (s)."""
-        w = self.frequency * self._numbers
+        w = self.frequency * self._orders
         s, c = jnp.sin(w * t), jnp.cos(w * t)
         q = self.offset + dot(self.sine, s) + dot(self.cosine, c)
         v = dot(self.sine, w * c) - dot(self.cosine, w * s)
@@ -37,7 +37,7 @@ class FourierMotion(eqx.Module):
 
     def at_rest(self) -> "FourierMotion":
         """The nearest motion of this kind that is at rest, v = 0 and a = 0, at t = 0 and after every period."""
-        k = self._numbers
+        k = self._orders
         # v(0) = w sum k sine_k and a(0) = -w^2 sum k^2 cosine_k
         sine = self.sine - jnp.outer(dot(self.sine, k), k / dot(k, k))
         cosine = self.cosine - jnp.outer(dot(self.cosine, k**2), k**2 / dot(k**2, k**2))
@@ -48,5 +48,5 @@ class FourierMotion(eqx.Module):
         return FourierMotion(self.offset, factor * self.sine, factor * self.cosine, self.frequency)
 
     @property
-    def _numbers(self) -> Float[Array, "harmonics"]:
+    def _orders(self) -> Float[Array, "harmonics"]:
         return jnp.arange(1, self.sine.shape[-1] + 1, dtype=self.sine.dtype)

@@ -1,7 +1,7 @@
-"""Inverse-dynamics error: the forces that a measured motion needs against those that were measured.
+"""Inverse-dynamics error: the forces that a measured motion needs minus those that were measured.
 
-It needs accelerations, so motions have to be smoothed first (`Recording.smoothed`), but nothing is simulated: it is quick,
-and does not lose its way. Where forces are linear in the parameters `linear_fit` solves it at once; here bodies stay physical, and
+It needs accelerations, so motions have to be smoothed first (`Recording.smoothed`), but nothing is simulated: it is fast
+and robust. Where forces are linear in the parameters `linear_fit` solves it at once; here bodies stay physical, and
 friction, gains and offsets may enter as they like.
 """
 
@@ -13,28 +13,31 @@ from jaxtyping import Array, Float
 
 from jaxdyn.dynamics.inverse import inverse_dynamics
 from jaxdyn.dynamics.system import State, applied_forces
-from jaxdyn.identify.charts import Free
+from jaxdyn.identify.charts import Unconstrained
 from jaxdyn.identify.least_squares import Normal, Problem, Unknowns, jacobian_by_fewer_sweeps
-from jaxdyn.identify.losses import Loss, Squares
-from jaxdyn.identify.measurement import Plant
+from jaxdyn.identify.losses import Loss, Squares, check_loss
+from jaxdyn.identify.measurement import Plant, check_plant
 from jaxdyn.identify.parameters import Parameters
 from jaxdyn.lanes import lane_function
-from jaxdyn.mechanism.messages import MechanismError
-from jaxdyn.spatial.arrays import einsum
+from jaxdyn.mechanism.messages import described
+from jaxdyn.mechanism.quantity import ACCELERATION, EFFORT, POSITION, VELOCITY, invalid, quantity
+from jaxdyn.spatial.arrays import einsum, floating
 
 
 class Motions(eqx.Module):
     """Samples of a motion and of the inputs that went with it.
 
     Attributes:
-        q, v, a: coordinates, velocities, accelerations.
+        q: coordinates.
+        v: velocities.
+        a: accelerations.
         u: inputs, as recorded.
     """
 
-    q: Float[Array, "*samples nq"]
-    v: Float[Array, "*samples nv"]
-    a: Float[Array, "*samples nv"]
-    u: Float[Array, "*samples nu"]
+    q: Float[Array, "*samples nq"] = eqx.field(converter=floating, metadata=quantity(POSITION, along="coordinate"))
+    v: Float[Array, "*samples nv"] = eqx.field(converter=floating, metadata=quantity(VELOCITY, along="velocity"))
+    a: Float[Array, "*samples nv"] = eqx.field(converter=floating, metadata=quantity(ACCELERATION, along="velocity"))
+    u: Float[Array, "*samples nu"] = eqx.field(converter=floating, metadata=quantity(EFFORT, along="input"))
 
 
 def needed_forces(plant: Plant, motion: Motions) -> Float[Array, "nv"]:
@@ -54,38 +57,48 @@ class InverseDynamicsError(Problem):
     """Parameters from motions and forces.
 
     Attributes:
-        parameters: what is free in a `Plant`.
+        parameters: the free parameters of a `Plant`.
         motions: the samples.
-        noise: standard deviation of each force, N m or N.
-        loss: of the forces, in standard deviations.
-        block: consecutive samples that count as one in `scores`, since their errors are alike.
+        noise: standard deviation of each force.
+        loss: loss of the forces, in standard deviations.
+        block: number of consecutive samples with correlated errors, which count as one in `scores`.
 
     Raises:
-        MechanismError: the system has constraints.
+        TypeError: an argument is not of the kind that is needed.
+        ValueError: the noise is not positive, or not one per velocity component; or the system has constraints.
     """
 
     parameters: Parameters
     motions: Motions
-    noise: Float[Array, "nv"]
+    noise: Float[Array, "nv"] = eqx.field(
+        converter=floating, metadata=quantity(EFFORT, along="velocity", positive=True)
+    )
     loss: Loss = Squares()
     block: int = eqx.field(static=True, default=50)
 
     def __check_init__(self):
+        check_plant(self.parameters)
+        check_loss(self.loss)
+        if not isinstance(self.motions, Motions):
+            raise TypeError(f"the motions are {described(self.motions)}; give Motions(q, v, a, u)")
         system = self.parameters.subject.system
+        wrong = invalid(self, {"nv": system.model.nv})
+        if wrong is not None:
+            raise ValueError(f"inverse-dynamics error: {wrong}")
         if system.constraints:
-            raise MechanismError(
-                f"{system.model.name!r} has closed loops or couplings, so that its motion does not tell the forces of its drives; "
-                "fit it by output error"
+            raise ValueError(
+                f"{system.model.name!r} has closed loops or couplings, so that its motion does not determine the forces of its "
+                "drives; fit it by OutputError"
             )
 
     @property
-    def start(self) -> Unknowns:
-        return Unknowns(self.parameters.start, None)
+    def initial(self) -> Unknowns:
+        return Unknowns(self.parameters.initial, None)
 
-    def moved(self, unknowns: Unknowns, dx: Free, ds: Float[Array, "W L"]) -> Unknowns:
+    def moved(self, unknowns: Unknowns, dx: Unconstrained, ds: Float[Array, "W L"]) -> Unknowns:
         return Unknowns(unknowns.x + dx, None)
 
-    def residuals(self, x: Free, motion: Motions) -> Float[Array, "nv"]:
+    def residuals(self, x: Unconstrained, motion: Motions) -> Float[Array, "nv"]:
         """Errors of the forces of one sample, in standard deviations."""
         plant = self.parameters.place(x)
         return (needed_forces(plant, motion) - drive_forces(plant, motion)) / self.noise
@@ -117,7 +130,7 @@ class InverseDynamicsError(Problem):
     def count(self) -> int:
         return self.motions.v.size
 
-    def linearized(self, x: Free, own: None, piece: Motions):
+    def linearized(self, x: Unconstrained, own: None, piece: Motions):
         """Residuals of one sample, their Jacobian and their weights."""
         residuals = lane_function(self.residuals, name="inverse-dynamics error")
         jacobian = jacobian_by_fewer_sweeps(piece.v.shape[0], x.size)(residuals)

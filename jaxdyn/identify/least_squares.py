@@ -1,7 +1,8 @@
 """Nonlinear least squares with shared and local unknowns: what a problem is, and one Gauss-Newton step of it.
 
-The shared unknowns x are the free numbers of `Parameters`. Local ones belong to one window each, its initial state, and know of
-each other only if one window follows the other. So the normal equations are an arrow with a block tridiagonal shaft,
+The shared unknowns x are the unconstrained parameters of `Parameters`. Local unknowns, the initial state of each window, are
+coupled to those of another window only if one window follows the other. So the normal equations are an arrow with a block
+tridiagonal shaft,
 
     [ A   B_1' B_2' ... ] [dx  ]     [g   ]
     [ B_1 D_1  E_1      ] [ds_1] = - [g_1 ]
@@ -19,6 +20,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from jaxdyn.deprecated import renamed_property
 from jaxdyn.identify.parameters import Parameters
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import einsum
@@ -45,7 +47,7 @@ class Normal(eqx.Module):
 
 
 class Unknowns(eqx.Module):
-    """A point.
+    """A point of the search.
 
     Attributes:
         x: shared unknowns.
@@ -57,7 +59,7 @@ class Unknowns(eqx.Module):
 
 
 class Problem(eqx.Module):
-    """A nonlinear least-squares problem of this structure: pieces of data, each with numbers of its own, that are added up.
+    """A nonlinear least-squares problem of this structure: a sum over pieces of data, each with local unknowns of its own.
 
     Attributes:
         parameters: the shared unknowns.
@@ -72,8 +74,10 @@ class Problem(eqx.Module):
 
     @property
     @abc.abstractmethod
-    def start(self) -> Unknowns:
-        """Where to begin."""
+    def initial(self) -> Unknowns:
+        """The initial guess."""
+
+    start = renamed_property("start", "initial")
 
     @abc.abstractmethod
     def own(self, unknowns: Unknowns) -> PyTree:
@@ -102,8 +106,8 @@ class Problem(eqx.Module):
 
     @abc.abstractmethod
     def scores(self, unknowns: Unknowns) -> Float[Array, "groups P"]:
-        """Gradients of the loss with respect to x, group by group of measurements that are alike; priors left out. The local
-        unknowns go along with x, as they do at the minimum.
+        """Gradients of the loss with respect to x, one per group of measurements with correlated errors, without the priors. The
+        local unknowns follow x, as they do at the minimum.
         """
 
     @abc.abstractmethod

@@ -1,8 +1,8 @@
-"""Levenberg-Marquardt, from one start or from many at once, iteration by iteration: a fit can be watched, saved, resumed."""
+"""Levenberg-Marquardt, from one initial guess or from many at once, step by step: a fit can be watched, saved and resumed."""
 
-import enum
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -10,44 +10,25 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PyTree
-from tqdm import tqdm
 
 from jaxdyn.identify.least_squares import Normal, Problem, Unknowns, gauss_newton_step, predicted_decrease
+from jaxdyn.identify.solver import FitResult, Search, Solver
 from jaxdyn.lanes import stored_jit
-from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.lanes.devices import divided, each_on_its_own, rounded_up, whole
+from jaxdyn.mechanism.quantity import quantity
 
 _FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-3, 1e-12, 1e12
 
 
-class FitResult(enum.IntEnum):
-    """How a fit stands; one code per start of a batch."""
-
-    RUNNING = 0
-    CONVERGED = 1
-    STUCK = 2
-    NOT_FINITE = 3
-
-    @property
-    def meaning(self) -> str:
-        """One line for a report."""
-        return {
-            FitResult.RUNNING: "stopped at the largest number of iterations",
-            FitResult.CONVERGED: "converged",
-            FitResult.STUCK: "no step lowers the loss any more, and the gradient is not zero",
-            FitResult.NOT_FINITE: "the loss is not finite at the start; start nearer, or shorten the windows",
-        }[self]
-
-
-class Fit(eqx.Module):
-    """Where a fit stands. Everything that the next iteration needs is here.
+class DampedSearch(Search):
+    """State of `LevenbergMarquardt` between two steps; everything that the next step needs is part of it.
 
     Attributes:
         unknowns: the best point so far.
-        normal: loss and normal equations there.
-        damping: of the next step.
-        growth: factor of the damping if that step fails.
-        iterations: done so far.
+        normal: loss and normal equations at this point.
+        damping: factor of the diagonal that the next step adds.
+        growth: factor by which the damping grows if the next step fails.
+        iterations: number of steps taken.
         result: code of `FitResult`.
     """
 
@@ -58,17 +39,82 @@ class Fit(eqx.Module):
     iterations: Int[Array, "*starts"]
     result: Int[Array, "*starts"]
 
+    @property
+    def loss(self) -> Float[Array, "*starts"]:
+        """Half the sum of squared residuals, priors included."""
+        return self.normal.loss
 
-def begin(problem: Problem, unknowns: Unknowns | None = None) -> Fit:
-    """A fit before its first iteration."""
-    unknowns = problem.start if unknowns is None else unknowns
-    return _begun(unknowns, problem.normal(unknowns))
+
+class LevenbergMarquardt(Solver):
+    """Damped Gauss-Newton steps, each taken if it decreases the loss.
+
+    The damping decreases and grows as in Nielsen 1999. A fit has converged when its next step, hardly damped, promises to decrease
+    the loss by less than `tolerance` times the loss, or by less than rounding can show.
+
+    Attributes:
+        tolerance: The fit ends when the next step promises a relative decrease of the loss below this tolerance.
+    """
+
+    tolerance: float = eqx.field(static=True, default=1e-8, metadata=quantity(minimum=0.0))
+
+    def begin(self, problem: Problem, initial: Unknowns | None = None) -> DampedSearch:
+        """The search before its first step, from the initial guess of the problem if none is given."""
+        initial = problem.initial if initial is None else initial
+        return _begun(initial, problem.normal(initial))
+
+    def iterate(
+        self, problem: Problem, search: DampedSearch, tolerance: Float[Array, ""] | None = None
+    ) -> DampedSearch:
+        """The search after one more step. A search that has ended stays as it is.
+
+        Args:
+            tolerance: takes the place of that of the solver, so that compiled code does not depend on its value.
+        """
+        trial, promised = _proposed(problem, search)
+        tolerance = self.tolerance if tolerance is None else tolerance
+        return _judged(search, trial, promised, problem.normal(trial), tolerance)
+
+    def pattern(self, problem: Problem, initial: Unknowns) -> DampedSearch:
+        """Shapes and types of a search from that initial guess, or batch of initial guesses."""
+        begin = jax.vmap(self.begin, in_axes=(None, 0)) if initial.x.ndim == 2 else self.begin
+        return eqx.filter_eval_shape(begin, problem, initial)
+
+    def running(self, search: DampedSearch) -> bool:
+        return bool(np.any(np.asarray(search.result) == FitResult.RUNNING))
+
+    def compiled(
+        self, problem: Problem, batched: bool, mesh: Mesh | None
+    ) -> tuple[Callable[[Unknowns], Any], Callable[[Any], Any]]:
+        each_start = jax.vmap if batched else lambda function, in_axes: function
+        parts_of = _over_pieces(problem, batched, mesh)
+
+        @stored_jit
+        def first(unknowns: Unknowns, parts: PyTree) -> DampedSearch:
+            return each_start(lambda u, parts: _begun(u, problem.assembled(u, parts)), in_axes=(0, 1))(unknowns, parts)
+
+        propose = stored_jit(each_start(functools.partial(_proposed, problem), in_axes=(0,)))
+
+        @stored_jit
+        def judge(
+            search: DampedSearch, trial: Unknowns, promised: Array, parts: PyTree, tolerance: Array
+        ) -> DampedSearch:
+            def judged(search, trial, promised, parts):
+                return _judged(search, trial, promised, problem.assembled(trial, parts), tolerance)
+
+            return each_start(judged, in_axes=(0, 0, 0, 1))(search, trial, promised, parts)
+
+        def step(search: DampedSearch) -> DampedSearch:
+            trial, promised = propose(search)
+            # The tolerance is an input of the compiled code, so that other tolerances need no other code.
+            return judge(search, trial, promised, parts_of(trial), jnp.asarray(self.tolerance, search.damping.dtype))
+
+        return lambda initial: first(initial, parts_of(initial)), step
 
 
-def _begun(unknowns: Unknowns, normal: Normal) -> Fit:
+def _begun(unknowns: Unknowns, normal: Normal) -> DampedSearch:
     dtype = unknowns.x.dtype
     code = jnp.where(jnp.isfinite(normal.loss), FitResult.RUNNING.value, FitResult.NOT_FINITE.value)
-    return Fit(
+    return DampedSearch(
         unknowns,
         normal,
         jnp.asarray(_FIRST_DAMPING, dtype),
@@ -78,124 +124,52 @@ def _begun(unknowns: Unknowns, normal: Normal) -> Fit:
     )
 
 
-def pattern(problem: Problem, unknowns: Unknowns) -> Fit:
-    """Shapes and types of a fit from that start, or batch of starts."""
-    start = jax.vmap(begin, in_axes=(None, 0)) if unknowns.x.ndim == 2 else begin
-    return eqx.filter_eval_shape(start, problem, unknowns)
-
-
-def iterate(problem: Problem, fit: Fit, tolerance: float | Float[Array, ""]) -> Fit:
-    """One iteration: a damped Gauss-Newton step, taken if it lowers the loss. A fit that has ended stays as it is.
-
-    The damping falls and grows as in Nielsen 1999. Converged is a fit whose next step, hardly damped, promises less than
-    `tolerance` times the loss, or less than rounding can show.
-    """
-    trial, promised = _proposed(problem, fit)
-    return _judged(fit, trial, promised, problem.normal(trial), tolerance)
-
-
-def _proposed(problem: Problem, fit: Fit) -> tuple[Unknowns, Float[Array, ""]]:
-    """The point that the next step leads to, and by how much it promises to lower the loss."""
-    dx, ds = gauss_newton_step(fit.normal, fit.damping)
-    return problem.moved(fit.unknowns, dx, ds), predicted_decrease(fit.normal, dx, ds)
+def _proposed(problem: Problem, search: DampedSearch) -> tuple[Unknowns, Float[Array, ""]]:
+    """The point to which the next step leads, and by how much it promises to decrease the loss."""
+    dx, ds = gauss_newton_step(search.normal, search.damping)
+    return problem.moved(search.unknowns, dx, ds), predicted_decrease(search.normal, dx, ds)
 
 
 def _judged(
-    fit: Fit, trial: Unknowns, promised: Float[Array, ""], there: Normal, tolerance: float | Float[Array, ""]
-) -> Fit:
-    """The fit after a step to `trial`, taken or not."""
-    gain = (fit.normal.loss - there.loss) / promised
-    better = (promised > 0) & (there.loss < fit.normal.loss) & jnp.isfinite(there.loss)
-    running = fit.result == FitResult.RUNNING
+    search: DampedSearch,
+    trial: Unknowns,
+    promised: Float[Array, ""],
+    there: Normal,
+    tolerance: float | Float[Array, ""],
+) -> DampedSearch:
+    """The search after a step to `trial`, which is taken if it decreases the loss."""
+    gain = (search.normal.loss - there.loss) / promised
+    better = (promised > 0) & (there.loss < search.normal.loss) & jnp.isfinite(there.loss)
+    running = search.result == FitResult.RUNNING
     taken = running & better
     unknowns, normal = jax.tree.map(
-        lambda new, old: jnp.where(taken, new, old), (trial, there), (fit.unknowns, fit.normal)
+        lambda new, old: jnp.where(taken, new, old), (trial, there), (search.unknowns, search.normal)
     )
     shrink = jnp.maximum(1.0 / 3.0, 1.0 - (2.0 * jnp.where(better, gain, 1.0) - 1.0) ** 3)
-    damping = jnp.where(better, fit.damping * shrink, fit.damping * fit.growth)
+    damping = jnp.where(better, search.damping * shrink, search.damping * search.growth)
     damping = jnp.clip(damping, _LEAST_DAMPING, _MOST_DAMPING)
-    growth = jnp.where(better, 2.0, 2.0 * fit.growth)
-    eps = jnp.finfo(fit.normal.loss.dtype).eps
-    small = promised <= jnp.maximum(tolerance, 10.0 * eps) * fit.normal.loss + eps
-    result = jnp.where(small & (fit.damping <= 1.0), FitResult.CONVERGED.value, FitResult.RUNNING.value)
+    growth = jnp.where(better, 2.0, 2.0 * search.growth)
+    eps = jnp.finfo(search.normal.loss.dtype).eps
+    small = promised <= jnp.maximum(tolerance, 10.0 * eps) * search.normal.loss + eps
+    result = jnp.where(small & (search.damping <= 1.0), FitResult.CONVERGED.value, FitResult.RUNNING.value)
     result = jnp.where((result == FitResult.RUNNING) & (damping >= _MOST_DAMPING), FitResult.STUCK.value, result)
-    return Fit(
+    return DampedSearch(
         unknowns,
         normal,
-        jnp.where(running, damping, fit.damping),
-        jnp.where(running, growth, fit.growth),
-        fit.iterations + running.astype(fit.iterations.dtype),
-        jnp.where(running, result, fit.result).astype(fit.result.dtype),
+        jnp.where(running, damping, search.damping),
+        jnp.where(running, growth, search.growth),
+        search.iterations + running.astype(search.iterations.dtype),
+        jnp.where(running, result, search.result).astype(search.result.dtype),
     )
-
-
-@announced_as("the fit")
-def fit(
-    problem: Problem,
-    unknowns: Unknowns | None = None,
-    *,
-    max_iterations: int = 100,
-    tolerance: float = 1e-8,
-    resume: Fit | None = None,
-    progress: bool = True,
-    after_iteration: Callable[[Fit], None] | None = None,
-    mesh: Mesh | None = None,
-) -> Fit:
-    """Minimize a problem from one start, or from a batch of them.
-
-    Args:
-        unknowns: the start, that of the problem if not given; with a leading axis for a batch of starts, which then run at once.
-        max_iterations: in all, those of a fit that is resumed included.
-        tolerance: relative decrease of the loss that is not worth another iteration.
-        resume: a fit to continue, instead of `unknowns`.
-        progress: whether to show a progress bar with the loss.
-        after_iteration: called after each iteration, to save for instance.
-        mesh: devices over which the pieces of data are divided (`jaxdyn.lanes.lane_mesh`); None leaves them alone. No number
-            depends on it: what they contribute is added up in one place.
-
-    Returns:
-        The fit; `result` says how it ended, per start.
-    """
-    start = problem.start if unknowns is None else unknowns
-    batched = (start.x if resume is None else resume.unknowns.x).ndim == 2
-    each_start = jax.vmap if batched else lambda function, in_axes: function
-    parts_of = _over_pieces(problem, batched, mesh)
-
-    @stored_jit
-    def first(unknowns: Unknowns, parts: PyTree) -> Fit:
-        return each_start(lambda u, parts: _begun(u, problem.assembled(u, parts)), in_axes=(0, 1))(unknowns, parts)
-
-    propose = stored_jit(each_start(functools.partial(_proposed, problem), in_axes=(0,)))
-
-    @stored_jit
-    def judge(state: Fit, trial: Unknowns, promised: Array, parts: PyTree, limit: Array) -> Fit:
-        def judged(state, trial, promised, parts):
-            return _judged(state, trial, promised, problem.assembled(trial, parts), limit)
-
-        return each_start(judged, in_axes=(0, 0, 0, 1))(state, trial, promised, parts)
-
-    state = first(start, parts_of(start)) if resume is None else resume
-    limit = jnp.asarray(tolerance, state.damping.dtype)
-    done = int(np.max(state.iterations))
-    with tqdm(total=max_iterations, initial=done, unit="iteration", disable=not progress) as bar:
-        while done < max_iterations and np.any(np.asarray(state.result) == FitResult.RUNNING):
-            trial, promised = propose(state)
-            state = judge(state, trial, promised, parts_of(trial), limit)
-            done = int(np.max(state.iterations))
-            bar.update(done - bar.n)
-            bar.set_postfix(loss=f"{float(np.nanmin(state.normal.loss)):.6g}")
-            if after_iteration is not None:
-                after_iteration(state)
-    return state
 
 
 def _over_pieces(problem: Problem, batched: bool, mesh: Mesh | None) -> Callable[[Unknowns], PyTree]:
-    """`problem.parts`, compiled and over devices; of a batch of starts, the starts follow the pieces.
+    """`problem.parts`, compiled and over devices; of a batch of initial guesses, these follow the pieces.
 
-    Data are inputs of the compiled code; the numbers of the machine that stay are constants, so that their zeros cost nothing.
+    Data are inputs of the compiled code; the fixed parameters of the machine are constants, so that zeros among them cost nothing.
     """
     count = jax.tree.leaves(problem.pieces)[0].shape[0]
-    # Pieces that are only there to fill up the last device repeat the last one.
+    # Pieces that only fill up the last device repeat the last one.
     rows = np.minimum(np.arange(rounded_up(mesh, count)), count - 1)
     pieces = divided(mesh, jax.tree.map(lambda leaf: leaf[rows], problem.pieces))
 

@@ -29,11 +29,11 @@ from jaxdyn.spatial.arrays import dot
 class Prior(NamedTuple):
     """What is known of the parameters beforehand, like a measurement of each: mean and standard deviation.
 
-    Equal spreads about zero are ridge regression.
+    Equal standard deviations about a mean of zero are ridge regression.
     """
 
     mean: Float[Array, "parameters"]
-    spread: Float[Array, "parameters"]
+    std: Float[Array, "parameters"]
 
 
 class LinearFit(eqx.Module):
@@ -71,11 +71,11 @@ class LinearFit(eqx.Module):
         return self.estimate - half, self.estimate + half
 
     def report(self, names: Sequence[str], units: Sequence[str]) -> str:
-        """The estimates with their 95 % intervals as text, one per line, those that are not told from zero marked."""
+        """The estimates with their 95 % intervals as text, one per line; those that may be zero are marked."""
         lower, upper = (np.asarray(bound) for bound in self.intervals())
         lines = []
         for k, (name, unit) in enumerate(zip(names, units, strict=True)):
-            remark = "   not told from zero" if lower[k] <= 0 <= upper[k] else ""
+            remark = "   not significantly different from zero" if lower[k] <= 0 <= upper[k] else ""
             value = f"{float(self.estimate[k]):12.5g} +- {0.5 * float(upper[k] - lower[k]):<9.2g} {unit:<13}"
             lines.append(f"{value} {name}{remark}")
         return "\n".join(lines)
@@ -93,12 +93,12 @@ def weighted_least_squares(
     Args:
         Y: regressors, columns independent unless there is a prior.
         tau: measured forces, N m or N, less `remaining_forces`.
-        noise: standard deviations, up to a common factor that the residuals tell; per channel or per equation. Equal if None.
-        prior: counts as one more measurement of each parameter; its spread is in proportion to `noise`, which has to be given.
+        noise: standard deviations, up to a common factor that the residuals determine; per channel or per equation. Equal if None.
+        prior: one more measurement of each parameter; its standard deviation is relative to `noise`, which has to be given.
 
     Raises:
         ValueError: there are no more equations than parameters; a prior without noise; or the columns depend on each other, which
-            shows where the numbers are known (not within `jax.jit`, where `LinearFit.condition` tells).
+            shows where the values are known (not within `jax.jit`, see `LinearFit.condition`).
     """
     if prior is not None and noise is None:
         raise ValueError("a prior weighs against the noise; give the standard deviation of the noise, too")
@@ -106,8 +106,8 @@ def weighted_least_squares(
     noise = jnp.broadcast_to(jnp.ones(channels, tau.dtype) if noise is None else noise, tau.shape)
     columns, right = (Y / noise[..., None]).reshape(-1, parameters), (tau / noise).ravel()
     if prior is not None:
-        columns = jnp.concatenate([columns, jnp.diag(1.0 / prior.spread)])
-        right = jnp.concatenate([right, prior.mean / prior.spread])
+        columns = jnp.concatenate([columns, jnp.diag(1.0 / prior.std)])
+        right = jnp.concatenate([right, prior.mean / prior.std])
     return _fit(columns, right, noise)
 
 
@@ -160,7 +160,7 @@ def _fit(
     condition = jnp.linalg.norm(R / size[None]) * jnp.linalg.norm(inverse * size[:, None])
     if not isinstance(condition, Tracer) and not float(condition) * float(jnp.finfo(right.dtype).eps) ** 0.75 < 1.0:
         raise ValueError(
-            f"columns of the regressor depend on each other (condition {float(condition):.1e}); fit base parameters, "
+            f"the columns of the regressor are linearly dependent (condition {float(condition):.1e}); fit base parameters, "
             "BaseParameters.columns(Y), or give a prior"
         )
     z = dot(Q.T, right)
@@ -175,5 +175,5 @@ def _inverse(triangle: Float[Array, "p p"]) -> Float[Array, "p p"]:
 def _check_size(equations: int, parameters: int) -> None:
     if equations <= parameters:
         raise ValueError(
-            f"{equations} equations do not tell {parameters} parameters and the noise; give more samples, or a prior"
+            f"{equations} equations do not determine {parameters} parameters and the noise; give more samples, or a prior"
         )

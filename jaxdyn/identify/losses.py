@@ -1,14 +1,24 @@
-"""What an error costs: half its square, or less for outliers."""
+"""Losses of residuals: half their square, or less for outliers."""
 
 import abc
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxdyn.mechanism.messages import described
+from jaxdyn.mechanism.quantity import quantity
+
 
 class Loss(eqx.Module):
-    """Cost rho(r^2)/2 of a residual r in units of its standard deviation; rho(s) = s near 0."""
+    """Cost rho(r^2)/2 of a residual r in units of its standard deviation; rho(s) = s near 0.
+
+    Attributes:
+        kind: name in configs, of concrete classes.
+    """
+
+    kind: ClassVar[str]
 
     @abc.abstractmethod
     def rho(self, squared: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -19,8 +29,21 @@ class Loss(eqx.Module):
         """rho'(r^2), the weight of a residual in Gauss-Newton steps."""
 
 
+def check_loss(loss: Any) -> None:
+    """Refuse what is not a loss.
+
+    Raises:
+        TypeError: it is something else, such as the class of a loss.
+    """
+    if not isinstance(loss, Loss):
+        name = loss.__name__ if isinstance(loss, type) else "Huber"
+        raise TypeError(f"the loss is {described(loss)}; give an instance, such as {name}()")
+
+
 class Squares(Loss):
     """rho(s) = s: least squares, right for Gaussian noise."""
+
+    kind: ClassVar[str] = "squares"
 
     def rho(self, squared: Float[Array, "..."]) -> Float[Array, "..."]:
         return squared
@@ -33,10 +56,12 @@ class Huber(Loss):
     """rho(s) = s up to k^2, then 2 k sqrt(s) - k^2: outliers pull with constant force.
 
     Attributes:
-        threshold: k, in standard deviations.
+        threshold: The loss grows like that of least squares up to this number k of standard deviations.
     """
 
-    threshold: float = eqx.field(static=True, default=1.345)
+    kind: ClassVar[str] = "huber"
+
+    threshold: float = eqx.field(static=True, default=1.345, metadata=quantity("1", positive=True))
 
     def rho(self, squared: Float[Array, "..."]) -> Float[Array, "..."]:
         k = self.threshold
@@ -52,10 +77,12 @@ class Cauchy(Loss):
     """rho(s) = k^2 log(1 + s/k^2): far outliers hardly pull at all.
 
     Attributes:
-        threshold: k, in standard deviations.
+        threshold: The loss grows like that of least squares up to this number k of standard deviations.
     """
 
-    threshold: float = eqx.field(static=True, default=2.385)
+    kind: ClassVar[str] = "cauchy"
+
+    threshold: float = eqx.field(static=True, default=2.385, metadata=quantity("1", positive=True))
 
     def rho(self, squared: Float[Array, "..."]) -> Float[Array, "..."]:
         return self.threshold**2 * jnp.log1p(squared / self.threshold**2)

@@ -1,6 +1,8 @@
-"""What stands between a mechanism and its recordings: sensors that read it, and inputs that drive it."""
+"""What stands between a mechanism and its recordings: sensors that measure its state, and inputs that drive it."""
 
+import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -10,21 +12,24 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from jaxdyn.dynamics.system import State, System
-from jaxdyn.mechanism.messages import MechanismError
+from jaxdyn.mechanism.components import units_along
+from jaxdyn.mechanism.messages import described
+from jaxdyn.mechanism.model import Model
+from jaxdyn.mechanism.quantity import EFFORT, POSITION, VELOCITY, Quantity, invalid, quantity
 from jaxdyn.simulate.controls import Knots
 from jaxdyn.spatial import factorizations
-from jaxdyn.spatial.arrays import floating
+from jaxdyn.spatial.arrays import floating, floating_or_none
 
 Observe = Callable[[System, State], Float[Array, "ny"]]
 
 
 def joint_positions(system: System, state: State) -> Float[Array, "nq"]:
-    """The coordinates, as joint encoders read them, rad or m."""
+    """The coordinates, as joint encoders measure them, rad or m."""
     return state.q
 
 
 def joint_velocities(system: System, state: State) -> Float[Array, "nv"]:
-    """The velocities, as tachometers read them, rad/s or m/s."""
+    """The velocities, as tachometers measure them, rad/s or m/s."""
     return state.v
 
 
@@ -33,32 +38,59 @@ def joint_positions_and_velocities(system: System, state: State) -> Float[Array,
     return jnp.concatenate([state.q, state.v])
 
 
+# The quantities that the observations above consist of, one after the other.
+_OBSERVED: dict[Observe, tuple[Quantity, ...]] = {
+    joint_positions: (Quantity(POSITION, "coordinate"),),
+    joint_velocities: (Quantity(VELOCITY, "velocity"),),
+    joint_positions_and_velocities: (Quantity(POSITION, "coordinate"), Quantity(VELOCITY, "velocity")),
+}
+
+
+class MeasurementError(ValueError):
+    """Sensors or inputs that do not fit a plant or its recordings; one line with the remedy."""
+
+
 class Sensors(eqx.Module):
-    """Readings of a state: y = scale * observe(state) + offset + zero + noise, rounded to steps of `quantization`.
+    """Measurements of a state: y = scale * observe(state) + offset + zero + noise, rounded to steps of `quantization`.
 
     Attributes:
-        noise: standard deviations (ny,), or the covariance (ny, ny), of the readings.
-        observe: what is read, observe(system, state); the coordinates if not given.
-        scale, offset: per reading.
-        quantization: step of the readings; 0 for none. It counts as noise of variance step^2/12.
-        zeros: what each single recording has on top of the offset, as encoders do that are zeroed by hand before each run; no
-            recordings if all share one zero. They tell nothing about other recordings: see `without_zeros`.
+        noise: standard deviations (ny,), or the covariance (ny, ny), of the measurements.
+        observe: the function observe(system, state) that is measured; the coordinates if not given.
+        scale: factor of each measurement.
+        offset: constant error of each measurement.
+        quantization: step of each measurement, 0 for none. It counts as noise of variance step^2/12.
+        zeros: offsets that each single recording has in addition, as encoders do that are zeroed by hand before each run; no
+            recordings if all share one zero. They do not apply to other recordings: see `without_zeros`.
 
     Raises:
-        MechanismError: a length does not match, or the noise is not positive.
+        MeasurementError: a length does not match, or the noise is not positive.
     """
 
-    noise: Float[Array, "ny"] | Float[Array, "ny ny"] = eqx.field(converter=floating)
-    scale: Float[Array, "ny"] = eqx.field(converter=floating, default=None)
-    offset: Float[Array, "ny"] = eqx.field(converter=floating, default=None)
-    quantization: Float[Array, "ny"] = eqx.field(converter=floating, default=None)
-    zeros: Float[Array, "recordings ny"] = eqx.field(converter=floating, default=None)
+    noise: Float[Array, "ny"] | Float[Array, "ny ny"] = eqx.field(
+        converter=floating, metadata=quantity(along="measurement")
+    )
+    scale: Float[Array, "ny"] = eqx.field(
+        converter=floating_or_none, default=None, metadata=quantity("1", along="measurement")
+    )
+    offset: Float[Array, "ny"] = eqx.field(
+        converter=floating_or_none, default=None, metadata=quantity(along="measurement")
+    )
+    quantization: Float[Array, "ny"] = eqx.field(
+        converter=floating_or_none, default=None, metadata=quantity(along="measurement", minimum=0.0)
+    )
+    zeros: Float[Array, "recordings ny"] = eqx.field(
+        converter=floating_or_none, default=None, metadata=quantity(along="measurement")
+    )
     observe: Observe = eqx.field(static=True, default=joint_positions)
 
     def __init__(
         self, noise, *, scale=None, offset=None, quantization=None, zeros=None, observe: Observe = joint_positions
     ):
         self.noise = floating(noise)
+        if not self.noise.ndim:
+            raise MeasurementError(
+                f"sensors: noise is {noise}; give one standard deviation per measurement, such as [{noise}]"
+            )
         count = self.noise.shape[0]
         self.scale = jnp.ones(count, self.noise.dtype) if scale is None else floating(scale)
         self.offset = jnp.zeros(count, self.noise.dtype) if offset is None else floating(offset)
@@ -67,73 +99,65 @@ class Sensors(eqx.Module):
         self.observe = observe
 
     def __check_init__(self):
-        for name in ("scale", "offset", "quantization"):
-            if getattr(self, name).shape != self.noise.shape[:1]:
-                raise MechanismError(
-                    f"sensors: {name} has shape {getattr(self, name).shape}, noise has {self.noise.shape}; "
-                    "give one number per reading"
-                )
-        if self.zeros.shape[1:] != self.noise.shape[:1]:
-            raise MechanismError(
-                f"sensors: zeros has shape {self.zeros.shape}; give a row of {self.noise.shape[0]} for each recording"
-            )
-        if not isinstance(self.quantization, Tracer) and not np.all(np.asarray(self.quantization) >= 0):
-            raise MechanismError(
-                f"sensors: quantization is {np.asarray(self.quantization).tolist()}; give positive steps, 0 for none"
-            )
+        wrong = invalid(self, {"ny": self.noise.shape[0]})
+        if wrong is not None:
+            raise MeasurementError(f"sensors: {wrong}")
         if not isinstance(self.noise, Tracer):
             noise = np.asarray(self.noise)
             positive = np.all(noise > 0) if noise.ndim == 1 else np.linalg.eigvalsh(noise)[0] > 0
             if not positive:
-                raise MechanismError(
+                raise MeasurementError(
                     f"sensors: noise is {noise.tolist()}; give positive standard deviations or a positive definite covariance"
                 )
 
     def read(
         self, system: System, state: State, recording: Float[Array, ""] | Int[Array, ""] | int = 0
     ) -> Float[Array, "ny"]:
-        """Readings without noise and rounding.
+        """Measurements without noise and rounding.
 
         Args:
-            recording: its number, which only matters to sensors with zeros.
+            system: the mechanism with its forces.
+            state: coordinates and velocities.
+            recording: index of the recording, which only matters to sensors with zeros.
         """
         return self.scale * self.observe(system, state) + self.shift(recording)
 
     def shift(self, recording: Float[Array, ""] | Int[Array, ""] | int) -> Float[Array, "ny"]:
-        """Offset of the readings of a recording, its zero included."""
+        """Offset of the measurements of a recording, its zero included."""
         if not len(self.zeros):
             return self.offset
         return self.offset + self.zeros[jnp.asarray(recording).astype(int)]
 
     def state_read(self, read: State, recording: Float[Array, ""] | Int[Array, ""] | int) -> State:
-        """The state behind one whose coordinates are readings and whose velocities are their rates, offset, zero and scale undone.
+        """The state whose measured coordinates, and their rates, are given: offset, zero and scale are undone.
 
-        Sensors that do not read coordinates first leave it as it is.
+        Sensors whose first measurements are not the coordinates leave the state as it is.
         """
         if self.observe not in (joint_positions, joint_positions_and_velocities):
             return read
         scale = self.scale[: read.q.size]
         q = (read.q - self.shift(recording)[: read.q.size]) / scale
-        # Where a rate has no coordinate of its own, as in a ball joint, the scale is no number of the rate.
+        # Where a rate has no coordinate of its own, as in a ball joint, the scale does not apply to the rate.
         return State(q, read.v / scale if read.v.size == read.q.size else read.v)
 
     @property
     def without_zeros(self) -> "Sensors":
-        """The sensors as they are expected to read another recording."""
+        """The sensors as they are expected to measure another recording."""
         return eqx.tree_at(lambda sensors: sensors.zeros, self, self.zeros[:0])
 
-    def rounded(self, readings: Float[Array, "ny"]) -> Float[Array, "ny"]:
-        """Readings as the sensor tells them; its derivative is not that of the staircase but that of the reading itself."""
+    def rounded(self, measurements: Float[Array, "ny"]) -> Float[Array, "ny"]:
+        """Measurements rounded to steps of the quantization; the derivative is the identity, not that of the staircase."""
         step = jnp.where(self.quantization > 0, self.quantization, 1.0)
-        rounding = jax.lax.stop_gradient(step * jnp.round(readings / step) - readings)
-        return jnp.where(self.quantization > 0, readings + rounding, readings)
+        rounding = jax.lax.stop_gradient(step * jnp.round(measurements / step) - measurements)
+        return jnp.where(self.quantization > 0, measurements + rounding, measurements)
 
     def whitened(self, errors: Float[Array, "ny"], weights: Float[Array, "ny"] | None = None) -> Float[Array, "ny"]:
-        """Errors of readings in units of their standard deviation, correlations removed.
+        """Errors of measurements in units of their standard deviation, correlations removed.
 
         Args:
-            weights: 0 for readings that are missing, whose errors become 0 and tell nothing about the others, else 1; 1 each if
-                not given.
+            errors: predicted minus measured values.
+            weights: 0 for missing measurements, whose errors become 0 and do not influence the others, else 1; 1 each if not
+                given.
         """
         weights = jnp.ones_like(errors) if weights is None else weights
         rounding = self.quantization**2 / 12.0
@@ -146,20 +170,28 @@ class Sensors(eqx.Module):
 
 
 class Inputs(eqx.Module):
-    """From recorded inputs to what acts on the mechanism: u(t) = gain * recorded(t - delay) + offset.
+    """From recorded inputs to those that act on the mechanism: u(t) = gain * recorded(t - delay) + offset.
 
     Attributes:
-        gain: per input.
-        offset: N m, N, or the unit of the input.
-        delay: by which the action comes later than the record, s.
+        gain: factor of each input.
+        offset: constant part of each input.
+        delay: time by which the action comes later than the record.
+
+    Raises:
+        MeasurementError: the lengths differ.
     """
 
-    gain: Float[Array, "nu"] = eqx.field(converter=floating)
-    offset: Float[Array, "nu"] = eqx.field(converter=floating)
-    delay: Float[Array, "nu"] = eqx.field(converter=floating)
+    gain: Float[Array, "nu"] = eqx.field(converter=floating, metadata=quantity("1", along="input"))
+    offset: Float[Array, "nu"] = eqx.field(converter=floating, metadata=quantity(EFFORT, along="input"))
+    delay: Float[Array, "nu"] = eqx.field(converter=floating, metadata=quantity("s", along="input"))
+
+    def __check_init__(self):
+        wrong = invalid(self, {"nu": self.gain.shape[-1] if self.gain.ndim else 0})
+        if wrong is not None:
+            raise MeasurementError(f"inputs: {wrong}")
 
     def acting(self, recorded: Knots) -> Knots:
-        """The inputs in force."""
+        """The inputs that act, as a function of time."""
         values = recorded.values * self.gain[None] + self.offset[None]
         start = recorded.start
         if isinstance(self.delay, Tracer) or np.any(np.asarray(self.delay)):  # else all inputs share one start
@@ -171,12 +203,13 @@ class Plant(eqx.Module):
     """A machine as its recordings show it.
 
     Attributes:
-        system: mechanism, forces, drives.
-        sensors: how it is read.
-        inputs: how records of inputs act on it; as recorded if not given.
+        system: the mechanism with its forces and drives.
+        sensors: how its state is measured.
+        inputs: how recorded inputs act on it; as they were recorded if not given.
 
     Raises:
-        MechanismError: the number of inputs is not that of the system's controls.
+        TypeError: an argument is not of the kind that is needed.
+        MeasurementError: the number of inputs is not that of the controls of the system.
     """
 
     system: System
@@ -184,13 +217,48 @@ class Plant(eqx.Module):
     inputs: Inputs
 
     def __init__(self, system: System, sensors: Sensors, inputs: Inputs | None = None):
+        if not isinstance(system, System):
+            remedy = "wrap it, System(model)" if isinstance(system, Model) else "give a System"
+            raise TypeError(f"the system of a plant is {described(system)}; {remedy}")
+        if not isinstance(sensors, Sensors):
+            raise TypeError(f"the sensors of a plant are {described(sensors)}; give Sensors(noise=...)")
+        if not isinstance(inputs, Inputs | None):
+            raise TypeError(f"the inputs of a plant are {described(inputs)}; give Inputs(gain, offset, delay)")
         zero = jnp.zeros(system.nu, system.model.dtype)
         self.system, self.sensors = system, sensors
         self.inputs = Inputs(zero + 1.0, zero, zero) if inputs is None else inputs
 
     def __check_init__(self):
         if self.inputs.gain.shape != (self.system.nu,):
-            raise MechanismError(
+            raise MeasurementError(
                 f"the plant has {self.inputs.gain.shape[0]} inputs, its system {self.system.nu} controls; "
                 "give one input per control"
             )
+
+    def units_along(self, declared: Quantity) -> tuple[str, ...]:
+        """Unit of a quantity for each input or each measurement; empty for measurements of a function of the user."""
+        model = self.system.model
+        if declared.along == "input":
+            units = units_along(model, dataclasses.replace(declared, along="velocity"))
+            drives = self.system.drives
+            return units if drives is None else tuple(units[column] for column in drives.columns)
+        if declared.unit is not None:
+            return (declared.unit_of(turns=True),) * self.sensors.scale.size
+        observed = _OBSERVED.get(self.sensors.observe, ())
+        units = tuple(unit for part in observed for unit in units_along(model, part))
+        return units or ("",) * self.sensors.scale.size
+
+
+def check_plant(parameters: Any) -> None:
+    """Refuse what are not `Parameters` of a plant.
+
+    Raises:
+        TypeError: they are something else, or their subject is.
+    """
+    subject = getattr(parameters, "subject", None)
+    if isinstance(subject, Plant):
+        return
+    if subject is None:
+        raise TypeError(f"the parameters are {described(parameters)}; give Parameters(plant, free)")
+    inner = {Model: "Plant(System(model), sensors)", System: "Plant(system, sensors)"}.get(type(subject), "a Plant")
+    raise TypeError(f"the subject of the parameters is {described(subject)}; give {inner}")

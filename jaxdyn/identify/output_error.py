@@ -1,4 +1,4 @@
-"""Output error: simulate windows with the recorded inputs and compare with the readings.
+"""Output error: simulate windows with the recorded inputs and compare with the measurements.
 
 Single shooting has one long window per recording; multiple shooting has many short ones, with free initial states, which may have
 to join. All windows of all recordings are simulated at once.
@@ -12,19 +12,21 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics.system import State
-from jaxdyn.identify.charts import Free
+from jaxdyn.identify.addresses import ParameterError
+from jaxdyn.identify.charts import Unconstrained
 from jaxdyn.identify.least_squares import Normal, Problem, Unknowns, jacobian_by_fewer_sweeps, local_response
-from jaxdyn.identify.losses import Loss, Squares
-from jaxdyn.identify.measurement import Plant
+from jaxdyn.identify.losses import Loss, Squares, check_loss
+from jaxdyn.identify.measurement import MeasurementError, Plant, check_plant
 from jaxdyn.identify.parameters import Parameters
 from jaxdyn.identify.recording import Windows
 from jaxdyn.lanes import Backend
 from jaxdyn.mechanism import configuration
-from jaxdyn.mechanism.messages import MechanismError
+from jaxdyn.mechanism.messages import described
 from jaxdyn.mechanism.model import Model
+from jaxdyn.mechanism.quantity import invalid, quantity
 from jaxdyn.simulate.integrators import Integrator, RungeKutta4
-from jaxdyn.simulate.rollout import rollout
-from jaxdyn.spatial.arrays import einsum
+from jaxdyn.simulate.trajectory import rollout
+from jaxdyn.spatial.arrays import einsum, floating_or_none
 
 
 def predict(
@@ -35,7 +37,7 @@ def predict(
     integrator: Integrator = RungeKutta4(),  # noqa: B008 (immutable)
     backend: Backend = "auto",
 ) -> tuple[Float[Array, "M ny"], State]:
-    """Readings that a plant would give in one window, without noise, and the state at its end; NaN once the simulation diverged.
+    """Noiseless measurements of a plant in one window, and the state at its end; NaN once the simulation diverged.
 
     Between the steps of the simulation, states are cubic Hermite polynomials of coordinates and velocities.
 
@@ -73,7 +75,7 @@ def _check_lead(parameters: Parameters, windows: Windows) -> None:
         return
     longest, lead = float(np.max(np.asarray(delay), initial=0.0)), 0.0 - float(np.max(np.asarray(start)))
     if longest > lead or (parameters.frees("inputs.delay") and lead <= 0.0):
-        raise MechanismError(
+        raise MeasurementError(
             f"inputs: they have delays up to {longest:g} s or free ones, and windows keep {lead:g} s of inputs from before their "
             "start; cut the recordings with a larger lead"
         )
@@ -83,14 +85,14 @@ def check_zeros(plant: Plant, windows: Windows) -> None:
     """See that sensors with zeros have one for each recording.
 
     Raises:
-        MechanismError: they have not.
+        MeasurementError: they have not.
     """
     count = len(plant.sensors.zeros)
     if not count or isinstance(windows.sources, Tracer):
         return
     number = int(np.max(np.asarray(windows.sources)))
     if number >= count:
-        raise MechanismError(
+        raise MeasurementError(
             f"sensors: there are zeros for {count} recordings, and windows of recording {number}; "
             "use sensors.without_zeros for recordings that the zeros are not of"
         )
@@ -106,12 +108,12 @@ def between(model: Model, a: State, b: State, fraction: Float[Array, ""], interv
 
 
 class OutputError(Problem):
-    """Parameters, and the initial states of all windows, from readings.
+    """Parameters, and the initial states of all windows, from measurements.
 
     Attributes:
         parameters: what is free in a `Plant`.
         windows: the recordings.
-        loss: of the readings, in standard deviations of their noise.
+        loss: loss of the measurements, in standard deviations of their noise.
         free_starts: whether the initial states are unknown; otherwise they are those of the windows, offset, zeros and scale of the
             sensors undone (`Sensors.state_read`).
         start_noise: standard deviations of the guessed initial states, coordinates then velocities (2 nv); None for no idea.
@@ -120,45 +122,61 @@ class OutputError(Problem):
         backend: as in `rollout`.
 
     Raises:
-        MechanismError: the sensors have zeros, but not one for each recording; inputs have delays longer than the windows know
-            inputs from before; the noise of the sensors is free.
+        TypeError: an argument is not of the kind that is needed.
+        ValueError: a standard deviation is not positive, or there are not 2 nv of them.
+        MeasurementError: the sensors have zeros, but not one for each recording; or the delays of the inputs are longer than the
+            time before the windows for which inputs are kept.
+        ParameterError: the noise of the sensors is free.
     """
 
     parameters: Parameters
     windows: Windows
     loss: Loss = Squares()
     free_starts: bool = eqx.field(static=True, default=True)
-    start_noise: Float[Array, "L"] | None = None
-    continuity: Float[Array, "L"] | None = None
+    start_noise: Float[Array, "L"] | None = eqx.field(
+        converter=floating_or_none, default=None, metadata=quantity(positive=True)
+    )
+    continuity: Float[Array, "L"] | None = eqx.field(
+        converter=floating_or_none, default=None, metadata=quantity(positive=True)
+    )
     integrator: Integrator = RungeKutta4()
     backend: Backend = eqx.field(static=True, default="auto")
 
     def __check_init__(self):
+        check_plant(self.parameters)
+        check_loss(self.loss)
+        if not isinstance(self.windows, Windows):
+            raise TypeError(
+                f"the windows are {described(self.windows)}; cut recordings, cut(recordings, duration=..., interval=...)"
+            )
+        wrong = invalid(self, {"L": 2 * self._model.nv})
+        if wrong is not None:
+            raise ValueError(f"output error: {wrong}")
         check_zeros(self.parameters.subject, self.windows)
         _check_lead(self.parameters, self.windows)
         for path in ("sensors.noise", "sensors.quantization"):
             if self.parameters.frees(path):
-                raise MechanismError(
-                    f"parameters: {path} is free, and errors in its units are the smaller the larger it is; fix it, and see what "
-                    "the errors of a fit are"
+                raise ParameterError(
+                    f"parameters: {path} scales the residuals, so that a fit can decrease them by increasing it; fix it, and "
+                    "estimate the noise from the residuals afterwards"
                 )
 
     @property
-    def start(self) -> Unknowns:
-        return Unknowns(self.parameters.start, self.windows.starts)
+    def initial(self) -> Unknowns:
+        return Unknowns(self.parameters.initial, self.windows.starts)
 
-    def moved(self, unknowns: Unknowns, dx: Free, ds: Float[Array, "W L"]) -> Unknowns:
+    def moved(self, unknowns: Unknowns, dx: Unconstrained, ds: Float[Array, "W L"]) -> Unknowns:
         local = unknowns.local
         if self.free_starts:
             local = jax.vmap(lambda state, step: moved(self._model, state, step))(local, ds)
         return Unknowns(unknowns.x + dx, local)
 
-    def residuals(self, x: Free, start: State, window: Windows) -> tuple[Float[Array, "M ny"], State]:
-        """Errors of the predicted readings of one window in standard deviations, zero where nothing counts; and the end state."""
+    def residuals(self, x: Unconstrained, start: State, window: Windows) -> tuple[Float[Array, "M ny"], State]:
+        """Errors of the predicted measurements of one window in standard deviations, zero where weights are; and the end state."""
         plant = self.parameters.place(x)
         start = start if self.free_starts else plant.sensors.state_read(start, window.sources)
-        readings, end = predict(plant, start, window, integrator=self.integrator, backend=self.backend)
-        return jax.vmap(plant.sensors.whitened)(readings - window.readings, window.weights), end
+        measurements, end = predict(plant, start, window, integrator=self.integrator, backend=self.backend)
+        return jax.vmap(plant.sensors.whitened)(measurements - window.measurements, window.weights), end
 
     def start_errors(self, start: State, window: Windows) -> Float[Array, "_"]:
         """How far the start of a window is from its guess, in standard deviations; nothing if nothing is known of it."""
@@ -216,7 +234,7 @@ class OutputError(Problem):
     def _model(self) -> Model:
         return self.parameters.subject.system.model
 
-    def linearized(self, x: Free, own: tuple[State, State], piece: Windows):
+    def linearized(self, x: Unconstrained, own: tuple[State, State], piece: Windows):
         """Loss, gradient and Gauss-Newton matrix over (x, start) of one window, and those that concern the start of the next."""
         (start, after), window = own, piece
         model, P = self._model, x.shape[0]
@@ -234,7 +252,7 @@ class OutputError(Problem):
         z0 = jnp.concatenate([x, jnp.zeros(L if self.free_starts else 0, x.dtype)])
         joins = self.free_starts and self.continuity is not None
         end0 = jax.lax.stop_gradient(errors(z0)[1]) if joins else start
-        rows = window.readings.size + (L if joins else 0)
+        rows = window.measurements.size + (L if joins else 0)
         (J, J_end), r = jacobian_by_fewer_sweeps(rows, z0.size)(with_end, has_aux=True)(z0)
         squared = r**2
         weight = self.loss.weight(squared)

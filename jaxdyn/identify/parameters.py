@@ -1,8 +1,8 @@
-"""Parameters: which numbers of a pytree are free, in which chart, with which prior, under which name.
+"""Parameters: which values of a pytree are free, in which chart, with which prior, under which name.
 
-The pytree is called the subject: usually a `Plant`, but any pytree of arrays will do, a `System` or a bare `Model`. Numbers are
+The pytree is called the subject: usually a `Plant`, but any pytree of arrays will do, a `System` or a bare `Model`. Values are
 addressed by path, "system.model.mass", and by name, "upper". Whatever is wrong with a choice is an error when it is made: an
-unknown path or name, a number that is free twice, a start outside its chart. So nothing that was declared free is left out.
+unknown path or name, a value that is free twice, an initial value outside its chart. So nothing that was declared free is left out.
 """
 
 import dataclasses
@@ -14,9 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from jaxdyn.identify.addresses import INERTIA, ParameterError, entry_names, gather, leaf_at, rows_of, scatter
-from jaxdyn.identify.charts import Chart, Free, PhysicalInertia, Real
+from jaxdyn.deprecated import renamed_property
+from jaxdyn.identify.addresses import INERTIA, ParameterError, entry_names, gather, leaf_at, rows_of, scatter, units_of
+from jaxdyn.identify.charts import Chart, PhysicalInertia, Real, Unconstrained
 from jaxdyn.lanes import compiled_outside_jit
+from jaxdyn.mechanism.messages import described
+from jaxdyn.mechanism.model import Model
+from jaxdyn.mechanism.quantity import quantities
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +28,7 @@ class GaussianPrior:
     """What is known beforehand of each value: mean and standard deviation, in its unit.
 
     Attributes:
-        std: standard deviation; one number, or one per value.
+        std: standard deviation; one value, or one per value of the parameter.
         mean: the expected value; None for the value in the subject.
     """
 
@@ -46,76 +50,78 @@ class DivergencePrior:
 
 @dataclasses.dataclass(frozen=True)
 class Parameter:
-    """Numbers of the subject that are free together.
+    """Values of the subject that are free together.
 
     Attributes:
         path: leaf of the subject, dotted, such as "system.model.mass" or "system.forces.0.viscous"; several leaves for charts that
             take several, such as `PhysicalInertia`.
-        entries: which rows of the leaf, by name (bodies, joints, coordinates) or number; None for all.
+        entries: which rows of the leaf, by name (bodies, joints, coordinates) or index; None for all.
         chart: the values that they may take.
         prior: what is known beforehand.
         name: for reports; the last part of the path if not given.
-        unit: for reports; that of the leaf if jaxdyn knows it.
+        unit: unit of the values in reports; the one that the class of the leaf declares if not given.
     """
 
     path: str | tuple[str, ...]
-    entries: tuple[str | int, ...] | None = None
+    entries: Sequence[str | int] | None = None
     chart: Chart = Real()  # noqa: RUF009 (immutable)
     prior: GaussianPrior | DivergencePrior | None = None
     name: str | None = None
     unit: str | None = None
 
+    def __post_init__(self):
+        _check_address(self.path, self.entries)
+        if not isinstance(self.chart, Chart):
+            name = self.chart.__name__ if isinstance(self.chart, type) else "Positive"
+            raise TypeError(
+                f"the chart of {self.path!r} is {described(self.chart)}; give an instance, such as {name}()"
+            )
+        if not isinstance(self.prior, GaussianPrior | DivergencePrior | None):
+            raise TypeError(
+                f"the prior of {self.path!r} is {described(self.prior)}; give GaussianPrior(std), or DivergencePrior(weight)"
+            )
+
 
 @dataclasses.dataclass(frozen=True)
 class Tie:
-    """Numbers that follow a parameter: value = factor * (values of the parameter) + offset.
+    """Values that follow a parameter: value = factor * (values of the parameter) + offset.
 
     Attributes:
-        path, entries: the numbers that follow, as in `Parameter`.
+        path, entries: the values that follow, as in `Parameter`.
         to: name of the parameter.
-        factor, offset: one number, or one per value.
+        factor, offset: one value, or one per value of the parameter.
     """
 
     path: str
     to: str
-    entries: tuple[str | int, ...] | None = None
+    entries: Sequence[str | int] | None = None
     factor: float | Sequence[float] = 1.0
     offset: float | Sequence[float] = 0.0
 
+    def __post_init__(self):
+        _check_address(self.path, self.entries)
 
-_UNITS = {
-    "mass": "kg",
-    "com": "m",
-    "inertia": "kg m^2",
-    "armature": "kg m^2",
-    "gravity": "m/s^2",
-    "translation": "m",
-    "viscous": "N m s",
-    "coulomb": "N m",
-    "stribeck": "N m",
-    "coulomb_difference": "N m",
-    "viscous_difference": "N m s",
-    "stribeck_velocity": "rad/s",
-    "velocity_scale": "rad/s",
-    "stiffness": "N m",
-    "rest": "rad",
-    "delay": "s",
-    "ratio": "1",
-    "gain": "1",
-    "scale": "1",
-}
-_INERTIA_COMPONENTS = (
-    "mass",
-    *(f"com {c}" for c in "xyz"),
-    *(f"inertia {c}" for c in ("xx", "yy", "zz", "xy", "xz", "yz")),
+
+def _check_address(path: Any, entries: Any) -> None:
+    """Refuse what is not a path, and entries that are not a sequence."""
+    if not isinstance(path, str) and not (isinstance(path, tuple) and all(isinstance(part, str) for part in path)):
+        raise TypeError(f'the path of a parameter is {described(path)}; give text such as "system.model.mass"')
+    if isinstance(entries, str | int):
+        raise TypeError(f"the entries of {path!r} are {entries!r}; give a tuple, ({entries!r},)")
+
+
+# The values of a body in the order of `PhysicalInertia`: name, and the field of the model from which the unit follows.
+_INERTIA_VALUES = (
+    ("mass", "mass"),
+    *((f"com {c}", "com") for c in "xyz"),
+    *((f"inertia {c}", "inertia") for c in ("xx", "yy", "zz", "xy", "xz", "yz")),
 )
-_INERTIA_UNITS = ("kg", *["m"] * 3, *["kg m^2"] * 6)
 
 
 def body_inertia(
     body: str, *, path: str = "system.model", prior: GaussianPrior | DivergencePrior | None = None
 ) -> Parameter:
-    """Mass, mass centre and inertia of a body, always physical.
+    """Mass, center of mass and inertia of a body, always physical.
 
     Args:
         body: its name.
@@ -127,7 +133,7 @@ def body_inertia(
 
 
 class _Placed(eqx.Module):
-    """A parameter with its place in the subject and in the vector of free numbers."""
+    """A parameter with its place in the subject and in the vector of unconstrained parameters."""
 
     leaves: tuple[tuple[str, ...], ...] = eqx.field(static=True)
     rows: tuple[int, ...] | None = eqx.field(static=True)
@@ -138,12 +144,12 @@ class _Placed(eqx.Module):
     free: tuple[int, int] = eqx.field(static=True)
     count: int = eqx.field(static=True)
 
-    def value(self, x: Free) -> Float[Array, "values"]:
-        """Its values, given all free numbers."""
+    def value(self, x: Unconstrained) -> Float[Array, "values"]:
+        """Its values, given all unconstrained parameters."""
         return self.chart.value(self.own(x))
 
-    def own(self, x: Float[Array, "all"]) -> Free:
-        """Its own among all free numbers."""
+    def own(self, x: Float[Array, "all"]) -> Unconstrained:
+        """Its own among all unconstrained parameters."""
         return x[self.free[0] : self.free[1]]
 
 
@@ -156,22 +162,23 @@ class _Following(eqx.Module):
 
 
 class Parameters(eqx.Module):
-    """The free numbers of a subject as one vector x, and the way from x to the subject.
+    """The free parameters of a subject as one unconstrained vector x, and the map from x to the subject.
 
         parameters = Parameters(plant, [body_inertia("upper"), Parameter("system.forces.0.viscous", chart=Positive())])
-        parameters.place(parameters.start)   # the plant itself
+        parameters.place(parameters.initial)   # the plant itself
 
     Args:
-        subject: pytree with the numbers that stay, and the start of those that are free.
+        subject: pytree with the fixed parameters and the initial values of the free ones.
         free: the parameters.
-        ties: numbers that follow them.
+        ties: values that follow them.
 
     Attributes:
         subject: as given.
         labels: name and unit of every value.
 
     Raises:
-        ParameterError: a path, an entry, a chart or a prior does not fit; a number is free twice.
+        TypeError: a parameter or a tie is something else.
+        ParameterError: a path, an entry, a chart or a prior does not fit; a value is free twice.
     """
 
     subject: PyTree
@@ -180,6 +187,8 @@ class Parameters(eqx.Module):
     _following: tuple[_Following, ...]
 
     def __init__(self, subject: PyTree, free: Sequence[Parameter], ties: Sequence[Tie] = ()):
+        _check_kinds(free, Parameter, 'Parameter("system.model.mass")')
+        _check_kinds(ties, Tie, "Tie(path, to)")
         if not free:
             raise ParameterError("nothing is free; declare at least one Parameter")
         names = [_name(parameter) for parameter in free]
@@ -197,9 +206,9 @@ class Parameters(eqx.Module):
             for leaf in leaves:
                 _claim(taken, subject, leaf, rows, name)
             values = gather(subject, leaves, rows)
-            problem = parameter.chart.problem(np.asarray(values))
-            if problem is not None:
-                raise ParameterError(f"parameter {name!r}: {problem}")
+            wrong = parameter.chart.validate(np.asarray(values))
+            if wrong is not None:
+                raise ParameterError(f"parameter {name!r}: {wrong}")
             chart = parameter.chart.about(values)
             mean, std, weight = _prior(parameter, values, name)
             size = chart.size(values.size)
@@ -223,32 +232,35 @@ class Parameters(eqx.Module):
 
     @property
     def size(self) -> int:
-        """Number of free numbers."""
+        """Number of unconstrained parameters."""
         return self._placed[-1].free[1]
 
     def frees(self, path: str) -> bool:
-        """Whether some of the numbers at a path are free or follow others."""
+        """Whether some of the values at a path are free or follow others."""
         leaf = tuple(path.split("."))
         return any(leaf in p.leaves for p in self._placed) or any(f.leaf == leaf for f in self._following)
 
     @property
-    def start(self) -> Free:
-        """The free numbers of the subject."""
-        return self.free_of(self.subject)
+    def initial(self) -> Unconstrained:
+        """The initial guess: the unconstrained parameters of the subject."""
+        return self.unconstrained(self.subject)
+
+    start = renamed_property("start", "initial")
+    free_of = renamed_property("free_of", "unconstrained")
 
     @compiled_outside_jit
-    def free_of(self, subject: PyTree) -> Free:
-        """The free numbers of another subject of the same structure."""
-        return jnp.concatenate([p.chart.free(gather(subject, p.leaves, p.rows)) for p in self._placed])
+    def unconstrained(self, subject: PyTree) -> Unconstrained:
+        """The unconstrained parameters of another subject of the same structure."""
+        return jnp.concatenate([p.chart.unconstrained(gather(subject, p.leaves, p.rows)) for p in self._placed])
 
     @compiled_outside_jit
-    def values(self, x: Free) -> Float[Array, "values"]:
+    def values(self, x: Unconstrained) -> Float[Array, "values"]:
         """All values in their units, in the order of `labels`."""
         return jnp.concatenate([p.value(x) for p in self._placed])
 
     @compiled_outside_jit
-    def place(self, x: Free) -> PyTree:
-        """The subject with the free numbers x."""
+    def place(self, x: Unconstrained) -> PyTree:
+        """The subject with the unconstrained parameters x."""
         subject = self.subject
         for p in self._placed:
             subject = scatter(subject, p.leaves, p.rows, p.value(x))
@@ -258,7 +270,7 @@ class Parameters(eqx.Module):
         return subject
 
     @compiled_outside_jit
-    def prior_residuals(self, x: Free) -> Float[Array, "residuals"]:
+    def prior_residuals(self, x: Unconstrained) -> Float[Array, "residuals"]:
         """Residuals r of the priors: 1/2 r'r is the negative logarithm of their density, up to a constant."""
         rows = []
         for p in self._placed:
@@ -270,6 +282,16 @@ class Parameters(eqx.Module):
         return jnp.concatenate(rows) if rows else jnp.zeros(0, x.dtype)
 
 
+def _check_kinds(entries: Any, kind: type, example: str) -> None:
+    """Refuse entries that are not of a kind, with an example of one that is."""
+    if isinstance(entries, str | kind):
+        raise TypeError(f"{entries!r} stands alone; give a list, [{example}]")
+    for entry in entries:
+        if not isinstance(entry, kind):
+            wrong = repr(entry) if isinstance(entry, str) else described(entry)
+            raise TypeError(f"there is {wrong} where a {kind.__name__} is needed; write {example}")
+
+
 def _name(parameter: Parameter) -> str:
     if parameter.name is not None:
         return parameter.name
@@ -279,7 +301,7 @@ def _name(parameter: Parameter) -> str:
 def _claim(
     taken: dict[Any, str], subject: PyTree, leaf: tuple[str, ...], rows: tuple[int, ...] | None, name: str
 ) -> None:
-    """Note numbers as free, once only."""
+    """Note values as free, once only."""
     array = leaf_at(subject, leaf, name)
     every = range(array.shape[0]) if array.ndim else range(1)
     for row in every if rows is None else rows:
@@ -307,12 +329,12 @@ def _prior(parameter: Parameter, values: Array, name: str) -> tuple[Array | None
     for what, array in (("mean", mean), ("std", std)):
         if array.shape not in ((), values.shape):
             raise ParameterError(
-                f"parameter {name!r}: {what} of its prior has {array.size} numbers; give 1 or {values.size}"
+                f"parameter {name!r}: {what} of its prior has {array.size} values; give 1 or {values.size}"
             )
     if not np.all(std > 0):
-        raise ParameterError(f"parameter {name!r}: std of its prior is {std.tolist()}; give positive numbers")
+        raise ParameterError(f"parameter {name!r}: std of its prior is {std.tolist()}; give positive values")
     if not np.all(np.isfinite(mean)):
-        raise ParameterError(f"parameter {name!r}: mean of its prior is {mean.tolist()}; give finite numbers")
+        raise ParameterError(f"parameter {name!r}: mean of its prior is {mean.tolist()}; give finite values")
     mean, std = (jnp.asarray(np.broadcast_to(x, values.shape), values.dtype) for x in (mean, std))
     return mean, std, 0.0
 
@@ -321,20 +343,20 @@ def _labels(
     parameter: Parameter, name: str, subject: PyTree, leaves: tuple[tuple[str, ...], ...], rows: tuple[int, ...] | None
 ) -> list[tuple[str, str]]:
     if isinstance(parameter.chart, PhysicalInertia):
-        return [(f"{part} [{name}]", unit) for part, unit in zip(_INERTIA_COMPONENTS, _INERTIA_UNITS, strict=True)]
+        declared = quantities(Model)
+        return [(f"{value} [{name}]", declared[field].unit_of(turns=True)) for value, field in _INERTIA_VALUES]
     labels = []
     for leaf in leaves:
-        array = leaf_at(subject, leaf, name)
-        unit = parameter.unit or _UNITS.get(leaf[-1], "")
+        array, unit = leaf_at(subject, leaf, name), units_of(subject, leaf)
         if array.ndim == 0:
-            labels.append((name, unit))
+            labels.append((name, parameter.unit or unit(0, 0)))
             continue
         known = entry_names(subject, leaf, array.shape[0])
         inner = [""] if array.ndim == 1 else [f" {c}" for c in ("xyz" if array[0].size == 3 else range(array[0].size))]
         labels += [
-            (f"{name} [{known[row]}]{part}", unit)
+            (f"{name} [{known[row]}]{part}", parameter.unit or unit(row, k))
             for row in (range(array.shape[0]) if rows is None else rows)
-            for part in inner
+            for k, part in enumerate(inner)
         ]
     return labels
 
@@ -348,9 +370,9 @@ def _follow(tie: Tie, subject: PyTree, names: list[str], placed: list[_Placed], 
     leader = names.index(tie.to)
     count, own = placed[leader].count, gather(subject, (leaf,), rows)
     if own.size != count:
-        raise ParameterError(f"{name}: it has {own.size} numbers, {tie.to!r} has {count}; choose entries that match")
+        raise ParameterError(f"{name}: it has {own.size} values, {tie.to!r} has {count}; choose entries that match")
     factor, offset = (jnp.asarray(x, own.dtype) for x in (tie.factor, tie.offset))
     for what, array in (("factor", factor), ("offset", offset)):
         if array.shape not in ((), own.shape) or not np.all(np.isfinite(array)):
-            raise ParameterError(f"{name}: its {what} is {array.tolist()}; give 1 finite number or {own.size}")
+            raise ParameterError(f"{name}: its {what} is {array.tolist()}; give 1 finite value or {own.size}")
     return _Following(leaf, rows, leader, factor, offset)

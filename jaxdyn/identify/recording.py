@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -10,7 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.deprecated import renamed_property
 from jaxdyn.dynamics.system import State
+from jaxdyn.mechanism.messages import described
+from jaxdyn.mechanism.quantity import ACCELERATION, EFFORT, POSITION, VELOCITY, quantity
 from jaxdyn.simulate.controls import Knots
 
 Samples = Float[np.ndarray, "samples _"]
@@ -20,27 +24,33 @@ class RecordingError(ValueError):
     """A recording that cannot be used; one line with its name and the remedy."""
 
 
+def _table(values: Any) -> Any:
+    """Values of a recording as a floating-point array; None stays None."""
+    array = None if values is None else np.asarray(values)
+    return array if array is None or np.issubdtype(array.dtype, np.floating) else array.astype(float)
+
+
 class Recording(eqx.Module):
     """What was measured in one go. Time stamps need not be regular.
 
     Attributes:
         name: for messages.
-        time: stamps, ascending, s.
-        q: coordinates, rad or m; NaN in a row where a sample is missing.
-        v: velocities, or None if they were not measured, rad/s or m/s.
-        u: inputs, N m or N by the kinds of joints; (n, 0) for a machine without.
-        a: accelerations, or None if they were not recorded, rad/s^2 or m/s^2.
+        time: ascending time stamps.
+        q: coordinates; NaN where a sample is missing.
+        v: velocities, or None if they were not measured.
+        u: inputs; shape (samples, 0) for a machine without inputs.
+        a: accelerations, or None if they were not recorded.
 
     Raises:
         RecordingError: lengths differ, stamps do not ascend, inputs are not finite.
     """
 
     name: str = eqx.field(static=True)
-    time: Float[np.ndarray, "samples"]
-    q: Samples
-    v: Samples | None
-    u: Samples
-    a: Samples | None = None
+    time: Float[np.ndarray, "samples"] = eqx.field(converter=_table, metadata=quantity("s"))
+    q: Samples = eqx.field(converter=_table, metadata=quantity(POSITION, along="coordinate"))
+    v: Samples | None = eqx.field(converter=_table, metadata=quantity(VELOCITY, along="velocity"))
+    u: Samples = eqx.field(converter=_table, metadata=quantity(EFFORT, along="input"))
+    a: Samples | None = eqx.field(converter=_table, default=None, metadata=quantity(ACCELERATION, along="velocity"))
 
     def __check_init__(self):
         count = len(self.time)
@@ -125,19 +135,19 @@ class Windows(eqx.Module):
 
     Attributes:
         controls: (W,) inputs on the grid of the simulation, time 0 at the start of the window.
-        times: stamps of the readings in the window, from its start, s.
-        readings: what the sensors said then.
+        times: stamps of the measurements in the window, from its start, s.
+        measurements: what the sensors said then.
         weights: 1 for a reading that counts, 0 for one that is missing or fills up the array.
         starts: first guess of the states at the starts.
         followed: 1 if the next window begins where this one ends, else 0.
-        sources: number of the recording of each window.
+        sources: index of the recording of each window.
         interval: step of the grid, s.
         steps: per window.
     """
 
     controls: Knots
     times: Float[Array, "*windows M"]
-    readings: Float[Array, "*windows M ny"]
+    measurements: Float[Array, "*windows M ny"]
     weights: Float[Array, "*windows M ny"]
     starts: State
     followed: Float[Array, "*windows"]
@@ -145,12 +155,14 @@ class Windows(eqx.Module):
     interval: float = eqx.field(static=True)
     steps: int = eqx.field(static=True)
 
+    readings = renamed_property("readings", "measurements")
+
     @property
     def count(self) -> int:
         """Number of windows."""
         return self.times.shape[0]
 
-    def select(self, chosen) -> "Windows":
+    def select(self, chosen: np.ndarray | Sequence[int] | slice) -> "Windows":
         """Some of the windows; one whose successor is left out is no longer followed."""
         index = np.arange(self.count)[chosen]
         part = jax.tree.map(lambda x: x[index], self)
@@ -182,14 +194,23 @@ def cut(
         first: start of the first window, from the start of each recording, s, to the nearest step.
         lead: how much of the inputs before the start is kept, for inputs with delay, s.
         velocity_cutoff: of the zero-phase low-pass for the guess of the initial velocities, Hz. They are those measured if there
-            are any, else d/dt of q; so machines whose velocities are no rates of coordinates need measured velocities.
-        with_velocities: whether readings are q and v, not q alone.
+            are any, else d/dt of q; so machines whose velocities are not the rates of their coordinates need measured velocities.
+        with_velocities: whether measurements are q and v, not q alone.
         both_ends: whether a reading between two windows belongs to both, as it does where each is judged on its own.
 
     Raises:
-        RecordingError: no window fits, duration or stride is no whole number of steps, a coordinate was never measured, or
+        TypeError: `recordings` is not a sequence of recordings.
+        RecordingError: no window fits, duration or stride is not a whole number of steps, a coordinate was never measured, or
             velocities are wanted that were not measured.
     """
+    if isinstance(recordings, Recording) or not all(isinstance(entry, Recording) for entry in recordings):
+        wrong = (
+            recordings
+            if isinstance(recordings, Recording)
+            else next(x for x in recordings if not isinstance(x, Recording))
+        )
+        inside = "" if wrong is recordings else "among the recordings "
+        raise TypeError(f"{inside}there is {described(wrong)}; give a list of Recording objects")
     steps = _whole_steps("windows", duration, interval)
     stride_steps = steps if stride is None else _whole_steps("strides", stride, interval)
     ahead = int(np.ceil(lead / interval - 1e-9))
@@ -212,16 +233,16 @@ def cut(
         longest = max(len(row) for row in rows)
         return np.stack([np.concatenate([r, np.repeat(r[-1:], longest - len(r), axis=0)]) for r in rows])
 
-    times, readings = stacked("times"), stacked("readings")
+    times, measurements = stacked("times"), stacked("measurements")
     lengths = np.array([len(piece.times) for piece in found])
     shared = followed[:, None] & (times > duration - 1e-9) & (not both_ends)
     counted = (np.arange(times.shape[1]) < lengths[:, None]) & ~shared
-    counted = counted[:, :, None] & np.isfinite(readings)
+    counted = counted[:, :, None] & np.isfinite(measurements)
     controls = jax.vmap(Knots)(jnp.asarray(stacked("u")), jnp.full(count, interval), jnp.full(count, -ahead * interval))
     return Windows(
         controls,
         jnp.asarray(times),
-        jnp.asarray(np.where(counted, readings, 0.0)),
+        jnp.asarray(np.where(counted, measurements, 0.0)),
         jnp.asarray(counted.astype(float)),
         State(jnp.asarray(stacked("q")), jnp.asarray(stacked("v"))),
         jnp.asarray(followed.astype(float)),
@@ -234,7 +255,9 @@ def cut(
 def _whole_steps(what: str, duration: float, interval: float) -> int:
     steps = round(duration / interval)
     if steps < 1 or abs(steps * interval - duration) > 1e-6 * duration:
-        raise RecordingError(f"{what} of {duration:g} s are no whole number of steps of {interval:g} s; choose others")
+        raise RecordingError(
+            f"{what} of {duration:g} s are not a whole number of steps of {interval:g} s; choose others"
+        )
     return steps
 
 
@@ -244,7 +267,7 @@ class _Piece:
 
     u: Float[np.ndarray, "knots _"]
     times: np.ndarray
-    readings: Float[np.ndarray, "stamps _"]
+    measurements: Float[np.ndarray, "stamps _"]
     q: np.ndarray
     v: np.ndarray
     source: int
@@ -269,14 +292,14 @@ def _pieces(
         speed = np.gradient(low_passed(grid.q, interval, velocity_cutoff, 3), interval, axis=0)
     if not (np.all(np.isfinite(grid.q)) and np.all(np.isfinite(speed))):
         raise RecordingError(f"{recording.name}: a coordinate or velocity was never measured; leave the recording out")
-    readings = recording.q
+    measurements = recording.q
     if with_velocities and recording.v is not None:
-        readings = np.concatenate([recording.q, recording.v], axis=1)
+        measurements = np.concatenate([recording.q, recording.v], axis=1)
     found = []
     for k in starts:
         rows = np.clip(np.arange(k - ahead, k + steps + 1), 0, len(grid.time) - 1)
         times = recording.time - (recording.time[0] + k * interval)
         inside = (times >= -1e-9) & (times <= steps * interval + 1e-9)
-        if np.any(np.isfinite(readings[inside & (times < steps * interval - 1e-9)])):
-            found.append(_Piece(grid.u[rows], times[inside], readings[inside], grid.q[k], speed[k], number, k))
+        if np.any(np.isfinite(measurements[inside & (times < steps * interval - 1e-9)])):
+            found.append(_Piece(grid.u[rows], times[inside], measurements[inside], grid.q[k], speed[k], number, k))
     return found

@@ -2,8 +2,9 @@
 
     inverse_dynamics(q, v, a) - applied_forces(q, v) = Y(q, v, a) theta + (what has no parameter)
 
-Momentum is linear in the ten numbers of a body, m, h = m c and the tensor J about the body origin O', once these are taken on body
-axes, where they are constants. So are the force that the body needs, (M1) and (M2), and its share (H1) in the generalized forces.
+Momentum is linear in the ten inertial parameters of a body, m, h = m c and the tensor J about the body origin O', once these are
+taken on body axes, where they are constants. So are the force that the body needs, (M1) and (M2), and its share (H1) in the
+generalized forces.
 
 Everything here is per sample; rows of many samples are `jax.vmap(regressor, ...)`, stacked.
 """
@@ -70,7 +71,7 @@ class TorqueOffset(JointForce):
 
 
 def inertial_parameters(model: Model) -> Float[Array, "nb 10"]:
-    """The ten numbers (m, hx, hy, hz, Jxx, Jyy, Jzz, Jxy, Jxz, Jyz) of each body, in which its forces are linear.
+    """The ten inertial parameters (m, hx, hy, hz, Jxx, Jyy, Jzz, Jxy, Jxz, Jyz) of each body, in which its forces are linear.
 
         h = m c,   J = J_C + m (c.c 1 - c c^T)
 
@@ -98,20 +99,20 @@ def with_inertial_parameters(model: Model, parameters: Float[Array, "nb 10"]) ->
         parameters: as `inertial_parameters` returns them.
 
     Raises:
-        ValueError: a body has a first moment but no mass, so that it has no mass centre.
+        ValueError: a body has a first moment but no mass, so that it has no center of mass.
     """
     if not isinstance(parameters, Tracer):
-        numbers = np.asarray(parameters)
-        nowhere = np.flatnonzero((numbers[:, 0] == 0) & np.any(numbers[:, 1:4] != 0, axis=1))
+        values = np.asarray(parameters)
+        nowhere = np.flatnonzero((values[:, 0] == 0) & np.any(values[:, 1:4] != 0, axis=1))
         if nowhere.size:
             raise ValueError(
                 f"body {model.topology.body_names[nowhere[0]]!r} has zero mass and a first moment; give it a mass"
             )
 
-    def of_body(numbers):
-        mass, first_moment = numbers[0], numbers[1:4]
+    def of_body(values):
+        mass, first_moment = values[0], values[1:4]
         com = jnp.where(mass == 0, 0.0, first_moment / jnp.where(mass == 0, 1.0, mass))
-        about_origin = planar_from_inertia(symmetric_matrix(numbers[4:]))
+        about_origin = planar_from_inertia(symmetric_matrix(values[4:]))
         about_center = about_origin - jnp.outer(first_moment, com)
         return mass, com, symmetric_entries(inertia_from_planar(about_center))
 
@@ -131,6 +132,7 @@ def inertial_regressor(
 
     Source: theory.md (M1), (M2) with (F5), and (H1); Atkeson, An and Hollerbach 1986.
     """
+    configuration.check_coordinates(model, q)
     configuration.check_velocities(model, v=v, a=a)
     moving = kinematics.motion(model, q, v)
     placed = moving.placements
@@ -229,8 +231,8 @@ def labels(system: System) -> tuple[Label, ...]:
     """Name and unit of each parameter of `regressor`, such as "Jzz(upper) kg m^2" or "viscous(elbow) N m s/rad".
 
     Bodies and joints go by their names; of a joint with several velocity components, each has its number: "viscous(ball[2])".
-    A number that belongs to a whole force has the place of the force among `System.forces`: "stiffness(Spring 0)"; so do numbers of
-    several forces in the joints that go by one name: "JointFriction 1 viscous(elbow)".
+    A parameter that belongs to a whole force has the index of the force in `System.forces`: "stiffness(Spring 0)"; so do parameters
+    of several forces in the joints that go by one name: "JointFriction 1 viscous(elbow)".
     """
     model, topology = system.model, system.model.topology
 

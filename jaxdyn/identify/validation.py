@@ -1,7 +1,11 @@
-"""How well an identified machine predicts recordings that it has not seen."""
+"""How well an identified machine predicts recordings that it has not seen: predictions, their errors, and figures of merit."""
 
-from typing import NamedTuple
+import abc
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,9 +16,10 @@ from jaxdyn.identify.charts import PhysicalInertia
 from jaxdyn.identify.inverse_dynamics_error import Motions, drive_forces, needed_forces
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.output_error import check_zeros, moved, predict
-from jaxdyn.identify.recording import Windows
+from jaxdyn.identify.recording import Recording, RecordingError, Windows, cut
 from jaxdyn.lanes import Backend, stored_jit
 from jaxdyn.mechanism.model import Model
+from jaxdyn.mechanism.quantity import EFFORT, quantity
 from jaxdyn.simulate.integrators import Integrator, RungeKutta4
 from jaxdyn.spatial import factorizations
 
@@ -23,9 +28,9 @@ class WindowErrors(NamedTuple):
     """Errors of simulated windows.
 
     Attributes:
-        errors: predicted minus measured readings, NaN where nothing was measured or the simulation failed.
+        errors: predicted minus measured measurements, NaN where nothing was measured or the simulation failed.
         rms: root mean square per reading, over windows and times.
-        median_at_end: median of the absolute error of the last reading, over windows and readings.
+        median_at_end: median of the absolute error of the last reading, over windows and measurements.
     """
 
     errors: Float[np.ndarray, "W M ny"]
@@ -33,7 +38,7 @@ class WindowErrors(NamedTuple):
     median_at_end: float
 
 
-def predicted_readings(
+def predicted_measurements(
     plant: Plant,
     windows: Windows,
     starts: State | None = None,
@@ -41,13 +46,13 @@ def predicted_readings(
     integrator: Integrator = RungeKutta4(),  # noqa: B008 (immutable)
     backend: Backend = "auto",
 ) -> Float[Array, "W M ny"]:
-    """Simulated readings of all windows.
+    """Simulated measurements of all windows.
 
     Args:
         starts: initial states; if not given the guesses of the windows, offset and scale of the sensors undone.
 
     Raises:
-        MechanismError: the sensors have zeros, but not one for each recording.
+        MeasurementError: the sensors have zeros, but not one for each recording.
     """
     check_zeros(plant, windows)
     starts = jax.vmap(plant.sensors.state_read)(windows.starts, windows.sources) if starts is None else starts
@@ -64,7 +69,7 @@ def end_states(plant: Plant, windows: Windows, starts: State) -> State:
 
 
 def fitted_starts(plant: Plant, windows: Windows, iterations: int = 15) -> State:
-    """Initial states with which a plant explains the readings of each window best: Gauss-Newton from the guesses of the windows.
+    """Initial states with which a plant fits the measurements of each window best: Gauss-Newton from the guesses of the windows.
 
     An iteration that does not lower the error is undone, and the next step damped more.
     """
@@ -72,8 +77,8 @@ def fitted_starts(plant: Plant, windows: Windows, iterations: int = 15) -> State
 
     def of_window(window):
         def errors(start, step):
-            readings, _ = predict(plant, moved(model, start, step), window)
-            return (window.weights * jax.vmap(plant.sensors.whitened)(readings - window.readings)).ravel()
+            measurements, _ = predict(plant, moved(model, start, step), window)
+            return (window.weights * jax.vmap(plant.sensors.whitened)(measurements - window.measurements)).ravel()
 
         def iteration(carry, _):
             start, damping = carry
@@ -85,16 +90,16 @@ def fitted_starts(plant: Plant, windows: Windows, iterations: int = 15) -> State
             start = jax.tree.map(lambda new, old: jnp.where(better, new, old), moved(model, start, step), start)
             return (start, jnp.where(better, 0.1 * damping, 10.0 * damping)), None
 
-        first = (window.starts, jnp.asarray(1e-3, window.readings.dtype))
+        first = (window.starts, jnp.asarray(1e-3, window.measurements.dtype))
         return jax.lax.scan(iteration, first, None, length=iterations)[0][0]
 
     return stored_jit(jax.vmap(of_window))(windows)
 
 
-def window_errors(windows: Windows, readings: Float[Array, "W M ny"]) -> WindowErrors:
-    """Errors of predicted readings. A window that diverged counts with infinite error."""
+def window_errors(windows: Windows, measurements: Float[Array, "W M ny"]) -> WindowErrors:
+    """Errors of predicted measurements. A window that diverged counts with infinite error."""
     counted = np.asarray(windows.weights) > 0
-    errors = np.where(counted, np.asarray(readings) - np.asarray(windows.readings), np.nan)
+    errors = np.where(counted, np.asarray(measurements) - np.asarray(windows.measurements), np.nan)
     broken = counted & ~np.isfinite(errors)
     squares = np.where(broken, np.inf, errors**2)
     rms = np.sqrt(np.sum(np.where(counted, squares, 0.0), axis=(0, 1)) / np.maximum(counted.sum(axis=(0, 1)), 1))
@@ -104,11 +109,11 @@ def window_errors(windows: Windows, readings: Float[Array, "W M ny"]) -> WindowE
     return WindowErrors(np.where(broken, np.nan, errors), rms, float(np.median(at_end)))
 
 
-def valid_times(windows: Windows, readings: Float[Array, "W M ny"], threshold: float) -> Float[np.ndarray, "W"]:
+def valid_times(windows: Windows, measurements: Float[Array, "W M ny"], threshold: float) -> Float[np.ndarray, "W"]:
     """Time for which the largest error of a window stays within a threshold, s; the whole window if it never leaves."""
-    errors = window_errors(windows, readings).errors
+    errors = window_errors(windows, measurements).errors
     beyond = np.nanmax(np.where(np.isnan(errors), 0.0, np.abs(errors)), axis=2) > threshold
-    beyond |= (np.asarray(windows.weights).max(axis=2) > 0) & ~np.isfinite(np.asarray(readings)).all(axis=2)
+    beyond |= (np.asarray(windows.weights).max(axis=2) > 0) & ~np.isfinite(np.asarray(measurements)).all(axis=2)
     times = np.asarray(windows.times)
     first = np.where(beyond.any(axis=1), beyond.argmax(axis=1), times.shape[1] - 1)
     return times[np.arange(len(times)), first]
@@ -154,12 +159,168 @@ def unphysical_bodies(model: Model) -> list[str]:
     """Bodies that no distribution of mass can be: their pseudo-inertia is not positive definite. Those without mass and inertia,
     mere frames, are left out.
     """
-    numbers = np.concatenate(
+    inertial = np.concatenate(
         [np.asarray(x).reshape(model.nb, -1) for x in (model.mass, model.com, model.inertia)], axis=1
     )
     chart = PhysicalInertia()
     return [
         name
-        for name, values in zip(model.topology.body_names, numbers, strict=True)
-        if np.any(values[[0, 4, 5, 6, 7, 8, 9]]) and chart.problem(values) is not None
+        for name, values in zip(model.topology.body_names, inertial, strict=True)
+        if np.any(values[[0, 4, 5, 6, 7, 8, 9]]) and chart.validate(values) is not None
     ]
+
+
+# ---------------------------------------------------------------- figures of merit
+
+
+class Check(eqx.Module):
+    """Figures of merit of a plant on recordings, by names for tables."""
+
+    @abc.abstractmethod
+    def figures(
+        self, plant: Plant, recordings: Sequence[Recording], motions: Callable[[], Motions], **options: Any
+    ) -> dict[str, float]:
+        """The figures by their names.
+
+        Args:
+            plant: the plant to judge.
+            recordings: the recordings that it should predict.
+            motions: makes the smoothed motions of these recordings; called only if they are needed.
+            options: options of `cut`, such as `lead` and `velocity_cutoff`.
+        """
+
+
+class WindowsCheck(Check):
+    """RMS errors and median final errors of simulated windows that do not overlap.
+
+    Attributes:
+        kind: The name of this kind of check is "windows".
+        durations: The windows have these durations; each gives its own figures.
+        interval: This is the step of the simulation.
+        first: The first window starts at this time.
+    """
+
+    kind: Literal["windows"] = eqx.field(static=True, default="windows")
+    durations: tuple[float, ...] = eqx.field(static=True, default=(0.5,), metadata=quantity("s", positive=True))
+    interval: float = eqx.field(static=True, default=0.002, metadata=quantity("s", positive=True))
+    first: float = eqx.field(static=True, default=0.0, metadata=quantity("s", minimum=0.0))
+
+    def figures(
+        self, plant: Plant, recordings: Sequence[Recording], motions: Callable[[], Motions], **options: Any
+    ) -> dict[str, float]:
+        found = {}
+        names = plant.system.model.topology.joint_names
+        regular = [recording.resampled(self.interval) for recording in recordings]
+        for duration in self.durations:
+            grid = {"duration": duration, "interval": self.interval, "first": self.first, "stride": duration}
+            windows = cut(regular, **(options | grid), both_ends=True)
+            errors = window_errors(windows, predicted_measurements(plant, windows))
+            found |= {f"rms {name} @{duration:g}s": float(x) for name, x in zip(names, errors.rms, strict=True)}
+            found[f"median end @{duration:g}s"] = errors.median_at_end
+        return found
+
+
+class ValidTimeCheck(Check):
+    """Time for which predictions stay within thresholds: median and lower quartile over all predictions.
+
+    A prediction starts in the middle of a few samples and uses nothing else of the recording. The state there is found by a
+    polynomial of degree 4 and, as a second figure, by the plant itself.
+
+    Attributes:
+        kind: The name of this kind of check is "valid_time".
+        durations: Predictions have this duration; give one.
+        interval: This is the step of the simulation and of the samples.
+        first: The samples of the first prediction start at this time.
+        stride: This is the time from the start of a prediction to that of the next.
+        count: This many predictions are made of each recording.
+        thresholds: The largest error of any measurement is compared with these thresholds, each of which gives its own figures.
+        samples: The initial state is estimated from this many samples.
+        absolute: If true, errors are those of sums along the chain, which are angles from the vertical.
+    """
+
+    kind: Literal["valid_time"] = eqx.field(static=True, default="valid_time")
+    durations: tuple[float, ...] = eqx.field(static=True, default=(0.5,), metadata=quantity("s", positive=True))
+    interval: float = eqx.field(static=True, default=0.002, metadata=quantity("s", positive=True))
+    first: float = eqx.field(static=True, default=0.0, metadata=quantity("s", minimum=0.0))
+    stride: float = eqx.field(static=True, default=1.0, metadata=quantity("s", positive=True))
+    count: int = eqx.field(static=True, default=20, metadata=quantity(positive=True))
+    thresholds: tuple[float, ...] = eqx.field(static=True, default=(0.1,), metadata=quantity(positive=True))
+    samples: int = eqx.field(static=True, default=15, metadata=quantity(positive=True))
+    absolute: bool = eqx.field(static=True, default=False)
+
+    def __check_init__(self):
+        if len(self.durations) != 1:
+            raise ValueError(f"durations has {len(self.durations)} values; give the one duration of all predictions")
+
+    def figures(
+        self, plant: Plant, recordings: Sequence[Recording], motions: Callable[[], Motions], **options: Any
+    ) -> dict[str, float]:
+        h, middle = self.interval, self.samples // 2
+        predicted, seen = [], []
+        for recording in recordings:
+            for start in range(self.count):
+                first = round((self.first + start * self.stride) / h)
+                seen.append(_rows(recording, first, self.samples))
+                predicted.append(_rows(recording, first + middle, round(self.durations[0] / h) + 1))
+        known = cut(seen, duration=(self.samples - 1) * h, interval=h)
+        ahead = cut(predicted, duration=self.durations[0], interval=h)
+        found = {}
+        for how, starts in (
+            ("", polynomial_states(known, middle)),
+            (" smoothed", smoothed_states(plant, known, middle)),
+        ):
+            values, measured = predicted_measurements(plant, ahead, starts), ahead
+            if self.absolute:
+                values = jnp.cumsum(values, axis=2)
+                measured = eqx.tree_at(lambda w: w.measurements, ahead, jnp.cumsum(ahead.measurements, axis=2))
+            for threshold in self.thresholds:
+                times = valid_times(measured, values, threshold)
+                found[f"valid time >{threshold:g}{how}"] = float(np.median(times))
+                found[f"valid time >{threshold:g}{how}, 25 %"] = float(np.quantile(times, 0.25))
+        return found
+
+
+class ForcesCheck(Check):
+    """Errors of inverse dynamics: relative, RMS and normalized mean square errors of the forces of the drives.
+
+    Attributes:
+        kind: The name of this kind of check is "forces".
+        limits: The full ranges of the forces, one per joint, normalize the RMS errors; without them, this figure is left out.
+    """
+
+    kind: Literal["forces"] = eqx.field(static=True, default="forces")
+    limits: tuple[float, ...] = eqx.field(static=True, default=(), metadata=quantity(EFFORT, positive=True))
+
+    def figures(
+        self, plant: Plant, recordings: Sequence[Recording], motions: Callable[[], Motions], **options: Any
+    ) -> dict[str, float]:
+        errors = force_errors(plant, motions())
+        names = plant.system.model.topology.joint_names
+        found = {"relative": errors.relative}
+        if self.limits:
+            found["NRMS %"] = 100.0 * float(np.mean(errors.rms / (2.0 * np.asarray(self.limits))))
+        found |= {f"rms {name}": float(x) for name, x in zip(names, errors.rms, strict=True)}
+        return found | {f"NMSE {name}": float(x) for name, x in zip(names, errors.normalized, strict=True)}
+
+
+def polynomial_states(windows: Windows, sample: int) -> State:
+    """States at a sample of each window, from polynomials of degree 4 through all samples of the window."""
+    times = np.asarray(windows.times[0]) - sample * windows.interval
+    weights = np.linalg.pinv(np.vander(times, 5, increasing=True))
+    q, v = (jnp.asarray(np.einsum("m,wmc->wc", weights[k], np.asarray(windows.measurements))) for k in (0, 1))
+    return State(q, v)
+
+
+def smoothed_states(plant: Plant, windows: Windows, sample: int) -> State:
+    """States at a sample of each window, from the motion of the plant that fits all samples of the window best."""
+    guess = eqx.tree_at(lambda windows: windows.starts, windows, polynomial_states(windows, 0))
+    return end_states(plant, dataclasses.replace(guess, steps=sample), fitted_starts(plant, guess))
+
+
+def _rows(recording: Recording, first: int, count: int) -> Recording:
+    if first + count > len(recording.time):
+        raise RecordingError(
+            f"{recording.name}: a prediction would end after the recording; reduce count, stride or durations"
+        )
+    rows = slice(first, first + count)
+    return Recording(recording.name, recording.time[rows], recording.q[rows], None, recording.u[rows])

@@ -8,8 +8,11 @@ class Columns:
     """Names of what a recording holds: arrays of a .npz file, or columns of a .csv file (one name each, or several).
 
     Attributes:
-        time: time stamps, s.
-        q, v, a, u: coordinates, velocities, accelerations, inputs, in SI units; empty where they were not measured.
+        time: These hold the time stamps, s.
+        q: These hold the coordinates, rad or m.
+        v: These hold the velocities, rad/s or m/s; empty if they were not measured.
+        a: These hold the accelerations, rad/s^2 or m/s^2; empty if they were not measured.
+        u: These hold the inputs, N m or N; empty for a machine without inputs.
     """
 
     time: tuple[str, ...] = ("t",)

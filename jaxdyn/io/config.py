@@ -44,6 +44,7 @@ def setting(
     non_negative: bool = False,
     broadcast: bool = False,
     infinite: bool = False,
+    alias: str | None = None,
 ) -> Any:
     """A field of a config, with rules for its value.
 
@@ -53,9 +54,10 @@ def setting(
         positive, non_negative: bounds of a number, or of every number of a tuple.
         broadcast: one number may stand for a tuple; it stays a tuple of one, which the caller broadcasts.
         infinite: inf and -inf are numbers too, and so are all others, however large.
+        alias: earlier name of the key, which is read too.
     """
     least = 0.0 if non_negative else None
-    rules = declare(unit, minimum=least, positive=positive, infinite=infinite, broadcast=broadcast)
+    rules = declare(unit, minimum=least, positive=positive, infinite=infinite, broadcast=broadcast, alias=alias)
     return dataclasses.field(default=default, metadata=rules)
 
 
@@ -178,6 +180,12 @@ def _read_table(cls: Any, value: Any, place: Place) -> Any:
     table = _table(value, place)
     fields = {field.name: field for field in dataclasses.fields(cls)}
     annotations = get_type_hints(cls)
+    for name, field in fields.items():
+        alias = quantity_of(field).alias
+        if alias in table and name in table:
+            raise place.key(alias).error(f"it is the earlier name of {name!r}, which is given too; remove one")
+        if alias in table:
+            table = {name if key == alias else key: inner for key, inner in table.items()}
     for key in table:
         if key not in fields:
             raise place.key(key).error(f"unknown key; {suggestion(key, fields)}")

@@ -11,11 +11,11 @@ from typing import BinaryIO
 import numpy as np
 from jaxtyping import Float
 
+from jaxdyn.identify.markers import Markers, links
 from jaxdyn.identify.recording import Recording, RecordingError
 from jaxdyn.io.columns import Columns
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import LARGEST_ARRAYS, NpzArrays
-from jaxdyn.io.markers import Markers, links
 from jaxdyn.io.reading import opened
 
 _LARGEST_TABLE = 2**30  # bytes of a .csv file

@@ -8,12 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdyn.identify import levenberg_marquardt
+from jaxdyn.identify.covariance import Uncertainty, uncertainty
+from jaxdyn.identify.fitting import Fit, fit
 from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError
 from jaxdyn.identify.least_squares import Problem, Unknowns
-from jaxdyn.identify.levenberg_marquardt import Fit, FitResult
+from jaxdyn.identify.levenberg_marquardt import DampedSearch, LevenbergMarquardt
 from jaxdyn.identify.measurement import Plant
-from jaxdyn.identify.uncertainty import Uncertainty, uncertainty
+from jaxdyn.identify.solver import FitResult
 from jaxdyn.identify.validation import force_errors, unphysical_bodies
 from jaxdyn.io.errors import ConfigError, RunError
 from jaxdyn.io.runs import RunDirectory
@@ -54,21 +55,21 @@ def _study(
     train, validation = recorded
     parameters = parameters_of(config, plant if made is None else made.start)
     problem = problem_of(config, parameters, train)
-    seen = f"{problem.count} numbers in {len(train)} recordings"
-    print(f"\n{study.name}: {parameters.size} free numbers, {seen}")
+    seen = f"{problem.count} measurements in {len(train)} recordings"
+    print(f"\n{study.name}: {parameters.size} free parameters, {seen}")
     begun = time.perf_counter()
-    start = _starts(config, problem)
-    fit = _fitted(config, f"{study.name}_checkpoint_0", problem, start, directory)
-    best, result = _best(fit)
+    found = _fitted(config, f"{study.name}_checkpoint_0", problem, _initial_guesses(config, problem), directory)
+    best, result = _best(found)
     for k in range(1, config.fit.rounds + 1):
-        problem = reweighted(problem, best, config.fit.alike)
-        fit = _fitted(config, f"{study.name}_checkpoint_{k}", problem, best, directory)
-        best, result = _best(fit)
+        problem = reweighted(problem, best, config.fit.block_length)
+        found = _fitted(config, f"{study.name}_checkpoint_{k}", problem, best, directory)
+        best, result = _best(found)
     seconds = time.perf_counter() - begun
-    print(f"{result.meaning} after {int(np.max(fit.iterations))} iterations, {seconds:.1f} s")
+    steps = int(np.max(found.iterations))
+    print(f"{steps} steps, {seconds:.1f} s: {result.message}")
     plant = parameters.place(best.x)
     known = uncertainty(problem, best)
-    start = parameters.values(parameters.start)
+    start = parameters.values(parameters.initial)
     unphysical = unphysical_bodies(plant.system.model)
     table = "\n".join([parameter_table(known, np.asarray(start)), physical_check(plant.system.model, unphysical)])
     print(table)
@@ -83,8 +84,8 @@ def _study(
     metrics: dict[str, Any] = {
         "fit_s": seconds,
         "result": result.name.lower(),
-        "iterations": int(np.max(fit.iterations)),
-        "loss": float(np.nanmin(np.asarray(fit.normal.loss))),
+        "iterations": steps,
+        "loss": float(np.nanmin(np.asarray(found.loss))),
         "bodies": plant.system.model.nb,
         "unphysical_bodies": unphysical,
         "figures": {f"{name}, {split}": row for (name, split), row in merit.items()},
@@ -102,63 +103,69 @@ def without_zeros(plant: Plant) -> Plant:
 
 
 def _fitted(
-    config: IdentifyConfig, checkpoint: str, problem: Problem, starts: Unknowns, directory: RunDirectory
+    config: IdentifyConfig, checkpoint: str, problem: Problem, initial: Unknowns, directory: RunDirectory
 ) -> Fit:
-    """The fit, saved after each iteration, and continued where an interrupted run left it."""
+    """The fit, saved after each step, and continued where an interrupted run left it."""
 
-    def save(fit: Fit) -> None:
-        directory.write_arrays(checkpoint, **{f"leaf_{k}": leaf for k, leaf in enumerate(jax.tree.leaves(fit))})
+    def save(search: DampedSearch) -> None:
+        directory.write_arrays(checkpoint, **{f"leaf_{k}": leaf for k, leaf in enumerate(jax.tree.leaves(search))})
 
-    return levenberg_marquardt.fit(
+    solver = LevenbergMarquardt(config.fit.tolerance)
+    return fit(
         problem,
-        starts,
-        max_iterations=config.fit.iterations,
-        tolerance=config.fit.tolerance,
-        resume=_left(checkpoint, problem, starts, directory),
-        after_iteration=save,
+        solver,
+        initial,
+        max_steps=config.fit.max_steps,
+        throw=False,  # the report says how it ended
+        resume=_left(checkpoint, solver.pattern(problem, initial), directory),
+        after_step=save,
         mesh=mesh_of(config.devices),
     )
 
 
-def _left(checkpoint: str, problem: Problem, starts: Unknowns, directory: RunDirectory) -> Fit | None:
-    """The fit that an interrupted run left, if there is one."""
+def _left(checkpoint: str, pattern: DampedSearch, directory: RunDirectory) -> DampedSearch | None:
+    """The search that an interrupted run left, if there is one."""
     if not agreed(directory.reusable(checkpoint)):
         return None
     arrays = agreed_arrays(lambda: directory.read_arrays(checkpoint))
-    leaves, structure = jax.tree.flatten(levenberg_marquardt.pattern(problem, starts))
+    leaves, structure = jax.tree.flatten(pattern)
     found = [arrays.get(f"leaf_{k}") for k in range(len(leaves))]
     if any(old is None or old.shape != leaf.shape for old, leaf in zip(found, leaves, strict=True)):
-        raise RunError(f"{directory.root}: {checkpoint}.npz is of another fit; delete it, or begin anew elsewhere")
+        raise RunError(
+            f"{directory.root}: {checkpoint}.npz belongs to another fit; delete it, or use another directory"
+        )
     return jax.tree.unflatten(structure, [jnp.asarray(leaf) for leaf in found])
 
 
-def reweighted(problem: Problem, unknowns: Unknowns, alike: int) -> Problem:
+def reweighted(problem: Problem, unknowns: Unknowns, block_length: int) -> Problem:
     """The problem with the noise of each force set to what its errors are now."""
     if not isinstance(problem, InverseDynamicsError):
         raise ConfigError('fit.rounds are for method = "inverse_dynamics"; set rounds = 0')
     errors = force_errors(problem.parameters.place(unknowns.x), problem.motions)
-    return dataclasses.replace(problem, noise=jnp.asarray(errors.rms * np.sqrt(alike), problem.noise.dtype))
+    return dataclasses.replace(problem, noise=jnp.asarray(errors.rms * np.sqrt(block_length), problem.noise.dtype))
 
 
-def _starts(config: IdentifyConfig, problem: Problem) -> Unknowns:
-    """The start of the problem, or a batch whose first one it is."""
-    start, count = problem.start, config.fit.starts
+def _initial_guesses(config: IdentifyConfig, problem: Problem) -> Unknowns:
+    """The initial guess of the problem, or a batch of which it is the first."""
+    start, count = problem.initial, config.fit.starts
     if count == 1:
         return start
-    away = config.fit.spread * jax.random.normal(jax.random.key(config.fit.seed), (count, start.x.size), start.x.dtype)
+    away = config.fit.standard_deviation * jax.random.normal(
+        jax.random.key(config.fit.seed), (count, start.x.size), start.x.dtype
+    )
     x = start.x[None] + away.at[0].set(0.0)
     return Unknowns(x, jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[None], (count, *leaf.shape)), start.local))
 
 
-def _best(fit: Fit) -> tuple[Unknowns, FitResult]:
+def _best(found: Fit) -> tuple[Unknowns, FitResult]:
     """The best of a batch of fits."""
-    if fit.normal.loss.ndim == 0:
-        return fit.unknowns, FitResult(int(fit.result))
-    loss = np.where(np.asarray(fit.result) == FitResult.NOT_FINITE, np.inf, np.asarray(fit.normal.loss))
+    if found.loss.ndim == 0:
+        return found.unknowns, found.result
+    loss = np.where(np.asarray(found.result) == FitResult.NOT_FINITE, np.inf, np.asarray(found.loss))
     order = np.sort(loss)
     print(f"losses of {len(loss)} starts: best {order[0]:.6g}, median {np.median(order):.6g}, worst {order[-1]:.6g}")
     best = int(np.argmin(loss))
-    return jax.tree.map(lambda leaf: leaf[best], fit.unknowns), FitResult(int(fit.result[best]))
+    return jax.tree.map(lambda leaf: leaf[best], found.unknowns), FitResult(int(found.result[best]))
 
 
 def parameter_table(known: Uncertainty, start: np.ndarray) -> str:

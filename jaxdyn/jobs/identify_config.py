@@ -4,12 +4,14 @@ import dataclasses
 from pathlib import Path
 from typing import Literal
 
+from jaxdyn.identify.markers import Markers
+from jaxdyn.identify.validation import ForcesCheck, ValidTimeCheck, WindowsCheck
 from jaxdyn.io.columns import Columns
 from jaxdyn.io.config import setting
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.io.markers import Markers
 from jaxdyn.jobs.choices import DeviceChoice
-from jaxdyn.jobs.parameters_config import ForceConfig, FreeConfig, TieConfig
+from jaxdyn.jobs.identify_kinds import ForceTable, LossName
+from jaxdyn.jobs.parameters_config import FreeConfig, TieConfig
 from jaxdyn.jobs.synthetic_config import SyntheticConfig
 
 _ALWAYS = (0.0, 1e9)  # s
@@ -20,13 +22,15 @@ class StudyConfig:
     """One fit.
 
     Attributes:
-        name: for tables and file names.
-        mechanism: start of the fit and center of the priors, .toml, .urdf, .xml or .json.
-        mechanism_in_data: such a file in the data folder instead.
-        repair: for a URDF file, makes inertias physical that no body has, and takes the first of elements that are there twice.
-        train, validation: recordings, file names in the data folder; "runs.npz:run_02" is an array of a file that holds several.
-            Any names if recordings are synthetic, each for a motion.
-        train_time, validation_time: the parts of them that are used, from the first time stamp on.
+        name: This name appears in tables and in the names of files.
+        train: These recordings are fitted: names of files in the data folder, where "runs.npz:run_02" is an array of a file that
+            holds several. If recordings are synthetic, each name stands for a motion.
+        mechanism: This mechanism file (.toml, .urdf, .xml or .json) gives the initial guess and the center of the priors.
+        mechanism_in_data: Such a file is in the data folder instead.
+        repair: If true, inertias of a URDF file that no body can have are made physical, and of repeated elements the first counts.
+        validation: These recordings are held out, to judge the fit.
+        train_time: This part of the training recordings is used, from the first time stamp on.
+        validation_time: This part of the held-out recordings is used, from the first time stamp on.
     """
 
     name: str
@@ -48,16 +52,16 @@ class WindowsConfig:
     """How recordings are cut for output error.
 
     Attributes:
-        duration: of a window.
-        interval: step of the simulation.
-        stride: from window to window; the duration if not given.
-        first: start of the first one.
-        lead: how much of the inputs before a window is kept, for delays.
-        velocity_cutoff: of the low-pass that guesses initial velocities, Hz.
-        free_starts: whether the initial states are unknown; otherwise they are as measured, and the noise of the readings must
-            include what comes of that.
-        start_noise: standard deviations of the guessed initial states, coordinates then velocities; none if empty.
-        continuity: standard deviations of the jumps between windows that follow each other; free if empty.
+        duration: Windows have this duration.
+        interval: This is the step of the simulation.
+        stride: This is the time from the start of a window to that of the next; the duration if not given.
+        first: The first window of a recording starts at this time.
+        lead: Inputs are kept for this time before a window, for input delays.
+        velocity_cutoff: A low-pass filter with this cutoff makes the guess of the initial velocities.
+        free_starts: If true, the initial states are estimated. Otherwise they are as measured, and the noise of the measurements
+            must include the effect of their errors.
+        start_noise: The guessed initial states have these standard deviations, coordinates then velocities; unknown if empty.
+        continuity: The jumps between consecutive windows have these standard deviations; jumps are free if empty.
     """
 
     duration: float = setting(0.5, unit="s", positive=True)
@@ -72,7 +76,7 @@ class WindowsConfig:
 
     def __post_init__(self):
         if not self.free_starts and (self.start_noise or self.continuity):
-            raise ValueError("with free_starts = false nothing is guessed; leave out start_noise and continuity")
+            raise ValueError("with free_starts = false no state is guessed; leave out start_noise and continuity")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,11 +84,11 @@ class MotionConfig:
     """How recordings are smoothed for inverse dynamics.
 
     Attributes:
-        interval: of the regular grid.
-        cutoff: of the zero-phase low-pass of positions, velocities and forces, Hz; 0 leaves them as they are.
-        order: of that filter.
-        drop: samples left out at both ends.
-        decimate: every which sample is used.
+        interval: This is the interval of the regular grid.
+        cutoff: A zero-phase low-pass filter with this cutoff smooths positions, velocities and forces; 0 for no filter.
+        order: The filter has this order.
+        drop: This many samples are left out at both ends.
+        decimate: Of so many consecutive samples one is used.
     """
 
     interval: float = setting(0.001, unit="s", positive=True)
@@ -99,64 +103,34 @@ class FitConfig:
     """The fit.
 
     Attributes:
-        method: "output_error" simulates windows; "inverse_dynamics" compares forces.
-        noise: standard deviation of the readings (output error) or forces (inverse dynamics), one number or one each; with
-            markers, of the angles of the links from the vertical.
-        quantization: step of the readings, for output error.
-        rounds: of inverse dynamics after which the noise of each force is set to the RMS of its errors; then one more fit.
-        alike: consecutive samples whose errors are alike, so that together they count as one.
-        loss: "squares", "huber" or "cauchy".
-        threshold: of a robust loss, in standard deviations.
-        iterations: at most.
-        tolerance: relative decrease of the loss that is not worth another iteration.
-        starts: fits at once, from random starts about the first; the best one counts.
-        spread: standard deviation of the random starts, in the free numbers of the charts.
-        seed: of the random starts.
+        method: The method "output_error" simulates windows; "inverse_dynamics" compares forces.
+        noise: This is the standard deviation of the measurements (output error) or of the forces (inverse dynamics), one for all or
+            one each; with markers, of the angles of the links from the vertical.
+        quantization: Measurements are multiples of this step, for output error.
+        rounds: After a fit by inverse dynamics, the noise of each force is set to the RMS of its errors and the fit is repeated, so
+            many times.
+        block_length: The errors of so many consecutive samples are correlated, so that together they count as one.
+        loss: The loss of the residuals is "squares", "huber" or "cauchy".
+        threshold: This is the threshold of a robust loss, in standard deviations.
+        max_steps: This is the largest number of steps of Levenberg-Marquardt.
+        tolerance: A fit ends when its next step promises a relative decrease of the loss below this tolerance.
+        starts: So many fits run at once, from random initial guesses about the first; the best one counts.
+        standard_deviation: The random initial guesses have this standard deviation, in the unconstrained parameters of the charts.
+        seed: This is the seed of the random initial guesses.
     """
 
     method: Literal["output_error", "inverse_dynamics"] = "output_error"
     noise: tuple[float, ...] = setting((1e-2,), positive=True, broadcast=True)
     quantization: tuple[float, ...] = setting((0.0,), non_negative=True, broadcast=True)
     rounds: int = setting(0, non_negative=True)
-    alike: int = setting(1, positive=True)
-    loss: Literal["squares", "huber", "cauchy"] = "squares"
+    block_length: int = setting(1, positive=True, alias="alike")
+    loss: LossName = "squares"
     threshold: float = setting(2.0, positive=True)
-    iterations: int = setting(60, positive=True)
+    max_steps: int = setting(60, positive=True, alias="iterations")
     tolerance: float = setting(1e-7, positive=True)
     starts: int = setting(1, positive=True)
-    spread: float = setting(0.3, non_negative=True)
+    standard_deviation: float = setting(0.3, non_negative=True, alias="spread")
     seed: int = setting(0, non_negative=True)
-
-
-@dataclasses.dataclass(frozen=True)
-class CheckConfig:
-    """A figure of merit, on training and validation recordings.
-
-    Attributes:
-        kind: "windows" simulates windows and tells RMS and median final errors; "valid_time" tells for how long a prediction stays
-            within a threshold; "forces" tells errors of inverse dynamics.
-        durations: of the windows; of the prediction, for "valid_time".
-        interval: step of the simulation.
-        first: start of the first window.
-        stride: from start to start, for "valid_time"; windows do not overlap.
-        count: starts per recording, for "valid_time".
-        thresholds: for "valid_time".
-        samples: the state in the middle of so many is where a prediction starts, found by a polynomial of degree 4 or, as a second
-            figure, by the identified machine itself; for "valid_time".
-        absolute: for "valid_time", whether errors are those of sums along the chain, which are angles from the vertical.
-        limits: full ranges of the forces, one per joint, for the normalized RMS of "forces"; left out if empty.
-    """
-
-    kind: Literal["windows", "valid_time", "forces"]
-    durations: tuple[float, ...] = (0.5,)
-    interval: float = setting(0.002, unit="s", positive=True)
-    first: float = setting(0.0, unit="s", non_negative=True)
-    stride: float = setting(1.0, unit="s", positive=True)
-    count: int = setting(20, positive=True)
-    thresholds: tuple[float, ...] = (0.1,)
-    samples: int = setting(15, positive=True)
-    absolute: bool = False
-    limits: tuple[float, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,10 +138,10 @@ class ReferenceConfig:
     """Figures of others, printed beside ours.
 
     Attributes:
-        study: whose table.
-        name: who or what.
-        split: "train" or "validation".
-        figures: by the names that our figures have.
+        study: The figures belong to the table of this study.
+        name: This says whose figures they are.
+        split: The figures are those of the "train" or of the "validation" recordings.
+        figures: These are the figures, by the names that ours have.
     """
 
     study: str
@@ -181,22 +155,23 @@ class IdentifyConfig:
     """Config of `jaxdyn identify`.
 
     Attributes:
-        data: folder of the recordings.
-        source: where to get them, for the message when they are not there.
-        synthetic: recordings made here, by the mechanism and the forces of the config, instead of data.
-        study: the fits.
-        columns: names in the files.
-        markers: for recordings of filmed markers.
-        force: forces in the joints, in this order; all those of these kinds in the mechanism file, and all friction, give way.
-        free: what is free.
-        tie: what follows it.
-        windows: how recordings are cut, for output error.
-        motion: how they are smoothed, for inverse dynamics.
-        fit: the fit.
-        check: figures of merit.
-        reference: figures of others.
-        devices: over which windows or samples are divided: "one", "all" of this machine, or those of all "hosts".
-        pictures: whether to draw them.
+        study: Each of these tables is a fit.
+        free: These tables select the free parameters.
+        data: This folder holds the recordings.
+        source: This says where to get the recordings, for the message when they are missing.
+        synthetic: The job makes its own recordings with the mechanism and the forces of the config, in place of data.
+        columns: These are the names in the files.
+        markers: Recordings are films of markers.
+        force: These forces in the joints take the place of all friction in the mechanism file, and of all forces of their kinds.
+            They come first among the forces of the system, in this order.
+        tie: These values follow a free parameter.
+        windows: Recordings are cut so, for output error.
+        motion: Recordings are smoothed so, for inverse dynamics.
+        fit: This table says how to fit.
+        check: These tables give figures of merit, on training and held-out recordings.
+        reference: These are figures of others.
+        devices: Windows or samples are divided over "one" device, "all" devices of this machine, or those of all "hosts".
+        pictures: If true, pictures are drawn.
     """
 
     study: tuple[StudyConfig, ...]
@@ -206,12 +181,12 @@ class IdentifyConfig:
     synthetic: SyntheticConfig | None = None
     columns: Columns = Columns()  # noqa: RUF009 (immutable)
     markers: Markers | None = None
-    force: tuple[ForceConfig, ...] = ()
+    force: tuple[ForceTable, ...] = ()
     tie: tuple[TieConfig, ...] = ()
     windows: WindowsConfig = WindowsConfig()
     motion: MotionConfig = MotionConfig()
     fit: FitConfig = FitConfig()
-    check: tuple[CheckConfig, ...] = ()
+    check: tuple[WindowsCheck | ValidTimeCheck | ForcesCheck, ...] = ()
     reference: tuple[ReferenceConfig, ...] = ()
     devices: DeviceChoice = "all"
     pictures: bool = True
@@ -221,7 +196,7 @@ class IdentifyConfig:
         """The data folder.
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: recordings are synthetic.
         """
         if self.data is None:
             raise ConfigError(

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from jaxdyn.identify.covariance import Uncertainty
 from jaxdyn.identify.measurement import Plant
-from jaxdyn.identify.uncertainty import Uncertainty
-from jaxdyn.identify.validation import force_errors, predicted_readings, window_errors
+from jaxdyn.identify.validation import force_errors, predicted_measurements, window_errors
 from jaxdyn.io.runs import RunDirectory
 from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
 from jaxdyn.jobs.identify_plant import Part, motions_of, windows_of
@@ -36,15 +36,17 @@ def draw(
         h = config.windows.interval
         regular = [part.alone.resampled(h) for part in parts]
         windows = windows_of(config, regular, stride=config.windows.duration)
-        readings = predicted_readings(plant, windows)
-        errors = window_errors(windows, readings).errors
+        measurements = predicted_measurements(plant, windows)
+        errors = window_errors(windows, measurements).errors
         time = np.asarray(windows.times[0])
         figures["errors"] = identification.growing_errors(
             names, time, errors, unit="rad", title=f"{study.name}: errors of {windows.count} held-out predictions"
         )
         shown = slice(0, min(_SHOWN, windows.count))
         starts = config.windows.duration * np.arange(windows.count)[shown]
-        measured, predicted = (np.asarray(x)[shown].reshape(-1, len(names)) for x in (windows.readings, readings))
+        measured, predicted = (
+            np.asarray(x)[shown].reshape(-1, len(names)) for x in (windows.measurements, measurements)
+        )
         along = (starts[:, None] + time[None]).ravel()
         figures["predictions"] = identification.predictions(
             names,

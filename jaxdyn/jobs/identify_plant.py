@@ -4,7 +4,6 @@ import dataclasses
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -12,21 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.dynamics.forces import JointDrives, JointForce, JointSpring
-from jaxdyn.dynamics.friction import (
-    AsymmetricFriction,
-    BearingFriction,
-    JointFriction,
-    LoadFriction,
-    QuadraticDrag,
-    StribeckFriction,
-)
-from jaxdyn.dynamics.system import System
-from jaxdyn.identify.charts import Bounded, Chart, Positive, Real, Rotation, UnitVector
+from jaxdyn.dynamics import friction
+from jaxdyn.dynamics.forces import JointDrives, JointForce
+from jaxdyn.identify.charts import Chart
 from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError, Motions
 from jaxdyn.identify.least_squares import Problem
-from jaxdyn.identify.losses import Cauchy, Huber, Loss, Squares
-from jaxdyn.identify.measurement import Plant, Sensors
+from jaxdyn.identify.losses import Loss
+from jaxdyn.identify.markers import calibrated
+from jaxdyn.identify.measurement import MeasurementError, Plant, Sensors
 from jaxdyn.identify.output_error import OutputError
 from jaxdyn.identify.parameters import (
     DivergencePrior,
@@ -39,15 +31,14 @@ from jaxdyn.identify.parameters import (
 )
 from jaxdyn.identify.recording import Recording, RecordingError, Windows, cut
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.io.markers import calibrated
 from jaxdyn.io.recordings import load_film, load_recording
 from jaxdyn.io.system_file import files_of, load_system
 from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
-from jaxdyn.jobs.parameters_config import ForceConfig, FreeConfig
+from jaxdyn.jobs.identify_kinds import made
+from jaxdyn.jobs.parameters_config import FreeConfig
 from jaxdyn.jobs.source import said_in_one_line
 
-_FRICTION = (JointFriction, StribeckFriction, AsymmetricFriction, LoadFriction, BearingFriction, QuadraticDrag)
-_FORCES: dict[str, type[JointForce]] = {kind.__name__: kind for kind in (*_FRICTION, JointSpring)}
+_FRICTION = {cls for cls in vars(friction).values() if isinstance(cls, type) and issubclass(cls, JointForce)}
 
 
 def files_of_studies(config: IdentifyConfig) -> list[tuple[str, Path]]:
@@ -71,15 +62,15 @@ def plant_of(config: IdentifyConfig, study: StudyConfig) -> Plant:
     with said_in_one_line():
         system = load_system(_mechanism(config, study), unphysical="repair" if study.repair else "refuse")
     if config.force:
-        replaced = {_FORCES[force.kind] for force in config.force} | set(_FRICTION)
+        own = tuple(force.build(system, f"force {k}:") for k, force in enumerate(config.force, start=1))
+        replaced = {type(force) for force in own} | _FRICTION
         kept = tuple(force for force in system.forces if type(force) not in replaced)
-        forces = (*(_force(force, system) for force in config.force), *kept)
-        system = dataclasses.replace(system, forces=forces)
+        system = dataclasses.replace(system, forces=(*own, *kept))
     if config.markers is not None or not config.columns.u:  # nothing drives it
         nothing = JointDrives((), jnp.zeros(0, system.model.dtype))
         system = eqx.tree_at(lambda s: s.drives, system, nothing, is_leaf=lambda x: x is None)
     ny = system.model.nq
-    noise = one_each(config.fit.noise, ny, "fit.noise") * np.sqrt(config.fit.alike)
+    noise = one_each(config.fit.noise, ny, "fit.noise") * np.sqrt(config.fit.block_length)
     if config.markers is not None:  # what is read are angles of links, of which coordinates are differences
         to_coordinates = np.eye(ny) - np.eye(ny, k=-1)
         noise = to_coordinates @ np.diag(noise**2) @ to_coordinates.T
@@ -90,27 +81,14 @@ def plant_of(config: IdentifyConfig, study: StudyConfig) -> Plant:
     )
 
 
-def _force(force: ForceConfig, system: System) -> JointForce:
-    kind: Any = _FORCES[force.kind]
-    fields = [field.name for field in dataclasses.fields(kind)]
-    given = {name: value for name, value in vars(force).items() if name != "kind" and value is not None}
-    for name in given:
-        if name not in fields:
-            raise ConfigError(f"force: {force.kind} has no {name}; it has {', '.join(fields)}")
-    for name in fields:
-        if name not in given:
-            raise ConfigError(f"force: {force.kind} needs {name}; give one number, or one per velocity component")
-    return kind(**{name: one_each(value, system.model.nv, f"force.{name}") for name, value in given.items()})
-
-
 def one_each(values: tuple[float, ...], count: int, name: str) -> Float[Array, "count"]:
-    """Numbers of a config, one each.
+    """Values of a config, one each.
 
     Raises:
         ConfigError: there are neither one nor as many as needed.
     """
     if len(values) not in (1, count):
-        raise ConfigError(f"{name} has {len(values)} numbers; give 1 or {count}")
+        raise ConfigError(f"{name} has {len(values)} values; give 1 or {count}")
     return jnp.asarray(np.broadcast_to(np.asarray(values, float), (count,)))
 
 
@@ -138,19 +116,13 @@ def parameters_of(config: IdentifyConfig, plant: Plant) -> Parameters:
 
 
 def _parameter(entry: FreeConfig) -> Parameter:
-    charts: dict[str, Chart] = {
-        "real": Real(),
-        "positive": Positive(),
-        "bounded": Bounded(entry.lower, entry.upper),
-        "unit_vector": UnitVector(),
-        "rotation": Rotation(),
-    }
     prior = None
     if entry.prior_std is not None:
-        prior = GaussianPrior(
-            _one_or_all(entry.prior_std), None if entry.prior_mean is None else _one_or_all(entry.prior_mean)
-        )
-    return Parameter(entry.path, _entries(entry.entries), charts[entry.chart], prior, entry.name, entry.unit)
+        mean = None if entry.prior_mean is None else _one_or_all(entry.prior_mean)
+        prior = GaussianPrior(_one_or_all(entry.prior_std), mean)
+    return Parameter(
+        entry.path, _entries(entry.entries), made(Chart, entry.chart, entry), prior, entry.name, entry.unit
+    )
 
 
 def _one_or_all(values: tuple[float, ...]) -> float | tuple[float, ...]:
@@ -162,7 +134,7 @@ def _entries(entries: tuple[str, ...]) -> tuple[str | int, ...] | None:
 
 
 def _started(plant: Plant, parameter: Parameter, start: tuple[float, ...]) -> Plant:
-    """The plant with other numbers where a parameter is."""
+    """The plant with other values of a parameter."""
     alone = Parameters(plant, [Parameter(parameter.path, parameter.entries)])
     return alone.place(one_each(start, alone.size, f"start of {parameter.path}").astype(plant.system.model.dtype))
 
@@ -249,15 +221,26 @@ def motions_of(config: IdentifyConfig, parts: list[Part]) -> Motions:
 
 def loss_of(config: IdentifyConfig) -> Loss:
     """The loss by its name, with the threshold of single samples, of which several count as one."""
-    threshold = float(config.fit.threshold / np.sqrt(config.fit.alike))
-    return {"squares": Squares(), "huber": Huber(threshold), "cauchy": Cauchy(threshold)}[config.fit.loss]
+    threshold = float(config.fit.threshold / np.sqrt(config.fit.block_length))
+    return made(Loss, config.fit.loss, dataclasses.replace(config.fit, threshold=threshold))
 
 
 def problem_of(config: IdentifyConfig, parameters: Parameters, parts: list[Part]) -> Problem:
-    """What is to be minimized."""
+    """The least-squares problem.
+
+    Raises:
+        ConfigError: the recordings or the free parameters do not fit the method.
+    """
+    try:
+        return _problem_of(config, parameters, parts)
+    except (MeasurementError, ParameterError) as error:
+        raise ConfigError(str(error)) from None
+
+
+def _problem_of(config: IdentifyConfig, parameters: Parameters, parts: list[Part]) -> Problem:
     model = parameters.subject.system.model
     if config.fit.method == "inverse_dynamics":
-        noise = one_each(config.fit.noise, model.nv, "fit.noise") * np.sqrt(config.fit.alike)
+        noise = one_each(config.fit.noise, model.nv, "fit.noise") * np.sqrt(config.fit.block_length)
         return InverseDynamicsError(parameters, motions_of(config, parts), noise, loss_of(config))
     w = config.windows
     start_noise = one_each(w.start_noise, 2 * model.nv, "windows.start_noise") if w.start_noise else None

@@ -1,69 +1,40 @@
-"""The part of the config of `jaxdyn identify` that says which numbers a machine has and which of them are free."""
+"""The part of the config of `jaxdyn identify` that selects the free parameters of a machine."""
 
 import dataclasses
-from typing import Literal
 
 from jaxdyn.io.config import setting
-
-
-@dataclasses.dataclass(frozen=True)
-class ForceConfig:
-    """A force in all joints; one number for all, or one per velocity component. What a kind does not have is left out.
-
-    Attributes:
-        kind: class of the force.
-        viscous, coulomb, velocity_scale, stribeck, stribeck_velocity: its numbers, see there.
-        coulomb_difference, viscous_difference, coefficient, load_scale, stiffness, rest: more of its numbers.
-    """
-
-    kind: Literal[
-        "JointFriction",
-        "StribeckFriction",
-        "AsymmetricFriction",
-        "LoadFriction",
-        "BearingFriction",
-        "QuadraticDrag",
-        "JointSpring",
-    ]
-    viscous: tuple[float, ...] | None = setting(None, broadcast=True)
-    coulomb: tuple[float, ...] | None = setting(None, broadcast=True)
-    velocity_scale: tuple[float, ...] | None = setting(None, broadcast=True)
-    stribeck: tuple[float, ...] | None = setting(None, broadcast=True)
-    stribeck_velocity: tuple[float, ...] | None = setting(None, broadcast=True)
-    coulomb_difference: tuple[float, ...] | None = setting(None, broadcast=True)
-    viscous_difference: tuple[float, ...] | None = setting(None, broadcast=True)
-    coefficient: tuple[float, ...] | None = setting(None, broadcast=True)
-    load_scale: tuple[float, ...] | None = setting(None, broadcast=True)
-    stiffness: tuple[float, ...] | None = setting(None, broadcast=True)
-    rest: tuple[float, ...] | None = setting(None, broadcast=True)
+from jaxdyn.jobs.identify_kinds import ChartName
 
 
 @dataclasses.dataclass(frozen=True)
 class FreeConfig:
-    """Numbers that are free: the inertia of bodies, or a leaf of the plant.
+    """Free parameters: the inertia of bodies, or a leaf of the plant.
 
     Attributes:
-        inertia: bodies whose mass, mass centre and inertia are free; ["all"] for all.
-        divergence: weight of the log-det divergence of these bodies from their start.
-        path: leaf of the plant, "system.model.armature", "system.forces.0.viscous", "inputs.delay", "sensors.offset";
-            "sensors.zeros" is an offset for each single recording.
-        entries: rows of the leaf, by name of body or joint, or number; all if not given.
-        chart: the values that they may take.
-        lower, upper: bounds, for chart "bounded".
-        start: where to start instead of the mechanism's numbers.
-        prior_std, prior_mean: of a Gaussian prior; the mean is the start if not given.
-        name, unit: for tables.
+        inertia: The mass, center of mass and inertia of these bodies are free; ["all"] for all bodies.
+        divergence: The log-det divergence of these bodies from their initial values has this weight in the loss.
+        path: This leaf of the plant is free, such as "system.model.armature", "system.forces.0.viscous", "inputs.delay" or
+            "sensors.offset"; "sensors.zeros" is an offset for each single recording.
+        entries: These rows of the leaf are free, by the names of bodies or joints, or by index; all if not given.
+        chart: The values are "real" (any), "positive", "bounded", a "unit_vector" or a "rotation" (a quaternion).
+        lower: This is the lower bound of the chart "bounded".
+        upper: This is the upper bound of the chart "bounded".
+        start: The initial values are these in place of those of the mechanism.
+        prior_std: A Gaussian prior has this standard deviation; no prior if not given.
+        prior_mean: The Gaussian prior has this mean; the initial value if not given.
+        name: This name appears in tables; the last part of the path if not given.
+        unit: This unit appears in tables; the declared one if not given.
     """
 
     inertia: tuple[str, ...] = ()
     divergence: float = setting(0.0, non_negative=True)
     path: str = ""
     entries: tuple[str, ...] = ()
-    chart: Literal["real", "positive", "bounded", "unit_vector", "rotation"] = "real"
+    chart: ChartName = "real"
     lower: float = 0.0
     upper: float = 1.0
     start: tuple[float, ...] | None = setting(None, broadcast=True)
-    prior_std: tuple[float, ...] | None = setting(None, broadcast=True)
+    prior_std: tuple[float, ...] | None = setting(None, positive=True, broadcast=True)
     prior_mean: tuple[float, ...] | None = setting(None, broadcast=True)
     name: str | None = None
     unit: str | None = None
@@ -75,12 +46,14 @@ class FreeConfig:
 
 @dataclasses.dataclass(frozen=True)
 class TieConfig:
-    """Numbers that follow a free parameter.
+    """Values that follow a free parameter: value = factor * parameter + offset.
 
     Attributes:
-        path, entries: the numbers, as above.
-        to: name of the parameter.
-        factor, offset: value = factor * parameter + offset.
+        path: This leaf of the plant follows.
+        to: It follows the parameter of this name.
+        entries: These rows of the leaf follow; all if not given.
+        factor: This is the factor of the parameter.
+        offset: This is added to the product.
     """
 
     path: str

@@ -7,21 +7,22 @@ from jaxdyn.io.config import setting
 
 @dataclasses.dataclass(frozen=True)
 class SyntheticConfig:
-    """Recordings of a machine that is known: one period each of a motion, sampled every motion.interval, and the forces it needs.
+    """Recordings of a machine whose parameters are known: one period each of a motion, with the forces that it needs.
 
-    The truth is the mechanism of the study with the forces of the config; the fit starts from a perturbed one.
+    The truth is the mechanism of the study with the forces of the config; the fit starts from a perturbed one. The motions are
+    Fourier series, at rest at their ends and within the limits of the mechanism, sampled every motion.interval.
 
     Attributes:
-        period: of the motions, which are Fourier series, at rest at their ends and within the limits of the mechanism.
-        harmonics: sines and cosines per joint, at least 2.
-        starts: random motions, of which those that tell base parameters best are taken.
-        steps: of a search from as many motions for one that tells most, D-optimal design, which takes longer; 0 for none.
-        noise: standard deviation of the forces in recordings to learn from, one number or one per joint, N m or N. Recordings to be
-            judged by have none, so that errors are those of the machine alone.
-        repetitions: of the experiment with other noise, to count how often 95 % intervals hold the truth.
-        perturbation: standard deviation of the start of the fit about the truth, in the free numbers of the charts: 0.1 is about
-            10 % of positive numbers and masses.
-        seed: of motions, noise and start.
+        period: Motions have this period.
+        harmonics: Motions have so many sines and cosines per joint, at least 2.
+        starts: Of so many random motions the most informative on the base parameters are used.
+        steps: A search (D-optimal design) takes so many gradient steps from as many motions; 0 for no search.
+        noise: The forces in training recordings have this standard deviation, N m or N, one for all joints or one each. Held-out
+            recordings have no noise, so that their errors are those of the machine alone.
+        repetitions: The experiment is repeated so many times with other noise, to count how often 95 % intervals hold the truth.
+        perturbation: The fit starts from the truth with errors of this standard deviation in the unconstrained parameters; 0.1 is
+            about 10 % of positive values and masses.
+        seed: This is the seed of motions, noise and initial guess.
     """
 
     period: float = setting(10.0, unit="s", positive=True)

@@ -9,7 +9,6 @@ from typing import get_args
 
 from jaxdyn.jobs.choices import BackendName, MethodName
 from jaxdyn.jobs.command import Command, count, positive
-from jaxdyn.jobs.identify_config import IdentifyConfig
 from jaxdyn.jobs.job import Job, deferred
 from jaxdyn.jobs.rollout_config import RolloutConfig
 
@@ -121,7 +120,7 @@ IDENTIFY = Job(
     "Bodies stay physical. The run directory gets, for each study, a table of parameters with 95 % intervals, figures of merit\n"
     "on training and held-out recordings beside those of others, pictures, and the identified mechanism, which rollout and\n"
     "view take.",
-    IdentifyConfig,
+    "jaxdyn.jobs.identify_config:IdentifyConfig",
     deferred("jaxdyn.jobs.identify:work"),
     deferred("jaxdyn.jobs.identify_plant:files_of_studies"),
 )

@@ -40,3 +40,9 @@ def unknown(name: Any, known: Iterable[str]) -> str:
     close = closest(str(name), known)  # a number is no name, but may be given for one
     hint = f"did you mean {close!r}?" if close is not None else f"the names are {', '.join(known)}"
     return f"{name!r} is unknown; {hint}"
+
+
+def described(thing: Any) -> str:
+    """What was given in the place of something else, for messages: "the class Huber", or "a list"."""
+    name = thing.__name__ if isinstance(thing, type) else type(thing).__name__
+    return f"the class {name}" if isinstance(thing, type) else f"{'an' if name[0] in 'AEIOaeio' else 'a'} {name}"

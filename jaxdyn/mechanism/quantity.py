@@ -33,6 +33,7 @@ class ComponentUnit(NamedTuple):
 
 POSITION = ComponentUnit("rad", "m")
 VELOCITY = ComponentUnit("rad/s", "m/s")
+ACCELERATION = ComponentUnit("rad/s^2", "m/s^2")
 EFFORT = ComponentUnit("N m", "N")
 ARMATURE = ComponentUnit("kg m^2", "kg")
 STIFFNESS = ComponentUnit("N m/rad", "N/m")
@@ -40,8 +41,8 @@ DAMPING = ComponentUnit("N m s/rad", "N s/m")
 DRAG = ComponentUnit("N m s^2/rad^2", "N s^2/m^2")
 LEVER = ComponentUnit("m", "1")
 
-# The components that a value along an axis of a joint has: one per velocity component, or one per coordinate.
-Along = Literal["velocity", "coordinate"]
+# What each of several values belongs to: a velocity component or a coordinate of a joint, an input or a measurement of a plant.
+Along = Literal["velocity", "coordinate", "input", "measurement"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +60,7 @@ class Quantity:
         needed_by: fields without which a file need not give this one for a joint.
         refers: "body" for the index of a body, which files give by its name.
         on: field with the body on whose axes a point is given.
+        alias: earlier name of the key in configs, which is read too.
     """
 
     unit: str | ComponentUnit | None = None
@@ -72,6 +74,7 @@ class Quantity:
     needed_by: tuple[str, ...] = ()
     refers: Literal["body"] | None = None
     on: str | None = None
+    alias: str | None = None
 
     def unit_of(self, turns: bool) -> str:
         """The unit along a component that turns, or one that shifts."""
@@ -112,13 +115,15 @@ def quantity(
     missing: float | None = None,
     needed_by: tuple[str, ...] = (),
     on: str | None = None,
+    alias: str | None = None,
 ) -> dict[str, Quantity]:
     """The metadata of a dataclass field that declare its unit, its axis and its bounds.
 
     Args:
         unit: SI unit, or a `ComponentUnit` for values along components of joints; None for text and counts.
         along: "velocity" for values per velocity component, as is usual with a `ComponentUnit`; "coordinate" for values per
-            coordinate.
+            coordinate, "input" for values per input of a plant, "measurement" for values per measurement, whose unit they have if
+            no other is given.
         minimum, maximum: bounds of every value.
         positive: excludes zero and all negative values.
         infinite: allows infinite values.
@@ -126,11 +131,14 @@ def quantity(
         missing: in files, the value of joints that are not named.
         needed_by: in files, a joint that is named in one of these fields must be named in this one.
         on: field with the body on whose axes a point is given; in files, the point may be on a frame of a body.
+        alias: earlier name of the key in configs, which is read too.
     """
     least = 0.0 if positive else minimum
     if isinstance(unit, ComponentUnit) and along is None:
         along = "velocity"
-    return metadata(Quantity(unit, along, least, maximum, positive, infinite, broadcast, missing, needed_by, on=on))
+    return metadata(
+        Quantity(unit, along, least, maximum, positive, infinite, broadcast, missing, needed_by, on=on, alias=alias)
+    )
 
 
 def body_index() -> dict[str, Quantity]:

@@ -45,11 +45,11 @@ def explored(name: str, v, x):
     chart = CASES[name][0].about(CASES[name][1])
 
     def there_and_back(v):
-        return chart.value(chart.free(v))
+        return chart.value(chart.unconstrained(v))
 
-    at = chart.free(v)
-    derivative, inverse = jax.jacfwd(chart.value)(at), jax.jacfwd(chart.free)(v)
-    return there_and_back(v), derivative, inverse, jax.vmap(lambda x: chart.free(chart.value(x)))(x)
+    at = chart.unconstrained(v)
+    derivative, inverse = jax.jacfwd(chart.value)(at), jax.jacfwd(chart.unconstrained)(v)
+    return there_and_back(v), derivative, inverse, jax.vmap(lambda x: chart.unconstrained(chart.value(x)))(x)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -80,7 +80,7 @@ class TestOneToOne:
         about = chart.about(start)
         f = eqx.filter_jit(about.value)
         for v in (start, value):
-            check_derivatives(f, explored(name, v, about.free(v)[None])[3][0], orders=1)
+            check_derivatives(f, explored(name, v, about.unconstrained(v)[None])[3][0], orders=1)
 
 
 def test_reference_has_zero_free_numbers_and_second_derivatives_there():
@@ -89,7 +89,7 @@ def test_reference_has_zero_free_numbers_and_second_derivatives_there():
         about = chart.about(start)
         free, jacobian, hessian, opposite = jax.jit(
             lambda x, about=about, start=start: (
-                about.free(start),
+                about.unconstrained(start),
                 jax.jacfwd(about.value)(x),
                 jax.hessian(about.value)(0.0 * x),
                 jax.jacfwd(about.value)(-x),
@@ -150,7 +150,7 @@ class TestPhysicalInertia:
 
     def test_divergence(self):
         chart, P0 = PhysicalInertia().about(body(0)), pseudo_inertia(body(0))
-        roots = jax.jit(lambda values: chart.divergence_roots(chart.free(values)))
+        roots = jax.jit(lambda values: chart.divergence_roots(chart.unconstrained(values)))
         for seed in (1, 2, 3):
             ratio = np.linalg.solve(P0, pseudo_inertia(body(seed)))
             divergence = np.trace(ratio) - np.log(np.linalg.det(ratio)) - 4.0
@@ -170,7 +170,7 @@ class TestPhysicalInertia:
         @jax.jit
         def divergence(a, b):
             chart = PhysicalInertia().about(a)
-            return jnp.sum(chart.divergence_roots(chart.free(b)) ** 2)
+            return jnp.sum(chart.divergence_roots(chart.unconstrained(b)) ** 2)
 
         here = divergence(body(0), body(1))
         np.testing.assert_allclose(divergence(moved(body(0), 7), moved(body(1), 7)), here, rtol=1e-9)
@@ -182,12 +182,12 @@ class TestPhysicalInertia:
         across = np.eye(3) - np.outer(unit(0, 3), unit(0, 3))  # a rod in a direction of its own
         askew = jnp.concatenate([jnp.array([1.0, 0.1, 0.2, 0.3]), symmetric_entries(0.1 * across)])
         for values in (flat, rod, askew, jnp.zeros(10), body(0).at[4].mul(3.0), body(0).at[0].mul(-1.0)):
-            assert "no body" in PhysicalInertia().problem(np.asarray(values))
-        assert PhysicalInertia().problem(np.asarray(body(0))) is None
+            assert "no body" in PhysicalInertia().validate(np.asarray(values))
+        assert PhysicalInertia().validate(np.asarray(body(0))) is None
 
     def test_small_bodies_are_bodies(self):
         scale = jnp.array([1e-6, *[1e-3] * 3, *[1e-12] * 6])  # a milligram of a millimetre
-        assert PhysicalInertia().problem(np.asarray(scale * body(0))) is None
+        assert PhysicalInertia().validate(np.asarray(scale * body(0))) is None
 
 
 @pytest.mark.parametrize(
@@ -205,6 +205,6 @@ class TestPhysicalInertia:
     ],
 )
 def test_starts_outside(chart, values, says):
-    problem = chart.problem(np.array(values))
+    problem = chart.validate(np.array(values))
     assert problem is not None
     assert says in problem

@@ -59,7 +59,14 @@ def arm(effort: float = 14.0) -> System:
     return System(builder.build(), (JointFriction(viscous=[0.3, 0.2], coulomb=[0.5, 0.4], velocity_scale=[0.1, 0.1]),))
 
 
-OPTIONS = {"period": 4.0, "harmonics": 3, "samples": 30, "starts": 3, "steps": 60, "noise": jnp.asarray([0.1, 0.05])}
+OPTIONS = {
+    "period": 4.0,
+    "harmonics": 3,
+    "samples": 30,
+    "starts": 3,
+    "max_steps": 60,
+    "noise": jnp.asarray([0.1, 0.05]),
+}
 
 
 def test_designed_motion_tells_more_within_all_limits():
@@ -118,3 +125,5 @@ def test_systems_that_cannot_follow_are_refused():
     endless = eqx.tree_at(lambda s: s.model.limits.velocity, arm(), jnp.full(2, jnp.inf))
     with pytest.raises(ValueError, match="joint 'lift' has no limits of position and speed"):
         design_excitation(endless, key)
+    with pytest.raises(TypeError, match="'steps' is now max_steps"):
+        design_excitation(arm(), key, steps=10)

@@ -8,7 +8,7 @@ import pytest
 
 from jaxdyn.identify import FitResult, Parameters
 from jaxdyn.identify.least_squares import Normal, Problem, Unknowns
-from jaxdyn.identify.levenberg_marquardt import Fit, begin, iterate
+from jaxdyn.identify.levenberg_marquardt import DampedSearch, LevenbergMarquardt
 
 
 class OneResidual(Problem):
@@ -22,7 +22,7 @@ class OneResidual(Problem):
         return jnp.zeros((1, 0))
 
     @property
-    def start(self) -> Unknowns:
+    def initial(self) -> Unknowns:
         return Unknowns(jnp.ones(1), None)
 
     def own(self, unknowns):
@@ -47,10 +47,11 @@ class OneResidual(Problem):
         return Unknowns(unknowns.x + dx, None)
 
 
-def iterated(problem: OneResidual, damping: float, iterations: int) -> list[Fit]:
+def iterated(problem: OneResidual, damping: float, iterations: int) -> list[DampedSearch]:
     """The fit after each iteration."""
-    step = jax.jit(lambda fit: iterate(problem, fit, 1e-6))
-    fits = [eqx.tree_at(lambda fit: fit.damping, begin(problem), jnp.asarray(damping))]
+    solver = LevenbergMarquardt(tolerance=1e-6)
+    step = jax.jit(lambda fit: solver.iterate(problem, fit))
+    fits = [eqx.tree_at(lambda fit: fit.damping, solver.begin(problem), jnp.asarray(damping))]
     for _ in range(iterations):
         fits.append(step(fits[-1]))
     return fits

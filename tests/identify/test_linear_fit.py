@@ -7,7 +7,7 @@ import pytest
 
 import jaxdyn
 from jaxdyn import JointFriction, State, System, applied_forces, inverse_dynamics
-from jaxdyn.identify.base_parameters import base_parameters, identifying_motions
+from jaxdyn.identify.identifiability import base_parameters, identifying_motions
 from jaxdyn.identify.linear_fit import Prior, reweighted_least_squares, weighted_least_squares
 from jaxdyn.identify.regressor import labels, linear_parameters, regressor, with_linear_parameters
 
@@ -111,7 +111,7 @@ def test_fit_is_that_of_numpy():
     np.testing.assert_allclose((upper - lower) / (2 * fit.standard_deviation), 2.0281, rtol=1e-4)  # t with 36, tables
     prior = Prior(jnp.asarray([1.0, -1.0, 2.0, 0.5]), jnp.asarray([0.1, 0.2, 0.3, 0.4]))
     fit = weighted_least_squares(*map(jnp.asarray, (Y, tau, noise)), prior=prior)
-    P = np.diag(1.0 / np.asarray(prior.spread) ** 2)
+    P = np.diag(1.0 / np.asarray(prior.std) ** 2)
     np.testing.assert_allclose(fit.estimate, np.linalg.solve(A.T @ A + P, A.T @ b + P @ prior.mean), rtol=1e-11)
     assert fit.degrees_of_freedom == 40
 
@@ -126,17 +126,17 @@ def test_report_marks_what_is_not_told_from_zero():
     assert first.split()[1] == "+-"
     assert first.endswith("kg            a")
     assert abs(float(first.split()[0]) - 3.0) < 0.01
-    assert second.endswith("b   not told from zero")
+    assert second.endswith("b   not significantly different from zero")
 
 
 def test_fits_that_cannot_be_are_refused():
     ones = jnp.ones((5, 1, 2))
-    with pytest.raises(ValueError, match="columns of the regressor depend on each other"):
+    with pytest.raises(ValueError, match="columns of the regressor are linearly dependent"):
         weighted_least_squares(ones, ones[..., 0])
     with pytest.raises(ValueError, match="give the standard deviation of the noise, too"):
         weighted_least_squares(ones, ones[..., 0], prior=Prior(jnp.ones(2), jnp.ones(2)))
     for fit in (weighted_least_squares, reweighted_least_squares):
-        with pytest.raises(ValueError, match="1 equations do not tell 2 parameters and the noise"):
+        with pytest.raises(ValueError, match="1 equations do not determine 2 parameters and the noise"):
             fit(ones[:1], ones[:1, :, 0])
     held = weighted_least_squares(ones, ones[..., 0], jnp.ones(1), prior=Prior(jnp.zeros(2), jnp.ones(2)))
     np.testing.assert_allclose(held.estimate, 5.0 / 11.0)  # minimum of 5 (1 - 2 x)^2 + 2 x^2

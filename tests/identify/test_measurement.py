@@ -1,19 +1,24 @@
 """Sensors and inputs."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from recorded import double_pendulum_plant, pendulum_plant
+from recorded import STEP, double_pendulum_plant, pendulum_plant, simulated
 
 from jaxdyn.dynamics.system import State
-from jaxdyn.identify.measurement import Inputs, Plant, Sensors, joint_positions_and_velocities
-from jaxdyn.mechanism.messages import MechanismError
+from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError, Motions
+from jaxdyn.identify.losses import Huber
+from jaxdyn.identify.measurement import Inputs, MeasurementError, Plant, Sensors, joint_positions_and_velocities
+from jaxdyn.identify.output_error import OutputError
+from jaxdyn.identify.parameters import Parameter, Parameters
+from jaxdyn.identify.recording import Recording, cut
 from jaxdyn.simulate.controls import Knots
 
 
 class TestSensors:
-    def test_readings(self):
+    def test_measurements(self):
         plant = double_pendulum_plant()
         state = State(jnp.array([0.5, -0.7]), jnp.array([0.3, 2.0]))
         sensors = Sensors(
@@ -41,7 +46,7 @@ class TestSensors:
         for noise in (std, jnp.diag(std**2)):
             np.testing.assert_allclose(Sensors(noise, quantization=step).whitened(error), expected)
 
-    def test_missing_readings_tell_nothing_about_others(self):
+    def test_missing_measurements_tell_nothing_about_others(self):
         covariance = jnp.array([[1.0, 0.8, 0.1], [0.8, 2.0, 0.3], [0.1, 0.3, 0.5]])
         known = jnp.array([1.0, 0.0, 1.0])
         sensors = Sensors(covariance)
@@ -78,7 +83,7 @@ class TestSensors:
         ],
     )
     def test_refused(self, noise, options, says, as_a_user):
-        with pytest.raises(MechanismError, match=says):
+        with pytest.raises(MeasurementError, match=says):
             Sensors(noise, **options)
 
 
@@ -97,5 +102,68 @@ class TestInputs:
 
     def test_as_many_as_controls(self, as_a_user):
         plant = pendulum_plant()
-        with pytest.raises(MechanismError, match="one input per control"):
+        with pytest.raises(MeasurementError, match="one input per control"):
             Plant(plant.system, plant.sensors, Inputs([1.0, 1.0], [0.0, 0.0], [0.0, 0.0]))
+
+
+def test_what_makes_no_plant_is_answered_with_the_remedy(as_a_user):
+    plant = pendulum_plant()
+    attempts = [
+        (lambda: Plant(plant.system.model, plant.sensors), TypeError, r"a Model; wrap it, System\(model\)"),
+        (lambda: Plant(plant, plant.sensors), TypeError, "a Plant; give a System"),
+        (lambda: Plant(plant.system, [0.1]), TypeError, r"a list; give Sensors\(noise"),
+        (lambda: Plant(plant.system, plant.sensors, [0.1]), TypeError, r"a list; give Inputs\("),
+        (lambda: Sensors(0.1), MeasurementError, r"0.1; give one standard deviation per measurement"),
+        (lambda: Inputs([1.0], [0.0, 0.0], [0.0]), MeasurementError, "offset has shape"),
+    ]
+    for attempt, error, remedy in attempts:
+        with pytest.raises(error, match=remedy) as caught:
+            attempt()
+        assert "\n" not in str(caught.value)
+
+
+def test_what_makes_no_problem_is_answered_with_the_remedy(as_a_user):
+    plant = pendulum_plant()
+    system = plant.system
+    recording = simulated(plant, 0.5, 0)
+    windows = cut([recording], duration=0.2, interval=STEP)
+    mass, motions = [Parameter("system.model.mass")], Motions([[0.1]], [[0.0]], [[0.0]], [[0.0]])
+    parameters = Parameters(plant, mass)
+    attempts = [
+        (lambda: OutputError(Parameters(system, [Parameter("model.mass")]), windows), r"a System; give Plant\(system"),
+        (
+            lambda: OutputError(Parameters(system.model, [Parameter("mass")]), windows),
+            r"Plant\(System\(model\), sensors",
+        ),
+        (lambda: OutputError(plant, windows), r"a Plant; give Parameters\(plant"),
+        (lambda: OutputError(parameters, [recording]), r"a list; cut recordings"),
+        (lambda: OutputError(parameters, windows, Huber), r"the class Huber; give an instance, such as Huber\(\)"),
+        (lambda: InverseDynamicsError(system, motions, [0.1]), r"a System; give Parameters"),
+        (lambda: InverseDynamicsError(parameters, recording, [0.1]), r"a Recording; give Motions"),
+        (lambda: cut(recording, duration=0.2, interval=STEP), r"a Recording; give a list of Recording"),
+        (lambda: cut([recording, windows], duration=0.2, interval=STEP), r"a Windows; give a list"),
+    ]
+    for attempt, remedy in attempts:
+        with pytest.raises(TypeError, match=remedy) as caught:
+            attempt()
+        assert "\n" not in str(caught.value)
+    for noise in ([0.1, 0.1], [0.0]):
+        with pytest.raises(ValueError, match="noise"):
+            InverseDynamicsError(parameters, motions, noise)
+    with pytest.raises(ValueError, match="start_noise"):
+        OutputError(parameters, windows, start_noise=[0.1])
+
+
+def test_lists_and_numpy_make_the_same_problem():
+    """Numbers of users come from files; whole numbers are floating-point values too."""
+    lists = Recording("r", [0, 1, 2], [[0], [1], [2]], None, [[0], [0], [0]])
+    arrays = Recording("r", np.arange(3.0), np.arange(3.0)[:, None], None, np.zeros((3, 1)))
+    for a, b in zip(jax.tree.leaves(lists), jax.tree.leaves(arrays), strict=True):
+        np.testing.assert_array_equal(a, b)
+        assert a.dtype == b.dtype
+    parameters = Parameters(pendulum_plant(), [Parameter("system.model.mass")])
+    rows = [[0.1], [0.2]]
+    of_lists = InverseDynamicsError(parameters, Motions(rows, rows, rows, rows), [1])
+    of_arrays = InverseDynamicsError(parameters, Motions(*[np.array(rows)] * 4), np.ones(1))
+    a, b = (eqx.filter_jit(lambda problem: problem.normal(problem.initial).loss)(p) for p in (of_lists, of_arrays))
+    assert float(a) == float(b) > 0

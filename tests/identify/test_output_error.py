@@ -12,14 +12,15 @@ from recorded import STEP, double_pendulum_plant, normal_of, pendulum_plant, sim
 import jaxdyn
 from jaxdyn.identify import output_error
 from jaxdyn.identify.charts import Positive
+from jaxdyn.identify.fitting import FitError, fit
 from jaxdyn.identify.least_squares import Unknowns, jacobian_by_fewer_sweeps
-from jaxdyn.identify.levenberg_marquardt import FitResult, fit
+from jaxdyn.identify.levenberg_marquardt import LevenbergMarquardt
 from jaxdyn.identify.losses import Cauchy, Huber, Squares
-from jaxdyn.identify.measurement import Plant, Sensors, joint_positions_and_velocities
+from jaxdyn.identify.measurement import MeasurementError, Plant, Sensors, joint_positions_and_velocities
 from jaxdyn.identify.output_error import OutputError, predict
-from jaxdyn.identify.parameters import GaussianPrior, Parameter, Parameters
+from jaxdyn.identify.parameters import GaussianPrior, Parameter, ParameterError, Parameters
 from jaxdyn.identify.recording import Recording, cut
-from jaxdyn.mechanism.messages import MechanismError
+from jaxdyn.identify.solver import FitResult
 from jaxdyn.simulate.integrators import SemiImplicitEuler
 
 
@@ -72,17 +73,17 @@ def found():
     ]
     windows = cut(recordings, duration=0.3, interval=STEP, first=0.1, lead=0.05)
     problem = OutputError(Parameters(wrong, free), windows)
-    return truth, problem, fit(problem, progress=False, max_iterations=40)
+    return truth, problem, fit(problem, progress=False, max_steps=40)
 
 
 class TestRecovery:
-    """Noiseless readings at irregular times, several things unknown at once."""
+    """Noiseless measurements at irregular times, several things unknown at once."""
 
     def test_all_comes_back(self, found):
         truth, problem, end = found
         assert int(end.result) == FitResult.CONVERGED
         values = problem.parameters.values(end.unknowns.x)
-        expected = problem.parameters.values(problem.parameters.free_of(truth))
+        expected = problem.parameters.values(problem.parameters.unconstrained(truth))
         np.testing.assert_allclose(values, expected, atol=1e-6)
 
     def test_delays_were_no_multiples_of_the_step(self, found):
@@ -119,7 +120,7 @@ def case():
     model = system.model
     moves = 0.3 * jnp.asarray(np.random.default_rng(0).normal(size=(windows.count, 6)))
     dx = 0.01 * jnp.asarray(np.random.default_rng(1).normal(size=9))
-    at = eqx.filter_jit(lambda: problem.moved(problem.start, dx, moves))()
+    at = eqx.filter_jit(lambda: problem.moved(problem.initial, dx, moves))()
     return model, problem, at
 
 
@@ -162,18 +163,20 @@ def dense(normal) -> np.ndarray:
 
 
 def _consistent(problem):
-    """A point at which all residuals vanish, prior, guesses and jumps included, and the problem with readings that fit it."""
-    x = problem.parameters.start.at[-3:].set(0.9)  # the mean of the prior
+    """A point at which all residuals vanish, prior, guesses and jumps included, and the problem with measurements that fit it."""
+    x = problem.parameters.initial.at[-3:].set(0.9)  # the mean of the prior
     plant = problem.parameters.place(x)
     first = jax.tree.map(lambda z: z[0], problem.windows.starts)
-    states, readings = [], []
+    states, measurements = [], []
     run = eqx.filter_jit(functools.partial(predict, integrator=problem.integrator, backend=problem.backend))
     for k in range(problem.windows.count):
         states.append(first)
         y, first = run(plant, first, jax.tree.map(lambda z, k=k: z[k], problem.windows))
-        readings.append(y)
+        measurements.append(y)
     starts = jax.tree.map(lambda *z: jnp.stack(z), *states)
-    exact = eqx.tree_at(lambda p: (p.windows.starts, p.windows.readings), problem, (starts, jnp.stack(readings)))
+    exact = eqx.tree_at(
+        lambda p: (p.windows.starts, p.windows.measurements), problem, (starts, jnp.stack(measurements))
+    )
     return exact, Unknowns(x, starts)
 
 
@@ -202,37 +205,41 @@ class TestPendulum:
 
     def test_batch_of_starts_and_resuming(self, recording):
         problem = self.problem(recording, 0.5)
-        x = problem.start.x
+        x = problem.initial.x
         starts = jnp.stack([x, x.at[2].set(-0.3), x.at[3].set(-1e6), x.at[2].set(-0.6)])
-        batch = Unknowns(starts, jax.tree.map(lambda z: jnp.stack([z] * 4), problem.start.local))
-        through = fit(problem, batch, progress=False, max_iterations=30)
+        batch = Unknowns(starts, jax.tree.map(lambda z: jnp.stack([z] * 4), problem.initial.local))
+        solver = LevenbergMarquardt()
+        through = fit(problem, solver, batch, progress=False, max_steps=30, throw=False)
         np.testing.assert_array_equal(
             through.result, [FitResult.CONVERGED, FitResult.CONVERGED, FitResult.NOT_FINITE, FitResult.CONVERGED]
         )
         for k in (0, 1, 3):
             np.testing.assert_allclose(through.unknowns.x[k, 2:], [-0.4, 0.05], atol=1e-6)
         seen = []
-        half = fit(problem, batch, progress=False, max_iterations=2, after_iteration=seen.append)
+        half = fit(problem, solver, batch, progress=False, max_steps=2, after_step=seen.append, throw=False)
         assert len(seen) == 2
         assert int(half.result[0]) == FitResult.RUNNING
-        resumed = fit(problem, resume=half, progress=False, max_iterations=30)
+        np.testing.assert_array_equal(
+            half.value.sensors.noise, jnp.stack([problem.parameters.subject.sensors.noise] * 4)
+        )
+        with pytest.raises(FitError, match=r"1 of 4 failed, the first is number 2.*NOT_FINITE.*initial guess"):
+            fit(problem, solver, progress=False, max_steps=30, resume=half.search)
+        resumed = fit(problem, solver, progress=False, max_steps=30, resume=half.search, throw=False)
         for a, b in zip(jax.tree.leaves(resumed), jax.tree.leaves(through), strict=True):
             np.testing.assert_array_equal(a, b)
 
     def test_backends_agree(self, recording):
         lanes, xla = (
-            normal_of(p, p.start) for p in (self.problem(recording, 0.5, backend=b) for b in ("lanes", "xla"))
+            normal_of(p, p.initial) for p in (self.problem(recording, 0.5, backend=b) for b in ("lanes", "xla"))
         )
         for a, b in zip(jax.tree.leaves(lanes), jax.tree.leaves(xla), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-8 * float(jnp.max(jnp.abs(b))))
 
     def test_multiple_shooting_finds_what_single_shooting_misses(self, recording):
-        short = fit(
-            self.problem(recording, 0.25, continuity=jnp.array([1e-2, 1e-1])), progress=False, max_iterations=40
-        )
+        short = fit(self.problem(recording, 0.25, continuity=jnp.array([1e-2, 1e-1])), progress=False, max_steps=40)
         np.testing.assert_allclose(short.unknowns.x[2:], [-0.4, 0.05], atol=1e-5)
         wrong = self.problem(recording, 2.0, free_starts=False)
-        assert float(normal_of(wrong, wrong.start).loss) > 1e3
+        assert float(normal_of(wrong, wrong.initial).loss) > 1e3
 
 
 def sine(joints: int = 2) -> Recording:
@@ -248,7 +255,7 @@ def test_delays_need_inputs_from_before_the_windows(delay, free, lead):
     plant = eqx.tree_at(lambda p: p.inputs.delay, pendulum_plant(), jnp.array([delay]))
     parameters = Parameters(plant, [Parameter("inputs.delay" if free else "system.model.mass")])
     windows = cut([sine(joints=1)], duration=0.3, interval=STEP, lead=lead)
-    with pytest.raises(MechanismError, match=r"cut the recordings with a larger lead"):
+    with pytest.raises(MeasurementError, match=r"cut the recordings with a larger lead"):
         OutputError(parameters, windows)
 
 
@@ -263,7 +270,7 @@ def test_many_parameters_are_differentiated_from_the_adjoint(monkeypatch):
     windows = cut([sine()], duration=STEP, interval=STEP, first=0.05, lead=0.05).select(slice(3))
     options = {"continuity": jnp.full(4, 0.1), "integrator": SemiImplicitEuler(), "backend": "xla"}
     problem = OutputError(Parameters(plant, free), windows, Cauchy(), **options)
-    start = problem.moved(problem.start, jnp.linspace(0.0, 0.1, problem.start.x.size), jnp.full((3, 4), 0.01))
+    start = problem.moved(problem.initial, jnp.linspace(0.0, 0.1, problem.initial.x.size), jnp.full((3, 4), 0.01))
     modes = []
 
     def forward(rows, columns):
@@ -282,5 +289,5 @@ def test_many_parameters_are_differentiated_from_the_adjoint(monkeypatch):
 @pytest.mark.parametrize("path", ["sensors.noise", "sensors.quantization"])
 def test_the_unit_of_errors_cannot_be_free(path):
     windows = cut([sine(joints=1)], duration=0.3, interval=STEP)
-    with pytest.raises(MechanismError, match=rf"parameters: {path} is free, .* fix it"):
+    with pytest.raises(ParameterError, match=rf"{path} scales the residuals.*fix it"):
         OutputError(Parameters(pendulum_plant(), [Parameter(path)]), windows)

@@ -13,7 +13,7 @@ from recorded import double_pendulum_plant, pendulum
 import jaxdyn
 from jaxdyn.dynamics.forces import JointDrives
 from jaxdyn.identify.charts import Bounded, PhysicalInertia, Positive, Rotation, UnitVector
-from jaxdyn.identify.measurement import Plant, Sensors
+from jaxdyn.identify.measurement import Plant, Sensors, joint_positions_and_velocities
 from jaxdyn.identify.parameters import (
     DivergencePrior,
     GaussianPrior,
@@ -56,13 +56,13 @@ def many() -> Parameters:
 class TestPlaces:
     def test_start_is_the_subject(self):
         parameters = many()
-        equal(eqx.filter_jit(lambda p: p.place(p.start))(parameters), PLANT, rtol=1e-12, atol=1e-13)
-        assert parameters.start.shape == (parameters.size,) == (10 + 1 + 3 + 3 + 2 + 3 + 2 + 2 + 2,)
+        equal(eqx.filter_jit(lambda p: p.place(p.initial))(parameters), PLANT, rtol=1e-12, atol=1e-13)
+        assert parameters.initial.shape == (parameters.size,) == (10 + 1 + 3 + 3 + 2 + 3 + 2 + 2 + 2,)
 
     def test_free_numbers_of_another_subject(self):
         parameters = many()
-        x = parameters.start + 0.1 * jnp.asarray(np.random.default_rng(0).normal(size=parameters.size))
-        back, moved = eqx.filter_jit(lambda p, x: (p.free_of(p.place(x)), p.place(x)))(parameters, x)
+        x = parameters.initial + 0.1 * jnp.asarray(np.random.default_rng(0).normal(size=parameters.size))
+        back, moved = eqx.filter_jit(lambda p, x: (p.unconstrained(p.place(x)), p.place(x)))(parameters, x)
         np.testing.assert_allclose(back, x, rtol=1e-10, atol=1e-11)
         # Only what was declared free has moved.
         assert np.all(moved.system.model.mass != PLANT.system.model.mass)
@@ -79,7 +79,7 @@ class TestPlaces:
                 continue
             parameters = Parameters(subject, [Parameter(path)])
             assert parameters.size == array.size == len(parameters.labels)
-            moved = parameters.place(parameters.start + 1.0)
+            moved = parameters.place(parameters.initial + 1.0)
             changed = [p for p, x in _paths(moved).items() if not np.array_equal(x, paths[p])]
             assert changed == [path]
 
@@ -87,7 +87,7 @@ class TestPlaces:
         plant = jax.tree.map(lambda x: x.astype(jnp.float32), PLANT)
         free = [body_inertia(FIRST), Parameter("sensors.scale", chart=Positive())]
         parameters = Parameters(plant, free, [Tie("sensors.offset", "scale", factor=0.1)])
-        placed = eqx.filter_jit(lambda p: p.place(p.start))(parameters)
+        placed = eqx.filter_jit(lambda p: p.place(p.initial))(parameters)
         assert all(x.dtype == jnp.float32 for x in jax.tree.leaves(placed))
 
 
@@ -112,22 +112,22 @@ class TestLabels:
         assert labels[9] == (f"inertia yz [{SECOND}]", "kg m^2")
         assert labels[10] == (f"mass [{FIRST}]", "lb")
         assert labels[11:14] == tuple((f"translation [{SECOND}] {c}", "m") for c in "xyz")
-        assert labels[18:21] == tuple((f"axis [{SECOND_JOINT}] {c}", "") for c in "xyz")
+        assert labels[18:21] == tuple((f"axis [{SECOND_JOINT}] {c}", "1") for c in "xyz")
         assert labels[21:24] == tuple((f"gravity [{c}]", "m/s^2") for c in "xyz")
-        assert labels[24:26] == ((f"viscous [{FIRST_JOINT}]", "N m s"), (f"viscous [{SECOND_JOINT}]", "N m s"))
-        assert labels[26] == (f"zero [{FIRST_JOINT}]", "")
+        assert labels[24:26] == ((f"viscous [{FIRST_JOINT}]", "N m s/rad"), (f"viscous [{SECOND_JOINT}]", "N m s/rad"))
+        assert labels[26] == (f"zero [{FIRST_JOINT}]", "rad")
         assert labels[28:] == ((f"delay [{FIRST_JOINT}]", "s"), (f"delay [{SECOND_JOINT}]", "s"))
 
     def test_gravity_of_three_joints_is_no_joint(self):
         parameters = Parameters(slider_tree(), [Parameter("gravity", ("z",))])
         assert parameters.labels == (("gravity [z]", "m/s^2"),)
-        np.testing.assert_allclose(parameters.values(parameters.start), slider_tree().gravity[2])
+        np.testing.assert_allclose(parameters.values(parameters.initial), slider_tree().gravity[2])
 
     def test_bodies_and_joints_of_their_own_names(self):
         model = slider_tree()
         topology = model.topology
         placed = Parameters(model, [Parameter("placement.translation", (topology.body_names[2],))])
-        np.testing.assert_array_equal(placed.values(placed.start), model.placement.translation[2])
+        np.testing.assert_array_equal(placed.values(placed.initial), model.placement.translation[2])
         # Joints are stacked by kind: the only slider is row 0 of its stack, under its own name.
         hinges, sliders = (Parameters(model, [Parameter(f"joints.{k}.axis")]).labels for k in (0, 1))
         assert [name for name, _ in hinges[::3]] == [f"axis [{topology.joint_names[k]}] x" for k in (0, 2)]
@@ -140,6 +140,61 @@ class TestLabels:
         parameters = Parameters(plant, [Parameter("inputs.gain"), Parameter("system.drives.gear")])
         expected = [names[k] for k in (2, 0, 1)]
         assert [label for label, _ in parameters.labels] == [f"{n} [{j}]" for n in ("gain", "gear") for j in expected]
+
+
+class TestUnits:
+    """Units are those that the owner of a value declares, of the components that turn or shift."""
+
+    @staticmethod
+    def units(subject, *paths: str) -> list[str]:
+        return [unit for _, unit in Parameters(subject, [Parameter(path, name=path) for path in paths]).labels]
+
+    def test_of_a_cart_with_a_pole(self):
+        model = jaxdyn.library.cart_pole()
+        friction = jaxdyn.JointFriction([0.1, 0.2], [0.3, 0.4], [0.01, 0.02])
+        spring = jaxdyn.JointSpring([1.0, 2.0], [0.0, 0.0])
+        system = jaxdyn.System(model, (friction, spring), JointDrives((0,), [1.0]))
+        plant = Plant(system, Sensors([0.1, 0.1]))
+        assert self.units(plant, "system.forces.0.viscous") == ["N s/m", "N m s/rad"]
+        assert self.units(plant, "system.forces.0.coulomb") == ["N", "N m"]
+        assert self.units(plant, "system.forces.1.stiffness") == ["N/m", "N m/rad"]
+        assert self.units(plant, "system.forces.1.rest") == ["m", "rad"]
+        assert self.units(system, "model.armature") == ["kg", "kg m^2"]
+        assert self.units(model, "armature", "gravity") == ["kg", "kg m^2", *["m/s^2"] * 3]
+        assert self.units(plant, "inputs.offset", "inputs.delay", "inputs.gain") == ["N", "s", "1"]
+        assert self.units(plant, "sensors.offset", "sensors.scale") == ["m", "rad", "1", "1"]
+        # The names of the rows and their units belong together.
+        track = Parameters(plant, [Parameter("system.forces.0.viscous")]).labels[0]
+        assert track == (f"viscous [{model.topology.joint_names[0]}]", "N s/m")
+
+    def test_of_forces_between_points(self):
+        model = double_pendulum_plant().system.model
+        zero = np.zeros(3)
+        forces = (jaxdyn.Spring(-1, zero, 0, zero, 5.0, 0.1), jaxdyn.Damper(-1, zero, 0, zero, 0.3))
+        system = jaxdyn.System(model, forces)
+        assert self.units(system, "forces.0.stiffness", "forces.0.free_length") == ["N/m", "m"]
+        assert self.units(system, "forces.1.coefficient", "forces.1.point_a") == ["N s/m", "m", "m", "m"]
+
+    def test_of_measurements(self):
+        plant = double_pendulum_plant()
+        both = Plant(plant.system, Sensors(np.ones(4), zeros=np.zeros((2, 4)), observe=joint_positions_and_velocities))
+        expected = ["rad", "rad", "rad/s", "rad/s"]
+        assert self.units(both, "sensors.offset") == self.units(both, "sensors.noise") == expected
+        assert self.units(both, "sensors.zeros") == 2 * expected
+        own = Plant(plant.system, Sensors(np.ones(1), observe=lambda system, state: state.q[:1]))
+        assert self.units(own, "sensors.offset", "sensors.scale") == ["", "1"]
+        correlated = Plant(plant.system, Sensors(np.eye(2)))
+        assert self.units(correlated, "sensors.noise") == [""] * 4
+
+    def test_of_prescribed_motion(self):
+        builder = jaxdyn.MechanismBuilder("crank")
+        motion = jaxdyn.Sinusoid(0.1, 2.0)
+        builder.add_body("slide", joint=jaxdyn.Rheonomic(jaxdyn.Prismatic((1, 0, 0)), motion), mass=1.0)
+        builder.add_body("bob", parent="slide", joint=jaxdyn.Revolute((0, 1, 0)), mass=1.0, com=(0, 0, -1))
+        model = builder.build()
+        group = next(k for k, joint in enumerate(model.joints) if isinstance(joint, jaxdyn.Rheonomic))
+        found = self.units(model, f"joints.{group}.motion.amplitude", f"joints.{group}.motion.angular_frequency")
+        assert found == ["m", "rad/s"]
 
 
 class TestTies:
@@ -165,16 +220,16 @@ class TestPriors:
     def test_residuals(self):
         parameters = many()
         residuals, values = eqx.filter_jit(lambda p, x: (p.prior_residuals(x), p.values(x)))(
-            parameters, parameters.start.at[0].set(0.2).at[5].set(-0.3)
+            parameters, parameters.initial.at[0].set(0.2).at[5].set(-0.3)
         )
         np.testing.assert_allclose(residuals[:10] @ residuals[:10], 6.0 * (np.exp(0.4) - 0.4 - 1.0 + 0.09), rtol=1e-12)
         np.testing.assert_allclose(residuals[10], (values[10] - 1.1) / 0.1)
         np.testing.assert_allclose(residuals[11:], np.zeros(3), atol=1e-14)
-        assert parameters.prior_residuals(parameters.start).shape == (14,)
+        assert parameters.prior_residuals(parameters.initial).shape == (14,)
 
     def test_mean_of_the_subject_and_std_of_each(self):
         parameters = many()
-        x = parameters.start.at[11:14].add(jnp.array([0.1, 0.2, 0.3]))
+        x = parameters.initial.at[11:14].add(jnp.array([0.1, 0.2, 0.3]))
         np.testing.assert_allclose(parameters.prior_residuals(x)[11:], 1.0)
 
 
@@ -188,7 +243,7 @@ MASS = "system.model.mass"
         ([Parameter("system.model.mas")], "did you mean 'mass'"),
         ([Parameter("system.modell.mass")], "did you mean 'model'"),
         ([Parameter("system.forces.3.viscous")], "1 entries and no '3'"),
-        ([Parameter("system.model")], "no array of floating-point numbers"),
+        ([Parameter("system.model")], "not an array of floating-point values"),
         ([Parameter("system.model.topology.nb")], "topology"),
         ([Parameter(MASS, ("lower",))], f"no entry 'lower'; use one of {FIRST}, {SECOND}"),
         ([Parameter(MASS, (2,))], "no entry 2"),
@@ -197,11 +252,11 @@ MASS = "system.model.mass"
         ([Parameter(MASS, (1, SECOND))], "already free as 'mass'"),
         ([body_inertia(FIRST), Parameter("system.model.com")], f"already free as '{FIRST}'"),
         ([Parameter(MASS), Parameter("inputs.gain", name="mass")], "several parameters are called 'mass'"),
-        ([Parameter("system.forces.0.coulomb", chart=Positive())], "start from positive numbers"),
+        ([Parameter("system.forces.0.coulomb", chart=Positive())], "start from positive values"),
         ([Parameter("system.model.joints.0.axis", chart=UnitVector())], "one vector of length 1"),
         ([Parameter(("system.model.mass", "system.model.com"), (0,), PhysicalInertia())], "give mass, com and inertia"),
-        ([Parameter(MASS, prior=GaussianPrior(0.0))], "positive numbers"),
-        ([Parameter(MASS, prior=GaussianPrior([0.1] * 3))], "3 numbers; give 1 or 2"),
+        ([Parameter(MASS, prior=GaussianPrior(0.0))], "positive values"),
+        ([Parameter(MASS, prior=GaussianPrior([0.1] * 3))], "3 values; give 1 or 2"),
         ([Parameter(MASS, prior=GaussianPrior(0.1, float("nan")))], "mean of its prior"),
         ([Parameter(MASS, prior=DivergencePrior(1.0))], "a divergence is one of bodies"),
         ([body_inertia(FIRST, prior=DivergencePrior(-1.0))], "give 0 or more"),
@@ -220,7 +275,7 @@ def test_wrong_choices(free, says, as_a_user):
         (Tie("inputs.gain", "masses"), "there is no parameter 'masses'; use one of mass"),
         (Tie(MASS, "mass"), "already free as 'mass'"),
         (Tie("inputs.gains", "mass"), "did you mean 'gain'"),
-        (Tie("inputs.gain", "mass", (0,)), "it has 1 numbers, 'mass' has 2"),
+        (Tie("inputs.gain", "mass", (0,)), "it has 1 values, 'mass' has 2"),
         (Tie("inputs.gain", "mass", factor=(1.0, 2.0, 3.0)), "its factor"),
     ],
 )
@@ -230,8 +285,37 @@ def test_wrong_ties(tie, says, as_a_user):
     assert says in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("attempt", "remedy"),
+    [
+        (lambda: Parameters(PLANT, ["system.model.mass"]), r"'system.model.mass' where a Parameter.*Parameter\("),
+        (lambda: Parameters(PLANT, "system.model.mass"), r"'system.model.mass' stands alone; give a list"),
+        (lambda: Parameters(PLANT, Parameter(MASS)), r"stands alone; give a list"),
+        (lambda: Parameters(PLANT, [Parameter(MASS)], [Parameter(MASS)]), r"a Parameter where a Tie"),
+        (lambda: Parameter(MASS, chart=Positive), r"the class Positive; give an instance, such as Positive\(\)"),
+        (lambda: Parameter(MASS, prior=0.1), r"a float; give GaussianPrior"),
+        (lambda: Parameter(MASS, entries="upper"), r"'upper'; give a tuple"),
+        (lambda: Parameter(MASS, entries=0), r"0; give a tuple"),
+        (lambda: Tie(MASS, "mass", "upper"), r"'upper'; give a tuple"),
+        (lambda: Parameter(["system", "model"]), r"a list; give text"),
+    ],
+)
+def test_what_is_no_parameter_is_answered_with_the_remedy(attempt, remedy, as_a_user):
+    with pytest.raises(TypeError, match=remedy) as caught:
+        attempt()
+    assert "\n" not in str(caught.value)
+
+
+def test_entries_may_come_from_numpy_and_lists(as_a_user):
+    wanted = Parameters(PLANT, [Parameter(MASS, (1,))])
+    for entries in ([1], np.array([1]), [SECOND]):
+        found = Parameters(PLANT, [Parameter(MASS, entries)])
+        assert found.labels == wanted.labels
+        np.testing.assert_array_equal(found.initial, wanted.initial)
+
+
 def test_bare_model():
     model = pendulum()
     parameters = Parameters(model, [body_inertia(model.topology.body_names[0], path="")])
-    x = parameters.start.at[3].add(0.1)  # the mass is exp(2 d_4) times that of the reference
+    x = parameters.initial.at[3].add(0.1)  # the mass is exp(2 d_4) times that of the reference
     np.testing.assert_allclose(parameters.place(x).mass, np.exp(0.2) * np.asarray(model.mass))

@@ -110,8 +110,8 @@ class TestWindows:
         counted = np.asarray(windows.weights) == 1.0
         for k in range(4):
             t = 0.5 * k + np.asarray(windows.times[k])[counted[k, :, 0]]
-            np.testing.assert_allclose(np.asarray(windows.readings[k])[counted[k, :, 0], 1], 2.0 * t, atol=1e-12)
-        # Shorter windows are filled up with readings of no weight, and no reading is lost.
+            np.testing.assert_allclose(np.asarray(windows.measurements[k])[counted[k, :, 0], 1], 2.0 * t, atol=1e-12)
+        # Shorter windows are filled up with measurements of no weight, and no reading is lost.
         assert counted.sum() == given.q.size
         assert len({int(c) for c in counted[:, :, 0].sum(axis=1)}) > 1
         np.testing.assert_allclose(windows.starts.q[:, 1], 2.0 * 0.5 * np.arange(4), atol=1e-9)
@@ -135,7 +135,7 @@ class TestWindows:
         windows = cut([given], duration=1.0, interval=0.01)
         np.testing.assert_array_equal(windows.weights[0, 13], [0.0, 1.0])
         assert float(jnp.sum(windows.weights)) == 201
-        for part in (windows.readings, windows.starts.q, windows.starts.v):
+        for part in (windows.measurements, windows.starts.q, windows.starts.v):
             assert np.all(np.isfinite(part))
 
     def test_overlapping_windows_do_not_follow(self):
@@ -166,8 +166,8 @@ class TestWindows:
         t = np.arange(101) / 100
         given = recording(t, v=np.stack([np.cos(t), 2.0 + 0 * t, 7.0 + 0 * t], axis=1))  # three: a ball joint has fewer
         windows = cut([given], duration=0.5, interval=0.01, with_velocities=True)
-        assert windows.readings.shape == (2, 51, 5)
-        np.testing.assert_allclose(windows.readings[1, 3], [np.sin(0.53), 1.06, np.cos(0.53), 2.0, 7.0])
+        assert windows.measurements.shape == (2, 51, 5)
+        np.testing.assert_allclose(windows.measurements[1, 3], [np.sin(0.53), 1.06, np.cos(0.53), 2.0, 7.0])
         np.testing.assert_allclose(windows.starts.v[1], [np.cos(0.5), 2.0, 7.0], atol=1e-3)
 
     def test_coarse_steps_and_short_recordings(self):
@@ -187,8 +187,8 @@ class TestWindows:
     @pytest.mark.parametrize(
         ("options", "says"),
         [
-            ({"duration": 0.505}, "no whole number of steps"),
-            ({"duration": 0.001}, "no whole number of steps"),
+            ({"duration": 0.505}, "not a whole number of steps"),
+            ({"duration": 0.001}, "not a whole number of steps"),
             ({"duration": 0.5, "stride": 0.013}, "strides of 0.013 s"),
             ({"duration": 5.0}, "the longest recording has 1 s"),
             ({"duration": 0.5, "first": 0.8}, "no window"),

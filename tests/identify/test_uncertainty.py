@@ -8,12 +8,13 @@ import pytest
 from recorded import pendulum_plant
 
 from jaxdyn.identify.charts import Positive
+from jaxdyn.identify.covariance import uncertainty
+from jaxdyn.identify.fitting import fit
 from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError, Motions
 from jaxdyn.identify.least_squares import Unknowns, gauss_newton_step
-from jaxdyn.identify.levenberg_marquardt import FitResult, fit
 from jaxdyn.identify.losses import Huber
 from jaxdyn.identify.parameters import GaussianPrior, Parameter, Parameters
-from jaxdyn.identify.uncertainty import uncertainty
+from jaxdyn.identify.solver import FitResult
 
 NOISE = 0.05
 COUNT = 400
@@ -104,7 +105,7 @@ class TestLinear:
     def test_unknown_kind(self):
         problem, _ = experiment(errors(0))
         with pytest.raises(ValueError, match='"groups" or "noise"'):
-            uncertainty(problem, problem.start, kind="bootstrap")
+            uncertainty(problem, problem.initial, kind="bootstrap")
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +120,7 @@ def repeated():
         problem = exact
         problem = eqx.tree_at(lambda p: p.motions.u, problem, problem.motions.u + e[:, None])
         at = problem.moved(
-            problem.start, gauss_newton_step(problem.normal(problem.start), jnp.asarray(0.0))[0], jnp.zeros((0, 0))
+            problem.initial, gauss_newton_step(problem.normal(problem.initial), jnp.asarray(0.0))[0], jnp.zeros((0, 0))
         )
         return at.x, problem.normal(at).loss
 
@@ -161,7 +162,7 @@ class TestBlind:
     def test_no_influence(self, noise):
         free = (*FREE, Parameter("inputs.delay"), Parameter("system.forces.0.velocity_scale", chart=Positive()))
         problem, _ = experiment(0.0 * errors(0), noise=noise, free=free)
-        found = uncertainty(problem, problem.start, kind="noise", scale=False)
+        found = uncertainty(problem, problem.initial, kind="noise", scale=False)
         np.testing.assert_array_equal(np.isinf(found.std), [False, False, False, True, True])
         told = " ".join(found.warnings)
         for name, _ in found.labels[3:]:
@@ -176,14 +177,14 @@ class TestBlind:
         """Rotor inertia and inertia of the body add up: neither is known, the others are."""
         free = (*FREE, Parameter("system.model.inertia"))
         problem, _ = experiment(0.0 * errors(0), noise=noise, free=free)
-        found = uncertainty(problem, problem.start, kind="noise", scale=False)
+        found = uncertainty(problem, problem.initial, kind="noise", scale=False)
         np.testing.assert_array_equal(np.isinf(found.std), [False, False, True, True, True, True, True, True, True])
         assert any(found.labels[2][0] in w and found.labels[4][0] in w for w in found.warnings)
 
     def test_a_prior_makes_it_known(self):
         free = (*FREE, Parameter("inputs.delay", prior=GaussianPrior(0.01)))
         problem, _ = experiment(errors(0), free=free)
-        found = uncertainty(problem, problem.start, kind="noise", scale=False)
+        found = uncertainty(problem, problem.initial, kind="noise", scale=False)
         np.testing.assert_allclose(found.std[3], 0.01)
         assert found.warnings == ()
 
@@ -194,15 +195,16 @@ class TestBlind:
             Parameter("system.model.inertia", prior=GaussianPrior(10.0)),
         )
         problem, _ = experiment(errors(0), free=free)
-        found = uncertainty(problem, problem.start, kind="noise", scale=False)
+        found = uncertainty(problem, problem.initial, kind="noise", scale=False)
         assert np.all(np.isfinite(found.std))
         assert any("hardly" in w and found.labels[1][0] in w for w in found.warnings)
 
 
 def test_information_that_is_not_finite():
-    problem, _ = experiment(errors(0), noise=float("nan"))
+    problem, _ = experiment(errors(0))
+    problem = eqx.tree_at(lambda problem: problem.noise, problem, jnp.full_like(problem.noise, jnp.nan))
     with pytest.raises(ValueError, match="converge first"):
-        uncertainty(problem, problem.start)
+        uncertainty(problem, problem.initial)
 
 
 def test_robust_loss_keeps_the_estimate():

@@ -10,7 +10,13 @@ from recorded import STEP, pendulum_plant, simulated
 from jaxdyn.dynamics.system import State
 from jaxdyn.identify.inverse_dynamics_error import Motions
 from jaxdyn.identify.recording import Windows, cut
-from jaxdyn.identify.validation import force_errors, predicted_readings, unphysical_bodies, valid_times, window_errors
+from jaxdyn.identify.validation import (
+    force_errors,
+    predicted_measurements,
+    unphysical_bodies,
+    valid_times,
+    window_errors,
+)
 from jaxdyn.simulate.controls import Knots
 
 TIMES = jnp.array([[0.0, 0.1, 0.2, 0.2], [0.0, 0.1, 0.2, 0.3], [0.0, 0.15, 0.25, 0.35]])
@@ -18,7 +24,7 @@ WEIGHTS = jnp.ones((3, 4, 2)).at[0, 3].set(0.0).at[1, 1, 0].set(0.0)
 
 
 def windows() -> Windows:
-    """Three windows of two readings, all zero; the first has three stamps only, in the second one number is missing."""
+    """Three windows of two measurements, all zero; the first has three stamps only, in the second one number is missing."""
     controls = jax.vmap(Knots)(jnp.zeros((3, 5, 1)), jnp.full(3, 0.1), jnp.zeros(3))
     zero = jnp.zeros(3)
     return Windows(
@@ -33,20 +39,20 @@ def predicted() -> jax.Array:
 
 class TestWindowErrors:
     def test_only_what_was_measured_counts(self):
-        readings = predicted().at[0, 3].set(99.0).at[1, 1, 0].set(99.0)
-        found = window_errors(windows(), readings)
+        measurements = predicted().at[0, 3].set(99.0).at[1, 1, 0].set(99.0)
+        found = window_errors(windows(), measurements)
         np.testing.assert_allclose(found.rms, [0.1, 0.2])
         np.testing.assert_array_equal(np.isnan(found.errors), np.asarray(WEIGHTS) == 0)
         np.testing.assert_allclose(found.median_at_end, 0.15)
 
     def test_last_reading_of_each_window(self):
-        readings = predicted().at[0, 2].set(0.7).at[1, 3].set(0.8).at[2, 3].set(0.9)
-        np.testing.assert_allclose(window_errors(windows(), readings).median_at_end, 0.8)
+        measurements = predicted().at[0, 2].set(0.7).at[1, 3].set(0.8).at[2, 3].set(0.9)
+        np.testing.assert_allclose(window_errors(windows(), measurements).median_at_end, 0.8)
 
     def test_diverged_windows_are_infinitely_wrong(self):
         for broken in (jnp.nan, jnp.inf):
-            readings = predicted().at[1, 2:].set(broken)
-            found = window_errors(windows(), readings)
+            measurements = predicted().at[1, 2:].set(broken)
+            found = window_errors(windows(), measurements)
             assert np.all(np.isinf(found.rms))
             np.testing.assert_allclose(found.median_at_end, 0.2)  # of 0.1, 0.2, inf, inf, 0.1, 0.2
             np.testing.assert_array_equal(np.isnan(found.errors[1, 2:]), True)
@@ -54,18 +60,18 @@ class TestWindowErrors:
 
 class TestValidTimes:
     def test_until_the_threshold(self):
-        readings = predicted().at[1, 2, 1].set(0.6).at[2, 3, 0].set(-0.6)
-        np.testing.assert_allclose(valid_times(windows(), readings, 0.5), [0.2, 0.2, 0.35])
-        np.testing.assert_allclose(valid_times(windows(), readings, 0.15), [0.0, 0.0, 0.0])
-        np.testing.assert_allclose(valid_times(windows(), readings, 0.7), [0.2, 0.3, 0.35])
+        measurements = predicted().at[1, 2, 1].set(0.6).at[2, 3, 0].set(-0.6)
+        np.testing.assert_allclose(valid_times(windows(), measurements, 0.5), [0.2, 0.2, 0.35])
+        np.testing.assert_allclose(valid_times(windows(), measurements, 0.15), [0.0, 0.0, 0.0])
+        np.testing.assert_allclose(valid_times(windows(), measurements, 0.7), [0.2, 0.3, 0.35])
 
     def test_missing_and_filled_up_do_not_end_it(self):
-        readings = predicted().at[0, 3].set(99.0).at[1, 1, 0].set(99.0)
-        np.testing.assert_allclose(valid_times(windows(), readings, 0.5), [0.2, 0.3, 0.35])
+        measurements = predicted().at[0, 3].set(99.0).at[1, 1, 0].set(99.0)
+        np.testing.assert_allclose(valid_times(windows(), measurements, 0.5), [0.2, 0.3, 0.35])
 
     def test_divergence_ends_it(self):
-        readings = predicted().at[2, 1:].set(jnp.nan)
-        np.testing.assert_allclose(valid_times(windows(), readings, 0.5), [0.2, 0.3, 0.15])
+        measurements = predicted().at[2, 1:].set(jnp.nan)
+        np.testing.assert_allclose(valid_times(windows(), measurements, 0.5), [0.2, 0.3, 0.15])
 
 
 class TestSimulated:
@@ -75,12 +81,12 @@ class TestSimulated:
         cuts = cut([recording], duration=0.3, interval=STEP)
         first = np.asarray(recording.q[0, 0])
         wild = State(cuts.starts.q, cuts.starts.v.at[1].set(2e6))  # beyond the limit of a rollout
-        readings = predicted_readings(plant, cuts, wild)
-        np.testing.assert_allclose(readings[0, 0], first, atol=1e-12)
-        assert np.all(np.isfinite(readings[0]))
-        found = window_errors(cuts, readings)
+        measurements = predicted_measurements(plant, cuts, wild)
+        np.testing.assert_allclose(measurements[0, 0], first, atol=1e-12)
+        assert np.all(np.isfinite(measurements[0]))
+        found = window_errors(cuts, measurements)
         assert np.isinf(found.rms[0])
-        assert valid_times(cuts, readings, 1.0)[1] < 1.5 * STEP
+        assert valid_times(cuts, measurements, 1.0)[1] < 1.5 * STEP
 
     def test_forces(self):
         plant = pendulum_plant()

@@ -1,4 +1,4 @@
-"""Sensors with a zero of their own in each recording: readings, starts, and what a fit makes of them."""
+"""Sensors with a zero of their own in each recording: measurements, starts, and what a fit makes of them."""
 
 import jax
 import jax.numpy as jnp
@@ -8,14 +8,19 @@ from recorded import STEP, lively, pendulum_plant
 
 import jaxdyn
 from jaxdyn.identify.least_squares import Unknowns
-from jaxdyn.identify.measurement import Plant, Sensors, joint_positions_and_velocities, joint_velocities
+from jaxdyn.identify.measurement import (
+    MeasurementError,
+    Plant,
+    Sensors,
+    joint_positions_and_velocities,
+    joint_velocities,
+)
 from jaxdyn.identify.output_error import OutputError
 from jaxdyn.identify.parameters import GaussianPrior, Parameter, Parameters
 from jaxdyn.identify.recording import Recording, cut
-from jaxdyn.identify.validation import predicted_readings
-from jaxdyn.mechanism.messages import MechanismError
+from jaxdyn.identify.validation import predicted_measurements
 from jaxdyn.simulate.controls import Knots
-from jaxdyn.simulate.rollout import rollout
+from jaxdyn.simulate.trajectory import rollout
 
 ZEROS = jnp.array([[0.07], [-0.12]])
 
@@ -28,11 +33,11 @@ class TestSensors:
     def test_each_recording_has_its_zero(self):
         plant = with_sensors(pendulum_plant(), scale=[2.0], offset=[0.3], zeros=ZEROS)
         state = jaxdyn.State(jnp.array([0.5]), jnp.array([0.1]))
-        readings = [plant.sensors.read(plant.system, state, k)[0] for k in (0, 1)]
-        np.testing.assert_allclose(readings, [1.37, 1.18], atol=1e-15)
+        measurements = [plant.sensors.read(plant.system, state, k)[0] for k in (0, 1)]
+        np.testing.assert_allclose(measurements, [1.37, 1.18], atol=1e-15)
         np.testing.assert_allclose(plant.sensors.without_zeros.read(plant.system, state), [1.3], atol=1e-15)
 
-    def test_state_behind_readings(self):
+    def test_state_behind_measurements(self):
         q, v = jnp.array([0.5, -0.4]), jnp.array([1.0, 2.0])
         scale, zeros = [2.0, 3.0], [[0.0, 0.0], [0.2, -0.3]]
         sensors = Sensors([0.1, 0.1], scale=scale, offset=[0.1, 0.0], zeros=zeros)
@@ -51,7 +56,7 @@ class TestSensors:
         assert blind.state_read(read, 0) is read
 
     def test_refused(self):
-        with pytest.raises(MechanismError, match=r"zeros has shape \(2, 1\); give a row of 2 for each recording"):
+        with pytest.raises(MeasurementError, match=r"zeros has shape \(2, 1\)"):
             Sensors([0.1, 0.1], zeros=ZEROS)
 
 
@@ -81,15 +86,15 @@ class TestZeros:
         assert problem.parameters.labels == (("zero [recording 0] 0", "rad"), ("zero [recording 1] 0", "rad"))
 
     def test_come_back(self, case):
-        """Starts are as measured; their velocities, from low-passed readings, are not exact."""
+        """Starts are as measured; their velocities, from low-passed measurements, are not exact."""
         truth, problem, _ = case
 
         @jax.jit
         def step(x):
-            normal = problem.normal(Unknowns(x, problem.start.local))
+            normal = problem.normal(Unknowns(x, problem.initial.local))
             return x - jnp.linalg.solve(normal.shared, normal.shared_gradient)
 
-        x = problem.parameters.start
+        x = problem.parameters.initial
         for _ in range(5):
             x = step(x)
         np.testing.assert_allclose(problem.parameters.place(x).sensors.zeros, truth.sensors.zeros, atol=5e-3)
@@ -98,7 +103,7 @@ class TestZeros:
         truth, problem, recordings = case
         more = cut([*recordings, recordings[0]], duration=0.2, interval=STEP)
         message = r"zeros for 2 recordings, and windows of recording 2; use sensors.without_zeros"
-        with pytest.raises(MechanismError, match=message):
-            predicted_readings(truth, more)
-        with pytest.raises(MechanismError, match=message):
+        with pytest.raises(MeasurementError, match=message):
+            predicted_measurements(truth, more)
+        with pytest.raises(MeasurementError, match=message):
             OutputError(problem.parameters, more)

@@ -25,8 +25,8 @@ import numpy as np
 
 import jaxdyn
 from jaxdyn import MechanismError
+from jaxdyn.identify.markers import Markers
 from jaxdyn.io import ConfigError, IgnoredContent, RunDirectory, RunError
-from jaxdyn.io.markers import Markers
 from jaxdyn.io.recordings import Columns, load_film, load_recording
 from jaxdyn.jobs.rollout_config import RolloutConfig
 

@@ -18,6 +18,7 @@ import pytest
 
 from jaxdyn import MechanismError, library
 from jaxdyn.dynamics.system import System
+from jaxdyn.identify.markers import Markers
 from jaxdyn.io import (
     ConfigError,
     RunDirectory,
@@ -33,7 +34,6 @@ from jaxdyn.io import (
     save_archive,
 )
 from jaxdyn.io.config import suggestion
-from jaxdyn.io.markers import Markers
 from jaxdyn.io.reading import ConfigError as RaisedError
 from jaxdyn.io.recordings import Columns, load_film, load_recording
 from jaxdyn.io.toml import read_toml
@@ -280,7 +280,7 @@ def written_npz(path, entries: dict[str, bytes], method: int = zipfile.ZIP_STORE
     return path
 
 
-def readings(tmp_path, entries: dict[str, bytes], method: int = zipfile.ZIP_STORED):
+def measurements(tmp_path, entries: dict[str, bytes], method: int = zipfile.ZIP_STORED):
     """Calls that read the same arrays as a recording, a film and results, with the errors that they may raise."""
     path = written_npz(tmp_path / "states.npz", entries, method)
     film = Markers(1.0, (0,), (1,))
@@ -295,13 +295,13 @@ def readings(tmp_path, entries: dict[str, bytes], method: int = zipfile.ZIP_STOR
     "shape", ["(1000000000000,)", "(100000000000000000000,)", "(0, 100000000000000000000)", "(-1,)"]
 )
 def test_headers_that_promise_more_than_there_is_are_refused(tmp_path, refusal, shape):
-    for call in readings(tmp_path, {"t": npy(shape, bytes(8))}):
+    for call in measurements(tmp_path, {"t": npy(shape, bytes(8))}):
         assert "array 't'" in refusal(*call)
 
 
 def test_a_small_file_that_unpacks_to_a_large_one_is_refused(tmp_path, refusal, monkeypatch):
     monkeypatch.setattr(files, "LARGEST_UNPACKED", 2**20)
-    for call in readings(tmp_path, {"t": npy("(1000000,)", bytes(8_000_000))}, zipfile.ZIP_DEFLATED):
+    for call in measurements(tmp_path, {"t": npy("(1000000,)", bytes(8_000_000))}, zipfile.ZIP_DEFLATED):
         assert "unpack to more than 1 MiB" in refusal(*call)
 
 
@@ -323,7 +323,7 @@ def test_entries_that_share_their_bytes_are_refused(tmp_path, refusal, monkeypat
 
 @pytest.mark.parametrize("kind", ["|O", "<f16", "<f1", "<M8[s]"])
 def test_arrays_of_other_than_numbers_are_refused(tmp_path, refusal, kind):
-    for call in readings(tmp_path, {"t": npy("(1,)", bytes(8), kind)}):
+    for call in measurements(tmp_path, {"t": npy("(1,)", bytes(8), kind)}):
         assert "no array of plain numbers" in refusal(*call)
 
 

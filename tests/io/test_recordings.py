@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from jaxdyn.identify.markers import Markers
 from jaxdyn.io import ConfigError
-from jaxdyn.io.markers import Markers
 from jaxdyn.io.recordings import Columns, load_recording
 
 

@@ -6,20 +6,23 @@ import numpy as np
 from recorded import STEP, pendulum_plant, simulated
 from small_jobs import write_configs
 
+from jaxdyn.identify import validation
+from jaxdyn.identify.validation import ValidTimeCheck
 from jaxdyn.io.config import read_config
 from jaxdyn.jobs import identify_checks
-from jaxdyn.jobs.identify_config import CheckConfig, IdentifyConfig
+from jaxdyn.jobs.identify_config import IdentifyConfig
 from jaxdyn.jobs.identify_plant import Part
 
 
 def test_predictions_start_at_the_first_time_and_go_on_by_the_stride(tmp_path, monkeypatch):
     """Where the recording is not spoiled, predictions hold to their ends."""
-    monkeypatch.setattr(identify_checks, "_smoothed", lambda plant, known, middle, h: polynomial(known, middle, h))
-    polynomial = identify_checks._polynomial
+    monkeypatch.setattr(
+        validation, "smoothed_states", lambda plant, known, sample: validation.polynomial_states(known, sample)
+    )
     plant, recording = pendulum_plant(), simulated(pendulum_plant(), 1.2, 0, irregular=False)
     write_configs(tmp_path)
     config = read_config(tmp_path / "identify.toml", IdentifyConfig)
-    check = CheckConfig("valid_time", (0.2,), STEP, first=0.3, stride=0.3, count=2, thresholds=(0.05,), samples=9)
+    check = ValidTimeCheck("valid_time", (0.2,), STEP, first=0.3, stride=0.3, count=2, thresholds=(0.05,), samples=9)
 
     def found(spoiled: slice) -> float:
         q = recording.q.copy()

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from jaxdyn.identify.markers import Markers, calibrated, links
 from jaxdyn.io.config import ConfigError, read_config
-from jaxdyn.io.markers import Markers, calibrated, links
 from jaxdyn.jobs.identify_config import IdentifyConfig
 from jaxdyn.jobs.identify_plant import plant_of, recordings_of
 
@@ -32,7 +32,9 @@ def angle_errors(film: np.ndarray, markers: Markers, angles: np.ndarray) -> np.n
 def test_a_shift_and_a_joint_beside_its_marker():
     angles, places = chain()
     places[:, 1] += 3.0 - 4.0j + 2.0j * np.exp(1j * angles[:, 0])
-    markers = Markers(**COLUMNS, shift=(0, 0, 3, -4, 0, 0), beside=(0, 0, *_turned(-2.0j, LENGTHS[0]), 0, 0))
+    markers = Markers(
+        **COLUMNS, shift=(0.0, 0.0, 3.0, -4.0, 0.0, 0.0), beside=(0.0, 0.0, *_turned(-2.0j, LENGTHS[0]), 0.0, 0.0)
+    )
     np.testing.assert_allclose(np.abs(links(film(places), markers)), np.broadcast_to(LENGTHS, (2000, 2)), rtol=1e-12)
     assert np.all(angle_errors(film(places), markers, angles) < 1e-12)
 
@@ -79,7 +81,7 @@ def test_pairs_are_counted(tmp_path):
         'data = "."\nfree = []\nstudy = []\n'
         "[markers]\nframe_rate = 100.0\ndown = [0, 2, 4]\nsideways = [1, 3, 5]\nshift = [1.0, 2.0]\n"
     )
-    with pytest.raises(ConfigError, match="shift has 2 numbers; give 6, two per marker, or none"):
+    with pytest.raises(ConfigError, match="shift has 2 values; give 6, two per marker, or none"):
         read_config(tmp_path / "config.toml", IdentifyConfig)
 
 

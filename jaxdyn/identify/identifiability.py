@@ -1,4 +1,4 @@
-"""Base parameters: the combinations of parameters that motion can tell, and no others.
+"""Base parameters: the combinations of parameters that motion determines.
 
 The columns of a regressor are linearly dependent, whatever the motion: the mass of a link on a vertical axis does no work, and that
 of the next link acts like an inertia of the one before. Of p parameters theta only `rank` many combinations beta = K theta matter,
@@ -86,7 +86,7 @@ class BaseParameters:
     ) -> Float[Array, "parameters"]:
         """Parameters with these base parameters: those given with only the independent ones changed, as far as needed.
 
-        They move as the base parameters say, also if no rigid body has such numbers one by one.
+        The mechanism then moves according to the base parameters, even if no rigid body has such parameters.
         """
         return parameters.at[self.independent].add(values - self.values(parameters))
 
@@ -134,7 +134,7 @@ def base_parameters(Y: Float[Array | np.ndarray, "*rows parameters"], labels: Se
         labels: name and unit of each column.
 
     Raises:
-        ValueError: the numbers of labels and columns differ; the regressor is zero or not finite; or its singular values fall off
+        ValueError: there are not as many labels as columns; the regressor is zero or not finite; or its singular values fall off
             without a gap, so that the rank is a matter of taste: give more, or richer, motions.
 
     Source: Gautier 1991.
@@ -144,11 +144,11 @@ def base_parameters(Y: Float[Array | np.ndarray, "*rows parameters"], labels: Se
     if len(labels) != rows.shape[1]:
         raise ValueError(f"there are {len(labels)} labels for {rows.shape[1]} columns; give one for each")
     if not np.all(np.isfinite(rows)):
-        raise ValueError("the regressor has numbers that are not finite; leave out their motions")
+        raise ValueError("the regressor has entries that are not finite; leave out their motions")
     tolerance = np.sqrt(eps)
     norm = np.linalg.norm(rows, axis=0)
     if not np.any(norm):
-        raise ValueError("the regressor is zero; give motions")
+        raise ValueError("the regressor is identically zero; provide samples in which the mechanism moves")
     visible = norm > tolerance * norm.max()
     scale = np.where(visible, norm, 1.0)
     triangle = np.linalg.qr(np.where(visible, rows / scale, 0.0), mode="r")
@@ -187,7 +187,7 @@ def _first_independent(columns: np.ndarray, candidates: np.ndarray, tolerance: f
 def identifying_motions(
     system: System, key: PRNGKeyArray, samples: int
 ) -> tuple[Float[Array, "samples nq"], Float[Array, "samples nv"], Float[Array, "samples nv"]]:
-    """Random q, v, a, every sample for itself, in which all that motion can ever tell shows up.
+    """Random q, v, a, every sample for itself, which excite everything that motion can determine.
 
     Coordinates as `configuration.random` draws them within the limits; velocities uniform within theirs, or normal, 1 rad/s or m/s,
     where there are none; accelerations normal, 10 rad/s^2 or m/s^2.
@@ -207,7 +207,7 @@ def identifying_motions(
 
 
 def system_base_parameters(system: System, key: PRNGKeyArray, samples: int = 200) -> BaseParameters:
-    """Base parameters of a system by its structure: those that some motion can tell.
+    """Base parameters of a system by its structure: those that some motion determines.
 
     Args:
         samples: number of random motions; each gives nv equations.

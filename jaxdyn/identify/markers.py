@@ -6,8 +6,10 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Complex, Float
 
+from jaxdyn.mechanism.quantity import Quantity, metadata
+
 _PAIRS = ("tilt", "shift", "beside")
-_MOST_FRAMES = 20_000  # more tell nothing new about a dozen numbers
+_MOST_FRAMES = 20_000  # more do not improve a dozen parameters
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,17 +24,17 @@ class Markers:
     the other, or empty for none.
 
     Attributes:
-        frame_rate: frames per second.
-        down, sideways: columns of the array that hold the vertical coordinate, growing downwards, and the horizontal one, marker by
-            marker from the pivot on.
-        calibrate: learns the numbers below from recordings, see `calibrated`; those given are the start.
-        tilt: growth of the scale along the picture, as a tilted camera has it, per unit of length.
-        distortion: growth of the scale with the square of the distance, per unit of length squared.
-        shift: by how much the marker appears further down and sideways than the first one does, as colors may.
-        beside: from the marker to its joint, while the link that ends there hangs straight down; it turns with the link.
+        frame_rate: The film has so many frames per second.
+        down: These columns of the array hold the vertical coordinates, growing downwards, marker by marker from the pivot on.
+        sideways: These columns hold the horizontal coordinates.
+        calibrate: If true, the values below are estimated from the training recordings, and the given ones are the initial guess.
+        tilt: The scale grows by this along the picture, as a tilted camera has it, per unit of length.
+        distortion: The scale grows by this with the square of the distance, per unit of length squared.
+        shift: The marker appears by this further down and sideways than the first one does, as colors may.
+        beside: This leads from the marker to its joint while the link that ends there hangs straight down; it turns with the link.
     """
 
-    frame_rate: float
+    frame_rate: float = dataclasses.field(metadata=metadata(Quantity("Hz", minimum=0.0, exclusive=True)))
     down: tuple[int, ...]
     sideways: tuple[int, ...]
     calibrate: bool = False
@@ -45,7 +47,7 @@ class Markers:
         for name in _PAIRS:
             if len(getattr(self, name)) not in (0, 2 * len(self.down)):
                 raise ValueError(
-                    f"{name} has {len(getattr(self, name))} numbers; give {2 * len(self.down)}, two per marker, or none"
+                    f"{name} has {len(getattr(self, name))} values; give {2 * len(self.down)}, two per marker, or none"
                 )
 
 
@@ -58,15 +60,15 @@ def links(film: Float[np.ndarray, "frames columns"], markers: Markers) -> Comple
 def calibrated(markers: Markers, films: Sequence[Float[np.ndarray, "frames columns"]]) -> Markers:
     """The markers with the camera that leaves the lengths of the links as constant as can be; least squares.
 
-    Lengths do not tell everything: where the last marker sits beside its joint is taken to be as given, which only turns the last
-    link, and of a chain with one link alone tilt and shift cannot be told apart.
+    Lengths do not determine everything. The place of the last marker beside its joint is taken as given, which only turns the last
+    link. For a chain with a single link, tilt and shift cannot be distinguished.
     """
     from scipy.optimize import least_squares
 
     film = np.concatenate(films)
     seen = _seen(film[:: -(-len(film) // _MOST_FRAMES)], markers)
     count, size = seen.shape[1], float(np.median(np.abs(seen[:, -1])))
-    seen = seen / size  # so that all unknowns are small numbers
+    seen = seen / size  # so that all unknowns are small
     start = [_complex(getattr(markers, name), count) for name in _PAIRS]
     start = [start[0] * size, start[1] / size, start[2] / size]
     # The first marker is the origin, and the last joint is where its marker is.
@@ -117,5 +119,5 @@ def _complex(pairs: tuple[float, ...], count: int) -> np.ndarray:
     return np.array(pairs or 2 * count * (0.0,)).reshape(-1, 2) @ np.array([1.0, 1.0j])
 
 
-def _pairs(numbers: np.ndarray) -> tuple[float, ...]:
-    return tuple(float(x) for number in numbers for x in (number.real, number.imag))
+def _pairs(places: np.ndarray) -> tuple[float, ...]:
+    return tuple(float(x) for place in places for x in (place.real, place.imag))

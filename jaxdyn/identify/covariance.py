@@ -1,4 +1,4 @@
-"""How well parameters are known: information, covariance, intervals, and what the data cannot tell."""
+"""How well parameters are known: information, covariance, intervals, and what the data do not determine."""
 
 import equinox as eqx
 import jax
@@ -14,7 +14,7 @@ from jaxdyn.lanes.announcements import announced_as
 _UNSEEN = 1e-10
 # A direction whose standard deviation exceeds this multiple of the best one's deserves a warning.
 _POOR = 1e3
-# A value that moves less than this with its free numbers is at the bound of its chart, such as a friction that came out as zero.
+# A value that changes less than this with the unconstrained parameters is at the bound of its chart, such as zero friction.
 _AT_BOUND = 1e-12
 # A value moves along a direction that is not identified if its change is more than this part of that along all directions.
 _BLIND = 1e-6
@@ -76,8 +76,8 @@ def uncertainty(problem: Problem, unknowns: Unknowns, *, kind: str = "groups", s
         scale: for "noise", whether the noise scale is estimated from the residuals; else the assumed noise is believed.
 
     Raises:
-        ValueError: unknown kind, or there is no finite information: the fit failed, or readings of a window do not determine its
-            initial state.
+        ValueError: unknown kind, or there is no finite information: the fit failed, or the measurements of a window do not
+            determine its initial state.
 
     Source: White 1982 for "groups".
     """
@@ -99,7 +99,7 @@ def uncertainty(problem: Problem, unknowns: Unknowns, *, kind: str = "groups", s
     F = np.asarray(F, np.float64)
     if not np.all(np.isfinite(F)):
         raise ValueError(
-            "the information is not finite; let the fit converge first, and give start_noise if the readings of a window "
+            "the information is not finite; let the fit converge first, and give start_noise if the measurements of a window "
             "do not determine its initial state"
         )
     freedom = problem.count - parameters.size - local.size
@@ -143,7 +143,7 @@ def _inverse(F: np.ndarray, eps: float) -> tuple[np.ndarray, np.ndarray, tuple[n
 def _warnings(
     seen: tuple[np.ndarray, np.ndarray], unseen: np.ndarray, relative: np.ndarray, labels: tuple[tuple[str, str], ...]
 ) -> tuple[str, ...]:
-    """What the data do not tell, one line per direction: the values that move along it."""
+    """What the data do not determine, one line per direction: the values that move along it."""
     found = [
         f"not identifiable: {_moving(relative @ direction, labels)}; fix one of them, or give a prior"
         for direction in unseen.T

@@ -1,0 +1,232 @@
+"""Experiments on a machine whose parameters are known: motions that excite it, noisy recordings, and judging fits by the truth."""
+
+import dataclasses
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jaxdyn.dynamics.system import System
+from jaxdyn.identify.excitation import Margins, design_excitation, random_motions
+from jaxdyn.identify.fourier_motion import FourierMotion
+from jaxdyn.identify.identifiability import BaseParameters, base_parameters
+from jaxdyn.identify.inverse_dynamics_error import Motions, drive_forces
+from jaxdyn.identify.linear_fit import LinearFit, weighted_least_squares
+from jaxdyn.identify.measurement import MeasurementError, Plant
+from jaxdyn.identify.recording import Recording
+from jaxdyn.identify.regressor import labels, linear_parameters, regressor, with_linear_parameters
+from jaxdyn.identify.validation import needed_and_acting
+from jaxdyn.lanes import stored_jit
+
+# Errors are compared with the size of a value, or with this fraction of the largest value of the same unit, since zero has no size.
+LEAST_SIZE = 1e-3
+
+
+class ExcitingMotion(NamedTuple):
+    """A motion, what it leaves of the limits, and the log determinant of its information on the base parameters."""
+
+    motion: FourierMotion
+    margins: Margins
+    log_determinant: float
+
+
+class Excitations(NamedTuple):
+    """Motions of an experiment, from `excitations`.
+
+    Attributes:
+        base: the base parameters that random motions determine.
+        training: the most informative motions, to fit.
+        validation: random motions, to judge the fit.
+    """
+
+    base: BaseParameters
+    training: list[ExcitingMotion]
+    validation: list[FourierMotion]
+
+
+def excitations(
+    system: System,
+    key: PRNGKeyArray,
+    *,
+    training: int,
+    validation: int,
+    noise: Float[Array, "nv"],
+    period: float = 10.0,
+    harmonics: int = 5,
+    times: Float[np.ndarray, "samples"],
+    starts: int = 8,
+    max_steps: int = 0,
+) -> Excitations:
+    """Motions within the limits of a system: the most informative ones of some random motions, or designed ones.
+
+    Args:
+        system: the mechanism with its forces and drives.
+        key: random key of the motions.
+        training: number of motions to fit.
+        validation: number of motions to judge the fit.
+        noise: standard deviation of each measured force, N m or N.
+        period: period of the motions, s.
+        harmonics: number of sines and cosines per joint, at least 2.
+        times: equidistant samples of one period, s.
+        starts: number of random motions from which the most informative are taken, or from which each search starts.
+        max_steps: number of gradient steps of the search (`design_excitation`) for each training motion; 0 for no search.
+
+    Raises:
+        ValueError: as `random_motions`, or too few random motions stay within the limits.
+    """
+    shape = {"period": period, "harmonics": harmonics, "samples": len(times)}
+    random_key, *keys = jax.random.split(key, 1 + training)
+    drawn = random_motions(system, random_key, count=starts + validation, **shape)
+    count = len(drawn[0].offset)
+    if count < validation + training:
+        raise ValueError(f"only {count} random motions stay within the limits; raise starts")
+    each = [jax.tree.map(lambda leaf, k=k: np.asarray(leaf)[k], drawn) for k in range(count)]
+    rows = [regressor_rows(system, *sampled(motion, times)) for motion, _ in each]
+    base = base_parameters(np.stack(rows), labels(system))
+    if max_steps:
+        search = {"starts": starts, "max_steps": max_steps, "noise": noise, "base": base}
+        found = [design_excitation(system, key, **shape, **search) for key in keys]
+        learned = [ExcitingMotion(one.motion, one.margins, float(one.log_determinant)) for one in found]
+    else:
+        information = [_log_determinant(base.columns(Y) / noise[None, :, None]) for Y in rows]
+        best = sorted(range(validation, count), key=lambda k: -information[k])
+        learned = [ExcitingMotion(*each[k], information[k]) for k in best[:training]]
+    return Excitations(base, learned, [motion for motion, _ in each[:validation]])
+
+
+def sampled(
+    motion: FourierMotion, times: Float[np.ndarray, "samples"]
+) -> tuple[Float[Array, "samples nv"], Float[Array, "samples nv"], Float[Array, "samples nv"]]:
+    """Coordinates, velocities and accelerations of a motion at some times (s)."""
+    return stored_jit(jax.vmap(lambda motion, t: motion(t), (None, 0)))(motion, jnp.asarray(times))
+
+
+@stored_jit
+def regressor_rows(system: System, q: Array, v: Array, a: Array) -> Float[Array, "samples nv parameters"]:
+    """Regressor of all samples of a motion."""
+    return jax.vmap(regressor, (None, 0, 0, 0))(system, q, v, a)
+
+
+def synthetic_recording(
+    plant: Plant,
+    name: str,
+    motion: FourierMotion,
+    times: Float[np.ndarray, "samples"],
+    force_errors: Float[np.ndarray, "samples nv"] | None = None,
+) -> Recording:
+    """A recording of a plant that follows a motion, with the inputs that make its drives exert the forces that the motion needs.
+
+    Args:
+        plant: the machine.
+        name: name of the recording.
+        motion: the motion.
+        times: time stamps, s.
+        force_errors: errors that the measured forces have, N m or N; none if not given.
+
+    Raises:
+        MeasurementError: not every joint has a drive.
+    """
+    q, v, a = sampled(motion, times)
+    none = jnp.zeros((len(q), plant.inputs.gain.size), q.dtype)
+    needed, idle = (np.asarray(x) for x in needed_and_acting(plant, Motions(q, v, a, none)))
+    tau = needed if force_errors is None else needed + force_errors
+    effect = np.asarray(_effect(plant, Motions(q[0], v[0], a[0], none[0])))
+    if effect.shape[0] != effect.shape[1] or np.linalg.matrix_rank(effect) < len(effect):
+        raise MeasurementError(
+            f"{name}: not every joint has a drive, so that its forces cannot be chosen; drive them all"
+        )
+    u = np.linalg.solve(effect, (tau - idle).T).T
+    return Recording(name, times, np.asarray(q), np.asarray(v), u, np.asarray(a))
+
+
+@stored_jit
+def _effect(plant: Plant, motion: Motions) -> Float[Array, "nv nu"]:
+    """Derivative of the forces of the drives with respect to the inputs."""
+    return jax.jacfwd(lambda u: drive_forces(plant, dataclasses.replace(motion, u=u)))(motion.u)
+
+
+class BaseComparison(NamedTuple):
+    """Base parameters that linear fits and a fit of bodies find, beside the true ones; from `compare_base_parameters`.
+
+    Attributes:
+        truth: the true base parameters.
+        exact: the linear fit of exact forces.
+        measured: the linear fit of the measured forces.
+        fitted: base parameters of the fitted plant.
+        errors: errors of the exact fit relative to the size of each parameter, or to `LEAST_SIZE` of the largest of its unit.
+        covered: for each parameter, the fraction of repetitions of the experiment in which its 95 % interval contains the truth.
+        measurements: number of measured forces.
+    """
+
+    truth: Float[np.ndarray, "rank"]
+    exact: LinearFit
+    measured: LinearFit
+    fitted: Float[np.ndarray, "rank"]
+    errors: Float[np.ndarray, "rank"]
+    covered: Float[np.ndarray, "rank"]
+    measurements: int
+
+
+def compare_base_parameters(
+    truth: Plant,
+    fitted: Plant,
+    base: BaseParameters,
+    motions: Motions,
+    noise: Float[Array, "nv"],
+    *,
+    repetitions: int = 400,
+    seed: int = 0,
+) -> BaseComparison:
+    """Base parameters from exact and from noisy forces, and those of a fitted plant, compared with the truth.
+
+    Args:
+        truth: the machine that made the motions.
+        fitted: the plant to judge.
+        base: base parameters that the motions determine.
+        motions: samples of the experiment, with inputs that have noise.
+        noise: standard deviation of the noise of each force, N m or N.
+        repetitions: number of repetitions of the experiment with other noise, by which coverage is counted.
+        seed: seed of this noise.
+    """
+    system = truth.system
+    Y = base.columns(regressor_rows(system, motions.q, motions.v, motions.a))
+    needed, acting = needed_and_acting(truth, motions)
+    # What remains without the linear parameters is no part of what they explain.
+    nothing = with_linear_parameters(system, jnp.zeros_like(linear_parameters(system)))
+    remaining, _ = needed_and_acting(eqx.tree_at(lambda plant: plant.system, truth, nothing), motions)
+    linear_fit = stored_jit(weighted_least_squares)
+    exact, measured = (linear_fit(Y, tau - remaining, noise) for tau in (needed, acting))
+    repeated = _repeated(Y, needed - remaining, noise, repetitions, seed)
+    true = np.asarray(base.values(linear_parameters(system)))
+    lower, upper = (np.asarray(bound) for bound in repeated.intervals())
+    return BaseComparison(
+        true,
+        exact,
+        measured,
+        np.asarray(base.values(linear_parameters(fitted.system))),
+        np.abs(np.asarray(exact.estimate) - true) / _sizes(true, base.units),
+        np.mean((lower <= true) & (true <= upper), axis=0),
+        Y.shape[0] * Y.shape[1],
+    )
+
+
+def _log_determinant(Y: Float[Array, "samples nv rank"]) -> float:
+    """Log determinant of Y'Y."""
+    return float(2.0 * np.sum(np.log(np.linalg.svd(np.asarray(Y).reshape(-1, Y.shape[-1]), compute_uv=False))))
+
+
+def _repeated(Y: Array, tau: Array, noise: Array, count: int, seed: int) -> LinearFit:
+    """Fits of repetitions of an experiment with other noise, all at once."""
+    drawn = np.random.default_rng((seed, 1)).normal(size=(count, *tau.shape))
+    errors = noise[None, None] * jnp.asarray(drawn, tau.dtype)
+    return stored_jit(jax.vmap(lambda error: weighted_least_squares(Y, tau + error, noise)))(errors)
+
+
+def _sizes(values: np.ndarray, units: tuple[str, ...]) -> np.ndarray:
+    """Sizes with which errors are compared, so that a value that happens to be zero is compared with its like."""
+    kinds = np.array(units)
+    largest = np.array([np.max(np.abs(values[kinds == unit])) for unit in units])
+    return np.maximum(np.abs(values), LEAST_SIZE * largest)

@@ -1,0 +1,181 @@
+"""Fits: the call that all solvers share, and its result."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Array, Float, Int, PyTree
+from tqdm import tqdm
+
+from jaxdyn.deprecated import refuse_renamed
+from jaxdyn.identify.least_squares import Normal, Problem, Unknowns
+from jaxdyn.identify.levenberg_marquardt import LevenbergMarquardt
+from jaxdyn.identify.parameters import Parameters
+from jaxdyn.identify.solver import FitResult, Search, Solver
+from jaxdyn.lanes.announcements import announced_as
+from jaxdyn.mechanism.messages import described
+from jaxdyn.results import UnsuccessfulError, raise_unsuccessful
+
+
+class FitError(UnsuccessfulError):
+    """A fit that did not succeed. With `throw=False`, `fit` returns its result code instead."""
+
+
+class FitStats(NamedTuple):
+    """How much work a fit was.
+
+    Attributes:
+        iterations: number of steps taken.
+    """
+
+    iterations: Int[Array, "*starts"]
+
+
+class Fit(eqx.Module):
+    """Result of `fit`.
+
+    Attributes:
+        parameters: the parameters of the problem.
+        search: the last state of the solver, from which `fit(..., resume=search)` continues.
+        history: the loss after each step, if it was asked for, else None.
+    """
+
+    parameters: Parameters
+    search: Any
+    history: Float[Array, "steps *starts"] | None = None
+
+    @property
+    def value(self) -> PyTree:
+        """The fitted subject, such as the `Plant`; with a leading axis for a batch of initial guesses."""
+        x = self.unknowns.x
+        return self.parameters.place(x) if x.ndim == 1 else eqx.filter_vmap(self.parameters.place)(x)
+
+    @property
+    def unknowns(self) -> Unknowns:
+        """The unconstrained parameters and the local unknowns at the end of the fit."""
+        return self.search.unknowns
+
+    @property
+    def result(self) -> Any:
+        """The `FitResult`, whose `message` is a sentence; an array of its codes for a batch, or while JAX traces the fit."""
+        code = self.search.result
+        return code if np.ndim(code) or isinstance(code, jax.core.Tracer) else FitResult(int(code))
+
+    @property
+    def loss(self) -> Float[Array, "*starts"]:
+        """Half the sum of squared residuals, priors included."""
+        return self.search.loss
+
+    @property
+    def iterations(self) -> Int[Array, "*starts"]:
+        """Number of steps taken."""
+        return self.search.iterations
+
+    @property
+    def normal(self) -> Normal:
+        """Loss and normal equations at the end of the fit; only `LevenbergMarquardt` makes them."""
+        return self.search.normal
+
+    @property
+    def stats(self) -> FitStats:
+        """How much work the fit was."""
+        return FitStats(self.iterations)
+
+
+@announced_as("the fit")
+def fit(
+    problem: Problem,
+    solver: Solver = LevenbergMarquardt(),  # noqa: B008 (immutable)
+    initial: Unknowns | None = None,
+    *,
+    max_steps: int = 100,
+    throw: bool = True,
+    progress: bool = True,
+    history: bool = False,
+    resume: Search | None = None,
+    after_step: Callable[[Any], None] | None = None,
+    mesh: Mesh | None = None,
+    **renamed: Any,
+) -> Fit:
+    """Fit the parameters of a problem from one initial guess, or from a batch of them.
+
+        found = fit(problem, LevenbergMarquardt(tolerance=1e-6))
+        found.value  # the fitted plant
+
+    Args:
+        problem: an `OutputError`, an `InverseDynamicsError`, or another `Problem`.
+        solver: `LevenbergMarquardt` or `GradientDescent`.
+        initial: the initial guess; that of the problem if not given. With a leading axis it is a batch of initial guesses, which
+            are fitted at once.
+        max_steps: largest number of steps; those of a search that is resumed count.
+        throw: whether an unsuccessful fit raises an error; otherwise `Fit.result` says how it ended.
+        progress: whether to show a progress bar with the loss.
+        history: whether to record the loss after each step.
+        resume: the search of an earlier fit, to continue it; `initial` is then ignored.
+        after_step: called with the search after each step, for instance to save it.
+        mesh: devices over which the pieces of data are divided (`jaxdyn.lanes.lane_mesh`); None for one device. The results do
+            not depend on it, because the contributions of all pieces are added up on one device.
+        renamed: arguments of earlier releases, which are answered with their new form.
+
+    Returns:
+        The fit; its `value` is the fitted subject.
+
+    Raises:
+        FitError: the fit did not succeed, and `throw` is true.
+        TypeError: an argument is not of the kind that is needed.
+        ValueError: the solver cannot solve this problem.
+    """
+    refuse_renamed(
+        "fit",
+        renamed,
+        unknowns="initial",
+        max_iterations="max_steps",
+        tolerance="that of the solver, LevenbergMarquardt(tolerance=...)",
+        after_iteration="after_step",
+    )
+    _check(problem, solver, initial)
+    start = problem.initial if initial is None else initial
+    batched = (start.x if resume is None else resume.unknowns.x).ndim == 2
+    begin, step = solver.compiled(problem, batched, mesh)
+    search: Any = begin(start) if resume is None else resume
+    done, losses = int(np.max(search.iterations)), []
+    with tqdm(total=max_steps, initial=done, unit="step", disable=not progress) as bar:
+        while done < max_steps and solver.running(search):
+            search = step(search)
+            done += 1
+            if history:
+                losses.append(search.loss)
+            if progress:
+                bar.update()
+                bar.set_postfix(loss=f"{float(np.nanmin(search.loss)):.6g}")
+            if after_step is not None:
+                after_step(search)
+    if throw:
+        raise_unsuccessful(FitResult, search.result, FitError)
+    recorded = jnp.stack(losses) if losses else jnp.zeros((0, *search.loss.shape), search.loss.dtype)
+    return Fit(problem.parameters, search, recorded if history else None)
+
+
+def _check(problem: Any, solver: Any, initial: Any) -> None:
+    """Refuse arguments that are not of the kinds that `fit` needs, in one line with the remedy."""
+    if not isinstance(problem, Problem):
+        raise TypeError(
+            f"problem is {described(problem)}; give a problem, such as OutputError(parameters, windows) or "
+            "InverseDynamicsError(parameters, motions, noise)"
+        )
+    if isinstance(solver, Unknowns):
+        raise TypeError("the second argument is the solver; write fit(problem, LevenbergMarquardt(), initial)")
+    if isinstance(solver, type) and issubclass(solver, Solver):
+        raise TypeError(f"solver is the class {solver.__name__}; give an instance, {solver.__name__}(...)")
+    if not isinstance(solver, Solver):
+        raise TypeError(
+            f"solver is {described(solver)}; give LevenbergMarquardt(), or GradientDescent(optimizer, ...) of an optax optimizer"
+        )
+    if initial is not None and not isinstance(initial, Unknowns):
+        raise TypeError(
+            f"initial is {described(initial)}; give Unknowns(x, problem.initial.local), x being the unconstrained parameters"
+        )

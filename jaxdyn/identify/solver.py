@@ -1,0 +1,65 @@
+"""Solvers of fits: what they share, their state between two steps, and the codes that say how a fit ended."""
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+from jax.sharding import Mesh
+from jaxtyping import Array, Float, Int
+
+from jaxdyn.identify.least_squares import Problem, Unknowns
+from jaxdyn.results import ResultCode
+
+
+class FitResult(ResultCode):
+    """How a fit ended; one code per initial guess of a batch."""
+
+    RUNNING = 0, "The fit reached the largest number of steps; increase max_steps."
+    CONVERGED = 1, "The fit converged.", True
+    STUCK = (
+        2,
+        "No step decreases the loss any more, although its gradient is not zero; start from another initial guess, or compute in "
+        "double precision.",
+    )
+    NOT_FINITE = 3, "The loss is not finite; give a better initial guess, or shorten the windows."
+    COMPLETED = 4, "The fit took all its steps; its solver has no test of convergence.", True
+
+
+class Search(eqx.Module):
+    """State of a solver between two steps; everything that the next step needs is part of it.
+
+    Attributes:
+        unknowns: the best point so far.
+        loss: the loss at this point, or an estimate of it.
+        iterations: number of steps taken.
+        result: code of `FitResult`.
+    """
+
+    unknowns: eqx.AbstractVar[Unknowns]
+    loss: eqx.AbstractVar[Float[Array, "*starts"]]
+    iterations: eqx.AbstractVar[Int[Array, "*starts"]]
+    result: eqx.AbstractVar[Int[Array, "*starts"]]
+
+
+class Solver(eqx.Module):
+    """A method that fits the parameters of a `Problem`, step by step."""
+
+    @abc.abstractmethod
+    def compiled(
+        self, problem: Problem, batched: bool, mesh: Mesh | None
+    ) -> tuple[Callable[[Unknowns], Any], Callable[[Any], Any]]:
+        """Two compiled functions: the first makes a `Search` of an initial guess, the second takes one step of a search.
+
+        Args:
+            problem: the problem to solve.
+            batched: whether the unknowns have a leading axis, for several initial guesses.
+            mesh: devices over which the pieces of data are divided; None for one device.
+
+        Raises:
+            ValueError: the solver cannot solve this problem, or not for a batch of initial guesses or on several devices.
+        """
+
+    @abc.abstractmethod
+    def running(self, search: Any) -> bool:
+        """Whether another step can improve the search."""

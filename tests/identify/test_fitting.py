@@ -1,0 +1,96 @@
+"""The call that all solvers share: its result, its errors, and its answers to wrong arguments."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from recorded import pendulum_plant, simulated
+
+from jaxdyn.identify.charts import Positive
+from jaxdyn.identify.fitting import FitError, fit
+from jaxdyn.identify.gradient_descent import GradientDescent
+from jaxdyn.identify.levenberg_marquardt import LevenbergMarquardt
+from jaxdyn.identify.output_error import OutputError
+from jaxdyn.identify.parameters import Parameter, Parameters
+from jaxdyn.identify.recording import cut
+from jaxdyn.identify.solver import FitResult
+
+
+@pytest.fixture(scope="module")
+def problem():
+    """A pendulum whose friction is to be found."""
+    windows = cut([simulated(pendulum_plant(), 1.0, seed=1)], duration=0.5, interval=0.02)
+    free = [Parameter("system.forces.0.viscous", chart=Positive())]
+    parameters = Parameters(pendulum_plant(), free)
+    return OutputError(parameters, windows, free_starts=False)
+
+
+def test_the_value_of_a_fit_is_the_subject_with_the_parameters_that_were_found(problem):
+    found = fit(problem, LevenbergMarquardt(tolerance=1e-6), progress=False, history=True)
+    assert found.result is FitResult.CONVERGED
+    assert found.result.successful
+    expected = problem.parameters.place(found.unknowns.x)
+    np.testing.assert_array_equal(found.value.system.forces[0].viscous, expected.system.forces[0].viscous)
+    assert not np.array_equal(found.unknowns.x, problem.initial.x)
+    assert int(found.stats.iterations) == int(found.iterations) == len(found.history)
+    assert float(found.history[-1]) == float(found.loss) == float(found.normal.loss)
+    assert np.all(np.diff(found.history) <= 0)
+    assert float(found.loss) < float(problem.normal(problem.initial).loss)
+
+
+def test_a_looser_tolerance_takes_fewer_steps(problem):
+    loose, tight = (fit(problem, LevenbergMarquardt(tolerance), progress=False) for tolerance in (0.1, 1e-10))
+    assert int(loose.iterations) < int(tight.iterations)
+    assert float(loose.loss) >= float(tight.loss)
+
+
+def test_an_unsuccessful_fit_raises_an_error_that_names_code_and_remedy(problem):
+    with pytest.raises(FitError, match=r"FitResult\.RUNNING.*increase max_steps.*throw=False") as caught:
+        fit(problem, max_steps=1, progress=False)
+    assert caught.value.result is FitResult.RUNNING
+    found = fit(problem, max_steps=1, progress=False, throw=False)
+    assert found.result is FitResult.RUNNING
+    assert found.history is None
+
+
+def test_messages_of_codes_are_sentences():
+    assert len(FitResult) == 5
+    for code in FitResult:
+        assert code.message[0].isupper()
+        assert code.message.endswith(".")
+    assert {code for code in FitResult if code.successful} == {FitResult.CONVERGED, FitResult.COMPLETED}
+
+
+def test_wrong_arguments_are_answered_in_one_line_with_the_remedy(problem, as_a_user):
+    x = np.asarray(problem.initial.x)
+    attempts = [
+        (lambda: fit(problem, max_iterations=3), "'max_iterations' is now max_steps"),
+        (lambda: fit(problem, tolerance=1e-3), r"LevenbergMarquardt\(tolerance"),
+        (lambda: fit(problem, unknowns=problem.initial), "'unknowns' is now initial"),
+        (lambda: fit(problem, max_stepps=3), "'max_stepps' is unknown"),
+        (lambda: fit(problem, problem.initial), r"fit\(problem, LevenbergMarquardt\(\), initial\)"),
+        (lambda: fit(problem, LevenbergMarquardt), "the class LevenbergMarquardt; give an instance"),
+        (lambda: fit(problem, optax.adam(0.1)), r"GradientDescent\(optimizer"),
+        (lambda: fit(problem, LevenbergMarquardt(), x), "give Unknowns"),
+        (lambda: fit(problem, LevenbergMarquardt(), x.tolist()), "give Unknowns"),
+        (lambda: fit(problem.parameters), "give a problem, such as OutputError"),
+        (lambda: fit(OutputError), "the class OutputError; give a problem"),
+    ]
+    for attempt, remedy in attempts:
+        with pytest.raises(TypeError, match=remedy) as caught:
+            attempt()
+        assert "\n" not in str(caught.value)
+
+
+def test_the_old_name_of_the_initial_guess_warns(problem):
+    for owner in (problem, problem.parameters):
+        with pytest.warns(FutureWarning, match="start is now initial"):
+            old = owner.start
+        assert jax.tree.all(jax.tree.map(jnp.array_equal, old, owner.initial))
+
+
+def test_solvers_of_optax_are_wrapped(problem):
+    found = fit(problem, GradientDescent(optax.sgd(1e-9)), max_steps=2, progress=False)
+    assert found.result is FitResult.COMPLETED
+    assert int(found.stats.iterations) == 2
