@@ -95,6 +95,7 @@ PACKAGES = [
     "jaxdyn.control",
     "jaxdyn.dynamics",
     "jaxdyn.formulations",
+    "jaxdyn.identify",
     "jaxdyn.io",
     "jaxdyn.jobs",
     "jaxdyn.lanes",

@@ -70,7 +70,7 @@ def solve_batch(
     check_arguments(problem, solver, initial)
     solver.check(problem)
     solver = with_history(solver, history, max_steps)
-    numbers, structure = eqx.partition(problem, eqx.is_array)
+    arrays, structure = eqx.partition(problem, eqx.is_array)
     several = problem.duration.ndim > 0
     # One problem for all is a constant of the code, so that its zeros cost nothing.
     known = Constant((structure if several else problem, solver))
@@ -80,7 +80,7 @@ def solve_batch(
         """What the function makes of these rows of the tree, in packs of one size, so that it is compiled once."""
         for pack in _packs(len(rows), count, mesh):
             part = rows[pack]
-            batch = (_taken(numbers if several else None, part), _taken(tree, part))
+            batch = (_taken(arrays if several else None, part), _taken(tree, part))
             yield part, whole(mesh, _on_devices(function, mesh)(known, divided(mesh, batch), np.asarray(limit)))
 
     def of_all(function, tree):
@@ -95,7 +95,7 @@ def solve_batch(
             for rows, after in parts(_search, running, search, min(limit, max_steps)):
                 search = _replaced(search, rows, after)
             if progress:
-                bar.set_postfix_str(_told(_standing(of_all(_solution, search))), refresh=False)
+                bar.set_postfix_str(_progress_text(_standing(of_all(_solution, search))), refresh=False)
                 bar.update(int(np.sum(np.asarray(search.result) != ControlResult.RUNNING)) - bar.n)
                 bar.refresh()
     found = of_all(_solution, search)
@@ -119,12 +119,12 @@ def _packs(count: int, most: int, mesh: Mesh | None) -> np.ndarray:
 
 
 def _of_each(function: Callable, known: Constant, batch: tuple, limit: Array) -> Any:
-    """function(problem, solver, tree, limit) of a batch of trees, and of the numbers of their problems unless all fraction one."""
+    """function(problem, solver, tree, limit) of a batch of trees, and of the arrays of their problems if they differ."""
     problem, solver = known.value
-    numbers, trees = batch
-    if numbers is None:
+    arrays, trees = batch
+    if arrays is None:
         return jax.vmap(lambda tree: function(problem, solver, tree, limit))(trees)
-    return jax.vmap(lambda numbers, tree: function(eqx.combine(numbers, problem), solver, tree, limit))(numbers, trees)
+    return jax.vmap(lambda arrays, tree: function(eqx.combine(arrays, problem), solver, tree, limit))(arrays, trees)
 
 
 def _begin(known: Constant, batch: tuple, limit: Array) -> Any:
@@ -230,7 +230,7 @@ def _best(standing: _Standing) -> int:
     return int(np.lexsort((cost, np.where(solved, 0.0, violation), ~solved))[0])
 
 
-def _told(standing: _Standing) -> str:
+def _progress_text(standing: _Standing) -> str:
     best = _best(standing)
     cost, violation, iterations = (np.asarray(x) for x in (standing.cost, standing.violation, standing.iterations))
     return f"iteration {iterations.max()}, best cost {cost[best]:.6g}, violation {violation[best]:.1e}"

@@ -24,11 +24,11 @@ class CollocatedSolution(Solution):
     """A plan together with its motion in continuous time.
 
     Attributes:
-        dynamics: with the design in its place.
-        duration: T, s.
-        points: of the scheme, in an interval of length 1.
-        point_controls: controls at the points of each interval.
-        rates: h times the rates of the steps from the state at the start of each interval, at its points.
+        dynamics: The dynamics with the design parameters of the plan.
+        duration: The duration T, s.
+        points: The points of the scheme in an interval of length 1.
+        point_controls: The controls at the points of each interval.
+        rates: h times the rates at the points of each interval, in tangent coordinates at its first state.
     """
 
     dynamics: Dynamics
@@ -59,12 +59,12 @@ class Collocation(Solver):
     """Direct collocation by Ipopt, an interior-point method.
 
     Dynamics hold at points of each interval of length h = T / N, as `Dynamics.rate` says; costs are integrated by the same
-    points, where also conditions along the path hold. "trapezoid" (error h^2) and "hermite_simpson" (h^4) have points at the
+    points, at which the constraints along the path hold too. "trapezoid" (error h^2) and "hermite_simpson" (h^4) have points at the
     nodes, so that controls are continuous; "legendre_gauss" (h^2degree) has none there, and controls of their own in each
     interval. The plan has the means of the controls over each interval; the motion in continuous time is that of
     `CollocatedSolution`. States on manifolds keep these orders.
 
-    Ipopt runs outside JAX: `solve` compiles for itself and cannot be transformed. Problems alike, with the same functions, fraction
+    Ipopt runs outside JAX: `solve` compiles for itself and cannot be transformed. Problems with the same functions share
     what is compiled. The tolerances are those of double precision. Needs ipyopt: `pip install "jaxdyn[nlp]"`.
 
     Attributes:

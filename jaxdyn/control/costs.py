@@ -24,6 +24,8 @@ from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.arrays import dot, floating
 from jaxdyn.spatial.transform import RigidTransform
 
+_WEIGHTS = quantity(minimum=0.0, broadcast=True)  # one for each component, or one for all
+
 
 class CostTerm(eqx.Module):
     """A cost of a problem."""

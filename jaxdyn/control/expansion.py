@@ -1,8 +1,8 @@
 """Expansion of a problem about a plan, to second order in tangent coordinates: a linear-quadratic problem for the steps to take.
 
 The state of that problem is (step of x, step of the design). Gradients and Jacobians are exact. The curvature of costs is exact;
-that of dynamics and conditions, weighted by costates and multipliers, is added for Newton's method and left out for Gauss-Newton,
-where conditions count by (Jacobian)' weight (Jacobian).
+that of dynamics and constraints, weighted by costates and multipliers, is added for Newton's method and left out for Gauss-Newton,
+where constraints contribute (Jacobian)' weight (Jacobian).
 """
 
 import equinox as eqx
@@ -35,7 +35,7 @@ class ConstraintTerms(eqx.Module):
 
 
 def penalty_terms(problem: ControlProblem, found: Outcome, multipliers: Multipliers) -> ConstraintTerms:
-    """That of the augmented Lagrangian: conditions that may be negative and are do not count."""
+    """The terms of the augmented Lagrangian, to which inactive inequality constraints contribute nothing."""
     path, end = multiplier_estimates(problem, found, multipliers)
     weights = [
         jnp.where((multiplier != 0.0) | (values == 0.0), multipliers.penalty, 0.0)
@@ -45,11 +45,12 @@ def penalty_terms(problem: ControlProblem, found: Outcome, multipliers: Multipli
 
 
 class Expansion(eqx.Module):
-    """A problem about a plan.
+    """The expansion of a problem about a plan.
 
     Attributes:
-        model: the linear-quadratic problem for the step to take, z = (state, design).
-        path_rows, end_rows: Jacobians of the conditions, by (z, u) and by z.
+        model: The linear-quadratic problem for the step, z = (state, design).
+        path_rows: Jacobians of the constraints along the path by (z, u).
+        end_rows: The Jacobian of the constraints at the end by z.
     """
 
     model: LinearQuadratic
@@ -71,8 +72,8 @@ def linearized(
 
     def first(k, x, following, u):
         def rows(w):
-            gap, cost, conditions = _step_away(problem, plan, k, x, following, u, w)
-            return jnp.concatenate([gap, cost[None], conditions])
+            gap, cost, constraints = _step_away(problem, plan, k, x, following, u, w)
+            return jnp.concatenate([gap, cost[None], constraints])
 
         return jax.jacfwd(rows)(jnp.zeros(n + m, u.dtype))
 
@@ -122,11 +123,11 @@ def expanded(
     """The linear-quadratic problem for the step to take.
 
     Args:
-        gaps: from each state of the plan to the one that follows from the state before it.
-        costates: of x_1 to x_N, which weight the curvature of the dynamics. Those of the plan itself if not given.
-        feedback: gains with which these are found: what a deviation costs if it is fed back. They do not matter at a solution; away
-            from it, costates of unstable motions would be huge without them.
-        curvature: weight of the curvature of dynamics and conditions, 1 for Newton's method, 0 or None for Gauss-Newton.
+        gaps: The steps from each state of the plan to the one that follows from the state before it.
+        costates: Costates of x_1 to x_N, which weight the curvature of the dynamics; those of the plan itself if not given.
+        feedback: Gains that define these costates: the cost of a deviation that is fed back. They have no effect at a solution;
+            away from it, costates of unstable motions would be huge without them.
+        curvature: The weight of the curvature of dynamics and constraints, 1 for Newton's method, 0 or None for Gauss-Newton.
     """
     nx, m = problem.dynamics.nx, problem.dynamics.nu
     n = nx + problem.size
@@ -138,15 +139,15 @@ def expanded(
 
     def second(k, x, following, u, costate, multiplier, weight):
         def weighted(w):
-            gap, cost, conditions = _step_away(problem, plan, k, x, following, u, w)
-            return cost if curvature is None else cost + weight * (gap @ costate + conditions @ multiplier)
+            gap, cost, constraints = _step_away(problem, plan, k, x, following, u, w)
+            return cost if curvature is None else cost + weight * (gap @ costate + constraints @ multiplier)
 
         return jax.hessian(weighted)(jnp.zeros(n + m, u.dtype))
 
     def second_at_end(last, multiplier, weight):
         def weighted(w):
-            cost, conditions = _end_away(problem, plan, last, w)
-            return cost if curvature is None else cost + weight * (conditions @ multiplier)
+            cost, constraints = _end_away(problem, plan, last, w)
+            return cost if curvature is None else cost + weight * (constraints @ multiplier)
 
         return jax.hessian(weighted)(jnp.zeros(n, gaps.dtype))
 
@@ -165,8 +166,38 @@ def expanded(
     return Expansion(model, C, end_C)
 
 
+def cost_size(problem: ControlProblem, plan: Plan, *, backend: Backend = "auto") -> Float[Array, ""]:
+    """The size of the derivatives of the cost at a plan: the largest component of sum over k of |g_k| + |H_k 1|.
+
+    g and H are gradient and Hessian of the cost of a time step, or of the end, by tangent coordinates, controls and design.
+    Unlike the gradient alone, this is not zero for the cost of controls that are zero.
+    """
+    nx, m = problem.dynamics.nx, problem.dynamics.nu
+    n = nx + problem.size
+
+    def derivatives(cost, count: int) -> Array:
+        zero = jnp.zeros(count, plan.controls.dtype)
+        gradient, change = jax.jvp(jax.grad(cost), (zero,), (jnp.ones_like(zero),))
+        return jnp.abs(gradient) + jnp.abs(change)
+
+    def of_step(k, x, u):
+        def cost(w):
+            placed = problem.with_design(plan.design + w[nx:n])
+            return running_cost(placed, k, problem.dynamics.retract(x, w[:nx]), u + w[n:])
+
+        return derivatives(cost, n + m)
+
+    def of_end(last):
+        return derivatives(lambda w: _end_away(problem, plan, last, w)[0], n)
+
+    steps = jax.vmap(lane_function(of_step, backend=backend, name="size of costs"))
+    ending = lane_function(of_end, backend=backend, name="size of the cost of the end")
+    along = steps(jnp.arange(problem.steps), _at(plan.states, slice(-1)), plan.controls)
+    return jnp.maximum(jnp.max(jnp.sum(along, axis=0)), jnp.max(ending(_at(plan.states, -1)), initial=0.0))
+
+
 def _step_away(problem: ControlProblem, plan: Plan, k, x, following, u, w):
-    """Gap to the state that follows, cost and conditions of a step, w = (x, design, u) away from the plan."""
+    """Gap to the next state, cost and constraint values of a time step, w = (x, design, u) away from the plan."""
     nx = problem.dynamics.nx
     n = nx + problem.size
     placed = problem.with_design(plan.design + w[nx:n])
@@ -178,7 +209,7 @@ def _step_away(problem: ControlProblem, plan: Plan, k, x, following, u, w):
 
 
 def _end_away(problem: ControlProblem, plan: Plan, last, w):
-    """Cost and conditions of the end, w = (x, design) away from the plan."""
+    """Cost and constraint values at the end, w = (x, design) away from the plan."""
     nx = problem.dynamics.nx
     placed = problem.with_design(plan.design + w[nx:])
     there = problem.dynamics.retract(last, w[:nx])
@@ -186,7 +217,7 @@ def _end_away(problem: ControlProblem, plan: Plan, last, w):
 
 
 def _places(plan: Plan):
-    """Numbers of the steps, and the states before and after them."""
+    """Indices of the time steps, and the states before and after them."""
     return jnp.arange(len(plan.controls)), _at(plan.states, slice(-1)), _at(plan.states, slice(1, None))
 
 

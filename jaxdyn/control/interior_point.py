@@ -1,4 +1,4 @@
-"""Parts of an interior-point method for plans: unknowns, what is left of conditions and bounds, errors, and the line search.
+"""Parts of an interior-point method for plans: unknowns, elimination of slacks and bounds, optimality error, and line search.
 
     minimize    cost - mu (sum of the logarithms of slacks and of distances from bounds)
     such that   x_{k+1} = f(x_k, u_k),   g = 0,   g + s = 0 with slacks s > 0 where g may be negative
@@ -29,12 +29,14 @@ _LEAST_GAIN = 1e-4  # of the cost, as a fraction of what its slope promises
 
 
 class DualVariables(eqx.Module):
-    """Multipliers.
+    """The dual variables: multipliers of dynamics, constraints and bounds.
 
     Attributes:
-        costates: of the dynamics, for x_1 to x_N and the design.
-        path, end: of conditions.
-        controls, design: of lower and upper bounds.
+        costates: Multipliers of the dynamics, for x_1 to x_N and the design.
+        path: Multipliers of the constraints along the path.
+        end: Multipliers of the constraints at the end.
+        controls: Multipliers of lower and upper bounds of the controls.
+        design: Multipliers of lower and upper bounds of the design parameters.
     """
 
     costates: Float[Array, "N n"]
@@ -45,25 +47,26 @@ class DualVariables(eqx.Module):
 
 
 class Slacks(eqx.Module):
-    """Distances of conditions from zero; zero for conditions that must be zero."""
+    """Slacks s > 0 of inequality constraints, g + s = 0; zero for equality constraints."""
 
     path: Float[Array, "N m"]
     end: Float[Array, "e"]
 
 
 class InteriorSearch(eqx.Module):
-    """Where multiple shooting stands.
+    """The state of a search by multiple shooting.
 
     Attributes:
-        plan, slacks, multipliers: primal and dual unknowns.
-        gaps, found, violation: what the plan comes to.
-        feedback: gains of the last policy.
-        barrier: mu.
-        damping: of the next step.
-        wait, last_wait: iterations until curvature counts again, and how many there were last time.
-        filter: (distance, cost) of plans that later ones must improve on.
-        farthest: distance that no plan may have.
-        iterations, result: done, and code of `ControlResult`.
+        plan, slacks, multipliers: The primal and dual unknowns.
+        gaps, found, violation: Gaps in the dynamics, cost and constraint values, and largest violation of the plan.
+        feedback: The gains of the last policy.
+        barrier: The barrier parameter mu.
+        damping: The regularization of the next step.
+        wait, last_wait: The number of iterations until curvature is used again, and the previous number.
+        filter: Pairs (infeasibility, cost) of plans on which later plans must improve.
+        farthest: The largest infeasibility that a plan may have.
+        iterations, result: The number of iterations, and the code of a `ControlResult`.
+        scale: The factor by which costs, and with them multipliers, are multiplied during the search.
     """
 
     plan: Plan
@@ -81,6 +84,7 @@ class InteriorSearch(eqx.Module):
     farthest: Float[Array, ""]
     iterations: Int[Array, ""]
     result: Int[Array, ""]
+    scale: Float[Array, ""]
 
     @property
     def cost(self) -> Float[Array, ""]:
@@ -97,7 +101,7 @@ class InteriorStep(NamedTuple):
 
 
 def push_inside_bounds(problem: ControlProblem, plan: Plan) -> Plan:
-    """The plan, from the initial state, with controls and design at some distance from their bounds."""
+    """The plan with the initial state of the problem, and with controls and design moved inside their bounds."""
 
     def moved(x, lower, upper):
         room = jnp.where(jnp.isfinite(upper - lower), INSIDE * (upper - lower), INSIDE)
@@ -112,7 +116,7 @@ def push_inside_bounds(problem: ControlProblem, plan: Plan) -> Plan:
 
 
 def distances_from_bounds(problem: ControlProblem, plan: Plan) -> tuple[Float[Array, "2 N nu"], Float[Array, "2 P"]]:
-    """How far controls and design are from their lower and upper bounds."""
+    """Distances of controls and design parameters from their lower and upper bounds."""
     controls = jnp.stack([plan.controls - problem.lower[None], problem.upper[None] - plan.controls])
     if problem.design is None:
         return controls, jnp.zeros((2, 0), controls.dtype)
@@ -120,7 +124,7 @@ def distances_from_bounds(problem: ControlProblem, plan: Plan) -> tuple[Float[Ar
 
 
 def eliminate_slacks(problem: ControlProblem, search: InteriorSearch) -> ConstraintTerms:
-    """What is left of the conditions when slacks and multipliers are eliminated."""
+    """Multipliers and weights of the constraints after slacks and multipliers are eliminated from the Newton system."""
     delta, mu = regularization(search.barrier.dtype), search.barrier
 
     def of(c, s, y, may):
@@ -135,7 +139,7 @@ def eliminate_slacks(problem: ControlProblem, search: InteriorSearch) -> Constra
 
 
 def without_constraint_terms(expansion: Expansion, terms: ConstraintTerms) -> LinearQuadratic:
-    """The expansion with the slopes of the costs alone."""
+    """The linear-quadratic model with gradients of the costs alone."""
     model, n = expansion.model, expansion.model.A.shape[1]
     path = einsum("kci,kc->ki", expansion.path_rows, terms.path)
     slopes = (model.q - path[:, :n], model.r - path[:, n:], model.q_end - expansion.end_rows.T @ terms.end)
@@ -149,7 +153,7 @@ def with_constraint_terms(cost_model: LinearQuadratic, expansion: Expansion, ter
 
 
 def infeasibility(defects: Array, found: Outcome, slacks: Slacks) -> Float[Array, ""]:
-    """How far a plan is from a motion that meets its conditions."""
+    """The 1-norm of the residuals of dynamics and constraints."""
     return (
         jnp.sum(jnp.abs(defects))
         + jnp.sum(jnp.abs(found.path + slacks.path))
@@ -164,7 +168,7 @@ def optimality_error(
     expansion: Expansion,
     barrier: Float[Array, ""],
 ) -> Float[Array, ""]:
-    """Largest error of the conditions of optimality, scaled as in Ipopt where multipliers are large."""
+    """The largest error of the optimality conditions, scaled as in Ipopt where multipliers are large."""
     f, n = search.multipliers, cost_model.A.shape[1]
     path = einsum("kci,kc->ki", expansion.path_rows, f.path)
     by_z = cost_model.q + path[:, :n] + einsum("kij,ki->kj", cost_model.A, f.costates)
@@ -201,13 +205,13 @@ def _largest(arrays: list[Array]) -> Float[Array, ""]:
 
 
 def _reach(value: Array, change: Array, kept: Float[Array, ""]) -> Float[Array, ""]:
-    """Largest fraction of a change that leaves positive numbers positive; 1 at most."""
+    """The largest fraction of a change, at most 1, that keeps positive values positive."""
     ratio = jnp.where(change < 0, -kept * value / jnp.where(change < 0, change, 1.0), 1.0)
     return jnp.min(jnp.minimum(ratio, 1.0), initial=1.0)
 
 
 def _barrier_of(problem: ControlProblem, plan: Plan, slacks: Slacks) -> Float[Array, ""]:
-    """Sum of the logarithms of slacks and distances."""
+    """The sum of the logarithms of slacks and distances from bounds."""
     inequality_path, inequality_end = inequalities(problem)
 
     def logarithms(x, counts):
@@ -222,7 +226,7 @@ def _barrier_of(problem: ControlProblem, plan: Plan, slacks: Slacks) -> Float[Ar
 def line_search(
     problem: ControlProblem, search: InteriorSearch, cost_model: LinearQuadratic, step: InteriorStep, backend: Backend
 ) -> tuple[InteriorSearch, Bool[Array, ""]]:
-    """The search after the largest fraction of a step that comes closer to a motion or is cheaper, and whether there was one."""
+    """The search after the largest fraction of a step that the filter accepts, and whether there is one."""
     mu, plan, nx = search.barrier, search.plan, problem.dynamics.nx
     kept = jnp.maximum(_LEAST_KEPT, 1.0 - mu)
     design = step.z[0, nx:]
@@ -313,7 +317,7 @@ def line_search(
 
 
 def _moved_multipliers(search, change: DualVariables, fraction, kept, accepted, may) -> DualVariables:
-    """DualVariables of equations follow the fraction of the plan; those that must stay positive go as far as they can."""
+    """Multipliers of equations take the step fraction of the plan; those that must stay positive take their own largest one."""
     f, (inequality_path, inequality_end) = search.multipliers, may
     reaches = [
         _reach(f.path, jnp.where(inequality_path[None], change.path, 0.0), kept),

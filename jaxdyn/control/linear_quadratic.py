@@ -19,12 +19,12 @@ from jaxdyn.spatial.arrays import einsum
 
 
 class LinearQuadratic(eqx.Module):
-    """The numbers of a linear-quadratic problem; those of step k in row k.
+    """The matrices of a linear-quadratic problem; row k belongs to time step k.
 
     Attributes:
-        A, B, d: dynamics.
-        Q, S, R, q, r: cost of a step.
-        Q_end, q_end: cost of the end.
+        A, B, d: The dynamics of each time step.
+        Q, S, R, q, r: The cost of each time step.
+        Q_end, q_end: The cost of the end.
     """
 
     A: Float[Array, "N n n"]

@@ -3,9 +3,9 @@
     minimize    cost - mu (sum of the logarithms of slacks and of distances from bounds)
     such that   x_{k+1} = f(x_k, u_k),   g = 0,   g + s = 0 with slacks s > 0 where g may be negative
 
-Newton's method on the stationarity of the Lagrangian: conditions and bounds are eliminated, what is left is linear-quadratic. The
-plan need not be a motion before the end, so it may start from a guess of states, and nothing has to be integrated through
-unstable motions.
+Newton's method is applied to the stationarity of the Lagrangian; after elimination of slacks and bounds each step is a
+linear-quadratic problem. Plans need not obey the dynamics before the end, so that the initial guess may be a guess of states, and
+unstable motions are not integrated from the start.
 """
 
 from typing import ClassVar
@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxdyn.control.expansion import ConstraintTerms, Expansion, expanded, initial_jacobian
+from jaxdyn.control.expansion import ConstraintTerms, Expansion, cost_size, expanded, initial_jacobian
 from jaxdyn.control.interior_point import (
     INSIDE,
     DualVariables,
@@ -40,6 +40,7 @@ from jaxdyn.mechanism.quantity import quantity
 from jaxdyn.spatial.arrays import einsum
 
 _FIRST_BARRIER, _BARRIER_FACTOR, _BARRIER_POWER = 0.1, 0.2, 1.5
+_LEAST_COST, _MOST_COST = 0.1, 100.0  # sizes of costs, between which they are not scaled
 _SOLVED_ENOUGH = 10.0  # error, in units of the barrier, at which the barrier is lowered
 _MEMORY = 16  # plans that later ones must improve on, in distance or in cost
 _FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-4, 1e-10, 1e10
@@ -47,10 +48,11 @@ _LONGEST_WAIT = 16  # iterations without curvature after it has failed several t
 
 
 class MultipleShooting(IterativeSolver):
-    """Newton's method on states and controls at once, with an interior-point method for bounds and conditions.
+    """Newton's method on states and controls at once, with an interior-point method for bounds and constraints.
 
     If the Newton model is not convex, the second-order terms of dynamics and constraints are dropped for some iterations, then
-    regularization is added.
+    regularization is added. Costs whose derivatives at the initial guess are very small or large are scaled during the
+    search, so that they compare to the barrier, which begins with 0.1.
 
     Attributes:
         parallel: Whether all time steps are computed at once by associative scans, which takes log N rounds on machines with many
@@ -71,6 +73,8 @@ class MultipleShooting(IterativeSolver):
 
     def begin(self, problem: ControlProblem, initial: Plan) -> InteriorSearch:
         plan = push_inside_bounds(problem, initial)
+        scale = _scale_of(cost_size(problem, plan, backend=self.backend))
+        problem = problem.with_cost_scale(scale)
         found, defects, dtype = (
             outcome(problem, plan, backend=self.backend),
             gaps(problem, plan, backend=self.backend),
@@ -113,9 +117,11 @@ class MultipleShooting(IterativeSolver):
             1e4 * jnp.maximum(distance, 1.0),
             none,
             code.astype(int),
+            scale,
         )
 
     def iterate(self, problem: ControlProblem, search: InteriorSearch) -> InteriorSearch:
+        problem = problem.with_cost_scale(search.scale)
         use_curvature = search.wait == 0
         terms = eliminate_slacks(problem, search)
         expansion = expanded(
@@ -143,14 +149,14 @@ class MultipleShooting(IterativeSolver):
     def solution(self, problem: ControlProblem, search: InteriorSearch) -> Solution:
         s = search
         one = jnp.ones((), s.barrier.dtype)
-        multipliers = Multipliers(s.multipliers.path, s.multipliers.end, one)
-        return Solution(s.plan, s.feedback, multipliers, s.cost, s.violation, s.result, Stats(s.iterations))
+        multipliers = Multipliers(s.multipliers.path / s.scale, s.multipliers.end / s.scale, one)
+        return Solution(s.plan, s.feedback, multipliers, s.cost / s.scale, s.violation, s.result, Stats(s.iterations))
 
     def _tolerance(self, search: InteriorSearch) -> float:
         return in_precision(self.tolerance, search.barrier.dtype, 1e-8, 1e-4)
 
     def _lowered(self, search: InteriorSearch, error: Float[Array, ""]) -> InteriorSearch:
-        """With a lower barrier where the problem with this one is solved well enough; the filter then forgets."""
+        """The search with a lower barrier parameter and an empty filter where the present barrier problem is solved well enough."""
         now = search.barrier
         lower = jnp.maximum(0.1 * self._tolerance(search), jnp.minimum(_BARRIER_FACTOR * now, now**_BARRIER_POWER))
         enough = (error <= _SOLVED_ENOUGH * now) & (lower < now)
@@ -168,7 +174,7 @@ class MultipleShooting(IterativeSolver):
         expansion: Expansion,
         terms: ConstraintTerms,
     ) -> "InteriorStep":
-        """Newton's step of all unknowns."""
+        """The Newton step of all unknowns."""
         mu, multipliers, plan = search.barrier, search.multipliers, search.plan
         (below, above), (design_below, design_above) = distances_from_bounds(problem, plan)
         damping = search.damping
@@ -228,7 +234,7 @@ class MultipleShooting(IterativeSolver):
     def _adapted(
         self, search: InteriorSearch, accepted: Bool[Array, ""], use_curvature: Bool[Array, ""]
     ) -> InteriorSearch:
-        """Curvature may make steps without a minimum: then it rests for a while. If that does not help, damping does."""
+        """The search with adapted regularization: curvature of a nonconvex model is left out at first, then damping grows."""
         wait, last_wait, damping = search.wait, search.last_wait, search.damping
         more = jnp.maximum(10.0 * damping, _FIRST_DAMPING)
         less = jnp.where(damping > _LEAST_DAMPING, 0.1 * damping, 0.0)
@@ -246,3 +252,10 @@ class MultipleShooting(IterativeSolver):
             search,
             (wait, last_wait, damping, result, search.iterations + 1),
         )
+
+
+def _scale_of(size: Float[Array, ""]) -> Float[Array, ""]:
+    """The factor that brings costs of some size to a usual one; 1 for a usual size, and where it is zero or not finite."""
+    known = (size > 0.0) & jnp.isfinite(size)
+    size = jnp.where(known, size, 1.0)
+    return jnp.clip(size, _LEAST_COST, _MOST_COST) / size

@@ -1,7 +1,7 @@
 """Solvers that improve a plan by its second-order expansion: damping, trial steps, curvature and multipliers are their common part.
 
-Bounds of controls are met in every step of the Riccati recursion, conditions by an augmented Lagrangian whose multipliers follow
-whenever a plan has settled. How a step becomes a plan is up to the solver: `ilqr` rolls it out with feedback.
+Bounds of controls hold in every step of the Riccati recursion, constraints by an augmented Lagrangian whose multipliers are updated
+whenever its minimization has converged. A solver says how a step becomes a plan: `ilqr` rolls it out with feedback.
 """
 
 import abc
@@ -55,19 +55,19 @@ _GAP_WEIGHT = 2.0  # of gaps in the merit, in units of the largest costate
 
 
 class Search(eqx.Module):
-    """Where a solver stands. Everything that the next iteration needs is here.
+    """The state of a search, with everything that the next iteration needs.
 
     Attributes:
-        plan, feedback: the best plan so far, and the gains of the policy that led to it.
-        cost, violation: of the plan.
-        multipliers: of the conditions.
-        damping: of the next step.
-        wait, last_wait: iterations until curvature counts again, and how many there were last time.
-        settled: relative decrease below which the multipliers follow.
-        violation_before: when they did so last.
-        gaps: from each state of the plan to the one that follows from the state before it.
-        gap_weight: of their sizes in the merit.
-        iterations, result: done, and code of `ControlResult`.
+        plan, feedback: The best plan so far, and the gains of the policy that led to it.
+        cost, violation: Cost and largest violation of the plan.
+        multipliers: The multipliers of the constraints.
+        damping: The regularization of the next step.
+        wait, last_wait: The number of iterations until curvature is used again, and the previous number.
+        settled: The relative decrease below which the multipliers are updated.
+        violation_before: The violation at the last update of the multipliers.
+        gaps: The steps from each state of the plan to the one that follows from the state before it.
+        gap_weight: The weight of the gaps in the merit.
+        iterations, result: The number of iterations, and the code of a `ControlResult`.
     """
 
     plan: Plan
@@ -87,11 +87,11 @@ class Search(eqx.Module):
 
 
 class Step(eqx.Module):
-    """What the expansion says.
+    """The solution of the linear-quadratic model.
 
     Attributes:
-        policy: feedforward and feedback.
-        z, u: steps of states with design, and of controls, in the expansion.
+        policy: Feedforward and feedback.
+        z, u: Steps of states with design, and of controls.
     """
 
     policy: Policy
@@ -130,8 +130,8 @@ class NewtonSolver(IterativeSolver):
 
     def begin(self, problem: ControlProblem, initial: Plan) -> Search:
         found, dtype = outcome(problem, initial, backend=self.backend), problem.lower.dtype
-        numbers = jax.tree.leaves((found, initial))
-        finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in numbers]))
+        leaves = jax.tree.leaves((found, initial))
+        finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
         code = jnp.where(finite, ControlResult.RUNNING.value, ControlResult.NOT_FINITE.value)
         defects = gaps(problem, initial, backend=self.backend)
         infeasible_by = jnp.maximum(violation(problem, found), jnp.max(jnp.abs(defects)))

@@ -19,7 +19,7 @@ Places = tuple[np.ndarray, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class NonlinearProgram:
-    """A program in n numbers z with m conditions g.
+    """A program in n variables z with m constraints g.
 
     Attributes:
         lower, upper: bounds of z; infinite for none.
@@ -45,12 +45,12 @@ class Minimum(NamedTuple):
     """Where Ipopt ended.
 
     Attributes:
-        z: numbers.
-        cost: f.
-        violation: largest amount by which a condition does not hold.
-        multipliers: of g, positive where g is at its upper bound.
-        result: how it ended.
-        iterations: done.
+        z: The variables.
+        cost: The value of f.
+        violation: The largest violation of a constraint.
+        multipliers: The multipliers of g, positive where g is at its upper bound.
+        result: How the search ended.
+        iterations: The number of iterations.
     """
 
     z: np.ndarray
@@ -84,13 +84,13 @@ def minimized(
 
     Args:
         tolerance: of the optimality conditions, in the scaling of Ipopt.
-        feasibility: largest violation of a condition in a solution.
+        feasibility: largest violation of a constraint in a solution.
         max_steps: largest number of iterations.
         print_level: how much Ipopt prints, 0 to 12.
 
     Raises:
         ImportError: ipyopt is not installed.
-        ValueError: there are more equations than numbers that are free.
+        ValueError: there are more equations than free variables.
 
     Source: Waechter and Biegler 2006.
     """
@@ -158,7 +158,7 @@ def minimized(
     if status == _TOO_FEW_NUMBERS:
         equations, free = int(np.sum(program.g_lower == program.g_upper)), int(np.sum(program.lower < program.upper))
         raise ValueError(
-            f"{equations} equations, those of motion included, for {free} numbers; drop or relax a condition"
+            f"{equations} equations, those of motion included, for {free} variables; drop or relax a constraint"
         )
     f, g = values(z)
     off = np.maximum(program.g_lower - np.asarray(g), np.asarray(g) - program.g_upper)

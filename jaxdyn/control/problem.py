@@ -222,6 +222,7 @@ class ControlProblem(eqx.Module):
         constraints: Constraints along the path, at t_0 to t_{N-1}.
         final_constraints: Constraints at the end.
         design: Design parameters, or None.
+        cost_scale: The factor by which a solver multiplies all costs; None for no factor.
 
     Raises:
         TypeError: An argument is of the wrong kind, such as a `System` instead of `MultibodyDynamics`, or a cost takes other
@@ -241,6 +242,7 @@ class ControlProblem(eqx.Module):
     constraints: tuple[Equality | Inequality, ...]
     final_constraints: tuple[Equality | Inequality, ...]
     design: Design | None
+    cost_scale: Float[Array, ""] | None
 
     def __init__(
         self,
@@ -269,7 +271,7 @@ class ControlProblem(eqx.Module):
         self.constraints, self.final_constraints = _several(constraints), _several(final_constraints)
         self.lower = _bound(lower, (dynamics.nu,), dtype, -np.inf)
         self.upper = _bound(upper, (dynamics.nu,), dtype, np.inf)
-        self.design = design
+        self.design, self.cost_scale = design, None
 
     def __check_init__(self):
         if self.steps < 1:
@@ -295,19 +297,23 @@ class ControlProblem(eqx.Module):
 
     def with_design(self, design: Float[Array, "P"]) -> "ControlProblem":
         """The problem with these values of its design parameters (P,)."""
-        return self if self.design is None else self.design.place(self, design)
+        return self if self.design is None else self.design.place(self, design).with_cost_scale(self.cost_scale)
+
+    def with_cost_scale(self, scale: Float[Array, ""] | None) -> "ControlProblem":
+        """The problem whose costs are multiplied by a factor."""
+        return eqx.tree_at(lambda problem: problem.cost_scale, self, scale, is_leaf=lambda leaf: leaf is None)
 
 
 def running_cost(problem: ControlProblem, k: Array, x: AnyState, u: Controls) -> Float[Array, ""]:
     """The cost h l(t_k, x, u) of time step k."""
     t = k.astype(u.dtype) * problem.dt
-    return problem.dt * _sum([cost(problem.dynamics, t, x, u) for cost in problem.running], u)
+    return _scaled(problem, problem.dt * _sum([cost(problem.dynamics, t, x, u) for cost in problem.running], u))
 
 
 def final_cost(problem: ControlProblem, x: AnyState) -> Float[Array, ""]:
     """The cost phi(T, x) at the end."""
     none = jnp.zeros_like(problem.lower)
-    return _sum([cost(problem.dynamics, problem.duration, x, none) for cost in problem.final], none)
+    return _scaled(problem, _sum([cost(problem.dynamics, problem.duration, x, none) for cost in problem.final], none))
 
 
 def path_constraints(problem: ControlProblem, k: Array, x: AnyState, u: Controls) -> Float[Array, "m"]:
@@ -424,6 +430,10 @@ def _bound(values, shape, dtype, default: float) -> Array:
     if array.shape[-1:] != shape[-1:]:
         raise ValueError(f"a bound has shape {array.shape}; give a scalar, or shape {shape}")
     return array
+
+
+def _scaled(problem: ControlProblem, cost: Array) -> Array:
+    return cost if problem.cost_scale is None else problem.cost_scale * cost
 
 
 def _sum(values: list[Array], like: Array) -> Array:

@@ -7,7 +7,6 @@ from jaxtyping import Array, Float
 
 from jaxdyn.control.costs import Effort
 from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics, Equality, Inequality, Tangent, Time
-from jaxdyn.spatial.arrays import floating
 
 
 class WithRates(Dynamics):
@@ -43,7 +42,7 @@ class WithRates(Dynamics):
 
 
 class _OfInner(eqx.Module):
-    """A cost or condition of the inner problem."""
+    """A cost or constraint of the inner problem."""
 
     function: object
 
@@ -70,12 +69,13 @@ def with_rates(
 ) -> ControlProblem:
     """The problem in which the rates r of the controls are chosen and cost 1/2 sum of w_i r_i^2 per second.
 
-    Bounds of the controls become conditions along the path.
+    Bounds of the controls become inequality constraints along the path.
 
     Args:
-        weights: w, one number for each control or one for all.
-        controls: those of the first step.
-        lower, upper: bounds of the rates; none if not given.
+        weights: The weights w, one for each control or one for all.
+        controls: The controls of the first time step.
+        lower: Lower bounds of the rates; -inf if not given.
+        upper: Upper bounds of the rates; inf if not given.
     """
     nu, dtype = problem.dynamics.nu, problem.lower.dtype
     bounds = ()
@@ -93,7 +93,7 @@ def with_rates(
         (problem.initial, jnp.broadcast_to(jnp.asarray(controls, dtype), (nu,))),
         duration=problem.duration,
         steps=problem.steps,
-        running=(*map(_OfInner, problem.running), Effort(floating(weights))),
+        running=(*map(_OfInner, problem.running), Effort(weights)),
         final=tuple(map(_OfInnerAtEnd, problem.final)),
         lower=lower,
         upper=upper,
@@ -104,7 +104,7 @@ def with_rates(
 
 
 class _Beyond(eqx.Module):
-    """By how much controls are beyond a bound."""
+    """The amounts by which controls exceed a bound."""
 
     bound: Float[Array, "nu"]
     sign: float = eqx.field(static=True)

@@ -1,4 +1,4 @@
-"""Receding horizon: a plan is made anew at every step of time from where the machine is, and its first controls are applied."""
+"""Model-predictive control: at every time step a plan is computed from the present state, and its first controls are applied."""
 
 import time
 from typing import Any, NamedTuple
@@ -18,17 +18,17 @@ from jaxdyn.simulate.controls import Controller
 
 
 class RecedingHorizon(Controller):
-    """Model-predictive control: some iterations of a solver at each step, from the last plan moved on by one step.
+    """Model-predictive control: some iterations of a solver at each time step, from the last plan shifted by one step.
 
         rollout(system, state, RecedingHorizon(problem, ILQR(), plan), dt=float(problem.dt), steps=500)
 
     The control step has to be that of the problem, whose own initial state does not matter. Times in costs count from now.
 
     Attributes:
-        problem: over the horizon.
-        solver: makes the plans.
-        initial: the first plan; make it by `solve`.
-        iterations: of the solver in each step, at most.
+        problem: The problem over the horizon.
+        solver: The solver that computes the plans.
+        initial: The first plan, for example from `solve`.
+        iterations: The largest number of iterations of the solver in each time step.
     """
 
     problem: ControlProblem
@@ -44,7 +44,7 @@ class RecedingHorizon(Controller):
         return plan.controls[0], moved_on(self.problem, plan)
 
     def replan(self, state: AnyState, guess: Plan) -> tuple[Plan, Int[Array, ""], Int[Array, ""]]:
-        """The plan from a state, how it ended and after how many iterations."""
+        """The plan from a state, the result code of its search, and the number of iterations."""
         here = eqx.tree_at(lambda problem: problem.initial, self.problem, state)
         start = Plan(_with_first(guess.states, state), guess.controls, guess.design)
         found = self.solver.solve(here, start, self.iterations)
@@ -54,7 +54,7 @@ class RecedingHorizon(Controller):
 
 
 def moved_on(problem: ControlProblem, plan: Plan) -> Plan:
-    """The plan from its second state on, its last controls held once more."""
+    """The plan from its second state on, with its last controls once more at the end."""
     placed = problem.with_design(plan.design)
     last, u = jax.tree.map(lambda leaf: leaf[-1], plan.states), plan.controls[-1]
     after = placed.dynamics.step(last, u, placed.duration, placed.dt)
@@ -63,14 +63,14 @@ def moved_on(problem: ControlProblem, plan: Plan) -> Plan:
 
 
 class HorizonRun(NamedTuple):
-    """A machine under receding-horizon control.
+    """The motion of a machine under model-predictive control.
 
     Attributes:
-        states: with one entry more than there are steps.
-        controls: applied.
-        seconds: that each plan took, compilation left out.
-        iterations: of the solver for each plan.
-        results: codes of `ControlResult`.
+        states: The states, one more than there are time steps.
+        controls: The controls that were applied.
+        seconds: The computation time of each plan without compilation, s.
+        iterations: The number of iterations of the solver for each plan.
+        results: The codes of `ControlResult`.
     """
 
     states: Any
@@ -81,7 +81,7 @@ class HorizonRun(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """Plans per second that this machine can make, Hz, by the median."""
+        """The number of plans per second that this computer can make, Hz, by the median."""
         return 1.0 / float(np.median(self.seconds))
 
 
@@ -89,13 +89,16 @@ class HorizonRun(NamedTuple):
 def run_receding_horizon(
     controller: RecedingHorizon, state: AnyState, *, steps: int, plant: Dynamics | None = None, progress: bool = True
 ) -> HorizonRun:
-    """Run a machine under receding-horizon control, and take the time of each plan.
+    """Run a machine under model-predictive control, and measure the time of each plan.
 
     Inside `rollout` the same controller is part of one compiled function, which cannot look at the clock.
 
     Args:
-        plant: the machine; the dynamics of the problem if not given.
-        progress: whether to show a bar with the rate so far.
+        controller: The controller.
+        state: The initial state.
+        steps: The number of time steps.
+        plant: The dynamics of the machine; those of the problem if not given.
+        progress: Whether to show a progress bar with the rate so far.
     """
     problem, placed = controller.problem, controller.problem.with_design(controller.initial.design)
     machine = placed.dynamics if plant is None else plant

@@ -1,6 +1,6 @@
-"""Sampling: controls are drawn about the present ones, rolled out, and followed by what they cost. No gradient is needed.
+"""Sampling: random controls about the present ones are rolled out, and those of low cost determine the next ones.
 
-The baseline that every other solver should beat where there are gradients, and what is left where there are none.
+No gradient is needed; where gradients exist, every other solver should be better.
 """
 
 import abc
@@ -25,7 +25,7 @@ _LEAST_SPREAD = 1e-3  # of cross entropy, as a fraction of the first one
 
 
 class SamplingRule(eqx.Module):
-    """What becomes of mean and spread once samples have been rolled out."""
+    """The update of mean and standard deviation of the controls from samples and their merits."""
 
     @abc.abstractmethod
     def updated(
@@ -35,7 +35,7 @@ class SamplingRule(eqx.Module):
         drawn: Float[Array, "S K nu"],
         merits: Float[Array, "S"],
     ) -> tuple[Float[Array, "K nu"], Float[Array, "K nu"]]:
-        """Mean and spread of the next draw; the first sample is the mean itself."""
+        """Mean and standard deviation of the next samples; the first sample is the mean itself."""
 
 
 class PredictiveSampling(SamplingRule):
@@ -84,14 +84,14 @@ class CrossEntropy(SamplingRule):
 
 
 class SampleSearch(eqx.Module):
-    """Where sampling stands.
+    """The state of a search by sampling.
 
     Attributes:
-        mean, spread: of the controls at knots.
-        first_spread: spread to begin with.
-        plan, cost, violation, merit: the best plan so far, and what it comes to.
-        waited: iterations since it became better.
-        iterations, result: done, and code of `ControlResult`.
+        mean, spread: Mean and standard deviation of the controls at knots.
+        first_spread: The initial standard deviation.
+        plan, cost, violation, merit: The best plan so far, with its cost, largest violation and merit.
+        waited: The number of iterations without progress.
+        iterations, result: The number of iterations, and the code of a `ControlResult`.
     """
 
     mean: Float[Array, "K nu"]

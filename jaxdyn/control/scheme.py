@@ -40,7 +40,7 @@ class Scheme(NamedTuple):
 
     Attributes:
         points: c.
-        places: points after the start, and the end, whose states are numbers to find.
+        places: points after the start, and the end, whose states are variables.
         steps, rates: the state follows the rates where steps @ xi = rates @ F, one row for each place.
         weights: I_j(1), of the quadrature.
         values, integrals: coefficients of l_j and I_j, row j, lowest power first.
@@ -56,7 +56,7 @@ class Scheme(NamedTuple):
 
     @property
     def at_nodes(self) -> bool:
-        """Whether start and end of an interval are points, which it fractions with its neighbors."""
+        """Whether start and end of an interval are points, which it shares with its neighbors."""
         return self.points[0] == 0.0
 
 
@@ -78,7 +78,7 @@ def scheme_of(points: tuple[float, ...]) -> Scheme:
     return Scheme(points, (*points, 1.0), steps, rates, weights, values, integrals)
 
 
-def polynomial(coefficients: np.ndarray, where: Float[Array, ""], numbers: Float[Array, "s n"]) -> Float[Array, "n"]:
-    """Sum of numbers_j p_j(where), with the coefficients of p_j in row j."""
+def polynomial(coefficients: np.ndarray, where: Float[Array, ""], values: Float[Array, "s n"]) -> Float[Array, "n"]:
+    """Sum of values_j p_j(where), with the coefficients of p_j in row j."""
     powers = where ** np.arange(coefficients.shape[1]).astype(where.dtype)
-    return jnp.asarray(coefficients, where.dtype) @ powers @ numbers
+    return jnp.asarray(coefficients, where.dtype) @ powers @ values

@@ -1,4 +1,4 @@
-"""How an optimal plan changes with the numbers of its problem, by the implicit function theorem.
+"""Derivatives of an optimal plan with respect to the arrays of its problem, by the implicit function theorem.
 
     K(y; p) = 0 at the optimum,   dy/dp = -(dK/dy)^{-1} dK/dp
 
@@ -19,23 +19,23 @@ from jaxdyn.control.solution import Solution
 from jaxdyn.lanes import Backend
 from jaxdyn.spatial.arrays import einsum
 
-_REFINEMENTS = 2  # of the linear solution, which takes conditions to be a little soft
+_REFINEMENTS = 2  # of the linear solution, in which constraints are a little soft
 _AT_BOUND = 1e-5  # fraction of the distance between bounds, or of 1, within which a control or a design is at a bound
 
 
 def optimal_plan(problem: ControlProblem, solution: Solution, *, backend: Backend = "auto") -> Plan:
-    """The plan of a solution, as a differentiable function of all numbers of the problem: costs, model, bounds, initial state.
+    """The plan of a solution, as a differentiable function of all arrays of the problem: costs, model, bounds, initial state.
 
         def cost_of_mass(mass):
             problem = with_mass(mass)
             return loss(optimal_plan(problem, jax.lax.stop_gradient(solve(problem, MultipleShooting(), guess))))
 
-    The value is the plan as it was found. First derivatives, forward or reverse, are those of the exact optimum; conditions
-    that are met without multiplier and bounds that are not reached stay so. Second derivatives are not defined.
+    The value is the plan as it was found. First derivatives, forward or reverse, are those of the exact optimum; inactive
+    constraints and bounds stay inactive. Second derivatives are not defined.
 
     Args:
-        problem: the numbers with respect to which derivatives are wanted.
-        solution: of this problem, SOLVED, from a solver that knows multipliers: `MultipleShooting`, `ILQR`.
+        problem: The problem, with respect to whose arrays derivatives are wanted.
+        solution: A solution of this problem with result SOLVED, from a solver with multipliers: `MultipleShooting`, `ILQR`.
 
     Source: Jin, Mou and Pappas 2021; Amos et al. 2018.
     """
@@ -104,7 +104,7 @@ def optimal_plan(problem: ControlProblem, solution: Solution, *, backend: Backen
 
 
 class _Linear(eqx.Module):
-    """The equations for the change of a plan: a linear-quadratic problem, conditions, and the design with which it starts.
+    """The equations for the change of a plan: a linear-quadratic problem with constraints and design parameters.
 
     Attributes:
         problem: the linear-quadratic problem.
@@ -150,7 +150,7 @@ class _Linear(eqx.Module):
 
 
 def _solved(linear: _Linear, acts_path: Bool[Array, "N m"], acts_end: Bool[Array, "e"]):
-    """Changes of design, states and controls; conditions that act hold."""
+    """Changes of design, states and controls for which active constraints hold."""
     delta, n = regularization(linear.along.dtype), linear.along.shape[0]
     path_weight, end_weight = jnp.where(acts_path, 1.0 / delta, 0.0), jnp.where(acts_end, 1.0 / delta, 0.0)
     C, C_end = linear.path_rows, linear.end_rows
@@ -174,7 +174,7 @@ def _solved(linear: _Linear, acts_path: Bool[Array, "N m"], acts_end: Bool[Array
                 stiff.Q_end + einsum("ci,c,cj->ij", C_end, end_weight, C_end),
             ),
         )
-        # Its matrices do not change with the numbers asked about, which lanes would carry through the recursion nevertheless.
+        # Its matrices do not change with the arrays of the problem, which lanes would carry through the recursion nevertheless.
         _, p, z, u, costates = optimum(stiff, linear.along, linear.hessian, gradient, backend="xla")
         path_multipliers = path_weight * (path + einsum("kci,ki->kc", C, jnp.concatenate([z[:-1], u], axis=1)))
         return p, z, u, costates, path_multipliers, end_weight * (end + C_end @ z[-1])
@@ -196,12 +196,12 @@ def _frozen(tree):
 
 
 def _acts(multiplier: Array, value: Array, may) -> Bool[Array, "..."]:
-    """Whether a condition holds the plan: one that may be negative if its multiplier is larger than its distance."""
+    """Whether a constraint is active: an inequality is if its multiplier is larger than its distance from zero."""
     return jnp.where(may, multiplier > jnp.maximum(-value, 0.0), True)
 
 
 def _at_bounds(x: Array, lower: Array, upper: Array, slope: Array) -> tuple[Bool[Array, "..."], Bool[Array, "..."]]:
-    """Which numbers are pressed against lower and upper bounds."""
+    """Which components are active at lower and upper bounds."""
     near = _AT_BOUND * jnp.where(jnp.isfinite(upper - lower), upper - lower, 1.0)
     return (x - lower <= near) & (slope > 0), (upper - x <= near) & (slope < 0)
 

@@ -32,15 +32,15 @@ from jaxdyn.mechanism.quantity import quantity
 
 
 class DescentSearch(eqx.Module):
-    """Where single shooting stands.
+    """The state of a search by single shooting.
 
     Attributes:
-        unknowns: controls and design.
-        memory: of the optimizer.
-        best, cost, violation: the plan of the unknowns, and what it comes to.
-        multipliers: of the conditions.
-        merit_before, violation_before: when it was last looked whether the search has settled.
-        iterations, result: done, and code of `ControlResult`.
+        unknowns: Controls and design parameters.
+        memory: The state of the optimizer.
+        plan, cost, violation: The plan of the unknowns, its cost and its largest violation.
+        multipliers: The multipliers of the constraints.
+        merit_before, violation_before: Merit and violation at the last test of convergence.
+        iterations, result: The number of iterations, and the code of a `ControlResult`.
     """
 
     unknowns: tuple[Float[Array, "N nu"], Float[Array, "P"]]

@@ -152,6 +152,9 @@ class Recorded(IterativeSolver):
     solver: IterativeSolver
     length: int = eqx.field(static=True, default=200)
 
+    def check(self, problem: ControlProblem) -> None:
+        self.solver.check(problem)
+
     def begin(self, problem: ControlProblem, initial: Plan) -> RecordedSearch:
         search = self.solver.begin(problem, initial)
         empty = jnp.full(self.length + 1, jnp.nan, problem.lower.dtype)

@@ -1,4 +1,4 @@
-"""Feedback along a plan: time-varying gains, motions that are held near the plan by them, and from where they still arrive."""
+"""Feedback along a plan: time-varying gains, motions under this feedback, and the basin of attraction of the plan."""
 
 import equinox as eqx
 import jax
@@ -27,8 +27,12 @@ def tracking_gains(
     and e of the controls, with the dynamics linearized along the plan.
 
     Args:
-        Q, R: costs per second.
-        Q_end: of the end; Q if not given.
+        problem: The problem of the plan.
+        plan: The plan.
+        Q: The cost of deviations of the state per second (nx, nx).
+        R: The cost of deviations of the controls per second (nu, nu).
+        Q_end: The cost of deviations at the end (nx, nx); Q if not given.
+        backend: What computes, see `lanes`.
 
     Source: Anderson and Moore 1990.
     """
@@ -105,11 +109,15 @@ def arrives(
     *,
     backend: Backend = "auto",
 ) -> Bool[Array, "B"]:
-    """From which of many initial states feedback still leads to the end of a plan: its basin of attraction, by trial.
+    """Whether feedback leads from each of many initial states to the end of a plan: samples of its basin of attraction.
 
     Args:
-        starts: states with a leading axis.
-        within: how far from the end of the plan the motion may end, for each tangent coordinate or one for all.
+        problem: The problem of the plan.
+        plan: The plan.
+        feedback: The gains.
+        starts: Initial states with a leading axis.
+        within: The largest deviation from the end of the plan, for each tangent coordinate or one for all.
+        backend: What computes, see `lanes`.
     """
     goal = jax.tree.map(lambda leaf: leaf[-1], plan.states)
 
@@ -122,11 +130,12 @@ def arrives(
 
 
 class Tracker(eqx.Module):
-    """A plan with feedback as the policy of a rollout: `rollout(system, state, Tracker.of(problem, solution), ...)`.
+    """A plan with feedback as the policy of a rollout: `rollout(system, state, Tracker(problem, plan, feedback), ...)`.
 
     Attributes:
-        plan, feedback: what to do, and what to do about deviations.
-        problem: of the plan.
+        problem: The problem of the plan.
+        plan: The plan.
+        feedback: The gains K of u_k + K_k (x - x_k).
     """
 
     problem: ControlProblem

@@ -1,7 +1,7 @@
 """Direct collocation: a control problem as a sparse nonlinear program.
 
-Numbers to find are states, controls and the design. States are steps w in tangent coordinates from those of a first plan, at the
-nodes and, in each interval, at the points within it. With x_k the state at the node before, X_j the state at point or end j,
+The variables are states, controls and design parameters. States are steps w in tangent coordinates from those of a first plan, at
+the nodes and, in each interval, at the points within it. With x_k the state at the node before, X_j the state at point or end j,
 xi_j = difference(x_k, X_j), and F_j the rate of xi_j times h at points,
 
     steps xi = rates F                                 (matrices of the scheme, a row for each X_j to find)
@@ -41,10 +41,10 @@ class Layout(NamedTuple):
     """Which states and controls belong to which of N intervals, with s points and S places of states to find in each.
 
     Attributes:
-        start: number of the state at the start of each interval (N,).
-        place: numbers of the states to find (N, S).
-        point, control: numbers of states and controls at the points (N, s).
-        counted: points whose conditions count; at nodes, those of one of the two intervals that cost_weight it (N, s).
+        start: index of the state at the start of each interval (N,).
+        place: indices of the states to find (N, S).
+        point, control: indices of states and controls at the points (N, s).
+        counted: points whose constraints count; at nodes, those of one of the two adjacent intervals (N, s).
     """
 
     start: np.ndarray
@@ -110,17 +110,17 @@ class Transcription(eqx.Module):
         return z[: ends[0]].reshape(states, nx), z[ends[0] : ends[1]].reshape(controls, nu), z[ends[1] :]
 
     def whole(self, states, controls, design) -> np.ndarray:
-        """The numbers z of these parts."""
+        """The variables z of these parts."""
         return np.concatenate([np.asarray(part, np.float64).ravel() for part in (states, controls, design)])
 
     def columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Where in z the numbers of steps (2 nx), of flows (lead + nx + nu + P) and of the end (nx + P) are."""
+        """The indices in z of steps (2 nx), of flows (lead + nx + nu + P) and of the end (nx + P) are."""
         (states, controls), nx, nu = self.counts, self.problem.dynamics.nx, self.problem.dynamics.nu
         layout, P = self.layout, self.problem.size
         s, S = layout.point.shape[1], layout.place.shape[1]
 
-        def of_state(numbers):
-            return numbers[..., None] * nx + np.arange(nx)
+        def of_state(indices):
+            return indices[..., None] * nx + np.arange(nx)
 
         of_control = states * nx + layout.control[..., None] * nu + np.arange(nu)
         design = states * nx + controls * nu + np.arange(P)
@@ -139,7 +139,7 @@ class Transcription(eqx.Module):
         return difference_after(self.problem.dynamics, before, there, y)
 
     def flow(self, number, before: AnyState, here: AnyState, y: Float[Array, "ny"]) -> tuple[Array, Array, Array]:
-        """h times the rate of xi, the running cost and the conditions at a point, a step y away."""
+        """h times the rate of xi, the running cost and the constraint values at a point, a step y away."""
         nx, nu, lead = self.problem.dynamics.nx, self.problem.dynamics.nu, self.lead
         u, design = y[lead + nx : lead + nx + nu], y[lead + nx + nu :]
         placed = self.problem.with_design(design)
@@ -161,7 +161,7 @@ class Transcription(eqx.Module):
         return dynamics.difference(placed.initial, dynamics.retract(_at(self.origins, 0), y[:nx]))
 
     def last(self, y: Float[Array, "ne"]) -> tuple[Array, Array]:
-        """Cost and conditions of the end."""
+        """Cost and constraint values at the end."""
         nx = self.problem.dynamics.nx
         placed = self.problem.with_design(y[nx:])
         x = placed.dynamics.retract(_at(self.origins, -1), y[:nx])
@@ -228,9 +228,9 @@ class Transcription(eqx.Module):
             _places(self._hessian(*self._blank_hessians())),
         )
 
-    def typed(self, numbers) -> Array:
+    def typed(self, values) -> Array:
         """In the precision of the problem."""
-        return jnp.asarray(numbers, self.problem.lower.dtype)
+        return jnp.asarray(values, self.problem.lower.dtype)
 
     def start(self, controls: Float[Array, "N nu"], design: Float[Array, "P"]) -> np.ndarray:
         """The first plan: no steps of the states, controls that are held, at nodes the mean of both sides."""
@@ -267,7 +267,7 @@ class Transcription(eqx.Module):
         return tuple(np.zeros((*c.shape, c.shape[-1])) for c in self.columns())
 
     def _jacobian(self, steps, flows, first, last) -> list[tuple]:
-        """Rows, columns and values of the Jacobian of the conditions, block by block."""
+        """Rows, columns and values of the Jacobian of the constraints, block by block."""
         nx, (step_columns, flow_columns, end_columns) = self.problem.dynamics.nx, self.columns()
         layout, scheme = self.layout, self.scheme
         pattern = np.ones((nx, 2 * nx), bool) if self.straight is None else np.array(self.straight) != 0.0
@@ -296,30 +296,30 @@ class Transcription(eqx.Module):
 
 @stored_jit
 def values(transcription: Transcription, z: Float[Array, "n"]) -> tuple[Float[Array, ""], Float[Array, "m"]]:
-    """Cost, and conditions: those of the first state, of motion, along the path and at the end."""
+    """Cost, and constraint values: those of the first state, of motion, along the path and at the end."""
     t = transcription
     xi = t.of_steps(t.step, z)
-    F, cost, conditions = t.of_flows(t.flow, z)
+    F, cost, constraints = t.of_flows(t.flow, z)
     _, _, ends = t.columns()
     end_cost, end = t.last(z[ends[1]])
     scheme, dtype = t.scheme, z.dtype
     steps, rates, weights = (jnp.asarray(a, dtype) for a in (scheme.steps, scheme.rates, scheme.weights))
     motion = einsum("ri,kia->kra", steps, xi) - einsum("rj,kja->kra", rates, F)
-    path = conditions[np.nonzero(t.layout.counted)]
+    path = constraints[np.nonzero(t.layout.counted)]
     g = jnp.concatenate([t.first(z[ends[0]]), motion.ravel(), path.ravel(), end])
     return jnp.sum(cost @ weights) + end_cost, g
 
 
 @stored_jit
 def slopes(transcription: Transcription, z: Float[Array, "n"]) -> tuple[Float[Array, "n"], Float[Array, "entries"]]:
-    """Gradient of the cost, and values of the Jacobian of the conditions."""
+    """Gradient of the cost, and values of the Jacobian of the constraints."""
     t = transcription
     nx = t.problem.dynamics.nx
 
     def first_order_flow(number, before, here, y):
         def rows(y):
-            F, cost, conditions = t.flow(number, before, here, y)
-            return jnp.concatenate([F, cost[None], conditions])
+            F, cost, constraints = t.flow(number, before, here, y)
+            return jnp.concatenate([F, cost[None], constraints])
 
         return jax.jacfwd(rows)(y)
 
@@ -344,7 +344,7 @@ def slopes(transcription: Transcription, z: Float[Array, "n"]) -> tuple[Float[Ar
 def curvature(
     transcription: Transcription, z: Float[Array, "n"], cost_weight: Float[Array, ""], multipliers: Float[Array, "m"]
 ) -> Float[Array, "entries"]:
-    """Values of the Hessian of cost_weight cost + multipliers . conditions."""
+    """Values of the Hessian of cost_weight * cost + multipliers . constraints."""
     t = transcription
     first_multipliers, motion_multipliers, path_multipliers, end_multipliers = t.split(multipliers)
     scheme = t.scheme
@@ -356,12 +356,12 @@ def curvature(
     shape = t.layout.point.shape
     weight = cost_weight * jnp.broadcast_to(jnp.asarray(scheme.weights, z.dtype), shape)
     counted = np.nonzero(t.layout.counted)
-    conditions_multipliers = jnp.zeros((*shape, path_multipliers.shape[1]), z.dtype).at[counted].set(path_multipliers)
+    path_weights = jnp.zeros((*shape, path_multipliers.shape[1]), z.dtype).at[counted].set(path_multipliers)
 
-    def second_order_flow(number, before, here, y, weight, rate_multipliers, conditions_multipliers):
+    def second_order_flow(number, before, here, y, weight, rate_multipliers, path_weights):
         def weighted(y):
-            F, cost, conditions = t.flow(number, before, here, y)
-            return weight * cost + F @ rate_multipliers + conditions @ conditions_multipliers
+            F, cost, constraints = t.flow(number, before, here, y)
+            return weight * cost + F @ rate_multipliers + constraints @ path_weights
 
         return jax.hessian(weighted)(y)
 
@@ -369,13 +369,13 @@ def curvature(
         return jax.hessian(lambda y: t.step(before, there, y) @ multipliers)(y)
 
     def weighted_last(y):
-        cost, conditions = t.last(y)
-        return cost_weight * cost + conditions @ end_multipliers
+        cost, constraints = t.last(y)
+        return cost_weight * cost + constraints @ end_multipliers
 
     ends = t.columns()[2]
     first = jax.hessian(lambda y: t.first(y) @ first_multipliers)(z[ends[0]])
     last = jax.hessian(weighted_last)(z[ends[1]])
-    flows = t.of_flows(second_order_flow, z, weight, rate_multipliers, conditions_multipliers)
+    flows = t.of_flows(second_order_flow, z, weight, rate_multipliers, path_weights)
     steps = None if t.straight is not None else t.of_steps(second_order_step, z, step_multipliers)
     return _values(t._hessian(steps, flows, jnp.stack([first, last])))
 
@@ -405,7 +405,7 @@ def difference_after(dynamics: Dynamics, a: AnyState, b: AnyState, y: Float[Arra
 
 
 def _constant_jacobian(dynamics: Dynamics, x: AnyState) -> tuple[tuple[float, ...], ...] | None:
-    """The Jacobian of a difference by steps of both states if it depends on nothing, which its program tells."""
+    """The Jacobian of a difference by steps of both states if it is constant, as its program shows."""
     jacobian = jax.jacfwd(lambda a, b, y: difference_after(dynamics, a, b, y), argnums=2)
     y = jnp.zeros(2 * dynamics.nx, jax.tree.leaves(x)[0].dtype)
     program = jax.make_jaxpr(jacobian)(x, x, y).jaxpr

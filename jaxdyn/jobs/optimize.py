@@ -27,12 +27,12 @@ from jaxdyn.jobs.tables import aligned
 from jaxdyn.lanes import stored_jit
 from jaxdyn.lanes.announcements import announced_as
 
-_BLOCK = 10  # iterations between two looks at many searches
+_BLOCK = 10  # iterations after which finished searches are removed from a batch
 _SHOWN = 12  # optima in tables, pictures and animations
 
 
 def work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any]:
-    """The plans of a config, and their metrics."""
+    """Solve the problem of a config from all initial guesses; returns the metrics."""
     with jax.enable_x64(config.dtype == "float64"):
         problem = problem_of(config)
         starts = starts_of(config, problem)
@@ -69,14 +69,14 @@ def work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any]:
 
 
 def inputs(config: OptimizeConfig) -> list[tuple[str, Path]]:
-    """Files that the search of a config reads."""
+    """The files that the search of a config reads."""
     return [("mechanism", file) for file in files_of(config.mechanism)]
 
 
 def _solved(
     config: OptimizeConfig, problem: ControlProblem, solver: Solver, starts: Plan, directory: RunDirectory
 ) -> Solution:
-    """Solutions from all starts, those of an iterative solver with their history; chunks that an interrupted run left are read."""
+    """Solutions from all initial guesses, with histories of iterative solvers; chunks that an interrupted run left are read."""
     one_by_one = not isinstance(solver, IterativeSolver)
     chunk = 1 if one_by_one else config.chunk
     firsts = range(0, starts.controls.shape[0], chunk)
@@ -102,13 +102,13 @@ def _solved_chunk(config: OptimizeConfig, problem: ControlProblem, solver: Solve
         options = {"max_steps": most, "throw": False, "history": True, "every": every}
         return solve_batch(problem, solver, starts, **options, mesh=mesh_of(config.devices))
     found = solver.solve(problem, jax.tree.map(lambda leaf: leaf[0], starts), most)
-    # Of what the solver tells beyond its plan, the motion between the steps is neither written nor shown.
+    # The motion between the steps, which collocation adds to its solution, is neither written nor shown.
     kept = Solution(**{field.name: getattr(found, field.name) for field in dataclasses.fields(Solution)})
     return jax.tree.map(lambda leaf: jnp.expand_dims(leaf, 0), kept)
 
 
 def _structure(problem: ControlProblem, solver: Solver, starts: Plan) -> Any:
-    """What solutions are made of."""
+    """The tree structure of solutions."""
     plan = jax.tree.map(lambda leaf: leaf[0], starts)
     number, gains, code = jnp.zeros(()), jnp.zeros((0, 0, 0)), jnp.zeros((), int)
     history = History(number, number) if isinstance(solver, IterativeSolver) else None
@@ -117,7 +117,7 @@ def _structure(problem: ControlProblem, solver: Solver, starts: Plan) -> Any:
 
 
 def _report(config: OptimizeConfig, found: Solution, best: int) -> str:
-    """Where the starts led to: every entry of the config, all optima, and the plan that is kept."""
+    """A report: the initial guesses of every entry of the config, all optima, and the plan that is kept."""
     rows = [("start", "count", "solved", "best cost", "worst cost", "iterations")]
     for entry in _by_start(config, found):
         best_cost, worst_cost = (
@@ -141,7 +141,7 @@ def _report(config: OptimizeConfig, found: Solution, best: int) -> str:
 
 
 def _by_start(config: OptimizeConfig, found: Solution) -> list[dict[str, Any]]:
-    """What each entry of the config led to."""
+    """Statistics of the solutions from each entry of the config."""
     rows, first = [], 0
     for entry in config.start:
         part = slice(first, first + entry.count)
@@ -170,18 +170,18 @@ def _save(
     best: int,
     directory: RunDirectory,
 ) -> None:
-    """The mechanism, the best plan and how to replay it, a plan of each optimum as lanes of a run, and all searches."""
+    """Write the mechanism, the best plan with its replay, one plan of each optimum as samples of a run, and all searches."""
     assert isinstance(problem.dynamics, MultibodyDynamics)
     system = problem.dynamics.system
     directory.write_mechanism(system)
     directory.write_arrays(PLAN, **saved_plan(problem, jax.tree.map(lambda leaf: leaf[best], found)))
     directory.write_text("replay.toml", replay_config(problem, found.value.design[best], config.time.integrator))
-    lanes = shown_lanes(problem, groups, best)
-    states = jax.tree.map(lambda leaf: leaf[np.array(lanes)], found.value.states)
+    shown = shown_plans(problem, groups, best)
+    states = jax.tree.map(lambda leaf: leaf[np.array(shown)], found.value.states)
     energy = stored_jit(jax.vmap(jax.vmap(lambda q, v: total_energy(system, State(q, v)))))(states.q, states.v)
     duration = problem.with_design(found.value.design[best]).duration
     times = np.arange(problem.steps + 1) * float(duration / problem.steps)
-    directory.write_arrays("states", time=times, q=states.q, v=states.v, energy=energy, plan=np.array(lanes))
+    directory.write_arrays("states", time=times, q=states.q, v=states.v, energy=energy, plan=np.array(shown))
     searches = {
         "cost": found.cost,
         "violation": found.violation,
@@ -195,8 +195,8 @@ def _save(
     directory.write_arrays("searches", **searches)
 
 
-def shown_lanes(problem: ControlProblem, groups: list[Optimum], best: int) -> list[int]:
-    """The plans to show, the best one first, then one of each other optimum, unless they take times of their own."""
+def shown_plans(problem: ControlProblem, groups: list[Optimum], best: int) -> list[int]:
+    """The plans to show, the best one first, then one of each other optimum unless durations differ."""
     others = [] if problem.design is not None else [group.best for group in groups if group.best != best]
     return [best, *others]
 
@@ -217,6 +217,6 @@ def _draw(
         return []
     names = optimize_pictures.draw(config, problem, found, groups, best, directory) if config.pictures else []
     if config.animation:
-        lanes = shown_lanes(problem, groups, best)
-        names += optimize_pictures.animate(problem, found, lanes, directory)
+        shown = shown_plans(problem, groups, best)
+        names += optimize_pictures.animate(problem, found, shown, directory)
     return names

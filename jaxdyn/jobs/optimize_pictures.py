@@ -44,13 +44,13 @@ def draw(
     return [f"{name}.png" for name in figures]
 
 
-def animate(problem: ControlProblem, found: Solution, lanes: list[int], directory: RunDirectory) -> list[str]:
+def animate(problem: ControlProblem, found: Solution, shown: list[int], directory: RunDirectory) -> list[str]:
     """The best plan in motion, with some others behind it; returns the name of the file."""
     assert isinstance(problem.dynamics, MultibodyDynamics)
-    q = np.asarray(found.value.states.q)[lanes[:_SHOWN_LANES]]
-    time = np.arange(problem.steps + 1) * float(problem.with_design(found.value.design[lanes[0]]).dt)
+    q = np.asarray(found.value.states.q)[shown[:_MOST_SHOWN]]
+    time = np.arange(problem.steps + 1) * float(problem.with_design(found.value.design[shown[0]]).dt)
     animation.animate(problem.dynamics.system, time, q, directory.path("motion.gif"))
     return ["motion.gif"]
 
 
-_SHOWN_LANES = 4
+_MOST_SHOWN = 4

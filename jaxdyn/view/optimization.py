@@ -1,4 +1,4 @@
-"""Figures of optimal control: how searches went, which optima there are, and what the plan is."""
+"""Figures of optimal control: convergence of searches, local optima, controls and motion of a plan."""
 
 from collections.abc import Sequence
 
@@ -20,8 +20,10 @@ def convergence(cost: Numbers, violation: Numbers, best: int, *, title: str = ""
     """Cost and violation of all searches by iteration.
 
     Args:
-        cost, violation: (starts, iterations + 1); NaN after the end of a search.
-        best: the search to draw in color.
+        cost: Costs (initial guesses, iterations + 1); NaN after the end of a search.
+        violation: Violations of the same shape.
+        best: The index of the search that is drawn in color.
+        title: The title of the figure.
     """
     cost, violation = np.asarray(cost), np.asarray(violation)
     figure = Figure(figsize=(9, 6), layout="constrained")
@@ -50,11 +52,13 @@ def convergence(cost: Numbers, violation: Numbers, best: int, *, title: str = ""
 
 
 def optima(cost: Numbers, count: Numbers, starts: int, *, title: str = "") -> Figure:
-    """Local optima: how many starts led to each, and how many to at most its cost.
+    """Local optima: how many initial guesses led to each, and how many to at most its cost.
 
     Args:
-        cost, count: (optima,) costs, ascending, and numbers of starts that led there.
-        starts: number of starts in all.
+        cost: Costs of the optima (optima,), ascending.
+        count: The number of initial guesses that led to each optimum (optima,).
+        starts: The number of all initial guesses.
+        title: The title of the figure.
     """
     cost, share = np.asarray(cost), 100.0 * np.asarray(count) / starts
     figure = Figure(figsize=(9, 4), layout="constrained")
@@ -65,21 +69,21 @@ def optima(cost: Numbers, count: Numbers, starts: int, *, title: str = "") -> Fi
     if cost[0] > 0 and cost[-1] > _WIDE * cost[0]:
         axis.set_xscale("log")
     axis.set_xlabel("cost")
-    axis.set_ylabel("starts (%)")
+    axis.set_ylabel("initial guesses (%)")
     axis.set_ylim(0, 105)
     axis.legend(frameon=False)
     axis.grid(alpha=0.25)
-    figure.suptitle(title or f"{len(cost)} local optima from {starts} starts; the best costs {cost[0]:.6g}")
+    figure.suptitle(title or f"{len(cost)} local optima from {starts} initial guesses; the best costs {cost[0]:.6g}")
     return figure
 
 
 def controls(
     names: Sequence[str], time: Numbers, values: Numbers, lower: Numbers, upper: Numbers, *, title: str = ""
 ) -> Figure:
-    """Controls that are held over steps, and their bounds, dashed.
+    """Controls, which are constant in each time step, and their bounds, dashed.
 
     Args:
-        names: of the controls.
+        names: The names of the controls.
         time: (N + 1,) s.
         values: (N, nu) N m or N.
         lower, upper: (nu,) bounds, infinite where there are none.

@@ -527,14 +527,14 @@ def test_wrong_uses_are_refused(as_a_user, monkeypatch):
     with pytest.raises(ValueError, match=r"controls of the plan have shape \(2, 1\); give shape \(3, 1\)"):
         solve(problem, Collocation(), eqx.tree_at(lambda p: p.controls, plan, jnp.zeros((2, 1))))
     steps = eqx.tree_at(lambda p: p.dynamics, problem, DiscreteDynamics(lambda x, u, t, dt: x, 2, 1))
-    with pytest.raises(TypeError, match="DiscreteDynamics knows steps and no rates"):
+    with pytest.raises(TypeError, match="DiscreteDynamics has steps and no rates"):
         solve(steps, Collocation(), plan)
     held = Design(lambda p, numbers: eqx.tree_at(lambda x: x.upper, p, numbers), [1.0])
     bounded = ControlProblem(problem.dynamics, problem.initial, duration=1.0, steps=3, upper=1.0, design=held)
     with pytest.raises(ValueError, match="bounds of the controls depend on the design"):
         solve(bounded, Collocation(), Plan(plan.states, plan.controls, jnp.ones(1)))
     fixed = double_integrator(duration=1.0, steps=1, constraints=Equality(lambda d, t, x, u: jnp.concatenate([x, u])))
-    with pytest.raises(ValueError, match=r"\d+ equations, those of motion included, for \d+ numbers"):
+    with pytest.raises(ValueError, match=r"\d+ equations, those of motion included, for \d+ variables"):
         solve(fixed, Collocation(scheme="trapezoid"), line(fixed, jnp.zeros(2)))
     monkeypatch.setitem(sys.modules, "ipyopt", None)
     with pytest.raises(ImportError, match=r'pip install "jaxdyn\[nlp\]"'):

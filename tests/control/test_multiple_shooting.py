@@ -32,8 +32,9 @@ from jaxdyn.control import (
     solve,
     solve_batch,
 )
-from jaxdyn.control.expansion import expanded
+from jaxdyn.control.expansion import cost_size, expanded
 from jaxdyn.control.interior_point import eliminate_slacks
+from jaxdyn.control.multiple_shooting import _scale_of
 from jaxdyn.control.plan import gaps, outcome
 
 
@@ -100,6 +101,39 @@ def test_bounds_and_conditions_that_act():
     assert int(theirs.result) == ControlResult.SOLVED
     np.testing.assert_allclose(found.cost, theirs.cost, rtol=1e-6)
     np.testing.assert_allclose(found.multipliers.path, theirs.multipliers.path, atol=1e-3)
+
+
+def test_the_unit_of_the_cost_does_not_matter():
+    """The same plan in about as many iterations with a cost that is a million times smaller or larger; bounds and track act."""
+    problem = cart_pole(40, 11.0)
+    guess = straight(problem, UP)
+
+    @jax.jit
+    def scaled(factor):
+        costs = (lambda dynamics, t, x, u: factor * u @ u,)
+        return solve(eqx.tree_at(lambda p: p.running, problem, costs), MultipleShooting(), guess)
+
+    usual, small, large = (scaled(factor) for factor in (1.0, 1e-6, 1e6))
+    assert int(usual.result) == ControlResult.SOLVED
+    np.testing.assert_allclose(jnp.max(jnp.abs(usual.value.controls)), 11.0, rtol=1e-8)
+    for found, factor in ((small, 1e-6), (large, 1e6)):
+        assert int(found.result) == ControlResult.SOLVED
+        assert int(found.stats.iterations) <= 1.5 * int(usual.stats.iterations)
+        np.testing.assert_allclose(found.cost, factor * usual.cost, rtol=1e-7)
+        np.testing.assert_allclose(found.value.controls, usual.value.controls, atol=1e-4)
+        np.testing.assert_allclose(found.multipliers.end, factor * usual.multipliers.end, rtol=1e-4)
+
+
+def test_costs_of_usual_size_are_not_scaled():
+    """Neither is a cost of size zero; the factor of another one brings its size to the nearest usual one."""
+    sizes = jnp.array([0.0, jnp.nan, 1e-6, 0.2, 50.0, 1e8])
+    np.testing.assert_allclose(jax.jit(jax.vmap(_scale_of))(sizes), [1.0, 1.0, 1e5, 1.0, 1.0, 1e-6], rtol=1e-12)
+    problem = regulator()
+    start = rollout_controls(problem, jnp.zeros((30, 1)))
+    # |g| + |H 1| by hand: running (x + 1) along x, 0.1 u + 0.1 along u, each for 1 s per step; the end 10 x + 10.
+    along = np.abs(np.asarray(start.states[:-1])) + 1.0
+    expected = max(along.sum(axis=0).max(), 30 * 0.1, (10.0 * np.abs(np.asarray(start.states[-1])) + 10.0).max())
+    np.testing.assert_allclose(jax.jit(lambda plan: cost_size(problem, plan))(start), expected, rtol=1e-12)
 
 
 def test_conditions_that_exclude_each_other():

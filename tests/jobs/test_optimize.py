@@ -168,18 +168,18 @@ def test_feedback_brings_lanes_back_to_the_plan(swing, tmp_path):
 @pytest.mark.parametrize(
     ("overrides", "fragments"),
     [
-        (["solver.kind=newton"], ["solver.kind: 'newton' is unknown; use one of ilqr, ddp"]),
+        (["solver.kind=newton"], ["solver.kind: 'newton' is unknown; use one of ", "ilqr, ddp, "]),
         (["time.step=3"], ["time.step: unknown key", "did you mean 'steps'"]),
         (["running=[{weights=3}]"], ["running 1: kind: missing; use one of deviation, angular_deviation, effort"]),
         (["running=[{kind='effrt'}]"], ["running 1: kind: 'effrt' is unknown", "did you mean 'effort'"]),
         (["running=[{kind='effort', level=3}]"], ["running 1: level: unknown key"]),
         (
             ["running=[{kind='effort', weights=[1, 2]}]"],
-            ["running 1: weights has 2 numbers; give 1, or 1: one per control"],
+            ["running 1: weights has 2 values; give 1, or 1: one per control"],
         ),
         (
             ["final=[{kind='deviation', q=[1, 2]}]"],
-            ["final 1: q has 2 numbers; give 1: one per coordinate"],
+            ["final 1: q has 2 values; give 1: one per coordinate"],
         ),
         (
             ["final=[{kind='frame_pose', frame='hand', position=[0, 0, 0]}]"],
@@ -194,7 +194,7 @@ def test_feedback_brings_lanes_back_to_the_plan(swing, tmp_path):
         (["final_condition=[{kind='state'}]"], ["final_condition 1: neither q nor v is given"]),
         (["condition=[{kind='state_bounds'}]"], ["condition 1: nothing is bounded, and the joints have no limits"]),
         (["running=[]", "final=[]"], ["there is no cost; write [[running]], [[final]] or both"]),
-        (["initial.q=[0, 0]"], ["initial.q has 2 numbers; give 1: one per coordinate"]),
+        (["initial.q=[0, 0]"], ["initial.q has 2 values; give 1: one per coordinate"]),
         (["bounds.lower=5"], ["bounds of control 0: 5 is not below 3.5; exchange lower and upper"]),
         (["time.shortest=1"], ["a free duration needs both shortest and longest"]),
         (
@@ -203,10 +203,10 @@ def test_feedback_brings_lanes_back_to_the_plan(swing, tmp_path):
         ),
         (
             ["start=[{kind='constant', controls=[1, 2]}]"],
-            ["start 1: controls has 2 numbers; give 1, or 1: one per control"],
+            ["start 1: controls has 2 values; give 1, or 1: one per control"],
         ),
-        (["solver={kind='cem', samples=8, elites=9}"], ["solver: elites = 9 of 8 samples; take 2 or more"]),
-        (["solver.kind=mppi", "bounds.upper=inf"], ["solver.spread: missing, and a control has no bounds"]),
+        (["solver={kind='cem', samples=8, elites=9}"], ["solver: 9 elites of 8 samples; take 2 or more"]),
+        (["solver.kind=mppi", "bounds.upper=inf"], ["solver: a control has no bounds; give Sampling a spread"]),
         (["start=[{kind='constant', controls=nan}]"], ["start 1: controls", "nan is not finite"]),
         (
             ["initial.v=1e99", "running=[{kind='energy', level=0}]"],
@@ -335,9 +335,9 @@ def test_single_shooting_takes_an_optimizer(config):
     assert (newton.tolerance, newton.penalty) == (1e-4, 3.0)
     at = jnp.zeros(2)
     with jax.numpy_dtype_promotion("standard"):  # optax mixes them
-        step, _ = adam.optimizer.update(jnp.array([3.0, -0.1]), adam.optimizer.init(at))
+        step, _ = adam.transformation.update(jnp.array([3.0, -0.1]), adam.transformation.init(at))
     np.testing.assert_allclose(step, [-0.2, 0.2], rtol=1e-5)  # the first step of Adam, whatever the slope
-    assert jax.tree.structure(newton.optimizer.init(at)) == jax.tree.structure(optax.lbfgs().init(at))
+    assert jax.tree.structure(newton.transformation.init(at)) == jax.tree.structure(optax.lbfgs().init(at))
 
 
 def test_guessed_states_are_off_by_what_the_distribution_says(config):
@@ -359,14 +359,7 @@ def test_help_lists_the_settings_of_every_kind(capsys):
         main(["optimize", "--help"])
     assert stop.value.code == 0
     said = capsys.readouterr().out
-    for name in (
-        "time.duration (s)",
-        "running.kind",
-        "running.level",
-        "final.frame",
-        "condition.q_lower",
-        "start.amplitude",
-    ):
-        assert f"\n  {name}: " in said, name
+    for name in ("time.duration (s)", "running.level (J)", "final.frame", "condition.q_lower", "start.amplitude"):
+        assert f"  {name}: " in said, name
     for kind in ("angular_deviation", "penetration", "state_bounds", "random"):
-        assert f'kind: "{kind}"' in said
+        assert f'.kind = "{kind}": ' in said

@@ -82,7 +82,9 @@ def test_a_new_cost_is_read_from_a_config_and_written_back(config, tmp_path):
     cost = problem.running[1]
     assert isinstance(cost, PowerCost)
     state = eqx.tree_at(lambda x: x.v, problem.initial, jnp.array([4.0]))
-    np.testing.assert_allclose(cost(problem.dynamics, 0.0, state, jnp.array([0.5])), 3.0 * (0.5 * 4.0 / 2.0) ** 2)
+    np.testing.assert_allclose(
+        cost(problem.dynamics, jnp.zeros(()), state, jnp.array([0.5])), 3.0 * (0.5 * 4.0 / 2.0) ** 2
+    )
     written = tmp_path / "written.toml"
     written.write_text(resolved_toml(read))
     assert read_config(written, OptimizeConfig).running == read.running
