@@ -98,7 +98,6 @@ PACKAGES = [
     "jaxdyn.identify",
     "jaxdyn.io",
     "jaxdyn.jobs",
-    "jaxdyn.lanes",
     "jaxdyn.library",
     "jaxdyn.mechanism",
     "jaxdyn.simulate",

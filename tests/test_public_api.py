@@ -118,6 +118,11 @@ def test_the_top_level_has_at_most_a_hundred_names_and_lists_nothing_else():
     assert dir(jaxdyn) == jaxdyn.__all__
 
 
+def test_every_package_lists_its_public_names_and_nothing_else():
+    for package in map(resolve, PACKAGES):
+        assert dir(package) == sorted(set(package.__all__)), package.__name__
+
+
 def test_every_name_of_the_top_level_is_one_of_a_package_below_it():
     below = {id(item) for name, item in PUBLIC.items() if name.count(".") > 1}
     assert not [name for name, item in PUBLIC.items() if name.count(".") == 1 and id(item) not in below]
