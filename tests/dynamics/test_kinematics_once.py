@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from mechanisms import double_pendulum
 
 import jaxdyn
 from jaxdyn import SemiImplicitEuler, Spring, System, library
@@ -54,7 +55,7 @@ def test_placements_and_motion_are_computed_once(monkeypatch, name, function):
 
 @pytest.mark.parametrize("method", ["cholesky", "articulated_body", "contravariant"])
 def test_accelerations_from_a_motion_are_forward_dynamics_with_all_derivatives(method):
-    model = library.panda()
+    model = double_pendulum()
     q, v = jnp.linspace(0.1, 0.7, model.nq), jnp.linspace(-0.5, 0.5, model.nv)
     tau = jnp.linspace(1.0, 2.0, model.nv)
 
