@@ -15,7 +15,7 @@ RENAMED: dict[str, str] = {
     "jaxdyn.control.RecordedSolution": "jaxdyn.control.Solution",
     "jaxdyn.control.StepFunction": "jaxdyn.control.DiscreteDynamics",
     "jaxdyn.control.planned": "jaxdyn.control.rollout_controls",
-    "jaxdyn.identify.descend": "jaxdyn.identify.gradient_descent.descend",
+    "jaxdyn.identify.descend": "jaxdyn.deprecated.fit_by_gradient_descent",
     "jaxdyn.identify.predicted_readings": "jaxdyn.identify.predicted_measurements",
 }
 
@@ -26,6 +26,21 @@ def equality_or_inequality(function: Any, kind: str = "zero", name: str = "const
     if kind not in classes:
         raise ValueError(f'condition {name!r}: kind is {kind!r}; use "zero" or "negative"')
     return pkgutil.resolve_name(f"jaxdyn.control.{classes[kind]}")(function, name)
+
+
+def fit_by_gradient_descent(
+    problem: Any, optimizer: Any, *, steps: int, batch: int, key: Any, unknowns: Any = None, progress: bool = True
+) -> Any:
+    """What `identify.descend` did: the unknowns after `steps` steps of gradient descent, and the loss of each batch."""
+    warnings.warn(
+        "write identify.fit(problem, identify.GradientDescent(optimizer, batch=..., key=...), max_steps=...)",
+        FutureWarning,
+        stacklevel=2,
+    )
+    identify = pkgutil.resolve_name("jaxdyn.identify")
+    solver = identify.GradientDescent(optimizer, batch, key)
+    found = identify.fit(problem, solver, unknowns, max_steps=steps, throw=False, progress=progress, history=True)
+    return found.unknowns, found.history
 
 
 def refuse_renamed(function: str, given: dict[str, Any], **names: str) -> None:
@@ -58,7 +73,7 @@ _MOVED = {
         mobility project_position
     """,
     "dynamics": """
-        Force Reactions Resistance covariant_derivative driving_power forward_dynamics_hessian_product
+        Force Resistance covariant_derivative driving_power forward_dynamics_hessian_product
         inverse_dynamics_hessian_product stabilizing_correction
     """,
     "mechanism": """
@@ -68,6 +83,8 @@ _MOVED = {
         DivergenceWarning Integrator geodesic power_balance_error rollout_adaptive work_of_step
     """,
 }
+RENAMED["jaxdyn.dynamics.attitude"] = "jaxdyn.formulations.attitude"
+RENAMED["jaxdyn.Reactions"] = "jaxdyn.dynamics.JointReaction"
 RENAMED["jaxdyn.Result"] = "jaxdyn.simulate.RolloutResult"
 RENAMED |= {f"jaxdyn.{name}": f"jaxdyn.{home}.{name}" for home, names in _MOVED.items() for name in names.split()}
 

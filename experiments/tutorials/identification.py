@@ -320,7 +320,7 @@ figure = predictions(
     held_out.times[shown],
     np.degrees(held_out.measurements[shown]),
     np.degrees(read["identified"][shown]),
-    unit="deg",
+    units=["deg"] * len(JOINTS),
     title="An unseen second: encoders and the identified arm, simulated by the recorded torques",
 )
 for k, axis in enumerate(figure.axes[:2]):

@@ -15,7 +15,7 @@ Nonlinear fits
     levenberg_marquardt     the default solver, for one initial guess or many
     gradient_descent        first-order fits by the adjoint, on random batches of windows
 Linear fits
-    regressor, identifiability, linear_fit
+    regression, identifiability, linear_fit
 Before and after
     excitation              the most informative motions
     experiment              experiments on a machine whose parameters are known
@@ -83,15 +83,15 @@ if TYPE_CHECKING:
     from jaxdyn.identify.recording import RecordingError as RecordingError
     from jaxdyn.identify.recording import Windows as Windows
     from jaxdyn.identify.recording import cut as cut
-    from jaxdyn.identify.regressor import TorqueOffset as TorqueOffset
-    from jaxdyn.identify.regressor import inertial_parameters as inertial_parameters
-    from jaxdyn.identify.regressor import inertial_regressor as inertial_regressor
-    from jaxdyn.identify.regressor import labels as labels
-    from jaxdyn.identify.regressor import linear_parameters as linear_parameters
-    from jaxdyn.identify.regressor import regressor as regressor
-    from jaxdyn.identify.regressor import remaining_forces as remaining_forces
-    from jaxdyn.identify.regressor import with_inertial_parameters as with_inertial_parameters
-    from jaxdyn.identify.regressor import with_linear_parameters as with_linear_parameters
+    from jaxdyn.identify.regression import TorqueOffset as TorqueOffset
+    from jaxdyn.identify.regression import inertial_parameters as inertial_parameters
+    from jaxdyn.identify.regression import inertial_regressor as inertial_regressor
+    from jaxdyn.identify.regression import labels as labels
+    from jaxdyn.identify.regression import linear_parameters as linear_parameters
+    from jaxdyn.identify.regression import regressor as regressor
+    from jaxdyn.identify.regression import remaining_forces as remaining_forces
+    from jaxdyn.identify.regression import with_inertial_parameters as with_inertial_parameters
+    from jaxdyn.identify.regression import with_linear_parameters as with_linear_parameters
     from jaxdyn.identify.solver import FitResult as FitResult
     from jaxdyn.identify.solver import Solver as Solver
     from jaxdyn.identify.validation import Check as Check

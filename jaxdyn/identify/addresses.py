@@ -161,7 +161,7 @@ def rows_of(
     for entry in entries:
         if isinstance(entry, str) and entry in known:
             rows.append(known.index(entry))
-        elif isinstance(entry, numbers.Integral) and 0 <= entry < length:
+        elif isinstance(entry, numbers.Integral) and 0 <= int(entry) < length:
             rows.append(int(entry))
         else:
             raise ParameterError(f"parameter {name!r}: there is no entry {entry!r}; use one of {', '.join(known)}")

@@ -25,7 +25,7 @@ from jaxdyn.dynamics import inverse
 from jaxdyn.dynamics.system import State, System, applied_forces
 from jaxdyn.identify.fourier_motion import FourierMotion
 from jaxdyn.identify.identifiability import BaseParameters, system_base_parameters
-from jaxdyn.identify.regressor import regressor
+from jaxdyn.identify.regression import regressor
 from jaxdyn.lanes import stored_jit
 from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism import configuration

@@ -17,7 +17,7 @@ from jaxdyn.identify.inverse_dynamics_error import Motions, drive_forces
 from jaxdyn.identify.linear_fit import LinearFit, weighted_least_squares
 from jaxdyn.identify.measurement import MeasurementError, Plant
 from jaxdyn.identify.recording import Recording
-from jaxdyn.identify.regressor import labels, linear_parameters, regressor, with_linear_parameters
+from jaxdyn.identify.regression import labels, linear_parameters, regressor, with_linear_parameters
 from jaxdyn.identify.validation import needed_and_acting
 from jaxdyn.lanes import stored_jit
 
@@ -93,7 +93,7 @@ def excitations(
     else:
         information = [_log_determinant(base.columns(Y) / noise[None, :, None]) for Y in rows]
         best = sorted(range(validation, count), key=lambda k: -information[k])
-        learned = [ExcitingMotion(*each[k], information[k]) for k in best[:training]]
+        learned = [ExcitingMotion(each[k][0], each[k][1], information[k]) for k in best[:training]]
     return Excitations(base, learned, [motion for motion, _ in each[:validation]])
 
 

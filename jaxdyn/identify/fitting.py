@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PyTree
 from tqdm import tqdm
@@ -63,7 +63,7 @@ class Fit(eqx.Module):
     def result(self) -> Any:
         """The `FitResult`, whose `message` is a sentence; an array of its codes for a batch, or while JAX traces the fit."""
         code = self.search.result
-        return code if np.ndim(code) or isinstance(code, jax.core.Tracer) else FitResult(int(code))
+        return code if np.ndim(code) or isinstance(code, Tracer) else FitResult(int(code))
 
     @property
     def loss(self) -> Float[Array, "*starts"]:
@@ -139,9 +139,10 @@ def fit(
     )
     _check(problem, solver, initial)
     start = problem.initial if initial is None else initial
-    batched = (start.x if resume is None else resume.unknowns.x).ndim == 2
+    earlier: Any = resume
+    batched = (start.x if resume is None else earlier.unknowns.x).ndim == 2
     begin, step = solver.compiled(problem, batched, mesh)
-    search: Any = begin(start) if resume is None else resume
+    search: Any = begin(start) if resume is None else earlier
     done, losses = int(np.max(search.iterations)), []
     with tqdm(total=max_steps, initial=done, unit="step", disable=not progress) as bar:
         while done < max_steps and solver.running(search):

@@ -4,7 +4,6 @@ Levenberg-Marquardt carries as many tangents as there are parameters; here one b
 number, and a step simulates a few windows only. It takes many more steps.
 """
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +14,6 @@ import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from jaxdyn.identify.fitting import fit
 from jaxdyn.identify.least_squares import Problem, Unknowns
 from jaxdyn.identify.output_error import OutputError
 from jaxdyn.identify.solver import FitResult, Search, Solver
@@ -129,29 +127,3 @@ class GradientDescent(Solver):
             return Descent(problem.moved(point, *change), memory, loss, search.iterations + 1)
 
         return begin, step
-
-
-def descend(
-    problem: OutputError,
-    optimizer: optax.GradientTransformation,
-    *,
-    steps: int,
-    batch: int,
-    key: PRNGKeyArray,
-    unknowns: Unknowns | None = None,
-    progress: bool = True,
-) -> tuple[Unknowns, Float[Array, "steps"]]:
-    """The earlier form of `fit(problem, GradientDescent(optimizer, batch=..., key=...), max_steps=...)`.
-
-    Returns:
-        The unknowns at the end, and the loss of each batch.
-    """
-    warnings.warn(
-        "descend goes with the next release; write fit(problem, GradientDescent(optimizer, batch=..., key=...), max_steps=...)",
-        FutureWarning,
-        stacklevel=2,
-    )
-    solver = GradientDescent(optimizer, batch, key)
-    found = fit(problem, solver, unknowns, max_steps=steps, throw=False, progress=progress, history=True)
-    assert found.history is not None
-    return found.unknowns, found.history

@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxdyn.dynamics.system import System
-from jaxdyn.identify.regressor import Label, labels, regressor
+from jaxdyn.identify.regression import Label, labels, regressor
 from jaxdyn.lanes import stored_jit
 from jaxdyn.mechanism import configuration
 

@@ -35,8 +35,8 @@ class Motions(eqx.Module):
     """
 
     q: Float[Array, "*samples nq"] = eqx.field(converter=floating, metadata=quantity(POSITION, along="coordinate"))
-    v: Float[Array, "*samples nv"] = eqx.field(converter=floating, metadata=quantity(VELOCITY, along="velocity"))
-    a: Float[Array, "*samples nv"] = eqx.field(converter=floating, metadata=quantity(ACCELERATION, along="velocity"))
+    v: Float[Array, "*samples nv"] = eqx.field(converter=floating, metadata=quantity(VELOCITY))
+    a: Float[Array, "*samples nv"] = eqx.field(converter=floating, metadata=quantity(ACCELERATION))
     u: Float[Array, "*samples nu"] = eqx.field(converter=floating, metadata=quantity(EFFORT, along="input"))
 
 
@@ -70,9 +70,7 @@ class InverseDynamicsError(Problem):
 
     parameters: Parameters
     motions: Motions
-    noise: Float[Array, "nv"] = eqx.field(
-        converter=floating, metadata=quantity(EFFORT, along="velocity", positive=True)
-    )
+    noise: Float[Array, "nv"] = eqx.field(converter=floating, metadata=quantity(EFFORT, positive=True))
     loss: Loss = Squares()
     block: int = eqx.field(static=True, default=50)
 
@@ -130,7 +128,7 @@ class InverseDynamicsError(Problem):
     def count(self) -> int:
         return self.motions.v.size
 
-    def linearized(self, x: Unconstrained, own: None, piece: Motions):
+    def linearized(self, x: Unconstrained, own: None, piece: Motions) -> tuple[Array, Array, Array]:
         """Residuals of one sample, their Jacobian and their weights."""
         residuals = lane_function(self.residuals, name="inverse-dynamics error")
         jacobian = jacobian_by_fewer_sweeps(piece.v.shape[0], x.size)(residuals)

@@ -47,11 +47,11 @@ class Normal(eqx.Module):
 
 
 class Unknowns(eqx.Module):
-    """A point of the search.
+    """The unknowns of a problem at one point.
 
     Attributes:
-        x: shared unknowns.
-        local: those of the windows, leading axis W; None if there are none.
+        x: shared unknowns, the unconstrained parameters.
+        local: local unknowns of the windows, with leading axis W; None if there are none.
     """
 
     x: Float[Array, "*starts P"]

@@ -71,8 +71,8 @@ class LevenbergMarquardt(Solver):
             tolerance: takes the place of that of the solver, so that compiled code does not depend on its value.
         """
         trial, promised = _proposed(problem, search)
-        tolerance = self.tolerance if tolerance is None else tolerance
-        return _judged(search, trial, promised, problem.normal(trial), tolerance)
+        limit = self.tolerance if tolerance is None else tolerance
+        return _judged(search, trial, promised, problem.normal(trial), limit)
 
     def pattern(self, problem: Problem, initial: Unknowns) -> DampedSearch:
         """Shapes and types of a search from that initial guess, or batch of initial guesses."""

@@ -234,7 +234,7 @@ class OutputError(Problem):
     def _model(self) -> Model:
         return self.parameters.subject.system.model
 
-    def linearized(self, x: Unconstrained, own: tuple[State, State], piece: Windows):
+    def linearized(self, x: Unconstrained, own: tuple[State, State], piece: Windows) -> tuple[Array, ...]:
         """Loss, gradient and Gauss-Newton matrix over (x, start) of one window, and those that concern the start of the next."""
         (start, after), window = own, piece
         model, P = self._model, x.shape[0]

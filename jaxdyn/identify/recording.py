@@ -48,9 +48,9 @@ class Recording(eqx.Module):
     name: str = eqx.field(static=True)
     time: Float[np.ndarray, "samples"] = eqx.field(converter=_table, metadata=quantity("s"))
     q: Samples = eqx.field(converter=_table, metadata=quantity(POSITION, along="coordinate"))
-    v: Samples | None = eqx.field(converter=_table, metadata=quantity(VELOCITY, along="velocity"))
+    v: Samples | None = eqx.field(converter=_table, metadata=quantity(VELOCITY))
     u: Samples = eqx.field(converter=_table, metadata=quantity(EFFORT, along="input"))
-    a: Samples | None = eqx.field(converter=_table, default=None, metadata=quantity(ACCELERATION, along="velocity"))
+    a: Samples | None = eqx.field(converter=_table, default=None, metadata=quantity(ACCELERATION))
 
     def __check_init__(self):
         count = len(self.time)
@@ -162,8 +162,12 @@ class Windows(eqx.Module):
         """Number of windows."""
         return self.times.shape[0]
 
-    def select(self, chosen: np.ndarray | Sequence[int] | slice) -> "Windows":
-        """Some of the windows; one whose successor is left out is no longer followed."""
+    def select(self, chosen: Any) -> "Windows":
+        """Some of the windows; one whose successor is left out is no longer followed.
+
+        Args:
+            chosen: indices, a slice or a mask.
+        """
         index = np.arange(self.count)[chosen]
         part = jax.tree.map(lambda x: x[index], self)
         neighbors = np.concatenate([np.diff(index) == 1, [False]])

@@ -6,7 +6,6 @@ from typing import Any
 
 import equinox as eqx
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Int
 
 from jaxdyn.identify.least_squares import Problem, Unknowns
 from jaxdyn.results import ResultCode
@@ -29,17 +28,9 @@ class FitResult(ResultCode):
 class Search(eqx.Module):
     """State of a solver between two steps; everything that the next step needs is part of it.
 
-    Attributes:
-        unknowns: the best point so far.
-        loss: the loss at this point, or an estimate of it.
-        iterations: number of steps taken.
-        result: code of `FitResult`.
+    Every search has, as a field or as a property, `unknowns`, the best point so far; `loss`, the loss at this point or an estimate
+    of it; `iterations`, the number of steps taken; and `result`, the code of a `FitResult`.
     """
-
-    unknowns: eqx.AbstractVar[Unknowns]
-    loss: eqx.AbstractVar[Float[Array, "*starts"]]
-    iterations: eqx.AbstractVar[Int[Array, "*starts"]]
-    result: eqx.AbstractVar[Int[Array, "*starts"]]
 
 
 class Solver(eqx.Module):

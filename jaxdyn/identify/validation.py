@@ -18,8 +18,9 @@ from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.output_error import check_zeros, moved, predict
 from jaxdyn.identify.recording import Recording, RecordingError, Windows, cut
 from jaxdyn.lanes import Backend, stored_jit
+from jaxdyn.mechanism.components import component_names
 from jaxdyn.mechanism.model import Model
-from jaxdyn.mechanism.quantity import EFFORT, quantity
+from jaxdyn.mechanism.quantity import EFFORT, Quantity, quantity
 from jaxdyn.simulate.integrators import Integrator, RungeKutta4
 from jaxdyn.spatial import factorizations
 
@@ -209,10 +210,15 @@ class WindowsCheck(Check):
         self, plant: Plant, recordings: Sequence[Recording], motions: Callable[[], Motions], **options: Any
     ) -> dict[str, float]:
         found = {}
-        names = plant.system.model.topology.joint_names
+        names = component_names(plant.system.model, Quantity(along="coordinate"))
         regular = [recording.resampled(self.interval) for recording in recordings]
         for duration in self.durations:
-            grid = {"duration": duration, "interval": self.interval, "first": self.first, "stride": duration}
+            grid: dict[str, Any] = {
+                "duration": duration,
+                "interval": self.interval,
+                "first": self.first,
+                "stride": duration,
+            }
             windows = cut(regular, **(options | grid), both_ends=True)
             errors = window_errors(windows, predicted_measurements(plant, windows))
             found |= {f"rms {name} @{duration:g}s": float(x) for name, x in zip(names, errors.rms, strict=True)}
@@ -295,7 +301,7 @@ class ForcesCheck(Check):
         self, plant: Plant, recordings: Sequence[Recording], motions: Callable[[], Motions], **options: Any
     ) -> dict[str, float]:
         errors = force_errors(plant, motions())
-        names = plant.system.model.topology.joint_names
+        names = component_names(plant.system.model, Quantity(along="velocity"))
         found = {"relative": errors.relative}
         if self.limits:
             found["NRMS %"] = 100.0 * float(np.mean(errors.rms / (2.0 * np.asarray(self.limits))))

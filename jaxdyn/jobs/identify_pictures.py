@@ -8,6 +8,8 @@ from jaxdyn.identify.validation import force_errors, predicted_measurements, win
 from jaxdyn.io.runs import RunDirectory
 from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
 from jaxdyn.jobs.identify_plant import Part, motions_of, windows_of
+from jaxdyn.mechanism.components import component_names, units_along
+from jaxdyn.mechanism.quantity import EFFORT, POSITION, Quantity
 from jaxdyn.view import identification, plots
 
 _SHOWN = 8  # windows one after the other
@@ -22,15 +24,17 @@ def draw(
     directory: RunDirectory,
 ) -> list[str]:
     """Predictions of the recordings and correlations of the estimates; returns the names of the files."""
-    names = list(plant.system.model.topology.joint_names)
+    model = plant.system.model
     figures = {"correlations": identification.correlations([name for name, _ in known.labels], known.correlation)}
     if config.fit.method == "inverse_dynamics":
         motions = motions_of(config, parts)
         errors = force_errors(plant, motions)
         time = np.arange(len(errors.measured)) * config.motion.interval * config.motion.decimate
         title = f"{study.name}: forces of held-out motion, relative error {100 * errors.relative:.2f} %"
+        effort = Quantity(EFFORT, along="velocity")
+        names, units = component_names(model, effort), units_along(model, effort)
         figures["predictions"] = identification.predictions(
-            names, time, errors.measured, errors.predicted, unit="N m", title=title
+            names, time, errors.measured, errors.predicted, units=units, title=title
         )
     else:
         h = config.windows.interval
@@ -39,8 +43,10 @@ def draw(
         measurements = predicted_measurements(plant, windows)
         errors = window_errors(windows, measurements).errors
         time = np.asarray(windows.times[0])
+        position = Quantity(POSITION, along="coordinate")
+        names, units = component_names(model, position), units_along(model, position)
         figures["errors"] = identification.growing_errors(
-            names, time, errors, unit="rad", title=f"{study.name}: errors of {windows.count} held-out predictions"
+            names, time, errors, units=units, title=f"{study.name}: errors of {windows.count} held-out predictions"
         )
         shown = slice(0, min(_SHOWN, windows.count))
         starts = config.windows.duration * np.arange(windows.count)[shown]
@@ -53,7 +59,7 @@ def draw(
             along,
             measured,
             predicted,
-            unit="rad",
+            units=units,
             breaks=starts.tolist(),
             title=f"{study.name}: held-out windows, each from its measured start",
         )

@@ -17,18 +17,20 @@ def predictions(
     measured: Numbers,
     predicted: Numbers,
     *,
-    unit: str,
+    units: Sequence[str],
     breaks: Sequence[float] = (),
     title: str = "",
 ) -> Figure:
     """Measured and predicted curves, and below each pair their difference.
 
     Args:
-        names: of the channels.
-        time: (T,) s.
-        measured, predicted: (T, channels).
-        unit: of the channels.
-        breaks: times at which the prediction starts anew.
+        names: name of each channel.
+        time: time stamps (T,), s.
+        measured: measured values (T, channels).
+        predicted: predicted values (T, channels).
+        units: unit of each channel.
+        breaks: times at which the prediction starts again.
+        title: title of the figure.
     """
     time, measured, predicted = (np.asarray(x) for x in (time, measured, predicted))
     columns = min(len(names), 2 if len(names) < 7 else 4)
@@ -50,7 +52,7 @@ def predictions(
             for instant in breaks:
                 axis.axvline(instant, color=GRAY, lw=0.6, ls=":")
         above.set_title(names[k], fontsize=9)
-        above.set_ylabel(unit, fontsize=8)
+        above.set_ylabel(units[k], fontsize=8)
         below.set_ylabel("error", fontsize=8)
         if k == 0:
             above.legend(frameon=False, fontsize=8)
@@ -59,12 +61,17 @@ def predictions(
     return figure
 
 
-def growing_errors(names: Sequence[str], time: Numbers, errors: Numbers, *, unit: str, title: str = "") -> Figure:
+def growing_errors(
+    names: Sequence[str], time: Numbers, errors: Numbers, *, units: Sequence[str], title: str = ""
+) -> Figure:
     """How errors grow after the start of a prediction: median, middle half and middle 90 % of their size over all windows.
 
     Args:
-        time: (T,) s since the start.
-        errors: (windows, T, channels); NaN where nothing was measured.
+        names: name of each channel.
+        time: time since the start of the prediction (T,), s.
+        errors: errors (windows, T, channels); NaN where nothing was measured.
+        units: unit of each channel.
+        title: title of the figure.
     """
     size = np.abs(np.asarray(errors))
     columns = min(len(names), 4)
@@ -74,21 +81,21 @@ def growing_errors(names: Sequence[str], time: Numbers, errors: Numbers, *, unit
     for axis in axes[len(names) :]:
         axis.set_axis_off()
     for k, (name, axis) in enumerate(zip(names, axes, strict=False)):
-        lanes = np.maximum(np.where(np.isfinite(size[:, :, k]), size[:, :, k], np.nan), 1e-6)
+        sizes = np.maximum(np.where(np.isfinite(size[:, :, k]), size[:, :, k], np.nan), 1e-6)
         for low, high, alpha in _BANDS:
-            axis.fill_between(time, *np.nanpercentile(lanes, (low, high), axis=0), color=BLUE, alpha=alpha, lw=0)
-        axis.plot(time, np.nanmedian(lanes, axis=0), color=BLUE, lw=2)
+            axis.fill_between(time, *np.nanpercentile(sizes, (low, high), axis=0), color=BLUE, alpha=alpha, lw=0)
+        axis.plot(time, np.nanmedian(sizes, axis=0), color=BLUE, lw=2)
         axis.set_yscale("log")
-        axis.set_title(name, fontsize=9)
+        axis.set_title(f"{name} ({units[k]})", fontsize=9)
         axis.grid(alpha=0.25)
     figure.supxlabel("time since the start of the prediction (s)")
-    figure.supylabel(f"absolute error ({unit})")
+    figure.supylabel("absolute error")
     figure.suptitle(title)
     return figure
 
 
 def correlations(names: Sequence[str], correlation: Numbers, *, title: str = "") -> Figure:
-    """Correlations of estimates as colors: where it is dark off the diagonal, the data hardly tell two numbers apart."""
+    """Correlations of estimates as colors: where it is dark off the diagonal, the data hardly distinguish two parameters."""
     matrix = np.asarray(correlation)
     size = 2.5 + 0.2 * len(names)
     figure = Figure(figsize=(size + 1.5, size), layout="constrained")

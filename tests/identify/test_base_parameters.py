@@ -8,7 +8,7 @@ import pytest
 import jaxdyn
 from jaxdyn import JointFriction, MechanismBuilder, Prismatic, Revolute, System
 from jaxdyn.identify.identifiability import base_parameters, identifying_motions, system_base_parameters
-from jaxdyn.identify.regressor import Label, inertial_regressor, labels, linear_parameters, regressor
+from jaxdyn.identify.regression import Label, inertial_regressor, labels, linear_parameters, regressor
 
 motions_of = jax.jit(identifying_motions, static_argnums=2)
 

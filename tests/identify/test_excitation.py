@@ -21,7 +21,7 @@ from jaxdyn import (
 from jaxdyn.identify.excitation import design_excitation
 from jaxdyn.identify.fourier_motion import FourierMotion
 from jaxdyn.identify.linear_fit import weighted_least_squares
-from jaxdyn.identify.regressor import regressor
+from jaxdyn.identify.regression import regressor
 
 
 def test_fourier_motion_has_exact_derivatives_and_repeats():

@@ -8,9 +8,10 @@ import optax
 import pytest
 from recorded import pendulum_plant, simulated
 
+from jaxdyn import identify
 from jaxdyn.identify.charts import Positive
 from jaxdyn.identify.fitting import fit
-from jaxdyn.identify.gradient_descent import GradientDescent, batch_loss, descend
+from jaxdyn.identify.gradient_descent import GradientDescent, batch_loss
 from jaxdyn.identify.least_squares import Unknowns
 from jaxdyn.identify.output_error import OutputError
 from jaxdyn.identify.parameters import Parameter, Parameters
@@ -81,6 +82,8 @@ def test_without_a_batch_a_step_follows_the_gradient_of_all_windows(problem):
 
 def test_the_old_form_warns_and_gives_the_same(problem):
     key = jax.random.key(0)
+    with pytest.warns(FutureWarning, match="descend is now"):
+        descend = identify.descend
     with pytest.warns(FutureWarning, match="GradientDescent"):
         unknowns, losses = descend(problem, optax.adam(0.01), steps=2, batch=3, key=key, progress=False)
     solver = GradientDescent(optax.adam(0.01), batch=3, key=key)

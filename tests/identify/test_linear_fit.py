@@ -9,7 +9,7 @@ import jaxdyn
 from jaxdyn import JointFriction, State, System, applied_forces, inverse_dynamics
 from jaxdyn.identify.identifiability import base_parameters, identifying_motions
 from jaxdyn.identify.linear_fit import Prior, reweighted_least_squares, weighted_least_squares
-from jaxdyn.identify.regressor import labels, linear_parameters, regressor, with_linear_parameters
+from jaxdyn.identify.regression import labels, linear_parameters, regressor, with_linear_parameters
 
 
 def with_friction(model) -> System:

@@ -25,7 +25,7 @@ from jaxdyn import (
     applied_forces,
     inverse_dynamics,
 )
-from jaxdyn.identify.regressor import (
+from jaxdyn.identify.regression import (
     TorqueOffset,
     inertial_parameters,
     inertial_regressor,

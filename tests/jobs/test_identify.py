@@ -143,7 +143,7 @@ def test_help_lists_the_settings(capsys):
         "study.name",
         "free.inertia",
         "synthetic.repetitions",
-        "fit.iterations",
+        "fit.max_steps",
         "motion.cutoff (Hz)",
         "check.kind",
     ):

@@ -1,0 +1,141 @@
+"""The config of `jaxdyn identify` builds classes of the library: their declarations are its keys, bounds and help."""
+
+import re
+from pathlib import Path
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array, Float
+from small_jobs import write_configs
+
+from jaxdyn.dynamics.forces import JointForce
+from jaxdyn.identify.charts import Bounded, Positive
+from jaxdyn.identify.losses import Cauchy, Huber, Squares
+from jaxdyn.identify.validation import ForcesCheck, ValidTimeCheck, WindowsCheck
+from jaxdyn.io.config import read_config, resolved_toml
+from jaxdyn.io.errors import ConfigError
+from jaxdyn.jobs.identify_config import IdentifyConfig
+from jaxdyn.jobs.identify_kinds import ForceTable, named
+from jaxdyn.jobs.identify_plant import loss_of, parameters_of, plant_of
+from jaxdyn.jobs.job import describe_settings
+from jaxdyn.mechanism.quantity import STIFFNESS, quantity
+from jaxdyn.spatial.arrays import floating
+
+
+class CubicSpring(JointForce):
+    """Springs that become stiffer: tau = -k q^3.
+
+    Attributes:
+        stiffness: The cubic stiffness of each joint.
+    """
+
+    conservative: ClassVar[bool] = True
+    table_name: ClassVar[str] = "cubic_spring"
+
+    stiffness: Float[Array, "nv"] = eqx.field(
+        converter=floating, metadata=quantity(STIFFNESS, minimum=0.0, missing=0.0)
+    )
+
+    def generalized_forces(self, model, q, v, t):
+        return -self.stiffness * q**3
+
+
+@pytest.fixture
+def path(tmp_path) -> Path:
+    write_configs(tmp_path)
+    return tmp_path / "identify.toml"
+
+
+def read(path: Path, *overrides: str) -> IdentifyConfig:
+    return read_config(path, IdentifyConfig, overrides)
+
+
+def test_earlier_names_of_keys_are_read_and_the_present_ones_are_written(path):
+    earlier = read(path, "fit.alike=7", "fit.iterations=9", "fit.spread=0.5")
+    present = read(path, "fit.block_length=7", "fit.max_steps=9", "fit.standard_deviation=0.5")
+    assert earlier == present
+    assert earlier.fit.block_length == 7
+    written = resolved_toml(earlier)
+    assert "block_length = 7" in written
+    assert "alike" not in written
+    path.write_text(written)
+    assert read(path) == present
+    with pytest.raises(ConfigError, match=r"fit.alike.*earlier name of 'block_length'.*remove one"):
+        read(path, "fit.alike=7", "fit.block_length=7")
+
+
+def test_a_force_of_a_user_is_built_from_one_value_or_one_per_component(path):
+    config = read(path, 'force=[{kind="CubicSpring", stiffness=2}, {kind="CubicSpring", stiffness=[1, 3]}]')
+    first, second = plant_of(config, config.study[0]).system.forces
+    assert type(first) is type(second) is CubicSpring
+    np.testing.assert_array_equal(first.stiffness, [2.0, 2.0])
+    np.testing.assert_array_equal(second.stiffness, [1.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("force", "fragments"),
+    [
+        ('{kind="CubicSprng", stiffness=2}', ["did you mean 'CubicSpring'"]),
+        ('{kind="CubicSpring", stifness=2}', ["unknown key; did you mean 'stiffness'"]),
+        ('{kind="CubicSpring"}', ["stiffness: missing", "N m/rad or N/m"]),
+        ('{kind="CubicSpring", stiffness=-1}', ["out of range", "not negative"]),
+        ('{kind="CubicSpring", stiffness=[1, 2, 3]}', ["3 values; give 1, or 2"]),
+        ('{kind="CubicSpring", stiffness="2 N/m"}', ["does not fit"]),
+        ('{kind="JointFriction", viscous=1}', ["coulomb: missing"]),
+    ],
+)
+def test_wrong_forces_are_answered_in_one_line(path, force, fragments):
+    def attempt():
+        config = read(path, f"force=[{force}]")
+        plant_of(config, config.study[0])
+
+    with pytest.raises(ConfigError) as caught:
+        attempt()
+    for fragment in fragments:
+        assert fragment in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_losses_and_charts_go_by_the_names_of_their_classes(path):
+    for name, kind in (("squares", Squares), ("huber", Huber), ("cauchy", Cauchy)):
+        loss = loss_of(read(path, f"fit.loss={name}", "fit.threshold=3", "fit.block_length=4"))
+        assert type(loss) is kind
+        assert getattr(loss, "threshold", 1.5) == 1.5  # of single samples, of which four count as one
+    with pytest.raises(ConfigError, match="did you mean 'huber'"):
+        read(path, "fit.loss=hubr")
+    viscous = 'path="system.forces.0.viscous"'
+    config = read(path, f'free=[{{{viscous}, chart="bounded", lower=0.1, upper=0.3}}]')
+    plant = plant_of(config, config.study[0])
+    parameters = parameters_of(config, plant)
+    np.testing.assert_allclose(parameters.values(jnp.zeros(2)), 0.2)
+    assert {"real", "positive", "bounded", "unit_vector", "rotation"} <= set(named(type(Bounded(0.0, 1.0)).__base__))
+    assert named(type(Positive()).__base__)["positive"] is Positive
+
+
+def test_checks_are_built_by_their_kind_with_the_keys_that_they_have(path):
+    kinds = '[{kind="windows", durations=[0.5, 1]}, {kind="valid_time", count=3}, {kind="forces", limits=[1, 2]}]'
+    checks = read(path, f"check={kinds}").check
+    assert [type(check) for check in checks] == [WindowsCheck, ValidTimeCheck, ForcesCheck]
+    assert checks[0].durations == (0.5, 1.0)
+    with pytest.raises(ConfigError, match="unknown key"):
+        read(path, 'check=[{kind="forces", count=3}]')
+    with pytest.raises(ConfigError, match="the one duration"):
+        read(path, 'check=[{kind="valid_time", durations=[1, 2]}]')
+
+
+def test_help_explains_every_key_by_a_sentence_under_the_kind_that_it_belongs_to():
+    lines = describe_settings(IdentifyConfig).splitlines()
+    assert len(lines) > 100
+    spring = next(k for k, line in enumerate(lines) if 'force.kind = "CubicSpring"' in line)
+    assert "Springs that become stiffer" in lines[spring]
+    assert lines[spring + 1].strip().startswith("force.stiffness (N m/rad or N/m): The cubic stiffness of each joint.")
+    assert {f'force.kind = "{kind}"' for kind in ForceTable.kinds()} <= {line.split(":")[0].strip() for line in lines}
+    told = {line.split(": ", 1)[0].strip(): line.split(": ", 1)[1] for line in lines}
+    for key, meaning in told.items():
+        sentence = re.sub(r" \[(required|default .*)\]$", "", meaning)
+        assert len(sentence.split()) > 1, key
+        own = not key.startswith("force.")  # their meanings stand in the classes of the dynamics
+        assert not own or (sentence[0].isupper() and sentence.endswith(".")), key
