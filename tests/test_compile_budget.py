@@ -86,13 +86,13 @@ EQUATIONS = {
     "forward kinematics": (lambda s, x: jaxdyn.forward_kinematics(s.model, x.q), arm, 678),
     "Christoffel symbols": (lambda s, x: jaxdyn.christoffel_first_kind(s.model, x.q), arm, 888),
     "acceleration": (jaxdyn.acceleration, arm, 1180),
-    "acceleration within a loop": (jaxdyn.acceleration, linkage, 3715),
+    "acceleration within a loop": (jaxdyn.acceleration, linkage, 3505),
     "rollout": (end, arm, 1267),
-    "gradient of a rollout": (jax.grad(end, argnums=(0, 1)), arm, 5955),
-    "rollout within a loop": (end, linkage, 4496),
-    "iteration of a fit": (one_fit, fitting, 22239),
-    "iteration of ILQR": (one_iteration(control.ILQR()), planning, 54076),
-    "iteration of multiple shooting": (one_iteration(control.MultipleShooting()), planning, 66154),
+    "gradient of a rollout": (jax.grad(end, argnums=(0, 1)), arm, 5392),
+    "rollout within a loop": (end, linkage, 4233),
+    "iteration of a fit": (one_fit, fitting, 18961),
+    "iteration of ILQR": (one_iteration(control.ILQR()), planning, 39622),
+    "iteration of multiple shooting": (one_iteration(control.MultipleShooting()), planning, 51652),
 }
 
 
