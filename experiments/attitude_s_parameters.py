@@ -1,7 +1,7 @@
 """Does a body's attitude move faster, or more accurately, in s-parameters than in quaternions?
 
 Method. One rigid body turns about its mass centre in three cases: a symmetric and a general body without any moment, and the
-symmetric body in a medium that resists with the moment -h w. Both forms of `jaxdyn.dynamics.attitude` take Runge-Kutta steps of
+symmetric body in a medium that resists with the moment -h w. Both forms of `jaxdyn.formulations.attitude` take Runge-Kutta steps of
 order 4: the s-parameter form (speed, alpha, beta, s; 6 numbers, switched to the shadow set where |s| > 1) and the quaternion
 form (attitude quaternion, body rates; 7 numbers, never normalized). Both start from the attitude of the config and from random
 attitudes and directions of the angular velocity. The error is the angle between the attitude at the end and that of a quaternion
@@ -34,7 +34,7 @@ import jax.numpy as jnp
 import numpy as np
 from tqdm import tqdm
 
-from jaxdyn.dynamics import attitude
+from jaxdyn.formulations import attitude
 from jaxdyn.io import RunDirectory, setting
 from jaxdyn.jobs import Job, main
 from jaxdyn.spatial import attitude as maps

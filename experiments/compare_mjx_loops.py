@@ -221,7 +221,7 @@ def moving_start(system: jaxdyn.System, config: Config) -> jaxdyn.State:
 
 def minimal_velocity(system: jaxdyn.System, q: Array, speed: Array) -> Array:
     """Velocities of all joints when the crank turns at a speed."""
-    return jaxdyn.minimal_motion(system, q, (0,)).basis[:, 0] * speed
+    return jaxdyn.constraints.minimal_motion(system, system.at_rest(q), (0,)).basis[:, 0] * speed
 
 
 def random_states(system: jaxdyn.System, config: Config) -> jaxdyn.State:
@@ -235,7 +235,7 @@ def random_states(system: jaxdyn.System, config: Config) -> jaxdyn.State:
         # Along the turn, so that all states belong to one way of putting the linkage together.
         def turn(q, angle):
             guess = q.at[0].set(angle)
-            q = jaxdyn.assemble(system, guess).q
+            q = jaxdyn.assemble(system, system.at_rest(guess)).q
             return q, q
 
         return jax.lax.scan(turn, jnp.zeros(system.model.nq), angles)[1]
@@ -247,7 +247,7 @@ def random_states(system: jaxdyn.System, config: Config) -> jaxdyn.State:
 
 def loop_opening(system: jaxdyn.System, q: Array) -> Array:
     """Distance of the two ends of the loop, m."""
-    phi = jaxdyn.constraint_errors(system, jaxdyn.State(q, jnp.zeros(system.model.nv))).residual
+    phi = jaxdyn.constraints.constraint_errors(system, jaxdyn.State(q, jnp.zeros(system.model.nv))).residual
     return jnp.linalg.norm(jnp.concatenate([jnp.ravel(x) for x in jax.tree.leaves(phi)]))
 
 
@@ -273,7 +273,7 @@ def derivatives(function: Callable[[Array], Array], v: Array, config: Config) ->
 
 
 def measure_jaxdyn(
-    name: str, integrator: jaxdyn.Integrator, system: jaxdyn.System, start: jaxdyn.State, config: Config
+    name: str, integrator: jaxdyn.simulate.Integrator, system: jaxdyn.System, start: jaxdyn.State, config: Config
 ) -> tuple[Row, np.ndarray]:
     def run(v, steps, save):
         state = jaxdyn.State(start.q, v)

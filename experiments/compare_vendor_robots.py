@@ -200,7 +200,7 @@ def without_servo(system: jaxdyn.System) -> jaxdyn.System:
 def middle(system: jaxdyn.System) -> jax.Array:
     """Coordinates in the middle of the limits, with coupled joints where they belong."""
     q = jaxdyn.configuration.random(system.model, jax.random.key(0), spread=0.0)
-    return jaxdyn.assemble(system, q).q
+    return jaxdyn.assemble(system, system.at_rest(q)).q
 
 
 def within_reach(model: jaxdyn.Model, reach: float) -> jaxdyn.Model:
@@ -230,9 +230,9 @@ def cases(system: jaxdyn.System, config: Config) -> list[Case]:
 
     def start(key: jax.Array) -> jaxdyn.State:
         of_q, of_v = jax.random.split(key)
-        q = jaxdyn.assemble(system, jaxdyn.configuration.random(near, of_q)).q
+        q = jaxdyn.assemble(system, system.at_rest(jaxdyn.configuration.random(near, of_q))).q
         v = config.speed * jax.random.normal(of_v, (model.nv,))
-        return jaxdyn.State(q, jaxdyn.project_velocity(system, q, v))
+        return jaxdyn.State(q, jaxdyn.project_velocity(system, jaxdyn.State(q, v)))
 
     moving = jax.jit(jax.vmap(start))(jax.random.split(jax.random.key(config.seed), config.lanes))
     resting = jaxdyn.State(moving.q, jnp.zeros_like(moving.v))
@@ -260,7 +260,7 @@ def in_jaxdyn(system: jaxdyn.System, machines: Machine, starts: jaxdyn.State, in
         )
 
     trajectories = jax.jit(jax.vmap(lane))(machines, starts)
-    lost = np.asarray(trajectories.result) != jaxdyn.Result.COMPLETED
+    lost = np.asarray(trajectories.result) != jaxdyn.simulate.RolloutResult.COMPLETED
     return Runs(np.asarray(trajectories.saved.q), lost, np.abs(trajectories.final.v))
 
 

@@ -193,13 +193,15 @@ def rods_and_weight(ends: list[Array], weight: float, at: Array, density: float)
     return mass, com, tensor[np.array([0, 1, 2, 0, 0, 1]), np.array([0, 1, 2, 1, 2, 2])]
 
 
-def traced(system: jaxdyn.System, q: Array, t: Array, iterations: int) -> tuple[Array, jaxdyn.Assembly]:
+def traced(system: jaxdyn.System, q: Array, t: Array, iterations: int) -> tuple[Array, jaxdyn.constraints.Assembly]:
     """Tracing point (x, z) at time t, and the assembly from the guess q."""
-    found = jaxdyn.assemble(system, q, t, iterations=iterations)
+    found = jaxdyn.assemble(system, system.at_rest(q), t, iterations=iterations)
     return jaxdyn.frame_placement(system.model.at(t), found.q, "point").translation[jnp.array([0, 2])], found
 
 
-def one_turn(system: jaxdyn.System, linkage: Linkage, times: Array, mode: Array) -> tuple[Array, jaxdyn.Assembly]:
+def one_turn(
+    system: jaxdyn.System, linkage: Linkage, times: Array, mode: Array
+) -> tuple[Array, jaxdyn.constraints.Assembly]:
     """`traced` over a turn, each angle from the one before; the first from a guess with the rocker at one side of the base.
 
     Args:
@@ -365,7 +367,7 @@ def torque_over_a_turn(system: jaxdyn.System, q: Array, times: Array) -> tuple[A
     """Torque on the crank at constant speed (N m) and velocities of all three joints (rad/s)."""
 
     def at(q, t):
-        v = jaxdyn.project_velocity(system, q, jnp.zeros_like(q), t)
+        v = jaxdyn.project_velocity(system, jaxdyn.State(q, jnp.zeros_like(q)), t)
         torque = jaxdyn.driving_forces(system, jaxdyn.State(q, v), t=t)["shaft"]
         return torque[0], v
 
@@ -383,7 +385,9 @@ def simulate(system: jaxdyn.System, config: Config, q: Array, v: Array) -> dict[
 
     def record(t, state, u):
         place = jaxdyn.frame_placement(free.model, state.q, "point").translation
-        residual = jnp.concatenate([jnp.ravel(x) for x in jax.tree.leaves(jaxdyn.constraint_errors(free, state))])
+        residual = jnp.concatenate(
+            [jnp.ravel(x) for x in jax.tree.leaves(jaxdyn.constraints.constraint_errors(free, state))]
+        )
         return {
             "q": state.q,
             "v": state.v,
@@ -405,7 +409,7 @@ def simulate(system: jaxdyn.System, config: Config, q: Array, v: Array) -> dict[
             steps=count,
             integrator=jaxdyn.Projected(),
             save=record,
-            cost=jaxdyn.work_of_step(free),
+            cost=jaxdyn.simulate.work_of_step(free),
         )
 
     done = run(start)
@@ -456,7 +460,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
     print(
         f"At constant speed the work over a turn is {2 * np.pi * mean:.1e} J, the largest torque {largest['after']:.3g} N m."
     )
-    balance = float(jaxdyn.power_balance_error(motion["energy"], motion["work"]))
+    balance = float(jaxdyn.simulate.power_balance_error(motion["energy"], motion["work"]))
     residual = float(np.max(motion["residual"]))
     print(
         f"With a motor, {config.turns} turns: loop residual at most {residual:.1e}, power balance off by {balance:.1e} J, "

@@ -96,7 +96,7 @@ def slow_turn(system: jaxdyn.System) -> tuple[np.ndarray, np.ndarray, np.ndarray
     @jax.jit
     def follow(angles):
         def turn(q, angle):
-            q = jaxdyn.assemble(system, q.at[0].set(angle)).q
+            q = jaxdyn.assemble(system, system.at_rest(q.at[0].set(angle))).q
             return q, (q, jaxdyn.potential_energy(system.model, q))
 
         return jax.lax.scan(turn, jnp.zeros(system.model.nq), angles)[1]
@@ -159,9 +159,9 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
         found = control.solve_batch(problem, solver, guesses(config, system), max_steps=config.iterations, throw=False)
         best = control.best_of(found)
         states = found.value.states
-        errors = jax.jit(jax.vmap(jax.vmap(lambda q, v: jaxdyn.constraint_errors(system, jaxdyn.State(q, v)))))(
-            states.q, states.v
-        )
+        errors = jax.jit(
+            jax.vmap(jax.vmap(lambda q, v: jaxdyn.constraints.constraint_errors(system, jaxdyn.State(q, v))))
+        )(states.q, states.v)
         tracker = control.Tracker(problem, jax.tree.map(lambda x: x[best], found.value), found.feedback[best])
         exact = jax.jit(
             lambda start: jaxdyn.rollout(
@@ -171,7 +171,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
                 dt=config.duration / config.steps,
                 steps=config.steps,
                 integrator=jaxdyn.Projected(),
-                save=lambda t, state, u: (state.q, u, jaxdyn.constraint_errors(system, state).residual),
+                save=lambda t, state, u: (state.q, u, jaxdyn.constraints.constraint_errors(system, state).residual),
             )
         )(problem.initial)
         carried, applied, residual = (np.asarray(part) for part in exact.saved)

@@ -78,7 +78,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
 
 
 def energy_error(
-    system: jaxdyn.System, start: jaxdyn.State, integrator: jaxdyn.Integrator, dt: float, steps: int
+    system: jaxdyn.System, start: jaxdyn.State, integrator: jaxdyn.simulate.Integrator, dt: float, steps: int
 ) -> float:
     """Largest departure of the energy from its initial value over the rollout, J."""
 

@@ -207,7 +207,7 @@ def loop_joint(loop: Loop, origins: np.ndarray) -> jaxdyn.LoopJoint:
 # --- structure ---
 
 
-def incidence_text(topology: jaxdyn.Topology) -> str:
+def incidence_text(topology: jaxdyn.mechanism.Topology) -> str:
     """The incidence matrix eta, a row per body k, 1 where k precedes i."""
     rows = ["".join(f"{i + 1:>3}" for i in range(topology.nb))]
     rows += ["".join("  1" if x else "  ." for x in row) for row in topology.precedes]
@@ -231,7 +231,7 @@ def counted(revolute: np.ndarray, seed: int) -> tuple[int, int]:
     rng = np.random.default_rng(seed)
     n = len(PARENTS)
     axes = rng.normal(size=(n, 3))
-    model = jaxdyn.model_from_arrays(
+    model = jaxdyn.mechanism.model_from_arrays(
         PARENTS,
         ["revolute" if turns else "prismatic" for turns in revolute],
         axes / np.linalg.norm(axes, axis=1, keepdims=True),
@@ -254,7 +254,7 @@ def counted(revolute: np.ndarray, seed: int) -> tuple[int, int]:
 # --- motion ---
 
 
-def simulate(system: jaxdyn.System, integrator: jaxdyn.Integrator, config: Config) -> dict[str, np.ndarray]:
+def simulate(system: jaxdyn.System, integrator: jaxdyn.simulate.Integrator, config: Config) -> dict[str, np.ndarray]:
     """From rest at q = 0; the cylinder pushes and pulls."""
     pace = 2.0 * np.pi * config.frequency
 
@@ -262,7 +262,7 @@ def simulate(system: jaxdyn.System, integrator: jaxdyn.Integrator, config: Confi
         return config.force * jnp.sin(pace * t)[None]
 
     def record(t, state, u):
-        errors = jaxdyn.constraint_errors(system, state)
+        errors = jaxdyn.constraints.constraint_errors(system, state)
         residual, rate = (largest(x) for x in errors)
         return {
             "q": state.q,
@@ -282,7 +282,7 @@ def simulate(system: jaxdyn.System, integrator: jaxdyn.Integrator, config: Confi
             steps=max(1, round(config.duration / config.step)),
             integrator=integrator,
             save=record,
-            cost=jaxdyn.work_of_step(system),
+            cost=jaxdyn.simulate.work_of_step(system),
         )
 
     done = run(jaxdyn.neutral_state(system))
@@ -300,7 +300,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
         start = jaxdyn.neutral_state(system)
         topology = system.model.topology
         revolute = np.array([body.joint == "revolute" for body in config.bodies])
-        mobility = jaxdyn.describe_mobility(system, start.q)
+        mobility = jaxdyn.constraints.describe_mobility(system, start)
         found = {
             "all joints turn": (np.ones_like(revolute), METRIC_ENTRIES, SYMBOLS),
             "joints of the config": (revolute, METRIC_ENTRIES, symbols_by_formula(topology.precedes, revolute)),
@@ -337,11 +337,11 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
 
 def summary(motion: dict[str, np.ndarray]) -> dict[str, float | str]:
     return {
-        "result": jaxdyn.Result(int(motion["result"])).meaning,
+        "result": jaxdyn.simulate.RolloutResult(int(motion["result"])).message,
         "residual": float(np.max(motion["residual"])),
         "rate": float(np.max(motion["rate"])),
         "work": float(motion["work"]),
-        "power_balance_error": float(jaxdyn.power_balance_error(motion["energy"], motion["work"])),
+        "power_balance_error": float(jaxdyn.simulate.power_balance_error(motion["energy"], motion["work"])),
     }
 
 

@@ -12,66 +12,39 @@ from jaxdyn.lazy import lazy_names
 
 if TYPE_CHECKING:
     from jaxdyn import cache as cache
+    from jaxdyn import constraints as constraints
     from jaxdyn import control as control
+    from jaxdyn import dynamics as dynamics
+    from jaxdyn import formulations as formulations
     from jaxdyn import identify as identify
     from jaxdyn import io as io
     from jaxdyn import lanes as lanes
     from jaxdyn import library as library
+    from jaxdyn import mechanism as mechanism
+    from jaxdyn import simulate as simulate
     from jaxdyn import view as view
-    from jaxdyn.constraints import Assembly as Assembly
     from jaxdyn.constraints import Coupling as Coupling
     from jaxdyn.constraints import Distance as Distance
     from jaxdyn.constraints import LinkageBuilder as LinkageBuilder
     from jaxdyn.constraints import LoopJoint as LoopJoint
-    from jaxdyn.constraints import LoopReaction as LoopReaction
-    from jaxdyn.constraints import MinimalMotion as MinimalMotion
-    from jaxdyn.constraints import Mobility as Mobility
-    from jaxdyn.constraints import Projection as Projection
     from jaxdyn.constraints import assemble as assemble
-    from jaxdyn.constraints import describe_mobility as describe_mobility
-    from jaxdyn.constraints import independent_velocities as independent_velocities
     from jaxdyn.constraints import loop_reactions as loop_reactions
-    from jaxdyn.constraints import minimal_acceleration as minimal_acceleration
-    from jaxdyn.constraints import minimal_motion as minimal_motion
-    from jaxdyn.constraints import mobility as mobility
-    from jaxdyn.constraints import project_position as project_position
     from jaxdyn.constraints import project_velocity as project_velocity
-    from jaxdyn.dynamics.acceleration_energy import acceleration_energy as acceleration_energy
-    from jaxdyn.dynamics.acceleration_energy import acceleration_energy_from_kinetic as acceleration_energy_from_kinetic
-    from jaxdyn.dynamics.acceleration_energy import acceleration_energy_of_velocity as acceleration_energy_of_velocity
-    from jaxdyn.dynamics.acceleration_energy import acceleration_energy_terms as acceleration_energy_terms
-    from jaxdyn.dynamics.acceleration_energy import gibbs_appell_accelerations as gibbs_appell_accelerations
-    from jaxdyn.dynamics.acceleration_energy import gibbs_appell_forces as gibbs_appell_forces
-    from jaxdyn.dynamics.acceleration_energy import lagrange_forces as lagrange_forces
-    from jaxdyn.dynamics.acceleration_energy import lagrange_terms as lagrange_terms
-    from jaxdyn.dynamics.constraint import Constraint as Constraint
-    from jaxdyn.dynamics.constraint_forces import ConstraintForces as ConstraintForces
     from jaxdyn.dynamics.constraint_forces import constraint_forces as constraint_forces
-    from jaxdyn.dynamics.constraint_forces import constraint_jacobian as constraint_jacobian
     from jaxdyn.dynamics.derivatives import forward_dynamics_derivatives as forward_dynamics_derivatives
-    from jaxdyn.dynamics.derivatives import forward_dynamics_hessian_product as forward_dynamics_hessian_product
     from jaxdyn.dynamics.derivatives import inverse_dynamics_derivatives as inverse_dynamics_derivatives
-    from jaxdyn.dynamics.derivatives import inverse_dynamics_hessian_product as inverse_dynamics_hessian_product
     from jaxdyn.dynamics.energy import angular_momentum as angular_momentum
     from jaxdyn.dynamics.energy import center_of_mass as center_of_mass
     from jaxdyn.dynamics.energy import kinetic_energy as kinetic_energy
     from jaxdyn.dynamics.energy import momentum as momentum
     from jaxdyn.dynamics.energy import potential_energy as potential_energy
-    from jaxdyn.dynamics.exponentials import screw_accelerations as screw_accelerations
-    from jaxdyn.dynamics.exponentials import screw_displacements as screw_displacements
-    from jaxdyn.dynamics.exponentials import screw_exponential as screw_exponential
-    from jaxdyn.dynamics.exponentials import screw_poses as screw_poses
-    from jaxdyn.dynamics.exponentials import screw_velocities as screw_velocities
-    from jaxdyn.dynamics.exponentials import screws as screws
     from jaxdyn.dynamics.forces import AppliedForce as AppliedForce
     from jaxdyn.dynamics.forces import BodyForce as BodyForce
     from jaxdyn.dynamics.forces import Damper as Damper
-    from jaxdyn.dynamics.forces import Force as Force
     from jaxdyn.dynamics.forces import JointDrives as JointDrives
     from jaxdyn.dynamics.forces import JointForce as JointForce
     from jaxdyn.dynamics.forces import JointServo as JointServo
     from jaxdyn.dynamics.forces import JointSpring as JointSpring
-    from jaxdyn.dynamics.forces import Resistance as Resistance
     from jaxdyn.dynamics.forces import Spring as Spring
     from jaxdyn.dynamics.forward import forward_dynamics as forward_dynamics
     from jaxdyn.dynamics.friction import AsymmetricFriction as AsymmetricFriction
@@ -80,14 +53,10 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.friction import LoadFriction as LoadFriction
     from jaxdyn.dynamics.friction import QuadraticDrag as QuadraticDrag
     from jaxdyn.dynamics.friction import StribeckFriction as StribeckFriction
-    from jaxdyn.dynamics.hamilton import canonical_rates as canonical_rates
-    from jaxdyn.dynamics.hamilton import generalized_momentum as generalized_momentum
-    from jaxdyn.dynamics.hamilton import hamiltonian as hamiltonian
     from jaxdyn.dynamics.inverse import bias_force as bias_force
     from jaxdyn.dynamics.inverse import gravity_force as gravity_force
     from jaxdyn.dynamics.inverse import inverse_dynamics as inverse_dynamics
     from jaxdyn.dynamics.joint_limits import JointLimits as JointLimits
-    from jaxdyn.dynamics.kane import kane_forces as kane_forces
     from jaxdyn.dynamics.kinematics import body_accelerations as body_accelerations
     from jaxdyn.dynamics.kinematics import body_jacobian as body_jacobian
     from jaxdyn.dynamics.kinematics import body_velocities as body_velocities
@@ -99,27 +68,19 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.metric import connection_first_kind as connection_first_kind
     from jaxdyn.dynamics.metric import connection_second_kind as connection_second_kind
     from jaxdyn.dynamics.metric import coriolis_matrix as coriolis_matrix
-    from jaxdyn.dynamics.metric import covariant_derivative as covariant_derivative
     from jaxdyn.dynamics.metric import mass_matrix as mass_matrix
-    from jaxdyn.dynamics.reactions import Reactions as Reactions
     from jaxdyn.dynamics.reactions import driving_forces as driving_forces
-    from jaxdyn.dynamics.reactions import driving_power as driving_power
     from jaxdyn.dynamics.reactions import joint_reactions as joint_reactions
-    from jaxdyn.dynamics.system import ConstraintErrors as ConstraintErrors
     from jaxdyn.dynamics.system import State as State
     from jaxdyn.dynamics.system import System as System
     from jaxdyn.dynamics.system import acceleration as acceleration
     from jaxdyn.dynamics.system import applied_forces as applied_forces
-    from jaxdyn.dynamics.system import constraint_errors as constraint_errors
     from jaxdyn.dynamics.system import neutral_state as neutral_state
-    from jaxdyn.dynamics.system import stabilizing_correction as stabilizing_correction
     from jaxdyn.dynamics.system import total_energy as total_energy
     from jaxdyn.dynamics.system import total_potential_energy as total_potential_energy
     from jaxdyn.lanes import batched as batched
     from jaxdyn.mechanism import configuration as configuration
     from jaxdyn.mechanism.builder import MechanismBuilder as MechanismBuilder
-    from jaxdyn.mechanism.builder import model_from_arrays as model_from_arrays
-    from jaxdyn.mechanism.joint import Joint as Joint
     from jaxdyn.mechanism.joints import Cylindrical as Cylindrical
     from jaxdyn.mechanism.joints import Fixed as Fixed
     from jaxdyn.mechanism.joints import Free as Free
@@ -131,33 +92,22 @@ if TYPE_CHECKING:
     from jaxdyn.mechanism.joints import Spherical as Spherical
     from jaxdyn.mechanism.joints import Universal as Universal
     from jaxdyn.mechanism.messages import MechanismError as MechanismError
-    from jaxdyn.mechanism.model import Limits as Limits
     from jaxdyn.mechanism.model import Model as Model
     from jaxdyn.mechanism.model import as_dtype as as_dtype
     from jaxdyn.mechanism.prescribed import ConstantRate as ConstantRate
-    from jaxdyn.mechanism.prescribed import PrescribedMotion as PrescribedMotion
     from jaxdyn.mechanism.prescribed import Sinusoid as Sinusoid
     from jaxdyn.mechanism.prescribed import Spline as Spline
-    from jaxdyn.mechanism.rotors import Rotors as Rotors
-    from jaxdyn.mechanism.topology import Topology as Topology
     from jaxdyn.mechanism.transformations import decomposed as decomposed
     from jaxdyn.mechanism.transformations import released as released
-    from jaxdyn.simulate.adaptive import rollout_adaptive as rollout_adaptive
     from jaxdyn.simulate.controls import Controller as Controller
     from jaxdyn.simulate.controls import Knots as Knots
-    from jaxdyn.simulate.diagnostics import power_balance_error as power_balance_error
-    from jaxdyn.simulate.diagnostics import work_of_step as work_of_step
-    from jaxdyn.simulate.geodesics import geodesic as geodesic
     from jaxdyn.simulate.integrators import ExplicitEuler as ExplicitEuler
     from jaxdyn.simulate.integrators import ImplicitMidpoint as ImplicitMidpoint
-    from jaxdyn.simulate.integrators import Integrator as Integrator
     from jaxdyn.simulate.integrators import RungeKutta4 as RungeKutta4
     from jaxdyn.simulate.integrators import SemiImplicitEuler as SemiImplicitEuler
-    from jaxdyn.simulate.outcome import DivergenceWarning as DivergenceWarning
-    from jaxdyn.simulate.outcome import Result as Result
     from jaxdyn.simulate.projected import Projected as Projected
-    from jaxdyn.simulate.rollout import Trajectory as Trajectory
-    from jaxdyn.simulate.rollout import rollout as rollout
+    from jaxdyn.simulate.trajectory import Trajectory as Trajectory
+    from jaxdyn.simulate.trajectory import rollout as rollout
     from jaxdyn.simulate.variational import Variational as Variational
     from jaxdyn.version import __version__ as __version__
 else:

@@ -12,18 +12,26 @@ import ast
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from jaxdyn.deprecated import renamed
 
 
-def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+def lazy_names(
+    package: str, *, extras: Mapping[str, tuple[str, str]] | None = None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """`__getattr__`, `__dir__` and `__all__` of a package, from the imports below `if TYPE_CHECKING` in its source.
 
     Modules of the package are attributes too, whether they are imported or not. A public name must not be that of a module beside
     it: importing the module would put it in the place of the name.
+
+    Args:
+        extras: for modules of the package that need an optional one, its name and the extra of jaxdyn that installs it. Where it
+            is not installed, `dir` leaves out the names of such a module, and looking one up raises an error with the command
+            that installs it.
     """
+    extras = {f"{package}.{name}": needed for name, needed in (extras or {}).items()}
     module = sys.modules[package]
     source = module.__spec__.loader.get_source(package)  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
     (block,) = (node for node in ast.parse(source).body if isinstance(node, ast.If))
@@ -31,6 +39,16 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
     homes = {alias.name: str(node.module) for node in imports for alias in node.names}
 
     def get(name: str) -> Any:
+        try:
+            return find(name)
+        except ModuleNotFoundError as error:
+            for needed, extra in extras.values():
+                if error.name == needed:
+                    remedy = f'install it with pip install "jaxdyn[{extra}]"'
+                    raise ModuleNotFoundError(f"{package}.{name} needs {needed}; {remedy}", name=needed) from None
+            raise
+
+    def find(name: str) -> Any:
         home = homes.get(name, package)
         found = None if home == package else getattr(importlib.import_module(home), name, None)
         if found is None and not name.startswith("_") and importlib.util.find_spec(f"{home}.{name}") is not None:
@@ -43,4 +61,9 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
         return found
 
     public = sorted(name for name in homes if not name.startswith("_"))
-    return get, lambda: public, public
+
+    def installed() -> list[str]:
+        missing = {module for module, (needed, _) in extras.items() if importlib.util.find_spec(needed) is None}
+        return [name for name in public if homes[name] not in missing]
+
+    return get, installed if extras else lambda: public, public

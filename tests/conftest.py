@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -43,9 +44,10 @@ beartype_package("jaxdyn.lanes", conf=BeartypeConf(claw_is_pep526=False))
 with install_import_hook(sorted(_rooms), "beartype.beartype"):
     import jaxdyn
 
-    for _package in (jaxdyn, jaxdyn.control, jaxdyn.identify, jaxdyn.io, jaxdyn.library):
-        for _name in dir(_package):
-            getattr(_package, _name)  # imports its module, while the hook is there
+    for _name in dir(jaxdyn):
+        _package = getattr(jaxdyn, _name)
+        for _inner in dir(_package) if isinstance(_package, ModuleType) and _name != "view" else ():
+            getattr(_package, _inner)  # imports its module, while the hook is there
 
 from jaxdyn.lanes import stored  # noqa: E402 (it is hooked)
 

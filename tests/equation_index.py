@@ -19,6 +19,7 @@ THEORY = (PACKAGE / "theory.md").read_text()
 
 # Where users find names; the first that offers an object gives it its name in the index.
 _NAMESPACES = ("jaxdyn", "jaxdyn.io", "jaxdyn.identify", "jaxdyn.control")
+_NAMESPACES += tuple(f"jaxdyn.{name}" for name in ("simulate", "constraints", "formulations", "dynamics", "mechanism"))
 
 # Formulas that nothing cites, with a word why.
 WITHOUT_CODE = {
@@ -104,7 +105,8 @@ def _public(module: str, *names: str) -> str:
     if any(name.startswith("_") for name in names):
         return module
     found = getattr(importlib.import_module(module), names[0])
-    offered = [n for n in _NAMESPACES if getattr(importlib.import_module(n), names[0], None) is found]
+    namespaces = {n: importlib.import_module(n) for n in _NAMESPACES}
+    offered = [n for n, space in namespaces.items() if names[0] in dir(space) and getattr(space, names[0]) is found]
     if module == jaxdyn.configuration.__name__:
         offered.append("jaxdyn.configuration")
     return ".".join(((*offered, module)[0], *names))

@@ -7,7 +7,7 @@ import jaxdyn
 
 def double_pendulum() -> jaxdyn.Model:
     """Two hinges that are not parallel, full inertia tensors."""
-    return jaxdyn.model_from_arrays(
+    return jaxdyn.mechanism.model_from_arrays(
         parents=[0, 1],
         kinds=["revolute", "revolute"],
         axes=[(0.0, 1.0, 0.0), (0.6, 0.8, 0.0)],
@@ -26,7 +26,7 @@ def swinging() -> jaxdyn.State:
 
 def slider_tree() -> jaxdyn.Model:
     """A hinge that carries a slider and another hinge."""
-    return jaxdyn.model_from_arrays(
+    return jaxdyn.mechanism.model_from_arrays(
         parents=[0, 1, 1],
         kinds=["revolute", "prismatic", "revolute"],
         axes=[(0.0, 1.0, 0.0), (0.6, 0.0, 0.8), (0.0, 0.6, 0.8)],

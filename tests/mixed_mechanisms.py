@@ -9,7 +9,6 @@ from jaxdyn import (
     ConstantRate,
     Cylindrical,
     Free,
-    Joint,
     MechanismBuilder,
     Model,
     Planar,
@@ -24,6 +23,7 @@ from jaxdyn import (
     as_dtype,
     configuration,
 )
+from jaxdyn.mechanism import Joint
 
 _ACROSS = (0.6, 0.0, 0.8), (0.0, 1.0, 0.0)
 

@@ -14,7 +14,6 @@ from jaxdyn import (
     Cylindrical,
     Damper,
     Fixed,
-    Joint,
     JointFriction,
     JointSpring,
     MechanismBuilder,
@@ -26,6 +25,7 @@ from jaxdyn import (
     System,
     Universal,
 )
+from jaxdyn.mechanism import Joint
 
 _STRAIGHT = "RPHCUL"  # kinds with axes
 

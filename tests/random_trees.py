@@ -10,19 +10,18 @@ from jaxtyping import Array, Float
 from jaxdyn import (
     Cylindrical,
     Free,
-    Joint,
     MechanismBuilder,
     Model,
     Planar,
     Prismatic,
     Revolute,
     Rheonomic,
-    Rotors,
     Screw,
     Sinusoid,
     Spherical,
     Universal,
 )
+from jaxdyn.mechanism import Joint, Rotors
 
 ALL_KINDS = "RPHCUSLF"
 _PARTICLES = 5  # four or more in general position span space, so the second moments are positive

@@ -18,7 +18,7 @@ STEP = 0.01
 
 def pendulum() -> jaxdyn.Model:
     """A weight on a hinge."""
-    return jaxdyn.model_from_arrays(
+    return jaxdyn.mechanism.model_from_arrays(
         parents=[0],
         kinds=["revolute"],
         axes=[(0.0, 1.0, 0.0)],

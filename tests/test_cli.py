@@ -48,7 +48,7 @@ def smoke_run(tmp_path_factory) -> Path:
 
 def test_main_job_leaves_a_self_contained_run_directory(smoke_run):
     metrics = json.loads((smoke_run / "metrics.json").read_text())
-    assert metrics["lanes"] == {"completed": 8, "stopped": 0, "diverged": 0, "step_failed": 0}
+    assert metrics["samples"] == {"completed": 8, "stopped": 0, "diverged": 0, "step_failed": 0}
     for key in (
         "compile_s",
         "run_s",
@@ -145,10 +145,10 @@ def test_lanes_of_a_closed_loop_start_closed_and_stay_so(pendulum, tmp_path, cap
 def test_diverging_lanes_are_counted_and_the_status_says_that_they_are_too_many(pendulum, tmp_path, capsys):
     overrides = ["initial.speed=3e5", "batch=64", "seed=1"]
     assert main(["rollout", pendulum, "--out", str(tmp_path / "run"), *overrides]) == 3
-    lanes = json.loads((tmp_path / "run" / "metrics.json").read_text())["lanes"]
+    lanes = json.loads((tmp_path / "run" / "metrics.json").read_text())["samples"]
     assert lanes["diverged"] > 0
     assert sum(lanes.values()) == 64
-    assert "diverged: a coordinate or velocity grew beyond the limit" in capsys.readouterr().out
+    assert "diverged: A coordinate or velocity grew beyond the limit" in capsys.readouterr().out
     arrays = arrays_of(tmp_path / "run")
     assert np.all(np.isfinite(arrays["q"])), "a diverged lane is held at its last good state"
 
@@ -163,7 +163,7 @@ def test_settings_reach_the_simulation(pendulum, tmp_path, integrator, target):
     ]
     assert main(["rollout", pendulum, *overrides, "method=articulated_body", "--out", str(tmp_path / "run")]) == 0
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
-    assert metrics["lanes"]["completed"] == 3
+    assert metrics["samples"]["completed"] == 3
     # Both methods keep the energy of 20 ms to far better than first order could.
     assert metrics["power_balance_error_max_J"] < (1e-6 if integrator == "runge_kutta_4" else 1e-3)
 
@@ -185,7 +185,7 @@ def test_settings_reach_the_simulation(pendulum, tmp_path, integrator, target):
             ["{config}", "time.duration=0.1 ms"],
             ["time.duration = 0.0001 s is shorter than one step", "raise time.rate"],
         ),
-        (["{config}", "time.rate=1e99"], ["lanes of 0.02 s at 1e+99 Hz", "stay below"]),
+        (["{config}", "time.rate=1e99"], ["samples of 0.02 s at 1e+99 Hz", "stay below"]),
         (["{config}", "time.duration=1e308"], ["time.duration: 1e+308 is out of range", "or less"]),
         (["{config}", "control.random_interval=1e-12"], ["control.random_interval = 1e-12 s is shorter than a step"]),
         (["{config}", "seed=99999999999999999999"], ["seed = 99999999999999999999 is too large"]),

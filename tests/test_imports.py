@@ -93,10 +93,14 @@ PACKAGES = [
     "jaxdyn",
     "jaxdyn.constraints",
     "jaxdyn.control",
+    "jaxdyn.dynamics",
+    "jaxdyn.formulations",
     "jaxdyn.identify",
     "jaxdyn.io",
     "jaxdyn.jobs",
     "jaxdyn.library",
+    "jaxdyn.mechanism",
+    "jaxdyn.simulate",
     "jaxdyn.view",
 ]
 
@@ -119,7 +123,7 @@ def test_what_is_imported_by_name_is_what_its_module_has():
     assert mass_matrix is metric.mass_matrix
     assert configuration is same
     assert io is sys.modules["jaxdyn.io"]
-    assert rollout is sys.modules["jaxdyn.simulate.rollout"].rollout
+    assert rollout is sys.modules["jaxdyn.simulate.trajectory"].rollout
     assert jaxdyn.mechanism is sys.modules["jaxdyn.mechanism"]
 
 

@@ -25,7 +25,7 @@ OF_MODEL = {
     "mass_matrix": lambda m, q, v, a: jaxdyn.mass_matrix(m, q),
     "mass_matrix closed_form": lambda m, q, v, a: jaxdyn.mass_matrix(m, q, method="closed_form"),
     "christoffel_first_kind": lambda m, q, v, a: jaxdyn.christoffel_first_kind(m, q),
-    "christoffel_first_kind autodiff": lambda m, q, v, a: jaxdyn.christoffel_first_kind(m, q, "autodiff"),
+    "christoffel_first_kind autodiff": lambda m, q, v, a: jaxdyn.christoffel_first_kind(m, q, method="autodiff"),
     "christoffel_second_kind": lambda m, q, v, a: jaxdyn.christoffel_second_kind(m, q),
     "coriolis_matrix": lambda m, q, v, a: jaxdyn.coriolis_matrix(m, q, v),
     "inverse_dynamics": jaxdyn.inverse_dynamics,

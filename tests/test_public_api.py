@@ -58,9 +58,33 @@ def public_members(module) -> dict[str, object]:
     }
 
 
-# The namespaces that users are sent to, without the names that these import for themselves from elsewhere.
-PUBLIC = public_members(jaxdyn) | public_members(resolve("jaxdyn.io")) | public_members(resolve("jaxdyn.identify"))
-for namespace in (jaxdyn.configuration, resolve("jaxdyn.library.files"), resolve("jaxdyn.library.families")):
+# The packages whose names users are sent to; below them the modules that are namespaces themselves.
+PACKAGES = ["jaxdyn"] + [
+    f"jaxdyn.{name}"
+    for name in (
+        "constraints",
+        "control",
+        "dynamics",
+        "formulations",
+        "identify",
+        "io",
+        "lanes",
+        "library",
+        "mechanism",
+        "simulate",
+        "view",
+    )
+]
+NAMESPACES = [
+    "jaxdyn.mechanism.configuration",
+    "jaxdyn.library.files",
+    "jaxdyn.library.families",
+    "jaxdyn.formulations.attitude",
+]
+PUBLIC = {}
+for package in PACKAGES:
+    PUBLIC |= public_members(resolve(package))
+for namespace in map(resolve, NAMESPACES):
     PUBLIC |= {k: v for k, v in public_members(namespace).items() if v.__module__ == namespace.__name__}
 FUNCTIONS = {name: item for name, item in PUBLIC.items() if inspect.isfunction(item)}
 CLASSES = {name: item for name, item in PUBLIC.items() if inspect.isclass(item)}
@@ -76,16 +100,27 @@ def function_of(attribute: object) -> Callable | None:
     return function if inspect.isfunction(function) else None
 
 
+# A method that overrides another one has its types.
 METHODS = {
     f"{name}.{key}": function_of(attribute)
     for name, kind in CLASSES.items()
     for key, attribute in vars(kind).items()
-    if not key.startswith("_") and function_of(attribute)
+    if not key.startswith("_") and function_of(attribute) and not any(hasattr(base, key) for base in kind.__mro__[1:])
 }
 
 
 def test_promised_names_exist():
     assert all(callable(resolve(f"jaxdyn.{name}")) for name in PROMISED)
+
+
+def test_the_top_level_has_at_most_a_hundred_names_and_lists_nothing_else():
+    assert 50 < len(jaxdyn.__all__) <= 100
+    assert dir(jaxdyn) == jaxdyn.__all__
+
+
+def test_every_name_of_the_top_level_is_one_of_a_package_below_it():
+    below = {id(item) for name, item in PUBLIC.items() if name.count(".") > 1}
+    assert not [name for name, item in PUBLIC.items() if name.count(".") == 1 and id(item) not in below]
 
 
 # --- docstrings ---
@@ -104,7 +139,7 @@ def faults_of_docstring(name: str, item: object) -> list[str]:
 
 
 def test_docstrings_begin_with_a_sentence_of_their_own():
-    assert len(PUBLIC) > 150
+    assert all(any(name.startswith(f"{package}.") for name in PUBLIC) for package in PACKAGES)
     assert not [fault for name, item in PUBLIC.items() for fault in faults_of_docstring(name, item)]
 
 

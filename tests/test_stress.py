@@ -12,7 +12,7 @@ import pytest
 from random_structures import random_description, random_structure, random_system
 
 from jaxdyn import Fixed, MechanismError, Revolute, State, System, Universal, as_dtype, batched, rollout
-from jaxdyn.simulate.outcome import Result
+from jaxdyn.simulate.outcome import RolloutResult
 
 SIZES = (1, 1, 1, 2, 2, 2, 3, 3, 3, 3, 4, 4, 5, 6, 7, 8)
 COPIES = 625
@@ -61,7 +61,7 @@ def test_random_mechanisms_are_built_simulated_and_differentiated(number, exhaus
     derivatives = batched(jax.value_and_grad(number_of_the_end, argnums=(0, 1), has_aux=True))
     (values, results), gradients = derivatives(systems, states)
 
-    healthy = np.asarray(results) == Result.COMPLETED
+    healthy = np.asarray(results) == RolloutResult.COMPLETED
 
     assert np.mean(~healthy) <= FLAGGED
     for path, numbers in jax.tree_util.tree_leaves_with_path((values, gradients)):

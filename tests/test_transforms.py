@@ -42,42 +42,46 @@ def _closed(model) -> System:
 
 # name -> rows, each a function of (model, q, v, a). `a` also serves as force, control and second configuration.
 TABLE = {
-    "acceleration_energy": [jaxdyn.acceleration_energy],
-    "acceleration_energy_from_kinetic": [jaxdyn.acceleration_energy_from_kinetic],
-    "acceleration_energy_of_velocity": [lambda m, q, v, a: jaxdyn.acceleration_energy_of_velocity(m, q, v)],
-    "acceleration_energy_terms": [jaxdyn.acceleration_energy_terms],
-    "canonical_rates": [lambda m, q, v, a: jaxdyn.canonical_rates(m, q, v, a)],
+    "acceleration_energy": [jaxdyn.formulations.acceleration_energy],
+    "acceleration_energy_from_kinetic": [jaxdyn.formulations.acceleration_energy_from_kinetic],
+    "acceleration_energy_of_velocity": [
+        lambda m, q, v, a: jaxdyn.formulations.acceleration_energy_of_velocity(m, q, v)
+    ],
+    "acceleration_energy_terms": [jaxdyn.formulations.acceleration_energy_terms],
+    "canonical_rates": [lambda m, q, v, a: jaxdyn.formulations.canonical_rates(m, q, v, a)],
     "driving_forces": [lambda m, q, v, a: (jaxdyn.driving_forces(System(m), State(q, v), a), v)],
-    "driving_power": [lambda m, q, v, a: jaxdyn.driving_power(System(m), State(q, v), a)],
+    "driving_power": [lambda m, q, v, a: jaxdyn.dynamics.driving_power(System(m), State(q, v), a)],
     "forward_dynamics_derivatives": [jaxdyn.forward_dynamics_derivatives],
     "forward_dynamics_hessian_product": [
-        lambda m, q, v, a: jaxdyn.forward_dynamics_hessian_product(m, q, v, a, v, (a, v, q))
+        lambda m, q, v, a: jaxdyn.dynamics.forward_dynamics_hessian_product(m, q, v, a, v, (a, v, q))
     ],
-    "generalized_momentum": [lambda m, q, v, a: jaxdyn.generalized_momentum(m, q, v)],
-    "gibbs_appell_accelerations": [jaxdyn.gibbs_appell_accelerations],
-    "gibbs_appell_forces": [jaxdyn.gibbs_appell_forces],
-    "hamiltonian": [lambda m, q, v, a: jaxdyn.hamiltonian(m, q, v)],
+    "generalized_momentum": [lambda m, q, v, a: jaxdyn.formulations.generalized_momentum(m, q, v)],
+    "gibbs_appell_accelerations": [jaxdyn.formulations.gibbs_appell_accelerations],
+    "gibbs_appell_forces": [jaxdyn.formulations.gibbs_appell_forces],
+    "hamiltonian": [lambda m, q, v, a: jaxdyn.formulations.hamiltonian(m, q, v)],
     "inverse_dynamics_derivatives": [jaxdyn.inverse_dynamics_derivatives],
     "inverse_dynamics_hessian_product": [
-        lambda m, q, v, a: jaxdyn.inverse_dynamics_hessian_product(m, q, v, a, v, (a, v, q))
+        lambda m, q, v, a: jaxdyn.dynamics.inverse_dynamics_hessian_product(m, q, v, a, v, (a, v, q))
     ],
     "joint_reactions": [lambda m, q, v, a: jaxdyn.joint_reactions(_system(m), State(q, v), a)],
-    "kane_forces": [lambda m, q, v, a: jaxdyn.kane_forces(m, q, v, a, v)],
-    "lagrange_forces": [jaxdyn.lagrange_forces],
-    "lagrange_terms": [jaxdyn.lagrange_terms],
-    "screw_accelerations": [jaxdyn.screw_accelerations],
-    "screw_displacements": [lambda m, q, v, a: jaxdyn.screw_displacements(m, q)],
-    "screw_exponential": [lambda m, q, v, a: jaxdyn.screw_exponential(q, v, a[0])],
-    "screw_poses": [lambda m, q, v, a: jaxdyn.screw_poses(m, q)],
-    "screw_velocities": [lambda m, q, v, a: jaxdyn.screw_velocities(m, q, v)],
-    "screws": [lambda m, q, v, a: jaxdyn.screws(m)],
+    "kane_forces": [lambda m, q, v, a: jaxdyn.formulations.kane_forces(m, q, v, a, v)],
+    "lagrange_forces": [jaxdyn.formulations.lagrange_forces],
+    "lagrange_terms": [jaxdyn.formulations.lagrange_terms],
+    "screw_accelerations": [jaxdyn.formulations.screw_accelerations],
+    "screw_displacements": [lambda m, q, v, a: jaxdyn.formulations.screw_displacements(m, q)],
+    "screw_exponential": [lambda m, q, v, a: jaxdyn.formulations.screw_exponential(q, v, a[0])],
+    "screw_poses": [lambda m, q, v, a: jaxdyn.formulations.screw_poses(m, q)],
+    "screw_velocities": [lambda m, q, v, a: jaxdyn.formulations.screw_velocities(m, q, v)],
+    "screws": [lambda m, q, v, a: jaxdyn.formulations.screws(m)],
     "acceleration": [
         lambda m, q, v, a: jaxdyn.acceleration(_system(m), State(q, v), a),
         lambda m, q, v, a: jaxdyn.acceleration(_closed(m), State(q, v), a, correction=a[:2]),
     ],
-    "constraint_errors": [lambda m, q, v, a: jaxdyn.constraint_errors(_closed(m), State(q, v))],
+    "constraint_errors": [lambda m, q, v, a: jaxdyn.constraints.constraint_errors(_closed(m), State(q, v))],
     "constraint_forces": [lambda m, q, v, a: jaxdyn.constraint_forces(_closed(m), State(q, v), a)],
-    "constraint_jacobian": [lambda m, q, v, a: jaxdyn.constraint_jacobian(_closed(m), q)],
+    "constraint_jacobian": [
+        lambda m, q, v, a: jaxdyn.constraints.constraint_jacobian(_closed(m), _closed(m).at_rest(q))
+    ],
     "angular_momentum": [lambda m, q, v, a: jaxdyn.angular_momentum(m, q, v)],
     "applied_forces": [lambda m, q, v, a: jaxdyn.applied_forces(_system(m), State(q, v), a)],
     "bias_force": [lambda m, q, v, a: jaxdyn.bias_force(m, q, v)],
@@ -89,7 +93,7 @@ TABLE = {
     "christoffel_second_kind": [lambda m, q, v, a: jaxdyn.christoffel_second_kind(m, q)],
     "connection_first_kind": [lambda m, q, v, a: jaxdyn.connection_first_kind(m, q)],
     "connection_second_kind": [lambda m, q, v, a: jaxdyn.connection_second_kind(m, q)],
-    "covariant_derivative": [lambda m, q, v, a: jaxdyn.covariant_derivative(m, q, v, a, v)],
+    "covariant_derivative": [lambda m, q, v, a: jaxdyn.dynamics.covariant_derivative(m, q, v, a, v)],
     "coriolis_matrix": [lambda m, q, v, a: jaxdyn.coriolis_matrix(m, q, v)],
     "forward_dynamics": [
         jaxdyn.forward_dynamics,
@@ -112,9 +116,11 @@ TABLE = {
     "neutral_state": [lambda m, q, v, a: jaxdyn.neutral_state(System(m))],
     "partial_velocities": [lambda m, q, v, a: jaxdyn.partial_velocities(m, q)],
     "potential_energy": [lambda m, q, v, a: jaxdyn.potential_energy(m, q)],
-    "stabilizing_correction": [lambda m, q, v, a: jaxdyn.stabilizing_correction(_closed(m), State(q, v), 0.0, 0.1)],
+    "stabilizing_correction": [
+        lambda m, q, v, a: jaxdyn.dynamics.stabilizing_correction(_closed(m), State(q, v), 0.0, 0.1)
+    ],
     "total_energy": [lambda m, q, v, a: jaxdyn.total_energy(_system(m), State(q, v))],
-    "total_potential_energy": [lambda m, q, v, a: jaxdyn.total_potential_energy(_system(m), q)],
+    "total_potential_energy": [lambda m, q, v, a: jaxdyn.total_potential_energy(_system(m), _system(m).at_rest(q))],
     "configuration.difference": [lambda m, q, v, a: configuration.difference(m, q, a)],
     "configuration.coordinate_rate": [lambda m, q, v, a: configuration.coordinate_rate(m, q, v)],
     "configuration.distance": [lambda m, q, v, a: configuration.distance(m, q, a)],

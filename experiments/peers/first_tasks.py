@@ -50,7 +50,7 @@ def result():
     "four-bar with reactions": _JAXDYN
     + """
 system = jaxdyn.library.four_bar()
-q = jaxdyn.assemble(system, jnp.zeros(system.model.nq)).q
+q = jaxdyn.assemble(system, system.at_rest(jnp.zeros(system.model.nq))).q
 state = jaxdyn.State(q, jnp.zeros(system.model.nv))
 result = lambda: jax.tree.leaves(jaxdyn.loop_reactions(system, state))
 """,

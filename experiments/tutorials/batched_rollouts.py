@@ -60,7 +60,9 @@ middle = jaxdyn.configuration.random(model, jax.random.key(0), spread=0.0)  # th
 falling = jax.jit(lambda state: jaxdyn.rollout(system, state, dt=DT, steps=STEPS, save_every=EVERY))(
     jaxdyn.State(middle, jnp.zeros(model.nv))
 )
-print(f"{falling.result} means: {jaxdyn.Result(int(falling.result)).meaning}; it ran as {falling.backend!r}")
+print(
+    f"{falling.result} means: {jaxdyn.simulate.RolloutResult(int(falling.result)).message}; it ran as {falling.backend!r}"
+)
 drift = jax.vmap(lambda state: jaxdyn.total_energy(system, state))(falling.saved)
 print(f"energy of the arm that falls without friction: {drift[0]:.2f} J at first, {drift[-1]:.2f} J after 2 s")
 
@@ -110,7 +112,7 @@ def simulated(integrator):
             steps=STEPS,
             save_every=EVERY,
             integrator=integrator,
-            cost=jaxdyn.work_of_step(system),
+            cost=jaxdyn.simulate.work_of_step(system),
         )
 
     begin = time.perf_counter()
@@ -128,14 +130,14 @@ motions = simulated(jaxdyn.RungeKutta4())
 
 # %% [markdown]
 # On a CPU the lane compiler of jaxdyn took the rollout and made one kernel of it, with one arm in each SIMD lane of the processor.
-# If it could not, XLA would have run the same function, and the record would say why. Each lane ends with a code of `Result`.
+# If it could not, XLA would have run the same function, and the record would say why. Each arm ends with a code, `RolloutResult`.
 
 # %%
 record = next(r for r in reversed(jaxdyn.lanes.records()) if r.name == "rollout")
 print(
     f"{record.name}: backend {record.backend}, {record.width} arms per vector, {record.operations:,} operations per arm"
 )
-print({code.name: int(jnp.sum(motions.result == code)) for code in jaxdyn.Result})
+print({code.name: int(jnp.sum(motions.result == code)) for code in jaxdyn.simulate.RolloutResult})
 
 # %% [markdown]
 # The bands below hold the middle half and the middle 90 % of all arms. In the strip one arm is in color.
@@ -305,9 +307,9 @@ print(
 # where 2 cos(first) + cos(second) > 1: inside of the white curve.
 
 # %%
-turned = np.asarray(lanes.result) == jaxdyn.Result.STOPPED
+turned = np.asarray(lanes.result) == jaxdyn.simulate.RolloutResult.STOPPED
 allowed = 2 * np.cos(first) + np.cos(second) <= 1
-print({code.name: int(np.sum(np.asarray(lanes.result) == code)) for code in jaxdyn.Result})
+print({code.name: int(np.sum(np.asarray(lanes.result) == code)) for code in jaxdyn.simulate.RolloutResult})
 print(f"somersaults without the energy for them: {int(np.sum(turned & ~allowed))} of {int(np.sum(~allowed))}")
 print(f"somersaults with the energy for them: {int(np.sum(turned & allowed))} of {int(np.sum(allowed))}")
 

@@ -7,6 +7,7 @@ from jaxdyn.lazy import lazy_names
 if TYPE_CHECKING:
     from jaxdyn.constraints.assembly import Assembly as Assembly
     from jaxdyn.constraints.assembly import assemble as assemble
+    from jaxdyn.constraints.assembly import random_closed as random_closed
     from jaxdyn.constraints.independence import Mobility as Mobility
     from jaxdyn.constraints.independence import describe_mobility as describe_mobility
     from jaxdyn.constraints.independence import independent_velocities as independent_velocities
@@ -23,5 +24,11 @@ if TYPE_CHECKING:
     from jaxdyn.constraints.projection import project_velocity as project_velocity
     from jaxdyn.constraints.reactions import LoopReaction as LoopReaction
     from jaxdyn.constraints.reactions import loop_reactions as loop_reactions
+    from jaxdyn.dynamics.constraint import Constraint as Constraint
+    from jaxdyn.dynamics.constraint_forces import ConstraintForces as ConstraintForces
+    from jaxdyn.dynamics.constraint_forces import constraint_forces as constraint_forces
+    from jaxdyn.dynamics.constraint_forces import constraint_jacobian as constraint_jacobian
+    from jaxdyn.dynamics.system import ConstraintErrors as ConstraintErrors
+    from jaxdyn.dynamics.system import constraint_errors as constraint_errors
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__)

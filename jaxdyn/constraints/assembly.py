@@ -5,14 +5,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jaxdyn.constraints.independence import mobility
 from jaxdyn.constraints.projection import follow
 from jaxdyn.dynamics import constraint_motion, kinematics
-from jaxdyn.dynamics.kinematics import Coordinates
-from jaxdyn.dynamics.system import System, Time
-from jaxdyn.lanes import compiled_outside_jit
+from jaxdyn.dynamics.system import State, System, Time, checked_system, system_function
 from jaxdyn.mechanism import configuration
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot
@@ -34,9 +32,9 @@ class Assembly(NamedTuple):
     mobility: Int[Array, ""]
 
 
-@compiled_outside_jit
+@system_function
 def assemble(
-    system: System, q: Coordinates, t: Time = 0.0, *, held: tuple[int, ...] = (), iterations: int = 60
+    system: System, state: State, t: Time = 0.0, *, held: tuple[int, ...] = (), iterations: int = 60
 ) -> Assembly:
     """Configuration near q that satisfies the constraints, by damped Gauss-Newton steps on the manifold of configurations.
 
@@ -50,7 +48,7 @@ def assemble(
     search, of which the derivative knows nothing: it is that of `project_position` at the result.
 
     Args:
-        q: start.
+        state: q is the initial guess; v does not matter.
         t: time, s, for joints with prescribed motion.
         held: numbers of velocity components that stay as they are, such as the one of a crank whose angle is given.
         iterations: number of steps; always all of them, so that a batch runs in step.
@@ -62,8 +60,8 @@ def assemble(
     """
     if not all(0 <= i < system.model.nv for i in held):
         raise ValueError(f"held {held} of {system.model.name!r}: give numbers from 0 to {system.model.nv - 1}")
+    q, constraints = state.q, system.constraints
     model = system.model.at(jnp.asarray(t, q.dtype))
-    constraints = system.constraints
     if not constraints:
         zero = jnp.zeros((), q.dtype)
         return Assembly(q, zero, jnp.asarray(True), jnp.asarray(model.nv))
@@ -103,4 +101,30 @@ def assemble(
         branches = constraint.branches(model, q, poses)
         if branches is not None:
             closed = closed & jnp.all(branches > 0)
-    return Assembly(q, residual, closed, mobility(system, jax.lax.stop_gradient(q), t).degrees_of_freedom)
+    return Assembly(
+        q, residual, closed, mobility(system, State(jax.lax.stop_gradient(q), state.v), t).degrees_of_freedom
+    )
+
+
+@checked_system
+def random_closed(
+    system: System, key: PRNGKeyArray, t: Time = 0.0, *, spread: float | Float[Array, ""] = 1.0, tries: int = 16
+) -> Assembly:
+    """A random configuration that satisfies the constraints: the first of a few random ones from which `assemble` closes them.
+
+    If none closes, it is the one that comes closest. Without constraints it is `configuration.random`.
+
+    Args:
+        t: time, s, for joints with prescribed motion.
+        spread: as for `configuration.random`.
+        tries: number of random configurations.
+    """
+
+    def drawn(key: PRNGKeyArray) -> Assembly:
+        return assemble(system, system.at_rest(configuration.random(system.model, key, spread=spread)), t)
+
+    if not system.constraints:
+        return drawn(key)
+    found = jax.vmap(drawn)(jax.random.split(key, tries))
+    best = jnp.where(jnp.any(found.closed), jnp.argmax(found.closed), jnp.argmin(found.residual))
+    return jax.tree.map(lambda x: x[best], found)

@@ -12,9 +12,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxdyn.dynamics import constraint_motion, kinematics
-from jaxdyn.dynamics.kinematics import Coordinates
 from jaxdyn.dynamics.multipliers import equations_of_motion
-from jaxdyn.dynamics.system import System, Time
+from jaxdyn.dynamics.system import State, System, Time, checked_system
 from jaxdyn.lanes import stored_jit
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot, einsum
@@ -36,18 +35,20 @@ class Mobility(NamedTuple):
     smallest: Float[Array, ""]
 
 
-def mobility(system: System, q: Coordinates, t: Time = 0.0) -> Mobility:
+@checked_system
+def mobility(system: System, state: State, t: Time = 0.0) -> Mobility:
     """Independent equations by pivoting: always the one next that adds most to those before, as long as it adds something.
 
     Rows of G are measured by kinetic energy, G M^-1 G', and scaled to one size, so that neither units nor the choice of coordinates
     matter. What adds less than sqrt(machine epsilon) counts as nothing.
 
     Args:
-        q: configuration at which the mechanism is assembled.
+        state: its configuration satisfies the constraints; v does not matter.
         t: time, s, for joints with prescribed motion.
 
     Source: theory.md (n), independent equations.
     """
+    q = state.q
     if not system.constraints:
         nothing = jnp.zeros(0, bool)
         return Mobility(nothing, jnp.asarray(0), jnp.asarray(system.model.nv), jnp.ones((), q.dtype))
@@ -61,9 +62,10 @@ def mobility(system: System, q: Coordinates, t: Time = 0.0) -> Mobility:
     return Mobility(independent, rank, system.model.nv - rank, smallest)
 
 
-def describe_mobility(system: System, q: Coordinates, t: Time = 0.0) -> str:
+@checked_system
+def describe_mobility(system: System, state: State, t: Time = 0.0) -> str:
     """A table of the constraints, the equations of each and how many of them repeat others, and the degrees of freedom, as text."""
-    found = jax.device_get(stored_jit(mobility)(system, q, t))
+    found, q = jax.device_get(stored_jit(mobility)(system, state, t)), state.q
     model = system.model.at(jnp.asarray(t, q.dtype))
     poses = kinematics.placements(model, q).poses
     lines, start = [], 0
@@ -77,8 +79,9 @@ def describe_mobility(system: System, q: Coordinates, t: Time = 0.0) -> str:
     return "\n".join([head, *lines])
 
 
-def independent_velocities(system: System, q: Coordinates, t: Time = 0.0) -> tuple[int, ...]:
-    """Numbers of velocity components that tell the whole motion at q and near it: minimal coordinates.
+@checked_system
+def independent_velocities(system: System, state: State, t: Time = 0.0) -> tuple[int, ...]:
+    """Indices of velocity components that determine the whole motion at q and near it: minimal coordinates.
 
     The others are chosen by pivoting so that they follow from these with the least amplification. Not for code under `jit`: how
     many there are has to be known. Far from q the choice may become singular; choose again there.
@@ -88,7 +91,7 @@ def independent_velocities(system: System, q: Coordinates, t: Time = 0.0) -> tup
 
     Source: theory.md (n), (N13).
     """
-    model = system.model
+    model, q = system.model, state.q
     if not system.constraints:
         return tuple(range(model.nv))
     mass_factor, scaled = _rows_of_one_size(system, q, t)
@@ -98,7 +101,9 @@ def independent_velocities(system: System, q: Coordinates, t: Time = 0.0) -> tup
     return tuple(sorted(set(range(model.nv)) - {int(i) for i in order[:rank]}))
 
 
-def _rows_of_one_size(system: System, q: Coordinates, t: Time) -> tuple[Float[Array, "n n"], Float[Array, "m n"]]:
+def _rows_of_one_size(
+    system: System, q: kinematics.Coordinates, t: Time
+) -> tuple[Float[Array, "n n"], Float[Array, "m n"]]:
     """Factor of M, and the rows of G scaled to be alike in kinetic energy, so that lengths and angles weigh the same.
 
     A row whose terms cancel, as those across the plane of a flat mechanism do, must not be blown up to its rounding. So each row is

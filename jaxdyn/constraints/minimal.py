@@ -14,8 +14,7 @@ from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import constraint_motion, inverse, kinematics, metric
 from jaxdyn.dynamics.kinematics import Coordinates, Velocities
-from jaxdyn.dynamics.system import State, System, Time, applied_forces
-from jaxdyn.lanes import compiled_outside_jit
+from jaxdyn.dynamics.system import State, System, Time, applied_forces, system_function
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot
@@ -33,12 +32,12 @@ class MinimalMotion(NamedTuple):
     offset: Velocities
 
 
-@compiled_outside_jit
-def minimal_motion(system: System, q: Coordinates, independent: tuple[int, ...], t: Time = 0.0) -> MinimalMotion:
+@system_function
+def minimal_motion(system: System, state: State, independent: tuple[int, ...], t: Time = 0.0) -> MinimalMotion:
     """N and v_0 of v = N y + v_0.
 
     Args:
-        q: configuration at which the mechanism is assembled.
+        state: its configuration satisfies the constraints; v does not matter.
         independent: numbers of the velocity components y, from `independent_velocities`.
         t: time, s, for joints with prescribed motion.
 
@@ -48,6 +47,7 @@ def minimal_motion(system: System, q: Coordinates, independent: tuple[int, ...],
     Source: theory.md (N13).
     """
     _check(system, independent)
+    q = state.q
     model = system.model.at(jnp.asarray(t, q.dtype))
     moving = kinematics.motion(model, q, jnp.zeros(model.nv, q.dtype))
     rows, scale = _rows(system, model, q, moving.placements)
@@ -57,7 +57,7 @@ def minimal_motion(system: System, q: Coordinates, independent: tuple[int, ...],
     return MinimalMotion(basis, _dependent(rows, scale, independent, -drift[:, None])[:, 0])
 
 
-@compiled_outside_jit
+@system_function
 def minimal_acceleration(
     system: System,
     state: State,
@@ -82,7 +82,7 @@ def minimal_acceleration(
     """
     tau = applied_forces(system, state, u, t)
     model, q = system.model.at(jnp.asarray(t, state.v.dtype)), state.q
-    basis = minimal_motion(system, q, independent, t).basis
+    basis = minimal_motion(system, state, independent, t).basis
     moving = kinematics.motion(model, q, state.v)
     rows, scale = _rows(system, model, q, moving.placements)
     at_rest = constraint_motion.motion(model, system.constraints, q, moving)

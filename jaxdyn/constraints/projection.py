@@ -14,8 +14,7 @@ from jaxtyping import Array, Float
 from jaxdyn.dynamics import constraint_motion, kinematics, metric, multipliers, saddle_point
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.kinematics import Coordinates, Velocities
-from jaxdyn.dynamics.system import System, Time
-from jaxdyn.lanes import compiled_outside_jit
+from jaxdyn.dynamics.system import State, System, Time, system_function
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
@@ -38,18 +37,20 @@ class Projection(NamedTuple):
     residual: Float[Array, ""]
 
 
-@compiled_outside_jit
-def project_position(system: System, q: Coordinates, t: Time = 0.0, *, iterations: int = 4) -> Projection:
+@system_function
+def project_position(system: System, state: State, t: Time = 0.0, *, iterations: int = 4) -> Projection:
     """Configuration that satisfies the constraints, from one that nearly does: q (+) M^-1 G' lam, with M and G at q.
 
     It is for the small errors of a time step; `assemble` closes a mechanism from afar.
 
     Args:
+        state: q nearly satisfies the constraints; v does not matter.
         t: time, s, for joints with prescribed motion.
         iterations: of a Newton method whose matrix is that at q. Each leaves an error times the length of the step to the solution.
 
     Source: theory.md (N14).
     """
+    q = state.q
     if not system.constraints:
         return Projection(q, jnp.zeros((), q.dtype))
     model = system.model.at(jnp.asarray(t, q.dtype))
@@ -57,19 +58,20 @@ def project_position(system: System, q: Coordinates, t: Time = 0.0, *, iteration
     return Projection(moved, jnp.max(jnp.abs(constraint_motion.residuals_at(model, system.constraints, moved))))
 
 
-@compiled_outside_jit
-def project_velocity(system: System, q: Coordinates, v: Velocities, t: Time = 0.0) -> Velocities:
+@system_function
+def project_velocity(system: System, state: State, t: Time = 0.0) -> Velocities:
     """Velocity that satisfies the constraints, nearest to v in kinetic energy: v + M^-1 G' lam.
 
     Args:
-        q: configuration that satisfies them.
+        state: its configuration satisfies the constraints.
         t: time, s, for joints with prescribed motion.
 
     Source: theory.md (N14).
     """
     if not system.constraints:
-        return v
-    return _nearest_velocity(system.model.at(jnp.asarray(t, q.dtype)), system.constraints, q, v)[0]
+        return state.v
+    model = system.model.at(jnp.asarray(t, state.v.dtype))
+    return _nearest_velocity(model, system.constraints, state.q, state.v)[0]
 
 
 def follow(

@@ -64,8 +64,8 @@ def with_rates(
     weights: Float[Array, "nu"] | float,
     controls: Float[Array, "nu"] | float = 0.0,
     *,
-    lower=None,
-    upper=None,
+    lower: Float[Array, "nu"] | float | None = None,
+    upper: Float[Array, "nu"] | float | None = None,
 ) -> ControlProblem:
     """The problem in which the rates r of the controls are chosen and cost 1/2 sum of w_i r_i^2 per second.
 

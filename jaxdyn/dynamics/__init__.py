@@ -1,1 +1,71 @@
 """The mechanics: kinematics, metric tensor, Christoffel symbols, forces, inverse and forward dynamics, energy. Per sample, pure."""
+
+from typing import TYPE_CHECKING
+
+from jaxdyn.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from jaxdyn.dynamics.derivatives import ForwardDynamicsDerivatives as ForwardDynamicsDerivatives
+    from jaxdyn.dynamics.derivatives import InverseDynamicsDerivatives as InverseDynamicsDerivatives
+    from jaxdyn.dynamics.derivatives import TangentProduct as TangentProduct
+    from jaxdyn.dynamics.derivatives import forward_dynamics_derivatives as forward_dynamics_derivatives
+    from jaxdyn.dynamics.derivatives import forward_dynamics_hessian_product as forward_dynamics_hessian_product
+    from jaxdyn.dynamics.derivatives import inverse_dynamics_derivatives as inverse_dynamics_derivatives
+    from jaxdyn.dynamics.derivatives import inverse_dynamics_hessian_product as inverse_dynamics_hessian_product
+    from jaxdyn.dynamics.energy import angular_momentum as angular_momentum
+    from jaxdyn.dynamics.energy import center_of_mass as center_of_mass
+    from jaxdyn.dynamics.energy import generalized_momentum as generalized_momentum
+    from jaxdyn.dynamics.energy import kinetic_energy as kinetic_energy
+    from jaxdyn.dynamics.energy import momentum as momentum
+    from jaxdyn.dynamics.energy import potential_energy as potential_energy
+    from jaxdyn.dynamics.forces import AppliedForce as AppliedForce
+    from jaxdyn.dynamics.forces import BodyForce as BodyForce
+    from jaxdyn.dynamics.forces import Damper as Damper
+    from jaxdyn.dynamics.forces import Force as Force
+    from jaxdyn.dynamics.forces import JointDrives as JointDrives
+    from jaxdyn.dynamics.forces import JointForce as JointForce
+    from jaxdyn.dynamics.forces import JointServo as JointServo
+    from jaxdyn.dynamics.forces import JointSpring as JointSpring
+    from jaxdyn.dynamics.forces import Resistance as Resistance
+    from jaxdyn.dynamics.forces import Spring as Spring
+    from jaxdyn.dynamics.forward import forward_dynamics as forward_dynamics
+    from jaxdyn.dynamics.friction import AsymmetricFriction as AsymmetricFriction
+    from jaxdyn.dynamics.friction import BearingFriction as BearingFriction
+    from jaxdyn.dynamics.friction import JointFriction as JointFriction
+    from jaxdyn.dynamics.friction import LoadFriction as LoadFriction
+    from jaxdyn.dynamics.friction import QuadraticDrag as QuadraticDrag
+    from jaxdyn.dynamics.friction import StribeckFriction as StribeckFriction
+    from jaxdyn.dynamics.inverse import bias_force as bias_force
+    from jaxdyn.dynamics.inverse import gravity_force as gravity_force
+    from jaxdyn.dynamics.inverse import inverse_dynamics as inverse_dynamics
+    from jaxdyn.dynamics.joint_limits import JointLimits as JointLimits
+    from jaxdyn.dynamics.kinematics import BodyMotion as BodyMotion
+    from jaxdyn.dynamics.kinematics import PartialVelocities as PartialVelocities
+    from jaxdyn.dynamics.kinematics import body_accelerations as body_accelerations
+    from jaxdyn.dynamics.kinematics import body_jacobian as body_jacobian
+    from jaxdyn.dynamics.kinematics import body_velocities as body_velocities
+    from jaxdyn.dynamics.kinematics import forward_kinematics as forward_kinematics
+    from jaxdyn.dynamics.kinematics import frame_placement as frame_placement
+    from jaxdyn.dynamics.kinematics import partial_velocities as partial_velocities
+    from jaxdyn.dynamics.metric import christoffel_first_kind as christoffel_first_kind
+    from jaxdyn.dynamics.metric import christoffel_second_kind as christoffel_second_kind
+    from jaxdyn.dynamics.metric import connection_first_kind as connection_first_kind
+    from jaxdyn.dynamics.metric import connection_second_kind as connection_second_kind
+    from jaxdyn.dynamics.metric import coriolis_matrix as coriolis_matrix
+    from jaxdyn.dynamics.metric import covariant_derivative as covariant_derivative
+    from jaxdyn.dynamics.metric import mass_matrix as mass_matrix
+    from jaxdyn.dynamics.reactions import Reactions as Reactions
+    from jaxdyn.dynamics.reactions import driving_forces as driving_forces
+    from jaxdyn.dynamics.reactions import driving_power as driving_power
+    from jaxdyn.dynamics.reactions import joint_reactions as joint_reactions
+    from jaxdyn.dynamics.system import State as State
+    from jaxdyn.dynamics.system import System as System
+    from jaxdyn.dynamics.system import acceleration as acceleration
+    from jaxdyn.dynamics.system import acceleration_over_step as acceleration_over_step
+    from jaxdyn.dynamics.system import applied_forces as applied_forces
+    from jaxdyn.dynamics.system import neutral_state as neutral_state
+    from jaxdyn.dynamics.system import stabilizing_correction as stabilizing_correction
+    from jaxdyn.dynamics.system import total_energy as total_energy
+    from jaxdyn.dynamics.system import total_potential_energy as total_potential_energy
+else:
+    __getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -6,12 +6,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import constraint_motion, kinematics
-from jaxdyn.dynamics.system import State, System, Time, acceleration_and_multipliers
-from jaxdyn.lanes import compiled_outside_jit
+from jaxdyn.dynamics.system import State, System, Time, acceleration_and_multipliers, instant, system_function
 
 
-@compiled_outside_jit
-def constraint_jacobian(system: System, q: kinematics.Coordinates, t: Time = 0.0) -> Float[Array, "m nv"]:
+@system_function
+def constraint_jacobian(system: System, state: State, t: Time = 0.0) -> Float[Array, "m nv"]:
     """G of dphi/dt = G v + (what prescribed motion adds), all equations one after the other.
 
     Args:
@@ -19,8 +18,8 @@ def constraint_jacobian(system: System, q: kinematics.Coordinates, t: Time = 0.0
 
     Source: theory.md (N4), (N6).
     """
-    model = system.model.at(jnp.asarray(t, q.dtype))
-    return constraint_motion.jacobian(model, system.constraints, q, kinematics.placements(model, q))
+    model = system.model.at(jnp.asarray(t, state.q.dtype))
+    return constraint_motion.jacobian(model, system.constraints, state.q, kinematics.placements(model, state.q))
 
 
 class ConstraintForces(NamedTuple):
@@ -39,7 +38,7 @@ class ConstraintForces(NamedTuple):
     moment: Float[Array, "nb 3"]
 
 
-@compiled_outside_jit
+@system_function
 def constraint_forces(
     system: System, state: State, u: Float[Array, "nu"] | None = None, t: Time = 0.0
 ) -> dict[str, ConstraintForces]:
@@ -57,9 +56,9 @@ def constraint_forces(
 
     Source: theory.md (N9)-(N11), (N15).
     """
-    _, lam = acceleration_and_multipliers(system, state, u, t)
-    model, q = system.model.at(jnp.asarray(t, state.v.dtype)), state.q
-    placed = kinematics.placements(model, q)
+    now = instant(system, state, t)
+    _, lam = acceleration_and_multipliers(system, now, u)
+    model, q, placed = now.model, state.q, now.motion.placements
     found, start = {}, 0
     for constraint in system.constraints:
         rows = constraint_motion.jacobian(model, (constraint,), q, placed)

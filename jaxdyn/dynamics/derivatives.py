@@ -12,10 +12,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import forward, inverse, kinematics, metric, response, rotors
+from jaxdyn.dynamics.doors import model_function
 from jaxdyn.dynamics.forward import ForwardMethod
 from jaxdyn.dynamics.inverse import GeneralizedForces
 from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Motion, Velocities
-from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.lanes.tracing import writing_out
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
@@ -65,7 +65,7 @@ class TangentProduct(NamedTuple):
     last: Float[Array, "nv"]
 
 
-@compiled_outside_jit
+@model_function
 def inverse_dynamics_derivatives(
     model: Model, q: Coordinates, v: Velocities, a: Accelerations
 ) -> InverseDynamicsDerivatives:
@@ -82,7 +82,6 @@ def inverse_dynamics_derivatives(
 
     Source: theory.md (I6), (I11), (R8).
     """
-    configuration.check_velocities(model, v=v, a=a)
     if configuration.has_constant_subspaces(model) and not configuration.is_prescribed(model):
         return _of_fixed_columns(model, kinematics.motion(model, q, v), a)
 
@@ -119,7 +118,7 @@ def _of_fixed_columns(model: Model, moving: Motion, a: Accelerations) -> Inverse
     return InverseDynamicsDerivatives(dtau_dq, dtau_dv, metric.composite_mass_matrix(model, placed))
 
 
-@compiled_outside_jit
+@model_function
 def forward_dynamics_derivatives(
     model: Model, q: Coordinates, v: Velocities, tau: GeneralizedForces, *, method: ForwardMethod = "cholesky"
 ) -> ForwardDynamicsDerivatives:
@@ -133,7 +132,6 @@ def forward_dynamics_derivatives(
 
     Source: theory.md (I7).
     """
-    configuration.check_velocities(model, v=v, tau=tau)
     # Rows and columns from the leaves on: zeros of M, between branches of the tree, are zeros of the factor.
     factor = factorizations.cholesky(metric.mass_matrix(model, q)[::-1, ::-1])
 
@@ -143,7 +141,7 @@ def forward_dynamics_derivatives(
     if method == "cholesky":
         a = solved(tau - inverse.bias_force(model, q, v))
     else:
-        a = forward.accelerations_from(model, q, v, tau, method)
+        a = forward.accelerations_from(model, kinematics.motion(model, q, v), tau, method)
     needed = inverse_dynamics_derivatives(model, q, v, a)
     inverse_mass = solved(np.eye(model.nv, dtype=v.dtype))
     right = -jnp.concatenate([needed.dtau_dq, needed.dtau_dv], axis=1)
@@ -155,7 +153,7 @@ def forward_dynamics_derivatives(
     return ForwardDynamicsDerivatives(da_dq, da_dv, inverse_mass)  # (I7)
 
 
-@compiled_outside_jit
+@model_function
 def inverse_dynamics_hessian_product(
     model: Model,
     q: Coordinates,
@@ -172,7 +170,7 @@ def inverse_dynamics_hessian_product(
     return _hessian_product(inverse.recursive_inverse_dynamics, model, q, (v, a), weights, direction)
 
 
-@compiled_outside_jit
+@model_function
 def forward_dynamics_hessian_product(
     model: Model,
     q: Coordinates,
@@ -190,7 +188,6 @@ def forward_dynamics_hessian_product(
 
 
 def _hessian_product(function, model: Model, q: Coordinates, others, weights, direction) -> TangentProduct:
-    configuration.check_velocities(model, weights=weights)
 
     def weighted(step, v, last):
         return dot(weights, function(model, configuration.integrate(model, q, step), v, last))

@@ -4,15 +4,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxdyn.dynamics import kinematics, rotors
-from jaxdyn.dynamics.kinematics import Coordinates, Velocities
-from jaxdyn.lanes import compiled_outside_jit
+from jaxdyn.dynamics import inverse, kinematics, rotors
+from jaxdyn.dynamics.doors import model_function
+from jaxdyn.dynamics.kinematics import Coordinates, Motion, Velocities
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.arrays import dot, einsum
 from jaxdyn.spatial.inertia import SpatialInertia
 
+Momenta = Float[Array, "nv"]
 
-@compiled_outside_jit
+
+@model_function
 def kinetic_energy(model: Model, q: Coordinates, v: Velocities) -> Float[Array, ""]:
     """Kinetic energy E = 1/2 v' M v, J, summed over bodies and rotors. Source: theory.md (F2), (R1)."""
     moving = kinematics.motion(model, q, v)
@@ -21,7 +23,7 @@ def kinetic_energy(model: Model, q: Coordinates, v: Velocities) -> Float[Array, 
     return energy + rotors.kinetic_energy(model, moving) if model.rotors.count else energy
 
 
-@compiled_outside_jit
+@model_function
 def potential_energy(model: Model, q: Coordinates) -> Float[Array, ""]:
     """Potential energy of gravity V = - sum m_i g . r_i, J; zero with every mass centre at the ground origin.
 
@@ -31,15 +33,15 @@ def potential_energy(model: Model, q: Coordinates) -> Float[Array, ""]:
     return -einsum("b,bi,i->", model.mass, placed.reference + placed.com, model.gravity)  # (H2)
 
 
-@compiled_outside_jit
+@model_function
 def momentum(model: Model, q: Coordinates, v: Velocities) -> Float[Array, "3"]:
     """Linear momentum sum m_i v_i, ground axes, kg m/s. Source: theory.md (M1)."""
     return einsum("b,bi->i", model.mass, kinematics.body_velocities(model, q, v).linear)  # (M1)
 
 
-@compiled_outside_jit
+@model_function
 def angular_momentum(
-    model: Model, q: Coordinates, v: Velocities, about: Float[Array, "3"] | None = None
+    model: Model, q: Coordinates, v: Velocities, *, about: Float[Array, "3"] | None = None
 ) -> Float[Array, "3"]:
     """Angular momentum sum [ r_i x m_i v_i + J_i omega_i ] about a fixed point, ground axes, kg m^2/s; with that of
     `Model.rotors` (whose axes are known), without armature.
@@ -58,8 +60,40 @@ def angular_momentum(
     return of_bodies + rotors.angular_momentum(model, moving) if model.rotors.count else of_bodies
 
 
-@compiled_outside_jit
+@model_function
 def center_of_mass(model: Model, q: Coordinates) -> Float[Array, "3"]:
     """Mass centre of the whole mechanism, ground axes, m."""
     placed = kinematics.placements(model, q)
     return dot(model.mass, placed.reference + placed.com) / jnp.sum(model.mass)
+
+
+@model_function
+def generalized_momentum(model: Model, q: Coordinates, v: Velocities) -> Momenta:
+    """Generalized momentum p = dE/dv = M v (+ b with prescribed motions); N m s for angles, N s for displacements.
+
+        p_gamma = sum [ m T_gamma . v_i + Omega_gamma . J omega_i ] + (armature * v)_gamma + (rotors)_gamma
+
+    Args:
+        q, v: generalized coordinates and velocities.
+
+    Raises:
+        ValueError: wrong shapes.
+
+    Source: theory.md (I8), (F2), (E19), (R2).
+    """
+    moving = kinematics.motion(model, q, v)
+    return momentum_along_columns(model, moving, body_momenta(moving)) + rotors.reflected_inertia(model) * v  # (E19)
+
+
+def momentum_along_columns(model: Model, moving: Motion, momenta: Float[Array, "nb 6"]) -> Momenta:
+    """Generalized momentum without the inertia along the velocity components, which is nothing where these rest."""
+    if not model.rotors.count:
+        return inverse.project(model, moving.placements, momenta)
+    h = rotors.spin_columns(model, moving.placements)
+    projected = inverse.project(model, moving.placements, momenta + rotors.moments(h, moving.v))
+    return projected + rotors.along_columns(h, moving.velocity[:, :3])  # (R2)
+
+
+def body_momenta(moving: Motion) -> Float[Array, "nb 6"]:
+    """Momentum of each body, (angular about P; linear), ground axes."""
+    return jax.vmap(SpatialInertia.momentum)(moving.placements.inertia, moving.velocity)

@@ -7,23 +7,24 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
 import jaxdyn.lanes as lanes
 from jaxdyn.dynamics import inverse, kinematics, metric, rotors
+from jaxdyn.dynamics.doors import model_function
 from jaxdyn.dynamics.inverse import GeneralizedForces
 from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Motion, Velocities
-from jaxdyn.lanes import compiled_outside_jit
-from jaxdyn.mechanism import configuration, tree
+from jaxdyn.mechanism import tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot, einsum
-from jaxdyn.spatial.directions import directional_derivative, stays
+from jaxdyn.spatial.directions import stays
 
 ForwardMethod = Literal["cholesky", "articulated_body", "contravariant"]
 
 
-@compiled_outside_jit
+@model_function
 def forward_dynamics(
     model: Model, q: Coordinates, v: Velocities, tau: GeneralizedForces, *, method: ForwardMethod = "cholesky"
 ) -> Accelerations:
@@ -45,17 +46,15 @@ def forward_dynamics(
 
     Source: theory.md (I1), (I2), (R6); articulated bodies: Featherstone 1983.
     """
-    configuration.check_velocities(model, v=v, tau=tau)
-    return accelerations_from(model, q, v, tau, method)
+    return accelerations_from(model, kinematics.motion(model, q, v), tau, method)
 
 
-def accelerations_from(
-    model: Model, q: Coordinates, v: Velocities, tau: GeneralizedForces, method: ForwardMethod
-) -> Accelerations:
-    """Forward dynamics of arguments that have been checked."""
+def accelerations_from(model: Model, moving: Motion, tau: GeneralizedForces, method: ForwardMethod) -> Accelerations:
+    """Forward dynamics of a motion already at hand, which must be that of the model at its own q and v."""
     if method in ("cholesky", "articulated_body"):
-        return _accelerations(method, model, q, v, tau)
+        return _accelerations(method, model, moving, tau)
     if method == "contravariant":
+        q, v = moving.q, moving.v
         inverse.refuse_prescribed_motion(model, 'method="contravariant"')
         force = factorizations.solve(metric.mass_matrix(model, q), tau + inverse.gravity_force(model, q))
         return force - einsum("abd,a,b->d", metric.connection_second_kind(model, q), v, v)  # (I2)
@@ -65,9 +64,8 @@ def accelerations_from(
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _accelerations(method: str, model: Model, q: Coordinates, v: Velocities, tau: GeneralizedForces) -> Accelerations:
+def _accelerations(method: str, model: Model, moving: Motion, tau: GeneralizedForces) -> Accelerations:
     """Accelerations, with the derivative of the equation of motion instead of that of the algorithm which solves it."""
-    moving = kinematics.motion(model, q, v)
     if method == "articulated_body":
         return _articulated_body(model, moving, tau)
     bias = inverse.forces_of_motion(model, moving, jnp.zeros_like(tau))
@@ -80,25 +78,21 @@ def _accelerations_jvp(method, primals, tangents):
 
     Source: theory.md (I7).
     """
-    model, q, v, tau = primals
-    *d_mechanism, d_tau = tangents
+    model, moving, tau = primals
+    d_model, d_moving, d_tau = tangents
+    # The rest of the motion changes with the model, q and v, which the derivative takes into account by itself.
+    d_mechanism = (d_model, d_moving.q, d_moving.v)
     # What solving took may be stored for reverse mode rather than computed again.
-    a = lanes.keep(_accelerations(method, model, q, v, tau))
+    a = lanes.keep(_accelerations(method, model, moving, tau))
     right = jnp.zeros_like(tau) if stays(d_tau) else d_tau
     if not stays(d_mechanism):
-        needed = functools.partial(_needed_forces, a)
-        right = right - directional_derivative(needed, (model, q, v), d_mechanism)
-    moving = kinematics.motion(model, q, v)
+        right = right - inverse.change_of_forces(model, moving, a, (*d_mechanism, SymbolicZero(jax.typeof(a))))
     if method == "articulated_body":
         # At rest and without gravity the algorithm is multiplication by the inverse of M.
         still = eqx.tree_at(lambda m: (m.velocity, m.bias), moving, replace_fn=jnp.zeros_like)
         weightless = eqx.tree_at(lambda m: m.gravity, model, replace_fn=jnp.zeros_like)
         return a, _articulated_body(weightless, still, right)
     return a, factorizations.cholesky_solve(lanes.keep_triangle(mass_factor(model, moving.placements)), right)
-
-
-def _needed_forces(a: Accelerations, model: Model, q: Coordinates, v: Velocities) -> GeneralizedForces:
-    return inverse.recursive_inverse_dynamics(model, q, v, a)
 
 
 def mass_factor(model: Model, placed: kinematics.Placements) -> Float[Array, "nv nv"]:

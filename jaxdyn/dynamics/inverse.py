@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import kinematics, metric, rotors
+from jaxdyn.dynamics.doors import model_function
 from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Motion, Velocities
-from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.arrays import einsum
@@ -20,7 +20,7 @@ from jaxdyn.spatial.sixvector import cross_force, cross_motion
 GeneralizedForces = Float[Array, "nv"]
 
 
-@compiled_outside_jit
+@model_function
 def inverse_dynamics(
     model: Model,
     q: Coordinates,
@@ -48,7 +48,6 @@ def inverse_dynamics(
 
     Source: theory.md (I1), (I5), (M3), (M4), (R3); recursion: Luh, Walker and Paul 1980.
     """
-    configuration.check_velocities(model, v=v, a=a)
     if method == "recursive":
         return recursive_inverse_dynamics(model, q, v, a)
     if method != "covariant":
@@ -83,14 +82,20 @@ def _recursive_inverse_dynamics_jvp(primals, tangents):
     model, q, v, a = primals
     moving = kinematics.motion(model, q, v)
     tau = forces_of_motion(model, moving, a)
+    return tau, change_of_forces(model, moving, a, tangents)
+
+
+def change_of_forces(model: Model, moving: Motion, a: Accelerations, tangents: tuple) -> GeneralizedForces:
+    """Derivative of the inverse dynamics along tangents of (model, q, v, a), those that stay being symbolic zeros."""
     d_model, *d_motion = tangents
     columns_are_fixed_in_bodies = configuration.has_constant_subspaces(model) and not configuration.is_prescribed(model)
+    at = (moving.q, moving.v, a)
     if columns_are_fixed_in_bodies and stays(d_model):
-        dq, dv, da = (jnp.zeros_like(x) if stays(d) else d for x, d in zip((q, v, a), d_motion, strict=True))
-        dq = configuration.velocity_of_rate(model, q, dq)
-        return tau, _change_with_motion(model, moving, a, dq, dv, da)
-    return tau, directional_derivative(
-        lambda model, q, v, a: forces_of_motion(model, kinematics.motion(model, q, v), a), primals, tangents
+        dq, dv, da = (jnp.zeros_like(x) if stays(d) else d for x, d in zip(at, d_motion, strict=True))
+        dq = configuration.velocity_of_rate(model, moving.q, dq)
+        return _change_with_motion(model, moving, a, dq, dv, da)
+    return directional_derivative(
+        lambda model, q, v, a: forces_of_motion(model, kinematics.motion(model, q, v), a), (model, *at), tangents
     )
 
 
@@ -185,7 +190,7 @@ def project(model: Model, placed: kinematics.Placements, body_force: Float[Array
     return einsum("ac,ac->a", placed.columns, tree.of_columns(model.topology, beyond))  # (H1)
 
 
-@compiled_outside_jit
+@model_function
 def bias_force(model: Model, q: Coordinates, v: Velocities) -> GeneralizedForces:
     """Bias force h(q, v) of the equation M a + h = tau: Coriolis and centrifugal forces minus the gravity force; N m, N.
 
@@ -194,7 +199,7 @@ def bias_force(model: Model, q: Coordinates, v: Velocities) -> GeneralizedForces
     return recursive_inverse_dynamics(model, q, v, jnp.zeros_like(v))
 
 
-@compiled_outside_jit
+@model_function
 def gravity_force(model: Model, q: Coordinates) -> GeneralizedForces:
     """Generalized force of gravity Q_alpha = sum m_i g . T_alpha(i) = -dV/dq^alpha; N m, N.
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.lanes import compiled_outside_jit
+from jaxdyn.dynamics.doors import model_function
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import GROUND
@@ -73,12 +73,14 @@ class Motion(eqx.Module):
     """The mechanism at one configuration and velocity.
 
     Attributes:
+        q: generalized coordinates.
         placements: the part that depends on q alone.
         v: generalized velocities.
         velocity: (omega_i; velocity of the body point at P), ground axes.
         bias: spatial acceleration of each body at zero generalized acceleration, gravity not included, ground axes about P.
     """
 
+    q: Coordinates
     placements: Placements
     v: Velocities
     velocity: Float[Array, "nb 6"]
@@ -87,7 +89,6 @@ class Motion(eqx.Module):
 
 def placements(model: Model, q: Coordinates) -> Placements:
     """Placement, motion columns and inertia of every body at q. Source: theory.md (E1)-(E3), (F6)."""
-    configuration.check_coordinates(model, q)
     topology = model.topology
     local = jax.vmap(RigidTransform.compose)(model.placement, configuration.joint_transforms(model, q))
     # The root body's own translation becomes the reference point instead of the first term of every sum.
@@ -125,7 +126,6 @@ def motion(model: Model, q: Coordinates, v: Velocities) -> Motion:
     Every motion column moves with its body, d(column)/dt = velocity x column, so the sum of these rates over the
     ancestors is the acceleration at zero qdd. Source: theory.md (E6), (E10)-(E12).
     """
-    configuration.check_velocities(model, v=v)
     placed = placements(model, q)
     topology = model.topology
     to_ground = jax.vmap(sixvector.motion_to_outer)
@@ -144,7 +144,7 @@ def motion(model: Model, q: Coordinates, v: Velocities) -> Motion:
         bias = bias + tree.sum_over_ancestors(topology, jax.vmap(sixvector.cross_motion)(velocity, drift))
     if own_rates is not None:
         bias = bias + tree.sum_over_ancestors(topology, to_ground(placed.rotation, placed.offset, own_rates))
-    return Motion(placed, v, velocity, bias)
+    return Motion(q, placed, v, velocity, bias)
 
 
 def accelerations(model: Model, moving: Motion, a: Accelerations) -> Float[Array, "nb 6"]:
@@ -152,7 +152,7 @@ def accelerations(model: Model, moving: Motion, a: Accelerations) -> Float[Array
     return moving.bias + tree.sum_over_columns(model.topology, moving.placements.columns * a[:, None])
 
 
-@compiled_outside_jit
+@model_function
 def forward_kinematics(model: Model, q: Coordinates) -> RigidTransform:
     """Placement of every body frame in the ground: R_i and o_i.
 
@@ -172,7 +172,7 @@ def forward_kinematics(model: Model, q: Coordinates) -> RigidTransform:
     return RigidTransform(placed.orientation, placed.reference + placed.offset)
 
 
-@compiled_outside_jit
+@model_function
 def frame_placement(model: Model, q: Coordinates, name: str) -> RigidTransform:
     """Placement in the ground of the body or named frame `name`.
 
@@ -202,7 +202,7 @@ class PartialVelocities(NamedTuple):
     angular: Float[Array, "nb nv 3"]
 
 
-@compiled_outside_jit
+@model_function
 def partial_velocities(model: Model, q: Coordinates) -> PartialVelocities:
     """Partial velocities T and Omega (synonyms: quasi-base vectors, Jacobian columns at the mass centres).
 
@@ -222,7 +222,7 @@ def partials_at(model: Model, placed: Placements, points: Float[Array, "nb 3"]) 
     return PartialVelocities(jnp.where(moves, linear, 0.0), jnp.where(moves, w[None], 0.0))
 
 
-@compiled_outside_jit
+@model_function
 def body_jacobian(model: Model, q: Coordinates) -> Float[Array, "nb 6 nv"]:
     """Jacobians of the body frames: J_i v = (omega_i; velocity of O'_i), ground axes, angular part first.
 
@@ -275,7 +275,7 @@ def rate_of_poses(model: Model, poses: Poses, origins: BodyMotion) -> Poses:
     )
 
 
-@compiled_outside_jit
+@model_function
 def body_velocities(model: Model, q: Coordinates, v: Velocities) -> BodyMotion:
     """Angular velocities and mass-centre velocities of all bodies, ground axes. Source: theory.md (E6)."""
     return velocities_of_bodies(motion(model, q, v))
@@ -288,13 +288,12 @@ def velocities_of_bodies(moving: Motion) -> BodyMotion:
     )
 
 
-@compiled_outside_jit
+@model_function
 def body_accelerations(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> BodyMotion:
     """Angular accelerations and mass-centre accelerations of all bodies, ground axes, gravity not included.
 
     Source: theory.md (E10), (E11).
     """
-    configuration.check_velocities(model, a=a)
     return accelerations_of_bodies(model, motion(model, q, v), a)
 
 

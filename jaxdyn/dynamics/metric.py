@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import kinematics, response, rotors
+from jaxdyn.dynamics.doors import model_function
 from jaxdyn.dynamics.kinematics import Coordinates, Placements, Velocities
-from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
@@ -24,7 +24,7 @@ MassMatrix = Float[Array, "nv nv"]
 Symbols = Float[Array, "nv nv nv"]
 
 
-@compiled_outside_jit
+@model_function
 def mass_matrix(
     model: Model, q: Coordinates, *, method: Literal["composite", "closed_form"] = "composite"
 ) -> MassMatrix:
@@ -79,9 +79,9 @@ def lower_mass_matrix(model: Model, placed: Placements) -> MassMatrix:
     return lower + jnp.tril(rotors.coupling_metric(model, placed)) if model.rotors.count else lower  # (R2)
 
 
-@compiled_outside_jit
+@model_function
 def christoffel_first_kind(
-    model: Model, q: Coordinates, method: Literal["closed_form", "autodiff"] = "closed_form"
+    model: Model, q: Coordinates, *, method: Literal["closed_form", "autodiff"] = "closed_form"
 ) -> Symbols:
     """Christoffel symbols of the first kind, G[alpha, beta, gamma] = Gamma_{alpha beta, gamma}.
 
@@ -107,12 +107,12 @@ def christoffel_first_kind(
                 f"joint {name!r} ({kind.__name__}) has velocities that are no rates of coordinates, for which the textbook "
                 "Christoffel symbols do not exist; use connection_first_kind, or replace the joint with jaxdyn.decomposed"
             )
-    return connection_first_kind(model, q, method)
+    return connection_first_kind(model, q, method=method)
 
 
-@compiled_outside_jit
+@model_function
 def connection_first_kind(
-    model: Model, q: Coordinates, method: Literal["closed_form", "autodiff"] = "closed_form"
+    model: Model, q: Coordinates, *, method: Literal["closed_form", "autodiff"] = "closed_form"
 ) -> Symbols:
     """Connection of the metric tensor in the frame of the velocity components, L[alpha, beta, gamma] = L_{alpha beta, gamma}.
 
@@ -163,7 +163,6 @@ def connection_first_kind(
 
 def _koszul_formula(model: Model, q: Coordinates) -> Symbols:
     """The connection from derivatives of the mass matrix and brackets of the velocity directions. Source: theory.md (G6), (G16)."""
-    configuration.check_coordinates(model, q)
 
     def stepped(step):
         return mass_matrix(model, configuration.integrate(model, q, step))
@@ -216,9 +215,9 @@ def _coupling_vectors(model: Model, placed: Placements) -> Float[Array, "nv nv 3
     return jnp.where(comparable[..., None], coupling, 0.0)
 
 
-@compiled_outside_jit
+@model_function
 def christoffel_second_kind(
-    model: Model, q: Coordinates, method: Literal["closed_form", "autodiff"] = "closed_form"
+    model: Model, q: Coordinates, *, method: Literal["closed_form", "autodiff"] = "closed_form"
 ) -> Symbols:
     """Christoffel symbols of the second kind, G[alpha, beta, delta] = Gamma^delta_{alpha beta}.
 
@@ -226,18 +225,18 @@ def christoffel_second_kind(
 
     The upper index is the last. Arguments and errors as for `christoffel_first_kind`. Source: theory.md (G5).
     """
-    return _raised(model, q, christoffel_first_kind(model, q, method))
+    return _raised(model, q, christoffel_first_kind(model, q, method=method))
 
 
-@compiled_outside_jit
+@model_function
 def connection_second_kind(
-    model: Model, q: Coordinates, method: Literal["closed_form", "autodiff"] = "closed_form"
+    model: Model, q: Coordinates, *, method: Literal["closed_form", "autodiff"] = "closed_form"
 ) -> Symbols:
     """Connection with its last index raised, L[alpha, beta, delta] = a^{delta gamma} L_{alpha beta, gamma}; for all joints.
 
     Arguments and errors as for `connection_first_kind`. Source: theory.md (G5), (G13).
     """
-    return _raised(model, q, connection_first_kind(model, q, method))
+    return _raised(model, q, connection_first_kind(model, q, method=method))
 
 
 def _raised(model: Model, q: Coordinates, first: Symbols) -> Symbols:
@@ -246,7 +245,7 @@ def _raised(model: Model, q: Coordinates, first: Symbols) -> Symbols:
     return solved.T.reshape(n, n, n)
 
 
-@compiled_outside_jit
+@model_function
 def coriolis_matrix(model: Model, q: Coordinates, v: Velocities) -> MassMatrix:
     """Coriolis matrix C[gamma, beta] = L_{alpha beta, gamma} v^alpha: C v is the velocity part of the bias force.
 
@@ -256,7 +255,6 @@ def coriolis_matrix(model: Model, q: Coordinates, v: Velocities) -> MassMatrix:
 
     Source: theory.md (G7), (G17), (G20), (R8).
     """
-    configuration.check_velocities(model, v=v)
     placed = kinematics.placements(model, q)
     topology = model.topology
     columns = placed.columns
@@ -277,7 +275,7 @@ def _on_ground(model: Model, placed: Placements, in_child: Float[Array, "nv 6"])
     return jax.vmap(motion_to_outer)(placed.rotation[body], placed.offset[body], in_child)
 
 
-@compiled_outside_jit
+@model_function
 def covariant_derivative(model: Model, q: Coordinates, v: Velocities, w: Velocities, w_rate: Velocities) -> Velocities:
     """Covariant derivative along a path of a vector field that the path carries.
 
@@ -292,5 +290,4 @@ def covariant_derivative(model: Model, q: Coordinates, v: Velocities, w: Velocit
 
     Source: theory.md (I2), (G14).
     """
-    configuration.check_velocities(model, w=w, w_rate=w_rate)
     return w_rate + factorizations.solve(mass_matrix(model, q), dot(coriolis_matrix(model, q, v), w))

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
 import jaxdyn.lanes as lanes
@@ -19,7 +20,7 @@ from jaxdyn.dynamics import constraint_motion, forward, inverse, kinematics, sad
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.forward import ForwardMethod
 from jaxdyn.dynamics.inverse import GeneralizedForces
-from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Placements, Velocities
+from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Motion, Placements
 from jaxdyn.dynamics.saddle_point import SaddlePoint
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
@@ -42,8 +43,7 @@ def constrained_acceleration(
     method: ForwardMethod,
     model: Model,
     constraints: tuple[Constraint, ...],
-    q: Coordinates,
-    v: Velocities,
+    moving: Motion,
     tau: GeneralizedForces,
     wanted: Multipliers,
 ) -> tuple[Accelerations, Multipliers]:
@@ -52,19 +52,20 @@ def constrained_acceleration(
         M a + h = tau + G' lam,   d^2 phi/dt^2 = G a + bias = wanted
 
     Args:
-        method: of the acceleration without constraints.
+        method: algorithm of the acceleration without constraints.
+        moving: motion of the model.
         tau: all generalized forces but gravity.
         wanted: d^2 phi/dt^2; zero but for what stabilizes.
 
     Source: theory.md (N9).
     """
-    moving = kinematics.motion(model, q, v)
+    q = moving.q
     matrices = equations_of_motion(model, constraints, q, moving.placements)
     if method == "cholesky":  # with the factor that is at hand
-        bias = inverse.forces_of_motion(model, moving, jnp.zeros_like(v))
+        bias = inverse.forces_of_motion(model, moving, jnp.zeros_like(tau))
         free = factorizations.cholesky_solve(matrices.mass_factor, tau - bias)
     else:
-        free = forward.accelerations_from(model, q, v, tau, method)
+        free = forward.accelerations_from(model, moving, tau, method)
     at_rest = constraint_motion.motion(model, constraints, q, moving)
     lam = saddle_point.multipliers(matrices, wanted - at_rest.acceleration - dot(matrices.rows, free))
     return free + dot(matrices.by_force, lam), lam
@@ -72,17 +73,15 @@ def constrained_acceleration(
 
 @functools.partial(constrained_acceleration.defjvp, symbolic_zeros=True)
 def _constrained_acceleration_jvp(method, primals, tangents):
-    model, constraints, q, v, tau, _ = primals
-    d_model, d_constraints, dq, dv, d_tau, d_wanted = tangents
+    model, constraints, moving, tau, _ = primals
+    d_model, d_constraints, d_moving, d_tau, d_wanted = tangents
+    # The rest of the motion changes with the model, q and v, which the derivative takes into account by itself.
+    q, v, dq, dv = moving.q, moving.v, d_moving.q, d_moving.v
     # What solving took may be stored for reverse mode rather than computed again.
     a, lam = map(lanes.keep, constrained_acceleration(method, *primals))
     force = jnp.zeros_like(tau) if stays(d_tau) else d_tau
     if not stays((d_model, dq, dv)):
-
-        def needed_forces(model, q, v):
-            return inverse.recursive_inverse_dynamics(model, q, v, a)
-
-        force = force - directional_derivative(needed_forces, (model, q, v), (d_model, dq, dv))
+        force = force - inverse.change_of_forces(model, moving, a, (d_model, dq, dv, SymbolicZero(jax.typeof(a))))
     needed = jnp.zeros_like(lam) if stays(d_wanted) else d_wanted
     d_mechanism = (d_model, d_constraints, dq, dv)
     if not stays(d_mechanism):
@@ -94,7 +93,7 @@ def _constrained_acceleration_jvp(method, primals, tangents):
 
         d_force, d_acceleration = directional_derivative(constraint_terms, (model, constraints, q, v), d_mechanism)
         force, needed = force + d_force, needed - d_acceleration
-    matrices = equations_of_motion(model, constraints, q, kinematics.placements(model, q))
+    matrices = equations_of_motion(model, constraints, q, moving.placements)
     matrices = matrices._replace(
         mass_factor=lanes.keep_triangle(matrices.mass_factor), factor=lanes.keep_triangle(matrices.factor)
     )

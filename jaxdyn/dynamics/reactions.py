@@ -8,8 +8,15 @@ from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import constraint_motion, inverse, kinematics
 from jaxdyn.dynamics.kinematics import Accelerations
-from jaxdyn.dynamics.system import State, System, Time, acceleration_and_multipliers, forces_on_bodies
-from jaxdyn.lanes import compiled_outside_jit
+from jaxdyn.dynamics.system import (
+    State,
+    System,
+    Time,
+    acceleration_and_multipliers,
+    forces_on_bodies,
+    instant,
+    system_function,
+)
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.spatial.arrays import dot, einsum
 from jaxdyn.spatial.sixvector import force_at_point, motion_to_outer
@@ -32,7 +39,7 @@ class Reactions(NamedTuple):
     drive: Float[Array, "nv"]
 
 
-@compiled_outside_jit
+@system_function
 def joint_reactions(
     system: System,
     state: State,
@@ -75,7 +82,7 @@ def joint_reactions(
     return Reactions(force, moment, force - own[:, 3:], moment - own[:, :3], drive)
 
 
-@compiled_outside_jit
+@system_function
 def driving_forces(
     system: System,
     state: State,
@@ -99,7 +106,7 @@ def driving_forces(
     return forces
 
 
-@compiled_outside_jit
+@system_function
 def driving_power(
     system: System,
     state: State,
@@ -130,15 +137,12 @@ def _wrenches(system: System, state: State, u, t: Time, a: Accelerations | None)
             f"accelerations alone do not tell what the constraints of {system.model.name!r} bear and what its drives; "
             "give controls instead"
         )
-    time = jnp.asarray(t, state.v.dtype)
-    model = system.model.at(time)
-    lam = jnp.zeros(0, state.v.dtype)
+    now = instant(system, state, t)
+    model, moving, lam = now.model, now.motion, jnp.zeros(0, state.v.dtype)
     if a is None:
-        a, lam = acceleration_and_multipliers(system, state, u, t)
-    configuration.check_velocities(model, a=a)
-    moving = kinematics.motion(model, state.q, state.v)
+        a, lam = acceleration_and_multipliers(system, now, u)
     needed = inverse.forces_on_bodies(model, moving, kinematics.accelerations(model, moving, a), a)
-    missing = needed - forces_on_bodies(system, moving, time)
+    missing = needed - forces_on_bodies(system, model, moving, now.t)
     if system.constraints:
         placed = moving.placements
         moment, force, _ = constraint_motion.forces(model, system.constraints, state.q, placed.poses, lam)

@@ -1,7 +1,10 @@
 """A mechanism together with the forces on it, its state, and the equation of motion that integrators and optimizers use."""
 
 import collections
-from typing import NamedTuple
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -10,8 +13,10 @@ from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import constraint_motion, energy, forward, inverse, kinematics, multipliers
 from jaxdyn.dynamics.constraint import Constraint
+from jaxdyn.dynamics.doors import check_vectors
 from jaxdyn.dynamics.forces import BodyForce, Force, JointDrives, JointForce, Resistance
 from jaxdyn.dynamics.joint_limits import JointLimits
+from jaxdyn.dynamics.kinematics import Motion
 from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.messages import MechanismError
@@ -79,6 +84,10 @@ class System(eqx.Module):
         """Number of controls."""
         return self.model.nv if self.drives is None else len(self.drives.columns)
 
+    def at_rest(self, q: Float[Array, "nq"]) -> State:
+        """The state at rest at coordinates q."""
+        return State(q, jnp.zeros(self.model.nv, q.dtype))
+
     def _use_of_limits(self) -> str:
         """Whether joints stop at their limits of position, and how many have some."""
         limits = self.model.limits
@@ -104,7 +113,52 @@ class System(eqx.Module):
         return "\n".join(lines)
 
 
-@compiled_outside_jit
+def check_system(system: Any, name: str) -> None:
+    """Refuse what is no system.
+
+    Raises:
+        TypeError: the message says what to pass to the function `name`.
+    """
+    if not isinstance(system, System):
+        remedy = "use System(model)" if isinstance(system, Model) else "give a System, System(model, forces)"
+        raise TypeError(f"you passed a {type(system).__name__}; {name} works on a System: {remedy}")
+
+
+def check_state(system: System, state: Any, name: str) -> None:
+    """Refuse what is no state, or one that does not fit the system.
+
+    Raises:
+        TypeError: the message says what to pass to the function `name`.
+        ValueError: the state has the wrong shape.
+    """
+    if not isinstance(state, State):
+        raise TypeError(f"{name} got a {type(state).__name__} as the state; give State(q, v), with arrays q and v")
+    check_vectors(system.model, {"q": state.q, "v": state.v})
+
+
+def system_function(function: Callable) -> Callable:
+    """Decorator of a public function (system, state, ...): its arguments are checked, and outside of `jit` it is one program."""
+    return checked_system(compiled_outside_jit(function))
+
+
+def checked_system(function: Callable) -> Callable:
+    """Decorator of a public function (system, state, ...), whose arguments are checked."""
+    names = tuple(inspect.signature(function).parameters)
+
+    @functools.wraps(function)
+    def checked(*args, **options):
+        given = dict(zip(names, args, strict=False)) | options
+        if "system" in given:  # else Python says itself what is missing
+            check_system(given["system"], function.__name__)
+        if {"system", "state"} <= given.keys():
+            check_state(given["system"], given["state"], function.__name__)
+            check_vectors(given["system"].model, {"a": given.get("a")})
+        return function(*args, **options)
+
+    return checked
+
+
+@system_function
 def applied_forces(
     system: System, state: State, u: Float[Array, "nu"] | None = None, t: Time = 0.0
 ) -> Float[Array, "nv"]:
@@ -121,23 +175,37 @@ def applied_forces(
     """
     time = jnp.asarray(t, state.v.dtype)
     model = system.model.at(time)
+    tau = _forces_in_joints(system, model, state, u, time)
+    if not _pushes_bodies(system):
+        return tau
+    return tau + _forces_of_bodies(system, model, kinematics.motion(model, state.q, state.v), time)
+
+
+def _forces_in_joints(system: System, model: Model, state: State, u, t: Float[Array, ""]) -> Float[Array, "nv"]:
+    """Generalized force of the controls and of the forces that act in joints."""
     tau = jnp.zeros_like(state.v) if u is None else drive_forces(system, u)
     for force in system.forces:
         if isinstance(force, JointForce):
-            tau = tau + force.generalized_forces(model, state.q, state.v, time)
+            tau = tau + force.generalized_forces(model, state.q, state.v, t)
         elif not isinstance(force, BodyForce):
             raise TypeError(
                 f"{type(force).__name__} is neither a BodyForce nor a JointForce; derive it from one of them"
             )
-    if not any(isinstance(force, BodyForce) for force in system.forces):
-        return tau
-    moving = kinematics.motion(model, state.q, state.v)
-    return tau + inverse.project(model, moving.placements, forces_on_bodies(system, moving, time))
+    return tau
 
 
-def forces_on_bodies(system: System, moving: kinematics.Motion, t: Float[Array, ""]) -> Float[Array, "nb 6"]:
+def _pushes_bodies(system: System) -> bool:
+    return any(isinstance(force, BodyForce) for force in system.forces)
+
+
+def _forces_of_bodies(system: System, model: Model, moving: Motion, t: Float[Array, ""]) -> Float[Array, "nv"]:
+    """Generalized force of all forces on bodies."""
+    return inverse.project(model, moving.placements, forces_on_bodies(system, model, moving, t))
+
+
+def forces_on_bodies(system: System, model: Model, moving: Motion, t: Float[Array, ""]) -> Float[Array, "nb 6"]:
     """Sum of all forces on bodies, (moment about P; force), ground axes; gravity and forces in joints not included."""
-    total, model = jnp.zeros_like(moving.velocity), system.model.at(t)
+    total = jnp.zeros_like(moving.velocity)
     for force in system.forces:
         if isinstance(force, BodyForce):
             total = total + force.body_forces(model, moving, t)
@@ -154,7 +222,7 @@ def drive_forces(system: System, u: Float[Array, "nu"]) -> Float[Array, "nv"]:
     return u if system.drives is None else system.drives.generalized_forces(system.model, u)
 
 
-@compiled_outside_jit
+@system_function
 def acceleration(
     system: System,
     state: State,
@@ -174,22 +242,46 @@ def acceleration(
 
     Source: theory.md (I1), (H1)-(H6), (N9).
     """
-    return acceleration_and_multipliers(system, state, u, t, correction=correction)[0]
+    return acceleration_and_multipliers(system, instant(system, state, t), u, correction)[0]
+
+
+class Instant(NamedTuple):
+    """What everything that happens at one instant has in common, so that it is computed once.
+
+    Attributes:
+        model: the mechanism at that time.
+        state: its state.
+        motion: its motion.
+        t: time, s.
+    """
+
+    model: Model
+    state: State
+    motion: Motion
+    t: Float[Array, ""]
+
+
+def instant(system: System, state: State, t: Time) -> Instant:
+    """The system in a state at time t."""
+    time = jnp.asarray(t, state.v.dtype)
+    model = system.model.at(time)
+    return Instant(model, state, kinematics.motion(model, state.q, state.v), time)
 
 
 def acceleration_and_multipliers(
-    system: System,
-    state: State,
-    u: Float[Array, "nu"] | None = None,
-    t: Time = 0.0,
-    *,
-    correction: Float[Array, "m"] | None = None,
+    system: System, now: Instant, u: Float[Array, "nu"] | None, correction: Float[Array, "m"] | None = None
 ) -> tuple[Float[Array, "nv"], Float[Array, "m"]]:
     """`acceleration`, and the multipliers lam of all constraints, one after the other."""
-    tau = applied_forces(system, state, u, t)
-    return _solved(system, system.model.at(jnp.asarray(t, state.v.dtype)), state, tau, correction)
+    return _solved(system, now, now.model, _forces(system, now, u), correction)
 
 
+def _forces(system: System, now: Instant, u: Float[Array, "nu"] | None) -> Float[Array, "nv"]:
+    """`applied_forces`."""
+    tau = _forces_in_joints(system, now.model, now.state, u, now.t)
+    return tau + _forces_of_bodies(system, now.model, now.motion, now.t) if _pushes_bodies(system) else tau
+
+
+@system_function
 def acceleration_over_step(
     system: System,
     state: State,
@@ -213,19 +305,26 @@ def acceleration_over_step(
 
     Source: theory.md (I12); linearly implicit methods: Hairer and Wanner 1996, section IV.7.
     """
-    model = system.model.at(jnp.asarray(t, state.v.dtype))
-    tau = applied_forces(system, state, u, t)
-    resistance = _joint_resistance(system, model, state, jnp.asarray(t, state.v.dtype))
+    return resisted_acceleration(system, instant(system, state, t), u, step, correction)
+
+
+def resisted_acceleration(
+    system: System, now: Instant, u: Float[Array, "nu"] | None, step: Time, correction: Float[Array, "m"] | None
+) -> Float[Array, "nv"]:
+    """`acceleration_over_step`."""
+    model, tau = now.model, _forces(system, now, u)
+    resistance = _joint_resistance(system, now)
     if resistance is not None:
         inertia = step * (resistance.damping + step * resistance.stiffness)
         model = eqx.tree_at(lambda m: m.armature, model, model.armature + inertia)
-        tau = tau - step * resistance.stiffness * state.v
-    return _solved(system, model, state, tau, correction)[0]  # (I12)
+        tau = tau - step * resistance.stiffness * now.state.v
+    return _solved(system, now, model, tau, correction)[0]  # (I12)
 
 
-def _joint_resistance(system: System, model: Model, state: State, t: Float[Array, ""]) -> Resistance | None:
+def _joint_resistance(system: System, now: Instant) -> Resistance | None:
     """Sum over the forces. Parts of a sum may have negative coefficients, like friction that differs in the two directions."""
-    each = [force.resistance(model, state.q, state.v, t) for force in system.forces if isinstance(force, JointForce)]
+    at = (now.model, now.state.q, now.state.v, now.t)
+    each = [force.resistance(*at) for force in system.forces if isinstance(force, JointForce)]
     given = [resistance for resistance in each if resistance is not None]
     if not given:
         return None
@@ -234,17 +333,15 @@ def _joint_resistance(system: System, model: Model, state: State, t: Float[Array
 
 
 def _solved(
-    system: System, model: Model, state: State, tau: Float[Array, "nv"], correction: Float[Array, "m"] | None
+    system: System, now: Instant, model: Model, tau: Float[Array, "nv"], correction: Float[Array, "m"] | None
 ) -> tuple[Float[Array, "nv"], Float[Array, "m"]]:
-    """Accelerations and multipliers under given forces; `model` may have more armature than that of the system."""
-    constraints = system.constraints
+    """Accelerations and multipliers under given forces; `model` may have more armature than that of the instant."""
+    constraints, moving = system.constraints, now.motion
     if not constraints:
-        return forward.accelerations_from(model, state.q, state.v, tau, system.method), jnp.zeros(0, state.v.dtype)
-    configuration.check_velocities(model, v=state.v)
+        return forward.accelerations_from(model, moving, tau, system.method), jnp.zeros(0, tau.dtype)
     if correction is None:
-        placed = kinematics.placements(model, state.q)
-        correction = jnp.zeros_like(constraint_motion.residuals(model, constraints, state.q, placed.poses))
-    return multipliers.constrained_acceleration(system.method, model, constraints, state.q, state.v, tau, correction)
+        correction = jnp.zeros_like(constraint_motion.residuals(model, constraints, moving.q, moving.placements.poses))
+    return multipliers.constrained_acceleration(system.method, model, constraints, moving, tau, correction)
 
 
 class ConstraintErrors(NamedTuple):
@@ -259,7 +356,7 @@ class ConstraintErrors(NamedTuple):
     rate: Float[Array, "m"]
 
 
-@compiled_outside_jit
+@system_function
 def constraint_errors(system: System, state: State, t: Time = 0.0) -> ConstraintErrors:
     """Residuals of the constraints and their rates, zero where the mechanism is assembled and moves as it can.
 
@@ -268,13 +365,16 @@ def constraint_errors(system: System, state: State, t: Time = 0.0) -> Constraint
 
     Source: theory.md (N7).
     """
-    model = system.model.at(jnp.asarray(t, state.v.dtype))
-    moving = kinematics.motion(model, state.q, state.v)
-    residual = constraint_motion.residuals(model, system.constraints, state.q, moving.placements.poses)
-    return ConstraintErrors(residual, constraint_motion.rates(model, system.constraints, state.q, moving))
+    return _errors(system, instant(system, state, t))
 
 
-@compiled_outside_jit
+def _errors(system: System, now: Instant) -> ConstraintErrors:
+    model, moving = now.model, now.motion
+    residual = constraint_motion.residuals(model, system.constraints, moving.q, moving.placements.poses)
+    return ConstraintErrors(residual, constraint_motion.rates(model, system.constraints, moving.q, moving))
+
+
+@system_function
 def stabilizing_correction(system: System, state: State, t: Time, step: Time) -> Float[Array, "m"] | None:
     """d^2 phi/dt^2 = -2 w dphi/dt - w^2 phi, by which errors of the constraints decay without overshoot; None for none.
 
@@ -287,16 +387,27 @@ def stabilizing_correction(system: System, state: State, t: Time, step: Time) ->
 
     Source: theory.md (N9); Baumgarte 1972.
     """
-    if not system.constraints or system.stabilization == 0.0:
+    return None if _drifts(system) else correction_over_step(system, instant(system, state, t), step)
+
+
+def _drifts(system: System) -> bool:
+    """Whether nothing holds the errors of constraints down, or there are none."""
+    return not system.constraints or system.stabilization == 0.0
+
+
+def correction_over_step(system: System, now: Instant, step: Time) -> Float[Array, "m"] | None:
+    """`stabilizing_correction`."""
+    if _drifts(system):
         return None
-    residual, rate = constraint_errors(system, state, t)
+    residual, rate = _errors(system, now)
     w = _DECAY_PER_STEP / step if system.stabilization is None else system.stabilization
     return -2.0 * w * rate - w**2 * residual
 
 
-@compiled_outside_jit
-def total_potential_energy(system: System, q: Float[Array, "nq"], t: Time = 0.0) -> Float[Array, ""]:
+@system_function
+def total_potential_energy(system: System, state: State, t: Time = 0.0) -> Float[Array, ""]:
     """Potential energy of gravity and of all forces that have one, J; t: time, s. Source: theory.md (H2), (H3)."""
+    q = state.q
     model = system.model.at(jnp.asarray(t, q.dtype))
     placed = kinematics.placements(model, q)
     total = energy.potential_energy(model, q)
@@ -305,14 +416,13 @@ def total_potential_energy(system: System, q: Float[Array, "nq"], t: Time = 0.0)
     return total
 
 
-@compiled_outside_jit
+@system_function
 def total_energy(system: System, state: State, t: Time = 0.0) -> Float[Array, ""]:
     """Kinetic and potential energy, J; t: time, s. It is constant without controls, friction and prescribed motion."""
     model = system.model.at(jnp.asarray(t, state.v.dtype))
-    return energy.kinetic_energy(model, state.q, state.v) + total_potential_energy(system, state.q, t)
+    return energy.kinetic_energy(model, state.q, state.v) + total_potential_energy(system, state, t)
 
 
 def neutral_state(system: System) -> State:
     """State at rest at the neutral configuration."""
-    q = configuration.neutral(system.model)
-    return State(q, jnp.zeros(system.model.nv, q.dtype))
+    return system.at_rest(configuration.neutral(system.model))

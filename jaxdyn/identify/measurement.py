@@ -18,7 +18,7 @@ from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import EFFORT, POSITION, VELOCITY, Quantity, invalid, quantity
 from jaxdyn.simulate.controls import Knots
 from jaxdyn.spatial import factorizations
-from jaxdyn.spatial.arrays import floating
+from jaxdyn.spatial.arrays import floating, floating_or_none
 
 Observe = Callable[[System, State], Float[Array, "ny"]]
 
@@ -69,13 +69,17 @@ class Sensors(eqx.Module):
     noise: Float[Array, "ny"] | Float[Array, "ny ny"] = eqx.field(
         converter=floating, metadata=quantity(along="measurement")
     )
-    scale: Float[Array, "ny"] = eqx.field(converter=floating, default=None, metadata=quantity("1", along="measurement"))
-    offset: Float[Array, "ny"] = eqx.field(converter=floating, default=None, metadata=quantity(along="measurement"))
+    scale: Float[Array, "ny"] = eqx.field(
+        converter=floating_or_none, default=None, metadata=quantity("1", along="measurement")
+    )
+    offset: Float[Array, "ny"] = eqx.field(
+        converter=floating_or_none, default=None, metadata=quantity(along="measurement")
+    )
     quantization: Float[Array, "ny"] = eqx.field(
-        converter=floating, default=None, metadata=quantity(along="measurement", minimum=0.0)
+        converter=floating_or_none, default=None, metadata=quantity(along="measurement", minimum=0.0)
     )
     zeros: Float[Array, "recordings ny"] = eqx.field(
-        converter=floating, default=None, metadata=quantity(along="measurement")
+        converter=floating_or_none, default=None, metadata=quantity(along="measurement")
     )
     observe: Observe = eqx.field(static=True, default=joint_positions)
 

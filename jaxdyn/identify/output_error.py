@@ -25,7 +25,7 @@ from jaxdyn.mechanism.messages import described
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import invalid, quantity
 from jaxdyn.simulate.integrators import Integrator, RungeKutta4
-from jaxdyn.simulate.rollout import rollout
+from jaxdyn.simulate.trajectory import rollout
 from jaxdyn.spatial.arrays import einsum, floating_or_none
 
 

@@ -138,6 +138,7 @@ def inertial_regressor(
 
     Source: theory.md (M1), (M2) with (F5), and (H1); Atkeson, An and Hollerbach 1986.
     """
+    configuration.check_coordinates(model, q)
     configuration.check_velocities(model, v=v, a=a)
     moving = kinematics.motion(model, q, v)
     placed = moving.placements

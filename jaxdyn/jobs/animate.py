@@ -18,8 +18,8 @@ from jaxdyn.jobs.source import load_source, random_starts
 from jaxdyn.lanes import stored_jit
 from jaxdyn.mechanism.joints import Free
 from jaxdyn.mechanism.topology import GROUND
-from jaxdyn.simulate.outcome import Result
-from jaxdyn.simulate.rollout import rollout
+from jaxdyn.simulate.outcome import RolloutResult
+from jaxdyn.simulate.trajectory import rollout
 
 _STEP = 1e-3  # s
 _RECORD_EVERY = 10  # steps
@@ -69,7 +69,7 @@ def _let_go(system: System, arguments: argparse.Namespace) -> tuple[np.ndarray, 
 
     def motion(index, q):
         v = drift * jax.random.normal(keys(index)[1], (model.nv,), model.dtype)
-        start = State(q, project_velocity(system, q, v))
+        start = State(q, project_velocity(system, State(q, v)))
         run = rollout(system, start, dt=_STEP, steps=records * _RECORD_EVERY, save_every=_RECORD_EVERY)
         return run.time, run.saved.q, run.result
 
@@ -77,8 +77,8 @@ def _let_go(system: System, arguments: argparse.Namespace) -> tuple[np.ndarray, 
     print(f"simulating {duration:g} s of {model.name}")
     starts = random_starts(system, jax.vmap(lambda index: keys(index)[0])(lanes), _SPREAD, arguments.source)
     time, q, result = stored_jit(jax.vmap(motion))(lanes, starts)
-    if int(result[0]) != Result.COMPLETED:
+    if int(result[0]) != RolloutResult.COMPLETED:
         raise ConfigError(
-            f"{arguments.source}: from seed {arguments.seed}, {Result(int(result[0])).meaning}; try --seed"
+            f"{arguments.source}: from seed {arguments.seed}, {RolloutResult(int(result[0])).message}; try --seed"
         )
     return np.asarray(time[0]), np.asarray(q)

@@ -11,13 +11,13 @@ import numpy as np
 
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.jobs import precision
-from jaxdyn.jobs.precision import Errors
 from jaxdyn.jobs.source import load_source, random_starts
 from jaxdyn.jobs.tables import aligned
 from jaxdyn.lanes import CannotFlatten
 from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.mechanism.model import as_dtype
+from jaxdyn.simulate import precision
+from jaxdyn.simulate.precision import Errors
 
 # Rounding of one operation in float32.
 _ROUNDING = 2.0**-24
@@ -52,7 +52,7 @@ def check(arguments: argparse.Namespace) -> None:
     print("\n".join(verdict(system, inputs, found)))
 
 
-def _inputs(system: System, arguments: argparse.Namespace) -> precision.Inputs:
+def _inputs(system: System, arguments: argparse.Namespace) -> precision.Samples:
     keys = jax.random.split(jax.random.key(arguments.seed), 3)
     # At rest in the middle of the joint limits, else neutral; loops close from somewhere that is not straight.
     spread = 0.5 if system.constraints else 0.0
@@ -79,7 +79,7 @@ def digits(errors: np.ndarray) -> float:
     return min(max(0.0, -math.log10(worst)), precision.DIGITS) if worst > 0.0 else precision.DIGITS
 
 
-def verdict(system: System, inputs: precision.Inputs, found: dict[str, Errors]) -> list[str]:
+def verdict(system: System, inputs: precision.Samples, found: dict[str, Errors]) -> list[str]:
     """What the errors mean for a user, and where they come from; one sentence or two per line."""
     lines = []
     for name in (name for name in ("energy", "accelerations") if name in found):
@@ -100,7 +100,7 @@ def verdict(system: System, inputs: precision.Inputs, found: dict[str, Errors]) 
     return lines
 
 
-def _cause(system: System, inputs: precision.Inputs, accelerations: Errors) -> str:
+def _cause(system: System, inputs: precision.Samples, accelerations: Errors) -> str:
     conditioning = precision.conditioning(system, inputs, accelerations.exact)
     worst = int(np.argmax(np.nan_to_num(accelerations.float32, nan=np.inf)))
     error, of_model = accelerations.float32[worst], accelerations.rounded_model[worst]

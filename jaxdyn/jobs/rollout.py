@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float
 from tqdm import tqdm
 
-import jaxdyn.lanes as lane_compiler
+import jaxdyn.lanes as lanes
 from jaxdyn.dynamics.system import System, total_energy
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.runs import Chunks, RunDirectory
@@ -26,17 +26,17 @@ from jaxdyn.jobs.hosts import agreed, is_first, mesh_of
 from jaxdyn.jobs.integrators import INTEGRATORS
 from jaxdyn.jobs.replay import ReplayedPlan, load_replay
 from jaxdyn.jobs.rollout_config import RolloutConfig, TimeConfig
-from jaxdyn.jobs.rollout_lanes import LanePlan, LaneProgress, lane_source, pd_control
+from jaxdyn.jobs.rollout_samples import SamplePlan, SampleProgress, pd_control, sample_source
 from jaxdyn.lanes import stored_jit
 from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.lanes.devices import divided, rounded_up, whole
 from jaxdyn.mechanism.model import as_dtype
 from jaxdyn.simulate.controls import Knots, Policy
 from jaxdyn.simulate.diagnostics import power_balance_error, work_of_step
-from jaxdyn.simulate.outcome import Result
-from jaxdyn.simulate.rollout import rollout
+from jaxdyn.simulate.outcome import RolloutResult
+from jaxdyn.simulate.trajectory import rollout
 
-# Numbers per body and lane that XLA holds while it makes a step; the lane compiler needs next to none.
+# Values per body and sample that XLA holds while it makes a step; the lane compiler needs next to none.
 _WORKING_NUMBERS = 400
 
 
@@ -44,7 +44,7 @@ def work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any]:
     """The rollouts of a config, and their metrics."""
     with jax.enable_x64(config.dtype == "float64"):
         system = _system(config)
-        chunk = _lanes_at_once(config, system)
+        chunk = _samples_at_once(config, system)
         simulate = _Simulator(config, system, mesh_of(config.devices), chunk)
         chunks = np.split(np.arange(config.batch), range(chunk, config.batch, chunk))
         files = Chunks(directory, "states", len(chunks))
@@ -63,35 +63,35 @@ def work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any]:
         if not is_first():  # it has no chunks, and nothing to tell
             return {}
         summaries = [_summary(files.read(k, ("energy", "work", "result", "steps"))) for k in range(len(chunks))]
-        lanes = {name: np.concatenate([part[name] for part in summaries]) for name in summaries[0]}
-        metrics = _metrics(config, lanes, simulate) | {"chunks": len(chunks)}
+        samples = {name: np.concatenate([part[name] for part in summaries]) for name in summaries[0]}
+        metrics = _metrics(config, samples, simulate) | {"chunks": len(chunks)}
         _report(metrics)
         if config.pictures:
             metrics["pictures"] = _draw(system, files.read(0), directory)
         return metrics
 
 
-def _lanes_at_once(config: RolloutConfig, system: System) -> int:
+def _samples_at_once(config: RolloutConfig, system: System) -> int:
     """The largest chunk that the memory is enough for.
 
     Raises:
-        ConfigError: it is not enough for one lane.
+        ConfigError: the memory is not enough for one sample.
     """
     model = system.model
     state = model.nq + model.nv + 2
     knots = config.time.duration / config.control.random_interval + 2
-    # Records are in memory twice while they are put in order, and so is what a lane is driven by.
+    # Records are in memory twice while they are put in order, and so is what drives a sample.
     numbers = 2 * (config.records + 1) * state + 2 * (knots * model.nv + 2 * state) + _WORKING_NUMBERS * model.nb
     each = numbers * np.dtype(config.dtype).itemsize
     if each > config.memory:
         raise ConfigError(
-            f"memory = {config.memory:.3g} B is too little for one lane, which takes {each:.3g} B; raise it or time.save_every"
+            f"memory = {config.memory:.3g} B is too little for one sample, which takes {each:.3g} B; raise it or time.save_every"
         )
     return min(config.batch, int(config.memory // each), config.chunk or config.batch)
 
 
 class _Simulator:
-    """Simulates chunks of lanes from start to end; compiles for the first one.
+    """Simulates chunks of samples from start to end; compiles for the first one.
 
     Attributes:
         compile_s, run_s: times that this took, s.
@@ -103,10 +103,10 @@ class _Simulator:
         self.config, self.system, self.mesh = config, system, mesh
         self.size = rounded_up(mesh, chunk)
         replay = _replay(config, system)
-        self.source = lane_source(config, system, replay)
+        self.source = sample_source(config, system, replay)
         control = config.control
 
-        def driven(plan: LanePlan) -> Policy | Knots:
+        def driven(plan: SamplePlan) -> Policy | Knots:
             return pd_control(control, system, plan) if replay is None else replay.policy(system)
 
         stretch = functools.partial(_stretch, config.time, config.backend, system, driven)
@@ -117,33 +117,33 @@ class _Simulator:
         self.advance: Any = None
 
     @announced_as("the rollouts")
-    def prepared(self, indices: np.ndarray) -> tuple[LanePlan, LaneProgress]:
-        """The lanes of these numbers before their start, on their devices."""
-        # Lanes that only fill up the devices and the last chunk repeat the last one.
+    def prepared(self, indices: np.ndarray) -> tuple[SamplePlan, SampleProgress]:
+        """The samples of these indices before their start, on their devices."""
+        # Samples that only fill up the devices and the last chunk repeat the last one.
         filled = np.concatenate([indices, np.full(self.size - len(indices), indices[-1])])
-        plans, lanes = divided(self.mesh, self.source(filled))
+        plans, samples = divided(self.mesh, self.source(filled))
         if self.advance is None:
             start = time.perf_counter()
-            self.advance = self._stretch.prepared(lanes, plans, np.zeros((), self.config.dtype))
-            self.begin = self._record.prepared(lanes)
+            self.advance = self._stretch.prepared(samples, plans, np.zeros((), self.config.dtype))
+            self.begin = self._record.prepared(samples)
             self.compile_s = time.perf_counter() - start
-        return plans, lanes
+        return plans, samples
 
-    def __call__(self, prepared: tuple[LanePlan, LaneProgress], count: int, bar: tqdm) -> dict[str, np.ndarray]:
-        """What is recorded of the first so many of these lanes."""
-        plans, lanes = prepared
+    def __call__(self, prepared: tuple[SamplePlan, SampleProgress], count: int, bar: tqdm) -> dict[str, np.ndarray]:
+        """What is recorded of the first `count` of these samples."""
+        plans, samples = prepared
         interval = self.config.time.save_every / self.config.time.rate
         start = time.perf_counter()
-        history = [self._kept(self.begin(lanes), count)]
+        history = [self._kept(self.begin(samples), count)]
         for k in range(self.config.records):
-            lanes, record, served = self.advance(lanes, plans, np.asarray(k * interval, self.config.dtype))
+            samples, record, served = self.advance(samples, plans, np.asarray(k * interval, self.config.dtype))
             self.backends.add(served.backend)
             history.append(self._kept(record, count))  # waits for the device
             bar.update(count * self.config.time.save_every)
         self.run_s += time.perf_counter() - start
         arrays = {name: np.stack([h[name] for h in history], axis=1) for name in history[0]}
         arrays["time"] = np.arange(self.config.records + 1) * interval
-        arrays |= self._kept({"result": lanes.result, "steps": lanes.steps}, count)
+        arrays |= self._kept({"result": samples.result, "steps": samples.steps}, count)
         self.made += int(arrays["steps"].sum())
         return arrays
 
@@ -153,19 +153,19 @@ class _Simulator:
 
 def _stretch(
     time: TimeConfig,
-    backend: lane_compiler.Backend,
+    backend: lanes.Backend,
     system: System,
-    control: Callable[[LanePlan], Policy | Knots],
-    lane: LaneProgress,
-    plan: LanePlan,
+    control: Callable[[SamplePlan], Policy | Knots],
+    sample: SampleProgress,
+    plan: SamplePlan,
     t0: Float[Array, ""],
-) -> tuple[LaneProgress, dict[str, Array], lane_compiler.Served]:
-    """One lane from one record to the next; a lane that has ended stays where it is."""
+) -> tuple[SampleProgress, dict[str, Array], lanes.Served]:
+    """One sample from one record to the next; a sample that has ended stays where it is."""
 
-    def stretch(lane: LaneProgress, plan: LanePlan, t0: Float[Array, ""]):
+    def stretch(sample: SampleProgress, plan: SamplePlan, t0: Float[Array, ""]):
         trajectory = rollout(
             system,
-            lane.state,
+            sample.state,
             control(plan),
             dt=1.0 / time.rate,
             steps=time.save_every,
@@ -177,19 +177,19 @@ def _stretch(
             t0=t0,
             backend=backend,
         )
-        after = LaneProgress(
-            trajectory.final, lane.work + trajectory.cost, trajectory.result, lane.steps + trajectory.steps
+        after = SampleProgress(
+            trajectory.final, sample.work + trajectory.cost, trajectory.result, sample.steps + trajectory.steps
         )
-        running = lane.result == Result.COMPLETED
-        lane = jax.tree.map(lambda new, old: jnp.where(running, new, old), after, lane)
-        return lane, _record(system, lane)
+        running = sample.result == RolloutResult.COMPLETED
+        sample = jax.tree.map(lambda new, old: jnp.where(running, new, old), after, sample)
+        return sample, _record(system, sample)
 
-    (lane, record), served = lane_compiler.run(stretch, (lane, plan, t0), backend=backend, name="rollout")
-    return lane, record, lane_compiler.Served(served)
+    (sample, record), served = lanes.run(stretch, (sample, plan, t0), backend=backend, name="rollout")
+    return sample, record, lanes.Served(served)
 
 
-def _recorded(backend: lane_compiler.Backend, system: System, lane: LaneProgress) -> dict[str, Array]:
-    return lane_compiler.run(functools.partial(_record, system), (lane,), backend=backend, name="record")[0]
+def _recorded(backend: lanes.Backend, system: System, sample: SampleProgress) -> dict[str, Array]:
+    return lanes.run(functools.partial(_record, system), (sample,), backend=backend, name="record")[0]
 
 
 def _system(config: RolloutConfig) -> System:
@@ -197,7 +197,12 @@ def _system(config: RolloutConfig) -> System:
     drives = None if config.control.replay is None else loaded.drives
     if loaded.drives is not drives:
         print(f"{config.mechanism}: its drives are not used, joint-space PD control acts on every joint")
-    system = dataclasses.replace(loaded, drives=drives, method=config.method or loaded.method)
+    system = dataclasses.replace(
+        loaded,
+        drives=drives,
+        method=config.method or loaded.method,
+        stabilization=loaded.stabilization if config.stabilization is None else config.stabilization,
+    )
     return as_dtype(system, config.dtype)
 
 
@@ -214,12 +219,12 @@ def _replay(config: RolloutConfig, system: System) -> ReplayedPlan | None:
     return load_replay(control.replay, system, rate=time.rate, duration=time.duration, feedback=control.replay_feedback)
 
 
-def _record(system: System, lane: LaneProgress) -> dict[str, Array]:
-    return {"q": lane.state.q, "v": lane.state.v, "energy": total_energy(system, lane.state), "work": lane.work}
+def _record(system: System, sample: SampleProgress) -> dict[str, Array]:
+    return {"q": sample.state.q, "v": sample.state.v, "energy": total_energy(system, sample.state), "work": sample.work}
 
 
 def _summary(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """One number of each lane for what the metrics tell."""
+    """One value per sample for each of the metrics."""
     energy, work = arrays["energy"].astype(np.float64), arrays["work"].astype(np.float64)
     error = np.abs(power_balance_error(energy, work[:, -1]))
     turnover = np.sum(np.abs(np.diff(work, axis=1)), axis=1) + np.abs(energy[:, -1] - energy[:, 0])
@@ -234,11 +239,11 @@ def _summary(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     }
 
 
-def _metrics(config: RolloutConfig, lanes: dict[str, np.ndarray], simulate: _Simulator) -> dict[str, Any]:
-    done = lanes["result"] == Result.COMPLETED
+def _metrics(config: RolloutConfig, samples: dict[str, np.ndarray], simulate: _Simulator) -> dict[str, Any]:
+    done = samples["result"] == RolloutResult.COMPLETED
 
     def of_completed(summarize: Callable, name: str) -> float | None:
-        return float(summarize(lanes[name][done])) if done.any() else None
+        return float(summarize(samples[name][done])) if done.any() else None
 
     return {
         "batch": config.batch,
@@ -250,7 +255,7 @@ def _metrics(config: RolloutConfig, lanes: dict[str, np.ndarray], simulate: _Sim
         "run_s": simulate.run_s,
         "steps_per_s": simulate.made / simulate.run_s if simulate.made else None,
         "backend": ", ".join(simulate.backends) or None,
-        "lanes": {code.name.lower(): int(np.sum(lanes["result"] == code)) for code in Result},
+        "samples": {code.name.lower(): int(np.sum(samples["result"] == code)) for code in RolloutResult},
         "energy_initial_mean_J": of_completed(np.mean, "initial"),
         "energy_final_mean_J": of_completed(np.mean, "final"),
         "work_mean_J": of_completed(np.mean, "work"),
@@ -261,32 +266,32 @@ def _metrics(config: RolloutConfig, lanes: dict[str, np.ndarray], simulate: _Sim
 
 
 def _report(metrics: dict[str, Any]) -> None:
-    ended = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in metrics["lanes"].items() if count)
+    ended = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in metrics["samples"].items() if count)
     if metrics["steps_per_s"] is None:
         print("all chunks were there already")
     else:
         speed = f"{metrics['steps_per_s']:,.0f} steps/s"
         print(f"{metrics['backend']}: compile {metrics['compile_s']:.1f} s, run {metrics['run_s']:.1f} s, {speed}")
-    print(f"lanes: {ended}")
+    print(f"samples: {ended}")
     if metrics["power_balance_error_median_J"] is not None:
         print(
             f"power balance error: median {metrics['power_balance_error_median_J']:.2g} J, "
             f"{100 * metrics['power_balance_error_relative_median']:.2g} % of the energy turned over"
         )
-    for code in Result:
-        if code is not Result.COMPLETED and metrics["lanes"][code.name.lower()]:
-            print(f"  {code.name.lower()}: {code.meaning}" + (f"; {code.remedy}" if code.remedy else ""))
+    for code in RolloutResult:
+        if code is not RolloutResult.COMPLETED and metrics["samples"][code.name.lower()]:
+            print(f"  {code.name.lower()}: {code.message}")
 
 
 def verdict(metrics: dict[str, Any]) -> str | None:
-    """Why the results are not to be relied on: more lanes failed than the config allows."""
-    counts = metrics.get("lanes", {})
-    failed = sum(counts.get(code.name.lower(), 0) for code in Result if code.remedy)
+    """Why the results are not to be relied on: more samples failed than the config allows."""
+    counts = metrics.get("samples", {})
+    failed = sum(counts.get(code.name.lower(), 0) for code in RolloutResult if not code.successful)
     if not counts or failed <= metrics["most_failed"] * metrics["batch"]:
         return None
     return (
-        f"{failed} of {metrics['batch']} lanes failed, a larger share than most_failed = {metrics['most_failed']:g} of the config; "
-        "see the remedies above"
+        f"{failed} of {metrics['batch']} samples failed, a larger share than most_failed = {metrics['most_failed']:g} of the "
+        "config; see the messages above"
     )
 
 
@@ -297,7 +302,7 @@ def _draw(system: System, arrays: dict[str, np.ndarray], directory: RunDirectory
     except ImportError:
         print('no pictures: matplotlib is not installed; pip install "jaxdyn[pictures]"')
         return []
-    good = arrays["result"] == Result.COMPLETED
+    good = arrays["result"] == RolloutResult.COMPLETED
     shown = good if good.any() else np.ones_like(good)
     time, q = arrays["time"], arrays["q"][shown]
     figures = {

@@ -1,4 +1,4 @@
-"""The config of `jaxdyn rollout`: which machine, how many lanes, from where, driven by what, for how long."""
+"""The config of `jaxdyn rollout`: which mechanism, how many samples, from where, driven by what, for how long."""
 
 import dataclasses
 from pathlib import Path
@@ -31,7 +31,7 @@ class ControlConfig:
     """Joint-space PD control, tau = stiffness (target - q) - damping v, plus a random torque sequence; or the replay of a plan.
 
     Attributes:
-        target: "middle" of the joint limits (neutral where there are none), or each lane's own "initial" configuration.
+        target: "middle" of the joint limits (neutral where there are none), or each sample's own "initial" configuration.
         stiffness, damping: per velocity component, or one number for all.
         compensate_gravity: adds the torque that holds the mechanism against gravity.
         random_torque: standard deviation per velocity component, N m or N.
@@ -83,17 +83,18 @@ class RolloutConfig:
 
     Attributes:
         mechanism: mechanism file: .toml, .urdf, .xml (URDF or MJCF) or .json.
-        batch: number of lanes.
+        batch: number of samples.
         seed: of all random numbers.
         dtype: precision of everything.
         method: algorithm of the forward dynamics; that of the mechanism if not given.
+        stabilization: rate at which errors of loops decay, see `jaxdyn.System`; that of the mechanism if not given.
         limits: "enforced" stops joints at their limits of position by springs and dampers; "data" lets them pass.
         backend: "lanes" is the lane compiler, "xla" leaves everything to XLA, "auto" takes lanes on CPUs where they can serve.
-        devices: over which the lanes are divided: "one", "all" of this machine, or those of all "hosts".
+        devices: devices over which the samples are divided: "one", "all" of this machine, or those of all "hosts".
         memory: that may be used; a batch that needs more goes through in chunks.
-        chunk: most lanes that are simulated and written at once; as many as fit into memory if not given. An interrupted run that
-            is resumed loses the chunk it was working on.
-        most_failed: largest share of lanes that may diverge or stop at an unsolved step; if more do, the exit status is 3.
+        chunk: largest number of samples that are simulated and written at once; as many as fit into memory if not given. An
+            interrupted run that is resumed loses the chunk it was working on.
+        most_failed: largest share of samples that may diverge or stop at an unsolved step; if more do, the exit status is 3.
         pictures: whether to draw them.
     """
 
@@ -103,6 +104,7 @@ class RolloutConfig:
     seed: int = setting(0, non_negative=True)
     dtype: Precision = "float32"
     method: Literal["cholesky", "articulated_body"] | None = None
+    stabilization: float | None = setting(None, unit="1/s", non_negative=True)
     limits: Literal["data", "enforced"] = "data"
     backend: BackendName = "auto"
     devices: DeviceChoice = "all"
@@ -121,7 +123,7 @@ class RolloutConfig:
             )
         if self.batch * steps > _MOST_STEPS:
             raise ValueError(
-                f"{self.batch} lanes of {self.time.duration:g} s at {self.time.rate:g} Hz are {self.batch * steps:.2g} steps; "
+                f"{self.batch} samples of {self.time.duration:g} s at {self.time.rate:g} Hz are {self.batch * steps:.2g} steps; "
                 f"stay below {_MOST_STEPS:.0e}"
             )
         if round(steps) % self.time.save_every:
@@ -138,10 +140,10 @@ class RolloutConfig:
 
     @property
     def steps(self) -> int:
-        """Control steps of a lane."""
+        """Control steps of a sample."""
         return round(self.time.duration * self.time.rate)
 
     @property
     def records(self) -> int:
-        """Records of a lane after the start."""
+        """Records of a sample after the start."""
         return self.steps // self.time.save_every

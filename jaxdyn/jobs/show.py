@@ -23,7 +23,7 @@ def show(arguments: argparse.Namespace) -> None:
     spread = 0.5 if system.constraints else 0.0
     (start,) = random_starts(system, jax.random.split(jax.random.key(0), 1), spread, arguments.file)
     if system.constraints:
-        print(f"\n{describe_mobility(system, start)}")
+        print(f"\n{describe_mobility(system, system.at_rest(start))}")
     if arguments.out is None:
         return
     with needs("pictures"):

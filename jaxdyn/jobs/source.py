@@ -7,19 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxdyn.constraints.assembly import assemble
+from jaxdyn.constraints.assembly import random_closed
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.system_file import load_system
 from jaxdyn.io.xml import IgnoredContent
 from jaxdyn.lanes import stored_jit
-from jaxdyn.mechanism import configuration
-
-_TRIES = 16  # random starts of a mechanism with loops
 
 
 def load_source(arguments: argparse.Namespace, path: Path) -> System:
@@ -39,29 +35,20 @@ def said_in_one_line() -> Iterator[None]:
         print(f"note: {warning.message}")
 
 
-def random_starts(system: System, keys: PRNGKeyArray, spread: float, source: Path) -> Float[Array, "lanes nq"]:
-    """A random configuration for each key; if there are loops, the first of a few that close them.
+def random_starts(system: System, keys: PRNGKeyArray, spread: float, source: Path) -> Float[Array, "samples nq"]:
+    """A random configuration for each key, in which all loops are closed.
 
     Args:
-        spread: as in `configuration.random`.
-        source: for the message.
+        spread: as for `configuration.random`.
+        source: file of the system, for the message.
 
     Raises:
         ConfigError: a loop cannot be closed.
     """
-    if not system.constraints:
-        return stored_jit(jax.vmap(lambda key: configuration.random(system.model, key, spread=spread)))(keys)
-
-    def start(key):
-        tries = jax.vmap(lambda k: configuration.random(system.model, k, spread=spread))(jax.random.split(key, _TRIES))
-        found = jax.vmap(lambda q: assemble(system, q))(tries)
-        first = jnp.argmax(found.closed)
-        return found.q[first], found.closed[first], jnp.min(found.residual)
-
-    q, closed, residual = stored_jit(jax.vmap(start))(keys)
-    if not np.all(closed):
+    found = stored_jit(jax.vmap(lambda key: random_closed(system, key, spread=spread)))(keys)
+    if not np.all(found.closed):
         raise ConfigError(
-            f"{source}: its loops close from none of {_TRIES} random starts, {float(np.max(residual)):.2g} m or rad remain; "
-            "check the markers and lengths"
+            f"{source}: its loops cannot be closed from random configurations, {float(np.max(found.residual)):.2g} m or rad "
+            "remain; check the markers and lengths"
         )
-    return q
+    return found.q

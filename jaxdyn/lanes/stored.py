@@ -108,7 +108,7 @@ class stored_jit:
             return self._ordinary(*args, **options)
         return self._stored(args, options)
 
-    def prepared(self, *args) -> Callable:
+    def prepared(self, *args: Any) -> Callable:
         """The program for arguments like these, which is compiled now and not by the first call."""
         program, arguments = self._stored.program(args, {})
         if isinstance(program.executable, jax.stages.Compiled):

@@ -1,6 +1,6 @@
 """The numbers of a mechanism, each a differentiable leaf of a pytree, beside its static topology.
 
-Build one with `jaxdyn.MechanismBuilder` or `jaxdyn.model_from_arrays` (both check every value), or read one from a
+Build one with `jaxdyn.MechanismBuilder` or `jaxdyn.mechanism.model_from_arrays` (both check every value), or read one from a
 file (`jaxdyn.io`). Change numbers with `equinox.tree_at`; make a batch of mechanisms with `jax.vmap` over any leaves.
 """
 

@@ -131,7 +131,7 @@ def quantity(
         missing: in files, the value of joints that are not named.
         needed_by: in files, a joint that is named in one of these fields must be named in this one.
         on: field with the body on whose axes a point is given; in files, the point may be on a frame of a body.
-        alias: in configs, an earlier name of the key, which is read too.
+        alias: earlier name of the key in configs, which is read too.
     """
     least = 0.0 if positive else minimum
     if isinstance(unit, ComponentUnit) and along is None:

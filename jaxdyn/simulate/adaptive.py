@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxdyn.dynamics.system import State, System, acceleration, stabilizing_correction
+from jaxdyn.dynamics.system import State, System, acceleration, check_state, check_system, stabilizing_correction
 from jaxdyn.mechanism import configuration
-from jaxdyn.simulate.controls import Knots, Policy, check_controls, control_in_force
-from jaxdyn.simulate.outcome import Result, report
-from jaxdyn.simulate.rollout import Trajectory
+from jaxdyn.simulate.controls import Knots, Policy, Step, as_controls
+from jaxdyn.simulate.outcome import RolloutResult, report
+from jaxdyn.simulate.trajectory import Trajectory
 
 
 def rollout_adaptive(
@@ -37,7 +37,7 @@ def rollout_adaptive(
             are held or kinked the solver takes short steps; smooth ones (interpolation="cubic") are cheapest.
         solver: any ODE solver of diffrax; `diffrax.Dopri8()` if not given.
         rtol, atol: error allowed per step, relative and absolute (rad, m, rad/s, m/s, and 1 for quaternions).
-        max_steps: a lane that needs more steps ends with `Result.STEP_FAILED`; its records from there on are infinite.
+        max_steps: a sample that needs more steps ends with `RolloutResult.STEP_FAILED`; its records from there on are infinite.
 
     Returns:
         `Trajectory` of states with unit quaternions, `steps` being the number of accepted steps. Reverse mode is that of
@@ -51,17 +51,18 @@ def rollout_adaptive(
         import diffrax
     except ImportError:
         raise ImportError('rollout_adaptive needs diffrax; install it with pip install "jaxdyn[adaptive]"') from None
+    check_system(system, "rollout_adaptive")
+    check_state(system, state, "rollout_adaptive")
     model = system.model
-    configuration.check_coordinates(model, state.q)
-    configuration.check_velocities(model, v=state.v)
-    check_controls(controls, system, 0)
+    source = as_controls(controls, system, state, None)
+    memory = source.begin(state)
 
     # Steps vary, so errors of constraints decay between records instead.
     interval = (times[-1] - times[0]) / max(1, times.shape[0] - 1)
 
     def rates(t, y: State, _) -> State:
         time = jnp.asarray(t, y.v.dtype)
-        u = control_in_force(controls, None, jnp.zeros((), int), time, y, None)(time)
+        u = source.in_force(Step(jnp.zeros((), int), time, None, None), y, memory)[0](time)
         correction = stabilizing_correction(system, y, time, interval)
         return State(
             configuration.coordinate_rate(model, y.q, y.v), acceleration(system, y, u, time, correction=correction)
@@ -82,7 +83,7 @@ def rollout_adaptive(
     found: Any = solution.ys
     saved = State(jax.vmap(lambda q: configuration.normalize(model, q))(found.q), found.v)
     good = solution.result == diffrax.RESULTS.successful
-    result = jnp.where(good, Result.COMPLETED.value, Result.STEP_FAILED.value).astype(jnp.int32)
+    result = jnp.where(good, RolloutResult.COMPLETED.value, RolloutResult.STEP_FAILED.value).astype(jnp.int32)
     final = jax.tree.map(lambda x: x[-1], saved)
     steps, topology = solution.stats["num_accepted_steps"].astype(jnp.int32), model.topology
     return Trajectory(times, saved, final, None, report(result, steps, final.v, topology), steps, topology)

@@ -1,13 +1,15 @@
-"""Controls of a rollout: an array, knots, a policy or a controller. All become "the control in force at time t"."""
+"""Controls of a rollout: an array, knots, a policy or a controller. At the door of `rollout` all of them become `Controls`."""
 
 import abc
+import inspect
 from collections.abc import Callable
-from typing import Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.simulate.integrators import Control
@@ -21,7 +23,43 @@ _EARLY_ULPS = 8.0
 _EARLY = 1e-3
 
 
-class Controller(eqx.Module):
+class Step(NamedTuple):
+    """The control step that is about to be made.
+
+    Attributes:
+        number: number of the step, from 0.
+        t: time at its start, s.
+        row: what `Controller.rows` has for this step.
+        key: random key of the rollout, or None.
+    """
+
+    number: Int[Array, ""]
+    t: Float[Array, ""]
+    row: PyTree
+    key: PRNGKeyArray | None
+
+    def own_key(self) -> PRNGKeyArray | None:
+        """The key of this step alone."""
+        return None if self.key is None else jax.random.fold_in(self.key, self.number)
+
+
+class Controls(eqx.Module):
+    """Controls of a rollout, the one form that its loop knows."""
+
+    def begin(self, state: State) -> PyTree:
+        """The memory before the first step; None if none is needed."""
+        return None
+
+    def rows(self) -> PyTree:
+        """Arrays with one row per step, each of which is seen in its own step only; None if there are none."""
+        return None
+
+    @abc.abstractmethod
+    def in_force(self, step: Step, state: State, memory: PyTree) -> tuple[Control, PyTree]:
+        """The controls as a function of time within a step that starts in `state`, and the memory after it."""
+
+
+class Controller(Controls):
     """A policy with a memory, such as a plan that it improves or a state that it estimates."""
 
     @abc.abstractmethod
@@ -34,8 +72,52 @@ class Controller(eqx.Module):
     ) -> tuple[Float[Array, "nu"], PyTree]:
         """The controls of the step that starts at t, held over it, and the memory after it, of unchanged shapes."""
 
+    def in_force(self, step: Step, state: State, memory: PyTree) -> tuple[Control, PyTree]:
+        u, memory = self.decide(step.t, state, memory, step.own_key())
+        return _held(u), memory
 
-class Knots(eqx.Module):
+
+def _held(u: Float[Array, "nu"] | None) -> Control:
+    return lambda time: u
+
+
+class NoControls(Controls):
+    """No controls."""
+
+    def in_force(self, step: Step, state: State, memory: None) -> tuple[Control, None]:
+        return _held(None), memory
+
+
+class Rows(Controls):
+    """Controls in an array, each row of which is held over its step, as a digital controller does.
+
+    Attributes:
+        values: one row per step.
+    """
+
+    values: Float[Array, "steps nu"]
+
+    def rows(self) -> Float[Array, "steps nu"]:
+        return self.values
+
+    def in_force(self, step: Step, state: State, memory: None) -> tuple[Control, None]:
+        return _held(step.row), memory
+
+
+class Feedback(Controls):
+    """The controls of a policy, evaluated at the start of each step and held over it.
+
+    Attributes:
+        policy: function of time, state and random key.
+    """
+
+    policy: Policy
+
+    def in_force(self, step: Step, state: State, memory: None) -> tuple[Control, None]:
+        return _held(self.policy(step.t, state, step.own_key())), memory
+
+
+class Knots(Controls):
     """Controls given at equally spaced times.
 
     Attributes:
@@ -55,6 +137,10 @@ class Knots(eqx.Module):
             raise ValueError(
                 f'unknown interpolation {self.interpolation!r} of Knots; use "zero_order", "linear" or "cubic"'
             )
+
+    def in_force(self, step: Step, state: State, memory: None) -> tuple[Control, None]:
+        # Linear and cubic knots vary within the step.
+        return (_held(self(step.t)) if self.interpolation == "zero_order" else self), memory
 
     def __call__(self, t: Float[Array, ""]) -> Float[Array, "nu"]:
         """Controls at time t (s)."""
@@ -82,52 +168,76 @@ class Knots(eqx.Module):
         return self.values[jnp.clip(index, 0, self.values.shape[0] - 1)]
 
 
-def control_in_force(
-    controls: "Knots | Policy | None",
-    row: Float[Array, "nu"] | None,
-    index: Array,
-    t: Float[Array, ""],
-    state: State,
-    key: PRNGKeyArray | None,
-) -> Control:
-    """The controls during step `index`, which starts at time t in `state`.
-
-    Rows of an array, outputs of a policy and zero-order knots are held over the step, as a digital controller does; linear
-    and cubic knots vary within it.
+def as_controls(
+    controls: Any, system: System, state: State, steps: int | None, key: PRNGKeyArray | None = None
+) -> Controls:
+    """What a user gives as controls, in the one form that rollouts know.
 
     Args:
-        controls: knots or policy, or None.
-        row: of an array of controls, or None if they do not come as an array.
-    """
-    if row is not None:
-        return lambda time: row
-    if controls is None:
-        return lambda time: None
-    if isinstance(controls, Knots) and controls.interpolation != "zero_order":
-        return controls
-    u = (
-        controls(t)
-        if isinstance(controls, Knots)
-        else controls(t, state, None if key is None else jax.random.fold_in(key, index))
-    )
-    return lambda time: u
-
-
-def check_controls(controls, system: System, steps: int) -> None:
-    """Refuse an array of the wrong shape.
+        controls: None, an array, `Knots`, a policy or a controller.
+        steps: number of rows that an array must have; None where rows have no meaning.
+        key: what the policy will be called with.
 
     Raises:
-        ValueError: the message gives the shape that fits.
+        TypeError: `controls` is nothing of the kind, or a policy does not take (t, state, key).
+        ValueError: wrong shape, or a policy that needs a key gets none; the message says what fits.
     """
-    if controls is None or callable(controls) or isinstance(controls, Controller):
-        values, rows = (controls.values, None) if isinstance(controls, Knots) else (None, None)
-    else:
-        values, rows = controls, steps
-    if values is None:
-        return
-    expected = f"({rows if rows is not None else 'knots'}, {system.nu})"
-    if values.ndim != 2 or values.shape[1] != system.nu or (rows is not None and values.shape[0] != rows):
+    if controls is None:
+        return NoControls()
+    if isinstance(controls, type):
+        raise TypeError(f"controls are the class {controls.__name__}; give an instance, {controls.__name__}(...)")
+    if isinstance(controls, Knots):
+        _check_shape(controls.values, system, "knots")
+        return controls
+    if isinstance(controls, Controls):
+        return controls
+    if callable(controls):
+        _check_policy(controls, system, state, key)
+        return Feedback(cast(Policy, controls))
+    if not isinstance(controls, jax.Array | np.ndarray):
+        raise TypeError(f"controls are a {type(controls).__name__}; give an array, jnp.asarray(controls), or a policy")
+    if steps is None:
+        raise TypeError("controls are an array, whose rows belong to steps of one length; give Knots(array, interval)")
+    _check_shape(controls, system, steps)
+    return Rows(jnp.asarray(controls))
+
+
+def _check_shape(values: Array | np.ndarray, system: System, rows: int | str) -> None:
+    if values.ndim != 2 or values.shape[1] != system.nu or rows not in ("knots", values.shape[0]):
         hint = "; for a batch, wrap rollout in jax.vmap" if values.ndim == 3 else ""
         raise ValueError(
-            f"controls have shape {values.shape}; give shape {expected}: one row per step, one column per control{hint}"
+            f"controls have shape {values.shape}; give shape ({rows}, {system.nu}): one row per "
+            f"{'knot' if rows == 'knots' else 'step'}, one column per control{hint}"
         )
+
+
+def _check_policy(policy: Callable, system: System, state: State, key: PRNGKeyArray | None) -> None:
+    name = getattr(policy, "__name__", type(policy).__name__)
+    try:
+        inspect.signature(policy).bind(None, state, key)
+    except TypeError:
+        raise TypeError(
+            f"policy {name!r} cannot be called with three arguments; define {name}(t, state, key)"
+        ) from None
+    except ValueError:  # a function without a signature
+        pass
+    t = jax.ShapeDtypeStruct((), state.v.dtype)
+    try:
+        u = jax.eval_shape(policy, t, state, key)
+    except Exception:
+        if key is None and _has_shape(policy, t, state, jax.random.key(0)):
+            raise ValueError(f"policy {name!r} uses its key; give rollout a key, key=jax.random.key(0)") from None
+        raise
+    if getattr(u, "shape", None) != (system.nu,):
+        given = f"shape {u.shape}" if hasattr(u, "shape") else f"a {type(u).__name__}"
+        raise ValueError(
+            f"policy {name!r} returns {given}; return an array of shape ({system.nu},), one value per control"
+        )
+
+
+def _has_shape(policy: Callable, *arguments) -> bool:
+    try:
+        jax.eval_shape(policy, *arguments)
+    except Exception:
+        return False
+    return True

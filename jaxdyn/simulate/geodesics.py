@@ -8,7 +8,7 @@ from jaxdyn.dynamics.inverse import refuse_prescribed_motion
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.mechanism.model import Model
 from jaxdyn.simulate.integrators import Integrator, RungeKutta4
-from jaxdyn.simulate.rollout import Trajectory, rollout
+from jaxdyn.simulate.trajectory import Trajectory, rollout
 
 
 def geodesic(

@@ -12,7 +12,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxdyn.dynamics.system import State, System, acceleration, acceleration_over_step, stabilizing_correction
+from jaxdyn.dynamics.system import (
+    State,
+    System,
+    acceleration,
+    acceleration_and_multipliers,
+    correction_over_step,
+    instant,
+    resisted_acceleration,
+    stabilizing_correction,
+)
 from jaxdyn.mechanism import configuration
 from jaxdyn.simulate.newton import solve_by_newton
 
@@ -49,8 +58,9 @@ class ExplicitEuler(Integrator):
     order: ClassVar[int] = 1
 
     def step(self, system: System, state: State, control: Control, t: Time, dt: Time) -> tuple[State, Bool[Array, ""]]:
-        correction = stabilizing_correction(system, state, t, dt)
-        v = state.v + dt * acceleration(system, state, control(t), t, correction=correction)
+        now = instant(system, state, t)
+        a, _ = acceleration_and_multipliers(system, now, control(t), correction_over_step(system, now, dt))
+        v = state.v + dt * a
         return State(configuration.integrate(system.model, state.q, dt * state.v), v), jnp.asarray(True)
 
 
@@ -76,11 +86,12 @@ class SemiImplicitEuler(Integrator):
             raise ValueError(f'SemiImplicitEuler has damping {self.damping!r}; use "implicit" or "explicit"')
 
     def step(self, system: System, state: State, control: Control, t: Time, dt: Time) -> tuple[State, Bool[Array, ""]]:
-        correction, u = stabilizing_correction(system, state, t, dt), control(t)
+        now = instant(system, state, t)
+        correction, u = correction_over_step(system, now, dt), control(t)
         if self.damping == "implicit":
-            a = acceleration_over_step(system, state, u, t, dt, correction=correction)
+            a = resisted_acceleration(system, now, u, dt, correction)
         else:
-            a = acceleration(system, state, u, t, correction=correction)
+            a, _ = acceleration_and_multipliers(system, now, u, correction)
         v = state.v + dt * a
         return State(configuration.integrate(system.model, state.q, dt * v), v), jnp.asarray(True)
 

@@ -5,7 +5,6 @@ when the call returns, and a batch that diverged warns at once. An operation tha
 `jit` it is evaluated with the known codes of the whole batch, and inside it is compiled to nothing.
 """
 
-import enum
 import sys
 import warnings
 from pathlib import Path
@@ -21,36 +20,25 @@ from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxdyn.mechanism.topology import Topology
+from jaxdyn.results import ResultCode
 
 
-class Result(enum.IntEnum):
-    """How a rollout ended; one code per lane of a batch."""
+class RolloutResult(ResultCode):
+    """How a rollout ended; a batch has one code per sample."""
 
-    COMPLETED = 0
-    STOPPED = 1
-    DIVERGED = 2
-    STEP_FAILED = 3
-
-    @property
-    def meaning(self) -> str:
-        """One line for a report."""
-        return {
-            Result.COMPLETED: "ran to the end",
-            Result.STOPPED: "met the stop condition and was held there",
-            Result.DIVERGED: "a coordinate or velocity grew beyond the limit or was not finite; held at the last good state",
-            Result.STEP_FAILED: "an implicit step was not solved; held at the last good state",
-        }[self]
-
-    @property
-    def remedy(self) -> str | None:
-        """What to change if a sample ended so; None where nothing is wrong."""
-        return {
-            Result.COMPLETED: None,
-            Result.STOPPED: None,
-            Result.DIVERGED: "use a shorter dt or more substeps; stiff friction, damping and servos need the integrator "
-            "SemiImplicitEuler, and stiff springs ImplicitMidpoint",
-            Result.STEP_FAILED: "use a shorter dt, more substeps or more iterations of the integrator",
-        }[self]
+    COMPLETED = 0, "All steps were made.", True
+    STOPPED = 1, "The stop condition was met, and the state was held there.", True
+    DIVERGED = (
+        2,
+        "A coordinate or velocity grew beyond the limit or was not finite, and the last good state was held; use a shorter dt or "
+        "more substeps; stiff friction, damping and servos need the integrator SemiImplicitEuler, and stiff springs "
+        "ImplicitMidpoint.",
+    )
+    STEP_FAILED = (
+        3,
+        "An implicit step was not solved, and the last good state was held; use a shorter dt, more substeps or more iterations of "
+        "the integrator.",
+    )
 
 
 class DivergenceWarning(UserWarning):
@@ -59,7 +47,7 @@ class DivergenceWarning(UserWarning):
 
 def reached_end(result: Int[Array, "*batch"]) -> Bool[Array, "*batch"]:
     """Which samples completed their steps or met their stop condition."""
-    return (result == Result.COMPLETED) | (result == Result.STOPPED)
+    return (result == RolloutResult.COMPLETED) | (result == RolloutResult.STOPPED)
 
 
 def describe(
@@ -77,21 +65,21 @@ def describe(
     """
     codes, steps = np.ravel(result), np.ravel(steps)
     v = np.reshape(v, (codes.size, -1))
-    counts = {code: int(np.sum(codes == code)) for code in Result}
+    counts = {code: int(np.sum(codes == code)) for code in RolloutResult}
     ended = ", ".join(f"{count} {_word(code)}" for code, count in counts.items() if count)
     sentences = [f"{codes.size} rollout{'s' * (codes.size != 1)} of {topology.name!r}: {ended}."]
-    for code in Result:
-        if counts[code] and code.remedy:
+    for code in RolloutResult:
+        if counts[code] and not code.successful:
             failed = np.flatnonzero(codes == code)
             first = failed[np.argmin(steps[failed])]
             sentences.append(
                 f"Sample {first} {_word(code)} first, after {steps[first]} steps{_fastest(v[first], topology)}."
             )
-            sentences.append(f"Remedy: {code.remedy}.")
+            sentences.append(code.message)
     return " ".join(sentences)
 
 
-def _word(code: Result) -> str:
+def _word(code: RolloutResult) -> str:
     return code.name.lower().replace("_", " ")
 
 
@@ -124,7 +112,7 @@ def report(
 
 @_reported.def_impl
 def _warn(result, steps, v, *, topology: Topology):
-    if np.any(np.isin(np.asarray(result), [code.value for code in Result if code.remedy])):
+    if np.any(np.isin(np.asarray(result), [code.value for code in RolloutResult if not code.successful])):
         text = describe(np.asarray(result), np.asarray(steps), np.asarray(v), topology)
         text = f"{text} Trajectory.healthy marks the samples that reached their end"
         warnings.warn(text, DivergenceWarning, _user_level(sys._getframe()))

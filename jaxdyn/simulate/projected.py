@@ -47,5 +47,7 @@ class Projected(Integrator):
             return self.integrator.step(system, state, control, t, dt)
         unstabilized = dataclasses.replace(system, stabilization=0.0)
         new, solved = self.integrator.step(unstabilized, state, control, t, dt)
-        q, residual = project_position(system, new.q, t + dt, iterations=self.iterations)
-        return State(q, project_velocity(system, q, new.v, t + dt)), solved & (residual < jnp.finfo(q.dtype).eps ** 0.5)
+        q, residual = project_position(system, new, t + dt, iterations=self.iterations)
+        return State(q, project_velocity(system, State(q, new.v), t + dt)), solved & (
+            residual < jnp.finfo(q.dtype).eps ** 0.5
+        )

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool
 
 from jaxdyn.constraints.projection import project_velocity
 from jaxdyn.dynamics import constraint_motion, energy, kinematics, metric
-from jaxdyn.dynamics.hamilton import generalized_momentum
+from jaxdyn.dynamics.energy import generalized_momentum
 from jaxdyn.dynamics.multipliers import equations_of_motion
 from jaxdyn.dynamics.system import State, System, applied_forces, total_potential_energy
 from jaxdyn.mechanism import configuration
@@ -59,7 +59,7 @@ class Variational(Integrator):
             """L_d of the step dt v from `start`."""
             q = configuration.integrate(model, start, 0.5 * dt * v)
             kinetic = energy.kinetic_energy(model.at(middle), q, v)
-            return dt * (kinetic - total_potential_energy(conservative, q, middle))
+            return dt * (kinetic - total_potential_energy(conservative, State(q, v), middle))
 
         def by_start(v):
             """D1 L_d: the action changes with the start, and with the step that leads from there to the same end."""
@@ -99,7 +99,7 @@ class Variational(Integrator):
         excess = by_end(v) + impulse(v) - generalized_momentum(end_model, q, jnp.zeros_like(v))
         factor = factorizations.cholesky(metric.mass_matrix(end_model, q))
         end = factorizations.cholesky_solve(factor, excess)
-        return State(q, project_velocity(system, q, end, t + dt)), solved
+        return State(q, project_velocity(system, State(q, end), t + dt)), solved
 
     def _constrained(self, constraints, unbalanced, start_model: Model, end_model: Model, state: State, dt: Time):
         """v of `unbalanced`(v) + G(q0)' impulses = 0 with phi(q1) = 0, and whether it was found."""

@@ -19,4 +19,6 @@ if TYPE_CHECKING:
     from jaxdyn.view.replay import Replay as Replay
     from jaxdyn.view.tree import tree_text as tree_text
 else:
-    __getattr__, __dir__, __all__ = lazy_names(__name__)
+    _matplotlib, _viser = ("matplotlib", "pictures"), ("viser", "view")
+    _pictures = dict.fromkeys(("animation", "diagram", "pictures", "plots"), _matplotlib)
+    __getattr__, __dir__, __all__ = lazy_names(__name__, extras=_pictures | {"replay": _viser})

@@ -34,13 +34,13 @@ def spatial_loop() -> tuple[System, jax.Array, jax.Array]:
 
 
 SYSTEM, Q, V = spatial_loop()
-INDEPENDENT = jaxdyn.independent_velocities(SYSTEM, Q)
+INDEPENDENT = jaxdyn.constraints.independent_velocities(SYSTEM, SYSTEM.at_rest(Q))
 
 FUNCTIONS = {
-    "project_position": lambda s, q, v: jaxdyn.project_position(s, q).q,
+    "project_position": lambda s, q, v: jaxdyn.constraints.project_position(s, s.at_rest(q)).q,
     "project_velocity": jaxdyn.project_velocity,
-    "minimal_motion": lambda s, q, v: jaxdyn.minimal_motion(s, q, INDEPENDENT),
-    "minimal_acceleration": lambda s, q, v: jaxdyn.minimal_acceleration(s, State(q, v), INDEPENDENT),
+    "minimal_motion": lambda s, q, v: jaxdyn.constraints.minimal_motion(s, s.at_rest(q), INDEPENDENT),
+    "minimal_acceleration": lambda s, q, v: jaxdyn.constraints.minimal_acceleration(s, State(q, v), INDEPENDENT),
     "loop_reactions": lambda s, q, v: jaxdyn.loop_reactions(s, State(q, v)),
     "joint_reactions": lambda s, q, v: jaxdyn.joint_reactions(s, State(q, v)),
 }
@@ -63,8 +63,8 @@ def test_second_derivative_of_assembly_keeps_the_constraints():
 
     def error(x):
         moved = eqx.combine(jax.tree.map(lambda a, d: a + x * d, arrays, unlimited), static)
-        q = jaxdyn.assemble(moved, Q).q
-        return jaxdyn.constraint_errors(moved, State(q, V)).residual, q
+        q = jaxdyn.assemble(moved, moved.at_rest(Q)).q
+        return jaxdyn.constraints.constraint_errors(moved, State(q, V)).residual, q
 
     def rate(x):
         return jax.jvp(error, (x,), (jnp.ones_like(x),))[1]

@@ -11,7 +11,6 @@ from jaxtyping import Array, Float
 
 import jaxdyn
 from jaxdyn import (
-    Constraint,
     Free,
     LoopJoint,
     MechanismBuilder,
@@ -24,6 +23,7 @@ from jaxdyn import (
     System,
     library,
 )
+from jaxdyn.constraints import Constraint
 from jaxdyn.dynamics.kinematics import point_on_body
 from jaxdyn.spatial.transform import RigidTransform
 
@@ -34,7 +34,7 @@ def marker(x: float, y: float) -> RigidTransform:
 
 def planar_four_bar(parents, offsets, cut: LoopJoint) -> System:
     """The bodies of theory.md section (p), closed loop, on joints as given."""
-    model = jaxdyn.model_from_arrays(
+    model = jaxdyn.mechanism.model_from_arrays(
         parents=parents,
         kinds=["revolute"] * 3,
         axes=[(0, 0, 1)] * 3,
@@ -78,7 +78,7 @@ def test_forces_and_accelerations_of_the_printed_four_bar():
         wrench = jnp.concatenate([forces.moment, forces.force], axis=1)
         by_bodies = jnp.einsum("bcv,bc->v", jaxdyn.body_jacobian(system.model, state.q), wrench)
         reaction = jaxdyn.loop_reactions(system, state, TAU)["cut"]
-        return a, forces, contravariant, by_bodies, reaction, jaxdyn.mobility(system, state.q)
+        return a, forces, contravariant, by_bodies, reaction, jaxdyn.constraints.mobility(system, state)
 
     a, forces, contravariant, by_bodies, reaction, mobility = found(state)
     np.testing.assert_allclose(a, [-16.3398364774, 24.6112365307, -4.75614328992], rtol=1e-11)
@@ -87,29 +87,31 @@ def test_forces_and_accelerations_of_the_printed_four_bar():
     np.testing.assert_allclose(reaction.moment, 0.0, atol=1e-10)  # of a pin in a plane
     np.testing.assert_allclose(contravariant, a, rtol=1e-11)
     np.testing.assert_allclose(by_bodies, forces.generalized, atol=1e-11)
-    np.testing.assert_allclose(jaxdyn.constraint_jacobian(system, Q).T @ forces.multipliers, by_bodies, atol=1e-11)
+    np.testing.assert_allclose(
+        jaxdyn.constraints.constraint_jacobian(system, system.at_rest(Q)).T @ forces.multipliers, by_bodies, atol=1e-11
+    )
     assert int(mobility.rank) == 2
     assert int(mobility.degrees_of_freedom) == 1
     assert mobility.independent.sum() == 2
-    assert jaxdyn.describe_mobility(system, Q) == (
+    assert jaxdyn.constraints.describe_mobility(system, system.at_rest(Q)) == (
         "5 equations, 2 independent; 1 degree of freedom of 3 remain\n  cut: 5 equations, 2 independent"
     )
 
 
 def test_minimal_coordinates_move_as_multipliers_do():
     system, state = CUT_AT_GROUND, State(Q, V)
-    accelerate = jax.jit(jaxdyn.minimal_acceleration, static_argnums=2)
+    accelerate = jax.jit(jaxdyn.constraints.minimal_acceleration, static_argnums=2)
     expected = jax.jit(jaxdyn.acceleration)(system, state, TAU)
-    chosen = jaxdyn.independent_velocities(system, Q)
+    chosen = jaxdyn.constraints.independent_velocities(system, system.at_rest(Q))
     assert len(chosen) == 1
     for independent in {chosen, (0,), (2,)}:
         np.testing.assert_allclose(accelerate(system, state, independent, TAU), expected, rtol=1e-11)
-        basis, offset = jaxdyn.minimal_motion(system, Q, independent)
+        basis, offset = jaxdyn.constraints.minimal_motion(system, system.at_rest(Q), independent)
         np.testing.assert_allclose(basis[:, 0] * V[independent[0]] + offset, V, atol=1e-11)
     with pytest.raises(ValueError, match=r"independent velocities \(0, 0\) of .*: give different numbers from 0 to 2"):
-        jaxdyn.minimal_motion(system, Q, (0, 0))
+        jaxdyn.constraints.minimal_motion(system, system.at_rest(Q), (0, 0))
     with pytest.raises(ValueError, match="has no constraints; all its 3 velocities are independent"):
-        jaxdyn.minimal_motion(System(system.model), Q, (0,))
+        jaxdyn.constraints.minimal_motion(System(system.model), System(system.model).at_rest(Q), (0,))
 
 
 def test_a_joint_bears_the_same_whether_it_is_cut_or_belongs_to_the_tree():
@@ -133,7 +135,7 @@ def test_a_joint_bears_the_same_whether_it_is_cut_or_belongs_to_the_tree():
             (
                 jaxdyn.joint_reactions(*case, TAU),
                 jaxdyn.loop_reactions(*case, TAU)["cut"],
-                jaxdyn.constraint_errors(*case),
+                jaxdyn.constraints.constraint_errors(*case),
             )
             for case in (first, second)
         ]
@@ -210,7 +212,7 @@ def test_a_constraint_of_ones_own_is_its_residual_and_nothing_else():
     np.testing.assert_allclose(forces.force[1, [0, 2]], normal, rtol=1e-12)
     np.testing.assert_allclose(forces.generalized, normal, rtol=1e-12)
     end = jaxdyn.rollout(system, state, dt=1e-3, steps=2000, save_every=2000, integrator=Projected()).final
-    assert np.abs(jaxdyn.constraint_errors(system, end).residual).max() < 1e-13
+    assert np.abs(jaxdyn.constraints.constraint_errors(system, end).residual).max() < 1e-13
     np.testing.assert_allclose(jaxdyn.total_energy(system, end), jaxdyn.total_energy(system, state), rtol=1e-8)
 
 
@@ -218,9 +220,9 @@ def test_errors_decay_at_the_rate_that_was_asked_for():
     system = library.system("slider_crank")
     weightless = eqx.tree_at(lambda m: m.gravity, system.model, jnp.zeros(3))
     system = dataclasses.replace(system, model=weightless, stabilization=20.0)
-    closed = jaxdyn.assemble(system, jaxdyn.configuration.neutral(system.model)).q
+    closed = jaxdyn.assemble(system, system.at_rest(jaxdyn.configuration.neutral(system.model))).q
     opened = closed + 1e-5 * jnp.ones_like(closed)
-    before = jaxdyn.constraint_errors(system, State(opened, jnp.zeros(system.model.nv))).residual
+    before = jaxdyn.constraints.constraint_errors(system, State(opened, jnp.zeros(system.model.nv))).residual
     run = jaxdyn.rollout(
         system,
         State(opened, jnp.zeros(system.model.nv)),
@@ -229,18 +231,18 @@ def test_errors_decay_at_the_rate_that_was_asked_for():
         save_every=100,
         integrator=jaxdyn.RungeKutta4(),
     )
-    after = jaxdyn.constraint_errors(system, run.final).residual
+    after = jaxdyn.constraints.constraint_errors(system, run.final).residual
     largest = np.argmax(np.abs(before))
     # phi0 (1 + w t) exp(-w t), less what holding it over a step delays.
     np.testing.assert_allclose(after[largest] / before[largest], 3.0 * np.exp(-2.0), rtol=0.03)
 
 
 def test_what_is_held_stays_and_what_cannot_be_held_is_refused():
-    found = jax.jit(lambda q: jaxdyn.assemble(CUT_AT_GROUND, q, held=(0,)))(Q.at[0].add(0.2))
+    found = jax.jit(lambda q: jaxdyn.assemble(CUT_AT_GROUND, CUT_AT_GROUND.at_rest(q), held=(0,)))(Q.at[0].add(0.2))
     assert bool(found.closed)
     assert float(found.q[0]) == float(Q[0] + 0.2)
     with pytest.raises(ValueError, match=r"held \(3,\) of 'mechanism': give numbers from 0 to 2"):
-        jaxdyn.assemble(CUT_AT_GROUND, Q, held=(3,))
+        jaxdyn.assemble(CUT_AT_GROUND, CUT_AT_GROUND.at_rest(Q), held=(3,))
     with pytest.raises(ValueError, match="Projected needs at least 1 iteration, not 0"):
         Projected(iterations=0)
 
@@ -250,9 +252,9 @@ def test_assembly_follows_its_start_as_far_as_the_constraints_let_it():
 
     @jax.jit
     def slopes(q):
-        by_start = jax.jacfwd(lambda q: jaxdyn.assemble(CUT_AT_GROUND, q).q)(q)
-        by_crank = jax.jacfwd(lambda q: jaxdyn.assemble(CUT_AT_GROUND, q, held=(0,)).q)(q)
-        return by_start, by_crank, jax.jacfwd(lambda v: jaxdyn.project_velocity(CUT_AT_GROUND, q, v))(V)
+        by_start = jax.jacfwd(lambda q: jaxdyn.assemble(CUT_AT_GROUND, CUT_AT_GROUND.at_rest(q)).q)(q)
+        by_crank = jax.jacfwd(lambda q: jaxdyn.assemble(CUT_AT_GROUND, CUT_AT_GROUND.at_rest(q), held=(0,)).q)(q)
+        return by_start, by_crank, jax.jacfwd(lambda v: jaxdyn.project_velocity(CUT_AT_GROUND, State(q, v)))(V)
 
     by_start, by_crank, nearest = slopes(Q)
     np.testing.assert_allclose(by_start, nearest, atol=1e-9)
@@ -264,20 +266,21 @@ def test_assembly_follows_its_start_as_far_as_the_constraints_let_it():
 def test_what_is_independent_does_not_depend_on_the_unit_of_length(dtype):
     """A hinge, a ball and a slide, closed by a universal joint whose equations are lengths and an angle: in m, mm, km."""
 
-    def in_unit(length: float) -> tuple[System, jax.Array]:
+    def in_unit(length: float) -> tuple[System, State]:
         builder = MechanismBuilder("crank", gravity=(0, 0, 0))
         numbers = {"com": (0.1 * length, 0, 0), "inertia": np.array([0.01, 0.1, 0.1]) * length**2}
         builder.add_body("crank", joint=Revolute((0, 1, 0)), mass=1.0, **numbers)
         builder.add_body("rod", parent="crank", joint=Spherical(), position=(0.3 * length, 0, 0), mass=2.0, **numbers)
         builder.add_body("slide", joint=Prismatic((1, 0, 0)), mass=0.5)
         joint = LoopJoint("joint", "universal", 1, marker(0.8 * length, 0.0), 2, marker(0.0, 0.0))
-        return System(builder.build(), constraints=(joint,)), jnp.asarray([0.1, 0.99, 0.02, 0.08, 0.1, 1.05 * length])
+        system = System(builder.build(), constraints=(joint,))
+        return system, system.at_rest(jnp.asarray([0.1, 0.99, 0.02, 0.08, 0.1, 1.05 * length]))
 
-    find = jax.jit(jaxdyn.mobility)
+    find = jax.jit(jaxdyn.constraints.mobility)
     systems = [jaxdyn.as_dtype(in_unit(length), dtype) for length in (1.0, 1e3, 1e-3)]
     expected, *found = [find(*system) for system in systems]
     for other in found:
         assert int(other.rank) == int(expected.rank)
         np.testing.assert_allclose(other.smallest, expected.smallest, rtol=1e4 * jnp.finfo(dtype).eps)
-    chosen = [jaxdyn.independent_velocities(*system) for system in systems]
+    chosen = [jaxdyn.constraints.independent_velocities(*system) for system in systems]
     assert chosen == chosen[:1] * 3

@@ -18,7 +18,6 @@ from jaxdyn import (
     Distance,
     Fixed,
     Free,
-    Joint,
     LinkageBuilder,
     LoopJoint,
     MechanismBuilder,
@@ -34,6 +33,7 @@ from jaxdyn import (
     Universal,
 )
 from jaxdyn.dynamics import kinematics
+from jaxdyn.mechanism import Joint
 from jaxdyn.spatial.transform import RigidTransform
 
 UNMOVED = RigidTransform(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))

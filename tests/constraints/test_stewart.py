@@ -58,8 +58,8 @@ def test_legs_have_the_lengths_of_inverse_kinematics_and_all_bodies_move_by_virt
     @jax.jit
     def compared(place, v):
         """From a pose of the platform with legs as they stand at the neutral configuration."""
-        found = jaxdyn.assemble(system, jnp.concatenate([place, jnp.zeros(18)]))
-        v = jaxdyn.project_velocity(system, found.q, v)
+        found = jaxdyn.assemble(system, system.at_rest(jnp.concatenate([place, jnp.zeros(18)])))
+        v = jaxdyn.project_velocity(system, State(found.q, v))
         ours = motion_of_bodies(model, found.q, v, jaxdyn.acceleration(system, State(found.q, v)))
         s, s_rate = jax.jvp(read, ours[:1], ours[1:2])
         return found, ours, motion_by_virtual_work(model, poses, s, s_rate)

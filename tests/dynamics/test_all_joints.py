@@ -154,7 +154,7 @@ def laws_of_the_connection(model, q, v, a, *_):
     metric_slopes = slopes(model, lambda q: mass_matrix(model, q), q)
     _, metric_rate = along(model, lambda q: mass_matrix(model, q), q, v)
     return {
-        "closed form and Koszul's formula": (symbols, connection_first_kind(model, q, "autodiff")),
+        "closed form and Koszul's formula": (symbols, connection_first_kind(model, q, method="autodiff")),
         "torsion (G16)": (symbols - symbols.swapaxes(0, 1), brackets),
         "compatible with the metric (G15)": (symbols + symbols.swapaxes(1, 2), jnp.einsum("bga->abg", metric_slopes)),
         "metric rate (G17)": (coriolis + coriolis.T, metric_rate),
@@ -334,7 +334,7 @@ def test_moving_the_world_frame_changes_no_mechanics(name):
             "inverse dynamics": (inverse_dynamics(other, q, v, a), inverse_dynamics(model, q, v, a)),
             "momentum": (momentum(other, q, v), turned(momentum(model, q, v))),
             "angular momentum": (
-                angular_momentum(other, q, v, there.translation),
+                angular_momentum(other, q, v, about=there.translation),
                 turned(angular_momentum(model, q, v)),
             ),
         }

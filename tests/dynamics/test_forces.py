@@ -10,7 +10,6 @@ from random_trees import close, random_motion, sample_tree
 from jaxdyn import (
     AppliedForce,
     Damper,
-    Force,
     JointDrives,
     JointFriction,
     JointSpring,
@@ -24,7 +23,7 @@ from jaxdyn import (
     forward_kinematics,
     partial_velocities,
 )
-from jaxdyn.dynamics import kinematics
+from jaxdyn.dynamics import Force, kinematics
 from jaxdyn.dynamics import system as systems
 
 GROUND = -1
@@ -191,7 +190,9 @@ def test_generalized_forces_and_energies_of_several_forces_add_up(tree, motion):
     )
     together = applied_forces(System(tree, forces), State(q, v))
     close(together, sum(generalized(tree, f, q, v) for f in forces), scale=100.0)
-    energy = systems.total_potential_energy(System(tree, forces), q) - systems.total_potential_energy(System(tree), q)
+    system, alone = System(tree, forces), System(tree)
+    state = alone.at_rest(q)
+    energy = systems.total_potential_energy(system, state) - systems.total_potential_energy(alone, state)
     close(energy, sum(potential(tree, f, q) for f in forces), scale=100.0)
 
 

@@ -100,7 +100,7 @@ def test_angular_momentum_about_two_points_differs_by_the_lever_of_the_momentum(
     q, v, _ = motion
     point = jnp.asarray(np.random.default_rng(1).normal(size=3))
     shifted = angular_momentum(tree, q, v) - jnp.cross(point, momentum(tree, q, v))
-    close(angular_momentum(tree, q, v, point), shifted, scale=10.0)
+    close(angular_momentum(tree, q, v, about=point), shifted, scale=10.0)
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +171,7 @@ def test_moving_the_world_frame_changes_no_mechanics(tree, motion):
     close(inverse_dynamics(other, q, v, a), inverse_dynamics(tree, q, v, a), scale=10.0)
     close(kinetic_energy(other, q, v), kinetic_energy(tree, q, v))
     close(momentum(other, q, v), quaternion.rotate(there.quaternion, momentum(tree, q, v)), scale=10.0)
-    origin = angular_momentum(other, q, v, there.translation)
+    origin = angular_momentum(other, q, v, about=there.translation)
     close(origin, quaternion.rotate(there.quaternion, angular_momentum(tree, q, v)), scale=10.0)
 
 
@@ -272,8 +272,8 @@ def test_unknown_methods_are_refused_by_name(as_a_user):
     q, v, a = random_motion(np.random.default_rng(0), model)
     for call, alternatives in [
         (lambda: mass_matrix(model, q, method="fast"), '"composite" or "closed_form"'),
-        (lambda: christoffel_first_kind(model, q, "fast"), '"closed_form" or "autodiff"'),
-        (lambda: christoffel_second_kind(model, q, "fast"), '"closed_form" or "autodiff"'),
+        (lambda: christoffel_first_kind(model, q, method="fast"), '"closed_form" or "autodiff"'),
+        (lambda: christoffel_second_kind(model, q, method="fast"), '"closed_form" or "autodiff"'),
         (lambda: inverse_dynamics(model, q, v, a, method="fast"), '"recursive" or "covariant"'),
         (lambda: forward_dynamics(model, q, v, a, method="fast"), '"cholesky", "articulated_body" or "contravariant"'),
     ]:

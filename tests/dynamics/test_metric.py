@@ -125,12 +125,12 @@ def test_coriolis_matrix_times_velocity_minus_gravity_is_the_bias_force(tree, mo
 def test_closed_form_symbols_are_the_derivatives_of_the_metric(tree, motion, symbols, metric_gradient):
     d = np.asarray(metric_gradient)  # d[b, g, a] = d_a of M[b, g]
     close(symbols, 0.5 * (np.einsum("bga->abg", d) + np.einsum("gab->abg", d) - np.einsum("abg->abg", d)))  # (G1)
-    close(symbols, christoffel_first_kind(tree, motion[0], "autodiff"))
+    close(symbols, christoffel_first_kind(tree, motion[0], method="autodiff"))
 
 
 def test_symbols_of_the_second_kind_have_the_last_index_raised(tree, motion, symbols):
     for method in ("closed_form", "autodiff"):
-        second = christoffel_second_kind(tree, motion[0], method)
+        second = christoffel_second_kind(tree, motion[0], method=method)
         close(jnp.einsum("abd,dg->abg", second, mass_matrix(tree, motion[0])), symbols)  # (G5)
 
 

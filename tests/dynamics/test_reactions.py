@@ -30,7 +30,6 @@ from jaxdyn import (
     body_velocities,
     configuration,
     driving_forces,
-    driving_power,
     forward_kinematics,
     inverse_dynamics,
     joint_reactions,
@@ -38,6 +37,7 @@ from jaxdyn import (
     released,
     total_energy,
 )
+from jaxdyn.dynamics import driving_power
 
 # Ends of the spring (bodies of different trees) and of the damper (ground), and where the applied force acts.
 _SPRING = (2, (0.1, -0.2, 0.3), 5, (0.2, 0.1, 0.0), 40.0, 0.2)

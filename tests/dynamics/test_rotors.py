@@ -46,23 +46,23 @@ def without_ball_armature(model: Model) -> Model:
 def forms(model, q, v, a):
     """The forms of the mechanics, in one program."""
 
-    momentum = jaxdyn.generalized_momentum(model, q, v)
+    momentum = jaxdyn.formulations.generalized_momentum(model, q, v)
     tau = jaxdyn.inverse_dynamics(model, q, v, a)
-    kane = jaxdyn.kane_forces(model, q, v, a, tau)
+    kane = jaxdyn.formulations.kane_forces(model, q, v, a, tau)
     return {
         "mass": jaxdyn.mass_matrix(model, q),
         "closed": jaxdyn.mass_matrix(model, q, method="closed_form"),
         "energy": jaxdyn.kinetic_energy(model, q, v),
         "slope": jax.grad(lambda v: jaxdyn.kinetic_energy(model, q, v))(v),
         "momentum": momentum,
-        "hamiltonian": jaxdyn.hamiltonian(model, q, momentum) - jaxdyn.potential_energy(model, q),
+        "hamiltonian": jaxdyn.formulations.hamiltonian(model, q, momentum) - jaxdyn.potential_energy(model, q),
         "tau": tau,
         "bias": jaxdyn.bias_force(model, q, v),
-        "lagrange": jaxdyn.lagrange_forces(model, q, v, a) - jaxdyn.gravity_force(model, q),
-        "gibbs": jaxdyn.gibbs_appell_forces(model, q, v, a),
+        "lagrange": jaxdyn.formulations.lagrange_forces(model, q, v, a) - jaxdyn.gravity_force(model, q),
+        "gibbs": jaxdyn.formulations.gibbs_appell_forces(model, q, v, a),
         "kane": kane.active + kane.inertia,
         "connection": jaxdyn.connection_first_kind(model, q),
-        "koszul": jaxdyn.connection_first_kind(model, q, "autodiff"),
+        "koszul": jaxdyn.connection_first_kind(model, q, method="autodiff"),
     }
 
 
@@ -219,9 +219,11 @@ def test_models_without_rotors_have_no_trace_of_them_in_their_programs(monkeypat
     jax.clear_caches()
     model = tree()
     q, v, a = random_motion(np.random.default_rng(12), model)
-    for function in (jaxdyn.inverse_dynamics, jaxdyn.forward_dynamics, jaxdyn.acceleration_energy):
+    for function in (jaxdyn.inverse_dynamics, jaxdyn.forward_dynamics, jaxdyn.formulations.acceleration_energy):
         jax.make_jaxpr(function)(model, q, v, a)
-    jax.make_jaxpr(lambda m, q, v: jaxdyn.hamiltonian(m, q, jaxdyn.generalized_momentum(m, q, v)))(model, q, v)
+    jax.make_jaxpr(
+        lambda m, q, v: jaxdyn.formulations.hamiltonian(m, q, jaxdyn.formulations.generalized_momentum(m, q, v))
+    )(model, q, v)
 
 
 def test_decomposed_and_released_mechanisms_keep_their_rotors():

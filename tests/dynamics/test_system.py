@@ -60,7 +60,7 @@ def test_drives_act_on_their_components_through_their_gears():
             r"unknown method 'fast' of mass_matrix; use \"composite\"",
         ),
         (
-            lambda s: jaxdyn.christoffel_first_kind(s.model, jnp.zeros(3), "fast"),
+            lambda s: jaxdyn.christoffel_first_kind(s.model, jnp.zeros(3), method="fast"),
             r"unknown method 'fast' of the connection; use \"closed_form\"",
         ),
         (

@@ -87,7 +87,7 @@ def _mechanics(system, q, v, tau, qdd, Q_applied):
     """Quantities of the equation of motion: name -> routes."""
     model, state = system.model, State(q, v)
     weightless = eqx.tree_at(lambda m: m.gravity, model, jnp.zeros_like(model.gravity))
-    symbols = {k: christoffel_first_kind(model, q, k) for k in ("closed_form", "autodiff")}
+    symbols = {k: christoffel_first_kind(model, q, method=k) for k in ("closed_form", "autodiff")}
 
     def of(kind):
         return applied_forces(System(model, tuple(f for f in system.forces if isinstance(f, kind))), state)
@@ -95,7 +95,7 @@ def _mechanics(system, q, v, tau, qdd, Q_applied):
     return {
         "a": [mass_matrix(model, q, method="composite"), mass_matrix(model, q, method="closed_form")],
         "christoffel_first": list(symbols.values()),
-        "christoffel_second": [christoffel_second_kind(model, q, k) for k in symbols],
+        "christoffel_second": [christoffel_second_kind(model, q, method=k) for k in symbols],
         "c": [
             coriolis_matrix(model, q, v) @ v,
             bias_force(weightless, q, v),
@@ -109,7 +109,9 @@ def _mechanics(system, q, v, tau, qdd, Q_applied):
         ],
         "Q_spring": [
             of(Spring),
-            -jax.grad(lambda q: systems.total_potential_energy(system, q) - potential_energy(model, q))(q),
+            -jax.grad(lambda q: systems.total_potential_energy(system, system.at_rest(q)) - potential_energy(model, q))(
+                q
+            ),
         ],
         "Q_damper": [of(Damper)],
         "Q_wrench": [of(AppliedForce)],
@@ -127,7 +129,7 @@ def _mechanics(system, q, v, tau, qdd, Q_applied):
         "inverse": [inverse_dynamics(model, q, v, qdd, method=k) for k in ("recursive", "covariant")],
         "kinetic_energy": [kinetic_energy(model, q, v)],
         "potential_gravity": [potential_energy(model, q)],
-        "potential_spring": [systems.total_potential_energy(system, q) - potential_energy(model, q)],
+        "potential_spring": [systems.total_potential_energy(system, system.at_rest(q)) - potential_energy(model, q)],
         "energy": [total_energy(system, state)],
     }
 

@@ -20,7 +20,7 @@ from jaxdyn.identify.parameters import GaussianPrior, Parameter, Parameters
 from jaxdyn.identify.recording import Recording, cut
 from jaxdyn.identify.validation import predicted_measurements
 from jaxdyn.simulate.controls import Knots
-from jaxdyn.simulate.rollout import rollout
+from jaxdyn.simulate.trajectory import rollout
 
 ZEROS = jnp.array([[0.07], [-0.12]])
 

@@ -20,11 +20,9 @@ from jaxdyn import (
     JointFriction,
     JointServo,
     JointSpring,
-    Limits,
     MechanismBuilder,
     MechanismError,
     Model,
-    PrescribedMotion,
     Prismatic,
     Revolute,
     Rheonomic,
@@ -37,6 +35,7 @@ from jaxdyn import (
 )
 from jaxdyn.io.config import ConfigError
 from jaxdyn.io.mechanism_file import load_mechanism, save_mechanism
+from jaxdyn.mechanism import Limits, PrescribedMotion
 from jaxdyn.spatial import rotation
 
 SLIDER_CRANE = """

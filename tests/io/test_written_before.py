@@ -47,7 +47,7 @@ def test_what_follows_from_the_values_is_what_it_was(system):
     free = jaxdyn.System(system.model, system.forces, system.drives)
     found = {
         "mass_matrix": jaxdyn.mass_matrix(system.model, state.q),
-        "residual": jaxdyn.constraint_errors(system, state, 0.7).residual,
+        "residual": jaxdyn.constraints.constraint_errors(system, state, 0.7).residual,
         "acceleration": jaxdyn.acceleration(free, state, expected["u"], 0.7),
     }
     for (

@@ -99,8 +99,8 @@ def test_four_devices_give_the_bits_of_one(folder):
 def test_two_hosts_give_the_bits_of_one_and_only_the_first_writes_and_talks(folder):
     first, second = finish(*two_hosts(folder))
     assert "2 devices, 2 processes" in first
-    assert "lanes: 10 completed" in first
-    assert "lanes:" not in second
+    assert "samples: 10 completed" in first
+    assert "samples:" not in second
     assert not (folder / "nowhere").exists()
     assert_same(folder, "two")
 

@@ -245,7 +245,7 @@ def test_a_batch_larger_than_the_memory_goes_through_it(config, tmp_path):
 
 def test_too_little_memory_for_one_lane_is_one_line(config, tmp_path, capsys):
     assert main(["rollout", config, "memory=1 kB", "--out", str(tmp_path / "run")]) == 2
-    assert "memory = 1e+03 B is too little for one lane" in capsys.readouterr().err
+    assert "memory = 1e+03 B is too little for one sample" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

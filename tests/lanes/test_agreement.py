@@ -15,8 +15,9 @@ from random_trees import random_model, random_motion
 from test_transforms import OF_DERIVATIVES, TABLE
 
 import jaxdyn
-from jaxdyn import ImplicitMidpoint, JointFriction, Knots, Result, RungeKutta4, State, System, rollout
+from jaxdyn import ImplicitMidpoint, JointFriction, Knots, RungeKutta4, State, System, rollout
 from jaxdyn.lanes import lane_function
+from jaxdyn.simulate import RolloutResult
 
 # Shapes are checked by the tests of the functions themselves; here the checks would take most of the time.
 pytestmark = pytest.mark.usefixtures("as_a_user")
@@ -340,7 +341,7 @@ def test_rollouts(name, exhaustive):
         # Errors grow along a path: by less than tenfold over the at most six seconds here.
         agree(found, expected, f"{name} in {dtype.__name__}", 1e5)
     if name == "stop":
-        assert set(expected[0][4].tolist()) == {Result.STOPPED, Result.COMPLETED}
+        assert set(expected[0][4].tolist()) == {RolloutResult.STOPPED, RolloutResult.COMPLETED}
 
 
 def test_lanes_that_end_early_are_told_apart():
@@ -365,7 +366,7 @@ def test_lanes_that_end_early_are_told_apart():
 
         def masked(q):
             y = jax.vmap(lane)(q, v, u)
-            return jnp.sum(jnp.where(y.result == Result.COMPLETED, y.final.q[:, 0], 0.0)), y
+            return jnp.sum(jnp.where(y.result == RolloutResult.COMPLETED, y.final.q[:, 0], 0.0)), y
 
         (_, y), gradient = jax.value_and_grad(masked, has_aux=True)(q)
         return y.result, y.steps, y.final, gradient[np.abs(np.asarray(speeds)) < 10]

@@ -8,16 +8,8 @@ import pytest
 from random_trees import random_inertia, random_unit
 
 import jaxdyn
-from jaxdyn import (
-    Fixed,
-    Joint,
-    MechanismBuilder,
-    MechanismError,
-    Model,
-    Prismatic,
-    Revolute,
-    model_from_arrays,
-)
+from jaxdyn import Fixed, MechanismBuilder, MechanismError, Model, Prismatic, Revolute
+from jaxdyn.mechanism import Joint, model_from_arrays
 from jaxdyn.mechanism.joints import joint_of_kind
 from jaxdyn.spatial import quaternion
 

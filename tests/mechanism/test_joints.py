@@ -17,11 +17,9 @@ from jaxdyn import (
     Cylindrical,
     Fixed,
     Free,
-    Joint,
     MechanismBuilder,
     MechanismError,
     Planar,
-    PrescribedMotion,
     Revolute,
     Rheonomic,
     Screw,
@@ -35,6 +33,7 @@ from jaxdyn import (
     configuration,
     forward_kinematics,
 )
+from jaxdyn.mechanism import Joint, PrescribedMotion
 from jaxdyn.spatial import quaternion, rotation
 from jaxdyn.spatial.sixvector import cross_motion
 

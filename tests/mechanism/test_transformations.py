@@ -28,8 +28,8 @@ from jaxdyn import (
     mass_matrix,
     potential_energy,
     released,
-    screw_poses,
 )
+from jaxdyn.formulations import screw_poses
 
 
 @jax.jit

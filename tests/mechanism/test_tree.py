@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from random_trees import close, random_parents, random_unit
 
-from jaxdyn import Prismatic, Revolute, Topology
-from jaxdyn.mechanism import tree
+from jaxdyn import Prismatic, Revolute
+from jaxdyn.mechanism import Topology, tree
 from jaxdyn.spatial.transform import RigidTransform
 
 PARENTS = {

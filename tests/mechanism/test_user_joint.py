@@ -17,7 +17,6 @@ from jaxtyping import Array, Float
 from random_trees import close, random_inertia, random_unit
 
 from jaxdyn import (
-    Joint,
     MechanismBuilder,
     Model,
     Prismatic,
@@ -42,6 +41,7 @@ from jaxdyn import (
     momentum,
     potential_energy,
 )
+from jaxdyn.mechanism import Joint
 from jaxdyn.spatial import quaternion, rotation
 from jaxdyn.spatial.transform import RigidTransform
 
@@ -286,7 +286,7 @@ def test_what_needs_christoffel_symbols_says_why_there_are_none(mixed, state):
     q, _, _ = state
     for refusing in (
         lambda: christoffel_first_kind(mixed, q),
-        lambda: christoffel_first_kind(mixed, q, "autodiff"),
+        lambda: christoffel_first_kind(mixed, q, method="autodiff"),
         lambda: christoffel_second_kind(mixed, q),
     ):
         with pytest.raises(ValueError, match=r"'base_joint' \(Free\) has velocities that are no rates of coordinates"):
@@ -296,7 +296,7 @@ def test_what_needs_christoffel_symbols_says_why_there_are_none(mixed, state):
 def test_the_connection_serves_joints_that_the_library_does_not_know(mixed, state):
     q, v, a = state
     symbols = connection_first_kind(mixed, q)
-    close(symbols, connection_first_kind(mixed, q, "autodiff"), scale=10.0)
+    close(symbols, connection_first_kind(mixed, q, method="autodiff"), scale=10.0)
     close(jnp.einsum("abg,a,b->g", symbols, v, v), bias_force(mixed, q, v) + gravity_force(mixed, q), scale=100.0)
     close(inverse_dynamics(mixed, q, v, a, method="covariant"), inverse_dynamics(mixed, q, v, a), scale=100.0)
     rate = jax.jvp(lambda q: mass_matrix(mixed, q), (q,), (configuration.coordinate_rate(mixed, q, v),))[1]

@@ -14,7 +14,6 @@ from jaxdyn import (
     MechanismBuilder,
     Model,
     Projected,
-    Result,
     Revolute,
     Rheonomic,
     RungeKutta4,
@@ -23,6 +22,7 @@ from jaxdyn import (
     System,
     Variational,
 )
+from jaxdyn.simulate import RolloutResult
 from jaxdyn.spatial.transform import RigidTransform
 
 # Shapes are checked by the tests of the functions themselves; here the checks would take most of the time.
@@ -67,8 +67,8 @@ def swinging() -> tuple[System, State]:
 
     @jax.jit
     def start():
-        q = jaxdyn.assemble(system, START).q
-        return State(q, jaxdyn.project_velocity(system, q, jnp.array([8.0, 0.0, 0.0])))
+        q = jaxdyn.assemble(system, system.at_rest(START)).q
+        return State(q, jaxdyn.project_velocity(system, State(q, jnp.array([8.0, 0.0, 0.0]))))
 
     return system, start()
 
@@ -102,7 +102,7 @@ def test_loops_stay_closed_and_energy_bounded(swinging, integrator, dtype, resid
     system, state = jaxdyn.as_dtype(swinging, dtype)
 
     def save(t, state, u):
-        return jaxdyn.constraint_errors(system, state), jaxdyn.total_energy(system, state)
+        return jaxdyn.constraints.constraint_errors(system, state), jaxdyn.total_energy(system, state)
 
     steps = 25 * STEPS if exhaustive else STEPS
     found = jax.jit(
@@ -111,7 +111,7 @@ def test_loops_stay_closed_and_energy_bounded(swinging, integrator, dtype, resid
         )
     )(state)
     errors, energy = found.saved
-    assert int(found.result) == Result.COMPLETED.value
+    assert int(found.result) == RolloutResult.COMPLETED.value
     assert np.abs(found.final.q[0]) > 5e-3 * steps  # it turned over and over
     assert np.abs(errors.residual).max() < residual
     assert np.abs(errors.rate).max() < rate
@@ -164,8 +164,8 @@ def test_gradients_of_500_steps_and_of_multipliers_are_difference_quotients():
     def final(numbers, weights):
         lengths, masses, torque, angle, speed = numbers
         system = eqx.tree_at(lambda s: s.model.mass, four_bar(lengths), masses)
-        q = jaxdyn.assemble(system, START.at[0].set(angle), held=(0,)).q
-        motion = jaxdyn.minimal_motion(system, q, (0,))
+        q = jaxdyn.assemble(system, system.at_rest(START.at[0].set(angle)), held=(0,)).q
+        motion = jaxdyn.constraints.minimal_motion(system, system.at_rest(q), (0,))
         controls = torque * jnp.tile(jnp.array([[1.0, 0.0, 0.0]]), (500, 1))
         end = jaxdyn.rollout(
             system,
@@ -203,12 +203,12 @@ def test_a_motor_of_prescribed_motion_drives_a_loop():
 
     @jax.jit
     def compared(t):
-        q = jaxdyn.assemble(driven, START[1:], t).q
-        v = jaxdyn.project_velocity(driven, q, jnp.zeros(2), t)
+        q = jaxdyn.assemble(driven, driven.at_rest(START[1:]), t).q
+        v = jaxdyn.project_velocity(driven, State(q, jnp.zeros(2)), t)
         a = jaxdyn.acceleration(driven, State(q, v), t=t)
         torque = jaxdyn.driving_forces(driven, State(q, v), t=t)["crank_joint"]
         whole = State(jnp.concatenate([0.7 + speed * t[None], q]), jnp.concatenate([speed + 0.0 * t[None], v]))
-        errors = jaxdyn.constraint_errors(free, whole)
+        errors = jaxdyn.constraints.constraint_errors(free, whole)
         expected = jaxdyn.acceleration(free, whole, jnp.concatenate([torque, jnp.zeros(2)]))
         pins = [
             jaxdyn.loop_reactions(s, x, u, t)["pin"].force
@@ -228,7 +228,7 @@ def test_a_motor_of_prescribed_motion_drives_a_loop():
                 driven, state, dt=1e-3, steps=1000, save_every=1000, integrator=i, t0=0.2
             )
         )(start).final
-        errors = jaxdyn.constraint_errors(driven, end, 1.2)
+        errors = jaxdyn.constraints.constraint_errors(driven, end, 1.2)
         assert np.abs(errors.residual).max() < bound
         assert np.abs(errors.rate).max() < 1e3 * bound
 
@@ -242,10 +242,10 @@ def test_a_batch_of_4096_random_four_bars_flags_those_that_cannot_close():
     @jax.vmap
     def simulated(lengths):
         system = four_bar(lengths)
-        start = jaxdyn.assemble(system, START, iterations=30)
-        state = State(start.q, jaxdyn.project_velocity(system, start.q, jnp.array([1.0, 0.0, 0.0])))
+        start = jaxdyn.assemble(system, system.at_rest(START), iterations=30)
+        state = State(start.q, jaxdyn.project_velocity(system, State(start.q, jnp.array([1.0, 0.0, 0.0]))))
         run = jaxdyn.rollout(system, state, dt=1e-3, steps=50, save_every=50, integrator=Projected())
-        error = jnp.max(jnp.abs(jaxdyn.constraint_errors(system, run.final).residual))
+        error = jnp.max(jnp.abs(jaxdyn.constraints.constraint_errors(system, run.final).residual))
         return start, run.result, error
 
     start, result, error = simulated(lengths)
@@ -256,6 +256,6 @@ def test_a_batch_of_4096_random_four_bars_flags_those_that_cannot_close():
     # Assembly may end where it goes no further though another start would do: rarely.
     assert np.mean(np.asarray(start.closed)[possible]) > 0.97
     closed = np.asarray(start.closed)
-    assert np.all(np.asarray(result)[closed] == Result.COMPLETED.value)
+    assert np.all(np.asarray(result)[closed] == RolloutResult.COMPLETED.value)
     assert np.asarray(error)[closed].max() < 1e-9
     assert np.all(np.isfinite(np.asarray(start.q)))

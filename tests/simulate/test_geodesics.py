@@ -18,11 +18,11 @@ from jaxdyn import (
     center_of_mass,
     configuration,
     coriolis_matrix,
-    covariant_derivative,
-    geodesic,
     kinetic_energy,
     mass_matrix,
 )
+from jaxdyn.dynamics import covariant_derivative
+from jaxdyn.simulate import geodesic
 
 
 def _arm():

@@ -78,7 +78,7 @@ def test_implicit_step_that_is_not_solved_is_reported_and_the_state_kept():
     trajectory = jax.jit(lambda s: jaxdyn.rollout(system, s, dt=0.5, steps=2, integrator=ImplicitMidpoint(1)))(
         swinging()
     )
-    assert trajectory.result == jaxdyn.Result.STEP_FAILED
+    assert trajectory.result == jaxdyn.simulate.RolloutResult.STEP_FAILED
     assert trajectory.steps == 0
     np.testing.assert_array_equal(trajectory.final.q, swinging().q)
 
@@ -88,8 +88,8 @@ def test_implicit_midpoint_is_stable_where_the_explicit_method_explodes():
     options = {"dt": 0.02, "steps": 100, "save_every": 100}
     implicit = jaxdyn.rollout(stiff, swinging(), integrator=ImplicitMidpoint(), **options)
     explicit = jax.jit(lambda s: jaxdyn.rollout(stiff, s, integrator=RungeKutta4(), **options))(swinging())
-    assert implicit.result == jaxdyn.Result.COMPLETED
-    assert explicit.result == jaxdyn.Result.DIVERGED
+    assert implicit.result == jaxdyn.simulate.RolloutResult.COMPLETED
+    assert explicit.result == jaxdyn.simulate.RolloutResult.DIVERGED
     assert np.all(np.abs(implicit.final.v) < 1.0)
 
 

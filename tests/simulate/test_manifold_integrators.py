@@ -20,7 +20,6 @@ from jaxdyn import (
     Knots,
     MechanismBuilder,
     Prismatic,
-    Result,
     Rheonomic,
     RungeKutta4,
     SemiImplicitEuler,
@@ -32,8 +31,8 @@ from jaxdyn import (
     Variational,
     configuration,
     rollout,
-    rollout_adaptive,
 )
+from jaxdyn.simulate import RolloutResult, rollout_adaptive
 
 INTEGRATORS = (ExplicitEuler(), SemiImplicitEuler(), ImplicitMidpoint(), RungeKutta4(), Variational())
 _END = 0.5
@@ -59,7 +58,7 @@ def _shaken() -> tuple[System, State]:
 def reference():
     system, state = _shaken()
     run = jax.jit(lambda s: rollout_adaptive(system, s, jnp.array([0.0, _END]), rtol=1e-13, atol=1e-13))(state)
-    assert run.result == Result.COMPLETED
+    assert run.result == RolloutResult.COMPLETED
     return run.final
 
 
@@ -130,7 +129,7 @@ def test_adaptive_rollout_agrees_with_short_steps_at_irregular_times_and_differe
         return rollout_adaptive(system, State(state.q, velocity), times, knots, rtol=1e-10, atol=1e-10)
 
     run = eqx.filter_jit(adaptive)(state.v, system)
-    assert run.result == Result.COMPLETED
+    assert run.result == RolloutResult.COMPLETED
     np.testing.assert_array_equal(run.time, times)
     np.testing.assert_allclose(jnp.linalg.norm(run.saved.q, axis=1), np.ones(6), atol=1e-14)
     fine = jax.jit(lambda s: rollout(system, s, knots, dt=1e-3, steps=1000, integrator=RungeKutta4()))(state)
@@ -154,7 +153,7 @@ def test_adaptive_rollout_agrees_with_short_steps_at_irregular_times_and_differe
 def test_adaptive_rollout_that_needs_too_many_steps_says_so():
     system, state = _ball()
     run = jax.jit(lambda s: rollout_adaptive(system, s, jnp.array([0.0, 0.01, 50.0]), max_steps=8))(state)
-    assert run.result == Result.STEP_FAILED
+    assert run.result == RolloutResult.STEP_FAILED
     assert run.steps <= 8
     assert np.all(np.isfinite(run.saved.v[:2]))
     assert np.all(np.isinf(run.saved.v[2]))
@@ -189,7 +188,7 @@ def steps(exhaustive) -> int:
 def _long_run(system, state, dt, steps, save):
     options = {"dt": dt, "steps": steps, "save_every": steps // 1000, "integrator": Variational()}
     run = jax.jit(lambda s: rollout(system, s, save=save, **options))(state)
-    assert run.result == Result.COMPLETED
+    assert run.result == RolloutResult.COMPLETED
     return jax.tree.map(np.asarray, run.saved)
 
 

@@ -11,18 +11,21 @@ from mechanisms import double_pendulum, swinging
 from small_jobs import ROLLOUT
 
 import jaxdyn
-from jaxdyn import DivergenceWarning, ImplicitMidpoint, Result, State, System, rollout
+from jaxdyn import ImplicitMidpoint, State, System, rollout
 from jaxdyn.cli import main
+from jaxdyn.simulate import DivergenceWarning, RolloutResult
 from jaxdyn.simulate.outcome import describe
 
-# Damping of the second joint; a negative one drives it until it diverges.
+# Damping of the second joint by its controls; a negative one drives it until it diverges.
 PENDULUM = double_pendulum()
 DAMPING = jnp.array([1.0, -20.0, 1.0, -80.0])
 
 
 def lane(damping, backend="auto"):
-    forces = (jaxdyn.JointFriction(damping * jnp.array([0.0, 1.0]), [0.0, 0.0], [1.0, 1.0]),)
-    return rollout(System(PENDULUM, forces), swinging(), dt=0.02, steps=30, backend=backend)
+    def policy(t, state, key):
+        return -damping * state.v * jnp.array([0.0, 1.0])
+
+    return rollout(System(PENDULUM), swinging(), policy, dt=0.02, steps=30, backend=backend)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +85,7 @@ def test_healthy_marks_the_samples_that_completed_or_stopped_and_describe_counts
     assert "2 completed, 2 diverged" in text
     system = System(PENDULUM)
     stopped = jax.jit(lambda s: rollout(system, s, dt=0.02, steps=5, stop=lambda t, s: t > 0.05))(swinging())
-    assert stopped.result == Result.STOPPED
+    assert stopped.result == RolloutResult.STOPPED
     assert stopped.healthy
     assert stopped.describe().endswith("1 stopped.")  # nothing to mend
 
@@ -108,7 +111,7 @@ def test_a_model_without_degrees_of_freedom_runs_and_is_described_without_a_join
     end = jax.jit(lambda s: rollout(System(model), s, dt=0.1, steps=2))(start)
     assert end.describe() == "1 rollout of 'driven': 1 completed."
     text = describe(np.array(2), np.array(0), np.zeros(0), model.topology)
-    assert text.startswith("1 rollout of 'driven': 1 diverged. Sample 0 diverged first, after 0 steps. Remedy: ")
+    assert text.startswith("1 rollout of 'driven': 1 diverged. Sample 0 diverged first, after 0 steps. A coordinate")
 
 
 @pytest.mark.parametrize(("allowed", "status"), [(0.9, 3), (1.0, 0)])
@@ -118,7 +121,7 @@ def test_the_command_line_ends_with_a_status_of_its_own_if_too_many_lanes_failed
     overrides = ["initial.speed=1", "control.damping=1e4", f"most_failed={allowed}"]
     assert main(["rollout", str(tmp_path / "rollout.toml"), *overrides, "--out", str(tmp_path / "run")]) == status
     printed = capsys.readouterr()
-    assert "lanes: 3 diverged" in printed.out
+    assert "samples: 3 diverged" in printed.out
     assert "shorter dt" in printed.out
-    assert ("3 of 3 lanes failed" in printed.err) == (status == 3)
-    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["lanes"]["diverged"] == 3
+    assert ("3 of 3 samples failed" in printed.err) == (status == 3)
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["samples"]["diverged"] == 3

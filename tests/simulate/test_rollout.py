@@ -10,7 +10,8 @@ import pytest
 from mechanisms import double_pendulum, swinging
 
 import jaxdyn
-from jaxdyn import Knots, Result, State, System, rollout
+from jaxdyn import Knots, State, System, rollout
+from jaxdyn.simulate import RolloutResult
 
 SYSTEM = System(double_pendulum())
 
@@ -34,7 +35,7 @@ def test_rollout_is_the_loop_over_its_steps():
     np.testing.assert_allclose(trajectory.saved.v, np.stack([s.v for s in states]), rtol=1e-13)
     np.testing.assert_allclose(trajectory.time, 0.01 * np.arange(7), rtol=1e-15)
     np.testing.assert_array_equal(trajectory.final.q, trajectory.saved.q[-1])
-    assert (trajectory.result, trajectory.steps) == (Result.COMPLETED, 6)
+    assert (trajectory.result, trajectory.steps) == (RolloutResult.COMPLETED, 6)
 
 
 @pytest.mark.parametrize("save_every", [1, 2, 3, 6, 12])
@@ -190,7 +191,7 @@ def test_stop_condition_holds_the_lane_and_its_cost():
         )
 
     stopped = run(swinging())
-    assert (stopped.result, stopped.steps, stopped.cost) == (Result.STOPPED, 10, 10.0)
+    assert (stopped.result, stopped.steps, stopped.cost) == (RolloutResult.STOPPED, 10, 10.0)
     np.testing.assert_array_equal(stopped.saved.q[10:], np.broadcast_to(stopped.saved.q[10], (31, 2)))
 
 
@@ -198,7 +199,9 @@ def test_one_diverging_lane_is_flagged_while_the_others_go_on():
     v = jnp.stack([swinging().v, jnp.array([1e200, -1e200]), jnp.array([jnp.nan, 0.0]), 0.5 * swinging().v])
     run = jax.jit(jax.vmap(lambda v: rollout(SYSTEM, State(swinging().q, v), dt=0.01, steps=20)))
     batch = run(v)
-    np.testing.assert_array_equal(batch.result, [Result.COMPLETED, Result.DIVERGED, Result.DIVERGED, Result.COMPLETED])
+    np.testing.assert_array_equal(
+        batch.result, [RolloutResult.COMPLETED, RolloutResult.DIVERGED, RolloutResult.DIVERGED, RolloutResult.COMPLETED]
+    )
     np.testing.assert_array_equal(batch.steps, [20, 0, 0, 20])
     for lane in (0, 3):
         alone = rollout(SYSTEM, State(swinging().q, v[lane]), dt=0.01, steps=20)
@@ -207,7 +210,7 @@ def test_one_diverging_lane_is_flagged_while_the_others_go_on():
 
 @pytest.mark.parametrize(
     ("fast", "dt", "result"),
-    [(2e6, 1e-3, Result.DIVERGED), (2e5, 10.0, Result.DIVERGED), (2e5, 1e-3, Result.COMPLETED)],
+    [(2e6, 1e-3, RolloutResult.DIVERGED), (2e5, 10.0, RolloutResult.DIVERGED), (2e5, 1e-3, RolloutResult.COMPLETED)],
     ids=["velocity beyond the limit", "step beyond the limit", "within"],
 )
 def test_one_coordinate_beyond_the_limit_is_enough_to_diverge(fast, dt, result):
@@ -216,7 +219,7 @@ def test_one_coordinate_beyond_the_limit_is_enough_to_diverge(fast, dt, result):
         builder.add_body(name, joint=jaxdyn.Prismatic((1, 0, 0)), mass=1.0)
     run = jax.jit(jax.vmap(lambda v: rollout(System(builder.build()), State(jnp.zeros(2), v), dt=dt, steps=3)))
     ends = run(jnp.array([[fast, 0.1], [0.1, fast], [0.1, 0.1]]))
-    np.testing.assert_array_equal(ends.result, [result, result, Result.COMPLETED])
+    np.testing.assert_array_equal(ends.result, [result, result, RolloutResult.COMPLETED])
 
 
 def test_a_diverged_lane_does_not_spoil_the_gradient_of_the_others():
@@ -226,7 +229,7 @@ def test_a_diverged_lane_does_not_spoil_the_gradient_of_the_others():
     def loss(mass, scale):
         system = eqx.tree_at(lambda s: s.model.mass, unstable, mass)
         end = rollout(system, State(swinging().q, scale * swinging().v), dt=0.01, steps=20)
-        return jnp.where(end.result == Result.COMPLETED, jnp.sum(end.final.q), 0.0), end.result
+        return jnp.where(end.result == RolloutResult.COMPLETED, jnp.sum(end.final.q), 0.0), end.result
 
     def total(mass):
         losses, results = jax.vmap(loss, (None, 0))(mass, jnp.array([0.1, far]))
@@ -234,7 +237,7 @@ def test_a_diverged_lane_does_not_spoil_the_gradient_of_the_others():
 
     gradient, results = jax.jit(jax.grad(total, has_aux=True))(unstable.model.mass)
     alone = jax.grad(lambda mass: loss(mass, jnp.asarray(0.1))[0])(unstable.model.mass)
-    np.testing.assert_array_equal(results, [Result.COMPLETED, Result.DIVERGED])
+    np.testing.assert_array_equal(results, [RolloutResult.COMPLETED, RolloutResult.DIVERGED])
     np.testing.assert_allclose(gradient, alone, rtol=1e-9)
 
 
@@ -315,7 +318,7 @@ def test_reverse_mode_takes_no_more_memory_than_the_stated_bound(steps, save_eve
         ({"controls": Knots(jnp.zeros((4, 3)), 0.1)}, r"controls have shape \(4, 3\); give shape \(knots, 2\)"),
         (
             {"controls": lambda t, s, k: jnp.zeros(3)},
-            r"control u has shape \(3,\), but the system on 'double pendulum' has 2",
+            r"policy '<lambda>' returns shape \(3,\); return an array of shape \(2,\)",
         ),
         ({"save_every": 4}, r"save_every = 4 does not divide steps = 6; choose a divisor"),
         ({"substeps": 0}, r"each must be at least 1"),

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.dynamics.doors import model_function
 from jaxdyn.dynamics.kinematics import Accelerations, BodyMotion, Coordinates, Velocities
 from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.mechanism import configuration, tree
@@ -42,7 +43,7 @@ class Screws(NamedTuple):
     reference: Matrices44
 
 
-@compiled_outside_jit
+@model_function
 def screws(model: Model) -> Screws:
     """Screws of all joints and placements of all bodies at the reference configuration.
 
@@ -117,7 +118,7 @@ def _exponentials(model: Model, joints: Screws, q: Coordinates) -> Matrices44:
     return jax.vmap(screw_exponential)(joints.axis, joints.moment, _angles(model, q))  # (C1)
 
 
-@compiled_outside_jit
+@model_function
 def screw_displacements(model: Model, q: Coordinates) -> Matrices44:
     """Displacements H_i of all bodies from the reference configuration: a point goes from x(0) to H_i x(0).
 
@@ -137,7 +138,7 @@ def screw_displacements(model: Model, q: Coordinates) -> Matrices44:
     return _products(model, _exponentials(model, screws(model), q))  # (C4)
 
 
-@compiled_outside_jit
+@model_function
 def screw_poses(model: Model, q: Coordinates) -> Matrices44:
     """Poses [[R_i, o_i], [0, 1]] of all body frames in the ground, m. Equal to `forward_kinematics`.
 
@@ -148,7 +149,7 @@ def screw_poses(model: Model, q: Coordinates) -> Matrices44:
     return einsum("bij,bjk->bik", displacements, joints.reference)  # (C5)
 
 
-@compiled_outside_jit
+@model_function
 def screw_velocities(model: Model, q: Coordinates, v: Velocities) -> BodyMotion:
     """Angular velocities and mass-centre velocities of all bodies, ground axes. Equal to `body_velocities`.
 
@@ -157,7 +158,6 @@ def screw_velocities(model: Model, q: Coordinates, v: Velocities) -> BodyMotion:
 
     Source: theory.md (C3), (C6), (C7) with the mass centre in the place of the body origin.
     """
-    configuration.check_velocities(model, v=v)
     joints, topology = screws(model), model.topology
     local = _exponentials(model, joints, q)
     shift = local[:, :3, 3]
@@ -176,11 +176,10 @@ def screw_velocities(model: Model, q: Coordinates, v: Velocities) -> BodyMotion:
     return BodyMotion(omega, tree.sum_over_ancestors(topology, along_path) + jax.vmap(dot)(turn_rate, com))  # (C7)
 
 
-@compiled_outside_jit
+@model_function
 def screw_accelerations(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> BodyMotion:
     """Angular accelerations and mass-centre accelerations of all bodies: the time derivatives of (C6), (C7), ground axes.
 
     Equal to `body_accelerations`; gravity not included. Source: theory.md (C6), (C7).
     """
-    configuration.check_velocities(model, v=v, a=a)
     return jax.jvp(lambda q, v: screw_velocities(model, q, v), (q, v), (v, a))[1]

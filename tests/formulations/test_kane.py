@@ -15,7 +15,7 @@ from jaxdyn import (
     inverse_dynamics,
     partial_velocities,
 )
-from jaxdyn.dynamics.kane import kane_forces
+from jaxdyn.formulations.kane import kane_forces
 
 
 def routes(model, q, v, a, tau):

@@ -14,7 +14,8 @@ from jaxdyn import (
     mass_matrix,
     potential_energy,
 )
-from jaxdyn.dynamics.hamilton import canonical_rates, generalized_momentum
+from jaxdyn.dynamics.energy import generalized_momentum
+from jaxdyn.formulations.hamilton import canonical_rates
 
 
 def momentum_along_the_motion(model, q, v, tau):

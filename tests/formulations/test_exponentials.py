@@ -12,7 +12,6 @@ from random_trees import close, random_motion, random_unit
 from stacked_trees import TREES, agree, evaluated, stacked_trees
 
 from jaxdyn import (
-    Joint,
     MechanismBuilder,
     Prismatic,
     Revolute,
@@ -21,7 +20,8 @@ from jaxdyn import (
     body_velocities,
     forward_kinematics,
 )
-from jaxdyn.dynamics import exponentials
+from jaxdyn.formulations import exponentials
+from jaxdyn.mechanism import Joint
 from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.transform import RigidTransform
 

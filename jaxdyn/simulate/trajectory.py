@@ -9,6 +9,7 @@ the carried state (nq + nv + 2 and the accumulated cost), reverse mode keeps at 
 at the price of at most three more evaluations of each step. So a record of the end only (n = N) costs about 2 sqrt(N) states.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -20,13 +21,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 import jaxdyn.lanes as lanes
-from jaxdyn.dynamics.system import State, System
+from jaxdyn.dynamics.system import State, System, check_state, check_system
 from jaxdyn.lanes import Backend, check_backend, stored_outside_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.topology import Topology
-from jaxdyn.simulate.controls import Controller, Knots, Policy, check_controls, control_in_force
-from jaxdyn.simulate.integrators import Integrator, SemiImplicitEuler
-from jaxdyn.simulate.outcome import Result, describe, reached_end, report
+from jaxdyn.simulate.controls import Controller, Controls, Feedback, Knots, Policy, Step, as_controls
+from jaxdyn.simulate.integrators import Control, Integrator, SemiImplicitEuler
+from jaxdyn.simulate.outcome import RolloutResult, describe, reached_end, report
 
 Time = Float[Array, ""]
 
@@ -43,8 +44,8 @@ class Trajectory(eqx.Module):
         saved: records, leading axis T+1, the start included; states (q, v) unless `save` says otherwise.
         final: state at the end.
         cost: sum of the stage costs, or None.
-        result: code of `Result`.
-        steps: number of steps made before the lane ended.
+        result: code of `RolloutResult`.
+        steps: number of steps made before the sample ended.
         topology: that of the mechanism.
         backend: what ran it, "lanes" (the lane compiler) or "xla".
     """
@@ -70,14 +71,6 @@ class Trajectory(eqx.Module):
     def describe(self) -> str:
         """How many samples ended in which way, when and where the first one failed, and what to change. Not under `jit`."""
         return describe(np.asarray(self.result), np.asarray(self.steps), np.asarray(self.final.v), self.topology)
-
-
-class _Carry(eqx.Module):
-    state: State
-    cost: PyTree
-    result: Int[Array, ""]
-    steps: Int[Array, ""]
-    memory: PyTree
 
 
 def save_state(t: Time, state: State, u: Float[Array, "nu"] | None) -> State:
@@ -118,12 +111,12 @@ def rollout(
         save_every: steps between records; must divide `steps`.
         save: record(t, state, u), u the control in force at t; any pytree of arrays.
         cost: stage cost(t, state, u, next_state), any pytree of numbers, summed over the steps; truth values are counted.
-        stop: condition(t, state), evaluated after each step; a lane that meets it is held.
+        stop: condition(t, state), evaluated after each step; a sample that meets it is held.
         key: source of the policy's random numbers: step k gets fold_in(key, k).
         t0: time of the initial state, s.
-        divergence_limit: a lane with a velocity or a step beyond this (rad/s, m/s) has diverged and is held at its last
+        divergence_limit: a sample with a velocity or a step beyond this (rad/s, m/s) has diverged and is held at its last
             good state. Its derivative means nothing. It is finite, so that a mask over the results keeps it out of a sum,
-            unless the lane overflowed within a single step: then it is NaN.
+            unless the sample overflowed within a single step: then it is NaN.
         backend: "lanes" runs the whole rollout as one kernel of the lane compiler, one sample per lane under `jax.vmap`; "xla"
             leaves it to XLA; "auto" takes lanes on CPUs where they can serve. Numbers of the system whose value is known while
             tracing are built into the kernel.
@@ -139,33 +132,35 @@ def rollout(
         CannotFlatten: with backend="lanes", if the rollout holds something that lanes cannot do.
     """
     check_backend(backend)
-    configuration.check_coordinates(system.model, state.q)
-    configuration.check_velocities(system.model, v=state.v)
-    controls = jnp.asarray(controls) if isinstance(controls, np.ndarray) else controls
-    check_controls(controls, system, steps)
-    _check_precision(system, state, controls)
+    check_system(system, "rollout")
+    check_state(system, state, "rollout")
+    _check_integrator(integrator)
     if steps < 1 or substeps < 1 or save_every < 1:
         raise ValueError(
             f"steps, substeps and save_every are {steps}, {substeps}, {save_every}; each must be at least 1"
         )
     if steps % save_every:
         raise ValueError(f"save_every = {save_every} does not divide steps = {steps}; choose a divisor")
+    source = as_controls(controls, system, state, steps, key)
+    _check_precision(system, state, source)
     dtype = state.v.dtype
     dt, t0 = _number(dt, dtype), _number(t0, dtype)
-
-    options = {"save_every": save_every, "save": save, "cost": cost, "stop": stop, "divergence_limit": divergence_limit}
     saved, end, served = _simulated(
         system,
         state,
-        controls,
+        source,
         dt,
         t0,
         key,
         steps=steps,
         integrator=integrator,
         substeps=substeps,
+        save_every=save_every,
+        save=save,
+        cost=cost,
+        stop=stop,
+        divergence_limit=divergence_limit,
         backend=backend,
-        **options,
     )
     times = jnp.asarray(t0, dtype) + jnp.arange(0, steps + 1, save_every).astype(dtype) * jnp.asarray(dt, dtype)
     topology, result = system.model.topology, end.result
@@ -178,92 +173,130 @@ def rollout(
 def _simulated(
     system: System,
     state: State,
-    controls,
+    controls: Controls,
     dt: float | Array,
     t0: float | Array,
     key: PRNGKeyArray | None,
     *,
     steps: int,
-    integrator: Integrator,
     substeps: int,
     backend: Backend,
-    save_every: int,
-    save: Callable,
-    cost: Callable | None,
-    stop: Callable | None,
-    divergence_limit: float | Array,
-) -> tuple[PyTree, _Carry, lanes.Served]:
-    """Records and end of a rollout whose arguments were checked."""
-    dtype = state.v.dtype
+    **options: Any,
+) -> tuple[PyTree, "_Carry", lanes.Served]:
+    """Records and end of a rollout whose arguments were checked; `options` are those of `_Loop`."""
 
-    def simulate(state: State, controls, dt, t0, key) -> tuple[PyTree, _Carry]:
-        dt, t0 = jnp.asarray(dt, dtype), jnp.asarray(t0, dtype)
-        rows, source = (controls, None) if isinstance(controls, jax.Array) else (None, controls)
-        h = dt / substeps
+    def simulate(state: State, controls: Controls, dt, t0, key) -> tuple[PyTree, _Carry]:
+        dt, t0 = jnp.asarray(dt, state.v.dtype), jnp.asarray(t0, state.v.dtype)
+        loop = _Loop(system, controls, dt, dt / substeps, t0, key, substeps=substeps, **options)
+        return loop.run(state, steps)
 
-        def time(index):
-            return t0 + index.astype(dtype) * dt
+    (saved, end), served = lanes.run(simulate, (state, controls, dt, t0, key), backend=backend, name="rollout")
+    return saved, end, lanes.Served(served)
 
-        def in_force(index, row, state, memory):
-            if not isinstance(source, Controller):
-                return control_in_force(source, row, index, time(index), state, key), memory
-            drawn = None if key is None else jax.random.fold_in(key, index)
-            u, memory = source.decide(time(index), state, memory, drawn)
-            return lambda time: u, memory
 
-        def advance(carry: _Carry, step: tuple[Array, Array | None]) -> _Carry:
-            index, row = step
-            t, state = time(index), carry.state
-            control, memory = in_force(index, row, state, carry.memory)
-            new, solved = _substeps(integrator, system, state, control, t, h, substeps)
-            healthy = _is_healthy(system, state, new, divergence_limit)
-            running = carry.result == Result.COMPLETED
-            good = running & healthy & solved
-            # A held lane keeps a state from which every later (discarded) step is finite.
-            kept = jax.tree.map(lambda a, b: jnp.where(good, a, b), new, state)
-            total = carry.cost
-            if cost is not None:
-                stage = cost(t, state, control(t), kept)
-                total = jax.tree.map(
-                    lambda c, s: c + jnp.where(good, s, jnp.zeros_like(s)).astype(c.dtype), total, stage
-                )
-            failure = jnp.where(healthy, Result.STEP_FAILED.value, Result.DIVERGED.value)
-            result = jnp.where(running & ~good, failure, carry.result)
-            if stop is not None:
-                result = jnp.where(good & stop(time(index + 1), kept), Result.STOPPED.value, result)
-            return _Carry(kept, total, result, carry.steps + good.astype(jnp.int32), memory)
+class _Carry(eqx.Module):
+    """What goes from step to step."""
 
-        def record(index, row, carry: _Carry) -> PyTree:
-            control, _ = in_force(index, row, carry.state, carry.memory)
-            return save(time(index), carry.state, control(time(index)))
+    state: State
+    cost: PyTree
+    result: Int[Array, ""]
+    steps: Int[Array, ""]
+    memory: PyTree
 
-        def block(carry: _Carry, stretch: tuple[Array | np.ndarray, Array | None]) -> tuple[_Carry, PyTree]:
-            index, row = jax.tree.map(lambda x: x[0], stretch)
-            return _checkpointed_loop(advance, carry, stretch, save_every), record(jnp.asarray(index), row, carry)
 
-        first_row, last_row = (None, None) if rows is None else (rows[0], rows[-1])
-        memory = source.begin(state) if isinstance(source, Controller) else None
-        initial_cost = None
-        if cost is not None:
-            u0 = in_force(jnp.zeros((), int), first_row, state, memory)[0](t0)
-            shapes = jax.eval_shape(cost, t0, state, u0, state)
-            initial_cost = jax.tree.map(lambda s: jnp.zeros(s.shape, jnp.int32 if s.dtype == bool else s.dtype), shapes)
-        zero = jnp.zeros((), jnp.int32)
-        carry = _Carry(state, initial_cost, zero, zero, memory)
-        blocks = steps // save_every
-        schedule = jax.tree.map(lambda x: x.reshape(blocks, save_every, *x.shape[1:]), (np.arange(steps), rows))
-        if blocks == 1:
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Loop:
+    """The steps of one rollout. The fields are arguments of `rollout`, and the length h of a step of the integrator."""
+
+    system: System
+    controls: Controls
+    dt: Time
+    h: Time
+    t0: Time
+    key: PRNGKeyArray | None
+    integrator: Integrator
+    substeps: int
+    save_every: int
+    save: Callable
+    cost: Callable | None
+    stop: Callable | None
+    divergence_limit: float | Array
+
+    def run(self, state: State, steps: int) -> tuple[PyTree, _Carry]:
+        """Records, the start and the end included, and the end."""
+        schedule = (np.arange(steps), self.controls.rows())
+        carry = self.start(state, schedule)
+        blocks = jax.tree.map(lambda x: x.reshape(-1, self.save_every, *x.shape[1:]), schedule)
+        if steps == self.save_every:
             # A single block needs no checkpoint of its own: the loop within has them.
-            carry, only = block(carry, jax.tree.map(lambda x: x[0], schedule))
+            carry, only = self.block(carry, jax.tree.map(lambda x: x[0], blocks))
             records = jax.tree.map(lambda x: jnp.asarray(x)[None], only)
         else:
-            carry, records = jax.lax.scan(jax.checkpoint(block, prevent_cse=False), carry, schedule)
-        last = record(jnp.asarray(steps), last_row, carry)
+            carry, records = jax.lax.scan(jax.checkpoint(self.block, prevent_cse=False), carry, blocks)
+        last = self.record(jnp.asarray(steps), jax.tree.map(lambda x: x[-1], schedule[1]), carry)
         return jax.tree.map(lambda r, x: jnp.concatenate([r, jnp.asarray(x)[None]]), records, last), carry
 
-    arguments = (state, controls, dt, t0, key)
-    (saved, end), served = lanes.run(simulate, arguments, backend=backend, name="rollout")
-    return saved, end, lanes.Served(served)
+    def start(self, state: State, schedule: PyTree) -> _Carry:
+        """What the first step starts from."""
+        memory, cost, zero = self.controls.begin(state), None, jnp.zeros((), jnp.int32)
+        if self.cost is not None:
+            index, row = jnp.zeros((), int), jax.tree.map(lambda x: x[0], schedule[1])
+            u = self.in_force(index, row, state, memory)[0](self.t0)
+            shapes = jax.eval_shape(self.cost, self.t0, state, u, state)
+            cost = jax.tree.map(lambda s: jnp.zeros(s.shape, jnp.int32 if s.dtype == bool else s.dtype), shapes)
+        return _Carry(state, cost, zero, zero, memory)
+
+    def block(self, carry: _Carry, schedule: PyTree) -> tuple[_Carry, PyTree]:
+        """The steps from one record to the next, and the record at their start."""
+        index, row = jax.tree.map(lambda x: x[0], schedule)
+        return _checkpointed_loop(self.advance, carry, schedule, self.save_every), self.record(
+            jnp.asarray(index), row, carry
+        )
+
+    def advance(self, carry: _Carry, scheduled: tuple[Array, PyTree]) -> _Carry:
+        """One control step; a sample that has ended is held."""
+        index, row = scheduled
+        t, state = self.time(index), carry.state
+        control, memory = self.in_force(index, row, state, carry.memory)
+        new, solved = self.substep(state, control, t)
+        healthy = _is_healthy(self.system, state, new, self.divergence_limit)
+        running = carry.result == RolloutResult.COMPLETED
+        good = running & healthy & solved
+        # A held sample keeps a state from which every later (discarded) step is finite.
+        kept = jax.tree.map(lambda a, b: jnp.where(good, a, b), new, state)
+        total = carry.cost
+        if self.cost is not None:
+            stage = self.cost(t, state, control(t), kept)
+            total = jax.tree.map(lambda c, s: c + jnp.where(good, s, jnp.zeros_like(s)).astype(c.dtype), total, stage)
+        failure = jnp.where(healthy, RolloutResult.STEP_FAILED.value, RolloutResult.DIVERGED.value)
+        result = jnp.where(running & ~good, failure, carry.result)
+        if self.stop is not None:
+            result = jnp.where(good & self.stop(self.time(index + 1), kept), RolloutResult.STOPPED.value, result)
+        return _Carry(kept, total, result, carry.steps + good.astype(jnp.int32), memory)
+
+    def substep(self, state: State, control: Control, t: Time) -> tuple[State, Bool[Array, ""]]:
+        """State after all steps of the integrator within a control step, and whether all could be made."""
+        if self.substeps == 1:
+            return self.integrator.step(self.system, state, control, t, self.h)
+
+        def body(carry, k):
+            state, solved = carry
+            state, ok = self.integrator.step(self.system, state, control, t + k.astype(t.dtype) * self.h, self.h)
+            return (state, solved & ok), None
+
+        start = (state, jnp.asarray(True))
+        return jax.lax.scan(jax.checkpoint(body, prevent_cse=False), start, jnp.arange(self.substeps))[0]
+
+    def record(self, index: Array, row: PyTree, carry: _Carry) -> PyTree:
+        """What is saved at the start of a step."""
+        control, _ = self.in_force(index, row, carry.state, carry.memory)
+        return self.save(self.time(index), carry.state, control(self.time(index)))
+
+    def in_force(self, index: Array, row: PyTree, state: State, memory: PyTree) -> tuple[Control, PyTree]:
+        return self.controls.in_force(Step(index, self.time(index), row, self.key), state, memory)
+
+    def time(self, index: Array) -> Time:
+        return self.t0 + index.astype(self.dt.dtype) * self.dt
 
 
 def _number(x, dtype) -> float | Array:
@@ -271,26 +304,21 @@ def _number(x, dtype) -> float | Array:
     return float(x) if isinstance(x, int | float) else jnp.asarray(x, dtype)
 
 
-def _substeps(integrator: Integrator, system: System, state: State, control, t: Time, h: Array, count: int):
-    """`count` steps of the integrator, and whether all could be made."""
-    if count == 1:
-        return integrator.step(system, state, control, t, h)
-
-    def body(carry, k):
-        state, solved = carry
-        state, ok = integrator.step(system, state, control, t + k.astype(t.dtype) * h, h)
-        return (state, solved & ok), None
-
-    return jax.lax.scan(jax.checkpoint(body, prevent_cse=False), (state, jnp.asarray(True)), jnp.arange(count))[0]
+def _check_integrator(integrator: Any) -> None:
+    if isinstance(integrator, type):
+        raise TypeError(f"integrator is the class {integrator.__name__}; give an instance, {integrator.__name__}()")
+    if not isinstance(integrator, Integrator):
+        raise TypeError(f"integrator is a {type(integrator).__name__}; give an Integrator, RungeKutta4() for instance")
 
 
-def _check_precision(system: System, state: State, controls) -> None:
+def _check_precision(system: System, state: State, controls: Controls) -> None:
     """Refuse mixed precision, which would end in an error deep within a loop.
 
     Raises:
         ValueError: the message names the types and `as_dtype`.
     """
-    given = controls.values if isinstance(controls, Knots) else None if callable(controls) else controls
+    # The times of knots are converted where they are used, and a policy answers for itself.
+    given = controls.values if isinstance(controls, Knots) else None if isinstance(controls, Feedback) else controls
     named = {"system": system, "state": state, "controls": given}
     found = {
         name: sorted({str(x.dtype) for x in jax.tree.leaves(eqx.filter(part, eqx.is_inexact_array))})

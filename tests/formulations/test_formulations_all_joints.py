@@ -7,17 +7,14 @@ import pytest
 from random_trees import random_model, random_motion
 from stacked_trees import agree, evaluated
 
-from jaxdyn import (
+from jaxdyn import configuration, forward_dynamics, gravity_force, inverse_dynamics
+from jaxdyn.formulations import (
     acceleration_energy,
     acceleration_energy_from_kinetic,
     canonical_rates,
-    configuration,
-    forward_dynamics,
     generalized_momentum,
     gibbs_appell_accelerations,
     gibbs_appell_forces,
-    gravity_force,
-    inverse_dynamics,
     kane_forces,
     lagrange_forces,
 )

@@ -14,10 +14,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import kinematics, rotors
+from jaxdyn.dynamics.doors import model_function
 from jaxdyn.dynamics.inverse import GeneralizedForces
 from jaxdyn.dynamics.kinematics import Accelerations, BodyMotion, Coordinates, PartialVelocities, Velocities
-from jaxdyn.lanes import compiled_outside_jit
-from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.arrays import einsum
 from jaxdyn.spatial.inertia import symmetric_matrix
@@ -45,7 +44,7 @@ class KaneForces(NamedTuple):
     inertia_moment: Float[Array, "nb 3"]
 
 
-@compiled_outside_jit
+@model_function
 def kane_forces(model: Model, q: Coordinates, v: Velocities, a: Accelerations, tau: GeneralizedForces) -> KaneForces:
     """Generalized active forces F and inertia forces F* of Kane's equations F + F* = 0.
 
@@ -65,7 +64,6 @@ def kane_forces(model: Model, q: Coordinates, v: Velocities, a: Accelerations, t
 
     Source: theory.md (K1), (E15), (R3); Kane and Levinson 1985.
     """
-    configuration.check_velocities(model, a=a, tau=tau)
     moving = kinematics.motion(model, q, v)
     placed, w = moving.placements, moving.velocity[:, :3]
     partials = kinematics.partials_at(model, placed, placed.com)

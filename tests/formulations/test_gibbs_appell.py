@@ -11,7 +11,7 @@ import pytest
 from stacked_trees import TREES, agree, evaluated, stacked_trees
 
 from jaxdyn import as_dtype, forward_dynamics, forward_kinematics, gravity_force, inverse_dynamics, mass_matrix
-from jaxdyn.dynamics import acceleration_energy as gibbs
+from jaxdyn.formulations import gibbs_appell as gibbs
 from jaxdyn.io import system_from_dict
 from jaxdyn.spatial.inertia import planar_from_inertia, symmetric_matrix
 

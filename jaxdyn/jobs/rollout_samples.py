@@ -1,6 +1,6 @@
-"""What each lane of `jaxdyn rollout` starts from and is driven by.
+"""What each sample of `jaxdyn rollout` starts from and is driven by.
 
-Lane k draws its numbers from its own random key, so it is the same motion whatever the batch, the chunks and the devices.
+Sample k draws its random values from its own key, so it is the same motion whatever the batch, the chunks and the devices.
 """
 
 from collections.abc import Callable
@@ -9,11 +9,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int
 
 from jaxdyn.constraints.assembly import assemble
 from jaxdyn.constraints.projection import project_velocity
-from jaxdyn.dynamics.inverse import gravity_force
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.jobs.replay import ReplayedPlan
@@ -21,14 +20,15 @@ from jaxdyn.jobs.rollout_config import ControlConfig, RolloutConfig
 from jaxdyn.lanes import stored_jit
 from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism import configuration
-from jaxdyn.simulate.controls import Knots, Policy
+from jaxdyn.simulate.controllers import PDControl, random_knots
+from jaxdyn.simulate.controls import Knots
 
-# Lanes that are drawn by one call. Code for another number would round in another way.
+# Samples that are drawn by one call. Code for another number would round in another way.
 _DRAWN_AT_ONCE = 256
 
 
-class LanePlan(eqx.Module):
-    """What one lane is to do.
+class SamplePlan(eqx.Module):
+    """What one sample is to do.
 
     Attributes:
         target: configuration that the PD control holds.
@@ -39,14 +39,14 @@ class LanePlan(eqx.Module):
     torques: Knots
 
 
-class LaneProgress(eqx.Module):
-    """Where one lane has got to.
+class SampleProgress(eqx.Module):
+    """How far one sample has come.
 
     Attributes:
         state: current state.
         work: work done by the drives and by dissipative forces so far, J.
-        result: code of `Result`.
-        steps: steps made.
+        result: code of `RolloutResult`.
+        steps: number of steps made.
     """
 
     state: State
@@ -55,24 +55,16 @@ class LaneProgress(eqx.Module):
     steps: Int[Array, "*batch"]
 
 
-def pd_control(control: ControlConfig, system: System, plan: LanePlan) -> Policy:
+def pd_control(control: ControlConfig, system: System, plan: SamplePlan) -> PDControl:
     """PD control about the target plus the torque sequence, clipped at the effort limits."""
-    model = system.model
     stiffness, damping = (_per_joint(control, system, name) for name in ("stiffness", "damping"))
-
-    def policy(t: Float[Array, ""], state: State, key: PRNGKeyArray | None) -> Float[Array, "nv"]:
-        tau = stiffness * configuration.difference(model, state.q, plan.target) - damping * state.v + plan.torques(t)
-        if control.compensate_gravity:
-            tau = tau - gravity_force(model, state.q)
-        return jnp.clip(tau, -model.limits.effort, model.limits.effort)
-
-    return policy
+    return PDControl(system.model, plan.target, stiffness, damping, plan.torques, control.compensate_gravity)
 
 
-def lane_source(
+def sample_source(
     config: RolloutConfig, system: System, replay: ReplayedPlan | None
-) -> Callable[[np.ndarray], tuple[LanePlan, LaneProgress]]:
-    """What makes the lanes of given numbers before their start.
+) -> Callable[[np.ndarray], tuple[SamplePlan, SampleProgress]]:
+    """The function that draws the samples of given indices before their start.
 
     Raises:
         ConfigError: when it is called, if loops cannot be closed.
@@ -81,9 +73,9 @@ def lane_source(
     initial, control, seed = config.initial, config.control, jax.random.key(config.seed)
     spread = initial.spread
     torque = _per_joint(control, system, "random_torque")
-    knots = int(np.ceil(config.time.duration / control.random_interval)) + 1
+    duration, interval = config.time.duration, control.random_interval
 
-    def lane(seed, index):
+    def sample(seed, index):
         key = jax.random.fold_in(seed, index)
         q_key, v_key, torque_key = jax.random.split(key, 3)
         v = initial.speed * jax.random.normal(v_key, (model.nv,), dtype)
@@ -92,22 +84,19 @@ def lane_source(
         else:
             off = (spread or 0.0) * jax.random.normal(q_key, (model.nv,), dtype)
             q, v = configuration.integrate(model, replay.states.q[0], off), replay.states.v[0] + v
-        # One key per knot, so that the torque at a given time does not depend on the duration.
-        knot_keys = jax.vmap(lambda k: jax.random.fold_in(torque_key, k))(jnp.arange(knots))
-        values = torque[None] * jax.vmap(lambda k: jax.random.normal(k, (model.nv,), dtype))(knot_keys)
-        torques = Knots(values, jnp.asarray(control.random_interval, dtype), jnp.zeros((), dtype))
+        torques = random_knots(torque_key, torque, duration=duration, interval=interval)
         # Without spread, random coordinates are the middle of the limits.
-        start = assemble(system, q)  # the same configuration if there are no loops to close
+        start = assemble(system, system.at_rest(q))  # the same configuration if there are no loops to close
         middle = configuration.random(model, q_key, spread=0.0)
-        target = start.q if control.target == "initial" else assemble(system, middle).q
-        state = State(start.q, project_velocity(system, start.q, v))
+        target = start.q if control.target == "initial" else assemble(system, system.at_rest(middle)).q
+        state = State(start.q, project_velocity(system, State(start.q, v)))
         zero = jnp.zeros((), jnp.int32)
-        return (LanePlan(target, torques), LaneProgress(state, jnp.zeros((), dtype), zero, zero)), start.closed
+        return (SamplePlan(target, torques), SampleProgress(state, jnp.zeros((), dtype), zero, zero)), start.closed
 
-    draw = stored_jit(jax.vmap(lane, (None, 0)))
+    draw = stored_jit(jax.vmap(sample, (None, 0)))
 
     @announced_as("the starts")
-    def lanes(indices: np.ndarray) -> tuple[LanePlan, LaneProgress]:
+    def samples(indices: np.ndarray) -> tuple[SamplePlan, SampleProgress]:
         filled = np.resize(indices, -(-len(indices) // _DRAWN_AT_ONCE) * _DRAWN_AT_ONCE)
         parts = [jax.tree.map(np.asarray, draw(seed, part)) for part in filled.reshape(-1, _DRAWN_AT_ONCE)]
         drawn, closed = jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(indices)], *parts)
@@ -118,7 +107,7 @@ def lane_source(
             )
         return jax.tree.map(jnp.asarray, drawn)
 
-    return lanes
+    return samples
 
 
 def _per_joint(control: ControlConfig, system: System, name: str) -> Float[Array, "nv"]:

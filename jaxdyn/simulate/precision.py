@@ -26,6 +26,7 @@ from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import as_dtype
 from jaxdyn.spatial.arrays import dot
 
+# Decimal digits of the reference.
 DIGITS = 50
 # A gradient that is smaller than this beside its function, in SI units, is taken for zero: a pendulum's by v, say.
 _VANISHES = 1e-12
@@ -33,7 +34,7 @@ _VANISHES = 1e-12
 _ACCELERATION = 10.0
 
 
-class Inputs(NamedTuple):
+class Samples(NamedTuple):
     """States, and what is asked of them; numbers that float32 has.
 
     Attributes:
@@ -80,7 +81,7 @@ def _energies(system: System, q, v, tau, weights):
         changed = eqx.tree_at(lambda s: s.model.mass, system, mass)
         moved = configuration.integrate(system.model, q, step)
         kinetic = energy.kinetic_energy(changed.model.at(time), moved, v)
-        potential = total_potential_energy(changed, moved)
+        potential = total_potential_energy(changed, changed.at_rest(moved))
         return kinetic + potential, jnp.stack([kinetic, potential])
 
     gradient, parts = jax.grad(total, (0, 1, 2), has_aux=True)(jnp.zeros_like(v), v, system.model.mass)
@@ -105,7 +106,7 @@ ACCELERATIONS = Part(
 )
 
 
-def random_inputs(system: System, rest: Float[Array, "nq"], q: Float[Array, "states nq"], key: PRNGKeyArray) -> Inputs:
+def random_inputs(system: System, rest: Float[Array, "nq"], q: Float[Array, "states nq"], key: PRNGKeyArray) -> Samples:
     """A state at rest without forces, and moving ones with random forces; velocities satisfy the constraints.
 
     Args:
@@ -116,14 +117,14 @@ def random_inputs(system: System, rest: Float[Array, "nq"], q: Float[Array, "sta
     shape = (q.shape[0], system.model.nv)
     moving = (jnp.arange(shape[0]) > 0).astype(q.dtype)[:, None]
     v = jax.random.normal(of_velocities, shape, q.dtype) * moving
-    v = stored_jit(jax.vmap(lambda q, v: project_velocity(system, q, v)))(q, v)
+    v = stored_jit(jax.vmap(lambda q, v: project_velocity(system, State(q, v))))(q, v)
     inertia = jnp.diagonal(_mass_matrices(system, q), axis1=1, axis2=2)
     tau = _ACCELERATION * inertia * jax.random.normal(of_forces, shape, q.dtype) * moving
     weights = jax.random.normal(of_weights, shape, q.dtype)
-    return as_dtype(as_dtype(Inputs(q, v, tau, weights), jnp.float32), q.dtype)
+    return as_dtype(as_dtype(Samples(q, v, tau, weights), jnp.float32), q.dtype)
 
 
-def errors(system: System, part: Part, inputs: Inputs, backend: lanes.Backend) -> dict[str, Errors]:
+def errors(system: System, part: Part, inputs: Samples, backend: lanes.Backend) -> dict[str, Errors]:
     """Errors of the results of a part, but for gradients that are zero.
 
     Args:
@@ -178,7 +179,7 @@ class Conditioning(NamedTuple):
     growth: np.ndarray
 
 
-def conditioning(system: System, inputs: Inputs, accelerations: np.ndarray) -> Conditioning:
+def conditioning(system: System, inputs: Samples, accelerations: np.ndarray) -> Conditioning:
     """Conditioning at states whose accelerations are known; h contains all forces but tau, those of loops too."""
     matrices, tau = np.asarray(_mass_matrices(system, inputs.q)), np.asarray(inputs.tau)
     scale = 1.0 / np.sqrt(np.diagonal(matrices, axis1=1, axis2=2))
@@ -198,8 +199,8 @@ def _mass_matrices(system: System, q: Float[Array, "states nq"]) -> Float[Array,
     return lanes.batched(lambda q: mass_matrix(model, q))(q)
 
 
-def _state(inputs: Inputs, k: int) -> Inputs:
-    return Inputs(*(x[k] for x in inputs))
+def _state(inputs: Samples, k: int) -> Samples:
+    return Samples(*(x[k] for x in inputs))
 
 
 def _largest(numbers: np.ndarray) -> np.ndarray:

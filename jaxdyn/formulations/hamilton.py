@@ -16,51 +16,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxdyn.dynamics import energy, inverse, kinematics, metric, rotors
+from jaxdyn.dynamics import energy, kinematics, metric
+from jaxdyn.dynamics.doors import model_function
+from jaxdyn.dynamics.energy import Momenta
 from jaxdyn.dynamics.inverse import GeneralizedForces
-from jaxdyn.dynamics.kinematics import Coordinates, Motion, Velocities
-from jaxdyn.lanes import compiled_outside_jit
+from jaxdyn.dynamics.kinematics import Coordinates, Velocities
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot, einsum
-from jaxdyn.spatial.inertia import SpatialInertia
-
-Momenta = Float[Array, "nv"]
 
 
-@compiled_outside_jit
-def generalized_momentum(model: Model, q: Coordinates, v: Velocities) -> Momenta:
-    """Generalized momentum p = dE/dv = M v (+ b with prescribed motions); N m s for angles, N s for displacements.
-
-        p_gamma = sum [ m T_gamma . v_i + Omega_gamma . J omega_i ] + (armature * v)_gamma + (rotors)_gamma
-
-    Args:
-        q, v: generalized coordinates and velocities.
-
-    Raises:
-        ValueError: wrong shapes.
-
-    Source: theory.md (I8), (F2), (E19), (R2).
-    """
-    moving = kinematics.motion(model, q, v)
-    return _momentum_along_columns(model, moving, _body_momenta(moving)) + rotors.reflected_inertia(model) * v  # (E19)
-
-
-def _momentum_along_columns(model: Model, moving: Motion, momenta: Float[Array, "nb 6"]) -> Momenta:
-    """Without the inertia along the velocity components, which is nothing where these rest."""
-    if not model.rotors.count:
-        return inverse.project(model, moving.placements, momenta)
-    h = rotors.spin_columns(model, moving.placements)
-    projected = inverse.project(model, moving.placements, momenta + rotors.moments(h, moving.v))
-    return projected + rotors.along_columns(h, moving.velocity[:, :3])  # (R2)
-
-
-def _body_momenta(moving: Motion) -> Float[Array, "nb 6"]:
-    return jax.vmap(SpatialInertia.momentum)(moving.placements.inertia, moving.velocity)
-
-
-@compiled_outside_jit
+@model_function
 def hamiltonian(model: Model, q: Coordinates, p: Momenta) -> Float[Array, ""]:
     """Hamilton's function H(q, p) = p.v - E + V, J: the total energy unless motions are prescribed.
 
@@ -76,10 +43,9 @@ def hamiltonian(model: Model, q: Coordinates, p: Momenta) -> Float[Array, ""]:
 
     Source: theory.md (I8), (F2), (E19), (H2); Hamilton 1834.
     """
-    configuration.check_velocities(model, p=p)
     carried = kinematics.motion(model, q, jnp.zeros_like(p))
-    momenta = _body_momenta(carried)
-    excess = p - _momentum_along_columns(model, carried, momenta)
+    momenta = energy.body_momenta(carried)
+    excess = p - energy.momentum_along_columns(model, carried, momenta)
     factor = factorizations.cholesky_of_lower(metric.lower_mass_matrix(model, carried.placements))
     v = factorizations.cholesky_solve(factor, excess)
     of_time = 0.5 * einsum("bc,bc->", momenta, carried.velocity)  # (E19)
@@ -104,7 +70,7 @@ class CanonicalRates(NamedTuple):
     momentum: GeneralizedForces
 
 
-@compiled_outside_jit
+@model_function
 def canonical_rates(model: Model, q: Coordinates, p: Momenta, tau: GeneralizedForces) -> CanonicalRates:
     """Hamilton's canonical equations v = dH/dp, dp/dt = tau - dH/dq, by automatic differentiation of H.
 
@@ -121,7 +87,6 @@ def canonical_rates(model: Model, q: Coordinates, p: Momenta, tau: GeneralizedFo
 
     Source: theory.md (F2), (I3), (I9); Hamilton 1834.
     """
-    configuration.check_velocities(model, p=p, tau=tau)
 
     def total(step, p):
         return hamiltonian(model, configuration.integrate(model, q, step), p)

@@ -16,10 +16,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import energy, inverse, kinematics, rotors
+from jaxdyn.dynamics.doors import model_function
 from jaxdyn.dynamics.inverse import GeneralizedForces
 from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Velocities
-from jaxdyn.lanes import compiled_outside_jit
-from jaxdyn.mechanism import configuration
+from jaxdyn.formulations.lagrange import lagrange_forces
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot, einsum
@@ -50,13 +50,12 @@ class AccelerationEnergy(NamedTuple):
         return jnp.sum(bodies) + jnp.sum(self.rotors)
 
 
-@compiled_outside_jit
+@model_function
 def acceleration_energy_terms(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> AccelerationEnergy:
     """The terms of the acceleration energy at (q, v, a), for each body; arguments as for `acceleration_energy`.
 
     Source: theory.md (J1), (R5).
     """
-    configuration.check_velocities(model, a=a)
     moving = kinematics.motion(model, q, v)
     acceleration = kinematics.accelerations_of_bodies(model, moving, a)
     # On body axes the inertia tensor is constant.
@@ -80,7 +79,7 @@ def acceleration_energy_terms(model: Model, q: Coordinates, v: Velocities, a: Ac
     )  # (J1)
 
 
-@compiled_outside_jit
+@model_function
 def acceleration_energy(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> Float[Array, ""]:
     """Acceleration energy E_A (synonym: Gibbs function), J/s^2, summed over bodies and rotors.
 
@@ -100,7 +99,7 @@ def acceleration_energy(model: Model, q: Coordinates, v: Velocities, a: Accelera
     return acceleration_energy_terms(model, q, v, a).total
 
 
-@compiled_outside_jit
+@model_function
 def acceleration_energy_of_velocity(model: Model, q: Coordinates, v: Velocities) -> Float[Array, ""]:
     """The part E_A0(q, v) of the acceleration energy without accelerations, J/s^2; no equation of motion depends on it.
 
@@ -109,7 +108,7 @@ def acceleration_energy_of_velocity(model: Model, q: Coordinates, v: Velocities)
     return acceleration_energy(model, q, v, jnp.zeros_like(v))  # (J3)
 
 
-@compiled_outside_jit
+@model_function
 def gibbs_appell_forces(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> GeneralizedForces:
     """Generalized forces of the motion (q, v, a) under gravity: tau_gamma = dE_A/da^gamma - (gravity force)_gamma; N m, N.
 
@@ -119,7 +118,7 @@ def gibbs_appell_forces(model: Model, q: Coordinates, v: Velocities, a: Accelera
     return needed - inverse.gravity_force(model, q)
 
 
-@compiled_outside_jit
+@model_function
 def gibbs_appell_accelerations(model: Model, q: Coordinates, v: Velocities, tau: GeneralizedForces) -> Accelerations:
     """Generalized accelerations that minimise E_A - Q.a, Q = tau and gravity; rad/s^2, m/s^2. Equal to `forward_dynamics`.
 
@@ -128,7 +127,6 @@ def gibbs_appell_accelerations(model: Model, q: Coordinates, v: Velocities, tau:
 
     Source: theory.md (J4), (J7); Gauss 1829.
     """
-    configuration.check_velocities(model, tau=tau)
     gradient = jax.grad(lambda a: acceleration_energy(model, q, v, a))
     needed, change = jax.linearize(gradient, jnp.zeros_like(v))
     hessian = jax.vmap(change)(jnp.eye(model.nv, dtype=v.dtype))
@@ -136,49 +134,7 @@ def gibbs_appell_accelerations(model: Model, q: Coordinates, v: Velocities, tau:
     return factorizations.cholesky_solve(factorizations.cholesky(hessian), missing)  # (J4)
 
 
-class LagrangeTerms(NamedTuple):
-    """What the kinetic energy E(q, v) contributes to the equations of motion, N m or N.
-
-    Attributes:
-        momentum_rate: d/dt dE/dv = E_{vv} a + E_{vq} v + E_{vt}.
-        gradient: dE/dq; along the velocity columns, X_gamma(E).
-        bracket: k^delta_{beta gamma} v^beta dE/dv^delta, zero where velocities are coordinate rates.
-    """
-
-    momentum_rate: GeneralizedForces
-    gradient: GeneralizedForces
-    bracket: GeneralizedForces
-
-
-@compiled_outside_jit
-def lagrange_terms(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> LagrangeTerms:
-    """Derivatives of the kinetic energy along the motion (q, v, a) of the mechanism, whose joints may move with time.
-
-    Source: theory.md (I3); (I9) for velocities that are no coordinate rates.
-    """
-
-    def kinetic(step, v, time):
-        return energy.kinetic_energy(model.later(time), configuration.integrate(model, q, step), v)
-
-    derivatives = jax.grad(kinetic, argnums=(0, 1))
-    zero, one = jnp.zeros((), v.dtype), jnp.ones((), v.dtype)
-    (gradient, momentum), (_, momentum_rate) = jax.jvp(derivatives, (jnp.zeros_like(v), v, zero), (v, a, one))
-    structure = configuration.structure_coefficients(model, q)
-    bracket = einsum("bgd,b,d->g", structure, v, momentum)  # (I9)
-    return LagrangeTerms(momentum_rate, gradient, bracket)
-
-
-@compiled_outside_jit
-def lagrange_forces(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> GeneralizedForces:
-    """Right side of the identity dE_A/da^gamma = d/dt dE/dv^gamma - dE/dq^gamma (Lagrange; Hamel for quasi-velocities); N m, N.
-
-    Source: theory.md (J5).
-    """
-    terms = lagrange_terms(model, q, v, a)
-    return terms.momentum_rate - terms.gradient - terms.bracket  # (J5)
-
-
-@compiled_outside_jit
+@model_function
 def acceleration_energy_from_kinetic(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> Float[Array, ""]:
     """Right side of the identity E_A = 1/2 E_{vv}[a, a] + E_{vq}[a, v] + E_{vt}[a] - E_q[a] + E_A0, J/s^2.
 

@@ -1,0 +1,61 @@
+"""Lagrange's equations of the second kind, in the form of Hamel where velocities are no coordinate rates.
+
+    d/dt dE/dv^gamma - dE/dq^gamma - k^delta_{beta gamma} v^beta dE/dv^delta = Q_gamma
+
+with the kinetic energy E(q, v) and all of its derivatives by automatic differentiation; theory.md (I3), (I9), (J5).
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxdyn.dynamics import energy
+from jaxdyn.dynamics.doors import model_function
+from jaxdyn.dynamics.inverse import GeneralizedForces
+from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Velocities
+from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.model import Model
+from jaxdyn.spatial.arrays import einsum
+
+
+class LagrangeTerms(NamedTuple):
+    """What the kinetic energy E(q, v) contributes to the equations of motion, N m or N.
+
+    Attributes:
+        momentum_rate: d/dt dE/dv = E_{vv} a + E_{vq} v + E_{vt}.
+        gradient: dE/dq; along the velocity columns, X_gamma(E).
+        bracket: k^delta_{beta gamma} v^beta dE/dv^delta, zero where velocities are coordinate rates.
+    """
+
+    momentum_rate: GeneralizedForces
+    gradient: GeneralizedForces
+    bracket: GeneralizedForces
+
+
+@model_function
+def lagrange_terms(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> LagrangeTerms:
+    """Derivatives of the kinetic energy along the motion (q, v, a) of the mechanism, whose joints may move with time.
+
+    Source: theory.md (I3); (I9) for velocities that are no coordinate rates.
+    """
+
+    def kinetic(step, v, time):
+        return energy.kinetic_energy(model.later(time), configuration.integrate(model, q, step), v)
+
+    derivatives = jax.grad(kinetic, argnums=(0, 1))
+    zero, one = jnp.zeros((), v.dtype), jnp.ones((), v.dtype)
+    (gradient, momentum), (_, momentum_rate) = jax.jvp(derivatives, (jnp.zeros_like(v), v, zero), (v, a, one))
+    structure = configuration.structure_coefficients(model, q)
+    bracket = einsum("bgd,b,d->g", structure, v, momentum)  # (I9)
+    return LagrangeTerms(momentum_rate, gradient, bracket)
+
+
+@model_function
+def lagrange_forces(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> GeneralizedForces:
+    """Right side of the identity dE_A/da^gamma = d/dt dE/dv^gamma - dE/dq^gamma (Lagrange; Hamel for quasi-velocities); N m, N.
+
+    Source: theory.md (J5).
+    """
+    terms = lagrange_terms(model, q, v, a)
+    return terms.momentum_rate - terms.gradient - terms.bracket  # (J5)

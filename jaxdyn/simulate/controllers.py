@@ -1,0 +1,78 @@
+"""Ready controls for `rollout`: joint-space PD control, and random sequences that excite a mechanism."""
+
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jaxdyn.dynamics.inverse import gravity_force
+from jaxdyn.dynamics.system import State
+from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.model import Model
+from jaxdyn.mechanism.quantity import DAMPING, POSITION, STIFFNESS, quantity
+from jaxdyn.simulate.controls import Knots
+from jaxdyn.spatial.arrays import floating
+
+
+class PDControl(eqx.Module):
+    """PD control of all joints, a policy for systems without drives: the force of every velocity component is a control.
+
+        tau = stiffness (target - q) - damping v + feedforward(t) [- gravity force],   clipped at the effort limits of the model
+
+    The difference is taken in tangent coordinates. The controls are held over a step, as those of a digital controller are; for
+    gains that are too high for the step, make the servo a part of the system by `JointServo`.
+
+    Attributes:
+        model: the mechanism; its limits of effort bound the controls.
+        target: coordinates that are held.
+        stiffness: proportional gain.
+        damping: derivative gain.
+        feedforward: controls that are added, N m or N; None for none.
+        compensate_gravity: whether the force that holds the mechanism against gravity is added.
+    """
+
+    model: Model
+    target: Float[Array, "nq"] = eqx.field(converter=floating, metadata=quantity(POSITION, along="coordinate"))
+    stiffness: Float[Array, "nv"] = eqx.field(
+        converter=floating, metadata=quantity(STIFFNESS, along="velocity", minimum=0.0)
+    )
+    damping: Float[Array, "nv"] = eqx.field(
+        converter=floating, metadata=quantity(DAMPING, along="velocity", minimum=0.0)
+    )
+    feedforward: Knots | None = None
+    compensate_gravity: bool = eqx.field(static=True, default=False)
+
+    def __call__(self, t: Float[Array, ""], state: State, key: PRNGKeyArray | None) -> Float[Array, "nv"]:
+        """Controls at time t (s) in a state; `key` is not used."""
+        away = configuration.difference(self.model, state.q, self.target)
+        tau = self.stiffness * away - self.damping * state.v
+        if self.feedforward is not None:
+            tau = tau + self.feedforward(t)
+        if self.compensate_gravity:
+            tau = tau - gravity_force(self.model, state.q)
+        return jnp.clip(tau, -self.model.limits.effort, self.model.limits.effort)
+
+
+def random_knots(
+    key: PRNGKeyArray,
+    deviation: Float[Array, "nu"],
+    *,
+    duration: float,
+    interval: float,
+) -> Knots:
+    """Controls that are drawn from normal distributions at equally spaced times and linear in between.
+
+    Each knot has its own random key, so that the controls at a given time do not depend on the duration.
+
+    Args:
+        deviation: standard deviation of each control, N m or N.
+        duration: time that the knots cover, s.
+        interval: time between knots, s.
+    """
+    deviation = floating(deviation)
+    count, dtype = math.ceil(duration / interval) + 1, deviation.dtype
+    keys = jax.vmap(lambda k: jax.random.fold_in(key, k))(jnp.arange(count))
+    values = deviation[None] * jax.vmap(lambda k: jax.random.normal(k, deviation.shape, dtype))(keys)
+    return Knots(values, jnp.asarray(interval, dtype), jnp.zeros((), dtype))

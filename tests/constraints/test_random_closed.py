@@ -1,0 +1,37 @@
+"""Random configurations of closed mechanisms."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxdyn
+from jaxdyn import Distance, System, library
+from jaxdyn.constraints import constraint_errors, random_closed
+
+KEYS = jax.random.split(jax.random.key(5), 4)
+
+
+def test_random_closed_configurations_are_closed_and_differ():
+    system = library.four_bar()
+    found = jax.jit(jax.vmap(lambda key: random_closed(system, key)))(KEYS)
+    assert np.all(found.closed)
+    assert len(np.unique(np.asarray(found.q)[:, 0])) == len(KEYS)
+    for q in found.q:
+        np.testing.assert_allclose(constraint_errors(system, system.at_rest(q)).residual, 0.0, atol=1e-7)
+
+
+def test_what_cannot_close_says_so_and_comes_as_close_as_it_can():
+    system = library.four_bar()
+    apart = Distance("apart", 0, jnp.zeros(3), -1, jnp.array([0.0, 0.0, 50.0]), 1.0)
+    torn = dataclasses.replace(system, constraints=(*system.constraints, apart))
+    found = jax.jit(lambda key: random_closed(torn, key, tries=3))(KEYS[0])
+    assert not found.closed
+    assert found.residual > 1.0
+
+
+def test_without_constraints_it_is_a_random_configuration():
+    system = System(library.panda())
+    expected = jaxdyn.configuration.random(system.model, KEYS[0], spread=0.3)
+    np.testing.assert_array_equal(random_closed(system, KEYS[0], spread=0.3).q, expected)

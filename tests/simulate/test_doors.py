@@ -1,0 +1,123 @@
+"""Mistakes of type at the doors of models, systems and rollouts: each is refused in one line that names the remedy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxdyn
+from jaxdyn import Knots, RungeKutta4, State, library, rollout
+
+pytestmark = pytest.mark.usefixtures("as_a_user")
+
+SYSTEM = library.system("cart_pole")
+START = State(jnp.array([0.1, 0.2]), jnp.zeros(2))
+Q = START.q
+
+
+def simulated(*arguments, **options):
+    return rollout(*arguments, dt=0.01, steps=4, **options)
+
+
+class Constant(jaxdyn.Controller):
+    def begin(self, state):
+        return None
+
+    def decide(self, t, state, memory, key):
+        return jnp.ones(1), memory
+
+
+def noisy(t, state, key):
+    return jax.random.normal(key, (1,))
+
+
+MISTAKES = {
+    "a model for a system": (lambda: simulated(SYSTEM.model, START), r"passed a Model; rollout .* System\(model\)"),
+    "a dict for a system": (lambda: jaxdyn.total_energy({}, START), r"passed a dict; total_energy .* System\(model"),
+    "a tuple for a state": (lambda: simulated(SYSTEM, (Q, Q)), r"tuple as the state; give State\(q, v\)"),
+    "an array for a state": (lambda: simulated(SYSTEM, Q), r"as the state; give State\(q, v\)"),
+    "coordinates for a state": (lambda: jaxdyn.assemble(SYSTEM, Q), r"assemble .* give State\(q, v\)"),
+    "a list in a state": (
+        lambda: simulated(SYSTEM, State([0.1, 0.2], Q)),
+        r"q is a list; give an array, jnp.asarray\(q\)",
+    ),
+    "a system for a model": (
+        lambda: jaxdyn.mass_matrix(SYSTEM, Q),
+        r"passed a System; mass_matrix .* use system.model",
+    ),
+    "a number for a model": (lambda: jaxdyn.bias_force(3.0, Q, Q), r"passed a float; bias_force .* MechanismBuilder"),
+    "a list for coordinates": (lambda: jaxdyn.mass_matrix(SYSTEM.model, [0.0, 0.0]), r"q is a list; give an array"),
+    "a class for an integrator": (
+        lambda: simulated(SYSTEM, START, integrator=RungeKutta4),
+        r"class RungeKutta4; give an instance, RungeKutta4\(\)",
+    ),
+    "a string for an integrator": (lambda: simulated(SYSTEM, START, integrator="rk4"), r"is a str; give an Integrator"),
+    "a class for controls": (
+        lambda: simulated(SYSTEM, START, Constant),
+        r"class Constant; give an instance, Constant\(",
+    ),
+    "a list for controls": (lambda: simulated(SYSTEM, START, [[0.0]] * 4), r"are a list; give an array, jnp.asarray"),
+    "a policy of two arguments": (
+        lambda: simulated(SYSTEM, START, lambda t, state: jnp.zeros(1)),
+        r"three arguments; define <lambda>\(t, state, key\)",
+    ),
+    "a policy that needs a key": (
+        lambda: simulated(SYSTEM, START, noisy),
+        r"'noisy' uses its key; .*key=jax.random.key",
+    ),
+    "a policy of the wrong shape": (
+        lambda: simulated(SYSTEM, START, lambda t, state, key: jnp.zeros(2)),
+        r"returns shape \(2,\); return an array of shape \(1,\)",
+    ),
+    "a policy that returns a tuple": (
+        lambda: simulated(SYSTEM, START, lambda t, state, key: (0.0,)),
+        r"returns a tuple; return an array of shape \(1,\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_of_type_is_refused_in_one_line_with_the_remedy(mistake):
+    call, message = MISTAKES[mistake]
+    with pytest.raises((TypeError, ValueError), match=message) as refusal:
+        call()
+    assert "\n" not in str(refusal.value)
+
+
+def test_an_error_within_a_policy_is_that_of_the_user():
+    def broken(t, state, key):
+        raise ZeroDivisionError("mine")
+
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        simulated(SYSTEM, START, broken)
+
+
+def test_a_mistake_is_refused_while_tracing_too():
+    with pytest.raises(TypeError, match=r"use system\.model"):
+        jax.jit(lambda q: jaxdyn.mass_matrix(SYSTEM, q))(Q)
+
+
+def test_all_forms_of_controls_and_numpy_arrays_give_the_same_motion():
+    values = np.ones((4, 1))
+    forms = {
+        "array": jnp.asarray(values),
+        "numpy": values,
+        "knots": Knots(values, 0.01, interpolation="zero_order"),
+        "policy": lambda t, state, key: jnp.ones(1),
+        "controller": Constant(),
+    }
+    ends = {name: simulated(SYSTEM, START, form).final for name, form in forms.items()}
+    ends["numpy state"] = simulated(SYSTEM, State(np.asarray(START.q), np.asarray(START.v)), values).final
+    assert float(jnp.max(jnp.abs(ends["array"].v))) > 1e-3
+    for name, end in ends.items():
+        np.testing.assert_array_equal(end.q, ends["array"].q, err_msg=name)
+        np.testing.assert_array_equal(end.v, ends["array"].v, err_msg=name)
+
+
+def test_checks_leave_nothing_in_a_program():
+    def acceleration(q, v, tau):
+        return jaxdyn.forward_dynamics(SYSTEM.model, q, v, tau)
+
+    inside = jaxdyn.forward_dynamics.__wrapped__
+    behind = jax.make_jaxpr(lambda q, v, tau: inside(SYSTEM.model, q, v, tau))(Q, Q, Q)
+    assert str(jax.make_jaxpr(acceleration)(Q, Q, Q)) == str(behind)
