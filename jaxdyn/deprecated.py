@@ -73,7 +73,7 @@ _MOVED = {
         mobility project_position
     """,
     "dynamics": """
-        Force Reactions Resistance covariant_derivative driving_power forward_dynamics_hessian_product
+        Force Resistance covariant_derivative driving_power forward_dynamics_hessian_product
         inverse_dynamics_hessian_product stabilizing_correction
     """,
     "mechanism": """
@@ -83,6 +83,8 @@ _MOVED = {
         DivergenceWarning Integrator geodesic power_balance_error rollout_adaptive work_of_step
     """,
 }
+RENAMED["jaxdyn.dynamics.attitude"] = "jaxdyn.formulations.attitude"
+RENAMED["jaxdyn.Reactions"] = "jaxdyn.dynamics.JointReaction"
 RENAMED["jaxdyn.Result"] = "jaxdyn.simulate.RolloutResult"
 RENAMED |= {f"jaxdyn.{name}": f"jaxdyn.{home}.{name}" for home, names in _MOVED.items() for name in names.split()}
 

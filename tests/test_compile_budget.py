@@ -250,7 +250,7 @@ TRACES = {
     "gradient of a rollout": (differentiated, policy, 5960),
     "batched": (many, jnp.sin, 1),
     "ILQR": (solved(control.ILQR()), cost, 5),
-    "multiple shooting": (solved(control.MultipleShooting()), cost, 4),
+    "multiple shooting": (solved(control.MultipleShooting()), cost, 5),  # one of them for the scale of the cost
     "batch of ILQR": (solved_in_batch, cost, 5),
 }
 

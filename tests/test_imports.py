@@ -98,6 +98,7 @@ PACKAGES = [
     "jaxdyn.identify",
     "jaxdyn.io",
     "jaxdyn.jobs",
+    "jaxdyn.lanes",
     "jaxdyn.library",
     "jaxdyn.mechanism",
     "jaxdyn.simulate",

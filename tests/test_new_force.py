@@ -119,7 +119,7 @@ def test_its_parameters_are_free_in_a_fit_with_their_units_and_bounds(levitation
     free = [identify.Parameter(f"forces.0.{name}") for name in ("force", "reach")]
     parameters = identify.Parameters(levitation, free)
     assert parameters.labels == (("force", "N"), ("reach", "m"))
-    x = parameters.start
+    x = parameters.initial
     for step in (-50.0, 50.0):  # however far a search goes, the values are those of a magnet
         placed = parameters.place(x + step)
         assert float(placed.forces[0].force) >= 0.0

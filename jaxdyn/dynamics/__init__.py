@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.metric import coriolis_matrix as coriolis_matrix
     from jaxdyn.dynamics.metric import covariant_derivative as covariant_derivative
     from jaxdyn.dynamics.metric import mass_matrix as mass_matrix
-    from jaxdyn.dynamics.reactions import Reactions as Reactions
+    from jaxdyn.dynamics.reactions import JointReaction as JointReaction
     from jaxdyn.dynamics.reactions import driving_forces as driving_forces
     from jaxdyn.dynamics.reactions import driving_power as driving_power
     from jaxdyn.dynamics.reactions import joint_reactions as joint_reactions

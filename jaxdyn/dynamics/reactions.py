@@ -22,8 +22,8 @@ from jaxdyn.spatial.arrays import dot, einsum
 from jaxdyn.spatial.sixvector import force_at_point, motion_to_outer
 
 
-class Reactions(NamedTuple):
-    """What each joint transmits from the parent to its body, ground axes, moments about the body origin O'_i; N and N m.
+class JointReaction(NamedTuple):
+    """What a joint transmits from the parent to its body, ground axes, moments about the body origin O'_i; N and N m.
 
     Attributes:
         force, moment: everything: constraints, drive, friction and springs in the joint.
@@ -32,11 +32,11 @@ class Reactions(NamedTuple):
             armature a and what its rotors take (R3).
     """
 
-    force: Float[Array, "nb 3"]
-    moment: Float[Array, "nb 3"]
-    constraint_force: Float[Array, "nb 3"]
-    constraint_moment: Float[Array, "nb 3"]
-    drive: Float[Array, "nv"]
+    force: Float[Array, "3"]
+    moment: Float[Array, "3"]
+    constraint_force: Float[Array, "3"]
+    constraint_moment: Float[Array, "3"]
+    drive: Float[Array, "_"]
 
 
 @system_function
@@ -47,8 +47,9 @@ def joint_reactions(
     t: Time = 0.0,
     *,
     a: Accelerations | None = None,
-) -> Reactions:
-    """Force and moment in every joint, with which the parent acts on the body; the body acts on the parent with the opposite.
+) -> dict[str, JointReaction]:
+    """Force and moment in every joint of the tree, by the names of the joints: the parent acts on the body with these, and the body
+    on the parent with the opposite.
 
         f_i = sum over the bodies beyond of m (acc - g) - (applied forces);   n_i likewise about O'_i
 
@@ -79,7 +80,11 @@ def joint_reactions(
     own = einsum("ba,ac->bc", moves_directly, turned * drive[:, None])
     force = wrench[:, 3:]
     moment = wrench[:, :3] - jnp.cross(placed.offset, force)
-    return Reactions(force, moment, force - own[:, 3:], moment - own[:, :3], drive)
+    constraint_force, constraint_moment = force - own[:, 3:], moment - own[:, :3]
+    return {
+        name: JointReaction(force[i], moment[i], constraint_force[i], constraint_moment[i], drive[body == i])
+        for i, name in enumerate(model.topology.joint_names)
+    }
 
 
 @system_function

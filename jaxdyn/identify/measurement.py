@@ -18,7 +18,7 @@ from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import EFFORT, POSITION, VELOCITY, Quantity, invalid, quantity
 from jaxdyn.simulate.controls import Knots
 from jaxdyn.spatial import factorizations
-from jaxdyn.spatial.arrays import floating, floating_or_none
+from jaxdyn.spatial.arrays import floating
 
 Observe = Callable[[System, State], Float[Array, "ny"]]
 

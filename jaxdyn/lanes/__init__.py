@@ -1,5 +1,7 @@
 """The lane compiler: small per-sample functions as machine code, one sample per SIMD lane. It knows nothing of mechanics."""
 
+from types import ModuleType as _Module
+
 from jaxdyn.lanes import announcements as announcements  # listens for compilations that take long
 from jaxdyn.lanes import rules as rules  # registers the rules of the primitives
 from jaxdyn.lanes.batched import Backend as Backend
@@ -20,3 +22,9 @@ from jaxdyn.lanes.tracing import KEEPS as KEEPS
 from jaxdyn.lanes.tracing import keep as keep
 from jaxdyn.lanes.tracing import keep_triangle as keep_triangle
 from jaxdyn.lanes.tracing import writing_out as writing_out
+
+__all__ = sorted(name for name, item in globals().items() if not name.startswith("_") and not isinstance(item, _Module))
+
+
+def __dir__() -> list[str]:
+    return __all__

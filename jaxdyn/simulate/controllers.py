@@ -35,12 +35,8 @@ class PDControl(eqx.Module):
 
     model: Model
     target: Float[Array, "nq"] = eqx.field(converter=floating, metadata=quantity(POSITION, along="coordinate"))
-    stiffness: Float[Array, "nv"] = eqx.field(
-        converter=floating, metadata=quantity(STIFFNESS, along="velocity", minimum=0.0)
-    )
-    damping: Float[Array, "nv"] = eqx.field(
-        converter=floating, metadata=quantity(DAMPING, along="velocity", minimum=0.0)
-    )
+    stiffness: Float[Array, "nv"] = eqx.field(converter=floating, metadata=quantity(STIFFNESS, minimum=0.0))
+    damping: Float[Array, "nv"] = eqx.field(converter=floating, metadata=quantity(DAMPING, minimum=0.0))
     feedforward: Knots | None = None
     compensate_gravity: bool = eqx.field(static=True, default=False)
 

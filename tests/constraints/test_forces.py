@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jaxtyping import Array, Float
+from stacked_reactions import stacked
 
 import jaxdyn
 from jaxdyn import (
@@ -133,7 +134,7 @@ def test_a_joint_bears_the_same_whether_it_is_cut_or_belongs_to_the_tree():
         first, second = (CUT_AT_GROUND, State(Q, V)), (cut_between, State(q, v))
         return [
             (
-                jaxdyn.joint_reactions(*case, TAU),
+                stacked(jaxdyn.joint_reactions(*case, TAU)),
                 jaxdyn.loop_reactions(*case, TAU)["cut"],
                 jaxdyn.constraints.constraint_errors(*case),
             )
@@ -176,7 +177,7 @@ def test_a_loop_joint_bears_the_force_and_the_moment_of_the_same_joint_in_a_tree
         twist = jnp.concatenate([slide.rotation.T @ angular, slide.rotation.T @ linear])
         q = jnp.concatenate([state.q[:1], slide.translation, slide.quaternion])
         of_cut = jaxdyn.loop_reactions(cut, State(q, jnp.concatenate([state.v[:1], twist])))["slide"]
-        in_tree = jaxdyn.joint_reactions(tree, state)
+        in_tree = stacked(jaxdyn.joint_reactions(tree, state))
         force = in_tree.force[1]
         return of_cut, force, in_tree.moment[1] + jnp.cross(slide.translation - arm.apply(place), force)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from difference_quotients import check_derivatives
 from random_trees import close, random_motion, sample_tree
+from stacked_reactions import stacked
 
 from jaxdyn import (
     AsymmetricFriction,
@@ -74,7 +75,7 @@ def generalized(tree, force, q, v):
 @jax.jit
 def borne(tree, q, v):
     """Forces in the joints while only gravity acts, N."""
-    force = joint_reactions(System(tree), State(q, v)).force
+    force = stacked(joint_reactions(System(tree), State(q, v))).force
     return jnp.linalg.norm(force, axis=1)[tree.topology.body_of_column]
 
 

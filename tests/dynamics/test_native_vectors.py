@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from stacked_reactions import stacked
 
 from jaxdyn import (
     Free,
@@ -79,8 +80,8 @@ def _routes(system, state, a):
     model = system.model
     moved = body_accelerations(model, state.q, state.v, a)
     placed = forward_kinematics(model, state.q)
-    reactions = joint_reactions(system, state)
-    of_given = joint_reactions(system, state, a=a)
+    reactions = stacked(joint_reactions(system, state))
+    of_given = stacked(joint_reactions(system, state, a=a))
     articulated = acceleration(System(model, method="articulated_body"), state)
     return {
         "a": [acceleration(system, state), articulated],

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from mixed_mechanisms import driven, every_joint, some_motion
 from random_trees import close
+from stacked_reactions import stacked
 
 from jaxdyn import (
     AppliedForce,
@@ -73,7 +74,7 @@ def case():
             "accelerations": body_accelerations(model, state.q, state.v, a),
             "partials": partial_velocities(model, state.q),
             "columns": configuration.motion_columns(model, state.q),
-            "reactions": joint_reactions(system, state, u),
+            "reactions": stacked(joint_reactions(system, state, u)),
             "in_joints": applied_forces(System(model, system.forces[3:]), state, u),
         }
 
@@ -191,7 +192,7 @@ def test_cantilever_of_two_bodies_at_rest_by_hand():
     )
     model = builder.build()
     held = State(jnp.array([0.0, 0.3]), jnp.zeros(2))
-    r = joint_reactions(System(model), held, a=jnp.zeros(2))
+    r = stacked(joint_reactions(System(model), held, a=jnp.zeros(2)))
     close(r.force, np.array([[0.0, 0.0, 50.0], [0.0, 0.0, 20.0]]))
     # Weights 30 N at x = 0.5 and y = 0.1, 20 N at x = 1.7; about the outer origin, which is at x = 1.3.
     close(r.moment, np.array([[3.0, -(15.0 + 34.0), 0.0], [0.0, -8.0, 0.0]]), scale=50.0)
@@ -200,7 +201,9 @@ def test_cantilever_of_two_bodies_at_rest_by_hand():
     close(r.constraint_force, r.force)
 
     # A derivative: the moment at the wall grows by the weight per unit of length.
-    slope = jax.jit(jax.grad(lambda x: joint_reactions(System(model), State(x, held.v), a=jnp.zeros(2)).moment[0, 1]))
+    slope = jax.jit(
+        jax.grad(lambda x: stacked(joint_reactions(System(model), State(x, held.v), a=jnp.zeros(2))).moment[0, 1])
+    )
     close(slope(held.q), np.array([0.0, -20.0]), scale=50.0)
 
 
@@ -210,7 +213,7 @@ def test_screw_jack_by_hand():
     builder.add_body("nut", joint=Screw((0.0, 0.0, 1.0), pitch), mass=mass, inertia=(0.1, 0.1, 0.2))
     system = System(builder.build())
     state = State(jnp.array([0.7]), jnp.array([0.5]))
-    r = joint_reactions(system, state, a=jnp.zeros(1))
+    r = stacked(joint_reactions(system, state, a=jnp.zeros(1)))
     close(r.drive, mass * gravity * pitch, scale=10.0)
     close(r.force[0], np.array([0.0, 0.0, mass * gravity]))
     # Nothing turns faster, so the thread takes the torque of the motor and turns it into the force that bears the weight.
@@ -219,7 +222,7 @@ def test_screw_jack_by_hand():
     close(r.constraint_moment[0], np.array([0.0, 0.0, -mass * gravity * pitch]), scale=10.0)
     # Released, it runs down: (J + m pitch^2) a = -m g pitch.
     a = -mass * gravity * pitch / (0.2 + mass * pitch**2)
-    close(joint_reactions(system, state).force[0, 2], mass * (gravity + pitch * a), scale=100.0)
+    close(stacked(joint_reactions(system, state)).force[0, 2], mass * (gravity + pitch * a), scale=100.0)
 
 
 def test_free_body_feels_its_drives_and_no_constraint():
@@ -227,7 +230,7 @@ def test_free_body_feels_its_drives_and_no_constraint():
     builder.add_body("body", joint=Free(), mass=2.0, com=(0.1, 0.2, -0.1), inertia=(0.2, 0.3, 0.4))
     system = System(builder.build())
     state, _, u = some_motion(system.model, 2)
-    r = joint_reactions(system, state, u)
+    r = stacked(joint_reactions(system, state, u))
     rotation = forward_kinematics(system.model, state.q).rotation[0]
     close(r.moment[0], rotation @ u[:3], scale=10.0)
     close(r.force[0], rotation @ u[3:], scale=10.0)
@@ -266,7 +269,7 @@ def prescribed():
             "in_joints": applied_forces(System(model, system.forces[2:]), state, u),
             "driving": driving_forces(system, state, u, t),
             "power": driving_power(system, state, u, t),
-            "reactions": joint_reactions(system, state, u, t),
+            "reactions": stacked(joint_reactions(system, state, u, t)),
             "rate": jax.jvp(later, (jnp.zeros(()),), (jnp.ones(()),))[1],
             "other": applied_forces(System(system.model, system.forces[1:]), state, u, t) @ state.v,
             "placed": forward_kinematics(model, state.q),
@@ -344,7 +347,7 @@ def test_derivatives_of_reactions_and_driving_forces_are_those_of_differences():
     def weighted(x):
         moved = State(configuration.integrate(system.model, state.q, x[:3]), state.v + x[3:6])
         loaded = eqx.tree_at(lambda s: s.model.mass, system, system.model.mass + x[10:])
-        r = joint_reactions(loaded, moved, u + x[6:9], x[9])
+        r = stacked(joint_reactions(loaded, moved, u + x[6:9], x[9]))
         driving = driving_forces(loaded, moved, u + x[6:9], x[9])["crank_joint"][0]
         return driving + jnp.sum(r.constraint_moment * jnp.arange(6.0).reshape(2, 3)) + jnp.sum(r.force**2)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from difference_quotients import check_derivatives
 from random_trees import close, geared, random_inertia, random_model, random_motion, random_unit
+from stacked_reactions import stacked
 
 import jaxdyn
 from jaxdyn import (
@@ -136,7 +137,7 @@ def test_rotors_do_what_bodies_with_coupled_joints_do():
             "a": jaxdyn.acceleration(system, state, u),
             "energy": jaxdyn.total_energy(system, state),
             "angular momentum": jaxdyn.angular_momentum(system.model, state.q, state.v),
-            "reactions": jax.tree.map(lambda x: x[:3], jaxdyn.joint_reactions(system, state, u)),
+            "reactions": jax.tree.map(lambda x: x[:3], stacked(jaxdyn.joint_reactions(system, state, u))),
         }
 
     with_rotors = found(short, State(q, v), u)

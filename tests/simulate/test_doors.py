@@ -1,5 +1,7 @@
 """Mistakes of type at the doors of models, systems and rollouts: each is refused in one line that names the remedy."""
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -118,6 +120,6 @@ def test_checks_leave_nothing_in_a_program():
     def acceleration(q, v, tau):
         return jaxdyn.forward_dynamics(SYSTEM.model, q, v, tau)
 
-    inside = jaxdyn.forward_dynamics.__wrapped__
+    inside = inspect.unwrap(jaxdyn.forward_dynamics)
     behind = jax.make_jaxpr(lambda q, v, tau: inside(SYSTEM.model, q, v, tau))(Q, Q, Q)
     assert str(jax.make_jaxpr(acceleration)(Q, Q, Q)) == str(behind)
