@@ -69,17 +69,13 @@ class Sensors(eqx.Module):
     noise: Float[Array, "ny"] | Float[Array, "ny ny"] = eqx.field(
         converter=floating, metadata=quantity(along="measurement")
     )
-    scale: Float[Array, "ny"] = eqx.field(
-        converter=floating_or_none, default=None, metadata=quantity("1", along="measurement")
-    )
-    offset: Float[Array, "ny"] = eqx.field(
-        converter=floating_or_none, default=None, metadata=quantity(along="measurement")
-    )
+    scale: Float[Array, "ny"] = eqx.field(converter=floating, default=None, metadata=quantity("1", along="measurement"))
+    offset: Float[Array, "ny"] = eqx.field(converter=floating, default=None, metadata=quantity(along="measurement"))
     quantization: Float[Array, "ny"] = eqx.field(
-        converter=floating_or_none, default=None, metadata=quantity(along="measurement", minimum=0.0)
+        converter=floating, default=None, metadata=quantity(along="measurement", minimum=0.0)
     )
     zeros: Float[Array, "recordings ny"] = eqx.field(
-        converter=floating_or_none, default=None, metadata=quantity(along="measurement")
+        converter=floating, default=None, metadata=quantity(along="measurement")
     )
     observe: Observe = eqx.field(static=True, default=joint_positions)
 
