@@ -86,8 +86,8 @@ def sticks(mechanism: Mechanism) -> Sticks:
     """The lines to draw: parent to joint, along a joint that slides, and from the last joint of a body to its frames.
 
     A free or planar joint has no line, and a body that carries neither joint nor frame is drawn to its center of mass. The
-    constraints of a system add their rods, and lines from the bodies that a loop joint connects to that joint. Lines of no length are
-    left out.
+    constraints of a system add their rods, and lines from the bodies that a loop joint connects to that joint. Lines of no length
+    are left out.
     """
     model = model_of(mechanism)
     topology, origin = model.topology, np.zeros(3)
