@@ -1,6 +1,6 @@
 """Does a body's attitude move faster, or more accurately, in s-parameters than in quaternions?
 
-Method. One rigid body turns about its mass centre in three cases: a symmetric and a general body without any moment, and the
+Method. One rigid body turns about its center of mass in three cases: a symmetric and a general body without any moment, and the
 symmetric body in a medium that resists with the moment -h w. Both forms of `jaxdyn.formulations.attitude` take Runge-Kutta steps of
 order 4: the s-parameter form (speed, alpha, beta, s; 6 numbers, switched to the shadow set where |s| > 1) and the quaternion
 form (attitude quaternion, body rates; 7 numbers, never normalized). Both start from the attitude of the config and from random

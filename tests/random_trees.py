@@ -36,7 +36,7 @@ def random_unit(rng: np.random.Generator, size: int = 3) -> Float[np.ndarray, "s
 def random_inertia(
     rng: np.random.Generator, mass: float, extent: float
 ) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3 3"]]:
-    """Mass centre and inertia tensor about it of a cloud of particles: physical by construction, no axis preferred."""
+    """Center of mass and inertia tensor about it of a cloud of particles: physical by construction, no axis preferred."""
     share = rng.uniform(0.5, 1.5, _PARTICLES)
     masses = mass * share / share.sum()
     points = rng.normal(0.0, extent, (_PARTICLES, 3))

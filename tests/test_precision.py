@@ -145,7 +145,7 @@ def test_a_machine_one_kilometer_away_computes_as_one_at_the_ground_origin():
         np.testing.assert_allclose(a, exact, rtol=0, atol=1e-5 * scale)
 
 
-def test_a_slide_that_has_travelled_one_kilometer_loses_no_digits():
+def test_a_slide_that_has_traveled_one_kilometer_loses_no_digits():
     model, q, v, a = chain_on_a_slide(2)
     near, away = in_single_precision(model, q, v, a), in_single_precision(model, q.at[0].add(1000.0), v, a)
     for here, there in zip(near, away, strict=True):

@@ -73,8 +73,8 @@ class LinkageBuilder:
         Args:
             name: unique name of the body; "ground" is the fixed world.
             mass: kg.
-            com: mass centre, body axes, m.
-            inertia: inertia tensor about the mass centre, body axes, kg m^2, as `MechanismBuilder.add_body` takes it.
+            com: center of mass, body axes, m.
+            inertia: inertia tensor about the center of mass, body axes, kg m^2, as `MechanismBuilder.add_body` takes it.
 
         Raises:
             MechanismError: the name is taken, or a value is not physical.

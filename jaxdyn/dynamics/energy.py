@@ -25,7 +25,7 @@ def kinetic_energy(model: Model, q: Coordinates, v: Velocities) -> Float[Array, 
 
 @model_function
 def potential_energy(model: Model, q: Coordinates) -> Float[Array, ""]:
-    """Potential energy of gravity V = - sum m_i g . r_i, J; zero with every mass centre at the ground origin.
+    """Potential energy of gravity V = - sum m_i g . r_i, J; zero with every center of mass at the ground origin.
 
     Source: theory.md (H2).
     """
@@ -62,7 +62,7 @@ def angular_momentum(
 
 @model_function
 def center_of_mass(model: Model, q: Coordinates) -> Float[Array, "3"]:
-    """Mass centre of the whole mechanism, ground axes, m."""
+    """Center of mass of the whole mechanism, ground axes, m."""
     placed = kinematics.placements(model, q)
     return dot(model.mass, placed.reference + placed.com) / jnp.sum(model.mass)
 

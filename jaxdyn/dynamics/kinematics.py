@@ -1,7 +1,7 @@
 """Where the bodies are and how they move, theory.md section (e).
 
 All 6-vectors here are on **ground axes** about one reference point per tree, the current origin of the tree's root body. That point
-moves with the mechanism, so nothing loses digits when a machine stands, or has travelled, far from the ground origin.
+moves with the mechanism, so nothing loses digits when a machine stands, or has traveled, far from the ground origin.
 """
 
 from typing import NamedTuple
@@ -194,7 +194,7 @@ class PartialVelocities(NamedTuple):
     """Partial velocities of all bodies, ground axes; unpacks as T, Omega.
 
     Attributes:
-        linear: T[i, alpha] = d r_i / d q^alpha, of the mass centre of body i, m or 1.
+        linear: T[i, alpha] = d r_i / d q^alpha, of the center of mass of body i, m or 1.
         angular: Omega[i, alpha], omega_i = Omega_alpha(i) v^alpha, 1.
     """
 
@@ -204,7 +204,7 @@ class PartialVelocities(NamedTuple):
 
 @model_function
 def partial_velocities(model: Model, q: Coordinates) -> PartialVelocities:
-    """Partial velocities T and Omega (synonyms: quasi-base vectors, Jacobian columns at the mass centres).
+    """Partial velocities T and Omega (synonyms: quasi-base vectors, Jacobian columns at the centers of mass).
 
         v_i = T_alpha(i) v^alpha,  omega_i = Omega_alpha(i) v^alpha
 
@@ -238,7 +238,7 @@ class BodyMotion(NamedTuple):
 
     Attributes:
         angular: omega_i (rad/s) or eps_i (rad/s^2).
-        linear: of the mass centres C_i, m/s or m/s^2.
+        linear: of the centers of mass C_i, m/s or m/s^2.
     """
 
     angular: Float[Array, "nb 3"]
@@ -277,7 +277,7 @@ def rate_of_poses(model: Model, poses: Poses, origins: BodyMotion) -> Poses:
 
 @model_function
 def body_velocities(model: Model, q: Coordinates, v: Velocities) -> BodyMotion:
-    """Angular velocities and mass-centre velocities of all bodies, ground axes. Source: theory.md (E6)."""
+    """Angular velocities and center-of-mass velocities of all bodies, ground axes. Source: theory.md (E6)."""
     return velocities_of_bodies(motion(model, q, v))
 
 
@@ -290,7 +290,7 @@ def velocities_of_bodies(moving: Motion) -> BodyMotion:
 
 @model_function
 def body_accelerations(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> BodyMotion:
-    """Angular accelerations and mass-centre accelerations of all bodies, ground axes, gravity not included.
+    """Angular accelerations and center-of-mass accelerations of all bodies, ground axes, gravity not included.
 
     Source: theory.md (E10), (E11).
     """

@@ -126,7 +126,7 @@ def connection_first_kind(
     with k from `configuration.structure_coefficients` and a without armature, which is inertia along its own velocity component
     and turns with no body (unlike `Model.rotors`).
 
-    For coordinate rates k = 0 and L are the Christoffel symbols; one body turning about its mass centre has L v v = v x J v.
+    For coordinate rates k = 0 and L are the Christoffel symbols; one body turning about its center of mass has L v v = v x J v.
     The closed form uses planar inertia tensors: with a the index whose joint is nearer the root (alpha in a tie) and b the other,
     L_{alpha beta, gamma} = Omega_a . K_{b gamma}, K antisymmetric (G18), and one term more for columns that move in their body.
 

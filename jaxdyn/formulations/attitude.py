@@ -1,4 +1,4 @@
-"""Attitude dynamics of one rigid body about its mass centre, theory.md section (o).
+"""Attitude dynamics of one rigid body about its center of mass, theory.md section (o).
 
 Two forms of the same motion. The s-parameter form describes the angular velocity by its length w and two angles, alpha and beta,
 that place its direction in inertial space, and the body relative to that direction by s-parameters: 6 numbers. A balanced body
@@ -115,8 +115,8 @@ def attitude_rates(
     Infinite or NaN at w = 0 and at sin(beta) = 0.
 
     Args:
-        principal_moments: I1, I2, I3 about the mass centre, kg m^2.
-        moment: M about the mass centre, body axes, N m; an array or a function of the state, none if not given.
+        principal_moments: I1, I2, I3 about the center of mass, kg m^2.
+        moment: M about the center of mass, body axes, N m; an array or a function of the state, none if not given.
 
     Source: theory.md (O8), (O9).
     """
@@ -136,8 +136,8 @@ def quaternion_rates(
     """Time derivatives of attitude quaternion and body rates, as a state; 1/s, rad/s^2. No singular point.
 
     Args:
-        principal_moments: I1, I2, I3 about the mass centre, kg m^2.
-        moment: M about the mass centre, body axes, N m; an array or a function of the state, none if not given.
+        principal_moments: I1, I2, I3 about the center of mass, kg m^2.
+        moment: M about the center of mass, body axes, N m; an array or a function of the state, none if not given.
 
     Source: theory.md (O10), (A11).
     """
@@ -165,7 +165,7 @@ def switch(state: SParameterState) -> SParameterState:
 
 
 def angular_momentum(principal_moments: PrincipalMoments, state: State) -> Vector3:
-    """Angular momentum R I w_body about the mass centre, inertial axes, kg m^2/s; constant without a moment.
+    """Angular momentum R I w_body about the center of mass, inertial axes, kg m^2/s; constant without a moment.
 
     Source: theory.md, before (O12).
     """
@@ -227,7 +227,7 @@ def torus(angle: Scalar, longitude: Scalar, latitude: Scalar) -> attitude.SParam
     """Point of the configuration torus of a symmetric body, s-parameters.
 
     Args:
-        angle: th0 of `torus_angle`, rad; the centre circle has radius 1/sin(th0), the tube cot(th0).
+        angle: th0 of `torus_angle`, rad; the center circle has radius 1/sin(th0), the tube cot(th0).
         longitude: l, about the third axis, rad.
         latitude: g, about the tube, rad.
 

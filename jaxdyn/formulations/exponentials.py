@@ -151,12 +151,12 @@ def screw_poses(model: Model, q: Coordinates) -> Matrices44:
 
 @model_function
 def screw_velocities(model: Model, q: Coordinates, v: Velocities) -> BodyMotion:
-    """Angular velocities and mass-centre velocities of all bodies, ground axes. Equal to `body_velocities`.
+    """Angular velocities and center-of-mass velocities of all bodies, ground axes. Equal to `body_velocities`.
 
         omega_i = sum over the path of A_{0,par(k)} e_k v^k
         v_i = sum over the path of [ dA_{0,par(k)}/dt b_k + A_{0,par(k)} db_k/dt ] + dA_{0,i}/dt r_i(0)
 
-    Source: theory.md (C3), (C6), (C7) with the mass centre in the place of the body origin.
+    Source: theory.md (C3), (C6), (C7) with the center of mass in the place of the body origin.
     """
     joints, topology = screws(model), model.topology
     local = _exponentials(model, joints, q)
@@ -178,7 +178,7 @@ def screw_velocities(model: Model, q: Coordinates, v: Velocities) -> BodyMotion:
 
 @model_function
 def screw_accelerations(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> BodyMotion:
-    """Angular accelerations and mass-centre accelerations of all bodies: the time derivatives of (C6), (C7), ground axes.
+    """Angular accelerations and center-of-mass accelerations of all bodies: the time derivatives of (C6), (C7), ground axes.
 
     Equal to `body_accelerations`; gravity not included. Source: theory.md (C6), (C7).
     """

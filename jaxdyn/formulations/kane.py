@@ -23,13 +23,13 @@ from jaxdyn.spatial.inertia import symmetric_matrix
 
 
 class KaneForces(NamedTuple):
-    """Both sides of Kane's equations and what they are made of; vectors on ground axes, forces at the mass centres.
+    """Both sides of Kane's equations and what they are made of; vectors on ground axes, forces at the centers of mass.
 
     Attributes:
         active: generalized active forces F, gravity included, N m or N.
         inertia: generalized inertia forces F*, rotors included, N m or N.
         partials: partial velocities T and partial angular velocities Omega.
-        time_part: Omega_t and T_t of the mass centres, rad/s and m/s.
+        time_part: Omega_t and T_t of the centers of mass, rad/s and m/s.
         accelerations: eps and a_C of the bodies, rad/s^2 and m/s^2.
         inertia_force: -m a_C of each body, N.
         inertia_moment: -(J eps + omega x J omega) of each body, and of the rotors that it carries, N m.

@@ -79,6 +79,12 @@ def entry_names(subject: PyTree, leaf: tuple[str, ...], length: int) -> list[str
     return _column_names(system.model) if length == system.model.nv else indices
 
 
+def declared_at(subject: PyTree, leaf: tuple[str, ...]) -> Quantity:
+    """What the owner of a leaf declares of it by `quantity`; nothing where nothing is declared."""
+    owner = _path(subject, leaf)[-2]
+    return quantities(type(owner)).get(leaf[-1], Quantity()) if dataclasses.is_dataclass(owner) else Quantity()
+
+
 def units_of(subject: PyTree, leaf: tuple[str, ...]) -> Callable[[int, int], str]:
     """The unit of each value of a leaf, as its owner declares it by `quantity`; "" where nothing is declared.
 
@@ -89,7 +95,7 @@ def units_of(subject: PyTree, leaf: tuple[str, ...]) -> Callable[[int, int], str
     owner = path[-2]
     if isinstance(owner, RigidTransform):  # the spatial algebra knows no declarations
         return lambda row, part: {"translation": "m", "quaternion": "1"}[leaf[-1]]
-    declared = quantities(type(owner)).get(leaf[-1], Quantity()) if dataclasses.is_dataclass(owner) else Quantity()
+    declared = declared_at(subject, leaf)
     plant, system, model = (_innermost(path, kind) for kind in (Plant, System, Model))
     model = system.model if model is None and system is not None else model
     if plant is not None and declared.along in ("input", "measurement"):

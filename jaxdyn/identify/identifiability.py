@@ -187,10 +187,15 @@ def _first_independent(columns: np.ndarray, candidates: np.ndarray, tolerance: f
 def identifying_motions(
     system: System, key: PRNGKeyArray, samples: int
 ) -> tuple[Float[Array, "samples nq"], Float[Array, "samples nv"], Float[Array, "samples nv"]]:
-    """Random q, v, a, every sample for itself, which excite everything that motion can determine.
+    """Independent random samples of q, v, a, which excite everything that motion can determine.
 
     Coordinates as `configuration.random` draws them within the limits; velocities uniform within theirs, or normal, 1 rad/s or m/s,
     where there are none; accelerations normal, 10 rad/s^2 or m/s^2.
+
+    Args:
+        system: the mechanism with its forces.
+        key: random key of the samples.
+        samples: number of samples.
     """
     model = system.model
 
@@ -210,6 +215,8 @@ def system_base_parameters(system: System, key: PRNGKeyArray, samples: int = 200
     """Base parameters of a system by its structure: those that some motion determines.
 
     Args:
+        system: the mechanism with its forces.
+        key: random key of the motions.
         samples: number of random motions; each gives nv equations.
 
     Raises:

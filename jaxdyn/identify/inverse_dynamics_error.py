@@ -97,7 +97,7 @@ class InverseDynamicsError(Problem):
         return Unknowns(unknowns.x + dx, None)
 
     def residuals(self, x: Unconstrained, motion: Motions) -> Float[Array, "nv"]:
-        """Errors of the forces of one sample, in standard deviations."""
+        """Errors of the forces of one sample, in standard deviations, for unconstrained parameters x."""
         plant = self.parameters.place(x)
         return (needed_forces(plant, motion) - drive_forces(plant, motion)) / self.noise
 

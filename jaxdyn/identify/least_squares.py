@@ -81,18 +81,29 @@ class Problem(eqx.Module):
 
     @abc.abstractmethod
     def own(self, unknowns: Unknowns) -> PyTree:
-        """What each piece needs to know of the local unknowns, with a leading axis; None if there are none."""
+        """The local unknowns that each piece needs, with a leading axis; None if there are none."""
 
     @abc.abstractmethod
     def linearized(self, x: Float[Array, "P"], own: PyTree, piece: PyTree) -> PyTree:
-        """What one piece contributes to the normal equations."""
+        """The contribution of one piece to the normal equations.
+
+        Args:
+            x: shared unknowns.
+            own: the local unknowns of this piece.
+            piece: the data of this piece.
+        """
 
     @abc.abstractmethod
     def assembled(self, unknowns: Unknowns, parts: PyTree) -> Normal:
-        """Loss and normal equations of what all pieces contribute, with a leading axis, and of the priors."""
+        """Loss and normal equations of the contributions of all pieces and of the priors.
+
+        Args:
+            unknowns: the point.
+            parts: contributions of all pieces, with a leading axis.
+        """
 
     def parts(self, unknowns: Unknowns) -> PyTree:
-        """What all pieces contribute, with a leading axis."""
+        """The contributions of all pieces, with a leading axis."""
         return jax.vmap(self.linearized, in_axes=(None, 0, 0))(unknowns.x, self.own(unknowns), self.pieces)
 
     def normal(self, unknowns: Unknowns) -> Normal:
@@ -112,7 +123,13 @@ class Problem(eqx.Module):
 
     @abc.abstractmethod
     def moved(self, unknowns: Unknowns, dx: Float[Array, "P"], ds: Float[Array, "W L"]) -> Unknowns:
-        """The point a step away."""
+        """The point that a step leads to.
+
+        Args:
+            unknowns: the point before.
+            dx: step of the shared unknowns.
+            ds: steps of the local unknowns, of states in tangent coordinates.
+        """
 
 
 def jacobian_by_fewer_sweeps(rows: int, columns: int) -> Callable:
@@ -128,7 +145,7 @@ def gauss_newton_step(normal: Normal, damping: Float[Array, ""]) -> tuple[Float[
 
     def damped(matrix):
         diagonal = jnp.diagonal(matrix)
-        # An unknown without influence stays where it is.
+        # An unknown without influence does not change.
         return matrix + jnp.diag(jnp.where(diagonal > 0, (damping + jnp.finfo(matrix.dtype).eps) * diagonal, 1.0))
 
     local = jax.vmap(damped)(normal.local)
@@ -142,7 +159,7 @@ def gauss_newton_step(normal: Normal, damping: Float[Array, ""]) -> tuple[Float[
 
 
 def predicted_decrease(normal: Normal, dx: Float[Array, "P"], ds: Float[Array, "W L"]) -> Float[Array, ""]:
-    """By how much the quadratic model of the loss falls with a step."""
+    """The decrease of the quadratic model of the loss in a step (dx, ds)."""
     gradient = einsum("p,p->", normal.shared_gradient, dx) + einsum("wl,wl->", normal.local_gradient, ds)
     curvature = einsum("p,pq,q->", dx, normal.shared, dx) + einsum("wl,wlm,wm->", ds, normal.local, ds)
     curvature = curvature + 2.0 * einsum("wl,wlp,p->", ds, normal.mixed, dx)
@@ -157,7 +174,7 @@ def information(normal: Normal) -> Float[Array, "P P"]:
 
 
 def local_response(normal: Normal) -> Float[Array, "W L P"]:
-    """D^-1 B: by how much the local unknowns at the minimum fall as the shared ones grow."""
+    """D^-1 B, the negative derivative of the local unknowns at the minimum with respect to the shared ones."""
     return _solve_shaft(normal.local, normal.next, normal.mixed)
 
 

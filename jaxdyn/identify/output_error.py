@@ -1,7 +1,7 @@
 """Output error: simulate windows with the recorded inputs and compare with the measurements.
 
-Single shooting has one long window per recording; multiple shooting has many short ones, with free initial states, which may have
-to join. All windows of all recordings are simulated at once.
+Single shooting has one long window per recording; multiple shooting has many short ones with free initial states, which can be tied
+by continuity constraints. All windows of all recordings are simulated at once.
 """
 
 import equinox as eqx
@@ -42,8 +42,11 @@ def predict(
     Between the steps of the simulation, states are cubic Hermite polynomials of coordinates and velocities.
 
     Args:
+        plant: the plant that is simulated.
         start: state at the beginning of the window.
         window: one window (not a batch): its inputs, time stamps and steps.
+        integrator: integrator of the simulation.
+        backend: as in `rollout`.
     """
     trajectory = rollout(
         plant.system,
@@ -69,7 +72,7 @@ def predict(
 
 
 def _check_lead(parameters: Parameters, windows: Windows) -> None:
-    """See that inputs with delay were kept from before the windows; the first one would be held instead."""
+    """Check that inputs with delay were kept from before the windows; otherwise the first one would be held."""
     delay, start = parameters.subject.inputs.delay, windows.controls.start
     if isinstance(delay, Tracer) or isinstance(start, Tracer):
         return
@@ -82,10 +85,10 @@ def _check_lead(parameters: Parameters, windows: Windows) -> None:
 
 
 def check_zeros(plant: Plant, windows: Windows) -> None:
-    """See that sensors with zeros have one for each recording.
+    """Check that sensors with zeros have one for each recording.
 
     Raises:
-        MeasurementError: they have not.
+        MeasurementError: they do not.
     """
     count = len(plant.sensors.zeros)
     if not count or isinstance(windows.sources, Tracer):
@@ -172,14 +175,20 @@ class OutputError(Problem):
         return Unknowns(unknowns.x + dx, local)
 
     def residuals(self, x: Unconstrained, start: State, window: Windows) -> tuple[Float[Array, "M ny"], State]:
-        """Errors of the predicted measurements of one window in standard deviations, zero where weights are; and the end state."""
+        """Errors of the predicted measurements of one window in standard deviations, zero where its weights are, and the end state.
+
+        Args:
+            x: unconstrained parameters.
+            start: initial state of the window.
+            window: one window.
+        """
         plant = self.parameters.place(x)
         start = start if self.free_starts else plant.sensors.state_read(start, window.sources)
         measurements, end = predict(plant, start, window, integrator=self.integrator, backend=self.backend)
         return jax.vmap(plant.sensors.whitened)(measurements - window.measurements, window.weights), end
 
     def start_errors(self, start: State, window: Windows) -> Float[Array, "_"]:
-        """How far the start of a window is from its guess, in standard deviations; nothing if nothing is known of it."""
+        """Errors of the guessed initial state of a window, in standard deviations; empty without `start_noise`."""
         if not self.free_starts or self.start_noise is None:
             return jnp.zeros(0, start.v.dtype)
         return _difference(self._model, window.starts, start) / self.start_noise

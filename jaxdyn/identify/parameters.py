@@ -15,8 +15,18 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from jaxdyn.deprecated import renamed_property
-from jaxdyn.identify.addresses import INERTIA, ParameterError, entry_names, gather, leaf_at, rows_of, scatter, units_of
-from jaxdyn.identify.charts import Chart, PhysicalInertia, Real, Unconstrained
+from jaxdyn.identify.addresses import (
+    INERTIA,
+    ParameterError,
+    declared_at,
+    entry_names,
+    gather,
+    leaf_at,
+    rows_of,
+    scatter,
+    units_of,
+)
+from jaxdyn.identify.charts import Bounded, Chart, PhysicalInertia, Positive, Real, Unconstrained
 from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.mechanism.messages import described
 from jaxdyn.mechanism.model import Model
@@ -56,7 +66,8 @@ class Parameter:
         path: leaf of the subject, dotted, such as "system.model.mass" or "system.forces.0.viscous"; several leaves for charts that
             take several, such as `PhysicalInertia`.
         entries: which rows of the leaf, by name (bodies, joints, coordinates) or index; None for all.
-        chart: the values that they may take.
+        chart: the values that they may take; if it is not given, those within the bounds that the class of the leaf declares,
+            provided that the search starts inside them.
         prior: what is known beforehand.
         name: for reports; the last part of the path if not given.
         unit: unit of the values in reports; the one that the class of the leaf declares if not given.
@@ -64,14 +75,14 @@ class Parameter:
 
     path: str | tuple[str, ...]
     entries: Sequence[str | int] | None = None
-    chart: Chart = Real()  # noqa: RUF009 (immutable)
+    chart: Chart | None = None
     prior: GaussianPrior | DivergencePrior | None = None
     name: str | None = None
     unit: str | None = None
 
     def __post_init__(self):
         _check_address(self.path, self.entries)
-        if not isinstance(self.chart, Chart):
+        if not isinstance(self.chart, Chart | None):
             name = self.chart.__name__ if isinstance(self.chart, type) else "Positive"
             raise TypeError(
                 f"the chart of {self.path!r} is {described(self.chart)}; give an instance, such as {name}()"
@@ -206,10 +217,11 @@ class Parameters(eqx.Module):
             for leaf in leaves:
                 _claim(taken, subject, leaf, rows, name)
             values = gather(subject, leaves, rows)
-            wrong = parameter.chart.validate(np.asarray(values))
+            chart = _chart(parameter, subject, leaves, np.asarray(values))
+            wrong = chart.validate(np.asarray(values))
             if wrong is not None:
                 raise ParameterError(f"parameter {name!r}: {wrong}")
-            chart = parameter.chart.about(values)
+            chart = chart.about(values)
             mean, std, weight = _prior(parameter, values, name)
             size = chart.size(values.size)
             placed.append(
@@ -310,6 +322,19 @@ def _claim(
                 f"parameter {name!r}: row {row} of {'.'.join(leaf)} is already free as {taken[leaf, row]!r}; declare it once"
             )
         taken[leaf, row] = name
+
+
+def _chart(parameter: Parameter, subject: PyTree, leaves: tuple[tuple[str, ...], ...], values: np.ndarray) -> Chart:
+    """The chart of a parameter, or one of the values within declared bounds."""
+    if parameter.chart is not None:
+        return parameter.chart
+    declared = declared_at(subject, leaves[0])
+    if declared.minimum == 0.0 and declared.maximum is None and np.all(values > 0.0):
+        return Positive()
+    if declared.minimum is not None and declared.maximum is not None:
+        bounded = Bounded(declared.minimum, declared.maximum)
+        return bounded if bounded.validate(values) is None else Real()
+    return Real()
 
 
 def _prior(parameter: Parameter, values: Array, name: str) -> tuple[Array | None, Array | None, float]:

@@ -162,7 +162,7 @@ class Windows(eqx.Module):
         """Number of windows."""
         return self.times.shape[0]
 
-    def select(self, chosen: Any) -> "Windows":
+    def select(self, chosen: np.ndarray | Sequence[int] | slice) -> "Windows":
         """Some of the windows; one whose successor is left out is no longer followed.
 
         Args:

@@ -130,6 +130,12 @@ def inertial_regressor(
     Column k of body i is the force of a body i whose k-th parameter is 1 and whose others are 0, on all joints that carry it. The
     masses and inertias of the model itself do not enter.
 
+    Args:
+        model: the mechanism.
+        q: coordinates.
+        v: velocities, rad/s or m/s.
+        a: accelerations, rad/s^2 or m/s^2.
+
     Source: theory.md (M1), (M2) with (F5), and (H1); Atkeson, An and Hollerbach 1986.
     """
     configuration.check_coordinates(model, q)
@@ -177,6 +183,10 @@ def regressor(
     the system, such as viscous and Coulomb friction. A `TorqueOffset` among the forces gives one constant column per component.
 
     Args:
+        system: the mechanism with its forces.
+        q: coordinates.
+        v: velocities, rad/s or m/s.
+        a: accelerations, rad/s^2 or m/s^2.
         t: time, s, for joints with prescribed motion.
 
     Source: theory.md (I1), (H1); `inertial_regressor`.
@@ -196,6 +206,13 @@ def remaining_forces(
     """Generalized forces that a motion needs besides those of the linear parameters: those at zero parameters; N m, N.
 
     Subtract them from measured forces before a fit. They are zero if all forces of the system are linear.
+
+    Args:
+        system: the mechanism with its forces.
+        q: coordinates.
+        v: velocities, rad/s or m/s.
+        a: accelerations, rad/s^2 or m/s^2.
+        t: time, s, for joints with prescribed motion.
     """
     bare = with_linear_parameters(system, jnp.zeros_like(linear_parameters(system)))
     model = bare.model.at(jnp.asarray(t, v.dtype))
@@ -210,6 +227,10 @@ def linear_parameters(system: System) -> Float[Array, "parameters"]:
 
 def with_linear_parameters(system: System, parameters: Float[Array, "parameters"]) -> System:
     """The system with other values of the parameters of `regressor`, the inverse of `linear_parameters`.
+
+    Args:
+        system: the mechanism with its forces.
+        parameters: values in the units of `labels`.
 
     Raises:
         ValueError: the number of values is not that of the parameters; or as `with_inertial_parameters`.

@@ -26,7 +26,7 @@ from jaxdyn.spatial import factorizations
 
 
 class WindowErrors(NamedTuple):
-    """Errors of simulated windows.
+    """Errors of simulated windows, from `window_errors`.
 
     Attributes:
         errors: predicted minus measured measurements, NaN where nothing was measured or the simulation failed.
@@ -50,7 +50,11 @@ def predicted_measurements(
     """Simulated measurements of all windows.
 
     Args:
-        starts: initial states; if not given the guesses of the windows, offset and scale of the sensors undone.
+        plant: the plant that is simulated.
+        windows: the windows, whose inputs and time stamps are used.
+        starts: initial states; if not given, the guesses of the windows, with offset and scale of the sensors undone.
+        integrator: integrator of the simulation.
+        backend: as in `rollout`.
 
     Raises:
         MeasurementError: the sensors have zeros, but not one for each recording.
@@ -98,7 +102,12 @@ def fitted_starts(plant: Plant, windows: Windows, iterations: int = 15) -> State
 
 
 def window_errors(windows: Windows, measurements: Float[Array, "W M ny"]) -> WindowErrors:
-    """Errors of predicted measurements. A window that diverged counts with infinite error."""
+    """Errors of predicted measurements. A window that diverged counts with infinite error.
+
+    Args:
+        windows: the windows with what was measured.
+        measurements: predicted measurements, such as those of `predicted_measurements`.
+    """
     counted = np.asarray(windows.weights) > 0
     errors = np.where(counted, np.asarray(measurements) - np.asarray(windows.measurements), np.nan)
     broken = counted & ~np.isfinite(errors)
@@ -111,7 +120,13 @@ def window_errors(windows: Windows, measurements: Float[Array, "W M ny"]) -> Win
 
 
 def valid_times(windows: Windows, measurements: Float[Array, "W M ny"], threshold: float) -> Float[np.ndarray, "W"]:
-    """Time for which the largest error of a window stays within a threshold, s; the whole window if it never leaves."""
+    """Time for which the largest error of a window stays within a threshold, s; the whole window if it never leaves.
+
+    Args:
+        windows: the windows with what was measured.
+        measurements: predicted measurements, such as those of `predicted_measurements`.
+        threshold: largest allowed error of any measurement, in its unit.
+    """
     errors = window_errors(windows, measurements).errors
     beyond = np.nanmax(np.where(np.isnan(errors), 0.0, np.abs(errors)), axis=2) > threshold
     beyond |= (np.asarray(windows.weights).max(axis=2) > 0) & ~np.isfinite(np.asarray(measurements)).all(axis=2)
@@ -121,7 +136,7 @@ def valid_times(windows: Windows, measurements: Float[Array, "W M ny"], threshol
 
 
 class ForceErrors(NamedTuple):
-    """Errors of predicted forces.
+    """Errors of predicted forces, from `force_errors`.
 
     Attributes:
         predicted, measured: forces of the drives, N m or N.
@@ -145,7 +160,12 @@ def needed_and_acting(plant: Plant, motions: Motions) -> tuple[Float[Array, "sam
 
 
 def force_errors(plant: Plant, motions: Motions) -> ForceErrors:
-    """Errors of the forces that a plant predicts for measured motions."""
+    """Errors of the forces that a plant predicts for measured motions.
+
+    Args:
+        plant: the plant to judge.
+        motions: samples of the motions, with the recorded inputs.
+    """
     needed, acting = (np.asarray(x) for x in needed_and_acting(plant, motions))
     # What the drives are recorded to do, offset and gain of the record on the side of the prediction.
     error = needed - acting
@@ -157,8 +177,8 @@ def force_errors(plant: Plant, motions: Motions) -> ForceErrors:
 
 
 def unphysical_bodies(model: Model) -> list[str]:
-    """Bodies that no distribution of mass can be: their pseudo-inertia is not positive definite. Those without mass and inertia,
-    mere frames, are left out.
+    """Names of bodies that no distribution of mass can have: their pseudo-inertia is not positive definite. Bodies without mass and
+    inertia, which only carry frames, are left out.
     """
     inertial = np.concatenate(
         [np.asarray(x).reshape(model.nb, -1) for x in (model.mass, model.com, model.inertia)], axis=1

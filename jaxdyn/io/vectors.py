@@ -21,7 +21,7 @@ def system_from_dict(
     """System, coordinates, velocities and drive forces (system, q, v, tau) of the `inputs` of a test vector.
 
     Args:
-        inputs: `gravity`, `q`, `qd`, `tau`, `bodies` (parent, type "R" or "P", axis to be normalised, joint_offset, com, mass,
+        inputs: `gravity`, `q`, `qd`, `tau`, `bodies` (parent, type "R" or "P", axis to be normalized, joint_offset, com, mass,
             inertia (xx, yy, zz, xy, xz, yz)), and optionally `springs`, `dampers`, `wrenches`. Bodies are numbered from 1, 0 is
             the ground. SI units.
 

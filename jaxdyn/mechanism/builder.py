@@ -103,8 +103,8 @@ class MechanismBuilder:
             position: origin of the joint frame in parent axes, m.
             orientation: rotation of the joint frame in the parent: unit quaternion (w, x, y, z) or 3x3 rotation matrix.
             mass: kg.
-            com: mass centre from the body origin (the joint point O'), body axes, m.
-            inertia: inertia tensor about the mass centre, body axes, kg m^2: (xx, yy, zz), (xx, yy, zz, xy, xz, yz)
+            com: center of mass from the body origin (the joint point O'), body axes, m.
+            inertia: inertia tensor about the center of mass, body axes, kg m^2: (xx, yy, zz), (xx, yy, zz, xy, xz, yz)
                 with tensor entries off the diagonal, or a symmetric 3x3 matrix.
             armature: reflected rotor inertia, kg m^2 or kg; one number, or one per velocity of the joint.
             joint_name: name of the joint; "<name>_joint" if not given.
@@ -384,7 +384,7 @@ def _standard(quaternion: np.ndarray) -> np.ndarray:
 
 
 def _lump(parts: list[tuple[_Body, np.ndarray]]) -> tuple[float, np.ndarray, np.ndarray]:
-    """Mass, mass centre and inertia entries about it of bodies fixed to one another, on the axes of the first one."""
+    """Mass, center of mass and inertia entries about it of bodies fixed to one another, on the axes of the first one."""
     if len(parts) == 1:  # nothing merged: the numbers as given, free of rounding
         body = parts[0][0]
         return body.mass, body.com, symmetric_entries(body.inertia)

@@ -86,7 +86,7 @@ def checked_inertia(where: str, mass, com, inertia) -> tuple[float, np.ndarray, 
         raise MechanismError(
             f"{where}: principal moments of inertia {', '.join(f'{x:.6g}' for x in principal)} kg m^2 break the triangle "
             "inequality (each at most the sum of the others, none negative), so no body has them; check units, signs of the "
-            "off-diagonal entries, and that the tensor is about the mass centre"
+            "off-diagonal entries, and that the tensor is about the center of mass"
         )
     if mass == 0 and np.any(tensor):
         raise MechanismError(f"{where}: it has inertia but mass 0 kg; give its mass, or use armature for a rotor")

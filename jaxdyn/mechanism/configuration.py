@@ -203,7 +203,7 @@ def distance(
     """Length sqrt(sum w d^2) of the step d from q0 to q1; its gradient at q0 = q1, where it has none, is zero.
 
     Args:
-        weights: one positive number per velocity component, which also settles what a metre is worth in radians; 1 each if
+        weights: one positive number per velocity component, which also settles what a meter is worth in radians; 1 each if
             not given.
     """
     step = difference(model, q0, q1)

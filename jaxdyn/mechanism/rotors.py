@@ -27,7 +27,7 @@ _TOLERANCE = 1e-6
 class Rotors(eqx.Module):
     """Rotors that turn in the bodies that carry them, each at the rate ratio * v of one velocity component v.
 
-    The carrier's mass, mass centre and inertia include each of its rotors as if it were welded to it; only what its spin adds is
+    The carrier's mass, center of mass and inertia include each of its rotors as if it were welded to it; only what its spin adds is
     here. A rotor is symmetric about its axis. Add one with `MechanismBuilder.add_rotor`.
 
     Attributes:

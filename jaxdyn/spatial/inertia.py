@@ -61,7 +61,7 @@ class SpatialInertia(eqx.Module):
 
     @staticmethod
     def of_body(mass: Float[Array, ""], com: Vector3, inertia: Matrix33) -> "SpatialInertia":
-        """Inertia about P of a body with mass centre at `com` (P -> C, m) and inertia tensor J about C (kg m^2).
+        """Inertia about P of a body with center of mass at `com` (P -> C, m) and inertia tensor J about C (kg m^2).
 
         Source: theory.md (F5), (F6).
         """
@@ -69,7 +69,7 @@ class SpatialInertia(eqx.Module):
 
     @staticmethod
     def of_planar(mass: Float[Array, ""], com: Vector3, about_com: Matrix33) -> "SpatialInertia":
-        """Inertia about P of a body with mass centre at `com` (P -> C, m) and planar inertia tensor Pi about C (kg m^2).
+        """Inertia about P of a body with center of mass at `com` (P -> C, m) and planar inertia tensor Pi about C (kg m^2).
 
         Source: theory.md (F6).
         """

@@ -1,6 +1,6 @@
 """Unit quaternions, theory.md section (a): scalar first [w, x, y, z], Hamilton product i j k = -1.
 
-The quaternion q_AB takes components on frame B to components on frame A. A quaternion need not be normalised: every
+The quaternion q_AB takes components on frame B to components on frame A. A quaternion need not be normalized: every
 rotation formula divides by |q|^2, so derivatives with respect to all four numbers are exact.
 """
 

@@ -1,7 +1,7 @@
 """What there is to draw of a mechanism: sticks, joint axes and inertia ellipsoids, and where they are in a motion.
 
 A mechanism has no shape. Sticks run from joint to joint and to the frames that a body carries; the mass of a body is shown as the
-uniform solid ellipsoid that has its mass, mass centre and inertia. Everything returned is NumPy.
+uniform solid ellipsoid that has its mass, center of mass and inertia. Everything returned is NumPy.
 """
 
 import functools
@@ -48,7 +48,7 @@ class Ellipsoids(NamedTuple):
 
     Attributes:
         bodies: their bodies.
-        centers: mass centres on body axes from the body origin, m.
+        centers: centers of mass on body axes from the body origin, m.
         axes: principal axes of inertia as columns, right-handed, on body axes.
         radii: semi-axes along them, m, ascending; a thin rod or a point mass has zeros.
     """
@@ -85,8 +85,9 @@ def model_of(mechanism: Mechanism) -> Model:
 def sticks(mechanism: Mechanism) -> Sticks:
     """The lines to draw: parent to joint, along a joint that slides, and from the last joint of a body to its frames.
 
-    A free or planar joint has no line, and a body that carries neither joint nor frame is drawn to its mass centre. The constraints
-    of a system add their rods, and lines from the bodies that a loop joint connects to that joint. Lines of no length are left out.
+    A free or planar joint has no line, and a body that carries neither joint nor frame is drawn to its center of mass. The
+    constraints of a system add their rods, and lines from the bodies that a loop joint connects to that joint. Lines of no length
+    are left out.
     """
     model = model_of(mechanism)
     topology, origin = model.topology, np.zeros(3)
@@ -124,11 +125,13 @@ def _loop_lines(constraint: Constraint) -> list[tuple[int, np.ndarray, int, np.n
 
 
 def inertia_ellipsoids(model: Model) -> Ellipsoids:
-    """The uniform solid ellipsoid of the same mass, mass centre and inertia as each body.
+    """The uniform solid ellipsoid of the same mass, center of mass and inertia as each body.
 
         a_i = sqrt(5/(2m) (J_j + J_k - J_i)) = sqrt(5 Pi_i / m)
 
-    with the principal moments J_i of the inertia tensor and Pi_i of the planar one, about the mass centre. Source: theory.md (B10).
+    with the principal moments J_i of the inertia tensor and Pi_i of the planar one, about the center of mass.
+
+    Source: theory.md (B10).
     """
     mass = np.asarray(model.mass, float)
     bodies = np.flatnonzero(mass > 0)

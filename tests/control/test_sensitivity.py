@@ -37,7 +37,7 @@ def cart_with(p):
     goal = jnp.asarray(UP).at[0].set(p[0])
     slow = Inequality(lambda dynamics, t, x, u: jnp.stack([x[2] - p[3], -p[3] - x[2]]), "speed")
     problem = cart_pole(30, p[1], goal)
-    return eqx.tree_at(lambda q: (q.duration, q.conditions), problem, (p[2], (*problem.constraints, slow)))
+    return eqx.tree_at(lambda q: (q.duration, q.constraints), problem, (p[2], (*problem.constraints, slow)))
 
 
 def test_bounds_and_conditions_that_act():

@@ -118,7 +118,7 @@ def test_asymmetric_free_body_flips_about_its_middle_axis_as_elliptic_functions_
     period = 4 * ellipk(k2) / rate
     steps = 8000
     omega = largest * np.array([1.0, 0.0, 1.0])
-    drifting = np.array([0.3, -0.1, 0.2]) - np.cross(omega, com)  # of the body origin: its mass centre moves evenly
+    drifting = np.array([0.3, -0.1, 0.2]) - np.cross(omega, com)  # of the body origin: its center of mass moves evenly
     state = State(configuration.neutral(system.model), jnp.asarray(np.concatenate([omega, drifting])))
 
     @jax.jit
@@ -132,7 +132,7 @@ def test_asymmetric_free_body_flips_about_its_middle_axis_as_elliptic_functions_
         return rollout(system, state, dt=period / steps, steps=steps, **options)
 
     run = watched(state)
-    rates, turning, moving, energy, centre = run.saved
+    rates, turning, moving, energy, center = run.saved
     time = np.asarray(run.time)
     sn, cn, dn, _ = ellipj(rate * time, k2)
     # Errors of the integration (dt^4, below 1e-9) grow by 1/(1 - k^2) = 1e4 at most near the unstable axis.
@@ -145,7 +145,7 @@ def test_asymmetric_free_body_flips_about_its_middle_axis_as_elliptic_functions_
     for conserved in (turning, moving, energy):
         np.testing.assert_allclose(conserved, np.broadcast_to(conserved[0], conserved.shape), atol=1e-10)
     np.testing.assert_allclose(moving[0], mass * np.array([0.3, -0.1, 0.2]), atol=1e-14)
-    np.testing.assert_allclose(centre, com + time[:, None] * np.array([0.3, -0.1, 0.2]), atol=1e-9)
+    np.testing.assert_allclose(center, com + time[:, None] * np.array([0.3, -0.1, 0.2]), atol=1e-9)
 
 
 # --- the pendulum on a crank ------------------------------------------------------------------------------------------------------
@@ -232,11 +232,11 @@ def test_inner_drives_turn_a_floating_body_without_momentum():
     values = 0.3 * np.sin(np.arange(9.0)[:, None] * np.array([1.0, 0.7, 1.3, 0.4]))
     rest = State(configuration.neutral(system.model), jnp.zeros(10))
     run = _watched(system, rest, Knots(values, 0.125, interpolation="cubic"), 5e-4, 2000)
-    linear, angular, centre, states = run.saved
+    linear, angular, center, states = run.saved
     # Integration errors: (dt rate)^4 with rates of up to 10 rad/s, 1e-9.
     np.testing.assert_allclose(linear, np.zeros((21, 3)), atol=1e-9)
     np.testing.assert_allclose(angular, np.zeros((21, 3)), atol=1e-9)
-    np.testing.assert_allclose(centre, np.broadcast_to(centre[0], (21, 3)), atol=1e-9)
+    np.testing.assert_allclose(center, np.broadcast_to(center[0], (21, 3)), atol=1e-9)
     turned = 2 * np.arccos(np.abs(np.asarray(states.q[-1, 3])))
     assert turned > 0.1
     assert np.max(np.abs(np.asarray(states.v))) > 1.0
@@ -258,10 +258,10 @@ def test_arms_that_return_leave_a_floating_body_turned():
     v = -jnp.linalg.solve(jax.jacfwd(both)(jnp.zeros(6)), at_rest)
     assert np.max(np.abs(np.asarray(at_rest))) > 0.1
     run = _watched(system, State(q, v), None, period / 2000, 2000)
-    linear, angular, centre, _ = run.saved
+    linear, angular, center, _ = run.saved
     np.testing.assert_allclose(linear, np.zeros((21, 3)), atol=1e-9)
     np.testing.assert_allclose(angular, np.zeros((21, 3)), atol=1e-9)
-    np.testing.assert_allclose(centre, np.broadcast_to(centre[0], (21, 3)), atol=1e-9)
+    np.testing.assert_allclose(center, np.broadcast_to(center[0], (21, 3)), atol=1e-9)
     before, after = (forward_kinematics(system.model.at(jnp.asarray(t)), q) for t in (0.0, period))
     np.testing.assert_allclose(after.rotation, before.rotation, atol=1e-12)  # same shape
     turned = 2 * np.arccos(np.abs(np.asarray(run.final.q[3])))

@@ -23,7 +23,7 @@ from jaxdyn import (
 B = np.array([[1.0, 0.0], [-1.0, 1.0]])
 M1, M2, L1, L2, G = 1.3, 0.8, 0.7, 1.1, 9.81
 
-# Link i has its mass centre at s_i from its upper joint and the moment of inertia J_i about it.
+# Link i has its center of mass at s_i from its upper joint and the moment of inertia J_i about it.
 LINKS = {
     "point masses": {"s": (L1, L2), "J": (0.0, 0.0)},
     "uniform rods": {"s": (L1 / 2, L2 / 2), "J": (M1 * L1**2 / 12, M2 * L2**2 / 12)},

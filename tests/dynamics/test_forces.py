@@ -134,7 +134,7 @@ def test_applied_force_does_the_work_of_its_force_and_couple(tree, motion, body_
     power = turned @ force @ velocity + turned @ torque @ body_velocities(tree, q, v).angular[5]
     tau = generalized(tree, push, q, v)
     close(tau @ v, power, scale=10.0)
-    # Component by component (H1), with the force moved to the mass centre.
+    # Component by component (H1), with the force moved to the center of mass.
     T, Omega = partial_velocities(tree, q)
     arm = position(tree, q, 5, point) - position(tree, q, 5, tree.com[5])
     moment = jnp.cross(arm, turned @ force) + turned @ torque

@@ -43,7 +43,7 @@ def frames(model, q):
     return placed.rotation, placed.translation
 
 
-def mass_centres(model, q):
+def mass_centers(model, q):
     placed = kinematics.placements(model, q)
     return placed.reference + placed.com
 
@@ -74,7 +74,7 @@ def test_placements_follow_the_recursion_from_parent_to_child(tree, motion):
     close(rotations, np.array([turned[i] for i in bodies]))
     close(translations, np.array([origin[i] for i in bodies]))
     com = np.array([origin[i] + turned[i] @ np.asarray(tree.com[i]) for i in bodies])
-    close(mass_centres(tree, motion[0]), com)
+    close(mass_centers(tree, motion[0]), com)
     close(center_of_mass(tree, motion[0]), np.average(com, axis=0, weights=tree.mass))
 
 
@@ -86,10 +86,10 @@ def test_jacobian_times_velocity_is_the_motion_of_the_body_frames(tree, motion):
     close(twist[:, 3:], origin_rate)
 
 
-def test_partial_velocities_times_velocity_is_the_motion_of_the_mass_centres(tree, motion):
+def test_partial_velocities_times_velocity_is_the_motion_of_the_mass_centers(tree, motion):
     q, v, _ = motion
     (turned, _), (turned_rate, _) = with_rate(lambda q: frames(tree, q), q, v)
-    _, com_rate = with_rate(lambda q: mass_centres(tree, q), q, v)
+    _, com_rate = with_rate(lambda q: mass_centers(tree, q), q, v)
     T, Omega = partial_velocities(tree, q)
     moving = body_velocities(tree, q, v)
     for linear, angular in [

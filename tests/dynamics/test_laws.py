@@ -85,12 +85,12 @@ def test_gravity_force_is_minus_the_gradient_of_the_potential_energy_and_minus_t
     close(gravity_force(tree, q), -bias_force(tree, q, jnp.zeros_like(v)), scale=10.0)
 
 
-def test_potential_energy_is_the_weight_times_the_height_of_the_mass_centre(tree, motion):
+def test_potential_energy_is_the_weight_times_the_height_of_the_mass_center(tree, motion):
     q, _, _ = motion
     close(potential_energy(tree, q), -jnp.sum(tree.mass) * tree.gravity @ center_of_mass(tree, q), scale=100.0)
 
 
-def test_momentum_is_the_mass_times_the_velocity_of_the_mass_centre(tree, motion):
+def test_momentum_is_the_mass_times_the_velocity_of_the_mass_center(tree, motion):
     q, v, _ = motion
     _, rate = jax.jvp(lambda q: center_of_mass(tree, q), (q,), (v,))
     close(momentum(tree, q, v), jnp.sum(tree.mass) * rate, scale=10.0)
@@ -188,7 +188,7 @@ def test_standing_a_kilometre_away_changes_no_bit_even_in_single_precision(tree,
 
 
 def lumped(parts):
-    """Mass, mass centre and inertia tensor about it of bodies given as (mass, com, tensor) on common axes."""
+    """Mass, center of mass and inertia tensor about it of bodies given as (mass, com, tensor) on common axes."""
     mass = sum(m for m, _, _ in parts)
     com = sum(m * c for m, c, _ in parts) / mass
     levers = [c - com for _, c, _ in parts]

@@ -94,7 +94,7 @@ _COM = np.asarray(every_joint(armature=True).com)
 
 
 def _on_bodies(system, found):
-    """Forces and moments about the mass centres of everything that acts on the bodies but gravity and joints, by hand."""
+    """Forces and moments about the centers of mass of everything that acts on the bodies but gravity and joints, by hand."""
     placed = found["placed"]
     found["com"] = placed.translation + np.einsum("bij,bj->bi", placed.rotation, _COM)
     force, moment = np.zeros((8, 3)), np.zeros((8, 3))
@@ -117,7 +117,7 @@ def _on_bodies(system, found):
 
 
 def _resultants(system, found, force, moment):
-    """Resultant and moment about the mass centre of the forces in a body's own joint and in those that it carries."""
+    """Resultant and moment about the center of mass of the forces in a body's own joint and in those that it carries."""
     total, about_com = force.copy(), np.zeros_like(force)
     placed, com = found["placed"], found["com"]
     for i, parent in enumerate(system.model.topology.parents):

@@ -20,7 +20,7 @@ _FILE = _SHARED / "theory_vectors.json"
 
 
 def energy_of_particles(model, q, v, a):
-    """1/2 sum m |acc|^2 over six particles per body that have its mass, mass centre and second moments; rotors besides."""
+    """1/2 sum m |acc|^2 over six particles per body that have its mass, center of mass and second moments; rotors besides."""
     values, axes = jnp.linalg.eigh(jax.vmap(lambda six: planar_from_inertia(symmetric_matrix(six)))(model.inertia))
     reach = jnp.sqrt(3.0 * values / model.mass[:, None])
     arms = jnp.concatenate([axes.swapaxes(1, 2), -axes.swapaxes(1, 2)], axis=1) * jnp.tile(reach, 2)[..., None]

@@ -58,12 +58,12 @@ def test_partial_velocities_and_the_part_of_time_make_up_the_velocities(trees):
 
 
 def test_forces_at_the_body_origins_do_the_same_work(trees):
-    """D'Alembert's principle with the body origin in the place of the mass centre: the force takes its moment along (K2)."""
+    """D'Alembert's principle with the body origin in the place of the center of mass: the force takes its moment along (K2)."""
     (model, _, _, a, _), r = trees
     kane = r["kane"]
     lever = jnp.asarray(
         np.random.default_rng(0).normal(size=kane.inertia_force.shape)
-    )  # from any point to the mass centre
+    )  # from any point to the center of mass
     partial = kane.partials.linear - jnp.cross(kane.partials.angular, lever[:, :, None])
     moment = kane.inertia_moment + jnp.cross(lever, kane.inertia_force)
     work = jnp.einsum("sbi,sbai->sa", kane.inertia_force, partial) + jnp.einsum(

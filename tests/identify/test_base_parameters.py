@@ -109,7 +109,7 @@ def test_regressors_that_say_nothing_are_refused():
         base_parameters(np.ones((5, 3)), four)
     with pytest.raises(ValueError, match="not finite"):
         base_parameters(np.full((5, 4), np.nan), four)
-    with pytest.raises(ValueError, match="the regressor is zero"):
+    with pytest.raises(ValueError, match="the regressor is identically zero"):
         base_parameters(np.zeros((5, 4)), four)
     rng = np.random.default_rng(1)
     x = rng.normal(size=(50, 4))

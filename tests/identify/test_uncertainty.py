@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from recorded import pendulum_plant
 
-from jaxdyn.identify.charts import Positive
+from jaxdyn.identify.charts import Positive, Real
 from jaxdyn.identify.covariance import uncertainty
 from jaxdyn.identify.fitting import fit
 from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError, Motions
@@ -19,7 +19,12 @@ from jaxdyn.identify.solver import FitResult
 NOISE = 0.05
 COUNT = 400
 # The force that the pendulum needs is linear in these: m g l sin(q) + I a + viscous v = u + offset.
-FREE = (Parameter("system.forces.0.viscous"), Parameter("inputs.offset"), Parameter("system.model.armature"))
+# The laws of linear estimates hold for unbounded values.
+FREE = (
+    Parameter("system.forces.0.viscous", chart=Real()),
+    Parameter("inputs.offset"),
+    Parameter("system.model.armature", chart=Real()),
+)
 
 
 def motion():
@@ -96,7 +101,7 @@ class TestLinear:
         np.testing.assert_allclose(found.covariance, inverse @ g.T @ g @ inverse * 20 / 19, rtol=1e-4, atol=1e-10)
 
     def test_prior_adds_information(self):
-        free = (*FREE[:2], Parameter("system.model.armature", prior=GaussianPrior(1e-3, 0.2)))
+        free = (*FREE[:2], Parameter("system.model.armature", chart=Real(), prior=GaussianPrior(1e-3, 0.2)))
         problem, A = experiment(errors(2), free=free)
         found = uncertainty(problem, solved(problem), kind="noise", scale=False)
         F = A.T @ A / NOISE**2 + np.diag([0.0, 0.0, 1e6])
@@ -191,7 +196,7 @@ class TestBlind:
     def test_hardly_known(self):
         free = (
             FREE[0],
-            Parameter("system.model.armature"),
+            Parameter("system.model.armature", chart=Real()),
             Parameter("system.model.inertia", prior=GaussianPrior(10.0)),
         )
         problem, _ = experiment(errors(0), free=free)

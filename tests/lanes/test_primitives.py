@@ -724,7 +724,7 @@ def assert_same(actual, expected, name: str) -> None:
         assert a.shape == b.shape
         if jnp.issubdtype(a.dtype, jnp.floating):
             eps = np.finfo(a.dtype).eps
-            # Numbers of the table are of order one; what is much smaller than its neighbours is a difference of them.
+            # Numbers of the table are of order one; what is much smaller than its neighbors is a difference of them.
             np.testing.assert_allclose(a, b, rtol=ROUNDINGS * eps, atol=ROUNDINGS * eps, err_msg=name)
         else:
             np.testing.assert_array_equal(a, b, err_msg=name)

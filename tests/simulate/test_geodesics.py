@@ -146,17 +146,17 @@ def test_geodesics_of_a_point_on_a_sphere_are_great_circles(joint):
     assert angle[-1] > np.pi / 2
 
 
-def test_geodesic_of_a_free_body_moves_its_mass_centre_straight():
+def test_geodesic_of_a_free_body_moves_its_mass_center_straight():
     com, inertia = random_inertia(np.random.default_rng(9), 1.0, 0.3)
     builder = MechanismBuilder("free")
     builder.add_body("body", joint=Free(), mass=1.0, com=com, inertia=inertia)
     model = builder.build()
     state, _, _ = some_motion(model, 7)
     run = geodesic(model, state.q, state.v, dt=2e-3, steps=500)
-    centre = np.asarray(jax.vmap(lambda q: center_of_mass(model, q))(run.saved.q))
-    straight = np.linspace(centre[0], centre[-1], 501)
-    np.testing.assert_allclose(centre, straight, atol=1e-9)
-    assert np.linalg.norm(centre[-1] - centre[0]) > 0.3
+    center = np.asarray(jax.vmap(lambda q: center_of_mass(model, q))(run.saved.q))
+    straight = np.linspace(center[0], center[-1], 501)
+    np.testing.assert_allclose(center, straight, atol=1e-9)
+    assert np.linalg.norm(center[-1] - center[0]) > 0.3
 
 
 def test_prescribed_motion_has_no_geodesics():

@@ -57,7 +57,7 @@ class Cloud:
 
     @property
     def as_body(self) -> SpatialInertia:
-        """Through the numbers by which users know a body: mass, mass centre, inertia tensor about it."""
+        """Through the numbers by which users know a body: mass, center of mass, inertia tensor about it."""
         about_center = self.moved(np.eye(3), -self.center).inertia
         return SpatialInertia.of_body(*map(jnp.asarray, (self.masses.sum(), self.center, about_center)))
 

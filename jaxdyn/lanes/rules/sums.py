@@ -109,7 +109,7 @@ def _sort(flat: Flattener, equation, args: list[Value]) -> list[Value]:
         raise CannotFlatten(f"sorting of {n} numbers by {keys} keys has no scalar form")
     rows = [a.reshape(-1, n).tolist() for a in arrays]
     for row in zip(*rows, strict=True):
-        for end in range(n - 1, 0, -1):  # exchange neighbours that are out of order; equal ones stay, so it is stable
+        for end in range(n - 1, 0, -1):  # exchange neighbors that are out of order; equal ones stay, so it is stable
             for k in range(end):
                 left, right = row[0][k], row[0][k + 1]
                 undefined = program.apply("and", (_undefined(flat, left), program.compare("eq", right, right)), "bool")
