@@ -24,9 +24,9 @@ from jaxdyn.constraints import kinds
 from jaxdyn.dynamics import forces, friction, joint_limits, system
 from jaxdyn.io.config import suggestion
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.io.mechanism_joints import kinds_of
 from jaxdyn.io.mechanism_parts import part_classes
 from jaxdyn.mechanism import joint, joints, model, prescribed, rotors, topology
+from jaxdyn.mechanism.named_classes import named_subclasses
 from jaxdyn.spatial import transform
 
 # What a file may ask for. A class added to one of these modules needs nothing more.
@@ -63,7 +63,7 @@ def known_classes(own: Iterable[type] = ()) -> dict[str, type]:
         if isinstance(item, type) and dataclasses.is_dataclass(item) and item.__module__ == module.__name__
         if not name.startswith("_") and not _is_abstract(item)
     }
-    of_files = part_classes() | kinds_of(joint.Joint) | kinds_of(prescribed.PrescribedMotion)
+    of_files = part_classes() | named_subclasses(joint.Joint) | named_subclasses(prescribed.PrescribedMotion)
     candidates: list[type] = [item for item in of_files.values() if item.__name__ not in found]
     for item in (*candidates, *own):
         if not dataclasses.is_dataclass(item) or _is_abstract(item):

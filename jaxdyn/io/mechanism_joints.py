@@ -8,7 +8,7 @@ those that the classes of joints, motions, limits and forces declare.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from jaxdyn.mechanism.components import AnyJoint, component_units, joint_of
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Rheonomic
 from jaxdyn.mechanism.model import Limits, Model
+from jaxdyn.mechanism.named_classes import named_subclasses
 from jaxdyn.mechanism.prescribed import PrescribedMotion
 from jaxdyn.mechanism.quantity import Quantity, dimensions, quantities, quantity_of
 
@@ -29,18 +30,6 @@ _JOINT_QUANTITIES = {
     "effort_limit": _LIMITS["effort"],
     "armature": _ARMATURE,
 }
-
-
-def subclasses(base: type) -> Iterator[type]:
-    """All subclasses of a class, each after its bases, in the order of their definition."""
-    for cls in base.__subclasses__():
-        yield cls
-        yield from subclasses(cls)
-
-
-def kinds_of(base: type) -> dict[str, Any]:
-    """The joints or motions that files can name, own ones included: the subclasses that have a `kind_name` of their own."""
-    return {cls.__dict__["kind_name"]: cls for cls in subclasses(base) if "kind_name" in cls.__dict__}
 
 
 def component_values(value: Any, joint: AnyJoint, declared: Quantity, place: Place) -> float | tuple[float, ...]:
@@ -67,7 +56,7 @@ def read_joint(value: Any, place: Place) -> tuple[JointEntry, Joint]:
     table = read_value(dict[str, Any], value, place)
     common = [field.name for field in dataclasses.fields(JointEntry)]
     entry = read_value(JointEntry, {key: table[key] for key in table if key in common}, place)
-    geometry, kinds = {key: table[key] for key in table if key not in common}, kinds_of(Joint)
+    geometry, kinds = {key: table[key] for key in table if key not in common}, named_subclasses(Joint)
     if entry.kind not in kinds:
         raise place.error(f"unknown joint kind {entry.kind!r}; use one of {', '.join(kinds)}")
     fields = {field.name: field for field in dataclasses.fields(kinds[entry.kind])}
@@ -135,7 +124,7 @@ def _position_limits(value: Any, joint: Joint, declared: Quantity, place: Place)
 
 
 def _motion(table: dict[str, Any], joint: Joint, place: Place) -> PrescribedMotion:
-    values, kinds = dict(table), kinds_of(PrescribedMotion)
+    values, kinds = dict(table), named_subclasses(PrescribedMotion)
     name = read_value(str, values.pop("kind", ""), place.key("kind"))
     if name not in kinds:
         raise place.key("kind").error(f"unknown kind of motion {name!r}; use one of {', '.join(kinds)}")
@@ -237,7 +226,7 @@ def joint_table(joint: Joint, place: Place) -> dict[str, Any]:
 
 
 def _table_of_kind(part: Any, base: type, what: str, place: Place) -> dict[str, Any]:
-    kinds = kinds_of(base)
+    kinds = named_subclasses(base)
     name = next((name for name, kind in kinds.items() if type(part) is kind), None)
     if name is None:
         raise place.error(

@@ -26,11 +26,12 @@ from jaxdyn.dynamics.forces import AppliedForce, Force, JointForce
 from jaxdyn.io.config import Place, read_value, suggestion
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.mechanism_entries import AppliedForceEntry, CouplingEntry, LoopEntry, MarkerEntry
-from jaxdyn.io.mechanism_joints import joint_index, plain, read_field, subclasses, table_by_joint, values_by_joint
+from jaxdyn.io.mechanism_joints import joint_index, plain, read_field, table_by_joint, values_by_joint
 from jaxdyn.io.placements import placement_table
 from jaxdyn.mechanism import checks, configuration
 from jaxdyn.mechanism.components import component_units, joint_of
 from jaxdyn.mechanism.model import Limits, Model
+from jaxdyn.mechanism.named_classes import subclasses
 from jaxdyn.mechanism.quantity import ComponentUnit, Quantity, meanings, quantities, quantity_of
 from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.transform import RigidTransform

@@ -10,7 +10,7 @@ from jaxdyn.io.columns import Columns
 from jaxdyn.io.config import setting
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.jobs.choices import DeviceChoice
-from jaxdyn.jobs.identify_kinds import ForceTable, LossName
+from jaxdyn.jobs.identify_tables import ForceTable, LossName
 from jaxdyn.jobs.parameters_config import FreeConfig, TieConfig
 from jaxdyn.jobs.synthetic_config import SyntheticConfig
 

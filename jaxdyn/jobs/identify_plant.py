@@ -34,7 +34,7 @@ from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.recordings import load_film, load_recording
 from jaxdyn.io.system_file import files_of, load_system
 from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
-from jaxdyn.jobs.identify_kinds import made
+from jaxdyn.jobs.identify_tables import made
 from jaxdyn.jobs.parameters_config import FreeConfig
 from jaxdyn.jobs.source import said_in_one_line
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from jaxdyn.io.config import Place, setting
+from jaxdyn.jobs.built_tables import ConstraintTable, CostTable, SolverTable
 from jaxdyn.jobs.choices import BackendName, DeviceChoice, IntegratorName, Precision
-from jaxdyn.jobs.optimize_kinds import ConstraintTable, CostTable, SolverTable
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,6 +12,7 @@ from jaxdyn.control.solution import Solver
 from jaxdyn.dynamics.system import State, System, constraint_errors
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.system_file import load_system
+from jaxdyn.jobs.built_tables import ConstraintTable
 from jaxdyn.jobs.integrators import INTEGRATORS
 from jaxdyn.jobs.optimize_config import (
     OptimizeConfig,
@@ -21,7 +22,6 @@ from jaxdyn.jobs.optimize_config import (
     StatesStartConfig,
     StillStartConfig,
 )
-from jaxdyn.jobs.optimize_kinds import ConstraintTable
 from jaxdyn.jobs.optimize_values import coordinates, each, state
 from jaxdyn.lanes import lane_function, stored_jit
 from jaxdyn.lanes.announcements import announced_as

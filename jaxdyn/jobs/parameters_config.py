@@ -3,7 +3,7 @@
 import dataclasses
 
 from jaxdyn.io.config import setting
-from jaxdyn.jobs.identify_kinds import ChartName
+from jaxdyn.jobs.identify_tables import ChartName
 
 
 @dataclasses.dataclass(frozen=True)

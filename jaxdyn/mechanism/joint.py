@@ -33,7 +33,7 @@ class Joint(eqx.Module):
         nq: number of coordinates.
         nv: number of velocities.
         velocity_is_rate: True if v = dq/dt, so that the textbook Christoffel symbols apply.
-        kind_name: name of the kind in mechanism files; None if files have none.
+        kind: name of the kind in mechanism files; None if files have none.
         turns: for each velocity component, whether it turns the child (rad/s) or only shifts it (m/s); if it is None, the motion
             subspace at the neutral coordinates decides.
         coordinate_units: "rad", "m" or "1" for each coordinate; None where these are the units of the velocities times s.
@@ -42,7 +42,7 @@ class Joint(eqx.Module):
     nq: eqx.AbstractClassVar[int]
     nv: eqx.AbstractClassVar[int]
     velocity_is_rate: eqx.AbstractClassVar[bool]
-    kind_name: ClassVar[str | None] = None
+    kind: ClassVar[str | None] = None
     turns: ClassVar[tuple[bool, ...] | None] = None
     coordinate_units: ClassVar[tuple[str, ...] | None] = None
 

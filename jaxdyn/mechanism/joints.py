@@ -78,7 +78,7 @@ class Revolute(_Axial):
 
     axis: Axis = eqx.field(converter=floating, metadata=quantity("1"))
 
-    kind_name: ClassVar[str] = "revolute"
+    kind: ClassVar[str] = "revolute"
     nq: ClassVar[int] = 1
     nv: ClassVar[int] = 1
     turns: ClassVar[tuple[bool, ...]] = (True,)
@@ -102,7 +102,7 @@ class Prismatic(_Axial):
 
     axis: Axis = eqx.field(converter=floating, metadata=quantity("1"))
 
-    kind_name: ClassVar[str] = "prismatic"
+    kind: ClassVar[str] = "prismatic"
     nq: ClassVar[int] = 1
     nv: ClassVar[int] = 1
     turns: ClassVar[tuple[bool, ...]] = (False,)
@@ -130,7 +130,7 @@ class Screw(_Axial):
     axis: Axis = eqx.field(converter=floating, metadata=quantity("1"))
     pitch: Float[Array, "*batch"] = eqx.field(converter=floating, metadata=quantity("m/rad"))
 
-    kind_name: ClassVar[str] = "screw"
+    kind: ClassVar[str] = "screw"
     nq: ClassVar[int] = 1
     nv: ClassVar[int] = 1
     turns: ClassVar[tuple[bool, ...]] = (True,)
@@ -168,7 +168,7 @@ class Cylindrical(_Axial):
 
     axis: Axis = eqx.field(converter=floating, metadata=quantity("1"))
 
-    kind_name: ClassVar[str] = "cylindrical"
+    kind: ClassVar[str] = "cylindrical"
     nq: ClassVar[int] = 2
     nv: ClassVar[int] = 2
     turns: ClassVar[tuple[bool, ...]] = (True, False)
@@ -209,7 +209,7 @@ class Universal(_WithRates):
     first_axis: Axis = eqx.field(converter=floating, metadata=quantity("1"))
     second_axis: Axis = eqx.field(converter=floating, metadata=quantity("1"))
 
-    kind_name: ClassVar[str] = "universal"
+    kind: ClassVar[str] = "universal"
     nq: ClassVar[int] = 2
     nv: ClassVar[int] = 2
     turns: ClassVar[tuple[bool, ...]] = (True, True)
@@ -255,7 +255,7 @@ class Spherical(Joint):
     child relative to the parent, child axes, rad/s. Source: theory.md section (d), (A11).
     """
 
-    kind_name: ClassVar[str] = "spherical"
+    kind: ClassVar[str] = "spherical"
     nq: ClassVar[int] = 4
     nv: ClassVar[int] = 3
     turns: ClassVar[tuple[bool, ...]] = (True, True, True)
@@ -324,7 +324,7 @@ class Planar(Joint):
     normal: Axis = eqx.field(converter=floating, default=(0.0, 0.0, 1.0), metadata=quantity("1"))
     direction: Axis = eqx.field(converter=floating, default=(1.0, 0.0, 0.0), metadata=quantity("1"))
 
-    kind_name: ClassVar[str] = "planar"
+    kind: ClassVar[str] = "planar"
     nq: ClassVar[int] = 3
     nv: ClassVar[int] = 3
     turns: ClassVar[tuple[bool, ...]] = (True, False, False)
@@ -401,7 +401,7 @@ class Free(Joint):
     Source: theory.md section (d).
     """
 
-    kind_name: ClassVar[str] = "free"
+    kind: ClassVar[str] = "free"
     nq: ClassVar[int] = 7
     nv: ClassVar[int] = 6
     turns: ClassVar[tuple[bool, ...]] = (True, True, True, False, False, False)
@@ -460,7 +460,7 @@ class Free(Joint):
 class Fixed(_WithRates):
     """No relative motion. The builder merges the child into the parent, mass kept; no model holds a fixed joint."""
 
-    kind_name: ClassVar[str] = "fixed"
+    kind: ClassVar[str] = "fixed"
     nq: ClassVar[int] = 0
     nv: ClassVar[int] = 0
     turns: ClassVar[tuple[bool, ...]] = ()

@@ -21,10 +21,10 @@ class PrescribedMotion(eqx.Module):
     """Coordinates q(t) (rad, m) of one joint, twice differentiable.
 
     Class attributes:
-        kind_name: name of the kind in mechanism files; None if files have none.
+        kind: name of the kind in mechanism files; None if files have none.
     """
 
-    kind_name: ClassVar[str | None] = None
+    kind: ClassVar[str | None] = None
 
     @abc.abstractmethod
     def __call__(self, t: Time) -> Float[Array, "_"]:
@@ -44,7 +44,7 @@ class ConstantRate(PrescribedMotion):
         start: coordinates at t = 0.
     """
 
-    kind_name: ClassVar[str] = "constant_rate"
+    kind: ClassVar[str] = "constant_rate"
 
     rate: Float[Array, "*batch n"] = eqx.field(converter=_row, metadata=quantity(VELOCITY, along="coordinate"))
     start: Float[Array, "*batch n"] = eqx.field(
@@ -65,7 +65,7 @@ class Sinusoid(PrescribedMotion):
         offset: coordinates about which the joint oscillates.
     """
 
-    kind_name: ClassVar[str] = "sinusoid"
+    kind: ClassVar[str] = "sinusoid"
 
     amplitude: Float[Array, "*batch n"] = eqx.field(converter=_row, metadata=quantity(POSITION, along="coordinate"))
     angular_frequency: Float[Array, "*batch n"] = eqx.field(
@@ -91,7 +91,7 @@ class Spline(PrescribedMotion):
         start: time of the first value.
     """
 
-    kind_name: ClassVar[str] = "spline"
+    kind: ClassVar[str] = "spline"
 
     values: Float[Array, "*batch knots n"] = eqx.field(
         converter=floating, metadata=quantity(POSITION, along="coordinate")

@@ -14,8 +14,8 @@ import pytest
 import jaxdyn
 from jaxdyn.dynamics.forces import Force
 from jaxdyn.io import load_archive, load_mechanism
-from jaxdyn.io.mechanism_joints import kinds_of, subclasses
 from jaxdyn.mechanism.joint import Joint
+from jaxdyn.mechanism.named_classes import named_subclasses
 
 FOLDER = Path(__file__).parent / "written_before"
 
@@ -59,6 +59,7 @@ def test_what_follows_from_the_values_is_what_it_was(system):
 
 def test_the_files_hold_every_kind_of_joint_and_force(system):
     kinds = {type(model_joint.released()) for model_joint in map(system.model.joint, range(system.model.nb))}
-    assert kinds == {kind for kind in kinds_of(Joint).values() if kind.nq and kind.__module__.startswith("jaxdyn.")}
-    known = {cls for cls in subclasses(Force) if "table_name" in cls.__dict__ and cls.__module__.startswith("jaxdyn.")}
-    assert {type(force) for force in system.forces} == known
+    known = named_subclasses(Joint).values(), named_subclasses(Force, "table_name").values()
+    joints, forces = ({cls for cls in classes if cls.__module__.startswith("jaxdyn.")} for classes in known)
+    assert kinds == {kind for kind in joints if kind.nq}
+    assert {type(force) for force in system.forces} == forces

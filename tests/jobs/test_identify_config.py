@@ -18,9 +18,10 @@ from jaxdyn.identify.validation import ForcesCheck, ValidTimeCheck, WindowsCheck
 from jaxdyn.io.config import read_config, resolved_toml
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.jobs.identify_config import IdentifyConfig
-from jaxdyn.jobs.identify_kinds import ForceTable, named
 from jaxdyn.jobs.identify_plant import loss_of, parameters_of, plant_of
+from jaxdyn.jobs.identify_tables import ForceTable
 from jaxdyn.jobs.job import describe_settings
+from jaxdyn.mechanism.named_classes import named_subclasses
 from jaxdyn.mechanism.quantity import STIFFNESS, quantity
 from jaxdyn.spatial.arrays import floating
 
@@ -111,8 +112,10 @@ def test_losses_and_charts_go_by_the_names_of_their_classes(path):
     plant = plant_of(config, config.study[0])
     parameters = parameters_of(config, plant)
     np.testing.assert_allclose(parameters.values(jnp.zeros(2)), 0.2)
-    assert {"real", "positive", "bounded", "unit_vector", "rotation"} <= set(named(type(Bounded(0.0, 1.0)).__base__))
-    assert named(type(Positive()).__base__)["positive"] is Positive
+    assert {"real", "positive", "bounded", "unit_vector", "rotation"} <= set(
+        named_subclasses(type(Bounded(0.0, 1.0)).__base__)
+    )
+    assert named_subclasses(type(Positive()).__base__)["positive"] is Positive
 
 
 def test_checks_are_built_by_their_kind_with_the_keys_that_they_have(path):

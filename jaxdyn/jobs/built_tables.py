@@ -20,6 +20,7 @@ from jaxdyn.io.config import Place, read_value, suggestion
 from jaxdyn.jobs.job import first_sentence
 from jaxdyn.jobs.optimize_parts import ConfigurationPart, JointBoundsPart, PosePart, SpheresPart, StatePart, TargetPart
 from jaxdyn.jobs.optimize_values import each
+from jaxdyn.mechanism.named_classes import named_subclasses, subclasses
 from jaxdyn.mechanism.quantity import Quantity, meanings, quantity_of
 
 # The classes some of whose fields are made of other keys: the dataclass with these keys makes the fields that it names.
@@ -76,14 +77,13 @@ class Table:
     def kinds(cls) -> dict[str, tuple[type, dict[str, type], dict[str, Any]]]:
         """Each kind with its class, the classes of fields that are kinds themselves, and the defaults of an alias."""
         found: dict[str, tuple[type, dict[str, type], dict[str, Any]]] = {}
-        for concrete in _concrete(cls.base):
+        for concrete in subclasses(cls.base):
             if "kind" in vars(concrete):
                 found[vars(concrete)["kind"]] = (concrete, {}, {})
             for field, rule in get_type_hints(concrete).items():
                 if "kind" in vars(concrete) or not isinstance(rule, type) or issubclass(rule, cls.base):
                     continue
-                inside = [inner for inner in _concrete(rule) if "kind" in vars(inner)]
-                found |= {vars(inner)["kind"]: (concrete, {field: inner}, {}) for inner in inside}
+                found |= {kind: (concrete, {field: inner}, {}) for kind, inner in named_subclasses(rule).items()}
             for alias, (kind, defaults) in ALIASES.items():
                 if kind in found and alias not in found:
                     found[alias] = (found[kind][0], found[kind][1], defaults)
@@ -203,12 +203,6 @@ class ConstraintTable(Table):
     """A table [[condition]] or [[final_condition]]."""
 
     base = costs.ConstraintTerm
-
-
-def _concrete(base: type) -> Iterator[type]:
-    for cls in base.__subclasses__():
-        yield cls
-        yield from _concrete(cls)
 
 
 def _keys(concrete: type, inner: dict[str, type]) -> Iterator[tuple[str, Key]]:

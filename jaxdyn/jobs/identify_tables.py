@@ -8,8 +8,8 @@ from jaxdyn.dynamics import friction, joint_limits  # noqa: F401
 from jaxdyn.dynamics.forces import JointForce
 from jaxdyn.identify.charts import Chart
 from jaxdyn.identify.losses import Loss
-from jaxdyn.io.mechanism_joints import subclasses
-from jaxdyn.jobs.optimize_kinds import Key, Table
+from jaxdyn.jobs.built_tables import Key, Table
+from jaxdyn.mechanism.named_classes import named_subclasses
 from jaxdyn.mechanism.quantity import ComponentUnit
 
 
@@ -20,7 +20,7 @@ class ForceTable(Table):
 
     @classmethod
     def kinds(cls) -> dict[str, tuple[type, dict[str, type], dict[str, Any]]]:
-        return {force.__name__: (force, {}, {}) for force in subclasses(cls.base) if "table_name" in vars(force)}
+        return {force.__name__: (force, {}, {}) for force in named_subclasses(cls.base, "table_name").values()}
 
     @classmethod
     def keys(cls, kind: str) -> dict[str, Key]:
@@ -33,14 +33,9 @@ class ForceTable(Table):
         return found
 
 
-def named(base: Any) -> dict[str, Any]:
-    """The classes below a class that have a name in configs, by this name."""
-    return {vars(cls)["kind"]: cls for cls in subclasses(base) if "kind" in vars(cls)}
-
-
 def made(base: Any, name: str, settings: Any) -> Any:
     """The object of a class with that name, whose fields are taken from settings that have them."""
-    cls = named(base)[name]
+    cls = named_subclasses(base)[name]
     fields = [field.name for field in dataclasses.fields(cls)]
     return cls(**{field: getattr(settings, field) for field in fields if hasattr(settings, field)})
 
@@ -48,4 +43,4 @@ def made(base: Any, name: str, settings: Any) -> Any:
 if TYPE_CHECKING:
     LossName = ChartName = str
 else:
-    LossName, ChartName = (Literal[tuple(named(base))] for base in (Loss, Chart))
+    LossName, ChartName = (Literal[tuple(named_subclasses(base))] for base in (Loss, Chart))
