@@ -11,7 +11,7 @@ from recorded import STEP, double_pendulum_plant, normal_of, pendulum_plant, sim
 
 import jaxdyn
 from jaxdyn.identify import output_error
-from jaxdyn.identify.charts import Positive
+from jaxdyn.identify.charts import Positive, Real
 from jaxdyn.identify.fitting import FitError, fit
 from jaxdyn.identify.least_squares import Unknowns, jacobian_by_fewer_sweeps
 from jaxdyn.identify.levenberg_marquardt import LevenbergMarquardt
@@ -190,7 +190,9 @@ class TestPendulum:
     def problem(self, recording, duration: float, **options) -> OutputError:
         wrong = eqx.tree_at(lambda p: p.system.model.com, pendulum_plant(), jnp.array([[0.0, 0.0, -0.25]]))
         parameters = Parameters(
-            wrong, [Parameter("system.model.com", name="com"), Parameter("system.forces.0.viscous")]
+            wrong,
+            # Unbounded values are those that the tests compare, and may be as wrong as a test of failures needs.
+            [Parameter("system.model.com", name="com"), Parameter("system.forces.0.viscous", chart=Real())],
         )
         return OutputError(parameters, cut([recording], duration=duration, interval=STEP), **options)
 
