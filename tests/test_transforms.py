@@ -42,6 +42,9 @@ def _closed(model) -> System:
 
 # name -> rows, each a function of (model, q, v, a). `a` also serves as force, control and second configuration.
 TABLE = {
+    "acceleration_over_step": [
+        lambda m, q, v, a: jaxdyn.dynamics.acceleration_over_step(_system(m), State(q, v), a, 0.0, 0.01)
+    ],
     "acceleration_energy": [jaxdyn.formulations.acceleration_energy],
     "acceleration_energy_from_kinetic": [jaxdyn.formulations.acceleration_energy_from_kinetic],
     "acceleration_energy_of_velocity": [
@@ -185,9 +188,10 @@ def on_numbers(function, inputs):
 
 
 def test_the_table_has_every_public_function_of_the_mechanics():
-    public = {
-        n for n, f in vars(jaxdyn).items() if inspect.isfunction(f) and f.__module__.startswith("jaxdyn.dynamics")
-    }
+    packages = (jaxdyn, jaxdyn.dynamics, jaxdyn.formulations, jaxdyn.constraints)
+    members = [(name, getattr(package, name)) for package in packages for name in dir(package)]
+    mechanics = ("jaxdyn.dynamics", "jaxdyn.formulations")
+    public = {name for name, item in members if inspect.isfunction(item) and item.__module__.startswith(mechanics)}
     assert public == {name for name in TABLE if not name.startswith("configuration.")}
 
 

@@ -31,10 +31,11 @@ def test_an_error_in_any_unknown_is_an_error_of_optimality():
     within = Inequality(lambda dynamics, t, x, u: jnp.stack([x[1] - 0.6, -0.8 - x[1]]))
     near = Inequality(lambda dynamics, t, x, u: jnp.stack([x[1] - 0.05, -1.0 - x[1]]))
     there = Equality(lambda dynamics, t, x, u: x[:1] - 0.1)
-    problem = regulator(design=place, lower=-4.0, upper=4.0, constraints=within, final_constraints=(near, there))
-    solver, nx = MultipleShooting(), problem.dynamics.nx
+    problem_given = regulator(design=place, lower=-4.0, upper=4.0, constraints=within, final_constraints=(near, there))
+    solver, nx = MultipleShooting(), problem_given.dynamics.nx
 
     def error(search):
+        problem = problem_given.with_cost_scale(search.scale)  # as the search sees it
         pull = eliminate_slacks(problem, search)
         costates = search.multipliers.costates[:, :nx]
         expansion = expanded(problem, search.plan, pull, search.gaps, costates=costates, curvature=jnp.ones(()))
@@ -64,7 +65,7 @@ def test_an_error_in_any_unknown_is_an_error_of_optimality():
 
     @jax.jit
     def errors():
-        search = run_iterations(problem, solver, solver.begin(problem, start_of(problem)), 100)
+        search = run_iterations(problem_given, solver, solver.begin(problem_given, start_of(problem_given)), 100)
         found = {}
         for name, (part, kind) in changes.items():
             several = kind(part(search))

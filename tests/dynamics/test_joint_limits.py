@@ -268,9 +268,9 @@ def test_a_drive_at_its_effort_limit_presses_its_joint_by_less_than_one_and_a_ha
 @pytest.mark.parametrize(
     ("stops", "message"),
     [
-        (JointLimits([1.0], [1.0] * 3, [1.0] * 3), r"stiffness has shape \(1,\); give 3 numbers"),
-        (JointLimits([-1.0] * 3, [1.0] * 3, [1.0] * 3), "stiffness is .*; give positive numbers or 0"),
-        (JointLimits([1.0] * 3, [1.0] * 3, [0.0] * 3), "width is .*; give positive numbers"),
+        (JointLimits([1.0], [1.0] * 3, [1.0] * 3), r"stiffness has shape \(1,\); give 3 values"),
+        (JointLimits([-1.0] * 3, [1.0] * 3, [1.0] * 3), "stiffness is .*; give values that are not negative"),
+        (JointLimits([1.0] * 3, [1.0] * 3, [0.0] * 3), "width is .*; give values that are positive"),
     ],
 )
 def test_numbers_that_do_not_fit_are_refused(model, stops, message):

@@ -11,7 +11,8 @@ import pytest
 
 import jaxdyn
 from jaxdyn.cli import main
-from jaxdyn.jobs import check, precision
+from jaxdyn.jobs import check
+from jaxdyn.simulate import precision
 
 MECHANISMS = Path(__file__).parents[2] / "configs" / "mechanisms"
 DOUBLE_PENDULUM = str(MECHANISMS / "double_pendulum.toml")
@@ -93,7 +94,7 @@ def test_a_fault_in_one_operation_is_seen(monkeypatch):
             self._operations["sin"] = lambda x: sine(x) * (1 + self.context.mpf("1e-10"))
 
     monkeypatch.setattr(precision, "Reference", Faulty)
-    state = precision.Inputs(*(jnp.full((1, 1), 0.5),) * 4)
+    state = precision.Samples(*(jnp.full((1, 1), 0.5),) * 4)
     found = precision.errors(PENDULUM, precision.ENERGIES, state, "auto")
     assert 1e-12 < found["energy"].float64.max() < 1e-9
     assert found["energy by v"].float64.max() < 1e-15  # the momentum of a pendulum is the same in all positions
@@ -101,7 +102,7 @@ def test_a_fault_in_one_operation_is_seen(monkeypatch):
 
 def test_a_gradient_that_is_zero_has_no_row():
     """A single pendulum's acceleration does not depend on its speed; relative to zero there is no error."""
-    state = precision.Inputs(*(jnp.full((1, 1), 0.5),) * 4)
+    state = precision.Samples(*(jnp.full((1, 1), 0.5),) * 4)
     found = precision.errors(PENDULUM, precision.ACCELERATIONS, state, "auto")
     assert list(found) == ["accelerations", *(f"accelerations by {x}" for x in ("q", "forces", "masses"))]
 
@@ -126,7 +127,7 @@ def test_what_has_no_reference_is_named_and_the_rest_checked(monkeypatch, capsys
 def test_accelerations_that_do_not_exist_are_named():
     """A body without mass and inertia has none."""
     weightless = eqx.tree_at(lambda s: (s.model.mass, s.model.inertia), PENDULUM, replace_fn=jnp.zeros_like)
-    state = precision.Inputs(*(jnp.full((2, 1), 0.5),) * 4)
+    state = precision.Samples(*(jnp.full((2, 1), 0.5),) * 4)
     with pytest.raises(
         ValueError, match="accelerations of state 0: not finite even with 50 digits, the mass matrix is"
     ):

@@ -21,7 +21,7 @@ def test_joint_fans_show_the_median_of_every_coordinate_and_its_limits(motion):
     figure = plots.joint_fans(model, time, q)
     assert len(figure.axes) >= model.nq
     for index, axis in enumerate(figure.axes[: model.nq]):
-        assert axis.get_title() == model.topology.joint_names[index]
+        assert axis.get_title() == f"{model.topology.joint_names[index]} (rad)"
         lines = [line.get_ydata() for line in axis.lines]
         assert any(np.array_equal(y, np.median(q[:, :, index], axis=0)) for y in lines)
         assert any(np.allclose(y, float(model.limits.upper[index])) for y in lines)
