@@ -16,10 +16,10 @@ class InitialConfig:
     """Initial states.
 
     Attributes:
-        spread: fraction of the range between joint limits that is used, about its middle; where a joint has no limits,
-            the standard deviation of its coordinate (rad, m); 0.5 if not given. Of a replay, the standard deviation of all
-            coordinates about the start of the plan; none if not given.
-        speed: standard deviation of the velocities, of a replay about those of the plan.
+        spread: Initial coordinates are drawn from this fraction of the range between the joint limits, about its middle. Where a
+            joint has no limits, this is the standard deviation of its coordinate (rad, m). It is 0.5 if not given. In a replay it
+            is the standard deviation of all coordinates about the initial state of the plan, and 0 if not given.
+        speed: Initial velocities have this standard deviation, in a replay about those of the plan.
     """
 
     spread: float | None = setting(None, non_negative=True)
@@ -31,13 +31,15 @@ class ControlConfig:
     """Joint-space PD control, tau = stiffness (target - q) - damping v, plus a random torque sequence; or the replay of a plan.
 
     Attributes:
-        target: "middle" of the joint limits (neutral where there are none), or each sample's own "initial" configuration.
-        stiffness, damping: per velocity component, or one number for all.
-        compensate_gravity: adds the torque that holds the mechanism against gravity.
-        random_torque: standard deviation per velocity component, N m or N.
-        random_interval: time between the knots of the random torque; linear in between.
-        replay: plan.npz of a run of jaxdyn optimize, whose controls act on the drives of the mechanism instead of all this.
-        replay_feedback: whether its gains act on what is off the plan, within the bounds of its controls.
+        target: The controller holds the "middle" of the joint limits (neutral where there are none), or the "initial"
+            configuration of each sample.
+        stiffness: The proportional gains are one value for all velocity components or one each.
+        damping: The derivative gains are one value for all velocity components or one each.
+        compensate_gravity: If true, the torque that holds the mechanism against gravity is added.
+        random_torque: The random torque has this standard deviation, N m or N, one value for all velocity components or one each.
+        random_interval: The random torque is linear between knots that are this far apart in time.
+        replay: The controls of this plan.npz, from a run of jaxdyn optimize, act on the drives instead of the controller.
+        replay_feedback: If true, the feedback gains of the plan act on deviations from it, within the bounds of its controls.
     """
 
     target: Literal["middle", "initial"] = "middle"
@@ -63,11 +65,11 @@ class TimeConfig:
     """Time.
 
     Attributes:
-        duration: simulated time.
-        rate: control steps per second.
-        substeps: integrator steps per control step.
-        save_every: control steps between records.
-        integrator: one-step method; "projected" is Runge-Kutta 4 with loops closed exactly after each step.
+        duration: The motion is simulated for this time.
+        rate: The controller acts this many times per second.
+        substeps: The integrator makes this many steps per control step.
+        save_every: A state is saved after each such number of control steps.
+        integrator: This one-step method is used; "projected" is Runge-Kutta 4 with loops closed exactly after each step.
     """
 
     duration: float = setting(unit="s", positive=True)
@@ -82,20 +84,20 @@ class RolloutConfig:
     """Config of `jaxdyn rollout`.
 
     Attributes:
-        mechanism: mechanism file: .toml, .urdf, .xml (URDF or MJCF) or .json.
-        batch: number of samples.
-        seed: of all random numbers.
-        dtype: precision of everything.
-        method: algorithm of the forward dynamics; that of the mechanism if not given.
-        stabilization: rate at which errors of loops decay, see `jaxdyn.System`; that of the mechanism if not given.
+        mechanism: This mechanism file, .toml, .urdf, .xml (URDF or MJCF) or .json, is simulated.
+        batch: This many samples are simulated.
+        seed: All random values follow from this seed.
+        dtype: All computations have this precision.
+        method: The forward dynamics use this algorithm; it is the one of the mechanism if not given.
+        stabilization: Errors of loops decay at this rate, see `jaxdyn.System`; it is the one of the mechanism if not given.
         limits: "enforced" stops joints at their limits of position by springs and dampers; "data" lets them pass.
         backend: "lanes" is the lane compiler, "xla" leaves everything to XLA, "auto" takes lanes on CPUs where they can serve.
-        devices: devices over which the samples are divided: "one", "all" of this machine, or those of all "hosts".
-        memory: that may be used; a batch that needs more goes through in chunks.
-        chunk: largest number of samples that are simulated and written at once; as many as fit into memory if not given. An
+        devices: The samples are divided over "one" device, over "all" of this machine, or over those of all "hosts".
+        memory: A batch that needs more memory than this is simulated in chunks.
+        chunk: At most this many samples are simulated and written at once; as many as fit into the memory if not given. An
             interrupted run that is resumed loses the chunk it was working on.
-        most_failed: largest share of samples that may diverge or stop at an unsolved step; if more do, the exit status is 3.
-        pictures: whether to draw them.
+        most_failed: If a larger fraction of the samples diverges or stops at an unsolved step, the exit status is 3.
+        pictures: If true, pictures are drawn.
     """
 
     mechanism: Path
