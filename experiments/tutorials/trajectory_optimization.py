@@ -118,7 +118,7 @@ line = control.Plan(
 straight = solve(LENGTH, line)
 print(f"from a straight line: {straight.cost:.4f} N² m² s, {control.ControlResult(int(straight.result)).message}")
 again = solve(LENGTH, best.value)
-print(f"from the best plan of ILQR: {again.cost:.4f} N² m² s after {again.iterations} iterations")
+print(f"from the best plan of ILQR: {again.cost:.4f} N² m² s after {again.stats.iterations} iterations")
 
 # %% [markdown]
 # All of these are ways to swing up. In the strip below each row is one of them; in the phase plane they wind from hanging to
