@@ -116,7 +116,7 @@ line = control.Plan(
     jaxdyn.State(share * upright.q, jnp.zeros((STEPS + 1, 2))), jnp.zeros((STEPS, 1)), design=jnp.zeros(0)
 )
 straight = solve(LENGTH, line)
-print(f"from a straight line: {straight.cost:.4f} N² m² s, {control.ControlResult(int(straight.result)).message}")
+print(f"from a straight line: {straight.cost:.4f} N² m² s, {control.ControlResult(int(straight.result)).name.lower()}")
 again = solve(LENGTH, best.value)
 print(f"from the best plan of ILQR: {again.cost:.4f} N² m² s after {again.stats.iterations} iterations")
 
