@@ -262,7 +262,7 @@ keep(figure, "disturbed.png")
 # plan as a differentiable function of all numbers of its problem, however many iterations the solver took. One derivative gives
 # the first-order change of every torque, and the slope of the cost.
 #
-# The cost of an optimum by length is a curve; the derivative at 0.5 m must be its tangent. Solving anew at a few lengths shows it.
+# The cost of an optimum by length is a curve; the derivative at 0.5 m must be its tangent. Solving again at a few lengths shows it.
 # (Farther away the solver may slip into a neighboring optimum, and the curve jumps.)
 
 # %%
@@ -283,10 +283,10 @@ print(f"slope relative error: {abs(float(slope / quotient) - 1):.1e}")
 
 # %%
 lengths = np.linspace(0.49, 0.53, 5)
-anew = [solve(float(length), best.value) for length in lengths]
+solved_again = [solve(float(length), best.value) for length in lengths]
 figure = Figure(figsize=(9.5, 4.0), layout="constrained")
 left, right = figure.subplots(1, 2)
-left.plot(lengths, [s.cost for s in anew], "o", color=BLUE, label="solved anew")
+left.plot(lengths, [s.cost for s in solved_again], "o", color=BLUE, label="solved again")
 left.plot(lengths, cost + slope * (lengths - LENGTH), color=ORANGE, label="one derivative at 0.5 m")
 left.set_xlabel("length of the lower link (m)")
 left.set_ylabel("cost of the best swing-up (N² m² s)")
@@ -295,10 +295,10 @@ other = 3
 right.step(seconds[:-1], plan.controls[:, 0], where="post", color=GRAY, lw=1.0, label="plan for 0.50 m")
 right.step(
     seconds[:-1],
-    anew[other].value.controls[:, 0],
+    solved_again[other].value.controls[:, 0],
     where="post",
     color=BLUE,
-    label=f"solved anew for {lengths[other]:.2f} m",
+    label=f"solved again for {lengths[other]:.2f} m",
 )
 predicted = np.asarray(plan.controls[:, 0] + torque_slope * (lengths[other] - LENGTH))
 right.step(seconds[:-1], predicted, where="post", color=ORANGE, ls="--", label="first order")

@@ -50,7 +50,7 @@ def forward_dynamics(
 
 
 def accelerations_from(model: Model, moving: Motion, tau: GeneralizedForces, method: ForwardMethod) -> Accelerations:
-    """Forward dynamics of a motion already at hand, which must be that of the model at its own q and v."""
+    """Forward dynamics from a motion that is already computed; it must belong to this model."""
     if method in ("cholesky", "articulated_body"):
         return _accelerations(method, model, moving, tau)
     if method == "contravariant":

@@ -143,7 +143,7 @@ def _change_with_motion(
 
 
 def forces_of_motion(model: Model, moving: Motion, a: Accelerations) -> GeneralizedForces:
-    """Inverse dynamics from a motion already at hand."""
+    """Inverse dynamics from a motion that is already computed."""
     acceleration = kinematics.accelerations(model, moving, a)
     tau = project(model, moving.placements, forces_on_bodies(model, moving, acceleration, a))
     tau = tau + rotors.reflected_inertia(model) * a

@@ -282,7 +282,7 @@ def body_velocities(model: Model, q: Coordinates, v: Velocities) -> BodyMotion:
 
 
 def velocities_of_bodies(moving: Motion) -> BodyMotion:
-    """`body_velocities` from a motion already at hand."""
+    """`body_velocities` from a motion that is already computed."""
     return BodyMotion(
         moving.velocity[:, :3], jax.vmap(sixvector.velocity_at_point)(moving.velocity, moving.placements.com)
     )
@@ -298,7 +298,7 @@ def body_accelerations(model: Model, q: Coordinates, v: Velocities, a: Accelerat
 
 
 def accelerations_of_bodies(model: Model, moving: Motion, a: Accelerations) -> BodyMotion:
-    """`body_accelerations` from a motion already at hand."""
+    """`body_accelerations` from a motion that is already computed."""
     spatial = accelerations(model, moving, a)
     com = moving.placements.com
     velocity = jax.vmap(sixvector.velocity_at_point)(moving.velocity, com)

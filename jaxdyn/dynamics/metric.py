@@ -64,7 +64,7 @@ def composite_inertia(model: Model, placed: Placements) -> SpatialInertia:
 
 
 def composite_mass_matrix(model: Model, placed: Placements) -> MassMatrix:
-    """Mass matrix from placements already at hand."""
+    """Mass matrix from placements that are already computed."""
     lower = lower_mass_matrix(model, placed)
     return lower + jnp.tril(lower, -1).T
 

@@ -101,9 +101,9 @@ def _describe_table(table: Any, name: str) -> list[str]:
         lines = []
         for kind in table.kinds():
             lines.append(f'  {name}.kind = "{kind}": {table.summary(kind)}')
-            for key, told in table.keys(kind).items():
-                lines.append("  " + _setting(f"{name}.{key}", told.meaning, told.rules, told.default))
-                lines += [describe_settings(inner, f"  {name}.{key}.") for inner in _tables(told.annotation)]
+            for key, declared in table.keys(kind).items():
+                lines.append("  " + _setting(f"{name}.{key}", declared.meaning, declared.rules, declared.default))
+                lines += [describe_settings(inner, f"  {name}.{key}.") for inner in _tables(declared.annotation)]
         return lines
     kinds = get_args(get_type_hints(table).get("kind"))
     if not kinds:

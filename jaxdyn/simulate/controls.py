@@ -224,7 +224,9 @@ def _check_policy(policy: Callable, system: System, state: State, key: PRNGKeyAr
     t = jax.ShapeDtypeStruct((), state.v.dtype)
     try:
         u = jax.eval_shape(policy, t, state, key)
-    except Exception:
+    except (
+        Exception
+    ):  # the policy is code of the user and may fail in any way; without the remedy below its error is raised
         if key is None and _has_shape(policy, t, state, jax.random.key(0)):
             raise ValueError(f"policy {name!r} uses its key; give rollout a key, key=jax.random.key(0)") from None
         raise
@@ -236,8 +238,9 @@ def _check_policy(policy: Callable, system: System, state: State, key: PRNGKeyAr
 
 
 def _has_shape(policy: Callable, *arguments) -> bool:
+    """Whether a function can be traced with these arguments."""
     try:
         jax.eval_shape(policy, *arguments)
-    except Exception:
+    except Exception:  # whatever the user's code raises, the answer is no, and the caller raises its first error
         return False
     return True

@@ -136,8 +136,8 @@ def test_help_explains_every_key_by_a_sentence_under_the_kind_that_it_belongs_to
     assert "Springs that become stiffer" in lines[spring]
     assert lines[spring + 1].strip().startswith("force.stiffness (N m/rad or N/m): The cubic stiffness of each joint.")
     assert {f'force.kind = "{kind}"' for kind in ForceTable.kinds()} <= {line.split(":")[0].strip() for line in lines}
-    told = {line.split(": ", 1)[0].strip(): line.split(": ", 1)[1] for line in lines}
-    for key, meaning in told.items():
+    meaning_of = {line.split(": ", 1)[0].strip(): line.split(": ", 1)[1] for line in lines}
+    for key, meaning in meaning_of.items():
         sentence = re.sub(r" \[(required|default .*)\]$", "", meaning)
         assert len(sentence.split()) > 1, key
         own = not key.startswith("force.")  # their meanings stand in the classes of the dynamics
