@@ -22,7 +22,7 @@ from jaxdyn.lanes import Backend
 from jaxdyn.spatial.arrays import einsum
 
 _FRACTIONS = 0.5 ** np.arange(8)  # of the longest step that stays within bounds, tried at once
-_LEAST_KEPT = 0.99  # fraction of a slack or of a multiplier that a step may use up, or more with a low barrier
+_LEAST_FRACTION = 0.99  # of the distance to the boundary that a step may take
 INSIDE = 1e-2  # first distance from bounds
 _MARGIN = 1e-5  # by which an accepted plan must be closer or cheaper
 _LEAST_GAIN = 1e-4  # of the cost, as a fraction of what its slope promises
@@ -204,6 +204,14 @@ def _largest(arrays: list[Array]) -> Float[Array, ""]:
     return jnp.max(jnp.stack([jnp.max(jnp.abs(array), initial=0.0) for array in arrays]))
 
 
+def fraction_to_boundary(barrier: Float[Array, ""]) -> Float[Array, ""]:
+    """The fraction of a slack or of a multiplier that a step may use up: it approaches 1 as the barrier vanishes.
+
+    Otherwise the last steps could not converge faster than linearly. Source: Waechter and Biegler 2006 (8).
+    """
+    return jnp.maximum(_LEAST_FRACTION, 1.0 - barrier)
+
+
 def _reach(value: Array, change: Array, kept: Float[Array, ""]) -> Float[Array, ""]:
     """The largest fraction of a change, at most 1, that keeps positive values positive."""
     ratio = jnp.where(change < 0, -kept * value / jnp.where(change < 0, change, 1.0), 1.0)
@@ -228,7 +236,7 @@ def line_search(
 ) -> tuple[InteriorSearch, Bool[Array, ""]]:
     """The search after the largest fraction of a step that the filter accepts, and whether there is one."""
     mu, plan, nx = search.barrier, search.plan, problem.dynamics.nx
-    kept = jnp.maximum(_LEAST_KEPT, 1.0 - mu)
+    kept = fraction_to_boundary(mu)
     design = step.z[0, nx:]
     changes = (jnp.stack([step.u, -step.u]), jnp.stack([design, -design]))
     distances = distances_from_bounds(problem, plan)

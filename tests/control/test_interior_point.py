@@ -14,6 +14,7 @@ from jaxdyn.control.interior_point import (
     DualVariables,
     _moved_multipliers,
     eliminate_slacks,
+    fraction_to_boundary,
     optimality_error,
     without_constraint_terms,
 )
@@ -100,3 +101,8 @@ def test_multipliers_that_must_stay_positive_go_as_far_as_they_can_and_others_wi
     stay = _moved_multipliers(search, change, jnp.asarray(0.5), jnp.asarray(0.9), jnp.asarray(False), may)
     for new, old in zip(jax.tree.leaves(stay), jax.tree.leaves(f), strict=True):
         np.testing.assert_array_equal(new, old)
+
+
+def test_a_step_may_come_the_closer_to_the_boundary_the_lower_the_barrier_is():
+    barriers = jnp.array([0.5, 1e-2, 1e-3, 1e-8])
+    np.testing.assert_allclose(fraction_to_boundary(barriers), [0.99, 0.99, 0.999, 1 - 1e-8], rtol=1e-15)
