@@ -28,7 +28,7 @@ class CollocatedSolution(Solution):
         duration: The duration T, s.
         points: The points of the scheme in an interval of length 1.
         point_controls: The controls at the points of each interval.
-        rates: h times the rates at the points of each interval, in tangent coordinates at its first state.
+        rates: H times the rates at the points of each interval, in tangent coordinates at its first state.
     """
 
     dynamics: Dynamics

@@ -43,9 +43,9 @@ class Policy(eqx.Module):
     """Solution of a linear-quadratic problem: u_k = k_k + K_k z_k, and the cost to go with it, V_k(z_k).
 
     Attributes:
-        feedforward, feedback: k and K of each step.
+        feedforward, feedback: K and K of each step.
         gradients, hessians: of the costs to go V_0 to V_N at z = 0.
-        slope, curvature: a fraction alpha of the feedforward changes the cost by alpha slope + alpha^2 curvature / 2, at z_0 = 0.
+        slope, curvature: A fraction alpha of the feedforward changes the cost by alpha slope + alpha^2 curvature / 2, at z_0 = 0.
     """
 
     feedforward: Float[Array, "N m"]
@@ -65,8 +65,8 @@ def riccati(
     """The optimal policy, step by step from the end. Not a number where a step has no minimum.
 
     Args:
-        lower, upper: bounds of the feedforward; feedback leaves controls alone that are at a bound. None for no bounds.
-        damping: fraction of the diagonal of the control Hessian of each step that is added to it.
+        lower, upper: Bounds of the feedforward; feedback leaves controls alone that are at a bound. None for no bounds.
+        damping: Fraction of the diagonal of the control Hessian of each step that is added to it.
 
     Source: Tassa, Mansard and Todorov 2014 (bounds).
     """
@@ -224,7 +224,7 @@ def optimum(
     """The optimal policy, and p, z, u and costates, if it starts from z_0 = along p and p costs 1/2 p' hessian p + gradient' p.
 
     Args:
-        damping: fraction of the diagonal of the whole Hessian of p that is added to it.
+        damping: Fraction of the diagonal of the whole Hessian of p that is added to it.
     """
     recursion = parallel_riccati if parallel else lane_function(riccati, backend=backend, name="Riccati recursion")
     policy, p = recursion(problem), gradient

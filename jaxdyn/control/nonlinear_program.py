@@ -22,12 +22,12 @@ class NonlinearProgram:
     """A program in n variables z with m constraints g.
 
     Attributes:
-        lower, upper: bounds of z; infinite for none.
-        g_lower, g_upper: bounds of g, the same where g has to have a value.
+        lower, upper: Bounds of z; infinite for none.
+        g_lower, g_upper: Bounds of g, the same where g has to have a value.
         values: values(z) -> f, g.
         slopes: slopes(z) -> gradient of f, values of the Jacobian of g.
         curvature: curvature(z, fraction, multipliers) -> values of the Hessian of fraction f + multipliers . g, lower triangle.
-        jacobian_places, hessian_places: rows and columns of these values.
+        jacobian_places, hessian_places: Rows and columns of these values.
     """
 
     lower: np.ndarray
@@ -84,13 +84,13 @@ def minimized(
 
     Args:
         tolerance: of the optimality conditions, in the scaling of Ipopt.
-        feasibility: largest violation of a constraint in a solution.
-        max_steps: largest number of iterations.
-        print_level: how much Ipopt prints, 0 to 12.
+        feasibility: Largest violation of a constraint in a solution.
+        max_steps: Largest number of iterations.
+        print_level: How much Ipopt prints, 0 to 12.
 
     Raises:
-        ImportError: ipyopt is not installed.
-        ValueError: there are more equations than free variables.
+        ImportError: Ipyopt is not installed.
+        ValueError: There are more equations than free variables.
 
     Source: Waechter and Biegler 2006.
     """

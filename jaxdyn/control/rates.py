@@ -13,7 +13,7 @@ class WithRates(Dynamics):
     """Dynamics whose state is (x, u) and whose controls are the rates of u: u is held over a step and has changed after it.
 
     Attributes:
-        inner: dynamics of x with controls u.
+        inner: Dynamics of x with controls u.
     """
 
     inner: Dynamics

@@ -19,10 +19,10 @@ def collocation_points(scheme: SchemeName, degree: int) -> tuple[float, ...]:
     """The points of a scheme.
 
     Args:
-        degree: number of points of "legendre_gauss"; the others have theirs.
+        degree: Number of points of "legendre_gauss"; the others have theirs.
 
     Raises:
-        ValueError: the scheme is unknown, or the degree is less than 1.
+        ValueError: The scheme is unknown, or the degree is less than 1.
     """
     if scheme == "trapezoid":
         return 0.0, 1.0
@@ -39,11 +39,11 @@ class Scheme(NamedTuple):
     """The linear algebra of a scheme with s points, of which `places` follow the start of the interval, its end included.
 
     Attributes:
-        points: c.
-        places: points after the start, and the end, whose states are variables.
-        steps, rates: the state follows the rates where steps @ xi = rates @ F, one row for each place.
+        points: C.
+        places: Points after the start, and the end, whose states are variables.
+        steps, rates: The state follows the rates where steps @ xi = rates @ F, one row for each place.
         weights: I_j(1), of the quadrature.
-        values, integrals: coefficients of l_j and I_j, row j, lowest power first.
+        values, integrals: Coefficients of l_j and I_j, row j, lowest power first.
     """
 
     points: tuple[float, ...]

@@ -107,8 +107,8 @@ class _Linear(eqx.Module):
     """The equations for the change of a plan: a linear-quadratic problem with constraints and design parameters.
 
     Attributes:
-        problem: the linear-quadratic problem.
-        path_rows, end_rows, path, end: rows (z, u) + path = 0 and rows z_N + end = 0.
+        problem: The linear-quadratic problem.
+        path_rows, end_rows, path, end: Rows (z, u) + path = 0 and rows z_N + end = 0.
         along, hessian, gradient: z_0 = along p at the cost 1/2 p' hessian p + gradient' p.
     """
 

@@ -41,10 +41,10 @@ class Layout(NamedTuple):
     """Which states and controls belong to which of N intervals, with s points and S places of states to find in each.
 
     Attributes:
-        start: index of the state at the start of each interval (N,).
-        place: indices of the states to find (N, S).
-        point, control: indices of states and controls at the points (N, s).
-        counted: points whose constraints count; at nodes, those of one of the two adjacent intervals (N, s).
+        start: Index of the state at the start of each interval (N,).
+        place: Indices of the states to find (N, S).
+        point, control: Indices of states and controls at the points (N, s).
+        counted: Points whose constraints count; at nodes, those of one of the two adjacent intervals (N, s).
     """
 
     start: np.ndarray
@@ -58,12 +58,12 @@ class Transcription(eqx.Module):
     """A control problem about a first plan, by a collocation scheme.
 
     Attributes:
-        problem: what is transcribed.
-        origins: states from which steps are taken, N S + 1 of them.
+        problem: What is transcribed.
+        origins: States from which steps are taken, N S + 1 of them.
         points: of the scheme.
-        straight: the Jacobian (nx, 2 nx) of a difference by the steps of both states where it is constant, as it is of
+        straight: The Jacobian (nx, 2 nx) of a difference by the steps of both states where it is constant, as it is of
             vectors; None on manifolds.
-        backend: what runs the derivatives.
+        backend: What runs the derivatives.
     """
 
     problem: ControlProblem
@@ -194,7 +194,7 @@ class Transcription(eqx.Module):
         """The nonlinear program of it.
 
         Raises:
-            ValueError: bounds of the controls depend on the design.
+            ValueError: Bounds of the controls depend on the design.
         """
         problem = self.problem
         lower, upper, slope = _bounds(problem)

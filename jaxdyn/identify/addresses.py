@@ -32,7 +32,7 @@ def leaf_at(tree: PyTree, leaf: tuple[str, ...], name: str) -> Array:
     """The array at a path.
 
     Raises:
-        ParameterError: there is none; the message lists what there is.
+        ParameterError: There is none; the message lists what there is.
     """
     here: Any = tree
     for k, part in enumerate(leaf):

@@ -34,7 +34,7 @@ class Chart(eqx.Module):
     """A smooth one-to-one map from unconstrained parameters to the values that a parameter may take.
 
     Attributes:
-        kind: name in configs, of concrete classes for single leaves.
+        kind: Name in configs, of concrete classes for single leaves.
     """
 
     kind: ClassVar[str]
@@ -64,7 +64,7 @@ class Real(Chart):
     """Any values (the identity, scaled): value = scale x.
 
     Attributes:
-        scale: the size that a change of the value typically has; it only matters to optimizers that know no curvature.
+        scale: The size that a change of the value typically has; it only matters to optimizers that know no curvature.
     """
 
     kind: ClassVar[str] = "real"
@@ -106,7 +106,7 @@ class Bounded(Chart):
     """Values between two bounds: value = lower + (upper - lower) / (1 + exp(-x)).
 
     Attributes:
-        lower, upper: bounds, in the unit of the value.
+        lower, upper: Bounds, in the unit of the value.
     """
 
     kind: ClassVar[str] = "bounded"

@@ -25,10 +25,10 @@ class Uncertainty(eqx.Module):
     """What a fit knows about the values of its parameters.
 
     Attributes:
-        labels: name and unit of every value.
-        values: estimates.
+        labels: Name and unit of every value.
+        values: Estimates.
         covariance: of the estimates; infinite variances where the data and the priors say nothing, zero at the bound of a chart.
-        noise_scale: factor by which the residuals are larger than the noise that was assumed.
+        noise_scale: Factor by which the residuals are larger than the noise that was assumed.
     """
 
     labels: tuple[tuple[str, str], ...] = eqx.field(static=True)
@@ -71,12 +71,12 @@ def uncertainty(problem: Problem, unknowns: Unknowns, *, kind: str = "groups", s
     the honest one for real recordings.
 
     Args:
-        unknowns: where the fit ended.
+        unknowns: Where the fit ended.
         kind: "groups" or "noise".
-        scale: for "noise", whether the noise scale is estimated from the residuals; else the assumed noise is believed.
+        scale: For "noise", whether the noise scale is estimated from the residuals; else the assumed noise is believed.
 
     Raises:
-        ValueError: unknown kind, or there is no finite information: the fit failed, or the measurements of a window do not
+        ValueError: Unknown kind, or there is no finite information: the fit failed, or the measurements of a window do not
             determine its initial state.
 
     Source: White 1982 for "groups".

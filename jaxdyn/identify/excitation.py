@@ -49,7 +49,7 @@ class Margins(NamedTuple):
     """What is left of the limits at the worst moment of a motion, as a share; negative where a limit does not hold.
 
     Attributes:
-        position: distance to the nearer end, in half ranges; infinite without limits.
+        position: Distance to the nearer end, in half ranges; infinite without limits.
         speed, effort: 1 - (largest value) / limit, of velocities and drive forces.
     """
 
@@ -62,10 +62,10 @@ class Excitation(eqx.Module):
     """Result of `design_excitation`.
 
     Attributes:
-        motion: the best motion found.
+        motion: The best motion found.
         log_determinant: of the information of its samples on the base parameters, in their units.
         margins: of the limits, at the worst moment of the motion.
-        base: the base parameters that the motion is to determine.
+        base: The base parameters that the motion is to determine.
         random_log_determinants: of the random motions, as large as the limits allow, from which the search started.
     """
 
@@ -97,16 +97,16 @@ def design_excitation(
 
     Args:
         period: s.
-        harmonics: number of sines and cosines per joint, at least 2; the highest frequency is harmonics / period, Hz.
-        samples: number of equidistant moments at which forces will be measured, per period.
-        noise: standard deviation of each measured force, N m or N; equal if not given.
-        starts: number of random motions from which the search starts.
-        max_steps: number of gradient steps from each of them.
-        base: the base parameters that the motion is to determine; all those of the system if not given.
-        renamed: arguments of earlier releases, which are answered with their new form.
+        harmonics: Number of sines and cosines per joint, at least 2; the highest frequency is harmonics / period, Hz.
+        samples: Number of equidistant moments at which forces will be measured, per period.
+        noise: Standard deviation of each measured force, N m or N; equal if not given.
+        starts: Number of random motions from which the search starts.
+        max_steps: Number of gradient steps from each of them.
+        base: The base parameters that the motion is to determine; all those of the system if not given.
+        renamed: Arguments of earlier releases, which are answered with their new form.
 
     Raises:
-        ValueError: joints that have quaternions or a prescribed motion, are not driven or closed in loops; a joint without limits
+        ValueError: Joints that have quaternions or a prescribed motion, are not driven or closed in loops; a joint without limits
             of position and speed; or no motion that the drives can hold was found.
     """
     refuse_renamed("design_excitation", renamed, steps="max_steps")
@@ -140,14 +140,14 @@ def random_motions(
     """Random periodic motions, at rest at their ends, as large as limits allow: `design_excitation` without its search.
 
     Args:
-        period, harmonics, samples: as for `design_excitation`.
-        count: number of motions to draw.
+        period, harmonics, samples: As for `design_excitation`.
+        count: Number of motions to draw.
 
     Returns:
         The motions, with a leading axis, and what they leave of the limits. Those that no drive holds, however small, are left out.
 
     Raises:
-        ValueError: as `design_excitation`.
+        ValueError: As `design_excitation`.
     """
     _check(system, harmonics)
     model = system.model

@@ -37,9 +37,9 @@ class Excitations(NamedTuple):
     """Motions of an experiment, from `excitations`.
 
     Attributes:
-        base: the base parameters that random motions determine.
-        training: the most informative motions, to fit.
-        validation: random motions, to judge the fit.
+        base: The base parameters that random motions determine.
+        training: The most informative motions, to fit.
+        validation: Random motions, to judge the fit.
     """
 
     base: BaseParameters
@@ -63,19 +63,19 @@ def excitations(
     """Motions within the limits of a system: the most informative ones of some random motions, or designed ones.
 
     Args:
-        system: the mechanism with its forces and drives.
-        key: random key of the motions.
-        training: number of motions to fit.
-        validation: number of motions to judge the fit.
-        noise: standard deviation of each measured force, N m or N.
-        period: period of the motions, s.
-        harmonics: number of sines and cosines per joint, at least 2.
-        times: equidistant samples of one period, s.
-        starts: number of random motions from which the most informative are taken, or from which each search starts.
-        max_steps: number of gradient steps of the search (`design_excitation`) for each training motion; 0 for no search.
+        system: The mechanism with its forces and drives.
+        key: Random key of the motions.
+        training: Number of motions to fit.
+        validation: Number of motions to judge the fit.
+        noise: Standard deviation of each measured force, N m or N.
+        period: Period of the motions, s.
+        harmonics: Number of sines and cosines per joint, at least 2.
+        times: Equidistant samples of one period, s.
+        starts: Number of random motions from which the most informative are taken, or from which each search starts.
+        max_steps: Number of gradient steps of the search (`design_excitation`) for each training motion; 0 for no search.
 
     Raises:
-        ValueError: as `random_motions`, or too few random motions stay within the limits.
+        ValueError: As `random_motions`, or too few random motions stay within the limits.
     """
     shape = {"period": period, "harmonics": harmonics, "samples": len(times)}
     random_key, *keys = jax.random.split(key, 1 + training)
@@ -120,14 +120,14 @@ def synthetic_recording(
     """A recording of a plant that follows a motion, with the inputs that make its drives exert the forces that the motion needs.
 
     Args:
-        plant: the machine.
-        name: name of the recording.
-        motion: the motion.
-        times: time stamps, s.
-        force_errors: errors that the measured forces have, N m or N; none if not given.
+        plant: The machine.
+        name: Name of the recording.
+        motion: The motion.
+        times: Time stamps, s.
+        force_errors: Errors that the measured forces have, N m or N; none if not given.
 
     Raises:
-        MeasurementError: not every joint has a drive.
+        MeasurementError: Not every joint has a drive.
     """
     q, v, a = sampled(motion, times)
     none = jnp.zeros((len(q), plant.inputs.gain.size), q.dtype)
@@ -152,13 +152,13 @@ class BaseComparison(NamedTuple):
     """Base parameters that linear fits and a fit of bodies find, beside the true ones; from `compare_base_parameters`.
 
     Attributes:
-        truth: the true base parameters.
-        exact: the linear fit of exact forces.
-        measured: the linear fit of the measured forces.
-        fitted: base parameters of the fitted plant.
-        errors: errors of the exact fit relative to the size of each parameter, or to `LEAST_SIZE` of the largest of its unit.
-        covered: for each parameter, the fraction of repetitions of the experiment in which its 95 % interval contains the truth.
-        measurements: number of measured forces.
+        truth: The true base parameters.
+        exact: The linear fit of exact forces.
+        measured: The linear fit of the measured forces.
+        fitted: Base parameters of the fitted plant.
+        errors: Errors of the exact fit relative to the size of each parameter, or to `LEAST_SIZE` of the largest of its unit.
+        covered: For each parameter, the fraction of repetitions of the experiment in which its 95 % interval contains the truth.
+        measurements: Number of measured forces.
     """
 
     truth: Float[np.ndarray, "rank"]
@@ -183,13 +183,13 @@ def compare_base_parameters(
     """Base parameters from exact and from noisy forces, and those of a fitted plant, compared with the truth.
 
     Args:
-        truth: the machine that made the motions.
-        fitted: the plant to judge.
-        base: base parameters that the motions determine.
-        motions: samples of the experiment, with inputs that have noise.
-        noise: standard deviation of the noise of each force, N m or N.
-        repetitions: number of repetitions of the experiment with other noise, by which coverage is counted.
-        seed: seed of this noise.
+        truth: The machine that made the motions.
+        fitted: The plant to judge.
+        base: Base parameters that the motions determine.
+        motions: Samples of the experiment, with inputs that have noise.
+        noise: Standard deviation of the noise of each force, N m or N.
+        repetitions: Number of repetitions of the experiment with other noise, by which coverage is counted.
+        seed: Seed of this noise.
     """
     system = truth.system
     Y = base.columns(regressor_rows(system, motions.q, motions.v, motions.a))

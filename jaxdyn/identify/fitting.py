@@ -29,7 +29,7 @@ class FitStats(NamedTuple):
     """How much work a fit was.
 
     Attributes:
-        iterations: number of steps taken.
+        iterations: Number of steps taken.
     """
 
     iterations: Int[Array, "*starts"]
@@ -39,9 +39,9 @@ class Fit(eqx.Module):
     """Result of `fit`.
 
     Attributes:
-        parameters: the parameters of the problem.
-        search: the last state of the solver, from which `fit(..., resume=search)` continues.
-        history: the loss after each step, if it was asked for, else None.
+        parameters: The parameters of the problem.
+        search: The last state of the solver, from which `fit(..., resume=search)` continues.
+        history: The loss after each step, if it was asked for, else None.
     """
 
     parameters: Parameters
@@ -107,27 +107,27 @@ def fit(
         found.value  # the fitted plant
 
     Args:
-        problem: an `OutputError`, an `InverseDynamicsError`, or another `Problem`.
+        problem: An `OutputError`, an `InverseDynamicsError`, or another `Problem`.
         solver: `LevenbergMarquardt` or `GradientDescent`.
-        initial: the initial guess; that of the problem if not given. With a leading axis it is a batch of initial guesses, which
+        initial: The initial guess; that of the problem if not given. With a leading axis it is a batch of initial guesses, which
             are fitted at once.
-        max_steps: largest number of steps; those of a search that is resumed count.
-        throw: whether an unsuccessful fit raises an error; otherwise `Fit.result` says how it ended.
-        progress: whether to show a progress bar with the loss.
-        history: whether to record the loss after each step.
-        resume: the search of an earlier fit, to continue it; `initial` is then ignored.
-        after_step: called with the search after each step, for instance to save it.
-        mesh: devices over which the pieces of data are divided (`jaxdyn.lanes.lane_mesh`); None for one device. The results do
+        max_steps: Largest number of steps; those of a search that is resumed count.
+        throw: Whether an unsuccessful fit raises an error; otherwise `Fit.result` says how it ended.
+        progress: Whether to show a progress bar with the loss.
+        history: Whether to record the loss after each step.
+        resume: The search of an earlier fit, to continue it; `initial` is then ignored.
+        after_step: Called with the search after each step, for instance to save it.
+        mesh: Devices over which the pieces of data are divided (`jaxdyn.lanes.lane_mesh`); None for one device. The results do
             not depend on it, because the contributions of all pieces are added up on one device.
-        renamed: arguments of earlier releases, which are answered with their new form.
+        renamed: Arguments of earlier releases, which are answered with their new form.
 
     Returns:
         The fit; its `value` is the fitted subject.
 
     Raises:
-        FitError: the fit did not succeed, and `throw` is true.
-        TypeError: an argument is not of the kind that is needed.
-        ValueError: the solver cannot solve this problem.
+        FitError: The fit did not succeed, and `throw` is true.
+        TypeError: An argument is not of the kind that is needed.
+        ValueError: The solver cannot solve this problem.
     """
     refuse_renamed(
         "fit",

@@ -12,9 +12,9 @@ class FourierMotion(eqx.Module):
     """A periodic motion q(t) = offset + sum over k = 1, 2, ... of sine_k sin(k w t) + cosine_k cos(k w t), for every joint.
 
     Attributes:
-        offset: mean coordinates, rad or m.
-        sine, cosine: coefficients of the harmonics, rad or m.
-        frequency: w, rad/s; the period is 2 pi / w.
+        offset: Mean coordinates, rad or m.
+        sine, cosine: Coefficients of the harmonics, rad or m.
+        frequency: W, rad/s; the period is 2 pi / w.
     """
 
     offset: Float[Array, "nv"]

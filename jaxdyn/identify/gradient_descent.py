@@ -39,10 +39,10 @@ class Descent(Search):
     """State of `GradientDescent` between two steps.
 
     Attributes:
-        unknowns: the current point.
-        memory: state of the optimizer.
-        loss: loss of the last batch of windows, before the step that it led to; zero before the first step.
-        iterations: number of steps taken.
+        unknowns: The current point.
+        memory: State of the optimizer.
+        loss: Loss of the last batch of windows, before the step that it led to; zero before the first step.
+        iterations: Number of steps taken.
     """
 
     unknowns: Unknowns
@@ -64,12 +64,12 @@ class GradientDescent(Solver):
     It has no test of convergence, so it takes all steps that it may.
 
     Attributes:
-        optimizer: a gradient transformation of optax.
+        optimizer: A gradient transformation of optax.
         batch: The number of windows per step; all of them if not given.
         key: The random key of the batches, of which step k draws from fold_in(key, k); not needed without `batch`.
 
     Raises:
-        ValueError: there is a batch without a key.
+        ValueError: There is a batch without a key.
     """
 
     optimizer: optax.GradientTransformation = eqx.field(static=True)

@@ -36,12 +36,12 @@ class BaseParameters:
     """What can be identified, from `base_parameters`.
 
     Attributes:
-        labels: name and unit of each parameter.
-        independent: columns that are kept, in rising order.
+        labels: Name and unit of each parameter.
+        independent: Columns that are kept, in rising order.
         combination: K, the base parameters from all parameters, beta = K theta.
         singular_values: of the regressor with columns of norm 1, falling.
-        alone: whether each parameter can be identified by itself.
-        visible: whether each parameter matters at all; those that do and are not `alone` are known in combinations only.
+        alone: Whether each parameter can be identified by itself.
+        visible: Whether each parameter matters at all; those that do and are not `alone` are known in combinations only.
     """
 
     labels: tuple[Label, ...]
@@ -130,11 +130,11 @@ def base_parameters(Y: Float[Array | np.ndarray, "*rows parameters"], labels: Se
     of Y; a column of less than sqrt(eps) of the largest norm is zero. What remains of rounding in K, eps^(2/3), is removed.
 
     Args:
-        Y: rows of `regressor` for many motions, such as `identifying_motions`, or for those of an experiment.
-        labels: name and unit of each column.
+        Y: Rows of `regressor` for many motions, such as `identifying_motions`, or for those of an experiment.
+        labels: Name and unit of each column.
 
     Raises:
-        ValueError: there are not as many labels as columns; the regressor is zero or not finite; or its singular values fall off
+        ValueError: There are not as many labels as columns; the regressor is zero or not finite; or its singular values fall off
             without a gap, so that the rank is a matter of taste: give more, or richer, motions.
 
     Source: Gautier 1991.
@@ -193,9 +193,9 @@ def identifying_motions(
     where there are none; accelerations normal, 10 rad/s^2 or m/s^2.
 
     Args:
-        system: the mechanism with its forces.
-        key: random key of the samples.
-        samples: number of samples.
+        system: The mechanism with its forces.
+        key: Random key of the samples.
+        samples: Number of samples.
     """
     model = system.model
 
@@ -215,12 +215,12 @@ def system_base_parameters(system: System, key: PRNGKeyArray, samples: int = 200
     """Base parameters of a system by its structure: those that some motion determines.
 
     Args:
-        system: the mechanism with its forces.
-        key: random key of the motions.
-        samples: number of random motions; each gives nv equations.
+        system: The mechanism with its forces.
+        key: Random key of the motions.
+        samples: Number of random motions; each gives nv equations.
 
     Raises:
-        ValueError: as `base_parameters`.
+        ValueError: As `base_parameters`.
     """
     return base_parameters(_random_rows(system, key, samples), labels(system))
 

@@ -28,10 +28,10 @@ class Motions(eqx.Module):
     """Samples of a motion and of the inputs that went with it.
 
     Attributes:
-        q: coordinates.
-        v: velocities.
-        a: accelerations.
-        u: inputs, as recorded.
+        q: Coordinates.
+        v: Velocities.
+        a: Accelerations.
+        u: Inputs, as recorded.
     """
 
     q: Float[Array, "*samples nq"] = eqx.field(converter=floating, metadata=quantity(POSITION, along="coordinate"))
@@ -57,15 +57,15 @@ class InverseDynamicsError(Problem):
     """Parameters from motions and forces.
 
     Attributes:
-        parameters: the free parameters of a `Plant`.
-        motions: the samples.
-        noise: standard deviation of each force.
-        loss: loss of the forces, in standard deviations.
-        block: number of consecutive samples with correlated errors, which count as one in `scores`.
+        parameters: The free parameters of a `Plant`.
+        motions: The samples.
+        noise: Standard deviation of each force.
+        loss: Loss of the forces, in standard deviations.
+        block: Number of consecutive samples with correlated errors, which count as one in `scores`.
 
     Raises:
-        TypeError: an argument is not of the kind that is needed.
-        ValueError: the noise is not positive, or not one per velocity component; or the system has constraints.
+        TypeError: An argument is not of the kind that is needed.
+        ValueError: The noise is not positive, or not one per velocity component; or the system has constraints.
     """
 
     parameters: Parameters

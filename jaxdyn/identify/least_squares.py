@@ -30,7 +30,7 @@ class Normal(eqx.Module):
     """Loss and normal equations at one point.
 
     Attributes:
-        loss: half the sum of squares, priors included.
+        loss: Half the sum of squares, priors included.
         shared, shared_gradient: A (P, P) and g (P,).
         mixed: B_k, (W, L, P).
         local, local_gradient: D_k (W, L, L) and g_k (W, L).
@@ -50,8 +50,8 @@ class Unknowns(eqx.Module):
     """The unknowns of a problem at one point.
 
     Attributes:
-        x: shared unknowns, the unconstrained parameters.
-        local: local unknowns of the windows, with leading axis W; None if there are none.
+        x: Shared unknowns, the unconstrained parameters.
+        local: Local unknowns of the windows, with leading axis W; None if there are none.
     """
 
     x: Float[Array, "*starts P"]
@@ -62,7 +62,7 @@ class Problem(eqx.Module):
     """A nonlinear least-squares problem of this structure: a sum over pieces of data, each with local unknowns of its own.
 
     Attributes:
-        parameters: the shared unknowns.
+        parameters: The shared unknowns.
     """
 
     parameters: eqx.AbstractVar[Parameters]
@@ -88,9 +88,9 @@ class Problem(eqx.Module):
         """The contribution of one piece to the normal equations.
 
         Args:
-            x: shared unknowns.
-            own: the local unknowns of this piece.
-            piece: the data of this piece.
+            x: Shared unknowns.
+            own: The local unknowns of this piece.
+            piece: The data of this piece.
         """
 
     @abc.abstractmethod
@@ -98,8 +98,8 @@ class Problem(eqx.Module):
         """Loss and normal equations of the contributions of all pieces and of the priors.
 
         Args:
-            unknowns: the point.
-            parts: contributions of all pieces, with a leading axis.
+            unknowns: The point.
+            parts: Contributions of all pieces, with a leading axis.
         """
 
     def parts(self, unknowns: Unknowns) -> PyTree:
@@ -126,9 +126,9 @@ class Problem(eqx.Module):
         """The point that a step leads to.
 
         Args:
-            unknowns: the point before.
-            dx: step of the shared unknowns.
-            ds: steps of the local unknowns, of states in tangent coordinates.
+            unknowns: The point before.
+            dx: Step of the shared unknowns.
+            ds: Steps of the local unknowns, of states in tangent coordinates.
         """
 
 

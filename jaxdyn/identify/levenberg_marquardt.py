@@ -24,12 +24,12 @@ class DampedSearch(Search):
     """State of `LevenbergMarquardt` between two steps; everything that the next step needs is part of it.
 
     Attributes:
-        unknowns: the best point so far.
-        normal: loss and normal equations at this point.
-        damping: factor of the diagonal that the next step adds.
-        growth: factor by which the damping grows if the next step fails.
-        iterations: number of steps taken.
-        result: code of `FitResult`.
+        unknowns: The best point so far.
+        normal: Loss and normal equations at this point.
+        damping: Factor of the diagonal that the next step adds.
+        growth: Factor by which the damping grows if the next step fails.
+        iterations: Number of steps taken.
+        result: Code of `FitResult`.
     """
 
     unknowns: Unknowns
@@ -68,7 +68,7 @@ class LevenbergMarquardt(Solver):
         """The search after one more step. A search that has ended stays as it is.
 
         Args:
-            tolerance: takes the place of that of the solver, so that compiled code does not depend on its value.
+            tolerance: Takes the place of that of the solver, so that compiled code does not depend on its value.
         """
         trial, promised = _proposed(problem, search)
         limit = self.tolerance if tolerance is None else tolerance

@@ -40,12 +40,12 @@ class LinearFit(eqx.Module):
     """Result of a linear fit.
 
     Attributes:
-        estimate: theta, in the units of the columns.
+        estimate: Theta, in the units of the columns.
         covariance: of the estimate.
-        noise: standard deviation of the noise of each measured force that was assumed or found, N m or N.
+        noise: Standard deviation of the noise of each measured force that was assumed or found, N m or N.
         residual_variance: s^2 of the weighted residuals; 1 where the noise was as assumed.
         condition: of the weighted columns, each divided by its norm, in the Frobenius norm.
-        degrees_of_freedom: number of equations minus number of parameters.
+        degrees_of_freedom: Number of equations minus number of parameters.
     """
 
     estimate: Float[Array, "parameters"]
@@ -91,13 +91,13 @@ def weighted_least_squares(
     """Parameters that make ((tau - Y theta) / noise)^2, summed over all equations, least.
 
     Args:
-        Y: regressors, columns independent unless there is a prior.
-        tau: measured forces, N m or N, less `remaining_forces`.
-        noise: standard deviations, up to a common factor that the residuals determine; per channel or per equation. Equal if None.
-        prior: one more measurement of each parameter; its standard deviation is relative to `noise`, which has to be given.
+        Y: Regressors, columns independent unless there is a prior.
+        tau: Measured forces, N m or N, less `remaining_forces`.
+        noise: Standard deviations, up to a common factor that the residuals determine; per channel or per equation. Equal if None.
+        prior: One more measurement of each parameter; its standard deviation is relative to `noise`, which has to be given.
 
     Raises:
-        ValueError: there are no more equations than parameters; a prior without noise; or the columns depend on each other, which
+        ValueError: There are no more equations than parameters; a prior without noise; or the columns depend on each other, which
             shows where the values are known (not within `jax.jit`, see `LinearFit.condition`).
     """
     if prior is not None and noise is None:
@@ -120,12 +120,12 @@ def reweighted_least_squares(
     parameters (the sum of its leverages), so that short records are not taken for quiet ones.
 
     Args:
-        Y: regressors, columns independent.
-        tau: measured forces, N m or N, less `remaining_forces`.
-        iterations: rounds; the first one starts from equal noise.
+        Y: Regressors, columns independent.
+        tau: Measured forces, N m or N, less `remaining_forces`.
+        iterations: Rounds; the first one starts from equal noise.
 
     Raises:
-        ValueError: as `weighted_least_squares`.
+        ValueError: As `weighted_least_squares`.
     """
     samples, channels, parameters = Y.shape
     _check_size(samples * channels, parameters)

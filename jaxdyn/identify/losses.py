@@ -15,7 +15,7 @@ class Loss(eqx.Module):
     """Cost rho(r^2)/2 of a residual r in units of its standard deviation; rho(s) = s near 0.
 
     Attributes:
-        kind: name in configs, of concrete classes.
+        kind: Name in configs, of concrete classes.
     """
 
     kind: ClassVar[str]
@@ -33,7 +33,7 @@ def check_loss(loss: Any) -> None:
     """Refuse what is not a loss.
 
     Raises:
-        TypeError: it is something else, such as the class of a loss.
+        TypeError: It is something else, such as the class of a loss.
     """
     if not isinstance(loss, Loss):
         name = loss.__name__ if isinstance(loss, type) else "Huber"

@@ -54,16 +54,16 @@ class Sensors(eqx.Module):
     """Measurements of a state: y = scale * observe(state) + offset + zero + noise, rounded to steps of `quantization`.
 
     Attributes:
-        noise: standard deviations (ny,), or the covariance (ny, ny), of the measurements.
-        observe: the function observe(system, state) that is measured; the coordinates if not given.
-        scale: factor of each measurement.
-        offset: constant error of each measurement.
-        quantization: step of each measurement, 0 for none. It counts as noise of variance step^2/12.
-        zeros: offsets that each single recording has in addition, as encoders do that are zeroed by hand before each run; no
+        noise: Standard deviations (ny,), or the covariance (ny, ny), of the measurements.
+        observe: The function observe(system, state) that is measured; the coordinates if not given.
+        scale: Factor of each measurement.
+        offset: Constant error of each measurement.
+        quantization: Step of each measurement, 0 for none. It counts as noise of variance step^2/12.
+        zeros: Offsets that each single recording has in addition, as encoders do that are zeroed by hand before each run; no
             recordings if all share one zero. They do not apply to other recordings: see `without_zeros`.
 
     Raises:
-        MeasurementError: a length does not match, or the noise is not positive.
+        MeasurementError: A length does not match, or the noise is not positive.
     """
 
     noise: Float[Array, "ny"] | Float[Array, "ny ny"] = eqx.field(
@@ -112,9 +112,9 @@ class Sensors(eqx.Module):
         """Measurements without noise and rounding.
 
         Args:
-            system: the mechanism with its forces.
-            state: coordinates and velocities.
-            recording: index of the recording, which only matters to sensors with zeros.
+            system: The mechanism with its forces.
+            state: Coordinates and velocities.
+            recording: Index of the recording, which only matters to sensors with zeros.
         """
         return self.scale * self.observe(system, state) + self.shift(recording)
 
@@ -151,7 +151,7 @@ class Sensors(eqx.Module):
         """Errors of measurements in units of their standard deviation, correlations removed.
 
         Args:
-            errors: predicted minus measured values.
+            errors: Predicted minus measured values.
             weights: 0 for missing measurements, whose errors become 0 and do not influence the others, else 1; 1 each if not
                 given.
         """
@@ -169,12 +169,12 @@ class Inputs(eqx.Module):
     """From recorded inputs to those that act on the mechanism: u(t) = gain * recorded(t - delay) + offset.
 
     Attributes:
-        gain: factor of each input.
-        offset: constant part of each input.
-        delay: time by which the action comes later than the record.
+        gain: Factor of each input.
+        offset: Constant part of each input.
+        delay: Time by which the action comes later than the record.
 
     Raises:
-        MeasurementError: the lengths differ.
+        MeasurementError: The lengths differ.
     """
 
     gain: Float[Array, "nu"] = eqx.field(converter=floating, metadata=quantity("1", along="input"))
@@ -199,13 +199,13 @@ class Plant(eqx.Module):
     """A machine as its recordings show it.
 
     Attributes:
-        system: the mechanism with its forces and drives.
-        sensors: how its state is measured.
-        inputs: how recorded inputs act on it; as they were recorded if not given.
+        system: The mechanism with its forces and drives.
+        sensors: How its state is measured.
+        inputs: How recorded inputs act on it; as they were recorded if not given.
 
     Raises:
-        TypeError: an argument is not of the kind that is needed.
-        MeasurementError: the number of inputs is not that of the controls of the system.
+        TypeError: An argument is not of the kind that is needed.
+        MeasurementError: The number of inputs is not that of the controls of the system.
     """
 
     system: System
@@ -249,7 +249,7 @@ def check_plant(parameters: Any) -> None:
     """Refuse what are not `Parameters` of a plant.
 
     Raises:
-        TypeError: they are something else, or their subject is.
+        TypeError: They are something else, or their subject is.
     """
     subject = getattr(parameters, "subject", None)
     if isinstance(subject, Plant):

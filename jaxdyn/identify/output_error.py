@@ -42,11 +42,11 @@ def predict(
     Between the steps of the simulation, states are cubic Hermite polynomials of coordinates and velocities.
 
     Args:
-        plant: the plant that is simulated.
-        start: state at the beginning of the window.
-        window: one window (not a batch): its inputs, time stamps and steps.
-        integrator: integrator of the simulation.
-        backend: as in `rollout`.
+        plant: The plant that is simulated.
+        start: State at the beginning of the window.
+        window: One window (not a batch): its inputs, time stamps and steps.
+        integrator: Integrator of the simulation.
+        backend: As in `rollout`.
     """
     trajectory = rollout(
         plant.system,
@@ -88,7 +88,7 @@ def check_zeros(plant: Plant, windows: Windows) -> None:
     """Check that sensors with zeros have one for each recording.
 
     Raises:
-        MeasurementError: they do not.
+        MeasurementError: They do not.
     """
     count = len(plant.sensors.zeros)
     if not count or isinstance(windows.sources, Tracer):
@@ -114,22 +114,22 @@ class OutputError(Problem):
     """Parameters, and the initial states of all windows, from measurements.
 
     Attributes:
-        parameters: what is free in a `Plant`.
-        windows: the recordings.
-        loss: loss of the measurements, in standard deviations of their noise.
-        free_starts: whether the initial states are unknown; otherwise they are those of the windows, offset, zeros and scale of the
+        parameters: What is free in a `Plant`.
+        windows: The recordings.
+        loss: Loss of the measurements, in standard deviations of their noise.
+        free_starts: Whether the initial states are unknown; otherwise they are those of the windows, offset, zeros and scale of the
             sensors undone (`Sensors.state_read`).
-        start_noise: standard deviations of the guessed initial states, coordinates then velocities (2 nv); None for no idea.
-        continuity: standard deviations (2 nv) of the jumps where one window follows another; None to let them jump.
+        start_noise: Standard deviations of the guessed initial states, coordinates then velocities (2 nv); None for no idea.
+        continuity: Standard deviations (2 nv) of the jumps where one window follows another; None to let them jump.
         integrator: of the simulation.
-        backend: as in `rollout`.
+        backend: As in `rollout`.
 
     Raises:
-        TypeError: an argument is not of the kind that is needed.
-        ValueError: a standard deviation is not positive, or there are not 2 nv of them.
-        MeasurementError: the sensors have zeros, but not one for each recording; or the delays of the inputs are longer than the
+        TypeError: An argument is not of the kind that is needed.
+        ValueError: A standard deviation is not positive, or there are not 2 nv of them.
+        MeasurementError: The sensors have zeros, but not one for each recording; or the delays of the inputs are longer than the
             time before the windows for which inputs are kept.
-        ParameterError: the noise of the sensors is free.
+        ParameterError: The noise of the sensors is free.
     """
 
     parameters: Parameters
@@ -178,9 +178,9 @@ class OutputError(Problem):
         """Errors of the predicted measurements of one window in standard deviations, zero where its weights are, and the end state.
 
         Args:
-            x: unconstrained parameters.
-            start: initial state of the window.
-            window: one window.
+            x: Unconstrained parameters.
+            start: Initial state of the window.
+            window: One window.
         """
         plant = self.parameters.place(x)
         start = start if self.free_starts else plant.sensors.state_read(start, window.sources)

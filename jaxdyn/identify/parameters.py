@@ -38,8 +38,8 @@ class GaussianPrior:
     """What is known beforehand of each value: mean and standard deviation, in its unit.
 
     Attributes:
-        std: standard deviation; one value, or one per value of the parameter.
-        mean: the expected value; None for the value in the subject.
+        std: Standard deviation; one value, or one per value of the parameter.
+        mean: The expected value; None for the value in the subject.
     """
 
     std: float | Sequence[float]
@@ -51,7 +51,7 @@ class DivergencePrior:
     """Bodies should be near those of the subject, in the sense of the log-det divergence between pseudo-inertias.
 
     Attributes:
-        weight: factor of the divergence in the loss. Where the loss is a negative log-likelihood, it counts measurements: a body
+        weight: Factor of the divergence in the loss. Where the loss is a negative log-likelihood, it counts measurements: a body
             that is off by a tenth in one direction costs about weight/50.
     """
 
@@ -63,14 +63,14 @@ class Parameter:
     """Values of the subject that are free together.
 
     Attributes:
-        path: leaf of the subject, dotted, such as "system.model.mass" or "system.forces.0.viscous"; several leaves for charts that
+        path: Leaf of the subject, dotted, such as "system.model.mass" or "system.forces.0.viscous"; several leaves for charts that
             take several, such as `PhysicalInertia`.
-        entries: which rows of the leaf, by name (bodies, joints, coordinates) or index; None for all.
-        chart: the values that they may take; if it is not given, those within the bounds that the class of the leaf declares,
+        entries: Which rows of the leaf, by name (bodies, joints, coordinates) or index; None for all.
+        chart: The values that they may take; if it is not given, those within the bounds that the class of the leaf declares,
             provided that the search starts inside them.
-        prior: what is known beforehand.
-        name: for reports; the last part of the path if not given.
-        unit: unit of the values in reports; the one that the class of the leaf declares if not given.
+        prior: What is known beforehand.
+        name: For reports; the last part of the path if not given.
+        unit: Unit of the values in reports; the one that the class of the leaf declares if not given.
     """
 
     path: str | tuple[str, ...]
@@ -98,9 +98,9 @@ class Tie:
     """Values that follow a parameter: value = factor * (values of the parameter) + offset.
 
     Attributes:
-        path, entries: the values that follow, as in `Parameter`.
-        to: name of the parameter.
-        factor, offset: one value, or one per value of the parameter.
+        path, entries: The values that follow, as in `Parameter`.
+        to: Name of the parameter.
+        factor, offset: One value, or one per value of the parameter.
     """
 
     path: str
@@ -135,8 +135,8 @@ def body_inertia(
     """Mass, center of mass and inertia of a body, always physical.
 
     Args:
-        body: its name.
-        path: where the model is in the subject.
+        body: Its name.
+        path: Where the model is in the subject.
         prior: `DivergencePrior`, or none.
     """
     paths = tuple(f"{path}.{leaf}".removeprefix(".") for leaf in INERTIA)
@@ -179,17 +179,17 @@ class Parameters(eqx.Module):
         parameters.place(parameters.initial)   # the plant itself
 
     Args:
-        subject: pytree with the fixed parameters and the initial values of the free ones.
-        free: the parameters.
-        ties: values that follow them.
+        subject: Pytree with the fixed parameters and the initial values of the free ones.
+        free: The parameters.
+        ties: Values that follow them.
 
     Attributes:
-        subject: as given.
-        labels: name and unit of every value.
+        subject: As given.
+        labels: Name and unit of every value.
 
     Raises:
-        TypeError: a parameter or a tie is something else.
-        ParameterError: a path, an entry, a chart or a prior does not fit; a value is free twice.
+        TypeError: A parameter or a tie is something else.
+        ParameterError: A path, an entry, a chart or a prior does not fit; a value is free twice.
     """
 
     subject: PyTree

@@ -34,15 +34,15 @@ class Recording(eqx.Module):
     """What was measured in one go. Time stamps need not be regular.
 
     Attributes:
-        name: for messages.
-        time: ascending time stamps.
-        q: coordinates; NaN where a sample is missing.
-        v: velocities, or None if they were not measured.
-        u: inputs; shape (samples, 0) for a machine without inputs.
-        a: accelerations, or None if they were not recorded.
+        name: For messages.
+        time: Ascending time stamps.
+        q: Coordinates; NaN where a sample is missing.
+        v: Velocities, or None if they were not measured.
+        u: Inputs; shape (samples, 0) for a machine without inputs.
+        a: Accelerations, or None if they were not recorded.
 
     Raises:
-        RecordingError: lengths differ, stamps do not ascend, inputs are not finite.
+        RecordingError: Lengths differ, stamps do not ascend, inputs are not finite.
     """
 
     name: str = eqx.field(static=True)
@@ -135,14 +135,14 @@ class Windows(eqx.Module):
 
     Attributes:
         controls: (W,) inputs on the grid of the simulation, time 0 at the start of the window.
-        times: stamps of the measurements in the window, from its start, s.
-        measurements: what the sensors said then.
+        times: Stamps of the measurements in the window, from its start, s.
+        measurements: What the sensors said then.
         weights: 1 for a reading that counts, 0 for one that is missing or fills up the array.
-        starts: first guess of the states at the starts.
+        starts: First guess of the states at the starts.
         followed: 1 if the next window begins where this one ends, else 0.
-        sources: index of the recording of each window.
-        interval: step of the grid, s.
-        steps: per window.
+        sources: Index of the recording of each window.
+        interval: Step of the grid, s.
+        steps: Per window.
     """
 
     controls: Knots
@@ -166,7 +166,7 @@ class Windows(eqx.Module):
         """Some of the windows; one whose successor is left out is no longer followed.
 
         Args:
-            chosen: indices, a slice or a mask.
+            chosen: Indices, a slice or a mask.
         """
         index = np.arange(self.count)[chosen]
         part = jax.tree.map(lambda x: x[index], self)
@@ -193,18 +193,18 @@ def cut(
 
     Args:
         duration: of a window, s.
-        interval: step of the simulation, s; must divide the duration.
-        stride: from the start of a window to that of the next, s, a multiple of the interval; the duration if not given.
-        first: start of the first window, from the start of each recording, s, to the nearest step.
-        lead: how much of the inputs before the start is kept, for inputs with delay, s.
+        interval: Step of the simulation, s; must divide the duration.
+        stride: From the start of a window to that of the next, s, a multiple of the interval; the duration if not given.
+        first: Start of the first window, from the start of each recording, s, to the nearest step.
+        lead: How much of the inputs before the start is kept, for inputs with delay, s.
         velocity_cutoff: of the zero-phase low-pass for the guess of the initial velocities, Hz. They are those measured if there
             are any, else d/dt of q; so machines whose velocities are not the rates of their coordinates need measured velocities.
-        with_velocities: whether measurements are q and v, not q alone.
-        both_ends: whether a reading between two windows belongs to both, as it does where each is judged on its own.
+        with_velocities: Whether measurements are q and v, not q alone.
+        both_ends: Whether a reading between two windows belongs to both, as it does where each is judged on its own.
 
     Raises:
         TypeError: `recordings` is not a sequence of recordings.
-        RecordingError: no window fits, duration or stride is not a whole number of steps, a coordinate was never measured, or
+        RecordingError: No window fits, duration or stride is not a whole number of steps, a coordinate was never measured, or
             velocities are wanted that were not measured.
     """
     if isinstance(recordings, Recording) or not all(isinstance(entry, Recording) for entry in recordings):

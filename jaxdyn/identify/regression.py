@@ -56,7 +56,7 @@ class TorqueOffset(JointForce):
     """Constant forces along the velocity components: the zero error of torque sensors or motor currents, as columns of a regressor.
 
     Attributes:
-        torque: the constant forces.
+        torque: The constant forces.
     """
 
     conservative: ClassVar[bool] = False
@@ -96,10 +96,10 @@ def with_inertial_parameters(model: Model, parameters: Float[Array, "nb 10"]) ->
     Nothing asks whether a rigid body could have them: fits may leave the physical domain.
 
     Args:
-        parameters: as `inertial_parameters` returns them.
+        parameters: As `inertial_parameters` returns them.
 
     Raises:
-        ValueError: a body has a first moment but no mass, so that it has no center of mass.
+        ValueError: A body has a first moment but no mass, so that it has no center of mass.
     """
     if not isinstance(parameters, Tracer):
         values = np.asarray(parameters)
@@ -131,10 +131,10 @@ def inertial_regressor(
     masses and inertias of the model itself do not enter.
 
     Args:
-        model: the mechanism.
-        q: coordinates.
-        v: velocities, rad/s or m/s.
-        a: accelerations, rad/s^2 or m/s^2.
+        model: The mechanism.
+        q: Coordinates.
+        v: Velocities, rad/s or m/s.
+        a: Accelerations, rad/s^2 or m/s^2.
 
     Source: theory.md (M1), (M2) with (F5), and (H1); Atkeson, An and Hollerbach 1986.
     """
@@ -183,11 +183,11 @@ def regressor(
     the system, such as viscous and Coulomb friction. A `TorqueOffset` among the forces gives one constant column per component.
 
     Args:
-        system: the mechanism with its forces.
-        q: coordinates.
-        v: velocities, rad/s or m/s.
-        a: accelerations, rad/s^2 or m/s^2.
-        t: time, s, for joints with prescribed motion.
+        system: The mechanism with its forces.
+        q: Coordinates.
+        v: Velocities, rad/s or m/s.
+        a: Accelerations, rad/s^2 or m/s^2.
+        t: Time, s, for joints with prescribed motion.
 
     Source: theory.md (I1), (H1); `inertial_regressor`.
     """
@@ -208,11 +208,11 @@ def remaining_forces(
     Subtract them from measured forces before a fit. They are zero if all forces of the system are linear.
 
     Args:
-        system: the mechanism with its forces.
-        q: coordinates.
-        v: velocities, rad/s or m/s.
-        a: accelerations, rad/s^2 or m/s^2.
-        t: time, s, for joints with prescribed motion.
+        system: The mechanism with its forces.
+        q: Coordinates.
+        v: Velocities, rad/s or m/s.
+        a: Accelerations, rad/s^2 or m/s^2.
+        t: Time, s, for joints with prescribed motion.
     """
     bare = with_linear_parameters(system, jnp.zeros_like(linear_parameters(system)))
     model = bare.model.at(jnp.asarray(t, v.dtype))
@@ -229,11 +229,11 @@ def with_linear_parameters(system: System, parameters: Float[Array, "parameters"
     """The system with other values of the parameters of `regressor`, the inverse of `linear_parameters`.
 
     Args:
-        system: the mechanism with its forces.
-        parameters: values in the units of `labels`.
+        system: The mechanism with its forces.
+        parameters: Values in the units of `labels`.
 
     Raises:
-        ValueError: the number of values is not that of the parameters; or as `with_inertial_parameters`.
+        ValueError: The number of values is not that of the parameters; or as `with_inertial_parameters`.
     """
     model, coefficients = system.model, _coefficients(system)
     sizes = [10 * model.nb, model.nv, *(value.size for value in coefficients)]

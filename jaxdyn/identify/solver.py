@@ -43,12 +43,12 @@ class Solver(eqx.Module):
         """Two compiled functions: the first makes a `Search` of an initial guess, the second takes one step of a search.
 
         Args:
-            problem: the problem to solve.
-            batched: whether the unknowns have a leading axis, for several initial guesses.
-            mesh: devices over which the pieces of data are divided; None for one device.
+            problem: The problem to solve.
+            batched: Whether the unknowns have a leading axis, for several initial guesses.
+            mesh: Devices over which the pieces of data are divided; None for one device.
 
         Raises:
-            ValueError: the solver cannot solve this problem, or not for a batch of initial guesses or on several devices.
+            ValueError: The solver cannot solve this problem, or not for a batch of initial guesses or on several devices.
         """
 
     @abc.abstractmethod

@@ -29,9 +29,9 @@ class WindowErrors(NamedTuple):
     """Errors of simulated windows, from `window_errors`.
 
     Attributes:
-        errors: predicted minus measured measurements, NaN where nothing was measured or the simulation failed.
-        rms: root mean square per reading, over windows and times.
-        median_at_end: median of the absolute error of the last reading, over windows and measurements.
+        errors: Predicted minus measured measurements, NaN where nothing was measured or the simulation failed.
+        rms: Root mean square per reading, over windows and times.
+        median_at_end: Median of the absolute error of the last reading, over windows and measurements.
     """
 
     errors: Float[np.ndarray, "W M ny"]
@@ -50,14 +50,14 @@ def predicted_measurements(
     """Simulated measurements of all windows.
 
     Args:
-        plant: the plant that is simulated.
-        windows: the windows, whose inputs and time stamps are used.
-        starts: initial states; if not given, the guesses of the windows, with offset and scale of the sensors undone.
-        integrator: integrator of the simulation.
-        backend: as in `rollout`.
+        plant: The plant that is simulated.
+        windows: The windows, whose inputs and time stamps are used.
+        starts: Initial states; if not given, the guesses of the windows, with offset and scale of the sensors undone.
+        integrator: Integrator of the simulation.
+        backend: As in `rollout`.
 
     Raises:
-        MeasurementError: the sensors have zeros, but not one for each recording.
+        MeasurementError: The sensors have zeros, but not one for each recording.
     """
     check_zeros(plant, windows)
     starts = jax.vmap(plant.sensors.state_read)(windows.starts, windows.sources) if starts is None else starts
@@ -105,8 +105,8 @@ def window_errors(windows: Windows, measurements: Float[Array, "W M ny"]) -> Win
     """Errors of predicted measurements. A window that diverged counts with infinite error.
 
     Args:
-        windows: the windows with what was measured.
-        measurements: predicted measurements, such as those of `predicted_measurements`.
+        windows: The windows with what was measured.
+        measurements: Predicted measurements, such as those of `predicted_measurements`.
     """
     counted = np.asarray(windows.weights) > 0
     errors = np.where(counted, np.asarray(measurements) - np.asarray(windows.measurements), np.nan)
@@ -123,9 +123,9 @@ def valid_times(windows: Windows, measurements: Float[Array, "W M ny"], threshol
     """Time for which the largest error of a window stays within a threshold, s; the whole window if it never leaves.
 
     Args:
-        windows: the windows with what was measured.
-        measurements: predicted measurements, such as those of `predicted_measurements`.
-        threshold: largest allowed error of any measurement, in its unit.
+        windows: The windows with what was measured.
+        measurements: Predicted measurements, such as those of `predicted_measurements`.
+        threshold: Largest allowed error of any measurement, in its unit.
     """
     errors = window_errors(windows, measurements).errors
     beyond = np.nanmax(np.where(np.isnan(errors), 0.0, np.abs(errors)), axis=2) > threshold
@@ -139,9 +139,9 @@ class ForceErrors(NamedTuple):
     """Errors of predicted forces, from `force_errors`.
 
     Attributes:
-        predicted, measured: forces of the drives, N m or N.
-        rms: root mean square error per velocity component.
-        normalized: mean square error by the variance of the measured force, per velocity component.
+        predicted, measured: Forces of the drives, N m or N.
+        rms: Root mean square error per velocity component.
+        normalized: Mean square error by the variance of the measured force, per velocity component.
         relative: ||measured - predicted|| / ||measured||, Frobenius norms.
     """
 
@@ -163,8 +163,8 @@ def force_errors(plant: Plant, motions: Motions) -> ForceErrors:
     """Errors of the forces that a plant predicts for measured motions.
 
     Args:
-        plant: the plant to judge.
-        motions: samples of the motions, with the recorded inputs.
+        plant: The plant to judge.
+        motions: Samples of the motions, with the recorded inputs.
     """
     needed, acting = (np.asarray(x) for x in needed_and_acting(plant, motions))
     # What the drives are recorded to do, offset and gain of the record on the side of the prediction.
@@ -204,10 +204,10 @@ class Check(eqx.Module):
         """The figures by their names.
 
         Args:
-            plant: the plant to judge.
-            recordings: the recordings that it should predict.
-            motions: makes the smoothed motions of these recordings; called only if they are needed.
-            options: options of `cut`, such as `lead` and `velocity_cutoff`.
+            plant: The plant to judge.
+            recordings: The recordings that it should predict.
+            motions: Makes the smoothed motions of these recordings; called only if they are needed.
+            options: Options of `cut`, such as `lead` and `velocity_cutoff`.
         """
 
 

@@ -27,11 +27,11 @@ def save_archive(system: System, path: Path | str, classes: Sequence[type] = ())
     """Write a system as `<path>.json` and `<path>.npz`; `load_archive` gives it back exactly.
 
     Args:
-        path: with one of the two suffixes or without.
-        classes: joints, motions and forces of your own that the system has; `load_archive` wants them too.
+        path: With one of the two suffixes or without.
+        classes: Joints, motions and forces of your own that the system has; `load_archive` wants them too.
 
     Raises:
-        ConfigError: a part of the system is of an unknown class, or the files cannot be written.
+        ConfigError: A part of the system is of an unknown class, or the files cannot be written.
     """
     structure_path, arrays_path = _paths(path)
     arrays: dict[str, Any] = {}
@@ -57,11 +57,11 @@ def load_archive(path: Path | str, classes: Sequence[type] = ()) -> System:
     Double precision has to be on (`jax.enable_x64`) if the archive has it. Nothing in the files is executed.
 
     Args:
-        path: with one of the two suffixes or without.
-        classes: joints, motions and forces of your own that the file may name.
+        path: With one of the two suffixes or without.
+        classes: Joints, motions and forces of your own that the file may name.
 
     Raises:
-        ConfigError: a file is missing or is no archive, or the two do not fit together; one line with file, part and remedy.
+        ConfigError: A file is missing or is no archive, or the two do not fit together; one line with file, part and remedy.
     """
     structure_path, arrays_path = _paths(path)
     structure, arrays = _read_structure(structure_path), _read_arrays(arrays_path)

@@ -25,7 +25,7 @@ def check_system(system: Any) -> None:
     """Refuse a system whose parts do not fit together.
 
     Raises:
-        StructureError: the message has the path of the part.
+        StructureError: The message has the path of the part.
     """
     if not isinstance(system, System):
         raise StructureError("it is no System; write the file again")

@@ -54,7 +54,7 @@ def known_classes(own: Iterable[type] = ()) -> dict[str, type]:
     further ones of the user's own.
 
     Raises:
-        ConfigError: a class of the user's own is no dataclass, or has the name of another one.
+        ConfigError: A class of the user's own is no dataclass, or has the name of another one.
     """
     found = {
         name: item
@@ -82,11 +82,11 @@ def structure_of(value: Any, path: str, classes: Mapping[str, type], arrays: dic
     """JSON values of an object; its arrays are put into `arrays` under their paths.
 
     Args:
-        path: dotted path of the value.
-        classes: see `known_classes`.
+        path: Dotted path of the value.
+        classes: See `known_classes`.
 
     Raises:
-        StructureError: a part has no form in an archive.
+        StructureError: A part has no form in an archive.
     """
 
     def inner(part: Any, key: str) -> Any:
@@ -126,7 +126,7 @@ def value_of(node: Any, path: str, classes: Mapping[str, type], arrays: dict[str
     """The object of JSON values; arrays are taken out of `arrays`.
 
     Raises:
-        StructureError: the values are none of `structure_of`, or an array is missing or of another type or shape.
+        StructureError: The values are none of `structure_of`, or an array is missing or of another type or shape.
     """
 
     def inner(part: Any, key: str) -> Any:

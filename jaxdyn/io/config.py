@@ -49,12 +49,12 @@ def setting(
     """A field of a config, with rules for its value.
 
     Args:
-        default: value if the key is absent; without one the key is required.
+        default: Value if the key is absent; without one the key is required.
         unit: SI unit of a float or of a tuple of floats; text such as "30 deg" is then converted.
-        positive, non_negative: bounds of a number, or of every number of a tuple.
-        broadcast: one number may stand for a tuple; it stays a tuple of one, which the caller broadcasts.
+        positive, non_negative: Bounds of a number, or of every number of a tuple.
+        broadcast: One number may stand for a tuple; it stays a tuple of one, which the caller broadcasts.
         infinite: inf and -inf are numbers too, and so are all others, however large.
-        alias: earlier name of the key, which is read too.
+        alias: Earlier name of the key, which is read too.
     """
     least = 0.0 if non_negative else None
     rules = declare(unit, minimum=least, positive=positive, infinite=infinite, broadcast=broadcast, alias=alias)
@@ -66,8 +66,8 @@ class Place:
     """Where a value stands.
 
     Attributes:
-        file: the file, for messages and as the base of relative paths.
-        entry: dotted key, or 'body "upper":' for an entry of an array of tables, followed by the key in it.
+        file: The file, for messages and as the base of relative paths.
+        entry: Dotted key, or 'body "upper":' for an entry of an array of tables, followed by the key in it.
     """
 
     file: Path
@@ -97,11 +97,11 @@ def read_config(path: Path | str, cls: type[T], overrides: Sequence[str] = (), s
     set, for a run of seconds; it is checked in any case. Overrides come last.
 
     Args:
-        cls: frozen dataclass that describes the config.
+        cls: Frozen dataclass that describes the config.
         overrides: "dotted.key=value" with a TOML value; what is no TOML value is text.
 
     Raises:
-        ConfigError: one line with file, key and remedy.
+        ConfigError: One line with file, key and remedy.
     """
     path = Path(path)
     values = read_toml(path)
@@ -123,12 +123,12 @@ def read_value(annotation: Any, value: Any, place: Place, rules: Quantity = _NO_
     """A TOML value as the type of a dataclass field.
 
     Args:
-        annotation: int, float, str, bool, Path, Literal, tuple, dict[str, X], X | None, a dataclass, several of them (X | Y), which
+        annotation: Int, float, str, bool, Path, Literal, tuple, dict[str, X], X | None, a dataclass, several of them (X | Y), which
             the values of their key `kind` tell apart, a class with a function read_toml(value, place), or Any (left as it is).
-        rules: unit and bounds of the value.
+        rules: Unit and bounds of the value.
 
     Raises:
-        ConfigError: the value does not fit.
+        ConfigError: The value does not fit.
     """
     origin, arguments = get_origin(annotation), get_args(annotation)
     if annotation is Any:

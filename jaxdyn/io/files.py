@@ -39,7 +39,7 @@ def write_files(fillers: Mapping[Path, Callable[[BinaryIO], object]]) -> None:
     """Write files: each is filled under another name, and only when all are complete they get their own names.
 
     Raises:
-        OSError: one cannot be written; then none has changed, unless it is the renaming that fails.
+        OSError: One cannot be written; then none has changed, unless it is the renaming that fails.
     """
     parts = {path: path.with_name(path.name + ".part") for path in fillers}
     try:
@@ -61,7 +61,7 @@ def fill_npz(file: BinaryIO, arrays: Mapping[str, Any], comment: bytes = b"") ->
     """Write arrays as an uncompressed npz file.
 
     Raises:
-        ValueError: an array of Python objects.
+        ValueError: An array of Python objects.
     """
     with zipfile.ZipFile(file, "w") as archive:
         archive.comment = comment
@@ -74,7 +74,7 @@ def fill_sealed_npz(file: BinaryIO, arrays: Mapping[str, Any], key: str) -> None
     """Write arrays as an uncompressed npz file, sealed with a key.
 
     Raises:
-        ValueError: an array of Python objects.
+        ValueError: An array of Python objects.
     """
     fill_npz(file, arrays, _SEAL + bytes(_DIGITS))
     digest = _digest(file, key)
@@ -113,11 +113,11 @@ class NpzArrays(Mapping[str, np.ndarray]):
     """Arrays of an npz file by name, each read when it is asked for. No object is made but arrays of numbers or texts.
 
     Args:
-        file: open file of a size that is bounded. What it is unpacked to may not exceed its size and may not exceed
+        file: Open file of a size that is bounded. What it is unpacked to may not exceed its size and may not exceed
             `LARGEST_UNPACKED` if that is more.
 
     Raises:
-        ValueError: it is no such file, or an array is damaged; the message has the entry. Also when an array is read.
+        ValueError: It is no such file, or an array is damaged; the message has the entry. Also when an array is read.
     """
 
     def __init__(self, file: BinaryIO):

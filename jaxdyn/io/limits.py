@@ -15,7 +15,7 @@ def check_limits(limits: str, path: Path | str) -> None:
     """Refuse what is no `LimitsUse`.
 
     Raises:
-        ConfigError: the message names the file and the choices.
+        ConfigError: The message names the file and the choices.
     """
     if limits not in get_args(LimitsUse):
         raise ConfigError(f"{path}: limits is {limits!r}; use one of {', '.join(get_args(LimitsUse))}")

@@ -29,8 +29,8 @@ def locked(folder: Path) -> Iterator[None]:
     """Hold the lock of a folder. Its file names this process and is removed at the end.
 
     Raises:
-        LockedError: another process holds it.
-        OSError: the folder cannot be written.
+        LockedError: Another process holds it.
+        OSError: The folder cannot be written.
     """
     file = _acquired(folder / LOCK)
     try:

@@ -99,9 +99,9 @@ class LoopEntry:
     """[[loop]]: a joint that closes a loop; its axis is z of both markers.
 
     Attributes:
-        name: name of the constraint.
-        kind: kind of the joint that closes the loop, such as "revolute".
-        a, b: the two markers, each with the name of a body or frame, a position, and an orientation or rpy.
+        name: Name of the constraint.
+        kind: Kind of the joint that closes the loop, such as "revolute".
+        a, b: The two markers, each with the name of a body or frame, a position, and an orientation or rpy.
     """
 
     name: str
@@ -115,10 +115,10 @@ class CouplingEntry:
     """[[coupling]]: the coordinate of one joint as a polynomial of the coordinate of another.
 
     Attributes:
-        name: name of the constraint.
-        driven, driver: names of the two joints.
-        coefficients: coefficients of the polynomial, the constant one first.
-        driven_component, driver_component: index of the coordinate of a joint that has several, from 0.
+        name: Name of the constraint.
+        driven, driver: Names of the two joints.
+        coefficients: Coefficients of the polynomial, the constant one first.
+        driven_component, driver_component: Index of the coordinate of a joint that has several, from 0.
     """
 
     name: str
@@ -134,11 +134,11 @@ class AppliedForceEntry:
     """[[applied_force]]: a constant force and couple on a body.
 
     Attributes:
-        body: name of a body or frame.
+        body: Name of a body or frame.
         axes: "body" if force and torque are given on the axes of the body or frame and turn with it, "ground" if on ground axes.
-        point: point where the force acts, on the axes of the body or frame.
-        force: force vector.
-        torque: couple.
+        point: Point where the force acts, on the axes of the body or frame.
+        force: Force vector.
+        torque: Couple.
     """
 
     body: str

@@ -58,8 +58,8 @@ def load_mechanism(path: Path | str) -> System:
     order loops, rods, couplings.
 
     Raises:
-        ConfigError: the file, or an entry of it, cannot be used; one line with file, entry and remedy.
-        MechanismError: the builder refuses a value; one line with file, body and remedy.
+        ConfigError: The file, or an entry of it, cannot be used; one line with file, entry and remedy.
+        MechanismError: The builder refuses a value; one line with file, body and remedy.
     """
     path = Path(path)
     tables = read_toml(path)
@@ -75,11 +75,11 @@ def save_mechanism(system: System, path: Path | str, source: str = "written by j
     if an error is raised. `jaxdyn.io.save_archive` writes any system, bit by bit.
 
     Args:
-        source: where the numbers come from.
+        source: Where the numbers come from.
 
     Raises:
-        ConfigError: the system has a joint, a force or a constraint that the file cannot express, or is a batch.
-        MechanismError: the numbers are none of a real mechanism, so that the file could not be loaded.
+        ConfigError: The system has a joint, a force or a constraint that the file cannot express, or is a batch.
+        MechanismError: The numbers are none of a real mechanism, so that the file could not be loaded.
     """
     path = Path(path)
     tables = tables_of_system(system, source, Place(path))

@@ -36,7 +36,7 @@ def component_values(value: Any, joint: AnyJoint, declared: Quantity, place: Pla
     """One value, or a list with one per component of a joint, in SI units.
 
     Raises:
-        ConfigError: the value does not fit all components.
+        ConfigError: The value does not fit all components.
     """
     units = component_units(joint, declared)
     given = value if isinstance(value, list) else [value] * len(units)
@@ -51,7 +51,7 @@ def read_joint(value: Any, place: Place) -> tuple[JointEntry, Joint]:
     """The table of a joint, and the joint itself.
 
     Raises:
-        ConfigError: unknown kind or motion; a key that is missing or that the kind does not have.
+        ConfigError: Unknown kind or motion; a key that is missing or that the kind does not have.
     """
     table = read_value(dict[str, Any], value, place)
     common = [field.name for field in dataclasses.fields(JointEntry)]
@@ -97,7 +97,7 @@ def joint_quantities(entry: JointEntry, joint: Joint, place: Place) -> dict[str,
     """The limits and the armature of an entry, as far as they are given, under the names that `MechanismBuilder.add_body` has.
 
     Raises:
-        ConfigError: a value does not fit, or the joint has no such quantity.
+        ConfigError: A value does not fit, or the joint has no such quantity.
     """
     values: dict[str, Any] = {}
     for key, declared in _JOINT_QUANTITIES.items():
@@ -163,11 +163,11 @@ def values_by_joint(
     """A quantity of every velocity component or coordinate, from a table by the names of joints.
 
     Args:
-        declared: the quantity, along velocity components or coordinates.
-        default: the values of joints that the table does not name.
+        declared: The quantity, along velocity components or coordinates.
+        default: The values of joints that the table does not name.
 
     Raises:
-        ConfigError: an unknown joint, or a value that does not fit.
+        ConfigError: An unknown joint, or a value that does not fit.
     """
     topology, values = model.topology, default.copy()
     starts = topology.q_starts if declared.along == "coordinate" else topology.v_starts
@@ -198,7 +198,7 @@ def joint_index(model: Model, name: str, place: Place) -> int:
     """The body that a moving joint carries.
 
     Raises:
-        ConfigError: there is no such joint.
+        ConfigError: There is no such joint.
     """
     topology = model.topology
     moving = [name for name, joint in zip(topology.joint_names, topology.joint_classes, strict=True) if joint.nv]
@@ -211,7 +211,7 @@ def joint_table(joint: Joint, place: Place) -> dict[str, Any]:
     """Kind, geometry and motion of a joint as `read_joint` reads them.
 
     Raises:
-        ConfigError: a mechanism file has no form for the joint.
+        ConfigError: A mechanism file has no form for the joint.
     """
     if isinstance(joint, Rheonomic):
         if joint.time != 0.0:

@@ -60,7 +60,7 @@ def part_classes() -> dict[str, Any]:
     """The classes of forces and constraints that have tables in mechanism files, own ones included, by the names of their tables.
 
     Raises:
-        ConfigError: an own class has the table of a class of jaxdyn.
+        ConfigError: An own class has the table of a class of jaxdyn.
     """
     found: dict[str, Any] = {}
     for cls in (*subclasses(Force), *subclasses(Constraint)):
@@ -79,7 +79,7 @@ def read_parts(model: Model, tables: dict[str, Any], file: Place) -> tuple[tuple
     """The forces and the constraints of the tables of a file.
 
     Raises:
-        ConfigError: an unknown key, body or joint, or a value that does not fit.
+        ConfigError: An unknown key, body or joint, or a value that does not fit.
     """
     parts: list[Any] = []
     for key, cls in part_classes().items():
@@ -108,7 +108,7 @@ def part_table(model: Model, part: Force | Constraint, file: Place) -> tuple[str
     """Name and content of the table of a force or a constraint.
 
     Raises:
-        ConfigError: a mechanism file has no form for it.
+        ConfigError: A mechanism file has no form for it.
     """
     cls = type(part)
     name = cls.__dict__.get("table_name")

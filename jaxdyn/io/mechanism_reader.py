@@ -20,10 +20,10 @@ def system_from_tables(tables: dict[str, Any], file: Place) -> System:
     """The system that the tables of a mechanism file describe, in JAX's default precision.
 
     Args:
-        file: the place of the whole file, for messages.
+        file: The place of the whole file, for messages.
 
     Raises:
-        ConfigError, MechanismError: see `load_mechanism`.
+        ConfigError, MechanismError: See `load_mechanism`.
     """
     parts, known = part_classes(), [field.name for field in dataclasses.fields(MechanismEntry)]
     for key in tables:

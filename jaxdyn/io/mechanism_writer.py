@@ -18,11 +18,11 @@ def tables_of_system(system: System, source: str, file: Place) -> dict[str, Any]
     """The tables of a mechanism file that describe a system.
 
     Args:
-        source: where the numbers come from.
-        file: the place of the whole file, for messages.
+        source: Where the numbers come from.
+        file: The place of the whole file, for messages.
 
     Raises:
-        ConfigError: a mechanism file has no form for a part of the system.
+        ConfigError: A mechanism file has no form for a part of the system.
     """
     model, topology = system.model, system.model.topology
     if model.mass.ndim != 1:

@@ -51,17 +51,17 @@ def load_mjcf(
     """System described by an MJCF file, in JAX's default precision.
 
     Args:
-        folder: that of the files which it includes or takes meshes from; its own folder if not given. A file that lies elsewhere,
+        folder: That of the files which it includes or takes meshes from; its own folder if not given. A file that lies elsewhere,
             by way of a link for instance, is not opened.
-        velocity_scale: speed at which `frictionloss` reaches 76 % of its value, rad/s or m/s; MuJoCo's own jumps at rest.
+        velocity_scale: Speed at which `frictionloss` reaches 76 % of its value, rad/s or m/s; MuJoCo's own jumps at rest.
         limits: "enforced" stops joints at their limits of position by `JointLimits`, whose stiffness is derived from the mechanism
             and not from solref and solimp of the file; "data" only keeps them in `Model.limits`.
 
     Raises:
-        ImportError: the `mujoco` package is not installed.
+        ImportError: The `mujoco` package is not installed.
         ConfigError: MuJoCo refuses the file, it names a file outside of the folder, it is too large, or it holds something that
             changes the motion and that jaxdyn does not have.
-        MechanismError: a value is none of a real mechanism; one line with file, body and remedy.
+        MechanismError: A value is none of a real mechanism; one line with file, body and remedy.
     """
     check_limits(limits, path)
     try:

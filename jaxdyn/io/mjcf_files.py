@@ -40,10 +40,10 @@ class MjcfFiles:
     """A model and the models in it.
 
     Attributes:
-        folder: that every file must lie in.
-        assets: content of the files by the name that the text has for them.
-        names: those names by path.
-        size: bytes read so far.
+        folder: That every file must lie in.
+        assets: Content of the files by the name that the text has for them.
+        names: Those names by path.
+        size: Bytes read so far.
     """
 
     folder: Path
@@ -77,7 +77,7 @@ class MjcfFiles:
         """The file of a name in the first directory that has it.
 
         Raises:
-            ConfigError: there is none, or it lies outside of the folder, by way of a link for instance.
+            ConfigError: There is none, or it lies outside of the folder, by way of a link for instance.
         """
         paths = [Path(os.path.realpath(directory / name)) for directory in directories]
         inside = [path for path in paths if path.is_relative_to(self.folder)]
@@ -101,10 +101,10 @@ def read_mjcf(path: Path, folder: Path | None) -> tuple[str, dict[str, bytes]]:
     """Text of a model, and the content of all files that it names.
 
     Args:
-        folder: that every file must lie in; that of the model if not given.
+        folder: That every file must lie in; that of the model if not given.
 
     Raises:
-        ConfigError: a file cannot be used, lies outside of the folder, or what it says would take too much time or memory.
+        ConfigError: A file cannot be used, lies outside of the folder, or what it says would take too much time or memory.
     """
     files = MjcfFiles(Path(os.path.realpath(path.parent if folder is None else folder)))
     text = _Model(files, path, (Path(os.path.realpath(path)),)).text()

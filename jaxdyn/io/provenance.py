@@ -60,8 +60,8 @@ def provenance(config: str, inputs: Iterable[tuple[str, Path]]) -> dict[str, Any
     """Provenance of a run that starts now.
 
     Args:
-        config: the resolved config.
-        inputs: files that the run reads, each with what it is, for instance "mechanism".
+        config: The resolved config.
+        inputs: Files that the run reads, each with what it is, for instance "mechanism".
     """
     return {
         "config": _digest(config.encode()),

@@ -26,12 +26,12 @@ def opened(path: Path, largest: int, remedy: str, absent: str = "check the path"
     """A regular file, open for reading.
 
     Args:
-        largest: bytes that it may have.
-        remedy: what to do about a file that is larger or cannot be read.
-        absent: what to do if there is none.
+        largest: Bytes that it may have.
+        remedy: What to do about a file that is larger or cannot be read.
+        absent: What to do if there is none.
 
     Raises:
-        ConfigError: the file cannot be opened or read, is a device, a pipe or a folder, or is too large.
+        ConfigError: The file cannot be opened or read, is a device, a pipe or a folder, or is too large.
     """
     if "\0" in str(path):
         raise ConfigError(f"{path}: no path has a character of number 0; {absent}")
@@ -68,7 +68,7 @@ def calculable(file: Path | str) -> Iterator[None]:
     """Around calculations with the numbers of a file: what overflows is refused.
 
     Raises:
-        ConfigError: a result is not finite.
+        ConfigError: A result is not finite.
     """
     with np.errstate(over="raise", invalid="raise", divide="raise"):
         try:

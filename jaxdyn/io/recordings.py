@@ -26,11 +26,11 @@ def load_recording(path: Path | str, columns: Columns, markers: Markers | None =
     """A recording from a file; "runs.npz:run_02" is the array run_02 of a file that holds several.
 
     Args:
-        columns: what is called how.
-        markers: reads the array as tracked markers instead.
+        columns: What is called how.
+        markers: Reads the array as tracked markers instead.
 
     Raises:
-        ConfigError: one line with file, name and remedy.
+        ConfigError: One line with file, name and remedy.
     """
     if markers is not None:
         return _from_markers(path, markers)
@@ -110,7 +110,7 @@ def load_film(path: Path | str, markers: Markers) -> Float[np.ndarray, "frames c
     """The places of filmed markers; "runs.npz:run_02" is the array run_02 of a file that holds several, else the first one counts.
 
     Raises:
-        ConfigError: one line with file, name and remedy.
+        ConfigError: One line with file, name and remedy.
     """
     file, _, member = str(path).partition(".npz:")
     source = Path(file + ".npz" if member else file)

@@ -42,7 +42,7 @@ def _writable(root: Path) -> Iterator[None]:
     """The directory is made and can be written.
 
     Raises:
-        RunError: it cannot.
+        RunError: It cannot.
     """
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,7 @@ class RunDirectory:
     """A directory that holds one run; make one with `create`.
 
     Attributes:
-        root: the directory.
+        root: The directory.
     """
 
     root: Path
@@ -68,10 +68,10 @@ class RunDirectory:
         """A new, empty run directory.
 
         Args:
-            out: the directory; runs/<name>-<YYYYmmdd-HHMMSS> in the working directory if None.
+            out: The directory; runs/<name>-<YYYYmmdd-HHMMSS> in the working directory if None.
 
         Raises:
-            RunError: it exists and is not empty, or cannot be written.
+            RunError: It exists and is not empty, or cannot be written.
         """
         default = Path("runs", f"{name}-{datetime.datetime.now():%Y%m%d-%H%M%S}")
         directory = RunDirectory(default if out is None else out)
@@ -84,7 +84,7 @@ class RunDirectory:
         """Keep other processes from working in this directory. At the end it is removed if it is empty.
 
         Raises:
-            RunError: another process works in it, or it cannot be written.
+            RunError: Another process works in it, or it cannot be written.
         """
         with contextlib.ExitStack() as stack:
             stack.callback(self._remove_if_empty)
@@ -101,7 +101,7 @@ class RunDirectory:
         """Write config.toml, the resolved config, and provenance.json, what the run is started with; None if it is never resumed.
 
         Raises:
-            RunError: another process began a run here in the meantime, or the directory cannot be written.
+            RunError: Another process began a run here in the meantime, or the directory cannot be written.
         """
         if self._left() - _BEGINNING:
             raise self._not_empty()
@@ -114,7 +114,7 @@ class RunDirectory:
         """Go on with an interrupted run, which was started with the same config and provenance, or begin one.
 
         Raises:
-            RunError: the directory holds something else, for instance a run that was started with another mechanism or another
+            RunError: The directory holds something else, for instance a run that was started with another mechanism or another
                 version of jaxdyn, or it cannot be written.
         """
         left = self._left()
@@ -177,7 +177,7 @@ class RunDirectory:
         """Path of a file of this run.
 
         Raises:
-            RunError: the name leads out of the directory.
+            RunError: The name leads out of the directory.
         """
         path = (self.root / name).resolve()
         if self.root.resolve() not in path.parents:
@@ -206,7 +206,7 @@ class RunDirectory:
         """Write <name>.npz, sealed, uncompressed and without pickled objects.
 
         Raises:
-            ValueError: an array of Python objects.
+            ValueError: An array of Python objects.
         """
         return self._write(f"{name}.npz", lambda file: fill_sealed_npz(file, arrays, self._key(name)))
 
@@ -237,7 +237,7 @@ class RunDirectory:
         """Arrays of <name>.npz, all of them or those of some keys.
 
         Raises:
-            RunError: there is no such file, or it is damaged.
+            RunError: There is no such file, or it is damaged.
         """
         path = self.path(f"{name}.npz")
         try:
@@ -255,7 +255,7 @@ class RunDirectory:
         """Write mechanism.json and mechanism.npz, the system that ran; `load_run` reads them.
 
         Raises:
-            ConfigError: it has a force or a joint that is none of jaxdyn, or the files cannot be written.
+            ConfigError: It has a force or a joint that is none of jaxdyn, or the files cannot be written.
         """
         save_archive(system, self.path(MECHANISM))
 
@@ -281,7 +281,7 @@ class Chunks:
     Attributes:
         directory: of the run.
         name: of the arrays.
-        count: number of chunks.
+        count: Number of chunks.
     """
 
     directory: RunDirectory
@@ -293,7 +293,7 @@ class Chunks:
         """Those that a run left.
 
         Raises:
-            RunError: some are missing.
+            RunError: Some are missing.
         """
         there = sorted(directory.root.glob(f"{name}-*-of-*.npz"))
         if not there or directory.path(f"{name}.npz").exists():
@@ -327,7 +327,7 @@ class Chunks:
         """Compare chunk k with its checksum, if it is of a jaxdyn that seals its files.
 
         Raises:
-            RunError: it is damaged or of another run.
+            RunError: It is damaged or of another run.
         """
         pinned, name = self.directory.path(_PROVENANCE).exists(), self._stem(k)
         if pinned and self.exists(k) and not self.directory.is_intact(name):
@@ -345,11 +345,11 @@ def load_run(path: Path | str, *, lanes: int | None = None) -> tuple[System, dic
     All arrays but `time` have the lanes first. A run in float64 needs double precision in JAX (`jax.enable_x64`).
 
     Args:
-        lanes: read only as many lanes, the first ones; of a run in chunks the rest is not touched.
+        lanes: Read only as many lanes, the first ones; of a run in chunks the rest is not touched.
 
     Raises:
-        ConfigError: its mechanism.json and mechanism.npz are missing or damaged.
-        RunError: its states.npz, or a chunk of it, is missing, damaged or of another run.
+        ConfigError: Its mechanism.json and mechanism.npz are missing or damaged.
+        RunError: Its states.npz, or a chunk of it, is missing, damaged or of another run.
     """
     directory = RunDirectory(Path(path))
     system = load_archive(directory.path(MECHANISM))

@@ -150,10 +150,10 @@ class StateOrder(eqx.Module):
     sample, for `jax.vmap`.
 
     Attributes:
-        model: the mechanism in jaxdyn.
-        changes: how each moving joint is written there.
-        places: where the coordinates and the velocities of each moving joint are, here and there: (q, v, their q, their v).
-        sizes: numbers of coordinates and velocities there.
+        model: The mechanism in jaxdyn.
+        changes: How each moving joint is written there.
+        places: Where the coordinates and the velocities of each moving joint are, here and there: (q, v, their q, their v).
+        sizes: Numbers of coordinates and velocities there.
     """
 
     model: Model
@@ -231,7 +231,7 @@ class PinocchioOrder(StateOrder):
     """The order of a Pinocchio model (`pinocchio.Model`), see `StateOrder`.
 
     Raises:
-        MechanismError: the models have different joints, or a joint has no counterpart (composite and mimic joints).
+        MechanismError: The models have different joints, or a joint has no counterpart (composite and mimic joints).
     """
 
     def __init__(self, model: Model, pin_model: Any):
@@ -252,7 +252,7 @@ class MujocoOrder(StateOrder):
     """The order of a MuJoCo model (`mujoco.MjModel`), see `StateOrder`. Its bodies with several joints are as many bodies here.
 
     Raises:
-        MechanismError: the models have different joints, or a joint has no counterpart.
+        MechanismError: The models have different joints, or a joint has no counterpart.
     """
 
     def __init__(self, model: Model, mj_model: Any):

@@ -41,8 +41,8 @@ def load_system(
             `JointLimits` of their own, which are kept.
 
     Raises:
-        ConfigError: the file cannot be used, or has no known ending; one line with file, entry and remedy.
-        MechanismError: a value is none of a real mechanism; one line with file, body and remedy.
+        ConfigError: The file cannot be used, or has no known ending; one line with file, entry and remedy.
+        MechanismError: A value is none of a real mechanism; one line with file, body and remedy.
     """
     path = Path(path)
     check_limits(limits, path)
@@ -77,11 +77,11 @@ def save_system(system: System, path: Path | str, *, source: str = "written by j
     """Write a system in the format that the file name asks for.
 
     Args:
-        source: where the numbers come from; mechanism files (.toml) keep it.
+        source: Where the numbers come from; mechanism files (.toml) keep it.
 
     Raises:
-        ConfigError: the format cannot say something of the system, or the file cannot be written; nothing is written then.
-        MechanismError: the numbers are none of a real mechanism.
+        ConfigError: The format cannot say something of the system, or the file cannot be written; nothing is written then.
+        MechanismError: The numbers are none of a real mechanism.
     """
     path = Path(path)
     match path.suffix.lower():

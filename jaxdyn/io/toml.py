@@ -27,7 +27,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     """Content of a TOML file.
 
     Raises:
-        ConfigError: no such file, no regular file, not readable, too large, no TOML (the message has the line), or nested too deep.
+        ConfigError: No such file, no regular file, not readable, too large, no TOML (the message has the line), or nested too deep.
     """
     data = content(path, _LARGEST_FILE, "split it, or give a TOML file")
     too_deep = ConfigError(f"{path}: tables or lists are nested more than {_DEEPEST_NESTING} deep; flatten them")
@@ -65,7 +65,7 @@ def _depth(value: Any) -> int:
     """How deep tables and lists are nested.
 
     Raises:
-        ValueError: an integer is beyond those of TOML.
+        ValueError: An integer is beyond those of TOML.
     """
     if isinstance(value, int) and not -_LARGEST_INTEGER <= value < _LARGEST_INTEGER:
         raise ValueError("an integer has more than 64 bits")

@@ -34,11 +34,11 @@ def quantity(value: object, unit: str) -> float:
     """A quantity in SI units.
 
     Args:
-        value: a number, which is in SI units already, or text such as "30 deg".
-        unit: the SI unit of the result, such as "rad"; of a unit that has no others in its place, text must give this very one.
+        value: A number, which is in SI units already, or text such as "30 deg".
+        unit: The SI unit of the result, such as "rad"; of a unit that has no others in its place, text must give this very one.
 
     Raises:
-        ValueError: no number, not finite, or a unit that does not fit; the message says which units do.
+        ValueError: No number, not finite, or a unit that does not fit; the message says which units do.
     """
     scales = _SCALES.get(unit, {unit: 1.0})
     fitting = " or ".join(scales)

@@ -77,9 +77,9 @@ def load_urdf(
     """System described by a URDF file, in JAX's default precision.
 
     Args:
-        base: whether the root link stands fixed in the ground or moves freely, with its inertia; a free base has a free joint
+        base: Whether the root link stands fixed in the ground or moves freely, with its inertia; a free base has a free joint
             called "<root>_joint" first of all joints.
-        velocity_scale: speed at which the `friction` of a joint reaches 76 % of its value, rad/s or m/s; URDF's friction
+        velocity_scale: Speed at which the `friction` of a joint reaches 76 % of its value, rad/s or m/s; URDF's friction
             jumps at rest, which no integrator likes.
         unphysical: "repair" takes the part out of an inertia that no real body has (negative principal second moments, or all of
             it where the mass is zero), and of elements of a link or joint that are there twice the first, as other readers do, and
@@ -87,8 +87,8 @@ def load_urdf(
         limits: "enforced" stops joints at their limits of position by `JointLimits`; "data" only keeps them in `Model.limits`.
 
     Raises:
-        ConfigError: the file, or an element of it, cannot be used; one line with file, line, element and remedy.
-        MechanismError: a value is none of a real mechanism; one line with file, line, body and remedy.
+        ConfigError: The file, or an element of it, cannot be used; one line with file, line, element and remedy.
+        MechanismError: A value is none of a real mechanism; one line with file, line, body and remedy.
     """
     for option, value, choices in (("base", base, _BASES), ("unphysical", unphysical, _UNPHYSICAL)):
         if value not in choices:

@@ -64,8 +64,8 @@ def system(
     """The model with friction, springs, couplings, loops and drives.
 
     Args:
-        joints: the moving <joint> elements of the robot by name.
-        extras: result of `joint_extras`.
+        joints: The moving <joint> elements of the robot by name.
+        extras: Result of `joint_extras`.
         velocity_scale: of friction, where the extras give none.
     """
     constraints = [_mimic(model, joints, name, report) for name, element in joints.items() if element.all("mimic")]

@@ -46,9 +46,9 @@ def save_urdf(system: System, path: Path | str) -> None:
     algorithm `system.method` and the rate `system.stabilization` are no properties of the mechanism and are not written.
 
     Raises:
-        ConfigError: a name, a joint, a rotor, a force or a constraint has no form in URDF, or the model is a batch; one line with
+        ConfigError: A name, a joint, a rotor, a force or a constraint has no form in URDF, or the model is a batch; one line with
             its name and what to do instead. Nothing is written then.
-        MechanismError: the numbers are none of a real mechanism, so that the file could not be loaded.
+        MechanismError: The numbers are none of a real mechanism, so that the file could not be loaded.
     """
     path = Path(path)
     text = _Writer(system, path).text()

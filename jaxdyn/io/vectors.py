@@ -26,7 +26,7 @@ def system_from_dict(
             the ground. SI units.
 
     Raises:
-        MechanismError: a missing or unknown entry, or a value that the builder refuses.
+        MechanismError: A missing or unknown entry, or a value that the builder refuses.
 
     Source: theory.md section (p).
     """

@@ -53,7 +53,7 @@ class Report:
     """What a reader ignored, for one warning at its end.
 
     Args:
-        file: the file that is read.
+        file: The file that is read.
     """
 
     def __init__(self, file: Path | str):
@@ -99,11 +99,11 @@ class Element:
     """One element of an XML file.
 
     Attributes:
-        tag: its name.
-        attributes: texts by name.
-        line: where it begins, from 1.
-        file: for messages.
-        children: elements in it.
+        tag: Its name.
+        attributes: Texts by name.
+        line: Where it begins, from 1.
+        file: For messages.
+        children: Elements in it.
     """
 
     tag: str
@@ -204,7 +204,7 @@ def read_xml(path: Path | str) -> Element:
     """Root element of an XML file.
 
     Raises:
-        ConfigError: the file cannot be read, is no XML, declares a document type or entities, or is too large or too deep.
+        ConfigError: The file cannot be read, is no XML, declares a document type or entities, or is too large or too deep.
     """
     path = Path(path)
     data = content(path, _LARGEST_FILE, "give a robot description")

@@ -43,12 +43,12 @@ class Key:
     """A key of a table.
 
     Attributes:
-        owner: the class that has the field or is made of the key.
-        field: the name of the field.
-        annotation: the type of the value in TOML.
-        rules: its unit and bounds.
-        default: its default, MISSING for a required key.
-        meaning: a sentence for the help.
+        owner: The class that has the field or is made of the key.
+        field: The name of the field.
+        annotation: The type of the value in TOML.
+        rules: Its unit and bounds.
+        default: Its default, MISSING for a required key.
+        meaning: A sentence for the help.
     """
 
     owner: type
@@ -64,8 +64,8 @@ class Table:
     """A table that builds an object of the library. Subclasses say by `base` of which class.
 
     Attributes:
-        kind: its key `kind`.
-        values: its other keys with their defaults.
+        kind: Its key `kind`.
+        values: Its other keys with their defaults.
     """
 
     base: ClassVar[type]
@@ -109,7 +109,7 @@ class Table:
         """The table at a place of a file.
 
         Raises:
-            ConfigError: a key is missing or unknown, or its value does not fit.
+            ConfigError: A key is missing or unknown, or its value does not fit.
         """
         if not isinstance(value, dict):
             raise place.error("it is no table; write its keys below, the first of which is kind")
@@ -144,7 +144,7 @@ class Table:
         """Refuse keys that do not fit each other.
 
         Raises:
-            ValueError: the message names the remedy.
+            ValueError: The message names the remedy.
         """
         for part in {key.owner for key in self.keys(self.kind).values()} & set(PARTS.values()):
             part(**{key.field: self.values[name] for name, key in self.keys(self.kind).items() if key.owner is part})
@@ -153,12 +153,12 @@ class Table:
         """The object of the library.
 
         Args:
-            system: the mechanism to which states and weights belong; None for objects without any.
-            place: the place of the table in messages, such as "running 1:".
-            given: values of fields that are no keys.
+            system: The mechanism to which states and weights belong; None for objects without any.
+            place: The place of the table in messages, such as "running 1:".
+            given: Values of fields that are no keys.
 
         Raises:
-            ConfigError: a value does not fit the mechanism.
+            ConfigError: A value does not fit the mechanism.
         """
         concrete, inner, _ = self.kinds()[self.kind]
         return self._made(concrete, inner, system, place, given)

@@ -14,10 +14,10 @@ class Command:
     """A verb with arguments of its own.
 
     Attributes:
-        name: the verb.
-        description: shown by --help; its first line also in the list of verbs.
-        add_arguments: declares the arguments on a parser.
-        act: does the work; bad input is a ConfigError, MechanismError or RunError.
+        name: The verb.
+        description: Shown by --help; its first line also in the list of verbs.
+        add_arguments: Declares the arguments on a parser.
+        act: Does the work; bad input is a ConfigError, MechanismError or RunError.
     """
 
     name: str
@@ -52,7 +52,7 @@ def needs(extra: str) -> Iterator[None]:
     """Around an import: says in one line which optional packages to install if they are absent.
 
     Raises:
-        ConfigError: a package is missing.
+        ConfigError: A package is missing.
     """
     try:
         yield

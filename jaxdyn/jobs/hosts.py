@@ -28,7 +28,7 @@ def join_hosts() -> None:
     """Wait for the other hosts, before anything is computed.
 
     Raises:
-        ConfigError: nothing tells which hosts there are, or one of them does not answer.
+        ConfigError: Nothing tells which hosts there are, or one of them does not answer.
     """
     if jax.distributed.is_initialized():
         return

@@ -11,7 +11,7 @@ def figures(config: IdentifyConfig, plant: Plant, parts: list[Part]) -> dict[str
     """The figures of all checks of the config, by names that go into tables.
 
     Raises:
-        ConfigError: a recording is too short for a check.
+        ConfigError: A recording is too short for a check.
     """
     recordings = [part.alone for part in parts]
     options = {"lead": config.windows.lead, "velocity_cutoff": config.windows.velocity_cutoff}

@@ -196,7 +196,7 @@ class IdentifyConfig:
         """The data folder.
 
         Raises:
-            ConfigError: recordings are synthetic.
+            ConfigError: Recordings are synthetic.
         """
         if self.data is None:
             raise ConfigError(

@@ -45,7 +45,7 @@ def files_of_studies(config: IdentifyConfig) -> list[tuple[str, Path]]:
     """All files that the studies read, each with what it is.
 
     Raises:
-        ConfigError: a study needs a data folder, and there is none.
+        ConfigError: A study needs a data folder, and there is none.
     """
     mechanisms = [file for study in config.study for file in files_of(_mechanism(config, study))]
     names = [name for study in config.study if config.data for name in (*study.train, *study.validation)]
@@ -85,7 +85,7 @@ def one_each(values: tuple[float, ...], count: int, name: str) -> Float[Array, "
     """Values of a config, one each.
 
     Raises:
-        ConfigError: there are neither one nor as many as needed.
+        ConfigError: There are neither one nor as many as needed.
     """
     if len(values) not in (1, count):
         raise ConfigError(f"{name} has {len(values)} values; give 1 or {count}")
@@ -144,8 +144,8 @@ class Part:
     """A part of a recording.
 
     Attributes:
-        recording: all of it, for filters that need what is around.
-        start, end: from the first time stamp on, s.
+        recording: All of it, for filters that need what is around.
+        start, end: From the first time stamp on, s.
     """
 
     recording: Recording
@@ -168,7 +168,7 @@ def recordings_of(config: IdentifyConfig, study: StudyConfig) -> tuple[list[Part
     """Recordings to learn from, and those to be judged by.
 
     Raises:
-        ConfigError: they are not there; the message says where to get them.
+        ConfigError: They are not there; the message says where to get them.
     """
     if not config.folder.is_dir():
         source = f" from {config.source}" if config.source else ""
@@ -229,7 +229,7 @@ def problem_of(config: IdentifyConfig, parameters: Parameters, parts: list[Part]
     """The least-squares problem.
 
     Raises:
-        ConfigError: the recordings or the free parameters do not fit the method.
+        ConfigError: The recordings or the free parameters do not fit the method.
     """
     try:
         return _problem_of(config, parameters, parts)

@@ -26,11 +26,11 @@ class Experiment:
     """An experiment on a machine that is known.
 
     Attributes:
-        truth: the machine.
-        start: the perturbed machine where the fit starts.
-        base: the base parameters of the machine.
-        train: recordings with noise in the forces.
-        validation: recordings of other motions, without noise.
+        truth: The machine.
+        start: The perturbed machine where the fit starts.
+        base: The base parameters of the machine.
+        train: Recordings with noise in the forces.
+        validation: Recordings of other motions, without noise.
     """
 
     truth: Plant
@@ -45,7 +45,7 @@ def experiment_of(config: IdentifyConfig, study: StudyConfig, truth: Plant) -> E
     """Motions that excite the machine, their recordings, and a perturbed machine.
 
     Raises:
-        ConfigError: the machine cannot follow such motions, or has joints without drives.
+        ConfigError: The machine cannot follow such motions, or has joints without drives.
     """
     settings, parameters = _settings(config), parameters_of(config, truth)
     samples, noise = round(settings.period / config.motion.interval), _noise(config, truth)

@@ -26,8 +26,8 @@ class Job:
     """A piece of work with a config.
 
     Attributes:
-        name: names the verb and the default run directory.
-        description: shown by --help.
+        name: Names the verb and the default run directory.
+        description: Shown by --help.
         config: The frozen dataclass that describes the config file, or its name "package.module:Class" if its import takes long.
         work: work(config, run_directory) -> metrics, a dictionary of numbers and texts.
         inputs: inputs(config) -> the files that `work` reads, each with what it is. A job that has it can be resumed: in the

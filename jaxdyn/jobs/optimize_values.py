@@ -17,10 +17,10 @@ def each(values: Sequence[float], axis: str, system: System, place: str) -> np.n
 
     Args:
         axis: "nq", "nv", "nx" or "nu".
-        place: the key, for messages.
+        place: The key, for messages.
 
     Raises:
-        ConfigError: there are neither one value nor as many as components.
+        ConfigError: There are neither one value nor as many as components.
     """
     model = system.model
     sizes = {
@@ -41,7 +41,7 @@ def coordinates(values: Sequence[float] | None, model: Model, place: str) -> Flo
     """Coordinates with quaternions of norm 1; the neutral ones for None.
 
     Raises:
-        ConfigError: there are not as many values as coordinates.
+        ConfigError: There are not as many values as coordinates.
     """
     if values is None:
         return configuration.neutral(model)
@@ -54,7 +54,7 @@ def state(q: Sequence[float] | None, v: Sequence[float], system: System, place: 
     """A state of coordinates, the neutral ones for None, and velocities.
 
     Raises:
-        ConfigError: there are not as many values as components.
+        ConfigError: There are not as many values as components.
     """
     model = system.model
     return State(coordinates(q, model, f"{place}q"), jnp.asarray(each(v, "nv", system, f"{place}v"), model.dtype))

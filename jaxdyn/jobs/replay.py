@@ -78,8 +78,8 @@ class ReplayedPlan(eqx.Module):
         states: x_0 to x_N.
         controls: u_0 to u_{N-1}.
         feedback: K, or None for none.
-        lower, upper: bounds of the controls.
-        interval: length of a step, s.
+        lower, upper: Bounds of the controls.
+        interval: Length of a step, s.
     """
 
     states: State
@@ -112,7 +112,7 @@ def load_replay(path: Path, system: System, *, rate: float, duration: float, fee
     """The plan in a file, for rollouts of a system at some rate (Hz) for some duration (s).
 
     Raises:
-        ConfigError: there is no such file or it is damaged, it is of another mechanism, or the times do not fit.
+        ConfigError: There is no such file or it is damaged, it is of another mechanism, or the times do not fit.
     """
     key = f"control.replay: {path}"
     try:

@@ -75,7 +75,7 @@ def _samples_at_once(config: RolloutConfig, system: System) -> int:
     """The largest chunk that the memory is enough for.
 
     Raises:
-        ConfigError: the memory is not enough for one sample.
+        ConfigError: The memory is not enough for one sample.
     """
     model = system.model
     state = model.nq + model.nv + 2
@@ -94,9 +94,9 @@ class _Simulator:
     """Simulates chunks of samples from start to end; compiles for the first one.
 
     Attributes:
-        compile_s, run_s: times that this took, s.
-        made: steps that were simulated.
-        backends: what ran them.
+        compile_s, run_s: Times that this took, s.
+        made: Steps that were simulated.
+        backends: What ran them.
     """
 
     def __init__(self, config: RolloutConfig, system: System, mesh: Mesh | None, chunk: int):

@@ -31,8 +31,8 @@ class SamplePlan(eqx.Module):
     """What one sample is to do.
 
     Attributes:
-        target: configuration that the PD control holds.
-        torques: torque sequence added to it.
+        target: Configuration that the PD control holds.
+        torques: Torque sequence added to it.
     """
 
     target: Float[Array, "*batch nq"]
@@ -43,10 +43,10 @@ class SampleProgress(eqx.Module):
     """How far one sample has come.
 
     Attributes:
-        state: current state.
-        work: work done by the drives and by dissipative forces so far, J.
-        result: code of `RolloutResult`.
-        steps: number of steps made.
+        state: Current state.
+        work: Work done by the drives and by dissipative forces so far, J.
+        result: Code of `RolloutResult`.
+        steps: Number of steps made.
     """
 
     state: State
@@ -67,7 +67,7 @@ def sample_source(
     """The function that draws the samples of given indices before their start.
 
     Raises:
-        ConfigError: when it is called, if loops cannot be closed.
+        ConfigError: When it is called, if loops cannot be closed.
     """
     model, dtype = system.model, system.model.dtype
     initial, control, seed = config.initial, config.control, jax.random.key(config.seed)

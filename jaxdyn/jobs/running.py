@@ -31,11 +31,11 @@ def run(
     """Do a job and leave config, environment and metrics in its run directory.
 
     Args:
-        resume: go on with the run in `out`, of the same config, files, versions and device, where it was interrupted; begin it if
+        resume: Go on with the run in `out`, of the same config, files, versions and device, where it was interrupted; begin it if
             there is none. A run that is complete is left as it is.
 
     Raises:
-        ConfigError, MechanismError, RunError: one line each, see there.
+        ConfigError, MechanismError, RunError: One line each, see there.
     """
     config = read_config(config_path, job.config_class, overrides, smoke)
     from jaxdyn.jobs.carry_out import carry_out  # imports JAX, which a config that is refused should not wait for

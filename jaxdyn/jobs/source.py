@@ -39,11 +39,11 @@ def random_starts(system: System, keys: PRNGKeyArray, spread: float, source: Pat
     """A random configuration for each key, in which all loops are closed.
 
     Args:
-        spread: as for `configuration.random`.
-        source: file of the system, for the message.
+        spread: As for `configuration.random`.
+        source: File of the system, for the message.
 
     Raises:
-        ConfigError: a loop cannot be closed.
+        ConfigError: A loop cannot be closed.
     """
     found = stored_jit(jax.vmap(lambda key: random_closed(system, key, spread=spread)))(keys)
     if not np.all(found.closed):

@@ -7,7 +7,7 @@ def aligned(rows: Sequence[Sequence[str]], left: tuple[int, ...]) -> str:
     """Rows of cells as text, columns as wide as they need to be.
 
     Args:
-        left: columns that start at the left; numbers end at the right.
+        left: Columns that start at the left; numbers end at the right.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(

@@ -31,21 +31,21 @@ def rollout_adaptive(
     """Simulate with error control and record the states at given times. Per sample: batch with `jax.vmap`.
 
     Args:
-        state: state at times[0].
-        times: increasing times of the records, s.
-        controls: knots, or a policy(t, state, key), called with no key wherever the solver evaluates; None for none. Where knots
+        state: State at times[0].
+        times: Increasing times of the records, s.
+        controls: Knots, or a policy(t, state, key), called with no key wherever the solver evaluates; None for none. Where knots
             are held or kinked the solver takes short steps; smooth ones (interpolation="cubic") are cheapest.
-        solver: any ODE solver of diffrax; `diffrax.Dopri8()` if not given.
-        rtol, atol: error allowed per step, relative and absolute (rad, m, rad/s, m/s, and 1 for quaternions).
-        max_steps: a sample that needs more steps ends with `RolloutResult.STEP_FAILED`; its records from there on are infinite.
+        solver: Any ODE solver of diffrax; `diffrax.Dopri8()` if not given.
+        rtol, atol: Error allowed per step, relative and absolute (rad, m, rad/s, m/s, and 1 for quaternions).
+        max_steps: A sample that needs more steps ends with `RolloutResult.STEP_FAILED`; its records from there on are infinite.
 
     Returns:
         `Trajectory` of states with unit quaternions, `steps` being the number of accepted steps. Reverse mode is that of
         `diffrax.RecursiveCheckpointAdjoint`.
 
     Raises:
-        ImportError: diffrax is not installed.
-        ValueError: wrong shapes of state or controls.
+        ImportError: Diffrax is not installed.
+        ValueError: Wrong shapes of state or controls.
     """
     try:
         import diffrax

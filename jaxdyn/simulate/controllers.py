@@ -25,12 +25,12 @@ class PDControl(eqx.Module):
     gains that are too high for the step, make the servo a part of the system by `JointServo`.
 
     Attributes:
-        model: the mechanism; its limits of effort bound the controls.
-        target: coordinates that are held.
-        stiffness: proportional gain.
-        damping: derivative gain.
-        feedforward: controls that are added, N m or N; None for none.
-        compensate_gravity: whether the force that holds the mechanism against gravity is added.
+        model: The mechanism; its limits of effort bound the controls.
+        target: Coordinates that are held.
+        stiffness: Proportional gain.
+        damping: Derivative gain.
+        feedforward: Controls that are added, N m or N; None for none.
+        compensate_gravity: Whether the force that holds the mechanism against gravity is added.
     """
 
     model: Model
@@ -63,9 +63,9 @@ def random_knots(
     Each knot has its own random key, so that the controls at a given time do not depend on the duration.
 
     Args:
-        deviation: standard deviation of each control, N m or N.
-        duration: time that the knots cover, s.
-        interval: time between knots, s.
+        deviation: Standard deviation of each control, N m or N.
+        duration: Time that the knots cover, s.
+        interval: Time between knots, s.
     """
     deviation = floating(deviation)
     count, dtype = math.ceil(duration / interval) + 1, deviation.dtype

@@ -27,10 +27,10 @@ class Step(NamedTuple):
     """The control step that is about to be made.
 
     Attributes:
-        number: number of the step, from 0.
-        t: time at its start, s.
-        row: what `Controller.rows` has for this step.
-        key: random key of the rollout, or None.
+        number: Number of the step, from 0.
+        t: Time at its start, s.
+        row: What `Controller.rows` has for this step.
+        key: Random key of the rollout, or None.
     """
 
     number: Int[Array, ""]
@@ -92,7 +92,7 @@ class Rows(Controls):
     """Controls in an array, each row of which is held over its step, as a digital controller does.
 
     Attributes:
-        values: one row per step.
+        values: One row per step.
     """
 
     values: Float[Array, "steps nu"]
@@ -108,7 +108,7 @@ class Feedback(Controls):
     """The controls of a policy, evaluated at the start of each step and held over it.
 
     Attributes:
-        policy: function of time, state and random key.
+        policy: Function of time, state and random key.
     """
 
     policy: Policy
@@ -121,9 +121,9 @@ class Knots(Controls):
     """Controls given at equally spaced times.
 
     Attributes:
-        values: controls at start, start + interval, ...; the first and the last one hold outside.
-        interval: time between knots, s.
-        start: time of the first knot, s; one number, or one per control for controls that act with delays of their own.
+        values: Controls at start, start + interval, ...; the first and the last one hold outside.
+        interval: Time between knots, s.
+        start: Time of the first knot, s; one number, or one per control for controls that act with delays of their own.
         interpolation: "zero_order" holds each value, "linear", or "cubic" (Catmull-Rom: through the knots, continuous rate).
     """
 
@@ -175,12 +175,12 @@ def as_controls(
 
     Args:
         controls: None, an array, `Knots`, a policy or a controller.
-        steps: number of rows that an array must have; None where rows have no meaning.
-        key: what the policy will be called with.
+        steps: Number of rows that an array must have; None where rows have no meaning.
+        key: What the policy will be called with.
 
     Raises:
         TypeError: `controls` is nothing of the kind, or a policy does not take (t, state, key).
-        ValueError: wrong shape, or a policy that needs a key gets none; the message says what fits.
+        ValueError: Wrong shape, or a policy that needs a key gets none; the message says what fits.
     """
     if controls is None:
         return NoControls()

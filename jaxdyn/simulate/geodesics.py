@@ -28,10 +28,10 @@ def geodesic(
     the shortest path between near configurations (Jacobi 1837).
 
     Args:
-        dt, steps: step and number of steps; `integrator` makes them.
+        dt, steps: Step and number of steps; `integrator` makes them.
 
     Raises:
-        ValueError: the model has prescribed motions.
+        ValueError: The model has prescribed motions.
 
     Source: theory.md (I2) with Q = 0, (G14).
     """

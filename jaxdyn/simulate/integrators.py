@@ -33,7 +33,7 @@ class Integrator(eqx.Module):
     """A one-step method.
 
     Attributes:
-        order: global order of accuracy for smooth forces and controls; the tests measure it.
+        order: Global order of accuracy for smooth forces and controls; the tests measure it.
     """
 
     order: eqx.AbstractVar[int]
@@ -43,9 +43,9 @@ class Integrator(eqx.Module):
         """State at t + dt, and whether the step could be made (False if an implicit equation was not solved).
 
         Args:
-            control: controls in force as a function of time within the step.
-            t: time at the start of the step, s.
-            dt: length of the step, s.
+            control: Controls in force as a function of time within the step.
+            t: Time at the start of the step, s.
+            dt: Length of the step, s.
         """
 
 

@@ -25,9 +25,9 @@ def solve_by_newton(
     The derivative of the root does not depend on the iterations or on the guess.
 
     Args:
-        regularization: added to the diagonal of the matrix of Newton's method, where equations may repeat one another. It changes
+        regularization: Added to the diagonal of the matrix of Newton's method, where equations may repeat one another. It changes
             the speed of convergence and nothing else.
-        judged: how many unknowns, the first ones, have to stand still at the end; all if not given.
+        judged: How many unknowns, the first ones, have to stand still at the end; all if not given.
     """
     residual = jax.jit(residual)  # traced once, not for the value, its derivative, and the derivative of the root
 

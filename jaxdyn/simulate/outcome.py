@@ -59,9 +59,9 @@ def describe(
     """How many samples of a batch ended in which way, when and where the first one failed, and what to change.
 
     Args:
-        result, steps: codes, and numbers of steps that were made.
-        v: velocities at the end; of samples that failed, those of their last good state.
-        topology: names the mechanism and its joints.
+        result, steps: Codes, and numbers of steps that were made.
+        v: Velocities at the end; of samples that failed, those of their last good state.
+        topology: Names the mechanism and its joints.
     """
     codes, steps = np.ravel(result), np.ravel(steps)
     v = np.reshape(v, (codes.size, -1))
@@ -105,7 +105,7 @@ def report(
     """`result` unchanged; outside of `jit` it warns if samples did not reach their end.
 
     Args:
-        result, steps, v, topology: see `describe`.
+        result, steps, v, topology: See `describe`.
     """
     return _reported.bind(result, steps, jax.lax.stop_gradient(v), topology=topology)
 

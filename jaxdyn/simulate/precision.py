@@ -38,8 +38,8 @@ class Samples(NamedTuple):
     """States, and what is asked of them; numbers that float32 has.
 
     Attributes:
-        q, v: configurations and velocities.
-        tau: generalized forces.
+        q, v: Configurations and velocities.
+        tau: Generalized forces.
         weights: of the accelerations, in the sum whose gradient is taken.
     """
 
@@ -58,7 +58,7 @@ class Errors:
     Attributes:
         float32, float64: of the two precisions.
         rounded_model: of exact arithmetic with the numbers of the model rounded to float32; contained in `float32`.
-        exact: the vectors, rounded to double precision.
+        exact: The vectors, rounded to double precision.
     """
 
     float32: np.ndarray
@@ -110,7 +110,7 @@ def random_inputs(system: System, rest: Float[Array, "nq"], q: Float[Array, "sta
     """A state at rest without forces, and moving ones with random forces; velocities satisfy the constraints.
 
     Args:
-        rest, q: configurations that do so.
+        rest, q: Configurations that do so.
     """
     of_velocities, of_forces, of_weights = jax.random.split(key, 3)
     q = jnp.concatenate([rest[None], q])
@@ -128,12 +128,12 @@ def errors(system: System, part: Part, inputs: Samples, backend: lanes.Backend) 
     """Errors of the results of a part, but for gradients that are zero.
 
     Args:
-        system: in double precision.
-        backend: what computes in the two precisions, see `jaxdyn.batched`.
+        system: In double precision.
+        backend: What computes in the two precisions, see `jaxdyn.batched`.
 
     Raises:
-        CannotFlatten: the function has no scalar program, hence no reference.
-        ValueError: a result is not finite, however many digits it is computed with.
+        CannotFlatten: The function has no scalar program, hence no reference.
+        ValueError: A result is not finite, however many digits it is computed with.
     """
     reference = Reference(part.function, system, *_state(inputs, 0), digits=DIGITS)
 
@@ -170,8 +170,8 @@ class Conditioning(NamedTuple):
     """How much rounding errors grow in the equations of motion M a + h = tau at each state.
 
     Attributes:
-        mass_matrix: condition number of M with its diagonal scaled to 1, so that no unit has a say.
-        growth: relative error of a per relative error of the terms of the equations, |M^-1| (|M| |a| + |h| + |tau|), largest
+        mass_matrix: Condition number of M with its diagonal scaled to 1, so that no unit has a say.
+        growth: Relative error of a per relative error of the terms of the equations, |M^-1| (|M| |a| + |h| + |tau|), largest
             numbers compared. Source: Skeel 1979.
     """
 

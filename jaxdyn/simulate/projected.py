@@ -24,8 +24,8 @@ class Projected(Integrator):
     if energy matters most. In single precision an angle that grows turn by turn takes its rounding along into the loops.
 
     Attributes:
-        integrator: makes the steps, with its stabilization of constraints turned off.
-        order: that of the integrator.
+        integrator: Makes the steps, with its stabilization of constraints turned off.
+        order: That of the integrator.
         iterations: of the projection of position; the step fails if it leaves an error above sqrt(machine epsilon), m or 1.
 
     Source: theory.md (N14).

@@ -40,14 +40,14 @@ class Trajectory(eqx.Module):
     """Outcome of a rollout.
 
     Attributes:
-        time: times of the records, s.
-        saved: records, leading axis T+1, the start included; states (q, v) unless `save` says otherwise.
-        final: state at the end.
-        cost: sum of the stage costs, or None.
-        result: code of `RolloutResult`.
-        steps: number of steps made before the sample ended.
-        topology: that of the mechanism.
-        backend: what ran it, "lanes" (the lane compiler) or "xla".
+        time: Times of the records, s.
+        saved: Records, leading axis T+1, the start included; states (q, v) unless `save` says otherwise.
+        final: State at the end.
+        cost: Sum of the stage costs, or None.
+        result: Code of `RolloutResult`.
+        steps: Number of steps made before the sample ended.
+        topology: That of the mechanism.
+        backend: What ran it, "lanes" (the lane compiler) or "xla".
     """
 
     time: Float[Array, "*batch records"]
@@ -101,20 +101,20 @@ def rollout(
         trajectory = jax.jit(lambda s: rollout(system, s, dt=1e-3, steps=2000))(state)
 
     Args:
-        system: mechanism, forces and drives.
-        state: initial state.
+        system: Mechanism, forces and drives.
+        state: Initial state.
         controls: None; an array with one row per step, held over the step; `Knots`, a function of time; a policy
             u = policy(t, state, key), evaluated at the start of each step and held; or a `Controller`, a policy with a memory.
-        dt: control step, s.
+        dt: Control step, s.
         integrator: one-step method.
-        substeps: steps of the integrator per control step.
-        save_every: steps between records; must divide `steps`.
+        substeps: Steps of the integrator per control step.
+        save_every: Steps between records; must divide `steps`.
         save: record(t, state, u), u the control in force at t; any pytree of arrays.
-        cost: stage cost(t, state, u, next_state), any pytree of numbers, summed over the steps; truth values are counted.
+        cost: Stage cost(t, state, u, next_state), any pytree of numbers, summed over the steps; truth values are counted.
         stop: condition(t, state), evaluated after each step; a sample that meets it is held.
-        key: source of the policy's random numbers: step k gets fold_in(key, k).
-        t0: time of the initial state, s.
-        divergence_limit: a sample with a velocity or a step beyond this (rad/s, m/s) has diverged and is held at its last
+        key: Source of the policy's random numbers: step k gets fold_in(key, k).
+        t0: Time of the initial state, s.
+        divergence_limit: A sample with a velocity or a step beyond this (rad/s, m/s) has diverged and is held at its last
             good state. Its derivative means nothing. It is finite, so that a mask over the results keeps it out of a sum,
             unless the sample overflowed within a single step: then it is NaN.
         backend: "lanes" runs the whole rollout as one kernel of the lane compiler, one sample per lane under `jax.vmap`; "xla"
@@ -128,8 +128,8 @@ def rollout(
         DivergenceWarning: outside of `jit`, if samples did not reach their end; the message says where and names a remedy.
 
     Raises:
-        ValueError: wrong shapes of state or controls, or `save_every` does not divide `steps`.
-        CannotFlatten: with backend="lanes", if the rollout holds something that lanes cannot do.
+        ValueError: Wrong shapes of state or controls, or `save_every` does not divide `steps`.
+        CannotFlatten: With backend="lanes", if the rollout holds something that lanes cannot do.
     """
     check_backend(backend)
     check_system(system, "rollout")
@@ -315,7 +315,7 @@ def _check_precision(system: System, state: State, controls: Controls) -> None:
     """Refuse mixed precision, which would end in an error deep within a loop.
 
     Raises:
-        ValueError: the message names the types and `as_dtype`.
+        ValueError: The message names the types and `as_dtype`.
     """
     # The times of knots are converted where they are used, and a policy answers for itself.
     given = controls.values if isinstance(controls, Knots) else None if isinstance(controls, Feedback) else controls

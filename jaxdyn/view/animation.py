@@ -42,20 +42,20 @@ def animate(
     next to 1/fps (3 of them at 30 frames per second), and the motion keeps its speed.
 
     Args:
-        mechanism: a model, or a system, whose loops are then drawn as well.
+        mechanism: A model, or a system, whose loops are then drawn as well.
         time: (T,) s.
         q: (lanes, T, nq) coordinates, rad or m.
-        path: file that ends in .gif or .mp4.
-        fps: frames per second.
+        path: File that ends in .gif or .mp4.
+        fps: Frames per second.
         speed: 1 shows the motion as fast as it is, 0.5 at half the speed.
-        lanes: numbers of the lanes to show, the colored one first; all of them if not given.
-        progress: whether to show a progress bar.
+        lanes: Numbers of the lanes to show, the colored one first; all of them if not given.
+        progress: Whether to show a progress bar.
 
     Returns:
         The number of frames.
 
     Raises:
-        ConfigError: the file name has another ending, there is no such lane, ffmpeg is missing, or the file cannot be written.
+        ConfigError: The file name has another ending, there is no such lane, ffmpeg is missing, or the file cannot be written.
     """
     model = model_of(mechanism)
     path, time, q = Path(path), np.asarray(time, float), np.asarray(q)
@@ -87,7 +87,7 @@ def _stage(mechanism: Mechanism, placed: Placed, title: str, behind: int) -> tup
     """The figure before the first frame, and a function that moves what is in it to a frame and writes the time.
 
     Args:
-        behind: frames for which the end of the last stick leaves a trail.
+        behind: Frames for which the end of the last stick leaves a trail.
     """
     model = model_of(mechanism)
     figure = Figure(figsize=(_SIZE, _SIZE), dpi=_DPI)

@@ -79,7 +79,7 @@ def _positions(model: Model, box: float, label: float) -> tuple[np.ndarray, np.n
     """Centers of the boxes of the ground and of every body, inches, and whether the layers run to the right.
 
     Args:
-        box, label: widths of the boxes and of the labels of joints, inches.
+        box, label: Widths of the boxes and of the labels of joints, inches.
     """
     layers, slots = _layout(model)
     wide = (box + label + 0.3) * layers.max(), 1.4 * _HEIGHT * slots.max()

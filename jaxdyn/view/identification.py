@@ -24,13 +24,13 @@ def predictions(
     """Measured and predicted curves, and below each pair their difference.
 
     Args:
-        names: name of each channel.
-        time: time stamps (T,), s.
-        measured: measured values (T, channels).
-        predicted: predicted values (T, channels).
-        units: unit of each channel.
-        breaks: times at which the prediction starts again.
-        title: title of the figure.
+        names: Name of each channel.
+        time: Time stamps (T,), s.
+        measured: Measured values (T, channels).
+        predicted: Predicted values (T, channels).
+        units: Unit of each channel.
+        breaks: Times at which the prediction starts again.
+        title: Title of the figure.
     """
     time, measured, predicted = (np.asarray(x) for x in (time, measured, predicted))
     columns = min(len(names), 2 if len(names) < 7 else 4)
@@ -67,11 +67,11 @@ def growing_errors(
     """How errors grow after the start of a prediction: median, middle half and middle 90 % of their size over all windows.
 
     Args:
-        names: name of each channel.
-        time: time since the start of the prediction (T,), s.
-        errors: errors (windows, T, channels); NaN where nothing was measured.
-        units: unit of each channel.
-        title: title of the figure.
+        names: Name of each channel.
+        time: Time since the start of the prediction (T,), s.
+        errors: Errors (windows, T, channels); NaN where nothing was measured.
+        units: Unit of each channel.
+        title: Title of the figure.
     """
     size = np.abs(np.asarray(errors))
     columns = min(len(names), 4)

@@ -20,11 +20,11 @@ def page_of(recording: Recording, players: Mapping[int, str]) -> str:
     """HTML text of a page that needs no other file.
 
     Args:
-        players: for each lane to choose from, the page that viser makes of its motion. They differ in the recording only, so this
+        players: For each lane to choose from, the page that viser makes of its motion. They differ in the recording only, so this
             page holds the player once.
 
     Raises:
-        RuntimeError: this version of viser makes pages of another form.
+        RuntimeError: This version of viser makes pages of another form.
     """
     scenes, player = {}, ""
     for number, text in players.items():

@@ -28,9 +28,9 @@ class StickFigure:
 
     Args:
         axes: 3-D axes.
-        model: the mechanism.
-        ghost: thin and gray, without joints.
-        axis_length: length of the joint axes, m; 0 for none.
+        model: The mechanism.
+        ghost: Thin and gray, without joints.
+        axis_length: Length of the joint axes, m; 0 for none.
     """
 
     def __init__(self, axes: Any, model: Model, *, ghost: bool = False, axis_length: float = 0.0):
@@ -75,7 +75,7 @@ def frame_axes(axes: Any, low: Numbers, high: Numbers, *, fill: float = 0.82) ->
     """Limits, labels and equal scales of a 3-D axes that shows the box between two corners (m).
 
     Args:
-        fill: share of the width or height of the axes that the box takes, whatever its shape; the rest is for the labels.
+        fill: Share of the width or height of the axes that the box takes, whatever its shape; the rest is for the labels.
     """
     size = np.asarray(high) - np.asarray(low)
     for name, start, end, length in zip("xyz", low, high, size, strict=True):
@@ -108,7 +108,7 @@ def mechanism_picture(mechanism: Mechanism, q: Numbers, *, time: float = 0.0, ti
     """A mechanism in one configuration: sticks, joints with their axes, and the inertia ellipsoid of each body, in ground axes.
 
     Args:
-        mechanism: a model, or a system, whose loops are then drawn as well.
+        mechanism: A model, or a system, whose loops are then drawn as well.
         q: (nq,) coordinates, rad or m.
         time: s; joints with prescribed motion need it.
     """

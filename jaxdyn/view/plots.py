@@ -88,7 +88,7 @@ def stick_figure_strip(mechanism: Mechanism, time: Numbers, q: Numbers, *, frame
     Args:
         time: (T,) s.
         q: (lanes, T, nq) coordinates, rad or m.
-        frames: number of pictures.
+        frames: Number of pictures.
     """
     time = np.asarray(time)
     chosen = np.unique(np.linspace(0, len(time) - 1, frames).round().astype(int))
@@ -116,7 +116,7 @@ def save(figure: Figure, path: Path | str) -> None:
     """Write a figure as PNG, or in another format of matplotlib by the ending of the file name.
 
     Raises:
-        ConfigError: there is no such format, or the file cannot be written.
+        ConfigError: There is no such format, or the file cannot be written.
     """
     try:
         with mpl.rc_context({"font.size": 9}):

@@ -20,10 +20,10 @@ class Lane(NamedTuple):
     """One lane at the instants of a recording.
 
     Attributes:
-        placed: where everything is; its axis of lanes has length one.
-        q: coordinates.
-        energy: kinetic and potential energy, J, or None.
-        work: work done on the mechanism so far, J, or None.
+        placed: Where everything is; its axis of lanes has length one.
+        q: Coordinates.
+        energy: Kinetic and potential energy, J, or None.
+        work: Work done on the mechanism so far, J, or None.
     """
 
     placed: Placed
@@ -36,7 +36,7 @@ def check_lanes(numbers: Iterable[int], lanes: int) -> list[int]:
     """Numbers of lanes as a list.
 
     Raises:
-        ConfigError: one of them is not below `lanes`, or none is given.
+        ConfigError: One of them is not below `lanes`, or none is given.
     """
     chosen = list(numbers)
     if not chosen or not all(0 <= lane < lanes for lane in chosen):
@@ -48,9 +48,9 @@ class Recording:
     """Motions of one mechanism, interpolated to frames of equal length; arguments as `Replay`.
 
     Attributes:
-        model: the mechanism, without constraints.
-        lanes: number of lanes.
-        instants: times of the frames, s: 30 in a second of motion, fewer in a motion of more than half a minute.
+        model: The mechanism, without constraints.
+        lanes: Number of lanes.
+        instants: Times of the frames, s: 30 in a second of motion, fewer in a motion of more than half a minute.
     """
 
     def __init__(

@@ -34,7 +34,7 @@ class Replay:
     """Recorded motions of one mechanism, to be looked at from all sides.
 
     Attributes:
-        recording: the motions.
+        recording: The motions.
     """
 
     def __init__(
@@ -49,14 +49,14 @@ class Replay:
         """A replay of given records; between them the motion is interpolated.
 
         Args:
-            mechanism: a model, or a system, whose loops are then drawn as well.
+            mechanism: A model, or a system, whose loops are then drawn as well.
             time: (T,) s, ascending.
             q: (lanes, T, nq) coordinates, rad or m.
             energy: (lanes, T) kinetic and potential energy, J.
             work: (lanes, T) work done up to each time, J.
 
         Raises:
-            ValueError: the shapes do not belong together.
+            ValueError: The shapes do not belong together.
         """
         self.recording = Recording(mechanism, time, q, energy=energy, work=work)
 
@@ -67,7 +67,7 @@ class Replay:
         which parts to show; the coordinates and the energy with a line at the time shown. All browsers that look see the same.
 
         Args:
-            port: the next free one is taken if another program has it; `address` tells.
+            port: The next free one is taken if another program has it; `address` tells.
             host: 127.0.0.1 for this computer only; 0.0.0.0 lets others in the network look, and move the sliders. Only the page of
                 this server can use it in a browser, opened under localhost, an IP address or the name of this computer.
         """
@@ -81,11 +81,11 @@ class Replay:
         hidden and shown in the list behind the button at the lower right. Lanes that were not written into it are not in it.
 
         Args:
-            lanes: numbers of the lanes to choose from; the first eight if not given.
-            overlay: how many other lanes to show as ghosts.
+            lanes: Numbers of the lanes to choose from; the first eight if not given.
+            overlay: How many other lanes to show as ghosts.
 
         Raises:
-            ConfigError: there is no such lane, or the file cannot be written.
+            ConfigError: There is no such lane, or the file cannot be written.
         """
         recording = self.recording
         chosen = check_lanes(range(min(8, recording.lanes)) if lanes is None else lanes, recording.lanes)
@@ -134,8 +134,8 @@ class Served:
     """A replay that is being served, made by `Replay.serve`; as a context manager it stops at the end.
 
     Attributes:
-        server: the server of viser, for scenes and controls of your own.
-        address: what to type into a browser.
+        server: The server of viser, for scenes and controls of your own.
+        address: What to type into a browser.
     """
 
     def __init__(self, recording: Recording, port: int, host: str):

@@ -32,7 +32,7 @@ def same_origin_only(host: str) -> Iterator[list[Any]]:
     """A websocket server that is started in this context answers its own page only.
 
     Args:
-        host: the server's address, as it is given to the server.
+        host: The server's address, as it is given to the server.
 
     Yields:
         A list that gets an entry for each server that is started. As long as it is empty, no server is checked.
@@ -61,7 +61,7 @@ def refusal(headers: Headers, host: str) -> str | None:
     """Why a request is refused, None if it is answered.
 
     Args:
-        host: the server's address.
+        host: The server's address.
     """
     hosts, origins = headers.get_all("Host"), headers.get_all("Origin")
     asked = _place(f"http://{hosts[0]}") if len(hosts) == 1 else None

@@ -21,10 +21,10 @@ class Scene:
     """One mechanism in color and copies of it as ghosts.
 
     Args:
-        server: where the nodes are made.
-        model: the mechanism.
-        placed: the mechanism in one of its lanes.
-        low, high: corners of the box that the motion takes, m; they set the camera, the floor and the thickness of the sticks.
+        server: Where the nodes are made.
+        model: The mechanism.
+        placed: The mechanism in one of its lanes.
+        low, high: Corners of the box that the motion takes, m; they set the camera, the floor and the thickness of the sticks.
     """
 
     def __init__(

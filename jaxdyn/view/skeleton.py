@@ -35,8 +35,8 @@ class Sticks(NamedTuple):
     """Straight lines of a mechanism, each between a point of one body and a point of another or the same one.
 
     Attributes:
-        bodies: the bodies of both ends, -1 for the ground.
-        points: both ends on the axes and from the origin of their bodies, m.
+        bodies: The bodies of both ends, -1 for the ground.
+        points: Both ends on the axes and from the origin of their bodies, m.
     """
 
     bodies: Int[np.ndarray, "sticks 2"]
@@ -47,9 +47,9 @@ class Ellipsoids(NamedTuple):
     """Equivalent inertia ellipsoids, of the bodies that have mass.
 
     Attributes:
-        bodies: their bodies.
-        centers: centers of mass on body axes from the body origin, m.
-        axes: principal axes of inertia as columns, right-handed, on body axes.
+        bodies: Their bodies.
+        centers: Centers of mass on body axes from the body origin, m.
+        axes: Principal axes of inertia as columns, right-handed, on body axes.
         radii: semi-axes along them, m, ascending; a thin rod or a point mass has zeros.
     """
 
@@ -63,11 +63,11 @@ class Placed(NamedTuple):
     """A mechanism in the ground, at many instants of many lanes.
 
     Attributes:
-        quaternions: orientation [w, x, y, z] of each body, of norm 1.
-        origins: joint point of each body, m.
-        rotations: rotation matrix of each body.
-        lines: ends of each of the `sticks`, m.
-        axes: unit vectors of the `joint_axes`.
+        quaternions: Orientation [w, x, y, z] of each body, of norm 1.
+        origins: Joint point of each body, m.
+        rotations: Rotation matrix of each body.
+        lines: Ends of each of the `sticks`, m.
+        axes: Unit vectors of the `joint_axes`.
     """
 
     quaternions: Float[np.ndarray, "lanes times nb 4"]
