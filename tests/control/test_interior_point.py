@@ -105,4 +105,4 @@ def test_multipliers_that_must_stay_positive_go_as_far_as_they_can_and_others_wi
 
 def test_a_step_may_come_the_closer_to_the_boundary_the_lower_the_barrier_is():
     barriers = jnp.array([0.5, 1e-2, 1e-3, 1e-8])
-    np.testing.assert_allclose(fraction_to_boundary(barriers), [0.99, 0.99, 0.999, 1 - 1e-8], rtol=1e-15)
+    np.testing.assert_allclose(jax.vmap(fraction_to_boundary)(barriers), [0.99, 0.99, 0.999, 1 - 1e-8], rtol=1e-15)
