@@ -1,4 +1,7 @@
-"""The mechanics: kinematics, metric tensor, Christoffel symbols, forces, inverse and forward dynamics, energy. Per sample, pure."""
+"""Mechanics: kinematics, metric tensor, Christoffel symbols, forces, inverse and forward dynamics, and energy.
+
+All functions are pure and work on one sample; `jax.vmap` and `jaxdyn.batched` extend them to batches.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Constraints of a system: their Jacobian, and the forces that keep them; theory.md section (n)."""
+"""Constraints of a system: their Jacobian and their forces; theory.md section (n)."""
 
 from typing import NamedTuple
 
@@ -11,10 +11,12 @@ from jaxdyn.dynamics.system import State, System, Time, acceleration_and_multipl
 
 @system_function
 def constraint_jacobian(system: System, state: State, t: Time = 0.0) -> Float[Array, "m nv"]:
-    """G of dphi/dt = G v + (what prescribed motion adds), all equations one after the other.
+    """Jacobian G of all constraint equations in their order: dphi/dt = G v + (terms of prescribed motion).
 
     Args:
-        t: time, s, for joints with prescribed motion.
+        system: Mechanism with its constraints.
+        state: Coordinates and velocities.
+        t: Time (s), which matters for joints with prescribed motion.
 
     Source: theory.md (N4), (N6).
     """
@@ -23,13 +25,13 @@ def constraint_jacobian(system: System, state: State, t: Time = 0.0) -> Float[Ar
 
 
 class ConstraintForces(NamedTuple):
-    """What one constraint does.
+    """Forces of one constraint.
 
     Attributes:
-        multipliers: lam, one for each equation; N where the equation is a length, N m where it is an angle.
-        generalized: G' lam, the covector that stands beside the generalized forces in M a + h = Q + G' lam; N m, N.
-        force: on each body, ground axes, N.
-        moment: on each body, ground axes, about its origin O'_i, N m.
+        multipliers: Multipliers lam, one per equation; N where the equation is a length, N m where it is an angle.
+        generalized: Covector G' lam, which is added to the generalized forces: M a + h = Q + G' lam; N m or N.
+        force: Force on each body, ground axes, N.
+        moment: Moment on each body about its origin O'_i, ground axes, N m.
     """
 
     multipliers: Float[Array, "m"]
@@ -42,17 +44,19 @@ class ConstraintForces(NamedTuple):
 def constraint_forces(
     system: System, state: State, u: Float[Array, "nu"] | None = None, t: Time = 0.0
 ) -> dict[str, ConstraintForces]:
-    """Forces of all constraints by their names.
+    """Forces of all constraints, by the names of the constraints.
 
         M a + h = Q + G' lam
         dv^delta/dt + L^delta_{alpha beta} v^alpha v^beta = a^{delta gamma} (Q + G' lam)_gamma      (contravariant)
 
-    Where equations repeat one another, a and the sum of G' lam are unique and lam is not; this is the smallest one.
-    `describe_mobility` tells which constraints have such equations.
+    If the equations are redundant, a and G' lam are unique but lam is not; the result is then the lam of smallest norm.
+    `describe_mobility` reports which constraints have redundant equations.
 
     Args:
-        u: controls; None for none.
-        t: time, s.
+        system: Mechanism with its forces, drives and constraints.
+        state: Coordinates and velocities.
+        u: Controls; zero if None.
+        t: Time (s).
 
     Source: theory.md (N9)-(N11), (N15).
     """

@@ -1,11 +1,11 @@
-"""Residuals of constraints, their Jacobian, and their first and second rates; theory.md section (n).
+"""Residuals of constraints, their Jacobian, and their first and second time derivatives; theory.md section (n).
 
 With phi the stacked residuals and G their Jacobian with respect to velocities,
 
-    phi = 0,   dphi/dt = G v + (what prescribed motion adds) = 0,   d^2 phi/dt^2 = G a + bias = 0
+    phi = 0,   dphi/dt = G v + (terms of prescribed motion) = 0,   d^2 phi/dt^2 = G a + bias = 0
 
-All of these are exact derivatives of the residual functions along the known motion of the bodies, so a constraint states nothing
-but its residual, and nothing has to be differentiated through the kinematics of the tree.
+All of these are exact derivatives of the residual functions along the known motion of the bodies. Therefore a constraint defines
+only its residual, and no derivative passes through the kinematics of the tree.
 """
 
 from collections.abc import Sequence
@@ -24,12 +24,12 @@ from jaxdyn.mechanism.model import Model
 
 
 class ConstraintMotion(NamedTuple):
-    """Constraints along a motion.
+    """Residuals of constraints and their time derivatives along a motion.
 
     Attributes:
-        residual: phi.
-        rate: dphi/dt.
-        acceleration: d^2 phi/dt^2.
+        residual: Residuals phi.
+        rate: First time derivatives dphi/dt.
+        acceleration: Second time derivatives d^2 phi/dt^2.
     """
 
     residual: Float[Array, "m"]
@@ -38,20 +38,44 @@ class ConstraintMotion(NamedTuple):
 
 
 def residuals(model: Model, constraints: Sequence[Constraint], q: Coordinates, poses: Poses) -> Float[Array, "m"]:
-    """phi of all constraints, one after the other. Source: theory.md (N7)."""
+    """Residuals phi of all constraints in their order.
+
+    Args:
+        model: Mechanism.
+        constraints: Constraints to evaluate.
+        q: Generalized coordinates.
+        poses: Poses of the bodies at q.
+
+    Source: theory.md (N7).
+    """
     none = jnp.zeros(0, q.dtype)
     return jnp.concatenate([none, *(constraint.residual(model, q, poses) for constraint in constraints)])
 
 
 def residuals_at(model: Model, constraints: Sequence[Constraint], q: Coordinates) -> Float[Array, "m"]:
-    """`residuals` where the bodies are not placed yet."""
+    """Residuals phi of all constraints at q; this computes the poses that `residuals` takes as an argument.
+
+    Args:
+        model: Mechanism.
+        constraints: Constraints to evaluate.
+        q: Generalized coordinates.
+    """
     return residuals(model, constraints, q, kinematics.placements(model, q).poses)
 
 
 def jacobian(
     model: Model, constraints: Sequence[Constraint], q: Coordinates, placed: Placements
 ) -> Float[Array, "m nv"]:
-    """G: the rate of phi by each velocity component. Source: theory.md (N4), (N6)."""
+    """Jacobian G of the residuals with respect to the velocity components.
+
+    Args:
+        model: Mechanism.
+        constraints: Constraints to evaluate.
+        q: Generalized coordinates.
+        placed: Placements of the bodies at q.
+
+    Source: theory.md (N4), (N6).
+    """
     poses = placed.poses
 
     def by_component(bodies: BodyMotion, component: Velocities):
@@ -65,11 +89,14 @@ def jacobian(
 def motion(
     model: Model, constraints: Sequence[Constraint], q: Coordinates, moving: Motion, a: Accelerations | None = None
 ) -> ConstraintMotion:
-    """Residuals, rates and accelerations of the constraints along a motion.
+    """Residuals of the constraints and their first and second time derivatives along a motion.
 
     Args:
-        moving: motion at q.
-        a: generalized accelerations; zero if not given.
+        model: Mechanism.
+        constraints: Constraints to evaluate.
+        q: Generalized coordinates.
+        moving: Motion at q.
+        a: Generalized accelerations; zero if None.
 
     Source: theory.md (N5), (N7).
     """
@@ -91,7 +118,16 @@ def motion(
 
 
 def rates(model: Model, constraints: Sequence[Constraint], q: Coordinates, moving: Motion) -> Float[Array, "m"]:
-    """dphi/dt along a motion. Source: theory.md (N7)."""
+    """First time derivatives dphi/dt of the residuals along a motion.
+
+    Args:
+        model: Mechanism.
+        constraints: Constraints to evaluate.
+        q: Generalized coordinates.
+        moving: Motion at q.
+
+    Source: theory.md (N7).
+    """
     speeds, _ = kinematics.motion_of_origins(moving, moving.bias)
     return _rate(model, constraints, q, moving.placements.poses, speeds, moving.v)
 
@@ -99,9 +135,19 @@ def rates(model: Model, constraints: Sequence[Constraint], q: Coordinates, movin
 def forces(
     model: Model, constraints: Sequence[Constraint], q: Coordinates, poses: Poses, lam: Float[Array, "m"]
 ) -> tuple[Float[Array, "nb 3"], Float[Array, "nb 3"], Velocities]:
-    """What multipliers exert: moment about O'_i and force on each body, ground axes, and forces on coordinates themselves.
+    """Constraint forces of given multipliers: moment about O'_i and force on each body, ground axes, and generalized forces.
 
-    They do the work lam . dphi in every displacement, also in one that the joints of the tree would forbid.
+    Their virtual work is lam . dphi in every displacement, also in one that the joints of the tree do not permit.
+
+    Args:
+        model: Mechanism.
+        constraints: Constraints that exert the forces.
+        q: Generalized coordinates.
+        poses: Poses of the bodies at q.
+        lam: Multipliers of all equations in their order.
+
+    Returns:
+        Moments (N m), forces (N), and the generalized forces of residuals that depend on coordinates directly (N m or N).
 
     Source: theory.md (N11).
     """
@@ -116,6 +162,6 @@ def forces(
 
 
 def _rate(model: Model, constraints, q: Coordinates, poses: Poses, bodies: BodyMotion, v: Velocities):
-    """dphi/dt while the bodies move with given velocities of their origins, and the coordinates with v."""
+    """dphi/dt for given velocities of the body frames and of the coordinates (v)."""
     along = configuration.coordinate_rate(model, q, v), kinematics.rate_of_poses(model, poses, bodies)
     return jax.jvp(lambda q, poses: residuals(model, constraints, q, poses), (q, poses), along)[1]

@@ -1,7 +1,7 @@
-"""Derivatives of the equations of motion in tangent coordinates: nv numbers per direction, quaternions or not.
+"""Derivatives of the equations of motion in tangent coordinates, which have nv components also for quaternion joints.
 
-"With respect to q" means along `configuration.integrate(model, q, step)` at step = 0, velocity and acceleration components held.
-For revolute and prismatic joints that is the plain partial derivative.
+"With respect to q" means along `configuration.integrate(model, q, step)` at step = 0 with velocity and acceleration components
+constant. For revolute and prismatic joints this is the ordinary partial derivative.
 """
 
 from typing import NamedTuple
@@ -25,12 +25,12 @@ from jaxdyn.spatial.sixvector import cross_force, cross_motion
 
 
 class InverseDynamicsDerivatives(NamedTuple):
-    """Derivatives of tau = M a + h; row: component of tau, column: direction.
+    """Derivatives of tau = M a + h. Row: component of tau; column: direction.
 
     Attributes:
-        dtau_dq: N m/rad, N/m, ... by the kinds of joints.
-        dtau_dv: N m s/rad, N s/m, ...
-        dtau_da: the mass matrix, kg m^2, kg m, kg.
+        dtau_dq: Derivative with respect to q; N m/rad, N/m, ... by the kinds of joints.
+        dtau_dv: Derivative with respect to v; N m s/rad, N s/m, ...
+        dtau_da: Derivative with respect to a, the mass matrix; kg m^2, kg m or kg.
     """
 
     dtau_dq: Float[Array, "nv nv"]
@@ -39,12 +39,12 @@ class InverseDynamicsDerivatives(NamedTuple):
 
 
 class ForwardDynamicsDerivatives(NamedTuple):
-    """Derivatives of a = M^-1 (tau - h); row: component of a, column: direction.
+    """Derivatives of a = M^-1 (tau - h). Row: component of a; column: direction.
 
     Attributes:
-        da_dq: 1/s^2 and the like by the kinds of joints.
-        da_dv: 1/s.
-        da_dtau: the inverse of the mass matrix.
+        da_dq: Derivative with respect to q; 1/s^2, rad/(m s^2), ... by the kinds of joints.
+        da_dv: Derivative with respect to v; 1/s, rad/(m s), ...
+        da_dtau: Derivative with respect to tau, the inverse of the mass matrix.
     """
 
     da_dq: Float[Array, "nv nv"]
@@ -53,11 +53,11 @@ class ForwardDynamicsDerivatives(NamedTuple):
 
 
 class TangentProduct(NamedTuple):
-    """Product of a Hessian in tangent coordinates with a direction, by the blocks of the arguments.
+    """Product of a Hessian in tangent coordinates with a direction, split by arguments.
 
     Attributes:
-        q, v: along configuration and velocity.
-        last: along the acceleration (inverse dynamics) or the generalized force (forward dynamics).
+        q, v: Components for the configuration and for the velocity.
+        last: Components for the acceleration (inverse dynamics) or for the generalized force (forward dynamics).
     """
 
     q: Float[Array, "nv"]
@@ -69,16 +69,31 @@ class TangentProduct(NamedTuple):
 def inverse_dynamics_derivatives(
     model: Model, q: Coordinates, v: Velocities, a: Accelerations
 ) -> InverseDynamicsDerivatives:
-    """dtau/dq, dtau/dv, dtau/da of the inverse dynamics in tangent coordinates.
+    """Derivatives dtau/dq, dtau/dv, dtau/da of the inverse dynamics in tangent coordinates.
 
-    With s the columns, V and A the velocity and acceleration (less gravity) of the body before the joint of a column, and the
-    answers of subtrees of `response.inertial_response`:
+    For each column, let s be the motion column, V and A the velocity and acceleration (gravity subtracted) of the body before its
+    joint, and V_own the velocity of the body of the column. Then, with `response.inertial_response` of x and y,
 
         dtau/dv:  x = s,      y = (V + V_own) x s
-        dtau/dq:  x = V x s,  y = A x s + V x (V x s),   and the force beyond the joint, carried along
+        dtau/dq:  x = V x s,  y = A x s + V x (V x s),   plus the rotation of the force that the joint transmits
 
-    In closed form, of nv^2 terms, where columns are fixed in their bodies; by autodiff where they are not (universal joints, some
-    joints of your own) and for prescribed motion.
+    This closed form has nv^2 terms and holds where columns are constant in their bodies. Automatic differentiation is used for
+    other joints (universal joints, some user-defined joints) and for prescribed motion.
+
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        v: Generalized velocities (rad/s or m/s).
+        a: Generalized accelerations (rad/s^2 or m/s^2).
+
+    Example:
+        ```python
+        import jax.numpy as jnp, jaxdyn
+
+        model = jaxdyn.library.double_pendulum()
+        q, v, a = jnp.array([0.3, -0.5]), jnp.array([1.0, 0.0]), jnp.zeros(2)
+        dtau_dq, dtau_dv, mass = jaxdyn.inverse_dynamics_derivatives(model, q, v, a)
+        ```
 
     Source: theory.md (I6), (I11), (R8).
     """
@@ -93,10 +108,10 @@ def inverse_dynamics_derivatives(
 
 
 def _of_fixed_columns(model: Model, moving: Motion, a: Accelerations) -> InverseDynamicsDerivatives:
-    """The closed form. Source: theory.md (I11), (R8)."""
+    """Closed form for columns that are constant in their bodies. Source: theory.md (I11), (R8)."""
     topology, placed = model.topology, moving.placements
     columns, body = placed.columns, topology.body_of_column
-    before = np.array(topology.parents)[body]  # the ground is the last one
+    before = np.array(topology.parents)[body]  # index -1, the ground, selects the last row below
     along, across = jax.vmap(cross_motion), jax.vmap(cross_force)
     acceleration = kinematics.accelerations(model, moving, a)
     ground = -inverse.gravity_field(model)[None]
@@ -122,17 +137,29 @@ def _of_fixed_columns(model: Model, moving: Motion, a: Accelerations) -> Inverse
 def forward_dynamics_derivatives(
     model: Model, q: Coordinates, v: Velocities, tau: GeneralizedForces, *, method: ForwardMethod = "cholesky"
 ) -> ForwardDynamicsDerivatives:
-    """da/dq, da/dv, da/dtau of the forward dynamics in tangent coordinates.
+    """Derivatives da/dq, da/dv, da/dtau of the forward dynamics in tangent coordinates.
 
-        da/dtau = M^-1,   da/dq = -M^-1 dtau/dq,   da/dv = -M^-1 dtau/dv   with those of the inverse dynamics at a
+        da/dtau = M^-1,   da/dq = -M^-1 dtau/dq,   da/dv = -M^-1 dtau/dv   with the derivatives of the inverse dynamics at a
 
     Args:
-        tau: all generalized forces but gravity, N m or N.
-        method: how the accelerations a are computed, see `forward_dynamics`; the derivatives always need the factor of M.
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        v: Generalized velocities (rad/s or m/s).
+        tau: All generalized forces except gravity (N m or N).
+        method: Algorithm for the accelerations a, see `forward_dynamics`; the derivatives always use the Cholesky factor of M.
+
+    Example:
+        ```python
+        import jax.numpy as jnp, jaxdyn
+
+        model = jaxdyn.library.double_pendulum()
+        q, v, tau = jnp.array([0.3, -0.5]), jnp.array([1.0, 0.0]), jnp.zeros(2)
+        da_dq, da_dv, inverse_mass = jaxdyn.forward_dynamics_derivatives(model, q, v, tau)
+        ```
 
     Source: theory.md (I7).
     """
-    # Rows and columns from the leaves on: zeros of M, between branches of the tree, are zeros of the factor.
+    # Rows and columns in the order from the leaves to the root: zeros of M between branches of the tree remain zeros of the factor.
     factor = factorizations.cholesky(metric.mass_matrix(model, q)[::-1, ::-1])
 
     def solved(right):
@@ -145,7 +172,7 @@ def forward_dynamics_derivatives(
     needed = inverse_dynamics_derivatives(model, q, v, a)
     inverse_mass = solved(np.eye(model.nv, dtype=v.dtype))
     right = -jnp.concatenate([needed.dtau_dq, needed.dtau_dv], axis=1)
-    if writing_out():  # column by column, in a loop unless the mechanism is small
+    if writing_out():  # column by column; this is a loop unless the mechanism is small
         product = jax.lax.scan(lambda _, column: (None, solved(column)), None, right.T)[1].T
     else:
         product = dot(inverse_mass, right)
@@ -162,10 +189,15 @@ def inverse_dynamics_hessian_product(
     weights: Float[Array, "nv"],
     direction: tuple[Velocities, Velocities, Accelerations],
 ) -> TangentProduct:
-    """Hessian of weights . tau(q, v, a) times a direction (dq, dv, da) in tangent coordinates, in one sweep forward over reverse.
+    """Product of the Hessian of weights . tau(q, v, a) with a direction in tangent coordinates, by forward over reverse mode.
 
     Args:
-        weights: one per component of tau, as multipliers of the equations of motion are.
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        v: Generalized velocities (rad/s or m/s).
+        a: Generalized accelerations (rad/s^2 or m/s^2).
+        weights: Weight of each component of tau, for example multipliers of the equations of motion.
+        direction: Changes (dq, dv, da) of the arguments, each of shape (nv,).
     """
     return _hessian_product(inverse.recursive_inverse_dynamics, model, q, (v, a), weights, direction)
 
@@ -179,10 +211,15 @@ def forward_dynamics_hessian_product(
     weights: Float[Array, "nv"],
     direction: tuple[Velocities, Velocities, GeneralizedForces],
 ) -> TangentProduct:
-    """Hessian of weights . a(q, v, tau) times a direction (dq, dv, dtau) in tangent coordinates, in one sweep forward over reverse.
+    """Product of the Hessian of weights . a(q, v, tau) with a direction in tangent coordinates, by forward over reverse mode.
 
     Args:
-        weights: one per component of a, as the costates of optimal control are.
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        v: Generalized velocities (rad/s or m/s).
+        tau: All generalized forces except gravity (N m or N).
+        weights: Weight of each component of a, for example the costates of optimal control.
+        direction: Changes (dq, dv, dtau) of the arguments, each of shape (nv,).
     """
     return _hessian_product(forward.forward_dynamics, model, q, (v, tau), weights, direction)
 

@@ -1,4 +1,4 @@
-"""Doors: the checks of arguments that all public functions of a model share. What is behind a door checks nothing again."""
+"""Checks of the arguments of all public functions of a model. Internal functions do not repeat these checks."""
 
 import functools
 import inspect
@@ -9,13 +9,13 @@ from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
 
-# Parameters that are checked wherever a function has one of this name.
+# Names of parameters that are checked in every public function.
 _COORDINATES = {"q"}
 _VELOCITIES = {"v", "a", "p", "tau", "w", "w_rate", "weights"}
 
 
 def model_function(function: Callable) -> Callable:
-    """Decorator of a public function (model, q, v, ...): its arguments are checked, and outside of `jit` it is one program."""
+    """Decorator of a public function (model, q, v, ...): checks arguments and, outside of `jit`, compiles the function."""
     names = tuple(inspect.signature(function).parameters)
     compiled = compiled_outside_jit(function)
 
@@ -31,10 +31,14 @@ def model_function(function: Callable) -> Callable:
 
 
 def check_model(model: Any, name: str) -> None:
-    """Refuse what is no model.
+    """Raise an error unless the argument is a `Model`.
+
+    Args:
+        model: Argument to check.
+        name: Name of the called function, for the message.
 
     Raises:
-        TypeError: the message says what to pass to the function `name`.
+        TypeError: The argument has another type; the message states the required type.
     """
     if isinstance(model, Model):
         return
@@ -46,7 +50,7 @@ def check_model(model: Any, name: str) -> None:
 
 
 def check_vectors(model: Model, given: dict[str, Any]) -> None:
-    """Refuse coordinates, velocities, accelerations and forces among arguments by name that do not fit the model."""
+    """Raise an error if an argument does not fit the model; `given` maps the names of arguments to their values."""
     for name, value in given.items():
         if value is not None and name in _COORDINATES:
             configuration.check_coordinates(model, value)

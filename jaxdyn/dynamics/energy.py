@@ -1,4 +1,4 @@
-"""Energy, momentum and angular momentum of a mechanism."""
+"""Energy, linear momentum and angular momentum of a mechanism."""
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,23 @@ Momenta = Float[Array, "nv"]
 
 @model_function
 def kinetic_energy(model: Model, q: Coordinates, v: Velocities) -> Float[Array, ""]:
-    """Kinetic energy E = 1/2 v' M v, J, summed over bodies and rotors. Source: theory.md (F2), (R1)."""
+    """Kinetic energy E = 1/2 v' M v of the bodies and rotors, J.
+
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        v: Generalized velocities (rad/s or m/s).
+
+    Example:
+        ```python
+        import jax.numpy as jnp, jaxdyn
+
+        model = jaxdyn.library.double_pendulum()
+        energy = jaxdyn.kinetic_energy(model, jnp.array([0.3, -0.5]), jnp.array([1.0, 0.0]))
+        ```
+
+    Source: theory.md (F2), (R1).
+    """
     moving = kinematics.motion(model, q, v)
     momentum = jax.vmap(SpatialInertia.momentum)(moving.placements.inertia, moving.velocity)
     energy = 0.5 * (einsum("bc,bc->", momentum, moving.velocity) + einsum("a,a,a->", model.armature, v, v))
@@ -25,7 +41,19 @@ def kinetic_energy(model: Model, q: Coordinates, v: Velocities) -> Float[Array, 
 
 @model_function
 def potential_energy(model: Model, q: Coordinates) -> Float[Array, ""]:
-    """Potential energy of gravity V = - sum m_i g . r_i, J; zero with every center of mass at the ground origin.
+    """Potential energy of gravity V = - sum m_i g . r_i, J; zero if all centers of mass are at the ground origin.
+
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+
+    Example:
+        ```python
+        import jax, jax.numpy as jnp, jaxdyn
+
+        model = jaxdyn.library.double_pendulum()
+        gradient = jax.grad(jaxdyn.potential_energy, argnums=1)(model, jnp.array([0.3, -0.5]))
+        ```
 
     Source: theory.md (H2).
     """
@@ -35,7 +63,15 @@ def potential_energy(model: Model, q: Coordinates) -> Float[Array, ""]:
 
 @model_function
 def momentum(model: Model, q: Coordinates, v: Velocities) -> Float[Array, "3"]:
-    """Linear momentum sum m_i v_i, ground axes, kg m/s. Source: theory.md (M1)."""
+    """Linear momentum sum m_i v_i, ground axes, kg m/s.
+
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        v: Generalized velocities (rad/s or m/s).
+
+    Source: theory.md (M1).
+    """
     return einsum("b,bi->i", model.mass, kinematics.body_velocities(model, q, v).linear)  # (M1)
 
 
@@ -43,18 +79,22 @@ def momentum(model: Model, q: Coordinates, v: Velocities) -> Float[Array, "3"]:
 def angular_momentum(
     model: Model, q: Coordinates, v: Velocities, *, about: Float[Array, "3"] | None = None
 ) -> Float[Array, "3"]:
-    """Angular momentum sum [ r_i x m_i v_i + J_i omega_i ] about a fixed point, ground axes, kg m^2/s; with that of
-    `Model.rotors` (whose axes are known), without armature.
+    """Angular momentum sum [ r_i x m_i v_i + J_i omega_i ] about a fixed point, ground axes, kg m^2/s.
+
+    It includes `Model.rotors`, whose axes are known, but not `Model.armature`.
 
     Args:
-        about: the point, ground axes, m; the ground origin if not given.
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        v: Generalized velocities (rad/s or m/s).
+        about: Position of the fixed point, ground axes, m; the ground origin if None.
 
     Source: theory.md (M7), (R7).
     """
     moving = kinematics.motion(model, q, v)
     placed = moving.placements
     about = jnp.zeros(3, q.dtype) if about is None else about
-    # Momenta are at hand about each tree's reference point; move them by the lever arm of the linear part.
+    # The momenta are given about the reference point of each tree; the moment of the linear momentum moves them to `about`.
     total = jax.vmap(SpatialInertia.momentum)(placed.inertia, moving.velocity)
     of_bodies = jnp.sum(total[:, :3] + jnp.cross(placed.reference - about[None], total[:, 3:]), axis=0)
     return of_bodies + rotors.angular_momentum(model, moving) if model.rotors.count else of_bodies
@@ -62,22 +102,24 @@ def angular_momentum(
 
 @model_function
 def center_of_mass(model: Model, q: Coordinates) -> Float[Array, "3"]:
-    """Center of mass of the whole mechanism, ground axes, m."""
+    """Position of the center of mass of the whole mechanism, ground axes, m."""
     placed = kinematics.placements(model, q)
     return dot(model.mass, placed.reference + placed.com) / jnp.sum(model.mass)
 
 
 @model_function
 def generalized_momentum(model: Model, q: Coordinates, v: Velocities) -> Momenta:
-    """Generalized momentum p = dE/dv = M v (+ b with prescribed motions); N m s for angles, N s for displacements.
+    """Generalized momentum p = dE/dv = M v (+ b with prescribed motion); N m s for angles, N s for displacements.
 
         p_gamma = sum [ m T_gamma . v_i + Omega_gamma . J omega_i ] + (armature * v)_gamma + (rotors)_gamma
 
     Args:
-        q, v: generalized coordinates and velocities.
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        v: Generalized velocities (rad/s or m/s).
 
     Raises:
-        ValueError: wrong shapes.
+        ValueError: An argument has the wrong shape.
 
     Source: theory.md (I8), (F2), (E19), (R2).
     """
@@ -86,7 +128,13 @@ def generalized_momentum(model: Model, q: Coordinates, v: Velocities) -> Momenta
 
 
 def momentum_along_columns(model: Model, moving: Motion, momenta: Float[Array, "nb 6"]) -> Momenta:
-    """Generalized momentum without the inertia along the velocity components, which is nothing where these rest."""
+    """Generalized momentum without the inertia of armature and rotors along the velocity components.
+
+    Args:
+        model: Mechanism.
+        moving: Motion of the model.
+        momenta: Momentum (angular about P; linear) of each body, ground axes.
+    """
     if not model.rotors.count:
         return inverse.project(model, moving.placements, momenta)
     h = rotors.spin_columns(model, moving.placements)
@@ -95,5 +143,5 @@ def momentum_along_columns(model: Model, moving: Motion, momenta: Float[Array, "
 
 
 def body_momenta(moving: Motion) -> Float[Array, "nb 6"]:
-    """Momentum of each body, (angular about P; linear), ground axes."""
+    """Momentum (angular about P; linear) of each body, ground axes, kg m^2/s and kg m/s."""
     return jax.vmap(SpatialInertia.momentum)(moving.placements.inertia, moving.velocity)

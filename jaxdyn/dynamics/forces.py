@@ -1,10 +1,10 @@
 """Forces other than gravity, theory.md section (h).
 
-Two families. A `BodyForce` acts on bodies: it returns, for each body, a force vector (moment about the reference point P;
-force) on ground axes, which `inverse.project` turns into generalized forces. A `JointForce` acts along the velocity
-components directly. A force has a potential energy, or does work, or both.
+There are two families. A `BodyForce` acts on bodies: it returns a 6-vector (moment about the reference point P; force) on ground
+axes for each body, which `inverse.project` converts to generalized forces. A `JointForce` acts along the velocity components
+directly. A force may have a potential energy, may be non-conservative, or both.
 
-Points are given on body axes from the body origin O'; body -1 is the ground.
+Points are given on body axes, relative to the body origin O'. Body -1 is the ground.
 """
 
 import abc
@@ -31,14 +31,14 @@ Scalar = Float[Array, ""]
 
 
 class Force(eqx.Module):
-    """A force of a `System`; subclasses are `BodyForce` or `JointForce`.
+    """Force of a `System`; concrete forces derive from `BodyForce` or `JointForce`.
 
     Class attributes:
-        conservative: True if the force is minus the gradient of its potential energy, False if it does work besides.
-        linear: names of the fields in all of which together the force is linear.
-        table_name: name of the table of a mechanism file that describes such a force; None if files have none. Of a force in the
-            joints a file has one table, in which every field is a table by the names of joints; of a force on bodies it has a list
-            of tables. `quantity` declares the units, bounds and defaults of the fields.
+        conservative: True if the force is minus the gradient of its potential energy, False if it has a non-conservative part.
+        linear: Names of the fields in which the force is jointly linear.
+        table_name: Name of the table of a mechanism file that describes this force; None if files cannot contain it. A file has one
+            table for a force in joints, in which each field is a table that maps names of joints to values, and a list of tables
+            for a force on bodies. `quantity` declares the units, bounds and defaults of the fields.
     """
 
     conservative: eqx.AbstractClassVar[bool]
@@ -46,33 +46,33 @@ class Force(eqx.Module):
     table_name: ClassVar[str | None] = None
 
     def validate(self, model: Model) -> str | None:
-        """Why this force does not fit a model and how to mend it, or None. Called once, by `System`."""
+        """Error message with a remedy if this force does not fit a model, else None. Called once, by `System`."""
         return error_with_part(self, model)
 
     def potential_energy(self, model: Model, q: Float[Array, "nq"], placed: Placements) -> Scalar:
-        """Potential energy, J; zero for forces without one."""
+        """Potential energy, J; zero for forces without potential energy."""
         return jnp.zeros((), q.dtype)
 
 
 class BodyForce(Force):
-    """A force on bodies."""
+    """Force on bodies."""
 
     @abc.abstractmethod
     def body_forces(self, model: Model, moving: Motion, t: Scalar) -> Float[Array, "nb 6"]:
-        """(moment about P; force) on every body, ground axes, N m and N."""
+        """6-vector (moment about P; force) on every body, ground axes, N m and N."""
 
 
 class Resistance(NamedTuple):
-    """How a force in joints resists a step s of the coordinates and a change w of the velocities, each component on its own:
+    """Linear change of a force in joints with a step s of the coordinates and a change w of the velocities, by component:
 
         Q(q (+) s, v + w) = Q(q, v) - stiffness s - damping w
 
-    An implicit integrator takes the force at the end of its step by this linear law. It needs no exact derivatives: with any
-    coefficients the step has the same order of accuracy, and with coefficients that are not negative it cannot overshoot.
+    An implicit integrator evaluates the force at the end of its step by this linear law. Exact derivatives are not necessary: the
+    step has the same order of accuracy with any coefficients, and with nonnegative coefficients it does not overshoot.
 
     Attributes:
-        damping: not negative, N m s/rad or N s/m.
-        stiffness: not negative, N m/rad or N/m.
+        damping: Nonnegative damping coefficients, N m s/rad or N s/m.
+        stiffness: Nonnegative stiffness coefficients, N m/rad or N/m.
 
     Source: theory.md (I12).
     """
@@ -82,16 +82,16 @@ class Resistance(NamedTuple):
 
 
 class JointForce(Force):
-    """A force along the generalized velocities."""
+    """Force along the generalized velocity components."""
 
     @abc.abstractmethod
     def generalized_forces(
         self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar
     ) -> Float[Array, "nv"]:
-        """N m or N by the kinds of joints."""
+        """Generalized force, N m or N by the kinds of joints."""
 
     def resistance(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar) -> Resistance | None:
-        """How the force resists a step, for integrators that take it at the end of the step; None if they take it at the start."""
+        """Linear law for integrators that evaluate this force at the end of the step; None to evaluate it at the start."""
         return None
 
 
@@ -134,15 +134,16 @@ def _on_body(model: Model, body: int, force: Float[Array, "6"]) -> Float[Array, 
 class Spring(_PointPair):
     """Linear spring between two points: V = 1/2 k (L - L0)^2, force -k (L - L0) d/L on A, d = x_A - x_B, L = |d|.
 
-    With zero free length it is smooth at L = 0 too; with another one the direction is undefined there and the force is 0.
+    With zero free length the force is smooth also at L = 0. With a positive free length its direction is undefined at L = 0, where
+    the force is set to 0.
 
-    With names: Spring(*model.locate("upper", point_a), *model.locate("ground", point_b), stiffness, free_length).
+    To construct it with names: Spring(*model.locate("upper", point_a), *model.locate("ground", point_b), stiffness, free_length).
 
     Attributes:
-        body_a, body_b: indices of the bodies, -1 for the ground.
-        point_a, point_b: ends of the spring, on the axes of their bodies from O'.
-        stiffness: spring constant k.
-        free_length: length L0 at which the spring is relaxed.
+        body_a, body_b: Indices of the bodies, -1 for the ground.
+        point_a, point_b: End points of the spring, on the axes of their bodies, relative to O'.
+        stiffness: Spring constant k.
+        free_length: Length L0 of the relaxed spring.
 
     Source: theory.md (H3).
     """
@@ -167,7 +168,7 @@ class Spring(_PointPair):
         reference_b, arm_b = kinematics.point_on_body(placed, self.body_b, self.point_b)
         d = (reference_a - reference_b) + (arm_a - arm_b)
         length, inverse_length = zero_safe_norm(d)
-        # Where the ends meet, L^2 comes from d itself: with zero free length the energy is smooth there.
+        # Where the ends coincide, L^2 is computed from d directly, so that the energy is smooth there for zero free length.
         stretch_squared = jnp.where(
             inverse_length > 0, (length - self.free_length) ** 2, dot(d, d) + self.free_length**2
         )
@@ -178,9 +179,9 @@ class Damper(_PointPair):
     """Linear viscous damper between two points: force -b (dL/dt) d/L on A, d = x_A - x_B, L = |d|; 0 at L = 0.
 
     Attributes:
-        body_a, body_b: indices of the bodies, -1 for the ground.
-        point_a, point_b: ends of the damper, on the axes of their bodies from O'.
-        coefficient: damping coefficient b.
+        body_a, body_b: Indices of the bodies, -1 for the ground.
+        point_a, point_b: End points of the damper, on the axes of their bodies, relative to O'.
+        coefficient: Damping coefficient b.
 
     Source: theory.md (H4).
     """
@@ -202,14 +203,14 @@ class Damper(_PointPair):
 
 
 class AppliedForce(BodyForce):
-    """A constant force at a point of a body together with a couple.
+    """Constant force at a point of a body, and a constant couple.
 
     Attributes:
-        body: index of the body.
-        point: where the force acts, body axes from O'.
-        force: force vector.
-        torque: couple.
-        body_fixed: True if force and torque are given on body axes and turn with the body, False for ground axes.
+        body: Index of the body.
+        point: Point of application, on body axes, relative to O'.
+        force: Force vector.
+        torque: Couple.
+        body_fixed: True if force and torque are given on body axes and rotate with the body, False if they are on ground axes.
 
     Source: theory.md (H1).
     """
@@ -225,7 +226,7 @@ class AppliedForce(BodyForce):
 
     def validate(self, model: Model) -> str | None:
         if self.body == GROUND:
-            return "a force on the ground does nothing; give the index of a body"
+            return "a force on the ground has no effect; give the index of a body"
         return super().validate(model)
 
     def body_forces(self, model: Model, moving: Motion, t: Scalar) -> Float[Array, "nb 6"]:
@@ -241,8 +242,8 @@ class JointSpring(JointForce):
     """Springs in the joints: V = 1/2 k (q - rest)^2 with the difference in tangent coordinates, tau = -dV = -k (q - rest).
 
     Attributes:
-        stiffness: spring constant k.
-        rest: coordinates at which the springs are relaxed.
+        stiffness: Spring constants k.
+        rest: Coordinates at which the springs are relaxed.
     """
 
     conservative: ClassVar[bool] = True
@@ -271,16 +272,16 @@ class JointSpring(JointForce):
 
 
 class JointServo(JointForce):
-    """PD control of the joints as part of the system: tau = stiffness (target - q) - damping v, at most `effort` in size.
+    """PD control of the joints as a part of the system: tau = stiffness (target - q) - damping v, bounded by `effort`.
 
-    The difference is taken in tangent coordinates. Unlike a policy of `rollout`, which holds its controls over a step as a digital
-    controller does, the default integrator takes this force at the end of the step, so that no gains are too high for a step.
+    The difference is in tangent coordinates. The default integrator evaluates this force at the end of the step, so the step is
+    stable with gains of any size. In contrast, a policy of `rollout` holds its controls over a step, as a digital controller does.
 
     Attributes:
-        stiffness: proportional gain k.
-        damping: derivative gain d.
-        target: coordinates that the servo holds.
-        effort: largest force in size; None for no bound.
+        stiffness: Proportional gains k.
+        damping: Derivative gains d.
+        target: Desired coordinates.
+        effort: Bound on the magnitude of each component; None for no bound.
 
     Source: theory.md (H14).
     """
@@ -316,11 +317,11 @@ class JointServo(JointForce):
 
 
 class JointDrives(eqx.Module):
-    """Motors in some of the joints: tau = gear * u on the driven velocity components, 0 elsewhere (underactuation).
+    """Motors in some of the joints: tau = gear * u on the driven velocity components, 0 on all others (underactuation).
 
     Attributes:
-        columns: the driven velocity component of each control.
-        gear: generalized force per unit of control.
+        columns: Index of the driven velocity component of each control.
+        gear: Generalized force per unit of control.
 
     Source: theory.md (H6).
     """
@@ -329,13 +330,13 @@ class JointDrives(eqx.Module):
     gear: Float[Array, "nu"] = eqx.field(converter=floating, metadata=quantity("1"))
 
     def validate(self, model: Model) -> str | None:
-        """Why these drives do not fit a model and how to mend it, or None. Called once, by `System`."""
+        """Error message with a remedy if these drives do not fit a model, else None. Called once, by `System`."""
         for column in self.columns:
             if not 0 <= column < model.nv:
                 return f"there is no velocity component {column}; use 0 to {model.nv - 1}"
         return invalid(self, {"nu": len(self.columns)})
 
     def generalized_forces(self, model: Model, u: Float[Array, "nu"]) -> Float[Array, "nv"]:
-        """N m or N by the kinds of joints."""
+        """Generalized force of the controls u, N m or N by the kinds of joints."""
         selection = np.equal.outer(np.arange(model.nv), np.array(self.columns)).astype(u.dtype)
         return dot(selection, self.gear * u)  # (H6)

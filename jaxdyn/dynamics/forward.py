@@ -1,4 +1,4 @@
-"""Forward dynamics: the accelerations that generalized forces cause."""
+"""Forward dynamics: the accelerations caused by generalized forces."""
 
 import functools
 from typing import Literal
@@ -31,18 +31,29 @@ def forward_dynamics(
     """Generalized accelerations a of M a + h = tau under gravity.
 
     Args:
-        q, v: generalized coordinates and velocities.
-        tau: all generalized forces but gravity, N m or N.
-        method: "cholesky" factorizes the mass matrix; "articulated_body" is a recursion of linear cost, better for long
-            chains (rotors must be carried by the body of the joint that they drive, by its parent or by the ground);
-            "contravariant" evaluates a^delta = Q^delta - Gamma^delta_{alpha beta} v^alpha v^beta as printed, not for
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        v: Generalized velocities (rad/s or m/s).
+        tau: All generalized forces except gravity (N m or N).
+        method: "cholesky" factorizes the mass matrix. "articulated_body" is a recursion of linear cost for long chains; each rotor
+            must then be carried by the body of the joint that it drives, by the parent of this body or by the ground.
+            "contravariant" evaluates a^delta = Q^delta - Gamma^delta_{alpha beta} v^alpha v^beta literally and does not support
             prescribed motion.
 
     Returns:
-        rad/s^2 or m/s^2. Where the mass matrix is singular the result is not finite.
+        Accelerations, rad/s^2 or m/s^2. They are not finite where the mass matrix is singular.
 
     Raises:
-        ValueError: wrong shapes, an unknown method, or a rotor that "articulated_body" cannot have.
+        ValueError: An argument has the wrong shape, the method is unknown, or "articulated_body" does not support a rotor.
+
+    Example:
+        ```python
+        import jax.numpy as jnp, jaxdyn
+
+        model = jaxdyn.library.double_pendulum()
+        q, v, tau = jnp.array([0.3, -0.5]), jnp.array([1.0, 0.0]), jnp.zeros(2)
+        a = jaxdyn.forward_dynamics(model, q, v, tau, method="articulated_body")
+        ```
 
     Source: theory.md (I1), (I2), (R6); articulated bodies: Featherstone 1983.
     """
@@ -50,7 +61,14 @@ def forward_dynamics(
 
 
 def accelerations_from(model: Model, moving: Motion, tau: GeneralizedForces, method: ForwardMethod) -> Accelerations:
-    """Forward dynamics from a motion that is already computed; it must belong to this model."""
+    """Forward dynamics from a precomputed motion.
+
+    Args:
+        model: Mechanism.
+        moving: Motion of this model.
+        tau: All generalized forces except gravity (N m or N).
+        method: Algorithm, see `forward_dynamics`.
+    """
     if method in ("cholesky", "articulated_body"):
         return _accelerations(method, model, moving, tau)
     if method == "contravariant":
@@ -65,7 +83,7 @@ def accelerations_from(model: Model, moving: Motion, tau: GeneralizedForces, met
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _accelerations(method: str, model: Model, moving: Motion, tau: GeneralizedForces) -> Accelerations:
-    """Accelerations, with the derivative of the equation of motion instead of that of the algorithm which solves it."""
+    """Accelerations; their derivative is that of the equation of motion, not that of the algorithm that solves it."""
     if method == "articulated_body":
         return _articulated_body(model, moving, tau)
     bias = inverse.forces_of_motion(model, moving, jnp.zeros_like(tau))
@@ -74,21 +92,21 @@ def _accelerations(method: str, model: Model, moving: Motion, tau: GeneralizedFo
 
 @functools.partial(_accelerations.defjvp, symbolic_zeros=True)
 def _accelerations_jvp(method, primals, tangents):
-    """M da = dtau - d(M a + h) at constant a: a derivative of the inverse dynamics, and one more solution for it.
+    """M da = dtau - d(M a + h) at constant a: one derivative of the inverse dynamics, and one solution with the same matrix.
 
     Source: theory.md (I7).
     """
     model, moving, tau = primals
     d_model, d_moving, d_tau = tangents
-    # The rest of the motion changes with the model, q and v, which the derivative takes into account by itself.
+    # `change_of_forces` derives the other fields of the motion from the model, q and v.
     d_mechanism = (d_model, d_moving.q, d_moving.v)
-    # What solving took may be stored for reverse mode rather than computed again.
+    # Reverse mode may store this solution instead of computing it again.
     a = lanes.keep(_accelerations(method, model, moving, tau))
     right = jnp.zeros_like(tau) if stays(d_tau) else d_tau
     if not stays(d_mechanism):
         right = right - inverse.change_of_forces(model, moving, a, (*d_mechanism, SymbolicZero(jax.typeof(a))))
     if method == "articulated_body":
-        # At rest and without gravity the algorithm is multiplication by the inverse of M.
+        # At rest and without gravity, the algorithm multiplies by the inverse of M.
         still = eqx.tree_at(lambda m: (m.velocity, m.bias), moving, replace_fn=jnp.zeros_like)
         weightless = eqx.tree_at(lambda m: m.gravity, model, replace_fn=jnp.zeros_like)
         return a, _articulated_body(weightless, still, right)
@@ -101,7 +119,7 @@ def mass_factor(model: Model, placed: kinematics.Placements) -> Float[Array, "nv
 
 
 def _articulated_body(model: Model, moving: Motion, tau: GeneralizedForces) -> Accelerations:
-    """Articulated-body algorithm. On ground axes about one point no quantity has to be transformed between bodies.
+    """Articulated-body algorithm. On ground axes about one point, quantities need no transformation between bodies.
 
     Every joint is padded to the largest number of columns present; padding columns are zero and have unit inertia.
     """
@@ -115,7 +133,7 @@ def _articulated_body(model: Model, moving: Motion, tau: GeneralizedForces) -> A
         padded = jnp.concatenate([per_column, jnp.full_like(per_column[:1], padding)])
         return padded[slot]
 
-    # Accelerations relative to those at zero qdd, which `motion` has already summed along the paths.
+    # Accelerations are relative to those at zero qdd, which `motion` has already summed along the paths.
     force = inverse.inertial_forces(model, moving, moving.bias)
     columns = per_body(moving.placements.columns, 0.0)
     rotor = per_body(rotors.reflected_inertia(model), 1.0)
@@ -157,7 +175,7 @@ def _articulated_body(model: Model, moving: Motion, tau: GeneralizedForces) -> A
 
 
 def _solve_joint(matrix: Float[Array, "n n"], right: Array) -> Array:
-    """matrix^-1 right; a joint of one degree of freedom, by far the most common, needs no factorization."""
+    """matrix^-1 right. A joint with one degree of freedom, the most frequent case, needs no factorization."""
     return right / matrix[0, 0] if matrix.shape == (1, 1) else factorizations.solve(matrix, right)
 
 

@@ -1,19 +1,20 @@
-"""Friction in joints, theory.md section (h): small terms that add up, each linear in its coefficients.
+"""Friction in joints, theory.md section (h): small terms to be summed, each linear in its coefficients.
 
-A drive measured forwards and backwards, fast and slow, loaded and not is described by a sum of these in `System.forces`:
+The friction of a drive at low and high speeds, in both directions and under load is a sum of these terms in `System.forces`:
 
     JointFriction        viscous and Coulomb friction           -b v - c t
-    StribeckFriction     more of it near standstill             -c_s exp(-(v/v_s)^2) t
-    AsymmetricFriction   forward unlike backward                -c_d t^2 - b_d v t
-    LoadFriction         in proportion to the load              -mu sqrt(Q_g^2 + Q_0^2) t
-    BearingFriction      the load being that of the motion      -r sqrt(|F|^2 + F_0^2) t
+    StribeckFriction     additional friction at low speed       -c_s exp(-(v/v_s)^2) t
+    AsymmetricFriction   difference between directions          -c_d t^2 - b_d v t
+    LoadFriction         proportional to the gravity load       -mu sqrt(Q_g^2 + Q_0^2) t
+    BearingFriction      proportional to the force in motion    -r sqrt(|F|^2 + F_0^2) t
     QuadraticDrag        turbulent flow around the body         -d v |v|
 
-with t = tanh(v / velocity_scale) in the place of the sign of v, so that everything is smooth at rest. Values are per velocity
-component; where a joint lacks a term, its coefficient is 0 and its scales are any positive values.
+with t = tanh(v / velocity_scale) instead of the sign of v, so that all terms are smooth at rest. Values are given per velocity
+component; for a joint without a term, the coefficient is 0 and the scales are arbitrary positive values.
 
-Each term is -d(q, v) v with a coefficient d that is smooth at rest. An implicit step takes the force as -d v' with the velocity v'
-at its end: then friction only ever slows a joint down, at any length of the step, and a joint at rest stays at rest.
+Each term has the form -d(q, v) v with a coefficient d that is smooth at rest. An implicit step evaluates the force as -d v' with
+the velocity v' at the end of the step. Then friction always decelerates a joint, for any step length, and a joint at rest stays at
+rest.
 """
 
 import abc
@@ -33,12 +34,12 @@ from jaxdyn.spatial.series import tanh_quotient
 
 
 def _coefficient(unit: str | ComponentUnit) -> dict[str, Quantity]:
-    """A coefficient of each joint, which joints without the term lack."""
+    """Declaration of a coefficient per velocity component, which is zero for joints without the term."""
     return quantity(unit, along="velocity", minimum=0.0, missing=0.0)
 
 
 def _scale(unit: str | ComponentUnit, *needed_by: str) -> dict[str, Quantity]:
-    """A scale of each joint, which matters where one of these coefficients is not zero."""
+    """Declaration of a scale per velocity component, which is required where one of the named coefficients is not zero."""
     return quantity(unit, along="velocity", positive=True, missing=1.0, needed_by=needed_by)
 
 
@@ -48,13 +49,13 @@ def _per_speed(v: Float[Array, "nv"], velocity_scale: Float[Array, "nv"]) -> Flo
 
 
 class _Friction(JointForce):
-    """A force -d(q, v) v in each joint."""
+    """Force -d(q, v) v in each joint."""
 
     conservative: ClassVar[bool] = False
 
     @abc.abstractmethod
     def coefficient_at(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nv"]:
-        """d, N m s/rad or N s/m."""
+        """Coefficients d, N m s/rad or N s/m."""
 
     def generalized_forces(
         self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar
@@ -69,9 +70,9 @@ class JointFriction(_Friction):
     """Viscous and smooth Coulomb friction in the joints: tau = -viscous v - coulomb tanh(v / velocity_scale).
 
     Attributes:
-        viscous: coefficient of viscous friction.
+        viscous: Coefficients of viscous friction.
         coulomb: Coulomb friction.
-        velocity_scale: speed at which the Coulomb part reaches 76 % of its value.
+        velocity_scale: Speed at which the Coulomb part reaches 76 % of its value.
 
     Source: theory.md (H8).
     """
@@ -88,12 +89,12 @@ class JointFriction(_Friction):
 
 
 class StribeckFriction(_Friction):
-    """What friction has more near standstill: tau = -stribeck exp(-(v / stribeck_velocity)^2) tanh(v / velocity_scale).
+    """Additional friction at low speed: tau = -stribeck exp(-(v / stribeck_velocity)^2) tanh(v / velocity_scale).
 
     Attributes:
-        stribeck: static friction less Coulomb friction.
-        stribeck_velocity: speed at which 37 % of it is left; several times the velocity scale.
-        velocity_scale: speed at which the smooth sign of the velocity reaches 76 %.
+        stribeck: Static friction minus Coulomb friction.
+        stribeck_velocity: Speed at which 37 % of this difference is left; several times the velocity scale.
+        velocity_scale: Speed at which the smooth sign of the velocity reaches 76 %.
 
     Source: theory.md (H9); Stribeck 1902, in the form of Armstrong-Helouvry, Dupont and Canudas de Wit 1994.
     """
@@ -111,15 +112,16 @@ class StribeckFriction(_Friction):
 
 
 class AsymmetricFriction(_Friction):
-    """Friction that differs forward and backward: tau = -(coulomb_difference t + viscous_difference v) t, t = tanh(v / scale).
+    """Friction that depends on the direction: tau = -(coulomb_difference t + viscous_difference v) t, t = tanh(v / velocity_scale).
 
-    It takes from `JointFriction` backward what it adds forward, and together with it takes energy out if each difference is at most
-    the coefficient there and the velocity scales are equal. On its own it puts energy in in one direction.
+    It increases the friction of `JointFriction` in the forward direction and decreases it in the backward direction by the same
+    amount. The sum dissipates energy if each difference is at most the corresponding coefficient and the velocity scales are equal.
+    Without `JointFriction`, it supplies energy in one direction.
 
     Attributes:
-        coulomb_difference: half of forward less backward Coulomb friction, of either sign.
-        viscous_difference: half of forward less backward viscous friction, of either sign.
-        velocity_scale: speed at which the smooth sign of the velocity reaches 76 %.
+        coulomb_difference: Half of the difference between forward and backward Coulomb friction; of either sign.
+        viscous_difference: Half of the difference between forward and backward viscous friction; of either sign.
+        velocity_scale: Speed at which the smooth sign of the velocity reaches 76 %.
 
     Source: theory.md (H10).
     """
@@ -139,7 +141,7 @@ class AsymmetricFriction(_Friction):
 
 
 class _FrictionUnderLoad(_Friction):
-    """Friction in proportion to a load: tau = -coefficient sqrt(load^2 + load_scale^2) tanh(v / velocity_scale)."""
+    """Friction proportional to a load: tau = -coefficient sqrt(load^2 + load_scale^2) tanh(v / velocity_scale)."""
 
     coefficient: eqx.AbstractVar[Float[Array, "nv"]]
     velocity_scale: eqx.AbstractVar[Float[Array, "nv"]]
@@ -155,15 +157,15 @@ class _FrictionUnderLoad(_Friction):
 
 
 class LoadFriction(_FrictionUnderLoad):
-    """Friction in proportion to the load: tau = -coefficient sqrt(Q_g^2 + load_scale^2) tanh(v / velocity_scale).
+    """Friction proportional to the gravity load: tau = -coefficient sqrt(Q_g^2 + load_scale^2) tanh(v / velocity_scale).
 
-    The load is Q_g, the generalized force of gravity at q (`gravity_force`), and not what the joint bears in motion: that depends
-    on the acceleration, which depends on the friction.
+    The load Q_g is the generalized force of gravity at q (`gravity_force`). It is not the load of the joint in motion, which
+    depends on the acceleration and thus on the friction.
 
     Attributes:
-        coefficient: friction per load.
-        velocity_scale: speed at which the smooth sign of the velocity reaches 76 %.
-        load_scale: load below which friction no longer falls, so that it is smooth at no load.
+        coefficient: Ratio of friction to load.
+        velocity_scale: Speed at which the smooth sign of the velocity reaches 76 %.
+        load_scale: Load below which friction is nearly constant, so that it is smooth at zero load.
 
     Source: theory.md (H11), (H2).
     """
@@ -180,16 +182,16 @@ class LoadFriction(_FrictionUnderLoad):
 
 
 class BearingFriction(_FrictionUnderLoad):
-    """Friction in proportion to what the bearing bears: tau = -coefficient sqrt(|F|^2 + load_scale^2) tanh(v / velocity_scale).
+    """Friction proportional to the bearing force: tau = -coefficient sqrt(|F|^2 + load_scale^2) tanh(v / velocity_scale).
 
-    F is the force in the joint while the mechanism moves with q and v under gravity alone: without the friction itself, for which
-    the equations of motion would have to be solved, and without drives, springs and loop joints. It suits fast motion, whose
-    centrifugal forces load the bearings, with few other forces.
+    F is the force that the joint transmits while the mechanism moves with q and v under gravity alone. It does not include the
+    friction itself, drives, springs and loop joints. The model suits fast motion, in which centrifugal forces dominate the loads of
+    the bearings.
 
     Attributes:
-        coefficient: friction coefficient times radius of the bearing; the friction coefficient alone where the joint slides.
-        velocity_scale: speed at which the smooth sign of the velocity reaches 76 %.
-        load_scale: force below which friction no longer falls, so that it is smooth at no load.
+        coefficient: Friction coefficient times bearing radius; for prismatic joints the friction coefficient alone.
+        velocity_scale: Speed at which the smooth sign of the velocity reaches 76 %.
+        load_scale: Force below which friction is nearly constant, so that it is smooth at zero load.
 
     Source: theory.md (H13), (M3).
     """
@@ -212,10 +214,10 @@ class BearingFriction(_FrictionUnderLoad):
 class QuadraticDrag(_Friction):
     """Drag of turbulent flow: tau = -coefficient v |v|.
 
-    Its first derivative is continuous; the second one jumps at rest, where its value is taken to be the mean, 0.
+    Its first derivative is continuous. Its second derivative jumps at rest, where it is defined as the mean value, 0.
 
     Attributes:
-        coefficient: drag coefficient.
+        coefficient: Drag coefficients.
 
     Source: theory.md (H12).
     """

@@ -1,4 +1,4 @@
-"""Inverse dynamics: the generalized forces that a motion needs."""
+"""Inverse dynamics: the generalized forces of a given motion."""
 
 import functools
 from typing import Literal
@@ -33,18 +33,30 @@ def inverse_dynamics(
 
         tau_gamma = a_{alpha gamma} a^alpha + L_{alpha beta, gamma} v^alpha v^beta - (gravity force)_gamma
 
-    L are the Christoffel symbols, or their generalization to ball, planar and free joints (`connection_first_kind`).
+    L are the Christoffel symbols, or their generalization to spherical, planar and free joints (`connection_first_kind`).
 
     Args:
-        q, v, a: generalized coordinates, velocities, accelerations.
-        method: "recursive" (Newton-Euler sums over the tree), or "covariant" (metric tensor and connection, as printed; not for
-            prescribed motion).
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        v: Generalized velocities (rad/s or m/s).
+        a: Generalized accelerations (rad/s^2 or m/s^2).
+        method: "recursive" (Newton-Euler sums over the tree), or "covariant" (metric tensor and connection as in the equation
+            above; without prescribed motion).
 
     Returns:
-        N m for angles, N for displacements. Forces other than gravity are not included: see `System`.
+        Generalized forces; N m for angles, N for displacements. Forces other than gravity are not included: see `System`.
 
     Raises:
-        ValueError: wrong shapes, or an unknown method.
+        ValueError: An argument has the wrong shape, or the method is unknown.
+
+    Example:
+        ```python
+        import jax.numpy as jnp, jaxdyn
+
+        model = jaxdyn.library.double_pendulum()
+        q, v, a = jnp.array([0.3, -0.5]), jnp.array([1.0, 0.0]), jnp.zeros(2)
+        tau = jaxdyn.inverse_dynamics(model, q, v, a)
+        ```
 
     Source: theory.md (I1), (I5), (M3), (M4), (R3); recursion: Luh, Walker and Paul 1980.
     """
@@ -62,7 +74,7 @@ def inverse_dynamics(
 
 
 def refuse_prescribed_motion(model: Model, what: str) -> None:
-    """Raise an error if a joint of the model has prescribed motion, which the metric tensor alone does not know of."""
+    """Raise an error if a joint of the model has prescribed motion, which the metric tensor alone does not describe."""
     if configuration.is_prescribed(model):
         raise ValueError(
             f"{what} has no terms for the prescribed motion in mechanism {model.name!r}; use the default method, or make its "
@@ -72,7 +84,14 @@ def refuse_prescribed_motion(model: Model, what: str) -> None:
 
 @jax.custom_jvp
 def recursive_inverse_dynamics(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> GeneralizedForces:
-    """Inverse dynamics by sums over the tree; derivatives by `_change_with_motion` where only the motion varies."""
+    """Inverse dynamics by sums over the tree; `_change_with_motion` gives the derivative if only the motion varies.
+
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        v: Generalized velocities (rad/s or m/s).
+        a: Generalized accelerations (rad/s^2 or m/s^2).
+    """
     moving = kinematics.motion(model, q, v)
     return forces_of_motion(model, moving, a)
 
@@ -86,7 +105,14 @@ def _recursive_inverse_dynamics_jvp(primals, tangents):
 
 
 def change_of_forces(model: Model, moving: Motion, a: Accelerations, tangents: tuple) -> GeneralizedForces:
-    """Derivative of the inverse dynamics along tangents of (model, q, v, a), those that stay being symbolic zeros."""
+    """Derivative of the inverse dynamics along a tangent.
+
+    Args:
+        model: Mechanism.
+        moving: Motion of the model.
+        a: Generalized accelerations (rad/s^2 or m/s^2).
+        tangents: Tangents of (model, q, v, a); symbolic zeros for arguments that do not vary.
+    """
     d_model, *d_motion = tangents
     columns_are_fixed_in_bodies = configuration.has_constant_subspaces(model) and not configuration.is_prescribed(model)
     at = (moving.q, moving.v, a)
@@ -102,11 +128,11 @@ def change_of_forces(model: Model, moving: Motion, a: Accelerations, tangents: t
 def _change_with_motion(
     model: Model, moving: Motion, a: Accelerations, dq: Velocities, dv: Velocities, da: Accelerations
 ) -> GeneralizedForces:
-    """Change of the inverse dynamics when the motion changes by (dq, dv, da), dq in tangent coordinates.
+    """Change of the inverse dynamics when the motion changes by (dq, dv, da), with dq in tangent coordinates.
 
-    A change dq displaces body i by the twist xi_i. Everything fixed in the body goes along, columns as xi x s; so the change of
-    the inertial force is that seen from the body, where the inertia is constant, carried along by xi. So is what
-    their rotors take. Source: theory.md (I6), (R3).
+    A change dq displaces body i by the twist xi_i. It carries all quantities fixed in the body, such as columns: xi x s. The change
+    of the inertial force is therefore its change relative to the body, where the inertia is constant, plus its rotation with xi.
+    The same holds for the forces of rotors. Source: theory.md (I6), (R3).
     """
     topology = model.topology
     at_columns = functools.partial(tree.of_columns, topology)
@@ -143,7 +169,13 @@ def _change_with_motion(
 
 
 def forces_of_motion(model: Model, moving: Motion, a: Accelerations) -> GeneralizedForces:
-    """Inverse dynamics from a motion that is already computed."""
+    """Inverse dynamics from a precomputed motion.
+
+    Args:
+        model: Mechanism.
+        moving: Motion of this model.
+        a: Generalized accelerations (rad/s^2 or m/s^2).
+    """
     acceleration = kinematics.accelerations(model, moving, a)
     tau = project(model, moving.placements, forces_on_bodies(model, moving, acceleration, a))
     tau = tau + rotors.reflected_inertia(model) * a
@@ -155,7 +187,17 @@ def forces_of_motion(model: Model, moving: Motion, a: Accelerations) -> Generali
 def forces_on_bodies(
     model: Model, moving: Motion, acceleration: Float[Array, "nb 6"], a: Accelerations
 ) -> Float[Array, "nb 6"]:
-    """Inertial forces of the bodies with those of the rotors that they carry."""
+    """Inertial forces of the bodies and of the rotors that they carry, gravity subtracted.
+
+    Args:
+        model: Mechanism.
+        moving: Motion of the model.
+        acceleration: Spatial accelerations of the bodies about P, ground axes.
+        a: Generalized accelerations (rad/s^2 or m/s^2).
+
+    Returns:
+        6-vectors (moment about P; force), ground axes, N m and N.
+    """
     force = inertial_forces(model, moving, acceleration)
     if not model.rotors.count:
         return force
@@ -164,7 +206,12 @@ def forces_on_bodies(
 
 
 def inertial_forces(model: Model, moving: Motion, acceleration: Float[Array, "nb 6"]) -> Float[Array, "nb 6"]:
-    """Force (moment about P; force) that each body needs for its spatial acceleration, gravity subtracted, ground axes.
+    """Inertial force (moment about P; force) of each body, gravity subtracted, ground axes, N m and N.
+
+    Args:
+        model: Mechanism.
+        moving: Motion of the model.
+        acceleration: Spatial accelerations of the bodies about P, ground axes.
 
     Source: theory.md (M1), (M2) about the reference point.
     """
@@ -182,7 +229,12 @@ def gravity_field(model: Model) -> Float[Array, "6"]:
 
 
 def project(model: Model, placed: kinematics.Placements, body_force: Float[Array, "nb 6"]) -> GeneralizedForces:
-    """Generalized forces of forces on bodies: Q_alpha = sum over the bodies that alpha moves of column . force.
+    """Generalized forces of forces on bodies: Q_alpha is the sum of column . force over the bodies that component alpha moves.
+
+    Args:
+        model: Mechanism.
+        placed: Placements of the bodies.
+        body_force: 6-vector (moment about P; force) on each body, ground axes, N m and N.
 
     Source: theory.md (H1).
     """
@@ -192,7 +244,12 @@ def project(model: Model, placed: kinematics.Placements, body_force: Float[Array
 
 @model_function
 def bias_force(model: Model, q: Coordinates, v: Velocities) -> GeneralizedForces:
-    """Bias force h(q, v) of the equation M a + h = tau: Coriolis and centrifugal forces minus the gravity force; N m, N.
+    """Bias force h(q, v) of the equation M a + h = tau: Coriolis and centrifugal forces minus the gravity force; N m or N.
+
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        v: Generalized velocities (rad/s or m/s).
 
     Source: theory.md (I1).
     """
@@ -201,9 +258,15 @@ def bias_force(model: Model, q: Coordinates, v: Velocities) -> GeneralizedForces
 
 @model_function
 def gravity_force(model: Model, q: Coordinates) -> GeneralizedForces:
-    """Generalized force of gravity Q_alpha = sum m_i g . T_alpha(i) = -dV/dq^alpha; N m, N.
+    """Generalized force of gravity Q_alpha = sum m_i g . T_alpha(i) = -dV/dq^alpha; N m or N.
 
-    It stands on the right-hand side, M a + C v = gravity_force + tau. Source: theory.md (H2).
+    It is on the right-hand side of the equation of motion: M a + C v = gravity_force + tau.
+
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+
+    Source: theory.md (H2).
     """
     placed = kinematics.placements(model, q)
     weight = placed.inertia.mass[:, None] * model.gravity[None]

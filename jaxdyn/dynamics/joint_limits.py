@@ -1,8 +1,8 @@
-"""Joints that stop at their limits, theory.md (H15).
+"""Stops at the position limits of joints, theory.md (H15).
 
-`Model.limits` says where joints end, and by itself stops none. `JointLimits` puts a stop there: a one-sided spring and damper that
-acts beyond the limit only, pushes back and never pulls. Descriptions of robots say where the limits are and not how hard they are,
-so the numbers are derived from the mechanism unless they are given.
+`Model.limits` contains limits as data without any effect on the motion. `JointLimits` adds a stop at each limit: a one-sided spring
+and damper that acts only beyond the limit and never pulls. Robot descriptions state the position of a limit but not its stiffness,
+so default values are derived from the mechanism.
 """
 
 from typing import ClassVar
@@ -29,21 +29,21 @@ _SHARE_OF_RANGE = 0.01
 
 
 class JointLimits(JointForce):
-    """Stops at the limits of position of `Model.limits`: tau = -+(D + sqrt(S^2 + D^2)) beyond the limit, 0 within the limits.
+    """Stops at the position limits of `Model.limits`: tau = -+(D + sqrt(S^2 + D^2)) beyond the limit, 0 within the limits.
 
-    S = k p(x) is a spring and D = d p'(x) dx/dt a damper, x the depth beyond the limit. The depth p in effect begins with the third
-    power of x and becomes x - width/2 beyond the width, so force and damping vanish at the limit. The force always points back to
-    the limit: it is S at rest, S + 2 D in a fast approach, and falls to nothing where the joint returns faster than the spring
-    would push it. With d = 2 sqrt(k I) a joint that passes the width returns with a seventh of its speed, and a slower one with at
-    most a third.
+    S = k p(x) is a spring force and D = d p'(x) dx/dt a damper force, with the depth x beyond the limit. The effective depth p
+    increases with the third power of x and equals x - width/2 beyond the width, so force and damping vanish at the limit. The force
+    always points back to the limit. It is S at rest and S + 2 D in a fast approach, and decreases to zero if the joint returns
+    faster than the spring would push it. With d = 2 sqrt(k I), a joint that enters deeper than the width returns with one seventh
+    of its speed, and a slower joint with at most one third.
 
-    The part S has a potential energy, and the rest does work. The force is stiff: the default integrator takes it at the end of its
-    step, at any length of the step, and explicit ones need steps well below d/k and I/d.
+    The part S has a potential energy; the remaining part is dissipative. The force is stiff: the default integrator evaluates it at
+    the end of the step, for any step length, while explicit integrators require steps well below d/k and I/d.
 
     Attributes:
-        stiffness: stiffness k of the stop; with 0 the limits of a joint stop nothing.
-        damping: damping coefficient d of the stop.
-        width: depth over which the stop becomes as stiff as k.
+        stiffness: Stiffness k of the stop; 0 disables the stop of a joint.
+        damping: Damping coefficient d of the stop.
+        width: Depth at which the stiffness of the stop reaches k.
 
     Source: theory.md (H15); a damper that vanishes at first contact: Hunt and Crossley 1975.
     """
@@ -57,16 +57,17 @@ class JointLimits(JointForce):
 
     @staticmethod
     def of(model: Model, time_constant: float | Scalar = 0.01) -> "JointLimits":
-        """Stops for all joints with limits, as hard as the joints are heavy and strong.
+        """Stops for all joints with limits, with values that are derived from the inertia and the effort limit of each joint.
 
-        The stiffness is I/T^2 with the time constant T and the inertia I of all that the joint moves, armature included, in the
-        middle of its limits: light fingers and heavy arms alike stop within about the time T. It is F/width where the effort limit
-        F needs more, so that a drive alone presses its joint by no more than 1.5 width beyond. The damping is 2 T times the
-        stiffness, which is critical for I/T^2. The width is 1 % of the range, at most 0.01 rad or m. A joint that hits its limit
-        at a speed u enters by at most u T/2 + width, and one that bears a load Q by Q T^2/I + width/2.
+        With the time constant T, and the inertia I of all bodies that the joint moves in the middle of its limits (armature
+        included), the stiffness is I/T^2, so light and heavy parts stop within a time of about T. It is F/width where the effort
+        limit F requires a larger value, so that the drive alone moves its joint at most 1.5 width beyond the limit. The damping is
+        2 T times the stiffness, which is critical for I/T^2. The width is 1 % of the range, at most 0.01 rad or m. A joint that
+        reaches its limit with the speed u enters by at most u T/2 + width, and a joint under a load Q by Q T^2/I + width/2.
 
         Args:
-            time_constant: T, s.
+            model: Mechanism with limits.
+            time_constant: Time constant T (s).
         """
         lower, upper = (_along_columns(model, bound) for bound in (model.limits.lower, model.limits.upper))
         limited = jnp.isfinite(lower) | jnp.isfinite(upper)
@@ -100,7 +101,7 @@ class JointLimits(JointForce):
         return super().validate(model) or _error_with_joints(model)
 
     def _parts(self, depth: Columns, speed: Columns) -> tuple[Columns, Columns]:
-        """D and sqrt(S^2 + D^2) of depths and speeds beyond the limits; the root has no slope where it is zero."""
+        """D and sqrt(S^2 + D^2) at depths and speeds beyond the limits; the root has zero derivative where it vanishes."""
         x = jnp.minimum(depth / self.width, 1.0)
         in_effect = self.width * x**3 * (1.0 - 0.5 * x) + jnp.maximum(depth - self.width, 0.0)
         spring, damper = self.stiffness * in_effect, self.damping * _slope(x) * speed
@@ -111,19 +112,19 @@ class JointLimits(JointForce):
 
 @jax.jit
 def _composite_inertia(model: Model) -> Columns:
-    """Inertia of all that each joint moves, in the middle of the limits, kg m^2 or kg."""
+    """Inertia of all bodies that each joint moves, in the middle of the limits, kg m^2 or kg."""
     middle = configuration.random(model, jax.random.key(0), spread=0.0)
     return jnp.diagonal(metric.mass_matrix(model, middle))
 
 
 def _slope(x: Columns) -> Columns:
-    """p' at a depth of x widths."""
+    """Slope p' at a depth of x widths."""
     x = jnp.minimum(x, 1.0)
     return x**2 * (3.0 - 2.0 * x)
 
 
 def _beyond(model: Model, q: Float[Array, "nq"]) -> tuple[Columns, Columns]:
-    """How far each joint is beyond its limits, 0 within them, and the direction out of them, 1, -1 or 0 within."""
+    """Depth of each joint beyond its limits (0 within them), and the outward direction (1 or -1, 0 within the limits)."""
     over = _along_columns(model, q - model.limits.upper)
     under = _along_columns(model, model.limits.lower - q)
     outward = jnp.where(over > 0.0, 1.0, jnp.where(under > 0.0, -1.0, 0.0))
@@ -131,7 +132,7 @@ def _beyond(model: Model, q: Float[Array, "nq"]) -> tuple[Columns, Columns]:
 
 
 def _along_columns(model: Model, x: Float[Array, "nq"]) -> Columns:
-    """What belongs to the coordinate whose rate each velocity component is; minus infinity where there is none."""
+    """Value of the coordinate whose rate each velocity component is; minus infinity for components that are not rates."""
     topology = model.topology
     body = np.asarray(topology.body_of_column)
     starts = np.asarray(topology.q_starts)[body] - np.asarray(topology.v_starts)[body]
@@ -140,7 +141,7 @@ def _along_columns(model: Model, x: Float[Array, "nq"]) -> Columns:
 
 
 def _error_with_joints(model: Model) -> str | None:
-    """Which joint has limits that are not those of single velocity components, and what to do; or None."""
+    """Error message with a remedy if a joint has limits but its velocities are not coordinate rates, else None."""
     topology, limits = model.topology, model.limits
     if isinstance(limits.lower, Tracer) or isinstance(limits.upper, Tracer):
         return None
@@ -150,7 +151,7 @@ def _error_with_joints(model: Model) -> str | None:
         if not topology.joint_classes[body].velocity_is_rate:
             kind = topology.joint_classes[body].__name__.lower()
             return (
-                f"the {kind} joint {topology.joint_names[body]!r} has limits, but its velocities are no rates of its "
-                "coordinates; make it several joints of one degree of freedom, or remove its limits"
+                f"the {kind} joint {topology.joint_names[body]!r} has limits, but its velocities are not coordinate rates; "
+                "replace it with several joints of one degree of freedom, or remove its limits"
             )
     return None

@@ -1,7 +1,7 @@
-"""Where the bodies are and how they move, theory.md section (e).
+"""Positions and motions of the bodies, theory.md section (e).
 
-All 6-vectors here are on **ground axes** about one reference point per tree, the current origin of the tree's root body. That point
-moves with the mechanism, so nothing loses digits when a machine stands, or has traveled, far from the ground origin.
+All 6-vectors here are on **ground axes** about one reference point per tree, the current origin of the tree's root body. This point
+moves with the mechanism, so no digits are lost if a mechanism is far from the ground origin.
 """
 
 from typing import NamedTuple
@@ -27,13 +27,13 @@ Accelerations = Float[Array, "nv"]
 
 
 class Poses(eqx.Module):
-    """Where the bodies are: the part of `Placements` that says how a rigid body lies in space, and nothing of how it can move.
+    """Poses of all bodies: the part of `Placements` that describes positions and orientations, without directions of motion.
 
     Attributes:
-        orientation: q_WB of each body.
-        rotation: R_WB of each body (R_i).
-        reference: for each body, the reference point P of its tree in the ground, m.
-        offset: P -> O'_i, ground axes, m.
+        orientation: Unit quaternion q_WB of each body.
+        rotation: Rotation matrix R_WB of each body (R_i).
+        reference: Position of the reference point P of the tree of each body, ground axes, m.
+        offset: Vector P -> O'_i, ground axes, m.
     """
 
     orientation: Float[Array, "nb 4"]
@@ -43,16 +43,16 @@ class Poses(eqx.Module):
 
 
 class Placements(eqx.Module):
-    """The mechanism at one configuration: everything that depends on q alone.
+    """All quantities of the mechanism that depend on q alone.
 
     Attributes:
-        orientation: q_WB of each body.
-        rotation: R_WB of each body (R_i).
-        reference: for each body, the reference point P of its tree in the ground, m.
-        offset: P -> O'_i, ground axes, m.
-        com: P -> C_i, ground axes, m.
-        columns: motion column (Omega_alpha; T_alpha) of each velocity component about P, ground axes.
-        inertia: inertia of each body about P, ground axes.
+        orientation: Unit quaternion q_WB of each body.
+        rotation: Rotation matrix R_WB of each body (R_i).
+        reference: Position of the reference point P of the tree of each body, ground axes, m.
+        offset: Vector P -> O'_i, ground axes, m.
+        com: Vector P -> C_i, ground axes, m.
+        columns: Motion column (Omega_alpha; T_alpha) of each velocity component about P, ground axes.
+        inertia: Inertia of each body about P, ground axes.
     """
 
     orientation: Float[Array, "nb 4"]
@@ -65,19 +65,19 @@ class Placements(eqx.Module):
 
     @property
     def poses(self) -> Poses:
-        """Where the bodies are."""
+        """Poses of the bodies."""
         return Poses(self.orientation, self.rotation, self.reference, self.offset)
 
 
 class Motion(eqx.Module):
-    """The mechanism at one configuration and velocity.
+    """All quantities of the mechanism that depend on q and v.
 
     Attributes:
-        q: generalized coordinates.
-        placements: the part that depends on q alone.
-        v: generalized velocities.
-        velocity: (omega_i; velocity of the body point at P), ground axes.
-        bias: spatial acceleration of each body at zero generalized acceleration, gravity not included, ground axes about P.
+        q: Generalized coordinates.
+        placements: Quantities that depend on q alone.
+        v: Generalized velocities.
+        velocity: Spatial velocity (omega_i; velocity of the body point at P), ground axes.
+        bias: Spatial acceleration of each body at zero generalized acceleration, gravity not included, ground axes about P.
     """
 
     q: Coordinates
@@ -91,7 +91,7 @@ def placements(model: Model, q: Coordinates) -> Placements:
     """Placement, motion columns and inertia of every body at q. Source: theory.md (E1)-(E3), (F6)."""
     topology = model.topology
     local = jax.vmap(RigidTransform.compose)(model.placement, configuration.joint_transforms(model, q))
-    # The root body's own translation becomes the reference point instead of the first term of every sum.
+    # The translation of the root body is the reference point; otherwise it would be the first term of every sum.
     is_root = (np.array(topology.parents) < 0)[:, None]
     reference = local.translation[topology.roots]
     from_root = RigidTransform(local.quaternion, jnp.where(is_root, 0.0, local.translation))
@@ -101,7 +101,7 @@ def placements(model: Model, q: Coordinates) -> Placements:
 
     turned, moved = tree.of_columns(topology, (rotation, placed.translation))
     columns = jax.vmap(sixvector.motion_to_outer)(turned, moved, configuration.motion_columns(model, q))
-    # The planar tensor turns as the other one does, and on body axes it costs nothing.
+    # The planar tensor rotates as the inertia tensor does, and its computation on body axes costs nothing.
     planar = jax.vmap(lambda six: planar_from_inertia(symmetric_matrix(six)))(model.inertia)
     on_ground_axes = einsum("bij,bjk,blk->bil", rotation, planar, rotation)  # (B9), (B10)
     inertia = jax.vmap(SpatialInertia.of_planar)(model.mass, com, on_ground_axes)
@@ -111,9 +111,17 @@ def placements(model: Model, q: Coordinates) -> Placements:
 def point_on_body(
     placed: Placements | Poses, body: int, point: Float[Array, "3"]
 ) -> tuple[Float[Array, "3"], Float[Array, "3"]]:
-    """Position of a point given on body axes, in two parts: the reference point of its tree, and from there to the point.
+    """Position of a body-fixed point in two parts: the reference point of its tree, and the vector from there to the point.
 
-    Differences of points are taken part by part, so that they keep their digits far from the ground origin.
+    Differences of points are computed separately for the two parts, so they keep their digits far from the ground origin.
+
+    Args:
+        placed: Placements or poses of the bodies.
+        body: Index of the body, -1 for the ground.
+        point: Position of the point on body axes, relative to O', m.
+
+    Returns:
+        Both parts, ground axes, m.
     """
     if body == GROUND:
         return point, jnp.zeros_like(point)
@@ -121,10 +129,17 @@ def point_on_body(
 
 
 def motion(model: Model, q: Coordinates, v: Velocities) -> Motion:
-    """Velocities of all bodies and the velocity part of their accelerations at (q, v).
+    """Velocities of all bodies, and the part of their accelerations that depends on velocities, at (q, v).
 
-    Every motion column moves with its body, d(column)/dt = velocity x column, so the sum of these rates over the
-    ancestors is the acceleration at zero qdd. Source: theory.md (E6), (E10)-(E12).
+    Every motion column moves with its body, d(column)/dt = velocity x column, so the sum of these rates over the ancestors is the
+    acceleration at zero qdd.
+
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        v: Generalized velocities (rad/s or m/s).
+
+    Source: theory.md (E6), (E10)-(E12).
     """
     placed = placements(model, q)
     topology = model.topology
@@ -148,7 +163,13 @@ def motion(model: Model, q: Coordinates, v: Velocities) -> Motion:
 
 
 def accelerations(model: Model, moving: Motion, a: Accelerations) -> Float[Array, "nb 6"]:
-    """Spatial accelerations of all bodies about P, ground axes, gravity not included."""
+    """Spatial accelerations of all bodies about P, ground axes, gravity not included.
+
+    Args:
+        model: Mechanism.
+        moving: Motion of the model.
+        a: Generalized accelerations (rad/s^2 or m/s^2).
+    """
     return moving.bias + tree.sum_over_columns(model.topology, moving.placements.columns * a[:, None])
 
 
@@ -157,14 +178,24 @@ def forward_kinematics(model: Model, q: Coordinates) -> RigidTransform:
     """Placement of every body frame in the ground: R_i and o_i.
 
     Args:
-        q: generalized coordinates.
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
 
     Returns:
-        `RigidTransform` with leading axis nb: `.quaternion` (nb, 4), `.rotation` (nb, 3, 3) body to ground, `.translation` (nb, 3)
-        position of the body origins O'_i in ground axes, m.
+        `RigidTransform` with leading axis nb: `.quaternion` (nb, 4), `.rotation` (nb, 3, 3) from body to ground axes, and
+        `.translation` (nb, 3), the positions of the body origins O'_i, ground axes, m.
 
     Raises:
         ValueError: q has the wrong shape.
+
+    Example:
+        ```python
+        import jax.numpy as jnp, jaxdyn
+
+        model = jaxdyn.library.double_pendulum()
+        bodies = jaxdyn.forward_kinematics(model, jnp.array([0.3, -0.5]))
+        elbow = bodies.translation[1]
+        ```
 
     Source: theory.md (A6), (E1), (E2).
     """
@@ -174,10 +205,23 @@ def forward_kinematics(model: Model, q: Coordinates) -> RigidTransform:
 
 @model_function
 def frame_placement(model: Model, q: Coordinates, name: str) -> RigidTransform:
-    """Placement in the ground of the body or named frame `name`.
+    """Placement of a body or of a named frame in the ground.
+
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        name: Name of the body or frame.
 
     Raises:
-        KeyError: no body or frame has that name; the message lists those that exist.
+        KeyError: No body or frame has this name; the message lists the existing names.
+
+    Example:
+        ```python
+        import jax.numpy as jnp, jaxdyn
+
+        model = jaxdyn.library.double_pendulum()
+        tip = jaxdyn.frame_placement(model, jnp.array([0.3, -0.5]), "tip").translation
+        ```
     """
     topology = model.topology
     bodies = forward_kinematics(model, q)
@@ -194,8 +238,8 @@ class PartialVelocities(NamedTuple):
     """Partial velocities of all bodies, ground axes; unpacks as T, Omega.
 
     Attributes:
-        linear: T[i, alpha] = d r_i / d q^alpha, of the center of mass of body i, m or 1.
-        angular: Omega[i, alpha], omega_i = Omega_alpha(i) v^alpha, 1.
+        linear: T[i, alpha] = d r_i / d q^alpha of the center of mass of body i; m or 1.
+        angular: Omega[i, alpha] with omega_i = Omega_alpha(i) v^alpha; 1 or 1/m.
     """
 
     linear: Float[Array, "nb nv 3"]
@@ -208,14 +252,20 @@ def partial_velocities(model: Model, q: Coordinates) -> PartialVelocities:
 
         v_i = T_alpha(i) v^alpha,  omega_i = Omega_alpha(i) v^alpha
 
-    Columns of joints that do not move a body are zero. Source: theory.md (E4), (E5), (D2).
+    The columns of joints that do not move a body are zero. Source: theory.md (E4), (E5), (D2).
     """
     placed = placements(model, q)
     return partials_at(model, placed, placed.com)
 
 
 def partials_at(model: Model, placed: Placements, points: Float[Array, "nb 3"]) -> PartialVelocities:
-    """Partial velocities of one point of each body, given from the reference point on ground axes."""
+    """Partial velocities of one point of each body.
+
+    Args:
+        model: Mechanism.
+        placed: Placements of the bodies.
+        points: Vector from the reference point P to the point of each body, ground axes, m.
+    """
     moves = model.topology.column_moves_body.T[..., None]
     w, nu = placed.columns[:, :3], placed.columns[:, 3:]
     linear = nu[None] + jnp.cross(w[None], points[:, None])  # (E4)
@@ -225,6 +275,19 @@ def partials_at(model: Model, placed: Placements, points: Float[Array, "nb 3"]) 
 @model_function
 def body_jacobian(model: Model, q: Coordinates) -> Float[Array, "nb 6 nv"]:
     """Jacobians of the body frames: J_i v = (omega_i; velocity of O'_i), ground axes, angular part first.
+
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+
+    Example:
+        ```python
+        import jax.numpy as jnp, jaxdyn
+
+        model = jaxdyn.library.double_pendulum()
+        jacobian = jaxdyn.body_jacobian(model, jnp.array([0.3, -0.5]))
+        angular, linear = jacobian[1, :3], jacobian[1, 3:]  # of the second body
+        ```
 
     Source: theory.md (E4), (E5) at the body origin.
     """
@@ -237,8 +300,8 @@ class BodyMotion(NamedTuple):
     """Velocities or accelerations of all bodies, ground axes.
 
     Attributes:
-        angular: omega_i (rad/s) or eps_i (rad/s^2).
-        linear: of the centers of mass C_i, m/s or m/s^2.
+        angular: Angular velocity omega_i (rad/s) or angular acceleration eps_i (rad/s^2).
+        linear: Velocity (m/s) or acceleration (m/s^2) of the center of mass C_i, unless a function names another point.
     """
 
     angular: Float[Array, "nb 3"]
@@ -246,10 +309,11 @@ class BodyMotion(NamedTuple):
 
 
 def motion_of_origins(moving: Motion, spatial: Float[Array, "nb 6"]) -> tuple[BodyMotion, BodyMotion]:
-    """Velocities and accelerations of all bodies, the linear parts those of the body origins O'_i.
+    """Velocities and accelerations of all bodies, with linear parts of the body origins O'_i.
 
     Args:
-        spatial: accelerations of the bodies about P, ground axes.
+        moving: Motion of the mechanism.
+        spatial: Spatial accelerations of the bodies about P, ground axes.
 
     Source: theory.md (E12).
     """
@@ -262,7 +326,12 @@ def motion_of_origins(moving: Motion, spatial: Float[Array, "nb 6"]) -> tuple[Bo
 
 
 def rate_of_poses(model: Model, poses: Poses, origins: BodyMotion) -> Poses:
-    """d(poses)/dt of bodies that move with these angular velocities and velocities of their origins.
+    """Time derivative of the poses for given motions of the body frames.
+
+    Args:
+        model: Mechanism.
+        poses: Poses of the bodies.
+        origins: Angular velocities of the bodies and velocities of their origins O'_i, ground axes.
 
     Source: theory.md (A10), (A11), (B8).
     """
@@ -277,12 +346,28 @@ def rate_of_poses(model: Model, poses: Poses, origins: BodyMotion) -> Poses:
 
 @model_function
 def body_velocities(model: Model, q: Coordinates, v: Velocities) -> BodyMotion:
-    """Angular velocities and center-of-mass velocities of all bodies, ground axes. Source: theory.md (E6)."""
+    """Angular velocities and center-of-mass velocities of all bodies, ground axes.
+
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        v: Generalized velocities (rad/s or m/s).
+
+    Example:
+        ```python
+        import jax.numpy as jnp, jaxdyn
+
+        model = jaxdyn.library.double_pendulum()
+        angular, linear = jaxdyn.body_velocities(model, jnp.array([0.3, -0.5]), jnp.array([1.0, 0.0]))
+        ```
+
+    Source: theory.md (E6).
+    """
     return velocities_of_bodies(motion(model, q, v))
 
 
 def velocities_of_bodies(moving: Motion) -> BodyMotion:
-    """`body_velocities` from a motion that is already computed."""
+    """`body_velocities` from a precomputed motion."""
     return BodyMotion(
         moving.velocity[:, :3], jax.vmap(sixvector.velocity_at_point)(moving.velocity, moving.placements.com)
     )
@@ -292,16 +377,28 @@ def velocities_of_bodies(moving: Motion) -> BodyMotion:
 def body_accelerations(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> BodyMotion:
     """Angular accelerations and center-of-mass accelerations of all bodies, ground axes, gravity not included.
 
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        v: Generalized velocities (rad/s or m/s).
+        a: Generalized accelerations (rad/s^2 or m/s^2).
+
     Source: theory.md (E10), (E11).
     """
     return accelerations_of_bodies(model, motion(model, q, v), a)
 
 
 def accelerations_of_bodies(model: Model, moving: Motion, a: Accelerations) -> BodyMotion:
-    """`body_accelerations` from a motion that is already computed."""
+    """`body_accelerations` from a precomputed motion.
+
+    Args:
+        model: Mechanism.
+        moving: Motion of this model.
+        a: Generalized accelerations (rad/s^2 or m/s^2).
+    """
     spatial = accelerations(model, moving, a)
     com = moving.placements.com
     velocity = jax.vmap(sixvector.velocity_at_point)(moving.velocity, com)
-    # The acceleration of a body point is that of the spatial field plus omega x v: the field is taken at a fixed place.
+    # The acceleration of a body point is the spatial acceleration at its place plus omega x v.
     linear = jax.vmap(sixvector.velocity_at_point)(spatial, com) + jnp.cross(moving.velocity[:, :3], velocity)
     return BodyMotion(spatial[:, :3], linear)

@@ -1,6 +1,6 @@
-"""The metric tensor of the kinetic energy (mass matrix) and its Christoffel symbols, theory.md sections (f) and (g).
+"""Metric tensor of the kinetic energy (mass matrix) and its Christoffel symbols, theory.md sections (f) and (g).
 
-All closed forms are sums over subtrees about the reference point of `kinematics`, so none of them loops over bodies.
+All closed forms are sums over subtrees about the reference point of `kinematics`, without a loop over bodies.
 """
 
 from typing import Literal
@@ -33,14 +33,23 @@ def mass_matrix(
         a_{alpha beta} = sum over bodies [ m T_alpha . T_beta + Omega_alpha . J Omega_beta ]
 
     Args:
-        q: generalized coordinates.
-        method: "composite" sums the inertia of subtrees first (F6); "closed_form" is the sum over bodies as printed (F1).
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        method: "composite" sums the inertia of subtrees first (F6); "closed_form" is the sum over bodies given above (F1).
 
     Returns:
-        Symmetric matrix, kg m^2, kg m or kg by the kinds of the two coordinates; armature on the diagonal.
+        Symmetric matrix; kg m^2, kg m or kg by the kinds of the two coordinates. The armature is on its diagonal.
 
     Raises:
-        ValueError: q has the wrong shape, or an unknown method.
+        ValueError: q has the wrong shape, or the method is unknown.
+
+    Example:
+        ```python
+        import jax.numpy as jnp, jaxdyn
+
+        model = jaxdyn.library.double_pendulum()
+        mass = jaxdyn.mass_matrix(model, jnp.array([0.3, -0.5]))
+        ```
 
     Source: theory.md (F1), (F6), (R2); composite bodies: Walker and Orin 1982.
     """
@@ -64,17 +73,17 @@ def composite_inertia(model: Model, placed: Placements) -> SpatialInertia:
 
 
 def composite_mass_matrix(model: Model, placed: Placements) -> MassMatrix:
-    """Mass matrix from placements that are already computed."""
+    """Mass matrix from precomputed placements."""
     lower = lower_mass_matrix(model, placed)
     return lower + jnp.tril(lower, -1).T
 
 
 def lower_mass_matrix(model: Model, placed: Placements) -> MassMatrix:
-    """Lower triangle of the mass matrix, zeros above."""
+    """Lower triangle of the mass matrix, with zeros above the diagonal."""
     topology = model.topology
     subtree = tree.of_columns(topology, composite_inertia(model, placed))
     momentum = jax.vmap(SpatialInertia.momentum)(subtree, placed.columns)
-    products = einsum("ac,bc->ab", momentum, placed.columns)  # right wherever beta precedes alpha (F6)
+    products = einsum("ac,bc->ab", momentum, placed.columns)  # valid where beta precedes alpha (F6)
     lower = jnp.where(np.tril(topology.column_precedes.T), products, 0.0) + jnp.diag(rotors.reflected_inertia(model))
     return lower + jnp.tril(rotors.coupling_metric(model, placed)) if model.rotors.count else lower  # (R2)
 
@@ -87,24 +96,34 @@ def christoffel_first_kind(
 
         Gamma_{alpha beta, gamma} = 1/2 (d_alpha a_{beta gamma} + d_beta a_{gamma alpha} - d_gamma a_{alpha beta})
 
-    They exist where all velocities are rates of coordinates; `connection_first_kind` generalizes them to all joints.
+    They exist if all velocities are rates of coordinates; `connection_first_kind` generalizes them to all joints.
 
     Args:
-        q: generalized coordinates.
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
         method: "closed_form" (G18), or "autodiff" of the mass matrix (G6).
 
     Returns:
-        Symmetric in the first two indices; units of the mass matrix per rad or m.
+        Array that is symmetric in the first two indices; units of the mass matrix per rad or m.
 
     Raises:
-        ValueError: q has the wrong shape, an unknown method, or a joint whose velocities are not coordinate rates.
+        ValueError: q has the wrong shape, the method is unknown, or a joint has velocities that are not coordinate rates.
+
+    Example:
+        ```python
+        import jax.numpy as jnp, jaxdyn
+
+        model = jaxdyn.library.double_pendulum()
+        q, v = jnp.array([0.3, -0.5]), jnp.array([1.0, 0.5])
+        force = jnp.einsum("abg,a,b->g", jaxdyn.christoffel_first_kind(model, q), v, v)
+        ```
 
     Source: theory.md (G1), (G3), (G6), (G18).
     """
     for name, kind in zip(model.topology.joint_names, model.topology.joint_classes, strict=True):
         if not kind.velocity_is_rate:
             raise ValueError(
-                f"joint {name!r} ({kind.__name__}) has velocities that are no rates of coordinates, for which the textbook "
+                f"joint {name!r} ({kind.__name__}) has velocities that are not coordinate rates, for which the textbook "
                 "Christoffel symbols do not exist; use connection_first_kind, or replace the joint with jaxdyn.decomposed"
             )
     return connection_first_kind(model, q, method=method)
@@ -118,27 +137,39 @@ def connection_first_kind(
 
         M dv/dt + L_{alpha beta, gamma} v^alpha v^beta = Q_gamma
 
-    The components of ball, planar and free joints are no rates of coordinates (quasi-velocities, a non-holonomic frame). There L is
-    not symmetric in its first two indices, the first of which is the direction of differentiation:
+    The velocity components of spherical, planar and free joints are not coordinate rates (they are quasi-velocities in a
+    non-holonomic frame). For them, L is not symmetric in its first two indices, the first of which is the direction of
+    differentiation:
 
         L_{alpha beta, gamma} - L_{beta alpha, gamma} = k^delta_{alpha beta} a_{delta gamma}
 
-    with k from `configuration.structure_coefficients` and a without armature, which is inertia along its own velocity component
-    and turns with no body (unlike `Model.rotors`).
+    with k from `configuration.structure_coefficients`, and a without armature. Armature is inertia along its velocity component and
+    does not rotate with a body (unlike `Model.rotors`).
 
-    For coordinate rates k = 0 and L are the Christoffel symbols; one body turning about its center of mass has L v v = v x J v.
-    The closed form uses planar inertia tensors: with a the index whose joint is nearer the root (alpha in a tie) and b the other,
-    L_{alpha beta, gamma} = Omega_a . K_{b gamma}, K antisymmetric (G18), and one term more for columns that move in their body.
+    For coordinate rates, k = 0 and L are the Christoffel symbols. A body that rotates about its center of mass has L v v = v x J v.
+    The closed form uses planar inertia tensors. Let a be the index whose joint is nearer the root (alpha if both are equal) and b
+    the other one; then L_{alpha beta, gamma} = Omega_a . K_{b gamma} with an antisymmetric K (G18), plus one term for columns that
+    move in their body.
 
     Args:
-        q: generalized coordinates.
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
         method: "closed_form" (G13), (G18), or "autodiff" of the mass matrix by Koszul's formula (G16).
 
     Returns:
-        Units of the mass matrix per rad or m.
+        Array with units of the mass matrix per rad or m.
 
     Raises:
-        ValueError: q has the wrong shape, or an unknown method.
+        ValueError: q has the wrong shape, or the method is unknown.
+
+    Example:
+        ```python
+        import jaxdyn
+
+        model = jaxdyn.library.gyroscope()
+        q = jaxdyn.configuration.neutral(model)
+        symbols = jaxdyn.connection_first_kind(model, q)
+        ```
 
     Source: theory.md (G13)-(G19), (R4).
     """
@@ -149,7 +180,7 @@ def connection_first_kind(
     placed = kinematics.placements(model, q)
     precedes = model.topology.column_precedes
     coupling = _coupling_vectors(model, placed)
-    products = einsum("ai,bgi->abg", placed.columns[:, :3], coupling)  # right wherever alpha precedes beta
+    products = einsum("ai,bgi->abg", placed.columns[:, :3], coupling)  # valid where alpha precedes beta
     forward = jnp.where(precedes[:, :, None], products, 0.0)
     backward = jnp.where((precedes & ~precedes.T)[:, :, None], products, 0.0)
     symbols = forward + backward.swapaxes(0, 1)  # (G18), (G13)
@@ -171,14 +202,14 @@ def _koszul_formula(model: Model, q: Coordinates) -> Symbols:
     metric = 0.5 * (einsum("bga->abg", da) + einsum("gab->abg", da) - da)  # (G6)
     if all(kind.velocity_is_rate for kind, _ in model.topology.groups):
         return metric
-    # Armature is inertia along its own component only: it adds to the metric, but turns with no body.
+    # Armature is inertia along its velocity component only: it adds to the metric but does not rotate with a body.
     bodies = mass_matrix(model, q) - jnp.diag(model.armature)
     k = einsum("abd,dg->abg", configuration.structure_coefficients(model, q), bodies)
     return metric + 0.5 * (k - einsum("bga->abg", k) + einsum("gab->abg", k))  # (G16)
 
 
 def _of_columns_moving_in_bodies(model: Model, placed: Placements, derivatives: Float[Array, "nv nv 6"]) -> Symbols:
-    """What the connection gains where columns move in their body: the column's own derivative along another one of its joint.
+    """Term of the connection for columns that move in their body: the derivative of a column along another one of its joint.
 
     Source: theory.md (G19).
     """
@@ -223,7 +254,25 @@ def christoffel_second_kind(
 
         Gamma^delta_{alpha beta} = a^{delta gamma} Gamma_{alpha beta, gamma}
 
-    The upper index is the last. Arguments and errors as for `christoffel_first_kind`. Source: theory.md (G5).
+    The upper index is the last one.
+
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        method: "closed_form" or "autodiff", as for `christoffel_first_kind`.
+
+    Raises:
+        ValueError: As for `christoffel_first_kind`.
+
+    Example:
+        ```python
+        import jax.numpy as jnp, jaxdyn
+
+        model = jaxdyn.library.double_pendulum()
+        symbols = jaxdyn.christoffel_second_kind(model, jnp.array([0.3, -0.5]))
+        ```
+
+    Source: theory.md (G5).
     """
     return _raised(model, q, christoffel_first_kind(model, q, method=method))
 
@@ -232,9 +281,14 @@ def christoffel_second_kind(
 def connection_second_kind(
     model: Model, q: Coordinates, *, method: Literal["closed_form", "autodiff"] = "closed_form"
 ) -> Symbols:
-    """Connection with its last index raised, L[alpha, beta, delta] = a^{delta gamma} L_{alpha beta, gamma}; for all joints.
+    """Connection with its last index raised, L[alpha, beta, delta] = a^{delta gamma} L_{alpha beta, gamma}, for all joints.
 
-    Arguments and errors as for `connection_first_kind`. Source: theory.md (G5), (G13).
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        method: "closed_form" or "autodiff", as for `connection_first_kind`.
+
+    Source: theory.md (G5), (G13).
     """
     return _raised(model, q, connection_first_kind(model, q, method=method))
 
@@ -249,9 +303,26 @@ def _raised(model: Model, q: Coordinates, first: Symbols) -> Symbols:
 def coriolis_matrix(model: Model, q: Coordinates, v: Velocities) -> MassMatrix:
     """Coriolis matrix C[gamma, beta] = L_{alpha beta, gamma} v^alpha: C v is the velocity part of the bias force.
 
-    L is the connection, which consists of the Christoffel symbols where velocities are coordinate rates.
-    dM/dt = C + C', so dM/dt - 2 C is skew-symmetric, for all joints. N m s, N s by the kinds of coordinates.
-    Prescribed motion adds forces that are not in C v. The symbols themselves, nv^3 numbers, are not needed.
+    L is the connection, which equals the Christoffel symbols if all velocities are coordinate rates. For all joints,
+    dM/dt = C + C', so dM/dt - 2 C is skew-symmetric. Prescribed motion adds forces that C v does not contain. The computation does
+    not form the nv^3 symbols.
+
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        v: Generalized velocities (rad/s or m/s).
+
+    Returns:
+        Matrix, N m s or N s by the kinds of coordinates.
+
+    Example:
+        ```python
+        import jax.numpy as jnp, jaxdyn
+
+        model = jaxdyn.library.double_pendulum()
+        q, v = jnp.array([0.3, -0.5]), jnp.array([1.0, 0.5])
+        force = jaxdyn.coriolis_matrix(model, q, v) @ v
+        ```
 
     Source: theory.md (G7), (G17), (G20), (R8).
     """
@@ -270,23 +341,25 @@ def coriolis_matrix(model: Model, q: Coordinates, v: Velocities) -> MassMatrix:
 
 
 def _on_ground(model: Model, placed: Placements, in_child: Float[Array, "nv 6"]) -> Float[Array, "nv 6"]:
-    """Motions that belong to columns, from child axes to ground axes about the reference point."""
+    """Motion vectors that belong to columns, transformed from child axes to ground axes about the reference point."""
     body = model.topology.body_of_column
     return jax.vmap(motion_to_outer)(placed.rotation[body], placed.offset[body], in_child)
 
 
 @model_function
 def covariant_derivative(model: Model, q: Coordinates, v: Velocities, w: Velocities, w_rate: Velocities) -> Velocities:
-    """Covariant derivative along a path of a vector field that the path carries.
+    """Covariant derivative along a path of a vector field that is given on the path.
 
         (Dw/dt)^delta = dw^delta/dt + L^delta_{alpha beta} v^alpha w^beta
 
-    Zero for a vector that is transported in parallel; with w = v it is the acceleration that forces cause, M Dv/dt = Q.
+    It is zero for a vector in parallel transport. With w = v it is the acceleration caused by forces, M Dv/dt = Q.
 
     Args:
-        q, v: a point of the path and the velocity of the path.
-        w: components of the field there.
-        w_rate: their time derivatives along the path.
+        model: Mechanism.
+        q: Point of the path, generalized coordinates (rad or m).
+        v: Velocity of the path (rad/s or m/s).
+        w: Components of the field at q.
+        w_rate: Time derivatives of these components along the path.
 
     Source: theory.md (I2), (G14).
     """

@@ -1,10 +1,10 @@
-"""Accelerations of a mechanism with constraints, and the multipliers of the forces that keep them; theory.md (N9).
+"""Accelerations of a mechanism with constraints, and the multipliers of the constraint forces; theory.md (N9).
 
-Their derivative is that of the equations of motion, not of the algorithm which solves them:
+Their derivative is that of the equations of motion, not of the algorithm that solves them:
 
     M da - G' dlam = dtau - d(M a + h - G' lam),   G da = d(wanted) - d(G a + bias)      at constant a and lam
 
-so it takes one derivative of the inverse dynamics, and one more solution with the same factors (N16).
+It takes one derivative of the inverse dynamics, and one additional solution with the same factors (N16).
 """
 
 import functools
@@ -33,7 +33,14 @@ Multipliers = Float[Array, "m"]
 def equations_of_motion(
     model: Model, constraints: Sequence[Constraint], q: Coordinates, placed: Placements
 ) -> SaddlePoint:
-    """The matrices M and G at q, factorized."""
+    """Matrices M and G at q, factorized.
+
+    Args:
+        model: Mechanism.
+        constraints: Constraints of the mechanism.
+        q: Generalized coordinates.
+        placed: Placements of the bodies at q.
+    """
     rows = constraint_motion.jacobian(model, constraints, q, placed)
     return saddle_point.factorize(forward.mass_factor(model, placed), rows)
 
@@ -47,21 +54,23 @@ def constrained_acceleration(
     tau: GeneralizedForces,
     wanted: Multipliers,
 ) -> tuple[Accelerations, Multipliers]:
-    """Acceleration that keeps the constraints, and the multipliers lam whose force G' lam makes it so.
+    """Acceleration that satisfies the constraints, and the multipliers lam of the forces G' lam that cause it.
 
         M a + h = tau + G' lam,   d^2 phi/dt^2 = G a + bias = wanted
 
     Args:
-        method: algorithm of the acceleration without constraints.
-        moving: motion of the model.
-        tau: all generalized forces but gravity.
-        wanted: d^2 phi/dt^2; zero but for what stabilizes.
+        method: Algorithm for the acceleration without constraints.
+        model: Mechanism.
+        constraints: Constraints of the mechanism.
+        moving: Motion of the model.
+        tau: All generalized forces except gravity (N m or N).
+        wanted: Required d^2 phi/dt^2; zero except for stabilization.
 
     Source: theory.md (N9).
     """
     q = moving.q
     matrices = equations_of_motion(model, constraints, q, moving.placements)
-    if method == "cholesky":  # with the factor that is at hand
+    if method == "cholesky":  # reuses the factor
         bias = inverse.forces_of_motion(model, moving, jnp.zeros_like(tau))
         free = factorizations.cholesky_solve(matrices.mass_factor, tau - bias)
     else:
@@ -75,9 +84,9 @@ def constrained_acceleration(
 def _constrained_acceleration_jvp(method, primals, tangents):
     model, constraints, moving, tau, _ = primals
     d_model, d_constraints, d_moving, d_tau, d_wanted = tangents
-    # The rest of the motion changes with the model, q and v, which the derivative takes into account by itself.
+    # `change_of_forces` derives the other fields of the motion from the model, q and v.
     q, v, dq, dv = moving.q, moving.v, d_moving.q, d_moving.v
-    # What solving took may be stored for reverse mode rather than computed again.
+    # Reverse mode may store this solution instead of computing it again.
     a, lam = map(lanes.keep, constrained_acceleration(method, *primals))
     force = jnp.zeros_like(tau) if stays(d_tau) else d_tau
     if not stays((d_model, dq, dv)):

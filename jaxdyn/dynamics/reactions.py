@@ -1,4 +1,4 @@
-"""Forces in the joints, by the laws of momentum and of angular momentum for everything beyond each joint; theory.md section (m)."""
+"""Reaction forces in the joints from the balance of linear and angular momentum beyond each joint; theory.md section (m)."""
 
 from typing import NamedTuple
 
@@ -23,13 +23,13 @@ from jaxdyn.spatial.sixvector import force_at_point, motion_to_outer
 
 
 class JointReaction(NamedTuple):
-    """What a joint transmits from the parent to its body, ground axes, moments about the body origin O'_i; N and N m.
+    """Load that a joint transmits from the parent to its body; ground axes, moments about the body origin O'_i, N and N m.
 
     Attributes:
-        force, moment: everything: constraints, drive, friction and springs in the joint.
-        constraint_force, constraint_moment: without what acts along the joint's own motion; they do no work on it.
-        drive: generalized force that acts along it, S'(moment; force): control, friction, springs and couplings in the joint less
-            armature a and what its rotors take (R3).
+        force, moment: Total load of constraints, drive, friction and springs in the joint.
+        constraint_force, constraint_moment: Load without the part along the motion of the joint; its power in the joint is zero.
+        drive: Generalized force along the motion of the joint, S'(moment; force): controls, friction, springs and couplings in the
+            joint minus armature times a and the forces of its rotors (R3).
     """
 
     force: Float[Array, "3"]
@@ -48,23 +48,35 @@ def joint_reactions(
     *,
     a: Accelerations | None = None,
 ) -> dict[str, JointReaction]:
-    """Force and moment in every joint of the tree, by the names of the joints: the parent acts on the body with these, and the body
-    on the parent with the opposite.
+    """Force and moment in every joint of the tree, by the names of the joints.
+
+    The parent acts on the body with these loads, and the body acts on the parent with the opposite loads.
 
         f_i = sum over the bodies beyond of m (acc - g) - (applied forces);   n_i likewise about O'_i
 
-    How a drive exerts its force within the joint settles what of it counts as constraint: as (moment; force) in the span of the
-    joint's motion, about the axis of a screw. What loop joints transmit is told by `constraint_forces`. A rotor belongs to the
-    body that carries it; what a drive train transmits past joints, from a rotor that a body further away carries, is part of what
-    these joints transmit.
+    The split between constraint and drive depends on how a drive exerts its force within the joint. It is assumed to act as
+    (moment; force) in the span of the joint's motion, about the axis of a screw. `constraint_forces` returns the loads of loop
+    joints. A rotor belongs to the body that carries it. If a more distant body carries the rotor, the load that the drive train
+    transmits past the joints in between is part of the loads of these joints.
 
     Args:
-        u: controls; None for none.
-        t: time, s.
-        a: accelerations; those that the forces cause if not given.
+        system: Mechanism with its forces, drives and constraints.
+        state: Coordinates and velocities.
+        u: Controls; zero if None.
+        t: Time (s).
+        a: Generalized accelerations; computed from the forces if None.
 
     Raises:
-        ValueError: accelerations are given for a system with constraints.
+        ValueError: Accelerations are given for a system with constraints.
+
+    Example:
+        ```python
+        import jaxdyn
+
+        system = jaxdyn.library.system("acrobot")
+        loads = jaxdyn.joint_reactions(system, jaxdyn.neutral_state(system))
+        forces = {joint: load.force for joint, load in loads.items()}
+        ```
 
     Source: theory.md (M1)-(M5), (R3).
     """
@@ -74,7 +86,7 @@ def joint_reactions(
     drive = einsum("ac,ac->a", placed.columns, wrench[body])  # (M5)
     to_ground = jax.vmap(motion_to_outer)
     columns = configuration.drive_columns(model, state.q)
-    # Both halves only turn: the columns stay at the body origin.
+    # Only the axes are rotated: the columns remain about the body origin.
     turned = to_ground(placed.rotation[body], jnp.zeros_like(placed.offset)[body], columns)
     moves_directly = (jnp.arange(model.nb)[:, None] == body[None]).astype(drive.dtype)
     own = einsum("ba,ac->bc", moves_directly, turned * drive[:, None])
@@ -96,9 +108,19 @@ def driving_forces(
     *,
     a: Accelerations | None = None,
 ) -> dict[str, Float[Array, "_"]]:
-    """Generalized forces that prescribed motions take, by the names of their joints; N m, N by the velocities of the driven joints.
+    """Generalized forces that impose prescribed motions, by the names of their joints.
 
-    Arguments as for `joint_reactions`. Source: theory.md (I4), (M5).
+    Args:
+        system: Mechanism with its forces, drives and constraints.
+        state: Coordinates and velocities.
+        u: Controls; zero if None.
+        t: Time (s).
+        a: Generalized accelerations; computed from the forces if None.
+
+    Returns:
+        Forces by the velocity components of the driven joints, N m or N.
+
+    Source: theory.md (I4), (M5).
     """
     model, moving, wrench = _wrenches(system, state, u, t, a)
     placed = moving.placements
@@ -120,11 +142,19 @@ def driving_power(
     *,
     a: Accelerations | None = None,
 ) -> Float[Array, ""]:
-    """Power that prescribed motions put in, W: the rate of the total energy is this and the power of all other forces.
+    """Power that prescribed motions supply, W.
 
-    The power of a force on a body that prescribed motion carries is not only Q . v: it acts on the whole velocity of the body.
+    The rate of the total energy is this power plus the power of all other forces. The power of a force on a body that prescribed
+    motion carries is not only Q . v, because the force acts on the whole velocity of the body.
 
-    Arguments as for `joint_reactions`. Source: theory.md (E19), (G7).
+    Args:
+        system: Mechanism with its forces, drives and constraints.
+        state: Coordinates and velocities.
+        u: Controls; zero if None.
+        t: Time (s).
+        a: Generalized accelerations; computed from the forces if None.
+
+    Source: theory.md (E19), (G7).
     """
     model, moving, wrench = _wrenches(system, state, u, t, a)
     if not configuration.is_prescribed(model):
@@ -136,10 +166,10 @@ def driving_power(
 
 
 def _wrenches(system: System, state: State, u, t: Time, a: Accelerations | None):
-    """The model at time t, its motion, and (moment about P; force) in every joint, ground axes."""
+    """Model at time t, its motion, and the 6-vector (moment about P; force) in every joint, ground axes."""
     if system.constraints and a is not None:
         raise ValueError(
-            f"accelerations alone do not tell what the constraints of {system.model.name!r} bear and what its drives; "
+            f"accelerations alone do not determine how the constraints and the drives of {system.model.name!r} share the load; "
             "give controls instead"
         )
     now = instant(system, state, t)

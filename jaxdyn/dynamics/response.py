@@ -1,5 +1,6 @@
-"""How the inertial forces of whole subtrees answer to a small change of their motion: the Coriolis matrix and derivatives of the
-equations of motion are such answers, each with nv^2 terms and no loop over bodies. theory.md (G20), (I10), (R8).
+"""Response of the inertial forces of subtrees to a small change of their motion; theory.md (G20), (I10), (R8).
+
+The Coriolis matrix and the derivatives of the equations of motion are such responses, each with nv^2 terms and no loop over bodies.
 """
 
 import jax
@@ -21,19 +22,20 @@ Response = Float[Array, "nv nv"]
 def inertial_response(
     model: Model, placed: Placements, v: Velocities, velocity: Float[Array, "nb 6"], x: PerColumn6, y: PerColumn6
 ) -> Response:
-    """Change [gamma, beta] of the generalized inertial forces when what column beta moves gains velocity and acceleration.
+    """Change [gamma, beta] of the inertial forces when the bodies that column beta moves gain velocity and acceleration.
 
-        body i gains the velocity x_beta and the acceleration y_beta + x_beta x V_i, as everything beyond a joint does together;
-        its inertial force I A + V x* I V then gains  I y_beta + B x_beta,   B x = 2 (D w; w x p),  w the angular part of x
+        Body i gains the velocity x_beta and the acceleration y_beta + x_beta x V_i, as all bodies beyond the joint do together.
+        Its inertial force I A + V x* I V then gains  I y_beta + B x_beta,   B x = 2 (D w; w x p),  w the angular part of x
 
-    D and the linear momentum p add up over a subtree as the inertia does, so column gamma needs only those of the deeper one of the
-    two subtrees; where neither joint precedes the other, there is no answer.
+    D and the linear momentum p add up over a subtree like the inertia, so column gamma requires only those of the smaller of the
+    two subtrees. The response is zero where neither joint precedes the other.
 
     Args:
-        placed: the configuration.
-        v: velocities that the rotors turn by.
-        velocity: V_i of the bodies about P, ground axes.
-        x, y: gains of velocity and acceleration by column, about P, ground axes.
+        model: Mechanism.
+        placed: Placements of the bodies.
+        v: Generalized velocities, which determine the rates of rotors.
+        velocity: Velocities V_i of the bodies about P, ground axes.
+        x, y: Gains of velocity and acceleration by column, about P, ground axes.
 
     Source: theory.md (I10), (R8).
     """
@@ -46,10 +48,10 @@ def inertial_response(
     )
     columns, w = placed.columns, x[:, :3]
     along = jax.vmap(SpatialInertia.momentum)
-    # beta is nearer the root: gamma's subtree answers. Its answer is symmetric in y and the column, and transposed in x.
+    # beta is nearer the root: the subtree of gamma responds. The response is symmetric in y and the column, and transposed in x.
     of_x = einsum("gij,gj->gi", transposed, columns[:, :3]) + jnp.cross(momentum, columns[:, 3:])
     near = einsum("gc,bc->gb", along(inertia, columns), y) + 2.0 * einsum("gi,bi->gb", of_x, w)
-    # gamma is nearer the root: it is pushed by what beta's subtree answers.
+    # gamma is nearer the root: it is loaded by the response of the subtree of beta.
     couple, force = einsum("bij,bi->bj", transposed, w), jnp.cross(w, momentum)
     far = einsum("gc,bc->gb", columns, along(inertia, y) + 2.0 * jnp.concatenate([couple, force], axis=1))
     response = jnp.where(topology.column_precedes.T, near, jnp.where(strictly_nearer(model), far, 0.0))
@@ -59,13 +61,13 @@ def inertial_response(
 
 
 def strictly_nearer(model: Model) -> np.ndarray:
-    """[gamma, beta]: whether the joint of gamma is nearer the root than that of beta, on one path."""
+    """[gamma, beta]: True if the joint of gamma is nearer the root than that of beta on one path."""
     precedes = model.topology.column_precedes
     return precedes & ~precedes.T
 
 
 def _gyroscopic_tensor(model: Model, placed: Placements, v: Velocities, velocity: Float[Array, "nb 6"]):
-    """Transpose of D of each body, D w = h x (w x u) - omega x Pi w, (omega; u) the velocity. Source: theory.md (I10), (R8)."""
+    """Transpose of D of each body, D w = h x (w x u) - omega x Pi w with the velocity (omega; u). Source: theory.md (I10), (R8)."""
     omega, u = velocity[:, None, :3], velocity[:, None, 3:]
     unit = np.eye(3)[None].astype(velocity.dtype)
     tensor = jnp.cross(placed.inertia.first_moment[:, None], jnp.cross(unit, u))

@@ -1,12 +1,12 @@
-"""What the spin of geared rotors adds to the mechanics of the bodies, theory.md section (r).
+"""Contribution of the spin of geared rotors to the mechanics of the bodies, theory.md section (r).
 
-A rotor with the moment of inertia J about the axis e, fixed in body c, spins at the rate r v of a velocity component v. Two things
-say all of it: its inertia J r^2 along the component, like an armature, and the spin column
+A rotor with the moment of inertia J about the axis e, fixed in body c, spins at the rate r v, where v is a velocity component. Two
+quantities describe it: its inertia J r^2 along the component, like an armature, and the spin column
 
     h = J r e,   the angular momentum relative to the carrier per rate of the component,
 
 which couples the component with the rotation of the carrier: E = v h.omega_c + 1/2 J r^2 v^2 (R1). A rotor on the ground has no
-coupling. Everything is guarded by `model.rotors.count`, so that models without rotors have no trace of it in their programs.
+coupling. All terms are conditional on `model.rotors.count`, so programs of models without rotors do not contain them.
 """
 
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ SpinColumns = Float[Array, "nv nb 3"]
 
 
 def reflected_inertia(model: Model) -> PerColumn:
-    """Inertia along each velocity component: armature, and J r^2 of its rotors; kg m^2 or kg. Source: theory.md (R2)."""
+    """Inertia along each velocity component: armature plus J r^2 of its rotors; kg m^2 or kg. Source: theory.md (R2)."""
     rotors = model.rotors
     if not rotors.count:
         return model.armature
@@ -33,7 +33,7 @@ def reflected_inertia(model: Model) -> PerColumn:
 
 
 def spin_columns(model: Model, placed: Placements) -> SpinColumns:
-    """h of every velocity component and body, ground axes: angular momentum relative to the body per rate, kg m^2 or kg m.
+    """Spin column h of every velocity component and body, ground axes: relative angular momentum per rate; kg m^2 or kg m.
 
     Source: theory.md (R1).
     """
@@ -45,27 +45,36 @@ def spin_columns(model: Model, placed: Placements) -> SpinColumns:
 
 
 def moments(h: SpinColumns, rate: PerColumn) -> Float[Array, "nb 6"]:
-    """Sum of h times the rates on each body as (moment; no force): with velocities the relative angular momentum."""
+    """Sum of h times the rates on each body as (moment; zero force); with velocities as rates, the relative angular momentum."""
     moment = einsum("abi,a->bi", h, rate)
     return jnp.concatenate([moment, jnp.zeros_like(moment)], axis=1)
 
 
 def along_columns(h: SpinColumns, angular: PerBody3) -> PerColumn:
-    """h . (angular velocities or accelerations of the carriers) of each velocity component."""
+    """Product h . (angular velocities or accelerations of the carriers) of each velocity component."""
     return einsum("abi,bi->a", h, angular)
 
 
 def moments_of_motion(h: SpinColumns, angular_velocity: PerBody3, v: PerColumn, a: PerColumn) -> Float[Array, "nb 6"]:
-    """(moment; no force) that the rotors of each body need in a motion: h a + omega x h v. Source: theory.md (R3)."""
+    """Moment h a + omega x h v, as (moment; zero force), that the rotors of each body require in a motion.
+
+    Args:
+        h: Spin columns.
+        angular_velocity: Angular velocities of the carriers, ground axes, rad/s.
+        v: Generalized velocities.
+        a: Generalized accelerations.
+
+    Source: theory.md (R3).
+    """
     momentum, rate = moments(h, v), moments(h, a)
     return rate.at[:, :3].add(jnp.cross(angular_velocity, momentum[:, :3]))  # (R3)
 
 
 def spin_beside_joints(model: Model, h: SpinColumns) -> tuple[Float[Array, "nv 6"], Float[Array, "nv 6"]]:
-    """(h; 0) of each velocity component on the parent of its joint, and on its own body, for the articulated-body algorithm.
+    """Spin column (h; 0) of each velocity component on the parent of its joint and on its own body, for articulated bodies.
 
     Raises:
-        ValueError: another body carries a rotor, so that its coupling is not one of neighbors.
+        ValueError: Another body carries a rotor, so that the rotor couples bodies that are not adjacent.
 
     Source: theory.md (R6).
     """
@@ -74,8 +83,8 @@ def spin_beside_joints(model: Model, h: SpinColumns) -> tuple[Float[Array, "nv 6
         body = topology.body_of_column[column]
         if carrier not in (body, topology.parents[body], GROUND):
             raise ValueError(
-                f"rotor {name!r} of mechanism {model.name!r} is carried by {topology.body_name(carrier)!r}, which is not beside "
-                f'the joint {topology.joint_names[body]!r} that it drives; use method="cholesky"'
+                f"rotor {name!r} of mechanism {model.name!r} is carried by {topology.body_name(carrier)!r}, which is not adjacent "
+                f'to the joint {topology.joint_names[body]!r} that it drives; use method="cholesky"'
             )
     own = np.equal.outer(topology.body_of_column, np.arange(model.nb))
     parent = np.equal.outer(np.array(topology.parents)[topology.body_of_column], np.arange(model.nb))
@@ -85,7 +94,7 @@ def spin_beside_joints(model: Model, h: SpinColumns) -> tuple[Float[Array, "nv 6
 
 
 def coupling_metric(model: Model, placed: Placements) -> Float[Array, "nv nv"]:
-    """What the spin columns add to the mass matrix, reflected inertia not included. Source: theory.md (R2)."""
+    """Contribution of the spin columns to the mass matrix, without reflected inertia. Source: theory.md (R2)."""
     moves = model.topology.column_moves_body.astype(model.dtype)
     half = einsum("abi,gb,gi->ag", spin_columns(model, placed), moves, placed.columns[:, :3])
     return half + half.T  # (R2)
@@ -94,10 +103,12 @@ def coupling_metric(model: Model, placed: Placements) -> Float[Array, "nv nv"]:
 def coupling_symbols(
     model: Model, placed: Placements, moving_columns: Float[Array, "nv nv 6"] | None
 ) -> Float[Array, "nv nv nv"]:
-    """What the spin columns add to the connection, [alpha, beta, gamma].
+    """Contribution of the spin columns to the connection, [alpha, beta, gamma].
 
     Args:
-        moving_columns: `configuration.subspace_derivatives`.
+        model: Mechanism.
+        placed: Placements of the bodies.
+        moving_columns: Result of `configuration.subspace_derivatives`.
 
     Source: theory.md (R4).
     """
@@ -117,8 +128,16 @@ def coupling_symbols(
 def response_along_columns(
     model: Model, placed: Placements, velocity: Float[Array, "nb 6"], x: Float[Array, "nv 3"], y: Float[Array, "nv 3"]
 ) -> Float[Array, "nv nv"]:
-    """Change [gamma, beta] of the forces along the spin columns when the bodies that column beta moves gain angular velocity x_beta
-    and angular acceleration y_beta + x_beta x omega. Source: theory.md (R8).
+    """Change [gamma, beta] of the forces along the spin columns when the bodies that column beta moves gain velocity.
+
+    Args:
+        model: Mechanism.
+        placed: Placements of the bodies.
+        velocity: Velocities of the bodies about P, ground axes.
+        x: Gain x_beta of angular velocity by column, ground axes.
+        y: Gain of angular acceleration by column, which is y_beta + x_beta x omega.
+
+    Source: theory.md (R8).
     """
     h = spin_columns(model, placed)
     moves = model.topology.column_moves_body.astype(model.dtype)
@@ -127,7 +146,12 @@ def response_along_columns(
 
 
 def response_to_rates(model: Model, placed: Placements, velocity: Float[Array, "nb 6"]) -> Float[Array, "nv nv"]:
-    """Change [gamma, beta] of the forces when the rotors of column beta turn faster: the moments omega x h on their carriers.
+    """Change [gamma, beta] of the forces with the rates of the rotors of column beta: the moments omega x h on their carriers.
+
+    Args:
+        model: Mechanism.
+        placed: Placements of the bodies.
+        velocity: Velocities of the bodies about P, ground axes.
 
     Source: theory.md (R8).
     """
@@ -137,7 +161,7 @@ def response_to_rates(model: Model, placed: Placements, velocity: Float[Array, "
 
 
 def kinetic_energy(model: Model, moving: Motion) -> Float[Array, ""]:
-    """Kinetic energy of the spin, armature not included, J. Source: theory.md (R1)."""
+    """Kinetic energy of the spin of rotors, without armature, J. Source: theory.md (R1)."""
     rotors = model.rotors
     momentum = along_columns(spin_columns(model, moving.placements), moving.velocity[:, :3])
     rate = rotors.ratio * moving.v[np.array(rotors.columns)]
@@ -145,7 +169,7 @@ def kinetic_energy(model: Model, moving: Motion) -> Float[Array, ""]:
 
 
 def angular_momentum(model: Model, moving: Motion) -> Float[Array, "3"]:
-    """Angular momentum of the spin of all rotors, those on the ground included, ground axes, kg m^2/s. Source: theory.md (R7)."""
+    """Angular momentum of the spin of all rotors, also of those on the ground; ground axes, kg m^2/s. Source: theory.md (R7)."""
     rotors = model.rotors
     ground = jnp.eye(3, dtype=model.dtype)[None]
     carriers = [model.nb if carrier == GROUND else carrier for carrier in rotors.carriers]

@@ -1,14 +1,14 @@
-"""Linear systems of mechanics with constraints,
+"""Linear systems of constrained mechanics,
 
     M x - G' lam = f,   G x = g
 
-with a positive definite M. Equations may repeat one another, so that G loses rank while x and G' lam stay unique; lam is then the
-smallest one. Source: theory.md (N9), (N10).
+with a positive definite M. If equations are redundant, G loses rank while x and G' lam stay unique; lam is then the solution of
+smallest norm. Source: theory.md (N9), (N10).
 
-A pseudo-inverse has no derivative where its rank changes, and needs an eigenvalue decomposition. Instead G M^-1 G' is made regular
-by a small multiple s of the identity; corrections take out again what that changes where the constraints act, and what it left of
-lam where they do not. To an eigenvalue sigma of G M^-1 G' belongs the factor (1 - (s/(sigma + s))^k)^2 / sigma: the inverse far
-above s, zero at zero, and smooth and finite between, where a mechanism passes through a singular position.
+A pseudo-inverse is not differentiable where its rank changes, and requires an eigenvalue decomposition. Instead, a small multiple s
+of the identity makes G M^-1 G' regular. Corrections then remove the error of s where the constraints act, and the remaining part of
+lam where they do not. An eigenvalue sigma of G M^-1 G' gets the factor (1 - (s/(sigma + s))^k)^2 / sigma: the inverse far above s,
+zero at zero, and smooth and finite in between, where a mechanism passes through a singular position.
 Source: the corrections, Carpentier, Budhiraja and Mansard, Robotics: Science and Systems 2021.
 """
 
@@ -21,20 +21,20 @@ from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot
 
 _CORRECTIONS = 3
-# Relative to the mean eigenvalue. As small as single precision allows; double precision would allow less, but a step that comes to
-# lie next to a singular position would then be thrown off by forces that its own errors call for.
+# Relative to the mean eigenvalue; the smallest value that single precision allows. Double precision would allow a smaller one, but
+# then rounding errors of a step near a singular position would cause large forces.
 _LEAST_SOFTNESS = 1e-9
 
 
 class SaddlePoint(NamedTuple):
-    """What is needed to solve the equations for any right-hand side.
+    """Factorized matrices of the equations, for any right-hand side.
 
     Attributes:
-        mass_factor: lower Cholesky factor of M.
-        rows: G.
-        by_force: M^-1 G', what a unit force along each row does.
-        softness: s.
-        matrix, factor: G M^-1 G', and the lower Cholesky factor of this and s.
+        mass_factor: Lower Cholesky factor of M.
+        rows: Matrix G.
+        by_force: Matrix M^-1 G', the response to a unit force along each row.
+        softness: Multiple s of the identity.
+        matrix, factor: Matrix G M^-1 G', and the lower Cholesky factor of G M^-1 G' + s.
     """
 
     mass_factor: Float[Array, "n n"]
@@ -46,11 +46,11 @@ class SaddlePoint(NamedTuple):
 
 
 def factorize(mass_factor: Float[Array, "n n"], rows: Float[Array, "m n"]) -> SaddlePoint:
-    """Prepare the equations.
+    """Factorize the equations.
 
     Args:
-        mass_factor: lower Cholesky factor of M.
-        rows: G.
+        mass_factor: Lower Cholesky factor of M.
+        rows: Matrix G.
     """
     by_force = factorizations.cholesky_solve(mass_factor, rows.T)
     matrix = dot(rows, by_force)
@@ -62,7 +62,7 @@ def factorize(mass_factor: Float[Array, "n n"], rows: Float[Array, "m n"]) -> Sa
 
 
 def multipliers(system: SaddlePoint, needed: Float[Array, "m"]) -> Float[Array, "m"]:
-    """lam of G M^-1 G' lam = needed."""
+    """Multipliers lam that solve G M^-1 G' lam = needed."""
 
     def softened(right):
         return factorizations.cholesky_solve(system.factor, right)
@@ -79,7 +79,13 @@ def multipliers(system: SaddlePoint, needed: Float[Array, "m"]) -> Float[Array, 
 def solve(
     system: SaddlePoint, force: Float[Array, "n"], needed: Float[Array, "m"]
 ) -> tuple[Float[Array, "n"], Float[Array, "m"]]:
-    """(x, lam) for f and g."""
+    """Solution (x, lam) of the equations.
+
+    Args:
+        system: Factorized equations.
+        force: Right-hand side f.
+        needed: Right-hand side g.
+    """
     free = factorizations.cholesky_solve(system.mass_factor, force)
     lam = multipliers(system, needed - dot(system.rows, free))
     return free + dot(system.by_force, lam), lam

@@ -1,4 +1,4 @@
-"""A mechanism together with the forces on it, its state, and the equation of motion that integrators and optimizers use."""
+"""A mechanism with the forces on it, its state, and the equation of motion that integrators and optimizers use."""
 
 import collections
 import functools
@@ -24,7 +24,7 @@ from jaxdyn.mechanism.model import Model
 
 Time = Float[Array, ""] | float
 
-# Errors of constraints decay at this rate per step, to three quarters or less in each. Semi-implicit Euler is stable up to 0.83.
+# Errors of constraints decay at this rate per step, by a factor of at most 3/4. Semi-implicit Euler is stable up to a rate of 0.83.
 _DECAY_PER_STEP = 0.5
 
 
@@ -32,8 +32,8 @@ class State(eqx.Module):
     """Configuration and velocity of a mechanism.
 
     Attributes:
-        q: generalized coordinates, rad or m.
-        v: generalized velocities, rad/s or m/s.
+        q: Generalized coordinates, rad or m.
+        v: Generalized velocities, rad/s or m/s.
     """
 
     q: Float[Array, "*batch nq"]
@@ -41,20 +41,30 @@ class State(eqx.Module):
 
 
 class System(eqx.Module):
-    """A mechanism and everything that acts on it. Every number is a differentiable leaf.
+    """A mechanism and all forces and constraints on it. All of its parameters are differentiable.
 
     Attributes:
-        model: the mechanism, gravity included.
-        forces: springs, dampers, friction, applied forces.
-        drives: how controls act; without drives, the control is the generalized force of every velocity component.
-        method: algorithm of the forward dynamics, see `forward_dynamics`.
-        constraints: what closes loops and couples coordinates.
-        stabilization: rate w at which errors of the constraints decay, 1/s (critically damped). None ties it to the step of the
-            integrator, w = 1/2 per step.
+        model: Mechanism, including gravity.
+        forces: Springs, dampers, friction, applied forces.
+        drives: Map from controls to generalized forces. If None, each control is the generalized force of one velocity component.
+        method: Algorithm of the forward dynamics, see `forward_dynamics`.
+        constraints: Constraints that close loops or couple coordinates.
+        stabilization: Rate w at which errors of the constraints decay, 1/s (critically damped). If None, w = 1/2 per step of the
+            integrator.
 
     Raises:
-        MechanismError: a force, drive or constraint names a body or velocity component that the model does not have; two
-            constraints have one name; `stabilization` is no rate.
+        MechanismError: A force, drive or constraint refers to a body or velocity component that the model does not have, two
+            constraints have the same name, or `stabilization` is not a valid rate.
+
+    Example:
+        ```python
+        import jaxdyn
+
+        model = jaxdyn.library.double_pendulum()
+        friction = jaxdyn.JointFriction(viscous=[0.1, 0.1], coulomb=[0.0, 0.0], velocity_scale=[1.0, 1.0])
+        system = jaxdyn.System(model, forces=(friction,))
+        print(system.summary())
+        ```
     """
 
     model: Model
@@ -69,11 +79,11 @@ class System(eqx.Module):
         twice = [name for name, count in counted.items() if count > 1]
         if twice:
             raise MechanismError(
-                f"mechanism {self.model.name!r} has several constraints {twice[0]!r}; give each a name of its own"
+                f"mechanism {self.model.name!r} has several constraints {twice[0]!r}; give each constraint a different name"
             )
         self.model.topology.check_names(*self.model.rotors.names, *counted)
         if self.stabilization is not None and not 0.0 <= self.stabilization < float("inf"):
-            raise MechanismError(f"stabilization is {self.stabilization} 1/s; give a rate from 0 on, or None")
+            raise MechanismError(f"stabilization is {self.stabilization} 1/s; give a rate of at least 0, or None")
         for part in (*self.forces, *([] if self.drives is None else [self.drives]), *self.constraints):
             problem = part.validate(self.model)
             if problem is not None:
@@ -85,18 +95,18 @@ class System(eqx.Module):
         return self.model.nv if self.drives is None else len(self.drives.columns)
 
     def at_rest(self, q: Float[Array, "nq"]) -> State:
-        """The state at rest at coordinates q."""
+        """State at rest at the coordinates q."""
         return State(q, jnp.zeros(self.model.nv, q.dtype))
 
     def _use_of_limits(self) -> str:
-        """Whether joints stop at their limits of position, and how many have some."""
+        """Number of joints with position limits, and whether the limits are enforced."""
         limits = self.model.limits
         count = int(np.sum(np.isfinite(limits.lower) | np.isfinite(limits.upper)))
         enforced = any(isinstance(force, JointLimits) for force in self.forces)
         return f"{count}, {'enforced' if enforced else 'data only'}" if count else "none"
 
     def summary(self) -> str:
-        """The mechanism, its forces, drives and constraints as text: `Model.summary` and one line for each of these."""
+        """Text description: `Model.summary`, and the forces, drives and constraints."""
         names = self.model.topology.joint_names
         lines = [self.model.summary(), ""]
         drives = (
@@ -114,10 +124,14 @@ class System(eqx.Module):
 
 
 def check_system(system: Any, name: str) -> None:
-    """Refuse what is no system.
+    """Raise an error unless the argument is a `System`.
+
+    Args:
+        system: Argument to check.
+        name: Name of the called function, for the message.
 
     Raises:
-        TypeError: the message says what to pass to the function `name`.
+        TypeError: The argument has another type; the message states the required type.
     """
     if not isinstance(system, System):
         remedy = "use System(model)" if isinstance(system, Model) else "give a System, System(model, forces)"
@@ -125,11 +139,16 @@ def check_system(system: Any, name: str) -> None:
 
 
 def check_state(system: System, state: Any, name: str) -> None:
-    """Refuse what is no state, or one that does not fit the system.
+    """Raise an error unless the argument is a `State` that fits the system.
+
+    Args:
+        system: System that the state must fit.
+        state: Argument to check.
+        name: Name of the called function, for the message.
 
     Raises:
-        TypeError: the message says what to pass to the function `name`.
-        ValueError: the state has the wrong shape.
+        TypeError: The argument has another type; the message states the required type.
+        ValueError: The state has the wrong shape.
     """
     if not isinstance(state, State):
         raise TypeError(f"{name} got a {type(state).__name__} as the state; give State(q, v), with arrays q and v")
@@ -137,18 +156,18 @@ def check_state(system: System, state: Any, name: str) -> None:
 
 
 def system_function(function: Callable) -> Callable:
-    """Decorator of a public function (system, state, ...): its arguments are checked, and outside of `jit` it is one program."""
+    """Decorator of a public function (system, state, ...): checks arguments and, outside of `jit`, compiles the function."""
     return checked_system(compiled_outside_jit(function))
 
 
 def checked_system(function: Callable) -> Callable:
-    """Decorator of a public function (system, state, ...), whose arguments are checked."""
+    """Decorator of a public function (system, state, ...): checks its arguments."""
     names = tuple(inspect.signature(function).parameters)
 
     @functools.wraps(function)
     def checked(*args, **options):
         given = dict(zip(names, args, strict=False)) | options
-        if "system" in given:  # else Python says itself what is missing
+        if "system" in given:  # otherwise Python reports the missing argument
             check_system(given["system"], function.__name__)
         if {"system", "state"} <= given.keys():
             check_state(given["system"], given["state"], function.__name__)
@@ -162,14 +181,24 @@ def checked_system(function: Callable) -> Callable:
 def applied_forces(
     system: System, state: State, u: Float[Array, "nu"] | None = None, t: Time = 0.0
 ) -> Float[Array, "nv"]:
-    """Generalized force of the controls and of all forces of the system, gravity not included; N m, N.
+    """Generalized force of the controls and of all forces of the system, gravity not included; N m or N.
 
     Args:
-        u: controls; None for none.
-        t: time, s.
+        system: Mechanism with its forces and drives.
+        state: Coordinates and velocities.
+        u: Controls; zero if None.
+        t: Time (s).
 
     Raises:
-        ValueError: the number of controls is not `system.nu`.
+        ValueError: The number of controls is not `system.nu`.
+
+    Example:
+        ```python
+        import jax.numpy as jnp, jaxdyn
+
+        system = jaxdyn.library.system("acrobot")
+        tau = jaxdyn.applied_forces(system, jaxdyn.neutral_state(system), u=jnp.array([2.0]))
+        ```
 
     Source: theory.md (H1)-(H6).
     """
@@ -182,7 +211,7 @@ def applied_forces(
 
 
 def _forces_in_joints(system: System, model: Model, state: State, u, t: Float[Array, ""]) -> Float[Array, "nv"]:
-    """Generalized force of the controls and of the forces that act in joints."""
+    """Generalized force of the controls and of the forces in joints."""
     tau = jnp.zeros_like(state.v) if u is None else drive_forces(system, u)
     for force in system.forces:
         if isinstance(force, JointForce):
@@ -204,7 +233,14 @@ def _forces_of_bodies(system: System, model: Model, moving: Motion, t: Float[Arr
 
 
 def forces_on_bodies(system: System, model: Model, moving: Motion, t: Float[Array, ""]) -> Float[Array, "nb 6"]:
-    """Sum of all forces on bodies, (moment about P; force), ground axes; gravity and forces in joints not included."""
+    """Sum of all forces on bodies as (moment about P; force), ground axes, without gravity and forces in joints.
+
+    Args:
+        system: Mechanism with its forces.
+        model: Mechanism at time t.
+        moving: Motion of the model.
+        t: Time (s).
+    """
     total = jnp.zeros_like(moving.velocity)
     for force in system.forces:
         if isinstance(force, BodyForce):
@@ -213,7 +249,7 @@ def forces_on_bodies(system: System, model: Model, moving: Motion, t: Float[Arra
 
 
 def drive_forces(system: System, u: Float[Array, "nu"]) -> Float[Array, "nv"]:
-    """Generalized force of the controls, N m, N. Source: theory.md (H6)."""
+    """Generalized force of the controls, N m or N. Source: theory.md (H6)."""
     if u.shape != (system.nu,):
         raise ValueError(
             f"control u has shape {u.shape}, but the system on {system.model.name!r} has {system.nu} controls: "
@@ -231,14 +267,24 @@ def acceleration(
     *,
     correction: Float[Array, "m"] | None = None,
 ) -> Float[Array, "nv"]:
-    """Generalized acceleration of a system: M a + h = (all applied forces); rad/s^2, m/s^2.
+    """Generalized acceleration a of a system: M a + h = (all applied forces); rad/s^2 or m/s^2.
 
-    With constraints, M a + h = (all applied forces) + G' lam with the multipliers lam that keep them, d^2 phi/dt^2 = 0.
+    With constraints, M a + h = (all applied forces) + G' lam, where the multipliers lam satisfy d^2 phi/dt^2 = 0.
 
     Args:
-        u: controls; None for none.
-        t: time, s.
-        correction: d^2 phi/dt^2 instead of zero, from `stabilizing_correction`.
+        system: Mechanism with its forces, drives and constraints.
+        state: Coordinates and velocities.
+        u: Controls; zero if None.
+        t: Time (s).
+        correction: Required d^2 phi/dt^2, from `stabilizing_correction`; zero if None.
+
+    Example:
+        ```python
+        import jax.numpy as jnp, jaxdyn
+
+        system = jaxdyn.library.system("acrobot")
+        a = jaxdyn.acceleration(system, system.at_rest(jnp.array([0.3, -0.5])), u=jnp.array([2.0]))
+        ```
 
     Source: theory.md (I1), (H1)-(H6), (N9).
     """
@@ -246,13 +292,13 @@ def acceleration(
 
 
 class Instant(NamedTuple):
-    """What everything that happens at one instant has in common, so that it is computed once.
+    """Quantities of one instant that several functions need, computed once.
 
     Attributes:
-        model: the mechanism at that time.
-        state: its state.
-        motion: its motion.
-        t: time, s.
+        model: Mechanism at this time.
+        state: Coordinates and velocities.
+        motion: Motion of the model.
+        t: Time (s).
     """
 
     model: Model
@@ -262,7 +308,13 @@ class Instant(NamedTuple):
 
 
 def instant(system: System, state: State, t: Time) -> Instant:
-    """The system in a state at time t."""
+    """System in a given state at time t (s).
+
+    Args:
+        system: Mechanism with its forces, drives and constraints.
+        state: Coordinates and velocities.
+        t: Time (s).
+    """
     time = jnp.asarray(t, state.v.dtype)
     model = system.model.at(time)
     return Instant(model, state, kinematics.motion(model, state.q, state.v), time)
@@ -271,12 +323,19 @@ def instant(system: System, state: State, t: Time) -> Instant:
 def acceleration_and_multipliers(
     system: System, now: Instant, u: Float[Array, "nu"] | None, correction: Float[Array, "m"] | None = None
 ) -> tuple[Float[Array, "nv"], Float[Array, "m"]]:
-    """`acceleration`, and the multipliers lam of all constraints, one after the other."""
+    """Result of `acceleration`, and the multipliers lam of all constraints in their order.
+
+    Args:
+        system: Mechanism with its forces, drives and constraints.
+        now: Instant of the system.
+        u: Controls; zero if None.
+        correction: Required d^2 phi/dt^2; zero if None.
+    """
     return _solved(system, now, now.model, _forces(system, now, u), correction)
 
 
 def _forces(system: System, now: Instant, u: Float[Array, "nu"] | None) -> Float[Array, "nv"]:
-    """`applied_forces`."""
+    """Result of `applied_forces` at an instant."""
     tau = _forces_in_joints(system, now.model, now.state, u, now.t)
     return tau + _forces_of_bodies(system, now.model, now.motion, now.t) if _pushes_bodies(system) else tau
 
@@ -291,17 +350,21 @@ def acceleration_over_step(
     *,
     correction: Float[Array, "m"] | None = None,
 ) -> Float[Array, "nv"]:
-    """Acceleration over a step at whose end the joint forces that resist motion are taken, those with `JointForce.resistance`.
+    """Acceleration over a step, with the joint forces that have a `JointForce.resistance` evaluated at the end of the step.
 
         (M + dt D + dt^2 K) a + h = (all applied forces at the start) - dt K v,   v' = v + dt a
 
-    All other forces are those at the start. Friction and servos, however strong, then are stable at any length of the step: the
-    sum of D and K acts like inertia of rotors, so each step solves one system of equations as before. Without such forces it is
-    `acceleration`.
+    All other forces are evaluated at the start. The step is then stable for friction and servos of any strength and for any step
+    length. D and K act like additional armature, so each step solves one system of equations as before. Without such forces the
+    result is that of `acceleration`.
 
     Args:
-        u, t, correction: as for `acceleration`.
-        step: length dt of the step, s.
+        system: Mechanism with its forces, drives and constraints.
+        state: Coordinates and velocities at the start of the step.
+        u: Controls; zero if None.
+        t: Time at the start of the step (s).
+        step: Length dt of the step (s).
+        correction: Required d^2 phi/dt^2, as for `acceleration`.
 
     Source: theory.md (I12); linearly implicit methods: Hairer and Wanner 1996, section IV.7.
     """
@@ -311,7 +374,15 @@ def acceleration_over_step(
 def resisted_acceleration(
     system: System, now: Instant, u: Float[Array, "nu"] | None, step: Time, correction: Float[Array, "m"] | None
 ) -> Float[Array, "nv"]:
-    """`acceleration_over_step`."""
+    """Result of `acceleration_over_step` at an instant.
+
+    Args:
+        system: Mechanism with its forces, drives and constraints.
+        now: Instant at the start of the step.
+        u: Controls; zero if None.
+        step: Length dt of the step (s).
+        correction: Required d^2 phi/dt^2; zero if None.
+    """
     model, tau = now.model, _forces(system, now, u)
     resistance = _joint_resistance(system, now)
     if resistance is not None:
@@ -322,7 +393,7 @@ def resisted_acceleration(
 
 
 def _joint_resistance(system: System, now: Instant) -> Resistance | None:
-    """Sum over the forces. Parts of a sum may have negative coefficients, like friction that differs in the two directions."""
+    """Sum over the forces. A single term may have negative coefficients, for example friction that depends on the direction."""
     at = (now.model, now.state.q, now.state.v, now.t)
     each = [force.resistance(*at) for force in system.forces if isinstance(force, JointForce)]
     given = [resistance for resistance in each if resistance is not None]
@@ -335,7 +406,7 @@ def _joint_resistance(system: System, now: Instant) -> Resistance | None:
 def _solved(
     system: System, now: Instant, model: Model, tau: Float[Array, "nv"], correction: Float[Array, "m"] | None
 ) -> tuple[Float[Array, "nv"], Float[Array, "m"]]:
-    """Accelerations and multipliers under given forces; `model` may have more armature than that of the instant."""
+    """Accelerations and multipliers under given forces; `model` may have more armature than the model of the instant."""
     constraints, moving = system.constraints, now.motion
     if not constraints:
         return forward.accelerations_from(model, moving, tau, system.method), jnp.zeros(0, tau.dtype)
@@ -345,11 +416,11 @@ def _solved(
 
 
 class ConstraintErrors(NamedTuple):
-    """How well the constraints hold, all equations one after the other.
+    """Errors of the constraints, all equations in their order.
 
     Attributes:
-        residual: phi, m or 1.
-        rate: dphi/dt, m/s or 1/s.
+        residual: Residuals phi, m or 1.
+        rate: Rates dphi/dt, m/s or 1/s.
     """
 
     residual: Float[Array, "m"]
@@ -358,10 +429,12 @@ class ConstraintErrors(NamedTuple):
 
 @system_function
 def constraint_errors(system: System, state: State, t: Time = 0.0) -> ConstraintErrors:
-    """Residuals of the constraints and their rates, zero where the mechanism is assembled and moves as it can.
+    """Residuals of the constraints and their rates; both are zero if the state satisfies the constraints.
 
     Args:
-        t: time, s, for joints with prescribed motion.
+        system: Mechanism with its constraints.
+        state: Coordinates and velocities.
+        t: Time (s), which matters for joints with prescribed motion.
 
     Source: theory.md (N7).
     """
@@ -376,14 +449,19 @@ def _errors(system: System, now: Instant) -> ConstraintErrors:
 
 @system_function
 def stabilizing_correction(system: System, state: State, t: Time, step: Time) -> Float[Array, "m"] | None:
-    """d^2 phi/dt^2 = -2 w dphi/dt - w^2 phi, by which errors of the constraints decay without overshoot; None for none.
+    """Acceleration d^2 phi/dt^2 = -2 w dphi/dt - w^2 phi, with which errors of constraints decay without overshoot.
 
-    Integrators hold it over a step. Evaluated anew within the step it would answer to the errors of their stages, which are
-    larger than those of the step, and take away their order.
+    Integrators keep it constant over a step. If it were evaluated within the step, it would respond to the errors of the stages,
+    which are larger than those of the step, and reduce the order of accuracy.
 
     Args:
-        t: time, s.
-        step: length of the step, s.
+        system: Mechanism with its constraints.
+        state: Coordinates and velocities.
+        t: Time (s).
+        step: Length of the step (s).
+
+    Returns:
+        The acceleration, or None if the system has no constraints or no stabilization.
 
     Source: theory.md (N9); Baumgarte 1972.
     """
@@ -391,12 +469,18 @@ def stabilizing_correction(system: System, state: State, t: Time, step: Time) ->
 
 
 def _drifts(system: System) -> bool:
-    """Whether nothing holds the errors of constraints down, or there are none."""
+    """True if the system has no constraints or no stabilization."""
     return not system.constraints or system.stabilization == 0.0
 
 
 def correction_over_step(system: System, now: Instant, step: Time) -> Float[Array, "m"] | None:
-    """`stabilizing_correction`."""
+    """Result of `stabilizing_correction` at an instant.
+
+    Args:
+        system: Mechanism with its constraints.
+        now: Instant of the system.
+        step: Length of the step (s).
+    """
     if _drifts(system):
         return None
     residual, rate = _errors(system, now)
@@ -406,7 +490,15 @@ def correction_over_step(system: System, now: Instant, step: Time) -> Float[Arra
 
 @system_function
 def total_potential_energy(system: System, state: State, t: Time = 0.0) -> Float[Array, ""]:
-    """Potential energy of gravity and of all forces that have one, J; t: time, s. Source: theory.md (H2), (H3)."""
+    """Potential energy of gravity and of all forces that have one, J.
+
+    Args:
+        system: Mechanism with its forces.
+        state: Coordinates and velocities.
+        t: Time (s).
+
+    Source: theory.md (H2), (H3).
+    """
     q = state.q
     model = system.model.at(jnp.asarray(t, q.dtype))
     placed = kinematics.placements(model, q)
@@ -418,11 +510,25 @@ def total_potential_energy(system: System, state: State, t: Time = 0.0) -> Float
 
 @system_function
 def total_energy(system: System, state: State, t: Time = 0.0) -> Float[Array, ""]:
-    """Kinetic and potential energy, J; t: time, s. It is constant without controls, friction and prescribed motion."""
+    """Total energy (kinetic and potential), J. It is constant without controls, friction and prescribed motion.
+
+    Args:
+        system: Mechanism with its forces.
+        state: Coordinates and velocities.
+        t: Time (s).
+
+    Example:
+        ```python
+        import jaxdyn
+
+        system = jaxdyn.library.system("acrobot")
+        energy = jaxdyn.total_energy(system, jaxdyn.neutral_state(system))
+        ```
+    """
     model = system.model.at(jnp.asarray(t, state.v.dtype))
     return energy.kinetic_energy(model, state.q, state.v) + total_potential_energy(system, state, t)
 
 
 def neutral_state(system: System) -> State:
-    """State at rest at the neutral configuration."""
+    """State at rest in the neutral configuration."""
     return system.at_rest(configuration.neutral(system.model))

@@ -249,11 +249,11 @@ def test_constraints_that_do_not_fit_are_refused(constraint, message):
 def test_what_cannot_be_told_and_what_cannot_be_built_is_refused():
     system = four_bar()
     state = State(jnp.zeros(3), jnp.zeros(3))
-    with pytest.raises(ValueError, match="what the constraints of 'four-bar' bear and what its drives"):
+    with pytest.raises(ValueError, match=r"'four-bar'.*give controls"):
         jaxdyn.joint_reactions(system, state, a=jnp.zeros(3))
-    with pytest.raises(MechanismError, match="several constraints 'pin'; give each a name of its own"):
+    with pytest.raises(MechanismError, match=r"several constraints 'pin'.*different name"):
         System(system.model, constraints=(pin(COUPLER), pin(COUPLER)))
-    with pytest.raises(MechanismError, match=r"stabilization is -1.0 1/s; give a rate from 0 on, or None"):
+    with pytest.raises(MechanismError, match=r"stabilization is -1.0 1/s.*None"):
         System(system.model, stabilization=-1.0)
 
 

@@ -184,9 +184,7 @@ def test_connection_obeys_its_laws(name):
 def test_textbook_symbols_are_refused_with_the_joint_that_has_none():
     for name, joint in {"floating": r"'body 0_joint' \(Free\)", "grounded": r"'body 0_joint' \(Spherical\)"}.items():
         model, q, *_ = jax.tree.map(lambda x: x[0], samples(name))
-        with pytest.raises(
-            ValueError, match=joint + " has velocities that are no rates of coordinates.*connection_first_kind"
-        ):
+        with pytest.raises(ValueError, match=joint + ".*not coordinate rates.*connection_first_kind"):
             christoffel_first_kind(model, q)
     planar = random_model(np.random.default_rng(0), 2, parents=[-1, 0], kinds="UL")
     with pytest.raises(ValueError, match=r"'body 1_joint' \(Planar\)"):

@@ -19,7 +19,7 @@ ZERO = (0.0, 0.0, 0.0)
         (Spring(3, ZERO, -1, ZERO, 1.0), ["Spring on mechanism 'slider tree'", "no body 3", "use 0 to 2, or -1"]),
         (Spring(0, ZERO, -2, ZERO, 1.0), ["no body -2", "Model.locate"]),
         (Damper(0, ZERO, 7, ZERO, 1.0), ["Damper", "no body 7"]),
-        (AppliedForce(-1, ZERO, ZERO, ZERO, True), ["a force on the ground does nothing; give the index of a body"]),
+        (AppliedForce(-1, ZERO, ZERO, ZERO, True), ["ground", "give the index of a body"]),
         (AppliedForce(5, ZERO, ZERO, ZERO, True), ["AppliedForce", "no body 5"]),
         (JointSpring((1.0, 2.0), (0.0, 0.0, 0.0)), ["JointSpring", "stiffness has shape (2,); give 3 values"]),
         (JointSpring((1.0, 2.0, 3.0), (0.0, 0.0)), ["rest has shape (2,); give 3 values"]),

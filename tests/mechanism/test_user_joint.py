@@ -289,7 +289,7 @@ def test_what_needs_christoffel_symbols_says_why_there_are_none(mixed, state):
         lambda: christoffel_first_kind(mixed, q, method="autodiff"),
         lambda: christoffel_second_kind(mixed, q),
     ):
-        with pytest.raises(ValueError, match=r"'base_joint' \(Free\) has velocities that are no rates of coordinates"):
+        with pytest.raises(ValueError, match=r"'base_joint' \(Free\).*not coordinate rates"):
             refusing()
 
 
