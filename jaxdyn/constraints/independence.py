@@ -66,11 +66,15 @@ def mobility(system: System, state: State, t: Time = 0.0) -> Mobility:
 def describe_mobility(system: System, state: State, t: Time = 0.0) -> str:
     """A table of the constraints, the equations of each and how many of them repeat others, and the degrees of freedom, as text."""
     found, q = jax.device_get(stored_jit(mobility)(system, state, t)), state.q
-    model = system.model.at(jnp.asarray(t, q.dtype))
-    poses = kinematics.placements(model, q).poses
+    model = system.model
+
+    def residuals(q):
+        poses = kinematics.placements(model, q).poses
+        return [constraint.residual(model, q, poses) for constraint in system.constraints]
+
     lines, start = [], 0
-    for constraint in system.constraints:
-        count = constraint.residual(model, q, poses).shape[0]
+    for constraint, equations in zip(system.constraints, jax.eval_shape(residuals, q), strict=True):
+        count = equations.size
         kept = int(np.sum(found.independent[start : start + count]))
         start += count
         lines.append(f"  {constraint.name}: {count} equations, {kept} independent")
