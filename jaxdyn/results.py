@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from jax.core import Tracer
 
+from jaxdyn.display import counted, known
+
 
 class ResultCode(enum.IntEnum):
     """Base of result codes. A member is its integer, its message and whether the computation succeeded (False if not given).
@@ -29,6 +31,31 @@ class ResultCode(enum.IntEnum):
         member = int.__new__(cls, code)
         member._value_, member.message, member.successful = code, message, successful
         return member
+
+    @property
+    def words(self) -> str:
+        """The name in small letters, such as "step failed"."""
+        return self.name.lower().replace("_", " ")
+
+
+def outcome_text(codes: type[ResultCode], result: Any) -> str:
+    """How a computation ended, or how many elements of a batch ended in which way; "unknown" while JAX traces the codes.
+
+    Args:
+        codes: the enumeration that the codes belong to.
+        result: integer codes of any shape.
+    """
+    values = known(result)
+    if values is None:
+        return "unknown"
+    words = [codes(code).words for code in sorted(np.ravel(values).tolist())]
+    return words[0] if values.ndim == 0 else counted(words)
+
+
+def message_text(codes: type[ResultCode], result: Any) -> str:
+    """The message of a single code, "unknown" while JAX traces it."""
+    value = known(result)
+    return "unknown" if value is None else codes(int(value)).message
 
 
 class UnsuccessfulError(RuntimeError):

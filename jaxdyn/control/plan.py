@@ -14,13 +14,14 @@ from jaxdyn.control.problem import (
     path_constraints,
     running_cost,
 )
+from jaxdyn.display import Display, Displayed, array_text
 from jaxdyn.lanes import Backend, lane_function
 
 _FALL = 0.25  # of the violation; if it falls less, the penalty grows
 _GROWTH, _MOST_PENALTY = 10.0, 1e8
 
 
-class Plan(eqx.Module):
+class Plan(Displayed, eqx.Module):
     """A trajectory: states, controls and design parameters.
 
     Attributes:
@@ -32,6 +33,10 @@ class Plan(eqx.Module):
     states: AnyState
     controls: Float[Array, "N nu"]
     design: Float[Array, "P"]
+
+    def _display(self) -> Display:
+        parts = {"states": self.states, "controls": self.controls, "design": self.design}
+        return Display(f"Plan({', '.join(f'{name}: {array_text(part)}' for name, part in parts.items())})", {})
 
 
 class Multipliers(eqx.Module):

@@ -21,6 +21,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
 from jaxdyn.deprecated import refuse_renamed
+from jaxdyn.display import Display, Displayed, number_text, plural
 from jaxdyn.dynamics.system import State, System, acceleration
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
@@ -207,7 +208,7 @@ class Design(eqx.Module):
         self.upper = _bound(upper, self.initial.shape, self.initial.dtype, np.inf)
 
 
-class ControlProblem(eqx.Module):
+class ControlProblem(Displayed, eqx.Module):
     """An optimal-control problem. All its arrays are differentiable.
 
     Attributes:
@@ -284,6 +285,19 @@ class ControlProblem(eqx.Module):
                 k = int(np.argmax(wrong.reshape(-1, self.lower.shape[-1]).any(axis=0)))
                 raise ValueError(f"control {k}: the lower bound is not below the upper one; exchange them")
         _check_functions(self)
+
+    def _display(self) -> Display:
+        dynamics = self.dynamics
+        rows = {"duration": f"{number_text(self.duration, 's')} in {plural(self.steps, 'step', 'steps')}"}
+        for label, parts in (("running", self.running), ("final", self.final)):
+            rows[f"{label} costs"] = ", ".join(_name(cost) for cost in parts) or "none"
+        for label, parts in (("constraints", self.constraints), ("final constraints", self.final_constraints)):
+            rows[label] = ", ".join(constraint.name for constraint in parts) or "none"
+        if self.size:
+            rows["design"] = plural(self.size, "parameter", "parameters")
+        if isinstance(dynamics, MultibodyDynamics):
+            rows = {"system": dynamics.system._display().title, "integrator": repr(dynamics.integrator)} | rows
+        return Display(f"ControlProblem({type(dynamics).__name__}, nx = {dynamics.nx}, nu = {dynamics.nu})", rows)
 
     @property
     def dt(self) -> Float[Array, ""]:

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from jaxdyn.control.plan import Multipliers, Plan
 from jaxdyn.control.problem import ControlProblem
-from jaxdyn.results import ResultCode, UnsuccessfulError, raise_unsuccessful
+from jaxdyn.display import Display, Displayed, array_text, number_text, plural
+from jaxdyn.results import ResultCode, UnsuccessfulError, message_text, outcome_text, raise_unsuccessful
 
 
 class ControlResult(ResultCode):
@@ -55,7 +57,7 @@ class History(eqx.Module):
     violation: Float[Array, "iterations"]
 
 
-class Solution(eqx.Module):
+class Solution(Displayed, eqx.Module):
     """The best plan that a solver found.
 
     Attributes:
@@ -78,6 +80,17 @@ class Solution(eqx.Module):
     result: Int[Array, ""]
     stats: Stats
     history: History | None = eqx.field(default=None, kw_only=True)
+
+    def _display(self) -> Display:
+        batch = np.shape(self.cost)
+        ended = outcome_text(ControlResult, self.result)
+        rows = {"result": ended if batch else message_text(ControlResult, self.result)}
+        rows |= {"cost": number_text(self.cost), "violation": number_text(self.violation)}
+        rows |= {"iterations": number_text(self.stats.iterations), "value": self.value._display().title}
+        if self.history is not None:
+            rows["history"] = array_text(self.history.cost)
+        title = plural(batch[0], "search", "searches") if batch else ended
+        return Display(f"Solution({title}, cost = {rows['cost']})", rows)
 
     if not TYPE_CHECKING:
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.display import Display, Displayed, array_text, counted
 from jaxdyn.dynamics import constraint_motion, energy, forward, inverse, kinematics, multipliers
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.doors import check_vectors
@@ -28,7 +29,7 @@ Time = Float[Array, ""] | float
 _DECAY_PER_STEP = 0.5
 
 
-class State(eqx.Module):
+class State(Displayed, eqx.Module):
     """Configuration and velocity of a mechanism.
 
     Attributes:
@@ -39,8 +40,11 @@ class State(eqx.Module):
     q: Float[Array, "*batch nq"]
     v: Float[Array, "*batch nv"]
 
+    def _display(self) -> Display:
+        return Display(f"State(q: {array_text(self.q)}, v: {array_text(self.v)})", {})
 
-class System(eqx.Module):
+
+class System(Displayed, eqx.Module):
     """A mechanism and all forces and constraints on it. All of its parameters are differentiable.
 
     Attributes:
@@ -104,6 +108,13 @@ class System(eqx.Module):
         count = int(np.sum(np.isfinite(limits.lower) | np.isfinite(limits.upper)))
         enforced = any(isinstance(force, JointLimits) for force in self.forces)
         return f"{count}, {'enforced' if enforced else 'data only'}" if count else "none"
+
+    def _display(self) -> Display:
+        title, of_model = self.model._display()
+        rows = {"joints": of_model.pop("joints"), "forces": counted(type(force).__name__ for force in self.forces)}
+        rows["controls"] = str(self.nu)
+        rows["constraints"] = ", ".join(constraint.name for constraint in self.constraints) or "none"
+        return Display(f"System{title.removeprefix('Model')}", rows | of_model)
 
     def summary(self) -> str:
         """Text description: `Model.summary`, and the forces, drives and constraints."""

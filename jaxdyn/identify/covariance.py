@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.display import Display, Displayed, known, number_text
 from jaxdyn.identify.least_squares import Problem, Unknowns, information
 from jaxdyn.lanes import compiled_outside_jit, stored_jit
 from jaxdyn.lanes.announcements import announced_as
@@ -21,7 +22,7 @@ _BLIND = 1e-6
 _QUANTILE = 1.959963984540054  # of the normal distribution, 97.5 %
 
 
-class Uncertainty(eqx.Module):
+class Uncertainty(Displayed, eqx.Module):
     """What a fit knows about the values of its parameters.
 
     Attributes:
@@ -57,6 +58,17 @@ class Uncertainty(eqx.Module):
         known = jnp.isfinite(std) & (std > 0)
         inverse = jnp.where(known, 1.0 / jnp.where(known, std, 1.0), 0.0)
         return jnp.where(known[:, None] & known[None], self.covariance, 0.0) * inverse[:, None] * inverse[None]
+
+    def _display(self) -> Display:
+        values, covariance = known(self.values), known(self.covariance)
+        rows = {"noise scale": number_text(self.noise_scale)}
+        if self.warnings:
+            rows["warnings"] = "; ".join(self.warnings)
+        if values is not None and covariance is not None:
+            std = np.sqrt(np.diagonal(covariance))
+            for (name, unit), value, deviation in zip(self.labels, values, std, strict=True):
+                rows[name] = f"{value:.6g} ± {deviation:.2g} {unit}"
+        return Display(f"Uncertainty({len(self.labels)} values)", rows)
 
 
 @announced_as("the uncertainty")

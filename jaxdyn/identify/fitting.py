@@ -12,13 +12,14 @@ from jaxtyping import Array, Float, Int, PyTree
 from tqdm import tqdm
 
 from jaxdyn.deprecated import refuse_renamed
+from jaxdyn.display import Display, Displayed, array_text, number_text, plural
 from jaxdyn.identify.least_squares import Normal, Problem, Unknowns
 from jaxdyn.identify.levenberg_marquardt import LevenbergMarquardt
 from jaxdyn.identify.parameters import Parameters
 from jaxdyn.identify.solver import FitResult, Search, Solver
 from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism.messages import described
-from jaxdyn.results import UnsuccessfulError, raise_unsuccessful
+from jaxdyn.results import UnsuccessfulError, message_text, outcome_text, raise_unsuccessful
 
 
 class FitError(UnsuccessfulError):
@@ -35,7 +36,7 @@ class FitStats(NamedTuple):
     iterations: Int[Array, "*starts"]
 
 
-class Fit(eqx.Module):
+class Fit(Displayed, eqx.Module):
     """Result of `fit`.
 
     Attributes:
@@ -84,6 +85,16 @@ class Fit(eqx.Module):
     def stats(self) -> FitStats:
         """How much work the fit was."""
         return FitStats(self.iterations)
+
+    def _display(self) -> Display:
+        search, batch = self.search, np.shape(self.search.loss)
+        ended = outcome_text(FitResult, search.result)
+        rows = {"result": ended if batch else message_text(FitResult, search.result)}
+        rows |= {"loss": number_text(search.loss), "iterations": number_text(search.iterations)}
+        if self.history is not None:
+            rows["history"] = array_text(self.history)
+        title = plural(batch[0], "initial guess", "initial guesses") if batch else ended
+        return Display(f"Fit({title}, loss = {rows['loss']})", rows | self.parameters._display().rows)
 
 
 @announced_as("the fit")

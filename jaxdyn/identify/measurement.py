@@ -11,6 +11,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
+from jaxdyn.display import Display, Displayed
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.mechanism.components import units_along
 from jaxdyn.mechanism.messages import described
@@ -195,7 +196,7 @@ class Inputs(eqx.Module):
         return Knots(values, recorded.interval, start, recorded.interpolation)
 
 
-class Plant(eqx.Module):
+class Plant(Displayed, eqx.Module):
     """A machine as its recordings show it.
 
     Attributes:
@@ -230,6 +231,13 @@ class Plant(eqx.Module):
                 f"the plant has {self.inputs.gain.shape[0]} inputs, its system {self.system.nu} controls; "
                 "give one input per control"
             )
+
+    def _display(self) -> Display:
+        system, sensors = self.system, self.sensors
+        observed = getattr(sensors.observe, "__name__", type(sensors.observe).__name__)
+        counts = f"{self.inputs.gain.shape[-1]} inputs, {sensors.noise.shape[-1]} measurements"
+        rows = {"measured": observed, "zeros": f"of {sensors.zeros.shape[-2]} recordings"}
+        return Display(f"Plant({system.model.name!r}, {counts})", {"system": system._display().title} | rows)
 
     def units_along(self, declared: Quantity) -> tuple[str, ...]:
         """Unit of a quantity for each input or each measurement; empty for measurements of a function of the user."""

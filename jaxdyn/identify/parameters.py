@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from jaxdyn.deprecated import renamed_property
+from jaxdyn.display import Display, Displayed
 from jaxdyn.identify.addresses import (
     INERTIA,
     ParameterError,
@@ -172,7 +173,7 @@ class _Following(eqx.Module):
     offset: Float[Array, "*values"]
 
 
-class Parameters(eqx.Module):
+class Parameters(Displayed, eqx.Module):
     """The free parameters of a subject as one unconstrained vector x, and the map from x to the subject.
 
         parameters = Parameters(plant, [body_inertia("upper"), Parameter("system.forces.0.viscous", chart=Positive())])
@@ -241,6 +242,12 @@ class Parameters(eqx.Module):
         self.subject, self.labels = subject, tuple(labels)
         self._placed = tuple(placed)
         self._following = tuple(_follow(tie, subject, names, placed, taken) for tie in ties)
+
+    def _display(self) -> Display:
+        subject = self.subject._display().title if isinstance(self.subject, Displayed) else type(self.subject).__name__
+        rows = {"values": ", ".join(f"{name} ({unit})" if unit else name for name, unit in self.labels)}
+        rows |= {"ties": str(len(self._following)), "subject": subject}
+        return Display(f"Parameters({len(self.labels)} values, {self.size} unconstrained)", rows)
 
     @property
     def size(self) -> int:

@@ -14,6 +14,7 @@ from jax.core import Tracer
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PyTree
 
+from jaxdyn.display import Display, Displayed, counted, dtype_text, plural
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.mechanism.quantity import ARMATURE, EFFORT, POSITION, VELOCITY, quantity
@@ -41,7 +42,7 @@ class Limits(eqx.Module):
     effort: Float[Array, "nv"] = eqx.field(metadata=quantity(EFFORT, infinite=True))
 
 
-class Model(eqx.Module):
+class Model(Displayed, eqx.Module):
     """A mechanism: topology and numbers. SI units; body frames have their origin at the joint point O'_i.
 
     Attributes:
@@ -117,6 +118,24 @@ class Model(eqx.Module):
         if all(type(joint).later is Joint.later for joint in self.joints):
             return self
         return eqx.tree_at(lambda model: model.joints, self, tuple(joint.later(duration) for joint in self.joints))
+
+    def _display(self) -> Display:
+        size = f"{plural(self.nb, 'body', 'bodies')}, nq = {self.nq}, nv = {self.nv}"
+        rows = {"joints": counted(kind.__name__.lower() for kind in self.topology.joint_classes)}
+        if self.topology.frame_names:
+            rows["frames"] = ", ".join(self.topology.frame_names)
+        if self.rotors.names:
+            rows["rotors"] = ", ".join(self.rotors.names)
+        rows["dtype"] = dtype_text(self)
+        if batch := self._batch_shape():
+            rows["batch"] = f"shape {batch}"
+        return Display(f"Model({self.name!r}, {size})", rows)
+
+    def _batch_shape(self) -> tuple[int, ...]:
+        """The shape of a batch of models, in which some leaves may be those of all of them; () for a single one."""
+        single = {"mass": 1, "com": 2, "inertia": 2, "armature": 1, "gravity": 1}
+        leading = [np.shape(getattr(self, name))[:-count] for name, count in single.items()]
+        return np.broadcast_shapes(*leading, np.shape(self.placement.translation)[:-2])
 
     def summary(self) -> str:
         """The mechanism as text: size, mass and degrees of freedom, and a table of its bodies and joints."""

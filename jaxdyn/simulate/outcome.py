@@ -19,8 +19,9 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxdyn.display import plural
 from jaxdyn.mechanism.topology import Topology
-from jaxdyn.results import ResultCode
+from jaxdyn.results import ResultCode, outcome_text
 
 
 class RolloutResult(ResultCode):
@@ -66,21 +67,17 @@ def describe(
     codes, steps = np.ravel(result), np.ravel(steps)
     v = np.reshape(v, (codes.size, -1))
     counts = {code: int(np.sum(codes == code)) for code in RolloutResult}
-    ended = ", ".join(f"{count} {_word(code)}" for code, count in counts.items() if count)
-    sentences = [f"{codes.size} rollout{'s' * (codes.size != 1)} of {topology.name!r}: {ended}."]
+    size = plural(codes.size, "rollout", "rollouts")
+    sentences = [f"{size} of {topology.name!r}: {outcome_text(RolloutResult, codes)}."]
     for code in RolloutResult:
         if counts[code] and not code.successful:
             failed = np.flatnonzero(codes == code)
             first = failed[np.argmin(steps[failed])]
             sentences.append(
-                f"Sample {first} {_word(code)} first, after {steps[first]} steps{_fastest(v[first], topology)}."
+                f"Sample {first} {code.words} first, after {steps[first]} steps{_fastest(v[first], topology)}."
             )
             sentences.append(code.message)
     return " ".join(sentences)
-
-
-def _word(code: RolloutResult) -> str:
-    return code.name.lower().replace("_", " ")
 
 
 def _fastest(v: Float[np.ndarray, "nv"], topology: Topology) -> str:

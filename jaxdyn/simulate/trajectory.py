@@ -21,10 +21,12 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 import jaxdyn.lanes as lanes
+from jaxdyn.display import Display, Displayed, array_text, known, number_text, plural
 from jaxdyn.dynamics.system import State, System, check_state, check_system
 from jaxdyn.lanes import Backend, check_backend, stored_outside_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.topology import Topology
+from jaxdyn.results import outcome_text
 from jaxdyn.simulate.controls import Controller, Controls, Feedback, Knots, Policy, Step, as_controls
 from jaxdyn.simulate.integrators import Control, Integrator, SemiImplicitEuler
 from jaxdyn.simulate.outcome import RolloutResult, describe, reached_end, report
@@ -36,7 +38,7 @@ Time = Float[Array, ""]
 _SHORT = 128
 
 
-class Trajectory(eqx.Module):
+class Trajectory(Displayed, eqx.Module):
     """Outcome of a rollout.
 
     Attributes:
@@ -71,6 +73,27 @@ class Trajectory(eqx.Module):
     def describe(self) -> str:
         """How many samples ended in which way, when and where the first one failed, and what to change. Not under `jit`."""
         return describe(np.asarray(self.result), np.asarray(self.steps), np.asarray(self.final.v), self.topology)
+
+    def _display(self) -> Display:
+        *batch, records = np.shape(self.time) or (0,)
+        parts = [repr(self.topology.name), *([plural(math.prod(batch), "sample", "samples")] if batch else [])]
+        rows = {"result": outcome_text(RolloutResult, self.result)}
+        if len(batch) > 1:
+            rows["batch"] = f"shape {tuple(batch)}"
+        rows |= {"time": number_text(self.time, "s"), "steps": number_text(self.steps), "dt": self._step_text()}
+        rows |= {"saved": array_text(self.saved), "backend": self.backend}
+        if self.cost is not None:
+            rows["cost"] = array_text(self.cost)
+        return Display(f"Trajectory({', '.join([*parts, plural(records, 'record', 'records')])})", rows)
+
+    def _step_text(self) -> str:
+        """The length of a step, on average, of the first sample that completed its steps."""
+        time, steps, result = known(self.time), known(self.steps), known(self.result)
+        if time is None or steps is None or result is None or not np.any(result == RolloutResult.COMPLETED):
+            return "unknown"
+        first = np.argmax(np.ravel(result) == RolloutResult.COMPLETED)
+        span = np.ptp(time.reshape(-1, time.shape[-1])[first])
+        return f"{span / np.ravel(steps)[first]:.6g} s"
 
 
 def save_state(t: Time, state: State, u: Float[Array, "nu"] | None) -> State:

@@ -1,0 +1,120 @@
+"""How objects show themselves: a `repr` of a few lines, and a table with a picture in notebooks.
+
+A class derives from `Displayed` and states its title and its rows once, in `_display`. Values can be unknown there: while JAX
+traces, in the result of `jax.eval_shape`, and in pytrees whose leaves were replaced. `known`, `array_text` and the other functions
+of this module accept all of these and compute nothing.
+"""
+
+import collections
+import pkgutil
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.core import Tracer
+
+_MOST_LINES = 10
+_MOST_COLUMNS = 120
+
+
+class Display(NamedTuple):
+    """An object as text.
+
+    Attributes:
+        title: The object in one line, which also stands for it within the `repr` of another one.
+        rows: Further facts, the most important ones first.
+    """
+
+    title: str
+    rows: dict[str, str]
+
+
+class Displayed:
+    """Base of classes that show themselves by the facts that their method `_display` states."""
+
+    def _display(self) -> Display:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        display = self._display_or_none()
+        return super().__repr__() if display is None else _text(display)
+
+    def __pdoc__(self, **options: Any) -> Any:
+        """The title, for the `repr` of an Equinox module that holds this object."""
+        import wadler_lindig
+
+        display = self._display_or_none()
+        return None if display is None else wadler_lindig.TextDoc(display.title)
+
+    def _repr_html_(self) -> str:
+        """The view in a notebook."""
+        return view("html.html_of")(self)
+
+    def _display_or_none(self) -> Display | None:
+        # Functions of JAX and Equinox fill pytrees with whatever their users want, and debuggers show objects whose constructor has
+        # not ended. A `repr` must not fail in these cases, so that of Equinox takes over.
+        try:
+            return self._display()
+        except Exception:
+            return None
+
+
+def view(name: str) -> Callable:
+    """A function of `jaxdyn.view`, such as "html.html_of". Views come after all that they show, so they are found when needed."""
+    return pkgutil.resolve_name(f"jaxdyn.view.{name}")
+
+
+def known(x: Any) -> np.ndarray | None:
+    """The values of an array, or None if they are not known or not available on this host."""
+    if isinstance(x, jax.Array):
+        available = not isinstance(x, Tracer) and not x.is_deleted() and x.is_fully_addressable
+        return np.asarray(x) if available else None
+    return np.asarray(x) if isinstance(x, np.ndarray | np.generic) else None
+
+
+def array_text(x: Any) -> str:
+    """Type and shape of an array, float32[4096,7]; other objects by their name or value."""
+    if hasattr(x, "shape") and hasattr(x, "dtype"):
+        return f"{x.dtype}[{','.join(map(str, x.shape))}]"
+    return "none" if x is None else repr(x)
+
+
+def number_text(x: Any, unit: str = "") -> str:
+    """A value in six digits, "1.2 to 3.4" for the least and the greatest one of a batch, or "unknown"."""
+    values = known(x)
+    if values is None:
+        return "unknown"
+    finite = values[np.isfinite(values)]
+    ends = (finite.min(), finite.max()) if finite.size else ()
+    texts = [f"{end:.6g}" if values.dtype.kind == "f" else str(end) for end in ends]
+    return f"{' to '.join(dict.fromkeys(texts))} {unit}".rstrip() if texts else "not finite"
+
+
+def dtype_text(tree: Any) -> str:
+    """The floating-point types in a pytree."""
+    types = {str(x.dtype) for x in jax.tree.leaves(tree) if jax.numpy.issubdtype(getattr(x, "dtype", int), np.floating)}
+    return " and ".join(sorted(types)) or "unknown"
+
+
+def counted(names: Iterable[str]) -> str:
+    """How often each name occurs: "2 Spring, 1 JointFriction", or "none"."""
+    return ", ".join(f"{count} {name}" for name, count in collections.Counter(names).items()) or "none"
+
+
+def plural(count: int, one: str, many: str) -> str:
+    """A number of things: "1 body", "7 bodies"."""
+    return f"{count} {one if count == 1 else many}"
+
+
+def _text(display: Display) -> str:
+    width = max(map(len, display.rows), default=0)
+    lines = [f"  {label:<{width}}  {value}" for label, value in display.rows.items()]
+    if len(lines) > _MOST_LINES - 1:
+        shown = _MOST_LINES - 2
+        lines = [*lines[:shown], f"  and {len(lines) - shown} more"]
+    return "\n".join(_shortened(line) for line in (display.title, *lines))
+
+
+def _shortened(line: str) -> str:
+    return line if len(line) <= _MOST_COLUMNS else f"{line[: _MOST_COLUMNS - 3]}..."
