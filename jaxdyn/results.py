@@ -42,8 +42,8 @@ def outcome_text(codes: type[ResultCode], result: Any) -> str:
     """How a computation ended, or how many elements of a batch ended in which way; "unknown" while JAX traces the codes.
 
     Args:
-        codes: the enumeration that the codes belong to.
-        result: integer codes of any shape.
+        codes: The enumeration that the codes belong to.
+        result: Integer codes of any shape.
     """
     values = known(result)
     if values is None:
@@ -76,8 +76,8 @@ def raise_unsuccessful(
     """Raise if a computation, or an element of a batch of them, failed. Does nothing while JAX traces the codes.
 
     Args:
-        codes: the enumeration that the codes belong to.
-        result: integer codes of any shape.
+        codes: The enumeration that the codes belong to.
+        result: Integer codes of any shape.
         error: the class of error to raise.
 
     Raises:

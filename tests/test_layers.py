@@ -17,6 +17,7 @@ ROOMS = [
     "deprecated",
     "lazy",
     "version",
+    "display",
     "results",
     "cache",
     "lanes",

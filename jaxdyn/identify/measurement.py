@@ -11,7 +11,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
-from jaxdyn.display import Display, Displayed
+from jaxdyn.display import Display, Displayed, plural
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.mechanism.components import units_along
 from jaxdyn.mechanism.messages import described
@@ -235,7 +235,8 @@ class Plant(Displayed, eqx.Module):
     def _display(self) -> Display:
         system, sensors = self.system, self.sensors
         observed = getattr(sensors.observe, "__name__", type(sensors.observe).__name__)
-        counts = f"{self.inputs.gain.shape[-1]} inputs, {sensors.noise.shape[-1]} measurements"
+        inputs = plural(self.inputs.gain.shape[-1], "input", "inputs")
+        counts = f"{inputs}, {plural(sensors.noise.shape[-1], 'measurement', 'measurements')}"
         rows = {"measured": observed, "zeros": f"of {sensors.zeros.shape[-2]} recordings"}
         return Display(f"Plant({system.model.name!r}, {counts})", {"system": system._display().title} | rows)
 

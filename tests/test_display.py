@@ -1,0 +1,198 @@
+"""Objects show themselves in a few lines, whatever their leaves are."""
+
+import re
+import warnings
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import pytest
+from mechanisms import double_pendulum, swinging
+from recorded import pendulum_plant
+
+import jaxdyn
+from jaxdyn import JointFriction, State, System
+from jaxdyn.control import (
+    ControlProblem,
+    ControlResult,
+    Equality,
+    MultibodyDynamics,
+    Plan,
+    Solution,
+)
+from jaxdyn.control.plan import Multipliers
+from jaxdyn.control.solution import Stats
+from jaxdyn.identify import Fit, FitResult, Parameter, Parameters, Uncertainty
+from jaxdyn.identify.least_squares import Unknowns
+from jaxdyn.identify.solver import Search
+
+TRAJECTORY = """\
+Trajectory('double pendulum', 11 records)
+  result   completed
+  time     0 to 0.2 s
+  steps    20
+  dt       0.01 s
+  saved    State(q: float64[11,2], v: float64[11,2])
+  backend  xla"""
+
+
+def system() -> System:
+    friction = JointFriction([1.0, 2.0], [0.0, 0.0], [1.0, 1.0])
+    return System(double_pendulum(), (friction, friction))
+
+
+SYSTEM = System(double_pendulum())
+
+
+def moved(state: State) -> jaxdyn.Trajectory:
+    return jaxdyn.rollout(SYSTEM, state, dt=0.01, steps=20, save_every=2, backend="xla")
+
+
+@pytest.fixture(scope="module")
+def trajectory() -> jaxdyn.Trajectory:
+    return moved(swinging())
+
+
+def rows(thing) -> dict[str, str]:
+    """The rows below the title of a `repr`, which must be short."""
+    found = repr(thing).splitlines()
+    assert 2 <= len(found) <= 10
+    assert all(len(line) <= 120 for line in found)
+    return dict(re.fullmatch(r"  (.+?)  +(.*)", line).groups() for line in found[1:])
+
+
+def title(thing) -> str:
+    return repr(thing).splitlines()[0]
+
+
+def test_a_mechanism_states_its_size_joints_and_type():
+    model = jaxdyn.library.stewart_platform().model
+    assert title(model) == "Model('stewart_platform', 13 bodies, nq = 25, nv = 24)"
+    assert rows(model)["joints"] == "1 free, 6 universal, 6 prismatic"
+    assert rows(model)["dtype"] == str(model.dtype)
+    assert "batch" not in rows(model)
+
+
+def test_a_system_states_what_acts_on_it():
+    assert title(system()) == "System('double pendulum', 2 bodies, nq = 2, nv = 2)"
+    assert rows(system())["forces"] == "2 JointFriction"
+    assert rows(system())["controls"] == "2"
+    assert rows(jaxdyn.library.stewart_platform())["constraints"] == "head1, head2, head3, head4, head5, head6"
+
+
+def test_a_batch_of_mechanisms_states_its_shape():
+    model = double_pendulum()
+    heavier = jax.vmap(lambda mass: eqx.tree_at(lambda m: m.mass, model, mass))(jnp.ones((3, 2)))
+    assert rows(heavier)["batch"] == "shape (3,)"
+    one_leaf = eqx.tree_at(lambda m: m.mass, model, jnp.ones((5, 4, 2)))
+    assert rows(System(one_leaf))["batch"] == "shape (5, 4)"
+
+
+def test_a_module_that_holds_a_system_shows_its_title():
+    shown = repr(MultibodyDynamics(SYSTEM))
+    assert shown == "MultibodyDynamics(system=System('double pendulum', 2 bodies, nq = 2, nv = 2))"
+
+
+def test_a_trajectory_states_how_it_ended_and_what_it_holds(trajectory):
+    assert repr(trajectory) == TRAJECTORY
+
+
+def test_a_batch_of_trajectories_counts_how_they_ended():
+    state = swinging()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", jaxdyn.simulate.DivergenceWarning)
+        found = jax.vmap(lambda k: moved(State(state.q * k, state.v)))(jnp.array([1.0, 2.0, jnp.nan]))
+    assert title(found) == "Trajectory('double pendulum', 3 samples, 11 records)"
+    assert rows(found)["result"] == "2 completed, 1 diverged"
+    assert rows(found)["steps"] == "0 to 20"
+    assert rows(found)["dt"] == "0.01 s"
+
+
+def test_values_that_are_not_known_are_unknown(trajectory):
+    shown = []
+    jax.jit(lambda state: shown.append(repr(moved(state))))(swinging())
+    expected = re.sub("0 to 0.2 s|completed|20|0.01 s", "unknown", TRAJECTORY)
+    assert shown == [expected]
+    assert repr(jax.eval_shape(lambda: trajectory)) == expected
+
+
+def test_objects_with_other_leaves_are_shown_too(trajectory):
+    things = [trajectory, system(), system().model, swinging(), pendulum_plant()]
+    for thing in things:
+        for leaf in (None, True, 3, object(), jax.sharding.PartitionSpec("x")):
+            shown = repr(jax.tree.map(lambda x, leaf=leaf: leaf, thing))
+            assert type(thing).__name__ in shown.splitlines()[0]
+            assert shown.count("\n") < 20
+    assert repr(eqx.tree_at(lambda s: s.model, system(), 3)).startswith("System(")
+
+
+def test_arrays_whose_memory_was_given_away_are_unknown(trajectory):
+    copy = jax.tree.map(jnp.copy, trajectory)
+    copy.steps.delete()
+    assert rows(copy)["steps"] == "unknown"
+
+
+def test_a_search_for_a_plan_states_its_result_and_its_cost():
+    dynamics = MultibodyDynamics(SYSTEM)
+    effort, still = (lambda d, t, x, u: jnp.sum(u**2)), Equality(lambda d, t, x, u: x.v, "still")
+    problem = ControlProblem(dynamics, swinging(), duration=1.0, steps=5, running=effort, final_constraints=still)
+    assert title(problem) == "ControlProblem(MultibodyDynamics, nx = 4, nu = 2)"
+    assert rows(problem)["system"] == title(dynamics.system)
+    assert rows(problem)["duration"] == "1 s in 5 steps"
+    assert rows(problem)["final constraints"] == "still"
+    plan = Plan(State(jnp.zeros((6, 2)), jnp.zeros((6, 2))), jnp.zeros((5, 2)), jnp.zeros(0))
+    multipliers = Multipliers(jnp.zeros((5, 0)), jnp.zeros(2), jnp.asarray(1.0))
+    cost, violation, result, iterations = jnp.asarray(1.25), jnp.asarray(1e-3), jnp.asarray(0), jnp.asarray(7)
+    found = Solution(plan, jnp.zeros((5, 2, 4)), multipliers, cost, violation, result, Stats(iterations))
+    assert title(found) == "Solution(running, cost = 1.25)"
+    assert rows(found)["result"] == ControlResult.RUNNING.message
+    assert rows(found)["violation"] == "0.001"
+    assert "controls: float64[5,2]" in rows(found)["value"]
+    both = jax.tree.map(lambda x: jnp.stack([x, x + 1]), found)
+    assert title(both) == "Solution(2 searches, cost = 1.25 to 2.25)"
+    assert rows(both)["result"] == "1 running, 1 solved"
+    assert rows(both)["iterations"] == "7 to 8"
+
+
+class Ended(Search):
+    """A search with given results."""
+
+    unknowns: Unknowns
+    loss: jax.Array
+    iterations: jax.Array
+    result: jax.Array
+
+
+def test_a_fit_states_its_result_its_loss_and_its_parameters():
+    parameters = Parameters(pendulum_plant(), [Parameter("system.model.mass"), Parameter("inputs.offset")])
+    assert title(parameters) == "Parameters(2 values, 2 unconstrained)"
+    assert rows(parameters)["subject"] == title(pendulum_plant())
+    unknowns = Unknowns(parameters.initial, None)
+    found = Fit(parameters, Ended(unknowns, jnp.asarray(2.5), jnp.asarray(7), jnp.asarray(FitResult.CONVERGED.value)))
+    assert title(found) == "Fit(converged, loss = 2.5)"
+    assert rows(found)["result"] == "The fit converged."
+    assert rows(found)["iterations"] == "7"
+    assert rows(found)["values"].startswith("mass [")
+    codes = jnp.array([FitResult.CONVERGED.value, FitResult.STUCK.value])
+    several = Fit(parameters, Ended(unknowns, jnp.array([2.5, jnp.nan]), jnp.array([7, 8]), codes))
+    assert title(several) == "Fit(2 initial guesses, loss = 2.5)"
+    assert rows(several)["result"] == "1 converged, 1 stuck"
+    assert rows(jax.eval_shape(lambda: several))["loss"] == "unknown"
+
+
+def test_an_uncertainty_states_values_with_their_standard_deviations():
+    labels = tuple((f"mass [{k}]", "kg") for k in range(30))
+    known = Uncertainty(labels, jnp.arange(30.0), 0.01 * jnp.eye(30), jnp.asarray(1.0), ("not identifiable: all",))
+    shown = repr(known).splitlines()
+    assert shown[0] == "Uncertainty(30 values)"
+    assert shown[2].split() == ["warnings", "not", "identifiable:", "all"]
+    assert shown[4].split() == ["mass", "[1]", "1", "±", "0.1", "kg"]
+    assert shown[9] == "  and 24 more"
+    assert len(shown) == 10
+    assert rows(jax.eval_shape(lambda: known))["noise scale"] == "unknown"
+
+
+def test_a_plant_states_its_inputs_and_measurements():
+    plant = pendulum_plant()
+    assert title(plant) == f"Plant({plant.system.model.name!r}, 1 input, 1 measurement)"
+    assert rows(plant)["measured"] == plant.sensors.observe.__name__
