@@ -46,19 +46,19 @@ class Config:
     """Settings.
 
     Attributes:
-        symmetric_body: principal moments of inertia, the first two equal.
-        general_body: principal moments of inertia, all different.
+        symmetric_body: Principal moments of inertia, the first two equal.
+        general_body: Principal moments of inertia, all different.
         resistance: h of the medium, whose moment is -h times the angular velocity.
-        speed: length of the angular velocity at the start.
-        s: s-parameters of the first start, that of the pictures; its alpha = 0 and beta = 90 deg.
-        shown_duration: length of these trajectories.
-        duration: simulated time when errors are measured.
-        coarsest_step: longest step of the ladder.
-        halvings: how many times it is halved.
-        starts: starts over which errors are measured; all but the first are random.
-        seed: of the random starts.
-        timed_steps: steps in a timed call for one body; the batch of all starts takes a hundredth.
-        rounds: timed calls of each kind.
+        speed: Length of the angular velocity at the start.
+        s: S-parameters of the first start, that of the pictures; its alpha = 0 and beta = 90 deg.
+        shown_duration: Length of these trajectories.
+        duration: Simulated time when errors are measured.
+        coarsest_step: Longest step of the ladder.
+        halvings: How many times it is halved.
+        starts: Starts over which errors are measured; all but the first are random.
+        seed: Of the random starts.
+        timed_steps: Steps in a timed call for one body; the batch of all starts takes a hundredth.
+        rounds: Timed calls of each kind.
     """
 
     symmetric_body: tuple[float, float, float] = setting((3.0, 3.0, 2.0), unit="kg m^2", positive=True)
@@ -88,10 +88,10 @@ class Form:
     """One of the two forms of the equations of motion.
 
     Attributes:
-        rates: equation of motion (principal moments, state, moment) -> rates.
-        of: a quaternion state in this form.
-        quaternion_of: quaternion state of a state of this form.
-        after: what happens to a state after each step.
+        rates: Equation of motion (principal moments, state, moment) -> rates.
+        of: A quaternion state in this form.
+        quaternion_of: Quaternion state of a state of this form.
+        after: What happens to a state after each step.
     """
 
     rates: Callable[..., Any]
@@ -190,9 +190,9 @@ class Stepper:
     """`advance` of one form, compiled for one body and for all starts; moments, resistance and steps remain arguments.
 
     Attributes:
-        form: the form.
-        starts: the random starts in this form.
-        compile_s: time to compile it for one body.
+        form: The form.
+        starts: The random starts in this form.
+        compile_s: Time to compile it for one body.
     """
 
     def __init__(self, form: Form, config: Config):

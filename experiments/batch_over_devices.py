@@ -37,10 +37,10 @@ class Config:
     """Settings.
 
     Attributes:
-        devices: numbers of devices; on a CPU as many are made, elsewhere they have to be there.
-        batch: lanes, a multiple of each number of devices.
-        steps: of a rollout.
-        rounds: calls of each division that count.
+        devices: Numbers of devices; on a CPU as many are made, elsewhere they have to be there.
+        batch: Lanes, a multiple of each number of devices.
+        steps: Of a rollout.
+        rounds: Calls of each division that count.
     """
 
     devices: tuple[int, ...] = setting((1, 2, 4), positive=True)
@@ -92,7 +92,7 @@ def measured(function: Callable, batch: list[jax.Array], config: Config, bar: tq
     """Median time of a call for each number of devices, s.
 
     Raises:
-        RunError: there are too few devices, or results differ.
+        RunError: There are too few devices, or results differ.
     """
     if jax.device_count() < max(config.devices):
         raise RunError(f"there are {jax.device_count()} devices; set devices to numbers up to that")

@@ -57,7 +57,7 @@ class Config(Settings):
     """Settings of this benchmark.
 
     Attributes:
-        functions: what is measured.
+        functions: What is measured.
     """
 
     functions: tuple[Function, ...] = tuple(DYNAMICS)  # pyright: ignore[reportAssignmentType]

@@ -34,9 +34,9 @@ class Config(Settings):
     """Settings of this benchmark.
 
     Attributes:
-        functions: what is measured.
-        dt: length of a step.
-        most_steps: samples times steps of a call, at most.
+        functions: What is measured.
+        dt: Length of a step.
+        most_steps: Samples times steps of a call, at most.
     """
 
     functions: tuple[Literal["rollout", "rollout gradient"], ...] = (ROLLOUT, GRADIENT)

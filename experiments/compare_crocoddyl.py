@@ -94,15 +94,15 @@ class Config:
 
     Attributes:
         peer_python: Python of an environment with Crocoddyl; empty for none.
-        compiler: of C++, for Crocoddyl's side.
-        starts: of the batch.
-        spread: standard deviation of its torques.
-        tolerance: decrease of the cost that is not worth another iteration.
-        iterations: at most.
-        methods: of jaxdyn, "iLQR" and "DDP".
-        repeats, batch_repeats: of single solutions and of batches.
-        threads: of Crocoddyl, in the row with several.
-        seed: of the torques.
+        compiler: Of C++, for Crocoddyl's side.
+        starts: Of the batch.
+        spread: Standard deviation of its torques.
+        tolerance: Decrease of the cost that is not worth another iteration.
+        iterations: At most.
+        methods: Of jaxdyn, "iLQR" and "DDP".
+        repeats, batch_repeats: Of single solutions and of batches.
+        threads: Of Crocoddyl, in the row with several.
+        seed: Of the torques.
     """
 
     peer_python: str = ""
@@ -123,8 +123,8 @@ class Row:
     """A solver on a set of starts.
 
     Attributes:
-        seconds, processor: of each repetition.
-        iterations, cost, solved: of each start.
+        seconds, processor: Of each repetition.
+        iterations, cost, solved: Of each start.
         compile: s; None where it is not told apart.
     """
 
@@ -206,7 +206,7 @@ class Crocoddyl:
     """Crocoddyl's side, a program that runs and answers.
 
     Raises:
-        ConfigError: it cannot be compiled.
+        ConfigError: It cannot be compiled.
     """
 
     def __init__(self, config: Config, directory: RunDirectory):
@@ -266,7 +266,7 @@ def answer(command: list) -> str:
     """What a command prints.
 
     Raises:
-        ConfigError: it fails; the last line of what it says.
+        ConfigError: It fails; the last line of what it says.
     """
     try:
         done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
@@ -363,7 +363,7 @@ def check_agreement(problem: control.ControlProblem, peer: Crocoddyl | None, pla
     """Both have the same accelerations and costs, or there is nothing to compare.
 
     Raises:
-        RuntimeError: they differ.
+        RuntimeError: They differ.
     """
     q, v, u = np.array(CHECK[:2]), np.array(CHECK[2:4]), np.array(CHECK[4:])
     state = jaxdyn.State(jnp.asarray(q), jnp.asarray(v))

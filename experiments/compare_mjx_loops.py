@@ -46,16 +46,16 @@ class Config:
     """Settings.
 
     Attributes:
-        crank, coupler, rocker: lengths; at the start crank and rocker stand upright and the coupler lies along x.
-        density: mass of the rods per meter, in kg.
-        speed: of the crank at the start.
-        step: of all integrators.
-        duration: of the motion in which the loop is watched.
-        gradient_steps: length of the rollout that is differentiated.
-        states: random states at which accelerations are compared.
-        seed: of these states.
-        perturbation: of the central differences.
-        integrators: of jaxdyn, "semi-implicit Euler", "Runge-Kutta 4", "projected Runge-Kutta 4".
+        crank, coupler, rocker: Lengths; at the start crank and rocker stand upright and the coupler lies along x.
+        density: Mass of the rods per meter, in kg.
+        speed: Of the crank at the start.
+        step: Of all integrators.
+        duration: Of the motion in which the loop is watched.
+        gradient_steps: Length of the rollout that is differentiated.
+        states: Random states at which accelerations are compared.
+        seed: Of these states.
+        perturbation: Of the central differences.
+        integrators: Of jaxdyn, "semi-implicit Euler", "Runge-Kutta 4", "projected Runge-Kutta 4".
     """
 
     crank: float = setting(0.1, unit="m", positive=True)
@@ -112,9 +112,9 @@ class Row:
     """One line of the table; what does not apply stays None.
 
     Attributes:
-        at_rest, moving: largest difference of accelerations to jaxdyn's, relative to the largest acceleration.
-        opening: how far the loop opens at most, m.
-        reverse, forward: what came of a derivative: its error relative to central differences and times, or what was raised.
+        at_rest, moving: Largest difference of accelerations to jaxdyn's, relative to the largest acceleration.
+        opening: How far the loop opens at most, m.
+        reverse, forward: What came of a derivative: its error relative to central differences and times, or what was raised.
     """
 
     library: str

@@ -76,23 +76,23 @@ class Config:
     """Settings.
 
     Attributes:
-        joints: of each chain, at least 2.
-        length: of a link.
-        mass: of a link.
-        damping: of a joint, N m s/rad.
-        armature: of a joint, kg m^2.
-        torque: amplitude at the first joint; at the others in proportion to the links that they carry.
-        windows: pieces of motion.
-        duration: of a window.
-        step: of both simulators.
-        noise_position, noise_velocity: standard deviations of the readings.
-        offset: by which fraction of their true values parameters are off at the start, at most; mass centers by that fraction of
+        joints: Of each chain, at least 2.
+        length: Of a link.
+        mass: Of a link.
+        damping: Of a joint, N m s/rad.
+        armature: Of a joint, kg m^2.
+        torque: Amplitude at the first joint; at the others in proportion to the links that they carry.
+        windows: Pieces of motion.
+        duration: Of a window.
+        step: Of both simulators.
+        noise_position, noise_velocity: Standard deviations of the readings.
+        offset: By which fraction of their true values parameters are off at the start, at most; mass centers by that fraction of
             half the length.
-        seed: of the motions, the noise and the start.
-        solvers: of mujoco.sysid, "mujoco", "mujoco, scaled", "scipy", "scipy, scaled".
-        iterations: at most.
-        repeats: of each fit; the fastest counts.
-        threads: of MuJoCo; 0 for as many as there are cores.
+        seed: Of the motions, the noise and the start.
+        solvers: Of mujoco.sysid, "mujoco", "mujoco, scaled", "scipy", "scipy, scaled".
+        iterations: At most.
+        repeats: Of each fit; the fastest counts.
+        threads: Of MuJoCo; 0 for as many as there are cores.
     """
 
     joints: tuple[int, ...] = (2, 3, 4)
@@ -131,11 +131,11 @@ class Data:
     """The recordings, as plain arrays.
 
     Attributes:
-        start: true states at the starts, (windows, 2 joints), coordinates then velocities.
+        start: True states at the starts, (windows, 2 joints), coordinates then velocities.
         torque: (windows, steps, joints), held over each step.
         readings: (windows, steps, 2 joints) after each step.
         noise: (2 joints,) standard deviations.
-        true, first: parameters, in the order of `parameter_names`.
+        true, first: Parameters, in the order of `parameter_names`.
     """
 
     start: np.ndarray
@@ -154,11 +154,11 @@ class Reached(NamedTuple):
     """A moment of a fit.
 
     Attributes:
-        time: since the fit began, s.
-        processor: processor time of all threads since then, s.
-        evaluations: of the residuals.
-        derivatives: evaluations of the Jacobian matrix.
-        loss: the least so far.
+        time: Since the fit began, s.
+        processor: Processor time of all threads since then, s.
+        evaluations: Of the residuals.
+        derivatives: Evaluations of the Jacobian matrix.
+        loss: The least so far.
     """
 
     time: float
@@ -173,9 +173,9 @@ class Trace:
     """A fit as it went.
 
     Attributes:
-        moments: at the ends of the evaluations.
-        final: parameters.
-        compile: time spent before the fit, s.
+        moments: At the ends of the evaluations.
+        final: Parameters.
+        compile: Time spent before the fit, s.
     """
 
     name: str
@@ -559,7 +559,7 @@ def check_agreement(ours: Jaxdyn, theirs: list[Sysid]) -> list[str]:
     """Both simulate the same motion and have the same residuals, or there is nothing to compare.
 
     Raises:
-        RuntimeError: they differ.
+        RuntimeError: They differ.
     """
     data, lines = ours.data, []
     for where, x in (("true parameters", data.true), ("start", data.first)):

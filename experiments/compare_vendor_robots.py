@@ -85,17 +85,17 @@ class Config:
     """Settings.
 
     Attributes:
-        folder: where the robots are; without it, the arm that stands in the experiment.
-        robots: paths below the folder, with * and **; the first file of each pattern is taken.
-        floating: stems of file names whose base floats.
-        lanes: random postures per case.
-        reach: how far from the middle of their limits random coordinates lie at most, rad or m.
-        speed: standard deviation of random speeds.
-        bandwidth: of PD control.
-        ratios: damping of PD control, as shares of critical damping.
-        duration: simulated time.
-        step: of both simulators.
-        seed: of the random postures.
+        folder: Where the robots are; without it, the arm that stands in the experiment.
+        robots: Paths below the folder, with * and **; the first file of each pattern is taken.
+        floating: Stems of file names whose base floats.
+        lanes: Random postures per case.
+        reach: How far from the middle of their limits random coordinates lie at most, rad or m.
+        speed: Standard deviation of random speeds.
+        bandwidth: Of PD control.
+        ratios: Damping of PD control, as shares of critical damping.
+        duration: Simulated time.
+        step: Of both simulators.
+        seed: Of the random postures.
     """
 
     folder: Path | None = None
@@ -150,10 +150,10 @@ class Row:
     """One robot.
 
     Attributes:
-        lost: lanes lost per case and simulator.
-        only_here: lanes of all cases that the default integrator loses and MuJoCo keeps.
-        difference: largest difference of positions after a fifth of the duration without Coulomb friction.
-        fastest: joint whose speed grew most often beyond all bounds with the default integrator, if any.
+        lost: Lanes lost per case and simulator.
+        only_here: Lanes of all cases that the default integrator loses and MuJoCo keeps.
+        difference: Largest difference of positions after a fifth of the duration without Coulomb friction.
+        fastest: Joint whose speed grew most often beyond all bounds with the default integrator, if any.
     """
 
     robot: str
@@ -336,7 +336,7 @@ def prepared(path: Path, floating: bool, **options: str) -> str:
     """The file without shapes, so that no mesh is missed, and without the inertia of what stands; or on a floating joint.
 
     Args:
-        options: of MuJoCo's compiler.
+        options: Of MuJoCo's compiler.
     """
     robot = ET.parse(path).getroot()
     for link in robot.iter("link"):

@@ -58,9 +58,9 @@ class Config:
     """Settings.
 
     Attributes:
-        tasks: names of the tasks; all if there are none.
-        rounds: runs of each task, the fastest of which counts.
-        checkout: folder of another checkout of jaxdyn, which is timed in place of this one.
+        tasks: Names of the tasks; all if there are none.
+        rounds: Runs of each task, the fastest of which counts.
+        checkout: Folder of another checkout of jaxdyn, which is timed in place of this one.
     """
 
     tasks: tuple[str, ...] = ()
@@ -87,7 +87,7 @@ def measured(name: str, config: Config) -> dict[str, Any] | None:
     """Times of a cold and of a warm process, (wall, processor) in s; None if a peer is not installed.
 
     Raises:
-        RunError: the task failed.
+        RunError: The task failed.
     """
     with tempfile.TemporaryDirectory() as folder:
         cold = in_process(name, config, Path(folder), "cold")
@@ -100,7 +100,7 @@ def in_process(name: str, config: Config, folder: Path, run: str) -> list[tuple[
     """Times of the first and of the second result; of a command, of its end alone.
 
     Raises:
-        RunError: the task failed.
+        RunError: The task failed.
     """
     home = _ROOT if config.checkout is None else config.checkout
     environment = os.environ | {

@@ -44,22 +44,22 @@ class Config:
     """Settings.
 
     Attributes:
-        curve: shape of the wanted curve: "stroke" (straight, back along half an ellipse), "eight" or "triangle".
-        points: corners (x, z) of a closed curve to take instead, in order.
-        width, height: of the wanted curve.
-        angles: crank angles at which the linkage is assembled.
-        starts: random linkages to start from.
-        steps: of the optimizer.
-        rate: of learning, at the start; it falls to zero.
-        transmission: smallest angle wanted between coupler and rocker.
-        seed: of the random starts.
-        density: mass of the rods per meter, in kg.
-        weight: mass at the tracing point.
-        rotor: inertia of the motor about its axis, on the crank.
-        speed: of the crank.
-        gain: of the motor's speed controller.
-        turns: how many are simulated.
-        step: of the simulation.
+        curve: Shape of the wanted curve: "stroke" (straight, back along half an ellipse), "eight" or "triangle".
+        points: Corners (x, z) of a closed curve to take instead, in order.
+        width, height: Of the wanted curve.
+        angles: Crank angles at which the linkage is assembled.
+        starts: Random linkages to start from.
+        steps: Of the optimizer.
+        rate: Of learning, at the start; it falls to zero.
+        transmission: Smallest angle wanted between coupler and rocker.
+        seed: Of the random starts.
+        density: Mass of the rods per meter, in kg.
+        weight: Mass at the tracing point.
+        rotor: Inertia of the motor about its axis, on the crank.
+        speed: Of the crank.
+        gain: Of the motor's speed controller.
+        turns: How many are simulated.
+        step: Of the simulation.
     """
 
     curve: Literal["stroke", "eight", "triangle"] = "stroke"
@@ -91,10 +91,10 @@ class Linkage(NamedTuple):
     """The nine numbers, m and rad.
 
     Attributes:
-        crank, coupler, rocker, base: lengths; base is that between the two pivots on the ground.
-        along, across: the tracing point on the coupler, from the crank pin.
-        x, z: pivot of the crank.
-        direction: of the base, from the pivot of the crank to that of the rocker, above x.
+        crank, coupler, rocker, base: Lengths; base is that between the two pivots on the ground.
+        along, across: The tracing point on the coupler, from the crank pin.
+        x, z: Pivot of the crank.
+        direction: Of the base, from the pivot of the crank to that of the rocker, above x.
     """
 
     crank: Array
@@ -273,7 +273,7 @@ class Search(NamedTuple):
     Attributes:
         free: (starts, 9) free numbers.
         q: (starts, angles, 2) assemblies at all crank angles.
-        optimizer: its state.
+        optimizer: Its state.
     """
 
     free: Array

@@ -40,16 +40,16 @@ class Config:
     """Settings.
 
     Attributes:
-        crank, coupler, rocker: lengths; in the first position crank and rocker stand upright and the coupler lies along x.
-        density: mass of the rods per meter, in kg.
-        load: mass at the end of the crank.
-        share: of the largest torque of a slow turn that the motor has.
-        duration: of the motion.
-        steps: of the plan.
-        starts: first guesses.
-        swing: of the guesses but the first, at most.
-        iterations: at most.
-        seed: of the first guesses.
+        crank, coupler, rocker: Lengths; in the first position crank and rocker stand upright and the coupler lies along x.
+        density: Mass of the rods per meter, in kg.
+        load: Mass at the end of the crank.
+        share: Of the largest torque of a slow turn that the motor has.
+        duration: Of the motion.
+        steps: Of the plan.
+        starts: First guesses.
+        swing: Of the guesses but the first, at most.
+        iterations: At most.
+        seed: Of the first guesses.
     """
 
     crank: float = setting(0.1, unit="m", positive=True)

@@ -60,14 +60,14 @@ class Config:
     """Settings.
 
     Attributes:
-        platform: where to run; "cpu" tries the script without a GPU.
+        platform: Where to run; "cpu" tries the script without a GPU.
         mechanisms: "panda", "chain N" or "tree 27".
-        checked: samples of a check, which take part of a block.
-        batches: for rates.
-        blocks: threads per block, for rates of forward dynamics and rollouts; may be empty.
-        steps: of a rollout, and of a gradient.
-        xla_samples: samples times steps of a call of XLA, at most.
-        rounds: calls that count.
+        checked: Samples of a check, which take part of a block.
+        batches: For rates.
+        blocks: Threads per block, for rates of forward dynamics and rollouts; may be empty.
+        steps: Of a rollout, and of a gradient.
+        xla_samples: Samples times steps of a call of XLA, at most.
+        rounds: Calls that count.
     """
 
     platform: str = "cuda"

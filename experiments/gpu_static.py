@@ -57,10 +57,10 @@ class Config:
     """Settings.
 
     Attributes:
-        processor: that the code is made for.
+        processor: That the code is made for.
         mechanisms: "panda", "chain N" or "tree 27".
-        functions: what is compiled.
-        most_time: of the assembler for one kernel, s; what takes longer is left out.
+        functions: What is compiled.
+        most_time: Of the assembler for one kernel, s; what takes longer is left out.
     """
 
     processor: str = "sm_90"
@@ -86,7 +86,7 @@ def folder_of_tools() -> Path:
     """Where `ptxas` and `cuobjdump` are.
 
     Raises:
-        RunError: they are not installed.
+        RunError: They are not installed.
     """
     found = importlib.util.find_spec("nvidia")
     for home in (found.submodule_search_locations or []) if found else []:

@@ -35,9 +35,9 @@ class GoalConfig:
     """A figure that is wanted.
 
     Attributes:
-        study: of which fit.
-        figure: its name in the tables, on held-out recordings, or in the metrics.
-        at_most, at_least: bounds.
+        study: Of which fit.
+        figure: Its name in the tables, on held-out recordings, or in the metrics.
+        at_most, at_least: Bounds.
     """
 
     study: str
@@ -51,11 +51,11 @@ class Config:
     """Settings.
 
     Attributes:
-        identify: configs of `jaxdyn identify`, each a fit or several.
-        data: folder that holds the data folders, named as in these configs; where these configs look if not given.
-        comparison: whether mujoco.sysid is timed, too.
-        reduced: whether all of them run with their [smoke] tables.
-        goal: figures that are wanted.
+        identify: Configs of `jaxdyn identify`, each a fit or several.
+        data: Folder that holds the data folders, named as in these configs; where these configs look if not given.
+        comparison: Whether mujoco.sysid is timed, too.
+        reduced: Whether all of them run with their [smoke] tables.
+        goal: Figures that are wanted.
     """
 
     identify: tuple[Path, ...]

@@ -38,10 +38,10 @@ class Config:
     """Settings.
 
     Attributes:
-        duration: simulated time.
-        coarsest_step: longest step of the ladder.
-        halvings: how many times it is halved.
-        angles: initial angles of the two joints.
+        duration: Simulated time.
+        coarsest_step: Longest step of the ladder.
+        halvings: How many times it is halved.
+        angles: Initial angles of the two joints.
     """
 
     duration: float = setting(10.0, unit="s", positive=True)

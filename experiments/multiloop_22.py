@@ -51,14 +51,14 @@ class Body:
     """A body, a cylinder from its joint to its end.
 
     Attributes:
-        name: of the body.
+        name: Of the body.
         joint: "revolute" or "prismatic".
-        axis: of the joint.
-        at: joint.
-        end: other end of the body.
-        mass: of the body.
-        stiffness: of the spring in the joint, in N m/rad or N/m.
-        damping: viscous friction in the joint, in N m s/rad or N s/m.
+        axis: Of the joint.
+        at: Joint.
+        end: Other end of the body.
+        mass: Of the body.
+        stiffness: Of the spring in the joint, in N m/rad or N/m.
+        damping: Viscous friction in the joint, in N m s/rad or N s/m.
     """
 
     name: str
@@ -76,11 +76,11 @@ class Loop:
     """A joint that closes a loop.
 
     Attributes:
-        name: of the loop.
-        joint: its kind.
-        bodies: numbers of two bodies from 1 on.
-        at: its place.
-        axis: its axis.
+        name: Of the loop.
+        joint: Its kind.
+        bodies: Numbers of two bodies from 1 on.
+        at: Its place.
+        axis: Its axis.
     """
 
     name: str
@@ -95,9 +95,9 @@ class Gear:
     """The coordinate of one body's joint as a multiple of that of another.
 
     Attributes:
-        name: of the gear.
-        bodies: driven and driver, numbers from 1 on.
-        ratio: of the coordinates.
+        name: Of the gear.
+        bodies: Driven and driver, numbers from 1 on.
+        ratio: Of the coordinates.
     """
 
     name: str
@@ -110,17 +110,17 @@ class Config:
     """Settings.
 
     Attributes:
-        bodies: the 22 bodies of the tree, in its order.
-        loops: joints that close loops.
-        gears: couplings of two joints.
-        cylinder: number of the body that is pushed.
-        force: amplitude of the push.
-        frequency: of the push.
-        radius: of all bodies.
-        duration: simulated time.
-        step: of the integrators.
-        integrators: to compare, of "semi-implicit Euler", "Runge-Kutta 4", "projected Runge-Kutta 4".
-        seed: of the random axes.
+        bodies: The 22 bodies of the tree, in its order.
+        loops: Joints that close loops.
+        gears: Couplings of two joints.
+        cylinder: Number of the body that is pushed.
+        force: Amplitude of the push.
+        frequency: Of the push.
+        radius: Of all bodies.
+        duration: Simulated time.
+        step: Of the integrators.
+        integrators: To compare, of "semi-implicit Euler", "Runge-Kutta 4", "projected Runge-Kutta 4".
+        seed: Of the random axes.
     """
 
     bodies: tuple[Body, ...]

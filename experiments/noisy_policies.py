@@ -42,10 +42,10 @@ class Config:
     """Settings.
 
     Attributes:
-        batch: quadrupeds.
-        steps: of a rollout, of 1 ms.
-        units: of each of the two hidden layers.
-        rounds: calls that count.
+        batch: Quadrupeds.
+        steps: Of a rollout, of 1 ms.
+        units: Of each of the two hidden layers.
+        rounds: Calls that count.
     """
 
     batch: int = setting(4096, positive=True)
@@ -99,7 +99,7 @@ def measured(name: str, function: Callable, weights: Any, config: Config, bar: t
     """Rates of both backends.
 
     Raises:
-        RunError: lanes did not serve, or results differ.
+        RunError: Lanes did not serve, or results differ.
     """
     rows, calls, results = [], {}, []
     for backend in ("lanes", "xla"):

@@ -57,16 +57,16 @@ class Config:
     """Settings.
 
     Attributes:
-        mechanism: file of the arm.
-        start: angles at the start.
-        goal: angles at which the hand has the target pose.
-        duration: of the motion.
-        steps: of the plan.
-        margin: distance to keep from the spheres.
-        starts: first guesses.
-        bulge: standard deviation of how far their middle lies off the straight line.
-        iterations: at most.
-        seed: of the first guesses.
+        mechanism: File of the arm.
+        start: Angles at the start.
+        goal: Angles at which the hand has the target pose.
+        duration: Of the motion.
+        steps: Of the plan.
+        margin: Distance to keep from the spheres.
+        starts: First guesses.
+        bulge: Standard deviation of how far their middle lies off the straight line.
+        iterations: At most.
+        seed: Of the first guesses.
     """
 
     mechanism: Path

@@ -38,15 +38,15 @@ class Config:
     """Settings.
 
     Attributes:
-        mechanism: file of the arm.
-        start: angles at the start.
-        goal: angles at which the hand has the target pose; any posture that has it will do.
-        horizon: of each plan.
-        steps: of each plan.
-        run: steps that are carried out.
-        iterations: of iLQR for each plan.
-        push: torque on the first joints that the plan does not know.
-        push_start, push_end: when it acts.
+        mechanism: File of the arm.
+        start: Angles at the start.
+        goal: Angles at which the hand has the target pose; any posture that has it will do.
+        horizon: Of each plan.
+        steps: Of each plan.
+        run: Steps that are carried out.
+        iterations: Of iLQR for each plan.
+        push: Torque on the first joints that the plan does not know.
+        push_start, push_end: When it acts.
     """
 
     mechanism: Path
@@ -65,9 +65,9 @@ class Pushed(control.Dynamics):
     """A machine that is pushed for a while.
 
     Attributes:
-        inner: the machine.
-        torque: of the push.
-        start, end: of the push, s.
+        inner: The machine.
+        torque: Of the push.
+        start, end: Of the push, s.
     """
 
     inner: control.Dynamics

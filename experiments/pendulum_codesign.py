@@ -40,16 +40,16 @@ class Config:
     """Settings.
 
     Attributes:
-        mass: of the load.
-        torque: bound.
-        value: of a meter of height.
-        price: of a second.
-        steps: of the plan.
-        shortest, longest: bounds of the length.
-        lengths: of the scan.
-        starts: random first torques.
-        iterations: at most.
-        seed: of the first torques.
+        mass: Of the load.
+        torque: Bound.
+        value: Of a meter of height.
+        price: Of a second.
+        steps: Of the plan.
+        shortest, longest: Bounds of the length.
+        lengths: Of the scan.
+        starts: Random first torques.
+        iterations: At most.
+        seed: Of the first torques.
     """
 
     mass: float = setting(1.0, unit="kg", positive=True)

@@ -44,10 +44,10 @@ class Config:
     """Settings.
 
     Attributes:
-        folders: where to look, recursively; empty means the installed Python packages.
-        own: names of mechanisms of jaxdyn's library to take instead, written as URDF.
-        states: random states at which the mechanics is compared.
-        seed: of the random states.
+        folders: Where to look, recursively; empty means the installed Python packages.
+        own: Names of mechanisms of jaxdyn's library to take instead, written as URDF.
+        states: Random states at which the mechanics is compared.
+        seed: Of the random states.
     """
 
     folders: tuple[Path, ...] = ()

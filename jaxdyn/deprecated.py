@@ -93,7 +93,7 @@ def renamed(name: str) -> Any:
     """The object that an old name stood for, with a warning; None if the name is not an old one.
 
     Args:
-        name: full dotted name, such as "jaxdyn.control.Condition".
+        name: Full dotted name, such as "jaxdyn.control.Condition".
     """
     if name not in RENAMED:
         return None

@@ -27,7 +27,7 @@ def lazy_names(
     it: importing the module would put it in the place of the name.
 
     Args:
-        extras: for modules of the package that need an optional one, its name and the extra of jaxdyn that installs it. Where it
+        extras: For modules of the package that need an optional one, its name and the extra of jaxdyn that installs it. Where it
             is not installed, `dir` leaves out the names of such a module, and looking one up raises an error with the command
             that installs it.
     """

@@ -20,8 +20,8 @@ class ResultCode(enum.IntEnum):
     """Base of result codes. A member is its integer, its message and whether the computation succeeded (False if not given).
 
     Attributes:
-        message: a full sentence, which names the remedy if the computation failed.
-        successful: whether the computation did what it was asked to do.
+        message: A full sentence, which names the remedy if the computation failed.
+        successful: Whether the computation did what it was asked to do.
     """
 
     message: str
@@ -62,7 +62,7 @@ class UnsuccessfulError(RuntimeError):
     """A computation did not succeed. With `throw=False` it returns its result code instead of this error.
 
     Attributes:
-        result: code of the first element of the batch that failed.
+        result: Code of the first element of the batch that failed.
     """
 
     def __init__(self, message: str, result: ResultCode):
@@ -78,10 +78,10 @@ def raise_unsuccessful(
     Args:
         codes: The enumeration that the codes belong to.
         result: Integer codes of any shape.
-        error: the class of error to raise.
+        error: The class of error to raise.
 
     Raises:
-        UnsuccessfulError: its message names the code and the remedy.
+        UnsuccessfulError: Its message names the code and the remedy.
     """
     if isinstance(result, Tracer):
         return

@@ -39,7 +39,7 @@ class PeerEnvironments:
     """Python executables of the environments that hold the peers.
 
     Attributes:
-        pinocchio, frax, mjx, jaxsim, brax, adam: path of the executable; the peer is left out without one.
+        pinocchio, frax, mjx, jaxsim, brax, adam: Path of the executable; the peer is left out without one.
     """
 
     pinocchio: str | None = None
@@ -56,16 +56,16 @@ class Settings:
 
     Attributes:
         mechanisms: "chain N" of N random bodies on hinges, and "tree 27".
-        batches: samples of a call. All functions of all mechanisms are measured with the first one, then with the next.
-        dtypes: precisions; the first one with all batches, then the next.
-        threads: processor cores of every route.
-        seconds: least time for the calls of each route.
-        most_time: to compile and call once; what takes longer is ended.
-        most_memory: of a call, in bytes; what needs more is not tried.
-        arithmetic_limit: operations per second of the device; no fraction is given without it.
-        memory_limit: bytes per second of the device's memory, likewise.
-        compiler: of C++, for Pinocchio.
-        peer_environments: where the peers are.
+        batches: Samples of a call. All functions of all mechanisms are measured with the first one, then with the next.
+        dtypes: Precisions; the first one with all batches, then the next.
+        threads: Processor cores of every route.
+        seconds: Least time for the calls of each route.
+        most_time: To compile and call once; what takes longer is ended.
+        most_memory: Of a call, in bytes; what needs more is not tried.
+        arithmetic_limit: Operations per second of the device; no fraction is given without it.
+        memory_limit: Bytes per second of the device's memory, likewise.
+        compiler: Of C++, for Pinocchio.
+        peer_environments: Where the peers are.
     """
 
     mechanisms: tuple[str, ...] = ("chain 2", "chain 7", "chain 16", "tree 27", "chain 32", "chain 64")
@@ -108,7 +108,7 @@ def run(config: Settings, directory: RunDirectory, functions: Sequence[str], **o
     """Measure all functions, and leave rows.jsonl, table.md and pictures.
 
     Args:
-        of_rollouts: dt, and most_steps: samples times steps of a call.
+        of_rollouts: Dt, and most_steps: samples times steps of a call.
 
     Returns:
         metrics.
@@ -176,10 +176,10 @@ def left(directory: RunDirectory, conditions: dict[str, Any]) -> list[Row]:
     """Rows that an interrupted run left in this directory.
 
     Args:
-        conditions: what it must have in common with this one.
+        conditions: What it must have in common with this one.
 
     Raises:
-        RunError: it has not.
+        RunError: It has not.
     """
     if not directory.path(ROWS).exists():
         return []
@@ -215,7 +215,7 @@ def pinocchio_library(compiler: str, python: str) -> Path:
     """pinocchio_dynamics.cpp, compiled once for this processor and kept in Pinocchio's environment.
 
     Raises:
-        ConfigError: it cannot be compiled.
+        ConfigError: It cannot be compiled.
     """
     source = Path(__file__).with_name("pinocchio_dynamics.cpp")
     where = "import pinocchio, pathlib; print(pathlib.Path(pinocchio.__file__).parents[4])"
@@ -237,7 +237,7 @@ def answer(command: list[str]) -> str:
     """What a command prints.
 
     Raises:
-        ConfigError: it fails; the last line of what it says.
+        ConfigError: It fails; the last line of what it says.
     """
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -21,8 +21,8 @@ class Library(NamedTuple):
         mass_matrix: q -> M.
         forward_dynamics: q, v, tau -> a.
         start: q, v -> state.
-        step: state, tau -> state after a step of semi-implicit Euler.
-        coordinates: state -> q, v.
+        step: State, tau -> state after a step of semi-implicit Euler.
+        coordinates: State -> q, v.
     """
 
     placements: Callable

@@ -32,16 +32,16 @@ class Row:
     """What was measured of one function by one route; nan where nothing was.
 
     Attributes:
-        function, mechanism, n, dtype, batch, steps: the task.
-        compile_s: tracing, code generation and compilation; 0 for libraries in C and C++.
-        first_s: the same to the first result.
-        run_s: median time of a call.
-        memory: of JAX what it plans for arguments, results and what lies between; else growth of the resident peak. Bytes.
-        difference: from jaxdyn in float64, relative to the largest number of each sample.
-        operations: scalar operations of the lane program per evaluation or step.
-        bytes: arguments and results per evaluation or step.
-        versions: of the route's packages.
-        note: why nothing was measured.
+        function, mechanism, n, dtype, batch, steps: The task.
+        compile_s: Tracing, code generation and compilation; 0 for libraries in C and C++.
+        first_s: The same to the first result.
+        run_s: Median time of a call.
+        memory: Of JAX what it plans for arguments, results and what lies between; else growth of the resident peak. Bytes.
+        difference: From jaxdyn in float64, relative to the largest number of each sample.
+        operations: Scalar operations of the lane program per evaluation or step.
+        bytes: Arguments and results per evaluation or step.
+        versions: Of the route's packages.
+        note: Why nothing was measured.
     """
 
     function: str
@@ -124,15 +124,15 @@ class Bench:
     """Measures tasks by all routes and remembers what need not be tried again.
 
     Args:
-        commands: the Python of each route, as a command.
-        descriptions: the mechanisms by name.
-        folder: for the rows as they come, logs and results to be compared.
-        threads: of every route.
-        seconds: least time for the calls of each route.
-        most_time: to compile and call once, s.
-        most_memory: of a call, bytes.
-        platform: of the device.
-        options: of the workers of some routes.
+        commands: The Python of each route, as a command.
+        descriptions: The mechanisms by name.
+        folder: For the rows as they come, logs and results to be compared.
+        threads: Of every route.
+        seconds: Least time for the calls of each route.
+        most_time: To compile and call once, s.
+        most_memory: Of a call, bytes.
+        platform: Of the device.
+        options: Of the workers of some routes.
     """
 
     def __init__(

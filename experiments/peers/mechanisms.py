@@ -27,7 +27,7 @@ def hinged(name: str, parents: Sequence[int], dtype: str) -> jaxdyn.Model:
     """Random cuboids that turn about the z axes of their joint frames.
 
     Args:
-        parents: of each body, before it; -1 is the ground.
+        parents: Of each body, before it; -1 is the ground.
     """
     rng = np.random.default_rng(len(parents))
     builder = jaxdyn.MechanismBuilder(name)

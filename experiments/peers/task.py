@@ -26,13 +26,13 @@ class Task:
     """One function at one size.
 
     Attributes:
-        function: a key of `DYNAMICS`, `ROLLOUT` or `GRADIENT`.
-        mechanism: its name.
-        n: degrees of freedom.
+        function: A key of `DYNAMICS`, `ROLLOUT` or `GRADIENT`.
+        mechanism: Its name.
+        n: Degrees of freedom.
         dtype: "float32" or "float64".
-        batch: samples of a call.
-        steps: of a rollout; 1 for other functions.
-        dt: length of a step, s.
+        batch: Samples of a call.
+        steps: Of a rollout; 1 for other functions.
+        dt: Length of a step, s.
     """
 
     function: str

@@ -39,8 +39,8 @@ class CacheFiles:
     """A folder of compiled programs of bounded size.
 
     Raises:
-        ValueError: others may write to the folder, or replace it.
-        OSError: the folder cannot be made.
+        ValueError: Others may write to the folder, or replace it.
+        OSError: The folder cannot be made.
     """
 
     def __init__(self, folder: Path, largest_bytes: int = LARGEST_BYTES):

@@ -44,11 +44,11 @@ def fingerprint(function: Any, arguments: Any) -> str:
     """Name of a call.
 
     Args:
-        function: a function of one of the packages above; what it closes over is constant.
-        arguments: pytree of arrays, plain values, and objects of the packages above.
+        function: A function of one of the packages above; what it closes over is constant.
+        arguments: Pytree of arrays, plain values, and objects of the packages above.
 
     Raises:
-        HasNoName: the message says which object cannot be named.
+        HasNoName: The message says which object cannot be named.
     """
     found = hashlib.sha256()
     for part in (*_described(function, True), *_described(arguments, False), *_surroundings()):
@@ -172,7 +172,7 @@ def _name(x: Any) -> str:
     """Dotted name under which each process finds the same object.
 
     Raises:
-        HasNoName: it is no object of a known package, or no process finds it by its name (lambdas, functions within functions).
+        HasNoName: It is no object of a known package, or no process finds it by its name (lambdas, functions within functions).
     """
     module, path = getattr(x, "__module__", None) or "builtins", getattr(x, "__qualname__", None)
     if path is None:
@@ -219,7 +219,7 @@ def _versions() -> str:
     """Of the packages, with the sources of this one, and of the processor.
 
     Raises:
-        HasNoName: a source file is younger than this process, which therefore may have imported another one.
+        HasNoName: A source file is younger than this process, which therefore may have imported another one.
     """
     for path in _HOME.rglob("*.py"):
         if path.stat().st_mtime > _IMPORTED:

@@ -30,8 +30,8 @@ def set_directory(path: Path | str | None) -> None:
     and compiled again. This protects from damage and from other users, but not from programs that run as the same user.
 
     Raises:
-        ValueError: others may write to the folder, or replace it. What lies there is run, so it has to be the user's own.
-        OSError: the folder cannot be made.
+        ValueError: Others may write to the folder, or replace it. What lies there is run, so it has to be the user's own.
+        OSError: The folder cannot be made.
     """
     _Chosen.files = None if path is None else CacheFiles(Path(path).expanduser())
     _Chosen.is_chosen = True

@@ -20,10 +20,10 @@ class Assembly(NamedTuple):
     """What `assemble` found.
 
     Attributes:
-        q: the configuration.
-        residual: largest error of a constraint equation, m or 1.
-        closed: whether the constraints hold, on the right branch of each.
-        mobility: degrees of freedom that remain there; more than elsewhere at a singular configuration.
+        q: The configuration.
+        residual: Largest error of a constraint equation, m or 1.
+        closed: Whether the constraints hold, on the right branch of each.
+        mobility: Degrees of freedom that remain there; more than elsewhere at a singular configuration.
     """
 
     q: Float[Array, "nq"]
@@ -49,9 +49,9 @@ def assemble(
 
     Args:
         state: q is the initial guess; v does not matter.
-        t: time, s, for joints with prescribed motion.
-        held: numbers of velocity components that stay as they are, such as the one of a crank whose angle is given.
-        iterations: number of steps; always all of them, so that a batch runs in step.
+        t: Time, s, for joints with prescribed motion.
+        held: Numbers of velocity components that stay as they are, such as the one of a crank whose angle is given.
+        iterations: Number of steps; always all of them, so that a batch runs in step.
 
     Raises:
         ValueError: `held` holds what is no velocity component.
@@ -115,9 +115,9 @@ def random_closed(
     If none closes, it is the one that comes closest. Without constraints it is `configuration.random`.
 
     Args:
-        t: time, s, for joints with prescribed motion.
-        spread: as for `configuration.random`.
-        tries: number of random configurations.
+        t: Time, s, for joints with prescribed motion.
+        spread: As for `configuration.random`.
+        tries: Number of random configurations.
     """
 
     def drawn(key: PRNGKeyArray) -> Assembly:

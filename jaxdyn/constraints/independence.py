@@ -23,10 +23,10 @@ class Mobility(NamedTuple):
     """The constraints at one configuration.
 
     Attributes:
-        independent: for each equation, whether it is one of the largest set of independent ones that was chosen.
-        rank: how many these are.
-        degrees_of_freedom: velocity components less rank; more than elsewhere at a singular configuration.
-        smallest: smallest of the independent sizes relative to the largest; small near a singular configuration.
+        independent: For each equation, whether it is one of the largest set of independent ones that was chosen.
+        rank: How many these are.
+        degrees_of_freedom: Velocity components less rank; more than elsewhere at a singular configuration.
+        smallest: Smallest of the independent sizes relative to the largest; small near a singular configuration.
     """
 
     independent: Bool[Array, "m"]
@@ -43,8 +43,8 @@ def mobility(system: System, state: State, t: Time = 0.0) -> Mobility:
     matter. What adds less than sqrt(machine epsilon) counts as nothing.
 
     Args:
-        state: its configuration satisfies the constraints; v does not matter.
-        t: time, s, for joints with prescribed motion.
+        state: Its configuration satisfies the constraints; v does not matter.
+        t: Time, s, for joints with prescribed motion.
 
     Source: theory.md (n), independent equations.
     """
@@ -91,7 +91,7 @@ def independent_velocities(system: System, state: State, t: Time = 0.0) -> tuple
     many there are has to be known. Far from q the choice may become singular; choose again there.
 
     Raises:
-        jax.errors.ConcretizationTypeError: called while tracing.
+        jax.errors.ConcretizationTypeError: Called while tracing.
 
     Source: theory.md (n), (N13).
     """

@@ -29,9 +29,9 @@ class _Marker:
     """A frame fixed in a body, as it stands in the ground.
 
     Attributes:
-        reference, arm: its origin, in the two parts of `point_on_body`, m.
-        orientation: quaternion.
-        axes: its axes x, y, z as rows.
+        reference, arm: Its origin, in the two parts of `point_on_body`, m.
+        orientation: Quaternion.
+        axes: Its axes x, y, z as rows.
     """
 
     def __init__(self, poses: Poses, body: int, frame: RigidTransform):
@@ -56,10 +56,10 @@ class LoopJoint(Constraint):
         spherical     D
 
     Attributes:
-        name: name of the constraint in messages and files.
-        kind: kind of the joint, one of `LOOP_KINDS`.
-        body_a, body_b: indices of the bodies, -1 for the ground.
-        frame_a, frame_b: the markers, placed on the axes of their bodies.
+        name: Name of the constraint in messages and files.
+        kind: Kind of the joint, one of `LOOP_KINDS`.
+        body_a, body_b: Indices of the bodies, -1 for the ground.
+        frame_a, frame_b: The markers, placed on the axes of their bodies.
 
     Source: theory.md (N1), (N2), (N8).
     """
@@ -152,10 +152,10 @@ class Distance(Constraint):
     """A rod without mass between two points, by balls: (|D|^2 - L^2) / (2 L) = 0 with D from point B to point A.
 
     Attributes:
-        name: name of the constraint in messages and files.
-        body_a, body_b: indices of the bodies, -1 for the ground.
-        point_a, point_b: ends of the rod, on the axes of their bodies from O'.
-        length: length L of the rod.
+        name: Name of the constraint in messages and files.
+        body_a, body_b: Indices of the bodies, -1 for the ground.
+        point_a, point_b: Ends of the rod, on the axes of their bodies from O'.
+        length: Length L of the rod.
     """
 
     table_name: ClassVar[str] = "rod"
@@ -182,9 +182,9 @@ class Coupling(Constraint):
     """One coordinate as a polynomial of another, q[driven] = c0 + c1 q[driver] + c2 q[driver]^2 + ...: gears and mimic joints.
 
     Attributes:
-        name: name of the constraint in messages and files.
-        driven, driver: indices of the coordinates, of joints whose velocity is their rate.
-        coefficients: coefficients c0, c1, ... of the polynomial, in rad or m by the kinds of joints.
+        name: Name of the constraint in messages and files.
+        driven, driver: Indices of the coordinates, of joints whose velocity is their rate.
+        coefficients: Coefficients c0, c1, ... of the polynomial, in rad or m by the kinds of joints.
     """
 
     table_name: ClassVar[str] = "coupling"

@@ -50,8 +50,8 @@ class LinkageBuilder:
     planar and free joints become the ones of the inverse placement, of A in B (`Joint.reversed_coordinates`).
 
     Args:
-        name: name of the mechanism, used in messages.
-        gravity: gravitational acceleration in ground axes, m/s^2.
+        name: Name of the mechanism, used in messages.
+        gravity: Gravitational acceleration in ground axes, m/s^2.
 
     Source: theory.md section (n).
     """
@@ -71,13 +71,13 @@ class LinkageBuilder:
         """Add a body, described in a frame of its own choice.
 
         Args:
-            name: unique name of the body; "ground" is the fixed world.
-            mass: kg.
-            com: center of mass, body axes, m.
-            inertia: inertia tensor about the center of mass, body axes, kg m^2, as `MechanismBuilder.add_body` takes it.
+            name: Unique name of the body; "ground" is the fixed world.
+            mass: Kg.
+            com: Center of mass, body axes, m.
+            inertia: Inertia tensor about the center of mass, body axes, kg m^2, as `MechanismBuilder.add_body` takes it.
 
         Raises:
-            MechanismError: the name is taken, or a value is not physical.
+            MechanismError: The name is taken, or a value is not physical.
         """
         self._claim_place(name)
         checks.checked_inertia(f"body {name!r}", mass, com, inertia)
@@ -107,16 +107,16 @@ class LinkageBuilder:
         """Add a joint between two bodies.
 
         Args:
-            name: unique name of the joint.
+            name: Unique name of the joint.
             joint: `Revolute(axis)` or any other `Joint`, its axes on those of the joint frames.
-            body_a, body_b: names of the bodies, added before or later, or "ground"; B moves relative to A.
-            position_a, position_b: origins of the joint frames on the axes of their bodies, m.
-            orientation_a, orientation_b: rotations of the joint frames in their bodies: unit quaternion (w, x, y, z) or 3x3 matrix.
-            armature, position_limits, velocity_limit, effort_limit: as those of `MechanismBuilder.add_body`. They belong to
+            body_a, body_b: Names of the bodies, added before or later, or "ground"; B moves relative to A.
+            position_a, position_b: Origins of the joint frames on the axes of their bodies, m.
+            orientation_a, orientation_b: Rotations of the joint frames in their bodies: unit quaternion (w, x, y, z) or 3x3 matrix.
+            armature, position_limits, velocity_limit, effort_limit: As those of `MechanismBuilder.add_body`. They belong to
                 coordinates, so a joint that has any is not cut.
 
         Raises:
-            MechanismError: the name is taken, the two bodies are one, or a value is refused.
+            MechanismError: The name is taken, the two bodies are one, or a value is refused.
         """
         where = f"joint {name!r}"
         self._claim_link(name)
@@ -147,10 +147,10 @@ class LinkageBuilder:
 
         Args:
             length: m, positive.
-            position_a, position_b: its ends on the axes of their bodies, m.
+            position_a, position_b: Its ends on the axes of their bodies, m.
 
         Raises:
-            MechanismError: the name is taken, the two bodies are one, or a value is refused.
+            MechanismError: The name is taken, the two bodies are one, or a value is refused.
         """
         where = f"rod {name!r}"
         self._claim_link(name)
@@ -166,11 +166,11 @@ class LinkageBuilder:
         """Add a gear or another `Coupling`: driven = c0 + c1 driver + c2 driver^2 + ... of the coordinates of two joints.
 
         Args:
-            driven, driver: names of joints of one coordinate, added before or later; they are not cut.
+            driven, driver: Names of joints of one coordinate, added before or later; they are not cut.
             coefficients: c0, c1, ..., rad or m by the kinds of joints.
 
         Raises:
-            MechanismError: the name is taken, the joints are one, or the coefficients are no row of finite numbers.
+            MechanismError: The name is taken, the joints are one, or the coefficients are no row of finite numbers.
         """
         where = f"coupling {name!r}"
         self._claim_link(name)
@@ -192,11 +192,11 @@ class LinkageBuilder:
         if it does not. `System.summary` names the joints that close loops.
 
         Args:
-            cut: names of the joints to cut, exactly these; None to have them chosen.
-            dtype: floating-point type of the numbers; JAX's default if not given.
+            cut: Names of the joints to cut, exactly these; None to have them chosen.
+            dtype: Floating-point type of the numbers; JAX's default if not given.
 
         Raises:
-            MechanismError: a name is unknown; a body has no path to the ground; what is to be cut cannot be, or leaves a loop
+            MechanismError: A name is unknown; a body has no path to the ground; what is to be cut cannot be, or leaves a loop
                 closed or a body on nothing; a joint has to be reversed and cannot be; or `MechanismBuilder` refuses the tree, such
                 as a leaf without mass.
         """

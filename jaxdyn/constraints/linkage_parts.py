@@ -26,11 +26,11 @@ class JointPart:
     """A joint between a frame on body A and a frame on body B.
 
     Attributes:
-        name: of the joint.
-        joint: its kind and axes.
-        bodies: names of A and B.
-        frames: placements of the joint frames in A and B as 4x4 homogeneous matrices.
-        drive: armature and limits as `MechanismBuilder.add_body` takes them, only those that there are.
+        name: Of the joint.
+        joint: Its kind and axes.
+        bodies: Names of A and B.
+        frames: Placements of the joint frames in A and B as 4x4 homogeneous matrices.
+        drive: Armature and limits as `MechanismBuilder.add_body` takes them, only those that there are.
     """
 
     name: str
@@ -59,7 +59,7 @@ class JointPart:
         """The same joint, of which B is body A.
 
         Raises:
-            MechanismError: there is no joint that is the reverse, or armature or limits would change their meaning.
+            MechanismError: There is no joint that is the reverse, or armature or limits would change their meaning.
         """
         if (back := self.joint.reversed()) is None:
             raise self._cannot_be_reversed(f"kind {self.kind!r} has no reverse")
@@ -83,7 +83,7 @@ class JointPart:
         """The joint as one that closes a loop; None if it fits between parts of one rigid body, from which it takes no freedom.
 
         Raises:
-            MechanismError: it does not fit there.
+            MechanismError: It does not fit there.
         """
         found = loop_kind(self.joint)
         assert found is not None, "such joints stay in the tree"
@@ -116,9 +116,9 @@ class RodPart:
     """A rod without mass between a point on body A and a point on body B.
 
     Attributes:
-        name: of the rod.
-        bodies: names of A and B.
-        ends: its ends on the axes of A and B as 4x4 homogeneous matrices.
+        name: Of the rod.
+        bodies: Names of A and B.
+        ends: Its ends on the axes of A and B as 4x4 homogeneous matrices.
         length: m.
     """
 
@@ -131,7 +131,7 @@ class RodPart:
         """The rod between moving bodies.
 
         Raises:
-            MechanismError: both ends are on one rigid body.
+            MechanismError: Both ends are on one rigid body.
         """
         (a, end_a), (b, end_b) = _ends(model, self.bodies, self.ends)
         if a == b:
@@ -144,8 +144,8 @@ class CouplingPart:
     """The coordinate of one joint as a polynomial of that of another.
 
     Attributes:
-        name: of the coupling.
-        joints: names of the driven one and the driver.
+        name: Of the coupling.
+        joints: Names of the driven one and the driver.
         coefficients: c0, c1, ...
     """
 

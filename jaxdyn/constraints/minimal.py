@@ -37,9 +37,9 @@ def minimal_motion(system: System, state: State, independent: tuple[int, ...], t
     """N and v_0 of v = N y + v_0.
 
     Args:
-        state: its configuration satisfies the constraints; v does not matter.
-        independent: numbers of the velocity components y, from `independent_velocities`.
-        t: time, s, for joints with prescribed motion.
+        state: Its configuration satisfies the constraints; v does not matter.
+        independent: Numbers of the velocity components y, from `independent_velocities`.
+        t: Time, s, for joints with prescribed motion.
 
     Raises:
         ValueError: `independent` holds what is no velocity component, or one twice.
@@ -70,13 +70,13 @@ def minimal_acceleration(
         N' M N dy/dt = N' (Q - h - M a_0)
 
     Args:
-        state: satisfies the constraints.
-        independent: as for `minimal_motion`.
-        u: controls; None for none.
-        t: time, s.
+        state: Satisfies the constraints.
+        independent: As for `minimal_motion`.
+        u: Controls; None for none.
+        t: Time, s.
 
     Raises:
-        ValueError: as for `minimal_motion`.
+        ValueError: As for `minimal_motion`.
 
     Source: theory.md (N13).
     """

@@ -29,8 +29,8 @@ class Projection(NamedTuple):
     """What `project_position` found.
 
     Attributes:
-        q: the configuration.
-        residual: largest error of a constraint equation that is left, m or 1.
+        q: The configuration.
+        residual: Largest error of a constraint equation that is left, m or 1.
     """
 
     q: Float[Array, "nq"]
@@ -45,8 +45,8 @@ def project_position(system: System, state: State, t: Time = 0.0, *, iterations:
 
     Args:
         state: q nearly satisfies the constraints; v does not matter.
-        t: time, s, for joints with prescribed motion.
-        iterations: of a Newton method whose matrix is that at q. Each leaves an error times the length of the step to the solution.
+        t: Time, s, for joints with prescribed motion.
+        iterations: Of a Newton method whose matrix is that at q. Each leaves an error times the length of the step to the solution.
 
     Source: theory.md (N14).
     """
@@ -63,8 +63,8 @@ def project_velocity(system: System, state: State, t: Time = 0.0) -> Velocities:
     """Velocity that satisfies the constraints, nearest to v in kinetic energy: v + M^-1 G' lam.
 
     Args:
-        state: its configuration satisfies the constraints.
-        t: time, s, for joints with prescribed motion.
+        state: Its configuration satisfies the constraints.
+        t: Time, s, for joints with prescribed motion.
 
     Source: theory.md (N14).
     """
@@ -80,7 +80,7 @@ def follow(
     """The configuration of `project_position`; without iterations q itself, but with the derivative of the projection.
 
     Args:
-        held: velocity components along which nothing moves.
+        held: Velocity components along which nothing moves.
     """
     step, _ = _step_to_constraints(iterations, held, model, constraints, q)
     return configuration.integrate(model, q, step)

@@ -17,7 +17,7 @@ class LoopReaction(NamedTuple):
 
     Attributes:
         force: N.
-        moment: about the origin of the marker on A, N m.
+        moment: About the origin of the marker on A, N m.
     """
 
     force: Float[Array, "3"]
@@ -34,8 +34,8 @@ def loop_reactions(
     rigid bodies do not. The multipliers are then the smallest ones.
 
     Args:
-        u: controls; None for none.
-        t: time, s.
+        u: Controls; None for none.
+        t: Time, s.
 
     Source: theory.md (N11).
     """

@@ -57,12 +57,12 @@ def chosen_tree(
     """The tree that leaves the fewest coordinates: joints of the most freedoms are cut first.
 
     Args:
-        where: names the mechanism in messages.
-        staying: joints that must not be cut, and why, as messages say it.
-        freedoms: number of velocity components of each joint.
+        where: Names the mechanism in messages.
+        staying: Joints that must not be cut, and why, as messages say it.
+        freedoms: Number of velocity components of each joint.
 
     Raises:
-        MechanismError: a body has no path to the ground, or no joint of some loop may be cut.
+        MechanismError: A body has no path to the ground, or no joint of some loop may be cut.
     """
     tree = spanning_tree(ends, {joint: (joint not in staying, freedoms[joint]) for joint in ends})
     loose = [body for body in bodies if body not in tree]
@@ -86,7 +86,7 @@ def given_tree(where: str, bodies: Iterable[str], ends: Ends, staying: Mapping[s
     """The tree that remains without the joints `cut`; the other arguments are those of `chosen_tree`.
 
     Raises:
-        MechanismError: a name is unknown, a joint cannot be cut, a loop is still closed, or a body hangs on nothing.
+        MechanismError: A name is unknown, a joint cannot be cut, a loop is still closed, or a body hangs on nothing.
     """
     if isinstance(cut, str):
         raise MechanismError(f"{where}: cut is {cut!r}; give a tuple of names, ({cut!r},)")

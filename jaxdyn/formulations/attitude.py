@@ -28,10 +28,10 @@ class SParameterState(eqx.Module):
     """Attitude and angular velocity of a body, in s-parameters.
 
     Attributes:
-        speed: length w > 0 of the angular velocity, rad/s.
-        alpha: azimuth of the angular velocity, from inertial Z towards X, rad.
-        beta: angle of the angular velocity from inertial Y, rad.
-        s: s-parameters of the attitude, body axes to the frame of the angular velocity.
+        speed: Length w > 0 of the angular velocity, rad/s.
+        alpha: Azimuth of the angular velocity, from inertial Z towards X, rad.
+        beta: Angle of the angular velocity from inertial Y, rad.
+        s: S-parameters of the attitude, body axes to the frame of the angular velocity.
     """
 
     speed: Float[Array, "*batch"]
@@ -54,8 +54,8 @@ class QuaternionState(eqx.Module):
     """Attitude and angular velocity of a body, the form without singular points.
 
     Attributes:
-        quaternion: attitude, body to inertial components, any norm.
-        body_rates: angular velocity, body axes, rad/s.
+        quaternion: Attitude, body to inertial components, any norm.
+        body_rates: Angular velocity, body axes, rad/s.
     """
 
     quaternion: Float[Array, "*batch 4"]
@@ -248,9 +248,9 @@ def resisted_body_rates(
 
     Args:
         principal_moments: I1 = I2, I3, kg m^2.
-        body_rates: at t = 0, body axes, rad/s.
+        body_rates: At t = 0, body axes, rad/s.
         resistance: h >= 0, N m s; without it, the exact solution of the balanced body.
-        t: time, s.
+        t: Time, s.
 
     Source: theory.md (O15).
     """

@@ -51,7 +51,7 @@ def screws(model: Model) -> Screws:
     The column must be constant, with |w| = 1 or w = 0.
 
     Raises:
-        ValueError: a joint has not one coordinate that moves it along a constant screw.
+        ValueError: A joint has not one coordinate that moves it along a constant screw.
 
     Source: theory.md (C1), (E3).
     """
@@ -90,7 +90,7 @@ def screw_exponential(axis: Vector3, moment: Vector3, angle: Float[Array, ""]) -
         A = 1 + sin(q) S(e) + (1 - cos q) S(e)^2,   b = ( q 1 + (1 - cos q) S(e) + (q - sin q) S(e)^2 ) v
 
     Args:
-        axis: unit vector e, or zero: A = 1, b = q v.
+        axis: Unit vector e, or zero: A = 1, b = q v.
         moment: v, on the same axes.
         angle: q, rad; m where the axis is zero.
 
@@ -125,7 +125,7 @@ def screw_displacements(model: Model, q: Coordinates) -> Matrices44:
         H_i = product over the path, root first, of expm(X_k q^k)
 
     Args:
-        q: generalized coordinates.
+        q: Generalized coordinates.
 
     Returns:
         4x4 matrices [[A_{0,i}, h_i], [0, 1]], ground axes, m.

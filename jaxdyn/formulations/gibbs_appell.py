@@ -32,9 +32,9 @@ class AccelerationEnergy(NamedTuple):
     Attributes:
         translational: 1/2 m |a_C|^2.
         rotational: 1/2 eps . J eps.
-        gyroscopic: eps . (omega x J omega).
+        gyroscopic: Eps . (omega x J omega).
         centripetal: 1/2 |omega|^2 (omega . J omega).
-        rotors: of every velocity component 1/2 I a^2, and what the spin of `Model.rotors` adds but for terms of velocities alone.
+        rotors: Of every velocity component 1/2 I a^2, and what the spin of `Model.rotors` adds but for terms of velocities alone.
     """
 
     translational: Float[Array, "nb"]
@@ -89,10 +89,10 @@ def acceleration_energy(model: Model, q: Coordinates, v: Velocities, a: Accelera
     equation of motion depends on them, and they are left out.
 
     Args:
-        q, v, a: generalized coordinates, velocities, accelerations.
+        q, v, a: Generalized coordinates, velocities, accelerations.
 
     Raises:
-        ValueError: wrong shapes.
+        ValueError: Wrong shapes.
 
     Source: theory.md (J1), (J2), (R5).
     """

@@ -32,14 +32,14 @@ def hamiltonian(model: Model, q: Coordinates, p: Momenta) -> Float[Array, ""]:
     """Hamilton's function H(q, p) = p.v - E + V, J: the total energy unless motions are prescribed.
 
     Args:
-        q: generalized coordinates.
-        p: generalized momenta, N m s or N s.
+        q: Generalized coordinates.
+        p: Generalized momenta, N m s or N s.
 
     Returns:
         Not finite where the mass matrix is singular.
 
     Raises:
-        ValueError: wrong shapes.
+        ValueError: Wrong shapes.
 
     Source: theory.md (I8), (F2), (E19), (H2); Hamilton 1834.
     """
@@ -75,15 +75,15 @@ def canonical_rates(model: Model, q: Coordinates, p: Momenta, tau: GeneralizedFo
     """Hamilton's canonical equations v = dH/dp, dp/dt = tau - dH/dq, by automatic differentiation of H.
 
     Args:
-        q: generalized coordinates.
-        p: generalized momenta, N m s or N s.
-        tau: all generalized forces but gravity, which is in H; N m or N.
+        q: Generalized coordinates.
+        p: Generalized momenta, N m s or N s.
+        tau: All generalized forces but gravity, which is in H; N m or N.
 
     Returns:
         `CanonicalRates`; the coordinates move as `configuration.integrate(model, q, dt * velocity)`.
 
     Raises:
-        ValueError: wrong shapes.
+        ValueError: Wrong shapes.
 
     Source: theory.md (F2), (I3), (I9); Hamilton 1834.
     """

@@ -26,11 +26,11 @@ class KaneForces(NamedTuple):
     """Both sides of Kane's equations and what they are made of; vectors on ground axes, forces at the centers of mass.
 
     Attributes:
-        active: generalized active forces F, gravity included, N m or N.
-        inertia: generalized inertia forces F*, rotors included, N m or N.
-        partials: partial velocities T and partial angular velocities Omega.
+        active: Generalized active forces F, gravity included, N m or N.
+        inertia: Generalized inertia forces F*, rotors included, N m or N.
+        partials: Partial velocities T and partial angular velocities Omega.
         time_part: Omega_t and T_t of the centers of mass, rad/s and m/s.
-        accelerations: eps and a_C of the bodies, rad/s^2 and m/s^2.
+        accelerations: Eps and a_C of the bodies, rad/s^2 and m/s^2.
         inertia_force: -m a_C of each body, N.
         inertia_moment: -(J eps + omega x J omega) of each body, and of the rotors that it carries, N m.
     """
@@ -53,14 +53,14 @@ def kane_forces(model: Model, q: Coordinates, v: Velocities, a: Accelerations, t
             - (armature * a)_gamma - (rotors)_gamma
 
     Args:
-        q, v, a: generalized coordinates, velocities, accelerations.
-        tau: all generalized forces but gravity, N m or N.
+        q, v, a: Generalized coordinates, velocities, accelerations.
+        tau: All generalized forces but gravity, N m or N.
 
     Returns:
         `KaneForces`; `active + inertia` is zero if and only if a is the acceleration that tau causes.
 
     Raises:
-        ValueError: wrong shapes.
+        ValueError: Wrong shapes.
 
     Source: theory.md (K1), (E15), (R3); Kane and Levinson 1985.
     """

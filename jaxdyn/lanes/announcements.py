@@ -25,9 +25,9 @@ class _Compilation:
     """The phases of one function.
 
     Attributes:
-        name: of the function, and what it is for.
-        seconds: that the phases before took.
-        announced: whether it was.
+        name: Of the function, and what it is for.
+        seconds: That the phases before took.
+        announced: Whether it was.
     """
 
     def __init__(self, name: str):

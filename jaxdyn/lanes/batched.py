@@ -25,7 +25,7 @@ def check_backend(backend: str) -> None:
     """Refuse an unknown backend.
 
     Raises:
-        ValueError: the message lists those that exist.
+        ValueError: The message lists those that exist.
     """
     if backend not in ("auto", "lanes", "xla"):
         raise ValueError(f'unknown backend {backend!r}; use "auto", "lanes" or "xla"')
@@ -45,14 +45,14 @@ def lane_function(function: Callable, *, backend: Backend = "auto", name: str | 
         fast = jax.jit(jax.vmap(lane_function(f)))
 
     Args:
-        function: pure function of pytrees of small arrays and keys of random numbers. What it closes over is built into the
+        function: Pure function of pytrees of small arrays and keys of random numbers. What it closes over is built into the
             code if its value is known, so that zeros among the numbers of a model cost nothing; arguments are not.
         backend: "lanes" insists, "xla" leaves the function as it is, "auto" takes lanes where that is possible. On a GPU whose
             kernels fail their first test XLA takes over in any case, with a warning.
-        name: for the record of what was compiled.
+        name: For the record of what was compiled.
 
     Raises:
-        CannotFlatten: with backend="lanes", at the call; the message names the operation and the line.
+        CannotFlatten: With backend="lanes", at the call; the message names the operation and the line.
     """
     check_backend(backend)
     label = name or getattr(function, "__name__", type(function).__name__)
@@ -73,8 +73,8 @@ def batched(
         accelerations = jaxdyn.batched(lambda q, v, tau: jaxdyn.forward_dynamics(model, q, v, tau))(qs, vs, taus)
 
     Args:
-        function, backend, name: see `lane_function`.
-        in_axes, out_axes: as in `jax.vmap`; None for arguments that all samples share.
+        function, backend, name: See `lane_function`.
+        in_axes, out_axes: As in `jax.vmap`; None for arguments that all samples share.
 
     Returns:
         A function that can be differentiated, vmapped and jitted further. For Jacobians, batch the Jacobian,

@@ -70,14 +70,14 @@ def bind(
     """Call `jaxpr`, which has no inputs but the arguments.
 
     Args:
-        args: arrays; those marked in `batched` have a leading axis of lanes.
-        jaxpr: closed jaxpr of one sample.
-        size: number of lanes, or None for a single sample without an axis.
-        linear: arguments in which the function is known to be linear.
-        lanes_last, results_last: arguments and results whose axis of lanes is the last one instead of the first. What reverse mode
+        args: Arrays; those marked in `batched` have a leading axis of lanes.
+        jaxpr: Closed jaxpr of one sample.
+        size: Number of lanes, or None for a single sample without an axis.
+        linear: Arguments in which the function is known to be linear.
+        lanes_last, results_last: Arguments and results whose axis of lanes is the last one instead of the first. What reverse mode
             stores is laid out so: a number of all samples lies together, as vectors load and store it.
         backend: "lanes" to insist, "auto" to let XLA take over what cannot be flattened.
-        name: for the record of what was compiled.
+        name: For the record of what was compiled.
     """
     return lane_call_p.bind(
         *_of_one_manual_type(args),
@@ -115,7 +115,7 @@ def _check_numbers(results: Sequence[jax.Array], name: str) -> None:
     """What `jax_debug_nans` and `jax_debug_infs` ask for.
 
     Raises:
-        FloatingPointError: a result is not a number, or infinite.
+        FloatingPointError: A result is not a number, or infinite.
     """
     for setting, sort, found in (("jax_debug_nans", "nan", jnp.isnan), ("jax_debug_infs", "inf", jnp.isinf)):
         if getattr(jax.config, setting) and any(is_float(x) and found(x).any() for x in results):
@@ -386,7 +386,7 @@ def check_size(program: Program, backend: str) -> None:
     """Refuse programs that need too much memory per sample; and those that would compile for minutes, unless lanes are asked for.
 
     Raises:
-        CannotFlatten: the message gives the size and the limit.
+        CannotFlatten: The message gives the size and the limit.
     """
     live = Liveness(program)
     if len(live.nodes) > _LARGEST_PROGRAM and backend == "auto":
@@ -439,7 +439,7 @@ def _compiled_call(program: Program, params: dict, held: list, *args):
     """Call of the machine code for the lanes that the arguments hold.
 
     Args:
-        held: keeps the code. XLA divides lanes among devices while it compiles, by functions that it holds until it is done.
+        held: Keeps the code. XLA divides lanes among devices while it compiles, by functions that it holds until it is done.
     """
     size = _lanes_held(params, args)
     kinds = [kind for kind, _ in program.inputs] + program.output_types

@@ -34,10 +34,10 @@ class Compiled:
     """A compiled program; its code is there as long as this object is.
 
     Attributes:
-        key: name under which the handlers know it.
-        width: samples per vector.
-        operations: scalar operations per sample, loops counted turn by turn.
-        code_s: time LLVM took when the code was made.
+        key: Name under which the handlers know it.
+        width: Samples per vector.
+        operations: Scalar operations per sample, loops counted turn by turn.
+        code_s: Time LLVM took when the code was made.
     """
 
     key: str
@@ -51,9 +51,9 @@ class _InMemory:
     """A function in memory.
 
     Attributes:
-        engine: owns the memory.
-        code: what the handlers know of it.
-        code_s: time that making it took.
+        engine: Owns the memory.
+        code: What the handlers know of it.
+        code_s: Time that making it took.
     """
 
     engine: llvm.ExecutionEngine
@@ -108,8 +108,8 @@ def compile_program(
     """Machine code of a program, which XLA can call; without lanes it serves one sample, whose arrays have no axis of lanes.
 
     Args:
-        inputs, outputs: layout of each array, see `CpuKernel`.
-        width: samples per vector.
+        inputs, outputs: Layout of each array, see `CpuKernel`.
+        width: Samples per vector.
     """
     kernel = CpuKernel(program, width, inputs, outputs)
     axis = -1 if not has_lanes else 1 if outputs[0] == "columns" else 0
@@ -124,8 +124,8 @@ def _owned(key: str, numbers: tuple[int, int, int, int], operations: int, code: 
     """The compiled program of this key, whose code is loaded if it is not in memory.
 
     Args:
-        numbers: bytes of scratch memory, samples per vector, blocks per task, and axis of the lanes, see `Code`.
-        code: makes or reads the object code.
+        numbers: Bytes of scratch memory, samples per vector, blocks per task, and axis of the lanes, see `Code`.
+        code: Makes or reads the object code.
     """
     with _lock:
         _free_unheld()
@@ -157,7 +157,7 @@ def from_stored_form(form: tuple[Any, ...]) -> Compiled:
     """The program, ready to be called as long as the result is held or an executable calls it.
 
     Raises:
-        LookupError: its code is not in the files.
+        LookupError: Its code is not in the files.
     """
     key, numbers, operations = form
 

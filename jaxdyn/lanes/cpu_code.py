@@ -19,7 +19,7 @@ class CpuKernel(ProgramCode):
     """LLVM text of the kernel of a program.
 
     Attributes:
-        text: the module, with `void @kernel(ptr buffers, i64 first, i64 last, i64 batch, ptr scratch)`.
+        text: The module, with `void @kernel(ptr buffers, i64 first, i64 last, i64 batch, ptr scratch)`.
     """
 
     def __init__(self, program: Program, width: int, inputs: Sequence[str], outputs: Sequence[str]):

@@ -30,7 +30,7 @@ class Product:
     """The matrix left^T right.
 
     Attributes:
-        left, right: shapes (terms, rows) and (terms, columns).
+        left, right: Shapes (terms, rows) and (terms, columns).
     """
 
     left: Value
@@ -54,10 +54,10 @@ class SumOfProducts(Deferred):
     """A sum of products that is not yet computed.
 
     Attributes:
-        shape: of the array, whose numbers are those of the matrix, row by row.
-        type: scalar type.
-        products: of one shape; at least one.
-        base: a matrix to which they are added, or None.
+        shape: Of the array, whose numbers are those of the matrix, row by row.
+        type: Scalar type.
+        products: Of one shape; at least one.
+        base: A matrix to which they are added, or None.
     """
 
     shape: tuple[int, ...]

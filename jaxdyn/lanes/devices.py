@@ -44,7 +44,7 @@ def each_on_its_own(mesh: Mesh | None, function: Callable) -> Callable:
     """function(batch, shared) on batches that are `divided`: each device works on its part, and waits for no other.
 
     Args:
-        function: of a batch, whose leaves have the lanes first, and of arrays that all lanes share; returns a batch.
+        function: Of a batch, whose leaves have the lanes first, and of arrays that all lanes share; returns a batch.
     """
     if mesh is None:
         return function

@@ -34,7 +34,7 @@ class CannotFlatten(Exception):
     """A function does not become a scalar program; the message names the operation, the line, and what to do.
 
     Attributes:
-        located: whether the message says where already.
+        located: Whether the message says where already.
     """
 
     def __init__(self, message: str, located: bool = False):
@@ -47,10 +47,10 @@ class Memory:
     """A strided view of a region of memory.
 
     Attributes:
-        region: the region.
-        type: scalar type.
-        shape, strides: of the view; strides count numbers.
-        offset: position of the first number.
+        region: The region.
+        type: Scalar type.
+        shape, strides: Of the view; strides count numbers.
+        offset: Position of the first number.
     """
 
     region: Node
@@ -83,7 +83,7 @@ class Deferred(abc.ABC):
     """An array that is not computed before a rule needs its numbers.
 
     Attributes:
-        shape: of the array.
+        shape: Of the array.
     """
 
     shape: tuple[int, ...]
@@ -133,8 +133,8 @@ def rule(*names: str, of_whole_keys: bool = False, takes_deferred: bool = False)
     """Registers a function (flattener, equation, arguments) -> results as the rule of primitives.
 
     Args:
-        of_whole_keys: whether the rule takes both words of keys, each in its place.
-        takes_deferred: whether the rule knows what to do with `Deferred` arguments, which are computed before others see them.
+        of_whole_keys: Whether the rule takes both words of keys, each in its place.
+        takes_deferred: Whether the rule knows what to do with `Deferred` arguments, which are computed before others see them.
     """
 
     def register(function):
@@ -153,8 +153,8 @@ class Flattener:
     """Interprets jaxprs on arrays of scalars.
 
     Attributes:
-        program: what is being built.
-        block: where loops are placed now.
+        program: What is being built.
+        block: Where loops are placed now.
     """
 
     def __init__(self, program: Program):
@@ -291,7 +291,7 @@ def flatten(jaxpr) -> Program:
     """The scalar program of a closed jaxpr.
 
     Raises:
-        CannotFlatten: an operation has no scalar form, or an array is too large.
+        CannotFlatten: An operation has no scalar form, or an array is too large.
     """
     program = Program()
     flattener = Flattener(program)
@@ -335,7 +335,7 @@ def kind_of(variable) -> str:
     """Scalar type of a variable of a jaxpr; of keys, that of their words.
 
     Raises:
-        CannotFlatten: programs have no such numbers.
+        CannotFlatten: Programs have no such numbers.
     """
     if is_threefry(variable.aval.dtype):
         return WORD

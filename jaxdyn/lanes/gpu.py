@@ -34,11 +34,11 @@ class Kernel:
     """A kernel for a batch of a certain size.
 
     Attributes:
-        ptx: the code, which the driver compiles when XLA loads it.
-        operations: scalar operations per sample, loops counted turn by turn.
-        launch: threads and blocks.
-        scratch_bytes: of a buffer for what loops collect and read again, for all threads.
-        code_s: time that making the code took.
+        ptx: The code, which the driver compiles when XLA loads it.
+        operations: Scalar operations per sample, loops counted turn by turn.
+        launch: Threads and blocks.
+        scratch_bytes: Of a buffer for what loops collect and read again, for all threads.
+        code_s: Time that making the code took.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Kernel:
         """Results of given shapes.
 
         Raises:
-            MemoryError: the scratch alone needs more memory than the device has.
+            MemoryError: The scratch alone needs more memory than the device has.
         """
         limit = _memory_of_device()
         if self.scratch_bytes > limit:
@@ -148,8 +148,8 @@ def failure(run: Callable[[Callable, Sequence[np.ndarray]], list[np.ndarray]], w
     """What is wrong with kernels on a device, by the canary; nothing if they compute what XLA computes.
 
     Args:
-        run: runs a function of arrays there.
-        with_float64: whether to try that precision too.
+        run: Runs a function of arrays there.
+        with_float64: Whether to try that precision too.
     """
     for function, arrays in canary.cases(with_float64):
         shapes = [jax.ShapeDtypeStruct(a.shape[1:], a.dtype) for a in arrays]

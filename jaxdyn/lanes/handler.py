@@ -480,14 +480,14 @@ class Code(ctypes.Structure):
     """What the handlers know of a kernel; the offsets are in their text.
 
     Attributes:
-        following: the next one in the list.
-        references: calls in living executables.
+        following: The next one in the list.
+        references: Calls in living executables.
         key: 32 characters.
-        kernel: address of the function.
-        scratch: bytes of memory that a thread needs for it.
-        width: samples per vector.
-        blocks_per_task: vectors that are worth waking another thread for.
-        lane_axis: of the first result, 0 for the first axis, 1 for the last, and -1 for one sample without an axis.
+        kernel: Address of the function.
+        scratch: Bytes of memory that a thread needs for it.
+        width: Samples per vector.
+        blocks_per_task: Vectors that are worth waking another thread for.
+        lane_axis: Of the first result, 0 for the first axis, 1 for the last, and -1 for one sample without an axis.
     """
 
     _fields_ = (
@@ -510,7 +510,7 @@ class Handlers:
     """The handlers of this process, compiled and made known to XLA. XLA may call them until the process ends.
 
     Args:
-        threads: limit on the threads of a call, 0 for none.
+        threads: Limit on the threads of a call, 0 for none.
     """
 
     def __init__(self, threads: ctypes.c_int64):

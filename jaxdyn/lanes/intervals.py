@@ -26,7 +26,7 @@ def interval_of(op: str, kind: str, data, operands: list[Interval | None]) -> In
     """Interval of the result of an integer operation.
 
     Args:
-        operands: their intervals; None for those that are no integers.
+        operands: Their intervals; None for those that are no integers.
     """
     rule = _RULES.get(op)
     if op == "counter":

@@ -14,9 +14,9 @@ class Liveness:
     """The nodes that the outputs depend on.
 
     Attributes:
-        nodes: all of them.
-        carries: per loop, the positions of the carried numbers that matter.
-        collected: per loop, the positions of the collected arrays that are read.
+        nodes: All of them.
+        carries: Per loop, the positions of the carried numbers that matter.
+        collected: Per loop, the positions of the collected arrays that are read.
     """
 
     def __init__(self, program: Program):

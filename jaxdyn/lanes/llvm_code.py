@@ -51,8 +51,8 @@ class ProgramCode(MemoryText):
     """Lines of LLVM code for the operations and loops of a program; a subclass makes the kernel around them.
 
     Attributes:
-        inputs: layout of each input.
-        operations: scalar operations per sample, loops counted turn by turn.
+        inputs: Layout of each input.
+        operations: Scalar operations per sample, loops counted turn by turn.
     """
 
     # See `Schedule`.

@@ -36,10 +36,10 @@ class MemoryText(FunctionText):
     """Lines of a function that reads and writes regions.
 
     Attributes:
-        program, live: the program, and what of it is needed.
-        outputs: layout of each output.
-        scratch_bytes: what has been reserved so far.
-        functions: functions called: (name, type, width).
+        program, live: The program, and what of it is needed.
+        outputs: Layout of each output.
+        scratch_bytes: What has been reserved so far.
+        functions: Functions called: (name, type, width).
     """
 
     def __init__(self, program: Program, live: Liveness, width: int, uniform: set[Node], outputs: Sequence[str]):

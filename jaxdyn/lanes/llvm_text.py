@@ -39,8 +39,8 @@ class FunctionText:
     """Lines of a function, with a vector of `width` lanes or a plain number for each node of a program.
 
     Attributes:
-        width: samples per vector.
-        uniform: nodes that are the same for all samples; they are plain numbers.
+        width: Samples per vector.
+        uniform: Nodes that are the same for all samples; they are plain numbers.
     """
 
     def __init__(self, width: int, uniform: set[Node]):

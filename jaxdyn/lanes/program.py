@@ -39,13 +39,13 @@ class Node:
     """One scalar operation, or a region of memory (type "region").
 
     Attributes:
-        op: name of the operation.
-        args: operands: nodes or plain numbers.
-        type: scalar type, "region" or "loop".
-        block: the block it belongs to.
-        data: what the operation needs besides operands: a `Region`, a `Loop`, or a number.
-        serial: number in order of creation, so that equal functions become equal programs.
-        interval: smallest and largest value of an integer, whatever the inputs; None for other types.
+        op: Name of the operation.
+        args: Operands: nodes or plain numbers.
+        type: Scalar type, "region" or "loop".
+        block: The block it belongs to.
+        data: What the operation needs besides operands: a `Region`, a `Loop`, or a number.
+        serial: Number in order of creation, so that equal functions become equal programs.
+        interval: Smallest and largest value of an integer, whatever the inputs; None for other types.
     """
 
     __slots__ = ("args", "block", "data", "interval", "op", "serial", "type")
@@ -107,13 +107,13 @@ class Loop:
     """A loop with a fixed number of turns.
 
     Attributes:
-        length: number of turns.
-        body: block of one turn.
-        counter: node in the body, 0 .. length-1.
-        carries: nodes in the body, the carried numbers at the start of a turn.
-        initial: carried numbers before the first turn.
-        following: carried numbers after a turn.
-        collected: per collected array: (position of the turn's first number, its numbers or a `Stretch`, size per turn, type).
+        length: Number of turns.
+        body: Block of one turn.
+        counter: Node in the body, 0 .. length-1.
+        carries: Nodes in the body, the carried numbers at the start of a turn.
+        initial: Carried numbers before the first turn.
+        following: Carried numbers after a turn.
+        collected: Per collected array: (position of the turn's first number, its numbers or a `Stretch`, size per turn, type).
     """
 
     __slots__ = ("body", "carries", "collected", "counter", "following", "initial", "length")
@@ -134,10 +134,10 @@ class Program:
     """A program under construction, and later the finished one.
 
     Attributes:
-        block: outermost block.
+        block: Outermost block.
         inputs: (type, size) of each input array.
-        outputs: per output array, its numbers or a `Stretch`.
-        output_types: scalar type of each output array.
+        outputs: Per output array, its numbers or a `Stretch`.
+        output_types: Scalar type of each output array.
     """
 
     def __init__(self):

@@ -42,9 +42,9 @@ class Launch:
     """Threads of a launch. If they are fewer than the samples, each works on several, one after the other.
 
     Attributes:
-        block: threads of a block.
-        resident: blocks that a multiprocessor works on at once.
-        blocks: blocks of the grid.
+        block: Threads of a block.
+        resident: Blocks that a multiprocessor works on at once.
+        blocks: Blocks of the grid.
     """
 
     block: int
@@ -67,8 +67,8 @@ class PtxKernel(ProgramCode):
     """LLVM text of the kernel of a program for a batch of a certain size.
 
     Attributes:
-        text: the module; the parameters of the kernel are the inputs, the outputs and, if there is any, the scratch.
-        scratch_bytes: per thread, of the buffer for regions.
+        text: The module; the parameters of the kernel are the inputs, the outputs and, if there is any, the scratch.
+        scratch_bytes: Per thread, of the buffer for regions.
     """
 
     # These hold a branch to a function. The fewer numbers are alive there, the fewer registers it costs.

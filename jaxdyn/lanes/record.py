@@ -11,12 +11,12 @@ class Record:
     """One compiled call.
 
     Attributes:
-        name: of the function, with ".jvp", ".transpose" or ".tangent" for its derivatives.
+        name: Of the function, with ".jvp", ".transpose" or ".tangent" for its derivatives.
         backend: "lanes" or "xla".
-        width: samples per vector.
-        operations: scalar operations per sample, loops counted turn by turn.
-        code_s: time that code generation took, s.
-        reason: why XLA took over.
+        width: Samples per vector.
+        operations: Scalar operations per sample, loops counted turn by turn.
+        code_s: Time that code generation took, s.
+        reason: Why XLA took over.
     """
 
     name: str

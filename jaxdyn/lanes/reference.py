@@ -37,18 +37,18 @@ class Reference:
         exact(q, v)  # what f(q, v) returns, its arrays as NumPy arrays of mpmath numbers
 
     Attributes:
-        context: the arithmetic, of its own, so that mpmath's global precision is neither read nor changed.
+        context: The arithmetic, of its own, so that mpmath's global precision is neither read nor changed.
 
     Raises:
-        CannotFlatten: the function has an operation without scalar form, such as a `while_loop`; the message names it and its line.
+        CannotFlatten: The function has an operation without scalar form, such as a `while_loop`; the message names it and its line.
     """
 
     def __init__(self, function: Callable, *args: Any, digits: int = 50):
         """Takes the function apart.
 
         Args:
-            args: arguments like those to come; their numbers do not matter, and floating-point ones count as double precision.
-            digits: decimal digits of the arithmetic.
+            args: Arguments like those to come; their numbers do not matter, and floating-point ones count as double precision.
+            digits: Decimal digits of the arithmetic.
         """
         self.context = mpmath.MPContext()
         self.context.dps = digits
@@ -95,8 +95,8 @@ class _Evaluation:
     """One evaluation of a program.
 
     Attributes:
-        values: numbers of the nodes so far; within loops, of the present turn.
-        regions: contents of memory.
+        values: Numbers of the nodes so far; within loops, of the present turn.
+        regions: Contents of memory.
     """
 
     STRUCTURE = frozenset(("region", "load", "loop", "carry", "counter", "result", "select", "convert", "bitcast"))

@@ -13,7 +13,7 @@ def remembered(count: int) -> Callable[[Callable], Callable]:
     """Decorator: remembers the results of the latest calls.
 
     Args:
-        count: how many.
+        count: How many.
     """
 
     def decorate(function: Callable) -> Callable:

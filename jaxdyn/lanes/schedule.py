@@ -18,7 +18,7 @@ class Schedule:
     """Evaluation order of every block of a program.
 
     Attributes:
-        order: per block, its live nodes, each after what it depends on.
+        order: Per block, its live nodes, each after what it depends on.
     """
 
     def __init__(self, program: Program, live: Liveness, early: Collection[str] = (), fewest_alive: bool = False):

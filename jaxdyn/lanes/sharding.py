@@ -21,10 +21,10 @@ def over_lanes(
     """`function`, divided along its axes of lanes wherever XLA divides these.
 
     Args:
-        function: works on any number of lanes.
-        arguments: its arguments.
-        inward, outward: axis of lanes of each argument and result, 0, -1 or None.
-        result_ranks: number of axes of each result.
+        function: Works on any number of lanes.
+        arguments: Its arguments.
+        inward, outward: Axis of lanes of each argument and result, 0, -1 or None.
+        result_ranks: Number of axes of each result.
     """
     ranks = [a.ndim for a in arguments]
     names = (f"x{k}" for k in itertools.count())

@@ -45,9 +45,9 @@ class _Program(NamedTuple):
     """A program of the numbers among the arguments, and the structure of its results.
 
     Attributes:
-        executable: for the first CPU; for other devices a function of `jax.jit`, which asks where its arguments are.
-        out_tree: structure of the results.
-        rest: results that are no arrays, which are the same for all numbers.
+        executable: For the first CPU; for other devices a function of `jax.jit`, which asks where its arguments are.
+        out_tree: Structure of the results.
+        rest: Results that are no arrays, which are the same for all numbers.
     """
 
     executable: Any
@@ -197,8 +197,8 @@ class _Stored:
     """Programs of one function.
 
     Args:
-        function: which names it.
-        compiled: what is compiled, the same or the same in lanes.
+        function: Which names it.
+        compiled: What is compiled, the same or the same in lanes.
     """
 
     def __init__(self, function: Callable, compiled: Callable):

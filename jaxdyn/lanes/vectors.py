@@ -94,12 +94,12 @@ class Function:
 
     Attributes:
         kind, width: "f32" or "f64", and the number of lanes; a single lane is a plain number.
-        bits, mantissa, bias: of the floating-point format.
-        scalar, types: type of one number; types of the vectors.
-        x: operands.
-        has_libm: whether the processor has the functions of libm; a GPU has none.
-        helpers: definitions of functions it calls.
-        libm: names of functions of libm it calls, which take and return a double.
+        bits, mantissa, bias: Of the floating-point format.
+        scalar, types: Type of one number; types of the vectors.
+        x: Operands.
+        has_libm: Whether the processor has the functions of libm; a GPU has none.
+        helpers: Definitions of functions it calls.
+        libm: Names of functions of libm it calls, which take and return a double.
     """
 
     def __init__(self, name: str, kind: str, width: int, operands: int, has_libm: bool = True):

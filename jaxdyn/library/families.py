@@ -37,8 +37,8 @@ def spherical_pendulum_chain(n: int, length: float = 1.0, mass: float = 1.0) -> 
     """n uniform cylinders in a chain of ball joints with a frame "tip"; nq = 4 n, nv = 3 n, hanging at the neutral configuration.
 
     Args:
-        length: of one of them, m; its radius is a tenth of it.
-        mass: of one of them, kg.
+        length: Of one of them, m; its radius is a tenth of it.
+        mass: Of one of them, kg.
 
     Source: illustrative.
 
@@ -69,11 +69,11 @@ def random_tree(seed: int, bodies: int, kinds: Sequence[str] = _RANDOM_KINDS) ->
     Half of the bodies continue a chain, the others sit anywhere before. Every inertia is that of a cloud of particles.
 
     Args:
-        kinds: from which the joints are drawn: "revolute", "prismatic", "screw", "cylindrical", "universal", "spherical", "planar",
+        kinds: From which the joints are drawn: "revolute", "prismatic", "screw", "cylindrical", "universal", "spherical", "planar",
             "free".
 
     Raises:
-        MechanismError: unknown kind, or no bodies.
+        MechanismError: Unknown kind, or no bodies.
     """
     unknown = [kind for kind in kinds if kind not in _RANDOM_KINDS]
     if unknown or not kinds:
@@ -133,9 +133,9 @@ def stewart_platform(
     2 kg and rods of 1 kg, uniform, as long as two thirds of a leg.
 
     Args:
-        base_radius, platform_radius: of the circles of joints, m.
-        height: of the platform above the base, m.
-        spread: angle between the two joints of a pair and the middle of the pair, rad; pairs alternate between base and platform.
+        base_radius, platform_radius: Of the circles of joints, m.
+        height: Of the platform above the base, m.
+        spread: Angle between the two joints of a pair and the middle of the pair, rad; pairs alternate between base and platform.
 
     Source: illustrative; the mechanism is that of Stewart, Proceedings of the Institution of Mechanical Engineers 180, 1965, in the
     form of Gough.

@@ -11,7 +11,7 @@ def mechanism_path(name: str) -> Path:
     """File of the mechanism called `name` in an installed package or in a checkout.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: There is none.
     """
     package = Path(__file__).resolve().parents[1]
     folders = (package / "mechanisms", package.parent / "configs" / "mechanisms")
@@ -28,7 +28,7 @@ def system(name: str) -> System:
     """The mechanism called `name` with all that its file says: drives, friction, springs and loops.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: There is none.
     """
     return load_mechanism(mechanism_path(name))
 

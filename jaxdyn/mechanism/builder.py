@@ -65,8 +65,8 @@ class MechanismBuilder:
     Bodies may be added in any order; "ground" is the fixed world.
 
     Args:
-        name: name of the mechanism, used in messages.
-        gravity: gravitational acceleration in ground axes, m/s^2.
+        name: Name of the mechanism, used in messages.
+        gravity: Gravitational acceleration in ground axes, m/s^2.
     """
 
     def __init__(self, name: str = "mechanism", gravity: Numbers = STANDARD_GRAVITY):
@@ -97,23 +97,23 @@ class MechanismBuilder:
         """Add a body and the joint that carries it.
 
         Args:
-            name: unique name of the body.
+            name: Unique name of the body.
             joint: `Revolute(axis)`, `Prismatic(axis)`, `Fixed()` or any other `Joint`.
-            parent: the body that carries the joint, added before or later.
-            position: origin of the joint frame in parent axes, m.
-            orientation: rotation of the joint frame in the parent: unit quaternion (w, x, y, z) or 3x3 rotation matrix.
-            mass: kg.
-            com: center of mass from the body origin (the joint point O'), body axes, m.
-            inertia: inertia tensor about the center of mass, body axes, kg m^2: (xx, yy, zz), (xx, yy, zz, xy, xz, yz)
+            parent: The body that carries the joint, added before or later.
+            position: Origin of the joint frame in parent axes, m.
+            orientation: Rotation of the joint frame in the parent: unit quaternion (w, x, y, z) or 3x3 rotation matrix.
+            mass: Kg.
+            com: Center of mass from the body origin (the joint point O'), body axes, m.
+            inertia: Inertia tensor about the center of mass, body axes, kg m^2: (xx, yy, zz), (xx, yy, zz, xy, xz, yz)
                 with tensor entries off the diagonal, or a symmetric 3x3 matrix.
-            armature: reflected rotor inertia, kg m^2 or kg; one number, or one per velocity of the joint.
-            joint_name: name of the joint; "<name>_joint" if not given.
+            armature: Reflected rotor inertia, kg m^2 or kg; one number, or one per velocity of the joint.
+            joint_name: Name of the joint; "<name>_joint" if not given.
             position_limits: (lower, upper) of every coordinate of the joint, or one such pair per coordinate, rad or m; quaternions
                 have none.
-            velocity_limit, effort_limit: largest speed and drive force, rad/s, m/s, N m, N; one number, or one per velocity.
+            velocity_limit, effort_limit: Largest speed and drive force, rad/s, m/s, N m, N; one number, or one per velocity.
 
         Raises:
-            MechanismError: the name is taken, or a value is not physical.
+            MechanismError: The name is taken, or a value is not physical.
         """
         where = f"body {name!r}"
         if name == "ground":
@@ -145,11 +145,11 @@ class MechanismBuilder:
         """Add a named frame fixed in a body or in the ground, such as a flange or a sensor.
 
         Args:
-            position: origin of the frame in body axes, m.
-            orientation: unit quaternion (w, x, y, z) or 3x3 rotation matrix, body axes.
+            position: Origin of the frame in body axes, m.
+            orientation: Unit quaternion (w, x, y, z) or 3x3 rotation matrix, body axes.
 
         Raises:
-            MechanismError: the name is taken, or a value is not finite.
+            MechanismError: The name is taken, or a value is not finite.
         """
         if name in self._bodies or name in self._frames or name == "ground":
             raise MechanismError(f"there are two bodies or frames called {name!r}; rename one")
@@ -171,16 +171,16 @@ class MechanismBuilder:
         drive whose rotor turns about the axis of its joint, in the body that carries the joint, `axis` may be left out.
 
         Args:
-            name: unique name of the rotor.
-            carrier: the body that carries it, or "ground".
-            joint: name of the driven joint, or of the body that this carries; a joint with one velocity component.
-            inertia: moment of inertia about the axis of the rotor, kg m^2.
-            ratio: rate of the rotor relative to the carrier per rate of the joint; rad/m if the joint is prismatic. Negative for a
+            name: Unique name of the rotor.
+            carrier: The body that carries it, or "ground".
+            joint: Name of the driven joint, or of the body that this carries; a joint with one velocity component.
+            inertia: Moment of inertia about the axis of the rotor, kg m^2.
+            ratio: Rate of the rotor relative to the carrier per rate of the joint; rad/m if the joint is prismatic. Negative for a
                 rotor that turns against the axis.
-            axis: unit vector, axes of the carrier; that of the joint if not given.
+            axis: Unit vector, axes of the carrier; that of the joint if not given.
 
         Raises:
-            MechanismError: the name is taken, or a value is not physical.
+            MechanismError: The name is taken, or a value is not physical.
 
         Source: theory.md (R1).
         """
@@ -192,10 +192,10 @@ class MechanismBuilder:
         """The model, with parents before children and fixed joints merged.
 
         Args:
-            dtype: floating-point type of the numbers; JAX's default if not given.
+            dtype: Floating-point type of the numbers; JAX's default if not given.
 
         Raises:
-            MechanismError: unknown parent, a cycle, no moving body, a moving leaf without mass, a rotor that does not fit, or
+            MechanismError: Unknown parent, a cycle, no moving body, a moving leaf without mass, a rotor that does not fit, or
                 inertias that the type has no room for.
         """
         parts = self._sorted_bodies(), list(self._frames.values()), list(self._rotors.values())
@@ -253,11 +253,11 @@ def model_from_arrays(
         com_offsets: (n, 3) c_i from O'_i to C_i in body axes, m.
         masses: (n,) m_i, kg.
         inertias: (n, 6) entries (xx, yy, zz, xy, xz, yz) or (n, 3, 3), J_i about C_i in body axes, kg m^2.
-        gravity: in ground axes, m/s^2.
+        gravity: In ground axes, m/s^2.
         orientations: (n, 4) or (n, 3, 3) constant rotations F_i of the joint frames (E3); none if not given.
 
     Raises:
-        MechanismError: lengths differ, or a value is refused by `MechanismBuilder`.
+        MechanismError: Lengths differ, or a value is refused by `MechanismBuilder`.
 
     Source: theory.md, sections 0 and (e).
     """

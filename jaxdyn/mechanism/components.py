@@ -26,7 +26,7 @@ def component_units(joint: AnyJoint, declared: Quantity) -> tuple[str, ...]:
     """Unit of a quantity for each component of a joint that it belongs to; components of quaternions have the unit "1".
 
     Args:
-        declared: a quantity along velocity components or along coordinates.
+        declared: A quantity along velocity components or along coordinates.
     """
     turns = turning(joint)
     if declared.along != "coordinate":

@@ -20,7 +20,7 @@ def check_coordinates(model: Model, q: Float[Array, "nq"]) -> None:
     """Refuse, at trace time, coordinates of the wrong shape or type.
 
     Raises:
-        ValueError: the message names the mechanism, the shapes, and `jax.vmap` if `q` is a batch.
+        ValueError: The message names the mechanism, the shapes, and `jax.vmap` if `q` is a batch.
     """
     _check_vector(model, q, "q", "nq", model.nq, "coordinate")
 
@@ -203,7 +203,7 @@ def distance(
     """Length sqrt(sum w d^2) of the step d from q0 to q1; its gradient at q0 = q1, where it has none, is zero.
 
     Args:
-        weights: one positive number per velocity component, which also settles what a meter is worth in radians; 1 each if
+        weights: One positive number per velocity component, which also settles what a meter is worth in radians; 1 each if
             not given.
     """
     step = difference(model, q0, q1)
@@ -321,7 +321,7 @@ def random(model: Model, key: PRNGKeyArray, *, spread: float | Float[Array, ""] 
     Each coordinate has its own random number.
 
     Args:
-        spread: standard deviation of the step where there are no limits (rad, m); also the fraction of the
+        spread: Standard deviation of the step where there are no limits (rad, m); also the fraction of the
             range between limits, about its middle, that is used (at most 1).
     """
     normal_key, uniform_key = jax.random.split(key)

@@ -30,11 +30,11 @@ class Joint(eqx.Module):
     closed form, or where the default, a constant motion subspace or no motion of its own, does not hold.
 
     Class attributes:
-        nq: number of coordinates.
-        nv: number of velocities.
+        nq: Number of coordinates.
+        nv: Number of velocities.
         velocity_is_rate: True if v = dq/dt, so that the textbook Christoffel symbols apply.
-        kind: name of the kind in mechanism files; None if files have none.
-        turns: for each velocity component, whether it turns the child (rad/s) or only shifts it (m/s); if it is None, the motion
+        kind: Name of the kind in mechanism files; None if files have none.
+        turns: For each velocity component, whether it turns the child (rad/s) or only shifts it (m/s); if it is None, the motion
             subspace at the neutral coordinates decides.
         coordinate_units: "rad", "m" or "1" for each coordinate; None where these are the units of the velocities times s.
     """

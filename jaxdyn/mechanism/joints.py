@@ -73,7 +73,7 @@ class Revolute(_Axial):
     """Rotation about an axis (synonym: hinge). q: angle, rad, unbounded. v: its rate, rad/s. Source: theory.md (A7), (E1).
 
     Attributes:
-        axis: unit vector e, the same components on joint and child axes.
+        axis: Unit vector e, the same components on joint and child axes.
     """
 
     axis: Axis = eqx.field(converter=floating, metadata=quantity("1"))
@@ -97,7 +97,7 @@ class Prismatic(_Axial):
     """Translation along an axis (synonym: slider). q: displacement, m. v: its rate, m/s. Source: theory.md (A7), (E2).
 
     Attributes:
-        axis: unit vector e, the same components on joint and child axes.
+        axis: Unit vector e, the same components on joint and child axes.
     """
 
     axis: Axis = eqx.field(converter=floating, metadata=quantity("1"))
@@ -121,8 +121,8 @@ class Screw(_Axial):
     """Rotation about an axis that advances along it (synonym: helical). q: angle, rad, unbounded. v: its rate, rad/s.
 
     Attributes:
-        axis: unit vector e, the same components on joint and child axes.
-        pitch: advance along the axis per angle; a right-handed thread has a positive one.
+        axis: Unit vector e, the same components on joint and child axes.
+        pitch: Advance along the axis per angle; a right-handed thread has a positive one.
 
     Source: theory.md (C1) with v = P x e + pitch e.
     """
@@ -161,7 +161,7 @@ class Cylindrical(_Axial):
     """Rotation about and translation along one axis. q: angle (rad, unbounded), displacement (m). v: their rates.
 
     Attributes:
-        axis: unit vector e, the same components on joint and child axes.
+        axis: Unit vector e, the same components on joint and child axes.
 
     Source: theory.md section (d).
     """
@@ -200,8 +200,8 @@ class Universal(_WithRates):
     q: the two angles, rad, unbounded. v: their rates, rad/s. On child axes the first column turns with the second angle.
 
     Attributes:
-        first_axis: unit vector fixed in the parent, joint axes.
-        second_axis: unit vector fixed in the child, child axes; usually normal to the first, in any case not parallel to it.
+        first_axis: Unit vector fixed in the parent, joint axes.
+        second_axis: Unit vector fixed in the child, child axes; usually normal to the first, in any case not parallel to it.
 
     Source: theory.md section (d).
     """
@@ -315,8 +315,8 @@ class Planar(Joint):
     (m/s).
 
     Attributes:
-        normal: unit vector z, the same components on joint and child axes.
-        direction: unit vector x in the plane; y = z x x.
+        normal: Unit vector z, the same components on joint and child axes.
+        direction: Unit vector x in the plane; y = z x x.
 
     Source: theory.md section (d).
     """
@@ -484,9 +484,9 @@ class Rheonomic(_WithRates):
         Rheonomic(Revolute((0, 0, 1)), ConstantRate(3.0))      # a crank at 3 rad/s
 
     Attributes:
-        joint: the joint that is driven.
-        motion: its coordinates (rad, m) as a smooth function of time.
-        time: the instant; set by `at`.
+        joint: The joint that is driven.
+        motion: Its coordinates (rad, m) as a smooth function of time.
+        time: The instant; set by `at`.
 
     Source: theory.md (E15), (I4).
     """
@@ -554,7 +554,7 @@ def joint_of_kind(kind: str, axis=None) -> Joint:
     """Joint of the kind named in a file: "revolute", "prismatic" (these need a unit `axis`) or "fixed".
 
     Raises:
-        ValueError: unknown kind, or an axis missing or given in vain.
+        ValueError: Unknown kind, or an axis missing or given in vain.
     """
     axial: dict[str, type[Revolute | Prismatic]] = {"revolute": Revolute, "prismatic": Prismatic}
     if kind == "fixed":

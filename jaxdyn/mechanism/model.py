@@ -31,9 +31,9 @@ class Limits(eqx.Module):
     joint stops at its limit only in a `System` with `JointLimits`.
 
     Attributes:
-        lower, upper: smallest and largest coordinates.
-        velocity: largest speed.
-        effort: largest drive torque or force.
+        lower, upper: Smallest and largest coordinates.
+        velocity: Largest speed.
+        effort: Largest drive torque or force.
     """
 
     lower: Float[Array, "nq"] = eqx.field(metadata=quantity(POSITION, along="coordinate", infinite=True))
@@ -46,18 +46,18 @@ class Model(Displayed, eqx.Module):
     """A mechanism: topology and numbers. SI units; body frames have their origin at the joint point O'_i.
 
     Attributes:
-        topology: static structure and names.
-        joints: the joints, those of one structure stacked, in the order of `topology.groups`.
+        topology: Static structure and names.
+        joints: The joints, those of one structure stacked, in the order of `topology.groups`.
         placement: (nb,) placement of each joint frame in its parent body (F_i and l_i of theory.md).
-        mass: masses m_i.
-        com: vectors O'_i -> C_i in body axes.
-        inertia: inertia tensor J_i about C_i in body axes, entries (xx, yy, zz, xy, xz, yz). Off-diagonal entries are
+        mass: Masses m_i.
+        com: Vectors O'_i -> C_i in body axes.
+        inertia: Inertia tensor J_i about C_i in body axes, entries (xx, yy, zz, xy, xz, yz). Off-diagonal entries are
             tensor entries, the negatives of the products of inertia.
-        armature: inertia of a rotor reflected to the joint, added to the diagonal of the mass matrix; a force
+        armature: Inertia of a rotor reflected to the joint, added to the diagonal of the mass matrix; a force
             -armature a along each velocity component and nothing else, on spherical and free joints too.
-        rotors: geared rotors, which also turn with the bodies that carry them.
-        gravity: gravitational acceleration in ground axes.
-        limits: bounds of joint motion.
+        rotors: Geared rotors, which also turn with the bodies that carry them.
+        gravity: Gravitational acceleration in ground axes.
+        limits: Bounds of joint motion.
         frames: (nf,) placement of each named frame in the body that carries it.
     """
 
@@ -182,10 +182,10 @@ class Model(Displayed, eqx.Module):
         """The moving body (-1: the ground) that carries a body or frame called `name`, and the components of a point on its axes.
 
         Args:
-            point: on the axes and from the origin of the named body or frame, m.
+            point: On the axes and from the origin of the named body or frame, m.
 
         Raises:
-            KeyError: no body or frame has that name.
+            KeyError: No body or frame has that name.
         """
         point = floating(point)
         body, frame = self.locate_frame(name, RigidTransform(quaternion.identity(point.dtype), point))
@@ -195,7 +195,7 @@ class Model(Displayed, eqx.Module):
         """The moving body (-1: the ground) that carries a body or frame called `name`, and the placement there of a frame on it.
 
         Raises:
-            KeyError: no body or frame has that name.
+            KeyError: No body or frame has that name.
         """
         if name in self.topology.frame_names:
             index = self.topology.frame_names.index(name)
@@ -210,7 +210,7 @@ def as_dtype(tree: PyTree, dtype: DTypeLike) -> PyTree:
     Everything in jaxdyn computes in the type of its inputs, so model and states must agree.
 
     Raises:
-        MechanismError: the precision has no room for the inertias of a model, see `range`. Under `jax.jit`, and of a batch of
+        MechanismError: The precision has no room for the inertias of a model, see `range`. Under `jax.jit`, and of a batch of
             models, the numbers are not known or not judged.
     """
     for part in jax.tree.leaves(tree, is_leaf=lambda x: isinstance(x, Model)):

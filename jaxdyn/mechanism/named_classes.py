@@ -15,6 +15,6 @@ def named_subclasses(base: type, attribute: str = "kind") -> dict[str, Any]:
     """The subclasses that have a name of their own in files, by this name; a later definition takes the place of an earlier one.
 
     Args:
-        attribute: the class variable with the name. Subclasses do not inherit it.
+        attribute: The class variable with the name. Subclasses do not inherit it.
     """
     return {vars(cls)[attribute]: cls for cls in subclasses(base) if vars(cls).get(attribute) is not None}

@@ -21,7 +21,7 @@ class PrescribedMotion(eqx.Module):
     """Coordinates q(t) (rad, m) of one joint, twice differentiable.
 
     Class attributes:
-        kind: name of the kind in mechanism files; None if files have none.
+        kind: Name of the kind in mechanism files; None if files have none.
     """
 
     kind: ClassVar[str | None] = None
@@ -40,8 +40,8 @@ class ConstantRate(PrescribedMotion):
     """q(t) = start + rate t.
 
     Attributes:
-        rate: rate of each coordinate of the joint.
-        start: coordinates at t = 0.
+        rate: Rate of each coordinate of the joint.
+        start: Coordinates at t = 0.
     """
 
     kind: ClassVar[str] = "constant_rate"
@@ -59,10 +59,10 @@ class Sinusoid(PrescribedMotion):
     """q(t) = offset + amplitude sin(angular_frequency t + phase).
 
     Attributes:
-        amplitude: amplitude of each coordinate of the joint.
-        angular_frequency: angular frequency of the oscillation.
-        phase: phase at t = 0.
-        offset: coordinates about which the joint oscillates.
+        amplitude: Amplitude of each coordinate of the joint.
+        angular_frequency: Angular frequency of the oscillation.
+        phase: Phase at t = 0.
+        offset: Coordinates about which the joint oscillates.
     """
 
     kind: ClassVar[str] = "sinusoid"
@@ -86,9 +86,9 @@ class Spline(PrescribedMotion):
     """Natural cubic spline through equally spaced values; beyond its ends it goes on straight, so it is smooth everywhere.
 
     Attributes:
-        values: coordinates at start, start + interval, ...; one column per coordinate of the joint, at least two rows.
-        interval: time between two of the values.
-        start: time of the first value.
+        values: Coordinates at start, start + interval, ...; one column per coordinate of the joint, at least two rows.
+        interval: Time between two of the values.
+        start: Time of the first value.
     """
 
     kind: ClassVar[str] = "spline"

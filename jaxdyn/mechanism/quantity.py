@@ -4,8 +4,8 @@
         '''Springs in the joints.
 
         Attributes:
-            stiffness: spring constant k.
-            rest: coordinates at which the springs are relaxed.
+            stiffness: Spring constant k.
+            rest: Coordinates at which the springs are relaxed.
         '''
 
         stiffness: Float[Array, "nv"] = eqx.field(metadata=quantity(STIFFNESS, minimum=0.0))
@@ -51,16 +51,16 @@ class Quantity:
 
     Attributes:
         unit: SI unit; None for text and counts.
-        along: the components of joints that the values belong to, if they do.
-        minimum, maximum: bounds of every value; None for none.
-        exclusive: whether the minimum itself is excluded.
-        infinite: whether infinite values are allowed.
-        broadcast: whether one value may stand for a tuple.
-        missing: value of the joints that a file does not name; the neutral coordinates if it is None.
-        needed_by: fields without which a file need not give this one for a joint.
+        along: The components of joints that the values belong to, if they do.
+        minimum, maximum: Bounds of every value; None for none.
+        exclusive: Whether the minimum itself is excluded.
+        infinite: Whether infinite values are allowed.
+        broadcast: Whether one value may stand for a tuple.
+        missing: Value of the joints that a file does not name; the neutral coordinates if it is None.
+        needed_by: Fields without which a file need not give this one for a joint.
         refers: "body" for the index of a body, which files give by its name.
-        on: field with the body on whose axes a point is given.
-        alias: earlier name of the key in configs, which is read too.
+        on: Field with the body on whose axes a point is given.
+        alias: Earlier name of the key in configs, which is read too.
     """
 
     unit: str | ComponentUnit | None = None
@@ -124,14 +124,14 @@ def quantity(
         along: "velocity" for values per velocity component, as is usual with a `ComponentUnit`; "coordinate" for values per
             coordinate, "input" for values per input of a plant, "measurement" for values per measurement, whose unit they have if
             no other is given.
-        minimum, maximum: bounds of every value.
-        positive: excludes zero and all negative values.
-        infinite: allows infinite values.
-        broadcast: in files, one value may stand for a tuple.
-        missing: in files, the value of joints that are not named.
-        needed_by: in files, a joint that is named in one of these fields must be named in this one.
-        on: field with the body on whose axes a point is given; in files, the point may be on a frame of a body.
-        alias: earlier name of the key in configs, which is read too.
+        minimum, maximum: Bounds of every value.
+        positive: Excludes zero and all negative values.
+        infinite: Allows infinite values.
+        broadcast: In files, one value may stand for a tuple.
+        missing: In files, the value of joints that are not named.
+        needed_by: In files, a joint that is named in one of these fields must be named in this one.
+        on: Field with the body on whose axes a point is given; in files, the point may be on a frame of a body.
+        alias: Earlier name of the key in configs, which is read too.
     """
     least = 0.0 if positive else minimum
     if isinstance(unit, ComponentUnit) and along is None:
@@ -165,7 +165,7 @@ def meanings(cls: type) -> dict[str, str]:
     """The meaning of each field of a class, from the section "Attributes:" of its docstring and of those of its bases.
 
     Raises:
-        AttributeError: a class has no docstring of its own.
+        AttributeError: A class has no docstring of its own.
     """
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):
@@ -189,8 +189,8 @@ def invalid(part: Any, sizes: Mapping[str, int]) -> str | None:
     Values that are traced are not compared with their bounds.
 
     Args:
-        part: object of a class whose fields are declared by `quantity`.
-        sizes: lengths of the axes that annotations name, such as "nv".
+        part: Object of a class whose fields are declared by `quantity`.
+        sizes: Lengths of the axes that annotations name, such as "nv".
     """
     from jax.core import Tracer
 

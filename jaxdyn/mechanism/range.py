@@ -33,7 +33,7 @@ def problem_with_range(
 
     Args:
         offsets: (nb, 3) from the parent's origin to that of each joint, m.
-        mass, com, inertia, armature, rotors: as in `Model`, in double precision.
+        mass, com, inertia, armature, rotors: As in `Model`, in double precision.
     """
     limits = jnp.finfo(dtype)
     if limits.bits >= 64:

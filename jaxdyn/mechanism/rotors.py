@@ -31,12 +31,12 @@ class Rotors(eqx.Module):
     here. A rotor is symmetric about its axis. Add one with `MechanismBuilder.add_rotor`.
 
     Attributes:
-        names: one per rotor.
-        carriers: the body that carries each rotor, -1 for the ground.
-        columns: the velocity component that each rotor turns with, of a joint that has one.
-        axis: unit vector e, axes of the carrier (or of the ground).
-        inertia: moment of inertia J about the axis.
-        ratio: rate of the rotor relative to its carrier per rate of the joint, in rad/m if the joint is prismatic; negative if it
+        names: One per rotor.
+        carriers: The body that carries each rotor, -1 for the ground.
+        columns: The velocity component that each rotor turns with, of a joint that has one.
+        axis: Unit vector e, axes of the carrier (or of the ground).
+        inertia: Moment of inertia J about the axis.
+        ratio: Rate of the rotor relative to its carrier per rate of the joint, in rad/m if the joint is prismatic; negative if it
             turns against the axis.
 
     Source: theory.md (R1).
@@ -81,7 +81,7 @@ def checked_rotor(
     """A rotor as `MechanismBuilder.add_rotor` is given it.
 
     Raises:
-        MechanismError: a value is not physical.
+        MechanismError: A value is not physical.
     """
     where = f"rotor {name!r}"
     inertia_ = float(checks.numbers(inertia, (), where, "inertia"))
@@ -108,11 +108,11 @@ def place_rotors(
     """The rotors with numbers for names, their axes on those of the moving bodies that carry them.
 
     Args:
-        joints, placements, inertia: of the moving bodies; placements in their parents as 4x4 matrices, entries of tensors.
-        carriers: the moving body (-1: the ground) that each named body belongs to, and its placement there.
+        joints, placements, inertia: Of the moving bodies; placements in their parents as 4x4 matrices, entries of tensors.
+        carriers: The moving body (-1: the ground) that each named body belongs to, and its placement there.
 
     Raises:
-        MechanismError: an unknown name, a joint of several velocity components, or a carrier without the rotor's inertia.
+        MechanismError: An unknown name, a joint of several velocity components, or a carrier without the rotor's inertia.
     """
     by_name = {name: i for names in (topology.body_names, topology.joint_names) for i, name in enumerate(names)}
     numbers, columns, axes = [], [], []

@@ -23,14 +23,14 @@ class Topology:
     """Static structure of a tree of bodies.
 
     Attributes:
-        name: name of the mechanism, used in messages.
-        body_names: one per body; the joint that carries a body goes by its `joint_names` entry.
-        joint_names: one per body.
-        parents: index of the parent body, -1 for the ground; parents[i] < i.
-        joint_classes: class of the joint between parent and body.
-        joint_groups: number of the stack of joints that holds this one; joints of one structure share a stack.
-        frame_names: further named frames, each fixed in a body or in the ground.
-        frame_bodies: the body that carries each frame, -1 for the ground.
+        name: Name of the mechanism, used in messages.
+        body_names: One per body; the joint that carries a body goes by its `joint_names` entry.
+        joint_names: One per body.
+        parents: Index of the parent body, -1 for the ground; parents[i] < i.
+        joint_classes: Class of the joint between parent and body.
+        joint_groups: Number of the stack of joints that holds this one; joints of one structure share a stack.
+        frame_names: Further named frames, each fixed in a body or in the ground.
+        frame_bodies: The body that carries each frame, -1 for the ground.
     """
 
     name: str
@@ -124,10 +124,10 @@ class Topology:
         """Refuse names that would drive the terminal on which they are printed.
 
         Args:
-            others: names of other parts.
+            others: Names of other parts.
 
         Raises:
-            MechanismError: a name has line breaks or control characters.
+            MechanismError: A name has line breaks or control characters.
         """
         for name in (self.name, *self.body_names, *self.joint_names, *self.frame_names, *others):
             if not name.isprintable():
@@ -137,7 +137,7 @@ class Topology:
         """Number of the body called `name`; -1 for "ground".
 
         Raises:
-            KeyError: no such body; the message lists those that exist.
+            KeyError: No such body; the message lists those that exist.
         """
         if name == "ground":
             return GROUND

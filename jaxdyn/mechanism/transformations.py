@@ -31,7 +31,7 @@ def decomposed(model: Model) -> Model:
     the body and its name, those before it are called "<body>/1", "<body>/2", ...
 
     Raises:
-        MechanismError: a ball, planar or free joint has an armature, which belongs to no primitive.
+        MechanismError: A ball, planar or free joint has an armature, which belongs to no primitive.
 
     Source: theory.md section (d).
     """

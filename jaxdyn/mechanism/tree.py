@@ -102,8 +102,8 @@ def from_root_to_leaves(
     """Recursion x_i = visit(x_parent(i), data_i), parents first.
 
     Args:
-        per_body: data with leading axis nb.
-        ground: value of x for the ground.
+        per_body: Data with leading axis nb.
+        ground: Value of x for the ground.
 
     Returns:
         x with leading axis nb.
@@ -132,8 +132,8 @@ def from_leaves_to_root(
     """Recursion x_i = own_i + sum of messages from the children; (message_i, result_i) = visit(x_i, data_i), leaves first.
 
     Args:
-        own: summand of each body, leading axis nb; messages have its structure.
-        data: further data, leading axis nb.
+        own: Summand of each body, leading axis nb; messages have its structure.
+        data: Further data, leading axis nb.
 
     Returns:
         The results, leading axis nb.

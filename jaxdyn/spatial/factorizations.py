@@ -62,9 +62,9 @@ def solve_triangular(
     """Solution x of T x = right, or of T' x = right if `transposed`.
 
     Args:
-        matrix: holds T in one triangle. The other triangle is not read.
-        lower: whether T is the lower triangle.
-        unit_diagonal: whether the diagonal of T is one and is not read either.
+        matrix: Holds T in one triangle. The other triangle is not read.
+        lower: Whether T is the lower triangle.
+        unit_diagonal: Whether the diagonal of T is one and is not read either.
     """
     columns = right[:, None] if right.ndim == 1 else right
     return _triangular_solve(matrix, columns, lower, transposed, unit_diagonal).reshape(right.shape)
@@ -112,8 +112,8 @@ def _own(original: jex.Primitive, by_library: Callable, in_elements: Callable | 
     """A primitive of the same contract, which on CPUs calls the library for one matrix of a batch after the other.
 
     Args:
-        by_library: the original, which calls LAPACK or what another device has in its place.
-        in_elements: the same in elementary operations, for small matrices.
+        by_library: The original, which calls LAPACK or what another device has in its place.
+        in_elements: The same in elementary operations, for small matrices.
     """
     own = jex.Primitive(original.name)
     own.multiple_results = original.multiple_results

@@ -50,7 +50,7 @@ class SpatialInertia(eqx.Module):
     Attributes:
         mass: m, kg.
         first_moment: h = m (C - P), kg m.
-        planar: planar inertia tensor Pi about P, kg m^2, on the axes of `first_moment`.
+        planar: Planar inertia tensor Pi about P, kg m^2, on the axes of `first_moment`.
 
     Inertias about one point and on the same axes add up field by field (`jax.tree.map`).
     """

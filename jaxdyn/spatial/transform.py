@@ -19,7 +19,7 @@ class RigidTransform(eqx.Module):
 
     Attributes:
         quaternion: q_AB, any nonzero norm.
-        translation: origin of B, on A axes, m.
+        translation: Origin of B, on A axes, m.
 
     A leading axis on both fields is a batch of transforms; the methods are per sample, as everything in jaxdyn (`jax.vmap`).
     """
