@@ -21,7 +21,8 @@ from jaxdyn.spatial.sixvector import Force, Motion
 T = TypeVar("T", Array, np.ndarray)
 
 # Where the six numbers (xx, yy, zz, xy, xz, yz) of a symmetric tensor stand in its 3x3 matrix.
-_SYMMETRIC = np.array([[0, 3, 4], [3, 1, 5], [4, 5, 2]])
+# JAX keeps its copy of an array that it has seen; that of int64 would be one of int32 after `jax_enable_x64` has been off.
+_SYMMETRIC = np.array([[0, 3, 4], [3, 1, 5], [4, 5, 2]], np.int32)
 
 
 def symmetric_matrix(six: T) -> T:
