@@ -31,7 +31,7 @@ AVOIDED: dict[str, tuple[str, str]] = {
     ),
     "none of": (r"\b[Nn]one of\b", "negate the verb, or write 'no ... is'"),
     "number": (
-        rf"(?<!{')(?<!'.join(f'{kind} ' for kind in _KINDS_OF_NUMBERS.split('|'))})\b[Nn]umbers?\b(?! of\b)",
+        rf"(?<!{')(?<!'.join(f'{kind} ' for kind in _KINDS_OF_NUMBERS.split('|'))})\b[Nn]umbers?\b(?! of\b|: [A-Z])",
         "parameter, value, component, entry or index; 'number of ...' and kinds of numbers are allowed",
     ),
     "tell": (r"\b(?:[Tt]ell|tells|told|[Tt]elling)\b", "state, show, report, distinguish or determine"),
@@ -44,7 +44,7 @@ AVOIDED: dict[str, tuple[str, str]] = {
     "goes through": (r"\b(?:go|goes|going|went) through\b(?! (?:zero|a|the)\b)", "is processed, passes"),
     "by itself": (r"\bby (?:itself|themselves)\b", "automatically, alone"),
     "of its own": (r"\bof (?:its|their|his|one's) own\b", "own, separate, private"),
-    "never a": (r"\bof nothing\b|\bfor nothing\b", "name the thing that is missing"),
+    "never a": (r"\bof nothing\b|\bfor nothing\b", "name the thing that is missing; add it"),
     "room": (r"\brooms?\b", "package"),
     "definition by a fragment": (
         r"(?m)^\s*[a-z_][\w., *]*(?: \([^)]*\))?: "
@@ -59,8 +59,8 @@ AVOIDED: dict[str, tuple[str, str]] = {
         "American spelling",
     ),
 }
-# "Lane" is the SIMD lane of the compiler; elsewhere one of a batch is a sample.
-_LANE = (r"\b[Ll]anes?\b(?! compiler)(?!\.)", "sample or run; 'lane' is for SIMD lanes of the lane compiler")
+# "Lane" is the SIMD lane of the compiler; elsewhere one of a batch is a sample. An argument with that name may begin its entry.
+_LANE = (r"\b[Ll]anes?\b(?! compiler)(?!\.|: [A-Z])", "sample or run; 'lane' is for SIMD lanes of the lane compiler")
 _ABOUT_THE_COMPILER = (
     "jaxdyn/lanes",
     "jaxdyn/cache",

@@ -1,4 +1,4 @@
-"""Files in and out: mechanisms, configs, run directories. Everything read here may come from a stranger."""
+"""Reading and writing of mechanisms, configs and run directories. All files are treated as untrusted input."""
 
 from typing import TYPE_CHECKING
 

@@ -1,8 +1,8 @@
-"""Archives: a whole system in two files, for exact round trips.
+"""Archives: a complete system in two files that can be read back exactly.
 
-`<name>.json` has the structure (names, parents, kinds of joints, forces, drives, algorithm), readable, and `<name>.npz` has every
-number under its path, such as "model.mass" or "forces.0.stiffness", uncompressed, without pickle: NumPy alone can read it. What
-comes back is equal bit by bit, type by type, and in structure; a batch of models stays one.
+`<name>.json` holds the structure (names, parents, kinds of joints, forces, drives, algorithm) as readable text. `<name>.npz` holds
+all arrays, each under its path, such as "model.mass" or "forces.0.stiffness", uncompressed and without pickled objects, so that
+NumPy alone can read it. Structure, types and every bit of every value are preserved; a batch of models remains a batch.
 """
 
 import json
@@ -18,17 +18,18 @@ from jaxdyn.io.files import LARGEST_ARRAYS, NpzArrays, fill_npz, write_files
 from jaxdyn.io.reading import content, opened
 
 _FORMAT, _VERSION = "jaxdyn archive", 1
-_LARGEST_STRUCTURE = 50_000_000  # bytes; a mechanism of ten thousand bodies is far below
+_LARGEST_STRUCTURE = 50_000_000  # bytes; the structure of a mechanism of ten thousand bodies is far smaller
 _MOST_DIGITS = 18  # of an integer of 64 bits
 _REWRITE = "write the file again"
 
 
 def save_archive(system: System, path: Path | str, classes: Sequence[type] = ()) -> None:
-    """Write a system as `<path>.json` and `<path>.npz`; `load_archive` gives it back exactly.
+    """Write a system as `<path>.json` and `<path>.npz`; `load_archive` reads it back exactly.
 
     Args:
-        path: With one of the two suffixes or without.
-        classes: Joints, motions and forces of your own that the system has; `load_archive` wants them too.
+        system: System to write.
+        path: Path of the archive, with one of the two suffixes or without a suffix.
+        classes: User-defined classes of joints, motions and forces in the system. `load_archive` needs the same classes.
 
     Raises:
         ConfigError: A part of the system is of an unknown class, or the files cannot be written.
@@ -52,16 +53,17 @@ def save_archive(system: System, path: Path | str, classes: Sequence[type] = ())
 
 
 def load_archive(path: Path | str, classes: Sequence[type] = ()) -> System:
-    """The system in an archive, equal in structure and bit by bit in every number to the one that was saved.
+    """Read the system from an archive, equal in structure and bit by bit in every value to the saved one.
 
-    Double precision has to be on (`jax.enable_x64`) if the archive has it. Nothing in the files is executed.
+    Double precision must be enabled (`jax.enable_x64`) if the archive contains it. Nothing in the files is executed.
 
     Args:
-        path: With one of the two suffixes or without.
-        classes: Joints, motions and forces of your own that the file may name.
+        path: Path of the archive, with one of the two suffixes or without a suffix.
+        classes: User-defined classes of joints, motions and forces that the archive may contain.
 
     Raises:
-        ConfigError: A file is missing or is no archive, or the two do not fit together; one line with file, part and remedy.
+        ConfigError: A file is missing, is not an archive, or does not match the other file. The message is one line with the file,
+            the part and the remedy.
     """
     structure_path, arrays_path = _paths(path)
     structure, arrays = _read_structure(structure_path), _read_arrays(arrays_path)
@@ -69,11 +71,11 @@ def load_archive(path: Path | str, classes: Sequence[type] = ()) -> System:
         system = value_of(structure, "", known_classes(classes), arrays)
         check_system(system)
         for name in arrays:
-            raise StructureError(f"the npz file has an array {name!r} too many; keep the two files together")
+            raise StructureError(f"the npz file has an unexpected array {name!r}; keep the two files together")
     except StructureError as error:
         raise ConfigError(f"{structure_path}: {error}") from None
     except RecursionError:
-        raise ConfigError(f"{structure_path}: it is nested too deep; {_REWRITE}") from None
+        raise ConfigError(f"{structure_path}: it is nested too deeply; {_REWRITE}") from None
     return system
 
 
@@ -90,27 +92,27 @@ def _read_structure(path: Path) -> Any:
             text, parse_constant=_no_constant, parse_int=_integer, object_pairs_hook=_without_repetition
         )
     except RecursionError:
-        raise ConfigError(f"{path}: it is nested too deep; {_REWRITE}") from None
+        raise ConfigError(f"{path}: it is nested too deeply; {_REWRITE}") from None
     except ValueError as error:
-        raise ConfigError(f"{path}: no valid JSON, {' '.join(str(error).split())}; {_REWRITE}") from None
+        raise ConfigError(f"{path}: it is not valid JSON, {' '.join(str(error).split())}; {_REWRITE}") from None
     if (
         not isinstance(structure, dict)
         or structure.get("format") != _FORMAT
         or structure.keys() != {"format", "version", "system"}
     ):
-        raise ConfigError(f"{path}: it is no {_FORMAT}; give a file written by jaxdyn.io.save_archive")
+        raise ConfigError(f"{path}: it is not a {_FORMAT}; give a file written by jaxdyn.io.save_archive")
     if structure["version"] != _VERSION:
         raise ConfigError(f"{path}: it has version {structure['version']!r}; this jaxdyn reads version {_VERSION}")
     return structure["system"]
 
 
 def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not allowed in JSON")
 
 
 def _integer(digits: str) -> int:
     if len(digits) > _MOST_DIGITS:
-        raise ValueError(f"a number has more than {_MOST_DIGITS} digits")
+        raise ValueError(f"an integer has more than {_MOST_DIGITS} digits")
     return int(digits)
 
 
@@ -127,4 +129,4 @@ def _read_arrays(path: Path) -> dict[str, Any]:
         try:
             return dict(NpzArrays(file))
         except ValueError as error:
-            raise ConfigError(f"{path}: no npz file of plain arrays, {error}; {_REWRITE}") from None
+            raise ConfigError(f"{path}: it is not an npz file of plain arrays, {error}; {_REWRITE}") from None

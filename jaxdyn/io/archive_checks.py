@@ -1,6 +1,6 @@
-"""Whether a system from an archive hangs together: its topology, and the shapes of all its arrays.
+"""Checks that a system from an archive is consistent: its topology, and the shapes of all its arrays.
 
-Numbers are not judged: what was archived may be a batch, or in the middle of an optimization.
+Physical validity is not checked, because an archived system may be a batch or an intermediate result of an optimization.
 """
 
 import dataclasses
@@ -25,18 +25,18 @@ def check_system(system: Any) -> None:
     """Refuse a system whose parts do not fit together.
 
     Raises:
-        StructureError: The message has the path of the part.
+        StructureError: The parts do not fit together; the message contains the path of the part.
     """
     if not isinstance(system, System):
-        raise StructureError("it is no System; write the file again")
+        raise StructureError("it is not a System; write the file again")
     if not isinstance(system.drives, JointDrives | None) or system.method not in get_args(ForwardMethod):
-        raise StructureError("drives or method: they are not those of a System; write the file again")
+        raise StructureError("drives or method: they do not belong to a System; write the file again")
     model, topology = system.model, system.model.topology
     _check_topology(topology)
     sizes = {"nb": topology.nb, "nq": topology.nq, "nv": topology.nv}
     groups = topology.groups
     if [type(joint) for joint in model.joints] != [kind for kind, _ in groups]:
-        raise StructureError("model.joints: they are not those of the topology; write the file again")
+        raise StructureError("model.joints: they do not match the topology; write the file again")
     for k, (_, bodies) in enumerate(groups):
         _check_shapes(model.joints[k], f"model.joints.{k}", sizes, (len(bodies),))
     _check_shapes(model.placement, "model.placement", sizes, (topology.nb,))
@@ -54,7 +54,7 @@ def check_system(system: Any) -> None:
 
 def _check_topology(topology: Topology) -> None:
     if not isinstance(topology.joint_classes, tuple):
-        raise StructureError("model.topology.joint_classes: they are no tuple; write the file again")
+        raise StructureError("model.topology.joint_classes: they are not a tuple; write the file again")
     count = len(topology.parents)
     lengths = [len(getattr(topology, name)) for name in ("body_names", "joint_names", "joint_classes", "joint_groups")]
     groups, first = topology.joint_groups, {}
@@ -82,12 +82,12 @@ def _check_rotors(rotors: Rotors, topology: Topology, sizes: dict[str, int]) -> 
         and all(topology.joint_classes[topology.body_of_column[column]].nv == 1 for column in rotors.columns)
     )
     if not is_sound:
-        raise StructureError("model.rotors: their tuples do not fit the topology; write the file again")
+        raise StructureError("model.rotors: their tuples do not match the topology; write the file again")
     _check_shapes(rotors, "model.rotors", sizes | {"nr": rotors.count}, ())
 
 
 def _check_shapes(part: Any, path: str, sizes: dict[str, int], stacked: tuple[int, ...]) -> None:
-    """Every array of a part has the last axes that its annotation says, and before them those of its stack."""
+    """Check that the shape of every array ends with the axes of its annotation, preceded by the axes of its stack."""
     if isinstance(part, tuple):
         for i, inner in enumerate(part):
             _check_shapes(inner, f"{path}.{i}", sizes, stacked)

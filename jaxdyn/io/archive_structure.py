@@ -1,12 +1,12 @@
-"""The structure of a system as plain JSON values, beside its arrays by name.
+"""The structure of a system as plain JSON values; its arrays are kept separately by name.
 
-    an array              {"array": "float64", "shape": [7, 3]}; the array itself goes by its path, such as "model.com"
+    an array              {"array": "float64", "shape": [7, 3]}; the array is stored under its path, such as "model.com"
     an object             {"class": "Spring", "body_a": 0, ...} with every field
     a tuple, list, dict   [...], {"list": [...]}, {"dict": {...}}
     a class               {"type": "Revolute"}
     an infinite number    {"float": "inf"}
 
-Whatever the dataclasses of jaxdyn hold can be written, without a line of code per class.
+All contents of the dataclasses of jaxdyn can be written without code for the individual class.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ from jaxdyn.mechanism import joint, joints, model, prescribed, rotors, topology
 from jaxdyn.mechanism.named_classes import named_subclasses
 from jaxdyn.spatial import transform
 
-# What a file may ask for. A class added to one of these modules needs nothing more.
+# Modules whose classes a file may name. A class that is added to one of these modules needs no further registration.
 _MODULES: tuple[ModuleType, ...] = (
     transform,
     topology,
@@ -46,15 +46,18 @@ _MODULES: tuple[ModuleType, ...] = (
 
 
 class StructureError(ValueError):
-    """A structure that cannot be written or read; the message has the path of the part and the remedy."""
+    """A structure that cannot be written or read; the message contains the path of the part and the remedy."""
 
 
 def known_classes(own: Iterable[type] = ()) -> dict[str, type]:
-    """The classes that may stand in an archive, by name: the concrete dataclasses of jaxdyn, classes that mechanism files know, and
-    further ones of the user's own.
+    """Classes that an archive may contain, by name: the concrete dataclasses of jaxdyn, the classes that mechanism files support,
+    and further classes of the user.
+
+    Args:
+        own: Further classes of the user.
 
     Raises:
-        ConfigError: A class of the user's own is no dataclass, or has the name of another one.
+        ConfigError: A class of the user is not a dataclass, or has the name of another class.
     """
     found = {
         name: item
@@ -74,19 +77,21 @@ def known_classes(own: Iterable[type] = ()) -> dict[str, type]:
 
 
 def _is_abstract(kind: type) -> bool:
-    """Whether the class leaves something to its subclasses, as equinox counts it."""
+    """Whether the class has abstract methods or abstract class variables, as equinox defines them."""
     return inspect.isabstract(kind) or bool(getattr(kind, "__abstractclassvars__", ()))
 
 
 def structure_of(value: Any, path: str, classes: Mapping[str, type], arrays: dict[str, np.ndarray]) -> Any:
-    """JSON values of an object; its arrays are put into `arrays` under their paths.
+    """Convert an object to JSON values; its arrays are put into `arrays` under their paths.
 
     Args:
+        value: Object to convert.
         path: Dotted path of the value.
-        classes: See `known_classes`.
+        classes: Classes by name, see `known_classes`.
+        arrays: Arrays by path; this function adds to them.
 
     Raises:
-        StructureError: A part has no form in an archive.
+        StructureError: A part cannot be stored in an archive.
     """
 
     def inner(part: Any, key: str) -> Any:
@@ -94,7 +99,9 @@ def structure_of(value: Any, path: str, classes: Mapping[str, type], arrays: dic
 
     def name_of(kind: type) -> str:
         if classes.get(kind.__name__) is not kind:
-            raise StructureError(f"{path}: class {kind.__name__} is not one of jaxdyn; give classes=({kind.__name__},)")
+            raise StructureError(
+                f"{path}: class {kind.__name__} does not belong to jaxdyn; give classes=({kind.__name__},)"
+            )
         return kind.__name__
 
     if value is None or isinstance(value, bool | str):
@@ -102,7 +109,7 @@ def structure_of(value: Any, path: str, classes: Mapping[str, type], arrays: dic
     if isinstance(value, jax.Array | np.ndarray):
         array = np.asarray(value)
         if array.dtype.kind not in "fiub":
-            raise StructureError(f"{path}: an array of type {array.dtype} has no form in an archive; convert it")
+            raise StructureError(f"{path}: an array of type {array.dtype} cannot be stored in an archive; convert it")
         arrays[path] = array
         return {"array": str(array.dtype), "shape": list(array.shape)}
     if isinstance(value, int | np.integer):
@@ -119,14 +126,20 @@ def structure_of(value: Any, path: str, classes: Mapping[str, type], arrays: dic
     if dataclasses.is_dataclass(value):
         fields = {field.name: inner(getattr(value, field.name), field.name) for field in dataclasses.fields(value)}
         return {"class": name_of(type(value))} | fields
-    raise StructureError(f"{path}: a {type(value).__name__} has no form in an archive; leave it out")
+    raise StructureError(f"{path}: a {type(value).__name__} cannot be stored in an archive; leave it out")
 
 
 def value_of(node: Any, path: str, classes: Mapping[str, type], arrays: dict[str, np.ndarray]) -> Any:
-    """The object of JSON values; arrays are taken out of `arrays`.
+    """Convert JSON values to the object that they describe; arrays are taken out of `arrays`.
+
+    Args:
+        node: JSON values.
+        path: Dotted path of the value.
+        classes: Classes by name, see `known_classes`.
+        arrays: Arrays by path; this function removes those that it uses.
 
     Raises:
-        StructureError: The values are none of `structure_of`, or an array is missing or of another type or shape.
+        StructureError: The values were not written by `structure_of`, or an array is missing or has another type or shape.
     """
 
     def inner(part: Any, key: str) -> Any:
@@ -154,28 +167,28 @@ def value_of(node: Any, path: str, classes: Mapping[str, type], arrays: dict[str
             return class_of(name)
         case {"float": ("inf" | "-inf" | "nan") as number, **rest} if not rest:
             return float(number)
-    raise StructureError(f"{path}: {', '.join(map(repr, node))} is no part of an archive; write the file again")
+    raise StructureError(f"{path}: {', '.join(map(repr, node))} is not a part of an archive; write the file again")
 
 
 def _array(array: np.ndarray | None, dtype: Any, shape: Any, path: str) -> jax.Array:
     if array is None:
-        raise StructureError(f"{path}: this array is missing in the npz file; keep the two files together")
+        raise StructureError(f"{path}: this array is missing from the npz file; keep the two files together")
     if [str(array.dtype), list(array.shape)] != [dtype, shape]:
         raise StructureError(
             f"{path}: the npz file has {array.dtype} of shape {array.shape}, not {dtype} of shape {shape}; "
             "keep the two files together"
         )
     if array.dtype.newbyteorder("=") != array.dtype or array.dtype.kind not in "fiub":
-        raise StructureError(f"{path}: it is no array of plain numbers; write the file again")
+        raise StructureError(f"{path}: it is not a plain numeric array; write the file again")
     if array.dtype.itemsize == 8 and not jax.config.read("jax_enable_x64"):
         raise StructureError(
-            f"{path}: it is in double precision, which JAX is not set to; use jax.config.update('jax_enable_x64', True)"
+            f"{path}: it is in double precision, which is disabled in JAX; use jax.config.update('jax_enable_x64', True)"
         )
     return jnp.asarray(array)
 
 
 def _instance(kind: type, values: dict[str, Any], path: str) -> Any:
-    """An object with these fields. Its own checks are for numbers from users, and refuse batches, so they are not run."""
+    """Make an object with these fields. Its own checks expect user input and refuse batches, so they are not run."""
     fields = {field.name: field for field in dataclasses.fields(kind)}
     for name in fields:
         if name not in values:
@@ -193,7 +206,7 @@ def _instance(kind: type, values: dict[str, Any], path: str) -> Any:
 
 
 def _fits(value: Any, annotation: Any) -> bool:
-    """Whether a value is what a field is for, as far as objects and static values go; `archive_checks` sees to the arrays."""
+    """Whether objects and static values match the type of a field; `archive_checks` checks the arrays."""
     if annotation in (int, bool, str):
         return type(value) is annotation
     if annotation is float:

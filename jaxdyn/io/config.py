@@ -1,7 +1,7 @@
-"""Configs: TOML files read strictly into frozen dataclasses, and written back fully resolved.
+"""Configs: TOML files that are read strictly into frozen dataclasses, and written back with all defaults.
 
-The caller's dataclass is the whole description of a config: its fields are the keys, nested dataclasses are tables, defaults
-make keys optional, and `setting` adds units and bounds.
+A dataclass of the caller describes a config completely: its fields are the keys, nested dataclasses are tables, fields with
+defaults are optional keys, and `setting` declares units and bounds.
 
     @dataclasses.dataclass(frozen=True)
     class Rollouts:
@@ -33,7 +33,9 @@ T = TypeVar("T")
 _SMOKE = "smoke"
 _MOST_NAMES = 20  # in one message
 _NO_RULES = Quantity()
-_LARGEST = 1e100  # size of a number, and the inverse of the least positive one: products and quotients of three of them are finite
+_LARGEST = (
+    1e100  # limit of absolute values, and inverse of the smallest positive value: products of three values are finite
+)
 
 
 def setting(
@@ -46,15 +48,16 @@ def setting(
     infinite: bool = False,
     alias: str | None = None,
 ) -> Any:
-    """A field of a config, with rules for its value.
+    """Declare a field of a config with rules for its value.
 
     Args:
-        default: Value if the key is absent; without one the key is required.
-        unit: SI unit of a float or of a tuple of floats; text such as "30 deg" is then converted.
-        positive, non_negative: Bounds of a number, or of every number of a tuple.
-        broadcast: One number may stand for a tuple; it stays a tuple of one, which the caller broadcasts.
-        infinite: inf and -inf are numbers too, and so are all others, however large.
-        alias: Earlier name of the key, which is read too.
+        default: Value if the key is absent; without a default the key is required.
+        unit: SI unit of a float or of a tuple of floats. Text such as "30 deg" is converted to it.
+        positive, non_negative: Bounds of a value, or of every entry of a tuple.
+        broadcast: Whether a single number may be given for a tuple. It is read as a tuple of one entry, which the caller
+            broadcasts.
+        infinite: Whether inf, -inf and arbitrarily large numbers are allowed.
+        alias: Former name of the key, which is also accepted.
     """
     least = 0.0 if non_negative else None
     rules = declare(unit, minimum=least, positive=positive, infinite=infinite, broadcast=broadcast, alias=alias)
@@ -63,11 +66,11 @@ def setting(
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where a value stands.
+    """Location of a value in a file.
 
     Attributes:
-        file: The file, for messages and as the base of relative paths.
-        entry: Dotted key, or 'body "upper":' for an entry of an array of tables, followed by the key in it.
+        file: File that contains the value; used in messages and as the base of relative paths.
+        entry: Dotted key, or 'body "upper":' for an entry of an array of tables, followed by the key in that entry.
     """
 
     file: Path
@@ -80,7 +83,7 @@ class Place:
         return Place(self.file, f"{self.entry}{separator}{name}" if self.entry else name)
 
     def item(self, index: int, name: Any = None) -> "Place":
-        """Place of an entry of the array of tables at this place: by its name if it has one, else by its number from 1."""
+        """Place of an entry of the array of tables at this place: by its name if it has one, otherwise by its index from 1."""
         named = isinstance(name, str) and name.isprintable()
         return Place(self.file, f'{self.entry} "{name}":' if named else f"{self.entry} {index + 1}:")
 
@@ -91,23 +94,25 @@ class Place:
 
 
 def read_config(path: Path | str, cls: type[T], overrides: Sequence[str] = (), smoke: bool = False) -> T:
-    """The config in a TOML file.
+    """Read a config from a TOML file.
 
-    Relative paths, overrides included, are relative to the file. A table [smoke] holds values that replace others when `smoke` is
-    set, for a run of seconds; it is checked in any case. Overrides come last.
+    Relative paths, including those in overrides, are relative to the file. The table [smoke] contains replacement values for a test
+    run that takes seconds; they apply if `smoke` is true and are checked in any case. Overrides are applied last.
 
     Args:
+        path: TOML file.
         cls: Frozen dataclass that describes the config.
-        overrides: "dotted.key=value" with a TOML value; what is no TOML value is text.
+        overrides: Texts "dotted.key=value" with a TOML value; a value that is not valid TOML is taken as text.
+        smoke: Whether the values of the table [smoke] replace the others.
 
     Raises:
-        ConfigError: One line with file, key and remedy.
+        ConfigError: The config cannot be used; the message is one line with the file, the key and the remedy.
     """
     path = Path(path)
     values = read_toml(path)
     reduced = values.pop(_SMOKE, {})
     if not isinstance(reduced, dict):
-        raise Place(path, _SMOKE).error("it is no table; write [smoke] with the values to replace")
+        raise Place(path, _SMOKE).error("it is not a table; write [smoke] with the values to replace")
     changes = [_override(text) for text in overrides]
     config = read_value(cls, _changed(path, values, changes), Place(path))
     small = read_value(cls, _changed(path, _merged(values, reduced), changes), Place(path, "[smoke]:"))
@@ -115,16 +120,19 @@ def read_config(path: Path | str, cls: type[T], overrides: Sequence[str] = (), s
 
 
 def resolved_toml(config: Any) -> str:
-    """TOML text of a config with every default written out, numbers in SI units and absolute paths."""
+    """TOML text of a config with all default values, values in SI units and absolute paths."""
     return toml_text(_plain(config))
 
 
 def read_value(annotation: Any, value: Any, place: Place, rules: Quantity = _NO_RULES) -> Any:
-    """A TOML value as the type of a dataclass field.
+    """Convert a TOML value to the type of a dataclass field.
 
     Args:
-        annotation: Int, float, str, bool, Path, Literal, tuple, dict[str, X], X | None, a dataclass, several of them (X | Y), which
-            the values of their key `kind` tell apart, a class with a function read_toml(value, place), or Any (left as it is).
+        annotation: Type of the field: int, float, str, bool, Path, Literal, tuple, dict[str, X], X | None, a dataclass, a union of
+            dataclasses (X | Y) that differ in the values of their key `kind`, a class with a function read_toml(value, place), or
+            Any, which leaves the value unchanged.
+        value: TOML value.
+        place: Location of the value, for messages.
         rules: Unit and bounds of the value.
 
     Raises:
@@ -151,11 +159,11 @@ def read_value(annotation: Any, value: Any, place: Place, rules: Quantity = _NO_
         return value
     if annotation is Path:
         if not isinstance(value, str) or "\0" in value or not value:
-            raise place.error(f"{reprlib.repr(value)} is no path; give a path as text")
+            raise place.error(f"{reprlib.repr(value)} is not a path; give a path as text")
         try:
             return (place.file.resolve().parent / Path(value).expanduser()).resolve()
-        except (RuntimeError, OSError) as error:  # "~nobody", or links in a circle
-            raise place.error(f"{reprlib.repr(value)} leads nowhere ({error}); give another path") from None
+        except (RuntimeError, OSError) as error:  # "~nobody", or a cycle of links
+            raise place.error(f"{reprlib.repr(value)} cannot be resolved ({error}); give another path") from None
     if annotation in (int, float):
         return _read_number(annotation, value, place, rules)
     if annotation in (str, bool):
@@ -167,7 +175,7 @@ def read_value(annotation: Any, value: Any, place: Place, rules: Quantity = _NO_
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """'did you mean ...?' if one of the known names is close, else all of them, or the first ones of many."""
+    """Text "did you mean ...?" if a known name is similar, otherwise a list of the known names, shortened if it is long."""
     names = list(known)
     close = closest(name, names)
     if close is not None:
@@ -183,7 +191,7 @@ def _read_table(cls: Any, value: Any, place: Place) -> Any:
     for name, field in fields.items():
         alias = quantity_of(field).alias
         if alias in table and name in table:
-            raise place.key(alias).error(f"it is the earlier name of {name!r}, which is given too; remove one")
+            raise place.key(alias).error(f"it is the former name of {name!r}, which is also given; remove one")
         if alias in table:
             table = {name if key == alias else key: inner for key, inner in table.items()}
     for key in table:
@@ -195,7 +203,7 @@ def _read_table(cls: Any, value: Any, place: Place) -> Any:
         if name in table:
             values[name] = read_value(annotations[name], table[name], place.key(name), quantity_of(field))
         elif dataclasses.is_dataclass(annotations[name]) and not has_default:
-            values[name] = read_value(annotations[name], {}, place.key(name))  # names the first key it needs
+            values[name] = read_value(annotations[name], {}, place.key(name))  # the error names the first required key
         elif not has_default:
             unit = quantity_of(field).unit
             raise place.key(name).error("missing; add this key" + (f" (in {unit})" if unit else ""))
@@ -206,7 +214,7 @@ def _read_table(cls: Any, value: Any, place: Place) -> Any:
 
 
 def _of_kind(tables: Sequence[Any], value: Any, place: Place) -> Any:
-    """The one of several dataclasses whose key `kind` may be what it is in a table."""
+    """The dataclass among `tables` that allows the key `kind` of the table."""
     known = {kind: cls for cls in tables for kind in get_args(get_type_hints(cls)["kind"])}
     kind = _table(value, place).get("kind")
     if kind is None:
@@ -216,7 +224,7 @@ def _of_kind(tables: Sequence[Any], value: Any, place: Place) -> Any:
 
 def _table(value: Any, place: Place) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise place.error(f"{reprlib.repr(value)} is no table; write [{place.entry}] with its keys below")
+        raise place.error(f"{reprlib.repr(value)} is not a table; write [{place.entry}] with its keys below")
     return value
 
 
@@ -225,7 +233,7 @@ def _read_tuple(arguments: tuple, value: Any, place: Place, rules: Quantity) -> 
         value = [value]
     if not isinstance(value, list):
         wanted = f"[[{place.entry}]]" if dataclasses.is_dataclass(arguments[0]) else "a list, [...]"
-        raise place.error(f"{reprlib.repr(value)} is no list; write {wanted}")
+        raise place.error(f"{reprlib.repr(value)} is not a list; write {wanted}")
     if arguments[-1] is Ellipsis:
         arguments = arguments[:1] * len(value)
     if len(value) != len(arguments):
@@ -244,18 +252,18 @@ def _read_number(annotation: type, value: Any, place: Place, rules: Quantity) ->
             raise place.error(f"{reprlib.repr(value)} is not an integer; give a whole number")
         number = value
     elif rules.unit is None and isinstance(value, str):
-        raise place.error(f"{reprlib.repr(value)} is text; give a number without quotes")
+        raise place.error(f"{reprlib.repr(value)} is text; write the value without quotes")
     else:
         try:
             number = quantity(value, rules.unit_of(turns=True) or "1")
         except ValueError as error:
             raise place.error(str(error)) from None
     if not rules.admits(number):
-        raise place.error(f"{reprlib.repr(value)} is out of range; give a number that is {rules.allowed}")
+        raise place.error(f"{reprlib.repr(value)} is out of range; give a value that is {rules.allowed}")
     if abs(number) > _LARGEST and not rules.infinite:
-        raise place.error(f"{reprlib.repr(value)} is out of range; give a number of size {_LARGEST:g} or less")
+        raise place.error(f"{reprlib.repr(value)} is out of range; give a value of magnitude at most {_LARGEST:g}")
     if rules.allowed == "positive" and number < 1 / _LARGEST:
-        raise place.error(f"{reprlib.repr(value)} is out of range; give a number of {1 / _LARGEST:g} or more")
+        raise place.error(f"{reprlib.repr(value)} is out of range; give a value of at least {1 / _LARGEST:g}")
     return number
 
 
@@ -263,7 +271,7 @@ def _override(text: str) -> tuple[list[str], Any]:
     dotted, equals, value = text.partition("=")
     keys = [key.strip() for key in dotted.split(".")]
     if not equals or not all(keys):
-        raise ConfigError(f"override {text!r}: there is no key or no value; write dotted.key=value")
+        raise ConfigError(f"override {text!r}: the key or the value is missing; write dotted.key=value")
     try:
         parsed = tomllib.loads(f"value = {value}")
     except (ValueError, RecursionError):
@@ -285,7 +293,7 @@ def _changed(path: Path, values: dict[str, Any], changes: Sequence[tuple[list[st
 
 
 def _merged(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """`values` with `changes` put in, table by table; lists are replaced as a whole."""
+    """`values` updated with `changes`, table by table; lists are replaced as a whole."""
     both_tables = {k for k in changes if isinstance(changes[k], dict) and isinstance(values.get(k), dict)}
     return values | {k: _merged(values[k], v) if k in both_tables else v for k, v in changes.items()}
 

@@ -1,6 +1,6 @@
-"""Files that appear complete or not at all, and arrays in npz files without pickle, sealed if wished.
+"""Files that are written completely or not at all, and arrays in npz files without pickle, optionally sealed.
 
-The seal of an npz file is its comment: the SHA-256 of a key and of everything that stands before the digest.
+The seal of an npz file is stored as its comment: the SHA-256 digest of a key and of all bytes before the digest.
 """
 
 import contextlib
@@ -20,11 +20,11 @@ import numpy as np
 
 _SEAL, _DIGITS = b"sha256:", 64
 _BLOCK = 1 << 20  # bytes
-_ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # a time that is always the same, so that equal arrays make equal files
-# Bytes of an npz file: results of large runs have many. What is written here is not compressed, but recordings may be.
+_ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # a fixed time, so that equal arrays result in equal files
+# Bytes of an npz file, enough for the results of large runs. jaxdyn writes uncompressed files, but recordings may be compressed.
 LARGEST_ARRAYS = 2**36
 LARGEST_UNPACKED = 2**29
-# What NumPy writes before the numbers of an array: by its version how many bytes tell the length of a header, and the header.
+# First bytes that NumPy writes for an array, by version, and the number of bytes that state the length of the header after them.
 _LENGTHS = {b"\x93NUMPY\x01\x00": 2, b"\x93NUMPY\x02\x00": 4, b"\x93NUMPY\x03\x00": 4}
 _LONGEST_HEADER = 10_000
 _HEADER = re.compile(
@@ -36,10 +36,10 @@ _PIECE = 2**20  # bytes that are read at a time
 
 
 def write_files(fillers: Mapping[Path, Callable[[BinaryIO], object]]) -> None:
-    """Write files: each is filled under another name, and only when all are complete they get their own names.
+    """Write files under temporary names and rename them once all of them are complete.
 
     Raises:
-        OSError: One cannot be written; then none has changed, unless it is the renaming that fails.
+        OSError: A file cannot be written. Then no file has changed, unless the renaming failed.
     """
     parts = {path: path.with_name(path.name + ".part") for path in fillers}
     try:
@@ -48,7 +48,7 @@ def write_files(fillers: Mapping[Path, Callable[[BinaryIO], object]]) -> None:
             with parts[path].open("w+b") as file:
                 fill(file)
                 file.flush()
-                os.fsync(file.fileno())  # else a renamed file may be empty after a power failure
+                os.fsync(file.fileno())  # otherwise a renamed file may be empty after a power failure
         for path, part in parts.items():
             os.replace(part, path)
     finally:
@@ -61,7 +61,7 @@ def fill_npz(file: BinaryIO, arrays: Mapping[str, Any], comment: bytes = b"") ->
     """Write arrays as an uncompressed npz file.
 
     Raises:
-        ValueError: An array of Python objects.
+        ValueError: An array contains Python objects.
     """
     with zipfile.ZipFile(file, "w") as archive:
         archive.comment = comment
@@ -71,10 +71,10 @@ def fill_npz(file: BinaryIO, arrays: Mapping[str, Any], comment: bytes = b"") ->
 
 
 def fill_sealed_npz(file: BinaryIO, arrays: Mapping[str, Any], key: str) -> None:
-    """Write arrays as an uncompressed npz file, sealed with a key.
+    """Write arrays as an uncompressed npz file that is sealed with a key.
 
     Raises:
-        ValueError: An array of Python objects.
+        ValueError: An array contains Python objects.
     """
     fill_npz(file, arrays, _SEAL + bytes(_DIGITS))
     digest = _digest(file, key)
@@ -83,7 +83,7 @@ def fill_sealed_npz(file: BinaryIO, arrays: Mapping[str, Any], key: str) -> None
 
 
 def is_sealed(path: Path, key: str) -> bool:
-    """Whether a file is as it was sealed with this key."""
+    """Whether a file is unchanged since it was sealed with this key."""
     try:
         with path.open("rb") as file:
             digest = _digest(file, key)
@@ -93,14 +93,14 @@ def is_sealed(path: Path, key: str) -> bool:
 
 
 def has_seal(path: Path) -> bool:
-    """Whether a file is sealed, intact or not."""
+    """Whether a file has a seal, valid or not."""
     with path.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - len(_SEAL) - _DIGITS))
         return file.read(len(_SEAL)) == _SEAL
 
 
 def _digest(file: BinaryIO, key: str) -> bytes:
-    """Digest of a key and of a file without its last digits, where the file stands afterwards."""
+    """Digest of a key and of a file except its last digits, which are the next to be read afterwards."""
     digest, left = hashlib.sha256(key.encode()), file.seek(0, os.SEEK_END) - _DIGITS
     file.seek(0)
     while left > 0 and (block := file.read(min(left, _BLOCK))):
@@ -110,14 +110,14 @@ def _digest(file: BinaryIO, key: str) -> bytes:
 
 
 class NpzArrays(Mapping[str, np.ndarray]):
-    """Arrays of an npz file by name, each read when it is asked for. No object is made but arrays of numbers or texts.
+    """Arrays of an npz file by name, each read on access. Only numeric arrays and arrays of texts are created, never other objects.
 
     Args:
-        file: Open file of a size that is bounded. What it is unpacked to may not exceed its size and may not exceed
-            `LARGEST_UNPACKED` if that is more.
+        file: Open file of bounded size. The unpacked size may not exceed the larger of the file size and `LARGEST_UNPACKED`.
 
     Raises:
-        ValueError: It is no such file, or an array is damaged; the message has the entry. Also when an array is read.
+        ValueError: The file is not an npz file, or an array is damaged; the message names the entry. Reading an array raises it
+            too.
     """
 
     def __init__(self, file: BinaryIO):
@@ -127,8 +127,9 @@ class NpzArrays(Mapping[str, np.ndarray]):
         for entry in self._archive.infolist():
             key = entry.filename.removesuffix(".npy")
             if key in self._entries or key == entry.filename:
-                raise ValueError(f"entry {entry.filename!r} is given twice or is no array")
-            if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others unpack without a bound
+                raise ValueError(f"entry {entry.filename!r} is given twice or is not an array")
+            # Other methods of compression would be unpacked without a bound.
+            if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise ValueError(f"array {key!r} is compressed in a way that NumPy does not use")
             self._entries[key] = entry
         largest = max(file.seek(0, os.SEEK_END), LARGEST_UNPACKED)
@@ -148,7 +149,7 @@ class NpzArrays(Mapping[str, np.ndarray]):
 
 @contextlib.contextmanager
 def _damage_is_a_value_error() -> Iterator[None]:
-    """What `zipfile` raises about a damaged file has many classes."""
+    """Convert the various exceptions that `zipfile` raises for damaged files to `ValueError`."""
     try:
         yield
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, struct.error) as error:
@@ -156,15 +157,15 @@ def _damage_is_a_value_error() -> Iterator[None]:
 
 
 def _npy_array(stream: io.BufferedIOBase, size: int, key: str) -> np.ndarray:
-    """An array of an entry of `size` bytes; nothing is allocated before the header fits to that."""
+    """Read an array from an entry of `size` bytes; memory is allocated only after the header has been checked against this size."""
     magic = stream.read(8)
     width = _LENGTHS.get(magic)
     if width is None:
-        raise ValueError(f"array {key!r} is no array of plain numbers")
+        raise ValueError(f"array {key!r} is not a plain numeric array")
     length = int.from_bytes(stream.read(width), "little")
     header = _HEADER.fullmatch(stream.read(min(length, _LONGEST_HEADER)))
     if header is None:
-        raise ValueError(f"array {key!r} is no array of plain numbers")
+        raise ValueError(f"array {key!r} is not a plain numeric array")
     kind = np.dtype(header["type"].decode())
     shape = tuple(map(int, re.findall(rb"\d+", header["shape"])))
     count = math.prod(shape)
@@ -172,7 +173,7 @@ def _npy_array(stream: io.BufferedIOBase, size: int, key: str) -> np.ndarray:
         raise ValueError(f"array {key!r} is not complete")
     array = np.empty(count, kind)
     filled, place = 0, array.view(np.uint8) if count else np.empty(0, np.uint8)
-    # The last read finds the end, where the checksum is compared.
+    # The last read reaches the end of the entry, where the checksum is compared.
     while part := stream.read(min(len(place) - filled, _PIECE) or 1):
         filled += len(part)
         if filled > len(place):

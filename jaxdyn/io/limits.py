@@ -1,4 +1,4 @@
-"""What readers make of limits of position: numbers for samplers, controllers and optimizers, or stops as well."""
+"""Use of position limits by the readers: as data for samplers, controllers and optimizers, or also as joint stops."""
 
 import dataclasses
 from pathlib import Path
@@ -12,17 +12,17 @@ LimitsUse = Literal["data", "enforced"]
 
 
 def check_limits(limits: str, path: Path | str) -> None:
-    """Refuse what is no `LimitsUse`.
+    """Refuse a value that is not a `LimitsUse`.
 
     Raises:
-        ConfigError: The message names the file and the choices.
+        ConfigError: The value is not allowed; the message names the file and the allowed values.
     """
     if limits not in get_args(LimitsUse):
         raise ConfigError(f"{path}: limits is {limits!r}; use one of {', '.join(get_args(LimitsUse))}")
 
 
 def with_limits(system: System, limits: LimitsUse) -> System:
-    """The system, with `JointLimits.of` its model if limits are "enforced" and it has no `JointLimits` of its own."""
+    """The system, extended by `JointLimits.of` its model if limits are "enforced" and it does not contain `JointLimits` already."""
     if limits == "data" or any(isinstance(force, JointLimits) for force in system.forces):
         return system
     return dataclasses.replace(system, forces=(*system.forces, JointLimits.of(system.model)))

@@ -1,7 +1,7 @@
-"""One process at a time works in a run directory.
+"""A lock that lets only one process work in a run directory.
 
-The operating system holds the lock and releases it when the process ends, however it ends: a killed run leaves nothing that has to
-be removed.
+The operating system holds the lock and releases it whenever the process ends, so that a killed run leaves nothing that must be
+removed.
 """
 
 import contextlib
@@ -21,15 +21,15 @@ LOCK = "run.lock"
 
 
 class LockedError(RuntimeError):
-    """Another process holds the lock; the message names it."""
+    """Another process holds the lock; the message names the process."""
 
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder. Its file names this process and is removed at the end.
+    """Hold the lock of a folder. The lock file names this process and is removed at the end.
 
     Raises:
-        LockedError: Another process holds it.
+        LockedError: Another process holds the lock.
         OSError: The folder cannot be written.
     """
     file = _acquired(folder / LOCK)
@@ -40,7 +40,7 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         with contextlib.suppress(OSError):
-            (folder / LOCK).unlink()  # before it is released: who opens it from here on makes another one
+            (folder / LOCK).unlink()  # before the release: a process that opens the lock from now on creates a new file
         file.close()
 
 
@@ -54,7 +54,7 @@ def _acquired(path: Path) -> TextIO:
         except BaseException:
             file.close()
             raise
-        file.close()  # the file was removed by the process that held it before
+        file.close()  # the previous holder has removed the file
 
 
 def _lock(file: TextIO, path: Path) -> None:
@@ -66,11 +66,14 @@ def _lock(file: TextIO, path: Path) -> None:
         file.seek(0)
         raise LockedError(file.read().strip() or "another process") from None
     except OSError as error:  # some network file systems have no locks
-        print(f"note: {path.parent}: the file system has no locks ({error.strerror}); start no second process in it")
+        print(
+            f"note: {path.parent}: the file system does not support locks ({error.strerror}); do not start a second process in "
+            "this directory"
+        )
 
 
 def _is(file: TextIO, path: Path) -> bool:
-    """Whether an open file is the one at a path."""
+    """Whether an open file is the file at a path."""
     with contextlib.suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     return False

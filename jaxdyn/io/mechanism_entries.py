@@ -1,6 +1,7 @@
-"""The tables of a mechanism file that are not the fields of one class, as `jaxdyn.io.config` reads them.
+"""Tables of a mechanism file that do not correspond to the fields of one class, as `jaxdyn.io.config` reads them.
 
-`mechanism_parts` reads all other forces and constraints by what their classes declare. Fields of type Any depend on the joint.
+`mechanism_parts` reads all other forces and constraints from the declarations of their classes. Fields of type Any depend on the
+joint.
 """
 
 import dataclasses
@@ -18,13 +19,13 @@ _ZERO = (0.0, 0.0, 0.0)
 
 
 def _like(owner: type, name: str, default: Any = dataclasses.MISSING) -> Any:
-    """A field with the unit and the bounds that a class declares of its own."""
+    """A field with the unit and the bounds that the class `owner` declares for its field `name`."""
     return dataclasses.field(default=default, metadata=metadata(quantities(owner)[name]))
 
 
 @dataclasses.dataclass(frozen=True)
 class JointEntry:
-    """The joint that carries a body, without the geometry of its kind."""
+    """Joint that carries a body, without the geometry that depends on its kind."""
 
     kind: str
     motion: dict[str, Any] | None = None
@@ -37,7 +38,7 @@ class JointEntry:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlacementEntry:
-    """A position and a rotation, by a quaternion or by angles."""
+    """A position (m) and a rotation, given by a quaternion (w, x, y, z) or by roll, pitch and yaw (rad)."""
 
     position: tuple[float, float, float] = setting((0.0, 0.0, 0.0), unit="m")
     orientation: tuple[float, float, float, float] | None = None
@@ -49,7 +50,7 @@ class PlacementEntry:
 
     @property
     def quaternion(self) -> tuple[float, ...]:
-        """Rotation of the frame."""
+        """Rotation of the frame as a quaternion (w, x, y, z)."""
         if self.orientation is not None:
             return self.orientation
         return quaternion_from_rpy(self.rpy or (0.0, 0.0, 0.0))
@@ -57,7 +58,7 @@ class PlacementEntry:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BodyEntry(PlacementEntry):
-    """[[body]]: a body; its placement is that of its joint frame in the parent."""
+    """[[body]]: A body; its placement is the placement of its joint frame in the parent."""
 
     name: str
     joint: Any
@@ -69,7 +70,7 @@ class BodyEntry(PlacementEntry):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FrameEntry(PlacementEntry):
-    """[[frame]]: a named frame on a body."""
+    """[[frame]]: A named frame on a body."""
 
     name: str
     body: str
@@ -77,7 +78,7 @@ class FrameEntry(PlacementEntry):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RotorEntry:
-    """[[rotor]]: the rotor of a geared drive; its ratio is that of rates, in rad/m if the joint is prismatic."""
+    """[[rotor]]: The rotor of a geared drive; its ratio is the ratio of rates, in rad/m if the joint is prismatic."""
 
     name: str
     carrier: str
@@ -89,14 +90,14 @@ class RotorEntry:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MarkerEntry(PlacementEntry):
-    """One side of a loop joint: a frame on a body."""
+    """Frame on a body that marks one side of a loop joint."""
 
     body: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LoopEntry:
-    """[[loop]]: a joint that closes a loop; its axis is z of both markers.
+    """[[loop]]: A joint that closes a loop; its axis is the z axis of both markers.
 
     Attributes:
         name: Name of the constraint.
@@ -112,13 +113,13 @@ class LoopEntry:
 
 @dataclasses.dataclass(frozen=True)
 class CouplingEntry:
-    """[[coupling]]: the coordinate of one joint as a polynomial of the coordinate of another.
+    """[[coupling]]: The coordinate of one joint as a polynomial of the coordinate of another joint.
 
     Attributes:
         name: Name of the constraint.
         driven, driver: Names of the two joints.
-        coefficients: Coefficients of the polynomial, the constant one first.
-        driven_component, driver_component: Index of the coordinate of a joint that has several, from 0.
+        coefficients: Coefficients of the polynomial, beginning with the constant term.
+        driven_component, driver_component: Index of the coordinate, from 0, if the joint has several.
     """
 
     name: str
@@ -131,7 +132,7 @@ class CouplingEntry:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AppliedForceEntry:
-    """[[applied_force]]: a constant force and couple on a body.
+    """[[applied_force]]: A constant force and couple on a body.
 
     Attributes:
         body: Name of a body or frame.
@@ -150,7 +151,7 @@ class AppliedForceEntry:
 
 @dataclasses.dataclass(frozen=True)
 class DrivesEntry:
-    """[drives]: the driven joint of each control, and which of its velocity components, counted from 0."""
+    """[drives]: The driven joint of each control, and the index of the driven velocity component, from 0."""
 
     joints: tuple[str, ...]
     components: tuple[int, ...] | None = setting(None, non_negative=True)
@@ -159,7 +160,7 @@ class DrivesEntry:
 
 @dataclasses.dataclass(frozen=True)
 class MechanismEntry:
-    """The whole file."""
+    """The complete mechanism file."""
 
     name: str
     source: str
@@ -171,4 +172,4 @@ class MechanismEntry:
 
     def __post_init__(self):
         if not self.source.strip():
-            raise ValueError("source is empty; write where the numbers come from")
+            raise ValueError("source is empty; state where the values come from")

@@ -1,4 +1,4 @@
-"""Mechanism files: a mechanism and the forces on it as readable TOML.
+"""Mechanism files: readable TOML files that describe a mechanism and the forces on it.
 
     name = "pendulum"
     source = "weighed on a kitchen scale"
@@ -14,23 +14,23 @@
     [joint_friction]
     viscous = {rod_joint = 0.01}
 
-Numbers are in SI units unless a text names another one; limits may be `inf`. The kinds of joints, with their geometry:
+Values are in SI units unless a text states another unit; limits may be `inf`. The kinds of joints, with their geometry:
 
     revolute, prismatic, cylindrical (axis), screw (axis, pitch), universal (first_axis, second_axis),
     planar (normal, direction), spherical, free, fixed
 
-A joint whose motion is prescribed has a `motion` as well:
+A joint with prescribed motion has the additional key `motion`:
 
     {kind = "constant_rate", rate, start}, {kind = "sinusoid", amplitude, angular_frequency, phase, offset},
     {kind = "spline", values, interval, start}
 
-Numbers of a joint are one for all of its components or a list in the order of its coordinates or velocities, see
+Quantities of a joint are given as one value for all components, or as a list in the order of its coordinates or velocities, see
 `jaxdyn.mechanism.joints`.
 
 The other tables are [[frame]], [[rotor]], [[spring]], [[damper]], [[applied_force]], [joint_friction] and the other terms of
 `mechanism_friction`, [joint_spring], [joint_servo], [joint_limits], [drives], and for closed loops [[loop]], [[rod]] and
-[[coupling]]; `mechanism_entries` lists their keys. An empty [joint_limits] stops all joints at their position limits, as hard as
-the mechanism is heavy and strong. Points may be given on any body or frame, by name:
+[[coupling]]; `mechanism_entries` lists their keys. An empty table [joint_limits] adds stops at the position limits of all joints,
+with a stiffness that is derived from masses and effort limits. Points may be given on any body or frame, by name:
 
     [[loop]]
     name = "crosshead"
@@ -52,14 +52,14 @@ from jaxdyn.io.toml import read_toml, toml_text
 
 
 def load_mechanism(path: Path | str) -> System:
-    """System described by a mechanism file, in JAX's default precision.
+    """Read the system that a mechanism file describes, in JAX's default precision.
 
-    Forces come in the order springs, dampers, applied forces, terms of friction, joint springs, joint limits; constraints in the
-    order loops, rods, couplings.
+    Forces are ordered as springs, dampers, applied forces, terms of friction, joint springs, joint limits; constraints as loops,
+    rods, couplings.
 
     Raises:
-        ConfigError: The file, or an entry of it, cannot be used; one line with file, entry and remedy.
-        MechanismError: The builder refuses a value; one line with file, body and remedy.
+        ConfigError: The file or one of its entries cannot be used; the message is one line with the file, the entry and the remedy.
+        MechanismError: The builder refuses a value; the message is one line with the file, the body and the remedy.
     """
     path = Path(path)
     tables = read_toml(path)
@@ -68,18 +68,20 @@ def load_mechanism(path: Path | str) -> System:
 
 
 def save_mechanism(system: System, path: Path | str, source: str = "written by jaxdyn.io.save_mechanism") -> None:
-    """Write a system as a mechanism file, with merged bodies as frames; `load_mechanism` gives it back leaf by leaf.
+    """Write a system as a mechanism file, with merged bodies as frames; `load_mechanism` restores every array of the system.
 
-    Quaternions come back with norm 1 and a scalar part that is not negative, as the builder makes them. The algorithm
-    `system.method` and the rate `system.stabilization` are no properties of the mechanism and are not written. Nothing is written
-    if an error is raised. `jaxdyn.io.save_archive` writes any system, bit by bit.
+    Quaternions are restored with norm 1 and a non-negative scalar part, as the builder makes them. The algorithm `system.method`
+    and the rate `system.stabilization` are not properties of the mechanism and are not written. If an error is raised, nothing is
+    written. `jaxdyn.io.save_archive` writes any system, bit by bit.
 
     Args:
-        source: Where the numbers come from.
+        system: System to write.
+        path: Path of the file.
+        source: Origin of the values, for example a data sheet.
 
     Raises:
-        ConfigError: The system has a joint, a force or a constraint that the file cannot express, or is a batch.
-        MechanismError: The numbers are none of a real mechanism, so that the file could not be loaded.
+        ConfigError: The system is a batch, or has a joint, a force or a constraint that the file format cannot express.
+        MechanismError: The parameters are not physically valid, so that the file could not be loaded.
     """
     path = Path(path)
     tables = tables_of_system(system, source, Place(path))

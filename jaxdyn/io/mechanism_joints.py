@@ -1,10 +1,10 @@
-"""How mechanism files write joints: their kinds, their prescribed motions, and values along their components.
+"""Joints in mechanism files: their kinds, their prescribed motions, and the values of their components.
 
     joint = {kind = "cylindrical", axis = [0, 0, 1], velocity_limit = ["60 rpm", "0.2 m/s"]}
     joint = {kind = "revolute", axis = [0, 1, 0], motion = {kind = "sinusoid", amplitude = "20 deg", angular_frequency = 3}}
 
-A quantity of a joint is one value, which stands for every component, or a list with one value per component. Units and bounds are
-those that the classes of joints, motions, limits and forces declare.
+A quantity of a joint is one value, which holds for every component, or a list with one value per component. Units and bounds are
+declared by the classes of joints, motions, limits and forces.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ _JOINT_QUANTITIES = {
 
 
 def component_values(value: Any, joint: AnyJoint, declared: Quantity, place: Place) -> float | tuple[float, ...]:
-    """One value, or a list with one per component of a joint, in SI units.
+    """Read one value, or a list with one value per component of a joint, in SI units.
 
     Raises:
         ConfigError: The value does not fit all components.
@@ -48,10 +48,10 @@ def component_values(value: Any, joint: AnyJoint, declared: Quantity, place: Pla
 
 
 def read_joint(value: Any, place: Place) -> tuple[JointEntry, Joint]:
-    """The table of a joint, and the joint itself.
+    """Read the table of a joint; the result is its entry and the joint.
 
     Raises:
-        ConfigError: Unknown kind or motion; a key that is missing or that the kind does not have.
+        ConfigError: The kind or the motion is unknown, a key is missing, or the kind does not have a given key.
     """
     table = read_value(dict[str, Any], value, place)
     common = [field.name for field in dataclasses.fields(JointEntry)]
@@ -83,7 +83,7 @@ def _with_motion(entry: JointEntry, joint: Joint, place: Place) -> Joint:
 
 
 def read_field(field: dataclasses.Field, value: Any, place: Place) -> Any:
-    """The value of a declared array, of a vector, a list or one number, or of any other field, from TOML."""
+    """Read the value of a field from TOML: a declared array (a vector, a list or one value) or a field of any other type."""
     axes = dimensions(field)
     if axes is None:
         return read_value(field.type, value, place, quantity_of(field))
@@ -94,10 +94,10 @@ def read_field(field: dataclasses.Field, value: Any, place: Place) -> Any:
 
 
 def joint_quantities(entry: JointEntry, joint: Joint, place: Place) -> dict[str, Any]:
-    """The limits and the armature of an entry, as far as they are given, under the names that `MechanismBuilder.add_body` has.
+    """The given limits and armature of an entry, under the names of the arguments of `MechanismBuilder.add_body`.
 
     Raises:
-        ConfigError: A value does not fit, or the joint has no such quantity.
+        ConfigError: A value does not fit, or the joint does not have the quantity.
     """
     values: dict[str, Any] = {}
     for key, declared in _JOINT_QUANTITIES.items():
@@ -106,14 +106,14 @@ def joint_quantities(entry: JointEntry, joint: Joint, place: Place) -> dict[str,
             continue
         if not component_units(joint, declared):
             which = "joint with prescribed motion" if isinstance(joint, Rheonomic) else f"{entry.kind} joint"
-            raise place.key(key).error(f"a {which} has none; remove it")
+            raise place.key(key).error(f"a {which} does not have this quantity; remove it")
         read = _position_limits if key == "position_limits" else component_values
         values[key] = read(value, joint, declared, place.key(key))
     return values
 
 
 def _position_limits(value: Any, joint: Joint, declared: Quantity, place: Place) -> tuple[tuple[float, float], ...]:
-    """(lower, upper) of every coordinate, from one pair for all or a list of pairs."""
+    """(lower, upper) of every coordinate, from one pair for all coordinates or a list of pairs."""
     units = component_units(joint, declared)
     is_list_of_pairs = isinstance(value, list) and any(isinstance(entry, list) for entry in value)
     pairs = value if is_list_of_pairs else [value] * len(units)
@@ -134,11 +134,11 @@ def _motion(table: dict[str, Any], joint: Joint, place: Place) -> PrescribedMoti
             raise place.key(key).error(f"unknown key; {suggestion(key, fields)}")
     for key, field in fields.items():
         if key not in values and field.default is dataclasses.MISSING:
-            raise place.key(key).error(f"missing; a {name} motion needs it")
+            raise place.key(key).error(f"missing; it is required for a {name} motion")
     given = {key: _motion_values(value, joint, fields[key], place.key(key)) for key, value in values.items()}
     try:
         return kinds[name](**given)
-    except ValueError as error:  # a spline of too few knots
+    except ValueError as error:  # for example a spline with too few knots
         raise place.error(str(error)) from None
 
 
@@ -160,14 +160,17 @@ def _motion_values(value: Any, joint: Joint, field: dataclasses.Field, place: Pl
 def values_by_joint(
     model: Model, table: Mapping[str, Any], declared: Quantity, default: np.ndarray, place: Place
 ) -> np.ndarray:
-    """A quantity of every velocity component or coordinate, from a table by the names of joints.
+    """Values of a quantity for every velocity component or coordinate, from a table by joint names.
 
     Args:
-        declared: The quantity, along velocity components or coordinates.
-        default: The values of joints that the table does not name.
+        model: The mechanism.
+        table: Values by the names of joints.
+        declared: Declaration of the quantity, which states whether it belongs to velocity components or to coordinates.
+        default: Values of joints that the table does not contain.
+        place: Location of the table, for messages.
 
     Raises:
-        ConfigError: An unknown joint, or a value that does not fit.
+        ConfigError: A joint is unknown, or a value does not fit.
     """
     topology, values = model.topology, default.copy()
     starts = topology.q_starts if declared.along == "coordinate" else topology.v_starts
@@ -195,7 +198,7 @@ def table_by_joint(model: Model, values: Any, declared: Quantity) -> dict[str, A
 
 
 def joint_index(model: Model, name: str, place: Place) -> int:
-    """The body that a moving joint carries.
+    """Index of the body that a moving joint carries.
 
     Raises:
         ConfigError: There is no such joint.
@@ -211,12 +214,12 @@ def joint_table(joint: Joint, place: Place) -> dict[str, Any]:
     """Kind, geometry and motion of a joint as `read_joint` reads them.
 
     Raises:
-        ConfigError: A mechanism file has no form for the joint.
+        ConfigError: The joint cannot be written to a mechanism file.
     """
     if isinstance(joint, Rheonomic):
         if joint.time != 0.0:
             raise place.error(
-                f"its prescribed motion stands at the time {float(joint.time):g} s; save the model at time 0 (Model.at)"
+                f"its prescribed motion is evaluated at the time {float(joint.time):g} s; save the model at time 0 (Model.at)"
             )
         motion = _table_of_kind(joint.motion, PrescribedMotion, "motion", place.key("motion"))
         return joint_table(joint.joint, place) | {
@@ -230,13 +233,13 @@ def _table_of_kind(part: Any, base: type, what: str, place: Place) -> dict[str, 
     name = next((name for name, kind in kinds.items() if type(part) is kind), None)
     if name is None:
         raise place.error(
-            f"a {what} of class {type(part).__name__} has no form in a mechanism file; the kinds are {', '.join(kinds)}"
+            f"a {what} of class {type(part).__name__} cannot be written to a mechanism file; the kinds are {', '.join(kinds)}"
         )
     return {"kind": name} | {field.name: plain(getattr(part, field.name)) for field in dataclasses.fields(part)}
 
 
 def joint_limits_table(model: Model, body: int) -> dict[str, Any]:
-    """Limits and armature of a joint as `joint_quantities` reads them; what is infinite throughout is left out."""
+    """Limits and armature of a joint as `joint_quantities` reads them; quantities without a finite value are omitted."""
     topology, limits = model.topology, model.limits
     joint, q, v = topology.joint_classes[body], int(topology.q_starts[body]), int(topology.v_starts[body])
     coordinates, columns = slice(q, q + joint.nq), slice(v, v + joint.nv)
@@ -256,12 +259,12 @@ def _value_or_list(x: Any) -> Any:
 
 
 def _without_rows_of_one(x: Any) -> Any:
-    """One value for a list of one; a list of values for a list of such lists."""
+    """Replace a list of one entry by the entry, also within a list of such lists."""
     if isinstance(x, list) and x and isinstance(x[0], list):
         return [_without_rows_of_one(row) for row in x]
     return x[0] if isinstance(x, list) and len(x) == 1 else x
 
 
 def plain(x: Any) -> Any:
-    """The values of an array as nested lists."""
+    """Entries of an array as nested lists."""
     return np.asarray(x, np.float64).tolist()

@@ -1,13 +1,13 @@
-"""Forces and constraints as tables of mechanism files, read and written by what their classes declare.
+"""Forces and constraints as tables of mechanism files, read and written according to the declarations of their classes.
 
     [[spring]]                                  [joint_friction]
     body_a = "ground"                           viscous = {elbow = 0.1}
     point_a = [0, 0, 1]                         coulomb = {elbow = "0.3 N m"}
     ...                                         velocity_scale = {elbow = 0.05}
 
-A class with a `table_name` needs nothing more, own classes included: a force in the joints has one table, in which every field is
-a table by the names of joints, and any other part has a list of tables with a key for every field. The tables of applied forces,
-loop joints and couplings are not the fields of their classes; functions of this module read and write them.
+A class needs only a `table_name`; this holds for user-defined classes too. A force in the joints has one table, in which every
+field is a table by joint names. Any other part has a list of tables with a key for every field. The tables of applied forces, loop
+joints and couplings differ from the fields of their classes; functions of this module read and write them.
 """
 
 import dataclasses
@@ -36,12 +36,12 @@ from jaxdyn.mechanism.quantity import ComponentUnit, Quantity, meanings, quantit
 from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.transform import RigidTransform
 
-# The modules of jaxdyn that define forces and constraints; their import makes the classes known.
+# The modules of jaxdyn that define forces and constraints; importing them registers the classes.
 _MODULES = (forces, friction, joint_limits, kinds)
 
 _ORIGIN = (0.0, 0.0, 0.0)
 
-# The parts of a system stand in this order, on which paths such as "system.forces.0.viscous" depend; others follow as defined.
+# Order of the parts of a system, on which paths such as "system.forces.0.viscous" depend; others follow as they are defined.
 _ORDER = (
     *("spring", "damper", "applied_force", "joint_friction", "joint_stribeck_friction", "joint_asymmetric_friction"),
     *(
@@ -57,10 +57,10 @@ _ORDER = (
 
 
 def part_classes() -> dict[str, Any]:
-    """The classes of forces and constraints that have tables in mechanism files, own ones included, by the names of their tables.
+    """Classes of forces and constraints with tables in mechanism files, including user-defined ones, by the names of their tables.
 
     Raises:
-        ConfigError: An own class has the table of a class of jaxdyn.
+        ConfigError: A user-defined class uses the table name of a class of jaxdyn.
     """
     found: dict[str, Any] = {}
     for cls in (*subclasses(Force), *subclasses(Constraint)):
@@ -76,10 +76,15 @@ def part_classes() -> dict[str, Any]:
 
 
 def read_parts(model: Model, tables: dict[str, Any], file: Place) -> tuple[tuple[Force, ...], tuple[Constraint, ...]]:
-    """The forces and the constraints of the tables of a file.
+    """Read forces and constraints from the tables of a file.
+
+    Args:
+        model: The mechanism.
+        tables: Tables of the file by name.
+        file: The place of the whole file, for messages.
 
     Raises:
-        ConfigError: An unknown key, body or joint, or a value that does not fit.
+        ConfigError: A key, body or joint is unknown, or a value does not fit.
     """
     parts: list[Any] = []
     for key, cls in part_classes().items():
@@ -107,15 +112,20 @@ def read_parts(model: Model, tables: dict[str, Any], file: Place) -> tuple[tuple
 def part_table(model: Model, part: Force | Constraint, file: Place) -> tuple[str, dict[str, Any]]:
     """Name and content of the table of a force or a constraint.
 
+    Args:
+        model: The mechanism.
+        part: Force or constraint.
+        file: The place of the whole file, for messages.
+
     Raises:
-        ConfigError: A mechanism file has no form for it.
+        ConfigError: The part cannot be written to a mechanism file.
     """
     cls = type(part)
     name = cls.__dict__.get("table_name")
     if name is None:
         what = "force" if isinstance(part, Force) else "constraint"
         raise file.error(
-            f"a {what} of class {cls.__name__} has no form in a mechanism file; leave it out and add it after loading"
+            f"a {what} of class {cls.__name__} cannot be written to a mechanism file; remove it and add it after loading"
         )
     if cls in _HAND_WRITTEN:
         return name, _HAND_WRITTEN[cls].write(model, part)
@@ -136,7 +146,7 @@ def part_table(model: Model, part: Force | Constraint, file: Place) -> tuple[str
 
 
 def describe_parts(classes: dict[str, Any] | None = None) -> str:
-    """The tables of forces and constraints in mechanism files, a line for each key with its unit, meaning and bounds."""
+    """Description of the tables of forces and constraints in mechanism files: one line per key with unit, meaning and bounds."""
     lines = []
     for name, cls in (part_classes() if classes is None else classes).items():
         lines.append(f"  [{name}]" if issubclass(cls, JointForce) else f"  [[{name}]]")
@@ -156,18 +166,21 @@ def describe_parts(classes: dict[str, Any] | None = None) -> str:
 
 
 def _named_only(field: dataclasses.Field, table: dict[str, Any], file: Place) -> dict[str, Any]:
-    """The joints whose values are not infinite, which is how a field that may be left out says that it does not apply."""
+    """Entries of joints with finite values. An infinite value means that an optional field does not apply to the joint."""
     if not quantity_of(field).infinite:
         return table
     named = {name: values for name, values in table.items() if np.any(np.isfinite(values))}
     for name, values in named.items():
         if not np.all(np.isfinite(values)):
-            raise file.error(f"{field.name} of joint {name!r} bounds some of its components only; bound all or none")
+            raise file.error(
+                f"{field.name} of joint {name!r} is finite for some of its components only; give finite values for all of them or "
+                "for no component"
+            )
     return named
 
 
 def _joint_force(model: Model, cls: Any, value: Any, place: Place) -> JointForce:
-    """A force in the joints. What a file leaves out comes from `cls.of(model)`, if the class derives values from a mechanism."""
+    """Read a force in the joints. Values that the file omits are those of `cls.of(model)` if the class has this function."""
     declared = quantities(cls)
     table = read_value(dict[str, dict[str, Any]], value, place)
     for key in table:
@@ -178,7 +191,7 @@ def _joint_force(model: Model, cls: Any, value: Any, place: Place) -> JointForce
         for needing in quantity.needed_by:
             for joint in table.get(needing, {}):
                 if joint not in table.get(name, {}):
-                    raise place.key(name).error(f"missing for {joint!r}, which has {needing}; add it")
+                    raise place.key(name).error(f"missing for {joint!r}, for which {needing} is given; add it")
     optional = {field.name for field in dataclasses.fields(cls) if field.default is None}
     values = {}
     for name, quantity in declared.items():
@@ -228,7 +241,7 @@ def _located(model: Model, name: str, point: Any, place: Place) -> tuple[int, ja
     try:
         return model.locate(name, jnp.asarray(point, float))
     except KeyError as error:
-        raise place.error(f"{error.args[0]}; use one of them") from None
+        raise place.error(f"{error.args[0]}; use one of these names") from None
 
 
 def _read_applied_force(model: Model, entry: AppliedForceEntry, place: Place) -> AppliedForce:
@@ -257,7 +270,7 @@ def _marker(model: Model, entry: MarkerEntry, place: Place) -> tuple[int, RigidT
     try:
         return model.locate_frame(entry.body, frame)
     except KeyError as error:
-        raise place.key("body").error(f"{error.args[0]}; use one of them") from None
+        raise place.key("body").error(f"{error.args[0]}; use one of these names") from None
 
 
 def _write_loop(model: Model, loop: LoopJoint) -> dict[str, Any]:
@@ -284,7 +297,7 @@ def _coordinate(model: Model, joint: str, component: int | None, key: str, place
     units = component_units(joint_of(model, body), quantities(Limits)["lower"])
     if component is None and len(units) > 1:
         raise place.key(f"{key}_component").error(
-            f"missing; joint {joint!r} has {len(units)} coordinates: give the number of one, from 0"
+            f"missing; joint {joint!r} has {len(units)} coordinates: give the index of one, from 0"
         )
     if component is not None and component >= len(units):
         raise place.key(f"{key}_component").error(
@@ -303,7 +316,7 @@ def _write_coupling(model: Model, coupling: Coupling) -> dict[str, Any]:
 
 
 class _Form(NamedTuple):
-    """The table of a class that is not the list of its fields: its keys, and the way from it and to it."""
+    """Table of a class that differs from the list of its fields: its keys, and the functions that read and write it."""
 
     entry: type
     read: Callable[[Model, Any, Place], Any]

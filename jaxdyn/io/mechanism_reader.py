@@ -1,4 +1,4 @@
-"""From the tables of a mechanism file to a system."""
+"""Conversion of the tables of a mechanism file to a system."""
 
 import dataclasses
 from typing import Any
@@ -20,6 +20,7 @@ def system_from_tables(tables: dict[str, Any], file: Place) -> System:
     """The system that the tables of a mechanism file describe, in JAX's default precision.
 
     Args:
+        tables: Tables of the file by name.
         file: The place of the whole file, for messages.
 
     Raises:
@@ -31,9 +32,7 @@ def system_from_tables(tables: dict[str, Any], file: Place) -> System:
             raise file.key(key).error(f"unknown key; {suggestion(key, (*known, *parts))}")
     entry = read_value(MechanismEntry, {key: tables[key] for key in tables if key in known}, file)
     if len(entry.body) > MOST_BODIES:
-        raise file.error(
-            f"it has {len(entry.body)} bodies, more than the {MOST_BODIES} that are read; split the mechanism"
-        )
+        raise file.error(f"it has {len(entry.body)} bodies, but at most {MOST_BODIES} are read; split the mechanism")
     try:
         model = _model(entry, file)
     except MechanismError as error:
@@ -72,7 +71,7 @@ def _model(entry: MechanismEntry, file: Place) -> Model:
 
 
 def _inertia(value: Any, place: Place) -> tuple:
-    """Rows of a matrix, or a list whose length the builder checks."""
+    """Read the rows of a matrix, or a list whose length the builder checks."""
     if value is None:
         return (0.0, 0.0, 0.0)
     row = tuple[float, float, float]
@@ -89,7 +88,8 @@ def _drives(model: Model, entry: DrivesEntry, place: Place) -> JointDrives:
         for name, count in zip(entry.joints, counts, strict=True):
             if count > 1:
                 raise place.key("components").error(
-                    f"missing; joint {name!r} has {count} velocity components: give the driven one of every entry of joints, from 0"
+                    f"missing; joint {name!r} has {count} velocity components: give the index of the driven one, from 0, for every "
+                    "entry of joints"
                 )
     components = (0,) * len(bodies) if entry.components is None else entry.components
     gear = (1.0,) * len(bodies) if entry.gear is None else entry.gear

@@ -1,4 +1,4 @@
-"""From a system to the tables of a mechanism file, as `mechanism_reader` reads them."""
+"""Conversion of a system to the tables of a mechanism file, as `mechanism_reader` reads them."""
 
 from typing import Any
 
@@ -18,11 +18,12 @@ def tables_of_system(system: System, source: str, file: Place) -> dict[str, Any]
     """The tables of a mechanism file that describe a system.
 
     Args:
-        source: Where the numbers come from.
+        system: System to describe.
+        source: Origin of the values.
         file: The place of the whole file, for messages.
 
     Raises:
-        ConfigError: A mechanism file has no form for a part of the system.
+        ConfigError: A part of the system cannot be written to a mechanism file.
     """
     model, topology = system.model, system.model.topology
     if model.mass.ndim != 1:
@@ -34,7 +35,7 @@ def tables_of_system(system: System, source: str, file: Place) -> dict[str, Any]
         key, entry = part_table(model, force, file)
         if isinstance(force, JointForce):
             if key in tables:
-                raise file.error(f"the system has two forces {type(force).__name__}; add them up to one")
+                raise file.error(f"the system has two forces of class {type(force).__name__}; combine them into one")
             tables[key] = entry
         else:
             tables.setdefault(key, []).append(entry)

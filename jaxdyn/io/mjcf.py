@@ -1,12 +1,12 @@
-"""MJCF files, MuJoCo's own format, read through the `mujoco` package (the extra "mjcf").
+"""MJCF files, MuJoCo's own format, read with the `mujoco` package (the extra "mjcf").
 
-MuJoCo compiles the file: defaults, includes, inertias from geoms and meshes are its work. jaxdyn takes over bodies, joints with
-armature, damping, dry friction and springs, equality constraints and motors. A body with several joints becomes as many bodies
-in a row, of which only the last one has mass; its origin stands at its last joint. Coordinates keep MuJoCo's order, and are neutral
-in the pose of the file; `MujocoOrder` converts states.
+MuJoCo compiles the file, which resolves defaults and includes and computes inertias from geoms and meshes. jaxdyn takes over
+bodies, joints with armature, damping, dry friction and springs, equality constraints and motors. A body with several joints becomes
+a chain of bodies, one per joint, of which only the last one has mass; its origin is at its last joint. Coordinates keep MuJoCo's
+order, and are neutral in the pose of the file; `MujocoOrder` converts states.
 
-What jaxdyn has no counterpart for is counted in one `IgnoredContent` warning (contacts, limits of tendons, actuators that are no
-motors ...) if the free motion does not depend on it, and refused by name if it does.
+Elements without a counterpart in jaxdyn (contacts, limits of tendons, actuators other than motors ...) are counted in one
+`IgnoredContent` warning if they do not affect the free motion. Elements that affect it are refused by name.
 """
 
 import collections
@@ -48,20 +48,22 @@ def load_mjcf(
     limits: LimitsUse = "data",
     folder: Path | str | None = None,
 ) -> System:
-    """System described by an MJCF file, in JAX's default precision.
+    """Read the system that an MJCF file describes, in JAX's default precision.
 
     Args:
-        folder: That of the files which it includes or takes meshes from; its own folder if not given. A file that lies elsewhere,
-            by way of a link for instance, is not opened.
-        velocity_scale: Speed at which `frictionloss` reaches 76 % of its value, rad/s or m/s; MuJoCo's own jumps at rest.
-        limits: "enforced" stops joints at their limits of position by `JointLimits`, whose stiffness is derived from the mechanism
-            and not from solref and solimp of the file; "data" only keeps them in `Model.limits`.
+        path: MJCF file.
+        velocity_scale: Speed at which the friction force reaches 76 % of `frictionloss`, rad/s or m/s. In MuJoCo the force is
+            discontinuous at rest.
+        limits: "enforced" stops joints at their position limits by `JointLimits`, whose stiffness is derived from the mechanism
+            and not from solref and solimp of the file; "data" only stores the limits in `Model.limits`.
+        folder: Folder of the included files and meshes; by default the folder of the file. Files outside of this folder are not
+            opened, even if links point to them.
 
     Raises:
         ImportError: The `mujoco` package is not installed.
-        ConfigError: MuJoCo refuses the file, it names a file outside of the folder, it is too large, or it holds something that
-            changes the motion and that jaxdyn does not have.
-        MechanismError: A value is none of a real mechanism; one line with file, body and remedy.
+        ConfigError: MuJoCo refuses the file, the file refers to a file outside of the folder, it is too large, or it contains an
+            element that affects the motion and that jaxdyn does not support.
+        MechanismError: A value is not physically valid; the message is one line with the file, the body and the remedy.
     """
     check_limits(limits, path)
     try:
@@ -80,15 +82,17 @@ def load_mjcf(
             return with_limits(system, limits)
         except (ConfigError, MechanismError) as error:
             raise type(error)(f"{path}: {error}") from None
-        except ValueError as error:  # of rotations that are none
-            raise ConfigError(f"{path}: its numbers make no mechanism, {error}; correct them") from None
+        except ValueError as error:  # for example an invalid rotation
+            raise ConfigError(f"{path}: its values do not describe a mechanism, {error}; correct them") from None
 
 
 def system_from_mujoco(compiled: Any, *, name: str = "mechanism", velocity_scale: float = 0.01) -> System:
-    """System of a compiled model, an `mujoco.MjModel`; `load_mjcf` tells what becomes of it.
+    """The system of a compiled model, an `mujoco.MjModel`; `load_mjcf` describes which elements are supported.
 
     Args:
-        name: of the mechanism, if the model itself has none.
+        compiled: The compiled model.
+        name: Name of the mechanism if the model does not have one.
+        velocity_scale: Speed at which the friction force reaches 76 % of `frictionloss`, rad/s or m/s.
     """
     reader = _Reader(compiled, velocity_scale)
     system = reader.system(reader.name("names", 0) or name)
@@ -97,7 +101,7 @@ def system_from_mujoco(compiled: Any, *, name: str = "mechanism", velocity_scale
 
 
 class _Reader:
-    """One compiled model. `carriers` holds, for each MuJoCo body, the name of the jaxdyn body and the place of its origin there."""
+    """Reader of one compiled model. For each MuJoCo body, `carriers` holds the name of the jaxdyn body and the origin on it."""
 
     def __init__(self, compiled: Any, velocity_scale: float):
         self.mujoco: Any = importlib.import_module("mujoco")
@@ -126,7 +130,7 @@ class _Reader:
         return System(model, self._forces(model), self._drives(), constraints=tuple(constraints))
 
     def name(self, buffer: str, start: int) -> str:
-        """Text that begins at a place of the model's buffer of names; at its start stands the name of the model."""
+        """Text that begins at an index of the model's buffer of names; the name of the model is at the start of the buffer."""
         return getattr(self.compiled, buffer)[start:].split(b"\0", 1)[0].decode(errors="replace")
 
     def warn(self) -> None:
@@ -144,7 +148,7 @@ class _Reader:
         self._taken.add(name)
         return name
 
-    # --- the tree ---
+    # --- tree of bodies ---
 
     def _add_body(self, builder: MechanismBuilder, body: int) -> None:
         compiled = self.compiled
@@ -152,11 +156,11 @@ class _Reader:
         position, turn = compiled.body_pos[body] + origin, np.array(compiled.body_quat[body])
         name = self._unused(self._name(self.mujoco.mjtObj.mjOBJ_BODY, body) or f"body {body}")
         joints = range(compiled.body_jntadr[body], compiled.body_jntadr[body] + compiled.body_jntnum[body])
-        anchor = np.zeros(3)  # from the body's origin in MuJoCo to that of the jaxdyn body
+        anchor = np.zeros(3)  # vector from the origin of the MuJoCo body to the origin of the jaxdyn body
         for k, index in enumerate(joints):
             last = index == joints[-1]
             joint, shift, numbers = self._joint(index, anchor)
-            # Joints on the way stand on bodies of their own, without mass.
+            # All joints but the last one are carried by separate bodies without mass.
             carrier = name if last else self._unused(f"{name}/{self.joint_names[-1]}")
             place = (position + _turned(turn, shift), turn) if k == 0 else (shift, _UNTURNED)
             inertia = self._inertia(body, anchor + shift) if last else {}
@@ -177,7 +181,7 @@ class _Reader:
         self.carriers[body] = (name, -anchor)
 
     def _joint(self, index: int, anchor: np.ndarray) -> tuple[Joint, np.ndarray, dict[str, Any]]:
-        """The joint, the way to it from the last anchor, and its numbers for the builder."""
+        """The joint, the vector to it from the last anchor, and its limits and armature for the builder."""
         compiled = self.compiled
         kind, axis = int(compiled.jnt_type[index]), np.array(compiled.jnt_axis[index])
         coordinate, column = compiled.jnt_qposadr[index], compiled.jnt_dofadr[index]
@@ -189,7 +193,7 @@ class _Reader:
             if kind in (_HINGE, _SLIDE):
                 numbers["position_limits"] = tuple(compiled.jnt_range[index] - compiled.qpos0[coordinate])
             else:
-                self.ignored["limits of ball joints"] += 1
+                self.ignored["limits of spherical joints"] += 1
         if kind == _FREE:
             joint, shift = Free(), np.zeros(3)
         elif kind == _BALL:
@@ -250,7 +254,7 @@ class _Reader:
                 and compiled.actuator_dyntype[actuator] == mujoco.mjtDyn.mjDYN_NONE
             )
             if not (drives_joint and is_motor and int(compiled.jnt_type[joint]) in (_HINGE, _SLIDE)):
-                self.ignored["actuators that are no motors in joints"] += 1
+                self.ignored["actuators other than joint motors"] += 1
                 continue
             columns.append(int(compiled.jnt_dofadr[joint]))
             gear.append(float(compiled.actuator_gear[actuator, 0] * compiled.actuator_gainprm[actuator, 0]))
@@ -272,7 +276,7 @@ class _Reader:
                     f"equality {name!r} is of type {mujoco.mjtEq(other).name}, which has no counterpart; remove it"
                 )
         if compiled.eq_objtype[index] == mujoco.mjtObj.mjOBJ_SITE:
-            # Sites carry their own frames, and the data above are not used.
+            # Sites carry their own frames, so the data above are not used.
             sites = [(compiled.site_pos[i], np.array(compiled.site_quat[i])) for i in (first, second)]
             bodies, offsets = [compiled.site_bodyid[i] for i in (first, second)], sites
         else:
@@ -288,19 +292,21 @@ class _Reader:
     def _coupling(self, name: str, driven: int, driver: int, coefficients: np.ndarray) -> Constraint:
         compiled = self.compiled
         if driver < 0 or any(int(compiled.jnt_type[joint]) not in (_HINGE, _SLIDE) for joint in (driven, driver)):
-            raise ConfigError(f"equality {name!r} does not couple two hinges or slides; make the joint fixed instead")
+            raise ConfigError(
+                f"equality {name!r} does not couple two revolute or prismatic joints; make the joint fixed instead"
+            )
         own, other = (int(compiled.jnt_qposadr[joint]) for joint in (driven, driver))
         return Coupling(name, own, other, np.trim_zeros(np.array(coefficients), "b") if np.any(coefficients) else [0.0])
 
-    # --- what has no counterpart ---
+    # --- elements without a counterpart ---
 
     def _refuse(self) -> None:
         compiled = self.compiled
         if compiled.nbody > MOST_BODIES:
-            raise ConfigError(f"it has {compiled.nbody} bodies, more than the {MOST_BODIES} that are read; split it")
+            raise ConfigError(f"it has {compiled.nbody} bodies, but at most {MOST_BODIES} are read; split it")
         free = [joint for joint in range(compiled.njnt) if int(compiled.jnt_type[joint]) == _FREE]
         changes_motion = {
-            # Theirs is a mass along ground axes, without weight; jaxdyn's goes along the axes of the body.
+            # In MuJoCo it is a mass along ground axes, without weight; in jaxdyn it acts along the axes of the body.
             "free joints with armature": sum(bool(compiled.dof_armature[compiled.jnt_dofadr[joint]]) for joint in free),
             "flexes": compiled.nflex,
             "tendons with armature": np.sum(compiled.tendon_armature > 0)
@@ -313,7 +319,7 @@ class _Reader:
         for what, count in changes_motion.items():
             if count:
                 raise ConfigError(
-                    f"it has {int(count)} {what}, which change the inertia and have no counterpart; remove them"
+                    f"it has {int(count)} {what}, which affect the inertia and are not supported; remove them"
                 )
 
     def _count(self) -> None:
@@ -325,7 +331,7 @@ class _Reader:
             "contact pairs": compiled.npair,
             "tendons": compiled.ntendon,
             "equalities that are switched off": int(np.sum(compiled.eq_active0 == 0)),
-            "mocap bodies, which stand still": compiled.nmocap,
+            "mocap bodies, which do not move": compiled.nmocap,
             "bodies with gravity compensation": int(np.sum(compiled.body_gravcomp != 0)),
             "plugins": compiled.nplugin,
             "nonlinear springs and dampers": sum(

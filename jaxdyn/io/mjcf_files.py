@@ -1,8 +1,8 @@
-"""What MuJoCo gets of an MJCF file: one text with every include in its place, and the content of the files that it names.
+"""Input for MuJoCo from an MJCF file: one text with all includes resolved, and the contents of the files that it names.
 
-MuJoCo opens any path that a file names and repeats a part as often as the file says, within repeated parts again. Here the files
-are opened in its stead: only regular files of bounded size in one folder. What is repeated is counted before MuJoCo repeats it.
-Sections that jaxdyn does not read (sizes of buffers, pictures, sensors ...) are left out.
+MuJoCo opens any path in a file and repeats parts as often as the file requests, also within repeated parts. This module therefore
+opens the files instead of MuJoCo, and only regular files of bounded size in one folder. Repetitions are counted before MuJoCo
+carries them out. Sections that jaxdyn does not read (sizes of buffers, pictures, sensors ...) are left out.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from jaxdyn.io.xml import Element, read_xml, shortened
 
 _LARGEST_FILE = 2**28  # bytes of a mesh or a picture
 _LARGEST_TOTAL = 2**29  # bytes of all files together
-# Elements, and those that one repeated part becomes: MuJoCo takes a time that grows with their square.
+# Bounds on the number of elements and of copies of one repeated part; the time that MuJoCo needs grows with their square.
 _MOST_PARTS = 50_000
 _MOST_REPEATED = 5_000
 _LARGEST_GRID = 10_000_000  # points of a height field or a picture
@@ -37,13 +37,13 @@ _COUNT = re.compile(r"\d{1,9}")
 
 @dataclasses.dataclass
 class MjcfFiles:
-    """A model and the models in it.
+    """Files of a model and of the models that it contains.
 
     Attributes:
-        folder: That every file must lie in.
-        assets: Content of the files by the name that the text has for them.
-        names: Those names by path.
-        size: Bytes read so far.
+        folder: Folder that must contain every file.
+        assets: Contents of the files by their names in the text.
+        names: Names in the text by path.
+        size: Number of bytes read so far.
     """
 
     folder: Path
@@ -52,7 +52,7 @@ class MjcfFiles:
     size: int = 0
 
     def asset(self, path: Path, where: Element) -> str:
-        """The name of a file that the text names."""
+        """Name in the text of a file that the model refers to."""
         if path not in self.names:
             data = content(path, _LARGEST_FILE, "give a mesh or a picture")
             self.count(len(data), where)
@@ -60,7 +60,7 @@ class MjcfFiles:
         return self.names[path]
 
     def model(self, path: Path, where: Element, within: tuple[Path, ...]) -> tuple[str, int]:
-        """The name of another model that the text names, and the number of its parts."""
+        """Name in the text of another model that the model refers to, and the number of its parts."""
         if path in within:
             raise where.error("it is a part of itself; remove it")
         model = _Model(self, path, (*within, path))
@@ -68,16 +68,21 @@ class MjcfFiles:
         return name, model.parts
 
     def count(self, size: int, where: Element) -> None:
-        """Keep account of what is read."""
+        """Add a number of bytes to the total and refuse a total that is too large."""
         self.size += size
         if self.size > _LARGEST_TOTAL:
             raise where.error(f"the files have more than {_LARGEST_TOTAL >> 20} MiB together; make them smaller")
 
     def found(self, where: Element, name: str, directories: list[Path]) -> Path:
-        """The file of a name in the first directory that has it.
+        """Path of a named file in the first directory that contains it.
+
+        Args:
+            where: Element that names the file, for messages.
+            name: Name of the file.
+            directories: Directories to search, in this order.
 
         Raises:
-            ConfigError: There is none, or it lies outside of the folder, by way of a link for instance.
+            ConfigError: There is no such file, or it is outside of the folder, for example because of a link.
         """
         paths = [Path(os.path.realpath(directory / name)) for directory in directories]
         inside = [path for path in paths if path.is_relative_to(self.folder)]
@@ -87,7 +92,7 @@ class MjcfFiles:
                 "as the argument `folder`"
             )
         for path in inside:
-            if os.path.exists(path):  # unlike `Path.exists`, of names of any length
+            if os.path.exists(path):  # unlike `Path.exists`, this accepts names of any length
                 return path
         raise where.error(f"there is no file {shortened(name)!r}; check the path")
 
@@ -98,13 +103,14 @@ class MjcfFiles:
 
 
 def read_mjcf(path: Path, folder: Path | None) -> tuple[str, dict[str, bytes]]:
-    """Text of a model, and the content of all files that it names.
+    """Text of a model, and the contents of all files that it names.
 
     Args:
-        folder: That every file must lie in; that of the model if not given.
+        path: MJCF file.
+        folder: Folder that must contain every file; by default the folder of the model.
 
     Raises:
-        ConfigError: A file cannot be used, lies outside of the folder, or what it says would take too much time or memory.
+        ConfigError: A file cannot be used, is outside of the folder, or would take too much time or memory to process.
     """
     files = MjcfFiles(Path(os.path.realpath(path.parent if folder is None else folder)))
     text = _Model(files, path, (Path(os.path.realpath(path)),)).text()
@@ -112,7 +118,7 @@ def read_mjcf(path: Path, folder: Path | None) -> tuple[str, dict[str, bytes]]:
 
 
 class _Model:
-    """One model: its elements with those of all includes, and where its compiler looks for files."""
+    """One model: its elements including those of all includes, and the directories in which its compiler looks for files."""
 
     def __init__(self, files: MjcfFiles, path: Path, within: tuple[Path, ...]):
         self.files, self.path, self.within = files, path, within
@@ -132,19 +138,19 @@ class _Model:
         bodies = sum(element.tag == "body" for element in self.root.below())
         if self.parts > _MOST_PARTS or bodies > MOST_BODIES:
             raise root.error(
-                f"it has {self.parts} elements and {bodies} bodies, more than the {_MOST_PARTS} and {MOST_BODIES} that are read; "
+                f"it has {self.parts} elements and {bodies} bodies, but at most {_MOST_PARTS} and {MOST_BODIES} are read; "
                 "split it"
             )
 
     def text(self) -> str:
-        """The model for MuJoCo; elements stand on the lines that they have in the file, which its messages name."""
+        """The model as text for MuJoCo; elements keep their line numbers in the file, to which messages of MuJoCo refer."""
         pieces: list[str] = []
         _write(self.root, pieces, [1], self.path)
         return "".join(pieces)
 
     def _with_includes(self, element: Element, depth: int) -> Element:
         if depth > _DEEPEST:
-            raise element.error(f"elements are nested more than {_DEEPEST} deep, which no robot description is")
+            raise element.error(f"elements are nested more than {_DEEPEST} levels deep; check the file")
         children: list[Element] = []
         for child in element.children:
             if child.tag == "include":
@@ -156,7 +162,7 @@ class _Model:
     def _included_elements(self, include: Element, depth: int) -> list[Element]:
         path = self.files.found(include, include.text("file"), [self.path.parent, Path(include.file).parent])
         if path in self._included or path in self.within:
-            raise include.error("this file is included already; remove one")
+            raise include.error("this file has been included before; remove one")
         self._included.add(path)
         root = read_xml(path)
         self.files.count(path.stat().st_size, include)
@@ -170,7 +176,7 @@ class _Model:
         self.strips = given.get("strippath", "true" if self.strips else "false") == "true"
 
     def _name_files(self, element: Element) -> None:
-        """The names that files have in `MjcfFiles`, in place of their paths."""
+        """Replace the paths of files by their names in `MjcfFiles`."""
         for attribute in [name for name in element.attributes if name.startswith("file")]:
             given = element.attributes[attribute].replace("\\", "/")
             if not given:
@@ -184,12 +190,12 @@ class _Model:
             else:
                 element.attributes[attribute] = self.files.asset(path, element)
                 if attribute == "file" and element.tag in _DIRECTORIES and element.tag != "flexcomp":
-                    element.attributes.setdefault("name", Path(given).stem)  # as MuJoCo names them
+                    element.attributes.setdefault("name", Path(given).stem)  # the default name in MuJoCo
         for child in element.children:
             self._name_files(child)
 
     def _count(self, element: Element) -> int:
-        """Number of elements that MuJoCo makes of one."""
+        """Number of elements that MuJoCo creates from one element."""
         parts = 1 + sum(self._count(child) for child in element.children)
         if element.tag == "attach":
             parts += self._of_models
@@ -203,10 +209,10 @@ class _Model:
 
 
 def _counts(element: Element, names: tuple[str, ...]) -> list[int]:
-    """The whole numbers in some attributes; what is no number is left to MuJoCo, which refuses it."""
+    """The integers in some attributes; other texts are left to MuJoCo, which refuses them."""
     words = [word for name in names for word in element.attributes.get(name, "").split()]
     if any(len(word.lstrip("+-0")) > 9 for word in words):
-        raise element.error("it repeats too often; give smaller numbers")
+        raise element.error("it repeats too often; give a smaller count")
     return [int(word) for word in words if _COUNT.fullmatch(word)]
 
 

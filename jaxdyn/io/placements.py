@@ -1,4 +1,4 @@
-"""Rotations as robot descriptions write them."""
+"""Conversion of rotations between quaternions and roll, pitch and yaw as used in robot descriptions."""
 
 import math
 from collections.abc import Sequence
@@ -20,14 +20,14 @@ def quaternion_from_rpy(rpy: Sequence[float]) -> tuple[float, ...]:
         cy * sp * cr + sy * cp * sr,
         sy * cp * cr - cy * sp * sr,
     )
-    # Quarter turns then have equal components and true zeros, which keeps axis-aligned rotation matrices sparse.
+    # After rounding, quarter turns have equal components and exact zeros, which keeps axis-aligned rotation matrices sparse.
     return tuple(round(x, 14) for x in product)
 
 
 def rpy_from_quaternion(quaternion: Sequence[float] | np.ndarray) -> tuple[float, float, float]:
-    """Roll, pitch and yaw (rad) of a quaternion of any norm; where they are not unique, at a pitch of a quarter turn, roll is 0."""
+    """Roll, pitch and yaw (rad) of a quaternion of any norm. Roll is 0 at a pitch of +-90 deg, where the angles are not unique."""
     w, x, y, z = np.asarray(quaternion, np.float64) / np.linalg.norm(np.asarray(quaternion, np.float64))
-    # The two half-angle pairs: atan2 keeps all digits near the quarter turn, where an arcsine loses half of them.
+    # Half-angle pairs: atan2 keeps all digits near +-90 deg, where an arcsine loses half of them.
     sum_pair, difference_pair = math.hypot(w - y, x + z), math.hypot(w + y, x - z)
     pitch = 0.5 * math.pi - 2.0 * math.atan2(sum_pair, difference_pair)
     if min(sum_pair, difference_pair) < 1e-12:
@@ -38,7 +38,7 @@ def rpy_from_quaternion(quaternion: Sequence[float] | np.ndarray) -> tuple[float
 
 
 def placement_table(placement: "RigidTransform") -> dict[str, list[float]]:
-    """Position (m) and orientation, a quaternion of norm 1, as mechanism files write a placement."""
+    """Position (m) and orientation (quaternion of norm 1) as mechanism files write a placement."""
     turn = np.asarray(placement.quaternion, np.float64)
     position = np.asarray(placement.translation, np.float64)
     return {"position": position.tolist(), "orientation": (turn / np.linalg.norm(turn)).tolist()}

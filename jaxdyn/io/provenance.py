@@ -1,6 +1,6 @@
 """Provenance of a run: its config, the files that it reads, the code and libraries, and the device.
 
-Everything here that can change a bit of a result is pinned: a run is resumed only where it is the same as at the start.
+Everything that can change a bit of a result is recorded and pinned: a run is resumed only if all of it is unchanged.
 """
 
 import hashlib
@@ -22,21 +22,21 @@ from jaxdyn.cache.fingerprint import sources_digest
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _LIBRARIES = ("jax", "jaxlib", "equinox", "llvmlite", "numpy", "optax", "scipy")
-_OPTIONAL_LIBRARIES = ("mujoco", "ipyopt")  # they read mechanisms and solve, if they are installed
+_OPTIONAL_LIBRARIES = ("mujoco", "ipyopt")  # used to read mechanisms and to solve problems if they are installed
 _SETTINGS = (
     "jax_default_matmul_precision",
     "jax_default_prng_impl",
     "jax_disable_most_optimizations",
     "jax_threefry_partitionable",
 )
-# The lane compiler gives the same bits on any number of CPU devices; on other devices the layout of a batch can change them.
+# The lane compiler gives identical bits for any number of CPU devices; on other devices the layout of a batch can change them.
 _LAYOUT_FLAG = re.compile(r"--xla_force_host_platform_device_count=\S*")
-# Entries of the environment that change no bit, or that the config decides (the precision).
+# Entries of the environment that do not change any bit, or that the config determines (the precision).
 _UNPINNED = ("commit", "platform", "x64", "dtype")
 
 
 def environment() -> dict[str, Any]:
-    """Versions, device, precision and settings of this process, and the commit of the checkout if jaxdyn runs from one."""
+    """Versions, device, precision and settings of this process, and the commit if jaxdyn is imported from a git checkout."""
     device = jax.devices()[0]
     return {
         "jaxdyn": _version("jaxdyn"),
@@ -61,7 +61,7 @@ def provenance(config: str, inputs: Iterable[tuple[str, Path]]) -> dict[str, Any
 
     Args:
         config: The resolved config.
-        inputs: Files that the run reads, each with what it is, for instance "mechanism".
+        inputs: Files that the run reads, each with its role, for example "mechanism".
     """
     return {
         "config": _digest(config.encode()),
@@ -71,7 +71,7 @@ def provenance(config: str, inputs: Iterable[tuple[str, Path]]) -> dict[str, Any
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What differs between two provenances and can change a result, a clause with a remedy for each."""
+    """Differences between two provenances that can change a result: one clause with a remedy for each."""
     files_before, files_now = before["inputs"], now["inputs"]
     clauses = [
         f"the {name} {_change(files_before.get(name), files_now.get(name))} since the run was started; restore it"
@@ -81,18 +81,18 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     old, new = _pinned(before), _pinned(now)
     versions = [f"{name} {old.get(name)}, now {new.get(name)}" for name in new if old.get(name) != new[name]]
     if versions:
-        clauses.append(f"the run was started with {', '.join(versions)}; resume it with what started it")
+        clauses.append(f"the run was started with {', '.join(versions)}; resume it with these versions")
     return clauses
 
 
 def identity(provenance: Mapping[str, Any]) -> str:
-    """Digest of everything that is pinned. Runs of the same identity produce the same results."""
+    """Digest of everything that is pinned. Runs with the same identity produce the same results."""
     pinned = {"config": provenance["config"], "inputs": provenance["inputs"], "environment": _pinned(provenance)}
     return _digest(json.dumps(pinned, sort_keys=True).encode())
 
 
 def digest_of_file(path: Path) -> str | None:
-    """SHA-256 of a file; None if it cannot be read."""
+    """SHA-256 digest of a file; None if it cannot be read."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -123,9 +123,9 @@ def _version(package: str) -> str | None:
 
 def _commit() -> str | None:
     checkout = _PACKAGE.parent
-    if not (checkout / ".git").exists():  # else an installed package would report the repository it happens to lie in
+    if not (checkout / ".git").exists():  # otherwise an installed package could report an unrelated repository
         return None
-    # A run that is killed while git refreshes its index would leave a lock in the repository.
+    # Without this option, a run that is killed while git refreshes its index would leave a lock in the repository.
     git = ["git", "--no-optional-locks", "-C", str(checkout)]
     command = [*git, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:

@@ -1,7 +1,8 @@
-"""Files from strangers: what is opened is a regular file of bounded size, and what cannot be used is refused in one line.
+"""Reading of untrusted files: only regular files of bounded size are opened, and unusable files are refused with a one-line
+message.
 
-A path may lead anywhere: to a device that never ends, to a pipe that never begins, to a file that is exchanged while it is read.
-So a file is opened without waiting, and judged once it is open.
+A path may refer to a device that never ends, to a pipe that never starts, or to a file that is replaced while it is read. So a file
+is opened without waiting, and is checked after it has been opened.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ import numpy as np
 
 from jaxdyn.io.errors import ConfigError
 
-# URDF, MJCF and mechanism files of more bodies are refused: what is known of a tree grows with the square of their number.
+# URDF, MJCF and mechanism files with more bodies are refused, because memory and time grow quadratically with the number of bodies.
 MOST_BODIES = 2000
 _NO_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)  # Windows has no pipes among its files
 _PIECE = 2**16  # bytes that are read at a time
@@ -26,20 +27,21 @@ def opened(path: Path, largest: int, remedy: str, absent: str = "check the path"
     """A regular file, open for reading.
 
     Args:
-        largest: Bytes that it may have.
-        remedy: What to do about a file that is larger or cannot be read.
-        absent: What to do if there is none.
+        path: Path of the file.
+        largest: Maximum size of the file in bytes.
+        remedy: Advice for a file that is too large or cannot be read.
+        absent: Advice if there is no such file.
 
     Raises:
         ConfigError: The file cannot be opened or read, is a device, a pipe or a folder, or is too large.
     """
     if "\0" in str(path):
-        raise ConfigError(f"{path}: no path has a character of number 0; {absent}")
+        raise ConfigError(f"{path}: a path cannot contain a null character; {absent}")
     try:
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _NO_WAITING)) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
-                raise ConfigError(f"{path}: it is a device or a pipe and no regular file; {remedy}")
+                raise ConfigError(f"{path}: it is a device or a pipe and not a regular file; {remedy}")
             if status.st_size > largest:
                 raise ConfigError(f"{path}: it is larger than {_size(largest)}; {remedy}")
             yield file
@@ -48,13 +50,13 @@ def opened(path: Path, largest: int, remedy: str, absent: str = "check the path"
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror or error}); {remedy}") from None
     except MemoryError:
-        raise ConfigError(f"{path}: its content does not fit into the memory; {remedy}") from None
+        raise ConfigError(f"{path}: its content does not fit into memory; {remedy}") from None
 
 
 def content(path: Path, largest: int, remedy: str) -> bytes:
-    """All bytes of a regular file; arguments and errors are those of `opened`."""
+    """All bytes of a regular file; see `opened` for arguments and errors."""
     with opened(path, largest, remedy) as file:
-        pieces, left = [], largest  # in pieces, because files of the system have size 0, and others may grow
+        pieces, left = [], largest  # in pieces, because system files report size 0 and other files may grow
         while piece := file.read(_PIECE):
             pieces.append(piece)
             left -= len(piece)
@@ -65,7 +67,7 @@ def content(path: Path, largest: int, remedy: str) -> bytes:
 
 @contextlib.contextmanager
 def calculable(file: Path | str) -> Iterator[None]:
-    """Around calculations with the numbers of a file: what overflows is refused.
+    """Context for calculations with the values of a file: an overflow is refused.
 
     Raises:
         ConfigError: A result is not finite.
@@ -75,7 +77,7 @@ def calculable(file: Path | str) -> Iterator[None]:
             yield
         except FloatingPointError:
             raise ConfigError(
-                f"{file}: its numbers are too large or too small to calculate with; check their units"
+                f"{file}: its values are too large or too small for floating-point arithmetic; check their units"
             ) from None
 
 

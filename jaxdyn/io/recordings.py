@@ -1,4 +1,4 @@
-"""Readers of recordings: NumPy archives (.npz) and tables of numbers with a header (.csv)."""
+"""Readers of recordings: NumPy archives (.npz) and numeric tables with a header line (.csv)."""
 
 import codecs
 import contextlib
@@ -19,24 +19,25 @@ from jaxdyn.io.files import LARGEST_ARRAYS, NpzArrays
 from jaxdyn.io.reading import opened
 
 _LARGEST_TABLE = 2**30  # bytes of a .csv file
-_REMEDY = "give a .npz or .csv file of numbers"
+_REMEDY = "give a .npz or .csv file with numeric data"
 
 
 def load_recording(path: Path | str, columns: Columns, markers: Markers | None = None) -> Recording:
-    """A recording from a file; "runs.npz:run_02" is the array run_02 of a file that holds several.
+    """Read a recording from a file; "runs.npz:run_02" is the array run_02 of a file with several arrays.
 
     Args:
-        columns: What is called how.
-        markers: Reads the array as tracked markers instead.
+        path: File, and optionally the name of an array in it.
+        columns: Names of the time stamps, coordinates, velocities, accelerations and inputs in the file.
+        markers: Description of tracked markers; if given, the array contains positions of markers, and `columns` is not used.
 
     Raises:
-        ConfigError: One line with file, name and remedy.
+        ConfigError: The file cannot be used; the message is one line with the file, the name and the remedy.
     """
     if markers is not None:
         return _from_markers(path, markers)
     source = Path(path)
     if ".npz:" in source.name:
-        raise ConfigError(f"{path}: an array within a file is for markers; name the file")
+        raise ConfigError(f"{path}: an array within a file can be given for markers only; give the file")
     with _arrays(source) as arrays:
         time = _table(source, arrays, columns.time).ravel()
         q = _table(source, arrays, columns.q)
@@ -45,10 +46,10 @@ def load_recording(path: Path | str, columns: Columns, markers: Markers | None =
     for name, table in (("q", q), ("v", v), ("a", a), ("u", u)):
         if table is not None and len(table) != len(time):
             raise ConfigError(
-                f"{source}: {name} has {len(table)} rows, there are {len(time)} time stamps; give one row each"
+                f"{source}: {name} has {len(table)} rows, but there are {len(time)} time stamps; give one row per time stamp"
             )
     kept = np.ones(len(time), bool)
-    kept[1:] = time[1:] > np.maximum.accumulate(time)[:-1]  # loggers write a sample twice
+    kept[1:] = time[1:] > np.maximum.accumulate(time)[:-1]  # loggers sometimes write a sample twice
     v, a = (None if table is None else table[kept] for table in (v, a))
     try:
         return Recording(source.stem, time[kept], q[kept], v, u[kept], a)
@@ -58,7 +59,7 @@ def load_recording(path: Path | str, columns: Columns, markers: Markers | None =
 
 @contextlib.contextmanager
 def _arrays(path: Path) -> Iterator[Mapping[str, np.ndarray]]:
-    """What a file holds by name; a damaged file is a `ConfigError`."""
+    """Arrays of a file by name; a damaged file raises `ConfigError`."""
     is_table = path.suffix.lower() == ".csv"
     with opened(path, _LARGEST_TABLE if is_table else LARGEST_ARRAYS, _REMEDY) as file:
         try:
@@ -73,14 +74,14 @@ def _columns(file: BinaryIO) -> dict[str, np.ndarray]:
     """The columns of a table below its header.
 
     Raises:
-        ValueError, csv.Error: it is no table of numbers.
+        ValueError, csv.Error: The file is not a numeric table.
     """
-    reader = csv.reader(codecs.iterdecode(file, "utf-8"))  # fields that hold line breaks are no numbers
+    reader = csv.reader(codecs.iterdecode(file, "utf-8"))  # fields with line breaks are not numeric
     names = [name.strip() for name in next(reader, [])]
     for name in names:
         if name and names.count(name) > 1:
             raise ValueError(f"two columns are called {name!r}")
-    numbers = array("d")  # a list of texts would take ten times the memory
+    numbers = array("d")  # a list of texts would take ten times as much memory
     for row in reader:
         if len(row) != len(names):
             raise ValueError(f"line {reader.line_num} has {len(row)} entries, the header has {len(names)}")
@@ -91,10 +92,10 @@ def _columns(file: BinaryIO) -> dict[str, np.ndarray]:
 
 def _array(path: Path, arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray:
     if name not in arrays:
-        raise ConfigError(f"{path}: there is no {name!r}; it has {', '.join(sorted(arrays))}")
+        raise ConfigError(f"{path}: there is no array {name!r}; the file has {', '.join(sorted(arrays))}")
     numbers = arrays[name]
     if numbers.dtype.kind not in "fiu":
-        raise ConfigError(f"{path}: {name!r} holds {numbers.dtype}; give numbers")
+        raise ConfigError(f"{path}: {name!r} has type {numbers.dtype}; give a numeric array")
     return numbers.astype(float)
 
 
@@ -102,23 +103,23 @@ def _table(path: Path, arrays: Mapping[str, np.ndarray], names: tuple[str, ...])
     found = [_array(path, arrays, name) for name in names]
     for name, x in zip(names, found, strict=True):
         if x.ndim not in (1, 2) or len(x) != len(found[0]):
-            raise ConfigError(f"{path}: {name!r} has shape {x.shape}; give one row or one number per time stamp")
+            raise ConfigError(f"{path}: {name!r} has shape {x.shape}; give one row or one value per time stamp")
     return np.concatenate([x[:, None] if x.ndim == 1 else x for x in found], axis=1)
 
 
 def load_film(path: Path | str, markers: Markers) -> Float[np.ndarray, "frames columns"]:
-    """The places of filmed markers; "runs.npz:run_02" is the array run_02 of a file that holds several, else the first one counts.
+    """Positions of filmed markers; "runs.npz:run_02" is the array run_02 of a file with several, otherwise the first array is used.
 
     Raises:
-        ConfigError: One line with file, name and remedy.
+        ConfigError: The file cannot be used; the message is one line with the file, the name and the remedy.
     """
     file, _, member = str(path).partition(".npz:")
     source = Path(file + ".npz" if member else file)
     with _arrays(source) as arrays:
-        film = _array(source, arrays, member or next(iter(arrays), "an array of places"))
+        film = _array(source, arrays, member or next(iter(arrays), "an array of positions"))
     count = film.shape[1] if film.ndim == 2 else 0
     if len(markers.down) != len(markers.sideways) or max((*markers.down, *markers.sideways), default=0) >= count:
-        raise ConfigError(f"{path}: it has {count} columns; name one for down and one for sideways per marker")
+        raise ConfigError(f"{path}: it has {count} columns; give one column for down and one for sideways per marker")
     return film
 
 

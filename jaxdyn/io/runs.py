@@ -1,8 +1,9 @@
-"""Run directories: everything one run read and produced, in one place and readable without jaxdyn.
+"""Run directories: all inputs and results of one run in one place, readable without jaxdyn.
 
-Files appear complete or not at all: each is written under another name and then renamed. provenance.json pins what the run was
-started with, and a run is resumed with the same or not at all. Each file of arrays is sealed: its checksum depends on its content,
-its name and the provenance, so that a damaged file, or one of another run, is never taken for a result.
+Each file is written under a temporary name and then renamed, so that it is complete or absent. provenance.json records the
+conditions under which the run was started, and a run is resumed under the same conditions only. Each file of arrays is sealed: its
+checksum depends on its content, its name and the provenance, so that a damaged file, or a file of another run, is never used as a
+result.
 """
 
 import contextlib
@@ -28,26 +29,26 @@ from jaxdyn.io.lock import LOCK, LockedError, locked
 from jaxdyn.io.provenance import changes, identity
 from jaxdyn.io.reading import opened
 
-# The archive of the system that ran.
+# Name of the archive of the simulated or optimized system.
 MECHANISM = "mechanism"
 _CONFIG = "config.toml"
 _PROVENANCE = "provenance.json"
 _METRICS = "metrics.json"
-# What a run that was killed while it began can leave.
+# Files that a run can leave if it is killed while it begins.
 _BEGINNING = {_PROVENANCE, f"{_PROVENANCE}.part", f"{_CONFIG}.part"}
 
 
 @contextlib.contextmanager
 def _writable(root: Path) -> Iterator[None]:
-    """The directory is made and can be written.
+    """Create the directory and check that it can be written.
 
     Raises:
-        RunError: It cannot.
+        RunError: The directory cannot be created or written.
     """
     try:
         root.mkdir(parents=True, exist_ok=True)
         yield
-        with tempfile.TemporaryFile(dir=root):  # better to fail now than after the computation
+        with tempfile.TemporaryFile(dir=root):  # fail now and not after the computation
             pass
     except OSError as error:
         raise RunError(f"{root}: cannot be written ({error.strerror}); choose another run directory") from None
@@ -55,23 +56,24 @@ def _writable(root: Path) -> Iterator[None]:
 
 @dataclasses.dataclass(frozen=True)
 class RunDirectory:
-    """A directory that holds one run; make one with `create`.
+    """A directory that holds one run; `create` makes one.
 
     Attributes:
-        root: The directory.
+        root: Path of the directory.
     """
 
     root: Path
 
     @staticmethod
     def create(out: Path | None, name: str) -> "RunDirectory":
-        """A new, empty run directory.
+        """Create a new, empty run directory.
 
         Args:
-            out: The directory; runs/<name>-<YYYYmmdd-HHMMSS> in the working directory if None.
+            out: Path of the directory; runs/<name>-<YYYYmmdd-HHMMSS> in the working directory if None.
+            name: Name of the run, used in the default path.
 
         Raises:
-            RunError: It exists and is not empty, or cannot be written.
+            RunError: The directory is not empty or cannot be written.
         """
         default = Path("runs", f"{name}-{datetime.datetime.now():%Y%m%d-%H%M%S}")
         directory = RunDirectory(default if out is None else out)
@@ -81,10 +83,10 @@ class RunDirectory:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep other processes from working in this directory. At the end it is removed if it is empty.
+        """Keep other processes from working in this directory. At the end the directory is removed if it is empty.
 
         Raises:
-            RunError: Another process works in it, or it cannot be written.
+            RunError: Another process works in the directory, or it cannot be written.
         """
         with contextlib.ExitStack() as stack:
             stack.callback(self._remove_if_empty)
@@ -98,23 +100,31 @@ class RunDirectory:
             yield
 
     def begin(self, config: str, provenance: Mapping[str, Any] | None) -> None:
-        """Write config.toml, the resolved config, and provenance.json, what the run is started with; None if it is never resumed.
+        """Write config.toml and provenance.json at the start of a run.
+
+        Args:
+            config: Resolved config as TOML text.
+            provenance: Conditions of the run (`jaxdyn.io.provenance`); None for a run that is never resumed.
 
         Raises:
             RunError: Another process began a run here in the meantime, or the directory cannot be written.
         """
         if self._left() - _BEGINNING:
             raise self._not_empty()
-        # The config comes last: where it is, the provenance is.
+        # The config is written last, so that the provenance exists wherever the config does.
         if provenance is not None:
             self.write_text(_PROVENANCE, json.dumps(_json(provenance), indent=2) + "\n")
         self.write_text(_CONFIG, config)
 
     def resume(self, config: str, provenance: Mapping[str, Any]) -> None:
-        """Go on with an interrupted run, which was started with the same config and provenance, or begin one.
+        """Continue an interrupted run with the same config and provenance, or begin a run if the directory is empty.
+
+        Args:
+            config: Resolved config as TOML text.
+            provenance: Conditions of the run (`jaxdyn.io.provenance`).
 
         Raises:
-            RunError: The directory holds something else, for instance a run that was started with another mechanism or another
+            RunError: The directory contains something else, for example a run that was started with another mechanism or another
                 version of jaxdyn, or it cannot be written.
         """
         left = self._left()
@@ -122,7 +132,9 @@ class RunDirectory:
             self.begin(config, provenance)
             return
         if _CONFIG not in left:
-            raise RunError(f"{self.root}: there is no {_CONFIG}, so this is no run to resume; choose another directory")
+            raise RunError(
+                f"{self.root}: there is no {_CONFIG}, so there is no run to resume; choose another directory"
+            )
         before = self.path(_CONFIG).read_text(encoding="utf-8").splitlines()
         changed = [line for line in difflib.ndiff(before, config.splitlines()) if line[0] in "+-"]
         if changed:
@@ -133,16 +145,16 @@ class RunDirectory:
         differing = changes(self._provenance(), _json(provenance))
         if differing:
             raise RunError(f"{self.root}: {'; '.join(differing)}; or choose another directory")
-        for part in (*self.root.rglob("*.part"), *self.root.rglob("*.part.*")):  # of files that were being written
+        for part in (*self.root.rglob("*.part"), *self.root.rglob("*.part.*")):  # incomplete files
             part.unlink()
 
     def is_complete(self) -> bool:
-        """Whether the run has ended, and all arrays that its metrics list are there and intact."""
+        """Whether the run has ended, and all arrays that its metrics list exist and are intact."""
         try:
             listed = self.read_metrics()["arrays"]
         except (OSError, ValueError, KeyError):
             return False
-        damaged = [name for name in listed if not self.reusable(name)]  # each one is named
+        damaged = [name for name in listed if not self.reusable(name)]  # `reusable` names each damaged file
         return not damaged
 
     def _not_empty(self) -> RunError:
@@ -153,7 +165,7 @@ class RunDirectory:
             self.root.rmdir()
 
     def _left(self) -> set[str]:
-        """Names of the files that are in the directory, which is made if there is none."""
+        """Names of the files in the directory, which is created if it does not exist."""
         with _writable(self.root):
             return {file.name for file in self.root.iterdir()} - {LOCK}
 
@@ -165,39 +177,39 @@ class RunDirectory:
             return found
         except FileNotFoundError:
             raise RunError(
-                f"{self.root}: there is no {_PROVENANCE}, so the run was started by an older jaxdyn and what it read cannot be "
+                f"{self.root}: there is no {_PROVENANCE}, so the run was started by an older jaxdyn and its inputs cannot be "
                 "compared; choose another directory"
             ) from None
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             raise RunError(
-                f"{path}: it is damaged, so what the run read is not known; choose another directory"
+                f"{path}: it is damaged, so the inputs of the run are unknown; choose another directory"
             ) from None
 
     def path(self, name: str) -> Path:
         """Path of a file of this run.
 
         Raises:
-            RunError: The name leads out of the directory.
+            RunError: The name refers to a place outside of the directory.
         """
         path = (self.root / name).resolve()
         if self.root.resolve() not in path.parents:
-            raise RunError(f"{self.root}: {name!r} is no file in the run directory; give a plain name")
+            raise RunError(f"{self.root}: {name!r} is not a file in the run directory; give a plain name")
         return path
 
     def write_text(self, name: str, text: str) -> Path:
-        """Write a text file, a table for instance."""
+        """Write a text file, for example a table."""
         return self._write(name, lambda file: file.write(text.encode()))
 
     def discard(self) -> None:
-        """Undo `begin`, for a run that was refused before it computed anything; results stay."""
+        """Undo `begin` for a run that was refused before it computed anything; results are kept."""
         if self._left() == {_CONFIG, _PROVENANCE}:
             self.path(_CONFIG).unlink()
             self.path(_PROVENANCE).unlink()
 
     def write_metrics(self, metrics: Mapping[str, Any]) -> Path:
-        """Write metrics.json, with which a run is complete.
+        """Write metrics.json, which completes the run.
 
-        JSON knows no NaN and no infinity: they become the strings "nan", "inf", "-inf", which `float` reads.
+        JSON does not support NaN and infinity; they are written as the strings "nan", "inf" and "-inf", which `float` reads.
         """
         text = json.dumps(_json(metrics), indent=2) + "\n"
         return self._write(_METRICS, lambda file: file.write(text.encode()))
@@ -206,26 +218,26 @@ class RunDirectory:
         """Write <name>.npz, sealed, uncompressed and without pickled objects.
 
         Raises:
-            ValueError: An array of Python objects.
+            ValueError: An array contains Python objects.
         """
         return self._write(f"{name}.npz", lambda file: fill_sealed_npz(file, arrays, self._key(name)))
 
     def is_intact(self, name: str) -> bool:
-        """Whether <name>.npz is as this run wrote it."""
+        """Whether <name>.npz is unchanged since this run wrote it."""
         return is_sealed(self.path(f"{name}.npz"), self._key(name))
 
     def reusable(self, name: str) -> bool:
-        """Whether a resumed run can go on with <name>.npz. If it is there but damaged or of another run, one line says so."""
+        """Whether a resumed run can use <name>.npz. If the file exists but is damaged or of another run, a note is printed."""
         path = self.path(f"{name}.npz")
         if not path.exists():
             return False
         intact = self.is_intact(name)
         if not intact:
-            print(f"note: {path} is damaged or of another run; it is computed again")
+            print(f"note: {path} is damaged or belongs to another run; it is computed again")
         return intact
 
     def array_names(self) -> list[str]:
-        """Names of all sealed files of arrays in this directory, without their ending."""
+        """Names of all sealed files of arrays in this directory, without their suffix."""
         files = [file for file in self.root.rglob("*.npz") if has_seal(file)]
         return sorted(file.relative_to(self.root).with_suffix("").as_posix() for file in files)
 
@@ -234,7 +246,7 @@ class RunDirectory:
         return json.loads(self.path(_METRICS).read_text(encoding="utf-8"))
 
     def read_arrays(self, name: str, keys: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-        """Arrays of <name>.npz, all of them or those of some keys.
+        """Arrays of <name>.npz, all of them or those with the given keys.
 
         Raises:
             RunError: There is no such file, or it is damaged.
@@ -247,20 +259,20 @@ class RunDirectory:
         except ConfigError as error:
             raise RunError(str(error)) from None
         except KeyError as error:
-            raise RunError(f"{path}: there is no {error}; give a complete run") from None
+            raise RunError(f"{path}: there is no array {error}; give a complete run") from None
         except ValueError as error:
-            raise RunError(f"{path}: no npz file of plain arrays, {error}; give a complete run") from None
+            raise RunError(f"{path}: it is not an npz file of plain arrays, {error}; give a complete run") from None
 
     def write_mechanism(self, system: System) -> None:
-        """Write mechanism.json and mechanism.npz, the system that ran; `load_run` reads them.
+        """Write mechanism.json and mechanism.npz, the system of the run; `load_run` reads them.
 
         Raises:
-            ConfigError: It has a force or a joint that is none of jaxdyn, or the files cannot be written.
+            ConfigError: The system has a force or a joint that does not belong to jaxdyn, or the files cannot be written.
         """
         save_archive(system, self.path(MECHANISM))
 
     def _key(self, name: str) -> str:
-        """What the seal of an array file depends on besides its content; nothing but the name if the provenance is not known."""
+        """Text besides the content on which the seal of an array file depends; only the name if the provenance is unknown."""
         pinned = identity(self._provenance()) if self.path(_PROVENANCE).exists() else ""
         return f"{pinned} {name}"
 
@@ -269,18 +281,18 @@ class RunDirectory:
         try:
             write_files({path: fill})
         except OSError as error:
-            remedy = "make room or choose another run directory"
+            remedy = "free disk space or choose another run directory"
             raise RunError(f"{path}: cannot be written ({error.strerror}); {remedy}") from None
         return path
 
 
 @dataclasses.dataclass(frozen=True)
 class Chunks:
-    """Arrays of a run whose lanes come in chunks: <name>.npz if there is one, else <name>-00001-of-00008.npz and so on.
+    """Arrays of a run that is stored in chunks of samples: <name>.npz if it exists, otherwise <name>-00001-of-00008.npz and so on.
 
     Attributes:
-        directory: of the run.
-        name: of the arrays.
+        directory: Run directory.
+        name: Name of the arrays.
         count: Number of chunks.
     """
 
@@ -290,10 +302,10 @@ class Chunks:
 
     @staticmethod
     def found(directory: RunDirectory, name: str) -> "Chunks":
-        """Those that a run left.
+        """The chunks that a run left.
 
         Raises:
-            RunError: Some are missing.
+            RunError: Some chunks are missing.
         """
         there = sorted(directory.root.glob(f"{name}-*-of-*.npz"))
         if not there or directory.path(f"{name}.npz").exists():
@@ -308,11 +320,11 @@ class Chunks:
         return chunks
 
     def exists(self, k: int) -> bool:
-        """Whether there is a file of chunk k."""
+        """Whether the file of chunk k exists."""
         return self.directory.path(f"{self._stem(k)}.npz").exists()
 
     def reusable(self, k: int) -> bool:
-        """Whether a resumed run can go on with chunk k, see `RunDirectory.reusable`."""
+        """Whether a resumed run can use chunk k, see `RunDirectory.reusable`."""
         return self.directory.reusable(self._stem(k))
 
     def write(self, k: int, /, **arrays: np.ndarray) -> None:
@@ -320,19 +332,19 @@ class Chunks:
         self.directory.write_arrays(self._stem(k), **arrays)
 
     def read(self, k: int, keys: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-        """Arrays of chunk k, all of them or those of some keys."""
+        """Arrays of chunk k, all of them or those with the given keys."""
         return self.directory.read_arrays(self._stem(k), keys)
 
     def check(self, k: int) -> None:
-        """Compare chunk k with its checksum, if it is of a jaxdyn that seals its files.
+        """Compare chunk k with its checksum, if it was written by a version of jaxdyn that seals its files.
 
         Raises:
-            RunError: It is damaged or of another run.
+            RunError: The chunk is damaged or belongs to another run.
         """
         pinned, name = self.directory.path(_PROVENANCE).exists(), self._stem(k)
         if pinned and self.exists(k) and not self.directory.is_intact(name):
             raise RunError(
-                f"{self.directory.path(name)}.npz: it is damaged or of another run; compute it again with --resume"
+                f"{self.directory.path(name)}.npz: it is damaged or belongs to another run; compute it again with --resume"
             )
 
     def _stem(self, k: int) -> str:
@@ -340,16 +352,17 @@ class Chunks:
 
 
 def load_run(path: Path | str, *, lanes: int | None = None) -> tuple[System, dict[str, np.ndarray]]:
-    """The system and the recorded arrays of a run of `jaxdyn rollout`, from its directory alone.
+    """Read the system and the recorded arrays of a run of `jaxdyn rollout` from its directory.
 
-    All arrays but `time` have the lanes first. A run in float64 needs double precision in JAX (`jax.enable_x64`).
+    The first axis of all arrays except `time` is the sample. A run in float64 needs double precision in JAX (`jax.enable_x64`).
 
     Args:
-        lanes: Read only as many lanes, the first ones; of a run in chunks the rest is not touched.
+        path: Run directory.
+        lanes: Number of samples to read, beginning with the first one; of a run in chunks only the required chunks are read.
 
     Raises:
-        ConfigError: Its mechanism.json and mechanism.npz are missing or damaged.
-        RunError: Its states.npz, or a chunk of it, is missing, damaged or of another run.
+        ConfigError: Its mechanism.json or mechanism.npz is missing or damaged.
+        RunError: Its states.npz, or a chunk of it, is missing, damaged or belongs to another run.
     """
     directory = RunDirectory(Path(path))
     system = load_archive(directory.path(MECHANISM))
@@ -368,7 +381,7 @@ def load_run(path: Path | str, *, lanes: int | None = None) -> tuple[System, dic
 
 
 def _json(value: Any) -> Any:
-    """Plain JSON values of nested metrics, arrays included."""
+    """Plain JSON values of nested metrics, including arrays."""
     if isinstance(value, Mapping):
         return {str(key): _json(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

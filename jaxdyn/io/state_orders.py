@@ -1,18 +1,18 @@
-"""States in the order and the conventions of Pinocchio and MuJoCo, for a mechanism that exists in both libraries.
+"""Conversion of states to the order and the conventions of Pinocchio and MuJoCo, for a mechanism that exists in both libraries.
 
     order = MujocoOrder(model, mj_model)
     data.qpos, data.qvel = order.q_to(q), order.v_to(q, v)
     a = order.a_from(q, v, jnp.asarray(data.qacc))
 
-Joints are matched by their names, those without one by "joint <number>" as in `load_mjcf`. Both models must have the same joint
-frames. Neither library is imported: any object with the
-attributes of its model will do. What differs, with jaxdyn's velocities angular part first and in child axes:
+Joints are matched by their names, joints without a name by "joint 0", "joint 1", ... as in `load_mjcf`. Both models must have the
+same joint frames. Neither library is imported: any object with the attributes of its model can be used. The conventions differ as
+follows; jaxdyn's own velocities have the angular part first and are given in child axes:
 
     joint         Pinocchio                                     MuJoCo
     revolute      q; continuous joints: cos q, sin q            q + the reference angle of the file
     spherical     quaternion (x, y, z, w)                       quaternion (w, x, y, z)
     planar        x, y, cos, sin; v = linear, angular           -
-    free          position, (x, y, z, w); v = linear, angular   on the world alone: position and orientation in the world;
+    free          position, (x, y, z, w); v = linear, angular   only on the world: position and orientation in the world;
                                                                 v = linear in world axes, angular in body axes
 """
 
@@ -44,7 +44,7 @@ _Range = tuple[int, int]
 
 
 class _Change(eqx.Module):
-    """How one joint is written in the other library; the maps of velocities are linear in them."""
+    """Conversion of one joint to and from the other library; the maps of velocities are linear in the velocities."""
 
     @abc.abstractmethod
     def q_to(self, q: Array) -> Array: ...
@@ -60,7 +60,7 @@ class _Change(eqx.Module):
 
 
 class _Same(_Change):
-    """The same numbers, but for the coordinate at which the other library has our zero."""
+    """The same values, except that the zero of jaxdyn is at the coordinate `reference` in the other library."""
 
     reference: Array = eqx.field(converter=floating)
 
@@ -72,7 +72,7 @@ class _Same(_Change):
 
 
 class _Circle(_Change):
-    """An angle as its cosine and sine; it comes back between -pi and pi."""
+    """An angle as its cosine and sine; the angle that is computed back is between -pi and pi."""
 
     def q_to(self, q: Array) -> Array:
         return jnp.concatenate([jnp.cos(q), jnp.sin(q)])
@@ -82,7 +82,7 @@ class _Circle(_Change):
 
 
 class _Ball(_Change):
-    """A quaternion of norm 1, its scalar part last or first."""
+    """A quaternion of norm 1 with the scalar part last or first."""
 
     scalar_last: bool = eqx.field(static=True)
 
@@ -122,7 +122,7 @@ class _FreeOfPinocchio(_Change):
 
 
 class _FreeOfMujoco(_Change):
-    """The placement in the world, not in the joint frame; the velocity of the origin on world axes."""
+    """The placement in the world instead of the joint frame, and the velocity of the origin on world axes."""
 
     joint_frame: RigidTransform
 
@@ -146,14 +146,15 @@ class _FreeOfMujoco(_Change):
 
 
 class StateOrder(eqx.Module):
-    """States of a mechanism in the order of another library. All arguments q and v are in jaxdyn's order; the functions are per
-    sample, for `jax.vmap`.
+    """Conversion of states of a mechanism to and from the conventions of another library.
+
+    All arguments q and v are in the conventions of jaxdyn. The functions convert one sample; use `jax.vmap` for batches.
 
     Attributes:
         model: The mechanism in jaxdyn.
-        changes: How each moving joint is written there.
-        places: Where the coordinates and the velocities of each moving joint are, here and there: (q, v, their q, their v).
-        sizes: Numbers of coordinates and velocities there.
+        changes: Conversion of each moving joint.
+        places: Ranges of the coordinates and the velocities of each moving joint in both libraries: (q, v, their q, their v).
+        sizes: Number of coordinates and number of velocities in the other library.
     """
 
     model: Model
@@ -162,7 +163,7 @@ class StateOrder(eqx.Module):
     sizes: tuple[int, int] = eqx.field(static=True)
 
     def q_to(self, q: Coordinates) -> Theirs:
-        """Their coordinates; quaternions have norm 1."""
+        """Coordinates in the other library; quaternions have norm 1."""
         configuration.check_coordinates(self.model, q)
         theirs = jnp.zeros(self.sizes[0], q.dtype)
         for change, (in_q, _, in_theirs, _) in self._joints():
@@ -170,7 +171,7 @@ class StateOrder(eqx.Module):
         return theirs
 
     def q_from(self, theirs: Theirs) -> Coordinates:
-        """Coordinates of theirs; angles that they hold as cosine and sine are between -pi and pi."""
+        """Coordinates in jaxdyn; angles that the other library stores as cosine and sine are between -pi and pi."""
         self._check(theirs, self.sizes[0], "coordinates")
         q = jnp.zeros(self.model.nq, theirs.dtype)
         for change, (in_q, _, in_theirs, _) in self._joints():
@@ -178,7 +179,7 @@ class StateOrder(eqx.Module):
         return q
 
     def v_to(self, q: Coordinates, v: Velocities) -> Theirs:
-        """Their velocities."""
+        """Velocities in the other library."""
         configuration.check_coordinates(self.model, q)
         configuration.check_velocities(self.model, v=v)
         theirs = jnp.zeros(self.sizes[1], v.dtype)
@@ -187,7 +188,7 @@ class StateOrder(eqx.Module):
         return theirs
 
     def v_from(self, q: Coordinates, theirs: Theirs) -> Velocities:
-        """Velocities of theirs."""
+        """Velocities in jaxdyn."""
         configuration.check_coordinates(self.model, q)
         self._check(theirs, self.sizes[1], "velocities")
         v = jnp.zeros(self.model.nv, theirs.dtype)
@@ -196,22 +197,22 @@ class StateOrder(eqx.Module):
         return v
 
     def a_to(self, q: Coordinates, v: Velocities, a: Velocities) -> Theirs:
-        """Their accelerations, the rates of their velocities: with turning axes they have a part w x v."""
+        """Accelerations in the other library: the rates of its velocities, which contain a term w x v if their axes rotate."""
         rate = configuration.coordinate_rate(self.model, q, v)
         return jax.jvp(self.v_to, (q, v), (rate, a))[1]
 
     def a_from(self, q: Coordinates, v: Velocities, theirs: Theirs) -> Velocities:
-        """Accelerations of theirs."""
+        """Accelerations in jaxdyn."""
         rate = configuration.coordinate_rate(self.model, q, v)
         return jax.jvp(self.v_from, (q, self.v_to(q, v)), (rate, theirs))[1]
 
     def tau_to(self, q: Coordinates, tau: Velocities) -> Theirs:
-        """Their generalized forces, which do the same work."""
+        """Generalized forces in the other library, which have the same power."""
         velocities = jax.ShapeDtypeStruct((self.sizes[1],), tau.dtype)
         return jax.linear_transpose(functools.partial(self.v_from, q), velocities)(tau)[0]
 
     def tau_from(self, q: Coordinates, theirs: Theirs) -> Velocities:
-        """Generalized forces of theirs, which do the same work."""
+        """Generalized forces in jaxdyn, which have the same power."""
         velocities = jax.ShapeDtypeStruct((self.model.nv,), theirs.dtype)
         return jax.linear_transpose(functools.partial(self.v_to, q), velocities)(theirs)[0]
 
@@ -228,7 +229,7 @@ class StateOrder(eqx.Module):
 
 
 class PinocchioOrder(StateOrder):
-    """The order of a Pinocchio model (`pinocchio.Model`), see `StateOrder`.
+    """Conversion to and from the conventions of a Pinocchio model (`pinocchio.Model`), see `StateOrder`.
 
     Raises:
         MechanismError: The models have different joints, or a joint has no counterpart (composite and mimic joints).
@@ -249,7 +250,9 @@ class PinocchioOrder(StateOrder):
 
 
 class MujocoOrder(StateOrder):
-    """The order of a MuJoCo model (`mujoco.MjModel`), see `StateOrder`. Its bodies with several joints are as many bodies here.
+    """Conversion to and from the conventions of a MuJoCo model (`mujoco.MjModel`), see `StateOrder`.
+
+    A MuJoCo body with several joints corresponds to one body per joint in jaxdyn.
 
     Raises:
         MechanismError: The models have different joints, or a joint has no counterpart.
@@ -271,12 +274,12 @@ class MujocoOrder(StateOrder):
 
 
 def _matched(model: Model, theirs: Mapping[str, Any], library: str) -> list[tuple[int, Any]]:
-    """Each moving body with the other library's joint of the same name."""
+    """Each moving body with the joint of the same name in the other library."""
     topology = model.topology
     moving = [i for i, kind in enumerate(topology.joint_classes) if kind.nv]
     ours = [topology.joint_names[i] for i in moving]
     missing, surplus = [n for n in ours if n not in theirs], [n for n in theirs if n not in ours]
-    problems = [f"it has no joint {', '.join(missing)}"] * bool(missing)
+    problems = [f"it does not have joint {', '.join(missing)}"] * bool(missing)
     problems += [f"its joint {', '.join(surplus)} is not in {model.name!r}"] * bool(surplus)
     if problems:
         raise MechanismError(
@@ -286,7 +289,7 @@ def _matched(model: Model, theirs: Mapping[str, Any], library: str) -> list[tupl
 
 
 def _places(model: Model, body: int, *theirs: tuple[int, int]) -> tuple[_Range, ...]:
-    """Ranges of q and v, and theirs by first number and count."""
+    """Ranges of q and v in jaxdyn and in the other library, the latter given by start and count."""
     topology = model.topology
     kind = topology.joint_classes[body]
     ours = (topology.q_starts[body], kind.nq), (topology.v_starts[body], kind.nv)
@@ -296,8 +299,8 @@ def _places(model: Model, body: int, *theirs: tuple[int, int]) -> tuple[_Range, 
 def _no_counterpart(model: Model, body: int, theirs: str) -> MechanismError:
     kind, name = model.topology.joint_classes[body].__name__.lower(), model.topology.joint_names[body]
     return MechanismError(
-        f"joint {name!r} is a {kind} joint in jaxdyn and a {theirs} there, which has no conversion; "
-        "make them the same kind, or several joints of one degree of freedom with massless bodies between them"
+        f"joint {name!r} is a {kind} joint in jaxdyn and a {theirs} in the other library, which cannot be converted; "
+        "use the same kind in both, or several joints of one degree of freedom with massless bodies between them"
     )
 
 

@@ -1,9 +1,9 @@
-"""One door for all formats of mechanisms, by the ending of the file name.
+"""Reading and writing of mechanisms in all supported formats, selected by the suffix of the file name.
 
-.toml                 mechanism file (`mechanism_file`), for people
+.toml                 mechanism file (`mechanism_file`), readable and editable
 .json (and .npz)      archive (`archive`), exact
 .urdf                 URDF (`urdf`)
-.xml                  URDF or MJCF (`mjcf`, only read), by its outermost element
+.xml                  URDF or MJCF (`mjcf`, read only), depending on the outermost element
 """
 
 from collections.abc import Iterator
@@ -32,17 +32,19 @@ def load_system(
     folder: Path | str | None = None,
     limits: LimitsUse = "data",
 ) -> System:
-    """System described by a file in any of the formats.
+    """Read the system that a file in any of the formats describes.
 
     Args:
-        base, unphysical: of a URDF file, see `load_urdf`; `base` is "fixed" if not given, and the other formats say it themselves.
-        folder: of the files that an MJCF file names, see `load_mjcf`.
-        limits: "enforced" stops joints at their limits of position, whatever the format; mechanism files and archives may hold
-            `JointLimits` of their own, which are kept.
+        path: File with a known suffix.
+        base, unphysical: Options of URDF files, see `load_urdf`. `base` is "fixed" by default; other formats state it themselves.
+        folder: Folder of the files that an MJCF file names, see `load_mjcf`.
+        limits: "enforced" stops joints at their position limits, whatever the format. If a mechanism file or an archive contains
+            `JointLimits`, they are kept.
 
     Raises:
-        ConfigError: The file cannot be used, or has no known ending; one line with file, entry and remedy.
-        MechanismError: A value is none of a real mechanism; one line with file, body and remedy.
+        ConfigError: The file cannot be used, or its suffix is unknown; the message is one line with the file, the entry and the
+            remedy.
+        MechanismError: A value is not physically valid; the message is one line with the file, the body and the remedy.
     """
     path = Path(path)
     check_limits(limits, path)
@@ -74,14 +76,16 @@ def _load(
 
 
 def save_system(system: System, path: Path | str, *, source: str = "written by jaxdyn.io.save_system") -> None:
-    """Write a system in the format that the file name asks for.
+    """Write a system in the format that the suffix of the file name selects.
 
     Args:
-        source: Where the numbers come from; mechanism files (.toml) keep it.
+        system: System to write.
+        path: Path of the file.
+        source: Origin of the values; it is kept by mechanism files (.toml) only.
 
     Raises:
-        ConfigError: The format cannot say something of the system, or the file cannot be written; nothing is written then.
-        MechanismError: The numbers are none of a real mechanism.
+        ConfigError: The format cannot express a part of the system, or the file cannot be written; then nothing is written.
+        MechanismError: The parameters are not physically valid.
     """
     path = Path(path)
     match path.suffix.lower():
@@ -96,7 +100,7 @@ def save_system(system: System, path: Path | str, *, source: str = "written by j
 
 
 def files_of(path: Path | str) -> list[Path]:
-    """The files that describe a system: the one at a path, and those that it names and that are there."""
+    """The files that describe a system: the file at a path, and all existing files that it refers to."""
     path = Path(path)
     match path.suffix.lower():
         case ".json" | ".npz":
@@ -115,7 +119,7 @@ def _with_included(main: Path) -> list[Path]:
             continue
         try:
             elements = list(_elements(read_xml(file)))
-        except ConfigError:  # `load_system` says what is wrong with it
+        except ConfigError:  # `load_system` reports the error
             continue
         attributes = [item for element in elements for item in element.attributes.items()]
         folders = {main.parent / value for name, value in attributes if name in ("meshdir", "assetdir")}

@@ -1,4 +1,4 @@
-"""TOML files: read with limits on size and depth, since they may come from a stranger, and written from plain values."""
+"""Reading of TOML files with limits on size and depth, since files are untrusted, and writing of TOML from plain values."""
 
 import json
 import re
@@ -10,12 +10,13 @@ from typing import Any
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.reading import content
 
-_LARGEST_FILE = 1_000_000  # bytes; the largest file of a mechanism anyone would write by hand is far below
+_LARGEST_FILE = 1_000_000  # bytes, far more than the largest mechanism file that a person would write
 _DEEPEST_NESTING = 16
 _LARGEST_INTEGER = 2**63
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _PART = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')"""
-# What may have dots in it. A text that is not closed ends the search, as it ends the reading; else each quote would be tried.
+# Tokens that can contain dots. A text that is not closed ends the search, as it ends the parsing; otherwise every quote would be
+# tried.
 _TOKEN = re.compile(
     r'''\#[^\n]*|"""(?:[^\\]|\\.)*?""""{0,2}|\'\'\'.*?\'\'\'\'{0,2}|(?P<open>"""|\'\'\')'''
     rf"""|(?P<key>{_PART}(?:[ \t]*\.[ \t]*{_PART})*)|(?P<unclosed>["'])""",
@@ -27,10 +28,11 @@ def read_toml(path: Path) -> dict[str, Any]:
     """Content of a TOML file.
 
     Raises:
-        ConfigError: No such file, no regular file, not readable, too large, no TOML (the message has the line), or nested too deep.
+        ConfigError: The file does not exist, is not a regular file, cannot be read, is too large, is not valid TOML (the message
+            states the line), or is nested too deeply.
     """
     data = content(path, _LARGEST_FILE, "split it, or give a TOML file")
-    too_deep = ConfigError(f"{path}: tables or lists are nested more than {_DEEPEST_NESTING} deep; flatten them")
+    too_deep = ConfigError(f"{path}: tables or lists are nested more than {_DEEPEST_NESTING} levels deep; flatten them")
     try:
         text = data.decode()
         if _has_long_key(text):
@@ -43,15 +45,15 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise too_deep from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: byte {error.start} is not UTF-8 text; save the file as UTF-8") from None
-    except ValueError as error:  # also numbers with more digits than Python converts
-        raise ConfigError(f"{path}: no valid TOML, {error}; correct that line") from None
+    except ValueError as error:  # also raised for integers with more digits than Python converts
+        raise ConfigError(f"{path}: it is not valid TOML, {error}; correct that line") from None
     if depth > _DEEPEST_NESTING:
         raise too_deep
     return values
 
 
 def _has_long_key(text: str) -> bool:
-    """Whether a key has too many dotted parts, for which `tomllib` takes memory and time that grow with their square."""
+    """Whether a key has too many dotted parts; time and memory of `tomllib` grow quadratically with it."""
     for token in _TOKEN.finditer(text):
         if token.lastgroup in ("open", "unclosed"):
             return False
@@ -62,10 +64,10 @@ def _has_long_key(text: str) -> bool:
 
 
 def _depth(value: Any) -> int:
-    """How deep tables and lists are nested.
+    """Depth of nested tables and lists.
 
     Raises:
-        ValueError: An integer is beyond those of TOML.
+        ValueError: An integer is outside of the range of TOML.
     """
     if isinstance(value, int) and not -_LARGEST_INTEGER <= value < _LARGEST_INTEGER:
         raise ValueError("an integer has more than 64 bits")
@@ -74,9 +76,9 @@ def _depth(value: Any) -> int:
 
 
 def toml_text(values: Mapping[str, Any]) -> str:
-    """TOML of nested dictionaries, lists, numbers, booleans and strings, as `tomllib` reads it back.
+    """TOML text of nested dictionaries, lists, floats, integers, booleans and strings, which `tomllib` reads back.
 
-    A list of dictionaries becomes an array of tables; dictionaries inside of one are written inline.
+    A list of dictionaries becomes an array of tables; dictionaries within it are written inline.
     """
     return "\n".join(_lines(values, ())).strip() + "\n"
 
@@ -116,4 +118,4 @@ def _value(value: Any) -> str:
         return "{" + ", ".join(f"{_key(key)} = {_value(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_value, value)) + "]"
-    raise TypeError(f"{value!r} has no form in TOML")
+    raise TypeError(f"{value!r} cannot be written as TOML")

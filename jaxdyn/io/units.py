@@ -1,9 +1,9 @@
-"""Physical quantities as text: "2 s", "30 deg", "5 N m" become numbers in SI units."""
+"""Physical quantities as text: "2 s", "30 deg", "5 N m" are converted to SI units."""
 
 import math
 import re
 
-# For each SI unit, every unit that may stand in its place and how many of the SI unit it is.
+# For each SI unit, the units that may be given instead of it, each with its value in the SI unit.
 _SCALES: dict[str, dict[str, float]] = {
     "1": {"1": 1.0},
     "rad": {"rad": 1.0, "deg": math.pi / 180.0},
@@ -31,25 +31,25 @@ _QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(.*?)\
 
 
 def quantity(value: object, unit: str) -> float:
-    """A quantity in SI units.
+    """Convert a quantity to SI units.
 
     Args:
-        value: A number, which is in SI units already, or text such as "30 deg".
-        unit: The SI unit of the result, such as "rad"; of a unit that has no others in its place, text must give this very one.
+        value: Value in SI units, or text such as "30 deg".
+        unit: SI unit of the result, such as "rad". For a unit without alternatives, text must state this unit exactly.
 
     Raises:
-        ValueError: No number, not finite, or a unit that does not fit; the message says which units do.
+        ValueError: The value is not numeric, is not finite, or has a unit that does not fit; the message names the units that fit.
     """
     scales = _SCALES.get(unit, {unit: 1.0})
     fitting = " or ".join(scales)
     if isinstance(value, str):
         match = _QUANTITY.fullmatch(value)
         if match is None:
-            raise ValueError(f"{value!r} is no quantity; give a number and a unit, {fitting}")
+            raise ValueError(f"{value!r} is not a quantity; give a value with a unit, {fitting}")
         number, given = float(match[1]), " ".join(match[2].split())
         if given not in scales:
             problem = f"the unit {given!r} does not fit" if given else "a unit is missing"
-            raise ValueError(f"{value!r}: {problem}; give a number in {fitting}")
+            raise ValueError(f"{value!r}: {problem}; give a value in {fitting}")
         number *= scales[given]
     elif isinstance(value, int | float) and not isinstance(value, bool):
         try:
@@ -57,7 +57,7 @@ def quantity(value: object, unit: str) -> float:
         except OverflowError:
             number = math.inf
     else:
-        raise ValueError(f"{value!r} is no number; give a number or text with a unit, {fitting}")
+        raise ValueError(f"{value!r} is not a quantity; give a value or text with a unit, {fitting}")
     if not math.isfinite(number):
-        raise ValueError(f"{value!r} is not finite; give a finite number in {fitting}")
+        raise ValueError(f"{value!r} is not finite; give a finite value in {fitting}")
     return number

@@ -1,13 +1,13 @@
-"""URDF robot descriptions: everything that the format says about kinematics and dynamics.
+"""Reader of URDF robot descriptions: all elements of the format that describe kinematics and dynamics.
 
-* Optional elements are optional; axes are normalized; `rpy` are angles about the fixed axes x, y, z; an inertia has its own frame.
-* Links on `fixed` joints are merged with their parent, mass kept, and stay as frames. A `continuous` joint has one coordinate.
-  Beside the six types of joints that every reader knows, `spherical` is a ball.
+* Optional elements may be absent; axes are normalized; `rpy` are angles about the fixed axes x, y, z; an inertia has its own frame.
+* Links on `fixed` joints are merged with their parent; their mass is added to it, and they are kept as frames. A `continuous` joint
+  has one coordinate. In addition to the six standard types of joints, `spherical` is supported.
 * `mimic` becomes a `Coupling`, `dynamics` becomes `JointFriction`, `limit` becomes `Model.limits`.
-* Meshes, materials, transmissions and simulator settings (`<gazebo>`) do not enter the dynamics and are not read. Whatever else is
-  not read is named in one `IgnoredContent` warning, with its line.
+* Meshes, materials, transmissions and simulator settings (`<gazebo>`) do not affect the dynamics and are not read. All other
+  elements that are not read are named in one `IgnoredContent` warning, with their lines.
 
-URDF knows neither loops nor rotors nor gravity. They go into one more child of `<robot>`, which other readers skip:
+URDF does not support loops, rotors and gravity. They are stored in an additional child of `<robot>`, which other readers ignore:
 
     <jaxdyn>
       <gravity xyz="0 0 -1.62"/>
@@ -22,9 +22,9 @@ URDF knows neither loops nor rotors nor gravity. They go into one more child of 
       <coupling name="gear" joint="finger" driver="thumb" coefficients="0 -1 0.2"/>
     </jaxdyn>
 
-The two frames of a loop joint coincide where it closes, but for its motion; `axis` is given on both alike, z if absent; the types
-are those of `LoopJoint`. Constraints are mimic joints, in the order of the joints, and then these in the order of the file. Drives
-make `System.drives`; without any, every velocity component has a control.
+The two frames of a loop joint coincide except for the motion of the joint. `axis` is given on both frames, and is z if absent; the
+types are those of `LoopJoint`. Constraints are ordered: first mimic joints in the order of the joints, then the constraints of
+`<jaxdyn>` in the order of the file. Drives become `System.drives`; without drives, every velocity component has a control.
 """
 
 import contextlib
@@ -46,8 +46,8 @@ from jaxdyn.mechanism.joints import Fixed, Free
 from jaxdyn.mechanism.messages import MechanismError
 
 _OTHER_FORMATS = {
-    "mujoco": "a file with <mujoco> is MJCF, read it with jaxdyn.io.load_mjcf",
-    "sdf": "a file with <sdf> is SDF, which is not read, so convert it to URDF",
+    "mujoco": "a file with <mujoco> is MJCF; read it with jaxdyn.io.load_mjcf",
+    "sdf": "a file with <sdf> is SDF, which is not supported; convert it to URDF",
 }
 _ONLY_ONCE = ("origin", "parent", "child", "axis", "limit", "dynamics", "mimic", "inertial", "mass", "inertia")
 _BASES, _UNPHYSICAL = ("fixed", "free"), ("refuse", "repair")
@@ -57,7 +57,7 @@ _MOVING = (*_OF_ONE_COORDINATE, "planar", "floating", "spherical")
 
 @dataclasses.dataclass(frozen=True)
 class _Joint:
-    """A joint element with what the tree needs to know of it."""
+    """A joint element with the data from which the tree is built."""
 
     element: Element
     name: str
@@ -74,28 +74,30 @@ def load_urdf(
     unphysical: Literal["refuse", "repair"] = "refuse",
     limits: LimitsUse = "data",
 ) -> System:
-    """System described by a URDF file, in JAX's default precision.
+    """Read the system that a URDF file describes, in JAX's default precision.
 
     Args:
-        base: Whether the root link stands fixed in the ground or moves freely, with its inertia; a free base has a free joint
-            called "<root>_joint" first of all joints.
-        velocity_scale: Speed at which the `friction` of a joint reaches 76 % of its value, rad/s or m/s; URDF's friction
-            jumps at rest, which no integrator likes.
-        unphysical: "repair" takes the part out of an inertia that no real body has (negative principal second moments, or all of
-            it where the mass is zero), and of elements of a link or joint that are there twice the first, as other readers do, and
-            says so in the warning; "refuse" refuses the file.
-        limits: "enforced" stops joints at their limits of position by `JointLimits`; "data" only keeps them in `Model.limits`.
+        path: URDF file.
+        base: Whether the root link is fixed to the ground ("fixed") or moves freely with its inertia ("free"). A free base has a
+            free joint called "<root>_joint", which is the first of all joints.
+        velocity_scale: Speed at which the friction force of a joint reaches 76 % of its `friction`, rad/s or m/s. The friction of
+            URDF is discontinuous at rest, which integrators cannot resolve.
+        unphysical: "repair" removes the unphysical part of an inertia (negative principal second moments, or all of it where the
+            mass is zero), keeps the first one of repeated elements of a link or joint, as other readers do, and reports it in the
+            warning; "refuse" refuses such a file.
+        limits: "enforced" stops joints at their position limits by `JointLimits`; "data" only stores the limits in `Model.limits`.
 
     Raises:
-        ConfigError: The file, or an element of it, cannot be used; one line with file, line, element and remedy.
-        MechanismError: A value is none of a real mechanism; one line with file, line, body and remedy.
+        ConfigError: The file or one of its elements cannot be used; the message is one line with the file, the line, the element
+            and the remedy.
+        MechanismError: A value is not physically valid; the message is one line with the file, the line, the body and the remedy.
     """
     for option, value, choices in (("base", base, _BASES), ("unphysical", unphysical, _UNPHYSICAL)):
         if value not in choices:
             raise ConfigError(f"{path}: {option} is {value!r}; use one of {', '.join(choices)}")
     check_limits(limits, path)
     if not velocity_scale > 0.0:
-        raise ConfigError(f"{path}: velocity_scale is {velocity_scale!r}; give a positive number such as 0.01")
+        raise ConfigError(f"{path}: velocity_scale is {velocity_scale!r}; give a positive value such as 0.01")
     system = system_from_robot(read_xml(path), base, velocity_scale, unphysical == "repair")
     return with_limits(system, limits)
 
@@ -103,7 +105,7 @@ def load_urdf(
 def system_from_robot(
     robot: Element, base: str = "fixed", velocity_scale: float = 0.01, repair: bool = False
 ) -> System:
-    """The system of the outermost element of a URDF file; see `load_urdf`, `repair` is its `unphysical="repair"`."""
+    """The system of the outermost element of a URDF file; see `load_urdf`. `repair` stands for its `unphysical="repair"`."""
     report = Report(robot.file)
     if repair:
         _keep_first(robot, report)
@@ -114,7 +116,7 @@ def system_from_robot(
 
 
 def _keep_first(robot: Element, report: Report) -> None:
-    """Drop elements that are there twice in a link, its inertial or a joint."""
+    """Remove repeated elements of a link, its inertial or a joint; the first one of each is kept."""
     links = robot.all("link")
     for part in [*links, *(inertial for link in links for inertial in link.all("inertial")), *robot.all("joint")]:
         first = {}
@@ -130,7 +132,7 @@ def _system(robot: Element, base: str, velocity_scale: float, repair: bool, repo
         raise robot.error(f"the outermost element of a URDF file is <robot>; {hint}")
     for element in robot.below():
         if element.tag.startswith("xacro:"):
-            raise element.error(f"this is an instruction of xacro, no URDF; {EXPAND_XACRO}")
+            raise element.error(f"this is an instruction of xacro and not URDF; {EXPAND_XACRO}")
     robot.report_unknown(report, ("link", "joint", "jaxdyn", *WITHOUT_DYNAMICS["robot"]), ("name", "version"))
     links = _links(robot)
     joints = _joints(robot, links, report)
@@ -142,7 +144,7 @@ def _system(robot: Element, base: str, velocity_scale: float, repair: bool, repo
         raise robot.error('no joint moves; add one that is not fixed, or read the file with base="free"')
 
     standing = {root} if base == "fixed" else set()
-    for joint in order:  # a link that stands in the ground needs no inertia, and many descriptions invent one for it
+    for joint in order:  # a link that is fixed to the ground needs no inertia, and many files contain an arbitrary one
         if joint.kind == "fixed" and joint.parent in standing:
             standing.add(joint.child)
     inertias = {name: inertia(link, repair, report) for name, link in links.items() if name not in standing}
@@ -150,19 +152,19 @@ def _system(robot: Element, base: str, velocity_scale: float, repair: bool, repo
     name = robot.name() if robot.attributes.get("name") else Path(robot.file).stem
     builder = MechanismBuilder(name, urdf_extension.gravity(extension, report) or STANDARD_GRAVITY)
     if root == "ground":
-        # The ground itself, as the writer calls it.
+        # The writer uses this name for the ground itself.
         if base == "free":
             raise links[root].error('a root link called "ground" is the fixed world; rename it for a free base')
     else:
         rigid = Fixed() if base == "fixed" else Free()
         with _errors_at(links[root]):
             builder.add_body(root, joint=rigid, joint_name=_unused(f"{root}_joint", joints), **inertias.get(root, {}))
-    for joint in joints.values():  # in the order of the file; the builder brings parents to the front
+    for joint in joints.values():  # in the order of the file; the builder sorts parents before children
         with _errors_at(links[joint.child]):
             _add_body(builder, joint, inertias.get(joint.child, {}), extras.get(joint.name), report)
     with _errors_at(robot):
         model = builder.build()
-    # In the order of the model, in which `save_urdf` writes them.
+    # In the order of the model, which is the order that `save_urdf` uses.
     elements = {name: joints[name].element for name in model.topology.joint_names if name in joints}
     with _errors_at(robot):
         return urdf_extension.system(model, elements, extension, extras, velocity_scale, report)
@@ -170,7 +172,7 @@ def _system(robot: Element, base: str, velocity_scale: float, repair: bool, repo
 
 @contextlib.contextmanager
 def _errors_at(element: Element) -> Iterator[None]:
-    """Says in which file and line the builder met what it refuses."""
+    """Add the file and the line of an element to errors of the builder."""
     try:
         yield
     except MechanismError as error:
@@ -188,12 +190,12 @@ def _links(robot: Element) -> dict[str, Element]:
     for element in robot.all("link"):
         name = element.name()
         if name in links:
-            raise element.error(f"there is another link of this name on line {links[name].line}; rename one")
+            raise element.error(f"there is another link with this name on line {links[name].line}; rename one")
         links[name] = element
     if not links:
         raise robot.error("it has no <link>; add one")
     if len(links) > MOST_BODIES:
-        raise robot.error(f"it has {len(links)} links, more than the {MOST_BODIES} that are read; split the mechanism")
+        raise robot.error(f"it has {len(links)} links, but at most {MOST_BODIES} are read; split the mechanism")
     return links
 
 
@@ -202,9 +204,13 @@ def _joints(robot: Element, links: dict[str, Element], report: Report) -> dict[s
     for element in robot.all("joint"):
         name, kind = element.name(), element.text("type")
         if name in joints:
-            raise element.error(f"there is another joint of this name on line {joints[name].element.line}; rename one")
+            raise element.error(
+                f"there is another joint with this name on line {joints[name].element.line}; rename one"
+            )
         if kind not in (*_MOVING, "fixed"):
-            raise element.error(f"type {shortened(kind)!r} is no joint of URDF; use one of {', '.join(_MOVING)}, fixed")
+            raise element.error(
+                f"type {shortened(kind)!r} is not a joint of URDF; use one of {', '.join(_MOVING)}, fixed"
+            )
         ends = []
         for role in ("parent", "child"):
             end = element.required(role)
@@ -224,7 +230,7 @@ def _tree(robot: Element, links: dict[str, Element], joints: dict[str, _Joint]) 
     for joint in joints.values():
         if joint.child in by_child:
             raise joint.element.error(
-                f"link {joint.child!r} already hangs on joint {by_child[joint.child].name!r}; a link has one parent, "
+                f"link {joint.child!r} is already the child of joint {by_child[joint.child].name!r}; a link has one parent, "
                 "so close the loop with a <loop_joint> in <jaxdyn> instead (see jaxdyn.io.urdf)"
             )
         by_child[joint.child] = joint
@@ -232,11 +238,12 @@ def _tree(robot: Element, links: dict[str, Element], joints: dict[str, _Joint]) 
     roots = [name for name in links if name not in by_child]
     if not roots:
         raise robot.error(
-            "every link hangs on another one, in a circle; remove a joint, or make it a <loop_joint> in <jaxdyn>"
+            "every link is the child of a joint, so the joints form a cycle; remove a joint, or make it a <loop_joint> in <jaxdyn>"
         )
     if len(roots) > 1:
         raise links[roots[1]].error(
-            f"links {', '.join(map(repr, roots[:6]))} hang on no joint; only one link may, so connect the others"
+            f"links {', '.join(map(repr, roots[:6]))} are not children of any joint; only one link may be the root, so "
+            "connect the others"
         )
     order: list[_Joint] = []
     waiting = list(reversed(children[roots[0]]))
@@ -248,7 +255,7 @@ def _tree(robot: Element, links: dict[str, Element], joints: dict[str, _Joint]) 
         reached = {joint.child for joint in order} | {roots[0]}
         lost = next(joint for joint in joints.values() if joint.child not in reached)
         raise lost.element.error(
-            f"link {lost.child!r} hangs on itself through a circle of joints; connect it to {roots[0]!r}"
+            f"link {lost.child!r} is its own ancestor through a cycle of joints; connect it to {roots[0]!r}"
         )
     return order, roots[0]
 
@@ -268,11 +275,11 @@ def _add_body(
     if extra is not None and "armature" in extra.attributes:
         if joint.kind not in _OF_ONE_COORDINATE:
             raise extra.error(
-                f"the joint is {joint.kind}; only {', '.join(_OF_ONE_COORDINATE)} joints have an armature, so remove it"
+                f"the joint is {joint.kind}; only {', '.join(_OF_ONE_COORDINATE)} joints can have an armature, so remove it"
             )
         numbers["armature"] = extra.number("armature")
         if numbers["armature"] < 0.0:
-            raise extra.error(f"armature = {numbers['armature']:g}; give a positive number or 0")
+            raise extra.error(f"armature = {numbers['armature']:g}; give a positive value or 0")
     builder.add_body(
         joint.child,
         joint=joint_of(element, joint.kind, report),

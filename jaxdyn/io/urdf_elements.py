@@ -1,4 +1,4 @@
-"""What single elements of a URDF file say: origins, axes, kinds and limits of joints, inertias. `urdf` makes the tree of them."""
+"""Readers of single elements of a URDF file: origins, axes, kinds and limits of joints, inertias. `urdf` builds the tree."""
 
 import math
 from typing import Any
@@ -12,7 +12,7 @@ from jaxdyn.mechanism.joints import Fixed, Free, Planar, Prismatic, Revolute, Sp
 from jaxdyn.spatial.inertia import inertia_from_planar, planar_from_inertia
 from jaxdyn.spatial.plain import rotation_matrix
 
-# What may stand in a description and does not enter the dynamics.
+# Elements that are allowed in a description and do not affect the dynamics.
 WITHOUT_DYNAMICS = {
     "robot": ("material", "transmission", "gazebo"),
     "link": ("visual", "collision"),
@@ -48,7 +48,7 @@ def joint_of(element: Element, kind: str, report: Report) -> Joint:
 
 
 def _axis(element: Element, default: tuple[float, float, float], report: Report) -> np.ndarray:
-    """Unit vector of the <axis> of an element."""
+    """Unit vector along the <axis> of an element."""
     found = element.optional("axis")
     if found is None:
         return np.array(default)
@@ -57,13 +57,13 @@ def _axis(element: Element, default: tuple[float, float, float], report: Report)
     length = float(np.linalg.norm(axis))
     if length < 1e-9:
         raise found.error("the axis is zero; give a direction such as 0 0 1")
-    # A second division takes away what the first one rounded, so that written axes are read back unchanged.
+    # A second division removes the rounding error of the first one, so that written axes are read back unchanged.
     unit = axis / length
     return axis if abs(length - 1.0) < 4e-16 else unit / np.linalg.norm(unit)
 
 
 def across(normal: np.ndarray) -> np.ndarray:
-    """Direction of x of a planar joint: the x axis turned like z is turned into the normal, on the shortest way."""
+    """Direction of x of a planar joint: the x axis after the smallest rotation that turns z into the normal."""
     x, y, z = normal
     if z < -1.0 + 1e-9:
         return np.array([1.0, 0.0, 0.0])
@@ -72,10 +72,10 @@ def across(normal: np.ndarray) -> np.ndarray:
 
 
 def limits(element: Element | None, kind: str, report: Report) -> dict[str, Any]:
-    """Limits in the words of the builder, of the <limit> of a joint of one coordinate."""
+    """Limits from the <limit> of a joint with one coordinate, as arguments of the builder."""
     if element is None:
         return {}
-    sides = () if kind == "continuous" else ("lower", "upper")  # a continuous joint has no ends
+    sides = () if kind == "continuous" else ("lower", "upper")  # a continuous joint does not have position limits
     element.report_unknown(report, (), (*sides, "effort", "velocity"))
     numbers: dict[str, Any] = {}
     if sides and ("lower" in element.attributes or "upper" in element.attributes):
@@ -87,12 +87,12 @@ def limits(element: Element | None, kind: str, report: Report) -> dict[str, Any]
         if lower < upper:
             numbers["position_limits"] = (lower, upper)
         else:
-            report.ignored("limits that leave no motion", element.line)
+            report.ignored("limits that do not allow motion", element.line)
     for attribute in ("effort", "velocity"):
         value = element.number(attribute, math.inf, infinite=True)
         if value < 0.0:
             raise element.error(
-                f"{attribute} = {value:g} is negative; give a positive number, or leave it out for no limit"
+                f"{attribute} = {value:g} is negative; give a positive value, or leave it out for no limit"
             )
         if value > 0.0:
             numbers[f"{attribute}_limit"] = value
@@ -102,7 +102,7 @@ def limits(element: Element | None, kind: str, report: Report) -> dict[str, Any]
 
 
 def inertia(link: Element, repair: bool, report: Report) -> dict[str, Any]:
-    """Mass, mass center and inertia about it on link axes, in the words of the builder, of a <link>."""
+    """Mass, center of mass and inertia about it on link axes, from a <link>, as arguments of the builder."""
     link.report_unknown(report, ("inertial", *WITHOUT_DYNAMICS["link"]), ("name", "type"))
     inertial = link.optional("inertial")
     if inertial is None:
@@ -130,6 +130,6 @@ def inertia(link: Element, repair: bool, report: Report) -> dict[str, Any]:
 
 
 def _physical(tensor: np.ndarray) -> np.ndarray:
-    """The nearest inertia whose principal second moments are not negative, as they are in real bodies. Source: theory.md (B10)."""
+    """The nearest inertia with non-negative principal second moments, as real bodies have. Source: theory.md (B10)."""
     sizes, axes = np.linalg.eigh(planar_from_inertia(tensor))
     return inertia_from_planar((axes * np.maximum(sizes, 0.0)) @ axes.T)

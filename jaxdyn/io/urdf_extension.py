@@ -1,6 +1,6 @@
-"""What URDF says, and jaxdyn adds to it, about a tree of bodies that is built: forces in joints, couplings, loops and drives.
+"""Forces in joints, couplings, loops and drives of a URDF file, including those of its <jaxdyn> element.
 
-`urdf` describes the elements and builds the tree.
+`urdf` describes the elements and builds the tree of bodies.
 """
 
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ _MOST_COEFFICIENTS = 20
 
 
 def gravity(extension: Element | None, report: Report) -> tuple[float, ...] | None:
-    """Gravitational acceleration, if it is given."""
+    """Gravitational acceleration (m/s^2), or None if it is not given."""
     element = None if extension is None else extension.optional("gravity")
     if element is None:
         return None
@@ -34,7 +34,7 @@ def gravity(extension: Element | None, report: Report) -> tuple[float, ...] | No
 
 
 def joint_extras(extension: Element | None, joints: list[str], report: Report) -> dict[str, Element]:
-    """The <joint> elements of <jaxdyn> by the name of the joint."""
+    """The <joint> elements of <jaxdyn> by joint name."""
     if extension is None:
         return {}
     extension.report_unknown(report, ("gravity", "joint", "drive", *_CONSTRAINTS), ())
@@ -47,7 +47,7 @@ def joint_extras(extension: Element | None, joints: list[str], report: Report) -
         if name not in known:
             raise element.error(f"there is no moving joint {name!r}; {suggestion(name, joints)}")
         if name in extras:
-            raise element.error(f"this joint stands on line {extras[name].line} already; make it one element")
+            raise element.error(f"this joint is already given on line {extras[name].line}; combine the two elements")
         element.report_unknown(report, (), ("name", "armature", "velocity_scale", "stiffness", "rest"))
         extras[name] = element
     return extras
@@ -61,12 +61,15 @@ def system(
     velocity_scale: float,
     report: Report,
 ) -> System:
-    """The model with friction, springs, couplings, loops and drives.
+    """The system of the model with friction, springs, couplings, loops and drives.
 
     Args:
+        model: Tree of bodies.
         joints: The moving <joint> elements of the robot by name.
+        extension: The <jaxdyn> element, or None.
         extras: Result of `joint_extras`.
-        velocity_scale: of friction, where the extras give none.
+        velocity_scale: Velocity scale of friction for joints without a value in `extras`, rad/s or m/s.
+        report: Collects elements that are not read.
     """
     constraints = [_mimic(model, joints, name, report) for name, element in joints.items() if element.all("mimic")]
     if extension is not None:
@@ -85,18 +88,18 @@ def _friction(
         dynamics = element.optional("dynamics")
         if dynamics is None:
             continue
-        # The others are pybullet's and describe contacts.
+            # Other attributes are extensions of PyBullet that describe contacts.
         dynamics.report_unknown(report, (), ("damping", "friction"))
         for numbers, attribute in ((viscous, "damping"), (coulomb, "friction")):
             value = dynamics.number(attribute, 0.0)
             if value < 0.0:
-                raise dynamics.error(f"{attribute} = {value:g} would put energy in; give a positive number or 0")
+                raise dynamics.error(f"{attribute} = {value:g} would add energy; give a positive value or 0")
             numbers[_columns(model, name)] = value
     for name, element in extras.items():
         if "velocity_scale" in element.attributes:
             value = element.number("velocity_scale")
             if value <= 0.0:
-                raise element.error(f"velocity_scale = {value:g}; give a positive number such as 0.01")
+                raise element.error(f"velocity_scale = {value:g}; give a positive value such as 0.01")
             scale[_columns(model, name)] = value
     return JointFriction(viscous, coulomb, scale) if viscous.any() or coulomb.any() else None
 
@@ -109,25 +112,25 @@ def _springs(model: Model, extras: dict[str, Element]) -> Force | None:
         coordinate, column = _coordinate(model, element, name), _columns(model, name)
         stiffness[column], rest[coordinate] = element.number("stiffness"), element.number("rest", 0.0)
         if element.number("stiffness") < 0.0:
-            raise element.error(f"stiffness = {element.number('stiffness'):g}; give a positive number or 0")
+            raise element.error(f"stiffness = {element.number('stiffness'):g}; give a positive value or 0")
     if not stiffness.any():
         return None
     for body, kind in enumerate(model.topology.joint_classes):
-        if kind.nq > kind.nv:  # a quaternion of norm zero would be no rest position
+        if kind.nq > kind.nv:  # a quaternion of norm zero would not be a valid rest position
             start = model.topology.q_starts[body]
             rest[start : start + kind.nq] = model.joint(body).neutral()
     return JointSpring(stiffness, rest)
 
 
 def _columns(model: Model, joint: str) -> slice:
-    """Velocity components of a joint."""
+    """Range of the velocity components of a joint."""
     body = model.topology.joint_names.index(joint)
     start = int(model.topology.v_starts[body])
     return slice(start, start + model.topology.joint_classes[body].nv)
 
 
 def _coordinate(model: Model, element: Element, joint: str) -> int:
-    """The only coordinate of a joint."""
+    """Index of the only coordinate of a joint."""
     names = model.topology.joint_names
     if joint not in names:
         raise element.error(f"there is no moving joint {joint!r}; {suggestion(joint, names)}")
@@ -148,8 +151,8 @@ def _mimic(model: Model, joints: dict[str, Element], name: str, report: Report) 
         seen.add(follows)
         follows = joints[follows].required("mimic").name("joint")
     if follows == name:
-        way = "" if len(seen) == 1 else f" by way of {len(seen) - 1} other joint{'s' if len(seen) > 2 else ''}"
-        raise element.error(f"joint {name!r} mimics itself{way}; let one joint lead")
+        way = "" if len(seen) == 1 else f" through {len(seen) - 1} other joint{'s' if len(seen) > 2 else ''}"
+        raise element.error(f"joint {name!r} mimics itself{way}; remove the <mimic> of one of the joints")
     coefficients = [element.number("offset", 0.0), element.number("multiplier", 1.0)]
     return Coupling(name, driven, driver, coefficients)
 
@@ -161,7 +164,7 @@ def _coupling(model: Model, element: Element, report: Report) -> Constraint:
         raise element.error("it couples a joint with itself; name two joints")
     count = len(element.text("coefficients").split())
     if not 0 < count <= _MOST_COEFFICIENTS:
-        raise element.error(f"it has {count} coefficients; give 1 to {_MOST_COEFFICIENTS} numbers separated by spaces")
+        raise element.error(f"it has {count} coefficients; give 1 to {_MOST_COEFFICIENTS} values separated by spaces")
     return Coupling(element.name(), driven, driver, list(element.vector("coefficients", count)))
 
 
@@ -169,7 +172,7 @@ def _loop_joint(model: Model, element: Element, report: Report) -> Constraint:
     element.report_unknown(report, ("link1", "link2", "axis"), ("name", "type"))
     kind = element.text("type")
     if kind not in LOOP_KINDS:
-        raise element.error(f"type {shortened(kind)!r} closes no loop; use one of {', '.join(LOOP_KINDS)}")
+        raise element.error(f"type {shortened(kind)!r} is not a type of loop joint; use one of {', '.join(LOOP_KINDS)}")
     turn = _turn_of_axis(element.optional("axis"), report)
     (body_a, frame_a), (body_b, frame_b) = _ends(model, element, report)
     return LoopJoint(element.name(), kind, body_a, _turned(frame_a, turn), body_b, _turned(frame_b, turn))
@@ -179,13 +182,13 @@ def _rod(model: Model, element: Element, report: Report) -> Constraint:
     element.report_unknown(report, ("link1", "link2"), ("name", "length"))
     length = element.number("length")
     if length <= 0.0:
-        raise element.error(f"length = {length:g}; give a positive length, or a spherical loop joint for none")
+        raise element.error(f"length = {length:g}; give a positive length, or use a spherical loop joint instead")
     (body_a, frame_a), (body_b, frame_b) = _ends(model, element, report)
     return Distance(element.name(), body_a, frame_a.translation, body_b, frame_b.translation, length)
 
 
 def _ends(model: Model, element: Element, report: Report) -> list[tuple[int, RigidTransform]]:
-    """Bodies and frames of <link1> and <link2>."""
+    """Bodies and frames given by <link1> and <link2>."""
     ends = [_frame(model, element.required(role), report) for role in ("link1", "link2")]
     if ends[0][0] == ends[1][0]:
         raise element.error("its two links do not move relative to each other; name two others or remove it")
@@ -193,7 +196,7 @@ def _ends(model: Model, element: Element, report: Report) -> list[tuple[int, Rig
 
 
 def _frame(model: Model, element: Element, report: Report) -> tuple[int, RigidTransform]:
-    """Body that carries a frame given on a link, and its placement there."""
+    """Body that carries a frame given on a link, and the placement of the frame on this body."""
     element.report_unknown(report, (), ("link", "xyz", "rpy"))
     name, zero = element.name("link"), (0.0, 0.0, 0.0)
     turn = quaternion_from_rpy(element.vector("rpy", 3, zero))
@@ -206,14 +209,14 @@ def _frame(model: Model, element: Element, report: Report) -> tuple[int, RigidTr
 
 
 def _turned(frame: RigidTransform, turn: Array) -> RigidTransform:
-    """A frame turned in itself; of its two quaternions the one that `save_urdf` gives back, whose first component is positive."""
+    """A frame rotated about its own origin, with the sign of the quaternion that `save_urdf` writes: positive first component."""
     turned = np.asarray(quaternion.multiply(frame.quaternion, turn))
     first = turned[np.argmax(np.abs(turned) > 1e-12)]
     return RigidTransform(jnp.asarray(np.copysign(1.0, first) * turned, float), frame.translation)
 
 
 def _turn_of_axis(element: Element | None, report: Report) -> Array:
-    """Quaternion that turns z into an <axis> on the shortest way."""
+    """Quaternion of the smallest rotation that turns z into an <axis>."""
     if element is None:
         return jnp.array((1.0, 0.0, 0.0, 0.0))
     element.report_unknown(report, (), ("xyz",))

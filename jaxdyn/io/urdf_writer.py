@@ -1,7 +1,7 @@
-"""Writing a system as URDF, so that other tools can use an identified or generated mechanism.
+"""Writer of systems as URDF, for the use of identified or generated mechanisms in other programs.
 
-The root link is "ground". What URDF does not know (armature, springs in joints, gravity, loops, drives) goes into the <jaxdyn>
-element that `urdf` describes; other readers skip it.
+The root link is "ground". Quantities that URDF does not support (armature, springs in joints, gravity, loops, drives) are written
+to the <jaxdyn> element that `urdf` describes; other readers ignore it.
 """
 
 import math
@@ -35,24 +35,29 @@ _KINDS: dict[type[Joint], str] = {
     Free: "floating",
     Spherical: "spherical",
 }
-# "No limit" for readers that know no infinity; `load_urdf` takes it for one.
+# Value for "no limit", for readers that do not support infinity; `load_urdf` reads it as no limit.
 _UNLIMITED = 1e30
 
 
 def save_urdf(system: System, path: Path | str) -> None:
-    """Write a system as URDF; `load_urdf` gives it back, every number to 1e-12.
+    """Write a system as URDF; `load_urdf` reads it back with every value accurate to 1e-12.
 
-    Bodies keep their names and get links; frames become links without mass on fixed joints. Friction comes back before springs. The
-    algorithm `system.method` and the rate `system.stabilization` are no properties of the mechanism and are not written.
+    Bodies keep their names and become links; frames become links without mass on fixed joints. When the file is read back, friction
+    precedes springs. The algorithm `system.method` and the rate `system.stabilization` are not properties of the mechanism and are
+    not written.
+
+    Args:
+        system: System to write.
+        path: Path of the file.
 
     Raises:
-        ConfigError: A name, a joint, a rotor, a force or a constraint has no form in URDF, or the model is a batch; one line with
-            its name and what to do instead. Nothing is written then.
-        MechanismError: The numbers are none of a real mechanism, so that the file could not be loaded.
+        ConfigError: A name, a joint, a rotor, a force or a constraint cannot be written as URDF, or the model is a batch; the
+            message is one line with the name and the remedy. Then nothing is written.
+        MechanismError: The parameters are not physically valid, so that the file could not be loaded.
     """
     path = Path(path)
     text = _Writer(system, path).text()
-    system_from_robot(parse_xml(text.encode(), path))  # refuses numbers that no reader would take
+    system_from_robot(parse_xml(text.encode(), path))  # refuses values that readers would not accept
     try:
         write_files({path: lambda file: file.write(text.encode())})
     except OSError as error:
@@ -69,16 +74,16 @@ class _Writer:
                 f"{path}: the model is a batch of shape {self.model.mass.shape[:-1]}; write one mechanism per file"
             )
         for name in self.model.rotors.names:
-            raise self.refused(f"rotor {name!r} has no form in URDF; save as TOML")
+            raise self.refused(f"rotor {name!r} cannot be written as URDF; save as TOML")
         self.friction = self._only(JointFriction)
         self.spring = self._only(JointSpring)
         for force in system.forces:
             if not isinstance(force, JointFriction | JointSpring):
                 raise self.refused(
-                    f"a force of class {type(force).__name__} has no form in URDF; leave it out or save as TOML"
+                    f"a force of class {type(force).__name__} cannot be written as URDF; remove it or save as TOML"
                 )
-        # Mimic joints are couplings of the first degree that carry the name of the joint they drive. They are read first of all
-        # constraints, in the order of the joints; others of that form must stay where they are.
+        # Mimic joints are couplings of first degree that have the name of the driven joint. They are read before all other
+        # constraints, in the order of the joints; other couplings of this form keep their position.
         self.mimics: dict[int, Coupling] = {}
         for constraint in system.constraints:
             if not isinstance(constraint, Coupling) or not self._is_next_mimic(constraint):
@@ -104,7 +109,7 @@ class _Writer:
     def _only(self, kind: type[_OneForce]) -> _OneForce | None:
         found = [force for force in self.system.forces if isinstance(force, kind)]
         if len(found) > 1:
-            raise self.refused(f"the system has two forces {kind.__name__}; add them up to one")
+            raise self.refused(f"the system has two forces of class {kind.__name__}; combine them into one")
         return found[0] if found else None
 
     def _joint_at(self, coordinate: int) -> str:
@@ -154,7 +159,8 @@ class _Writer:
         name, kind = topology.joint_names[body], topology.joint_classes[body]
         if kind not in _KINDS:
             raise self.refused(
-                f"joint {name!r} is of class {kind.__name__}, which URDF lacks; save as TOML, or write jaxdyn.decomposed(model)"
+                f"joint {name!r} is of class {kind.__name__}, which URDF does not support; save as TOML, or "
+                "write jaxdyn.decomposed(model)"
             )
         q, v = int(topology.q_starts[body]), int(topology.v_starts[body])
         lower, upper = float(model.limits.lower[q]), float(model.limits.upper[q])
@@ -181,7 +187,7 @@ class _Writer:
             or bounded
         ):
             raise self.refused(
-                f"joint {name!r} is {type_} and has limits, which URDF cannot say; remove them or save as TOML"
+                f"joint {name!r} is {type_} and has limits, which URDF cannot express; remove them or save as TOML"
             )
         lines += self._dynamics(name, columns)
         if q in self.mimics:
@@ -194,9 +200,7 @@ class _Writer:
     def _check_planar(self, joint: Planar, name: str) -> None:
         normal = np.asarray(joint.normal, np.float64)
         if not np.allclose(across(normal), np.asarray(joint.direction, np.float64), atol=1e-12):
-            raise self.refused(
-                f"planar joint {name!r} has a direction of its own, which URDF cannot say; turn its placement"
-            )
+            raise self.refused(f"planar joint {name!r} has a direction that URDF cannot express; rotate its placement")
 
     def _dynamics(self, name: str, columns: Sequence[int]) -> list[str]:
         if self.friction is None:
@@ -206,7 +210,9 @@ class _Writer:
         for key, values in numbers.items():
             own = {float(values[column]) for column in columns}
             if len(own) > 1:
-                raise self.refused(f"joint {name!r} has a {key} per component, URDF has one for all; save as TOML")
+                raise self.refused(
+                    f"joint {name!r} has different values of {key} for its components, but URDF has one value for all; save as TOML"
+                )
             if own != {0.0}:
                 words.append(f'{key}="{_number(own.pop())}"')
         return [f"    <dynamics {' '.join(words)}/>"] if words else []
@@ -239,7 +245,7 @@ class _Writer:
                 body = topology.body_of_column[column]
                 if topology.joint_classes[body] not in (Revolute, Prismatic):
                     raise self.refused(
-                        f"a drive of joint {topology.joint_names[body]!r} has no form in URDF; save as TOML"
+                        f"a drive of joint {topology.joint_names[body]!r} cannot be written as URDF; save as TOML"
                     )
                 lines.append(f'    <drive joint={quoteattr(topology.joint_names[body])} gear="{_number(gear)}"/>')
         for constraint in self.system.constraints[len(self.mimics) :]:
@@ -247,10 +253,10 @@ class _Writer:
         return lines
 
     def _same(self, values, name: str, what: str, kind: type[Joint] | None) -> float:
-        """One number for all components of a joint; with `kind`, only for joints of one degree of freedom."""
+        """The common value of all components of a joint; with `kind`, only for joints with one degree of freedom."""
         own = {float(x) for x in values}
         if len(own) > 1 or (kind is not None and kind not in (Revolute, Prismatic)):
-            raise self.refused(f"{what} of joint {name!r} has no form in URDF; save as TOML")
+            raise self.refused(f"{what} of joint {name!r} cannot be written as URDF; save as TOML")
         return own.pop()
 
     def _constraint(self, constraint) -> list[str]:
@@ -277,7 +283,7 @@ class _Writer:
                     ),
                     "    </loop_joint>",
                 ]
-        raise self.refused(f"a constraint of class {type(constraint).__name__} has no form in URDF; leave it out")
+        raise self.refused(f"a constraint of class {type(constraint).__name__} cannot be written as URDF; remove it")
 
 
 def _number(x) -> str:

@@ -1,4 +1,4 @@
-"""Reader of the mechanism notation of the theory's numeric test vectors (theory.md section (p))."""
+"""Reader of mechanisms in the notation of the numeric test vectors of theory.md section (p)."""
 
 from typing import Any
 
@@ -18,15 +18,15 @@ _FRAMES = {"body": True, "world": False}
 def system_from_dict(
     inputs: dict[str, Any],
 ) -> tuple[System, Float[Array, "nq"], Float[Array, "nv"], Float[Array, "nv"]]:
-    """System, coordinates, velocities and drive forces (system, q, v, tau) of the `inputs` of a test vector.
+    """System, coordinates, velocities and drive forces (system, q, v, tau) from the `inputs` of a test vector.
 
     Args:
-        inputs: `gravity`, `q`, `qd`, `tau`, `bodies` (parent, type "R" or "P", axis to be normalized, joint_offset, com, mass,
-            inertia (xx, yy, zz, xy, xz, yz)), and optionally `springs`, `dampers`, `wrenches`. Bodies are numbered from 1, 0 is
-            the ground. SI units.
+        inputs: Dictionary with `gravity`, `q`, `qd`, `tau`, `bodies` (parent, type "R" or "P", axis to be normalized, joint_offset,
+            com, mass, inertia (xx, yy, zz, xy, xz, yz)), and optionally `springs`, `dampers`, `wrenches`. Body indices start at 1;
+            0 is the ground. All values are in SI units.
 
     Raises:
-        MechanismError: A missing or unknown entry, or a value that the builder refuses.
+        MechanismError: An entry is missing or unknown, or the builder refuses a value.
 
     Source: theory.md section (p).
     """
@@ -78,20 +78,20 @@ def _ends(
 
 
 def _numbers(what: str, value: Any, *shape: int) -> Array:
-    """Numbers of the given shape in JAX's default precision."""
+    """Array of the given shape in JAX's default precision."""
     try:
         array = np.asarray(value, np.float64)
     except (TypeError, ValueError):
-        raise MechanismError(f"{what} is {value!r}; give numbers") from None
+        raise MechanismError(f"{what} is {value!r}; give numeric values") from None
     if array.shape != shape:
         raise MechanismError(
-            f"{what} has shape {array.shape}; give {shape[0] if shape else 'one'} number{'s' * bool(shape)}"
+            f"{what} has shape {array.shape}; give {shape[0] if shape else 'one'} value{'s' * bool(shape)}"
         )
     return jnp.asarray(array, float)
 
 
 def _body_number(where: str, body: int, bodies: int) -> int:
-    """Number counted from 0 with -1 for the ground."""
+    """Body index from 0, with -1 for the ground."""
     if not 0 <= body <= bodies:
         raise MechanismError(f"{where}: there is no body {body}; use 0 (the ground) to {bodies}")
     return body - 1
@@ -100,7 +100,7 @@ def _body_number(where: str, body: int, bodies: int) -> int:
 def _check_keys(where: str, entry: dict[str, Any], required: set[str], optional: set[str]) -> None:
     missing, unknown = required - entry.keys(), entry.keys() - required - optional
     if missing:
-        raise MechanismError(f"{where}: {', '.join(sorted(missing))} missing")
+        raise MechanismError(f"{where}: {', '.join(sorted(missing))} missing; add it")
     if unknown:
         raise MechanismError(
             f"{where}: unknown entry {', '.join(sorted(unknown))}; the entries are {', '.join(sorted(required | optional))}"

@@ -1,6 +1,6 @@
-"""XML from strangers: read with bounds on everything, never resolving entities, every element knowing its line.
+"""Reading of untrusted XML: all sizes are bounded, entities are never resolved, and every element stores its line.
 
-Only what robot descriptions need: elements, attributes and children; text between elements is not kept.
+Only the content that robot descriptions need is kept: elements, attributes and children, but not the text between elements.
 """
 
 import dataclasses
@@ -19,26 +19,26 @@ from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.reading import content
 from jaxdyn.mechanism.messages import one_line
 
-_LARGEST_FILE = 16 * 2**20  # bytes; the largest robot description found anywhere has 2
+_LARGEST_FILE = 16 * 2**20  # bytes; the largest known robot description has 2 MiB
 _DEEPEST = 100
 _MOST_ELEMENTS = 500_000
 _LONGEST_NAME = 200
-_LONGEST_SHOWN = 60  # of what a file says, in a message
+_LONGEST_SHOWN = 60  # characters of a text that a message quotes
 _MOST_SHOWN = 20
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-# A machine has no part of a billion kilometers or tons: a number beyond is an accident, and its powers would overflow.
+# Mechanisms do not have parts of a billion kilometers or tons: larger values are mistakes, and their powers would overflow.
 _LARGEST_NUMBER = 1e12
 
 EXPAND_XACRO = "expand the file first, as in: xacro robot.xacro > robot.urdf"
 
-# What to do about what expat says.
+# Remedies by the message of expat.
 _REMEDIES = {
-    "no element found": "it ends before its outermost element is closed, so add what is missing",
-    "unclosed token": "it ends in the middle of an element, so add what is missing",
-    "mismatched tag": "every <element> is closed by a </element> of the same name, inner ones first",
-    "duplicate attribute": "remove one",
+    "no element found": "it ends before its outermost element is closed, so add the missing part",
+    "unclosed token": "it ends in the middle of an element, so add the missing part",
+    "mismatched tag": "every <element> must be closed by a </element> of the same name, inner elements first",
+    "duplicate attribute": "remove one of the two",
     "undefined entity": "write & as &amp; in texts",
-    "junk after document element": "keep one outermost element and remove what comes after it",
+    "junk after document element": "keep one outermost element and remove everything after it",
     "syntax error": "it must begin with an element such as <robot>, so check the path",
     "not well-formed (invalid token)": "quote all values, write & as &amp; and < as &lt;, and save it as UTF-8",
     "encoding specified in XML declaration is incorrect": "save it as UTF-8 and correct its first line",
@@ -46,14 +46,14 @@ _REMEDIES = {
 
 
 class IgnoredContent(UserWarning):
-    """A file holds something that jaxdyn does not read; the message names every element with its line."""
+    """A file contains elements that jaxdyn does not read; the message names every one with its line."""
 
 
 class Report:
-    """What a reader ignored, for one warning at its end.
+    """Collects the elements that a reader ignored, for one warning at the end.
 
     Args:
-        file: The file that is read.
+        file: File that is read.
     """
 
     def __init__(self, file: Path | str):
@@ -61,15 +61,15 @@ class Report:
         self._lines: dict[str, list[int]] = {}
 
     def ignored(self, what: str, line: int) -> None:
-        """Remember something that was not read."""
+        """Add an element that was not read."""
         self._lines.setdefault(what, []).append(line)
 
     def warn(self) -> None:
-        """One `IgnoredContent` warning that names everything, if there is anything."""
+        """Issue one `IgnoredContent` warning that names all ignored elements, if there are any."""
         if self._lines:
             parts = [f"{what} (line {_some(lines)})" for what, lines in list(self._lines.items())[:_MOST_SHOWN]]
             if len(self._lines) > _MOST_SHOWN:
-                parts.append(f"and {len(self._lines) - _MOST_SHOWN} kinds more")
+                parts.append(f"and {len(self._lines) - _MOST_SHOWN} more kinds")
             warnings.warn(one_line(f"{self._file}: ignored {'; '.join(parts)}"), IgnoredContent, stacklevel=4)
 
 
@@ -79,12 +79,12 @@ def _some(lines: list[int]) -> str:
 
 
 def shortened(text: str) -> str:
-    """A text of a file for a message, without what is too long of it."""
+    """A text from a file, shortened for a message if it is too long."""
     return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 3] + "..."
 
 
 def problem_with_name(name: str) -> str | None:
-    """Why a text is no name of anything and how to mend it, or None."""
+    """Reason why a text cannot be used as a name, with the remedy; None if it can be used."""
     if not name.strip():
         return "is empty; give a name"
     if not name.isprintable():
@@ -99,11 +99,11 @@ class Element:
     """One element of an XML file.
 
     Attributes:
-        tag: Its name.
+        tag: Name of the element.
         attributes: Texts by name.
-        line: Where it begins, from 1.
-        file: For messages.
-        children: Elements in it.
+        line: Line at which the element begins, from 1.
+        file: File that contains the element, for messages.
+        children: Elements within the element.
     """
 
     tag: str
@@ -136,14 +136,14 @@ class Element:
         return found
 
     def text(self, name: str, default: str | None = None) -> str:
-        """An attribute, required if there is no default."""
+        """Text of an attribute, which is required if there is no default."""
         value = self.attributes.get(name, default)
         if value is None:
             raise self.error(f'attribute "{name}" is missing; add it')
         return value
 
     def name(self, attribute: str = "name") -> str:
-        """An attribute that names something: not empty, one line, and short."""
+        """Text of an attribute that is a name: not empty, one line, and short."""
         value = self.text(attribute)
         problem = problem_with_name(value)
         if problem is not None:
@@ -151,22 +151,22 @@ class Element:
         return value
 
     def number(self, name: str, default: float | None = None, *, infinite: bool = False) -> float:
-        """An attribute that is one number, required if there is no default; `infinite` allows "inf"."""
+        """Value of a numeric attribute, which is required if there is no default; `infinite` allows "inf"."""
         if default is not None and name not in self.attributes:
             return default
         return self._parsed(name, self.text(name).strip(), infinite)
 
     def vector(self, name: str, count: int, default: tuple[float, ...] | None = None) -> tuple[float, ...]:
-        """An attribute of several numbers, separated by spaces; required if there is no default."""
+        """Values of a numeric attribute with several entries separated by spaces; it is required if there is no default."""
         if default is not None and name not in self.attributes:
             return default
         words = self.text(name).split()
         if len(words) != count:
-            raise self.error(f'attribute "{name}" is {self._shown(name)}; give {count} numbers separated by spaces')
+            raise self.error(f'attribute "{name}" is {self._shown(name)}; give {count} values separated by spaces')
         return tuple(self._parsed(name, word, False) for word in words)
 
     def below(self) -> Iterator["Element"]:
-        """All elements inside, at any depth."""
+        """All elements within this element, at any depth."""
         waiting: list[Element] = [self]
         while waiting:
             children = waiting.pop().children
@@ -174,7 +174,7 @@ class Element:
             waiting.extend(children)
 
     def report_unknown(self, report: Report, tags: Collection[str], attributes: Collection[str]) -> None:
-        """Report children and attributes other than the ones that are known."""
+        """Report children and attributes that are not in these lists."""
         for child in self.children:
             if child.tag not in tags:
                 report.ignored(f"<{shortened(child.tag)}> in <{self.tag}>", child.line)
@@ -186,14 +186,18 @@ class Element:
         if infinite and word.lstrip("+-").lower() in ("inf", "infinity"):
             return -math.inf if word.startswith("-") else math.inf
         if "${" in word:
-            raise self.error(f'attribute "{name}" is {self._shown(name)}, a formula of xacro; {EXPAND_XACRO}')
+            raise self.error(f'attribute "{name}" is {self._shown(name)}, which is a formula of xacro; {EXPAND_XACRO}')
         if not _NUMBER.fullmatch(word):
-            raise self.error(f'attribute "{name}" is {self._shown(name)}; give plain numbers such as 0.25 or 1e-3')
+            raise self.error(
+                f'attribute "{name}" is {self._shown(name)}; give floating-point numbers such as 0.25 or 1e-3'
+            )
         value = float(word)
         if abs(value) > _LARGEST_NUMBER:
-            if infinite:  # the way to write "no limit" for readers that know no infinity
+            if infinite:  # such values mean "no limit", for readers that do not support infinity
                 return math.copysign(math.inf, value)
-            raise self.error(f'attribute "{name}" is {self._shown(name)}, beyond any machine; check its unit')
+            raise self.error(
+                f'attribute "{name}" is {self._shown(name)}, which is too large for a mechanism; check its unit'
+            )
         return value
 
     def _shown(self, name: str) -> str:
@@ -204,7 +208,8 @@ def read_xml(path: Path | str) -> Element:
     """Root element of an XML file.
 
     Raises:
-        ConfigError: The file cannot be read, is no XML, declares a document type or entities, or is too large or too deep.
+        ConfigError: The file cannot be read, is not XML, declares a document type or entities, or is too large or nested too
+            deeply.
     """
     path = Path(path)
     data = content(path, _LARGEST_FILE, "give a robot description")
@@ -212,7 +217,7 @@ def read_xml(path: Path | str) -> Element:
 
 
 def parse_xml(data: bytes, file: Path | str) -> Element:
-    """Root element of XML text; `file` is for messages. Errors as for `read_xml`."""
+    """Root element of XML text; `file` is used in messages. The errors are those of `read_xml`."""
     handler = _TreeHandler(file)
     try:
         parser = defusedxml.sax.make_parser()
@@ -220,11 +225,11 @@ def parse_xml(data: bytes, file: Path | str) -> Element:
         parser.setContentHandler(handler)
         handler.setDocumentLocator(parser)
         with warnings.catch_warnings():
-            warnings.simplefilter("error", DeprecationWarning)  # of encodings that are none of texts
-            # All at once: of a long text in pieces, expat reads each piece again and again.
+            warnings.simplefilter("error", DeprecationWarning)  # raised for codecs that do not decode text
+            # The text is fed at once: if a long text is fed in pieces, expat scans the pieces repeatedly.
             parser.feed(_with_declaration_first(data))
             parser.close()
-    except ConfigError:  # of the handler; a ValueError too
+    except ConfigError:  # raised by the handler; it is a ValueError too
         raise
     except DefusedXmlException:
         raise ConfigError(
@@ -235,7 +240,7 @@ def parse_xml(data: bytes, file: Path | str) -> Element:
             raise ConfigError(f"{file}: it is empty; give a robot description") from None
         remedy = _REMEDIES.get(error.getMessage(), "check it in an editor that knows XML")
         raise ConfigError(
-            f"{file}, line {error.getLineNumber()}: this is no XML ({error.getMessage()}); {remedy}"
+            f"{file}, line {error.getLineNumber()}: this is not XML ({error.getMessage()}); {remedy}"
         ) from None
     except (LookupError, ValueError, DeprecationWarning) as error:  # unknown or wrong encodings
         raise ConfigError(f"{file}: its text cannot be decoded ({shortened(str(error))}); save it as UTF-8") from None
@@ -244,7 +249,7 @@ def parse_xml(data: bytes, file: Path | str) -> Element:
 
 
 def _with_declaration_first(data: bytes) -> bytes:
-    """The text with an <?xml ...?> that is not at its very start blanked out: a common slip, which leaves the encoding UTF-8."""
+    """The text with a misplaced <?xml ...?> blanked out, a common mistake; the encoding is then UTF-8."""
     start = data.find(b"<?xml ")
     if start <= 0 or data[:start].strip(b" \t\r\n\xef\xbb\xbf"):
         return data
@@ -271,9 +276,9 @@ class _TreeHandler(ContentHandler):
         element = Element(name, dict(attrs.items()), line or 0, self._file)
         self._count += 1
         if len(self._open) >= _DEEPEST:
-            raise element.error(f"elements are nested more than {_DEEPEST} deep, which no robot description is")
+            raise element.error(f"elements are nested more than {_DEEPEST} levels deep; check the file")
         if self._count > _MOST_ELEMENTS:
-            raise element.error(f"there are more than {_MOST_ELEMENTS} elements; this is no robot description")
+            raise element.error(f"there are more than {_MOST_ELEMENTS} elements; give a robot description")
         if self._open:
             self._open[-1].children.append(element)
         else:

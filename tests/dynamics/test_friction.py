@@ -199,9 +199,9 @@ def test_mechanism_file_and_archive_give_every_number_back_and_urdf_refuses(tree
             np.testing.assert_array_equal(a, b)
     for name in TERMS.keys() - {"joint"}:
         term = TERMS[name][0]
-        with pytest.raises(ConfigError, match=f"a force of class {type(term).__name__} has no form in URDF"):
+        with pytest.raises(ConfigError, match=f"a force of class {type(term).__name__} cannot be written as URDF"):
             save_urdf(System(tree, (term,)), tmp_path / "tree.urdf")
-    with pytest.raises(ConfigError, match="two forces QuadraticDrag; add them up to one"):
+    with pytest.raises(ConfigError, match="two forces of class QuadraticDrag; combine them into one"):
         save_mechanism(System(tree, (TERMS["drag"][0],) * 2), tmp_path / "twice.toml")
 
 
@@ -260,7 +260,7 @@ def test_mechanism_file_reads_units_and_names_mistakes(tmp_path):
             "joint_load_friction.load_scale: missing for 'hinge', which has coef",
         ),
         ("{hinge = 0.02}", "{hinge = -0.02}", "joint_load_friction.coefficient.hinge: -0.02 is out of range"),
-        ("N m s^2/rad^2", "N s^2/m^2", "joint_quadratic_drag.coefficient.hinge: .*give a number in N m s"),
+        ("N m s^2/rad^2", "N s^2/m^2", "joint_quadratic_drag.coefficient.hinge: .*give a value in N m s"),
     ]:
         path.write_text(TEXT.replace(old, new))
         with pytest.raises(ConfigError, match=message):

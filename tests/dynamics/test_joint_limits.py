@@ -300,7 +300,7 @@ def test_files_give_every_number_back_and_urdf_refuses(model, stops, tmp_path):
     same_forces(load_mechanism(tmp_path / "limited.toml"), system)
     same_forces(load_archive(tmp_path / "limited"), system)
     same_forces(load_system(tmp_path / "limited.toml", limits="enforced"), system)  # its own are kept
-    with pytest.raises(ConfigError, match="a force of class JointLimits has no form in URDF"):
+    with pytest.raises(ConfigError, match="a force of class JointLimits cannot be written as URDF"):
         save_urdf(system, tmp_path / "limited.urdf")
 
 

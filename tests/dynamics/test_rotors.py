@@ -278,7 +278,7 @@ REFUSED = {
     "its joint 'base_joint' has 3 velocity components; drive one that has one": {"joint": "base"},
     "it does not turn about a revolute joint beside its carrier; give its axis": {"carrier": "ground"},
     "its axis has length 2; give the unit vector (0.0, 0.0, 1.0)": {"axis": (0, 0, 2)},
-    "inertia is -1 kg m^2; give a positive number": {"inertia": -1},
+    "inertia is -1 kg m^2; give a positive value": {"inertia": -1},
     "ratio is nan; give finite numbers": {"ratio": np.nan},
     "the inertia of its carrier 'base' is too small to include the rotor's own, 0.2": {"inertia": 0.2},
 }
@@ -307,9 +307,9 @@ def test_files_give_rotors_back_and_urdf_refuses_them(tmp_path):
         assert jax.tree.structure(actual.model.rotors) == jax.tree.structure(system.model.rotors)
         for a, b in zip(jax.tree.leaves(actual.model.rotors), jax.tree.leaves(system.model.rotors), strict=True):
             np.testing.assert_allclose(a, b, rtol=0, atol=1e-12)
-    with pytest.raises(ConfigError, match="rotor 'beside' has no form in URDF; save as TOML"):
+    with pytest.raises(ConfigError, match="rotor 'beside' cannot be written as URDF; save as TOML"):
         save_urdf(system, tmp_path / "trains.urdf")
     damaged = (tmp_path / "trains.json").read_text().replace('"columns": [\n     6,', '"columns": [\n     0,')
     (tmp_path / "trains.json").write_text(damaged)
-    with pytest.raises(ConfigError, match=r"model.rotors: their tuples do not fit the topology"):
+    with pytest.raises(ConfigError, match=r"model.rotors: their tuples do not match the topology"):
         load_archive(tmp_path / "trains")

@@ -101,7 +101,7 @@ def test_single_precision_archive_needs_no_double_precision_and_the_other_one_sa
     save_archive(as_dtype(small(), jnp.float32), tmp_path / "single")
     with jax.enable_x64(False):
         assert load_archive(tmp_path / "single").model.dtype == jnp.float32
-        assert "is in double precision, which JAX is not set to" in refusal(
+        assert "is in double precision, which is disabled in JAX" in refusal(
             ConfigError, load_archive, tmp_path / "double"
         )
 
@@ -138,7 +138,7 @@ class Breeze(JointForce):
 def test_class_of_the_user_is_read_only_if_it_is_given(tmp_path, refusal):
     system = small(Breeze(jnp.ones(1), ("a", "b"), {"x": [jnp.zeros(2), None]}))
     message = refusal(ConfigError, save_archive, system, tmp_path / "x")
-    assert "forces.0: class Breeze is not one of jaxdyn; give classes=(Breeze,)" in message
+    assert "forces.0: class Breeze does not belong to jaxdyn; give classes=(Breeze,)" in message
     assert not list(tmp_path.iterdir())
     save_archive(system, tmp_path / "x", classes=(Breeze,))
     assert_identical(load_archive(tmp_path / "x", classes=(Breeze,)), system)
@@ -148,7 +148,7 @@ def test_class_of_the_user_is_read_only_if_it_is_given(tmp_path, refusal):
     assert "give classes such as" in refusal(ConfigError, load_archive, tmp_path / "x", classes=(int,))
     function = small(Breeze(jnp.ones(1), (), {"x": [len]}))
     message = refusal(ConfigError, save_archive, function, tmp_path / "y", classes=(Breeze,))
-    assert "forces.0.table.x.0: a builtin_function_or_method has no form in an archive; leave it out" in message
+    assert "forces.0.table.x.0: a builtin_function_or_method cannot be stored in an archive; leave it out" in message
 
 
 # --- damaged archives ---
@@ -179,20 +179,20 @@ def put(node, path: str, value) -> None:
 @pytest.mark.parametrize(
     ("path", "value", "fragment"),
     [
-        ("format", "zip", "it is no jaxdyn archive; give a file written by jaxdyn.io.save_archive"),
-        ("more", 1, "it is no jaxdyn archive"),
+        ("format", "zip", "it is not a jaxdyn archive; give a file written by jaxdyn.io.save_archive"),
+        ("more", 1, "it is not a jaxdyn archive"),
         ("version", 2, "it has version 2; this jaxdyn reads version 1"),
-        ("system", [], "it is no System"),
+        ("system", [], "it is not a System"),
         ("system.class", "Model", "field topology of Model is missing"),
         ("system.class", "os.system", "class 'os.system' is unknown"),
         ("system.class", ["x"], "class ['x'] is unknown"),
         ("system.model", 3, "model: 3 does not fit this field"),
-        ("system.method", "fast", "drives or method: they are not those of a System"),
-        ("system.drives", {"dict": {}}, "drives or method: they are not those of a System"),
+        ("system.method", "fast", "drives or method: they do not belong to a System"),
+        ("system.drives", {"dict": {}}, "drives or method: they do not belong to a System"),
         ("system.forces.0", 1, "forces: (1,) does not fit"),
         ("system.forces.0.viscous", 1.0, "forces.0.viscous: it has shape (), which does not end with (1)"),
         ("system.forces.0.viscous", {"array": "float64", "shape": [9]}, "has float64 of shape (1,), not float64 of shape [9]"),
-        ("system.forces.0.viscous", {"array": "float64"}, "forces.0.viscous: 'array' is no part of an archive"),
+        ("system.forces.0.viscous", {"array": "float64"}, "forces.0.viscous: 'array' is not a part of an archive"),
         ("system.forces.0.power", 1, "JointFriction has no field 'power'; use one of viscous"),
         ("system.forces.0.coulomb", ..., "field coulomb of JointFriction is missing"),
         ("system.model.mass", {"array": "float32", "shape": [3]}, "model.mass: the npz file has float64"),
@@ -202,13 +202,13 @@ def put(node, path: str, value) -> None:
         ("system.model.topology.joint_groups", [0, 2, 1], "model.topology: its tuples do not fit together"),
         ("system.model.topology.joint_groups", [0, 0, 1], "model.topology: its tuples do not fit together"),
         ("system.model.topology.joint_classes", [{"type": "Spring"}] * 3, "model.topology: its tuples do not fit"),
-        ("system.model.topology.joint_classes", {"type": "Revolute"}, "model.topology.joint_classes: they are no tuple"),
+        ("system.model.topology.joint_classes", {"type": "Revolute"}, "model.topology.joint_classes: they are not a tuple"),
         ("system.forces.0.class", "JointForce", "class 'JointForce' is unknown"),
-        ("system.model.topology.joint_classes.0", {"type": "Prismatic"}, "model.joints: they are not those of the topology"),
+        ("system.model.topology.joint_classes.0", {"type": "Prismatic"}, "model.joints: they do not match the topology"),
         ("system.model.topology.frame_names", ["a", "b"], "model.topology: its tuples do not fit together"),
         ("system.model.topology.frame_bodies", [5], "model.topology: its tuples do not fit together"),
         ("system.model.joints.0.axis", {"float": "inf"}, "model.joints.0.axis: it has shape (), which does not end with (1, 3)"),
-        ("system.model.joints.0.axis", {"float": "1e9"}, "model.joints.0.axis: 'float' is no part of an archive"),
+        ("system.model.joints.0.axis", {"float": "1e9"}, "model.joints.0.axis: 'float' is not a part of an archive"),
     ],
 )  # fmt: skip
 def test_damaged_structure_is_refused_in_one_line(tmp_path, refusal, sound, path, value, fragment):
@@ -242,17 +242,17 @@ def test_damaged_arrays_are_refused_in_one_line(tmp_path, refusal, sound):
                 archive.writestr(name, content)
         assert fragment in refusal(ConfigError, load_archive, tmp_path / "x")
 
-    message("model.mass: this array is missing in the npz file", **{"model.mass": None})
-    message("has an array '../mass' too many", **{"../mass": np.zeros(1)})
+    message("model.mass: this array is missing from the npz file", **{"model.mass": None})
+    message("has an unexpected array '../mass'", **{"../mass": np.zeros(1)})
     message("float64 of shape (4,), not float64 of shape [3]", **{"model.mass": np.zeros(4)})
     message("float64 of shape [3]", **{"model.mass": np.array(["a", "b", "c"])})
     message("the npz file has >f8", **{"model.mass": np.zeros(3, ">f8")})
-    entries("entry 'run.py' is given twice or is no array", {"run.py": b"print(1)"})
+    entries("entry 'run.py' is given twice or is not an array", {"run.py": b"print(1)"})
     entries("array 'x' is compressed", {"x.npy": npy("<f8", "(90,)", bytes(720))}, zipfile.ZIP_LZMA)
     entries("array 'x' is not complete", {"x.npy": npy("<f8", "(10, 99999999999999)", bytes(80))})
-    entries("array 'x' is no array of plain numbers", {"x.npy": npy("|O", "(1,)", b"\x80\x04N.")})
+    entries("array 'x' is not a plain numeric array", {"x.npy": npy("|O", "(1,)", b"\x80\x04N.")})
     path.write_bytes(b"PK")
-    assert "no npz file of plain arrays" in refusal(ConfigError, load_archive, tmp_path / "x")
+    assert "not an npz file of plain arrays" in refusal(ConfigError, load_archive, tmp_path / "x")
     path.unlink()
     assert "x.npz: there is no such file; keep it beside the json file" in refusal(
         ConfigError, load_archive, tmp_path / "x"
@@ -264,12 +264,12 @@ def test_damaged_arrays_are_refused_in_one_line(tmp_path, refusal, sound):
 @pytest.mark.parametrize(
     ("text", "fragment"),
     [
-        ("{", "no valid JSON"),
-        ("\ud800".encode("utf-8", "surrogatepass"), "no valid JSON"),
-        ('{"format": NaN}', "NaN is no number of JSON"),
-        ("[" * 100_000, "nested too deep"),
-        ("9" * 5000, "no valid JSON"),
-        ('{"format": "jaxdyn archive", "version": 1, "system": ' + "[" * 5000 + "]" * 5000 + "}", "nested too deep"),
+        ("{", "not valid JSON"),
+        ("\ud800".encode("utf-8", "surrogatepass"), "not valid JSON"),
+        ('{"format": NaN}', "NaN is not allowed in JSON"),
+        ("[" * 100_000, "nested too deeply"),
+        ("9" * 5000, "not valid JSON"),
+        ('{"format": "jaxdyn archive", "version": 1, "system": ' + "[" * 5000 + "]" * 5000 + "}", "nested too deeply"),
         (None, "there is no such file; check the path"),
     ],
 )

@@ -32,10 +32,10 @@ def test_a_broken_file_is_refused(refusal, name):
 LINKS = "".join(f'<link name="l{i}"/>' for i in range(2001))
 FEW = LINKS[: LINKS.index('<link name="l33"')]
 TOO_MUCH = {
-    "nested": ("<a>" * 101, ", line 1, <a>: elements are nested more than 100 deep, which no robot description is"),
+    "nested": ("<a>" * 101, ", line 1, <a>: elements are nested more than 100 levels deep; check the file"),
     "links": (
         f'<robot name="r">{LINKS}</robot>',
-        ", line 1, <robot name='r'>: it has 2001 links, more than the 2000 that are read; split the mechanism",
+        ", line 1, <robot name='r'>: it has 2001 links, but at most 2000 are read; split the mechanism",
     ),
     "name": (
         f'<robot><link name="{"x" * 201}"/></robot>',
@@ -79,7 +79,7 @@ def test_too_many_elements_are_refused_before_they_are_kept(tmp_path, refusal, m
     path = tmp_path / "large.urdf"
     path.write_text(f"<robot>{'<link/>' * 1000}</robot>")
     message = refusal(ConfigError, load_urdf, path)
-    assert message == f"{path}, line 1, <link>: there are more than 1000 elements; this is no robot description"
+    assert message == f"{path}, line 1, <link>: there are more than 1000 elements; give a robot description"
 
 
 def test_a_file_that_is_not_there(tmp_path, refusal):

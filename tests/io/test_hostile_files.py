@@ -57,7 +57,7 @@ def test_a_link_to_a_device_and_a_pipe_are_refused_without_waiting(tmp_path, ref
     for make in (lambda: path.symlink_to("/dev/zero"), lambda: os.mkfifo(path)):
         make()
         message = refusal(ConfigError, READERS[name], path)
-        assert "no regular file" in message
+        assert "not a regular file" in message
         assert message.startswith(str(path))
         path.unlink()
 
@@ -65,10 +65,10 @@ def test_a_link_to_a_device_and_a_pipe_are_refused_without_waiting(tmp_path, ref
 def test_results_that_are_a_device_are_refused(tmp_path, refusal):
     run = RunDirectory(tmp_path)
     run.path("states.npz").symlink_to("/dev/zero")
-    with pytest.raises(RunError, match="no file in the run directory"):  # where it leads
+    with pytest.raises(RunError, match="not a file in the run directory"):  # where it leads
         run.read_arrays("states")
     os.mkfifo(tmp_path / "plan.npz")
-    assert "no regular file" in refusal(RunError, run.read_arrays, "plan")
+    assert "not a regular file" in refusal(RunError, run.read_arrays, "plan")
 
 
 def test_a_file_of_the_system_that_says_it_is_empty_is_read_to_its_bound_only(tmp_path, refusal, monkeypatch):
@@ -85,7 +85,7 @@ def test_a_key_of_many_dotted_parts_is_refused_at_once(tmp_path, refusal, part):
     path = tmp_path / "x.toml"
     path.write_text("name = 'a # b'\n[" + " . ".join([part] * 50_000) + "]\n")
     start = time.process_time()
-    assert "nested more than 16 deep; flatten them" in refusal(ConfigError, read_toml, path)
+    assert "nested more than 16 levels deep; flatten them" in refusal(ConfigError, read_toml, path)
     assert time.process_time() - start < 2.0
 
 
@@ -102,7 +102,7 @@ def test_texts_that_are_not_closed_take_no_more_than_linear_time(tmp_path, refus
     path = tmp_path / "x.toml"
     path.write_text(text)
     start = time.process_time()
-    assert "no valid TOML" in refusal(ConfigError, read_toml, path)
+    assert "not valid TOML" in refusal(ConfigError, read_toml, path)
     assert time.process_time() - start < 3.0
 
 
@@ -120,7 +120,7 @@ def test_many_bodies_are_ordered_in_linear_time_and_too_many_refused(tmp_path, r
         path.write_text(f'name="n"\nsource="s"\n{bodies}')
         return path
 
-    assert "2001 bodies, more than the 2000" in refusal(ConfigError, load_mechanism, written(2001))
+    assert "2001 bodies, but at most 2000" in refusal(ConfigError, load_mechanism, written(2001))
 
 
 def test_the_closest_name_is_not_looked_for_among_endless_ones():
@@ -235,7 +235,7 @@ def test_a_model_that_is_a_part_of_itself_and_an_include_of_itself_are_refused(t
     path = mjcf(tmp_path, '<asset><model name="m" file="x.xml"/></asset>')
     assert "part of itself" in refusal(ConfigError, load_mjcf, path)
     path = mjcf(tmp_path, '<include file="x.xml"/>')
-    assert "included already" in refusal(ConfigError, load_mjcf, path)
+    assert "been included before" in refusal(ConfigError, load_mjcf, path)
 
 
 @pytest.mark.parametrize("rotation", ['quat="1e-200 0 0 0"', 'quat="nan 0 0 0"'])
@@ -257,7 +257,7 @@ def test_paths_of_a_config_that_lead_nowhere_are_refused(tmp_path, refusal):
     (tmp_path / "circle").symlink_to(tmp_path / "circle")
     for value in ("~nobody at all/x.toml", "circle/x.toml"):
         (tmp_path / "c.toml").write_text(f'mechanism = "{value}"')
-        assert "leads nowhere" in refusal(ConfigError, read_config, tmp_path / "c.toml", Paths)
+        assert "cannot be resolved" in refusal(ConfigError, read_config, tmp_path / "c.toml", Paths)
 
 
 def test_messages_of_mujoco_name_the_line_of_the_file(tmp_path, refusal):
@@ -324,7 +324,7 @@ def test_entries_that_share_their_bytes_are_refused(tmp_path, refusal, monkeypat
 @pytest.mark.parametrize("kind", ["|O", "<f16", "<f1", "<M8[s]"])
 def test_arrays_of_other_than_numbers_are_refused(tmp_path, refusal, kind):
     for call in measurements(tmp_path, {"t": npy("(1,)", bytes(8), kind)}):
-        assert "no array of plain numbers" in refusal(*call)
+        assert "not a plain numeric array" in refusal(*call)
 
 
 def test_arrays_of_numpy_come_back_whatever_their_order_and_packing(tmp_path):
@@ -365,7 +365,7 @@ def test_a_film_without_any_array_is_refused(tmp_path, refusal):
         ("t,q,tau\n0," + "1" * 200_000 + ",0\n", "field larger than"),
         ("t,q,tau\n0,1\n", "line 2 has 2 entries, the header has 3"),
         ("t,q,q,tau\n0,1,2,3\n", "two columns are called 'q'"),
-        ("", "there is no 't'"),
+        ("", "there is no array 't'"),
         ("t,q,tau\n0,\0,1\n", "cannot be read as a recording"),
     ],
 )

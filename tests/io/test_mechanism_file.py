@@ -347,17 +347,17 @@ def test_numbers_of_joints_with_several_components_are_read_with_their_units(wri
         ('{kind = "spherical"}', '{kind = "spherical", position_limits = [-1, 1]}', ["body 'ball'", "quaternion", "remove them"]),
         ('{kind = "spherical"}', '{kind = "fixed", motion = {}}', ["joint.motion: a fixed joint does not move; remove it"]),
         ("[-inf, 2], ", "", ['"sled": joint.position_limits: the list has 2 pairs; give 3, one [lower, upper]']),
-        ('["-90 deg", inf]', '["-90 deg", "inf rad"]', ["position_limits: 'inf rad' is no quantity"]),
+        ('["-90 deg", inf]', '["-90 deg", "inf rad"]', ["position_limits: 'inf rad' is not a quantity"]),
         ("armature = [0.1,", "armature = [inf,", ["joint.armature: inf is not finite"]),
         ('"3 N m", "2 kN"', '"2 kN", "3 N m"', ["\"piston\": joint.effort_limit: '2 kN'", "N m"]),
         ('kind = "sinusoid"', 'kind = "sine"', ["joint.motion.kind: unknown kind of motion 'sine'; use one of constant_rate"]),
         ("amplitude =", "amplitudes =", ["\"crank\": joint.motion.amplitudes: unknown key; did you mean 'amplitude'?"]),
-        ('amplitude = "20 deg", ', "", ['"crank": joint.motion.amplitude: missing; a sinusoid motion needs it']),
+        ('amplitude = "20 deg", ', "", ['"crank": joint.motion.amplitude: missing; it is required for a sinusoid']),
         ('"20 deg", angular', '"20 mm", angular', ["joint.motion.amplitude: '20 mm'", "rad or deg"]),
         ('[["90 deg", 0], ', "[", ["joint.motion: the values of a Spline have shape (1, 2); give one row per knot"]),
         ('[["90 deg", 0], ', "[1, ", ["joint.motion.values: 1 is not a list; give a list of 2 values per knot"]),
         ("interval = 2", "interval = 0", ["joint.motion.interval: 0 is out of range"]),
-        ("interval = 2}}", "interval = 2}, armature = 1}", ["armature: a joint with prescribed motion has none; remove it"]),
+        ("interval = 2}}", "interval = 2}, armature = 1}", ["armature: a joint with prescribed motion does not have this quantity; remove it"]),
         ("3]}\n[joint_spring]", "3], crank_joint = 1}\n[joint_spring]", ["there is no moving joint 'crank_joint'"]),
         ("rest = {", "rest = {ball_joint = 1, ", ["joint_spring.rest.ball_joint: the joint has a quaternion; give a list of 4"]),
         ("components = [2, 0]", "", ["drives.components: missing; joint 'sled_joint' has 3 velocity components"]),
@@ -433,7 +433,7 @@ def test_loops_rods_and_couplings_are_read_and_written(write, tmp_path):
         ("orientation = [0, 1, 0, 0]", "orientation = [0, 1, 1, 0]", ['loop "key": b: orientation quaternion has norm 1.41']),
         ('b = {body = "ground"', 'b = {body = "slide"', ["LoopJoint: 'key' connects slide with itself; name two bodies"]),
         ("length = ", "lenght = ", ['rod "connecting rod": lenght: unknown key; did you mean \'length\'?']),
-        ('"50 cm"', "0", ['rod "connecting rod": length: 0 is out of range; give a number that is positive']),
+        ('"50 cm"', "0", ['rod "connecting rod": length: 0 is out of range; give a value that is positive']),
         ('"3 mm"', '"3 deg"', ['coupling "cam": coefficients: \'3 deg\': the unit \'deg\' does not fit']),
         ("driven_component = 1\n", "", ['coupling "cam": driven_component: missing; joint \'slide_joint\' has 2 coordinates']),
         ("driven_component = 1\n", "driven_component = 2\n", ["driven_component: joint 'slide_joint' has no coordinate 2; use"]),
@@ -472,7 +472,7 @@ def test_force_on_axes_of_a_frame_turns_with_it_and_force_on_ground_axes_does_no
     [
         ('name = "crane"', "", ["name: missing; add this key"]),
         ('source = "invented for this test"', "", ["source: missing; add this key"]),
-        ("invented for this test", " ", ["source is empty; write where the numbers come from"]),
+        ("invented for this test", " ", ["source is empty; state where the values come from"]),
         ("gravity =", "gravty =", ["gravty: unknown key; did you mean 'gravity'?"]),
         ('"-9.81 m/s^2"', '"-9.81 m"', ["gravity: '-9.81 m': the unit 'm' does not fit", "m/s^2"]),
         ("mass = 2", "mas = 2", ['body "trolley": mas: unknown key; did you mean \'mass\'?']),
@@ -481,7 +481,7 @@ def test_force_on_axes_of_a_frame_turns_with_it_and_force_on_ground_axes_does_no
         ("[0, 0, -0.3]", "[0, 0]", ['body "jib": com: the list has 2 entries; give 3']),
         ('["0.02 kg m^2", 0.02, 0.001]', '["0.02 kg", 1, 1]', ["body \"jib\": inertia: '0.02 kg'", "kg m^2"]),
         ('["0.02 kg m^2", 0.02, 0.001]', "[[1, 2], 3]", ['body "jib": inertia: the list has 2 entries; give 3']),
-        ('["0.02 kg m^2", 0.02, 0.001]', "[[1, 0, 0], 1, 1]", ['body "jib": inertia: 1 is no list']),
+        ('["0.02 kg m^2", 0.02, 0.001]', "[[1, 0, 0], 1, 1]", ['body "jib": inertia: 1 is not a list']),
         ('["0.02 kg m^2", 0.02, 0.001]', "[1, 1]", ["body 'jib': inertia has shape (2,); give 3 x 3 numbers"]),
         ('["0.02 kg m^2", 0.02, 0.001]', "[5, 1, 1]", ["body 'jib': principal moments", "triangle inequality"]),
         ('name = "lamp"', 'name = "jib"', ["two bodies or frames called 'jib'; rename one"]),
@@ -501,12 +501,12 @@ def test_force_on_axes_of_a_frame_turns_with_it_and_force_on_ground_axes_does_no
         ('["-90 deg", "60 deg"]', '[0, "1 m"]', ["body \"jib\": joint.position_limits: '1 m'", "rad or deg"]),
         ('"-5 cm"', '"-5 deg"', ["body \"trolley\": joint.position_limits: '-5 deg'", "m or cm or mm"]),
         ('"60 rpm"', "[1, 2]", ['body "jib": joint.velocity_limit: the list has 2 entries; give 1, one per']),
-        ('"60 rpm"', "0", ["body 'jib': velocity_limit is 0.0; give a positive number"]),
+        ('"60 rpm"', "0", ["body 'jib': velocity_limit is 0.0; give a positive value"]),
         ('kind = "fixed"', 'kind = "fixed", axis = [0, 0, 1]', ['body "lamp": joint: a fixed joint has no axis; remove']),
-        ('kind = "fixed"', 'kind = "fixed", armature = 1', ['"lamp": joint.armature: a fixed joint has none; remove it']),
+        ('kind = "fixed"', 'kind = "fixed", armature = 1', ['"lamp": joint.armature: a fixed joint does not have this quantity; remove it']),
         ('name = "hinge"', 'name = "trolley_joint"', ["two joints called 'trolley_joint'; rename one"]),
         ('body_b = "hook"', 'body_b = "hok"', ["spring 1: body_b:", "no body or frame 'hok'; it has ground, trolley, jib"]),
-        ("stiffness = 40", "stiffness = -4", ["spring 1: stiffness: -4 is out of range; give a number that is not negative"]),
+        ("stiffness = 40", "stiffness = -4", ["spring 1: stiffness: -4 is out of range; give a value that is not negative"]),
         ("stiffness = 40", "", ["spring 1: stiffness: missing; add this key (in N/m)"]),
         ('"3 N s/m"', '"3 N"', ["damper 1: coefficient: '3 N'", "N s/m"]),
         ('body_b = "lamp"', "", ["damper 1: body_b: missing"]),
@@ -517,7 +517,7 @@ def test_force_on_axes_of_a_frame_turns_with_it_and_force_on_ground_axes_does_no
         ("{hinge = 0.1", "{hinge = -1", ["joint_friction.viscous.hinge: -1 is out of range"]),
         ('"0.2 N s/m"', '"0.2 N m s/rad"', ["joint_friction.viscous.trolley_joint:", "N s/m"]),
         ('velocity_scale = {hinge = "1 deg/s"}', "", ["joint_friction.velocity_scale: missing for 'hinge'", "add it"]),
-        ('"1 deg/s"', "0", ["joint_friction.velocity_scale.hinge: 0 is out of range; give a number that is positive"]),
+        ('"1 deg/s"', "0", ["joint_friction.velocity_scale.hinge: 0 is out of range; give a value that is positive"]),
         ("viscous =", "viscos =", ["joint_friction.viscos: unknown key; did you mean 'viscous'?"]),
         ('"5 N m/rad"', '"5 N/m"', ["joint_spring.stiffness.hinge:", "N m/rad"]),
         ("rest = {hinge", "rest = {lamp", ["joint_spring.rest: there is no moving joint 'lamp'; use one of trolley_joint, hinge"]),
@@ -572,7 +572,7 @@ def test_refusal_to_save_names_the_remedy_and_leaves_no_file(tmp_path, refusal):
     builder = MechanismBuilder("worm")
     builder.add_body("nut", joint=Worm((0.0, 0.0, 1.0)), mass=1.0, inertia=(0.1, 0.1, 0.1))
     for system, fragments in [
-        (System(model, (Breeze(),)), ["force of class Breeze", "leave it out and add it after loading"]),
+        (System(model, (Breeze(),)), ["force of class Breeze", "remove it and add it after loading"]),
         (
             System(builder.build()),
             ['body "nut": joint: a joint of class Worm', "the kinds are revolute, prismatic, screw"],
@@ -583,9 +583,9 @@ def test_refusal_to_save_names_the_remedy_and_leaves_no_file(tmp_path, refusal):
         ),
         (
             System(driven.at(jnp.asarray(2.0))),
-            ['body "bell": joint:', "stands at the time 2 s; save the model at time 0"],
+            ['body "bell": joint:', "at the time 2 s; save the model at time 0"],
         ),
-        (System(model, (friction, friction)), ["two forces JointFriction; add them up to one"]),
+        (System(model, (friction, friction)), ["two forces JointFriction; combine them into one"]),
         (System(batch), ["the model is a batch of shape (3,); save one mechanism per file"]),
         (System(heavy_rotor), ["body 'rod': principal moments", "triangle inequality"]),
     ]:
@@ -610,5 +610,5 @@ def test_a_servo_that_bounds_some_components_of_a_joint_has_no_form_in_a_file(tm
     servo = JointServo([1.0] * 3, [1.0] * 3, [1.0, 0.0, 0.0, 0.0], [1.0, 1.0, np.inf])
     message = refusal(ConfigError, save_mechanism, System(builder.build(), (servo,)), tmp_path / "ball.toml")
     assert "joint 'ball_joint'" in message
-    assert "all or none" in message
+    assert "for no component" in message
     assert not (tmp_path / "ball.toml").exists()

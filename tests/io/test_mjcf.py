@@ -158,7 +158,7 @@ def angle_of_weld(theirs, data) -> float:
         (
             "<worldbody><body><joint name='j'/><geom size='1'/></body></worldbody>"
             "<equality><joint name='lock' joint1='j'/></equality>",
-            "equality 'lock' does not couple two hinges or slides",
+            "equality 'lock' does not couple two revolute or prismatic joints",
         ),
         (
             "<worldbody><body><joint name='j'/><geom size='1'/></body></worldbody>"
@@ -168,7 +168,7 @@ def angle_of_weld(theirs, data) -> float:
         ),
         (
             "<worldbody><body><joint type='free' armature='0.1'/><geom size='1'/></body></worldbody>",
-            "it has 1 free joints with armature, which change the inertia",
+            "it has 1 free joints with armature, which affect the inertia",
         ),
     ],
 )
@@ -189,6 +189,6 @@ def test_contacts_and_servos_are_reported_once_by_count(tmp_path):
     assert len(said) == 1
     assert "legs: ignored" in str(said[0].message)
     assert "3 geoms with contact" in str(said[0].message)
-    assert "1 actuators that are no motors in joints" in str(said[0].message)
+    assert "1 actuators other than joint motors" in str(said[0].message)
     assert system.drives is not None
     assert system.nu == 1

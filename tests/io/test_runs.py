@@ -58,7 +58,7 @@ def test_directory_that_cannot_be_written_is_refused_at_once(tmp_path, refusal, 
 def test_name_that_leads_out_of_the_directory_is_refused(run, tmp_path, refusal, name):
     (run.root / "link").symlink_to(tmp_path)
     message = refusal(RunError, run.path, name)
-    assert f"{name!r} is no file in the run directory; give a plain name" in message
+    assert f"{name!r} is not a file in the run directory; give a plain name" in message
 
 
 def test_files_may_lie_in_folders_of_the_directory(run):
@@ -128,7 +128,7 @@ def test_python_objects_are_never_pickled(run):
     assert list(run.root.iterdir()) == []
     np.save(run.path("states.npz"), np.array([{}]), allow_pickle=True)  # writes states.npz.npy
     os.replace(run.path("states.npz.npy"), run.path("states.npz"))
-    with pytest.raises(RunError, match="no npz file"):
+    with pytest.raises(RunError, match="not an npz file"):
         run.read_arrays("states")
 
 
@@ -140,7 +140,7 @@ def test_file_is_complete_or_absent(run, refusal, monkeypatch):
 
     monkeypatch.setattr("os.replace", full)
     message = refusal(RunError, run.write_text, "config.toml", "a = 2\n")
-    assert "config.toml: cannot be written (No space left on device); make room" in message
+    assert "config.toml: cannot be written (No space left on device); free disk space" in message
     assert run.path("config.toml").read_text() == "a = 1\n"
     assert [file.name for file in run.root.iterdir()] == ["config.toml"]
 

@@ -229,10 +229,10 @@ def test_joints_that_do_not_match_are_named():
 
     for build, order in ((in_pinocchio, PinocchioOrder), (in_mujoco, MujocoOrder)):
         text = message(build, order, ["hip", "1_joint"])
-        assert "it has no joint 0_joint; its joint hip is not in 'tree'; give the joints equal names" in text
+        assert "it does not have joint 0_joint; its joint hip is not in 'tree'; give the joints equal names" in text
         text = message(build, order, other=tree("RR", [-1, 0]))
         assert "joint '0_joint' is a spherical joint in jaxdyn and a " in text
-        assert "make them the same kind" in text
+        assert "use the same kind in both" in text
     pin = pinocchio.Model()
     both = pinocchio.JointModelComposite(pinocchio.JointModelRX(), pinocchio.SE3.Identity())
     parent = pin.addJoint(0, pinocchio.JointModelSpherical(), pinocchio.SE3.Identity(), "0_joint")
@@ -241,7 +241,7 @@ def test_joints_that_do_not_match_are_named():
         PinocchioOrder(model, pin)
     carried = tree("RF", [-1, 0])
     other = tree("RF", [-1, -1])
-    with pytest.raises(MechanismError, match="joint '1_joint' is a free joint in jaxdyn and a free joint there"):
+    with pytest.raises(MechanismError, match="joint '1_joint' is a free joint in jaxdyn and a free joint in the other"):
         MujocoOrder(carried, in_mujoco(other))
 
 

@@ -237,7 +237,9 @@ def test_limits(read):
 
 
 def test_limits_that_say_nothing_are_named(read):
-    with pytest.warns(IgnoredContent, match=r"limits that leave no motion \(line 4\); effort limits of 0 \(line 4\)"):
+    with pytest.warns(
+        IgnoredContent, match=r"limits that do not allow motion \(line 4\); effort limits of 0 \(line 4\)"
+    ):
         read(robot(body("b", '<limit lower="0" upper="0" effort="0" velocity="1"/>')))
     with pytest.warns(IgnoredContent, match=r'ignored attribute "lower" of <limit> \(line 4\)$'):
         assert not np.isfinite(read(robot(body("b", '<limit lower="-1"/>', "continuous"))).model.limits.lower).any()
@@ -330,7 +332,7 @@ def test_a_declaration_after_a_blank_line_is_forgiven(read):
     [
         ({"base": "floating"}, "base is 'floating'; use one of fixed, free"),
         ({"unphysical": "ignore"}, "unphysical is 'ignore'; use one of refuse, repair"),
-        ({"velocity_scale": 0.0}, "velocity_scale is 0.0; give a positive number such as 0.01"),
+        ({"velocity_scale": 0.0}, "velocity_scale is 0.0; give a positive value such as 0.01"),
     ],
 )
 @pytest.mark.usefixtures("as_a_user")

@@ -202,51 +202,51 @@ UNSAYABLE = {
     ),
     "force": (
         lambda: System(PAIR, (AppliedForce(0, np.zeros(3), np.ones(3), np.zeros(3), False),)),
-        "a force of class AppliedForce has no form in URDF; leave it out or save as TOML",
+        "a force of class AppliedForce cannot be written as URDF; remove it or save as TOML",
     ),
     "two forces": (
         lambda: System(PAIR, (FRICTION, FRICTION)),
-        "the system has two forces JointFriction; add them up to one",
+        "the system has two forces of class JointFriction; combine them into one",
     ),
     "joint": (
         lambda: with_joint(Cylindrical((0, 0, 1))),
-        "joint 'b_joint' is of class Cylindrical, which URDF lacks; save as TOML, or write jaxdyn.decomposed(model)",
+        "joint 'b_joint' is of class Cylindrical, which URDF does not support; save as TOML, or write jaxdyn.decomposed(model)",
     ),
     "planar direction": (
         lambda: with_joint(Planar((0, 0, 1), (0, 1, 0))),
-        "planar joint 'b_joint' has a direction of its own, which URDF cannot say; turn its placement",
+        "planar joint 'b_joint' has a direction that URDF cannot express; rotate its placement",
     ),
     "limits": (
         lambda: with_joint(Planar(), position_limits=(-1, 1)),
-        "joint 'b_joint' is planar and has limits, which URDF cannot say; remove them or save as TOML",
+        "joint 'b_joint' is planar and has limits, which URDF cannot express; remove them or save as TOML",
     ),
     "effort": (
         lambda: with_joint(Planar(), effort_limit=3),
-        "joint 'b_joint' is planar and has limits, which URDF cannot say; remove them or save as TOML",
+        "joint 'b_joint' is planar and has limits, which URDF cannot express; remove them or save as TOML",
     ),
     "damping": (
         lambda: System(PAIR, (JointFriction(np.arange(4.0), ZERO, ONE),)),
-        "joint 'puck_joint' has a damping per component, URDF has one for all; save as TOML",
+        "joint 'puck_joint' has different values of damping for its components, but URDF has one value for all; save as TOML",
     ),
     "velocity scale": (
         lambda: System(PAIR, (JointFriction(ONE, ONE, np.arange(1.0, 5.0)),)),
-        "velocity_scale of joint 'puck_joint' has no form in URDF; save as TOML",
+        "velocity_scale of joint 'puck_joint' cannot be written as URDF; save as TOML",
     ),
     "stiffness": (
         lambda: System(PAIR, (JointSpring(ONE, ZERO),)),
-        "stiffness of joint 'puck_joint' has no form in URDF; save as TOML",
+        "stiffness of joint 'puck_joint' cannot be written as URDF; save as TOML",
     ),
     "armature": (
         lambda: with_joint(Planar(), armature=0.1),
-        "armature of joint 'b_joint' has no form in URDF; save as TOML",
+        "armature of joint 'b_joint' cannot be written as URDF; save as TOML",
     ),
     "drive": (
         lambda: System(PAIR, drives=JointDrives((1,), (1.0,))),
-        "a drive of joint 'puck_joint' has no form in URDF; save as TOML",
+        "a drive of joint 'puck_joint' cannot be written as URDF; save as TOML",
     ),
     "constraint": (
         lambda: System(PAIR, constraints=(Unknown(),)),
-        "a constraint of class Unknown has no form in URDF; leave it out",
+        "a constraint of class Unknown cannot be written as URDF; remove it",
     ),
     "empty name": (lambda: with_name(mechanism=" "), "the name ' ' is empty; give a name"),
     "long name": (
@@ -255,11 +255,11 @@ UNSAYABLE = {
     ),
     "not a number": (
         lambda: with_number(lambda s: s.model.mass, [jnp.nan]),
-        """, line 7, <mass>: attribute "value" is 'nan'; give plain numbers such as 0.25 or 1e-3""",
+        """, line 7, <mass>: attribute "value" is 'nan'; give floating-point numbers such as 0.25 or 1e-3""",
     ),
     "beyond all bounds": (
         lambda: with_number(lambda s: s.model.gravity, [0.0, 0.0, 1e13]),
-        """, line 19, <gravity>: attribute "xyz" is '0.0 0.0 10000000000000.0', beyond any machine; check its unit""",
+        """, line 19, <gravity>: attribute "xyz" is '0.0 0.0 10000000000000.0', which is too large for a mechanism; check its unit""",
     ),
 }
 

@@ -107,7 +107,7 @@ for path in spoiled:
 assert not attempt(f"run{runs}", 600)
 said = (folder / "said.txt").read_text()
 read_back = [path for path in spoiled if "-of-" in path.name or "checkpoint" in path.name]  # others are written again
-assert all(f"note: {path} is damaged or of another run" in said for path in read_back), said
+assert all(f"note: {path} is damaged or belongs to another run" in said for path in read_back), said
 print(json.dumps({"seconds": seconds, "record": record, "runs": runs + 1}))
 """
 
@@ -172,7 +172,7 @@ def test_a_full_disk_is_one_line_leaves_nothing_half_written_and_the_run_goes_on
     assert done.returncode == 2
     line = done.stderr.strip().splitlines()[-1]
     assert line.startswith("jaxdyn: ")
-    assert "states-00001-of-00003.npz: cannot be written (File too large); make room" in line
+    assert "states-00001-of-00003.npz: cannot be written (File too large); free disk space" in line
     assert {path.name for path in (tmp_path / "run").iterdir()} == {
         "config.toml",
         "provenance.json",
@@ -199,7 +199,7 @@ def test_resume_begins_a_run_leaves_a_complete_one_and_refuses_another(config, t
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "note.txt").write_text("mine")
     assert main(["rollout", config, "--out", str(tmp_path / "other"), "--resume"]) == 2
-    assert "there is no config.toml, so this is no run to resume" in capsys.readouterr().err
+    assert "there is no config.toml, so there is no run to resume" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["note.txt"]
 
 

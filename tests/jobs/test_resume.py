@@ -116,7 +116,7 @@ def test_other_code_versions_and_devices_are_refused_by_name(verb, name, now, fo
     real = provenance.environment()
     monkeypatch.setattr("jaxdyn.io.provenance.environment", lambda: real | {name: now})
     said = refusal(words, capsys)
-    assert f"the run was started with {name} {real[name]}, now {now}; resume it with what started it; or choose" in said
+    assert f"the run was started with {name} {real[name]}, now {now}; resume it with these versions; or choose" in said
 
 
 def test_what_cannot_change_a_result_is_not_pinned(monkeypatch):
@@ -209,12 +209,14 @@ def test_chunks_that_are_damaged_swapped_or_of_another_run_are_named_and_compute
     with np.load(third) as file:
         other.write_arrays(third.stem, **file)
     shutil.copy(tmp_path / "other" / third.name, third)
-    with pytest.raises(RunError, match=r"00001-of-00003.npz: it is damaged or of another run; compute it again"):
+    with pytest.raises(
+        RunError, match=r"00001-of-00003.npz: it is damaged or belongs to another run; compute it again"
+    ):
         load_run(tmp_path / "run")
     assert main(words) == 0
     notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note:")]
     assert notes == [
-        f"note: {path} is damaged or of another run; it is computed again" for path in (first, second, third)
+        f"note: {path} is damaged or belongs to another run; it is computed again" for path in (first, second, third)
     ]
     assert arrays(tmp_path / "run") == arrays(whole)
 
