@@ -259,7 +259,8 @@ UNSAYABLE = {
     ),
     "beyond all bounds": (
         lambda: with_number(lambda s: s.model.gravity, [0.0, 0.0, 1e13]),
-        """, line 19, <gravity>: attribute "xyz" is '0.0 0.0 10000000000000.0', which is too large for a mechanism; check its unit""",
+        """, line 19, <gravity>: attribute "xyz" is '0.0 0.0 10000000000000.0', which is too large for a mechanism; """
+        "check its unit",
     ),
 }
 
