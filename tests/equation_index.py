@@ -44,7 +44,7 @@ WITHOUT_CODE = {
     ("O5",): "the standard set; the code integrates s, (O4)",
     ("O11",): "special case of (O8)",
 }
-WITHOUT_FORMULAS = {"p": "Numbers to compare with.", "q": "Errata of the sources, and how the formulas were checked."}
+WITHOUT_FORMULAS = {"p": "Values to compare with.", "q": "Errata of the sources, and how the formulas were checked."}
 _REASONS = {number: reason for numbers, reason in WITHOUT_CODE.items() for number in numbers}
 
 HEAD = """# Index: where each formula of the theory is implemented
@@ -58,7 +58,7 @@ so.
 
 def formulas() -> list[str]:
     """Numbers of all formulas, in the order of the theory."""
-    return re.findall(r"^ +\(([A-Z]\d+)\)", THEORY, re.MULTILINE)
+    return re.findall(r"\\tag\{([A-Z]\d+)\}", THEORY)
 
 
 def cited_in(text: str) -> set[str]:

@@ -177,7 +177,7 @@ def test_every_parameter_and_result_is_annotated():
 
 # --- the theory ---
 
-DEFINED = re.findall(r"^ +\(([A-Z]\d+)\)", THEORY, re.MULTILINE)
+DEFINED = re.findall(r"\\tag\{([A-Z]\d+)\}", THEORY)
 TABLES = re.findall(r"^Table ([A-Z]\d+)\.", THEORY, re.MULTILINE)
 SECTIONS = set(re.findall(r"^## \((\w)\)", THEORY, re.MULTILINE))
 
