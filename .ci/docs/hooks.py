@@ -19,8 +19,8 @@ PICTURES = (".png", ".gif", ".mp4", ".svg", ".webp")
 _NUMBER = re.compile(r"\(([A-Z]\d{1,2})\)")
 # What is left as it is, code of one word, formulas, and the numbers of formulas.
 _PARTS = re.compile(
-    r"<(a|pre|h[1-6]|autoref)\b.*?</\1>|<code>([\w.]+)(?:\(\))?</code>"
-    r'|<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\4>|' + _NUMBER.pattern,
+    r"<(?P<kept>a|pre|h[1-6]|autoref)\b.*?</(?P=kept)>|<code>(?P<name>[\w.]+)(?:\(\))?</code>"
+    r'|<(?P<element>span|div) class="arithmatex">\\[(\[](?P<latex>.*?)\\[)\]]</(?P=element)>|\((?P<number>[A-Z]\d{1,2})\)',
     re.DOTALL,
 )
 _FOREIGN = re.compile(
@@ -83,11 +83,11 @@ def _formula_link(found: re.Match) -> str:
 
 
 def _linked(found: re.Match, package: str, page: Page) -> str:
-    _, name, block, latex, number = found.groups()
-    if name and (identifier := pages.identifier(name, package)):
+    number = found["number"]
+    if found["name"] and (identifier := pages.identifier(found["name"], package)):
         return f'<autoref identifier="{identifier}">{found[0]}</autoref>'
-    if block:
-        return _formula(html.unescape(latex), block == "div", page)
+    if found["latex"]:
+        return _formula(html.unescape(found["latex"]), found["element"] == "div", page)
     if number in pages.formulas():
         return f'<autoref identifier="formula:{number}">({number})</autoref>'
     return found[0]
