@@ -6,7 +6,7 @@ of this module accept all of these and compute nothing.
 """
 
 import collections
-import pkgutil
+import importlib
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -49,7 +49,7 @@ class Displayed:
 
     def _repr_html_(self) -> str:
         """The view in a notebook."""
-        return view("html.html_of")(self)
+        return view("html_of")(self)
 
     def _display_or_none(self) -> Display | None:
         # Functions of JAX and Equinox fill pytrees with whatever their users want, and debuggers show objects whose constructor has
@@ -61,8 +61,12 @@ class Displayed:
 
 
 def view(name: str) -> Callable:
-    """A function of `jaxdyn.view`, such as "html.html_of". Views come after all that they show, so they are found when needed."""
-    return pkgutil.resolve_name(f"jaxdyn.view.{name}")
+    """A function of `jaxdyn.view`. Views come after all that they show, so they are found by name when they are needed.
+
+    Raises:
+        ModuleNotFoundError: The function needs a package that is not installed; the message names the remedy.
+    """
+    return getattr(importlib.import_module("jaxdyn.view"), name)
 
 
 def known(x: Any) -> np.ndarray | None:

@@ -9,6 +9,7 @@ from jaxdyn.control.solution import Solution
 from jaxdyn.io.runs import RunDirectory
 from jaxdyn.jobs.optimize_config import OptimizeConfig
 from jaxdyn.view import animation, optimization, plots
+from jaxdyn.view.motion import motion_plot
 
 
 def draw(
@@ -27,7 +28,13 @@ def draw(
     bounds = (np.asarray(problem.lower), np.asarray(problem.upper))
     figures = {
         "controls": optimization.controls(optimization.control_names(system), time, plan.controls, *bounds),
-        "motion": optimization.motion(system.model, time, plan.states.q, plan.states.v),
+        "motion": motion_plot(
+            system.model,
+            time,
+            plan.states.q[None],
+            plan.states.v[None],
+            title=f"{system.model.name}: motion of the plan; limits dashed",
+        ),
         "stick_figures": plots.stick_figure_strip(
             system, time, plan.states.q[None], title=f"{system.model.name}: the best plan"
         ),

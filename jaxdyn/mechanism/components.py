@@ -8,9 +8,16 @@ import numpy as np
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.model import Limits, Model
 from jaxdyn.mechanism.quantity import POSITION, ComponentUnit, Quantity, invalid, quantities
+from jaxdyn.mechanism.topology import Topology
 
-_COORDINATE = quantities(Limits)["lower"]
+_COORDINATE, _VELOCITY = (quantities(Limits)[name] for name in ("lower", "velocity"))
+Mechanism = Model | Topology
 AnyJoint = Joint | type[Joint]  # the class is enough if it says which components turn
+
+
+def topology_of(mechanism: Mechanism) -> Topology:
+    """The topology of a model, or the topology itself."""
+    return mechanism.topology if isinstance(mechanism, Model) else mechanism
 
 
 def turning(joint: AnyJoint) -> tuple[bool, ...]:
@@ -25,9 +32,13 @@ def turning(joint: AnyJoint) -> tuple[bool, ...]:
 def component_units(joint: AnyJoint, declared: Quantity) -> tuple[str, ...]:
     """Unit of a quantity for each component of a joint that it belongs to; components of quaternions have the unit "1".
 
+    If only the class of a joint is given and it does not state which components turn, the units are unknown, "".
+
     Args:
         declared: A quantity along velocity components or along coordinates.
     """
+    if joint.turns is None and isinstance(joint, type):
+        return ("",) * (joint.nq if declared.along == "coordinate" else joint.nv)
     turns = turning(joint)
     if declared.along != "coordinate":
         return tuple(declared.unit_of(x) for x in turns)
@@ -41,34 +52,45 @@ def component_units(joint: AnyJoint, declared: Quantity) -> tuple[str, ...]:
     return tuple(declared.unit_of(x) for x in turns) if joint.velocity_is_rate else ("1",) * joint.nq
 
 
-def joint_of(model: Model, body: int) -> AnyJoint:
+def joint_of(mechanism: Mechanism, body: int) -> AnyJoint:
     """The joint of a body, or its class if that says which components turn: to take a joint out of its stack is slow."""
-    kind = model.topology.joint_classes[body]
-    return model.joint(body) if kind.turns is None else kind
+    kind = topology_of(mechanism).joint_classes[body]
+    return mechanism.joint(body) if kind.turns is None and isinstance(mechanism, Model) else kind
 
 
-def units_along(model: Model, declared: Quantity) -> tuple[str, ...]:
+def units_along(mechanism: Mechanism, declared: Quantity) -> tuple[str, ...]:
     """Unit of a quantity for each velocity component or coordinate of a mechanism, in their order."""
-    return tuple(unit for body in range(model.nb) for unit in component_units(joint_of(model, body), declared))
+    joints = (joint_of(mechanism, body) for body in range(mechanism.nb))
+    return tuple(unit for joint in joints for unit in component_units(joint, declared))
 
 
-def component_names(model: Model, declared: Quantity) -> tuple[str, ...]:
+def component_names(mechanism: Mechanism, declared: Quantity) -> tuple[str, ...]:
     """Name of each velocity component or coordinate: its joint, with an index where the joint has several."""
-    topology, names = model.topology, []
+    topology, names = topology_of(mechanism), []
     for name, kind in zip(topology.joint_names, topology.joint_classes, strict=True):
         count = kind.nq if declared.along == "coordinate" else kind.nv
         names += [name] if count == 1 else [f"{name}[{k}]" for k in range(count)]
     return tuple(names)
 
 
-def coordinate_names(model: Model) -> tuple[str, ...]:
+def coordinate_names(mechanism: Mechanism) -> tuple[str, ...]:
     """Name of each coordinate: its joint, with an index where the joint has several."""
-    return component_names(model, _COORDINATE)
+    return component_names(mechanism, _COORDINATE)
 
 
-def coordinate_units(model: Model) -> tuple[str, ...]:
+def coordinate_units(mechanism: Mechanism) -> tuple[str, ...]:
     """Unit of each coordinate: "rad", "m", or "1" for a component of a quaternion."""
-    return units_along(model, _COORDINATE)
+    return units_along(mechanism, _COORDINATE)
+
+
+def velocity_names(mechanism: Mechanism) -> tuple[str, ...]:
+    """Name of each velocity component: its joint, with an index where the joint has several."""
+    return component_names(mechanism, _VELOCITY)
+
+
+def velocity_units(mechanism: Mechanism) -> tuple[str, ...]:
+    """Unit of each velocity component: "rad/s" or "m/s"."""
+    return units_along(mechanism, _VELOCITY)
 
 
 def error_with_part(part: Any, model: Model) -> str | None:

@@ -11,7 +11,8 @@ at the price of at most three more evaluations of each step. So a record of the 
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -21,10 +22,12 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 import jaxdyn.lanes as lanes
-from jaxdyn.display import Display, Displayed, array_text, known, number_text, plural
+from jaxdyn.display import Display, Displayed, array_text, known, number_text, plural, view
 from jaxdyn.dynamics.system import State, System, check_state, check_system
 from jaxdyn.lanes import Backend, check_backend, stored_outside_jit
 from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.components import coordinate_names, velocity_names
+from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import Topology
 from jaxdyn.results import outcome_text
 from jaxdyn.simulate.controls import Controller, Controls, Feedback, Knots, Policy, Step, as_controls
@@ -33,6 +36,9 @@ from jaxdyn.simulate.outcome import RolloutResult, describe, reached_end, report
 
 Time = Float[Array, ""]
 
+
+_MOST_SHOWN = 12  # samples in a figure
+_MOST_ANIMATED = 4  # samples in a moving picture
 
 # Loops of at most this many steps keep all their carries while the backward pass is in them.
 _SHORT = 128
@@ -73,6 +79,114 @@ class Trajectory(Displayed, eqx.Module):
     def describe(self) -> str:
         """How many samples ended in which way, when and where the first one failed, and what to change. Not under `jit`."""
         return describe(np.asarray(self.result), np.asarray(self.steps), np.asarray(self.final.v), self.topology)
+
+    def plot(self, *, samples: Sequence[int] | None = None) -> Any:
+        """A figure of every coordinate and velocity over time, the first sample in color; a notebook shows it.
+
+            trajectory.plot().savefig("motion.png")
+
+        Args:
+            samples: Indices of the samples, see `to_dataframe`; the first 12 if not given.
+
+        Returns:
+            A figure of matplotlib.
+
+        Raises:
+            ModuleNotFoundError: matplotlib is not installed.
+            TypeError: The records are not states.
+            IndexError: There is no such sample.
+        """
+        draw = view("motion_plot")
+        time, q, v = self._records(samples, _MOST_SHOWN)
+        title = f"{self.topology.name}: {outcome_text(RolloutResult, self.result)}"
+        return draw(self.topology, time, q, v, title=title)
+
+    def animate(
+        self,
+        system: System | Model,
+        path: Path | str | None = None,
+        *,
+        samples: Sequence[int] | None = None,
+        fps: float = 30,
+        speed: float = 1.0,
+        progress: bool = True,
+    ) -> Any:
+        """A moving picture of the mechanism, the first sample in color; a notebook shows it.
+
+            trajectory.animate(system, "motion.gif")
+
+        Args:
+            system: The mechanism, since a trajectory does not hold its lengths; a system shows its loops as well.
+            path: File that ends in .gif or .mp4; None for a GIF that is not saved.
+            samples: Indices of the samples, see `to_dataframe`; the first 4 if not given.
+            fps: Frames per second.
+            speed: 1 shows the motion as fast as it is, 0.5 at half the speed.
+            progress: Whether to show a progress bar.
+
+        Returns:
+            A `jaxdyn.view.Animation`.
+
+        Raises:
+            ModuleNotFoundError: matplotlib is not installed.
+            TypeError: The records are not states.
+            IndexError: There is no such sample.
+            ValueError: The trajectory is of another mechanism, or the samples have different times.
+            ConfigError: The file name has another ending, ffmpeg is missing, or the file cannot be written.
+        """
+        draw = view("animation_of")
+        model = system.model if isinstance(system, System) else system
+        if model.topology != self.topology:
+            raise ValueError(
+                f"the trajectory is of {self.topology.name!r}, the mechanism is another one, {model.name!r}; give the system that "
+                "was simulated"
+            )
+        time, q, _ = self._records(samples, _MOST_ANIMATED)
+        if np.any(time != time[:1]):
+            raise ValueError("the samples have different times; animate one of them, samples=[0] for instance")
+        return draw(system, time[0], q, path, fps=fps, speed=speed, progress=progress)
+
+    def to_dataframe(self) -> Any:
+        """A table of pandas with a row for each record of each sample.
+
+        The columns are `time` (s), `sample`, and the coordinates `q_NAME` and velocities `v_NAME` by the names of their joints,
+        with an index where a joint has several, `q_base[0]`. Samples are numbered from 0; several axes of a batch count as one,
+        the last one running fastest.
+
+        Raises:
+            ModuleNotFoundError: pandas is not installed.
+            TypeError: The records are not states.
+        """
+        try:
+            import pandas
+        except ModuleNotFoundError:
+            remedy = "install it with pip install pandas"
+            raise ModuleNotFoundError(f"Trajectory.to_dataframe needs pandas; {remedy}", name="pandas") from None
+        time, q, v = self._records(None, None)
+        columns = {"time": time.ravel(), "sample": np.repeat(np.arange(len(time)), time.shape[1])}
+        for letter, names, values in (("q", coordinate_names, q), ("v", velocity_names, v)):
+            columns |= {f"{letter}_{name}": values[..., k].ravel() for k, name in enumerate(names(self.topology))}
+        return pandas.DataFrame(columns)
+
+    def _records(self, samples: Sequence[int] | None, most: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Times (samples, T), coordinates and velocities of some samples; of the first `most` if none are given.
+
+        Raises:
+            TypeError: The records are not states.
+            IndexError: There is no such sample.
+        """
+        if not isinstance(self.saved, State):
+            raise TypeError(
+                f"the records are of type {type(self.saved).__name__}; simulate with the default of `save`, which records states"
+            )
+        count = math.prod(np.shape(self.result))
+        wrong = [k for k in (() if samples is None else samples) if not 0 <= k < count]
+        if wrong or (samples is not None and not len(samples)):
+            what = f"there is no sample {wrong[0]}" if wrong else "samples is empty"
+            raise IndexError(f"{what}; give indices from 0 to {count - 1}")
+        chosen = slice(most) if samples is None else list(samples)
+        arrays = np.asarray(self.time)[..., None], np.asarray(self.saved.q), np.asarray(self.saved.v)
+        time, q, v = (x.reshape(count, *x.shape[-2:])[chosen] for x in arrays)
+        return time[..., 0], q, v
 
     def _display(self) -> Display:
         *batch, records = np.shape(self.time) or (0,)

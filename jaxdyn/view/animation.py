@@ -1,7 +1,10 @@
 """Moving pictures of a mechanism as GIF or MP4 files."""
 
+import base64
 import contextlib
+import dataclasses
 import shutil
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,10 +12,11 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.animation import AbstractMovieWriter, FFMpegWriter, PillowWriter
-from matplotlib.figure import Figure
 from tqdm import tqdm
 
 from jaxdyn.io.errors import ConfigError
+from jaxdyn.io.files import write_files
+from jaxdyn.view.figure import Figure
 from jaxdyn.view.pictures import StickFigure, frame_axes
 from jaxdyn.view.recording import check_lanes
 from jaxdyn.view.skeleton import Mechanism, Numbers, Placed, box_of, model_of, place, resampled
@@ -81,6 +85,58 @@ def animate(
         with contextlib.suppress(OSError):
             part.unlink()
     return len(instants)
+
+
+@dataclasses.dataclass(frozen=True)
+class Animation:
+    """A moving picture, which shows itself in a notebook.
+
+    Attributes:
+        content: The bytes of the file.
+        ending: ".gif" or ".mp4".
+    """
+
+    content: bytes = dataclasses.field(repr=False)
+    ending: str
+
+    def save(self, path: Path | str) -> None:
+        """Write the moving picture to a file.
+
+        Raises:
+            ConfigError: The file name has another ending, or the file cannot be written.
+        """
+        path = Path(path)
+        if path.suffix.lower() != self.ending:
+            raise ConfigError(f"{path}: this moving picture is a {self.ending} file; rename it")
+        try:
+            write_files({path: lambda file: file.write(self.content)})
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
+
+    def _repr_html_(self) -> str:
+        data = base64.b64encode(self.content).decode()
+        if self.ending == ".gif":
+            return f'<img src="data:image/gif;base64,{data}" alt="moving picture of a mechanism">'
+        return f'<video controls loop src="data:video/mp4;base64,{data}"></video>'
+
+
+def animation_of(
+    mechanism: Mechanism, time: Numbers, q: Numbers, path: Path | str | None = None, **options: Any
+) -> Animation:
+    """A motion as a moving picture, which shows itself in a notebook.
+
+    Args:
+        mechanism, time, q: The motion, see `animate`.
+        path: File that ends in .gif or .mp4; None for a GIF that is not saved.
+        options: Further arguments of `animate`.
+
+    Raises:
+        ConfigError: See `animate`.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "motion.gif") if path is None else Path(path)
+        animate(mechanism, time, q, file, **options)
+        return Animation(file.read_bytes(), file.suffix.lower())
 
 
 def _stage(mechanism: Mechanism, placed: Placed, title: str, behind: int) -> tuple[Figure, Callable[[int, str], None]]:

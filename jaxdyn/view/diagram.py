@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch
 
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import GROUND
+from jaxdyn.view.figure import Figure
 from jaxdyn.view.skeleton import joint_kind, joint_motion
 from jaxdyn.view.style import BLUE, GRAY, MOTION_COLORS
 from jaxdyn.view.tree import children_of

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 import numpy as np
-from matplotlib.figure import Figure
 
+from jaxdyn.view.figure import Figure
 from jaxdyn.view.skeleton import Numbers
 from jaxdyn.view.style import BLUE, GRAY, ORANGE
 

@@ -3,11 +3,9 @@
 from collections.abc import Sequence
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from jaxdyn.dynamics.system import System
-from jaxdyn.mechanism.components import coordinate_names
-from jaxdyn.mechanism.model import Model
+from jaxdyn.view.figure import Figure, panels_over_time
 from jaxdyn.view.skeleton import Numbers
 from jaxdyn.view.style import BLUE, GRAY, ORANGE
 
@@ -89,7 +87,7 @@ def controls(
         lower, upper: (nu,) bounds, infinite where there are none.
     """
     values = np.asarray(values)
-    figure, axes = _grid(len(names))
+    figure, axes = panels_over_time(len(names))
     for k, (name, axis) in enumerate(zip(names, axes, strict=False)):
         axis.step(time, np.append(values[:, k], values[-1, k]), where="post", color=BLUE, lw=1.5)
         for bound in (np.asarray(lower)[k], np.asarray(upper)[k]):
@@ -101,48 +99,8 @@ def controls(
     return figure
 
 
-def motion(model: Model, time: Numbers, q: Numbers, v: Numbers, *, title: str = "") -> Figure:
-    """Coordinates with their limits, dashed, and velocities of one motion.
-
-    Args:
-        time: (T,) s.
-        q: (T, nq) rad or m.
-        v: (T, nv) rad/s or m/s.
-    """
-    q, v = np.asarray(q), np.asarray(v)
-    figure, axes = _grid(model.nq + model.nv)
-    limits = np.stack([np.asarray(model.limits.lower), np.asarray(model.limits.upper)], axis=1)
-    for k, name in enumerate(coordinate_names(model)):
-        axes[k].plot(time, q[:, k], color=BLUE, lw=1.8)
-        for bound in limits[k]:
-            if np.isfinite(bound):
-                axes[k].axhline(float(bound), color=ORANGE, lw=1.0, ls="--")
-        axes[k].set_title(name, fontsize=9)
-    for k in range(model.nv):
-        axis, body = axes[model.nq + k], model.topology.body_of_column[k]
-        axis.plot(time, v[:, k], color=GRAY, lw=1.8)
-        axis.set_title(f"velocity of {model.topology.joint_names[body]}", fontsize=9)
-    figure.supylabel("coordinates, velocities (SI units)", fontsize=9)
-    figure.suptitle(title or f"{model.name}: motion of the plan")
-    return figure
-
-
 def control_names(system: System) -> list[str]:
     """The joints that the controls drive."""
     topology = system.model.topology
     columns = range(system.model.nv) if system.drives is None else system.drives.columns
     return [topology.joint_names[topology.body_of_column[c]] for c in columns]
-
-
-def _grid(count: int) -> tuple[Figure, np.ndarray]:
-    columns = min(count, 4)
-    rows = -(-count // columns)
-    figure = Figure(figsize=(max(3.4 * columns, 6.5), 2.6 * rows + 0.6), layout="constrained")
-    axes = figure.subplots(rows, columns, sharex=True, squeeze=False).ravel()
-    for axis in axes[count:]:
-        axis.set_axis_off()
-    for axis in axes[:count]:
-        axis.grid(alpha=0.25)
-        axis.tick_params(labelsize=8)
-    figure.supxlabel("time (s)")
-    return figure, axes

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
@@ -16,6 +15,7 @@ from mpl_toolkits.mplot3d import proj3d
 from jaxdyn.dynamics.system import System
 from jaxdyn.mechanism.model import Model
 from jaxdyn.view import skeleton
+from jaxdyn.view.figure import Figure
 from jaxdyn.view.skeleton import Ellipsoids, Mechanism, Numbers, Placed
 from jaxdyn.view.style import BLUE, GRAY, MOTION_COLORS
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib.figure import Figure
 
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import write_files
 from jaxdyn.mechanism.components import coordinate_names, coordinate_units
 from jaxdyn.mechanism.model import Model
+from jaxdyn.view.figure import Figure
 from jaxdyn.view.pictures import StickFigure, frame_axes, scale_bar
 from jaxdyn.view.skeleton import Mechanism, Numbers, box_of, model_of, place
 from jaxdyn.view.style import BLUE, GRAY, ORANGE

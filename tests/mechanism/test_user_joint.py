@@ -41,7 +41,7 @@ from jaxdyn import (
     momentum,
     potential_energy,
 )
-from jaxdyn.mechanism import Joint
+from jaxdyn.mechanism import Joint, components
 from jaxdyn.spatial import quaternion, rotation
 from jaxdyn.spatial.transform import RigidTransform
 
@@ -302,6 +302,17 @@ def test_the_connection_serves_joints_that_the_library_does_not_know(mixed, stat
     rate = jax.jvp(lambda q: mass_matrix(mixed, q), (q,), (configuration.coordinate_rate(mixed, q, v),))[1]
     coriolis = coriolis_matrix(mixed, q, v)
     close(rate, coriolis + coriolis.T, scale=100.0)  # (G17)
+
+
+def test_units_follow_from_the_joints_of_a_model_and_are_open_where_only_its_topology_is_known():
+    builder = MechanismBuilder("arm")
+    builder.add_body("upper", joint=Ball(), mass=1.0, inertia=(1.0, 1.0, 1.0))
+    builder.add_body("lower", parent="upper", joint=Prismatic((1, 0, 0)), mass=1.0, inertia=(1.0, 1.0, 1.0))
+    model = builder.build()
+    assert components.velocity_units(model) == ("rad/s", "rad/s", "rad/s", "m/s")
+    assert components.velocity_units(model.topology) == ("", "", "", "m/s")
+    assert components.coordinate_units(model.topology) == ("", "", "", "", "m")
+    assert components.velocity_names(model.topology) == components.velocity_names(model)
 
 
 def test_a_slide_on_a_turntable_is_a_hinge_and_a_slide():

@@ -37,6 +37,10 @@ def without(packages: set[str], statement: str) -> str:
         ("jaxdyn.view.Replay", 'needs viser; install it with pip install "jaxdyn[view]"'),
         ("from jaxdyn.view import Replay", 'needs viser; install it with pip install "jaxdyn[view]"'),
         ("jaxdyn.view.mechanism_picture", 'needs matplotlib; install it with pip install "jaxdyn[pictures]"'),
+        (
+            "import jaxdyn.display; jaxdyn.display.view('motion_plot')",
+            'needs matplotlib; install it with pip install "jaxdyn[pictures]"',
+        ),
         ("from jaxdyn.view import plots", 'needs matplotlib; install it with pip install "jaxdyn[pictures]"'),
     ],
 )

@@ -1,0 +1,49 @@
+"""Figures of motion: every coordinate and every velocity over time."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from jaxdyn.mechanism import components
+from jaxdyn.mechanism.model import Model
+from jaxdyn.mechanism.topology import Topology
+from jaxdyn.view.figure import Figure, panels_over_time
+from jaxdyn.view.skeleton import Numbers
+from jaxdyn.view.style import BLUE, GRAY, GREEN, ORANGE
+
+
+def motion_plot(mechanism: Model | Topology, time: Numbers, q: Numbers, v: Numbers, *, title: str = "") -> Figure:
+    """Coordinates, then velocities, each in a panel: the first sample in color, the others in gray.
+
+    Args:
+        mechanism: A model, whose joint limits are drawn as dashed lines, or the topology of one.
+        time: (T,) or (samples, T) s.
+        q: (samples, T, nq) coordinates, rad or m.
+        v: (samples, T, nv) velocities, rad/s or m/s.
+        title: The title of the figure.
+    """
+    time, q, v = np.asarray(time), np.asarray(q), np.asarray(v)
+    time = np.broadcast_to(time, q.shape[:2])
+    coordinates = components.coordinate_names(mechanism), components.coordinate_units(mechanism)
+    velocities = [f"velocity of {name}" for name in components.velocity_names(mechanism)]
+    count = q.shape[-1]
+    figure, axes = panels_over_time(count + v.shape[-1])
+    _draw(axes[:count], *coordinates, time, q, BLUE)
+    _draw(axes[count:], velocities, components.velocity_units(mechanism), time, v, GREEN)
+    if isinstance(mechanism, Model):
+        limits = mechanism.limits
+        for axis, *bounds in zip(axes, np.asarray(limits.lower), np.asarray(limits.upper), strict=False):
+            for bound in filter(np.isfinite, bounds):
+                axis.axhline(float(bound), color=ORANGE, lw=1.0, ls="--")
+    figure.suptitle(title or mechanism.name)
+    return figure
+
+
+def _draw(
+    axes: np.ndarray, names: Sequence[str], units: Sequence[str], time: np.ndarray, values: np.ndarray, color: str
+) -> None:
+    """One component of the values in each panel."""
+    for k, (axis, name, unit) in enumerate(zip(axes, names, units, strict=False)):
+        axis.plot(time[1:].T, values[1:, :, k].T, color=GRAY, lw=0.6, alpha=0.6)
+        axis.plot(time[0], values[0, :, k], color=color, lw=1.8)
+        axis.set_title(name if unit in ("", "1") else f"{name} ({unit})", fontsize=9)
