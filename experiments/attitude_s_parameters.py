@@ -2,8 +2,8 @@
 
 Method. One rigid body turns about its center of mass in three cases: a symmetric and a general body without any moment, and the
 symmetric body in a medium that resists with the moment -h w. Both forms of `jaxdyn.formulations.attitude` take Runge-Kutta steps of
-order 4: the s-parameter form (speed, alpha, beta, s; 6 numbers, switched to the shadow set where |s| > 1) and the quaternion
-form (attitude quaternion, body rates; 7 numbers, never normalized). Both start from the attitude of the config and from random
+order 4: the s-parameter form (speed, alpha, beta, s; 6 variables, switched to the shadow set where |s| > 1) and the quaternion
+form (attitude quaternion, body rates; 7 variables, never normalized). Both start from the attitude of the config and from random
 attitudes and directions of the angular velocity. The error is the angle between the attitude at the end and that of a quaternion
 solution with steps an eighth of the finest. The cost is the time of one step, compilation apart, of one body and of a batch; the
 forms take turns, the median counts.
@@ -56,7 +56,7 @@ class Config:
         coarsest_step: Longest step of the ladder.
         halvings: How many times it is halved.
         starts: Starts over which errors are measured; all but the first are random.
-        seed: Of the random starts.
+        seed: Seed of the random starts.
         timed_steps: Steps in a timed call for one body; the batch of all starts takes a hundredth.
         rounds: Timed calls of each kind.
     """
@@ -91,7 +91,7 @@ class Form:
         rates: Equation of motion (principal moments, state, moment) -> rates.
         of: A quaternion state in this form.
         quaternion_of: Quaternion state of a state of this form.
-        after: What happens to a state after each step.
+        after: Function applied to the state after each step.
     """
 
     rates: Callable[..., Any]
@@ -406,7 +406,7 @@ def surface(moments: np.ndarray, body_rates: np.ndarray, inertia: np.ndarray) ->
     """Grid of points of the configuration surface of a balanced body, (n, m, 3).
 
     The angular velocity of a general body moves in the body on the cone sum Ik (Ik - d) nk^2 = 0, one of whose coefficients has a
-    sign of its own. Over every direction n on the cone lies a circle of attitudes.
+    separate sign. Over every direction n on the cone lies a circle of attitudes.
     """
     turn = np.linspace(-np.pi, np.pi, 73)
     if moments[0] == moments[1]:

@@ -5,8 +5,8 @@ to two, and so on: the same total work. All devices are there from the start, th
 result, and the median counts. On a CPU the devices are made of its cores: more devices than cores cannot be faster, and should not
 be slower either. Results must be equal bit by bit.
 
-Expected. The time per lane, relative to one device, stays below 1.1 on a CPU, and falls with the number of devices where each
-is a device of its own.
+Expected. The time per sample, relative to one device, stays below 1.1 on a CPU, and falls with the number of devices where each
+is a separate device.
 
 Run time. About 1 min on two cores.
 
@@ -38,8 +38,8 @@ class Config:
 
     Attributes:
         devices: Numbers of devices; on a CPU as many are made, elsewhere they have to be there.
-        batch: Lanes, a multiple of each number of devices.
-        steps: Of a rollout.
+        batch: Number of samples, a multiple of each number of devices.
+        steps: Number of steps of a rollout.
         rounds: Calls of each division that count.
     """
 
@@ -51,7 +51,7 @@ class Config:
     def __post_init__(self):
         if not self.devices or any(self.batch % count for count in self.devices):
             raise ValueError(
-                f"batch = {self.batch} is no multiple of each of devices = {list(self.devices)}; choose one"
+                f"batch = {self.batch} is not a multiple of each of devices = {list(self.devices)}; choose one"
             )
 
 
@@ -75,7 +75,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
             "rollouts": measured(last, batch, config, bar),
             "gradients of rollouts": measured(gradient, few, config, bar),
         }
-    lines = ["| | devices | time per lane and step | relative to one |", "|---|---|---|---|"]
+    lines = ["| | devices | time per sample and step | relative to one |", "|---|---|---|---|"]
     ratios: dict[str, dict[str, float]] = {}
     for name, times in found.items():
         lanes = config.batch if name == "rollouts" else config.batch // 8
@@ -95,7 +95,7 @@ def measured(function: Callable, batch: list[jax.Array], config: Config, bar: tq
         RunError: There are too few devices, or results differ.
     """
     if jax.device_count() < max(config.devices):
-        raise RunError(f"there are {jax.device_count()} devices; set devices to numbers up to that")
+        raise RunError(f"there are {jax.device_count()} devices; no entry of devices may exceed that")
     compiled = jax.jit(jax.vmap(jaxdyn.lanes.lane_function(function)))
     calls, results = {}, []
     for count in config.devices:

@@ -12,18 +12,19 @@ same functions, and every library that is given:
 Pinocchio has no Christoffel symbols; the Coriolis matrix is the nearest that it has. MuJoCo C has no batched call for any of these
 functions; it is measured in benchmark_rollout.py.
 
-Each route is a process of its own on `threads` cores. For every task all of them compile and call once (memory and compile time are
+Each route is a separate process on `threads` cores. For every task all of them compile and call once (memory and compile time are
 noted, and results are compared with jaxdyn's in float64), then they take turns; every call ends when its result is there, and the
-median counts. A peer whose accelerations differ is not timed. What takes longer than `most_time` to compile and call, or more than
-`most_memory`, is left out, and the table says so.
+median counts. A peer whose accelerations differ is not timed. A task that takes longer than `most_time` to compile and call, or
+more than `most_memory`, is left out, and the table says so.
 
-Rows are kept as they come, the most telling ones first. A run that was interrupted leaves the table of what it measured, and goes
-on by the same command with --resume.
+Rows are kept as they come, the most informative ones first. An interrupted run leaves the table of its
+measurements, and is resumed by the same command with --resume.
 
-Peers are optional. table.md names those that are absent and how to install them, each in an environment of its own, given as
+Peers are optional. table.md names those that are absent and how to install them, each in a separate environment, given as
 peer_environments.frax=DIR/bin/python and so on. On a GPU, give arithmetic_limit (operations per second) and memory_limit (bytes
-per second) of the device: the table then tells which fraction is reached. Operations are those of the lane program, for both
-routes; a limit that counts a fused multiply-add as two is reached only by a program of nothing else.
+per second) of the device: the table then shows the fraction that is reached. Operations are those of the program of the lane
+compiler, for both routes; a limit that counts a fused multiply-add as two is reached only by a program that consists of these
+alone.
 
 Run time. About 4 h with all peers. Leave the machine alone meanwhile.
 
@@ -57,7 +58,7 @@ class Config(Settings):
     """Settings of this benchmark.
 
     Attributes:
-        functions: What is measured.
+        functions: Names of the measured functions.
     """
 
     functions: tuple[Function, ...] = tuple(DYNAMICS)  # pyright: ignore[reportAssignmentType]

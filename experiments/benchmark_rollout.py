@@ -9,8 +9,8 @@ jit(vmap(f)) of the same rollout, and every library that is given:
     frax, JaxSim, adam            their own accelerations, and the two lines of semi-implicit Euler, in a scan
 
 A call makes 100 steps, or fewer so that a batch makes at most `most_steps` steps together; rates are per step. Rules, limits,
-peers, the use of a GPU and how to go on with a run that has ended are those of benchmark_dynamics.py. Before a peer makes a
-rollout, its accelerations are compared with jaxdyn's in float64. Differences of the rollouts are told too.
+peers, the use of a GPU and how to resume an interrupted run are those of benchmark_dynamics.py. Before a peer makes a
+rollout, its accelerations are compared with jaxdyn's in float64. Differences of the rollouts are reported too.
 
 Run time. About 2 h with all peers. Leave the machine alone meanwhile.
 
@@ -34,7 +34,7 @@ class Config(Settings):
     """Settings of this benchmark.
 
     Attributes:
-        functions: What is measured.
+        functions: Names of the measured functions.
         dt: Length of a step.
         most_steps: Samples times steps of a call, at most.
     """

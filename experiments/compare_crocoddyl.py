@@ -2,7 +2,7 @@
 
 Method. The double pendulum of Crocoddyl's example double_pendulum_fwddyn.py is swung up in 1 s by a torque on its first joint:
 100 steps of semi-implicit Euler, weights of the example. jaxdyn solves it by iLQR and by DDP, Crocoddyl by FDDP. Before anything is
-timed both have to tell the same acceleration and the same cost of the same controls.
+timed both have to compute the same acceleration and the same cost of the same controls.
 
 In the example Crocoddyl's cost and drive are written in Python, which takes most of its time. Here they are in C++, in a program
 that is compiled for the purpose, peers/crocoddyl_double_pendulum.cpp, with exact derivatives as in the example.
@@ -14,9 +14,10 @@ with one thread and with several, each with its own solver; jaxdyn with `solve_b
 Same end. Both stop when a full step promises to lower the cost by less than `tolerance`: FDDP when |expected decrease| is below it
 and the gaps are closed; jaxdyn when the undamped step promises less than `tolerance / 0.0206` of the cost, that is the same at the
 cost that the example reaches and stricter below it. The problem has many optima, and the libraries do not reach the same ones from
-the same start, so times are told per iteration and per solution, and costs beside them.
+the same start, so times are reported per iteration and per solution, and costs beside them.
 
-Repetitions take turns; told are medians. Processor time, of all threads, is what other work on the machine disturbs least.
+Repetitions alternate; medians are reported. Processor time, of all threads, is the measure that other work on the machine
+disturbs least.
 
 Expected. FDDP as shipped: 54 iterations to 0.02059. The same accelerations and costs to 1e-14. Ratios of times per problem and
 iteration, jaxdyn in front, Crocoddyl 3.1.0, one run on two cores that were busy with other work:
@@ -25,14 +26,14 @@ iteration, jaxdyn in front, Crocoddyl 3.1.0, one run on two cores that were busy
     1000 starts, processor time    3.9 to 4.2
     1000 starts, time              8 to 11
 
-Time of the batch favors jaxdyn there, because Crocoddyl got less than half a core; processor time is the fair number. So one
+Time of the batch favors jaxdyn there, because Crocoddyl got less than half a core; processor time is the fair measure. So one
 problem is not slower, and the batch is not the 20 times faster that was aimed at. The batch reaches the same best cost,
 0.00367357, and the same median, in 92 iterations by FDDP, 109 by DDP and 120 by iLQR. Compilation takes 12 to 31 s for a batch.
 
 The mass centers of the example lie 2e-6 m and 2e-10 m beside the plane through the axes. Leave that out, as a model written by hand
 might, and the acceleration at the check point is 350.736 instead of 350.733 rad/s^2.
 
-Crocoddyl is optional: an environment of its own, whose Python is given as peer_python=DIR/bin/python, and a C++ compiler.
+Crocoddyl is optional: a separate environment, whose Python is given as peer_python=DIR/bin/python, and a C++ compiler.
 
 Run time. About 5 min on two cores, of which compiling the C++ takes one. Leave the machine alone meanwhile.
 
@@ -94,15 +95,15 @@ class Config:
 
     Attributes:
         peer_python: Python of an environment with Crocoddyl; empty for none.
-        compiler: Of C++, for Crocoddyl's side.
-        starts: Of the batch.
+        compiler: Command of the C++ compiler, for Crocoddyl's side.
+        starts: Number of initial guesses of the batch.
         spread: Standard deviation of its torques.
         tolerance: Decrease of the cost that is not worth another iteration.
-        iterations: At most.
-        methods: Of jaxdyn, "iLQR" and "DDP".
-        repeats, batch_repeats: Of single solutions and of batches.
-        threads: Of Crocoddyl, in the row with several.
-        seed: Of the torques.
+        iterations: Maximum number of iterations.
+        methods: Names of the methods of jaxdyn, "iLQR" and "DDP".
+        repeats, batch_repeats: Number of repetitions of single solutions and of batches.
+        threads: Number of threads of Crocoddyl, in the row with several.
+        seed: Seed of the torques.
     """
 
     peer_python: str = ""
@@ -123,9 +124,9 @@ class Row:
     """A solver on a set of starts.
 
     Attributes:
-        seconds, processor: Of each repetition.
-        iterations, cost, solved: Of each start.
-        compile: s; None where it is not told apart.
+        seconds, processor: Wall time and processor time of each repetition.
+        iterations, cost, solved: Number of iterations, cost and success of each start.
+        compile: Compilation time, s; None where it is not measured separately.
     """
 
     starts: str
@@ -263,10 +264,10 @@ class Crocoddyl:
 
 
 def answer(command: list) -> str:
-    """What a command prints.
+    """Output of a command.
 
     Raises:
-        ConfigError: It fails; the last line of what it says.
+        ConfigError: The command fails; the message is the last line of its output.
     """
     try:
         done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)

@@ -3,7 +3,7 @@
 Method. A four-bar linkage is written as MJCF, a crank, a coupler and a rocker with an equality `connect` that closes the loop.
 MJX steps it; `jaxdyn.io.load_mjcf` reads the same file. Compared are the accelerations at random states that satisfy the loop, at
 rest and in motion, how far the loop opens in the course of a motion, and the derivative of a rollout, the sum of the squared angles
-at its end with respect to the velocities at its start: by reverse mode, by forward mode, and by central differences of the same
+at its end with respect to the velocities at its start: in reverse mode, in forward mode, and by central differences of the same
 rollout. MJX runs with its own constraints (solref 20 ms) and with stiff ones (solref two steps, solimp near 1), with both solvers
 and both kinds of Jacobian, and with a solver of a single iteration, for which it needs no loop of unknown length. Whatever is
 raised is put in the table.
@@ -48,14 +48,14 @@ class Config:
     Attributes:
         crank, coupler, rocker: Lengths; at the start crank and rocker stand upright and the coupler lies along x.
         density: Mass of the rods per meter, in kg.
-        speed: Of the crank at the start.
-        step: Of all integrators.
-        duration: Of the motion in which the loop is watched.
+        speed: Speed of the crank at the start.
+        step: Time step of all integrators.
+        duration: Duration of the motion in which the loop is watched.
         gradient_steps: Length of the rollout that is differentiated.
         states: Random states at which accelerations are compared.
-        seed: Of these states.
-        perturbation: Of the central differences.
-        integrators: Of jaxdyn, "semi-implicit Euler", "Runge-Kutta 4", "projected Runge-Kutta 4".
+        seed: Seed of these states.
+        perturbation: Step of the central differences.
+        integrators: Names of the integrators of jaxdyn, "semi-implicit Euler", "Runge-Kutta 4", "projected Runge-Kutta 4".
     """
 
     crank: float = setting(0.1, unit="m", positive=True)
@@ -82,7 +82,7 @@ class Config:
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How MuJoCo keeps the constraints and solves for them; empty texts leave what it has by itself."""
+    """How MuJoCo keeps the constraints and solves for them; empty texts leave its defaults."""
 
     name: str
     solver: str = "Newton"
@@ -109,12 +109,12 @@ INTEGRATORS = {
 
 @dataclasses.dataclass
 class Row:
-    """One line of the table; what does not apply stays None.
+    """One line of the table; entries that do not apply stay None.
 
     Attributes:
         at_rest, moving: Largest difference of accelerations to jaxdyn's, relative to the largest acceleration.
         opening: How far the loop opens at most, m.
-        reverse, forward: What came of a derivative: its error relative to central differences and times, or what was raised.
+        reverse, forward: Outcome of a derivative: its error relative to central differences and times, or the error raised.
     """
 
     library: str
@@ -252,7 +252,7 @@ def loop_opening(system: jaxdyn.System, q: Array) -> Array:
 
 
 def derivatives(function: Callable[[Array], Array], v: Array, config: Config) -> tuple[str, str]:
-    """Reverse and forward mode of a rollout, beside central differences; or what they raise."""
+    """Reverse and forward mode of a rollout, beside central differences; or the errors that they raise."""
     run = jax.jit(function)
     h = config.perturbation
     wanted = np.array([(float(run(v + h * e)) - float(run(v - h * e))) / (2.0 * h) for e in jnp.eye(len(v))])
@@ -261,7 +261,7 @@ def derivatives(function: Callable[[Array], Array], v: Array, config: Config) ->
         begin = time.perf_counter()
         try:
             compiled = jax.jit(mode(function)).lower(v).compile()
-        except Exception as error:  # whatever it is, it is what was observed
+        except Exception as error:  # any error is the observation
             found.append(f"{type(error).__name__}: {' '.join(str(error).split())}")
             continue
         middle = time.perf_counter()

@@ -1,19 +1,20 @@
 """How long does one identification take, in jaxdyn and in mujoco.sysid?
 
-Method. Hanging chains of links, whose hinges turn by turns about y and x, are driven by torques and recorded: positions and
-velocities with noise, in several windows with known starts. Free are the mass and the mass center (x, y, z) of every link but the
-first, and the damping and the armature of every joint, all as plain numbers; they start off by up to `offset`. Both libraries
-integrate with semi-implicit Euler at the same step, in double precision, and minimize the same sum of squares; before anything is
-timed the experiment checks that they simulate the same motion and have the same residuals, entry by entry.
+Method. Hanging chains of links, whose revolute joints turn alternately about y and x, are driven by torques and recorded:
+positions and velocities with noise, in several windows with known starts. Free are the mass and the mass center (x, y, z) of
+every link but the first, and the damping and the armature of every joint, all as unconstrained scalars; they start off by up to
+`offset`. Both libraries integrate with semi-implicit Euler at the same step, in double precision, and minimize the same sum of
+squares; before anything is timed the experiment checks that they simulate the same motion and have the same residuals, entry by
+entry.
 
 MuJoCo is used in two ways, with every solver of `solvers`. "as documented": `ModelSequences`, `build_residual_fn` with our
 residual as `modify_residual`, `optimize`; it compiles a model per window and perturbed parameter. "by hand": the same `optimize`
-with a residual written for speed, which compiles nothing; it writes numbers into ready models and simulates all windows with all
+with a residual written for speed, which compiles nothing; it writes values into ready models and simulates all windows with all
 perturbed parameters in one call of the threaded rollout. Both have as many threads as there are cores. jaxdyn has
 `LevenbergMarquardt`, whose derivatives are exact, and simulates on lanes. Times run from the first evaluation until the loss is
 within 1 % and 0.01 % of the smallest final loss of all; best of `repeats`, the solvers taking turns. Beside them is the processor
-time of all threads, which other work on the machine disturbs less. What jaxdyn takes to compile is told apart, and ratios are given
-with and without it.
+time of all threads, which other work on the machine disturbs less. The compilation time of jaxdyn is reported separately, and
+ratios are given with and without it.
 
 Expected. The same parameters from both, and residuals that agree to 1e-12. Ratios of times without compilation, jax 0.10.1 and
 mujoco 4.0.0 on two busy cores, to within 0.01 % of the smallest loss, two full runs, the fastest solver:
@@ -23,7 +24,7 @@ mujoco 4.0.0 on two busy cores, to within 0.01 % of the smallest loss, two full 
     3       14          18 to 21         10 to 11
     4       20           5 to 9           3 to 7     (single fits, other numbers of windows)
 
-So jaxdyn is ten times faster up to three joints, and not with four: what its derivatives cost grows faster than what finite
+So jaxdyn is ten times faster up to three joints, and not with four: the cost of its derivatives grows faster than that of finite
 differences cost. Compilation takes 11 to 27 s on the same cores, so that with it one fit of this size is slower than MuJoCo's by
 factors of 2 to 35; it pays off in long recordings and many starts.
 
@@ -76,23 +77,23 @@ class Config:
     """Settings.
 
     Attributes:
-        joints: Of each chain, at least 2.
-        length: Of a link.
-        mass: Of a link.
-        damping: Of a joint, N m s/rad.
-        armature: Of a joint, kg m^2.
+        joints: Number of joints of each chain, at least 2.
+        length: Length of a link.
+        mass: Mass of a link.
+        damping: Damping of a joint, N m s/rad.
+        armature: Armature of a joint, kg m^2.
         torque: Amplitude at the first joint; at the others in proportion to the links that they carry.
         windows: Pieces of motion.
-        duration: Of a window.
-        step: Of both simulators.
+        duration: Duration of a window.
+        step: Time step of both simulators.
         noise_position, noise_velocity: Standard deviations of the readings.
-        offset: By which fraction of their true values parameters are off at the start, at most; mass centers by that fraction of
+        offset: Maximum initial error of the parameters, as a fraction of their true values; mass centers by that fraction of
             half the length.
-        seed: Of the motions, the noise and the start.
-        solvers: Of mujoco.sysid, "mujoco", "mujoco, scaled", "scipy", "scipy, scaled".
-        iterations: At most.
-        repeats: Of each fit; the fastest counts.
-        threads: Of MuJoCo; 0 for as many as there are cores.
+        seed: Seed of the motions, the noise and the start.
+        solvers: Names of the solvers of mujoco.sysid, "mujoco", "mujoco, scaled", "scipy", "scipy, scaled".
+        iterations: Maximum number of iterations.
+        repeats: Number of repetitions of each fit; the fastest counts.
+        threads: Number of threads of MuJoCo; 0 for as many as there are cores.
     """
 
     joints: tuple[int, ...] = (2, 3, 4)
@@ -156,7 +157,7 @@ class Reached(NamedTuple):
     Attributes:
         time: Since the fit began, s.
         processor: Processor time of all threads since then, s.
-        evaluations: Of the residuals.
+        evaluations: Number of evaluations of the residuals.
         derivatives: Evaluations of the Jacobian matrix.
         loss: The least so far.
     """
@@ -406,7 +407,7 @@ class Sysid:
         )
 
     def parameters(self) -> Any:
-        """What is free, with bounds that hold no solution off."""
+        """Free parameters, with bounds that exclude no solution."""
         sysid, n, first = self.sysid, self.data.joints, self.data.first
         found = sysid.ParameterDict()
 
@@ -552,7 +553,9 @@ def find_sysid() -> Any:
         sysid = importlib.import_module("mujoco.sysid")
     except ImportError:
         return None
-    return sysid if hasattr(sysid, "optimize") else None  # without what it needs, the package is there but empty
+    return (
+        sysid if hasattr(sysid, "optimize") else None
+    )  # without its own dependencies the package is importable but empty
 
 
 def check_agreement(ours: Jaxdyn, theirs: list[Sysid]) -> list[str]:
@@ -592,7 +595,7 @@ def measure(ours: Jaxdyn, theirs: list[Sysid], config: Config) -> tuple[list[Tra
 
 
 def row(trace: Trace, least: float) -> dict[str, Any]:
-    """What is kept of a fit."""
+    """Record of a fit."""
     reached = [trace.reached((1.0 + part) * least) for part in WITHIN]
     return {
         "solver": trace.name,
@@ -655,7 +658,7 @@ def values(traces: list[Trace], data: Data) -> str:
 
 
 def save(directory: RunDirectory, joints: int, traces: list[Trace], least: float) -> None:
-    """Losses over time, as numbers and as a picture."""
+    """Losses over time, as values and as a picture."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 4.8), layout="constrained")

@@ -1,26 +1,26 @@
 """Does every robot as its vendor describes it stay finite with the default integrator at 1 ms, as it does in MuJoCo?
 
 Method. Each URDF file is read by jaxdyn, with damping and friction as they stand there, and by MuJoCo (integrator implicitfast,
-no contacts, no limits). Lanes start from random postures: at rest, with random speeds, and under PD control towards the middle of
-the joint limits with several shares of critical damping. PD control is part of the machine on both sides: `JointServo` here,
-springs and dampers in the joints there. Its stiffness is w^2 m and its damping 2 z w m, where w is the bandwidth, z the share and m
-the diagonal of the mass matrix at the target. Couplings are exact here; in MuJoCo, whose constraints are soft, they are as stiff as
-its step allows. Both run the same lanes in double precision. Lanes whose speeds grow beyond 1e6 rad/s are lost. They are counted
-for the default integrator, for the form of it that takes friction and servos explicitly, for MuJoCo, and those that the default
-integrator loses and MuJoCo keeps. As a check that both simulate the same machine, lanes with random speeds run without Coulomb
-friction, whose regularization differs, and positions are compared after a fifth of the duration.
+no contacts, no limits). Samples start from random postures: at rest, with random speeds, and under PD control towards the middle
+of the joint limits with several shares of critical damping. PD control is part of the machine on both sides: `JointServo` here,
+springs and dampers in the joints there. Its stiffness is w^2 m and its damping 2 z w m, where w is the bandwidth, z the share and
+m the diagonal of the mass matrix at the target. Couplings are exact here; in MuJoCo, whose constraints are soft, they are as
+stiff as its step allows. Both run the same samples in double precision. Samples whose speeds grow beyond 1e6 rad/s are lost. They
+are counted for the default integrator, for the form of it that takes friction and servos explicitly, for MuJoCo, and those that
+the default integrator loses and MuJoCo keeps. As a check that both simulate the same machine, samples with random speeds run
+without Coulomb friction, whose regularization differs, and positions are compared after a fifth of the duration.
 
-Expected. With the default integrator no lane is lost that MuJoCo keeps. The explicit form loses lanes of arms with light wrists,
-of grippers and of hands. Positions agree to 1e-14 where MuJoCo reads the file itself, the base is fixed and no joints are coupled.
-tables/compare_vendor_robots.md has what came out.
+Expected. With the default integrator no sample is lost that MuJoCo keeps. The explicit form loses samples of arms with light
+wrists, of grippers and of hands. Positions agree to 1e-14 where MuJoCo reads the file itself, the base is fixed and no joints are
+coupled. tables/compare_vendor_robots.md has the results.
 
 Why random coordinates have a `reach`. Neither simulator takes centrifugal forces implicitly, so both need steps that resolve how
-fast links spin. The limits of the virtual bases of the Inspire hands lie 20 m and 20 rad from the middle. From there PD control of
-0.1 of critical damping hurls the hand back, and its fingers of 1e-6 kg m^2 without damping whirl at up to 1960 rad/s (by steps of
-10 us, with which all lanes are kept): 2 rad per step of 1 ms. Of 64 such lanes of the left hand (`reach=20`, PD 0.1) 29 are lost
-here and 27 in MuJoCo, 4 of them only here and 2 only there; with the usual soft couplings of MuJoCo 24 are lost there. Without
-couplings, when both have the same equations, it is 53 here and 55 there, none only here. At steps of 0.2 ms the coupled hand loses
-no lane in either.
+fast links spin. The limits of the virtual bases of the Inspire hands lie 20 m and 20 rad from the middle. From there PD control
+of 0.1 of critical damping hurls the hand back, and its fingers of 1e-6 kg m^2 without damping whirl at up to 1960 rad/s (by steps
+of 10 us, with which all samples are kept): 2 rad per step of 1 ms. Of 64 such samples of the left hand (`reach=20`, PD 0.1) 29
+are lost here and 27 in MuJoCo, 4 of them only here and 2 only there; with the usual soft couplings of MuJoCo 24 are lost there.
+Without couplings, when both have the same equations, it is 53 here and 55 there, none only here. At steps of 0.2 ms the coupled
+hand loses no sample in either.
 
 Packages with such files: example-robot-data, mani-skill, genesis-world, robosuite. Nothing of them needs to be installed:
 
@@ -91,11 +91,11 @@ class Config:
         lanes: Random postures per case.
         reach: How far from the middle of their limits random coordinates lie at most, rad or m.
         speed: Standard deviation of random speeds.
-        bandwidth: Of PD control.
+        bandwidth: Bandwidth of PD control.
         ratios: Damping of PD control, as shares of critical damping.
         duration: Simulated time.
-        step: Of both simulators.
-        seed: Of the random postures.
+        step: Time step of both simulators.
+        seed: Seed of the random postures.
     """
 
     folder: Path | None = None
@@ -121,7 +121,7 @@ class Config:
 
 
 class Machine(NamedTuple):
-    """What differs from case to case: numbers of friction and of PD control, per velocity component."""
+    """Parameters that differ from case to case: of friction and of PD control, per velocity component."""
 
     viscous: Any
     coulomb: Any
@@ -130,7 +130,7 @@ class Machine(NamedTuple):
 
 
 class Case(NamedTuple):
-    """A machine and the states from which its lanes start."""
+    """A machine and the states from which its samples start."""
 
     name: str
     machine: Machine
@@ -138,7 +138,7 @@ class Case(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """Positions of all lanes at the records, which lanes are lost, and the speeds at the end."""
+    """Positions of all samples at the records, which samples are lost, and the speeds at the end."""
 
     q: np.ndarray
     lost: np.ndarray
@@ -150,8 +150,8 @@ class Row:
     """One robot.
 
     Attributes:
-        lost: Lanes lost per case and simulator.
-        only_here: Lanes of all cases that the default integrator loses and MuJoCo keeps.
+        lost: Number of samples lost per case and simulator.
+        only_here: Number of samples of all cases that the default integrator loses and MuJoCo keeps.
         difference: Largest difference of positions after a fifth of the duration without Coulomb friction.
         fastest: Joint whose speed grew most often beyond all bounds with the default integrator, if any.
     """
@@ -223,7 +223,7 @@ def cases(system: jaxdyn.System, config: Config) -> list[Case]:
     model = system.model
     viscous, coulomb, none, _ = numbers(system)
     rest = middle(system)
-    # A floating base is no joint with a drive.
+    # A floating base is not a joint with a drive.
     driven = np.array([model.topology.joint_classes[body].nv == 1 for body in model.topology.body_of_column])
     inertia = jnp.where(driven, jnp.diag(jaxdyn.mass_matrix(model, rest)), 0.0)
     w, near = config.bandwidth, within_reach(model, config.reach)
@@ -245,7 +245,7 @@ def cases(system: jaxdyn.System, config: Config) -> list[Case]:
 
 
 def in_jaxdyn(system: jaxdyn.System, machines: Machine, starts: jaxdyn.State, integrator: Any, config: Config) -> Runs:
-    """All lanes at once: leaves of machines and starts have a leading axis."""
+    """All samples at once: leaves of machines and starts have a leading axis."""
 
     def lane(machine: Machine, start: jaxdyn.State) -> jaxdyn.Trajectory:
         changed = eqx.tree_at(numbers, system, tuple(machine))
@@ -271,9 +271,9 @@ class InMujoco:
     """
 
     def __init__(self, system: jaxdyn.System, path: Path, floating: bool, config: Config):
-        # By name, since its stubs lack what it makes in C.
+        # By name, since its stubs lack the names that are made in C.
         self.mujoco: Any = importlib.import_module("mujoco")
-        self.mujoco.set_mju_user_warning(lambda text: None)  # lost lanes are counted instead
+        self.mujoco.set_mju_user_warning(lambda text: None)  # lost samples are counted instead
         try:
             self.model, self.remark = self._compiled(prepared(path, floating), system, config.step), ""
             self.order = MujocoOrder(system.model, self.model)
@@ -296,7 +296,7 @@ class InMujoco:
         for equality in list(spec.equalities):
             spec.delete(equality)
         for coupling in system.constraints:
-            assert isinstance(coupling, jaxdyn.Coupling)  # what `mimic` becomes; a URDF has no other constraints
+            assert isinstance(coupling, jaxdyn.Coupling)  # `mimic` becomes this; a URDF has no other constraints
             equality = spec.add_equality()
             equality.type = self.mujoco.mjtEq.mjEQ_JOINT
             equality.name1, equality.name2 = names[count[coupling.driven]], names[count[coupling.driver]]
@@ -305,7 +305,7 @@ class InMujoco:
         return spec.compile()
 
     def run(self, machines: Machine, starts: jaxdyn.State, config: Config) -> Runs:
-        """One lane after the other."""
+        """One sample after the other."""
         order, neutral = self.order, jaxdyn.configuration.neutral(self.system.model)
 
         def converted(machine: Machine, start: jaxdyn.State) -> tuple[jax.Array, ...]:
@@ -333,10 +333,10 @@ class InMujoco:
 
 
 def prepared(path: Path, floating: bool, **options: str) -> str:
-    """The file without shapes, so that no mesh is missed, and without the inertia of what stands; or on a floating joint.
+    """The file without shapes, so that no mesh is missed, and without the inertia of fixed links; or on a floating joint.
 
     Args:
-        options: Of MuJoCo's compiler.
+        options: Options of MuJoCo's compiler.
     """
     robot = ET.parse(path).getroot()
     for link in robot.iter("link"):
@@ -390,7 +390,7 @@ def examine(path: Path, config: Config) -> Row:
 
 
 def difference(system: jaxdyn.System, ours: Runs, theirs: Runs, config: Config) -> float | None:
-    """Between the positions of lanes without Coulomb friction, the last of all, at the first record; None if all are lost."""
+    """Difference of the positions of samples without Coulomb friction, the last case, at the first record; None if all are lost."""
     kept = ~(ours.lost | theirs.lost)[-config.lanes :]
     if not np.any(kept):
         return None
@@ -400,7 +400,7 @@ def difference(system: jaxdyn.System, ours: Runs, theirs: Runs, config: Config) 
 
 
 def fastest_joint(system: jaxdyn.System, run: Runs) -> str:
-    """The joint that was fastest when a lane was lost, of most lanes; empty if none was lost."""
+    """The joint that was fastest when a sample was lost, of most samples; empty if none was lost."""
     if not np.any(run.lost):
         return ""
     columns, counts = np.unique(np.argmax(run.speed[run.lost], axis=1), return_counts=True)
@@ -409,11 +409,11 @@ def fastest_joint(system: jaxdyn.System, run: Runs) -> str:
 
 
 def table(rows: list[Row]) -> str:
-    """The rows in Markdown; lanes lost by the simulators one after the other."""
+    """The rows in Markdown; samples lost by the simulators one after the other."""
     names = list(rows[0].lost)
     simulators = list(rows[0].lost[names[0]])
     lines = [
-        f"Lanes lost: {' / '.join(simulators)}.",
+        f"Samples lost: {' / '.join(simulators)}.",
         "",
         f"| robot | nv | couplings | {' | '.join(names)} | only here | difference | fastest when lost | remark |",
         f"|---|---|---|{'---|' * len(names)}---|---|---|---|",
@@ -436,7 +436,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
             directory.path("table.md").write_text(table(rows) + "\n", encoding="utf-8")
     print(table(rows))
     lost_only_here = [row.robot for row in rows if row.only_here]
-    print(f"\n{len(rows)} robots; lanes that MuJoCo keeps are lost of: {', '.join(lost_only_here) or 'none'}")
+    print(f"\n{len(rows)} robots; samples that MuJoCo keeps are lost of: {', '.join(lost_only_here) or 'none'}")
     return {"robots": [dataclasses.asdict(row) for row in rows], "lost_only_here": lost_only_here}
 
 

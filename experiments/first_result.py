@@ -1,10 +1,10 @@
 """How long does it take from the start of a process to its first result, and to the next one?
 
-Method. Each task is a script that a user could have written. It runs in a process of its own, once with an empty folder of compiled
-programs and once with what the first process has left there, and reports the time since the process was started when its first and
-its second result are there. Commands are timed from start to end. Wall time and processor time are both given, since processes
-that share the cores with others take longer by the clock. Peers run the same task where they can state it; those that are not
-installed are left out.
+Method. Each task is a script that a user could have written. It runs in a separate process, once with an empty folder of compiled
+programs and once with the programs that the first process has left there, and reports the time since the process was started when
+its first and its second result are there. Commands are timed from start to end. Wall time and processor time are both given,
+since processes that share the cores with others take longer by the clock. Peers run the same task where they can state it; those
+that are not installed are left out.
 
 Expected. A second process starts computing within two seconds, import included; the second result in one process takes
 milliseconds.
@@ -33,7 +33,7 @@ from jaxdyn.jobs import Job, main
 
 _ROOT = Path(__file__).parents[1]
 _TIMEOUT = 900.0
-# What a task consists of: lines before the result, and the function whose call gives it.
+# The parts of a task: lines before the result, and the function whose call gives it.
 _SCRIPT = """
 import json, os, resource, time
 

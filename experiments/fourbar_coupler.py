@@ -1,17 +1,18 @@
 """Which four-bar linkage draws a given curve, and what torque does its crank take?
 
-Method. A crank, a coupler and a rocker, closed by a hinge, in the vertical x-z plane. The crank is a joint with prescribed motion,
-so `jaxdyn.assemble` closes the linkage at every crank angle; a point of the coupler traces a curve. The distance between this
-curve and the wanted one, of every point of either to the other, is made small by Adam over nine numbers: the lengths of crank,
-coupler, rocker and base, two coordinates of the point on the coupler, place and direction of the base. Derivatives are those of the
-implicit function theorem, through placements of joints and markers of the loop. Lengths are functions of free numbers that make
-every choice a crank-rocker whose crank turns all the way. Many random starts run at once; those that do not close are out.
+Method. A crank, a coupler and a rocker, closed by a hinge, in the vertical x-z plane. The crank is a joint with prescribed
+motion, so `jaxdyn.assemble` closes the linkage at every crank angle; a point of the coupler traces a curve. The distance between
+this curve and the wanted one, of every point of either to the other, is made small by Adam over nine parameters: the lengths of
+crank, coupler, rocker and base, two coordinates of the point on the coupler, place and direction of the base. Derivatives are
+those of the implicit function theorem, through placements of joints and markers of the loop. Lengths are functions of
+unconstrained parameters that make every choice a crank-rocker whose crank turns all the way. Many random starts run at once;
+those that do not close are out.
 
-The best linkage then turns: at constant speed, where `jaxdyn.driving_forces` tells the torque on the crank, and with a motor and
+The best linkage then turns: at constant speed, where `jaxdyn.driving_forces` gives the torque on the crank, and with a motor and
 a speed controller, simulated with exactly closed loops (`jaxdyn.Projected`). Masses are those of uniform rods; a weight sits at the
 tracing point.
 
-Expected. The default curve, a straight stroke that returns along half an ellipse, is no coupler curve of a crank-rocker, so an
+Expected. The default curve, a straight stroke that returns along half an ellipse, is not a coupler curve of a crank-rocker, so an
 error remains, some percent of its width. Without friction the work over a turn is zero, and the simulated point stays on the
 curve of the kinematics.
 
@@ -46,20 +47,20 @@ class Config:
     Attributes:
         curve: Shape of the wanted curve: "stroke" (straight, back along half an ellipse), "eight" or "triangle".
         points: Corners (x, z) of a closed curve to take instead, in order.
-        width, height: Of the wanted curve.
+        width, height: Width and height of the desired curve.
         angles: Crank angles at which the linkage is assembled.
         starts: Random linkages to start from.
-        steps: Of the optimizer.
-        rate: Of learning, at the start; it falls to zero.
+        steps: Number of steps of the optimizer.
+        rate: Learning rate at the start; it falls to zero.
         transmission: Smallest angle wanted between coupler and rocker.
-        seed: Of the random starts.
+        seed: Seed of the random starts.
         density: Mass of the rods per meter, in kg.
         weight: Mass at the tracing point.
         rotor: Inertia of the motor about its axis, on the crank.
-        speed: Of the crank.
-        gain: Of the motor's speed controller.
+        speed: Speed of the crank.
+        gain: Gain of the motor's speed controller.
         turns: How many are simulated.
-        step: Of the simulation.
+        step: Time step of the simulation.
     """
 
     curve: Literal["stroke", "eight", "triangle"] = "stroke"
@@ -82,19 +83,19 @@ class Config:
 
     def __post_init__(self):
         if self.points and len(self.points) < 3:
-            raise ValueError(f"points: {len(self.points)} of them are no closed curve; give at least 3")
+            raise ValueError(f"points: {len(self.points)} of them do not make a closed curve; give at least 3")
         if self.angles < 8:
             raise ValueError(f"angles: {self.angles} crank angles do not show a curve; give at least 8")
 
 
 class Linkage(NamedTuple):
-    """The nine numbers, m and rad.
+    """The nine parameters, m and rad.
 
     Attributes:
         crank, coupler, rocker, base: Lengths; base is that between the two pivots on the ground.
         along, across: The tracing point on the coupler, from the crank pin.
         x, z: Pivot of the crank.
-        direction: Of the base, from the pivot of the crank to that of the rocker, above x.
+        direction: Direction of the base, from the pivot of the crank to that of the rocker, above x.
     """
 
     crank: Array
@@ -109,7 +110,7 @@ class Linkage(NamedTuple):
 
 
 def linkage_of(free: Array, size: float) -> Linkage:
-    """The crank-rocker of nine free numbers; every one of them belongs to one choice of these.
+    """The crank-rocker of nine unconstrained parameters; each crank-rocker corresponds to one choice of these.
 
     The crank turns all the way if |coupler - rocker| < base - crank and base + crank < coupler + rocker (Grashof).
     """
@@ -121,7 +122,7 @@ def linkage_of(free: Array, size: float) -> Linkage:
 
 
 def random_numbers(config: Config, count: int) -> Array:
-    """(count, 9) free numbers, of linkages about as large as the curve."""
+    """(count, 9) unconstrained parameters of linkages about as large as the curve."""
     rng = np.random.default_rng(config.seed)
     middle = np.array([-1.5, 0.0, -1.0, 0.0, 0.5, 0.0, 0.0, 0.0, 0.0])
     spread = np.array([0.4, 0.4, 0.5, 0.6, 0.7, 0.7, 0.7, 0.7, np.pi])
@@ -132,7 +133,7 @@ def random_numbers(config: Config, count: int) -> Array:
 
 
 def template(config: Config) -> jaxdyn.System:
-    """A four-bar whose crank turns at constant speed; its numbers are replaced by those of `with_numbers`."""
+    """A four-bar whose crank turns at constant speed; its parameters are replaced by `with_numbers`."""
     across = (0.0, -1.0, 0.0)  # turns x towards z
     builder = jaxdyn.MechanismBuilder("four-bar")
     rod = {"mass": 1.0, "inertia": (1.0, 1.0, 1.0)}
@@ -271,7 +272,7 @@ class Search(NamedTuple):
     """All starts.
 
     Attributes:
-        free: (starts, 9) free numbers.
+        free: (starts, 9) unconstrained parameters.
         q: (starts, angles, 2) assemblies at all crank angles.
         optimizer: Its state.
     """
@@ -298,7 +299,7 @@ class Turn(NamedTuple):
 
 
 class Designer:
-    """The search for linkages; what it computes per linkage and crank angle is compiled by `jaxdyn.batched`."""
+    """The search for linkages; the computation per linkage and crank angle is compiled by `jaxdyn.batched`."""
 
     def __init__(self, config: Config):
         self.config, self.system, size = config, template(config), config.width
@@ -327,7 +328,7 @@ class Designer:
         return Turn(*map(np.asarray, (points, q, error, closed)))
 
     def search(self, free: Array, q: Array) -> tuple[Array, np.ndarray]:
-        """Free numbers after the search, and the root mean square errors in its course, (steps, starts), m."""
+        """Unconstrained parameters after the search, and the root mean square errors in its course, (steps, starts), m."""
         state, errors, total = Search(free, q, self.optimizer.init(free)), [], self.config.steps
         chunk = max(1, total // 50)
         with tqdm(total=total, unit="step", desc=f"{self.config.starts} linkages") as bar:
@@ -341,7 +342,7 @@ class Designer:
     def _improved(self, state: Search, count: int) -> tuple[Search, Array]:
         def step(state, _):
             slope, (error, q) = jax.grad(self._loss, has_aux=True)(state.free, state.q)
-            slope = jnp.where(jnp.isfinite(slope), slope, 0.0)  # a linkage that does not close stays what it is
+            slope = jnp.where(jnp.isfinite(slope), slope, 0.0)  # a linkage that does not close stays unchanged
             updates, memory = self.optimizer.update(slope, state.optimizer)
             return Search(state.free + jnp.asarray(updates), q, memory), error
 

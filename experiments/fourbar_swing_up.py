@@ -3,7 +3,7 @@
 Method. In a four-bar linkage the crank carries a load at its end and has a motor, whose torque is bounded by `share` of the largest
 torque that turning it slowly would take. The linkage hangs where its potential energy is smallest and is to come to rest where it
 is largest. The loop is a constraint; states are the joint angles and velocities of the tree. Multiple shooting starts from guesses
-that are no motions: the crank turns from the lowest to the highest position, with random swings on top, the loop closed and no
+that are not motions: the crank turns from the lowest to the highest position, with random swings on top, the loop closed and no
 torque. Its short steps are those of a plain Euler method that leaves the loop by a little; the best plan is then carried out with
 exactly closed loops by `jaxdyn.Projected`, and with the feedback of the plan, within the same bound.
 
@@ -43,13 +43,13 @@ class Config:
         crank, coupler, rocker: Lengths; in the first position crank and rocker stand upright and the coupler lies along x.
         density: Mass of the rods per meter, in kg.
         load: Mass at the end of the crank.
-        share: Of the largest torque of a slow turn that the motor has.
-        duration: Of the motion.
-        steps: Of the plan.
+        share: Maximum torque of the motor, as a fraction of the largest torque of a slow turn.
+        duration: Duration of the motion.
+        steps: Number of steps of the plan.
         starts: First guesses.
-        swing: Of the guesses but the first, at most.
-        iterations: At most.
-        seed: Of the first guesses.
+        swing: Maximum amplitude of the swings in all guesses but the first.
+        iterations: Maximum number of iterations.
+        seed: Seed of the first guesses.
     """
 
     crank: float = setting(0.1, unit="m", positive=True)

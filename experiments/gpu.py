@@ -10,7 +10,7 @@ Every figure is written as soon as it is there.
 The memory limit is measured, by a copy. The arithmetic limit is one operation per clock and lane of 128 lanes per multiprocessor,
 at the clock that the driver gives as the highest; operations are those of the lane program.
 
-Run time. At most 8 min. Needs a GPU of NVIDIA and nothing beyond what jaxdyn itself needs.
+Run time. At most 8 min. Needs an NVIDIA GPU and the dependencies of jaxdyn only.
 
     python experiments/gpu.py [configs/gpu.toml] [--out DIR] [--smoke] [key=value ...]
 """
@@ -63,9 +63,9 @@ class Config:
         platform: Where to run; "cpu" tries the script without a GPU.
         mechanisms: "panda", "chain N" or "tree 27".
         checked: Samples of a check, which take part of a block.
-        batches: For rates.
+        batches: Batch sizes of the rates.
         blocks: Threads per block, for rates of forward dynamics and rollouts; may be empty.
-        steps: Of a rollout, and of a gradient.
+        steps: Number of steps of a rollout, and of a gradient.
         xla_samples: Samples times steps of a call of XLA, at most.
         rounds: Calls that count.
     """
@@ -110,7 +110,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
 
 
 def environment(device: Any) -> dict[str, Any]:
-    """What the figures depend on."""
+    """Conditions on which the figures depend."""
     query = ["nvidia-smi", "--query-gpu=driver_version,clocks.max.sm,memory.total", "--format=csv,noheader,nounits"]
     try:
         driver, clock, memory = subprocess.check_output(query, text=True).split("\n")[0].split(", ")
@@ -209,7 +209,7 @@ def measured(config: Config, device: Any) -> Iterator[dict[str, Any]]:
 
 
 def rate(task: Task, backend: jaxdyn.lanes.Backend, device: Any, rounds: int) -> dict[str, Any]:
-    """One row: evaluations or steps per second, and what it took to get there."""
+    """One row: evaluations or steps per second, and the compilation time."""
     model = model_named(task.mechanism, task.dtype)
     args = jax.device_put(task.arguments(), device)
     call = compiled_route(model, task, backend)

@@ -5,10 +5,10 @@ and a tree. NVIDIA's assembler `ptxas` (from the wheel nvidia-cuda-nvcc) compile
 registers a thread uses, and how many bytes it writes to and reads from memory because the registers did not suffice. The
 instructions are counted in the listing of the machine code that `cuobjdump` makes.
 
-Model. A multiprocessor issues four instructions for 32 threads in each clock. What registers cannot hold goes to memory: through
-the cache while that of all threads fits there, and through far memory otherwise. The static rate is the smaller of both: of
-evaluations per second, or of steps for a gradient, whose two loops have about as many instructions as the kernel. It leaves out
-what waits for operands and for instructions. Measured on an H100, the forward dynamics of the Panda arm reach 0.65 of it in
+Model. A multiprocessor issues four instructions for 32 threads in each clock. Values for which there is no register go to memory:
+through the cache while that of all threads fits there, and through far memory otherwise. The static rate is the smaller of both:
+of evaluations per second, or of steps for a gradient, whose two loops have about as many instructions as the kernel. It leaves
+out waiting for operands and for instructions. Measured on an H100, the forward dynamics of the Panda arm reach 0.65 of it in
 float32, and kernels of more than some 4000 instructions less: these no longer fit the cache for instructions.
 
 Run time. About 10 min.
@@ -59,8 +59,8 @@ class Config:
     Attributes:
         processor: That the code is made for.
         mechanisms: "panda", "chain N" or "tree 27".
-        functions: What is compiled.
-        most_time: Of the assembler for one kernel, s; what takes longer is left out.
+        functions: Names of the compiled functions.
+        most_time: Maximum time of the assembler for one kernel, s; kernels that take longer are left out.
     """
 
     processor: str = "sm_90"

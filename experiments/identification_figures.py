@@ -1,6 +1,6 @@
 """How good are the identifications, figure by figure, beside those of others and beside what was wanted?
 
-Method. Runs `jaxdyn identify` with each of the configs below, then the comparison with mujoco.sysid, each into a folder of its own,
+Method. Runs `jaxdyn identify` with each of the configs below, then the comparison with mujoco.sysid, each into a separate folder,
 and puts all figures on held-out recordings into one table: ours, the best one of others in the config, and the goal. Configs whose
 recordings are not there are named and left out; the synthetic arm needs none.
 
@@ -35,7 +35,7 @@ class GoalConfig:
     """A figure that is wanted.
 
     Attributes:
-        study: Of which fit.
+        study: Name of the fit.
         figure: Its name in the tables, on held-out recordings, or in the metrics.
         at_most, at_least: Bounds.
     """

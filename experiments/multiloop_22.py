@@ -51,13 +51,13 @@ class Body:
     """A body, a cylinder from its joint to its end.
 
     Attributes:
-        name: Of the body.
+        name: Name of the body.
         joint: "revolute" or "prismatic".
-        axis: Of the joint.
+        axis: Axis of the joint.
         at: Joint.
         end: Other end of the body.
-        mass: Of the body.
-        stiffness: Of the spring in the joint, in N m/rad or N/m.
+        mass: Mass of the body.
+        stiffness: Stiffness of the spring in the joint, in N m/rad or N/m.
         damping: Viscous friction in the joint, in N m s/rad or N s/m.
     """
 
@@ -76,7 +76,7 @@ class Loop:
     """A joint that closes a loop.
 
     Attributes:
-        name: Of the loop.
+        name: Name of the loop.
         joint: Its kind.
         bodies: Numbers of two bodies from 1 on.
         at: Its place.
@@ -95,9 +95,9 @@ class Gear:
     """The coordinate of one body's joint as a multiple of that of another.
 
     Attributes:
-        name: Of the gear.
-        bodies: Driven and driver, numbers from 1 on.
-        ratio: Of the coordinates.
+        name: Name of the gear.
+        bodies: Indices of driven and driving body, from 1 on.
+        ratio: Ratio of the coordinates.
     """
 
     name: str
@@ -115,12 +115,12 @@ class Config:
         gears: Couplings of two joints.
         cylinder: Number of the body that is pushed.
         force: Amplitude of the push.
-        frequency: Of the push.
-        radius: Of all bodies.
+        frequency: Frequency of the push.
+        radius: Radius of all bodies.
         duration: Simulated time.
-        step: Of the integrators.
+        step: Time step of the integrators.
         integrators: To compare, of "semi-implicit Euler", "Runge-Kutta 4", "projected Runge-Kutta 4".
-        seed: Of the random axes.
+        seed: Seed of the random axes.
     """
 
     bodies: tuple[Body, ...]
@@ -372,7 +372,7 @@ def draw_machine(directory: RunDirectory, system: jaxdyn.System, motions: dict[s
     for lines, origins, color, time in zip(
         placed.lines[0], placed.origins[0], colors, motion["time"][chosen], strict=True
     ):
-        # From body to body, broken by points that are no numbers, in the plane x, z.
+        # From body to body, broken by points that are not finite, in the plane x, z.
         points = np.concatenate([lines[:, :, ::2], np.full((len(lines), 1, 2), np.nan)], axis=1).reshape(-1, 2)
         left.plot(*points.T, color=color, lw=2.4, solid_capstyle="round", label=f"t = {time:g} s")
         left.plot(*origins[:, ::2].T, "o", color="white", mec=color, ms=4)

@@ -33,7 +33,7 @@ from jaxdyn.jobs import Job, main
 
 _DT = 1e-3
 _NOISE = 0.1  # standard deviation, N m
-# Of the largest number, after steps in float32 that add up what rounding leaves.
+# Relative to the largest value, after steps in float32 that accumulate rounding errors.
 _MOST_DIFFERENCE = 1e-2
 
 
@@ -43,8 +43,8 @@ class Config:
 
     Attributes:
         batch: Quadrupeds.
-        steps: Of a rollout, of 1 ms.
-        units: Of each of the two hidden layers.
+        steps: Number of steps of a rollout, of 1 ms.
+        units: Number of units of each of the two hidden layers.
         rounds: Calls that count.
     """
 
@@ -118,7 +118,7 @@ def measured(name: str, function: Callable, weights: Any, config: Config, bar: t
     for a, b in zip(*map(jax.tree.leaves, results), strict=True):
         worst = float(np.max(np.abs(a - b)) / np.max(np.abs(b)))
         if not worst < _MOST_DIFFERENCE:
-            raise RunError(f"results of the {name} differ by {worst:.1g} of the largest number")
+            raise RunError(f"results of the {name} differ by {worst:.1g} of the largest value")
     times: dict[str, list[float]] = {backend: [] for backend in calls}
     for _ in range(config.rounds):
         for backend, call in calls.items():

@@ -60,13 +60,13 @@ class Config:
         mechanism: File of the arm.
         start: Angles at the start.
         goal: Angles at which the hand has the target pose.
-        duration: Of the motion.
-        steps: Of the plan.
+        duration: Duration of the motion.
+        steps: Number of steps of the plan.
         margin: Distance to keep from the spheres.
         starts: First guesses.
         bulge: Standard deviation of how far their middle lies off the straight line.
-        iterations: At most.
-        seed: Of the first guesses.
+        iterations: Maximum number of iterations.
+        seed: Seed of the first guesses.
     """
 
     mechanism: Path
@@ -150,7 +150,7 @@ def distances(problem: control.ControlProblem, spheres: control.Spheres, q: jax.
 
 
 def timed(solve: Callable[[], control.Solution]) -> tuple[control.Solution, float]:
-    """What is found, and how many seconds it took."""
+    """The solution, and the seconds that it took."""
     begin = time.perf_counter()
     found = jax.block_until_ready(solve())
     return found, time.perf_counter() - begin

@@ -1,10 +1,10 @@
-"""How often can a reach of a Panda arm be planned anew while the arm moves, and what is that good for?
+"""How often can a reach of a Panda arm be planned again while the arm moves, and what is that good for?
 
 Method. Over a horizon of 1 s, torques of the seven joints within their limits are chosen so that the hand gets to a pose and
-stays there: the first plan by multiple shooting from an arm that stands still. Every 20 ms the plan is made anew from where the arm
-is, by two iterations of iLQR from the last plan moved on by a step. The arm that is controlled is not quite that of the plan: for
-a while a torque pushes it that the plan does not know. For comparison the first plan is carried out as it is, and with the feedback
-of its own gains.
+stays there: the first plan by multiple shooting from an arm that stands still. Every 20 ms the plan is computed again from where
+the arm is, by two iterations of iLQR from the last plan moved on by a step. The arm that is controlled is not quite that of the
+plan: for a while a torque pushes it that the plan does not know. For comparison the first plan is carried out as it is, and with
+the feedback of the gains of the plan.
 
 Expected. A plan takes a few milliseconds, so that plans could be made at some hundred Hz, where the steps ask for 50 Hz. With new
 plans the hand ends within a millimeter of its target; with the feedback of the first plan it is off by decimeters, and without any
@@ -41,10 +41,10 @@ class Config:
         mechanism: File of the arm.
         start: Angles at the start.
         goal: Angles at which the hand has the target pose; any posture that has it will do.
-        horizon: Of each plan.
-        steps: Of each plan.
+        horizon: Duration of each plan.
+        steps: Number of steps of each plan.
         run: Steps that are carried out.
-        iterations: Of iLQR for each plan.
+        iterations: Number of iterations of iLQR for each plan.
         push: Torque on the first joints that the plan does not know.
         push_start, push_end: When it acts.
     """
@@ -66,8 +66,8 @@ class Pushed(control.Dynamics):
 
     Attributes:
         inner: The machine.
-        torque: Of the push.
-        start, end: Of the push, s.
+        torque: Torque of the push.
+        start, end: Start and end of the push, s.
     """
 
     inner: control.Dynamics

@@ -5,7 +5,7 @@ to hold a long rod out. The cost is
 
     integral of u^2 dt + price T - value 2 L,
 
-effort and time, less what the height is worth. L and T are numbers of the design beside the controls, and iLQR with second-order
+effort and time, less the value of the height. L and T are design parameters beside the controls, and iLQR with second-order
 dynamics (DDP) finds all of them at once, from several random torques. The answer is checked against a scan: the best of the same
 starts for each of several fixed lengths, T still free, and a parabola through the three best.
 
@@ -40,16 +40,16 @@ class Config:
     """Settings.
 
     Attributes:
-        mass: Of the load.
+        mass: Mass of the load.
         torque: Bound.
-        value: Of a meter of height.
-        price: Of a second.
-        steps: Of the plan.
+        value: Value of a meter of height.
+        price: Cost of a second.
+        steps: Number of steps of the plan.
         shortest, longest: Bounds of the length.
-        lengths: Of the scan.
+        lengths: Lengths of the scan.
         starts: Random first torques.
-        iterations: At most.
-        seed: Of the first torques.
+        iterations: Maximum number of iterations.
+        seed: Seed of the first torques.
     """
 
     mass: float = setting(1.0, unit="kg", positive=True)

@@ -1,12 +1,12 @@
 """Which of the robot descriptions that come inside Python packages does jaxdyn load, and does it compute the same mechanics?
 
 Method. Every *.urdf file and every *.xml file with MJCF in it is read. A URDF file that has no moving body on a fixed base gets a
-free one; one that is refused for an unphysical inertia is read again with `unphysical="repair"`. What loads is compared with
-Pinocchio (URDF) or MuJoCo (MJCF): mass matrix, bias force and forward dynamics at random states, in float64, largest difference
-relative to the largest mass, force and
-acceleration. Repaired mechanisms are written with `save_urdf`, and Pinocchio reads that file.
+free one; one that is refused for an unphysical inertia is read again with `unphysical="repair"`. Each model that loads is
+compared with Pinocchio (URDF) or MuJoCo (MJCF): mass matrix, bias force and forward dynamics at random states, in float64,
+largest difference relative to the largest mass, force and acceleration. Repaired mechanisms are written with `save_urdf`, and
+Pinocchio reads that file.
 
-Expected. Whatever loads agrees to 1e-8; whatever does not is refused with a reason that names what is wrong.
+Expected. Each model that loads agrees to 1e-8; every other file is refused with the reason.
 
 Packages with many descriptions: pybullet (pybullet_data), example-robot-data, dm_control, gymnasium, robosuite. Without any of
 them, `own=[...]` takes mechanisms of jaxdyn's library, written as URDF.
@@ -47,7 +47,7 @@ class Config:
         folders: Where to look, recursively; empty means the installed Python packages.
         own: Names of mechanisms of jaxdyn's library to take instead, written as URDF.
         states: Random states at which the mechanics is compared.
-        seed: Of the random states.
+        seed: Seed of the random states.
     """
 
     folders: tuple[Path, ...] = ()
@@ -58,7 +58,7 @@ class Config:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One file of the table: what became of it, its size, and how far the mechanics are apart."""
+    """One file of the table: its outcome, its size, and the differences of the mechanics."""
 
     file: str
     outcome: str
@@ -71,12 +71,12 @@ class Row:
 
     @property
     def differences(self) -> list[float]:
-        """What was compared."""
+        """Names of the quantities that were compared."""
         return [x for x in (self.mass_matrix, self.bias_force, self.acceleration) if x is not None]
 
 
 def descriptions(folders: list[Path]) -> list[Path]:
-    """URDF and MJCF files, by their content where the ending does not tell."""
+    """URDF and MJCF files, by their content where the ending is ambiguous."""
     found = []
     for folder in folders:
         for path in sorted(folder.rglob("*")):
@@ -107,7 +107,7 @@ def load(path: Path) -> tuple[jaxdyn.System, str]:
 
 
 def nameless(model: jaxdyn.Model) -> jaxdyn.Model:
-    """The model with numbers for names, so that robots of equal structure share a compilation."""
+    """The model with indices for names, so that robots of equal structure share a compilation."""
     topology = model.topology
     names = tuple(map(str, range(topology.nb)))
     blank = dataclasses.replace(
@@ -133,7 +133,7 @@ class InPinocchio:
     """The mechanics of a URDF file by Pinocchio."""
 
     def __init__(self, system: jaxdyn.System, path: Path, outcome: str):
-        # By name, since the stubs of both libraries lack what they make in C++.
+        # By name, since the stubs of both libraries lack the names that are made in C++.
         self.pinocchio: Any = importlib.import_module("pinocchio")
         pinocchio = self.pinocchio
         free = (pinocchio.JointModelFreeFlyer(),) if outcome.endswith("free base") else ()
@@ -185,7 +185,7 @@ class InMujoco:
 
 @contextlib.contextmanager
 def quiet():
-    """Nothing of what C++ libraries print."""
+    """Suppresses the output of C++ libraries."""
     kept = os.dup(2)
     with open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), 2)

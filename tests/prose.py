@@ -18,7 +18,7 @@ READ_BY_USERS = ("README.md", "jaxdyn", "experiments", "configs", "tests/README.
 
 # In front of "number" these words say which kind of number is meant.
 _KINDS_OF_NUMBERS = (
-    "random|condition|floating-point|real|complex|dual|whole|natural|rational|integer|finite|prime|single|double|equation|formula|"
+    "random|condition|floating-point|Floating-point|real|complex|dual|whole|natural|rational|integer|finite|prime|single|double|equation|formula|"
     "line|version|port|issue|section|row|batch|step|serial|process|page|Reynolds|chapter|odd|even|large|small"
 )
 
@@ -47,7 +47,7 @@ AVOIDED: dict[str, tuple[str, str]] = {
     "never a": (r"\bof nothing\b|\bfor nothing\b", "name the thing that is missing; add it"),
     "room": (r"\brooms?\b", "package"),
     "definition by a fragment": (
-        r"(?m)^\s*[a-z_][\w., *]*(?: \([^)]*\))?: "
+        r"(?m)^ {6,}[a-z_]\w*(?:, \w+)*(?: \([^)]*\))?: "
         r"(?:[Oo]f|[Aa]t (?:most|least|first)|[Tt]o begin|[Aa]s for|[Ff]or|[Bb]y|[Ii]n|[Oo]n)\b"
         r"(?!.*=)",
         "begin the definition with the noun that it defines: 'Maximum number of ...', 'Rate of the angle'",

@@ -22,7 +22,7 @@ EXAMPLES = {
     "of its own": ("a folder of its own", "its own folder"),
     "never a": ("a batch of nothing", "an empty batch"),
     "room": ("the rooms below", "the packages below"),
-    "definition by a fragment": ("    steps: at most.", "    steps: Maximum number of steps."),
+    "definition by a fragment": ("        steps: at most.", "        steps: Maximum number of steps."),
     "British spelling": ("the centre of mass", "the center of mass"),
 }
 

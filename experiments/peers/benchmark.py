@@ -1,4 +1,4 @@
-"""What both benchmarks share: their settings, and the run from the plan to table and pictures."""
+"""The common parts of both benchmarks: their settings, and the run from the plan to table and pictures."""
 
 import dataclasses
 import hashlib
@@ -60,12 +60,12 @@ class Settings:
         dtypes: Precisions; the first one with all batches, then the next.
         threads: Processor cores of every route.
         seconds: Least time for the calls of each route.
-        most_time: To compile and call once; what takes longer is ended.
-        most_memory: Of a call, in bytes; what needs more is not tried.
-        arithmetic_limit: Operations per second of the device; no fraction is given without it.
+        most_time: Maximum time to compile and call once; a task that takes longer is ended.
+        most_memory: Maximum memory of a call, in bytes; tasks that need more are not tried.
+        arithmetic_limit: Operations per second of the device; without it no fraction is reported.
         memory_limit: Bytes per second of the device's memory, likewise.
-        compiler: Of C++, for Pinocchio.
-        peer_environments: Where the peers are.
+        compiler: Command of the C++ compiler, for Pinocchio.
+        peer_environments: Python of the environment of each peer.
     """
 
     mechanisms: tuple[str, ...] = ("chain 2", "chain 7", "chain 16", "tree 27", "chain 32", "chain 64")
@@ -86,7 +86,7 @@ class Settings:
         if not (self.mechanisms and self.batches and self.dtypes):
             raise ValueError("mechanisms, batches or dtypes is empty; give at least one of each")
         if unknown:
-            raise ValueError(f'there is no mechanism {unknown[0]!r}; give "chain N" with a number, or "tree 27"')
+            raise ValueError(f'there is no mechanism {unknown[0]!r}; give "chain N" with an integer N, or "tree 27"')
 
 
 def offers(route: str, function: str) -> bool:
@@ -153,7 +153,7 @@ def run(config: Settings, directory: RunDirectory, functions: Sequence[str], **o
                 bar.set_description(f"{task.function}, {task.mechanism}, {task.dtype}, {task.batch}")
                 bench.measure(task, offering)
                 bar.update(len(offering))
-    finally:  # also when interrupted: what has been measured can be read
+    finally:  # also when interrupted: the measured rows can be read
         bench.end()
         rows = [bench.row(task, route) for task, offering in wanted.items() for route in offering]
         table = report(config, about, rows, bench.checks(), absent)
@@ -176,7 +176,7 @@ def left(directory: RunDirectory, conditions: dict[str, Any]) -> list[Row]:
     """Rows that an interrupted run left in this directory.
 
     Args:
-        conditions: What it must have in common with this one.
+        conditions: Settings that it must have in common with this one.
 
     Raises:
         RunError: It has not.
@@ -185,7 +185,7 @@ def left(directory: RunDirectory, conditions: dict[str, Any]) -> list[Row]:
         return []
     before = json.loads(directory.path("conditions.json").read_text())
     if before != conditions:
-        raise RunError(f"{directory.root}: it ran with {before}, this one has {conditions}; begin anew elsewhere")
+        raise RunError(f"{directory.root}: it ran with {before}, this one has {conditions}; begin a new run elsewhere")
     return read_rows(directory.path(ROWS))
 
 
@@ -234,10 +234,10 @@ def pinocchio_library(compiler: str, python: str) -> Path:
 
 
 def answer(command: list[str]) -> str:
-    """What a command prints.
+    """Output of a command.
 
     Raises:
-        ConfigError: It fails; the last line of what it says.
+        ConfigError: The command fails; the message is the last line of its output.
     """
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)

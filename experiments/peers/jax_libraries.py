@@ -35,7 +35,7 @@ class Library(NamedTuple):
 
 
 def semi_implicit_euler(forward_dynamics: Callable, dt: float) -> tuple[Callable, Callable, Callable]:
-    """start, step and coordinates for a library that makes no steps of its own."""
+    """start, step and coordinates for a library that has no integrator."""
 
     def step(state, tau):
         q, v = state

@@ -1,4 +1,4 @@
-"""Routes as processes that take turns: what they answer, what they may not take, and the rows that are left of it."""
+"""Routes as processes that alternate: their answers, their limits, and the resulting rows."""
 
 import dataclasses
 import json
@@ -24,24 +24,24 @@ NOT_REACHED = "not reached"
 ROWS = "rows.jsonl"  # as they come
 ROUNDS = 5
 _EXPERIMENTS = Path(__file__).parents[1]
-_START = 120.0  # s that a process may take to import what it needs
+_START = 120.0  # s that a process may take to import its packages
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """What was measured of one function by one route; nan where nothing was.
+    """Measurements of one function by one route; nan where there is none.
 
     Attributes:
         function, mechanism, n, dtype, batch, steps: The task.
         compile_s: Tracing, code generation and compilation; 0 for libraries in C and C++.
         first_s: The same to the first result.
         run_s: Median time of a call.
-        memory: Of JAX what it plans for arguments, results and what lies between; else growth of the resident peak. Bytes.
-        difference: From jaxdyn in float64, relative to the largest number of each sample.
+        memory: Planned memory of arguments, results and temporaries for JAX, else growth of the resident peak; bytes.
+        difference: From jaxdyn in float64, relative to the largest value of each sample.
         operations: Scalar operations of the lane program per evaluation or step.
         bytes: Arguments and results per evaluation or step.
-        versions: Of the route's packages.
-        note: Why nothing was measured.
+        versions: Versions of the route's packages.
+        note: Reason why there is no measurement.
     """
 
     function: str
@@ -72,7 +72,7 @@ class Row:
 
 
 class Worker:
-    """A route in a process of its own."""
+    """A route in a separate process."""
 
     def __init__(self, command: Sequence[str], log: Path):
         self.log = log
@@ -121,18 +121,18 @@ class Worker:
 
 
 class Bench:
-    """Measures tasks by all routes and remembers what need not be tried again.
+    """Measures tasks by all routes and remembers the tasks that need not be tried again.
 
     Args:
         commands: The Python of each route, as a command.
         descriptions: The mechanisms by name.
-        folder: For the rows as they come, logs and results to be compared.
-        threads: Of every route.
-        seconds: Least time for the calls of each route.
+        folder: Folder for the rows as they come, logs and results to be compared.
+        threads: Number of threads of every route.
+        seconds: Minimum time for the calls of each route.
         most_time: To compile and call once, s.
-        most_memory: Of a call, bytes.
-        platform: Of the device.
-        options: Of the workers of some routes.
+        most_memory: Maximum memory of a call, bytes.
+        platform: Platform of the device.
+        options: Options of the workers of some routes.
     """
 
     def __init__(
@@ -257,7 +257,7 @@ class Bench:
         return answer, results
 
     def worker(self, route: str, dtype: str) -> Worker:
-        """The process of a route, started anew if it has ended."""
+        """The process of a route, started again if it has ended."""
         worker = self.workers.get((route, dtype))
         if worker is None or not worker.alive:
             command = [*self.commands[route], "-m", "peers.worker", route, "--dtype", dtype]
@@ -274,7 +274,7 @@ class Bench:
         return row
 
     def take(self, rows: Sequence[Row]) -> None:
-        """Remember rows of the same run before it was interrupted, and write them down in place of what it left."""
+        """Remember rows of the same run before it was interrupted, and write them down in place of its files."""
         self.rows |= {row.key: row for row in rows}
         unfinished = self.folder / f"{ROWS}.part"
         unfinished.write_text("".join(map(line_of, rows)))
@@ -286,7 +286,7 @@ class Bench:
         return not math.isnan(row.run_s) or row.note not in ("", NOT_REACHED)
 
     def row(self, task: Task, route: str) -> Row:
-        """What was measured of a task; a row that says so if it was not reached."""
+        """The measurements of a task; a row that says so if it was not reached."""
         row = dataclasses.replace(blank(task, route), note=NOT_REACHED)
         return self.rows.get(row.key, row)
 

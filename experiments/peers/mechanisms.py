@@ -27,7 +27,7 @@ def hinged(name: str, parents: Sequence[int], dtype: str) -> jaxdyn.Model:
     """Random cuboids that turn about the z axes of their joint frames.
 
     Args:
-        parents: Of each body, before it; -1 is the ground.
+        parents: Parent of each body, before it; -1 is the ground.
     """
     rng = np.random.default_rng(len(parents))
     builder = jaxdyn.MechanismBuilder(name)
@@ -49,7 +49,7 @@ def hinged(name: str, parents: Sequence[int], dtype: str) -> jaxdyn.Model:
 
 
 def described(model: jaxdyn.Model) -> dict[str, Any]:
-    """A tree of hinges in plain numbers, as the peers' model files need it (`model_files.Description`)."""
+    """A tree of revolute joints in plain arrays, as the peers' model files need it (`model_files.Description`)."""
     numbers = jax.tree.map(lambda x: np.asarray(x, np.float64), model)
     topology = model.topology
     bodies = []

@@ -1,4 +1,4 @@
-"""A tree of hinges in the file formats of other libraries: without contacts, friction and limits, no number rounded."""
+"""A tree of revolute joints in the file formats of other libraries: without contacts, friction and limits, without rounding."""
 
 import math
 from typing import Any
@@ -11,7 +11,7 @@ _UNIT_INERTIA = {name: float(i == j) for name, (i, j) in _INERTIA.items()}
 
 
 def _text(numbers) -> str:
-    """Numbers as XML holds them, without loss."""
+    """Floating-point numbers as text, without loss."""
     return " ".join(repr(float(x)) for x in numbers)
 
 
@@ -83,7 +83,7 @@ def urdf_text(robot: Description) -> str:
 
 
 def sdf_text(robot: Description) -> str:
-    """The robot for JaxSim, which reads URDF only by a program of its own, on a link "base" fixed to the world."""
+    """The robot for JaxSim, which reads URDF only by a separate program, on a link "base" fixed to the world."""
 
     def link(name, pose, com, mass, inertia):
         moments = "".join(f"<{key}>{value!r}</{key}>" for key, value in inertia.items())

@@ -21,7 +21,7 @@ PINOCCHIO_FUNCTIONS = (  # in the order of pinocchio_dynamics.cpp
 
 
 def pinocchio(robot: Description, task: Task, library: Path, threads: int) -> tuple[Callable, Callable]:
-    """One call of Pinocchio's loop over a batch, and what its result means.
+    """One call of Pinocchio's loop over a batch, and the meaning of its result.
 
     Args:
         library: pinocchio_dynamics.cpp as a shared library.

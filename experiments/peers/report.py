@@ -12,7 +12,7 @@ from peers.measuring import OWN, TOLERANCE, Row
 
 
 class Limits(Protocol):
-    """What the report says about a run; the settings of both benchmarks have it."""
+    """The settings that the report states; the settings of both benchmarks have them."""
 
     @property
     def batches(self) -> tuple[int, ...]: ...
@@ -56,11 +56,11 @@ def report(
         "Samples per second; in rollouts, and values with their gradient, steps of one sample per second.",
         "",
         "* compile: the longest one, s.",
-        "* memory: of the largest batch measured. Of JAX what it plans for arguments, results and what lies between; of "
+        "* memory: of the largest batch measured. For JAX the planned memory of arguments, results and temporaries; for "
         "Pinocchio and MuJoCo the growth of the resident peak.",
         "* difference: the largest one from jaxdyn in float64, relative to the largest number of each sample. That is the lane "
         "compiler's result where it has one, so that it differs from itself by 0.",
-        f"* left out: what takes longer than {limits.most_time:g} s to compile and call once, or more than "
+        f"* left out: tasks that take longer than {limits.most_time:g} s to compile and call once, or more than "
         f"{amount(limits.most_memory)}B. MuJoCo computes in float64 always.",
         "",
     ]
@@ -98,7 +98,7 @@ def table(limits: Limits, rows: Sequence[Row]) -> tuple[list[str], list[list[str
         known = [row.difference for row in own.values() if not math.isnan(row.difference)]
         line.append(f"{max(known):.0e}" if known else "")
         for bound, size in hardware.values():
-            last = measured[-1] if measured and route in OWN else None  # what others compute is not counted
+            last = measured[-1] if measured and route in OWN else None  # the operations of others are not counted
             line.append("" if last is None else percent(last.rate * size_of(rows, last, size) / (bound or math.nan)))
         lines.append(line)
     head = [
@@ -139,7 +139,7 @@ def cell(row: Row | None) -> str:
 
 
 def amount(x: float) -> str:
-    """A positive number with three digits and a prefix."""
+    """A positive value with three digits and a prefix."""
     if math.isnan(x):
         return ""
     for bound, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -159,7 +159,7 @@ def markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
 
 
 def device(about: dict[str, Any]) -> str:
-    """The accelerator, or the name of the processor where the system tells it."""
+    """The accelerator, or the name of the processor where the system reports it."""
     file = Path("/proc/cpuinfo")
     if about["device_platform"] != "cpu":
         return about["device"]

@@ -1,4 +1,4 @@
-"""What is measured: the functions, their arguments and the sizes of their results; for all routes, with NumPy alone."""
+"""The measured tasks: the functions, their arguments and the sizes of their results; for all routes, with NumPy alone."""
 
 import dataclasses
 import math
@@ -31,7 +31,7 @@ class Task:
         n: Degrees of freedom.
         dtype: "float32" or "float64".
         batch: Samples of a call.
-        steps: Of a rollout; 1 for other functions.
+        steps: Number of steps of a rollout; 1 for other functions.
         dt: Length of a step, s.
     """
 

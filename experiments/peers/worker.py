@@ -1,4 +1,4 @@
-"""One route of the benchmarks as a process of its own: it prepares a task, then calls it as often as it is asked to.
+"""One route of the benchmarks as a separate process: it prepares a task, then calls it as often as it is asked to.
 
 Requests and answers are lines of JSON on standard input and output. A process can be ended when a compilation takes too long, and
 runs in the environment of the library that it measures, of which it asks nothing but NumPy:
@@ -8,7 +8,7 @@ runs in the environment of the library that it measures, of which it asks nothin
     {"prepare": {task}, "robot": {description}, "most_memory": bytes, "first": file}
     {"seconds": 0.1}
 
-When it has imported what it needs, it says so. The first request is answered by times and sizes, with the results of the first
+When it has imported its packages, it says so. The first request is answered by times and sizes, with the results of the first
 samples in an .npz file, the second by times of calls, each until its result is there.
 """
 
@@ -29,7 +29,7 @@ from peers.task import CHECKED, Task
 
 NATIVE = ("pinocchio", "mujoco")
 OWN = ("lanes", "xla", "reference")
-LIBRARIES = {  # what is imported before anything is measured, and the package that it comes from
+LIBRARIES = {  # the module imported before any measurement, and the package that it comes from
     **dict.fromkeys(OWN, ("jaxdyn", "jax")),
     "pinocchio": ("peers.native", "pin"),
     "mujoco": ("mujoco.rollout", "mujoco"),
@@ -55,10 +55,10 @@ def prepare_native(options: argparse.Namespace, task: Task, robot: dict[str, Any
     from peers import native
 
     if options.library:
-        ctypes.CDLL(str(options.library))  # its code is no memory of the call
+        ctypes.CDLL(str(options.library))  # its code does not count as memory of the call
     before = resident("VmRSS")
     if _PEAK.exists():
-        _PEAK.write_text("5")  # the peak starts anew
+        _PEAK.write_text("5")  # the peak starts again
     if options.route == "pinocchio":
         call, parts = native.pinocchio(robot, task, options.library, options.threads)
     else:
@@ -71,7 +71,7 @@ def prepare_native(options: argparse.Namespace, task: Task, robot: dict[str, Any
 
 
 def resident(entry: str) -> float:
-    """Resident memory of this process (VmRSS) or its peak (VmHWM), bytes; nan where the system does not tell."""
+    """Resident memory of this process (VmRSS) or its peak (VmHWM), bytes; nan where the system does not report it."""
     if not _PEAK.exists():
         return float("nan")
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -159,7 +159,7 @@ def main() -> None:
     if options.threads == 1:
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
     answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # the output of libraries is not an answer
     call: Callable | None = None
     importlib.import_module(LIBRARIES[options.route][0])
     print(json.dumps({"versions": versions(options.route)}), file=answers)
@@ -169,7 +169,7 @@ def main() -> None:
             answer = {"times": times(call, request["seconds"])} if call else {"problem": "nothing is prepared"}
         else:
             task, robot = Task(**request["prepare"]), request["robot"]
-            call = None  # what was prepared before gives its memory back
+            call = None  # the previous task frees its memory
             try:
                 if options.route in NATIVE:
                     report, call, first = prepare_native(options, task, robot)
@@ -178,7 +178,7 @@ def main() -> None:
                 np.savez(request["first"], *(np.asarray(x[:CHECKED]) for x in first))
                 del first
                 answer = report | {"versions": versions(options.route)}
-            except Exception as error:  # told, not raised: the next task may go well
+            except Exception as error:  # reported, not raised: the next task may succeed
                 kind = "" if isinstance(error, TooLarge) else f"failed: {type(error).__name__}: "
                 answer = {"problem": " ".join(f"{kind}{error}".split())[:200]}
         print(json.dumps(answer), file=answers)

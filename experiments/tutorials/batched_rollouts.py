@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Batched rollouts
 #
-# One simulation tells how one machine moves from one state. Thousands of them at once tell how a machine moves: which motions are
-# likely, where chaos begins, what a change of a mass or of a control does. Here we
+# One simulation shows how one machine moves from one state. Thousands of them at once show how a machine moves: which motions are
+# likely, where chaos begins, how a change of a mass or of a control acts. Here we
 #
 # 1. simulate one Panda arm, then 4096 of them in one call,
 # 2. check the outcome against mechanics: energy gained = work put in,
@@ -47,7 +47,7 @@ jax.config.update("jax_enable_x64", True)
 # %% [markdown]
 # ## One arm
 #
-# A `Model` is a mechanism, a `System` adds forces and drives. The library has both; `summary()` says what is in them. The state is
+# A `Model` is a mechanism, a `System` adds forces and drives. The library has both; `summary()` lists their parts. The state is
 # a pair (q, v) of coordinates and velocities. `rollout` simulates; it is a pure function, so `jax.jit` compiles it.
 
 # %%
@@ -69,9 +69,9 @@ print(f"energy of the arm that falls without friction: {drift[0]:.2f} J at first
 # %% [markdown]
 # ## 4096 arms
 #
-# A function of one sample and `jax.vmap` make a batch. Here a sample is a number: the number of the lane. It makes the key of the
-# lane by `jax.random.fold_in`, and the key makes its first state and its torques. So lane 17 is the same in a batch of 20 and in
-# one of 4096, and nothing random has to be stored.
+# A function of one sample and `jax.vmap` make a batch. Here a sample is an integer: the index of the sample. It makes the key of
+# the sample by `jax.random.fold_in`, and the key makes its first state and its torques. So sample 17 is the same in a batch of 20
+# and in one of 4096, and nothing random has to be stored.
 #
 # The torques are `Knots`, one every 0.2 s, linear between them, on top of a PD controller that holds the middle posture.
 
@@ -103,7 +103,7 @@ def simulated(integrator):
     """All rollouts with an integrator, and how long that took."""
 
     def lane(state, torques):
-        # The cost of a rollout is any number summed over its steps; this one is the work that the torques do.
+        # The cost of a rollout is any scalar summed over its steps; this one is the work of the torques.
         return jaxdyn.rollout(
             system,
             state,
@@ -128,9 +128,9 @@ def simulated(integrator):
 states, torques = jax.jit(jax.vmap(drawn))(jnp.arange(LANES))
 motions = simulated(jaxdyn.RungeKutta4())
 
-# %% [markdown]
-# On a CPU the lane compiler of jaxdyn took the rollout and made one kernel of it, with one arm in each SIMD lane of the processor.
-# If it could not, XLA would have run the same function, and the record would say why. Each arm ends with a code, `RolloutResult`.
+# %% [markdown] On a CPU the lane compiler of jaxdyn took the rollout and made one kernel of it, with one arm in each vector
+# element of the processor. If it could not, XLA would have run the same function, and the record would say why. Each arm ends
+# with a code, `RolloutResult`.
 
 # %%
 record = next(r for r in reversed(jaxdyn.lanes.records()) if r.name == "rollout")
@@ -152,10 +152,10 @@ keep(strip, "panda_strip.png")
 # %% [markdown]
 # ## Does it obey mechanics?
 #
-# A simulation that looks right may still be wrong. Energy tells: kinetic plus potential energy gained must be the work that the
-# torques did. Each dot below is one arm. The default integrator, semi-implicit Euler, is cheap and of first order: at 2 ms its
-# errors show, in the picture and in the arm that fell above. `RungeKutta4` takes four evaluations per step, and the errors are
-# gone.
+# A simulation that looks right may still be wrong. The energy shows it: kinetic plus potential energy gained must be the work
+# that the torques did. Each dot below is one arm. The default integrator, semi-implicit Euler, is cheap and of first order: at 2
+# ms its errors show, in the picture and in the arm that fell above. `RungeKutta4` takes four evaluations per step, and the errors
+# are gone.
 
 # %%
 energy = jaxdyn.batched(lambda state: jaxdyn.total_energy(system, state))
@@ -177,7 +177,7 @@ keep(figure, "energy_balance.png")
 # ## Derivatives through the rollout
 #
 # Where is the flange at the end, and what would move it? Height of the flange is a function of the masses and of the torques at
-# the knots; `jax.value_and_grad` differentiates it through all steps. Reverse mode costs a few rollouts, however many numbers
+# the knots; `jax.value_and_grad` differentiates it through all steps. Reverse mode costs a few rollouts, however many parameters
 # there are: here 7 masses and 77 torques. `jaxdyn.batched` is `jit(vmap(...))` by the lane compiler, value and gradient in one
 # kernel.
 
@@ -226,7 +226,7 @@ right.set_yticks(range(model.nv), model.topology.joint_names)
 right.set_xlabel("time of the knot (s)")
 right.set_title("torques, root mean square over the arms", fontsize=9)
 figure.colorbar(image, ax=right, label="d(height) / d(torque) (mm/(N m))")
-figure.suptitle("What moves the height of the flange after 0.4 s")
+figure.suptitle("Sensitivity of the height of the flange after 0.4 s")
 keep(figure, "gradients.png")
 
 # %% [markdown]
@@ -235,7 +235,7 @@ keep(figure, "gradients.png")
 # A rollout that diverges does not stop the others: it is held at its last good state, `healthy` is False for it, and its derivative
 # means nothing. Outside of `jit` a rollout warns; a jitted one leaves it to you to ask. Here the wrists have the damping of a real
 # drive and the old explicit form of the integrator takes it. A sum over the healthy arms alone is 0 if none is left, which an
-# optimizer takes for a perfect loss. Give the others a loss of their own instead.
+# optimizer takes for a perfect loss. Give the others a separate loss instead.
 
 # %%
 stiff = jaxdyn.System(model, (jaxdyn.JointFriction([100.0] * 7, [0.0] * 7, [1.0] * 7),))
@@ -266,8 +266,8 @@ for damping in ("explicit", "implicit"):
 # ## A map of somersaults
 #
 # Two weights of 1 kg on rods of 1 m. We let them go at rest, from every pair of angles, and ask when the lower rod first turns
-# over, that is, when its angle to the vertical passes 180 degrees. `stop` ends a lane at that moment: its code is STOPPED and
-# `steps` tells when. The others COMPLETE. The angles of the mechanism are relative to the link before; those of the map are
+# over, that is, when its angle to the vertical passes 180 degrees. `stop` ends a sample at that moment: its code is STOPPED and
+# `steps` counts its steps. The others COMPLETE. The angles of the mechanism are relative to the link before; those of the map are
 # absolute, from hanging.
 #
 # Single precision is enough here and twice as fast; `as_dtype` converts a system. The map has a symmetry, left is right, so half

@@ -1,16 +1,16 @@
 # %% [markdown]
 # # Identification
 #
-# An arm of two joints is not quite what its drawings say: the bodies are heavier, their mass centers lie elsewhere, and of its
-# friction nothing is known. Encoders and motor torques were recorded while it moved. Here we
+# An arm of two joints differs from its drawings: the bodies are heavier, their mass centers lie elsewhere, and its friction
+# is unknown. Encoders and motor torques were recorded while it moved. Here we
 #
-# 1. ask what motion can tell at all: base parameters,
-# 2. choose motions that tell most, and record them,
+# 1. ask which parameters motion can determine at all: base parameters,
+# 2. choose the most informative motions, and record them,
 # 3. solve for base parameters by linear least squares,
-# 4. fit bodies that can exist to what the encoders said, by simulation (output error),
+# 4. fit bodies that can exist to the measurements of the encoders, by simulation (output error),
 # 5. look at the intervals, and at motions that the fit has not seen.
 #
-# The recordings are synthetic, so that the truth is at hand to compare with. Your own would come in by `identify.Recording` or,
+# The recordings are synthetic, so that the truth is available for comparison. Your own would come in by `identify.Recording` or,
 # without a line of Python, by `jaxdyn identify`.
 #
 # The file is a notebook: VS Code and Jupytext open it as one. As a script it takes about two minutes of one processor core:
@@ -53,7 +53,7 @@ jax.config.update("jax_enable_x64", True)  # least squares want it
 # %% [markdown]
 # ## The drawing and the truth
 #
-# The nominal arm is what the drawings say, with a guess of its friction. The true one, which only the simulated recordings know,
+# The nominal arm is that of the drawings, with a guess of its friction. The true one, which only the simulated recordings know,
 # has other masses, mass centers, inertias and friction. Both joints turn about the horizontal y axis.
 
 # %%
@@ -86,23 +86,23 @@ truth = arm((5.0, 1.5), ((0.17, 0.03), (0.13, -0.02)), (0.08, 0.012), viscous=[1
 print(nominal.summary())
 
 # %% [markdown]
-# ## What motion can tell
+# ## Which parameters motion determines
 #
 # Forces are linear in masses, first moments h = m c, inertias J about the joint, and in friction. But not each of them shows: the
-# arm moves in a plane, so most of its inertias do nothing, and the mass of the forearm acts like an inertia of the upper arm. What
-# shows are combinations, the base parameters. They follow from the structure of the machine alone.
+# arm moves in a plane, so most of its inertias do nothing, and the mass of the forearm acts like an inertia of the upper arm. Only
+# combinations show, the base parameters. They follow from the structure of the machine alone.
 
 # %%
 base = identify.system_base_parameters(nominal, jax.random.key(0))
 print(base.report())
 
 # %% [markdown]
-# ## Motions that tell most
+# ## The most informative motions
 #
-# Not every motion tells all of them well. Periodic motions as Fourier series have exact velocities and accelerations; draw 64 of
-# them, each as large as the limits of the machine allow, and ask which regressor Y carries the most information: the largest
-# determinant of Y'Y, rows divided by the noise. (`identify.design_excitation` goes on from there by gradients, for a minute or
-# two.)
+# Not every motion determines all of them well. Periodic motions as Fourier series have exact velocities and accelerations; draw
+# 64 of them, each as large as the limits of the machine allow, and ask which regressor Y carries the most information: the
+# largest determinant of Y'Y, rows divided by the noise. (`identify.design_excitation` continues from there by gradients, for a
+# minute or two.)
 
 # %%
 PERIOD, INTERVAL = 8.0, 0.01  # s
@@ -153,13 +153,13 @@ right.invert_yaxis()
 right.set_xlabel("standard deviation (unit of the parameter)")
 right.legend(frameon=False, fontsize=8)
 right.grid(alpha=0.25)
-figure.suptitle("What motions tell about the base parameters of the arm")
+figure.suptitle("Information of motions about the base parameters of the arm")
 keep(figure, "excitation.png")
 
 # %% [markdown]
 # ## Recordings
 #
-# The arm follows the best motion and the second one; the last one is kept to judge by. What was measured: angles by
+# The arm follows the best motion and the second one; the last one is kept to judge by. The measurements: angles by
 # encoders with noise of 1 mrad, torques with the noise above. Velocities and accelerations were not.
 
 # %%
@@ -191,7 +191,7 @@ unseen = recorded("unseen", another)
 # Where motion is known, base parameters come from one linear least-squares problem. Here we take the motion that was commanded,
 # with its exact velocities and accelerations, as one does with Fourier series averaged over periods.
 #
-# Do the intervals keep their word? The truth is at hand, so repeat the experiment 400 times with other noise, under `jax.vmap`,
+# Do the intervals keep their word? The truth is available, so repeat the experiment 400 times with other noise, under `jax.vmap`,
 # and count.
 
 # %%
@@ -218,8 +218,8 @@ print(
 # windows by Levenberg-Marquardt with exact Jacobians. Each body moves as one log-Cholesky factor of its pseudo-inertia, so that
 # every step of the fit is a body that can exist; friction stays positive.
 #
-# Of the 20 numbers of the bodies the data tell fewer combinations. A weak prior, the divergence from the drawing, decides the
-# rest.
+# The data determine fewer combinations than the 20 parameters of the bodies. A weak prior, the divergence from the drawing,
+# decides the rest.
 
 # %%
 plant = identify.Plant(nominal, identify.Sensors(noise=jnp.full(2, ENCODER_NOISE)))
@@ -243,14 +243,14 @@ print(f"bodies that cannot exist: {validation.unphysical_bodies(identified.syste
 # ## How well is it known?
 #
 # `uncertainty` gives covariances of all values. The prior holds the single numbers of the bodies; the data hold the base
-# parameters, which are functions of these numbers. Their covariance follows by the Jacobian of that function, made by JAX.
+# parameters, which are functions of these parameters. Their covariance follows by the Jacobian of that function, made by JAX.
 
 # %%
 known = identify.uncertainty(problem, found.unknowns)
 
 
 def base_of(values):
-    """Base parameters of the values of a fit: two bodies of ten numbers, then friction."""
+    """Base parameters of the values of a fit: two bodies of ten parameters, then friction."""
     numbers, friction = values[:20].reshape(2, 10), values[20:].reshape(2, 2)
     leaves = (numbers[:, 0], numbers[:, 1:4], numbers[:, 4:], *friction)
     system = eqx.tree_at(
@@ -299,7 +299,7 @@ keep(figure, "intervals.png")
 # %% [markdown]
 # ## Motions that it has not seen
 #
-# A fit is judged by what it predicts. Each second of the last recording is simulated by the recorded torques, without feedback,
+# A fit is judged by its predictions. Each second of the last recording is simulated by the recorded torques, without feedback,
 # from the state that was commanded at its start. (If it is not known, `validation.fitted_starts` estimates it.)
 
 # %%

@@ -6,7 +6,7 @@
 #
 # 1. state the problem once and solve it from 256 random first guesses,
 # 2. look at the local optima that they lead to,
-# 3. solve it from a straight line of states that is no motion, by multiple shooting,
+# 3. solve it from a straight line of states that is not a motion, by multiple shooting,
 # 4. play the best plan with disturbances, without and with feedback,
 # 5. ask how the plan changes with the length of a link, without solving again.
 #
@@ -106,8 +106,8 @@ print(f"best plan: {best.cost:.4f} N² m² s, upright to {best.violation:.1e}")
 # Most starts lead to one optimum, and a few to others that take half of the effort. Who starts once hardly ever finds the best.
 #
 # A second method from another place: `MultipleShooting` improves states and controls together, so it may begin with states that
-# are no motion, such as a straight line from hanging to upright with no torque at all. It needs no luck to get there, and ends in
-# an optimum too, another one. Below it is a function of the length and of the guess, compiled once for all that follows.
+# are not a motion, such as a straight line from hanging to upright with no torque at all. It needs no luck to get there, and ends
+# in an optimum too, another one. Below it is a function of the length and of the guess, compiled once for all that follows.
 
 # %%
 solve = jax.jit(lambda length, guess: control.solve(with_length(length), control.MultipleShooting(), guess))
@@ -194,11 +194,11 @@ print(f"picture: {OUT / 'swing_up.gif'} with {frames} frames")
 # %% [markdown]
 # ## Play it
 #
-# A plan is only worth what it does on the machine. First without disturbance: `rollout` with the controls of the plan, with the
+# A plan must prove itself on the machine. First without disturbance: `rollout` with the controls of the plan, with the
 # integrator and the step of the plan, must end where the plan ends.
 #
-# Then 500 times with what reality adds: the acrobot does not start at rest but a little off, and both of its weights are a percent
-# or two from what we believed. The torques alone miss; the way up is unstable, so small errors grow. With feedback,
+# Then 500 times with realistic errors: the acrobot does not start at rest but a little off, and both of its weights are a percent
+# or two from their nominal values. The torques alone miss; the way up is unstable, so small errors grow. With feedback,
 # u = u_k + K_k (x - x_k), it arrives. `tracking_gains` makes the gains K of a linear-quadratic regulator along the plan, and
 # `Tracker` is the policy for `rollout`.
 
