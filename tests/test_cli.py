@@ -139,7 +139,7 @@ def test_lanes_of_a_closed_loop_start_closed_and_stay_so(pendulum, tmp_path, cap
     assert float(system.constraints[0].length) == 0.4
     (tmp_path / "four_bar.toml").write_text(FOUR_BAR.replace("[0.6, 0, 0]", "[6, 0, 0]"))
     assert main([*command, str(tmp_path / "torn")]) == 2
-    assert "cannot be closed near 3 of 3 random configurations; lower" in capsys.readouterr().err
+    assert "could not be closed from 3 of 3 random configurations; lower" in capsys.readouterr().err
 
 
 def test_diverging_lanes_are_counted_and_the_status_says_that_they_are_too_many(pendulum, tmp_path, capsys):
@@ -178,7 +178,7 @@ def test_settings_reach_the_simulation(pendulum, tmp_path, integrator, target):
         (["{config}", "batch=0"], ["batch", "positive"]),
         (
             ["{config}", "control.damping=[1, 2, 3]"],
-            ["control.damping has 3 numbers; give 1, or 2: one per degree of freedom"],
+            ["control.damping has 3 values; give 1, or 2: one per degree of freedom"],
         ),
         (["{config}", "time.save_every=3"], ["time.save_every = 3 does not divide the 20 steps", "choose a divisor"]),
         (
@@ -216,7 +216,7 @@ def test_an_interrupt_is_one_line(pendulum, tmp_path, monkeypatch, capsys):
     assert main(["rollout", pendulum, "--out", str(tmp_path / "run")]) == 130
     assert (
         capsys.readouterr().err.strip().splitlines()[-1]
-        == "jaxdyn: interrupted; the same command with --resume goes on"
+        == "jaxdyn: interrupted; repeat the command with --resume to continue"
     )
 
 
@@ -278,7 +278,7 @@ def test_convert_goes_from_urdf_to_toml_and_back_with_every_number(tmp_path, cap
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["{urdf}", "{urdf}"], "exists already; choose another name or give --force"),
+        (["{urdf}", "{urdf}"], "the file already exists; choose another name or give --force"),
         (["{urdf}", "out.xml"], "the ending '.xml' is not known; a mechanism is written to .toml, .urdf or .json"),
         (["none.urdf", "out.toml"], "none.urdf: there is no such file"),
         (["{toml}", "out.urdf", "--base", "free"], "base and unphysical are options of URDF files"),

@@ -106,7 +106,7 @@ def batched_rollouts(text: str):
 
 
 def identification(text: str):
-    held = numbers(text, r"linear fit: 95 % intervals hold the truth in # %")[0]
+    held = numbers(text, r"linear fit: 95 % intervals contain the true value in # %")[0]
     # 4400 intervals of estimates that depend on each other: the standard deviation of the share is about half a percent.
     assert 93.0 < held < 97.0
     assert re.search(r"windows: CONVERGED after", text)

@@ -1,4 +1,4 @@
-"""Jobs: what the command line runs. Each reads a config, works with a progress bar, and leaves a self-contained run directory."""
+"""Jobs of the command line. Each job reads a config, shows its progress, and writes a self-contained run directory."""
 
 from typing import TYPE_CHECKING
 

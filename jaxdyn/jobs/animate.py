@@ -1,4 +1,4 @@
-"""The command `jaxdyn animate`: a moving picture of a run, or of a mechanism that is let go."""
+"""The command `jaxdyn animate`: an animation of a run, or of a mechanism that moves freely from a random configuration."""
 
 import argparse
 import math
@@ -23,12 +23,12 @@ from jaxdyn.simulate.trajectory import rollout
 
 _STEP = 1e-3  # s
 _RECORD_EVERY = 10  # steps
-_SPREAD = 0.7  # of the joint limits, or rad and m where there are none
-_DRIFT = 0.7  # rad/s and m/s, standard deviation of the first velocities of a mechanism that floats
+_SPREAD = 0.7  # fraction of the range of joint limits; standard deviation in rad or m for joints without limits
+_DRIFT = 0.7  # rad/s and m/s, standard deviation of the initial velocities without gravity
 
 
 def animate(arguments: argparse.Namespace) -> None:
-    """Write a moving picture."""
+    """Write an animation."""
     with needs("pictures"):
         from jaxdyn.view import animation
     source: Path = arguments.source
@@ -50,14 +50,14 @@ def animate(arguments: argparse.Namespace) -> None:
 
 
 def _let_go(system: System, arguments: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:
-    """Times and coordinates of a few lanes that start from random configurations at rest, or, if they float, in slow motion."""
+    """Times and coordinates of samples that start from random configurations: at rest, or without gravity with a slow motion."""
     model = system.model
     floats = any(
         parent == GROUND and issubclass(kind, Free)
         for parent, kind in zip(model.topology.parents, model.topology.joint_classes, strict=True)
     )
     if floats and not arguments.no_gravity:
-        print(f"{model.name} is free to fall and nothing would catch it: it floats without gravity")
+        print(f"{model.name} has a free base and would fall without end; it is simulated without gravity")
     if floats or arguments.no_gravity:
         system = eqx.tree_at(lambda s: s.model.gravity, system, jnp.zeros_like(model.gravity))
     drift = _DRIFT if floats or arguments.no_gravity else 0.0

@@ -1,8 +1,8 @@
-"""Tables of a config that build objects of the library: solvers, costs and constraints, by their key `kind`.
+"""Tables of a config that build objects of the library: solvers, costs and constraints, selected by their key `kind`.
 
 A table is described by the class that it builds. Every concrete class with a class variable `kind` is a kind, its fields are the
-keys, and `quantity` declares their units, bounds and defaults. What a table cannot hold as it is, such as a state or a pose, is
-made of several keys by a dataclass of `PARTS`.
+keys, and `quantity` declares their units, bounds and defaults. A field that TOML cannot express directly, such as a state or a
+pose, is built from several keys by a dataclass of `PARTS`.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, ge
 import jax.numpy as jnp
 from jaxtyping import AbstractArray
 
-# Kinds are found among the classes of these modules and of all others that are imported.
+# Kinds are found among the classes of these modules and of all other imported modules.
 from jaxdyn.control import collocation, costs, ilqr, multiple_shooting, sampling, single_shooting  # noqa: F401
 from jaxdyn.control.solution import Solver
 from jaxdyn.dynamics.system import System
@@ -23,7 +23,7 @@ from jaxdyn.jobs.optimize_values import each
 from jaxdyn.mechanism.named_classes import named_subclasses, subclasses
 from jaxdyn.mechanism.quantity import Quantity, meanings, quantity_of
 
-# The classes some of whose fields are made of other keys: the dataclass with these keys makes the fields that it names.
+# Classes with fields that are built from other keys, and the dataclass with these keys, which builds the fields that it names.
 PARTS: dict[type, Any] = {
     costs.Deviation: StatePart,
     costs.AngularDeviation: ConfigurationPart,
@@ -32,10 +32,10 @@ PARTS: dict[type, Any] = {
     costs.TargetState: TargetPart,
     costs.JointBounds: JointBoundsPart,
 }
-# Keys that are named otherwise than their field, and kinds that stand for another one with some keys.
+# Keys whose name differs from the name of the field, and kinds that stand for another kind with certain values.
 KEYS = {(costs.FramePose, "position"): "position_weight", (costs.FramePose, "rotation"): "rotation_weight"}
 ALIASES: dict[str, tuple[str, dict[str, Any]]] = {"ddp": ("ilqr", {"second_order": True})}
-GIVEN = ("backend",)  # fields that the config states for all tables at once
+GIVEN = ("backend",)  # fields that the config states once for all tables
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,12 +43,12 @@ class Key:
     """A key of a table.
 
     Attributes:
-        owner: The class that has the field or is made of the key.
-        field: The name of the field.
-        annotation: The type of the value in TOML.
-        rules: Its unit and bounds.
-        default: Its default, MISSING for a required key.
-        meaning: A sentence for the help.
+        owner: Class that has the field or is built from the key.
+        field: Name of the field.
+        annotation: Type of the value in TOML.
+        rules: Unit and bounds of the value.
+        default: Default of the value; MISSING for a required key.
+        meaning: Sentence for the help.
     """
 
     owner: type
@@ -61,11 +61,11 @@ class Key:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table that builds an object of the library. Subclasses say by `base` of which class.
+    """A table that builds an object of the library. Subclasses state the class of the object as `base`.
 
     Attributes:
-        kind: Its key `kind`.
-        values: Its other keys with their defaults.
+        kind: Value of the key `kind`.
+        values: Values of the other keys, including defaults.
     """
 
     base: ClassVar[type]
@@ -75,7 +75,7 @@ class Table:
 
     @classmethod
     def kinds(cls) -> dict[str, tuple[type, dict[str, type], dict[str, Any]]]:
-        """Each kind with its class, the classes of fields that are kinds themselves, and the defaults of an alias."""
+        """Each kind with its class, the classes of its fields that have kinds themselves, and the defaults of an alias."""
         found: dict[str, tuple[type, dict[str, type], dict[str, Any]]] = {}
         for concrete in subclasses(cls.base):
             if "kind" in vars(concrete):
@@ -91,13 +91,13 @@ class Table:
 
     @classmethod
     def summary(cls, kind: str) -> str:
-        """What a kind is, by the first sentences of its classes."""
+        """Description of a kind from the first sentences of its classes."""
         concrete, inner, _ = cls.kinds()[kind]
         return " ".join(first_sentence(owner) for owner in (*inner.values(), concrete))
 
     @classmethod
     def keys(cls, kind: str) -> dict[str, Key]:
-        """The keys of a kind besides `kind`."""
+        """The keys of a kind except `kind`."""
         concrete, inner, defaults = cls.kinds()[kind]
         return {
             name: dataclasses.replace(key, default=defaults[name]) if name in defaults else key
@@ -106,13 +106,13 @@ class Table:
 
     @classmethod
     def read_toml(cls, value: Any, place: Place) -> Self:
-        """The table at a place of a file.
+        """Read the table at a place of a file.
 
         Raises:
             ConfigError: A key is missing or unknown, or its value does not fit.
         """
         if not isinstance(value, dict):
-            raise place.error("it is no table; write its keys below, the first of which is kind")
+            raise place.error("it is not a table; write a table with the key kind and further keys")
         if "kind" not in value:
             raise place.key("kind").error(f"missing; use one of {', '.join(cls.kinds())}")
         kind = read_value(Literal[tuple(cls.kinds())], value["kind"], place.key("kind"))
@@ -137,25 +137,25 @@ class Table:
         return table
 
     def toml_values(self) -> dict[str, Any]:
-        """The table as it is written to a file."""
+        """The values of the table as they are written to a file."""
         return {"kind": self.kind, **self.values}
 
     def check(self) -> None:
-        """Refuse keys that do not fit each other.
+        """Refuse keys that do not fit together.
 
         Raises:
-            ValueError: The message names the remedy.
+            ValueError: The keys do not fit together; the message states the remedy.
         """
         for part in {key.owner for key in self.keys(self.kind).values()} & set(PARTS.values()):
             part(**{key.field: self.values[name] for name, key in self.keys(self.kind).items() if key.owner is part})
 
     def build(self, system: System | None, place: str, **given: Any) -> Any:
-        """The object of the library.
+        """Build the object of the library.
 
         Args:
-            system: The mechanism to which states and weights belong; None for objects without any.
-            place: The place of the table in messages, such as "running 1:".
-            given: Values of fields that are no keys.
+            system: Mechanism to which states and weights belong; None for objects without states and weights.
+            place: Place of the table in messages, such as "running 1:".
+            given: Values of fields that are not keys.
 
         Raises:
             ConfigError: A value does not fit the mechanism.
@@ -206,7 +206,7 @@ class ConstraintTable(Table):
 
 
 def _keys(concrete: type, inner: dict[str, type]) -> Iterator[tuple[str, Key]]:
-    """The keys that the fields of a class need, those of its parts included."""
+    """The keys for the fields of a class, including the keys of its parts."""
     part, hints, texts = PARTS.get(concrete), get_type_hints(concrete), meanings(concrete)
     if part is not None:
         part_hints, part_texts = get_type_hints(part), meanings(part)
@@ -230,7 +230,7 @@ def _keys(concrete: type, inner: dict[str, type]) -> Iterator[tuple[str, Key]]:
 
 
 def _in_toml(hint: Any) -> Any:
-    """The type of a field in TOML: one of numbers for an array, and of several types those that TOML has; `object` for others."""
+    """Type of a field in TOML: a tuple of floats for an array, the supported types of a union, `object` for other types."""
     arrays = _arrays(hint)
     if arrays:
         return tuple[float, ...] if arrays[0].dim_str else float
@@ -241,12 +241,12 @@ def _in_toml(hint: Any) -> Any:
 
 
 def _arrays(hint: Any) -> list[Any]:
-    """The kinds of arrays that a field may hold."""
+    """The array types that a field may hold."""
     return [a for a in (get_args(hint) or (hint,)) if isinstance(a, type) and issubclass(a, AbstractArray)]
 
 
 def _value(hint: Any, value: Any, system: System | None, place: str) -> Any:
-    """A value of TOML as a field has it: an array if the field is one, of the length that its annotation says."""
+    """Convert a value of TOML to the type of a field; values of an array field become an array of the annotated length."""
     arrays = _arrays(hint)
     if not arrays or value is None or system is None:
         return value

@@ -1,4 +1,4 @@
-"""How a job is done once its config has been read: run directory, metrics, one host or several."""
+"""Execution of a job after its config has been read: run directory and metrics, on one host or several."""
 
 import contextlib
 import functools
@@ -19,20 +19,20 @@ from jaxdyn.mechanism.messages import MechanismError
 
 
 def carry_out(job: Job, config: Any, out: Path | None, smoke: bool, resume: bool) -> RunDirectory:
-    """Do a job; arguments, results and errors are those of `jaxdyn.jobs.running.run`."""
+    """Execute a job; see `jaxdyn.jobs.running.run` for arguments, result and errors."""
     with compilations_told(), contextlib.ExitStack() as stack:
         open_directory = functools.partial(_opened, job, config, out, resume, stack)
         if getattr(config, "devices", None) == "hosts":
             open_directory = functools.partial(_opened_by_first, open_directory, stack)
         directory, complete = open_directory()
         if complete:
-            print(f"{directory.root}: the run is complete, nothing is left to do")
+            print(f"{directory.root}: the run is already complete")
             return directory
         start = time.perf_counter()
         try:
             metrics = job.work(config, directory)
         except (ConfigError, MechanismError):
-            directory.discard()  # nothing was computed: the corrected command may use the same directory
+            directory.discard()  # nothing was computed, so the corrected command may use the same directory
             raise
         metrics |= {"total_s": time.perf_counter() - start, "arrays": directory.array_names()}
         directory.write_metrics({"job": job.name, "smoke": smoke, **metrics, "environment": environment()})
@@ -42,13 +42,13 @@ def carry_out(job: Job, config: Any, out: Path | None, smoke: bool, resume: bool
 def _opened(
     job: Job, config: Any, out: Path | None, resume: bool, stack: contextlib.ExitStack
 ) -> tuple[RunDirectory, bool]:
-    """The run directory with its config and provenance, locked, and whether the run is complete already."""
+    """The locked run directory with its config and provenance, and whether the run is already complete."""
     if resume and out is None:
-        raise ConfigError("--resume needs --out DIR, the directory of the run to go on with")
+        raise ConfigError("--resume requires --out DIR, the directory of the run to continue")
     directory = RunDirectory(out) if out is not None and resume else RunDirectory.create(out, job.name)
     stack.enter_context(directory.alone())
     text = resolved_toml(config)
-    # What cannot be resumed is not pinned, since that starts the devices, which the job may want to choose.
+    # Provenance initializes the devices, which the job may want to choose; so it is not recorded for jobs without --resume.
     started_with = None if job.inputs is None else provenance(text, job.inputs(config))
     if not resume:
         directory.begin(text, started_with)
@@ -61,7 +61,7 @@ def _opened(
 def _opened_by_first(
     open_directory: Callable[[], tuple[RunDirectory, bool]], stack: contextlib.ExitStack
 ) -> tuple[RunDirectory, bool]:
-    """The same on several hosts: the first one opens the directory, the others are quiet and write where it is thrown away."""
+    """The same on several hosts: the first one opens the directory, the others print nothing and use a temporary directory."""
     join_hosts()
     problem, opened = None, None
     if is_first():
@@ -73,7 +73,7 @@ def _opened_by_first(
     if problem is not None:
         raise problem
     if not begins:
-        raise RunError("the first host could not begin, it says why")
+        raise RunError("the first host could not begin; see its error message")
     if opened is None:
         stack.enter_context(quiet())
         opened = RunDirectory(Path(stack.enter_context(tempfile.TemporaryDirectory()))), complete

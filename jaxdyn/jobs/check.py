@@ -1,4 +1,4 @@
-"""The command `jaxdyn check`: how many digits float32 and float64 keep on a mechanism, and why."""
+"""The command `jaxdyn check`: accuracy of float32 and float64 for a mechanism, and the causes of errors."""
 
 import argparse
 import dataclasses
@@ -19,14 +19,14 @@ from jaxdyn.mechanism.model import as_dtype
 from jaxdyn.simulate import precision
 from jaxdyn.simulate.precision import Errors
 
-# Rounding of one operation in float32.
+# Unit roundoff of float32.
 _ROUNDING = 2.0**-24
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Print how many digits both precisions keep, and why."""
+    """Print the accuracy of both precisions and the causes of errors."""
     system = load_source(arguments, arguments.file)
-    # Forces are given for every velocity component, whatever the drives are.
+    # Forces are given for every velocity component, regardless of the drives.
     system = dataclasses.replace(system, drives=None, method=arguments.method or system.method)
     try:
         as_dtype(system, jnp.float32)
@@ -38,14 +38,17 @@ def check(arguments: argparse.Namespace) -> None:
     for part in (precision.ENERGIES, precision.ACCELERATIONS):
         try:
             found |= precision.errors(system, part, inputs, arguments.backend)
-        except (CannotFlatten, ValueError) as error:  # no scalar program, or no finite result, or not by this method
+        except (
+            CannotFlatten,
+            ValueError,
+        ) as error:  # not a scalar program, a result that is not finite, or an unsupported method
             unchecked.append(f"{part.names[0]} and gradient: not checked, {str(error).splitlines()[0]}")
     if not found:
         raise ConfigError(f"{arguments.file}: {'; '.join(unchecked)}")
     states = f"{len(inputs.q)} states, the first at rest" if len(inputs.q) > 1 else "the state at rest"
     print(
         f"{system.model.name}: {states}, against {precision.DIGITS} digits; "
-        "errors relative to the largest number of each vector\n"
+        "errors relative to the largest component of each vector\n"
     )
     print("\n".join([table(found), *unchecked]))
     print()
@@ -54,7 +57,7 @@ def check(arguments: argparse.Namespace) -> None:
 
 def _inputs(system: System, arguments: argparse.Namespace) -> precision.Samples:
     keys = jax.random.split(jax.random.key(arguments.seed), 3)
-    # At rest in the middle of the joint limits, else neutral; loops close from somewhere that is not straight.
+    # At rest in the middle of the joint limits, or neutral; with loops near it, because straight linkages cannot be closed.
     spread = 0.5 if system.constraints else 0.0
     (rest,) = random_starts(system, keys[:1], spread, arguments.file)
     random = random_starts(system, jax.random.split(keys[1], arguments.states), 1.0, arguments.file)
@@ -62,7 +65,7 @@ def _inputs(system: System, arguments: argparse.Namespace) -> precision.Samples:
 
 
 def table(found: dict[str, Errors]) -> str:
-    """Median and worst errors over the states."""
+    """Table of median and worst errors over the states."""
     head = ["", "float32:", "", "of which", "float64:", ""], ["", "median", "worst", "the model", "median", "worst"]
     rows: list[Sequence[str]] = [*head]
     for name, e in found.items():
@@ -72,7 +75,7 @@ def table(found: dict[str, Errors]) -> str:
 
 
 def digits(errors: np.ndarray) -> float:
-    """Decimal digits that are right at the worst state; none where a result is not finite."""
+    """Number of correct decimal digits at the worst state; 0 if a result is not finite."""
     worst = float(np.max(errors))
     if not math.isfinite(worst):
         return 0.0
@@ -80,7 +83,7 @@ def digits(errors: np.ndarray) -> float:
 
 
 def verdict(system: System, inputs: precision.Samples, found: dict[str, Errors]) -> list[str]:
-    """What the errors mean for a user, and where they come from; one sentence or two per line."""
+    """Interpretation of the errors and their causes, with one or two sentences per line."""
     lines = []
     for name in (name for name in ("energy", "accelerations") if name in found):
         gradients = [e for key, e in found.items() if key.startswith(f"{name} by")]
@@ -110,17 +113,17 @@ def _cause(system: System, inputs: precision.Samples, accelerations: Errors) -> 
         f"errors of {_ROUNDING:.0e} in the equations of motion grow to about {grown:.0e}: "
     )
     if error < 10.0 * _ROUNDING:
-        return f"{said}hardly a digit is lost."
+        return f"{said}almost no accuracy is lost."
     if of_model > 0.5 * error:
-        return f"{said}most of the loss is the rounding of the model's numbers, {of_model:.0e}."
+        return f"{said}most of the error comes from rounding the parameters of the model, {of_model:.0e}."
     if error <= 10.0 * grown:
-        return f"{said}that is where the digits go."
-    return f"{said}{'the loops' if system.constraints else 'sums along the chain'} cost more."
+        return f"{said}this explains the error."
+    return f"{said}{'the loops' if system.constraints else 'sums along the chain'} add larger errors."
 
 
 def _advice(kept: float) -> str:
     if kept >= 4.0:
-        return f"Take float32 where {math.floor(kept)} digits do, as in sampling, learning and control; else float64."
+        return f"Use float32 where {math.floor(kept)} digits suffice, as in sampling, learning and control; otherwise use float64."
     if kept >= 2.0:
-        return f"Take float64; float32 only where {math.floor(kept)} digits do."
-    return "Take float64: float32 says little about this mechanism."
+        return f"Use float64; use float32 only where {math.floor(kept)} digits suffice."
+    return "Use float64: results in float32 are not meaningful for this mechanism."

@@ -1,6 +1,6 @@
-"""Names that configs and arguments choose from.
+"""Names that can be given in configs and arguments.
 
-The modules that they stand for import JAX, which a config that is refused should not wait for.
+They are kept apart from the modules that they stand for, which import JAX, so that an invalid config is refused without delay.
 """
 
 from typing import Literal

@@ -1,4 +1,4 @@
-"""Verbs of the command line that are no jobs: they take arguments instead of a config, and leave no run directory."""
+"""Verbs of the command line that are not jobs: they take arguments instead of a config, and do not write a run directory."""
 
 import argparse
 import contextlib
@@ -11,13 +11,13 @@ from jaxdyn.jobs.running import exit_status
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """A verb with arguments of its own.
+    """A verb of the command line with its arguments.
 
     Attributes:
-        name: The verb.
-        description: Shown by --help; its first line also in the list of verbs.
-        add_arguments: Declares the arguments on a parser.
-        act: Does the work; bad input is a ConfigError, MechanismError or RunError.
+        name: Name of the verb.
+        description: Text that --help shows; its first line also appears in the list of verbs.
+        add_arguments: Function that declares the arguments on a parser.
+        act: Function that does the work; it raises ConfigError, MechanismError or RunError for invalid input.
     """
 
     name: str
@@ -27,14 +27,14 @@ class Command:
 
 
 def add_command(parser: argparse.ArgumentParser, command: Command) -> None:
-    """Help text and arguments of a command."""
+    """Add the help text and the arguments of a command to a parser."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = command.description
     command.add_arguments(parser)
 
 
 def run_command(command: Command, arguments: argparse.Namespace) -> int:
-    """Run a command from parsed arguments, in double precision, which files have; returns the exit status."""
+    """Run a command with parsed arguments in double precision, the precision of files; returns the exit status."""
 
     def act() -> None:
         import jax
@@ -49,7 +49,7 @@ def run_command(command: Command, arguments: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def needs(extra: str) -> Iterator[None]:
-    """Around an import: says in one line which optional packages to install if they are absent.
+    """Context for an import of optional packages; if one is missing, the error states how to install it.
 
     Raises:
         ConfigError: A package is missing.
@@ -61,15 +61,15 @@ def needs(extra: str) -> Iterator[None]:
 
 
 def positive(text: str) -> float:
-    """A positive number, as the type of an argument."""
+    """Convert text to a positive value, for use as the type of an argument."""
     value = float(text)
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+        raise argparse.ArgumentTypeError(f"{text} is not positive")
     return value
 
 
 def count(text: str) -> int:
-    """A number of things, 0 or more, as the type of an argument."""
+    """Convert text to a non-negative integer, for use as the type of an argument."""
     value = int(text)
     if value < 0:
         raise argparse.ArgumentTypeError(f"{text} is negative")

@@ -1,4 +1,4 @@
-"""The command `jaxdyn convert`: a mechanism from one format to another."""
+"""The command `jaxdyn convert`: conversion of a mechanism to another file format."""
 
 import argparse
 
@@ -10,7 +10,7 @@ from jaxdyn.jobs.source import load_source
 def convert(arguments: argparse.Namespace) -> None:
     """Write a mechanism in another format."""
     if arguments.target.exists() and not arguments.force:
-        raise ConfigError(f"{arguments.target}: exists already; choose another name or give --force")
+        raise ConfigError(f"{arguments.target}: the file already exists; choose another name or give --force")
     system = load_source(arguments, arguments.source)
     save_system(system, arguments.target, source=f"converted by jaxdyn from {arguments.source.name}")
     model = system.model

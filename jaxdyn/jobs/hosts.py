@@ -1,8 +1,8 @@
-"""On which devices a job works: one, all of this machine, or those of several hosts that work on one run together.
+"""Devices of a job: one device, all devices of this machine, or the devices of several hosts that work on one run together.
 
-Hosts find one another as `jax.distributed` finds them on a cluster, or by the environment: JAX_COORDINATOR_ADDRESS (host:port of
-the first one, the same everywhere), JAX_NUM_PROCESSES and JAX_PROCESS_ID. All run the same command; the first one writes the run
-directory.
+Hosts find each other through the cluster manager, as `jax.distributed` does, or through environment variables:
+JAX_COORDINATOR_ADDRESS (host:port of the first host, the same on all hosts), JAX_NUM_PROCESSES and JAX_PROCESS_ID. All hosts run
+the same command; the first one writes the run directory.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ def join_hosts() -> None:
     """Wait for the other hosts, before anything is computed.
 
     Raises:
-        ConfigError: Nothing tells which hosts there are, or one of them does not answer.
+        ConfigError: The hosts are not specified, or one of them does not answer.
     """
     if jax.distributed.is_initialized():
         return
@@ -44,7 +44,7 @@ def join_hosts() -> None:
 
 
 def mesh_of(devices: DeviceChoice) -> Mesh | None:
-    """The devices over which a batch is divided; None if it stays where it is."""
+    """The devices over which a batch is divided; None if the batch is not divided."""
     if devices == "one" or jax.device_count() == 1:
         return None
     return lane_mesh()
@@ -56,7 +56,7 @@ def is_first() -> bool:
 
 
 def agreed(value: T) -> T:
-    """What the first host says, on all of them; so they never part ways over what is on a disk that only one sees."""
+    """The value of the first host, on all hosts, so that decisions based on the disk of the first host are the same everywhere."""
     if jax.process_count() == 1:
         return value
     said = multihost_utils.broadcast_one_to_all(value)
@@ -64,7 +64,7 @@ def agreed(value: T) -> T:
 
 
 def agreed_arrays(read: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """The arrays that the first host reads, on all of them."""
+    """The arrays that the first host reads, on all hosts."""
     if jax.process_count() == 1:
         return read()
     content = io.BytesIO()
@@ -78,6 +78,6 @@ def agreed_arrays(read: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.nda
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Nothing is printed: the first host tells what there is to tell."""
+    """Context in which nothing is printed, for all hosts except the first one."""
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
         yield

@@ -1,4 +1,4 @@
-"""The job `jaxdyn identify`: physical parameters from recordings, their uncertainty, and a verdict on held-out recordings."""
+"""The job `jaxdyn identify`: physical parameters from recordings, their uncertainty, and validation on held-out recordings."""
 
 import dataclasses
 import time
@@ -31,9 +31,9 @@ from jaxdyn.mechanism.model import Model
 
 
 def work(config: IdentifyConfig, directory: RunDirectory) -> dict[str, Any]:
-    """The fits of a config, and their metrics."""
+    """Run the fits of a config; returns their metrics."""
     with jax.enable_x64(True):
-        # All files are read now: until the last fit begins, hours may pass in which they change.
+        # All files are read first, because they may change during the hours until the last fit begins.
         plants = [plant_of(config, study) for study in config.study]
         recorded = [recordings_of(config, study) if config.synthetic is None else None for study in config.study]
         studies = zip(config.study, plants, recorded, strict=True)
@@ -47,7 +47,7 @@ def _study(
     recorded: tuple[list[Part], list[Part]] | None,
     directory: RunDirectory,
 ) -> dict[str, Any]:
-    """One fit: its tables and files, and what goes into the metrics. Without recordings they are synthetic."""
+    """Run one fit, write its tables and files, and return its metrics. Without recordings, synthetic ones are generated."""
     made = None
     if recorded is None:
         made = experiment_of(config, study, plant)
@@ -98,14 +98,14 @@ def _study(
 
 
 def without_zeros(plant: Plant) -> Plant:
-    """The plant as any recording may find it."""
+    """The plant without the zeros of individual recordings, for predictions of any recording."""
     return Plant(plant.system, plant.sensors.without_zeros, plant.inputs)
 
 
 def _fitted(
     config: IdentifyConfig, checkpoint: str, problem: Problem, initial: Unknowns, directory: RunDirectory
 ) -> Fit:
-    """The fit, saved after each step, and continued where an interrupted run left it."""
+    """Fit the problem; the search is saved after each step, and an interrupted search is continued."""
 
     def save(search: DampedSearch) -> None:
         directory.write_arrays(checkpoint, **{f"leaf_{k}": leaf for k, leaf in enumerate(jax.tree.leaves(search))})
@@ -116,7 +116,7 @@ def _fitted(
         solver,
         initial,
         max_steps=config.fit.max_steps,
-        throw=False,  # the report says how it ended
+        throw=False,  # the report states how it ended
         resume=_left(checkpoint, solver.pattern(problem, initial), directory),
         after_step=save,
         mesh=mesh_of(config.devices),
@@ -124,7 +124,7 @@ def _fitted(
 
 
 def _left(checkpoint: str, pattern: DampedSearch, directory: RunDirectory) -> DampedSearch | None:
-    """The search that an interrupted run left, if there is one."""
+    """The search that an interrupted run saved, or None."""
     if not agreed(directory.reusable(checkpoint)):
         return None
     arrays = agreed_arrays(lambda: directory.read_arrays(checkpoint))
@@ -138,7 +138,7 @@ def _left(checkpoint: str, pattern: DampedSearch, directory: RunDirectory) -> Da
 
 
 def reweighted(problem: Problem, unknowns: Unknowns, block_length: int) -> Problem:
-    """The problem with the noise of each force set to what its errors are now."""
+    """The problem with the noise of each force set to the RMS of its current errors."""
     if not isinstance(problem, InverseDynamicsError):
         raise ConfigError('fit.rounds are for method = "inverse_dynamics"; set rounds = 0')
     errors = force_errors(problem.parameters.place(unknowns.x), problem.motions)
@@ -146,7 +146,7 @@ def reweighted(problem: Problem, unknowns: Unknowns, block_length: int) -> Probl
 
 
 def _initial_guesses(config: IdentifyConfig, problem: Problem) -> Unknowns:
-    """The initial guess of the problem, or a batch of which it is the first."""
+    """The initial guess of the problem, or a batch of initial guesses of which it is the first."""
     start, count = problem.initial, config.fit.starts
     if count == 1:
         return start
@@ -169,7 +169,7 @@ def _best(found: Fit) -> tuple[Unknowns, FitResult]:
 
 
 def parameter_table(known: Uncertainty, start: np.ndarray) -> str:
-    """Parameter, unit, start, estimate, 95 % interval, as text."""
+    """Table of parameters: name, unit, initial value, estimate, 95 % interval."""
     rows = [("parameter", "unit", "start", "estimate", "95 % interval", "")]
     values, std = np.asarray(known.values), np.asarray(known.std)
     for (name, unit), before, value, spread in zip(known.labels, start, values, std, strict=True):
@@ -180,14 +180,14 @@ def parameter_table(known: Uncertainty, start: np.ndarray) -> str:
 
 
 def physical_check(model: Model, unphysical: list[str]) -> str:
-    """Whether all bodies can exist, in one line."""
+    """One line that states whether all bodies are physically valid."""
     if unphysical:
-        return f"physical check: no body can be {', '.join(unphysical)}, the others are physical"
-    return f"physical check: all {model.nb} bodies are physical"
+        return f"physical check: {', '.join(unphysical)} not physically valid, all other bodies are valid"
+    return f"physical check: all {model.nb} bodies are physically valid"
 
 
 def merit_table(merit: dict[tuple[str, str], dict[str, float]]) -> str:
-    """Figures of merit, one line per machine and split."""
+    """Table of figures of merit, one line per plant and split."""
     names = list(dict.fromkeys(name for row in merit.values() for name in row))
     rows = [("", "split", *names)]
     for (who, split), row in merit.items():
@@ -205,7 +205,7 @@ def _judged(
     train: list[Part],
     validation: list[Part],
 ) -> dict[tuple[str, str], dict[str, float]]:
-    """Figures of the start, of the fit and of others, by name and split."""
+    """Figures of merit of the initial plant, of the fit and of the references, by name and split."""
     merit = {}
     for split, recordings in (("train", train), ("validation", validation)):
         if not recordings:
@@ -219,15 +219,15 @@ def _judged(
 
 
 def _save(study: StudyConfig, plant: Plant, known: Uncertainty, directory: RunDirectory) -> None:
-    """The identified mechanism, exactly and for people, and the estimates."""
+    """Write the estimates, and the identified mechanism as an exact archive and as a readable file."""
     save_system(plant.system, directory.path(f"{study.name}.json"))
     try:
         save_system(plant.system, directory.path(f"{study.name}.toml"), source="identified by jaxdyn identify")
     except (
         ConfigError,
         MechanismError,
-    ) as error:  # a spring that pushes, for instance, may describe a machine all the same
-        print(f"note: only {study.name}.json holds the mechanism, {error}")
+    ) as error:  # some valid estimates, such as a negative stiffness, cannot be written
+        print(f"note: the mechanism is written to {study.name}.json only, {error}")
     directory.write_arrays(
         f"{study.name}_estimates",
         values=known.values,

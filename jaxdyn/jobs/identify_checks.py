@@ -8,7 +8,7 @@ from jaxdyn.jobs.identify_plant import Part, motions_of
 
 
 def figures(config: IdentifyConfig, plant: Plant, parts: list[Part]) -> dict[str, float]:
-    """The figures of all checks of the config, by names that go into tables.
+    """The figures of merit of all checks of the config, by the names that appear in tables.
 
     Raises:
         ConfigError: A recording is too short for a check.

@@ -1,4 +1,4 @@
-"""The config of `jaxdyn identify`: which machine, which recordings, what is free, how to fit, how to judge."""
+"""The config of `jaxdyn identify`: machines, recordings, free parameters, fit and validation."""
 
 import dataclasses
 from pathlib import Path
@@ -22,15 +22,15 @@ class StudyConfig:
     """One fit.
 
     Attributes:
-        name: This name appears in tables and in the names of files.
-        train: These recordings are fitted: names of files in the data folder, where "runs.npz:run_02" is an array of a file that
-            holds several. If recordings are synthetic, each name stands for a motion.
-        mechanism: This mechanism file (.toml, .urdf, .xml or .json) gives the initial guess and the center of the priors.
-        mechanism_in_data: Such a file is in the data folder instead.
-        repair: If true, inertias of a URDF file that no body can have are made physical, and of repeated elements the first counts.
-        validation: These recordings are held out, to judge the fit.
-        train_time: This part of the training recordings is used, from the first time stamp on.
-        validation_time: This part of the held-out recordings is used, from the first time stamp on.
+        name: Name of the fit in tables and in file names.
+        train: Recordings for the fit, as names of files in the data folder; "runs.npz:run_02" is one array of a file with several
+            arrays. If recordings are synthetic, each name stands for a motion.
+        mechanism: Mechanism file (.toml, .urdf, .xml or .json) with the initial guess and the center of the priors.
+        mechanism_in_data: Mechanism file in the data folder, instead of `mechanism`.
+        repair: If true, unphysical inertias of a URDF file are corrected, and the first one of repeated elements is used.
+        validation: Held-out recordings for the validation of the fit.
+        train_time: Time interval of the training recordings that is used, measured from the first time stamp.
+        validation_time: Time interval of the held-out recordings that is used, measured from the first time stamp.
     """
 
     name: str
@@ -44,24 +44,24 @@ class StudyConfig:
 
     def __post_init__(self):
         if (self.mechanism is None) == (not self.mechanism_in_data):
-            raise ValueError("give either mechanism, a file, or mechanism_in_data, a file in the data folder")
+            raise ValueError("give either mechanism (a file) or mechanism_in_data (a file in the data folder)")
 
 
 @dataclasses.dataclass(frozen=True)
 class WindowsConfig:
-    """How recordings are cut for output error.
+    """Windows into which recordings are cut for output error.
 
     Attributes:
-        duration: Windows have this duration.
-        interval: This is the step of the simulation.
-        stride: This is the time from the start of a window to that of the next; the duration if not given.
-        first: The first window of a recording starts at this time.
-        lead: Inputs are kept for this time before a window, for input delays.
-        velocity_cutoff: A low-pass filter with this cutoff makes the guess of the initial velocities.
-        free_starts: If true, the initial states are estimated. Otherwise they are as measured, and the noise of the measurements
-            must include the effect of their errors.
-        start_noise: The guessed initial states have these standard deviations, coordinates then velocities; unknown if empty.
-        continuity: The jumps between consecutive windows have these standard deviations; jumps are free if empty.
+        duration: Duration of each window.
+        interval: Time step of the simulation.
+        stride: Time from the start of a window to the start of the next one; by default the duration.
+        first: Start time of the first window of a recording.
+        lead: Time before each window for which inputs are kept, for input delays.
+        velocity_cutoff: Cutoff frequency of the low-pass filter for the initial guess of the velocities.
+        free_starts: If true, the initial states are estimated. Otherwise the measured states are used, and the noise of the
+            measurements must include the effect of their errors.
+        start_noise: Standard deviations of the guessed initial states, first coordinates and then velocities; unknown if empty.
+        continuity: Standard deviations of the jumps between consecutive windows; jumps are unrestricted if empty.
     """
 
     duration: float = setting(0.5, unit="s", positive=True)
@@ -76,19 +76,21 @@ class WindowsConfig:
 
     def __post_init__(self):
         if not self.free_starts and (self.start_noise or self.continuity):
-            raise ValueError("with free_starts = false no state is guessed; leave out start_noise and continuity")
+            raise ValueError(
+                "with free_starts = false initial states are not estimated; remove start_noise and continuity"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
 class MotionConfig:
-    """How recordings are smoothed for inverse dynamics.
+    """Smoothing of recordings for inverse dynamics.
 
     Attributes:
-        interval: This is the interval of the regular grid.
-        cutoff: A zero-phase low-pass filter with this cutoff smooths positions, velocities and forces; 0 for no filter.
-        order: The filter has this order.
-        drop: This many samples are left out at both ends.
-        decimate: Of so many consecutive samples one is used.
+        interval: Interval of the regular time grid.
+        cutoff: Cutoff frequency of the zero-phase low-pass filter for positions, velocities and forces; 0 for no filter.
+        order: Order of the low-pass filter.
+        drop: Number of samples that are removed at both ends.
+        decimate: Decimation factor, so that one of this number of consecutive samples is used.
     """
 
     interval: float = setting(0.001, unit="s", positive=True)
@@ -100,23 +102,22 @@ class MotionConfig:
 
 @dataclasses.dataclass(frozen=True)
 class FitConfig:
-    """The fit.
+    """Method and settings of the fit.
 
     Attributes:
-        method: The method "output_error" simulates windows; "inverse_dynamics" compares forces.
-        noise: This is the standard deviation of the measurements (output error) or of the forces (inverse dynamics), one for all or
-            one each; with markers, of the angles of the links from the vertical.
-        quantization: Measurements are multiples of this step, for output error.
-        rounds: After a fit by inverse dynamics, the noise of each force is set to the RMS of its errors and the fit is repeated, so
-            many times.
-        block_length: The errors of so many consecutive samples are correlated, so that together they count as one.
-        loss: The loss of the residuals is "squares", "huber" or "cauchy".
-        threshold: This is the threshold of a robust loss, in standard deviations.
-        max_steps: This is the largest number of steps of Levenberg-Marquardt.
-        tolerance: A fit ends when its next step promises a relative decrease of the loss below this tolerance.
-        starts: So many fits run at once, from random initial guesses about the first; the best one counts.
-        standard_deviation: The random initial guesses have this standard deviation, in the unconstrained parameters of the charts.
-        seed: This is the seed of the random initial guesses.
+        method: Method of the fit: "output_error" simulates windows, "inverse_dynamics" compares forces.
+        noise: Standard deviation of the measurements (output error) or of the forces (inverse dynamics), one value for all or one
+            value each. With markers it is the standard deviation of the angles of the links from the vertical.
+        quantization: Resolution of the measurements, for output error.
+        rounds: Number of repetitions of a fit by inverse dynamics, each with the noise of each force set to the RMS of its errors.
+        block_length: Number of consecutive samples with correlated errors, which together count as one sample.
+        loss: Loss of the residuals, "squares", "huber" or "cauchy".
+        threshold: Threshold of a robust loss, in standard deviations.
+        max_steps: Maximum number of Levenberg-Marquardt steps.
+        tolerance: Tolerance of the fit, which ends when the predicted relative decrease of the loss in the next step is smaller.
+        starts: Number of fits from random initial guesses around the given one; the best fit is used.
+        standard_deviation: Standard deviation of the random initial guesses in the unconstrained parameters of the charts.
+        seed: Seed of the random initial guesses.
     """
 
     method: Literal["output_error", "inverse_dynamics"] = "output_error"
@@ -135,13 +136,13 @@ class FitConfig:
 
 @dataclasses.dataclass(frozen=True)
 class ReferenceConfig:
-    """Figures of others, printed beside ours.
+    """Figures of merit from other sources, for comparison.
 
     Attributes:
-        study: The figures belong to the table of this study.
-        name: This says whose figures they are.
-        split: The figures are those of the "train" or of the "validation" recordings.
-        figures: These are the figures, by the names that ours have.
+        study: Name of the study to whose table the figures are added.
+        name: Name of the source of the figures.
+        split: Recordings to which the figures belong, "train" or "validation".
+        figures: Figures of merit by the names that appear in the table.
     """
 
     study: str
@@ -155,22 +156,22 @@ class IdentifyConfig:
     """Config of `jaxdyn identify`.
 
     Attributes:
-        study: Each of these tables is a fit.
-        free: These tables select the free parameters.
-        data: This folder holds the recordings.
-        source: This says where to get the recordings, for the message when they are missing.
-        synthetic: The job makes its own recordings with the mechanism and the forces of the config, in place of data.
-        columns: These are the names in the files.
-        markers: Recordings are films of markers.
-        force: These forces in the joints take the place of all friction in the mechanism file, and of all forces of their kinds.
-            They come first among the forces of the system, in this order.
-        tie: These values follow a free parameter.
-        windows: Recordings are cut so, for output error.
-        motion: Recordings are smoothed so, for inverse dynamics.
-        fit: This table says how to fit.
-        check: These tables give figures of merit, on training and held-out recordings.
-        reference: These are figures of others.
-        devices: Windows or samples are divided over "one" device, "all" devices of this machine, or those of all "hosts".
+        study: Tables of the fits, one table each.
+        free: Tables that select the free parameters.
+        data: Folder that contains the recordings.
+        source: Place where the recordings can be obtained, for the message if they are missing.
+        synthetic: Settings of synthetic recordings of the mechanism and the forces of the config, instead of `data`.
+        columns: Names of the arrays in the recordings.
+        markers: Description of markers, if recordings are films of markers.
+        force: Forces in the joints that replace all friction of the mechanism file, and all forces of the same kinds. They are the
+            first forces of the system, in this order.
+        tie: Tables of values that follow a free parameter.
+        windows: Windows into which recordings are cut, for output error.
+        motion: Smoothing of recordings, for inverse dynamics.
+        fit: Method and settings of the fit.
+        check: Tables of figures of merit, which are computed on training and held-out recordings.
+        reference: Tables of figures of merit from other sources.
+        devices: Devices over which windows or samples are divided: "one", "all" of this machine, or those of all "hosts".
         pictures: If true, pictures are drawn.
     """
 
@@ -196,26 +197,26 @@ class IdentifyConfig:
         """The data folder.
 
         Raises:
-            ConfigError: Recordings are synthetic.
+            ConfigError: The recordings are synthetic.
         """
         if self.data is None:
             raise ConfigError(
-                "synthetic recordings have no data folder; give each study a mechanism, not mechanism_in_data"
+                "there is no data folder for synthetic recordings; give each study mechanism instead of mechanism_in_data"
             )
         return self.data
 
     def __post_init__(self):
         if (self.data is None) == (self.synthetic is None):
             raise ValueError(
-                "give either data, the folder of the recordings, or a table [synthetic], to make recordings"
+                "give either data, the folder of the recordings, or a table [synthetic] for synthetic recordings"
             )
         if self.synthetic is not None and self.fit.method != "inverse_dynamics":
-            raise ValueError('synthetic recordings are forces of motions; set fit.method = "inverse_dynamics"')
+            raise ValueError('synthetic recordings contain forces only; set fit.method = "inverse_dynamics"')
         if not self.study:
             raise ValueError("there is no study; write [[study]]")
         names = [study.name for study in self.study]
         if len(set(names)) != len(names):
-            raise ValueError("two studies have one name; rename one")
+            raise ValueError("two studies have the same name; rename one")
         for reference in self.reference:
             if reference.study not in names:
                 raise ValueError(

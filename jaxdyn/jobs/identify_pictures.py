@@ -1,4 +1,4 @@
-"""The pictures of `jaxdyn identify`; imported only where matplotlib is installed."""
+"""Pictures of `jaxdyn identify`. This module is imported only if matplotlib is installed."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from jaxdyn.mechanism.components import component_names, units_along
 from jaxdyn.mechanism.quantity import EFFORT, POSITION, Quantity
 from jaxdyn.view import identification, plots
 
-_SHOWN = 8  # windows one after the other
+_SHOWN = 8  # consecutive windows in a picture
 
 
 def draw(
@@ -23,7 +23,7 @@ def draw(
     parts: list[Part],
     directory: RunDirectory,
 ) -> list[str]:
-    """Predictions of the recordings and correlations of the estimates; returns the names of the files."""
+    """Draw predictions of the recordings and correlations of the estimates; returns the names of the files."""
     model = plant.system.model
     figures = {"correlations": identification.correlations([name for name, _ in known.labels], known.correlation)}
     if config.fit.method == "inverse_dynamics":

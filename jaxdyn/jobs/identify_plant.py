@@ -1,4 +1,4 @@
-"""From the config of `jaxdyn identify` to a plant, its free parameters, its recordings and the problem to solve."""
+"""Construction of the plant, its free parameters, its recordings and the fitting problem from a config of `jaxdyn identify`."""
 
 import dataclasses
 import re
@@ -42,7 +42,7 @@ _FRICTION = {cls for cls in vars(friction).values() if isinstance(cls, type) and
 
 
 def files_of_studies(config: IdentifyConfig) -> list[tuple[str, Path]]:
-    """All files that the studies read, each with what it is.
+    """All files that the studies read, each with its role.
 
     Raises:
         ConfigError: A study needs a data folder, and there is none.
@@ -58,7 +58,7 @@ def _mechanism(config: IdentifyConfig, study: StudyConfig) -> Path:
 
 
 def plant_of(config: IdentifyConfig, study: StudyConfig) -> Plant:
-    """The plant where a fit starts."""
+    """The plant from which a fit starts."""
     with said_in_one_line():
         system = load_system(_mechanism(config, study), unphysical="repair" if study.repair else "refuse")
     if config.force:
@@ -66,12 +66,12 @@ def plant_of(config: IdentifyConfig, study: StudyConfig) -> Plant:
         replaced = {type(force) for force in own} | _FRICTION
         kept = tuple(force for force in system.forces if type(force) not in replaced)
         system = dataclasses.replace(system, forces=(*own, *kept))
-    if config.markers is not None or not config.columns.u:  # nothing drives it
+    if config.markers is not None or not config.columns.u:  # the machine has no inputs
         nothing = JointDrives((), jnp.zeros(0, system.model.dtype))
         system = eqx.tree_at(lambda s: s.drives, system, nothing, is_leaf=lambda x: x is None)
     ny = system.model.nq
     noise = one_each(config.fit.noise, ny, "fit.noise") * np.sqrt(config.fit.block_length)
-    if config.markers is not None:  # what is read are angles of links, of which coordinates are differences
+    if config.markers is not None:  # measurements are angles of links, whose differences are the coordinates
         to_coordinates = np.eye(ny) - np.eye(ny, k=-1)
         noise = to_coordinates @ np.diag(noise**2) @ to_coordinates.T
     each_its_own = any(entry.path == "sensors.zeros" for entry in config.free)
@@ -82,10 +82,15 @@ def plant_of(config: IdentifyConfig, study: StudyConfig) -> Plant:
 
 
 def one_each(values: tuple[float, ...], count: int, name: str) -> Float[Array, "count"]:
-    """Values of a config, one each.
+    """Values of a config, one for each component.
+
+    Args:
+        values: One value, which holds for all components, or one value per component.
+        count: Number of components.
+        name: Key of the values, for the message.
 
     Raises:
-        ConfigError: There are neither one nor as many as needed.
+        ConfigError: The number of values is neither 1 nor the number of components.
     """
     if len(values) not in (1, count):
         raise ConfigError(f"{name} has {len(values)} values; give 1 or {count}")
@@ -93,7 +98,7 @@ def one_each(values: tuple[float, ...], count: int, name: str) -> Float[Array, "
 
 
 def parameters_of(config: IdentifyConfig, plant: Plant) -> Parameters:
-    """What is free in a plant."""
+    """The free parameters of a plant."""
     names = plant.system.model.topology.body_names
     free: list[Parameter] = []
     try:
@@ -144,8 +149,8 @@ class Part:
     """A part of a recording.
 
     Attributes:
-        recording: All of it, for filters that need what is around.
-        start, end: From the first time stamp on, s.
+        recording: Complete recording, because filters need the surrounding samples.
+        start, end: Interval of the part, measured from the first time stamp, s.
     """
 
     recording: Recording
@@ -154,26 +159,26 @@ class Part:
 
     @property
     def alone(self) -> Recording:
-        """Only the part."""
+        """The part as a separate recording."""
         first, name = float(self.recording.time[0]), self.recording.name
         try:
             return self.recording.between(first + self.start, first + self.end)
         except RecordingError:
             raise ConfigError(
-                f"{name}: nothing lies between {self.start:g} and {self.end:g} s; it has {self.recording.duration:g} s"
+                f"{name}: no samples between {self.start:g} and {self.end:g} s; its duration is {self.recording.duration:g} s"
             ) from None
 
 
 def recordings_of(config: IdentifyConfig, study: StudyConfig) -> tuple[list[Part], list[Part]]:
-    """Recordings to learn from, and those to be judged by.
+    """Recordings for the fit, and recordings for its validation.
 
     Raises:
-        ConfigError: They are not there; the message says where to get them.
+        ConfigError: The recordings are missing; the message states where they can be obtained.
     """
     if not config.folder.is_dir():
         source = f" from {config.source}" if config.source else ""
         raise ConfigError(
-            f'{config.folder}: there is no such folder; get the recordings{source} and say where: "data=FOLDER"'
+            f'{config.folder}: there is no such folder; get the recordings{source} and give their folder: "data=FOLDER"'
         )
     markers = config.markers
     if markers is not None and markers.calibrate:
@@ -186,7 +191,7 @@ def recordings_of(config: IdentifyConfig, study: StudyConfig) -> tuple[list[Part
 
 
 def windows_of(config: IdentifyConfig, recordings: Sequence[Recording], **changes) -> Windows:
-    """Windows of recordings as the config cuts them, or with other durations and starts."""
+    """Windows of recordings with the settings of the config, or with other durations and starts."""
     w = config.windows
     options = {
         "duration": w.duration,
@@ -203,7 +208,7 @@ def windows_of(config: IdentifyConfig, recordings: Sequence[Recording], **change
 
 
 def motions_of(config: IdentifyConfig, parts: list[Part]) -> Motions:
-    """Smoothed motions and forces, one part after the other. Recordings are smoothed as a whole."""
+    """Smoothed motions and forces of all parts in sequence. Each recording is smoothed as a whole."""
     m = config.motion
     found = []
     for part in parts:
@@ -213,20 +218,20 @@ def motions_of(config: IdentifyConfig, parts: list[Part]) -> Motions:
         kept = kept[(since[kept] >= part.start) & (since[kept] < part.end)]
         if len(kept) < 2:
             raise ConfigError(
-                f"{grid.name}: nothing of it is left after dropping {m.drop} samples at both ends; drop fewer, or use more"
+                f"{grid.name}: no samples are left after removing {m.drop} at both ends; lower motion.drop, or use a longer part"
             )
         found.append(Motions(*(jnp.asarray(x[kept]) for x in (grid.q, grid.v, grid.a, grid.u) if x is not None)))
     return jax.tree.map(lambda *x: jnp.concatenate(x), *found)
 
 
 def loss_of(config: IdentifyConfig) -> Loss:
-    """The loss by its name, with the threshold of single samples, of which several count as one."""
+    """The loss with the threshold scaled for single samples, of which `block_length` count as one."""
     threshold = float(config.fit.threshold / np.sqrt(config.fit.block_length))
     return made(Loss, config.fit.loss, dataclasses.replace(config.fit, threshold=threshold))
 
 
 def problem_of(config: IdentifyConfig, parameters: Parameters, parts: list[Part]) -> Problem:
-    """The least-squares problem.
+    """The least-squares problem of a fit.
 
     Raises:
         ConfigError: The recordings or the free parameters do not fit the method.

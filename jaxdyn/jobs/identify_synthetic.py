@@ -1,4 +1,4 @@
-"""Synthetic identification: recordings of a machine that is known, as the config describes them, and judging a fit by the truth."""
+"""Synthetic identification: recordings of a machine with known parameters, and comparison of a fit with the true parameters."""
 
 import dataclasses
 from typing import Any
@@ -23,12 +23,12 @@ from jaxdyn.lanes.announcements import announced_as
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """An experiment on a machine that is known.
+    """An experiment on a machine with known parameters.
 
     Attributes:
-        truth: The machine.
-        start: The perturbed machine where the fit starts.
-        base: The base parameters of the machine.
+        truth: Machine with the true parameters.
+        start: Machine with perturbed parameters, the initial guess of the fit.
+        base: Base parameters of the machine.
         train: Recordings with noise in the forces.
         validation: Recordings of other motions, without noise.
     """
@@ -95,7 +95,7 @@ def _noise(config: IdentifyConfig, plant: Plant) -> Float[Array, "nv"]:
 def judged_by_truth(
     config: IdentifyConfig, study: StudyConfig, made: Experiment, fitted: Plant, directory: RunDirectory
 ) -> dict[str, Any]:
-    """Tables, files and metrics of how well a fit and linear fits of base parameters find the truth."""
+    """Compare a fit, and linear fits of base parameters, with the truth; writes tables and files and returns metrics."""
     settings, base = _settings(config), made.base
     found = compare_base_parameters(
         made.truth,
@@ -122,11 +122,11 @@ def judged_by_truth(
     notes = [
         f"{base.rank} base parameters of {len(base.labels)} parameters; {found.measurements} measured forces, "
         f"condition {condition:.3g}",
-        f"exact data: largest error {largest:.1e} of the size of a base parameter, or of {LEAST_SIZE:g} of the largest "
-        "of its unit",
-        f"noisy data: 95 % intervals hold the truth in {np.mean(covered):.2f} % of {settings.repetitions} repetitions, "
+        f"exact data: largest error {largest:.1e} relative to a base parameter, or to {LEAST_SIZE:g} of the largest one "
+        "with the same unit",
+        f"noisy data: 95 % intervals contain the true value in {np.mean(covered):.2f} % of {settings.repetitions} repetitions, "
         f"{np.min(covered):.2f} to {np.max(covered):.2f} % by parameter",
-        f"fit of bodies: {bodies - len(unphysical)} of {bodies} bodies are physical"
+        f"fit of bodies: {bodies - len(unphysical)} of {bodies} bodies are physically valid"
         + (f", not {', '.join(unphysical)}" if unphysical else ""),
     ]
     print(table, *notes, sep="\n")

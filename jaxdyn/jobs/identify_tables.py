@@ -1,9 +1,9 @@
-"""What the tables of a config of `jaxdyn identify` build, by kind: forces in the joints, losses and charts of the library."""
+"""Tables of a config of `jaxdyn identify` that build objects of the library: forces in the joints, losses and charts."""
 
 import dataclasses
 from typing import TYPE_CHECKING, Any, Literal
 
-# Forces are found among the classes of these modules and of all others that are imported.
+# Forces are found among the classes of these modules and of all other imported modules.
 from jaxdyn.dynamics import friction, joint_limits  # noqa: F401
 from jaxdyn.dynamics.forces import JointForce
 from jaxdyn.identify.charts import Chart
@@ -14,7 +14,7 @@ from jaxdyn.mechanism.quantity import ComponentUnit
 
 
 class ForceTable(Table):
-    """A table [[force]] builds a force in all joints, from one value for all joints or one per component; its kind is its class."""
+    """A table [[force]]: a force in all joints with one value for all joints or one per component; its kind is its class."""
 
     base = JointForce
 
@@ -27,14 +27,14 @@ class ForceTable(Table):
         found = {}
         for name, key in super().keys(kind).items():
             unit = key.rules.unit
-            # The components of the mechanism, which is not known here, decide the unit; so text with a unit is refused.
+            # The unit depends on the components of the mechanism, which is not known here; so text with a unit is refused.
             unit = " or ".join(dict.fromkeys(unit)) if isinstance(unit, ComponentUnit) else unit
             found[name] = dataclasses.replace(key, rules=dataclasses.replace(key.rules, unit=unit, broadcast=True))
         return found
 
 
 def made(base: Any, name: str, settings: Any) -> Any:
-    """The object of a class with that name, whose fields are taken from settings that have them."""
+    """Make an object of the class with this name; its fields are taken from the attributes of `settings`."""
     cls = named_subclasses(base)[name]
     fields = [field.name for field in dataclasses.fields(cls)]
     return cls(**{field: getattr(settings, field) for field in fields if hasattr(settings, field)})

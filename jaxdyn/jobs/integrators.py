@@ -1,4 +1,4 @@
-"""Integrators by the names that they have in configs."""
+"""Integrators by their names in configs."""
 
 from jaxdyn.jobs.choices import IntegratorName
 from jaxdyn.simulate.integrators import ExplicitEuler, ImplicitMidpoint, Integrator, RungeKutta4, SemiImplicitEuler

@@ -1,6 +1,6 @@
-"""What a job is: a name, a config class and a function that does the work; and how it appears on a command line.
+"""Jobs: a name, a config class and a function that does the work, and the command-line interface that they have in common.
 
-A verb of the command line and an experiment script are the same thing. A script is
+Verbs of the command line and experiment scripts are built in the same way. A script is
 
     JOB = Job("integrator-order", __doc__, Config, work)
     if __name__ == "__main__":
@@ -23,16 +23,19 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A piece of work with a config.
+    """A unit of work that is described by a config.
 
     Attributes:
-        name: Names the verb and the default run directory.
-        description: Shown by --help.
-        config: The frozen dataclass that describes the config file, or its name "package.module:Class" if its import takes long.
-        work: work(config, run_directory) -> metrics, a dictionary of numbers and texts.
-        inputs: inputs(config) -> the files that `work` reads, each with what it is. A job that has it can be resumed: in the
-            directory of an interrupted run, `work` does only what is missing, provided that these files are the same.
-        verdict: verdict(metrics) says why the results of a complete run are unreliable, or None; then the exit status is 3.
+        name: Name of the verb and of the default run directory.
+        description: Text that --help shows.
+        config: Frozen dataclass that describes the config file, or its name "package.module:Class" if its import is slow.
+        work: Function work(config, run_directory) that does the work and returns metrics, a dictionary of floats, integers and
+            texts.
+        inputs: Function inputs(config) that returns the files that `work` reads, each with its role. A job with this function can
+            be resumed. Then `work` finds the directory of an interrupted run and computes only the missing results, provided that
+            these files are unchanged.
+        verdict: Function verdict(metrics) that returns the reason why the results of a complete run are unreliable, or None. If
+            there is a reason, the exit status is 3.
     """
 
     name: str
@@ -44,17 +47,17 @@ class Job:
 
     @property
     def config_class(self) -> type:
-        """The class of the config, imported if it is given by its name."""
+        """The class of the config, imported if it is given by name."""
         return pkgutil.resolve_name(self.config) if isinstance(self.config, str) else self.config
 
 
 def deferred(name: str) -> Callable[..., Any]:
-    """The function of a name "package.module:function", whose module is imported at the first call: verbs are known without JAX."""
+    """The function with the name "package.module:function"; its module is imported at the first call, to load verbs without JAX."""
     return lambda *arguments: pkgutil.resolve_name(name)(*arguments)
 
 
 def add_arguments(parser: argparse.ArgumentParser, job: Job, *, default_config: str | None = None) -> None:
-    """The arguments that every job has, and its settings in the help."""
+    """Add the arguments that every job has to a parser, and the settings of the job to its help."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = job.description
     format_help = parser.format_help
@@ -63,25 +66,23 @@ def add_arguments(parser: argparse.ArgumentParser, job: Job, *, default_config: 
         parser.epilog = f"settings:\n{describe_settings(job.config_class)}"
         return format_help()
 
-    parser.format_help = with_settings  # settings are described only when somebody asks for help
-    described = "config file (TOML)" + (f"; {default_config} if not given" if default_config else "")
-    # The config stays positional beside key=value, so a script tells them apart by the "=".
+    parser.format_help = with_settings  # settings are described only if help is requested
+    described = "config file (TOML)" + (f"; default {default_config}" if default_config else "")
+    # The config is a positional argument like key=value, so a script distinguishes them by the "=".
     parser.add_argument("config", nargs=None if default_config is None else "?", default=default_config, help=described)
     parser.add_argument(
         "overrides", nargs="*", metavar="key=value", help='change a setting, as in batch=64 or "time.duration=500 ms"'
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="run directory; runs/<name>-<date> if not given")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="run directory; default runs/<name>-<date>")
     parser.add_argument(
-        "--smoke", action="store_true", help="apply the [smoke] table of the config: seconds instead of minutes"
+        "--smoke", action="store_true", help="apply the [smoke] table of the config for a short test run"
     )
     if job.inputs is not None:
-        parser.add_argument(
-            "--resume", action="store_true", help="go on with the run in --out where it was interrupted, or begin it"
-        )
+        parser.add_argument("--resume", action="store_true", help="continue the interrupted run in --out, or begin it")
 
 
 def describe_settings(config: type, prefix: str = "") -> str:
-    """The settings of a config class, one line each, from its fields and its docstring; tables of several kinds kind by kind."""
+    """Description of the settings of a config class, one line each; tables of several kinds are described kind by kind."""
     texts, lines = meanings(config), []
     annotations = get_type_hints(config)
     for field in dataclasses.fields(config):
@@ -96,7 +97,7 @@ def describe_settings(config: type, prefix: str = "") -> str:
 
 
 def _describe_table(table: Any, name: str) -> list[str]:
-    """What a table may hold: its settings, under a heading for each kind."""
+    """Description of the settings of a table, under a heading for each kind."""
     if hasattr(table, "kinds"):
         lines = []
         for kind in table.kinds():
@@ -127,7 +128,7 @@ def first_sentence(cls: type) -> str:
 
 
 def _tables(annotation: Any) -> list[type]:
-    """The config classes of a table, one that may be absent, an array of tables or one of several kinds; none for values."""
+    """Config classes of an annotation: of a table, an optional table, an array of tables or a union of kinds; empty for values."""
     if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
         return [annotation]
     inside = [_tables(part) for part in get_args(annotation)]

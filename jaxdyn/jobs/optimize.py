@@ -1,4 +1,4 @@
-"""The job `jaxdyn optimize`: controls that move a mechanism at least cost, from one start or from many at once."""
+"""The job `jaxdyn optimize`: optimal control of a mechanism, from one initial guess or from many at once."""
 
 import dataclasses
 import functools
@@ -69,14 +69,14 @@ def work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any]:
 
 
 def inputs(config: OptimizeConfig) -> list[tuple[str, Path]]:
-    """The files that the search of a config reads."""
+    """The files that the optimization of a config reads."""
     return [("mechanism", file) for file in files_of(config.mechanism)]
 
 
 def _solved(
     config: OptimizeConfig, problem: ControlProblem, solver: Solver, starts: Plan, directory: RunDirectory
 ) -> Solution:
-    """Solutions from all initial guesses, with histories of iterative solvers; chunks that an interrupted run left are read."""
+    """Solutions from all initial guesses, with histories of iterative solvers. Chunks of an interrupted run are read again."""
     one_by_one = not isinstance(solver, IterativeSolver)
     chunk = 1 if one_by_one else config.chunk
     firsts = range(0, starts.controls.shape[0], chunk)
@@ -90,7 +90,7 @@ def _solved(
             chunks.append(jax.tree.unflatten(_structure(problem, solver, starts), leaves))
         else:
             chunks.append(_solved_chunk(config, problem, solver, plans))
-            if np.any(np.asarray(chunks[-1].result) != ControlResult.NOT_FINITE):  # else nothing was computed
+            if np.any(np.asarray(chunks[-1].result) != ControlResult.NOT_FINITE):  # otherwise nothing was computed
                 files.write(k, **{f"leaf_{n}": np.asarray(leaf) for n, leaf in enumerate(jax.tree.leaves(chunks[-1]))})
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *chunks)
 
@@ -102,13 +102,13 @@ def _solved_chunk(config: OptimizeConfig, problem: ControlProblem, solver: Solve
         options = {"max_steps": most, "throw": False, "history": True, "every": every}
         return solve_batch(problem, solver, starts, **options, mesh=mesh_of(config.devices))
     found = solver.solve(problem, jax.tree.map(lambda leaf: leaf[0], starts), most)
-    # The motion between the steps, which collocation adds to its solution, is neither written nor shown.
+    # Collocation adds the motion between the time steps to its solution; it is neither written nor shown.
     kept = Solution(**{field.name: getattr(found, field.name) for field in dataclasses.fields(Solution)})
     return jax.tree.map(lambda leaf: jnp.expand_dims(leaf, 0), kept)
 
 
 def _structure(problem: ControlProblem, solver: Solver, starts: Plan) -> Any:
-    """The tree structure of solutions."""
+    """Tree structure of solutions."""
     plan = jax.tree.map(lambda leaf: leaf[0], starts)
     number, gains, code = jnp.zeros(()), jnp.zeros((0, 0, 0)), jnp.zeros((), int)
     history = History(number, number) if isinstance(solver, IterativeSolver) else None
@@ -117,7 +117,7 @@ def _structure(problem: ControlProblem, solver: Solver, starts: Plan) -> Any:
 
 
 def _report(config: OptimizeConfig, found: Solution, best: int) -> str:
-    """A report: the initial guesses of every entry of the config, all optima, and the plan that is kept."""
+    """Report on the initial guesses of every entry of the config, all optima, and the selected plan."""
     rows = [("start", "count", "solved", "best cost", "worst cost", "iterations")]
     for entry in _by_start(config, found):
         best_cost, worst_cost = (
@@ -133,7 +133,7 @@ def _report(config: OptimizeConfig, found: Solution, best: int) -> str:
         ended = f"NOT solved: {code.message.replace('max_steps', 'iterations')}"
     told = describe_optima(found, alike=config.alike).replace("max_steps", "iterations").splitlines()
     solved = [line for line in told if " from " in line]
-    more = [f"and {len(solved) - _SHOWN} dearer optima"] if len(solved) > _SHOWN else []
+    more = [f"and {len(solved) - _SHOWN} optima of higher cost"] if len(solved) > _SHOWN else []
     others = [line for line in told if " from " not in line]
     return "\n".join(
         [aligned(rows, left=(0,)), "", "optima:", *solved[:_SHOWN], *more, *others, "", f"{kept}; {ended}"]
@@ -170,7 +170,7 @@ def _save(
     best: int,
     directory: RunDirectory,
 ) -> None:
-    """Write the mechanism, the best plan with its replay, one plan of each optimum as samples of a run, and all searches."""
+    """Write the mechanism, the best plan with a config for its replay, one plan of each optimum as a run, and all searches."""
     assert isinstance(problem.dynamics, MultibodyDynamics)
     system = problem.dynamics.system
     directory.write_mechanism(system)
@@ -196,7 +196,7 @@ def _save(
 
 
 def shown_plans(problem: ControlProblem, groups: list[Optimum], best: int) -> list[int]:
-    """The plans to show, the best one first, then one of each other optimum unless durations differ."""
+    """Indices of the plans to show: the best one, then one of each other optimum unless durations differ."""
     others = [] if problem.design is not None else [group.best for group in groups if group.best != best]
     return [best, *others]
 

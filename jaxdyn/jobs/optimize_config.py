@@ -1,6 +1,6 @@
 """The config of `jaxdyn optimize`: mechanism, time, initial state, costs, constraints, solver and initial guesses.
 
-Tables of solvers, costs and constraints are described by the classes that they build (`optimize_kinds`).
+Tables of solvers, costs and constraints are described by the classes that they build (`built_tables`).
 """
 
 import dataclasses
@@ -14,14 +14,14 @@ from jaxdyn.jobs.choices import BackendName, DeviceChoice, IntegratorName, Preci
 
 @dataclasses.dataclass(frozen=True)
 class HorizonConfig:
-    """Duration and time steps.
+    """Duration and time steps of the motion.
 
     Attributes:
-        duration: The motion lasts this long; this is the initial guess if the duration is free.
-        steps: The motion is divided into this many equal time steps; controls are constant in each of them.
-        integrator: This one-step method makes each time step.
-        shortest: The duration is free if this lower bound and `longest` are given.
-        longest: The duration is free if this upper bound and `shortest` are given.
+        duration: Duration of the motion, or its initial guess if the duration is free.
+        steps: Number of equal time steps; controls are constant in each step.
+        integrator: One-step method that computes each time step.
+        shortest: Lower bound of the duration, which is free if `longest` is given too.
+        longest: Upper bound of the duration, which is free if `shortest` is given too.
     """
 
     duration: float = setting(unit="s", positive=True)
@@ -32,18 +32,18 @@ class HorizonConfig:
 
     def __post_init__(self):
         if (self.shortest is None) != (self.longest is None):
-            raise ValueError("a free duration needs both shortest and longest; give both, or none")
+            raise ValueError("a free duration needs both shortest and longest; give both or omit both")
         if self.shortest is not None and self.longest is not None and not self.shortest < self.longest:
             raise ValueError(f"shortest = {self.shortest:g} s is not below longest = {self.longest:g} s; exchange them")
 
 
 @dataclasses.dataclass(frozen=True)
 class StateConfig:
-    """A state.
+    """A state of the mechanism.
 
     Attributes:
-        q: The coordinates, rad or m, are the neutral ones if not given.
-        v: The velocities, rad/s or m/s, are one value for all or one for each component.
+        q: Coordinates of the state (rad or m), by default the neutral ones.
+        v: Velocities of the state (rad/s or m/s), one value for all components or one each.
     """
 
     q: tuple[float, ...] | None = None
@@ -52,11 +52,11 @@ class StateConfig:
 
 @dataclasses.dataclass(frozen=True)
 class BoundsConfig:
-    """Bounds of the controls, which are the effort limits of the mechanism if not given.
+    """Bounds of the controls; by default the effort limits of the mechanism.
 
     Attributes:
-        lower: Lower bounds of the controls, N m or N, are one value for all or one each; -inf stands for no bound.
-        upper: Upper bounds of the controls, N m or N, are one value for all or one each; inf stands for no bound.
+        lower: Lower bounds of the controls (N m or N), one value for all or one each; -inf for no bound.
+        upper: Upper bounds of the controls (N m or N), one value for all or one each; inf for no bound.
     """
 
     lower: tuple[float, ...] | None = setting(None, broadcast=True, infinite=True)
@@ -65,11 +65,11 @@ class BoundsConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StillStartConfig:
-    """One initial guess has constant controls.
+    """One initial guess with constant controls.
 
     Attributes:
-        kind: The kind of the initial guess is "constant".
-        controls: The controls, N m or N, are one value for all or one each.
+        kind: Kind of the initial guess, "constant".
+        controls: Values of the controls (N m or N), one value for all or one each.
     """
 
     kind: Literal["constant"] = "constant"
@@ -77,18 +77,18 @@ class StillStartConfig:
 
     @property
     def count(self) -> int:
-        """The number of initial guesses."""
+        """Number of initial guesses."""
         return 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SineStartConfig:
-    """One initial guess has the controls amplitude * sin(rate * time).
+    """One initial guess with the controls amplitude * sin(rate * time).
 
     Attributes:
-        kind: The kind of the initial guess is "sine".
-        amplitude: The amplitudes of the controls, N m or N, are one value for all or one each.
-        rate: The controls oscillate with this angular frequency.
+        kind: Kind of the initial guess, "sine".
+        amplitude: Amplitudes of the controls (N m or N), one value for all or one each.
+        rate: Angular frequency of the controls.
     """
 
     kind: Literal["sine"]
@@ -97,20 +97,20 @@ class SineStartConfig:
 
     @property
     def count(self) -> int:
-        """The number of initial guesses."""
+        """Number of initial guesses."""
         return 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RandomStartConfig:
-    """Several initial guesses have normally distributed controls.
+    """Several initial guesses with normally distributed controls.
 
     Attributes:
-        kind: The kind of the initial guesses is "random".
-        count: There are this many initial guesses.
-        amplitude: The standard deviations of the controls, N m or N, are one value for all or one each.
-        interval: Each random value is held for this long; for one time step if not given.
-        seed: The random values follow from this seed.
+        kind: Kind of the initial guesses, "random".
+        count: Number of initial guesses.
+        amplitude: Standard deviations of the controls (N m or N), one value for all or one each.
+        interval: Duration for which each random value is held, by default one time step.
+        seed: Seed of the random values.
     """
 
     kind: Literal["random"]
@@ -122,16 +122,16 @@ class RandomStartConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StatesStartConfig:
-    """Initial guesses have a given motion, which need not obey the dynamics, and zero controls.
+    """Initial guesses with a given motion, which need not satisfy the dynamics, and zero controls.
 
     Attributes:
-        kind: The kind of the initial guesses is "states".
-        times: The given configurations have these times, from 0 to the duration.
-        q: The motion is linear between these configurations in tangent coordinates.
-        count: There are this many initial guesses; all but the first have random configurations between the first and the last.
-        spread: Random configurations have this standard deviation about the given ones, rad or m, or this largest distance.
-        distribution: The random distances have this distribution; "uniform" ones lie within the spread.
-        seed: The random distances follow from this seed.
+        kind: Kind of the initial guesses, "states".
+        times: Times of the given configurations, from 0 to the duration.
+        q: Configurations of the motion, between which it is linear in tangent coordinates.
+        count: Number of initial guesses; all but the first have random configurations between the first and the last one.
+        spread: Standard deviation of the random configurations from the given ones (rad or m), or their largest distance.
+        distribution: Distribution of the random distances; "uniform" distances are within the spread.
+        seed: Seed of the random distances.
     """
 
     kind: Literal["states"]
@@ -145,10 +145,10 @@ class StatesStartConfig:
     def __post_init__(self):
         if len(self.times) < 2 or len(self.times) != len(self.q):
             raise ValueError(
-                f"there are {len(self.times)} times and {len(self.q)} configurations; give 2 or more of each"
+                f"there are {len(self.times)} times and {len(self.q)} configurations; give the same number of both, at least 2"
             )
         if any(b <= a for a, b in zip(self.times, self.times[1:], strict=False)):
-            raise ValueError("the times do not ascend; sort them")
+            raise ValueError("the times are not in ascending order; sort them")
 
 
 StartConfig = StillStartConfig | SineStartConfig | RandomStartConfig | StatesStartConfig
@@ -159,26 +159,27 @@ class OptimizeConfig:
     """Config of `jaxdyn optimize`.
 
     Attributes:
-        mechanism: This mechanism file, .toml, .urdf, .xml (URDF or MJCF) or .json, is optimized; its drives take the controls, or
-            every joint does.
-        time: This table says how long the motion lasts, and in how many steps.
-        initial: The motion begins in this state.
-        bounds: The controls stay within these bounds.
-        running: These costs are integrated over time.
-        final: These costs count at the end.
-        condition: These constraints hold along the path.
-        final_condition: These constraints hold at the end.
-        solver: This method solves the problem.
-        iterations: The solver makes at most this many iterations.
-        start: The solver begins from all these initial guesses; the best solution is kept.
-        alike: Solutions count as one local optimum if the relative difference of their costs is at most this.
-        dtype: All computations have this precision.
-        backend: "lanes" is the lane compiler, "xla" leaves everything to XLA, "auto" takes lanes on CPUs where they can serve.
-        devices: The initial guesses are divided over "one" device, "all" devices of this machine, or those of all "hosts".
-        chunk: This many initial guesses are solved and written at once, always one by collocation; an interrupted run loses at most
-            one chunk.
-        pictures: Pictures are drawn if this is true.
-        animation: The file motion.gif is written if this is true.
+        mechanism: Mechanism file, .toml, .urdf, .xml (URDF or MJCF) or .json. The controls act on its drives, or on every joint if
+            it has no drives.
+        time: Table of the duration and the time steps.
+        initial: Initial state of the motion.
+        bounds: Bounds of the controls.
+        running: Tables of running costs, which are integrated over time.
+        final: Tables of final costs, which apply at the end.
+        condition: Tables of constraints along the path.
+        final_condition: Tables of constraints at the end.
+        solver: Method that solves the problem.
+        iterations: Maximum number of iterations of the solver.
+        start: Initial guesses of the solver; the best solution is kept.
+        alike: Relative difference of costs up to which solutions count as the same local optimum.
+        dtype: Precision of all computations.
+        backend: Compiler of the computations: "lanes" for the lane compiler, "xla" for XLA, "auto" for the lane compiler on CPUs
+            where it supports the computation.
+        devices: Devices over which the initial guesses are divided: "one", "all" of this machine, or those of all "hosts".
+        chunk: Number of initial guesses that are solved and written at once; it is always one for collocation. An interrupted run
+            loses at most one chunk.
+        pictures: If true, pictures are drawn.
+        animation: If true, the file motion.gif is written.
     """
 
     mechanism: Path
@@ -204,4 +205,4 @@ class OptimizeConfig:
         if not self.running and not self.final:
             raise ValueError("there is no cost; write [[running]], [[final]] or both")
         if not self.start:
-            raise ValueError("there is no start; write [[start]], or leave it out to start without controls")
+            raise ValueError("there is no start; write [[start]], or omit start for an initial guess without controls")

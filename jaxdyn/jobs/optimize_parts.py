@@ -1,6 +1,6 @@
-"""Keys of costs and constraints that are no fields of their classes: states, poses, spheres and bounds as a config gives them.
+"""Keys of costs and constraints that are not fields of their classes: states, poses, spheres and bounds as given in a config.
 
-Each dataclass makes the fields that it names by `makes`.
+Each dataclass builds the fields that are listed in its class variable `makes`.
 """
 
 import dataclasses
@@ -25,8 +25,8 @@ class StatePart:
     """The target state of a deviation.
 
     Attributes:
-        q: The target coordinates, rad or m, are the neutral ones if not given.
-        v: The target velocities, rad/s or m/s, are one value for all or one for each component.
+        q: Target coordinates (rad or m), by default the neutral ones.
+        v: Target velocities (rad/s or m/s), one value for all components or one each.
     """
 
     makes: ClassVar[tuple[str, ...]] = ("target",)
@@ -43,7 +43,7 @@ class ConfigurationPart:
     """The target configuration of a deviation of angles.
 
     Attributes:
-        q: The target coordinates, rad or m, are the neutral ones if not given.
+        q: Target coordinates (rad or m), by default the neutral ones.
     """
 
     makes: ClassVar[tuple[str, ...]] = ("target",)
@@ -59,10 +59,10 @@ class PosePart:
     """The frame and its target pose.
 
     Attributes:
-        frame: This is the name of a body or frame.
-        position: The target of the origin of the frame has these world coordinates.
-        orientation: The target orientation is this quaternion [w, x, y, z].
-        rpy: The target orientation is given by these roll, pitch and yaw angles, in place of a quaternion.
+        frame: Name of a body or frame.
+        position: Target position of the origin of the frame in world coordinates.
+        orientation: Target orientation as a quaternion [w, x, y, z].
+        rpy: Target orientation as roll, pitch and yaw angles, instead of a quaternion.
     """
 
     makes: ClassVar[tuple[str, ...]] = ("frame", "target")
@@ -90,9 +90,9 @@ class SphereConfig:
     """A sphere on a body.
 
     Attributes:
-        body: This is the name of the body that carries the sphere.
-        center: The center has these coordinates on the axes of the body, from its joint point.
-        radius: The sphere has this radius.
+        body: Name of the body that carries the sphere.
+        center: Position of the center relative to the joint point of the body, on body axes.
+        radius: Radius of the sphere on the body.
     """
 
     body: str
@@ -105,8 +105,8 @@ class ObstacleConfig:
     """A sphere in the world.
 
     Attributes:
-        center: The center has these world coordinates.
-        radius: The sphere has this radius.
+        center: Position of the center in world coordinates.
+        radius: Radius of the sphere in the world.
     """
 
     center: tuple[float, float, float] = setting(unit="m")
@@ -118,8 +118,8 @@ class SpheresPart:
     """Spheres on bodies, and obstacles.
 
     Attributes:
-        sphere: These tables describe the spheres on bodies.
-        obstacle: These tables describe the spheres in the world.
+        sphere: Tables of the spheres on bodies.
+        obstacle: Tables of the spheres in the world.
     """
 
     makes: ClassVar[tuple[str, ...]] = ("bodies", "centers", "radii", "obstacle_centers", "obstacle_radii")
@@ -129,7 +129,7 @@ class SpheresPart:
 
     def __post_init__(self):
         if not self.sphere or not self.obstacle:
-            raise ValueError("there is no sphere or no obstacle; give one or more of each")
+            raise ValueError("spheres or obstacles are missing; give at least one of each")
 
     def fields(self, system: System, place: str) -> dict[str, Any]:
         known = system.model.topology.body_names
@@ -151,11 +151,11 @@ class SpheresPart:
 
 @dataclasses.dataclass(frozen=True)
 class TargetPart:
-    """The state that is reached.
+    """The target state of a constraint.
 
     Attributes:
-        q: The coordinates, rad or m, have these values; they are free if not given.
-        v: The velocities, rad/s or m/s, have these values, one for all or one each; they are free if not given.
+        q: Target coordinates (rad or m); coordinates are free if not given.
+        v: Target velocities (rad/s or m/s), one value for all or one each; velocities are free if not given.
     """
 
     makes: ClassVar[tuple[str, ...]] = ("target", "of_configuration", "of_velocities")
@@ -165,7 +165,7 @@ class TargetPart:
 
     def __post_init__(self):
         if self.q is None and self.v is None:
-            raise ValueError("neither q nor v is given; give one of them, or both")
+            raise ValueError("neither q nor v is given; give at least one of them")
 
     def fields(self, system: System, place: str) -> dict[str, Any]:
         target = state(self.q, self.v or (0.0,), system, f"{place} ")
@@ -177,10 +177,10 @@ class JointBoundsPart:
     """Bounds of coordinates and velocities.
 
     Attributes:
-        q_lower: Lower bounds of the coordinates are one value for all or one each; the limits of the joints if not given.
-        q_upper: Upper bounds of the coordinates are one value for all or one each; the limits of the joints if not given.
-        v_lower: Lower bounds of the velocities are one value for all or one each; the limits of the joints if not given.
-        v_upper: Upper bounds of the velocities are one value for all or one each; the limits of the joints if not given.
+        q_lower: Lower bounds of the coordinates, one value for all or one each; by default the limits of the joints.
+        q_upper: Upper bounds of the coordinates, one value for all or one each; by default the limits of the joints.
+        v_lower: Lower bounds of the velocities, one value for all or one each; by default the limits of the joints.
+        v_upper: Upper bounds of the velocities, one value for all or one each; by default the limits of the joints.
     """
 
     makes: ClassVar[tuple[str, ...]] = ("lower", "upper", "below", "above")
@@ -206,5 +206,5 @@ class JointBoundsPart:
         lower, below = bounds("lower", limits.lower, -limits.velocity)
         upper, above = bounds("upper", limits.upper, limits.velocity)
         if not below and not above:
-            raise ConfigError(f"{place} nothing is bounded, and the joints have no limits; give a bound")
+            raise ConfigError(f"{place} there are no bounds, and the joints have no limits; give a bound")
         return {"lower": lower, "upper": upper, "below": below, "above": above}

@@ -1,4 +1,4 @@
-"""The pictures of `jaxdyn optimize`; imported only where matplotlib is installed."""
+"""Pictures of `jaxdyn optimize`. This module is imported only if matplotlib is installed."""
 
 import jax
 import numpy as np
@@ -20,7 +20,7 @@ def draw(
     best: int,
     directory: RunDirectory,
 ) -> list[str]:
-    """Convergence, optima, controls, motion and stick figures; returns the names of the files."""
+    """Draw convergence, optima, controls, motion and stick figures; returns the names of the files."""
     assert isinstance(problem.dynamics, MultibodyDynamics)
     system = problem.dynamics.system
     plan = jax.tree.map(lambda leaf: np.asarray(leaf[best]), found.value)
@@ -52,7 +52,7 @@ def draw(
 
 
 def animate(problem: ControlProblem, found: Solution, shown: list[int], directory: RunDirectory) -> list[str]:
-    """The best plan in motion, with some others behind it; returns the name of the file."""
+    """Animate the best plan together with some other plans; returns the name of the file."""
     assert isinstance(problem.dynamics, MultibodyDynamics)
     q = np.asarray(found.value.states.q)[shown[:_MOST_SHOWN]]
     time = np.arange(problem.steps + 1) * float(problem.with_design(found.value.design[shown[0]]).dt)

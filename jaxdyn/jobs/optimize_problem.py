@@ -1,4 +1,4 @@
-"""From the config of `jaxdyn optimize` to an optimal-control problem, its solver and the initial guesses."""
+"""Construction of an optimal-control problem, its solver and the initial guesses from a config of `jaxdyn optimize`."""
 
 import equinox as eqx
 import jax
@@ -28,14 +28,14 @@ from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import as_dtype
 
-_CLOSED = 1e-6  # m or 1, of loops at the start
+_CLOSED = 1e-6  # m or rad, largest allowed error of the loop constraints in the initial state
 
 
 def problem_of(config: OptimizeConfig) -> ControlProblem:
-    """The problem that a config states.
+    """The optimal-control problem of a config.
 
     Raises:
-        ConfigError: Something in it does not fit the mechanism; the message names the key.
+        ConfigError: A value does not fit the mechanism; the message names the key.
     """
     system = as_dtype(load_system(config.mechanism), config.dtype)
     time = config.time
@@ -57,10 +57,10 @@ def problem_of(config: OptimizeConfig) -> ControlProblem:
 
 
 def solver_of(config: OptimizeConfig, problem: ControlProblem) -> Solver:
-    """The method that a config chooses.
+    """The solver of a config.
 
     Raises:
-        ConfigError: The method cannot solve this problem, or a package that it needs is not installed.
+        ConfigError: The solver cannot solve this problem, or a package that it needs is not installed.
     """
     solver = config.solver.build(None, "solver:", backend=config.backend)
     try:
@@ -75,7 +75,7 @@ def starts_of(config: OptimizeConfig, problem: ControlProblem) -> Plan:
     """The initial guesses with a leading axis, in the order of the config.
 
     Raises:
-        ConfigError: Something in an entry does not fit the mechanism.
+        ConfigError: A value of an entry does not fit the mechanism.
     """
     assert isinstance(problem.dynamics, MultibodyDynamics)
     system = problem.dynamics.system
@@ -113,13 +113,13 @@ def _start(config: OptimizeConfig, system: System) -> State:
         error = float(jnp.max(jnp.abs(constraint_errors(system, start).residual)))
         if error > _CLOSED:
             raise ConfigError(
-                f"initial.q: the loops are open there by {error:.2g} m or rad; give a closed configuration"
+                f"initial.q: the loop constraints are violated by {error:.2g} m or rad; give a configuration that closes the loops"
             )
     return start
 
 
 def _bounds(config: OptimizeConfig, system: System) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds of the controls, by the effort limits of the joints where none are given."""
+    """Bounds of the controls; by default they are derived from the effort limits of the joints."""
     effort = np.asarray(system.model.limits.effort)
     if system.drives is not None:
         effort = effort[list(system.drives.columns)] / np.abs(np.asarray(system.drives.gear))
@@ -135,7 +135,7 @@ def _bounds(config: OptimizeConfig, system: System) -> tuple[np.ndarray, np.ndar
 
 
 def _controls(entry: StartConfig, problem: ControlProblem, system: System, key: str) -> np.ndarray:
-    """Controls of the initial guesses of an entry, (count, steps, nu)."""
+    """Controls of the initial guesses of an entry, shape (count, steps, nu)."""
     steps, nu = problem.steps, problem.dynamics.nu
     match entry:
         case StillStartConfig():
@@ -153,11 +153,12 @@ def _controls(entry: StartConfig, problem: ControlProblem, system: System, key: 
 
 
 def _moved_through(entry: StatesStartConfig, problem: ControlProblem, system: System, key: str) -> Plan:
-    """Plans with zero controls, whose states follow the given configurations instead of the dynamics."""
+    """Plans with zero controls whose states follow the given configurations instead of the dynamics."""
     model, steps = system.model, problem.steps
     if entry.times[0] != 0.0 or abs(entry.times[-1] - float(problem.duration)) > 1e-9 * entry.times[-1]:
         raise ConfigError(
-            f"{key} times go from {entry.times[0]:g} to {entry.times[-1]:g} s; begin at 0 and end at {float(problem.duration):g} s"
+            f"{key} times range from {entry.times[0]:g} to {entry.times[-1]:g} s; start at 0 and end at "
+            f"{float(problem.duration):g} s"
         )
     knots = jnp.stack([coordinates(q, model, f"{key} q") for q in entry.q])
     inner = np.zeros((len(entry.times), 1))

@@ -1,4 +1,4 @@
-"""Values of a config as arrays of a mechanism: coordinates, velocities, weights, bounds."""
+"""Conversion of values of a config to arrays of a mechanism: coordinates, velocities, weights, bounds."""
 
 from collections.abc import Sequence
 
@@ -13,14 +13,16 @@ from jaxdyn.mechanism.model import Model
 
 
 def each(values: Sequence[float], axis: str, system: System, place: str) -> np.ndarray:
-    """Values along an axis, one for each component; a single value stands for all of them.
+    """Values along an axis, one for each component; a single value holds for all of them.
 
     Args:
+        values: One value, or one value per component.
         axis: "nq", "nv", "nx" or "nu".
-        place: The key, for messages.
+        system: The mechanism.
+        place: Key of the values, for messages.
 
     Raises:
-        ConfigError: There are neither one value nor as many as components.
+        ConfigError: The number of values is neither 1 nor the number of components.
     """
     model = system.model
     sizes = {
@@ -38,10 +40,15 @@ def each(values: Sequence[float], axis: str, system: System, place: str) -> np.n
 
 
 def coordinates(values: Sequence[float] | None, model: Model, place: str) -> Float[Array, "nq"]:
-    """Coordinates with quaternions of norm 1; the neutral ones for None.
+    """Coordinates with quaternions of norm 1; the neutral coordinates for None.
+
+    Args:
+        values: One value per coordinate, or None.
+        model: The mechanism.
+        place: Key of the values, for messages.
 
     Raises:
-        ConfigError: There are not as many values as coordinates.
+        ConfigError: The number of values differs from the number of coordinates.
     """
     if values is None:
         return configuration.neutral(model)
@@ -51,10 +58,16 @@ def coordinates(values: Sequence[float] | None, model: Model, place: str) -> Flo
 
 
 def state(q: Sequence[float] | None, v: Sequence[float], system: System, place: str) -> State:
-    """A state of coordinates, the neutral ones for None, and velocities.
+    """A state from coordinates (the neutral ones for None) and velocities.
+
+    Args:
+        q: One value per coordinate, or None.
+        v: One value, or one value per velocity component.
+        system: The mechanism.
+        place: Beginning of the keys of the values, for messages.
 
     Raises:
-        ConfigError: There are not as many values as components.
+        ConfigError: The number of values does not fit the number of components.
     """
     model = system.model
     return State(coordinates(q, model, f"{place}q"), jnp.asarray(each(v, "nv", system, f"{place}v"), model.dtype))

@@ -8,22 +8,22 @@ from jaxdyn.jobs.identify_tables import ChartName
 
 @dataclasses.dataclass(frozen=True)
 class FreeConfig:
-    """Free parameters: the inertia of bodies, or a leaf of the plant.
+    """Free parameters: the inertia of bodies, or an array of the plant.
 
     Attributes:
-        inertia: The mass, center of mass and inertia of these bodies are free; ["all"] for all bodies.
-        divergence: The log-det divergence of these bodies from their initial values has this weight in the loss.
-        path: This leaf of the plant is free, such as "system.model.armature", "system.forces.0.viscous", "inputs.delay" or
+        inertia: Bodies whose mass, center of mass and inertia are free; ["all"] for all bodies.
+        divergence: Weight of the log-det divergence of these bodies from their initial values in the loss.
+        path: Path of the free array of the plant, such as "system.model.armature", "system.forces.0.viscous", "inputs.delay" or
             "sensors.offset"; "sensors.zeros" is an offset for each single recording.
-        entries: These rows of the leaf are free, by the names of bodies or joints, or by index; all if not given.
-        chart: The values are "real" (any), "positive", "bounded", a "unit_vector" or a "rotation" (a quaternion).
-        lower: This is the lower bound of the chart "bounded".
-        upper: This is the upper bound of the chart "bounded".
-        start: The initial values are these in place of those of the mechanism.
-        prior_std: A Gaussian prior has this standard deviation; no prior if not given.
-        prior_mean: The Gaussian prior has this mean; the initial value if not given.
-        name: This name appears in tables; the last part of the path if not given.
-        unit: This unit appears in tables; the declared one if not given.
+        entries: Free rows of the array, by the names of bodies or joints or by index; by default all rows.
+        chart: Parametrization of the values: "real" (any), "positive", "bounded", "unit_vector" or "rotation" (a quaternion).
+        lower: Lower bound of the chart "bounded".
+        upper: Upper bound of the chart "bounded".
+        start: Initial values, by default those of the mechanism.
+        prior_std: Standard deviation of a Gaussian prior; there is no prior if not given.
+        prior_mean: Mean of the Gaussian prior, by default the initial value.
+        name: Name that appears in tables, by default the last part of the path.
+        unit: Unit that appears in tables, by default the declared unit.
     """
 
     inertia: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class FreeConfig:
 
     def __post_init__(self):
         if bool(self.inertia) == bool(self.path):
-            raise ValueError("give either inertia, the bodies, or path, a leaf")
+            raise ValueError("give either inertia (names of bodies) or path (an array of the plant)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,11 +49,11 @@ class TieConfig:
     """Values that follow a free parameter: value = factor * parameter + offset.
 
     Attributes:
-        path: This leaf of the plant follows.
-        to: It follows the parameter of this name.
-        entries: These rows of the leaf follow; all if not given.
-        factor: This is the factor of the parameter.
-        offset: This is added to the product.
+        path: Path of the array of the plant that follows the parameter.
+        to: Name of the free parameter.
+        entries: Rows of the array that follow, by default all rows.
+        factor: Factor of the free parameter.
+        offset: Offset that is added to the product.
     """
 
     path: str

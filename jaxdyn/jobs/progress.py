@@ -1,4 +1,4 @@
-"""What a verb says about its progress besides its bars: which function is being compiled, if that takes long."""
+"""Messages about the progress of a verb besides its progress bars: the function that is being compiled, if this is slow."""
 
 import contextlib
 import logging
@@ -9,7 +9,7 @@ from tqdm import tqdm
 
 
 class _BesideBars(logging.Handler):
-    """Lines on standard error that leave progress bars whole."""
+    """Writes lines to standard error without breaking progress bars."""
 
     def emit(self, record: logging.LogRecord) -> None:
         tqdm.write(self.format(record), file=sys.stderr)
@@ -17,7 +17,7 @@ class _BesideBars(logging.Handler):
 
 @contextlib.contextmanager
 def compilations_told() -> Iterator[None]:
-    """What the logger "jaxdyn" announces is printed."""
+    """Print the announcements of the logger "jaxdyn" in this context."""
     logger, handler = logging.getLogger("jaxdyn"), _BesideBars()
     level = logger.level
     logger.addHandler(handler)

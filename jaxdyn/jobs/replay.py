@@ -1,4 +1,4 @@
-"""Plans of controls as files, and as what drives the lanes of a rollout."""
+"""Files of optimized plans, and their use as controls of a rollout."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from jaxdyn.simulate.controls import Knots
 
 PLAN = "plan"
 
-_SAME_RATE = 1e-6  # relative difference of rates that is rounding
+_SAME_RATE = 1e-6  # relative difference of rates that is attributed to rounding
 _SHAPES = {"time": 1, "q": 2, "v": 2, "controls": 2, "feedback": 3, "lower": 1, "upper": 1}
 
 
@@ -42,7 +42,7 @@ def saved_plan(problem: ControlProblem, found: Solution) -> dict[str, Array | np
 
 
 def replay_config(problem: ControlProblem, design: Float[Array, "P"], integrator: IntegratorName) -> str:
-    """A config of `jaxdyn rollout` beside the plan and its mechanism that replays it."""
+    """Config of `jaxdyn rollout` that replays the plan and the mechanism in the same directory."""
     placed = problem.with_design(design)
     lines = [
         "# Replays the plan of this directory; jaxdyn rollout replay.toml",
@@ -63,7 +63,7 @@ def replay_config(problem: ControlProblem, design: Float[Array, "P"], integrator
 
 @announced_as("the replay")
 def open_loop_error(problem: ControlProblem, plan: Plan) -> float:
-    """Largest distance, in tangent coordinates, from the end of a plan to where its controls alone lead."""
+    """Largest difference, in tangent coordinates, between the final state of a plan and the final state of an open-loop rollout."""
     end = stored_jit(lambda controls, design: rollout_controls(problem, controls, design).states)(
         plan.controls, plan.design
     )
@@ -72,14 +72,14 @@ def open_loop_error(problem: ControlProblem, plan: Plan) -> float:
 
 
 class ReplayedPlan(eqx.Module):
-    """A plan that drives a rollout: u_k, or with feedback u_k + K_k (x - x_k) within its bounds, held for each step.
+    """A plan as controls of a rollout: u_k, or with feedback u_k + K_k (x - x_k) within the bounds, constant in each step.
 
     Attributes:
-        states: x_0 to x_N.
-        controls: u_0 to u_{N-1}.
-        feedback: K, or None for none.
+        states: States x_0 to x_N of the plan.
+        controls: Controls u_0 to u_{N-1} of the plan.
+        feedback: Gains K_k, or None for open-loop controls.
         lower, upper: Bounds of the controls.
-        interval: Length of a step, s.
+        interval: Duration of a step, s.
     """
 
     states: State
@@ -109,10 +109,17 @@ class ReplayedPlan(eqx.Module):
 
 
 def load_replay(path: Path, system: System, *, rate: float, duration: float, feedback: bool) -> ReplayedPlan:
-    """The plan in a file, for rollouts of a system at some rate (Hz) for some duration (s).
+    """Read a plan from a file for rollouts of a system.
+
+    Args:
+        path: Plan file (.npz).
+        system: System of the rollouts.
+        rate: Rate of the control steps of the rollouts, Hz.
+        duration: Duration of the rollouts, s.
+        feedback: Whether the feedback gains of the plan are used.
 
     Raises:
-        ConfigError: There is no such file or it is damaged, it is of another mechanism, or the times do not fit.
+        ConfigError: The file does not exist or is damaged, belongs to another mechanism, or its times do not fit.
     """
     key = f"control.replay: {path}"
     try:
@@ -121,19 +128,22 @@ def load_replay(path: Path, system: System, *, rate: float, duration: float, fee
         raise ConfigError(f"control.replay: {error}") from None
     absent = [name for name, axes in _SHAPES.items() if name not in arrays or arrays[name].ndim != axes]
     if absent:
-        raise ConfigError(f"{key}: it has no {', '.join(absent)}; name the plan.npz of a run of jaxdyn optimize")
+        raise ConfigError(
+            f"{key}: arrays {', '.join(absent)} are missing; give the plan.npz of a run of jaxdyn optimize"
+        )
     model, steps = system.model, len(arrays["controls"])
     sizes = {"coordinates": ("q", model.nq), "velocities": ("v", model.nv), "controls": ("controls", system.nu)}
     for what, (name, size) in sizes.items():
         if arrays[name].shape[1] != size:
             raise ConfigError(
-                f"{key}: its plan has {arrays[name].shape[1]} {what}, the mechanism has {size}; name the mechanism of the same run"
+                f"{key}: its plan has {arrays[name].shape[1]} {what}, but the mechanism has {size}; give the "
+                "mechanism of the same run"
             )
     interval = float(arrays["time"][-1]) / steps
     multiple = rate * interval
     if abs(multiple - round(multiple)) > _SAME_RATE * multiple or round(multiple) < 1:
         raise ConfigError(
-            f"{key}: time.rate = {rate:.10g} Hz is no multiple of the {1 / interval:.10g} Hz of the plan; choose one"
+            f"{key}: time.rate = {rate:.10g} Hz is not a multiple of the {1 / interval:.10g} Hz of the plan; choose a multiple"
         )
     if feedback and round(multiple) != 1:
         raise ConfigError(

@@ -1,6 +1,6 @@
 """The job `jaxdyn rollout`: thousands of rollouts of one mechanism at once.
 
-The batch goes through in chunks, over all devices, and each chunk is on disk before the next one begins.
+The batch is simulated in chunks on all devices; each chunk is written to disk before the next one begins.
 """
 
 import dataclasses
@@ -36,12 +36,12 @@ from jaxdyn.simulate.diagnostics import power_balance_error, work_of_step
 from jaxdyn.simulate.outcome import RolloutResult
 from jaxdyn.simulate.trajectory import rollout
 
-# Values per body and sample that XLA holds while it makes a step; the lane compiler needs next to none.
+# Values per body and sample that XLA stores temporarily in a step; the lane compiler needs almost none.
 _WORKING_NUMBERS = 400
 
 
 def work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any]:
-    """The rollouts of a config, and their metrics."""
+    """Run the rollouts of a config; returns their metrics."""
     with jax.enable_x64(config.dtype == "float64"):
         system = _system(config)
         chunk = _samples_at_once(config, system)
@@ -49,7 +49,7 @@ def work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any]:
         chunks = np.split(np.arange(config.batch), range(chunk, config.batch, chunk))
         files = Chunks(directory, "states", len(chunks))
         missing = [k for k in range(len(chunks)) if not agreed(files.reusable(k))]
-        # The first one before the progress bar, so that what is wrong with the config is told alone.
+        # The first chunk is prepared before the progress bar appears, so that errors in the config are reported without a bar.
         prepared = [simulate.prepared(chunks[k]) for k in missing[:1]]
         directory.write_mechanism(system)
         made = sum(len(chunks[k]) for k in missing) * config.steps
@@ -60,7 +60,7 @@ def work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any]:
                 arrays = simulate(start, len(chunks[k]), bar)
                 if is_first():
                     files.write(k, **arrays)
-        if not is_first():  # it has no chunks, and nothing to tell
+        if not is_first():  # only the first host has the chunks
             return {}
         summaries = [_summary(files.read(k, ("energy", "work", "result", "steps"))) for k in range(len(chunks))]
         samples = {name: np.concatenate([part[name] for part in summaries]) for name in summaries[0]}
@@ -72,31 +72,31 @@ def work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any]:
 
 
 def _samples_at_once(config: RolloutConfig, system: System) -> int:
-    """The largest chunk that the memory is enough for.
+    """The largest chunk that fits into memory.
 
     Raises:
-        ConfigError: The memory is not enough for one sample.
+        ConfigError: One sample does not fit into memory.
     """
     model = system.model
     state = model.nq + model.nv + 2
     knots = config.time.duration / config.control.random_interval + 2
-    # Records are in memory twice while they are put in order, and so is what drives a sample.
+    # Records are stored twice while they are sorted, and so are the inputs of the samples.
     numbers = 2 * (config.records + 1) * state + 2 * (knots * model.nv + 2 * state) + _WORKING_NUMBERS * model.nb
     each = numbers * np.dtype(config.dtype).itemsize
     if each > config.memory:
         raise ConfigError(
-            f"memory = {config.memory:.3g} B is too little for one sample, which takes {each:.3g} B; raise it or time.save_every"
+            f"memory = {config.memory:.3g} B is not enough for one sample of {each:.3g} B; raise memory or time.save_every"
         )
     return min(config.batch, int(config.memory // each), config.chunk or config.batch)
 
 
 class _Simulator:
-    """Simulates chunks of samples from start to end; compiles for the first one.
+    """Simulates chunks of samples from start to end; the functions are compiled with the first chunk.
 
     Attributes:
-        compile_s, run_s: Times that this took, s.
-        made: Steps that were simulated.
-        backends: What ran them.
+        compile_s, run_s: Times for compilation and simulation, s.
+        made: Number of simulated steps.
+        backends: Backends that ran the simulation.
     """
 
     def __init__(self, config: RolloutConfig, system: System, mesh: Mesh | None, chunk: int):
@@ -118,8 +118,8 @@ class _Simulator:
 
     @announced_as("the rollouts")
     def prepared(self, indices: np.ndarray) -> tuple[SamplePlan, SampleProgress]:
-        """The samples of these indices before their start, on their devices."""
-        # Samples that only fill up the devices and the last chunk repeat the last one.
+        """The samples with these indices in their initial states, on their devices."""
+        # The last sample is repeated to fill up the devices and the last chunk.
         filled = np.concatenate([indices, np.full(self.size - len(indices), indices[-1])])
         plans, samples = divided(self.mesh, self.source(filled))
         if self.advance is None:
@@ -130,7 +130,7 @@ class _Simulator:
         return plans, samples
 
     def __call__(self, prepared: tuple[SamplePlan, SampleProgress], count: int, bar: tqdm) -> dict[str, np.ndarray]:
-        """What is recorded of the first `count` of these samples."""
+        """Simulate these samples; returns the records of the first `count` of them."""
         plans, samples = prepared
         interval = self.config.time.save_every / self.config.time.rate
         start = time.perf_counter()
@@ -160,7 +160,7 @@ def _stretch(
     plan: SamplePlan,
     t0: Float[Array, ""],
 ) -> tuple[SampleProgress, dict[str, Array], lanes.Served]:
-    """One sample from one record to the next; a sample that has ended stays where it is."""
+    """Simulate one sample from one record to the next; the state of a sample that has ended is not changed."""
 
     def stretch(sample: SampleProgress, plan: SamplePlan, t0: Float[Array, ""]):
         trajectory = rollout(
@@ -196,7 +196,7 @@ def _system(config: RolloutConfig) -> System:
     loaded = load_system(config.mechanism, limits=config.limits)
     drives = None if config.control.replay is None else loaded.drives
     if loaded.drives is not drives:
-        print(f"{config.mechanism}: its drives are not used, joint-space PD control acts on every joint")
+        print(f"{config.mechanism}: its drives are not used because joint-space PD control acts on every joint")
     system = dataclasses.replace(
         loaded,
         drives=drives,
@@ -207,7 +207,7 @@ def _system(config: RolloutConfig) -> System:
 
 
 def inputs(config: RolloutConfig) -> list[tuple[str, Path]]:
-    """Files that the rollouts of a config read."""
+    """The files that the rollouts of a config read."""
     plan = [] if config.control.replay is None else [("plan", config.control.replay)]
     return [*(("mechanism", file) for file in files_of(config.mechanism)), *plan]
 
@@ -268,7 +268,7 @@ def _metrics(config: RolloutConfig, samples: dict[str, np.ndarray], simulate: _S
 def _report(metrics: dict[str, Any]) -> None:
     ended = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in metrics["samples"].items() if count)
     if metrics["steps_per_s"] is None:
-        print("all chunks were there already")
+        print("all chunks had been computed before")
     else:
         speed = f"{metrics['steps_per_s']:,.0f} steps/s"
         print(f"{metrics['backend']}: compile {metrics['compile_s']:.1f} s, run {metrics['run_s']:.1f} s, {speed}")
@@ -284,13 +284,13 @@ def _report(metrics: dict[str, Any]) -> None:
 
 
 def verdict(metrics: dict[str, Any]) -> str | None:
-    """Why the results are not to be relied on: more samples failed than the config allows."""
+    """Reason why the results are unreliable: more samples failed than the config allows; None if there is no reason."""
     counts = metrics.get("samples", {})
     failed = sum(counts.get(code.name.lower(), 0) for code in RolloutResult if not code.successful)
     if not counts or failed <= metrics["most_failed"] * metrics["batch"]:
         return None
     return (
-        f"{failed} of {metrics['batch']} samples failed, a larger share than most_failed = {metrics['most_failed']:g} of the "
+        f"{failed} of {metrics['batch']} samples failed, a larger fraction than most_failed = {metrics['most_failed']:g} in the "
         "config; see the messages above"
     )
 

@@ -1,4 +1,4 @@
-"""The config of `jaxdyn rollout`: which mechanism, how many samples, from where, driven by what, for how long."""
+"""The config of `jaxdyn rollout`: mechanism, number of samples, initial states, controls and duration."""
 
 import dataclasses
 from pathlib import Path
@@ -7,19 +7,19 @@ from typing import Literal
 from jaxdyn.io.config import setting
 from jaxdyn.jobs.choices import BackendName, DeviceChoice, IntegratorName, Precision
 
-# Beyond this a typing error is likelier than a wish: years of work at a million steps per second.
+# A larger number of steps is probably a typing error: it takes years at a million steps per second.
 _MOST_STEPS = 1e14
 
 
 @dataclasses.dataclass(frozen=True)
 class InitialConfig:
-    """Initial states.
+    """Initial states of the samples.
 
     Attributes:
-        spread: Initial coordinates are drawn from this fraction of the range between the joint limits, about its middle. Where a
-            joint has no limits, this is the standard deviation of its coordinate (rad, m). It is 0.5 if not given. In a replay it
-            is the standard deviation of all coordinates about the initial state of the plan, and 0 if not given.
-        speed: Initial velocities have this standard deviation, in a replay about those of the plan.
+        spread: Fraction of the range between the joint limits, around its middle, in which initial coordinates are drawn. For a
+            joint without limits it is the standard deviation of its coordinate (rad or m). The default is 0.5. In a replay it is
+            the standard deviation of all coordinates from the initial state of the plan, and the default is 0.
+        speed: Standard deviation of the initial velocities, in a replay from those of the plan.
     """
 
     spread: float | None = setting(None, non_negative=True)
@@ -31,14 +31,14 @@ class ControlConfig:
     """Joint-space PD control, tau = stiffness (target - q) - damping v, plus a random torque sequence; or the replay of a plan.
 
     Attributes:
-        target: The controller holds the "middle" of the joint limits (neutral where there are none), or the "initial"
+        target: Target of the controller: the "middle" of the joint limits (neutral for joints without limits), or the "initial"
             configuration of each sample.
-        stiffness: The proportional gains are one value for all velocity components or one each.
-        damping: The derivative gains are one value for all velocity components or one each.
+        stiffness: Proportional gains, one value for all velocity components or one each.
+        damping: Derivative gains, one value for all velocity components or one each.
         compensate_gravity: If true, the torque that holds the mechanism against gravity is added.
-        random_torque: The random torque has this standard deviation, N m or N, one value for all velocity components or one each.
-        random_interval: The random torque is linear between knots that are this far apart in time.
-        replay: The controls of this plan.npz, from a run of jaxdyn optimize, act on the drives instead of the controller.
+        random_torque: Standard deviation of the random torque (N m or N), one value for all velocity components or one each.
+        random_interval: Time between the knots of the random torque, which is piecewise linear.
+        replay: File plan.npz of a run of jaxdyn optimize, whose controls act on the drives instead of the controller.
         replay_feedback: If true, the feedback gains of the plan act on deviations from it, within the bounds of its controls.
     """
 
@@ -53,23 +53,23 @@ class ControlConfig:
 
     def __post_init__(self):
         if self.replay is None and self.replay_feedback:
-            raise ValueError("replay_feedback is of a replay; give replay, the plan.npz of a run of jaxdyn optimize")
+            raise ValueError("replay_feedback requires replay; set replay to the plan.npz of a run of jaxdyn optimize")
         others = [field for field in dataclasses.fields(self) if not field.name.startswith("replay")]
         changed = [field.name for field in others if getattr(self, field.name) != field.default]
         if self.replay is not None and changed:
-            raise ValueError(f"a plan is replayed instead of {', '.join(changed)}; remove one or the other")
+            raise ValueError(f"replay cannot be combined with {', '.join(changed)}; remove one or the other")
 
 
 @dataclasses.dataclass(frozen=True)
 class TimeConfig:
-    """Time.
+    """Duration, rates and integrator.
 
     Attributes:
-        duration: The motion is simulated for this time.
-        rate: The controller acts this many times per second.
-        substeps: The integrator makes this many steps per control step.
-        save_every: A state is saved after each such number of control steps.
-        integrator: This one-step method is used; "projected" is Runge-Kutta 4 with loops closed exactly after each step.
+        duration: Duration of the simulated motion.
+        rate: Rate of the control steps.
+        substeps: Number of integrator steps per control step.
+        save_every: Number of control steps from one saved state to the next.
+        integrator: One-step method of the simulation; "projected" is Runge-Kutta 4 with loops closed exactly after each step.
     """
 
     duration: float = setting(unit="s", positive=True)
@@ -84,20 +84,24 @@ class RolloutConfig:
     """Config of `jaxdyn rollout`.
 
     Attributes:
-        mechanism: This mechanism file, .toml, .urdf, .xml (URDF or MJCF) or .json, is simulated.
-        batch: This many samples are simulated.
-        seed: All random values follow from this seed.
-        dtype: All computations have this precision.
-        method: The forward dynamics use this algorithm; it is the one of the mechanism if not given.
-        stabilization: Errors of loops decay at this rate, see `jaxdyn.System`; it is the one of the mechanism if not given.
-        limits: "enforced" stops joints at their limits of position by springs and dampers; "data" lets them pass.
-        backend: "lanes" is the lane compiler, "xla" leaves everything to XLA, "auto" takes lanes on CPUs where they can serve.
-        devices: The samples are divided over "one" device, over "all" of this machine, or over those of all "hosts".
-        memory: A batch that needs more memory than this is simulated in chunks.
-        chunk: At most this many samples are simulated and written at once; as many as fit into the memory if not given. An
+        mechanism: Mechanism file, .toml, .urdf, .xml (URDF or MJCF) or .json.
+        batch: Number of samples that are simulated.
+        seed: Seed of all random values.
+        dtype: Precision of all computations.
+        method: Algorithm of the forward dynamics, by default the one of the mechanism.
+        stabilization: Decay rate of errors of loop constraints, see `jaxdyn.System`; by default the one of the mechanism.
+        limits: Use of position limits: "enforced" stops joints there by springs and dampers, "data" does not affect the motion.
+        backend: Compiler of the computations: "lanes" for the lane compiler, "xla" for XLA, "auto" for the lane compiler on CPUs
+            where it supports the computation.
+        devices: Devices over which the samples are divided: "one", "all" of this machine, or those of all "hosts".
+        memory: Memory limit above which a batch is simulated in chunks.
+        chunk: Maximum number of samples that are simulated and written at once, by default as many as fit into memory. An
             interrupted run that is resumed loses the chunk it was working on.
-        most_failed: If a larger fraction of the samples diverges or stops at an unsolved step, the exit status is 3.
+        most_failed: Fraction of samples that may diverge or stop at an unsolved step; if it is exceeded, the exit status is 3.
         pictures: If true, pictures are drawn.
+        initial: Table of the initial states.
+        control: Table of the controller or the replay.
+        time: Table of duration, rates and integrator.
     """
 
     mechanism: Path
@@ -121,12 +125,12 @@ class RolloutConfig:
         steps = self.time.duration * self.time.rate
         if round(steps) < 1:
             raise ValueError(
-                f"time.duration = {self.time.duration:g} s is shorter than one step; lengthen it or raise time.rate"
+                f"time.duration = {self.time.duration:g} s is shorter than one step; increase it or raise time.rate"
             )
         if self.batch * steps > _MOST_STEPS:
             raise ValueError(
                 f"{self.batch} samples of {self.time.duration:g} s at {self.time.rate:g} Hz are {self.batch * steps:.2g} steps; "
-                f"stay below {_MOST_STEPS:.0e}"
+                f"the limit is {_MOST_STEPS:.0e}"
             )
         if round(steps) % self.time.save_every:
             raise ValueError(
@@ -135,17 +139,17 @@ class RolloutConfig:
             )
         if self.control.replay is None and self.time.duration / self.control.random_interval > steps:
             raise ValueError(
-                f"control.random_interval = {self.control.random_interval:g} s is shorter than a step; lengthen it"
+                f"control.random_interval = {self.control.random_interval:g} s is shorter than a step; increase it"
             )
         if self.seed >= 2**32:
-            raise ValueError(f"seed = {self.seed} is too large; stay below 2^32")
+            raise ValueError(f"seed = {self.seed} is too large; give a value below 2^32")
 
     @property
     def steps(self) -> int:
-        """Control steps of a sample."""
+        """Number of control steps of a sample."""
         return round(self.time.duration * self.time.rate)
 
     @property
     def records(self) -> int:
-        """Records of a sample after the start."""
+        """Number of records of a sample after the initial state."""
         return self.steps // self.time.save_every

@@ -1,6 +1,6 @@
-"""What each sample of `jaxdyn rollout` starts from and is driven by.
+"""Initial states and controls of the samples of `jaxdyn rollout`.
 
-Sample k draws its random values from its own key, so it is the same motion whatever the batch, the chunks and the devices.
+Sample k draws its random values from its own key, so its motion does not depend on the batch, the chunks and the devices.
 """
 
 from collections.abc import Callable
@@ -23,16 +23,16 @@ from jaxdyn.mechanism import configuration
 from jaxdyn.simulate.controllers import PDControl, random_knots
 from jaxdyn.simulate.controls import Knots
 
-# Samples that are drawn by one call. Code for another number would round in another way.
+# Number of samples that are drawn by one call. It is fixed, because the rounding of the code depends on it.
 _DRAWN_AT_ONCE = 256
 
 
 class SamplePlan(eqx.Module):
-    """What one sample is to do.
+    """Controls of one sample.
 
     Attributes:
         target: Configuration that the PD control holds.
-        torques: Torque sequence added to it.
+        torques: Torque sequence that is added to the PD control.
     """
 
     target: Float[Array, "*batch nq"]
@@ -40,13 +40,13 @@ class SamplePlan(eqx.Module):
 
 
 class SampleProgress(eqx.Module):
-    """How far one sample has come.
+    """Progress of one sample.
 
     Attributes:
         state: Current state.
         work: Work done by the drives and by dissipative forces so far, J.
         result: Code of `RolloutResult`.
-        steps: Number of steps made.
+        steps: Number of completed steps.
     """
 
     state: State
@@ -56,7 +56,7 @@ class SampleProgress(eqx.Module):
 
 
 def pd_control(control: ControlConfig, system: System, plan: SamplePlan) -> PDControl:
-    """PD control about the target plus the torque sequence, clipped at the effort limits."""
+    """PD control to the target plus the torque sequence, limited to the effort limits."""
     stiffness, damping = (_per_joint(control, system, name) for name in ("stiffness", "damping"))
     return PDControl(system.model, plan.target, stiffness, damping, plan.torques, control.compensate_gravity)
 
@@ -64,10 +64,10 @@ def pd_control(control: ControlConfig, system: System, plan: SamplePlan) -> PDCo
 def sample_source(
     config: RolloutConfig, system: System, replay: ReplayedPlan | None
 ) -> Callable[[np.ndarray], tuple[SamplePlan, SampleProgress]]:
-    """The function that draws the samples of given indices before their start.
+    """A function that draws the samples with given indices in their initial states.
 
     Raises:
-        ConfigError: When it is called, if loops cannot be closed.
+        ConfigError: The loops cannot be closed; raised when the function is called.
     """
     model, dtype = system.model, system.model.dtype
     initial, control, seed = config.initial, config.control, jax.random.key(config.seed)
@@ -85,8 +85,8 @@ def sample_source(
             off = (spread or 0.0) * jax.random.normal(q_key, (model.nv,), dtype)
             q, v = configuration.integrate(model, replay.states.q[0], off), replay.states.v[0] + v
         torques = random_knots(torque_key, torque, duration=duration, interval=interval)
-        # Without spread, random coordinates are the middle of the limits.
-        start = assemble(system, system.at_rest(q))  # the same configuration if there are no loops to close
+        # With spread 0 the random coordinates are in the middle of the limits.
+        start = assemble(system, system.at_rest(q))  # the configuration is unchanged if there are no loops
         middle = configuration.random(model, q_key, spread=0.0)
         target = start.q if control.target == "initial" else assemble(system, system.at_rest(middle)).q
         state = State(start.q, project_velocity(system, State(start.q, v)))
@@ -102,7 +102,7 @@ def sample_source(
         drawn, closed = jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(indices)], *parts)
         if not np.all(closed):
             raise ConfigError(
-                f"the loops of {config.mechanism} cannot be closed near {np.sum(~closed)} of {len(indices)} random "
+                f"the loops of {config.mechanism} could not be closed from {np.sum(~closed)} of {len(indices)} random "
                 "configurations; lower initial.spread"
             )
         return jax.tree.map(jnp.asarray, drawn)
@@ -113,5 +113,5 @@ def sample_source(
 def _per_joint(control: ControlConfig, system: System, name: str) -> Float[Array, "nv"]:
     values, count = getattr(control, name), system.model.nv
     if len(values) not in (1, count):
-        raise ConfigError(f"control.{name} has {len(values)} numbers; give 1, or {count}: one per degree of freedom")
+        raise ConfigError(f"control.{name} has {len(values)} values; give 1, or {count}: one per degree of freedom")
     return jnp.asarray(np.broadcast_to(values, (count,)), system.model.dtype)

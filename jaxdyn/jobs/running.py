@@ -1,4 +1,4 @@
-"""Running a job: from a command line or from Python, with errors in one line."""
+"""Running of jobs from a command line or from Python, with one-line error messages."""
 
 import argparse
 import sys
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class UnreliableResults(Exception):
-    """A job ran to its end, and its own checks refuse the results; the message says why."""
+    """A job was completed, but its own checks found the results unreliable; the message states the reason."""
 
 
 def run(
@@ -28,14 +28,19 @@ def run(
     smoke: bool = False,
     resume: bool = False,
 ) -> "RunDirectory":
-    """Do a job and leave config, environment and metrics in its run directory.
+    """Run a job; config, environment and metrics are written to its run directory.
 
     Args:
-        resume: Go on with the run in `out`, of the same config, files, versions and device, where it was interrupted; begin it if
-            there is none. A run that is complete is left as it is.
+        job: Job to run.
+        config_path: Config file.
+        out: Run directory; None for a new directory below runs/.
+        overrides: Texts "dotted.key=value" that change values of the config.
+        smoke: Whether the table [smoke] of the config applies.
+        resume: Whether an interrupted run in `out` is continued. The run must have the same config, files, versions and device; if
+            there is no run, a new one begins. A complete run is not changed.
 
     Raises:
-        ConfigError, MechanismError, RunError: One line each, see there.
+        ConfigError, MechanismError, RunError: The run is not possible; the message is one line.
     """
     config = read_config(config_path, job.config_class, overrides, smoke)
     from jaxdyn.jobs.carry_out import carry_out  # imports JAX, which a config that is refused should not wait for
@@ -44,14 +49,14 @@ def run(
 
 
 def main(job: Job, argv: Sequence[str] | None = None, *, default_config: str | None = None) -> int:
-    """Command line of one job; returns the exit status."""
+    """Command-line interface of one job; returns the exit status."""
     parser = argparse.ArgumentParser()
     add_arguments(parser, job, default_config=default_config)
     return run_from_arguments(job, parser.parse_intermixed_args(argv), default_config)
 
 
 def run_from_arguments(job: Job, arguments: argparse.Namespace, default_config: str | None = None) -> int:
-    """Run a job from parsed arguments; bad input is one line on standard error and exit status 2."""
+    """Run a job with parsed arguments; invalid input results in one line on standard error and exit status 2."""
     config, overrides = arguments.config, list(arguments.overrides)
     if default_config is not None and "=" in config and not Path(config).exists():
         config, overrides = default_config, [config, *overrides]
@@ -69,15 +74,15 @@ def run_from_arguments(job: Job, arguments: argparse.Namespace, default_config: 
             raise UnreliableResults(problem)
 
     resumable = job.inputs is not None
-    remedy = "the same command with --resume goes on" if resumable else "nothing but the config was written"
+    remedy = "repeat the command with --resume to continue" if resumable else "nothing but the config was written"
     return exit_status(act, interrupted=f"interrupted; {remedy}")
 
 
 def exit_status(act: Callable[[], None], *, interrupted: str = "interrupted") -> int:
-    """Do what a verb does; what went wrong is one line on standard error.
+    """Execute a verb and report errors in one line on standard error.
 
     Returns:
-        0 done, 1 the device gave up, 2 bad input, 3 done with results that are not to be relied on, 130 interrupted.
+        Exit status: 0 success, 1 failure of the device, 2 invalid input, 3 unreliable results, 130 interrupted.
     """
     try:
         act()
@@ -91,7 +96,10 @@ def exit_status(act: Callable[[], None], *, interrupted: str = "interrupted") ->
         jax = sys.modules.get("jax")
         if jax is None or not isinstance(error, jax.errors.JaxRuntimeError):
             raise
-        print(f"jaxdyn: the device gave up, make the batch smaller: {str(error).splitlines()[0]}", file=sys.stderr)
+        print(
+            f"jaxdyn: the computation on the device failed; try a smaller batch: {str(error).splitlines()[0]}",
+            file=sys.stderr,
+        )
         return 1
     except OSError as error:
         print(f"jaxdyn: {error.filename or 'input and output'}: {error.strerror or error}", file=sys.stderr)

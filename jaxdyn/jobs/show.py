@@ -1,4 +1,4 @@
-"""The command `jaxdyn show`: what a mechanism file describes, as text and, if asked for, as pictures."""
+"""The command `jaxdyn show`: description of a mechanism file as text and, on request, as pictures."""
 
 import argparse
 from pathlib import Path
@@ -12,14 +12,14 @@ from jaxdyn.view.tree import tree_text
 
 
 def show(arguments: argparse.Namespace) -> None:
-    """Print what a mechanism file describes, and draw it if that is asked for."""
+    """Print the content of a mechanism file, and draw the mechanism on request."""
     system = load_source(arguments, arguments.file)
     print(system.summary())
     print()
     print(tree_text(system.model))
     if arguments.out is None and not system.constraints:
         return
-    # The middle of the joint limits, else neutral; loops close from somewhere that is not straight.
+    # The middle of the joint limits, or neutral; with loops near it, because straight linkages cannot be closed.
     spread = 0.5 if system.constraints else 0.0
     (start,) = random_starts(system, jax.random.split(jax.random.key(0), 1), spread, arguments.file)
     if system.constraints:

@@ -1,4 +1,4 @@
-"""The mechanism that a command works on: its file, and how to read it."""
+"""Reading of the mechanism file of a command."""
 
 import argparse
 import contextlib
@@ -19,7 +19,7 @@ from jaxdyn.lanes import stored_jit
 
 
 def load_source(arguments: argparse.Namespace, path: Path) -> System:
-    """The system in a file; what the reader ignores is printed, one line."""
+    """Read the system in a file; the ignored elements are printed in one line."""
     with said_in_one_line():
         unphysical = "repair" if arguments.repair else "refuse"
         return load_system(path, base=arguments.base, unphysical=unphysical, folder=arguments.folder)
@@ -27,7 +27,7 @@ def load_source(arguments: argparse.Namespace, path: Path) -> System:
 
 @contextlib.contextmanager
 def said_in_one_line() -> Iterator[None]:
-    """Print what a reader of mechanisms ignores as notes."""
+    """Print the elements that a reader ignores as notes, in this context."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", IgnoredContent)
         yield
@@ -39,7 +39,9 @@ def random_starts(system: System, keys: PRNGKeyArray, spread: float, source: Pat
     """A random configuration for each key, in which all loops are closed.
 
     Args:
-        spread: As for `configuration.random`.
+        system: The mechanism.
+        keys: Random keys, one per configuration.
+        spread: Spread of the configurations, see `configuration.random`.
         source: File of the system, for the message.
 
     Raises:
@@ -48,7 +50,7 @@ def random_starts(system: System, keys: PRNGKeyArray, spread: float, source: Pat
     found = stored_jit(jax.vmap(lambda key: random_closed(system, key, spread=spread)))(keys)
     if not np.all(found.closed):
         raise ConfigError(
-            f"{source}: its loops cannot be closed from random configurations, {float(np.max(found.residual)):.2g} m or rad "
-            "remain; check the markers and lengths"
+            f"{source}: its loops cannot be closed from random configurations, the smallest error is "
+            f"{float(np.max(found.residual)):.2g} m or rad; check the markers and lengths"
         )
     return found.q

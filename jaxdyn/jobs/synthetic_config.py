@@ -1,4 +1,4 @@
-"""Settings of recordings that `jaxdyn identify` makes itself."""
+"""Settings of synthetic recordings for `jaxdyn identify`."""
 
 import dataclasses
 
@@ -7,22 +7,22 @@ from jaxdyn.io.config import setting
 
 @dataclasses.dataclass(frozen=True)
 class SyntheticConfig:
-    """Recordings of a machine whose parameters are known: one period each of a motion, with the forces that it needs.
+    """Recordings of a machine with known parameters: one period each of a motion, with the forces that it requires.
 
-    The truth is the mechanism of the study with the forces of the config; the fit starts from a perturbed one. The motions are
-    Fourier series, at rest at their ends and within the limits of the mechanism, sampled every motion.interval.
+    The true machine is the mechanism of the study with the forces of the config; the fit starts from perturbed parameters. The
+    motions are Fourier series, at rest at their ends and within the limits of the mechanism, sampled every motion.interval.
 
     Attributes:
-        period: Motions have this period.
-        harmonics: Motions have so many sines and cosines per joint, at least 2.
-        starts: Of so many random motions the most informative on the base parameters are used.
-        steps: A search (D-optimal design) takes so many gradient steps from as many motions; 0 for no search.
-        noise: The forces in training recordings have this standard deviation, N m or N, one for all joints or one each. Held-out
-            recordings have no noise, so that their errors are those of the machine alone.
-        repetitions: The experiment is repeated so many times with other noise, to count how often 95 % intervals hold the truth.
-        perturbation: The fit starts from the truth with errors of this standard deviation in the unconstrained parameters; 0.1 is
-            about 10 % of positive values and masses.
-        seed: This is the seed of motions, noise and initial guess.
+        period: Period of the motions.
+        harmonics: Number of sines and cosines per joint, at least 2.
+        starts: Number of random motions, of which those with most information on the base parameters are used.
+        steps: Number of gradient steps of a search (D-optimal design) from these motions; 0 for no search.
+        noise: Standard deviation of the forces in training recordings (N m or N), one value for all joints or one each. Held-out
+            recordings have no noise, so that their errors are those of the identified machine alone.
+        repetitions: Number of repetitions with other noise, to count how often 95 % intervals contain the true values.
+        perturbation: Standard deviation of the errors of the initial guess in the unconstrained parameters; 0.1 is about 10 % of
+            positive values and masses.
+        seed: Seed of motions, noise and initial guess.
     """
 
     period: float = setting(10.0, unit="s", positive=True)

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 
 def aligned(rows: Sequence[Sequence[str]], left: tuple[int, ...]) -> str:
-    """Rows of cells as text, columns as wide as they need to be.
+    """Rows of cells as text with aligned columns of minimum width.
 
     Args:
-        left: Columns that start at the left; numbers end at the right.
+        rows: Texts of the cells.
+        left: Indices of left-aligned columns; the others, which contain values, are right-aligned.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(

@@ -1,6 +1,6 @@
-"""The verbs of the command line: their arguments, their help, and the modules that carry them out.
+"""The verbs of the command line: their arguments, their help, and the modules that execute them.
 
-Nothing here imports JAX, so that help, and what is wrong with a config or an argument, appear at once.
+This module does not import JAX, so that help and errors in a config or an argument appear without delay.
 """
 
 import argparse
@@ -18,7 +18,10 @@ _FORMATS = ".toml, .urdf, .xml (URDF or MJCF) or .json"
 def _show_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help=f"mechanism file: {_FORMATS}")
     parser.add_argument(
-        "--out", type=Path, metavar="PICTURE.png", help="draw the mechanism there, and its tree in PICTURE_tree.png"
+        "--out",
+        type=Path,
+        metavar="PICTURE.png",
+        help="draw the mechanism to this file, and its tree to PICTURE_tree.png",
     )
     _add_source_options(parser)
 
@@ -26,19 +29,23 @@ def _show_arguments(parser: argparse.ArgumentParser) -> None:
 def _check_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help=f"mechanism file: {_FORMATS}")
     parser.add_argument(
-        "--states", type=count, default=8, metavar="N", help="random states, besides the one at rest [%(default)s]"
+        "--states",
+        type=count,
+        default=8,
+        metavar="N",
+        help="number of random states in addition to the state at rest [%(default)s]",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the random states [%(default)s]")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random states [%(default)s]")
     parser.add_argument(
         "--method",
         choices=get_args(MethodName),
-        help="algorithm of the forward dynamics; what the file says if not given",
+        help="algorithm of the forward dynamics; default: the one of the file",
     )
     parser.add_argument(
         "--backend",
         choices=get_args(BackendName),
         default="auto",
-        help="what computes: the lane compiler, XLA, or what jaxdyn.batched chooses here [%(default)s]",
+        help='compiler: "lanes" is the lane compiler, "xla" is XLA, "auto" is the choice of jaxdyn.batched [%(default)s]',
     )
     _add_source_options(parser)
 
@@ -53,7 +60,7 @@ def _convert_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _tables() -> str:
-    """The tables of mechanism files; found only when help is asked for, because the classes of forces need JAX."""
+    """Description of the tables of mechanism files. It is made only for the help, because the classes of forces need JAX."""
     from jaxdyn.io.mechanism_parts import describe_parts
 
     return f"tables of forces and constraints in a .toml file:\n{describe_parts()}\n"
@@ -64,49 +71,87 @@ def _animate_arguments(parser: argparse.ArgumentParser) -> None:
         "source", type=Path, metavar="RUN_DIR_or_FILE", help=f"run directory, or mechanism file: {_FORMATS}"
     )
     parser.add_argument(
-        "--out", type=Path, metavar="MOTION.gif", help="the picture, .gif or .mp4; motion.gif in the run, or <file>.gif"
+        "--out",
+        type=Path,
+        metavar="MOTION.gif",
+        help="animation file, .gif or .mp4; default: motion.gif in the run directory, or <file>.gif",
     )
-    parser.add_argument("--duration", type=positive, metavar="S", help="seconds of motion; the whole run, or 3")
-    parser.add_argument("--fps", type=positive, default=30.0, help="frames per second, 30 if not given")
-    parser.add_argument("--speed", type=positive, default=1.0, help="0.5 shows the motion at half its speed")
-    parser.add_argument("--lane", type=count, default=0, metavar="K", help="the lane in color, 0 if not given")
-    parser.add_argument("--ghosts", type=count, metavar="N", help="further lanes, in gray; 3 of a run, else none")
-    parser.add_argument("--seed", type=count, default=0, help="of the random start of a mechanism")
-    parser.add_argument("--no-gravity", action="store_true", help="let the mechanism go without gravity")
+    parser.add_argument(
+        "--duration",
+        type=positive,
+        metavar="S",
+        help="duration of the motion in seconds; default: the whole run, or 3 for a mechanism",
+    )
+    parser.add_argument("--fps", type=positive, default=30.0, help="frames per second [%(default)s]")
+    parser.add_argument(
+        "--speed",
+        type=positive,
+        default=1.0,
+        help="speed of the animation; 0.5 is half of the real speed [%(default)s]",
+    )
+    parser.add_argument("--lane", type=count, default=0, metavar="K", help="index of the sample in color [%(default)s]")
+    parser.add_argument(
+        "--ghosts",
+        type=count,
+        metavar="N",
+        help="number of further samples in gray; default: 3 for a run, 0 for a mechanism",
+    )
+    parser.add_argument(
+        "--seed", type=count, default=0, help="seed of the random initial state of a mechanism [%(default)s]"
+    )
+    parser.add_argument("--no-gravity", action="store_true", help="simulate the mechanism without gravity")
     _add_source_options(parser)
 
 
 def _view_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path, metavar="RUN_DIR", help="run directory")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="where to write the page; replay.html in the run")
     parser.add_argument(
-        "--lanes", type=count, nargs="+", metavar="K", help="lanes that the page holds; the first eight if not given"
+        "--html", type=Path, metavar="FILE", help="path of the page; default: replay.html in the run directory"
     )
-    parser.add_argument("--overlay", type=count, default=3, metavar="N", help="other lanes in gray on the page, 3")
-    parser.add_argument("--no-serve", action="store_true", help="write the page and be done")
-    parser.add_argument("--port", type=count, default=8080, help="8080 if not given, or the next free one")
-    parser.add_argument("--host", default="127.0.0.1", help="127.0.0.1: this computer only; 0.0.0.0: the network too")
+    parser.add_argument(
+        "--lanes",
+        type=count,
+        nargs="+",
+        metavar="K",
+        help="indices of the samples on the page; default: the first eight",
+    )
+    parser.add_argument(
+        "--overlay",
+        type=count,
+        default=3,
+        metavar="N",
+        help="number of further samples in gray on the page [%(default)s]",
+    )
+    parser.add_argument("--no-serve", action="store_true", help="write the page and do not start a server")
+    parser.add_argument(
+        "--port", type=count, default=8080, help="port of the server, or the next free one [%(default)s]"
+    )
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="address of the server: 127.0.0.1 for this computer only, 0.0.0.0 for the network too [%(default)s]",
+    )
 
 
 def _add_source_options(parser: argparse.ArgumentParser) -> None:
-    """Options of how to read a URDF or MJCF file."""
+    """Add the options for reading a URDF or MJCF file."""
     parser.add_argument(
-        "--base", choices=("fixed", "free"), help="of a URDF file: whether its root link stands or floats"
+        "--base", choices=("fixed", "free"), help="for a URDF file: whether its root link is fixed or moves freely"
     )
+    parser.add_argument("--repair", action="store_true", help="for a URDF file: correct unphysical inertias")
     parser.add_argument(
-        "--repair", action="store_true", help="of a URDF file: make inertias physical that no real body can have"
-    )
-    parser.add_argument(
-        "--folder", type=Path, help="of an MJCF file: the folder of the files that it names, if they are not beside it"
+        "--folder",
+        type=Path,
+        help="for an MJCF file: folder of the files that it names; default: the folder of the file",
     )
 
 
 ROLLOUT = Job(
     "rollout",
-    "simulate many lanes of one mechanism at once\n\n"
-    "Each lane starts from its own random state and is driven by joint-space PD control and random torques. The run directory\n"
-    "gets the resolved config, the mechanism (mechanism.json, mechanism.npz), metrics.json, states.npz (or, of a batch that goes\n"
-    "through in chunks, states-00001-of-00008.npz and so on) and pictures.",
+    "simulate many samples of one mechanism at once\n\n"
+    "Each sample starts from its own random state and is driven by joint-space PD control and random torques. The resolved\n"
+    "config, the mechanism (mechanism.json, mechanism.npz), metrics.json, states.npz (or, for a batch that is simulated in\n"
+    "chunks, states-00001-of-00008.npz and so on) and pictures are written to the run directory.",
     RolloutConfig,
     deferred("jaxdyn.jobs.rollout:work"),
     deferred("jaxdyn.jobs.rollout:inputs"),
@@ -115,11 +160,11 @@ ROLLOUT = Job(
 
 IDENTIFY = Job(
     "identify",
-    "physical parameters of machines from recordings\n\n"
-    "Levenberg-Marquardt with exact derivatives over simulated windows (output error) or over forces (inverse dynamics).\n"
-    "Bodies stay physical. The run directory gets, for each study, a table of parameters with 95 % intervals, figures of merit\n"
-    "on training and held-out recordings beside those of others, pictures, and the identified mechanism, which rollout and\n"
-    "view take.",
+    "identify physical parameters of machines from recordings\n\n"
+    "The parameters are fitted by Levenberg-Marquardt with exact derivatives, to simulated windows (output error) or to forces\n"
+    "(inverse dynamics). Bodies remain physically valid. For each study the run directory contains a table of parameters with\n"
+    "95 % intervals, figures of merit on training and held-out recordings together with given references, pictures, and the\n"
+    "identified mechanism, which rollout and view can read.",
     "jaxdyn.jobs.identify_config:IdentifyConfig",
     deferred("jaxdyn.jobs.identify:work"),
     deferred("jaxdyn.jobs.identify_plant:files_of_studies"),
@@ -127,10 +172,10 @@ IDENTIFY = Job(
 
 OPTIMIZE = Job(
     "optimize",
-    "controls that move a mechanism at least cost, from one start or from many at once\n\n"
-    "Costs, conditions and bounds come from the config; the starts are solved together, and local optima are counted. The run\n"
-    "directory gets the best plan (plan.npz: time, q, v, controls, feedback, design), optima.txt, all searches with their\n"
-    "histories, pictures, an animation, and replay.toml, with which `jaxdyn rollout` replays the controls:\n\n"
+    "compute optimal controls of a mechanism, from one initial guess or from many at once\n\n"
+    "Costs, conditions and bounds are given in the config. All initial guesses are solved together, and local optima are\n"
+    "counted. The run directory contains the best plan (plan.npz: time, q, v, controls, feedback, design), optima.txt, all\n"
+    "searches with their histories, pictures, an animation, and replay.toml, with which `jaxdyn rollout` replays the controls:\n\n"
     "  jaxdyn optimize configs/optimize_p1_cartpole.toml --out runs/swing\n"
     "  jaxdyn rollout runs/swing/replay.toml",
     "jaxdyn.jobs.optimize_config:OptimizeConfig",
@@ -141,9 +186,9 @@ OPTIMIZE = Job(
 SHOW = Command(
     "show",
     "print a table and the tree of a mechanism\n\n"
-    "For a mechanism with loops it prints the number of constraint equations and of the remaining degrees of freedom.\n"
-    "With --out it also draws them: the mechanism in the middle of its joint limits with joints and inertia ellipsoids, and the\n"
-    "tree of its bodies.\n\n"
+    "For a mechanism with loops the number of constraint equations and of the remaining degrees of freedom is printed too.\n"
+    "With --out two pictures are drawn: the mechanism in the middle of its joint limits with joints and inertia ellipsoids, and\n"
+    "the tree of its bodies.\n\n"
     "  jaxdyn show robot.urdf --out robot.png",
     _show_arguments,
     deferred("jaxdyn.jobs.show:show"),
@@ -151,10 +196,10 @@ SHOW = Command(
 
 CHECK = Command(
     "check",
-    "print how exact float32 and float64 are on a mechanism\n\n"
-    "Energy, forward dynamics and their gradients in both precisions, at a few states, against the same formulas in arithmetic of\n"
-    "50 digits. Errors of float32 include the rounding of the model's numbers to float32, which the column 'of which the model'\n"
-    "has alone. States, forces and velocities are numbers that float32 represents.\n\n"
+    "print the accuracy of float32 and float64 for a mechanism\n\n"
+    "Energy, forward dynamics and their gradients in both precisions are compared with arithmetic of 50 digits at a few states.\n"
+    "Errors of float32 include the rounding of the model parameters to float32; the column 'of which the model' contains this\n"
+    "part alone. States, forces and velocities are exactly representable in float32.\n\n"
     "  jaxdyn check robot.urdf --states 20",
     _check_arguments,
     deferred("jaxdyn.jobs.check:check"),
@@ -163,7 +208,8 @@ CHECK = Command(
 CONVERT = Command(
     "convert",
     "convert a mechanism from one format to another\n\n"
-    "The ending of each file says its format. What the target format cannot say is refused, never left out.\n\n"
+    "The suffix of each file determines its format. If the target format cannot express a part of the mechanism, an error is\n"
+    "reported and no file is written.\n\n"
     "  jaxdyn convert robot.urdf robot.toml\n"
     "  jaxdyn convert robot.toml robot.urdf",
     _convert_arguments,
@@ -172,9 +218,9 @@ CONVERT = Command(
 
 ANIMATE = Command(
     "animate",
-    "make a moving picture of a run or of a mechanism\n\n"
-    "A run directory is replayed. A mechanism is let go from a random configuration and falls under gravity; one that floats\n"
-    "freely drifts without. The camera stands still, and the axes are in meters.\n\n"
+    "make an animation of a run or of a mechanism\n\n"
+    "A run directory is replayed. A mechanism starts from a random configuration and falls under gravity; a mechanism with a free\n"
+    "base moves without gravity. The camera does not move, and the axes are in meters.\n\n"
     "  jaxdyn animate robot.urdf\n"
     "  jaxdyn animate runs/panda --out panda.mp4 --ghosts 8 --speed 0.5",
     _animate_arguments,
@@ -184,9 +230,9 @@ ANIMATE = Command(
 VIEW = Command(
     "view",
     "replay a run in the browser, in three dimensions\n\n"
-    "Writes replay.html into the run directory, a page that needs neither server nor network, and then serves a replay of\n"
-    "all lanes, at most 4096, with more to choose: time, speed, lane, lanes laid over it, what to show, plots of coordinates and\n"
-    "energy.\n\n"
+    "Writes replay.html into the run directory, a page that needs neither server nor network, and then serves a replay of all\n"
+    "samples (at most 4096) with controls for time, speed, sample, samples drawn in gray, visible elements, and plots of\n"
+    "coordinates and energy.\n\n"
     "  jaxdyn view runs/panda\n"
     "  jaxdyn view runs/panda --no-serve --lanes 0 17 42",
     _view_arguments,

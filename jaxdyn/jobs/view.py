@@ -1,4 +1,4 @@
-"""The command `jaxdyn view`: an interactive replay of a run in the browser, and the same as one file."""
+"""The command `jaxdyn view`: an interactive replay of a run in the browser, and the same replay as one file."""
 
 import argparse
 import contextlib
@@ -7,7 +7,7 @@ from pathlib import Path
 from jaxdyn.io.runs import load_run
 from jaxdyn.jobs.command import needs
 
-_LANES = 4096  # to look at; of a larger run in chunks the others are not read
+_LANES = 4096  # largest number of samples to view; further chunks of a larger run are not read
 
 
 def view(arguments: argparse.Namespace) -> None:
@@ -19,9 +19,9 @@ def view(arguments: argparse.Namespace) -> None:
     replay = Replay(system, arrays["time"], arrays["q"], energy=energy, work=work)
     page: Path = arguments.html or arguments.run / "replay.html"
     replay.write_html(page, lanes=arguments.lanes, overlay=arguments.overlay)
-    print(f"{page}: opens in any browser, without a server")
+    print(f"{page}: open this page in a browser, without a server")
     if arguments.no_serve:
         return
     with replay.serve(arguments.port, arguments.host) as served, contextlib.suppress(KeyboardInterrupt):
-        print(f"{served.address}: all {replay.recording.lanes} lanes; Ctrl-C ends it", flush=True)
+        print(f"{served.address}: all {replay.recording.lanes} samples; press Ctrl-C to stop the server", flush=True)
         served.wait()

@@ -86,7 +86,7 @@ def test_a_resumed_fit_ends_where_an_uninterrupted_one_does(small, tmp_path, mon
     with monkeypatch.context() as patch:
         written = interrupt_at_arrays(patch, 14)
         assert main([*command, str(tmp_path / "halted")]) == 130
-    assert "the same command with --resume goes on" in capsys.readouterr().err
+    assert "repeat the command with --resume to continue" in capsys.readouterr().err
     assert written[-1] == "arm_checkpoint_1"
     with np.load(tmp_path / "halted" / f"{written[-1]}.npz", allow_pickle=False) as left:
         begun = len(left.files)
@@ -104,7 +104,7 @@ def test_a_resumed_fit_ends_where_an_uninterrupted_one_does(small, tmp_path, mon
     [
         (["synthetic.perio=3"], ["synthetic.perio: unknown key", "did you mean 'period'"]),
         (["data=nowhere"], ["give either data", "or a table [synthetic]"]),
-        (["fit.method=output_error"], ["synthetic recordings are forces of motions", 'set fit.method = "inverse']),
+        (["fit.method=output_error"], ["synthetic recordings contain forces only", 'set fit.method = "inverse']),
         (["synthetic.noise=[1, 2, 3]"], ["synthetic.noise has 3 values; give 1 or 2"]),
         (["synthetic.harmonics=1"], ["harmonics is 1; give 2 or more"]),
         (['free=[{path="system.forces.0.viscos"}]'], ["system.forces.0 has no 'viscos'", "did you mean 'viscous'"]),

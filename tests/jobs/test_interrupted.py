@@ -189,7 +189,7 @@ def test_resume_begins_a_run_leaves_a_complete_one_and_refuses_another(config, t
     assert main(command) == 0
     before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir()}
     assert main(command) == 0
-    assert "the run is complete, nothing is left to do" in capsys.readouterr().out
+    assert "the run is already complete" in capsys.readouterr().out
     assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir()} == before
     assert main([*command, "batch=4"]) == 2
     said = capsys.readouterr().err

@@ -82,7 +82,7 @@ def test_an_interrupted_search_by_collocation_goes_on_with_the_start_that_is_mis
     with monkeypatch.context() as patch:
         patch.setattr(Collocation, "solve", interrupted)
         assert main([*command, "--out", str(tmp_path / "halted")]) == 130
-        assert "the same command with --resume goes on" in capsys.readouterr().err
+        assert "repeat the command with --resume to continue" in capsys.readouterr().err
         assert main([*command, "--out", str(tmp_path / "halted"), "--resume"]) == 0
     assert len(solved) == 4
     np.testing.assert_array_equal(solved[3], solved[2])
@@ -192,14 +192,14 @@ def test_feedback_brings_lanes_back_to_the_plan(swing, tmp_path):
             ["running 1: sphere 1: body: there is no body 'hand'; use one of rod"],
         ),
         (["final_condition=[{kind='state'}]"], ["final_condition 1: neither q nor v is given"]),
-        (["condition=[{kind='state_bounds'}]"], ["condition 1: nothing is bounded, and the joints have no limits"]),
+        (["condition=[{kind='state_bounds'}]"], ["condition 1: there are no bounds, and the joints have no limits"]),
         (["running=[]", "final=[]"], ["there is no cost; write [[running]], [[final]] or both"]),
         (["initial.q=[0, 0]"], ["initial.q has 2 values; give 1: one per coordinate"]),
         (["bounds.lower=5"], ["bounds of control 0: 5 is not below 3.5; exchange lower and upper"]),
         (["time.shortest=1"], ["a free duration needs both shortest and longest"]),
         (
             ["start=[{kind='states', times=[0, 2], q=[[0], [1]]}]"],
-            ["start 1: times go from 0 to 2 s; begin at 0 and end at 1 s"],
+            ["start 1: times range from 0 to 2 s; begin at 0 and end at 1 s"],
         ),
         (
             ["start=[{kind='constant', controls=[1, 2]}]"],
@@ -226,15 +226,15 @@ def test_bad_input_is_one_line_with_a_remedy(overrides, fragments, config, tmp_p
     ("overrides", "fragments"),
     [
         (["control.replay=none.npz"], ["control.replay:", "none.npz: there is no such file"]),
-        (["control.replay=states.npz"], ["states.npz: it has no", "name the plan.npz of a run of jaxdyn optimize"]),
+        (["control.replay=states.npz"], ["states.npz: it has no", "give the plan.npz of a run of jaxdyn optimize"]),
         (
             [f"mechanism={CONFIGS / 'mechanisms' / 'double_pendulum.toml'}"],
-            ["its plan has 1 coordinates, the mechanism has 2; name the mechanism of the same run"],
+            ["its plan has 1 coordinates, but the mechanism has 2; give the mechanism of the same run"],
         ),
-        (["time.rate=18"], ["time.rate = 18 Hz is no multiple of the 12 Hz of the plan; choose one"]),
+        (["time.rate=18"], ["time.rate = 18 Hz is not a multiple of the 12 Hz of the plan; choose a multiple"]),
         (["time.rate=24", "control.replay_feedback=true"], ["feedback acts once in each step", "set time.rate = 12"]),
         (["time.duration=2"], ["the plan ends after 1 s, before time.duration = 2 s; shorten it"]),
-        (["control.stiffness=3"], ["a plan is replayed instead of stiffness; remove one or the other"]),
+        (["control.stiffness=3"], ["replay cannot be combined with stiffness; remove one or the other"]),
     ],
 )
 def test_replays_that_do_not_fit_are_refused(overrides, fragments, swing, tmp_path, capsys):
