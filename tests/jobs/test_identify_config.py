@@ -64,7 +64,7 @@ def test_earlier_names_of_keys_are_read_and_the_present_ones_are_written(path):
     assert "alike" not in written
     path.write_text(written)
     assert read(path) == present
-    with pytest.raises(ConfigError, match=r"fit.alike.*earlier name of 'block_length'.*remove one"):
+    with pytest.raises(ConfigError, match=r"fit.alike.*former name of 'block_length'.*remove one"):
         read(path, "fit.alike=7", "fit.block_length=7")
 
 
