@@ -1,4 +1,4 @@
-"""Moving pictures of a mechanism as GIF or MP4 files."""
+"""Animations of a mechanism as GIF or MP4 files."""
 
 import base64
 import contextlib
@@ -24,8 +24,8 @@ from jaxdyn.view.style import ORANGE
 
 _SIZE = 6.0  # inches
 _DPI = 90
-_TRAIL = 0.6  # s of motion that the end of the last stick leaves behind it
-_AXIS_SHARE = 0.1  # length of a joint axis, as a share of the longest side of the picture
+_TRAIL = 0.6  # duration (s) of the motion that is drawn as a trail of the end of the last stick
+_AXIS_SHARE = 0.1  # length of a joint axis as a fraction of the longest side of the picture
 
 
 def animate(
@@ -40,39 +40,40 @@ def animate(
     title: str = "",
     progress: bool = True,
 ) -> int:
-    """Write a motion as a moving picture: the first lane in color, the others as ghosts, one camera for all of it.
+    """Write an animation of a motion: the first sample in color, the others in gray, with a fixed camera.
 
-    Between records the motion is interpolated. A GIF counts time in hundredths of a second, so its frames last the number of them
-    next to 1/fps (3 of them at 30 frames per second), and the motion keeps its speed.
+    The motion is interpolated between records. Frames of a GIF last a whole number of hundredths of a second, so 1/fps is rounded
+    (to 0.03 s at 30 frames per second); the speed of the motion is not changed by this.
 
     Args:
-        mechanism: A model, or a system, whose loops are then drawn as well.
-        time: (T,) s.
-        q: (lanes, T, nq) coordinates, rad or m.
-        path: File that ends in .gif or .mp4.
+        mechanism: A model, or a system, whose loops are drawn too.
+        time: Times of the records (T,), s.
+        q: Coordinates (samples, T, nq), rad or m.
+        path: File with the suffix .gif or .mp4.
         fps: Frames per second.
-        speed: 1 shows the motion as fast as it is, 0.5 at half the speed.
-        lanes: Numbers of the lanes to show, the colored one first; all of them if not given.
+        speed: Speed of the animation; 1 is the real speed, 0.5 is half of it.
+        lanes: Indices of the samples to show, beginning with the one in color; by default all samples.
+        title: Title of the animation; by default the name of the mechanism.
         progress: Whether to show a progress bar.
 
     Returns:
-        The number of frames.
+        Number of frames.
 
     Raises:
-        ConfigError: The file name has another ending, there is no such lane, ffmpeg is missing, or the file cannot be written.
+        ConfigError: The file name has another suffix, there is no such sample, ffmpeg is missing, or the file cannot be written.
     """
     model = model_of(mechanism)
     path, time, q = Path(path), np.asarray(time, float), np.asarray(q)
     chosen = check_lanes(range(len(q)) if lanes is None else lanes, len(q))
     if not (fps > 0 and speed > 0):
-        raise ConfigError(f"fps = {fps:g} and speed = {speed:g} must be positive; raise them")
+        raise ConfigError(f"fps = {fps:g} and speed = {speed:g} must be positive; give positive values")
     writer, interval = _writer(path, fps)
     instants = np.arange(time[0], time[-1] + 1e-9 * interval, interval * speed)
     placed = place(mechanism, instants, resampled(model, time, q[chosen], instants))
 
     figure, move = _stage(mechanism, placed, title, round(_TRAIL / (interval * speed)))
     rate = "" if speed == 1 else f" ({speed:g}x)"
-    part = path.with_name(f"{path.stem}.part{path.suffix}")  # complete or absent; the ending tells ffmpeg the format
+    part = path.with_name(f"{path.stem}.part{path.suffix}")  # the file is complete or absent; ffmpeg needs the suffix
     try:
         with mpl.rc_context({"animation.ffmpeg_path": _ffmpeg() or "ffmpeg"}), writer.saving(figure, str(part), _DPI):
             for k in tqdm(range(len(instants)), desc=path.name, unit="frame", disable=not progress):
@@ -80,7 +81,7 @@ def animate(
                 writer.grab_frame()
         part.replace(path)
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
+        raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another path") from None
     finally:
         with contextlib.suppress(OSError):
             part.unlink()
@@ -89,45 +90,50 @@ def animate(
 
 @dataclasses.dataclass(frozen=True)
 class Animation:
-    """A moving picture, which shows itself in a notebook.
+    """An animation that notebooks display.
 
     Attributes:
-        content: The bytes of the file.
-        ending: ".gif" or ".mp4".
+        content: Bytes of the file.
+        ending: Suffix of the file, ".gif" or ".mp4".
     """
 
     content: bytes = dataclasses.field(repr=False)
     ending: str
 
     def save(self, path: Path | str) -> None:
-        """Write the moving picture to a file.
+        """Write the animation to a file.
+
+        Args:
+            path: File with the suffix of the animation.
 
         Raises:
-            ConfigError: The file name has another ending, or the file cannot be written.
+            ConfigError: The file name has another suffix, or the file cannot be written.
         """
         path = Path(path)
         if path.suffix.lower() != self.ending:
-            raise ConfigError(f"{path}: this moving picture is a {self.ending} file; rename it")
+            raise ConfigError(f"{path}: this animation is a {self.ending} file; give a file name with this suffix")
         try:
             write_files({path: lambda file: file.write(self.content)})
         except OSError as error:
-            raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
+            raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another path") from None
 
     def _repr_html_(self) -> str:
         data = base64.b64encode(self.content).decode()
         if self.ending == ".gif":
-            return f'<img src="data:image/gif;base64,{data}" alt="moving picture of a mechanism">'
+            return f'<img src="data:image/gif;base64,{data}" alt="animation of a mechanism">'
         return f'<video controls loop src="data:video/mp4;base64,{data}"></video>'
 
 
 def animation_of(
     mechanism: Mechanism, time: Numbers, q: Numbers, path: Path | str | None = None, **options: Any
 ) -> Animation:
-    """A motion as a moving picture, which shows itself in a notebook.
+    """An animation of a motion that notebooks display.
 
     Args:
-        mechanism, time, q: The motion, see `animate`.
-        path: File that ends in .gif or .mp4; None for a GIF that is not saved.
+        mechanism: A model, or a system, whose loops are drawn too.
+        time: Times of the records (T,), s.
+        q: Coordinates (samples, T, nq), rad or m.
+        path: File with the suffix .gif or .mp4; None for a GIF that is not saved.
         options: Further arguments of `animate`.
 
     Raises:
@@ -140,10 +146,13 @@ def animation_of(
 
 
 def _stage(mechanism: Mechanism, placed: Placed, title: str, behind: int) -> tuple[Figure, Callable[[int, str], None]]:
-    """The figure before the first frame, and a function that moves what is in it to a frame and writes the time.
+    """The figure before the first frame, and a function that updates it to a frame and shows the time.
 
     Args:
-        behind: Frames for which the end of the last stick leaves a trail.
+        mechanism: Model or system.
+        placed: Positions of the mechanism in all frames.
+        title: Title of the figure.
+        behind: Number of frames that the trail of the end of the last stick covers.
     """
     model = model_of(mechanism)
     figure = Figure(figsize=(_SIZE, _SIZE), dpi=_DPI)
@@ -166,20 +175,20 @@ def _stage(mechanism: Mechanism, placed: Placed, title: str, behind: int) -> tup
 
 
 def _writer(path: Path, fps: float) -> tuple[AbstractMovieWriter, float]:
-    """What writes a file of that name, and the seconds that one frame lasts."""
+    """The writer for a file with this name, and the duration of one frame in seconds."""
     if path.suffix.lower() == ".gif":
-        interval = max(2, round(100 / fps)) / 100  # viewers slow down frames that are shorter than 2 hundredths
-        # The writer cuts the milliseconds of a frame off to a whole number.
+        interval = max(2, round(100 / fps)) / 100  # viewers slow down frames that are shorter than 0.02 s
+        # The writer truncates the duration of a frame to whole milliseconds.
         return PillowWriter(fps=1 / (interval + 5e-4)), interval  # pyright: ignore[reportArgumentType]
     if path.suffix.lower() != ".mp4":
-        raise ConfigError(f"{path}: a moving picture is a .gif or an .mp4; rename it")
+        raise ConfigError(f"{path}: an animation is a .gif or .mp4 file; give a file name with one of these suffixes")
     if _ffmpeg() is None:
         raise ConfigError(f"{path}: MP4 needs ffmpeg; pip install imageio-ffmpeg, or write a .gif")
     return FFMpegWriter(fps=fps, extra_args=["-pix_fmt", "yuv420p"]), 1 / fps  # pyright: ignore[reportArgumentType]
 
 
 def _ffmpeg() -> str | None:
-    """The ffmpeg of the system, else that of the package imageio-ffmpeg."""
+    """Path of the ffmpeg of the system, or of the package imageio-ffmpeg; None if both are missing."""
     found = shutil.which("ffmpeg")
     if found is None:
         try:

@@ -1,4 +1,4 @@
-"""Charts of a served replay: the coordinates and the energy of a lane, with a line at the time shown."""
+"""Charts of a served replay: the coordinates and the energy of a sample, with a line at the current time."""
 
 import time as clock
 from collections.abc import Callable
@@ -13,12 +13,12 @@ from jaxdyn.view.recording import Lane
 from jaxdyn.view.style import BLUE, GRAY, GREEN, ORANGE, PURPLE
 
 _COLORS = (BLUE, ORANGE, GREEN, PURPLE, "#b23a48", "#0e7c9b", "#8a6d1d")
-_POINTS = 250  # of a curve; the browser gets all of them anew whenever the line at the time shown moves
-_PAUSE = 0.1  # s between two moves of that line
+_POINTS = 250  # points of a curve; the browser receives all of them again whenever the line at the current time moves
+_PAUSE = 0.1  # s, shortest time between two moves of the line at the current time
 
 
 class _Chart:
-    """Curves over time with a vertical line; curves are drawn again when they change, the line a few times per second."""
+    """Curves over time with a vertical line. Curves are drawn again when they change, the line a few times per second."""
 
     def __init__(self, gui: Any, folder: Any, instants: Float[np.ndarray, "instants"]):
         self._gui, self._folder, self._handle, self._last = gui, folder, None, 0.0
@@ -60,7 +60,7 @@ class _Chart:
             )
 
     def _with_line(self, at: float, low: float, high: float) -> tuple[np.ndarray, ...]:
-        """The curves, two further points of them at the time shown, and the line through these two."""
+        """The curves with two additional points at the current time, and the line through these two points."""
         k = int(np.searchsorted(self._time, at))
         time = np.insert(self._time, k, [at, at])
         curves = [np.interp(time, self._time, curve) for curve in self._curves]
@@ -70,7 +70,7 @@ class _Chart:
 
 
 class CoordinateChart(_Chart):
-    """Some coordinates of a lane, chosen from a list where there are more than a chart can hold."""
+    """Coordinates of a sample; if there are more than fit into a chart, a list selects a group of them."""
 
     def __init__(self, gui: Any, folder: Any, model: Model, instants: Float[np.ndarray, "instants"]):
         super().__init__(gui, folder, instants)
@@ -86,11 +86,11 @@ class CoordinateChart(_Chart):
             self._choice = gui.add_dropdown("show", list(self._groups) or ["none"], order=0.0)
 
     def on_choice(self, act: Callable[[], None]) -> None:
-        """Call back when other coordinates are chosen."""
+        """Register a function that is called when other coordinates are selected."""
         self._choice.on_update(lambda _: act())
 
     def show(self, lane: Lane, at: float, *, anew: bool) -> None:
-        """Show a lane at a time (s); `anew` if the curves have changed."""
+        """Show a sample at a time (s); `anew` states that the curves have changed."""
         if self._groups:
             chosen, unit = self._groups[self._choice.value]
             curves = {self._names[i]: lane.q[:, i] for i in chosen}
@@ -98,13 +98,13 @@ class CoordinateChart(_Chart):
 
 
 class EnergyChart(_Chart):
-    """Energy that a lane has gained and, if known, the work put into it, both since the start."""
+    """Energy that a sample has gained since the start and, if known, the work done on it."""
 
     def show(self, lane: Lane, at: float, *, anew: bool) -> None:
-        """Show a lane at a time (s); `anew` if the curves have changed."""
+        """Show a sample at a time (s); `anew` states that the curves have changed."""
         curves = {
             "energy gained": None if lane.energy is None else lane.energy - lane.energy[0],
-            "work put in": lane.work,
+            "work done": lane.work,
         }
         self._draw({name: curve for name, curve in curves.items() if curve is not None}, "energy (J)", at, anew=anew)
 

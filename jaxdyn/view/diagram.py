@@ -16,16 +16,16 @@ from jaxdyn.view.style import BLUE, GRAY, MOTION_COLORS
 from jaxdyn.view.tree import children_of
 
 _FONT = 8.5  # points
-_CHARACTER = 0.072  # inches, about the width of one in that size
-_LONGEST = 26  # characters of a name; longer ones are cut in the picture
-_HEIGHT = 0.4  # inches, of a box
+_CHARACTER = 0.072  # inches, approximate width of a character in this size
+_LONGEST = 26  # characters; longer names are shortened
+_HEIGHT = 0.4  # inches, height of a box
 _MARGIN = 0.25  # inches
 
 
 def tree_diagram(model: Model, *, title: str = "") -> Figure:
-    """The tree of bodies. Each box is a body with its mass; each line is a joint with its name and kind, colored by how it moves.
+    """The tree of bodies. Each box is a body with its mass; each line is a joint with its name and kind, colored by its motion.
 
-    Layers run to the right, or downwards where that makes the smaller picture (a chain).
+    Layers are arranged from left to right, or from top to bottom if this results in a smaller picture (for example for a chain).
     """
     bodies = [
         "ground",
@@ -44,7 +44,7 @@ def tree_diagram(model: Model, *, title: str = "") -> Figure:
     figure = Figure(figsize=(right, top - bottom))
     axes: Any = figure.add_axes((0, 0, 1, 1))
     axes.set_xlim(0, right)
-    axes.set_ylim(bottom, top)  # one unit is one inch, so text and boxes fit whatever the size of the tree
+    axes.set_ylim(bottom, top)  # one unit is one inch, so that text fits its box in trees of any size
     axes.set_axis_off()
 
     for body, parent in enumerate(model.topology.parents):
@@ -76,9 +76,10 @@ def tree_diagram(model: Model, *, title: str = "") -> Figure:
 
 
 def _positions(model: Model, box: float, label: float) -> tuple[np.ndarray, np.ndarray, bool]:
-    """Centers of the boxes of the ground and of every body, inches, and whether the layers run to the right.
+    """Centers of the boxes of the ground and of every body (inches), and whether layers are arranged from left to right.
 
     Args:
+        model: The mechanism.
         box, label: Widths of the boxes and of the labels of joints, inches.
     """
     layers, slots = _layout(model)
@@ -91,7 +92,7 @@ def _positions(model: Model, box: float, label: float) -> tuple[np.ndarray, np.n
 
 
 def _layout(model: Model) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]]:
-    """Layer and place within it for the ground and every body: leaves side by side, each parent in the middle of its children."""
+    """Layer and position within it of the ground and every body: leaves are adjacent, parents are centered above their children."""
     children, parents = children_of(model), model.topology.parents
     layers, slots = np.zeros(model.nb + 1), np.zeros(model.nb + 1)
     for body, parent in enumerate(parents):

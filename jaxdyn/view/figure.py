@@ -1,4 +1,4 @@
-"""Figures that notebooks show, whether pyplot is in use there or not."""
+"""Figures that notebooks display, independent of pyplot."""
 
 import io
 
@@ -7,7 +7,7 @@ from matplotlib import figure
 
 
 class Figure(figure.Figure):
-    """A figure of matplotlib that shows itself as a picture in a notebook."""
+    """A figure of matplotlib that notebooks display as a picture."""
 
     def _repr_png_(self) -> bytes:
         file = io.BytesIO()

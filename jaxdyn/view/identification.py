@@ -1,4 +1,4 @@
-"""Figures of identification: predictions beside measurements, errors that grow with time, estimates that depend on each other."""
+"""Figures of identification: predictions and measurements, growth of prediction errors, correlations of estimates."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ def predictions(
     breaks: Sequence[float] = (),
     title: str = "",
 ) -> Figure:
-    """Measured and predicted curves, and below each pair their difference.
+    """Measured and predicted curves, with their difference below each pair.
 
     Args:
         names: Name of each channel.
@@ -29,7 +29,7 @@ def predictions(
         measured: Measured values (T, channels).
         predicted: Predicted values (T, channels).
         units: Unit of each channel.
-        breaks: Times at which the prediction starts again.
+        breaks: Start times of the prediction windows, s.
         title: Title of the figure.
     """
     time, measured, predicted = (np.asarray(x) for x in (time, measured, predicted))
@@ -64,7 +64,7 @@ def predictions(
 def growing_errors(
     names: Sequence[str], time: Numbers, errors: Numbers, *, units: Sequence[str], title: str = ""
 ) -> Figure:
-    """How errors grow after the start of a prediction: median, middle half and middle 90 % of their size over all windows.
+    """Growth of errors after the start of a prediction: median, middle 50 % and middle 90 % of absolute errors over all windows.
 
     Args:
         names: Name of each channel.
@@ -95,7 +95,13 @@ def growing_errors(
 
 
 def correlations(names: Sequence[str], correlation: Numbers, *, title: str = "") -> Figure:
-    """Correlations of estimates as colors: where it is dark off the diagonal, the data hardly distinguish two parameters."""
+    """Correlations of estimates as colors. Dark entries off the diagonal mean that the data hardly distinguish two parameters.
+
+    Args:
+        names: Name of each parameter.
+        correlation: Correlation matrix (parameters, parameters).
+        title: Title of the figure.
+    """
     matrix = np.asarray(correlation)
     size = 2.5 + 0.2 * len(names)
     figure = Figure(figsize=(size + 1.5, size), layout="constrained")

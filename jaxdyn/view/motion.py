@@ -13,14 +13,14 @@ from jaxdyn.view.style import BLUE, GRAY, GREEN, ORANGE
 
 
 def motion_plot(mechanism: Model | Topology, time: Numbers, q: Numbers, v: Numbers, *, title: str = "") -> Figure:
-    """Coordinates, then velocities, each in a panel: the first sample in color, the others in gray.
+    """Coordinates and velocities over time, one panel each: the first sample in color, the others in gray.
 
     Args:
-        mechanism: A model, whose joint limits are drawn as dashed lines, or the topology of one.
-        time: (T,) or (samples, T) s.
-        q: (samples, T, nq) coordinates, rad or m.
-        v: (samples, T, nv) velocities, rad/s or m/s.
-        title: The title of the figure.
+        mechanism: A model, whose joint limits are drawn as dashed lines, or the topology of a model.
+        time: Times (T,) or (samples, T), s.
+        q: Coordinates (samples, T, nq), rad or m.
+        v: Velocities (samples, T, nv), rad/s or m/s.
+        title: Title of the figure.
     """
     time, q, v = np.asarray(time), np.asarray(q), np.asarray(v)
     time = np.broadcast_to(time, q.shape[:2])
@@ -42,7 +42,7 @@ def motion_plot(mechanism: Model | Topology, time: Numbers, q: Numbers, v: Numbe
 def _draw(
     axes: np.ndarray, names: Sequence[str], units: Sequence[str], time: np.ndarray, values: np.ndarray, color: str
 ) -> None:
-    """One component of the values in each panel."""
+    """Draw one component of the values in each panel."""
     for k, (axis, name, unit) in enumerate(zip(axes, names, units, strict=False)):
         axis.plot(time[1:].T, values[1:, :, k].T, color=GRAY, lw=0.6, alpha=0.6)
         axis.plot(time[0], values[0, :, k], color=color, lw=1.8)

@@ -10,18 +10,18 @@ from jaxdyn.view.skeleton import Numbers
 from jaxdyn.view.style import BLUE, GRAY, ORANGE
 
 _MOST_CURVES = 200
-_LEAST = 1e-16  # of violations on a logarithmic axis
-_WIDE = 10.0  # ratio of costs from which on their axis is logarithmic
+_LEAST = 1e-16  # smallest violation on a logarithmic axis
+_WIDE = 10.0  # ratio of costs above which their axis is logarithmic
 
 
 def convergence(cost: Numbers, violation: Numbers, best: int, *, title: str = "") -> Figure:
-    """Cost and violation of all searches by iteration.
+    """Cost and constraint violation of all searches over the iterations.
 
     Args:
         cost: Costs (initial guesses, iterations + 1); NaN after the end of a search.
-        violation: Violations of the same shape.
-        best: The index of the search that is drawn in color.
-        title: The title of the figure.
+        violation: Violations, with the same shape.
+        best: Index of the search that is drawn in color.
+        title: Title of the figure.
     """
     cost, violation = np.asarray(cost), np.asarray(violation)
     figure = Figure(figsize=(9, 6), layout="constrained")
@@ -50,20 +50,20 @@ def convergence(cost: Numbers, violation: Numbers, best: int, *, title: str = ""
 
 
 def optima(cost: Numbers, count: Numbers, starts: int, *, title: str = "") -> Figure:
-    """Local optima: how many initial guesses led to each, and how many to at most its cost.
+    """Local optima: percentage of initial guesses that led to each optimum, and cumulative percentage.
 
     Args:
         cost: Costs of the optima (optima,), ascending.
-        count: The number of initial guesses that led to each optimum (optima,).
-        starts: The number of all initial guesses.
-        title: The title of the figure.
+        count: Number of initial guesses that led to each optimum (optima,).
+        starts: Total number of initial guesses.
+        title: Title of the figure.
     """
     cost, share = np.asarray(cost), 100.0 * np.asarray(count) / starts
     figure = Figure(figsize=(9, 4), layout="constrained")
     axis = figure.subplots()
-    axis.vlines(cost, 0.0, share, color=BLUE, lw=2.5, label="led there")
+    axis.vlines(cost, 0.0, share, color=BLUE, lw=2.5, label="led to this optimum")
     axis.plot(cost, share, color=BLUE, marker="o", ls="")
-    axis.step(cost, np.cumsum(share), where="post", color=ORANGE, lw=1.5, label="led there or to less")
+    axis.step(cost, np.cumsum(share), where="post", color=ORANGE, lw=1.5, label="led to this or a lower cost")
     if cost[0] > 0 and cost[-1] > _WIDE * cost[0]:
         axis.set_xscale("log")
     axis.set_xlabel("cost")
@@ -78,13 +78,14 @@ def optima(cost: Numbers, count: Numbers, starts: int, *, title: str = "") -> Fi
 def controls(
     names: Sequence[str], time: Numbers, values: Numbers, lower: Numbers, upper: Numbers, *, title: str = ""
 ) -> Figure:
-    """Controls, which are constant in each time step, and their bounds, dashed.
+    """Controls, which are constant in each time step, and their bounds as dashed lines.
 
     Args:
-        names: The names of the controls.
-        time: (N + 1,) s.
-        values: (N, nu) N m or N.
-        lower, upper: (nu,) bounds, infinite where there are none.
+        names: Names of the controls.
+        time: Times of the steps (N + 1,), s.
+        values: Controls (N, nu), N m or N.
+        lower, upper: Bounds (nu,), infinite for controls without bounds.
+        title: Title of the figure.
     """
     values = np.asarray(values)
     figure, axes = panels_over_time(len(names))
@@ -100,7 +101,7 @@ def controls(
 
 
 def control_names(system: System) -> list[str]:
-    """The joints that the controls drive."""
+    """Names of the joints that the controls drive."""
     topology = system.model.topology
     columns = range(system.model.nv) if system.drives is None else system.drives.columns
     return [topology.joint_names[topology.body_of_column[c]] for c in columns]

@@ -1,4 +1,4 @@
-"""The replay as one page: viser's own player in a frame, and beside it a chooser of lanes and charts that follow the player."""
+"""The replay as one page: the player of viser in a frame, a list to select samples, and charts that follow the player."""
 
 import json
 import re
@@ -13,28 +13,29 @@ from jaxdyn.view.recording import Lane, Recording
 
 _TEMPLATE = Path(__file__).with_name("page.html")
 _MARK = "@@recording@@"
-_MOST_POINTS = 400  # of a curve
+_MOST_POINTS = 400  # points of a curve
 
 
 def page_of(recording: Recording, players: Mapping[int, str]) -> str:
-    """HTML text of a page that needs no other file.
+    """HTML text of a self-contained page.
 
     Args:
-        players: For each lane to choose from, the page that viser makes of its motion. They differ in the recording only, so this
-            page holds the player once.
+        recording: Recorded motions.
+        players: Page that viser makes of the motion of each sample, by index of the sample. These pages differ in the recorded data
+            only, so the result contains the player once.
 
     Raises:
-        RuntimeError: This version of viser makes pages of another form.
+        RuntimeError: The pages of this version of viser have another format.
     """
     scenes, player = {}, ""
     for number, text in players.items():
         found = re.fullmatch(r'(.*__VISER_EMBED_DATA__=")([A-Za-z0-9+/=]*)(".*)', text, re.DOTALL)
         if found is None:
-            raise RuntimeError("this version of viser keeps its recordings elsewhere in the page; install viser 1.1")
+            raise RuntimeError("this version of viser writes recordings in another format; install viser 1.1")
         scenes[number], player = found[2], found[1] + _MARK + found[3]
     thin = np.linspace(0, len(recording.instants) - 1, min(_MOST_POINTS, len(recording.instants))).round().astype(int)
     content = {
-        "title": f"{recording.model.name}: {len(scenes)} of {recording.lanes} lanes",
+        "title": f"{recording.model.name}: {len(scenes)} of {recording.lanes} samples",
         "start": float(recording.instants[0]),
         "time": _rounded(recording.instants[thin]),
         "mark": _MARK,
@@ -44,12 +45,12 @@ def page_of(recording: Recording, players: Mapping[int, str]) -> str:
             for number, scene in scenes.items()
         ],
     }
-    # Names in it come from strangers' files: as JSON without "<" they cannot leave the script, and the script shows them as text.
+    # Names come from untrusted files. As JSON without "<" they cannot end the script, and the script shows them as text only.
     return _TEMPLATE.read_text(encoding="utf-8").replace("@@content@@", json.dumps(content).replace("<", "\\u003c"))
 
 
 def _charts(recording: Recording, lane: Lane, thin: np.ndarray) -> list[dict[str, Any]]:
-    """Charts of a lane, each with a title, a unit, and one or two curves."""
+    """Charts of a sample, each with a title, a unit, and one or two curves."""
     names, units = coordinate_names(recording.model), coordinate_units(recording.model)
     charts = [
         {"title": name, "unit": unit, "curves": [{"name": "", "values": _rounded(lane.q[thin, i])}]}
@@ -58,11 +59,11 @@ def _charts(recording: Recording, lane: Lane, thin: np.ndarray) -> list[dict[str
     if lane.energy is not None:
         curves = [{"name": "gained", "values": _rounded((lane.energy - lane.energy[0])[thin])}]
         if lane.work is not None:
-            curves.append({"name": "work put in", "values": _rounded(lane.work[thin])})
+            curves.append({"name": "work done", "values": _rounded(lane.work[thin])})
         charts.insert(0, {"title": "energy", "unit": "J", "curves": curves})
     return charts
 
 
 def _rounded(values: np.ndarray) -> list[float | None]:
-    """Numbers of six digits, which is more than a screen shows; those that JSON does not know as null."""
+    """Values with six digits, more than a screen resolves; values that JSON does not support become null."""
     return [float(f"{value:.6g}") if np.isfinite(value) else None for value in values]

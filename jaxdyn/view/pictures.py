@@ -1,6 +1,6 @@
-"""Three-dimensional pictures of a mechanism: sticks, joints by the way they move, inertia ellipsoids.
+"""Three-dimensional pictures of a mechanism: sticks, joints colored by their motion, inertia ellipsoids.
 
-With matplotlib's object interface: no window, no global state.
+The object interface of matplotlib is used, without windows and global state.
 """
 
 from typing import Any
@@ -19,18 +19,18 @@ from jaxdyn.view.figure import Figure
 from jaxdyn.view.skeleton import Ellipsoids, Mechanism, Numbers, Placed
 from jaxdyn.view.style import BLUE, GRAY, MOTION_COLORS
 
-_FULL_VIEW = 0.185  # width and height of what a 3-D axes of matplotlib shows, in its projected coordinates
-_AXIS_SHARE = 0.13  # length of a joint axis, as a share of the reach of the picture
+_FULL_VIEW = 0.185  # visible width and height of 3-D axes of matplotlib, in projected coordinates
+_AXIS_SHARE = 0.13  # length of a joint axis as a fraction of the extent of the picture
 
 
 class StickFigure:
-    """One mechanism, or the ghosts of several lanes, as a few artists of a 3-D axes that are moved instead of drawn anew.
+    """One mechanism in color, or several samples in gray, as a few artists of 3-D axes that are moved instead of drawn again.
 
     Args:
         axes: 3-D axes.
         model: The mechanism.
-        ghost: Thin and gray, without joints.
-        axis_length: Length of the joint axes, m; 0 for none.
+        ghost: Whether to draw thin gray sticks without joints.
+        axis_length: Length of the joint axes, m; 0 for no axes.
     """
 
     def __init__(self, axes: Any, model: Model, *, ghost: bool = False, axis_length: float = 0.0):
@@ -55,7 +55,7 @@ class StickFigure:
         self._half = 0.5 * axis_length
 
     def move(self, placed: Placed, lanes: Any, time: int) -> None:
-        """Show these lanes (a number or a slice) at the record `time`."""
+        """Show these samples (an index or a slice) at the record `time`."""
         self._sticks.set_data_3d(*_broken(placed.lines[lanes, time]))
         for dots, bodies in self._joints:
             dots.set_data_3d(*placed.origins[lanes, time][..., bodies, :].reshape(-1, 3).T)
@@ -66,16 +66,18 @@ class StickFigure:
 
 
 def _broken(lines: Float[np.ndarray, "*any 2 3"]) -> Float[np.ndarray, "3 points"]:
-    """Many lines as one, broken by points that are no numbers."""
+    """Many lines as one, separated by NaN points."""
     gap = np.full((*lines.shape[:-2], 1, 3), np.nan)
     return np.concatenate([lines, gap], axis=-2).reshape(-1, 3).T
 
 
 def frame_axes(axes: Any, low: Numbers, high: Numbers, *, fill: float = 0.82) -> None:
-    """Limits, labels and equal scales of a 3-D axes that shows the box between two corners (m).
+    """Set limits, labels and equal scales of 3-D axes that show the box between two corners (m).
 
     Args:
-        fill: Share of the width or height of the axes that the box takes, whatever its shape; the rest is for the labels.
+        axes: 3-D axes.
+        low, high: Corners of the box, m.
+        fill: Fraction of the width or height of the axes that the box takes; the rest is for the labels.
     """
     size = np.asarray(high) - np.asarray(low)
     for name, start, end, length in zip("xyz", low, high, size, strict=True):
@@ -95,7 +97,7 @@ def frame_axes(axes: Any, low: Numbers, high: Numbers, *, fill: float = 0.82) ->
 
 
 def scale_bar(axes: Any, low: Numbers, high: Numbers) -> None:
-    """A vertical bar of a round length at the left edge of a 3-D axes whose own axes are not shown."""
+    """Draw a vertical bar with a round length at the left edge of 3-D axes that are not shown themselves."""
     largest = 0.5 * float(high[2] - low[2])
     decade = 10.0 ** np.floor(np.log10(largest))
     length = max(step * decade for step in (1, 2, 5) if step * decade <= largest)
@@ -105,12 +107,13 @@ def scale_bar(axes: Any, low: Numbers, high: Numbers) -> None:
 
 
 def mechanism_picture(mechanism: Mechanism, q: Numbers, *, time: float = 0.0, title: str = "") -> Figure:
-    """A mechanism in one configuration: sticks, joints with their axes, and the inertia ellipsoid of each body, in ground axes.
+    """A mechanism in one configuration: sticks, joints with their axes, and the inertia ellipsoid of each body, on ground axes.
 
     Args:
-        mechanism: A model, or a system, whose loops are then drawn as well.
-        q: (nq,) coordinates, rad or m.
-        time: s; joints with prescribed motion need it.
+        mechanism: A model, or a system, whose loops are drawn too.
+        q: Coordinates (nq,), rad or m.
+        time: Time at which prescribed motions are evaluated, s.
+        title: Title of the figure.
     """
     model = skeleton.model_of(mechanism)
     placed = skeleton.place(mechanism, np.array([time]), np.asarray(q)[None, None])
@@ -141,7 +144,7 @@ def mechanism_picture(mechanism: Mechanism, q: Numbers, *, time: float = 0.0, ti
 
 
 def _surfaces(placed: Placed, solids: Ellipsoids) -> list[np.ndarray]:
-    """(25, 13, 3) points on each ellipsoid at the first record."""
+    """Points (25, 13, 3) on each ellipsoid at the first record."""
     longitude, latitude = np.meshgrid(np.linspace(0, 2 * np.pi, 25), np.linspace(0, np.pi, 13), indexing="ij")
     sphere = np.stack(
         [np.cos(longitude) * np.sin(latitude), np.sin(longitude) * np.sin(latitude), np.cos(latitude)], axis=-1

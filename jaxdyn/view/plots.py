@@ -1,4 +1,4 @@
-"""Figures of batched motion, with matplotlib's object interface: no window, no global state."""
+"""Figures of batched motion. The object interface of matplotlib is used, without windows and global state."""
 
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,13 @@ _SHOWN_LANES = 12
 
 
 def joint_fans(model: Model, time: Numbers, q: Numbers, *, title: str = "") -> Figure:
-    """Spread of every coordinate over a batch: median, middle half and middle 90 %, a few single lanes, and the joint limits.
+    """Distribution of every coordinate over a batch: median, middle 50 %, middle 90 %, some single samples, and joint limits.
 
     Args:
-        time: (T,) s.
-        q: (lanes, T, nq) coordinates, rad or m.
+        model: The mechanism.
+        time: Times (T,), s.
+        q: Coordinates (samples, T, nq), rad or m.
+        title: Title of the figure.
     """
     time, q = np.asarray(time), np.asarray(q)
     columns = min(4 if model.nq <= 12 else 6 if model.nq <= 30 else 8, model.nq)
@@ -50,25 +52,26 @@ def joint_fans(model: Model, time: Numbers, q: Numbers, *, title: str = "") -> F
         axis.grid(alpha=0.25)
     figure.supxlabel("time (s)")
     figure.supylabel("coordinate")
-    figure.suptitle(title or f"{model.name}: {len(q)} lanes; median, middle half, middle 90 %; limits dashed")
+    figure.suptitle(title or f"{model.name}: {len(q)} samples; median, middle 50 %, middle 90 %; limits dashed")
     return figure
 
 
 def energy_balance(time: Numbers, energy: Numbers, work: Numbers, *, title: str = "") -> Figure:
-    """Energy gained against work put in, mean over a batch, and their difference, which mechanics wants to be zero.
+    """Energy gained and work done, averaged over a batch, and their difference, which should be zero.
 
     Args:
-        time: (T,) s.
-        energy: (lanes, T) kinetic and potential energy, J.
-        work: (lanes, T) work done up to each time, J.
+        time: Times (T,), s.
+        energy: Kinetic and potential energy (samples, T), J.
+        work: Work done up to each time (samples, T), J.
+        title: Title of the figure.
     """
     gained = np.asarray(energy) - np.asarray(energy)[:, :1]
     work = np.asarray(work)
     figure = Figure(figsize=(9, 6), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
     above.plot(time, gained.mean(axis=0), color=BLUE, lw=2.5, label="energy gained")
-    above.plot(time, work.mean(axis=0), color=ORANGE, lw=1.5, ls="--", label="work put in")
-    above.set_ylabel("mean over lanes (J)")
+    above.plot(time, work.mean(axis=0), color=ORANGE, lw=1.5, ls="--", label="work done")
+    above.set_ylabel("mean over samples (J)")
     above.legend(frameon=False)
     error = gained - work
     for low, high, alpha in _BANDS:
@@ -78,17 +81,19 @@ def energy_balance(time: Numbers, energy: Numbers, work: Numbers, *, title: str 
     below.set_xlabel("time (s)")
     for axis in (above, below):
         axis.grid(alpha=0.25)
-    figure.suptitle(title or "Power balance: energy gained = work put in")
+    figure.suptitle(title or "Power balance: energy gained = work done")
     return figure
 
 
 def stick_figure_strip(mechanism: Mechanism, time: Numbers, q: Numbers, *, frames: int = 6, title: str = "") -> Figure:
-    """The mechanism at a few times side by side: the first lane in color, some more as ghosts.
+    """The mechanism at several times side by side: the first sample in color, some others in gray.
 
     Args:
-        time: (T,) s.
-        q: (lanes, T, nq) coordinates, rad or m.
+        mechanism: A model, or a system, whose loops are drawn too.
+        time: Times (T,), s.
+        q: Coordinates (samples, T, nq), rad or m.
         frames: Number of pictures.
+        title: Title of the figure.
     """
     time = np.asarray(time)
     chosen = np.unique(np.linspace(0, len(time) - 1, frames).round().astype(int))
@@ -108,20 +113,24 @@ def stick_figure_strip(mechanism: Mechanism, time: Numbers, q: Numbers, *, frame
             scale_bar(axis, low, high)
         figure.text((column + 0.5) / len(chosen), 0.86, f"t = {float(time[index]):.2f} s", ha="center", fontsize=9)
     shown = placed.lines.shape[0]
-    figure.suptitle(title or f"{model.name}: one lane in color, {shown - 1} more behind it")
+    figure.suptitle(title or f"{model.name}: one sample in color, {shown - 1} more in gray")
     return figure
 
 
 def save(figure: Figure, path: Path | str) -> None:
-    """Write a figure as PNG, or in another format of matplotlib by the ending of the file name.
+    """Write a figure as PNG, or in another format of matplotlib that the suffix of the file name selects.
+
+    Args:
+        figure: Figure to write.
+        path: Path of the file.
 
     Raises:
-        ConfigError: There is no such format, or the file cannot be written.
+        ConfigError: The format is not supported, or the file cannot be written.
     """
     try:
         with mpl.rc_context({"font.size": 9}):
             write_files({Path(path): lambda file: figure.savefig(file, dpi=110, format=Path(path).suffix[1:] or "png")})
     except ValueError:
-        raise ConfigError(f"{path}: there is no such format for pictures; use .png, .pdf or .svg") from None
+        raise ConfigError(f"{path}: this format is not supported for pictures; use .png, .pdf or .svg") from None
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
+        raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another path") from None

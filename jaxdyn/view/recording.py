@@ -1,4 +1,4 @@
-"""Recorded motions of many lanes, made ready to be shown frame by frame."""
+"""Recorded motions of many samples, prepared for display frame by frame."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -17,11 +17,11 @@ _LANES_OF_BOX = 8
 
 
 class Lane(NamedTuple):
-    """One lane at the instants of a recording.
+    """One sample at the instants of a recording.
 
     Attributes:
-        placed: Where everything is; its axis of lanes has length one.
-        q: Coordinates.
+        placed: Positions of all parts; the axis of samples has length one.
+        q: Coordinates, rad or m.
         energy: Kinetic and potential energy, J, or None.
         work: Work done on the mechanism so far, J, or None.
     """
@@ -33,24 +33,24 @@ class Lane(NamedTuple):
 
 
 def check_lanes(numbers: Iterable[int], lanes: int) -> list[int]:
-    """Numbers of lanes as a list.
+    """Check indices of samples and return them as a list.
 
     Raises:
-        ConfigError: One of them is not below `lanes`, or none is given.
+        ConfigError: An index is not below `lanes`, or no index is given.
     """
     chosen = list(numbers)
     if not chosen or not all(0 <= lane < lanes for lane in chosen):
-        raise ConfigError(f"lanes {chosen} are not all there; choose from 0 to {lanes - 1}")
+        raise ConfigError(f"not all of the samples {chosen} exist; choose from 0 to {lanes - 1}")
     return chosen
 
 
 class Recording:
-    """Motions of one mechanism, interpolated to frames of equal length; arguments as `Replay`.
+    """Motions of one mechanism, interpolated to frames of equal duration; for the arguments see `Replay`.
 
     Attributes:
         model: The mechanism, without constraints.
-        lanes: Number of lanes.
-        instants: Times of the frames, s: 30 in a second of motion, fewer in a motion of more than half a minute.
+        lanes: Number of samples.
+        instants: Times of the frames, s: 30 frames per second, fewer for motions longer than half a minute.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Recording:
         if self._q.ndim != 3 or self._q.shape[1:] != expected or not len(self._q):
             raise ValueError(
                 f"q has shape {self._q.shape}; mechanism {model.name!r} and the {len(self._time)} times given need "
-                f"(lanes, {expected[0]}, {expected[1]})"
+                f"(samples, {expected[0]}, {expected[1]})"
             )
         self.lanes = len(self._q)
         span = float(self._time[-1] - self._time[0])
@@ -79,9 +79,9 @@ class Recording:
         self._known: dict[int, Lane] = {}
 
     def lane(self, number: int) -> Lane:
-        """What there is to show of one lane, computed when it is first asked for."""
+        """Data to show of one sample, computed on first access."""
         if number not in self._known:
-            # A thread of the server asks for it too, and threads do not inherit the precision set where the model was loaded.
+            # A thread of the server may call this, and threads do not inherit the precision that was set when the model was loaded.
             with jax.enable_x64(self.model.dtype == np.float64):
                 q = skeleton.resampled(self.model, self._time, self._q[number : number + 1], self.instants)
                 placed = skeleton.place(self._mechanism, self.instants, q)
@@ -93,11 +93,11 @@ class Recording:
         return self._known[number]
 
     def others(self, number: int, count: int) -> list[int]:
-        """The lanes to lay over a lane: those that follow it, around the end."""
+        """Indices of the samples to draw in gray with a sample: those that follow it, continued at the first one."""
         return [(number + k) % self.lanes for k in range(1, min(count, self.lanes - 1) + 1)]
 
     def box(self) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
-        """Corners (m) of a box about the motion of the first lanes."""
+        """Corners (m) of a box around the motion of the first samples."""
         solids = skeleton.inertia_ellipsoids(self.model)
         shown = [self.lane(number).placed for number in range(min(self.lanes, _LANES_OF_BOX))]
         parts = [(p.lines, p.origins, skeleton.ellipsoid_corners(p, solids)) for p in shown]

@@ -1,8 +1,8 @@
 """Interactive replay of recorded motions in a browser, served or as one file. Needs viser: `pip install "jaxdyn[view]"`.
 
 replay = Replay(system, time, q, energy=energy)
-replay.write_html("replay.html")  # opens in any browser, without a server and without a network
-server = replay.serve()           # http://127.0.0.1:8080, with everything there is to choose
+replay.write_html("replay.html")  # opens in any browser, without a server or network
+server = replay.serve()           # http://127.0.0.1:8080, with controls for all samples
 """
 
 import contextlib
@@ -26,15 +26,15 @@ from jaxdyn.view.scene import Scene
 from jaxdyn.view.skeleton import Mechanism, Numbers
 
 _SPEEDS = {"1/8": 0.125, "1/4": 0.25, "1/2": 0.5, "1": 1.0, "2": 2.0, "4": 4.0}
-_REFRESH = 1 / 30  # s between two frames while it plays
+_REFRESH = 1 / 30  # s between two frames during playback
 _MOST_GHOSTS = 12
 
 
 class Replay:
-    """Recorded motions of one mechanism, to be looked at from all sides.
+    """Recorded motions of one mechanism for interactive viewing in three dimensions.
 
     Attributes:
-        recording: The motions.
+        recording: Recorded motions.
     """
 
     def __init__(
@@ -46,46 +46,49 @@ class Replay:
         energy: Numbers | None = None,
         work: Numbers | None = None,
     ):
-        """A replay of given records; between them the motion is interpolated.
+        """Make a replay of recorded motions, which are interpolated between records.
 
         Args:
-            mechanism: A model, or a system, whose loops are then drawn as well.
-            time: (T,) s, ascending.
-            q: (lanes, T, nq) coordinates, rad or m.
-            energy: (lanes, T) kinetic and potential energy, J.
-            work: (lanes, T) work done up to each time, J.
+            mechanism: A model, or a system, whose loops are drawn too.
+            time: Times of the records (T,), s, ascending.
+            q: Coordinates (samples, T, nq), rad or m.
+            energy: Kinetic and potential energy (samples, T), J.
+            work: Work done up to each time (samples, T), J.
 
         Raises:
-            ValueError: The shapes do not belong together.
+            ValueError: The shapes do not match.
         """
         self.recording = Recording(mechanism, time, q, energy=energy, work=work)
 
     def serve(self, port: int = 8080, host: str = "127.0.0.1") -> "Served":
-        """Serve the replay, and return at once; `wait` and `stop` of what is returned do what they say.
+        """Serve the replay and return immediately; `wait` of the result blocks until it is stopped, `stop` ends it.
 
-        The browser shows the mechanism, and beside it: time with play and speed; the lane and how many others are laid over it;
-        which parts to show; the coordinates and the energy with a line at the time shown. All browsers that look see the same.
+        The browser shows the mechanism and controls: time, play and speed; the sample, and the number of others drawn in gray; the
+        visible parts; charts of the coordinates and the energy with a line at the current time. All connected browsers show the
+        same.
 
         Args:
-            port: The next free one is taken if another program has it; `address` tells.
-            host: 127.0.0.1 for this computer only; 0.0.0.0 lets others in the network look, and move the sliders. Only the page of
-                this server can use it in a browser, opened under localhost, an IP address or the name of this computer.
+            port: Port of the server. If it is in use, the next free one is taken; see `address`.
+            host: 127.0.0.1 for this computer only; with 0.0.0.0 others in the network can view and control the replay. In a
+                browser, only the page of this server can use it, opened by localhost, an IP address or the name of this computer.
         """
         return Served(self.recording, port, host)
 
     def write_html(self, path: Path | str, *, lanes: Sequence[int] | None = None, overlay: int = 3) -> None:
-        """Write the replay as one HTML file that opens without a server and without a network.
+        """Write the replay as one HTML file that opens without a server or network.
 
-        It has the 3-D scene with play, pause, speed and a time slider; a chooser for the lanes it holds, each with its overlay;
-        charts of all coordinates and of the energy with a line at the time shown. Parts of the scene (ellipsoids, ghosts, ...) are
-        hidden and shown in the list behind the button at the lower right. Lanes that were not written into it are not in it.
+        The page contains the 3-D scene with play, pause, speed and a time slider; a list to select one of its samples, each with
+        others drawn in gray; and charts of all coordinates and of the energy with a line at the current time. The list behind the
+        button at the lower right hides and shows parts of the scene (ellipsoids, gray samples, ...). The file contains only the
+        selected samples.
 
         Args:
-            lanes: Numbers of the lanes to choose from; the first eight if not given.
-            overlay: How many other lanes to show as ghosts.
+            path: Path of the file.
+            lanes: Indices of the samples to include; by default the first eight.
+            overlay: Number of other samples that are drawn in gray.
 
         Raises:
-            ConfigError: There is no such lane, or the file cannot be written.
+            ConfigError: There is no such sample, or the file cannot be written.
         """
         recording = self.recording
         chosen = check_lanes(range(min(8, recording.lanes)) if lanes is None else lanes, recording.lanes)
@@ -99,10 +102,10 @@ class Replay:
             text = page_of(recording, pages)
             write_files({Path(path): lambda file: file.write(text.encode())})
         except OSError as error:
-            raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
+            raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another path") from None
 
     def _recorded(self, server: viser.ViserServer, scene: Scene, number: int, overlay: int) -> str:
-        """viser's own page with the motion of one lane."""
+        """The page that viser makes of the motion of one sample."""
         recording = self.recording
         placed = recording.lane(number).placed
         ghosts = [recording.lane(other).placed for other in recording.others(number, overlay)]
@@ -115,12 +118,12 @@ class Replay:
 
 
 def _started(port: int, host: str, label: str | None) -> viser.ViserServer:
-    with same_origin_only(host) as checked, contextlib.redirect_stdout(io.StringIO()):  # it announces itself
+    with same_origin_only(host) as checked, contextlib.redirect_stdout(io.StringIO()):  # viser prints an announcement
         server = viser.ViserServer(host, port, label=label, verbose=False)
         if not checked:
             server.stop()
             raise ConfigError(
-                f"viser {viser.__version__} serves in a way that does not let jaxdyn refuse pages of strangers; install viser 1.1"
+                f"viser {viser.__version__} does not allow jaxdyn to refuse requests of other pages; install viser 1.1"
             )
         return server
 
@@ -131,11 +134,11 @@ def _stopped(server: viser.ViserServer) -> None:
 
 
 class Served:
-    """A replay that is being served, made by `Replay.serve`; as a context manager it stops at the end.
+    """A running server of a replay, made by `Replay.serve`. As a context manager it stops at the end.
 
     Attributes:
-        server: The server of viser, for scenes and controls of your own.
-        address: What to type into a browser.
+        server: Server of viser, to which further scene nodes and controls can be added.
+        address: Address to open in a browser.
     """
 
     def __init__(self, recording: Recording, port: int, host: str):
@@ -157,7 +160,7 @@ class Served:
         self.stop()
 
     def wait(self) -> None:
-        """Wait until `stop` is called from elsewhere, or the program is interrupted."""
+        """Wait until `stop` is called from another thread, or the program is interrupted."""
         self._stopping.wait()
 
     def stop(self) -> None:
@@ -174,11 +177,11 @@ class Served:
             self._time = gui.add_slider("time (s)", min=0.0, max=max(span, step), step=step, initial_value=0.0)
             self._playing = gui.add_checkbox("play", initial_value=False)
             self._speed = gui.add_dropdown("speed", list(_SPEEDS), initial_value="1")
-        with gui.add_folder("Lanes"):
-            self._lane = gui.add_number("lane", 0, min=0, max=recording.lanes - 1, step=1)
+        with gui.add_folder("Samples"):
+            self._lane = gui.add_number("sample", 0, min=0, max=recording.lanes - 1, step=1)
             most = min(_MOST_GHOSTS, recording.lanes - 1)
             self._overlay = gui.add_slider(
-                "others laid over", min=0, max=max(most, 1), step=1, initial_value=min(3, most), disabled=most == 0
+                "others in gray", min=0, max=max(most, 1), step=1, initial_value=min(3, most), disabled=most == 0
             )
         with gui.add_folder("Show"):
             scene = self._scene
@@ -201,7 +204,7 @@ class Served:
         switch.on_update(lambda _: setattr(node, "visible", switch.value))
 
     def _draw(self, *, charts: bool = False) -> None:
-        """Show the lane and time that are set."""
+        """Show the selected sample at the selected time."""
         recording = self._recording
         with self._lock, self.server.atomic():
             number = int(self._lane.value)
@@ -214,7 +217,7 @@ class Served:
                 self._energy.show(lane, at, anew=charts)
 
     def _play(self) -> None:
-        """Advance the time while it plays, as fast as the clock, and around the end."""
+        """Advance the time in real time during playback, and restart at the end."""
         exact, last = 0.0, clock.monotonic()
         while not self._stopping.wait(_REFRESH):
             now = clock.monotonic()

@@ -1,13 +1,13 @@
-"""A server on this computer that answers its own page only.
+"""A server on this computer that answers requests from its page only.
 
-Every page in a browser may open a websocket to any address, 127.0.0.1 included, and a page whose domain name is rebound to
-127.0.0.1 even counts as the server's own. So each request is checked before viser sees it:
+Every page in a browser may open a websocket to any address, including 127.0.0.1, and a page whose domain name is rebound to
+127.0.0.1 even has the origin of the server. So each request is checked before viser processes it:
 
-- `Host` names an address that no stranger can redirect: an IP address, localhost, this computer, or the host that is served.
-- `Origin`, which browsers send with every websocket handshake, is the page of the same host and port. A request without it comes
-  from a program that is no browser; such a program could send any origin, so it is let in.
+- `Host` must be a name that cannot be redirected by others: an IP address, localhost, this computer, or the host that is served.
+- `Origin`, which browsers send with every websocket handshake, must be the page of the same host and port. A request without it is
+  not sent by a browser but by another program. Such a program could send any origin, so the request is accepted.
 
-viser offers no way to add a check, so the `serve` of websockets is wrapped while viser starts its server.
+viser does not provide a way to add a check, so the `serve` of websockets is wrapped while viser starts its server.
 """
 
 import contextlib
@@ -29,13 +29,13 @@ _starting = threading.Lock()
 
 @contextlib.contextmanager
 def same_origin_only(host: str) -> Iterator[list[Any]]:
-    """A websocket server that is started in this context answers its own page only.
+    """Context in which started websocket servers answer their own page only.
 
     Args:
-        host: The server's address, as it is given to the server.
+        host: Address of the server, as it is given to the server.
 
     Yields:
-        A list that gets an entry for each server that is started. As long as it is empty, no server is checked.
+        List with an entry for each server that was started. If it is empty, no server is checked.
     """
     serve, checked = websockets.asyncio.server.serve, []
 
@@ -58,10 +58,11 @@ def same_origin_only(host: str) -> Iterator[list[Any]]:
 
 
 def refusal(headers: Headers, host: str) -> str | None:
-    """Why a request is refused, None if it is answered.
+    """Reason why a request is refused; None if it is accepted.
 
     Args:
-        host: The server's address.
+        headers: Headers of the request.
+        host: Address of the server.
     """
     hosts, origins = headers.get_all("Host"), headers.get_all("Origin")
     asked = _place(f"http://{hosts[0]}") if len(hosts) == 1 else None
@@ -72,12 +73,12 @@ def refusal(headers: Headers, host: str) -> str | None:
     page = _place(origins[0]) if len(origins) == 1 else None
     same_name = page is not None and (page[0] == asked[0] or (_is_loopback(page[0]) and _is_loopback(asked[0])))
     if page is None or not same_name or page[1] != asked[1]:
-        return f"this server answers its own page only, not {', '.join(origins)!r}"
+        return f"this server answers requests from its page only, not from {', '.join(origins)!r}"
     return None
 
 
 def _place(url: str) -> tuple[str, int] | None:
-    """Name and port of a URL that has nothing else; None if there is no such name."""
+    """Name and port of a URL that contains nothing else; None for other URLs."""
     try:
         parts = urlsplit(url)
         default = _DEFAULT_PORTS[parts.scheme]

@@ -1,4 +1,4 @@
-"""A mechanism as nodes of a viser scene, moved from frame to frame. Needs viser: `pip install "jaxdyn[view]"`."""
+"""A mechanism as nodes of a viser scene that are moved from frame to frame. Needs viser: `pip install "jaxdyn[view]"`."""
 
 from typing import Any
 
@@ -13,18 +13,18 @@ from jaxdyn.view.style import BLUE, GRAY, MOTION_COLORS, rgb
 
 Mesh = tuple[Float[np.ndarray, "vertices 3"], Int[np.ndarray, "faces 3"]]
 
-# Sizes as shares of the longest side of the mechanism in its motion.
+# Sizes as fractions of the longest side of the box around the motion.
 _STICK, _GHOST, _JOINT, _AXIS, _AXIS_LENGTH, _FRAME_LENGTH = 0.010, 0.005, 0.017, 0.006, 0.11, 0.09
 
 
 class Scene:
-    """One mechanism in color and copies of it as ghosts.
+    """One mechanism in color, and other samples of it in gray.
 
     Args:
-        server: Where the nodes are made.
+        server: Server to which the nodes are added.
         model: The mechanism.
-        placed: The mechanism in one of its lanes.
-        low, high: Corners of the box that the motion takes, m; they set the camera, the floor and the thickness of the sticks.
+        placed: Positions of the mechanism in one sample.
+        low, high: Corners of the box around the motion, m; they determine the camera, the floor and the thickness of the sticks.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Scene:
         self._ghost_count = 0
 
     def show(self, placed: Placed, ghosts: list[Placed], time: int) -> None:
-        """Move the mechanism to where lane 0 of `placed` is at the record `time`, and the ghosts likewise."""
+        """Move the mechanism to the first sample of `placed` at the record `time`, and the gray samples likewise."""
         origins, quaternions = placed.origins[0, time], placed.quaternions[0, time]
         self._move_sticks(self.sticks, placed.lines[0, time], _STICK)
         self.joints.batched_positions = origins.astype(np.float32)
@@ -120,10 +120,10 @@ class Scene:
 
 
 def _quaternions_to(direction: Float[np.ndarray, "*n 3"]) -> Float[np.ndarray, "*n 4"]:
-    """Rotations that take the z axis to unit vectors, about an axis across both."""
+    """Rotations that take the z axis to unit vectors, about an axis perpendicular to both."""
     x, y, z = np.moveaxis(direction, -1, 0)
     w = 1.0 + z
-    opposite = w < 1e-9  # any half turn about a horizontal axis will do
+    opposite = w < 1e-9  # any half turn about a horizontal axis is a solution
     found = np.stack([np.where(opposite, 0.0, w), np.where(opposite, 1.0, -y), np.where(opposite, 0.0, x), 0.0 * z], -1)
     return found / np.linalg.norm(found, axis=-1, keepdims=True)
 
@@ -147,7 +147,7 @@ def _product(a: Float[np.ndarray, "n 4"], b: Float[np.ndarray, "n 4"]) -> Float[
 
 
 def _direction_of_view(up: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3"]:
-    """From the middle of the scene to the camera: from the front, the side and a little above, for any direction of up."""
+    """Unit vector from the middle of the scene to the camera: from the front, the side and slightly above, for any direction up."""
     side = np.cross(up, [0.0, 1.0, 0.0] if abs(up[1]) < 0.9 else [0.0, 0.0, 1.0])
     side /= np.linalg.norm(side)
     view = 0.45 * side + 0.8 * np.cross(side, up) + 0.35 * up
@@ -155,7 +155,7 @@ def _direction_of_view(up: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3"]:
 
 
 def _round_length(length: float) -> float:
-    """The next length below that is 1, 2 or 5 times a power of ten."""
+    """The largest length of 1, 2 or 5 times a power of ten that does not exceed the given one."""
     decade = 10.0 ** np.floor(np.log10(length))
     return float(max(step * decade for step in (1, 2, 5) if step * decade <= length))
 
@@ -166,7 +166,7 @@ def _cylinder(sides: int = 16) -> Mesh:
     ring = np.stack([np.cos(angle), np.sin(angle), np.zeros(sides)], axis=1)
     half = np.array([0.0, 0.0, 0.5])
     low, high = ring - half, ring + half
-    vertices = np.concatenate([low, high, low, high])  # the ends have vertices of their own, for sharp edges
+    vertices = np.concatenate([low, high, low, high])  # the ends have separate vertices, for sharp edges
     i = np.arange(sides)
     j = (i + 1) % sides
     walls = [np.stack([i, j, j + sides], 1), np.stack([i, j + sides, i + sides], 1)]

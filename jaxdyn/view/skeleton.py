@@ -1,7 +1,7 @@
-"""What there is to draw of a mechanism: sticks, joint axes and inertia ellipsoids, and where they are in a motion.
+"""Geometry for drawing a mechanism: sticks, joint axes and inertia ellipsoids, and their positions in a motion.
 
-A mechanism has no shape. Sticks run from joint to joint and to the frames that a body carries; the mass of a body is shown as the
-uniform solid ellipsoid that has its mass, center of mass and inertia. Everything returned is NumPy.
+The bodies of a mechanism do not have a shape. Sticks connect joints, and the frames that a body carries; the mass of a body is
+drawn as the uniform solid ellipsoid with the same mass, center of mass and inertia. All results are NumPy arrays.
 """
 
 import functools
@@ -28,15 +28,15 @@ Mechanism = Model | System
 Numbers = Float[Array | np.ndarray, "..."]
 
 _TURNING_IN_PLACE = (Revolute, Universal, Spherical, Fixed)  # the child origin stays at the joint point of the parent
-_LOOSE = (Free, Planar)  # nothing that could be drawn as a rod leads across
+_LOOSE = (Free, Planar)  # such a joint cannot be drawn as a rod
 
 
 class Sticks(NamedTuple):
-    """Straight lines of a mechanism, each between a point of one body and a point of another or the same one.
+    """Straight lines of a mechanism, each between two points on bodies.
 
     Attributes:
-        bodies: The bodies of both ends, -1 for the ground.
-        points: Both ends on the axes and from the origin of their bodies, m.
+        bodies: Bodies of both ends, -1 for the ground.
+        points: Both ends relative to the origins of their bodies, on body axes, m.
     """
 
     bodies: Int[np.ndarray, "sticks 2"]
@@ -44,13 +44,13 @@ class Sticks(NamedTuple):
 
 
 class Ellipsoids(NamedTuple):
-    """Equivalent inertia ellipsoids, of the bodies that have mass.
+    """Equivalent inertia ellipsoids of the bodies that have mass.
 
     Attributes:
-        bodies: Their bodies.
+        bodies: Indices of the bodies.
         centers: Centers of mass on body axes from the body origin, m.
         axes: Principal axes of inertia as columns, right-handed, on body axes.
-        radii: semi-axes along them, m, ascending; a thin rod or a point mass has zeros.
+        radii: Semi-axes along them, m, ascending; they are zero across a thin rod and for a point mass.
     """
 
     bodies: Int[np.ndarray, "n"]
@@ -60,7 +60,7 @@ class Ellipsoids(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """A mechanism in the ground, at many instants of many lanes.
+    """Positions of the parts of a mechanism on ground axes, for many times and samples.
 
     Attributes:
         quaternions: Orientation [w, x, y, z] of each body, of norm 1.
@@ -83,11 +83,11 @@ def model_of(mechanism: Mechanism) -> Model:
 
 
 def sticks(mechanism: Mechanism) -> Sticks:
-    """The lines to draw: parent to joint, along a joint that slides, and from the last joint of a body to its frames.
+    """The lines to draw: from the parent to the joint, along a prismatic joint, and from the last joint of a body to its frames.
 
     A free or planar joint has no line, and a body that carries neither joint nor frame is drawn to its center of mass. The
-    constraints of a system add their rods, and lines from the bodies that a loop joint connects to that joint. Lines of no length
-    are left out.
+    constraints of a system add their rods, and lines from the bodies that a loop joint connects to that joint. Lines of length zero
+    are omitted.
     """
     model = model_of(mechanism)
     topology, origin = model.topology, np.zeros(3)
@@ -125,7 +125,7 @@ def _loop_lines(constraint: Constraint) -> list[tuple[int, np.ndarray, int, np.n
 
 
 def inertia_ellipsoids(model: Model) -> Ellipsoids:
-    """The uniform solid ellipsoid of the same mass, center of mass and inertia as each body.
+    """The uniform solid ellipsoid with the same mass, center of mass and inertia as each body.
 
         a_i = sqrt(5/(2m) (J_j + J_k - J_i)) = sqrt(5 Pi_i / m)
 
@@ -139,21 +139,23 @@ def inertia_ellipsoids(model: Model) -> Ellipsoids:
     planar = np.array([planar_from_inertia(tensor) for tensor in tensors]).reshape(-1, 3, 3)
     moments, axes = np.linalg.eigh(planar)
     axes[:, :, 2] *= np.linalg.det(axes)[:, None]
-    radii = np.sqrt(5.0 * np.maximum(moments, 0.0) / mass[bodies, None])  # rounding may leave a rod a negative zero
+    radii = np.sqrt(
+        5.0 * np.maximum(moments, 0.0) / mass[bodies, None]
+    )  # rounding may result in negative values for a rod
     return Ellipsoids(bodies, np.asarray(model.com, float)[bodies], axes, radii)
 
 
 def visible_radii(solids: Ellipsoids) -> Float[np.ndarray, "n 3"]:
-    """Semi-axes (m) to draw: at least a twentieth of the longest one, so that a rod without thickness can be seen."""
+    """Semi-axes (m) to draw: at least a twentieth of the longest one, so that thin rods are visible."""
     return np.maximum(solids.radii, 0.05 * solids.radii.max(axis=1, initial=0.0, keepdims=True))
 
 
 def ellipsoid_corners(placed: Placed, solids: Ellipsoids) -> Float[np.ndarray, "lanes times n 2 3"]:
-    """Lowest and highest corner (m) of the box on ground axes about each inertia ellipsoid."""
+    """Lowest and highest corner (m) of the box around each inertia ellipsoid, on ground axes."""
     rotations = placed.rotations[:, :, solids.bodies]
     center = placed.origins[:, :, solids.bodies] + np.einsum("...nij,nj->...ni", rotations, solids.centers)
     along = np.einsum("...nij,njk->...nik", rotations, solids.axes * visible_radii(solids)[:, None, :])
-    half = np.linalg.norm(along, axis=-1)  # the support of the ellipsoid in each direction
+    half = np.linalg.norm(along, axis=-1)  # support function of the ellipsoid in each direction
     return np.stack([center - half, center + half], axis=-2)
 
 
@@ -165,7 +167,7 @@ def joint_kind(model: Model, body: int) -> str:
 
 
 def joint_motion(model: Model, body: int) -> str:
-    """How the joint that carries a body moves: "turns", "slides", "turns and slides" or "fixed"."""
+    """Motion of the joint that carries a body: "turns", "slides", "turns and slides" or "fixed"."""
     columns = _columns_at_neutral(model.joint(body).released())
     turns, slides = np.any(columns[:3] != 0), np.any(columns[3:] != 0)
     return " and ".join(word for word, holds in (("turns", turns), ("slides", slides)) if holds) or "fixed"
@@ -176,19 +178,21 @@ def _columns_at_neutral(joint: Joint) -> np.ndarray:
 
 
 def joint_axes(model: Model) -> tuple[int, ...]:
-    """For each axis in `Placed.axes`, the body whose joint it belongs to: one or two for joints with one or two columns of motion,
-    none for the others, where three or more would say nothing.
+    """For each axis in `Placed.axes`, the body whose joint it belongs to.
+
+    Joints with one or two columns of motion have one or two axes; other joints have no axes, because they would not be informative.
     """
     counts = [model.joint(i).released().nv for i in range(model.nb)]
     return tuple(i for i, count in enumerate(counts) if count <= 2 for _ in range(count))
 
 
 def place(mechanism: Mechanism, time: Numbers, q: Numbers) -> Placed:
-    """Where everything is, for all lanes and times at once.
+    """Positions of all parts, for all samples and times at once.
 
     Args:
-        time: (times,) s; joints with prescribed motion need it.
-        q: (lanes, times, nq) coordinates, rad or m.
+        mechanism: Model or system.
+        time: Times (times,), s; they are needed by joints with prescribed motion.
+        q: Coordinates (samples, times, nq), rad or m.
     """
     model, lines = model_of(mechanism), sticks(mechanism)
     time, q = jnp.asarray(time, model.dtype), jnp.asarray(q, model.dtype)
@@ -218,7 +222,7 @@ def _placed_once(model, bodies, points, axis_bodies, t, q):
 
 
 def _axis_twists(model, q, axis_bodies):
-    """(axes, 6) twist along each joint axis in child axes."""
+    """Twist along each joint axis in child axes, (axes, 6)."""
     own, driven = configuration.motion_columns(model, q), configuration.driven_columns(model, q)
     starts = model.topology.v_starts
     rows = [jnp.zeros((0, 6), q.dtype)]
@@ -232,9 +236,10 @@ def resampled(model: Model, time: Numbers, q: Numbers, instants: Numbers) -> Flo
     """Coordinates at other instants, interpolated between the neighboring records at constant joint velocities.
 
     Args:
-        time: (times,) s, ascending.
-        q: (lanes, times, nq) coordinates, rad or m.
-        instants: (instants,) s, within `time`.
+        model: The mechanism.
+        time: Times of the records (times,), s, ascending.
+        q: Coordinates (samples, times, nq), rad or m.
+        instants: Instants (instants,), s, within `time`.
     """
     time, instants = np.asarray(time, float), np.asarray(instants, float)
     before = np.clip(np.searchsorted(time, instants, side="right") - 1, 0, max(len(time) - 2, 0))
@@ -252,7 +257,7 @@ def _interpolated(model, q0, q1, share):
 
 
 def box_of(points: Numbers) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
-    """Lowest and highest corner (m) of a box with a margin about points (..., 3), no side shorter than half the longest."""
+    """Lowest and highest corner (m) of a box with a margin around points (..., 3); each side is at least half of the longest."""
     flat = np.asarray(points, float).reshape(-1, 3)
     low, high = flat.min(axis=0), flat.max(axis=0)
     longest = max(float((high - low).max()), 1e-3)

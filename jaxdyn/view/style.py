@@ -1,8 +1,8 @@
-"""Colors of all views, so that a joint that turns or a lane in focus looks the same everywhere."""
+"""Colors of all views, so that joints and selected samples look the same everywhere."""
 
 BLUE, ORANGE, GRAY, GREEN, PURPLE = "#1f5fa8", "#d9822b", "#6b7280", "#1b8a6b", "#7b4fa3"
 
-# How a joint moves (see `skeleton.joint_motion`) and its color.
+# Motion of a joint (see `skeleton.joint_motion`) and its color.
 MOTION_COLORS = {"turns": ORANGE, "slides": GREEN, "turns and slides": PURPLE, "fixed": GRAY}
 
 

@@ -1,4 +1,4 @@
-"""The tree of a mechanism as text. Needs nothing but jaxdyn, so that a terminal without matplotlib shows it too."""
+"""The tree of a mechanism as text. It needs no optional package, so that it is available without matplotlib."""
 
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import GROUND
@@ -12,7 +12,7 @@ def children_of(model: Model) -> dict[int, list[int]]:
 
 
 def tree_text(model: Model) -> str:
-    """The tree, one body a line, with the joint that carries it, the kind of the joint and the mass.
+    """The tree with one body per line, the joint that carries it, the kind of the joint and the mass.
 
     ground       joint     kind      mass
     └─ upper     shoulder  revolute  1 kg
@@ -22,7 +22,7 @@ def tree_text(model: Model) -> str:
     masses = [float(mass) for mass in model.mass]
     rows = [("ground", "joint", "kind", "mass")]
 
-    # Not a recursion: a chain may have more bodies than Python allows calls.
+    # This is not a recursion, because a chain may have more bodies than the recursion limit of Python.
     waiting = [(child, "", child == children[GROUND][-1]) for child in reversed(children[GROUND])]
     while waiting:
         body, indent, is_last = waiting.pop()

@@ -77,9 +77,9 @@ def test_lanes_are_computed_in_the_precision_of_the_model_by_threads_that_know_n
 
 def test_wrong_shapes_and_lanes_are_refused_in_one_line(replay, tmp_path):
     motion = swing()
-    with pytest.raises(ValueError, match=r"q has shape \(3, 21, 2\).*need \(lanes, 20, 2\)"):
+    with pytest.raises(ValueError, match=r"q has shape \(3, 21, 2\).*need \(samples, 20, 2\)"):
         Replay(jaxdyn.library.double_pendulum(), motion["time"][:20], motion["q"])
-    with pytest.raises(ConfigError, match=r"lanes \[3\] are not all there; choose from 0 to 2"):
+    with pytest.raises(ConfigError, match=r"samples \[3\] exist; choose from 0 to 2"):
         replay.write_html(tmp_path / "replay.html", lanes=[3])
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="cannot be written"):
@@ -229,7 +229,7 @@ def test_file_plays_in_a_browser_without_network(page_file, browser):
     assert blue(picture[:, 360:]) > 100, "the charts show curves"
     assert np.mean(np.abs(picture[:bar, scene] - first).sum(axis=-1) > 60) > 1e-3, "it plays by itself"
 
-    assert page.locator("h1").inner_text() == "double_pendulum: 2 of 3 lanes"
+    assert page.locator("h1").inner_text() == "double_pendulum: 2 of 3 samples"
     captions = page.locator("figcaption").all_inner_texts()
     assert [caption.split("\n")[0].split(")")[0] for caption in captions] == [
         "energy (J",
@@ -262,7 +262,7 @@ def test_served_replay_shows_the_time_that_is_set(replay, browser, capsys):
         scene = slice(0, 300)
         start = until_blue(page, scene)
         assert blue(pixels(page)[:, 340:]) > 100, "the charts show curves"
-        for control in ("time (s)", "speed", "lane", "others laid over", "ellipsoids", "joint axes", "frames"):
+        for control in ("time (s)", "speed", "sample", "others in gray", "ellipsoids", "joint axes", "frames"):
             assert page.get_by_text(control, exact=True).count() >= 1, control
 
         played = page.get_by_label("play").first
