@@ -145,7 +145,7 @@ def test_the_websocket_is_open_to_its_own_page_only(replay):
             with pytest.raises(InvalidStatus) as refused:
                 client.connect(f"ws://127.0.0.1:{port}", origin=origin, subprotocols=protocols)
             assert refused.value.response.status_code == 403, origin
-            assert b"own page only" in refused.value.response.body
+            assert b"its page only" in refused.value.response.body
         assert " 403 " in status(port, f"localhost:{port}", "")
 
 
@@ -173,7 +173,7 @@ def test_a_server_that_cannot_be_checked_is_not_started(replay, monkeypatch):
             stopped.append(self)
 
     monkeypatch.setattr("viser.ViserServer", OtherServer)
-    with pytest.raises(ConfigError, match="refuse pages of strangers"):
+    with pytest.raises(ConfigError, match="refuse requests of other pages"):
         replay.serve(port=0)
     assert stopped
 
