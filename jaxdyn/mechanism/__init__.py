@@ -1,4 +1,4 @@
-"""What a mechanism is: joints, topology, the numbers of a model, its configuration space, and the sweeps over its tree."""
+"""Mechanisms: joints, topology, model parameters, the configuration space, and sweeps over the tree."""
 
 from typing import TYPE_CHECKING
 

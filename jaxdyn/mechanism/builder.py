@@ -1,7 +1,7 @@
-"""Building a model body by body, every value checked (`checks`) and the tree ordered.
+"""Construction of a model body by body. Every value is checked (`checks`) and the tree is ordered.
 
-Fixed joints are merged: the child's mass and inertia are added to its carrier, and its frame stays available under the
-child's name.
+Fixed joints are merged: the mass and inertia of the child are added to the body that carries it, and its frame stays available
+under the name of the child.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ STANDARD_GRAVITY = (0.0, 0.0, -9.81)
 
 @dataclasses.dataclass(frozen=True)
 class _Body:
-    """A checked body; placement of its joint frame in the parent as a 4x4 homogeneous matrix, inertia as 3x3 tensor."""
+    """A checked body. Placement of its joint frame in the parent as a 4x4 homogeneous matrix, inertia as a 3x3 tensor."""
 
     name: str
     parent: str
@@ -48,7 +48,7 @@ class _Body:
 
 @dataclasses.dataclass(frozen=True)
 class _Frame:
-    """A checked frame; placement in its body as a 4x4 homogeneous matrix."""
+    """A checked frame. Placement in its body as a 4x4 homogeneous matrix."""
 
     name: str
     body: str
@@ -56,17 +56,23 @@ class _Frame:
 
 
 class MechanismBuilder:
-    """Collects bodies, frames and rotors and turns them into a `Model`.
-
-        builder = MechanismBuilder("pendulum")
-        builder.add_body("rod", joint=Revolute((0, 1, 0)), mass=1.0, com=(0, 0, -0.5), inertia=(0.08, 0.08, 0.001))
-        model = builder.build()
+    """Collects bodies, frames and rotors, and builds a `Model` from them.
 
     Bodies may be added in any order; "ground" is the fixed world.
 
     Args:
-        name: Name of the mechanism, used in messages.
-        gravity: Gravitational acceleration in ground axes, m/s^2.
+        name: Name of the mechanism, for messages.
+        gravity: Gravitational acceleration on ground axes, m/s^2.
+
+    Example:
+        ```python
+        from jaxdyn import MechanismBuilder, Revolute
+
+        builder = MechanismBuilder("pendulum")
+        builder.add_body("rod", joint=Revolute((0, 1, 0)), mass=1.0, com=(0, 0, -0.5), inertia=(0.08, 0.08, 0.001))
+        builder.add_frame("tip", body="rod", position=(0, 0, -1))
+        model = builder.build()
+        ```
     """
 
     def __init__(self, name: str = "mechanism", gravity: Numbers = STANDARD_GRAVITY):
@@ -94,26 +100,27 @@ class MechanismBuilder:
         velocity_limit: Numbers = np.inf,
         effort_limit: Numbers = np.inf,
     ) -> None:
-        """Add a body and the joint that carries it.
+        """Add a body and the joint that connects it to its parent.
 
         Args:
             name: Unique name of the body.
-            joint: `Revolute(axis)`, `Prismatic(axis)`, `Fixed()` or any other `Joint`.
-            parent: The body that carries the joint, added before or later.
-            position: Origin of the joint frame in parent axes, m.
+            joint: Joint, such as `Revolute(axis)`, `Prismatic(axis)`, `Fixed()` or any other `Joint`.
+            parent: Name of the parent body, which may be added before or later.
+            position: Origin of the joint frame on parent axes, m.
             orientation: Rotation of the joint frame in the parent: unit quaternion (w, x, y, z) or 3x3 rotation matrix.
-            mass: Kg.
-            com: Center of mass from the body origin (the joint point O'), body axes, m.
+            mass: Mass, kg.
+            com: Center of mass relative to the body origin (the joint point O'), body axes, m.
             inertia: Inertia tensor about the center of mass, body axes, kg m^2: (xx, yy, zz), (xx, yy, zz, xy, xz, yz)
                 with tensor entries off the diagonal, or a symmetric 3x3 matrix.
-            armature: Reflected rotor inertia, kg m^2 or kg; one number, or one per velocity of the joint.
-            joint_name: Name of the joint; "<name>_joint" if not given.
-            position_limits: (lower, upper) of every coordinate of the joint, or one such pair per coordinate, rad or m; quaternions
-                have none.
-            velocity_limit, effort_limit: Largest speed and drive force, rad/s, m/s, N m, N; one number, or one per velocity.
+            armature: Reflected rotor inertia, kg m^2 or kg; one value, or one per velocity component of the joint.
+            joint_name: Name of the joint; "<name>_joint" if None.
+            position_limits: Limits (lower, upper) of all coordinates of the joint, or one such pair per coordinate, rad or m. They
+                do not apply to quaternions.
+            velocity_limit, effort_limit: Largest speed (rad/s or m/s) and drive force (N m or N); one value, or one per velocity
+                component.
 
         Raises:
-            MechanismError: The name is taken, or a value is not physical.
+            MechanismError: The name is already used, or a value is not physically valid.
         """
         where = f"body {name!r}"
         if name == "ground":
@@ -145,11 +152,13 @@ class MechanismBuilder:
         """Add a named frame fixed in a body or in the ground, such as a flange or a sensor.
 
         Args:
-            position: Origin of the frame in body axes, m.
+            name: Unique name of the frame.
+            body: Name of the body that carries the frame, or "ground".
+            position: Origin of the frame on body axes, m.
             orientation: Unit quaternion (w, x, y, z) or 3x3 rotation matrix, body axes.
 
         Raises:
-            MechanismError: The name is taken, or a value is not finite.
+            MechanismError: The name is already used, or a value is not finite.
         """
         if name in self._bodies or name in self._frames or name == "ground":
             raise MechanismError(f"there are two bodies or frames called {name!r}; rename one")
@@ -165,22 +174,22 @@ class MechanismBuilder:
         ratio: Numbers,
         axis: Numbers | None = None,
     ) -> None:
-        """Add the rotor of a geared drive, which turns in its carrier at `ratio` times the rate of a joint.
+        """Add the rotor of a geared drive, which rotates in its carrier at `ratio` times the rate of a joint.
 
-        The mass of the rotor, and its inertia as if it did not turn, belong into the mass and the inertia of the carrier. For a
-        drive whose rotor turns about the axis of its joint, in the body that carries the joint, `axis` may be left out.
+        The mass and the inertia of the carrier must include those of the rotor as if it were fixed in the carrier. `axis` may be
+        omitted if the rotor rotates about the axis of its joint, and the parent or the child of this joint carries it.
 
         Args:
             name: Unique name of the rotor.
-            carrier: The body that carries it, or "ground".
-            joint: Name of the driven joint, or of the body that this carries; a joint with one velocity component.
+            carrier: Name of the body that carries the rotor, or "ground".
+            joint: Name of the driven joint, or of its body; the joint must have one velocity component.
             inertia: Moment of inertia about the axis of the rotor, kg m^2.
-            ratio: Rate of the rotor relative to the carrier per rate of the joint; rad/m if the joint is prismatic. Negative for a
-                rotor that turns against the axis.
-            axis: Unit vector, axes of the carrier; that of the joint if not given.
+            ratio: Rate of the rotor relative to the carrier divided by the rate of the joint; rad/m if the joint is prismatic.
+                Negative if the rotor rotates in the opposite direction.
+            axis: Unit vector on axes of the carrier; the axis of the joint if None.
 
         Raises:
-            MechanismError: The name is taken, or a value is not physical.
+            MechanismError: The name is already used, or a value is not physically valid.
 
         Source: theory.md (R1).
         """
@@ -189,20 +198,20 @@ class MechanismBuilder:
         self._rotors[name] = checked_rotor(name, carrier, joint, inertia, ratio, axis)
 
     def build(self, dtype: DTypeLike | None = None) -> Model:
-        """The model, with parents before children and fixed joints merged.
+        """Model with parents before children and fixed joints merged.
 
         Args:
-            dtype: Floating-point type of the numbers; JAX's default if not given.
+            dtype: Floating-point type of the parameters; the default of JAX if None.
 
         Raises:
-            MechanismError: Unknown parent, a cycle, no moving body, a moving leaf without mass, a rotor that does not fit, or
-                inertias that the type has no room for.
+            MechanismError: A parent is unknown, parents form a cycle, no body can move, a moving leaf has no mass, a rotor does not
+                fit, or inertias underflow or overflow in the floating-point type.
         """
         parts = self._sorted_bodies(), list(self._frames.values()), list(self._rotors.values())
         return _assemble(self.name, self._gravity, *parts, dtype or float)
 
     def _sorted_bodies(self) -> list[_Body]:
-        """Bodies in an order with parents first, otherwise as added."""
+        """Bodies in the order of addition, except that parents precede their children."""
         known = {"ground", *self._bodies}
         for item, carrier, role in [(b.name, b.parent, "parent") for b in self._bodies.values()] + [
             (f.name, f.body, "body") for f in self._frames.values()
@@ -213,7 +222,7 @@ class MechanismBuilder:
         children: dict[str, list[int]] = {name: [] for name in known}
         for i, body in enumerate(given):
             children[body.parent].append(i)
-        # Of the bodies that are ready, the first one: bodies keep the order in which they were added as far as possible.
+        # The first of the bodies that are ready is next, so bodies keep the order of addition as far as possible.
         ready, order = children["ground"], []
         while ready:
             order.append(given[heapq.heappop(ready)])
@@ -243,21 +252,24 @@ def model_from_arrays(
     name: str = "mechanism",
     dtype: DTypeLike | None = None,
 ) -> Model:
-    """Model from the arrays of theory.md, in its numbering: bodies 1..n in order, parent 0 is the ground.
+    """Model from the arrays of theory.md with its indices: bodies 1..n in order, parent 0 is the ground.
 
     Args:
-        parents: par(i) < i.
-        kinds: "revolute" or "prismatic".
-        axes: (n, 3) unit vectors e_i in joint-frame components.
-        joint_offsets: (n, 3) l_i from O'_par(i) to O_i in parent axes, m.
-        com_offsets: (n, 3) c_i from O'_i to C_i in body axes, m.
-        masses: (n,) m_i, kg.
-        inertias: (n, 6) entries (xx, yy, zz, xy, xz, yz) or (n, 3, 3), J_i about C_i in body axes, kg m^2.
-        gravity: In ground axes, m/s^2.
-        orientations: (n, 4) or (n, 3, 3) constant rotations F_i of the joint frames (E3); none if not given.
+        parents: Index par(i) < i of the parent of each body.
+        kinds: Kind of each joint, "revolute" or "prismatic".
+        axes: Unit vectors e_i on joint-frame axes, (n, 3).
+        joint_offsets: Vectors l_i from O'_par(i) to O_i on parent axes, (n, 3), m.
+        com_offsets: Vectors c_i from O'_i to C_i on body axes, (n, 3), m.
+        masses: Masses m_i, (n,), kg.
+        inertias: Inertia tensors J_i about C_i on body axes, kg m^2: entries (xx, yy, zz, xy, xz, yz) of shape (n, 6), or matrices
+            of shape (n, 3, 3).
+        gravity: Gravitational acceleration on ground axes, m/s^2.
+        orientations: Constant rotations F_i of the joint frames (E3), (n, 4) or (n, 3, 3); identity if None.
+        name: Name of the mechanism, for messages.
+        dtype: Floating-point type of the parameters; the default of JAX if None.
 
     Raises:
-        MechanismError: Lengths differ, or a value is refused by `MechanismBuilder`.
+        MechanismError: Lengths differ, or `MechanismBuilder` rejects a value.
 
     Source: theory.md, sections 0 and (e).
     """
@@ -300,10 +312,10 @@ def _assemble(
     rotors: list[GivenRotor],
     dtype: DTypeLike,
 ) -> Model:
-    # The moving body (or ground, -1) that carries each named body or frame, and its placement there.
+    # The moving body (or ground, -1) that carries each named body or frame, and the placement in this body.
     carriers: dict[str, tuple[int, np.ndarray]] = {"ground": (GROUND, np.eye(4))}
     moving: list[_Body] = []
-    lumped: list[list[tuple[_Body, np.ndarray]]] = []  # the bodies that each moving body consists of, itself first
+    lumped: list[list[tuple[_Body, np.ndarray]]] = []  # the bodies that form each moving body, the moving body first
     parents: list[int] = []
     placements: list[np.ndarray] = []
     named_frames: list[tuple[str, int, np.ndarray]] = []
@@ -342,7 +354,7 @@ def _assemble(
     _check_leaves_have_inertia(topology, moving, mass, placed_rotors)
 
     armature = np.concatenate([b.armature for b in moving])
-    # On the numbers as given: in single precision they may have underflowed already.
+    # Uses the given double-precision values, because they may already underflow in single precision.
     offsets = np.stack(placements)[:, :3, 3]
     problem = problem_with_range(topology, offsets, mass, com, inertia, armature, placed_rotors, dtype)
     if problem is not None:
@@ -371,28 +383,28 @@ def _assemble(
 
 
 def _rigid_transforms(matrices: list[np.ndarray]) -> RigidTransform:
-    """Batch of transforms of 4x4 homogeneous matrices."""
+    """Batch of transforms from 4x4 homogeneous matrices."""
     stacked = np.array(matrices).reshape(-1, 4, 4)
     quaternions = [_standard(rotation_quaternion(g[:3, :3])) for g in stacked]
     return RigidTransform(jnp.asarray(np.array(quaternions).reshape(-1, 4)), jnp.asarray(stacked[:, :3, 3]))
 
 
 def _standard(quaternion: np.ndarray) -> np.ndarray:
-    """The one of q and -q whose first component that is not rounding is positive, so that a half turn has one form too."""
+    """The one of q and -q whose first significant component is positive, so that the result is unique also for a half turn."""
     first = quaternion[np.argmax(np.abs(quaternion) > 1e-12)]
     return np.copysign(1.0, first) * quaternion
 
 
 def _lump(parts: list[tuple[_Body, np.ndarray]]) -> tuple[float, np.ndarray, np.ndarray]:
-    """Mass, center of mass and inertia entries about it of bodies fixed to one another, on the axes of the first one."""
-    if len(parts) == 1:  # nothing merged: the numbers as given, free of rounding
+    """Mass, center of mass, and inertia entries about it, of bodies fixed to one another, on the axes of the first one."""
+    if len(parts) == 1:  # no merge: keep the given values, free of rounding
         body = parts[0][0]
         return body.mass, body.com, symmetric_entries(body.inertia)
     masses = np.array([body.mass for body, _ in parts])
     centers = np.array([g[:3, :3] @ body.com + g[:3, 3] for body, g in parts])
     mass = float(masses.sum())
     com = (masses / mass) @ centers if mass > 0 else np.zeros(3)
-    # About the common mass center from the start: no large terms cancel, and a particle stays one.
+    # Computed about the common center of mass: no large terms cancel, and a point mass stays a point mass.
     second_moments = np.zeros((3, 3))
     for (body, g), arm in zip(parts, centers - com, strict=True):
         second_moments += g[:3, :3] @ planar_from_inertia(body.inertia) @ g[:3, :3].T + body.mass * np.outer(
@@ -402,12 +414,12 @@ def _lump(parts: list[tuple[_Body, np.ndarray]]) -> tuple[float, np.ndarray, np.
 
 
 def _check_leaves_have_inertia(topology: Topology, moving: list[_Body], mass: np.ndarray, rotors: Rotors) -> None:
-    """Every joint must move some mass, or the mass matrix is singular everywhere (D1)."""
+    """Check that every joint moves some mass; otherwise the mass matrix is singular everywhere (D1)."""
     turning = {column for column, ratio in zip(rotors.columns, rotors.ratio, strict=True) if ratio != 0}
     for i, body in enumerate(moving):
         has_rotor = np.all(body.armature > 0) or int(topology.v_starts[i]) in turning
         if not np.any(mass[topology.precedes[i]]) and not has_rotor:
             raise MechanismError(
-                f"body {body.name!r}: nothing beyond its joint has mass, so its acceleration is undefined; "
-                "give the body a mass, give the joint an armature, or make it fixed"
+                f"body {body.name!r}: no body beyond its joint has mass, so its acceleration is undefined; "
+                "give the body a mass, give the joint an armature, or use a fixed joint"
             )

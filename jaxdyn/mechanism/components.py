@@ -1,4 +1,4 @@
-"""The components of joints, which turn or shift: the units of values along them, and whether parts of a system fit a model."""
+"""Components of joints, which are angular or linear: units of values along them, and checks that parts of a system fit a model."""
 
 from typing import Any
 
@@ -12,16 +12,16 @@ from jaxdyn.mechanism.topology import Topology
 
 _COORDINATE, _VELOCITY = (quantities(Limits)[name] for name in ("lower", "velocity"))
 Mechanism = Model | Topology
-AnyJoint = Joint | type[Joint]  # the class is enough if it says which components turn
+AnyJoint = Joint | type[Joint]  # the class is sufficient if it declares which components are angular
 
 
 def topology_of(mechanism: Mechanism) -> Topology:
-    """The topology of a model, or the topology itself."""
+    """Topology of a model, or the given topology itself."""
     return mechanism.topology if isinstance(mechanism, Model) else mechanism
 
 
 def turning(joint: AnyJoint) -> tuple[bool, ...]:
-    """Whether each velocity component of a joint turns the child, rad/s, or only shifts it, m/s."""
+    """For each velocity component of a joint: True if it rotates the child (rad/s), False if it only translates it (m/s)."""
     if joint.turns is not None:
         return joint.turns
     assert isinstance(joint, Joint)
@@ -30,12 +30,13 @@ def turning(joint: AnyJoint) -> tuple[bool, ...]:
 
 
 def component_units(joint: AnyJoint, declared: Quantity) -> tuple[str, ...]:
-    """Unit of a quantity for each component of a joint that it belongs to; components of quaternions have the unit "1".
+    """Unit of a quantity for each component of a joint; components of quaternions have the unit "1".
 
-    If only the class of a joint is given and it does not state which components turn, the units are unknown, "".
+    If only the class of a joint is given and it does not declare which components are angular, the units are unknown, "".
 
     Args:
-        declared: A quantity along velocity components or along coordinates.
+        joint: Joint or class of joints.
+        declared: Declaration of a quantity along velocity components or along coordinates.
     """
     if joint.turns is None and isinstance(joint, type):
         return ("",) * (joint.nq if declared.along == "coordinate" else joint.nv)
@@ -53,19 +54,19 @@ def component_units(joint: AnyJoint, declared: Quantity) -> tuple[str, ...]:
 
 
 def joint_of(mechanism: Mechanism, body: int) -> AnyJoint:
-    """The joint of a body, or its class if that says which components turn: to take a joint out of its stack is slow."""
+    """Joint of a body, or only its class if this declares the angular components, because unstacking a joint is slow."""
     kind = topology_of(mechanism).joint_classes[body]
     return mechanism.joint(body) if kind.turns is None and isinstance(mechanism, Model) else kind
 
 
 def units_along(mechanism: Mechanism, declared: Quantity) -> tuple[str, ...]:
-    """Unit of a quantity for each velocity component or coordinate of a mechanism, in their order."""
+    """Unit of a quantity for each velocity component or coordinate of a mechanism, in order."""
     joints = (joint_of(mechanism, body) for body in range(mechanism.nb))
     return tuple(unit for joint in joints for unit in component_units(joint, declared))
 
 
 def component_names(mechanism: Mechanism, declared: Quantity) -> tuple[str, ...]:
-    """Name of each velocity component or coordinate: its joint, with an index where the joint has several."""
+    """Name of each velocity component or coordinate: its joint, with an index if the joint has several."""
     topology, names = topology_of(mechanism), []
     for name, kind in zip(topology.joint_names, topology.joint_classes, strict=True):
         count = kind.nq if declared.along == "coordinate" else kind.nv
@@ -74,7 +75,7 @@ def component_names(mechanism: Mechanism, declared: Quantity) -> tuple[str, ...]
 
 
 def coordinate_names(mechanism: Mechanism) -> tuple[str, ...]:
-    """Name of each coordinate: its joint, with an index where the joint has several."""
+    """Name of each coordinate: its joint, with an index if the joint has several."""
     return component_names(mechanism, _COORDINATE)
 
 
@@ -84,7 +85,7 @@ def coordinate_units(mechanism: Mechanism) -> tuple[str, ...]:
 
 
 def velocity_names(mechanism: Mechanism) -> tuple[str, ...]:
-    """Name of each velocity component: its joint, with an index where the joint has several."""
+    """Name of each velocity component: its joint, with an index if the joint has several."""
     return component_names(mechanism, _VELOCITY)
 
 
@@ -94,7 +95,7 @@ def velocity_units(mechanism: Mechanism) -> tuple[str, ...]:
 
 
 def error_with_part(part: Any, model: Model) -> str | None:
-    """Which declared field of a part of a system does not fit the model, and how to mend it; or None."""
+    """Error message with a remedy if a declared field of a part of a system does not fit the model, else None."""
     bodies = [name for name, declared in quantities(type(part)).items() if declared.refers == "body"]
     wrong = model.topology.error_with_bodies(*(getattr(part, name) for name in bodies))
     return wrong or invalid(part, {"nb": model.nb, "nq": model.nq, "nv": model.nv})

@@ -1,7 +1,8 @@
-"""The configuration space of a mechanism: a product of joint manifolds. This is the only file that slices q and v.
+"""Configuration space of a mechanism, a product of joint manifolds. Only this module takes slices of q and v.
 
-Coordinates q (nq numbers) locate the mechanism; velocities v (nv numbers) are components of joint twists. A step in the
-tangent space has nv components, and `integrate` and `difference` go between steps and coordinates, as + and - do for plain angles.
+The coordinates q (nq components) describe the configuration; the velocities v (nv components) are components of joint twists. A
+step in the tangent space has nv components. `integrate` adds a step to coordinates, and `difference` is its inverse; for angles
+they are ordinary sums and differences.
 """
 
 import jax
@@ -17,16 +18,16 @@ from jaxdyn.spatial.transform import RigidTransform
 
 
 def check_coordinates(model: Model, q: Float[Array, "nq"]) -> None:
-    """Refuse, at trace time, coordinates of the wrong shape or type.
+    """Raise an error, at trace time, if coordinates have the wrong shape or type.
 
     Raises:
-        ValueError: The message names the mechanism, the shapes, and `jax.vmap` if `q` is a batch.
+        ValueError: The message states the mechanism and the shapes, and suggests `jax.vmap` if `q` is a batch.
     """
     _check_vector(model, q, "q", "nq", model.nq, "coordinate")
 
 
 def check_velocities(model: Model, **vectors: Float[Array, "nv"]) -> None:
-    """Refuse, at trace time, velocities, accelerations or forces of the wrong shape or type, as `check_coordinates`."""
+    """Raise an error, at trace time, if velocities, accelerations or forces have the wrong shape or type."""
     for name, value in vectors.items():
         _check_vector(model, value, name, "nv", model.nv, "velocity")
 
@@ -38,36 +39,36 @@ def _check_vector(model: Model, value: Array, name: str, length_name: str, lengt
     if shape != (length,):
         message = (
             f"{name} has shape {shape}, but mechanism {model.name!r} has {length_name} = {length}: "
-            f"give one number per {concept} component, shape ({length},)"
+            f"give one value per {concept} component, shape ({length},)"
         )
         if len(shape) > 1 and shape[-1] == length:
             message += "; for a batch, wrap the function in jax.vmap"
         raise ValueError(message)
     if not jnp.issubdtype(value.dtype, jnp.floating):
-        raise ValueError(f"{name} holds {value.dtype} numbers; give floating-point numbers")
+        raise ValueError(f"{name} has the type {value.dtype}; give floating-point numbers")
 
 
 def _by_group(model: Model, method, coordinates=(), velocities=()) -> list:
-    """method(joint, *q's, *v's), vmapped over the joints of each stack; one entry per stack."""
+    """method(joint, *q's, *v's), vectorized over the joints of each stack; a list with one entry per stack."""
     topology = model.topology
     results = []
     for (kind, bodies), joint in zip(topology.groups, model.joints, strict=True):
         q_index = topology.q_starts[bodies][:, None] + np.arange(kind.nq)
         v_index = topology.v_starts[bodies][:, None] + np.arange(kind.nv)
-        # The size is given because a joint without numbers, and a method of it without arguments, have no axis to show it.
+        # The size is explicit, because a joint without parameters has no leading axis from which vmap could infer it.
         batched = jax.vmap(method, axis_size=len(bodies))
         results.append(batched(joint, *(q[q_index] for q in coordinates), *(v[v_index] for v in velocities)))
     return results
 
 
 def _to_bodies(model: Model, per_group: list):
-    """Reorder results per stack, each with its joints on the leading axis, to one array per body."""
+    """Reorder results per stack, with joints on the leading axis, to one array per body."""
     order = np.argsort(np.concatenate([bodies for _, bodies in model.topology.groups]))
     return jax.tree.map(lambda *parts: _take(jnp.concatenate(parts), order), *per_group)
 
 
 def _to_vector(model: Model, per_group: list[Float[Array, "_ _ *rest"]], starts: np.ndarray) -> Float[Array, "..."]:
-    """Reorder numbers per stack, joint and component to the order of q or v."""
+    """Reorder components per stack and joint to the order of q or v."""
     shapes = [part.shape for part in per_group]
     groups = zip(model.topology.groups, shapes, strict=True)
     index = [(starts[bodies][:, None] + np.arange(shape[1])).ravel() for (_, bodies), shape in groups]
@@ -80,26 +81,33 @@ def _take(x: Array, order: np.ndarray) -> Array:
 
 
 def joint_transforms(model: Model, q: Float[Array, "nq"]) -> RigidTransform:
-    """(nb,) placement of each body frame in its joint frame, which is fixed in the parent."""
+    """Placement of each body frame in its joint frame, which is fixed in the parent; leading axis nb."""
     return _to_bodies(model, _by_group(model, lambda joint, q: joint.transform(q), (q,)))
 
 
 def motion_columns(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nv 6"]:
-    """Columns of all joint motion subspaces, in the axes and at the origin of each column's own body."""
+    """Columns of all joint motion subspaces, on the axes and at the origin of the body that each column moves."""
     columns = _by_group(model, lambda joint, q: joint.motion_subspace(q).T, (q,))
     return _to_vector(model, columns, model.topology.v_starts)
 
 
 def subspace_rates(model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nb 6"] | None:
-    """dS/dt v of every joint in child axes, or None if every kind present has a constant motion subspace."""
+    """dS/dt v of every joint on child axes, or None if all joints have constant motion subspaces.
+
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        v: Generalized velocities (rad/s or m/s).
+    """
     if has_constant_subspaces(model):
         return None
     return _to_bodies(model, _by_group(model, lambda joint, q, v: joint.subspace_rate(q, v), (q,), (v,)))
 
 
 def subspace_derivatives(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nv nv 6"] | None:
-    """Derivative of column beta along column alpha of the same joint, in child axes, as far as it does not come from the motion
-    of the child: [alpha, beta], zero for columns of different joints; None if every kind present has a constant motion subspace.
+    """Derivative [alpha, beta] of column beta along column alpha of the same joint, relative to the child, on child axes.
+
+    It is zero for columns of different joints, and None if all joints have constant motion subspaces.
     """
     if has_constant_subspaces(model):
         return None
@@ -119,9 +127,9 @@ def subspace_derivatives(model: Model, q: Float[Array, "nq"]) -> Float[Array, "n
 
 
 def structure_coefficients(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nv nv nv"]:
-    """k[alpha, beta, delta]: brackets [X_alpha, X_beta] = k^delta X_delta of the velocity directions.
+    """Structure coefficients k[alpha, beta, delta] of the brackets [X_alpha, X_beta] = k^delta X_delta of velocity directions.
 
-    Zero unless all three belong to one joint whose velocities are no coordinate rates. Source: theory.md (D3), (G16).
+    They are zero unless all three belong to one joint whose velocities are not coordinate rates. Source: theory.md (D3), (G16).
     """
     check_coordinates(model, q)
     coefficients = jnp.zeros((model.nv, model.nv, model.nv), q.dtype)
@@ -134,13 +142,13 @@ def structure_coefficients(model: Model, q: Float[Array, "nq"]) -> Float[Array, 
 
 
 def drive_columns(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nv 6"]:
-    """(moment; force) that drives in the joints exert per unit of each generalized force, child axes at the child origin."""
+    """(moment; force) that drives in the joints exert per unit of each generalized force, child axes, at the child origin."""
     columns = _by_group(model, lambda joint, q: joint.drive_columns(q).T, (q,))
     return _to_vector(model, columns, model.topology.v_starts)
 
 
 def driven_columns(model: Model, q: Float[Array, "nq"]) -> dict[int, Float[Array, "6 _"]]:
-    """For each body whose joint has prescribed motion, the columns of the twist that it drives, child axes at the child origin."""
+    """Columns of the driven twist of each body whose joint has prescribed motion, child axes, at the child origin."""
     found: dict[int, Array] = {}
     groups = zip(model.topology.groups, _by_group(model, lambda joint, q: joint.driven_columns(q), (q,)), strict=True)
     for (_, bodies), columns in groups:
@@ -150,28 +158,48 @@ def driven_columns(model: Model, q: Float[Array, "nq"]) -> dict[int, Float[Array
 
 
 def has_constant_subspaces(model: Model) -> bool:
-    """Whether the motion subspaces of all kinds of joints present are constant in child axes."""
+    """True if the motion subspaces of all joints are constant on child axes."""
     return all(kind.subspace_rate is Joint.subspace_rate for kind, _ in model.topology.groups)
 
 
 def is_prescribed(model: Model) -> bool:
-    """Whether the motion of some joint is prescribed as a function of time."""
+    """True if the motion of some joint is prescribed as a function of time."""
     return any(kind.drift is not Joint.drift for kind, _ in model.topology.groups)
 
 
 def drifts(
     model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]
 ) -> tuple[Float[Array, "nb 6"], Float[Array, "nb 6"]]:
-    """Relative twist of every joint at v = 0, which belongs to time, and its rate, in child axes."""
+    """Relative twist of every joint at v = 0, caused by prescribed motion, and its time derivative, on child axes.
+
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        v: Generalized velocities (rad/s or m/s).
+    """
     own = _to_bodies(model, _by_group(model, lambda joint, q: joint.drift(q), (q,)))
     return own, _to_bodies(model, _by_group(model, lambda joint, q, v: joint.drift_rate(q, v), (q,), (v,)))
 
 
 @compiled_outside_jit
 def integrate(model: Model, q: Float[Array, "nq"], step: Float[Array, "nv"]) -> Float[Array, "nq"]:
-    """Coordinates reached from q by moving for unit time with constant joint velocities `step` (rad, m).
+    """Coordinates after a motion from q for unit time with constant joint velocities `step`.
 
     For revolute and prismatic joints this is q + step.
+
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        step: Step in the tangent space (rad or m).
+
+    Example:
+        ```python
+        import jax.numpy as jnp, jaxdyn
+        from jaxdyn import configuration
+
+        model = jaxdyn.library.gyroscope()
+        q = configuration.integrate(model, configuration.neutral(model), jnp.array([0.1, 0.0, 0.0, 0.5]))
+        ```
     """
     check_coordinates(model, q)
     check_velocities(model, step=step)
@@ -181,7 +209,21 @@ def integrate(model: Model, q: Float[Array, "nq"], step: Float[Array, "nv"]) -> 
 
 @compiled_outside_jit
 def difference(model: Model, q0: Float[Array, "nq"], q1: Float[Array, "nq"]) -> Float[Array, "nv"]:
-    """Step (rad, m) that takes q0 to q1: integrate(model, q0, difference(model, q0, q1)) = q1."""
+    """Step (rad or m) from q0 to q1: integrate(model, q0, difference(model, q0, q1)) = q1.
+
+    Args:
+        model: Mechanism.
+        q0, q1: Generalized coordinates (rad or m).
+
+    Example:
+        ```python
+        import jaxdyn
+        from jaxdyn import configuration
+
+        model = jaxdyn.library.double_pendulum()
+        step = configuration.difference(model, configuration.neutral(model), 0.1 + configuration.neutral(model))
+        ```
+    """
     check_coordinates(model, q0)
     check_coordinates(model, q1)
     step = _by_group(model, lambda joint, q0, q1: joint.difference(q0, q1), (q0, q1))
@@ -192,7 +234,13 @@ def difference(model: Model, q0: Float[Array, "nq"], q1: Float[Array, "nq"]) -> 
 def interpolate(
     model: Model, q0: Float[Array, "nq"], q1: Float[Array, "nq"], s: Float[Array, ""]
 ) -> Float[Array, "nq"]:
-    """Coordinates a fraction s of the way from q0 to q1, at constant joint velocities: integrate(q0, s difference(q0, q1))."""
+    """Coordinates at the fraction s of the way from q0 to q1: integrate(q0, s difference(q0, q1)).
+
+    Args:
+        model: Mechanism.
+        q0, q1: Generalized coordinates (rad or m).
+        s: Fraction of the way, 0 at q0 and 1 at q1.
+    """
     return integrate(model, q0, s * difference(model, q0, q1))
 
 
@@ -200,11 +248,12 @@ def interpolate(
 def distance(
     model: Model, q0: Float[Array, "nq"], q1: Float[Array, "nq"], weights: Float[Array, "nv"] | None = None
 ) -> Float[Array, ""]:
-    """Length sqrt(sum w d^2) of the step d from q0 to q1; its gradient at q0 = q1, where it has none, is zero.
+    """Length sqrt(sum w d^2) of the step d from q0 to q1. Its gradient at q0 = q1, where it is undefined, is set to zero.
 
     Args:
-        weights: One positive number per velocity component, which also settles what a meter is worth in radians; 1 each if
-            not given.
+        model: Mechanism.
+        q0, q1: Generalized coordinates (rad or m).
+        weights: Positive weight w of each velocity component, which also relates meters to radians; 1 if None.
     """
     step = difference(model, q0, q1)
     return zero_safe_norm(step if weights is None else jnp.sqrt(weights) * step)[0]
@@ -212,14 +261,22 @@ def distance(
 
 @compiled_outside_jit
 def normalize(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nq"]:
-    """The same configuration with all quaternions of norm 1. Nothing needs it; it makes coordinates comparable."""
+    """The same configuration with quaternions of norm 1. No function requires it; it makes coordinates comparable."""
     check_coordinates(model, q)
     return _to_vector(model, _by_group(model, lambda joint, q: joint.normalize(q), (q,)), model.topology.q_starts)
 
 
 @compiled_outside_jit
 def coordinate_rate(model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nq"]:
-    """Rates dq/dt at velocities v, rad/s, m/s, and 1/s for quaternions (synonym: q-rate map). Source: theory.md section (d)."""
+    """Rates dq/dt at velocities v: rad/s, m/s, and 1/s for quaternions (synonym: q-rate map).
+
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        v: Generalized velocities (rad/s or m/s).
+
+    Source: theory.md section (d).
+    """
     check_coordinates(model, q)
     check_velocities(model, v=v)
     rates = _by_group(model, lambda joint, q, v: joint.coordinate_rate(q, v), (q,), (v,))
@@ -228,7 +285,13 @@ def coordinate_rate(model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) 
 
 @compiled_outside_jit
 def velocity_of_rate(model: Model, q: Float[Array, "nq"], rate: Float[Array, "nq"]) -> Float[Array, "nv"]:
-    """Velocities at which dq/dt = rate, the inverse of `coordinate_rate`; a change of a quaternion's norm is ignored."""
+    """Velocities at which dq/dt = rate, the inverse of `coordinate_rate`. A change of the norm of a quaternion is ignored.
+
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        rate: Coordinate rates dq/dt (rad/s, m/s, or 1/s for quaternions).
+    """
     check_coordinates(model, q)
     if all(kind.velocity_is_rate for kind, _ in model.topology.groups):
         return rate
@@ -241,7 +304,13 @@ def step_rate(
 ) -> Float[Array, "nv"]:
     """Rate of `step` when integrate(model, q, step) moves with velocities v: the inverse derivative of the exponential.
 
-    It is v itself unless a joint's velocities are no coordinate rates.
+    It equals v if all velocities are coordinate rates.
+
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        step: Step in the tangent space at q (rad or m).
+        v: Generalized velocities at the end of the step (rad/s or m/s).
     """
     if all(kind.velocity_is_rate for kind, _ in model.topology.groups):
         return v
@@ -255,19 +324,21 @@ def step_rate(
 
 @compiled_outside_jit
 def to_chart(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nv"]:
-    """The configuration by nv numbers without conditions on them, as optimizers want them: quaternions by their s-parameters
-    (|s| <= 1, s = 0 at neutral), all other coordinates unchanged. Discontinuous where a ball has turned half a turn, |s| = 1.
+    """The configuration by nv unconstrained parameters for optimizers.
+
+    Quaternions are replaced by their s-parameters (|s| <= 1, s = 0 at neutral); all other coordinates are unchanged. The map is
+    discontinuous at a rotation by half a turn of a spherical or free joint, |s| = 1.
 
     Source: theory.md (O1), (O6).
     """
     check_coordinates(model, q)
-    numbers = _by_group(model, lambda joint, q: joint.to_chart(q), (q,))
-    return _to_vector(model, numbers, model.topology.v_starts)
+    parameters = _by_group(model, lambda joint, q: joint.to_chart(q), (q,))
+    return _to_vector(model, parameters, model.topology.v_starts)
 
 
 @compiled_outside_jit
 def from_chart(model: Model, y: Float[Array, "nv"]) -> Float[Array, "nq"]:
-    """Coordinates of the numbers of `to_chart`; smooth for all numbers. Source: theory.md (O1)."""
+    """Coordinates for the parameters of `to_chart`; smooth for all values. Source: theory.md (O1)."""
     check_velocities(model, y=y)
     coordinates = _by_group(model, lambda joint, y: joint.from_chart(y), (), (y,))
     return _to_vector(model, coordinates, model.topology.q_starts)
@@ -283,7 +354,7 @@ def to_primitives(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nv"]:
 
 @compiled_outside_jit
 def from_primitives(model: Model, c: Float[Array, "nv"]) -> Float[Array, "nq"]:
-    """Coordinates of the mechanism in the configuration of its decomposed form; the inverse of `to_primitives`."""
+    """Coordinates of the mechanism in the configuration of its decomposed form, the inverse of `to_primitives`."""
     check_velocities(model, c=c)
     coordinates = _by_group(model, lambda joint, c: joint.from_primitives(c), (), (c,))
     return _to_vector(model, coordinates, model.topology.q_starts)
@@ -292,8 +363,17 @@ def from_primitives(model: Model, c: Float[Array, "nv"]) -> Float[Array, "nq"]:
 def released_motion(
     model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], a: Float[Array, "nv"]
 ) -> tuple[Float[Array, "n"], Float[Array, "m"], Float[Array, "m"]]:
-    """Coordinates, velocities and accelerations of `jaxdyn.released(model)` in the same motion: those that are prescribed at this
-    time, and (q, v, a) for the other joints. Source: theory.md (I4).
+    """Coordinates, velocities and accelerations of `jaxdyn.released(model)` in the same motion.
+
+    They are the prescribed ones at this time for driven joints, and (q, v, a) for all other joints.
+
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        v: Generalized velocities (rad/s or m/s).
+        a: Generalized accelerations (rad/s^2 or m/s^2).
+
+    Source: theory.md (I4).
     """
     check_coordinates(model, q)
     check_velocities(model, v=v, a=a)
@@ -304,7 +384,7 @@ def released_motion(
         own = (q[start : start + kind.nq], v[column : column + kind.nv], a[column : column + kind.nv])
         prescribed = model.joint(body).prescribed()
         parts.append(own if prescribed is None else prescribed)
-    coordinates, velocities, accelerations = (jnp.concatenate(numbers) for numbers in zip(*parts, strict=True))
+    coordinates, velocities, accelerations = (jnp.concatenate(part) for part in zip(*parts, strict=True))
     return coordinates, velocities, accelerations
 
 
@@ -316,13 +396,15 @@ def neutral(model: Model) -> Float[Array, "nq"]:
 
 @compiled_outside_jit
 def random(model: Model, key: PRNGKeyArray, *, spread: float | Float[Array, ""] = 1.0) -> Float[Array, "nq"]:
-    """Random coordinates: uniform between joint limits where both are finite, else a normal step from neutral.
+    """Random coordinates: uniform between joint limits if both are finite, otherwise a normal step from neutral.
 
-    Each coordinate has its own random number.
+    The coordinates are independent random numbers.
 
     Args:
-        spread: Standard deviation of the step where there are no limits (rad, m); also the fraction of the
-            range between limits, about its middle, that is used (at most 1).
+        model: Mechanism.
+        key: Random key.
+        spread: Standard deviation of the step for coordinates without limits (rad or m); for coordinates with limits, the used
+            fraction of the range about its middle (at most 1).
     """
     normal_key, uniform_key = jax.random.split(key)
     step = spread * jax.random.normal(normal_key, (model.nv,), model.dtype)

@@ -1,7 +1,7 @@
-"""The kinds of joints. This is the only file that knows them; what each has to offer is said in `joint`.
+"""The kinds of joints that jaxdyn provides. No other module depends on specific kinds; `joint` describes the methods.
 
-A joint owns coordinates q and velocities v, the twist of the child relative to the parent along the columns of its motion
-subspace, in **child axes** at the child origin, angular part first.
+A joint has coordinates q and velocities v, which are components of the twist of the child relative to the parent along the columns
+of its motion subspace, on **child axes** at the child origin, angular part first.
 """
 
 from typing import ClassVar
@@ -27,26 +27,26 @@ Axis = Float[Array, "*batch 3"]
 
 
 def _unit(axis: Axis) -> Axis:
-    """An axis divided by its norm: like a quaternion, an axis that an optimizer has stretched still means a direction."""
+    """The axis divided by its norm, so that an axis whose length an optimizer has changed still defines a direction."""
     return axis / jnp.sqrt(dot(axis, axis))
 
 
 def axis_problem(axis: Axis | np.ndarray, called: str = "axis") -> str | None:
-    """Why this is no unit vector and how to mend it, or None."""
-    numbers = np.asarray(axis, np.float64)
-    if numbers.shape != (3,) or not np.all(np.isfinite(numbers)):
-        return f"its {called} is {numbers.tolist()}; give three finite numbers"
-    norm = float(np.linalg.norm(numbers))
+    """Error message with a remedy if this is not a unit vector, else None."""
+    components = np.asarray(axis, np.float64)
+    if components.shape != (3,) or not np.all(np.isfinite(components)):
+        return f"its {called} is {components.tolist()}; give three finite components"
+    norm = float(np.linalg.norm(components))
     if norm == 0.0:
         return f"its {called} is zero; give a unit vector such as (0, 0, 1)"
     if abs(norm - 1.0) > _AXIS_TOLERANCE:
-        unit = tuple(round(float(x), 9) for x in numbers / norm)
+        unit = tuple(round(float(x), 9) for x in components / norm)
         return f"its {called} has length {norm:.6g}; give the unit vector {unit}"
     return None
 
 
 class _WithRates(Joint):
-    """A joint whose coordinates are plain numbers and whose velocities are their rates."""
+    """A joint whose coordinates are scalars and whose velocities are their rates."""
 
     velocity_is_rate: ClassVar[bool] = True
 
@@ -61,7 +61,7 @@ class _WithRates(Joint):
 
 
 class _Axial(_WithRates):
-    """A joint with an axis, whose components are the same on joint and child axes."""
+    """A joint with an axis, which has the same components on joint and child axes."""
 
     axis: eqx.AbstractVar[Axis]
 
@@ -73,7 +73,7 @@ class Revolute(_Axial):
     """Rotation about an axis (synonym: hinge). q: angle, rad, unbounded. v: its rate, rad/s. Source: theory.md (A7), (E1).
 
     Attributes:
-        axis: Unit vector e, the same components on joint and child axes.
+        axis: Unit vector e, with the same components on joint and child axes.
     """
 
     axis: Axis = eqx.field(converter=floating, metadata=quantity("1"))
@@ -97,7 +97,7 @@ class Prismatic(_Axial):
     """Translation along an axis (synonym: slider). q: displacement, m. v: its rate, m/s. Source: theory.md (A7), (E2).
 
     Attributes:
-        axis: Unit vector e, the same components on joint and child axes.
+        axis: Unit vector e, with the same components on joint and child axes.
     """
 
     axis: Axis = eqx.field(converter=floating, metadata=quantity("1"))
@@ -118,11 +118,13 @@ class Prismatic(_Axial):
 
 
 class Screw(_Axial):
-    """Rotation about an axis that advances along it (synonym: helical). q: angle, rad, unbounded. v: its rate, rad/s.
+    """Rotation about an axis with proportional translation along it (synonym: helical joint).
+
+    q: angle, rad, unbounded. v: its rate, rad/s.
 
     Attributes:
-        axis: Unit vector e, the same components on joint and child axes.
-        pitch: Advance along the axis per angle; a right-handed thread has a positive one.
+        axis: Unit vector e, with the same components on joint and child axes.
+        pitch: Translation along the axis per angle; positive for a right-handed thread.
 
     Source: theory.md (C1) with v = P x e + pitch e.
     """
@@ -144,7 +146,7 @@ class Screw(_Axial):
         return jnp.concatenate([e, self.pitch * e])[:, None]
 
     def drive_columns(self, q: Float[Array, "1"]) -> Float[Array, "6 1"]:
-        # A motor turns the screw; a share of force along the axis would depend on the unit of length.
+        # A motor exerts a moment on the screw; a force component along the axis would depend on the unit of length.
         return jnp.concatenate([_unit(self.axis), jnp.zeros_like(self.axis)])[:, None]
 
     def reversed(self) -> Joint:
@@ -153,7 +155,7 @@ class Screw(_Axial):
     def validate(self) -> str | None:
         pitch = np.asarray(self.pitch)
         if pitch.shape != () or not np.isfinite(pitch):
-            return f"its pitch is {pitch.tolist()}; give one finite number, in m/rad"
+            return f"its pitch is {pitch.tolist()}; give one finite value, in m/rad"
         return super().validate()
 
 
@@ -161,7 +163,7 @@ class Cylindrical(_Axial):
     """Rotation about and translation along one axis. q: angle (rad, unbounded), displacement (m). v: their rates.
 
     Attributes:
-        axis: Unit vector e, the same components on joint and child axes.
+        axis: Unit vector e, with the same components on joint and child axes.
 
     Source: theory.md section (d).
     """
@@ -195,13 +197,14 @@ class Cylindrical(_Axial):
 
 
 class Universal(_WithRates):
-    """Rotation about an axis fixed in the parent, then about one fixed in the child, which it meets (synonym: Cardan joint).
+    """Rotation about an axis fixed in the parent, then about an axis fixed in the child (synonym: Cardan joint).
 
-    q: the two angles, rad, unbounded. v: their rates, rad/s. On child axes the first column turns with the second angle.
+    The axes intersect. q: the two angles, rad, unbounded. v: their rates, rad/s. On child axes, the first column rotates with the
+    second angle.
 
     Attributes:
         first_axis: Unit vector fixed in the parent, joint axes.
-        second_axis: Unit vector fixed in the child, child axes; usually normal to the first, in any case not parallel to it.
+        second_axis: Unit vector fixed in the child, child axes; usually normal to the first axis, and not parallel to it.
 
     Source: theory.md section (d).
     """
@@ -246,13 +249,16 @@ class Universal(_WithRates):
     def validate(self) -> str | None:
         wrong = axis_problem(self.first_axis, "first_axis") or axis_problem(self.second_axis, "second_axis")
         if wrong is None and np.linalg.norm(np.cross(self.first_axis, self.second_axis)) < _PARALLEL_TOLERANCE:
-            return "its axes are parallel, so they turn the child the same way; use one revolute joint"
+            return "its axes are parallel, so both rotations are the same; use one revolute joint"
         return wrong
 
 
 class Spherical(Joint):
-    """Rotation about a point (synonym: ball joint). q: quaternion child to joint axes, of any norm. v: angular velocity of the
-    child relative to the parent, child axes, rad/s. Source: theory.md section (d), (A11).
+    """Rotation about a point (synonym: ball joint).
+
+    q: quaternion from child to joint axes, of any nonzero norm. v: angular velocity of the child relative to the parent, child
+        axes,
+    rad/s. Source: theory.md section (d), (A11).
     """
 
     kind: ClassVar[str] = "spherical"
@@ -293,7 +299,7 @@ class Spherical(Joint):
         return quaternion.inverse(q)
 
     def to_chart(self, q: Float[Array, "4"]) -> Float[Array, "3"]:
-        # Of the two quaternions the one with negative scalar part, whose s-parameters stay within the unit ball.
+        # The quaternion with negative scalar part, whose s-parameters are within the unit ball.
         return attitude.from_quaternion(jnp.where(q[0] > 0, -q, q))  # (O1), (O6)
 
     def from_chart(self, y: Float[Array, "3"]) -> Float[Array, "4"]:
@@ -310,12 +316,13 @@ class Spherical(Joint):
 
 
 class Planar(Joint):
-    """Motion in a plane. q: displacements x, y along two axes of the plane (m, joint axes), angle about its normal (rad,
-    unbounded). v: angular velocity about the normal (rad/s), then velocity of the child origin along the two axes **of the child**
-    (m/s).
+    """Motion in a plane.
+
+    q: displacements x, y along two axes of the plane (m, joint axes), then the angle about its normal (rad, unbounded). v: angular
+    velocity about the normal (rad/s), then velocity of the child origin along the two axes **of the child** (m/s).
 
     Attributes:
-        normal: Unit vector z, the same components on joint and child axes.
+        normal: Unit vector z, with the same components on joint and child axes.
         direction: Unit vector x in the plane; y = z x x.
 
     Source: theory.md section (d).
@@ -347,14 +354,14 @@ class Planar(Joint):
 
     def integrate(self, q: Float[Array, "3"], step: Float[Array, "3"]) -> Float[Array, "3"]:
         angle, shift = step[0], step[1:]
-        # The exponential of a planar twist: the path of the origin is an arc.
+        # Exponential of a planar twist: the path of the origin is an arc.
         arc = sinc_root(angle**2) * shift + angle * versine_root(angle**2) * _quarter_turn(shift)
         return jnp.concatenate([q[:2] + _turned(q[2], arc), (q[2] + angle)[None]])
 
     def difference(self, q0: Float[Array, "3"], q1: Float[Array, "3"]) -> Float[Array, "3"]:
         angle = q1[2] - q0[2]
         chord = _turned(-q0[2], q1[:2] - q0[:2])
-        # The inverse of the arc; beyond a full turn it has no meaning.
+        # Inverse of the arc; it is meaningless beyond a full turn.
         along = 1.0 - angle**2 * cotangent_remainder_root(angle**2)
         return jnp.concatenate([angle[None], along * chord - 0.5 * angle * _quarter_turn(chord)])
 
@@ -371,7 +378,7 @@ class Planar(Joint):
         return Planar(-self.normal, self.direction)
 
     def reversed_coordinates(self, q: Float[Array, "3"]) -> Float[Array, "3"]:
-        # The angle stays the same number; about the opposite normal the axis y is opposite too.
+        # The angle is unchanged; with the opposite normal, the axis y is opposite too.
         back = -_turned(-q[2], q[:2])
         return jnp.stack([back[0], -back[1], q[2]])
 
@@ -382,7 +389,7 @@ class Planar(Joint):
     def validate(self) -> str | None:
         wrong = axis_problem(self.normal, "normal") or axis_problem(self.direction, "direction")
         if wrong is None and abs(float(np.dot(self.normal, self.direction))) > _PARALLEL_TOLERANCE:
-            return "its direction does not lie in the plane; give a unit vector at right angles to the normal"
+            return "its direction does not lie in the plane; give a unit vector normal to `normal`"
         return wrong
 
 
@@ -395,9 +402,10 @@ def _turned(angle: Scalar, r: Float[Array, "2"]) -> Float[Array, "2"]:
 
 
 class Free(Joint):
-    """No constraint: a floating body. q: position of the child origin (m, joint axes), then quaternion child to joint axes, of any
-    norm. v: twist of the child relative to the parent, angular part first, **child axes**, rad/s and m/s.
+    """Free relative motion, for example of a floating body.
 
+    q: position of the child origin (m, joint axes), then quaternion from child to joint axes, of any nonzero norm. v: twist of the
+    child relative to the parent, angular part first, **child axes**, rad/s and m/s.
     Source: theory.md section (d).
     """
 
@@ -458,7 +466,7 @@ class Free(Joint):
 
 
 class Fixed(_WithRates):
-    """No relative motion. The builder merges the child into the parent, mass kept; no model holds a fixed joint."""
+    """No relative motion. The builder merges the child and its mass into the parent, so no model contains a fixed joint."""
 
     kind: ClassVar[str] = "fixed"
     nq: ClassVar[int] = 0
@@ -476,17 +484,17 @@ class Fixed(_WithRates):
 
 
 class Rheonomic(_WithRates):
-    """A joint whose motion is prescribed as a function of time: no degree of freedom, no coordinate of the mechanism.
+    """A joint whose motion is prescribed as a function of time: it adds no degree of freedom and no coordinate.
 
-    The child moves as `joint` does at the coordinates motion(t); `jaxdyn.driving_forces` gives the force that this takes.
-    `Model.at` sets the time; the functions of a `System` do it themselves.
+    The child moves as `joint` does at the coordinates motion(t); `jaxdyn.driving_forces` computes the force that this requires.
+    `Model.at` sets the time; the functions of a `System` set it automatically.
 
         Rheonomic(Revolute((0, 0, 1)), ConstantRate(3.0))      # a crank at 3 rad/s
 
     Attributes:
-        joint: The joint that is driven.
-        motion: Its coordinates (rad, m) as a smooth function of time.
-        time: The instant; set by `at`.
+        joint: Driven joint.
+        motion: Coordinates of the driven joint (rad or m) as a smooth function of time.
+        time: Current time, set by `at`.
 
     Source: theory.md (E15), (I4).
     """
@@ -509,7 +517,7 @@ class Rheonomic(_WithRates):
         return self.joint
 
     def reversed(self) -> Joint | None:
-        same = type(self.joint).reversed_coordinates is Joint.reversed_coordinates  # then the motion is the same too
+        same = type(self.joint).reversed_coordinates is Joint.reversed_coordinates  # then the motion is the same, too
         back = self.joint.reversed() if same else None
         return None if back is None else Rheonomic(back, self.motion, self.time)
 
@@ -551,10 +559,10 @@ class Rheonomic(_WithRates):
 
 
 def joint_of_kind(kind: str, axis=None) -> Joint:
-    """Joint of the kind named in a file: "revolute", "prismatic" (these need a unit `axis`) or "fixed".
+    """Joint of the kind named in a file: "revolute", "prismatic" (both need a unit `axis`) or "fixed".
 
     Raises:
-        ValueError: Unknown kind, or an axis missing or given in vain.
+        ValueError: The kind is unknown, or an axis is missing or not applicable.
     """
     axial: dict[str, type[Revolute | Prismatic]] = {"revolute": Revolute, "prismatic": Prismatic}
     if kind == "fixed":

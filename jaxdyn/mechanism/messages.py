@@ -1,6 +1,6 @@
-"""What is wrong with an input, in one line that names the remedy.
+"""Error messages of one line that name the remedy.
 
-Nothing heavy is imported here, so that the command line refuses a wrong word at once.
+This module imports only the standard library, so that the command line rejects an unknown word immediately.
 """
 
 import difflib
@@ -8,12 +8,13 @@ from collections.abc import Iterable
 from typing import Any
 
 _LONGEST_MESSAGE = 4000
-_LONGEST_COMPARED = 200  # finding the name that is closest takes a time that grows with the square of their lengths
+_LONGEST_COMPARED = 200  # the time to find the closest name increases with the square of the lengths
 
 
 def one_line(message: str) -> str:
-    """A message that may quote a stranger's file: its beginning and its end if it is long, and no character that is not printed,
-    since line breaks and control characters would drive a terminal.
+    """A message without unprintable characters, and without its middle part if it is long.
+
+    A message may quote a file of unknown origin, whose line breaks and control characters could manipulate a terminal.
     """
     if len(message) > _LONGEST_MESSAGE:
         half = _LONGEST_MESSAGE // 2
@@ -22,27 +23,27 @@ def one_line(message: str) -> str:
 
 
 class MechanismError(ValueError):
-    """A mechanism that cannot be built; the message names the body and the remedy."""
+    """Error of a mechanism that cannot be built; the message names the body and the remedy."""
 
     def __init__(self, message: str):
         super().__init__(one_line(message))
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is close to another one, if there is one."""
+    """The known name that is most similar to a given one; None if no name is similar."""
     comparable = [other for other in known if len(other) <= _LONGEST_COMPARED]
     return next(iter(difflib.get_close_matches(name[:_LONGEST_COMPARED], comparable, n=1)), None)
 
 
 def unknown(name: Any, known: Iterable[str]) -> str:
-    """Says that a name is unknown, with the known one that is close or with all of them."""
+    """Text that a name is unknown, with the most similar known name or all known names."""
     known = list(known)
-    close = closest(str(name), known)  # a number is no name, but may be given for one
+    close = closest(str(name), known)  # an index may be given instead of a name
     hint = f"did you mean {close!r}?" if close is not None else f"the names are {', '.join(known)}"
     return f"{name!r} is unknown; {hint}"
 
 
 def described(thing: Any) -> str:
-    """What was given in the place of something else, for messages: "the class Huber", or "a list"."""
+    """Description of a given object, for messages: "the class Huber", or "a list"."""
     name = thing.__name__ if isinstance(thing, type) else type(thing).__name__
     return f"the class {name}" if isinstance(thing, type) else f"{'an' if name[0] in 'AEIOaeio' else 'a'} {name}"

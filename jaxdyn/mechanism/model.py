@@ -1,7 +1,7 @@
-"""The numbers of a mechanism, each a differentiable leaf of a pytree, beside its static topology.
+"""Parameters of a mechanism, each a differentiable leaf of a pytree, with its static topology.
 
-Build one with `jaxdyn.MechanismBuilder` or `jaxdyn.mechanism.model_from_arrays` (both check every value), or read one from a
-file (`jaxdyn.io`). Change numbers with `equinox.tree_at`; make a batch of mechanisms with `jax.vmap` over any leaves.
+Build a model with `jaxdyn.MechanismBuilder` or `jaxdyn.mechanism.model_from_arrays` (both check every value), or read one from a
+file (`jaxdyn.io`). Change parameters with `equinox.tree_at`; make a batch of mechanisms with `jax.vmap` over any leaves.
 """
 
 from typing import Any
@@ -27,8 +27,9 @@ from jaxdyn.spatial.transform import RigidTransform
 
 
 class Limits(eqx.Module):
-    """Bounds of joint motion; infinite where there is none. They are data for samplers, controllers and optimizers; a
-    joint stops at its limit only in a `System` with `JointLimits`.
+    """Bounds of joint motion; infinite where a joint has no bound.
+
+    They are data for samplers, controllers and optimizers. A joint stops at its limit only in a `System` with `JointLimits`.
 
     Attributes:
         lower, upper: Smallest and largest coordinates.
@@ -43,22 +44,22 @@ class Limits(eqx.Module):
 
 
 class Model(Displayed, eqx.Module):
-    """A mechanism: topology and numbers. SI units; body frames have their origin at the joint point O'_i.
+    """A mechanism: topology and parameters in SI units. The origin of a body frame is the joint point O'_i.
 
     Attributes:
         topology: Static structure and names.
-        joints: The joints, those of one structure stacked, in the order of `topology.groups`.
-        placement: (nb,) placement of each joint frame in its parent body (F_i and l_i of theory.md).
+        joints: Stacks of joints of the same structure, in the order of `topology.groups`.
+        placement: Placement of each joint frame in its parent body (F_i and l_i of theory.md), leading axis nb.
         mass: Masses m_i.
-        com: Vectors O'_i -> C_i in body axes.
-        inertia: Inertia tensor J_i about C_i in body axes, entries (xx, yy, zz, xy, xz, yz). Off-diagonal entries are
-            tensor entries, the negatives of the products of inertia.
-        armature: Inertia of a rotor reflected to the joint, added to the diagonal of the mass matrix; a force
-            -armature a along each velocity component and nothing else, on spherical and free joints too.
-        rotors: Geared rotors, which also turn with the bodies that carry them.
-        gravity: Gravitational acceleration in ground axes.
+        com: Vectors O'_i -> C_i on body axes.
+        inertia: Inertia tensor J_i about C_i on body axes, entries (xx, yy, zz, xy, xz, yz). The off-diagonal values are tensor
+            entries, the negatives of the products of inertia.
+        armature: Rotor inertia reflected to the joint, added to the diagonal of the mass matrix. It causes only the force
+            -armature a along each velocity component, also in spherical and free joints.
+        rotors: Geared rotors, which also rotate with the bodies that carry them.
+        gravity: Gravitational acceleration on ground axes.
         limits: Bounds of joint motion.
-        frames: (nf,) placement of each named frame in the body that carries it.
+        frames: Placement of each named frame in the body that carries it, leading axis nf.
     """
 
     topology: Topology = eqx.field(static=True)
@@ -95,26 +96,26 @@ class Model(Displayed, eqx.Module):
 
     @property
     def dtype(self) -> jnp.dtype:
-        """Floating-point type of the numbers."""
+        """Floating-point type of the parameters."""
         return self.mass.dtype
 
     def joint(self, body: int) -> Joint:
-        """The joint that carries a body (its number)."""
+        """Joint of the body with a given index."""
         group = self.topology.joint_groups[body]
         row = int(np.searchsorted(self.topology.groups[group][1], body))
         return jax.tree.map(lambda x: x[row], self.joints[group])
 
     def at(self, t: Float[Array, ""]) -> "Model":
-        """The mechanism at time t (s): joints with prescribed motion stand and move as they do then; others know no time.
+        """The mechanism at time t (s): sets the time of joints with prescribed motion.
 
-        The functions of a `System` take the time as an argument; for functions of a model, give them `model.at(t)`.
+        The functions of a `System` take the time as an argument. Functions of a model need `model.at(t)`.
         """
         if all(type(joint).at is Joint.at for joint in self.joints):
             return self
         return eqx.tree_at(lambda model: model.joints, self, tuple(joint.at(t) for joint in self.joints))
 
     def later(self, duration: Float[Array, ""]) -> "Model":
-        """The mechanism a time (s) later than now, for derivatives with respect to time."""
+        """The mechanism after a duration (s), for derivatives with respect to time."""
         if all(type(joint).later is Joint.later for joint in self.joints):
             return self
         return eqx.tree_at(lambda model: model.joints, self, tuple(joint.later(duration) for joint in self.joints))
@@ -138,7 +139,7 @@ class Model(Displayed, eqx.Module):
         return np.broadcast_shapes(*leading, np.shape(self.placement.translation)[:-2])
 
     def summary(self) -> str:
-        """The mechanism as text: size, mass and degrees of freedom, and a table of its bodies and joints."""
+        """Text description: size, mass and degrees of freedom, and a table of bodies and joints."""
         topology = self.topology
         total = float(np.sum(self.mass))
         header = f"{self.name}: {self.nb} bodies, {total:.6g} kg, nq = {self.nq}, nv = {self.nv}"
@@ -174,28 +175,33 @@ class Model(Displayed, eqx.Module):
         ):
             joint = topology.joint_names[topology.body_of_column[column]]
             of_rotors.append(
-                f"rotor {name}: in {topology.body_name(carrier)}, {float(ratio):.6g} times as fast as {joint}"
+                f"rotor {name}: carried by {topology.body_name(carrier)}, {float(ratio):.6g} times the rate of {joint}"
             )
         return "\n".join([header, "", *("  ".join(row).rstrip() for row in aligned), *of_rotors])
 
     def locate(self, name: str, point: Any) -> tuple[int, Float[Array, "3"]]:
-        """The moving body (-1: the ground) that carries a body or frame called `name`, and the components of a point on its axes.
+        """Index of the moving body (-1: the ground) that carries the body or frame `name`, and a point on the axes of this body.
 
         Args:
-            point: On the axes and from the origin of the named body or frame, m.
+            name: Name of a body or frame.
+            point: Position of the point on the axes of the named body or frame, relative to its origin, m.
 
         Raises:
-            KeyError: No body or frame has that name.
+            KeyError: No body or frame has this name.
         """
         point = floating(point)
         body, frame = self.locate_frame(name, RigidTransform(quaternion.identity(point.dtype), point))
         return body, frame.translation
 
     def locate_frame(self, name: str, frame: RigidTransform) -> tuple[int, RigidTransform]:
-        """The moving body (-1: the ground) that carries a body or frame called `name`, and the placement there of a frame on it.
+        """Index of the moving body (-1: the ground) that carries the body or frame `name`, and the placement of a frame in it.
+
+        Args:
+            name: Name of a body or frame.
+            frame: Placement of a frame in the named body or frame.
 
         Raises:
-            KeyError: No body or frame has that name.
+            KeyError: No body or frame has this name.
         """
         if name in self.topology.frame_names:
             index = self.topology.frame_names.index(name)
@@ -207,11 +213,11 @@ class Model(Displayed, eqx.Module):
 def as_dtype(tree: PyTree, dtype: DTypeLike) -> PyTree:
     """The same model, system or state with every floating-point leaf in another precision.
 
-    Everything in jaxdyn computes in the type of its inputs, so model and states must agree.
+    jaxdyn computes in the type of its inputs, so model and states must have the same type.
 
     Raises:
-        MechanismError: The precision has no room for the inertias of a model, see `range`. Under `jax.jit`, and of a batch of
-            models, the numbers are not known or not judged.
+        MechanismError: Inertias of a model underflow or overflow in this precision, see `range`. This is not checked under
+            `jax.jit` and for batches of models.
     """
     for part in jax.tree.leaves(tree, is_leaf=lambda x: isinstance(x, Model)):
         if isinstance(part, Model) and part.mass.ndim == 1 and not _is_traced(part):

@@ -1,6 +1,6 @@
-"""Motions that are prescribed: coordinates of a driven joint as smooth functions of time. `joints.Rheonomic` differentiates them.
+"""Prescribed motions: coordinates of a driven joint as smooth functions of time, which `joints.Rheonomic` differentiates.
 
-Any other motion is a subclass of `PrescribedMotion` in any file; its numbers are leaves, so gradients reach them.
+Other motions are subclasses of `PrescribedMotion`, also in user code. Their parameters are leaves, so gradients reach them.
 """
 
 import abc
@@ -21,7 +21,7 @@ class PrescribedMotion(eqx.Module):
     """Coordinates q(t) (rad, m) of one joint, twice differentiable.
 
     Class attributes:
-        kind: Name of the kind in mechanism files; None if files have none.
+        kind: Name of the kind in mechanism files; None if files cannot contain it.
     """
 
     kind: ClassVar[str | None] = None
@@ -32,7 +32,7 @@ class PrescribedMotion(eqx.Module):
 
 
 def _row(x) -> Array:
-    """One number is a row of one coordinate."""
+    """Array of at least one dimension; a scalar becomes a row of one coordinate."""
     return jnp.atleast_1d(floating(x))
 
 
@@ -83,11 +83,11 @@ class Sinusoid(PrescribedMotion):
 
 
 class Spline(PrescribedMotion):
-    """Natural cubic spline through equally spaced values; beyond its ends it goes on straight, so it is smooth everywhere.
+    """Natural cubic spline through equally spaced values. Its extrapolation is linear, so it is smooth everywhere.
 
     Attributes:
         values: Coordinates at start, start + interval, ...; one column per coordinate of the joint, at least two rows.
-        interval: Time between two of the values.
+        interval: Time between two values.
         start: Time of the first value.
     """
 
@@ -110,7 +110,7 @@ class Spline(PrescribedMotion):
         last = self.values.shape[0] - 1
         x = (t - self.start) / self.interval
         left = jnp.clip(jnp.floor(x), 0.0, float(last - 1)).astype(int)
-        # Curvatures vanish at the ends and outside; there only the straight part is left.
+        # Curvatures vanish at both ends and outside, where only the linear part remains.
         inside = jnp.clip(x, 0.0, float(last)) - left.astype(x.dtype)
         curvature = dot(_natural_curvatures(last + 1).astype(self.values.dtype), self.values)
         a, b, curve_a, curve_b = self.values[left], self.values[left + 1], curvature[left], curvature[left + 1]
@@ -121,7 +121,7 @@ class Spline(PrescribedMotion):
 
 
 def _natural_curvatures(knots: int) -> np.ndarray:
-    """(knots, knots) matrix from values to second derivatives at the knots, for unit intervals; both ends have none."""
+    """(knots, knots) matrix from values to second derivatives at the knots, for unit intervals; they vanish at both ends."""
     second = np.zeros((knots, knots))
     if knots > 2:
         inner = np.arange(1, knots - 1)

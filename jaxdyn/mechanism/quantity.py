@@ -1,4 +1,4 @@
-"""Declarations of fields: the unit, the axis and the bounds of a value, stated once, in the class that owns it.
+"""Declarations of fields: unit, axis and bounds of a value, stated once in the class that owns the field.
 
     class JointSpring(JointForce):
         '''Springs in the joints.
@@ -11,8 +11,8 @@
         stiffness: Float[Array, "nv"] = eqx.field(metadata=quantity(STIFFNESS, minimum=0.0))
         rest: Float[Array, "nq"] = eqx.field(metadata=quantity(POSITION, along="coordinate"))
 
-Mechanism files, configs, their help, checks, and the labels of parameters and plots are derived from these declarations. The
-meaning of a field is its line in the docstring of the class, see `meanings`.
+Mechanism files, configs, their help texts, checks, and the labels of parameters and plots are derived from these declarations. The
+meaning of a field is its entry in the docstring of the class, see `meanings`.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ import numpy as np
 
 
 class ComponentUnit(NamedTuple):
-    """Units of a quantity along a component of a joint, which either turns or shifts."""
+    """Units of a quantity along an angular or a linear component of a joint."""
 
     rotation: str
     translation: str
@@ -41,26 +41,26 @@ DAMPING = ComponentUnit("N m s/rad", "N s/m")
 DRAG = ComponentUnit("N m s^2/rad^2", "N s^2/m^2")
 LEVER = ComponentUnit("m", "1")
 
-# What each of several values belongs to: a velocity component or a coordinate of a joint, an input or a measurement of a plant.
+# Owner of each component of a vector: a velocity component or a coordinate of a joint, an input or a measurement of a plant.
 Along = Literal["velocity", "coordinate", "input", "measurement"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Quantity:
-    """What is declared of a field.
+    """Declaration of a field.
 
     Attributes:
         unit: SI unit; None for text and counts.
-        along: The components of joints that the values belong to, if they do.
-        minimum, maximum: Bounds of every value; None for none.
-        exclusive: Whether the minimum itself is excluded.
-        infinite: Whether infinite values are allowed.
-        broadcast: Whether one value may stand for a tuple.
-        missing: Value of the joints that a file does not name; the neutral coordinates if it is None.
-        needed_by: Fields without which a file need not give this one for a joint.
-        refers: "body" for the index of a body, which files give by its name.
-        on: Field with the body on whose axes a point is given.
-        alias: Earlier name of the key in configs, which is read too.
+        along: Kind of components that the values belong to; None for other values.
+        minimum, maximum: Bounds of every value; None for no bound.
+        exclusive: True if the minimum itself is excluded.
+        infinite: True if infinite values are allowed.
+        broadcast: True if files may give one value for a tuple.
+        missing: Value for joints that a file does not name; the neutral coordinates if None.
+        needed_by: Names of fields. Files must give this field only for joints that are named in one of them.
+        refers: "body" for the index of a body, for which files give its name.
+        on: Name of the field with the body on whose axes a point is given.
+        alias: Earlier name of the key in configs, which is still accepted.
     """
 
     unit: str | ComponentUnit | None = None
@@ -77,14 +77,14 @@ class Quantity:
     alias: str | None = None
 
     def unit_of(self, turns: bool) -> str:
-        """The unit along a component that turns, or one that shifts."""
+        """Unit along an angular component (`turns` is true) or a linear one."""
         if isinstance(self.unit, ComponentUnit):
             return self.unit.rotation if turns else self.unit.translation
         return self.unit or ""
 
     @property
     def allowed(self) -> str | None:
-        """The bounds in words, such as "positive" or "from 0 to 1"; None without bounds."""
+        """Bounds in words, such as "positive" or "from 0 to 1"; None without bounds."""
         if self.minimum is None:
             return None if self.maximum is None else f"{self.maximum:g} or less"
         if self.maximum is not None:
@@ -94,7 +94,7 @@ class Quantity:
         return f"above {self.minimum:g}" if self.exclusive else f"{self.minimum:g} or more"
 
     def admits(self, values: Any) -> bool:
-        """Whether all values are within the bounds. NaN is not, if there are bounds."""
+        """True if all values are within the bounds. NaN is outside of any bounds."""
         array = np.asarray(values)
         above = self.minimum is None or np.all(array > self.minimum if self.exclusive else array >= self.minimum)
         return bool(above and (self.maximum is None or np.all(array <= self.maximum)))
@@ -117,21 +117,21 @@ def quantity(
     on: str | None = None,
     alias: str | None = None,
 ) -> dict[str, Quantity]:
-    """The metadata of a dataclass field that declare its unit, its axis and its bounds.
+    """Metadata of a dataclass field that declare its unit, its axis and its bounds.
 
     Args:
         unit: SI unit, or a `ComponentUnit` for values along components of joints; None for text and counts.
-        along: "velocity" for values per velocity component, as is usual with a `ComponentUnit`; "coordinate" for values per
-            coordinate, "input" for values per input of a plant, "measurement" for values per measurement, whose unit they have if
-            no other is given.
+        along: "velocity" for values per velocity component (the default with a `ComponentUnit`), "coordinate" for values per
+            coordinate, "input" for values per input of a plant, "measurement" for values per measurement, which have the unit of
+            the measurement if no other unit is given.
         minimum, maximum: Bounds of every value.
         positive: Excludes zero and all negative values.
         infinite: Allows infinite values.
-        broadcast: In files, one value may stand for a tuple.
-        missing: In files, the value of joints that are not named.
-        needed_by: In files, a joint that is named in one of these fields must be named in this one.
-        on: Field with the body on whose axes a point is given; in files, the point may be on a frame of a body.
-        alias: Earlier name of the key in configs, which is read too.
+        broadcast: Allows files to give one value for a tuple.
+        missing: Value for joints that a file does not name.
+        needed_by: Names of fields. A joint that a file names in one of them must also be named in this one.
+        on: Name of the field with the body on whose axes a point is given; in files, the point may be on a frame of a body.
+        alias: Earlier name of the key in configs, which is still accepted.
     """
     least = 0.0 if positive else minimum
     if isinstance(unit, ComponentUnit) and along is None:
@@ -142,31 +142,27 @@ def quantity(
 
 
 def body_index() -> dict[str, Quantity]:
-    """The metadata of a field with the index of a body, -1 for the ground; files give the name of the body."""
+    """Metadata of a field with the index of a body, -1 for the ground; files give the name of the body."""
     return metadata(Quantity(refers="body"))
 
 
 def metadata(declared: Quantity) -> dict[str, Quantity]:
-    """The metadata of a dataclass field that is declared so."""
+    """Metadata of a dataclass field with this declaration."""
     return {_KEY: declared}
 
 
 def quantity_of(field: dataclasses.Field) -> Quantity:
-    """What is declared of a field; nothing is if it was made without `quantity`."""
+    """Declaration of a field; empty if the field was defined without `quantity`."""
     return field.metadata.get(_KEY, Quantity())
 
 
 def quantities(cls: type) -> dict[str, Quantity]:
-    """The fields of a class that are declared by `quantity`, by name."""
+    """Declarations of the fields of a class that are defined with `quantity`, by name."""
     return {field.name: quantity_of(field) for field in dataclasses.fields(cls) if _KEY in field.metadata}
 
 
 def meanings(cls: type) -> dict[str, str]:
-    """The meaning of each field of a class, from the section "Attributes:" of its docstring and of those of its bases.
-
-    Raises:
-        AttributeError: A class has no docstring of its own.
-    """
+    """Meaning of each field of a class, from the section "Attributes:" of its docstring and of those of its bases."""
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         section = re.search(r"^Attributes:\n((?: .*\n?|\n)+)", inspect.cleandoc(base.__doc__ or ""), re.MULTILINE)
@@ -177,19 +173,19 @@ def meanings(cls: type) -> dict[str, str]:
 
 
 def dimensions(field: dataclasses.Field) -> tuple[str, ...] | None:
-    """The axes of an array that its annotation names, batch axes left out: ("nv",), ("3",), (); None for other fields."""
+    """Axes of an array in its annotation, without batch axes: ("nv",), ("3",), (); None for other fields."""
     annotations = (field.type, *get_args(field.type))
     text = next((getattr(x, "dim_str") for x in annotations if hasattr(x, "dim_str")), None)  # noqa: B009 (of jaxtyping's classes)
     return None if text is None else tuple(name for name in text.split() if not name.startswith(("*", "...")))
 
 
 def invalid(part: Any, sizes: Mapping[str, int]) -> str | None:
-    """Which declared value of a part has a wrong shape or is out of its bounds, and what to give instead; or None.
+    """Error message with a remedy if a declared value of a part has a wrong shape or is out of its bounds, else None.
 
-    Values that are traced are not compared with their bounds.
+    Traced values are not compared with their bounds.
 
     Args:
-        part: Object of a class whose fields are declared by `quantity`.
+        part: Object of a class whose fields are declared with `quantity`.
         sizes: Lengths of the axes that annotations name, such as "nv".
     """
     from jax.core import Tracer

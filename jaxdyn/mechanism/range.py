@@ -1,8 +1,9 @@
-"""Whether a precision has room for the inertias of a mechanism.
+"""Check that the inertias of a mechanism are within the range of a floating-point type.
 
-Masses and lengths may be ordinary numbers of float32 while the moments of inertia, their products, are none: at 1e-9 m and 1e-24 kg
-they are 1e-42 kg m^2, which becomes zero, and accelerations are not numbers. The inertia that a joint moves is bounded from above,
-whatever the configuration is. So nothing is refused that a precision has room for.
+Masses and lengths may be within the range of float32 while moments of inertia, their products, are not: for 1e-9 m and 1e-24 kg
+    they
+are 1e-42 kg m^2, which becomes zero, and accelerations become NaN. The check uses an upper bound of the inertia that a joint moves,
+for all configurations, so it does not reject models that the type can represent.
 """
 
 import jax.numpy as jnp
@@ -27,18 +28,20 @@ def problem_with_range(
     rotors: Rotors,
     dtype: DTypeLike,
 ) -> str | None:
-    """Which body moves with an inertia that a precision has no room for and how to mend it, or None.
+    """Error message with a remedy if the inertia that a joint moves is out of the range of a type, else None.
 
-    A joint of a user's own class is not judged.
+    Joints of user-defined classes are not checked.
 
     Args:
-        offsets: (nb, 3) from the parent's origin to that of each joint, m.
-        mass, com, inertia, armature, rotors: As in `Model`, in double precision.
+        topology: Topology of the mechanism.
+        offsets: Vector from the origin of the parent to that of each joint, (nb, 3), m.
+        mass, com, inertia, armature, rotors: Parameters as in `Model`, in double precision.
+        dtype: Floating-point type.
     """
     limits = jnp.finfo(dtype)
     if limits.bits >= 64:
         return None
-    # With less than a full mantissa above the smallest normal number, parts of a sum are lost.
+    # Terms of a sum are lost if a value has less than a full mantissa above the smallest normal value.
     least, most = float(limits.tiny) / float(limits.eps), float(limits.max)
     added = np.zeros(topology.nb)
     np.add.at(added, topology.body_of_column, armature)
@@ -60,15 +63,15 @@ def problem_with_range(
 def _moved(
     topology: Topology, offsets: np.ndarray, mass: np.ndarray, com: np.ndarray, inertia: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mass that each joint carries, and no less than its moment of inertia about any axis through the joint."""
+    """Mass that each joint moves, and an upper bound of its moment of inertia about any axis through the joint."""
     reach, distance = np.linalg.norm(com, axis=1), np.linalg.norm(offsets, axis=1)
-    # Sums over what a joint carries of m, m d and m d^2, d being the longest way to a mass center.
+    # Sums of m, m d and m d^2 over the bodies that a joint moves, with the longest distance d to a center of mass.
     masses, firsts, seconds = mass.copy(), mass * reach, mass * reach**2 + inertia[:, :3].sum(axis=1)
     for i in reversed(range(topology.nb)):
         parent = topology.parents[i]
         if parent == GROUND or masses[i] == 0.0:
             continue
-        # A joint that shifts, or may, takes its load as far as it likes.
+        # A joint with translation can move its load to any distance.
         way = distance[i] if topology.joint_classes[i] in (Revolute, Universal, Spherical) else np.inf
         masses[parent] += masses[i]
         firsts[parent] += firsts[i] + way * masses[i]

@@ -1,5 +1,6 @@
-"""Rotors of geared drives, which spin faster than the joints that they drive: their numbers. `jaxdyn.dynamics.rotors` has what
-they do, theory.md section (r) the equations.
+"""Rotors of geared drives, which spin faster than the joints that they drive: their parameters.
+
+Their mechanics is in `jaxdyn.dynamics.rotors`; the equations are in theory.md section (r).
 """
 
 import dataclasses
@@ -20,24 +21,24 @@ from jaxdyn.mechanism.topology import GROUND, Topology
 from jaxdyn.spatial.arrays import floating
 from jaxdyn.spatial.inertia import symmetric_matrix
 
-# What a carrier's inertia may be short of its rotor's, as part of it, if only rounding in single precision is to blame.
+# Relative amount by which rounding in single precision can make the inertia of a carrier smaller than that of its rotor.
 _TOLERANCE = 1e-6
 
 
 class Rotors(eqx.Module):
-    """Rotors that turn in the bodies that carry them, each at the rate ratio * v of one velocity component v.
+    """Rotors that rotate in the bodies that carry them, each at the rate ratio * v of one velocity component v.
 
-    The carrier's mass, center of mass and inertia include each of its rotors as if it were welded to it; only what its spin adds is
-    here. A rotor is symmetric about its axis. Add one with `MechanismBuilder.add_rotor`.
+    Mass, center of mass and inertia of the carrier include each of its rotors as if it were welded to the carrier. This class adds
+    only the effect of the spin. A rotor is symmetric about its axis. `MechanismBuilder.add_rotor` adds a rotor.
 
     Attributes:
-        names: One per rotor.
-        carriers: The body that carries each rotor, -1 for the ground.
-        columns: The velocity component that each rotor turns with, of a joint that has one.
-        axis: Unit vector e, axes of the carrier (or of the ground).
+        names: Name of each rotor.
+        carriers: Index of the body that carries each rotor, -1 for the ground.
+        columns: Index of the velocity component that drives each rotor, of a joint with one component.
+        axis: Unit vector e on axes of the carrier (or of the ground).
         inertia: Moment of inertia J about the axis.
-        ratio: Rate of the rotor relative to its carrier per rate of the joint, in rad/m if the joint is prismatic; negative if it
-            turns against the axis.
+        ratio: Rate of the rotor relative to its carrier divided by the rate of the joint, in rad/m if the joint is prismatic;
+            negative for the opposite direction.
 
     Source: theory.md (R1).
     """
@@ -55,17 +56,17 @@ class Rotors(eqx.Module):
         return len(self.carriers)
 
     def carried(self, nb: int) -> np.ndarray:
-        """(nr, nb) True where the body carries the rotor; nowhere for rotors on the ground."""
+        """(nr, nb) array that is True where the body carries the rotor; always False for rotors on the ground."""
         return np.equal.outer(np.array(self.carriers, int), np.arange(nb))
 
     def driving(self, nv: int) -> np.ndarray:
-        """(nr, nv) True where the rotor turns with the velocity component."""
+        """(nr, nv) array that is True where the velocity component drives the rotor."""
         return np.equal.outer(np.array(self.columns, int), np.arange(nv))
 
 
 @dataclasses.dataclass(frozen=True)
 class GivenRotor:
-    """A rotor with checked numbers, as a builder holds it; the axis on that of the named carrier, None for that of the joint."""
+    """A rotor with checked values in a builder; the axis is on axes of the carrier, or None for the axis of the joint."""
 
     name: str
     carrier: str
@@ -78,16 +79,19 @@ class GivenRotor:
 def checked_rotor(
     name: str, carrier: str, joint: str, inertia: Numbers, ratio: Numbers, axis: Numbers | None
 ) -> GivenRotor:
-    """A rotor as `MechanismBuilder.add_rotor` is given it.
+    """Rotor with checked values.
+
+    Args:
+        name, carrier, joint, inertia, ratio, axis: Same as in `MechanismBuilder.add_rotor`.
 
     Raises:
-        MechanismError: A value is not physical.
+        MechanismError: A value is not physically valid.
     """
     where = f"rotor {name!r}"
     inertia_ = float(checks.numbers(inertia, (), where, "inertia"))
     ratio_ = float(checks.numbers(ratio, (), where, "ratio"))
     if inertia_ <= 0:
-        raise MechanismError(f"{where}: inertia is {inertia_:g} kg m^2; give a positive number")
+        raise MechanismError(f"{where}: inertia is {inertia_:g} kg m^2; give a positive value")
     if axis is None:
         return GivenRotor(name, carrier, joint, inertia_, ratio_, None)
     axis_ = checks.numbers(axis, (3,), where, "axis")
@@ -105,17 +109,21 @@ def place_rotors(
     carriers: Mapping[str, tuple[int, np.ndarray]],
     inertia: np.ndarray,
 ) -> Rotors:
-    """The rotors with numbers for names, their axes on those of the moving bodies that carry them.
+    """Rotors with indices instead of names, and axes on those of the moving bodies that carry them.
 
     Args:
-        joints, placements, inertia: Of the moving bodies; placements in their parents as 4x4 matrices, entries of tensors.
-        carriers: The moving body (-1: the ground) that each named body belongs to, and its placement there.
+        rotors: Checked rotors.
+        topology: Topology of the mechanism.
+        joints: Joints of the moving bodies.
+        placements: Placements of the joint frames in the parent bodies, 4x4 homogeneous matrices.
+        carriers: Index of the moving body (-1: the ground) that includes each named body, and the placement in it.
+        inertia: Entries of the inertia tensors of the moving bodies, kg m^2.
 
     Raises:
-        MechanismError: An unknown name, a joint of several velocity components, or a carrier without the rotor's inertia.
+        MechanismError: A name is unknown, a joint has several velocity components, or a carrier does not include the rotor inertia.
     """
     by_name = {name: i for names in (topology.body_names, topology.joint_names) for i, name in enumerate(names)}
-    numbers, columns, axes = [], [], []
+    indices, columns, axes = [], [], []
     for rotor in rotors:
         where = f"rotor {rotor.name!r}"
         if rotor.carrier not in carriers:
@@ -127,7 +135,7 @@ def place_rotors(
         joint = joints[driven]
         if joint.nv != 1:
             raise MechanismError(
-                f"{where}: its joint {topology.joint_names[driven]!r} has {joint.nv} velocity components; drive one that has one"
+                f"{where}: its joint {topology.joint_names[driven]!r} has {joint.nv} velocity components; use a joint that has one"
             )
         if rotor.axis is not None:
             axis = placement[:3, :3] @ rotor.axis
@@ -135,20 +143,20 @@ def place_rotors(
             turn = np.eye(3) if carrier == driven else placements[driven][:3, :3]
             axis = turn @ np.asarray(joint.axis, np.float64)
         else:
-            raise MechanismError(f"{where}: it does not turn about a revolute joint beside its carrier; give its axis")
+            raise MechanismError(f"{where}: it does not drive a revolute joint adjacent to its carrier; give its axis")
         if carrier != GROUND:
             without = symmetric_matrix(inertia[carrier]) - rotor.inertia * np.outer(axis, axis)
             if np.linalg.eigvalsh(without)[0] < -_TOLERANCE * rotor.inertia:
                 raise MechanismError(
-                    f"{where}: the inertia of its carrier {rotor.carrier!r} is too small to include the rotor's own, "
+                    f"{where}: the inertia of its carrier {rotor.carrier!r} is too small to include that of the rotor, "
                     f"{rotor.inertia:.6g} kg m^2 about its axis; add the mass and the inertia of the rotor to those of the carrier"
                 )
-        numbers.append(carrier)
+        indices.append(carrier)
         columns.append(int(topology.v_starts[driven]))
         axes.append(axis)
     return Rotors(
         tuple(rotor.name for rotor in rotors),
-        tuple(numbers),
+        tuple(indices),
         tuple(columns),
         jnp.asarray(np.array(axes, float).reshape(-1, 3)),
         jnp.asarray(np.array([rotor.inertia for rotor in rotors], float)),

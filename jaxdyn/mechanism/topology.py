@@ -1,7 +1,7 @@
-"""The structure of a mechanism: what is connected to what, by joints of which class, under which names.
+"""Structure of a mechanism: the connections between bodies, the classes of the joints, and all names.
 
-A `Topology` holds no physical number. It is hashable and compared by value, so it can be static in `jax.jit` and models with equal
-topology share one compilation. Bodies are numbered 0..nb-1 with each parent before its children; the ground is -1.
+A `Topology` contains no physical parameters. It is hashable and compared by value, so it can be static in `jax.jit`, and models
+with equal topology share one compilation. Bodies have the indices 0..nb-1 with each parent before its children; the ground is -1.
 """
 
 import dataclasses
@@ -23,14 +23,14 @@ class Topology:
     """Static structure of a tree of bodies.
 
     Attributes:
-        name: Name of the mechanism, used in messages.
-        body_names: One per body; the joint that carries a body goes by its `joint_names` entry.
-        joint_names: One per body.
-        parents: Index of the parent body, -1 for the ground; parents[i] < i.
-        joint_classes: Class of the joint between parent and body.
-        joint_groups: Number of the stack of joints that holds this one; joints of one structure share a stack.
-        frame_names: Further named frames, each fixed in a body or in the ground.
-        frame_bodies: The body that carries each frame, -1 for the ground.
+        name: Name of the mechanism, for messages.
+        body_names: Name of each body.
+        joint_names: Name of the joint that connects each body to its parent.
+        parents: Index of the parent of each body, -1 for the ground; parents[i] < i.
+        joint_classes: Class of the joint between each body and its parent.
+        joint_groups: Index of the stack that contains the joint of each body; joints of the same structure share a stack.
+        frame_names: Names of additional frames, each fixed in a body or in the ground.
+        frame_bodies: Index of the body that carries each frame, -1 for the ground.
     """
 
     name: str
@@ -59,12 +59,12 @@ class Topology:
 
     @functools.cached_property
     def q_starts(self) -> np.ndarray:
-        """(nb,) first coordinate of each body's joint."""
+        """(nb,) index of the first coordinate of the joint of each body."""
         return np.cumsum([0] + [joint.nq for joint in self.joint_classes])[:-1]
 
     @functools.cached_property
     def v_starts(self) -> np.ndarray:
-        """(nb,) first velocity of each body's joint."""
+        """(nb,) index of the first velocity component of the joint of each body."""
         return np.cumsum([0] + [joint.nv for joint in self.joint_classes])[:-1]
 
     @functools.cached_property
@@ -76,12 +76,12 @@ class Topology:
 
     @functools.cached_property
     def body_of_column(self) -> np.ndarray:
-        """(nv,) the body that each velocity component (column) moves directly."""
+        """(nv,) index of the body that each velocity component (column) moves directly."""
         return np.repeat(np.arange(self.nb), [joint.nv for joint in self.joint_classes])
 
     @functools.cached_property
     def body_of_coordinate(self) -> np.ndarray:
-        """(nq,) the body whose joint each coordinate belongs to."""
+        """(nq,) index of the body whose joint has each coordinate."""
         return np.repeat(np.arange(self.nb), [joint.nq for joint in self.joint_classes])
 
     @functools.cached_property
@@ -95,25 +95,25 @@ class Topology:
 
     @functools.cached_property
     def roots(self) -> np.ndarray:
-        """(nb,) for each body, the first body on its path from the ground."""
+        """(nb,) index of the first body on the path from the ground to each body."""
         return np.array([int(np.argmax(self.precedes[:, i])) for i in range(self.nb)], dtype=int)
 
     @functools.cached_property
     def column_moves_body(self) -> np.ndarray:
-        """(nv, nb) eta by columns: True if velocity component alpha moves body i."""
+        """(nv, nb) incidence matrix eta by columns: True if velocity component alpha moves body i."""
         return self.precedes[self.body_of_column]
 
     @functools.cached_property
     def column_precedes(self) -> np.ndarray:
-        """(nv, nv) [alpha, beta] is True if the joint of alpha precedes or equals the joint of beta."""
+        """(nv, nv) array: [alpha, beta] is True if the joint of alpha precedes or equals the joint of beta."""
         return self.column_moves_body[:, self.body_of_column]
 
     def body_name(self, body: int) -> str:
-        """Name of a body; "ground" for -1, as `body_index` takes it."""
+        """Name of a body; "ground" for -1."""
         return "ground" if body == GROUND else self.body_names[body]
 
     def error_with_bodies(self, *bodies: int) -> str | None:
-        """Why these are not indices of bodies or of the ground and how to mend it, or None."""
+        """Error message with a remedy if an index is not that of a body or of the ground, else None."""
         for body in bodies:
             if not GROUND <= body < self.nb:
                 known = f"use 0 to {self.nb - 1}, or -1 for the ground (`Model.locate` finds them by name)"
@@ -121,7 +121,7 @@ class Topology:
         return None
 
     def check_names(self, *others: str) -> None:
-        """Refuse names that would drive the terminal on which they are printed.
+        """Raise an error if a name could manipulate the terminal on which it is printed.
 
         Args:
             others: Names of other parts.
@@ -134,10 +134,10 @@ class Topology:
                 raise MechanismError(f"the name {name!r} has line breaks or other invisible characters; remove them")
 
     def body_index(self, name: str) -> int:
-        """Number of the body called `name`; -1 for "ground".
+        """Index of the body called `name`; -1 for "ground".
 
         Raises:
-            KeyError: No such body; the message lists those that exist.
+            KeyError: No body has this name; the message lists the existing names.
         """
         if name == "ground":
             return GROUND

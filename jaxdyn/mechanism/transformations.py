@@ -1,7 +1,7 @@
-"""The same mechanism, described in another way: joints decomposed into primitives, or prescribed motions made free.
+"""Equivalent forms of a mechanism: joints decomposed into primitives, or prescribed motions made free.
 
-Both return a model of its own, whose numbers depend differentiably on those of the given one. How coordinates correspond is told by
-`configuration.to_primitives`, `from_primitives` and `released_motion`.
+Both functions return a new model whose parameters depend differentiably on those of the given one. `configuration.to_primitives`,
+`from_primitives` and `released_motion` convert the coordinates.
 """
 
 import dataclasses
@@ -22,23 +22,23 @@ from jaxdyn.spatial.transform import RigidTransform
 
 
 def decomposed(model: Model) -> Model:
-    """The mechanism with joints of one degree of freedom only, massless bodies between them.
+    """Equivalent mechanism with joints of one degree of freedom only, and massless bodies between them.
 
         universal = R R,  cylindrical = P R,  spherical = R R R,  planar = P P R,  free = P P P R R R
 
-    All its velocities are coordinate rates, so that textbook Christoffel symbols and products of exponentials apply. The price: its
-    mass matrix is singular where the middle one of three rotations has turned a quarter turn. The last primitive of a joint carries
-    the body and its name, those before it are called "<body>/1", "<body>/2", ...
+    All its velocities are coordinate rates, so textbook Christoffel symbols and products of exponentials apply. In return, its mass
+    matrix is singular where the middle one of three rotations is a quarter turn. The last primitive of a joint carries the body and
+    its name; the others are called "<body>/1", "<body>/2", ...
 
     Raises:
-        MechanismError: A ball, planar or free joint has an armature, which belongs to no primitive.
+        MechanismError: A spherical, planar or free joint has an armature, which has no equivalent in the primitive joints.
 
     Source: theory.md section (d).
     """
     topology = model.topology
     dtype = model.dtype
     chains = [model.joint(body).primitives() for body in range(model.nb)]
-    last = np.cumsum([len(chain) for chain in chains]) - 1  # new number of each body
+    last = np.cumsum([len(chain) for chain in chains]) - 1  # new index of each body
     names, joint_names, parents, joints = [], [], [], []
     for body, chain in enumerate(chains):
         before = topology.parents[body]
@@ -51,7 +51,7 @@ def decomposed(model: Model) -> Model:
             joints.append(as_dtype(joint, dtype))
     carriers = tuple(body if body == GROUND else int(last[body]) for body in topology.frame_bodies)
     count = len(joints)
-    heads = last - np.array([len(chain) - 1 for chain in chains])  # the first primitive stands where the joint stood
+    heads = last - np.array([len(chain) - 1 for chain in chains])  # the first primitive has the placement of the joint
     identity = RigidTransform(
         jnp.tile(jnp.asarray([1.0, 0.0, 0.0, 0.0], dtype), (count, 1)), jnp.zeros((count, 3), dtype)
     )
@@ -89,7 +89,7 @@ def decomposed(model: Model) -> Model:
 
 
 def _renumbered(model: Model, new: Topology, number: Sequence[int] | np.ndarray) -> Rotors:
-    """The rotors in a topology where each body has another number; those that they drive keep joints of one component."""
+    """Rotors in a topology in which bodies have other indices; the driven joints still have one component."""
     rotors, driven = model.rotors, model.topology.body_of_column
     return dataclasses.replace(
         rotors,
@@ -99,7 +99,7 @@ def _renumbered(model: Model, new: Topology, number: Sequence[int] | np.ndarray)
 
 
 def _of_primitives(model: Model, numbers: Float[Array, "_"], default: float, refused: str | None = None) -> Array:
-    """Numbers per coordinate or velocity in the order of the primitives; those of quasi-velocities have no place there."""
+    """Values per coordinate or velocity in the order of the primitives; the default for those of quasi-velocities."""
     topology = model.topology
     per_velocity = len(numbers) == model.nv
     parts = []
@@ -112,14 +112,14 @@ def _of_primitives(model: Model, numbers: Float[Array, "_"], default: float, ref
         if refused is not None and not isinstance(own, Tracer) and np.any(np.asarray(own) != default):
             raise MechanismError(
                 f"joint {topology.joint_names[body]!r} of mechanism {model.name!r} has {refused} {np.asarray(own).tolist()}, which "
-                f"belongs to no primitive joint; set it to {default:g} first"
+                f"has no equivalent in primitive joints; set it to {default:g} first"
             )
         parts.append(jnp.full(kind.nv, default, numbers.dtype))
     return jnp.concatenate(parts)
 
 
 def released(model: Model) -> Model:
-    """The mechanism with its prescribed motions made free: each rheonomic joint replaced by the joint that it drives.
+    """The mechanism without prescribed motions: each rheonomic joint is replaced by the joint that it drives.
 
     Source: theory.md (I4).
     """
@@ -128,7 +128,7 @@ def released(model: Model) -> Model:
     joints = [model.joint(body).released() for body in range(model.nb)]
 
     def widened(numbers, sizes, starts, attribute, default):
-        """Numbers of the ordinary joints, `default` for those set free."""
+        """Values of the ordinary joints, and `default` for the released joints."""
         parts = []
         for body, joint in enumerate(joints):
             own = numbers[starts[body] : starts[body] + sizes[body]]

@@ -1,8 +1,8 @@
-"""Sweeps over the tree. This is the only file that runs along it.
+"""Sweeps over the tree of bodies; no other module iterates over the tree.
 
-The first four functions have no loop over bodies, so the time to compile them does not grow with the mechanism: composition by
-pointer jumping (log2 of the depth many steps) and sums as products with the incidence matrix eta. The last two are true recursions,
-as `jax.lax.scan` over bodies. Where the lane compiler writes a function out, all of them run body by body instead.
+The first four functions have no loop over bodies, so their compile time does not grow with the mechanism: composition uses pointer
+jumping (the number of steps is log2 of the depth), and sums are products with the incidence matrix eta. The last two are
+recursions, `jax.lax.scan` over bodies. When the lane compiler writes a function out, all of them run body by body instead.
 """
 
 from collections.abc import Callable
@@ -17,16 +17,17 @@ from jaxdyn.mechanism.topology import GROUND, Topology
 from jaxdyn.spatial.arrays import dot
 from jaxdyn.spatial.transform import RigidTransform
 
-_LONGEST_SUM = 32  # summands; the work without a library grows with their square
+_LONGEST_SUM = 32  # summands; the work of a plain sum grows with their square
 
 
 def compose_along_paths(topology: Topology, local: RigidTransform) -> RigidTransform:
     """Placements in the ground: product of the local placements along the path from the root to each body.
 
-    Each step doubles the length of path that a placement covers. Source: theory.md (A6), (E1), (E2).
+    Each step doubles the length of the path that a placement covers. Source: theory.md (A6), (E1), (E2).
 
     Args:
-        local: (nb,) placement of each body in its parent.
+        topology: Topology of the mechanism.
+        local: Placement of each body in its parent, leading axis nb.
     """
     if writing_out():
         return _composed_one_by_one(topology, local)
@@ -35,8 +36,8 @@ def compose_along_paths(topology: Topology, local: RigidTransform) -> RigidTrans
         longer = RigidTransform(above[:4], above[4:]).compose(RigidTransform(placement[:4], placement[4:]))
         return jnp.concatenate([longer.quaternion, longer.translation])
 
-    ahead = np.array(topology.parents)  # the body just above the stretch of path already composed
-    # All numbers of a placement in one array are one kernel a step.
+    ahead = np.array(topology.parents)  # the body just above the part of the path that is already composed
+    # With quaternion and translation in one array, each step is one kernel.
     placement = jnp.concatenate([local.quaternion, local.translation], axis=1)
     while np.any(ahead != GROUND):
         moving = ahead != GROUND
@@ -46,7 +47,7 @@ def compose_along_paths(topology: Topology, local: RigidTransform) -> RigidTrans
 
 
 def _composed_one_by_one(topology: Topology, local: RigidTransform) -> RigidTransform:
-    """The same product, one composition per body: fewer operations, more code."""
+    """The same product with one composition per body: fewer operations but more code."""
     placed: list[RigidTransform] = []
     for i, parent in enumerate(topology.parents):
         own = jax.tree.map(lambda x, i=i: x[i], local)
@@ -55,40 +56,40 @@ def _composed_one_by_one(topology: Topology, local: RigidTransform) -> RigidTran
 
 
 def of_columns(topology: Topology, per_body: PyTree) -> PyTree:
-    """For each column, what belongs to the body that it moves directly; arrays (nb, *rest) become (nv, *rest)."""
+    """Per-body data of the body that each column moves directly; arrays (nb, *rest) become (nv, *rest)."""
     body = topology.body_of_column
-    if np.array_equal(body, np.arange(topology.nb)):  # XLA would copy
+    if np.array_equal(body, np.arange(topology.nb)):  # otherwise XLA would copy
         return per_body
     return jax.tree.map(lambda x: x[body], per_body)
 
 
 def sum_over_columns(topology: Topology, per_column: Float[Array, "nv *rest"]) -> Float[Array, "nb *rest"]:
-    """For each body, the sum of a quantity over all columns (velocity components) that move it."""
+    """Sum of a quantity over all columns (velocity components) that move each body."""
     eta = topology.column_moves_body.astype(per_column.dtype)
     return _summed(eta, per_column)
 
 
 def sum_over_ancestors(topology: Topology, per_body: Float[Array, "nb *rest"]) -> Float[Array, "nb *rest"]:
-    """For each body, the sum of a quantity over the bodies on its path from the root, itself included."""
+    """Sum of a quantity over the bodies on the path from the root to each body, including this body."""
     eta = topology.precedes.astype(per_body.dtype)
     return _summed(eta, per_body)
 
 
 def sum_over_descendants(topology: Topology, per_body: Float[Array, "nb *rest"]) -> Float[Array, "nb *rest"]:
-    """For each body, the sum of a quantity over its subtree, itself included."""
+    """Sum of a quantity over the subtree of each body, including this body."""
     eta = topology.precedes.astype(per_body.dtype)
     return _summed(eta.T, per_body)
 
 
 def _summed(eta: Float[np.ndarray, "n m"], x: Float[Array, "n *rest"]) -> Float[Array, "m *rest"]:
-    """Sums of those x that eta marks."""
+    """Sums of the x that eta selects."""
 
     def as_product(x):
-        # With the summed axis last each sample of a batch stays in one place in memory.
+        # With the summed axis last, each sample of a batch is contiguous in memory.
         return jnp.moveaxis(dot(jnp.moveaxis(x, 0, -1), eta), -1, 0)
 
     def as_sum(x):
-        # A call of a matrix library would be a kernel of its own, with others to put its operands in order.
+        # A call of a matrix library would be a separate kernel, with additional ones to reorder its operands.
         return jnp.sum(eta.reshape(*eta.shape, *[1] * (x.ndim - 1)) * x[:, None], axis=0)
 
     if writing_out() or len(x) > _LONGEST_SUM:
@@ -102,11 +103,13 @@ def from_root_to_leaves(
     """Recursion x_i = visit(x_parent(i), data_i), parents first.
 
     Args:
+        topology: Topology of the mechanism.
+        visit: Function of x of the parent and of the data of the body.
         per_body: Data with leading axis nb.
         ground: Value of x for the ground.
 
     Returns:
-        x with leading axis nb.
+        Values x with leading axis nb.
     """
     if writing_out():
         visited: list[PyTree] = []
@@ -121,7 +124,7 @@ def from_root_to_leaves(
         x = visit(jax.tree.map(lambda s: s[parent], slots), data)
         return jax.tree.map(lambda s, new: s.at[index].set(new), slots, x), x
 
-    # The ground keeps the last slot, which is where index -1 points.
+    # The ground uses the last slot, to which the index -1 refers.
     parents = np.where(np.array(topology.parents) == GROUND, topology.nb, topology.parents)
     return jax.lax.scan(body, slots, (np.arange(topology.nb), parents, per_body))[1]
 
@@ -132,11 +135,13 @@ def from_leaves_to_root(
     """Recursion x_i = own_i + sum of messages from the children; (message_i, result_i) = visit(x_i, data_i), leaves first.
 
     Args:
+        topology: Topology of the mechanism.
+        visit: Function of x and of the data of the body; it returns the message to the parent and the result.
         own: Summand of each body, leading axis nb; messages have its structure.
-        data: Further data, leading axis nb.
+        data: Additional data, leading axis nb.
 
     Returns:
-        The results, leading axis nb.
+        Results with leading axis nb.
     """
     if writing_out():
         sums = [jax.tree.map(lambda x, i=i: x[i], own) for i in range(topology.nb)]

@@ -269,18 +269,18 @@ def test_builder_finds_the_axis_of_the_joint_and_of_merged_carriers():
     assert model.rotors.carriers == (0, 0, 1)
     assert model.rotors.columns == (3, 3, 3)
     np.testing.assert_allclose(model.rotors.axis, [[0, -1, 0], [0, 0, -1], [0, 0, 1]], atol=1e-15)
-    assert "rotor given: in base, 50 times as fast as arm_joint" in model.summary()
+    assert "rotor given: carried by base, 50 times the rate of arm_joint" in model.summary()
 
 
 REFUSED = {
     "its carrier 'bse' is unknown; did you mean 'base'?": {"carrier": "bse"},
     "its joint 'arm_jont' is unknown; did you mean 'arm_joint'?": {"joint": "arm_jont"},
-    "its joint 'base_joint' has 3 velocity components; drive one that has one": {"joint": "base"},
-    "it does not turn about a revolute joint beside its carrier; give its axis": {"carrier": "ground"},
+    "its joint 'base_joint' has 3 velocity components; use a joint that has one": {"joint": "base"},
+    "it does not drive a revolute joint adjacent to its carrier; give its axis": {"carrier": "ground"},
     "its axis has length 2; give the unit vector (0.0, 0.0, 1.0)": {"axis": (0, 0, 2)},
     "inertia is -1 kg m^2; give a positive value": {"inertia": -1},
-    "ratio is nan; give finite numbers": {"ratio": np.nan},
-    "the inertia of its carrier 'base' is too small to include the rotor's own, 0.2": {"inertia": 0.2},
+    "ratio is nan; give finite values": {"ratio": np.nan},
+    "the inertia of its carrier 'base' is too small to include that of the rotor, 0.2": {"inertia": 0.2},
 }
 
 

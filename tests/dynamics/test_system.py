@@ -54,7 +54,7 @@ def test_drives_act_on_their_components_through_their_gears():
         (lambda s: jaxdyn.acceleration(s, State(jnp.zeros(3), jnp.zeros(2))), r"v has shape \(2,\), but .* has nv = 3"),
         (lambda s: jaxdyn.mass_matrix(s.model, jnp.zeros((4, 3))), r"for a batch, wrap the function in jax.vmap"),
         (lambda s: jaxdyn.mass_matrix(s.model, [0.0, 0.0, 0.0]), r"q is a list; give an array, jnp.asarray\(q\)"),
-        (lambda s: jaxdyn.mass_matrix(s.model, jnp.zeros(3, int)), r"q holds int64 numbers; give floating-point"),
+        (lambda s: jaxdyn.mass_matrix(s.model, jnp.zeros(3, int)), r"q has the type int64; give floating-point"),
         (
             lambda s: jaxdyn.mass_matrix(s.model, jnp.zeros(3), method="fast"),
             r"unknown method 'fast' of mass_matrix; use \"composite\"",

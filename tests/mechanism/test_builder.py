@@ -155,42 +155,42 @@ def test_planar_and_point_bodies_are_physical():
 @pytest.mark.parametrize(
     ("changes", "fragments"),
     [
-        ({"mass": -2.0}, ["body 'rod': mass is -2 kg; a mass is positive or zero"]),
-        ({"mass": np.nan}, ["body 'rod': mass is nan; give finite numbers"]),
-        ({"mass": "heavy"}, ["body 'rod': mass is 'heavy'; give numbers"]),
-        ({"mass": [1.0, 2.0]}, ["body 'rod': mass has shape (2,); give one number"]),
+        ({"mass": -2.0}, ["body 'rod': mass is -2 kg; a mass must be"]),
+        ({"mass": np.nan}, ["body 'rod': mass is nan; give finite values"]),
+        ({"mass": "heavy"}, ["body 'rod': mass is 'heavy'; give numeric values"]),
+        ({"mass": [1.0, 2.0]}, ["body 'rod': mass has shape (2,); give one value"]),
         ({"com": (0, 0)}, ["body 'rod': com has shape (2,); give 3 numbers"]),
-        ({"com": (0, 0, np.inf)}, ["body 'rod': com is [0.0, 0.0, inf]; give finite numbers"]),
+        ({"com": (0, 0, np.inf)}, ["body 'rod': com is [0.0, 0.0, inf]; give finite values"]),
         ({"position": (1, 2)}, ["body 'rod': position has shape (2,); give 3 numbers"]),
         ({"position": None}, ["body 'rod': position", "give"]),
         ({"orientation": (1, 1, 0, 0)}, ["body 'rod': orientation quaternion has norm 1.41421; divide it by its norm"]),
         ({"orientation": (0, 0, 0, 0)}, ["body 'rod': orientation quaternion has norm 0"]),
         ({"orientation": (1, 0, 0)}, ["body 'rod': orientation has shape (3,); give 4 numbers"]),
-        ({"orientation": -np.eye(3)}, ["body 'rod': orientation is no rotation matrix", "check its signs"]),
-        ({"orientation": 2 * np.eye(3)}, ["body 'rod': orientation is no rotation matrix"]),
+        ({"orientation": -np.eye(3)}, ["body 'rod': orientation is not a rotation matrix", "check its signs"]),
+        ({"orientation": 2 * np.eye(3)}, ["body 'rod': orientation is not a rotation matrix"]),
         ({"inertia": (1, 2)}, ["body 'rod': inertia has shape (2,); give 3 x 3 numbers"]),
-        ({"inertia": (1, 1, np.nan)}, ["body 'rod': inertia is [1.0, 1.0, nan]; give finite numbers"]),
-        ({"inertia": (1, 1, 1, 0, 0, "x")}, ["body 'rod': inertia is", "give numbers"]),
+        ({"inertia": (1, 1, np.nan)}, ["body 'rod': inertia is [1.0, 1.0, nan]; give finite values"]),
+        ({"inertia": (1, 1, 1, 0, 0, "x")}, ["body 'rod': inertia is", "give numeric values"]),
         (
             {"inertia": [[1, 0.1, 0], [0, 1, 0], [0, 0, 1]]},
-            ["body 'rod': inertia matrix is not symmetric; give 6 numbers (xx, yy, zz, xy, xz, yz)"],
+            ["body 'rod': inertia matrix is not symmetric; give 6 entries (xx, yy, zz, xy, xz, yz)"],
         ),
         ({"inertia": (1, 1, 3)}, ["body 'rod': principal moments of inertia 1, 1, 3 kg m^2", "check units"]),
         ({"inertia": (1, 1, 1, 0, 0, 0.9)}, ["body 'rod': principal moments of inertia 0.1, 1, 1.9 kg m^2"]),
         ({"inertia": (-0.1, 0.1, 0.1)}, ["body 'rod': principal moments of inertia -0.1", "none negative"]),
         ({"mass": 0.0}, ["body 'rod': it has inertia but mass 0 kg; give its mass, or use armature for a rotor"]),
-        ({"armature": -1.0}, ["body 'rod': armature is -1.0; a rotor inertia is positive or zero"]),
-        ({"armature": np.nan}, ["body 'rod': armature is nan; give finite numbers"]),
+        ({"armature": -1.0}, ["body 'rod': armature is -1.0; a rotor inertia must be"]),
+        ({"armature": np.nan}, ["body 'rod': armature is nan; give finite values"]),
         ({"position_limits": (1, 1)}, ["body 'rod': position_limits are (1, 1); give (lower, upper) with lower < upper"]),
         ({"position_limits": (2, -2)}, ["body 'rod': position_limits are (2, -2)"]),
         ({"position_limits": 1.0}, ["body 'rod': position_limits has shape (); give 2 numbers"]),
-        ({"velocity_limit": 0.0}, ["body 'rod': velocity_limit is 0.0; give a positive number, or leave it out"]),
-        ({"effort_limit": -1.0}, ["body 'rod': effort_limit is -1.0; give a positive number, or leave it out"]),
-        ({"effort_limit": float("nan")}, ["body 'rod': effort_limit is nan; give a positive number"]),
+        ({"velocity_limit": 0.0}, ["body 'rod': velocity_limit is 0.0; give a positive value"]),
+        ({"effort_limit": -1.0}, ["body 'rod': effort_limit is -1.0; give a positive value"]),
+        ({"effort_limit": float("nan")}, ["body 'rod': effort_limit is nan; give a positive value"]),
         ({"joint": Revolute((0.0, 0.0, 0.0))}, ["the revolute joint of body 'rod': its axis is zero; give a unit vector"]),
         ({"joint": Prismatic((0.0, 3.0, 4.0))}, ["prismatic joint of body 'rod': its axis has length 5", "(0.0, 0.6, 0.8)"]),
-        ({"joint": Revolute((0.0, jnp.nan, 0.0))}, ["its axis is [0.0, nan, 0.0]; give three finite numbers"]),
-        ({"joint": Revolute(jnp.eye(3))}, ["its axis is [[1.0, 0.0, 0.0],", "give three finite numbers"]),
+        ({"joint": Revolute((0.0, jnp.nan, 0.0))}, ["its axis is [0.0, nan, 0.0]; three finite components"]),
+        ({"joint": Revolute(jnp.eye(3))}, ["its axis is [[1.0, 0.0, 0.0],", "three finite components"]),
     ],
 )  # fmt: skip
 def test_refusal_of_a_value_names_the_body_and_the_remedy(changes, fragments):
@@ -261,7 +261,7 @@ def test_joint_that_moves_nothing_is_refused_and_each_remedy_helps():
         builder.add_body("finger", parent="wrist", **({"joint": HINGE} | last))
         return builder
 
-    assert_refused(chain().build, "body 'wrist': nothing beyond its joint has mass", "give the body a mass")
+    assert_refused(chain().build, "body 'wrist': no body beyond its joint has mass", "give the body a mass")
     assert_refused(chain(armature=1.0).build, "body 'wrist'")
     assert_refused(chain(joint=Fixed()).build, "body 'wrist'")
     assert chain(mass=1.0).build().nb == 3  # a massless body may carry others
@@ -360,7 +360,7 @@ def test_limits_and_armature_of_a_joint_with_several_coordinates_are_given_one_b
             {"position_limits": (-1, 1)},
             "body 'ball': position_limits do not apply to the quaternion",
         ),
-        (jaxdyn.Free(), {"effort_limit": (1.0, 2.0)}, r"body 'ball': effort_limit has shape \(2,\); give 6 numbers"),
+        (jaxdyn.Free(), {"effort_limit": (1.0, 2.0)}, r"body 'ball': effort_limit has shape \(2,\); give 6 values"),
         (jaxdyn.Planar(), {"position_limits": [(0, 1), (0, 1), (1, 0)]}, r"position_limits are \(1, 0\); give \(lower"),
     ],
 )

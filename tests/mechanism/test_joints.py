@@ -362,12 +362,12 @@ Z, X = (0.0, 0.0, 1.0), (1.0, 0.0, 0.0)
         (Planar(Z, (0.6, 0, 0.8)), "planar joint of body 'arm': its direction does not lie in the plane"),
         (Planar((0, 0, 3), X), "planar joint of body 'arm': its normal has length 3"),
         (Planar(Z, (0, 2, 0)), "planar joint of body 'arm': its direction has length 2"),
-        (Screw(Z, np.inf), "screw joint of body 'arm': its pitch is inf; give one finite number, in m/rad"),
-        (Screw(Z, (1.0, 2.0)), r"screw joint of body 'arm': its pitch is \[1.0, 2.0\]; give one finite number"),
+        (Screw(Z, np.inf), "screw joint of body 'arm': its pitch is inf; give one finite value"),
+        (Screw(Z, (1.0, 2.0)), r"screw joint of body 'arm': its pitch is \[1.0, 2.0\]; give one finite value"),
         (Screw((0, 0, 0), 1.0), "screw joint of body 'arm': its axis is zero"),
         (
             Cylindrical((np.nan, 0, 1)),
-            r"cylindrical joint of body 'arm': its axis is \[nan, 0.0, 1.0\]; give three finite numbers",
+            r"cylindrical joint of body 'arm': its axis is \[nan, 0.0, 1.0\]; give three finite",
         ),
         (
             Rheonomic(Revolute(Z), ConstantRate((1.0, 2.0))),
