@@ -1,9 +1,9 @@
 """Differentiable multibody dynamics in covariant form, as pure JAX functions.
 
-Every function works on one mechanism at one instant; batch it with `jax.vmap`, differentiate it with `jax.grad`, compile it with
-`jax.jit`; or batch it with `jaxdyn.batched`, whose own compiler puts one sample into each SIMD lane. Start with
-`MechanismBuilder` or `jaxdyn.library`, put the model into a `System`, and run `rollout`. The theory, with the equation numbers
-that the docstrings cite, is in `theory.md` beside this file.
+Every function acts on one mechanism at one instant. `jax.vmap` makes batches of it, `jax.grad` differentiates it and `jax.jit`
+compiles it. `jaxdyn.batched` also makes batches, with a compiler that assigns one sample to each SIMD lane. Start with
+`MechanismBuilder` or `jaxdyn.library`, put the model into a `System`, and call `rollout`. The docstrings cite equations of
+`theory.md`, which is beside this file.
 """
 
 from typing import TYPE_CHECKING

@@ -1,5 +1,5 @@
-"""The command line `jaxdyn <verb> ...`. A verb is a job, which takes a config (`jaxdyn.jobs.job`), or a command, which takes
-arguments (`jaxdyn.jobs.command`).
+"""The command line `jaxdyn <verb> ...`. A verb is a job with a config file (`jaxdyn.jobs.job`) or a command with arguments
+(`jaxdyn.jobs.command`).
 """
 
 import argparse
@@ -11,15 +11,15 @@ from jaxdyn.jobs.job import Job, add_arguments
 from jaxdyn.jobs.running import run_from_arguments
 
 _TASKS: dict[str, tuple[Job | Command, ...]] = {
-    "simulate, learn and plan, as a config file says": (verbs.ROLLOUT, verbs.IDENTIFY, verbs.OPTIMIZE),
-    "look at what came out": (verbs.VIEW, verbs.ANIMATE),
-    "work with mechanism files": (verbs.SHOW, verbs.CHECK, verbs.CONVERT),
+    "simulation, identification and optimization from a config file": (verbs.ROLLOUT, verbs.IDENTIFY, verbs.OPTIMIZE),
+    "inspection of results": (verbs.VIEW, verbs.ANIMATE),
+    "mechanism files": (verbs.SHOW, verbs.CHECK, verbs.CONVERT),
 }
 _VERBS = {verb.name: verb for task in _TASKS.values() for verb in task}
 
 
 class _Version(argparse.Action):
-    """Prints the version, which is looked up only then."""
+    """Prints the version, which is determined only on request."""
 
     def __call__(self, parser, namespace, values, option_string=None):
         from jaxdyn.version import __version__
@@ -29,7 +29,7 @@ class _Version(argparse.Action):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb; returns the exit status: 0 done, 2 bad input."""
+    """Run one verb; returns the exit status: 0 for success, 2 for invalid input."""
     parser = argparse.ArgumentParser(
         prog="jaxdyn",
         usage="jaxdyn [-h] [--version] VERB ...",
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _verbs_by_task() -> str:
-    """What the verbs do, a line for each."""
+    """Description of the verbs, one line for each."""
     lines = []
     for task, offered in _TASKS.items():
         lines += [f"{task}:", *(f"  {verb.name:9} {verb.description.splitlines()[0]}" for verb in offered)]

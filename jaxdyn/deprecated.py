@@ -1,6 +1,6 @@
-"""Old public names, which stay for one release: each gives the object of its new name with a warning.
+"""Old public names, which remain for one release: each refers to the object with the new name and issues a warning.
 
-A renamed argument is answered by `refuse_renamed` with its new form; a renamed attribute is a `renamed_property`.
+`refuse_renamed` rejects a renamed argument and states its new name; `renamed_property` defines a renamed attribute.
 """
 
 import pkgutil
@@ -21,7 +21,13 @@ RENAMED: dict[str, str] = {
 
 
 def equality_or_inequality(function: Any, kind: str = "zero", name: str = "constraint") -> Any:
-    """What `control.Condition` made: `control.Equality` of kind "zero", or `control.Inequality` of kind "negative"."""
+    """Replacement of `control.Condition`: `control.Equality` for the kind "zero", `control.Inequality` for "negative".
+
+    Args:
+        function: Residual of the constraint.
+        kind: Kind of constraint, "zero" or "negative".
+        name: Name of the constraint, for messages.
+    """
     classes = {"zero": "Equality", "negative": "Inequality"}
     if kind not in classes:
         raise ValueError(f'condition {name!r}: kind is {kind!r}; use "zero" or "negative"')
@@ -31,7 +37,17 @@ def equality_or_inequality(function: Any, kind: str = "zero", name: str = "const
 def fit_by_gradient_descent(
     problem: Any, optimizer: Any, *, steps: int, batch: int, key: Any, unknowns: Any = None, progress: bool = True
 ) -> Any:
-    """What `identify.descend` did: the unknowns after `steps` steps of gradient descent, and the loss of each batch."""
+    """Replacement of `identify.descend`: the unknowns after `steps` steps of gradient descent, and the loss of each batch.
+
+    Args:
+        problem: Identification problem.
+        optimizer: Optimizer of optax.
+        steps: Number of steps.
+        batch: Number of samples per step.
+        key: Random key.
+        unknowns: Initial guess; that of the problem if None.
+        progress: Show a progress bar.
+    """
     warnings.warn(
         "write identify.fit(problem, identify.GradientDescent(optimizer, batch=..., key=...), max_steps=...)",
         FutureWarning,
@@ -44,12 +60,12 @@ def fit_by_gradient_descent(
 
 
 def refuse_renamed(function: str, given: dict[str, Any], **names: str) -> None:
-    """Refuse arguments that a function does not have, with the new name of those that were renamed.
+    """Raise an error for arguments that a function does not have; the message states the new names of renamed arguments.
 
     Args:
-        function: The name of the function, for the message.
-        given: The arguments that the function does not know.
-        names: The new name of each old one.
+        function: Name of the function, for the message.
+        given: Arguments that the function does not have.
+        names: New name of each renamed argument.
 
     Raises:
         TypeError: There is such an argument.
@@ -59,7 +75,7 @@ def refuse_renamed(function: str, given: dict[str, Any], **names: str) -> None:
         raise TypeError(f"{function}: the argument {name!r} {remedy}")
 
 
-# Names that left the top level of jaxdyn for one of its packages.
+# Names that moved from the top level of jaxdyn to one of its packages.
 _MOVED = {
     "formulations": """
         acceleration_energy acceleration_energy_from_kinetic acceleration_energy_of_velocity acceleration_energy_terms
@@ -90,7 +106,7 @@ RENAMED |= {f"jaxdyn.{name}": f"jaxdyn.{home}.{name}" for home, names in _MOVED.
 
 
 def renamed(name: str) -> Any:
-    """The object that an old name stood for, with a warning; None if the name is not an old one.
+    """The object of an old name, with a warning; None if the name is not an old one.
 
     Args:
         name: Full dotted name, such as "jaxdyn.control.Condition".
@@ -98,18 +114,18 @@ def renamed(name: str) -> Any:
     if name not in RENAMED:
         return None
     warnings.warn(
-        f"{name} is now {RENAMED[name]}; the old name goes with the next release", FutureWarning, stacklevel=4
+        f"{name} is now {RENAMED[name]}; the old name will be removed in the next release", FutureWarning, stacklevel=4
     )
     package, _, attribute = RENAMED[name].rpartition(".")
     return getattr(pkgutil.resolve_name(package), attribute)
 
 
 def renamed_property(old: str, new: str) -> property:
-    """A property for the old name of an attribute, which warns and gives the attribute of the new name."""
+    """Property for the old name of an attribute: it issues a warning and returns the attribute with the new name."""
 
     def get(self: Any) -> Any:
         warnings.warn(
-            f"{type(self).__name__}.{old} is now {new}; the old name goes with the next release",
+            f"{type(self).__name__}.{old} is now {new}; the old name will be removed in the next release",
             FutureWarning,
             stacklevel=2,
         )

@@ -1,8 +1,8 @@
-"""How objects show themselves: a `repr` of a few lines, and a table with a picture in notebooks.
+"""Display of objects: a `repr` of a few lines, and a table with a picture in notebooks.
 
-A class derives from `Displayed` and states its title and its rows once, in `_display`. Values can be unknown there: while JAX
-traces, in the result of `jax.eval_shape`, and in pytrees whose leaves were replaced. `known`, `array_text` and the other functions
-of this module accept all of these and compute nothing.
+A class derives from `Displayed` and defines its title and its rows in `_display`. Values can be unknown there: while JAX traces, in
+the result of `jax.eval_shape`, and in pytrees whose leaves were replaced. `known`, `array_text` and the other functions of this
+module accept all of these and perform no computation on devices.
 """
 
 import collections
@@ -22,8 +22,8 @@ class Display(NamedTuple):
     """An object as text.
 
     Attributes:
-        title: The object in one line, which also stands for it within the `repr` of another one.
-        rows: Further facts, the most important ones first.
+        title: One-line description, which also represents the object within the `repr` of another one.
+        rows: Additional facts by their labels, the most important ones first.
     """
 
     title: str
@@ -31,7 +31,7 @@ class Display(NamedTuple):
 
 
 class Displayed:
-    """Base of classes that show themselves by the facts that their method `_display` states."""
+    """Base of classes whose `repr` is defined by their method `_display`."""
 
     def _display(self) -> Display:
         raise NotImplementedError
@@ -52,8 +52,8 @@ class Displayed:
         return view("html_of")(self)
 
     def _display_or_none(self) -> Display | None:
-        # Functions of JAX and Equinox fill pytrees with whatever their users want, and debuggers show objects whose constructor has
-        # not ended. A `repr` must not fail in these cases, so that of Equinox takes over.
+        # Pytrees may contain arbitrary leaves, and debuggers display objects before their constructor has finished. A `repr` must not
+        # fail in these cases, so the `repr` of Equinox is used.
         try:
             return self._display()
         except Exception:
@@ -61,16 +61,16 @@ class Displayed:
 
 
 def view(name: str) -> Callable:
-    """A function of `jaxdyn.view`. Views come after all that they show, so they are found by name when they are needed.
+    """A function of `jaxdyn.view`, imported on use, because `jaxdyn.view` depends on all other packages.
 
     Raises:
-        ModuleNotFoundError: The function needs a package that is not installed; the message names the remedy.
+        ModuleNotFoundError: The function requires a package that is not installed; the message names the remedy.
     """
     return getattr(importlib.import_module("jaxdyn.view"), name)
 
 
 def known(x: Any) -> np.ndarray | None:
-    """The values of an array, or None if they are not known or not available on this host."""
+    """Values of an array, or None if they are unknown or not available on this host."""
     if isinstance(x, jax.Array):
         available = not isinstance(x, Tracer) and not x.is_deleted() and x.is_fully_addressable
         return np.asarray(x) if available else None
@@ -78,14 +78,14 @@ def known(x: Any) -> np.ndarray | None:
 
 
 def array_text(x: Any) -> str:
-    """Type and shape of an array, float32[4096,7]; other objects by their name or value."""
+    """Type and shape of an array, such as "float32[4096,7]"; the `repr` of other objects."""
     if hasattr(x, "shape") and hasattr(x, "dtype"):
         return f"{x.dtype}[{','.join(map(str, x.shape))}]"
     return "none" if x is None else repr(x)
 
 
 def number_text(x: Any, unit: str = "") -> str:
-    """A value in six digits, "1.2 to 3.4" for the least and the greatest one of a batch, or "unknown"."""
+    """A value with six digits, the range "1.2 to 3.4" of a batch, or "unknown"."""
     values = known(x)
     if values is None:
         return "unknown"
@@ -102,12 +102,18 @@ def dtype_text(tree: Any) -> str:
 
 
 def counted(names: Iterable[str]) -> str:
-    """How often each name occurs: "2 Spring, 1 JointFriction", or "none"."""
+    """Number of occurrences of each name, such as "2 Spring, 1 JointFriction", or "none"."""
     return ", ".join(f"{count} {name}" for name, count in collections.Counter(names).items()) or "none"
 
 
 def plural(count: int, one: str, many: str) -> str:
-    """A number of things: "1 body", "7 bodies"."""
+    """A count with its noun, such as "1 body" or "7 bodies".
+
+    Args:
+        count: Number of objects.
+        one: Singular of the noun.
+        many: Plural of the noun.
+    """
     return f"{count} {one if count == 1 else many}"
 
 

@@ -1,11 +1,11 @@
-"""Packages whose public names are imported when they are first asked for (PEP 562), so that importing jaxdyn takes a moment.
+"""Packages whose public names are imported on first use (PEP 562), so that importing jaxdyn is fast.
 
     if TYPE_CHECKING:
         from jaxdyn.dynamics.metric import mass_matrix as mass_matrix
     else:
         __getattr__, __dir__, __all__ = lazy_names(__name__)
 
-Type checkers and editors read these imports as they stand; at run time the same lines are the table of where each name is.
+Type checkers and editors read these imports. At run time, the same lines are the table of the module of each name.
 """
 
 import ast
@@ -23,12 +23,13 @@ def lazy_names(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """`__getattr__`, `__dir__` and `__all__` of a package, from the imports below `if TYPE_CHECKING` in its source.
 
-    Modules of the package are attributes too, whether they are imported or not. A public name must not be that of a module beside
-    it: importing the module would put it in the place of the name.
+    Modules of the package are attributes too, whether they are imported or not. A public name must differ from the names of modules
+    in the package, because importing such a module would replace it.
 
     Args:
-        extras: For modules of the package that need an optional one, its name and the extra of jaxdyn that installs it. Where it
-            is not installed, `dir` leaves out the names of such a module, and looking one up raises an error with the command
+        package: Name of the package.
+        extras: Name of an optional dependency, and the extra of jaxdyn that installs it, by the module that requires it. If the
+            dependency is not installed, `dir` omits the names of such a module, and accessing one raises an error with the command
             that installs it.
     """
     extras = {f"{package}.{name}": needed for name, needed in (extras or {}).items()}
@@ -54,7 +55,7 @@ def lazy_names(
         if found is None and not name.startswith("_") and importlib.util.find_spec(f"{home}.{name}") is not None:
             found = importlib.import_module(f"{home}.{name}")
         if found is None and (old := renamed(f"{package}.{name}")) is not None:
-            return old  # not kept as an attribute, so that every use warns
+            return old  # not stored as an attribute, so that every use issues the warning
         if found is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=module)
         setattr(module, name, found)

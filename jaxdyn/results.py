@@ -1,4 +1,4 @@
-"""How a computation ended: the codes that rollouts, fits and solvers of optimal control return, and the error of a failed one.
+"""Outcomes of computations: the codes that rollouts, fits and solvers of optimal control return, and the error of a failure.
 
 class SolveResult(ResultCode):
     RUNNING = 0, "The search reached the largest number of steps; increase max_steps."
@@ -17,11 +17,11 @@ from jaxdyn.display import counted, known
 
 
 class ResultCode(enum.IntEnum):
-    """Base of result codes. A member is its integer, its message and whether the computation succeeded (False if not given).
+    """Base of result codes. The value of a member is its integer, its message, and True if the computation succeeded.
 
     Attributes:
-        message: A full sentence, which names the remedy if the computation failed.
-        successful: Whether the computation did what it was asked to do.
+        message: Full sentence, which names the remedy if the computation failed.
+        successful: True if the computation succeeded.
     """
 
     message: str
@@ -34,15 +34,15 @@ class ResultCode(enum.IntEnum):
 
     @property
     def words(self) -> str:
-        """The name in small letters, such as "step failed"."""
+        """Name in lowercase letters, such as "step failed"."""
         return self.name.lower().replace("_", " ")
 
 
 def outcome_text(codes: type[ResultCode], result: Any) -> str:
-    """How a computation ended, or how many elements of a batch ended in which way; "unknown" while JAX traces the codes.
+    """Outcome of a computation, or the number of each outcome in a batch; "unknown" while JAX traces the codes.
 
     Args:
-        codes: The enumeration that the codes belong to.
+        codes: Enumeration of the codes.
         result: Integer codes of any shape.
     """
     values = known(result)
@@ -53,7 +53,7 @@ def outcome_text(codes: type[ResultCode], result: Any) -> str:
 
 
 def message_text(codes: type[ResultCode], result: Any) -> str:
-    """The message of a single code, "unknown" while JAX traces it."""
+    """Message of a single code; "unknown" while JAX traces it."""
     value = known(result)
     return "unknown" if value is None else codes(int(value)).message
 
@@ -76,9 +76,9 @@ def raise_unsuccessful(
     """Raise if a computation, or an element of a batch of them, failed. Does nothing while JAX traces the codes.
 
     Args:
-        codes: The enumeration that the codes belong to.
+        codes: Enumeration of the codes.
         result: Integer codes of any shape.
-        error: The class of error to raise.
+        error: Class of the error to raise.
 
     Raises:
         UnsuccessfulError: Its message names the code and the remedy.
@@ -89,5 +89,5 @@ def raise_unsuccessful(
     failed = [k for k, code in enumerate(found) if not codes(int(code)).successful]
     if failed:
         code = codes(int(found[failed[0]]))
-        which = f"{len(failed)} of {len(found)} failed, the first is number {failed[0]}: " if found.size > 1 else ""
+        which = f"{len(failed)} of {len(found)} failed, the first has index {failed[0]}: " if found.size > 1 else ""
         raise error(f"{which}{codes.__name__}.{code.name}: {code.message} Pass throw=False to get result codes.", code)

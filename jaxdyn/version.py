@@ -1,4 +1,4 @@
-"""The version of the package that is installed; pyproject.toml states it."""
+"""Version of the installed package; pyproject.toml states it."""
 
 import importlib.metadata
 

@@ -9,7 +9,7 @@ import numpy as np
 
 @jax.tree_util.register_static
 class Constant:
-    """Modules whose numbers are a part of the structure of a program instead of its arguments: other numbers, another program."""
+    """Modules whose values are part of the structure of a program instead of its arguments: other values give another program."""
 
     def __init__(self, value: Any):
         self.value = value

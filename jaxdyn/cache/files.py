@@ -1,15 +1,15 @@
-"""A folder of compiled programs, which later processes find.
+"""A folder of compiled programs for later processes.
 
-What is read from a file is executed, and damaged machine code ends the process. Therefore a file is used only if
+The content of a file is executed, and damaged machine code terminates the process. Therefore a file is used only if
 
-    it belongs to the user and nobody else may write to it;
-    nobody else may replace it: the folder belongs to the user, the folders that contain it belong to the user or to root, and
-        others may write to none of them, except to parents with the sticky bit (such as /tmp), where they cannot rename what is
-        not theirs;
-    it starts with the checksum of its name and its content, so that damaged and swapped files are found.
+    it belongs to the user and other users may not write to it;
+    other users cannot replace it: the folder belongs to the user, the folders that contain it belong to the user or to root, and
+        other users may not write to them, except to parents with the sticky bit (such as /tmp), where they cannot rename files of
+        the user;
+    it starts with the checksum of its name and its content, so that damaged and exchanged files are detected.
 
-The checksum does not protect from a program that runs as the same user: it can write a file with the right checksum. On Windows
-the mode of a file does not show who may write to it. There only checksums are compared, and the folder should lie in the user's
+The checksum does not protect against a program that runs as the same user: it can write a file with a valid checksum. On Windows,
+the mode of a file does not show who may write to it. There only checksums are compared, and the folder should be in the user's
 profile.
 """
 
@@ -23,12 +23,12 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-# Size of a folder, and how much of it stays when it has grown too large. Files that were not used for the longest time go first.
+# Maximum size of a folder, and the fraction to keep when it is exceeded. The least recently used files are removed first.
 LARGEST_BYTES = 2**30
 _KEPT_SHARE = 0.8
-# The size of the folder is looked up once in so many writes.
+# The size of the folder is checked once in this number of writes.
 _WRITES_PER_CHECK = 50
-# The time of use of a file is that exact, s.
+# Resolution of the time of last use of a file, s.
 _USE_RESOLUTION = 3600.0
 
 _POSIX = os.name == "posix"
@@ -39,8 +39,8 @@ class CacheFiles:
     """A folder of compiled programs of bounded size.
 
     Raises:
-        ValueError: Others may write to the folder, or replace it.
-        OSError: The folder cannot be made.
+        ValueError: Other users may write to the folder, or replace it.
+        OSError: The folder cannot be created.
     """
 
     def __init__(self, folder: Path, largest_bytes: int = LARGEST_BYTES):
@@ -53,18 +53,18 @@ class CacheFiles:
         status = self.folder.stat()
         if status.st_uid != os.geteuid() or _others_write(status):
             raise ValueError(
-                f"others may write to {folder}, and programs from it would be run; choose a folder of your own"
+                f"others may write to {folder}, and programs from it would be executed; choose a folder that only you can write to"
             )
         for parent in self.folder.parents:
             status = parent.stat()
             if status.st_uid not in (0, os.geteuid()) or (_others_write(status) and not status.st_mode & stat.S_ISVTX):
                 raise ValueError(
-                    f"others may write to {parent} and replace {folder}, and programs from it would be run; "
-                    "choose another folder, or take this right from them"
+                    f"others may write to {parent} and replace {folder}, and programs from it would be executed; "
+                    "choose another folder, or revoke this permission"
                 )
 
     def content(self, key: str, make: Callable[[], bytes]) -> bytes:
-        """The content of this name. It is made and stored if there is none or if it is damaged."""
+        """Content of this name. It is created and stored if it does not exist or is damaged."""
         content = self.read(key)
         if content is None:
             content = make()
@@ -72,7 +72,7 @@ class CacheFiles:
         return content
 
     def read(self, key: str) -> bytes | None:
-        """The content of this name, or None if there is none. Damaged files are removed."""
+        """Content of this name, or None if it does not exist. Damaged files are removed."""
         path = self.folder / key
         stored = self._stored(path)
         if stored is None:
@@ -87,14 +87,14 @@ class CacheFiles:
         return content
 
     def write(self, key: str, content: bytes) -> None:
-        """Store the content under this name. If that fails, later processes do not find it."""
+        """Store the content under this name. If this fails, later processes do not find it."""
         self._write(self.folder / key, _checksum(key, content) + content)
         if self._writes % _WRITES_PER_CHECK == 0:
             self._make_room()
         self._writes += 1
 
     def _make_room(self) -> None:
-        """Remove the files that were not used for the longest time, if all together are too large."""
+        """Remove the least recently used files if the total size is too large."""
         found = []
         with contextlib.suppress(OSError):
             for path in self.folder.iterdir():
@@ -111,9 +111,9 @@ class CacheFiles:
             total -= size
 
     def _stored(self, path: Path) -> bytes | None:
-        """All bytes of the file, or None if there is none or if somebody else could have written it."""
+        """All bytes of the file, or None if it does not exist or somebody else could have written it."""
         try:
-            # The open file is checked, so it cannot be exchanged after the check. Links are not followed, pipes do not block.
+            # The opened file is checked, so it cannot be exchanged after the check. Links are not followed, and pipes do not block.
             with open(os.open(path, os.O_RDONLY | _FLAGS), "rb") as file:
                 status = os.fstat(file.fileno())
                 if not _POSIX or (
@@ -125,7 +125,7 @@ class CacheFiles:
         except OSError:
             pass
         warnings.warn(
-            f"the compiled program in {path} is not run, because somebody else may have put it there; "
+            f"the compiled program in {path} is not executed, because somebody else may have put it there; "
             "it is compiled again",
             RuntimeWarning,
             stacklevel=3,
@@ -136,9 +136,9 @@ class CacheFiles:
     def _write(self, path: Path, content: bytes) -> None:
         """Write the file atomically, since other processes may read it."""
         with contextlib.suppress(OSError):
-            number, unfinished = tempfile.mkstemp(dir=self.folder, suffix=".unfinished")
+            handle, unfinished = tempfile.mkstemp(dir=self.folder, suffix=".unfinished")
             try:
-                with open(number, "wb") as file:
+                with open(handle, "wb") as file:
                     file.write(content)
                 Path(unfinished).replace(path)
             except OSError:

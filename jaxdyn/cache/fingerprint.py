@@ -1,8 +1,10 @@
-"""Names of calls that are the same in every process: the function, the structure of its arguments, and all that decides the code.
+"""Names of calls that are equal in all processes.
 
-A name holds the shapes and types of arguments, and the values of constants: arrays in static fields, and all that functions close
-over. It exists only if every function and class that takes part belongs to a package whose version is part of the name. Functions
-and classes of the user can change from one process to the next, so calls with them have no name.
+
+A name covers the function, the structure of its arguments, and all settings that affect the code. It depends on the shapes and
+types of arguments, and on the values of constants: arrays in static fields, and all values in the closure of functions. It exists
+only if every function and class involved belongs to a package whose version is part of the name. Functions and classes of the user
+can change from one process to the next, so calls with them have no name.
 """
 
 import contextvars
@@ -30,25 +32,25 @@ from jax._src import core as _core
 
 from jaxdyn.cache.constant import Constant
 
-# Packages whose functions and classes are known by name, since their versions are part of each fingerprint.
+# Packages whose functions and classes are identified by name, because their versions are part of each fingerprint.
 _PACKAGES = ("jaxdyn", "jax", "jaxlib", "equinox", "llvmlite", "numpy", "optax", "scipy")
-# Settings of JAX that change no program.
+# Settings of JAX that do not affect programs.
 _IRRELEVANT = ("jax_compilation_cache", "jax_persistent_cache", "jax_log", "jax_traceback", "jax_dump")
 
 
 class HasNoName(Exception):
-    """Something among the arguments can change between processes without a sign of it."""
+    """An object in the arguments can change between processes without being noticed."""
 
 
 def fingerprint(function: Any, arguments: Any) -> str:
     """Name of a call.
 
     Args:
-        function: A function of one of the packages above; what it closes over is constant.
+        function: A function of one of the packages above; the values in its closure are constants.
         arguments: Pytree of arrays, plain values, and objects of the packages above.
 
     Raises:
-        HasNoName: The message says which object cannot be named.
+        HasNoName: The message states which object cannot be named.
     """
     found = hashlib.sha256()
     for part in (*_described(function, True), *_described(arguments, False), *_surroundings()):
@@ -57,7 +59,7 @@ def fingerprint(function: Any, arguments: Any) -> str:
 
 
 def _described(x: Any, is_static: bool) -> Iterator[str]:
-    """Description in pieces. An array is described by its shape where it is an argument, and by its values where it is static."""
+    """Description in pieces. An array is described by its shape if it is an argument, and by its values if it is static."""
     match x:
         case None | bool() | int() | str() | bytes():
             yield f"{type(x).__name__} {x!r}"
@@ -115,7 +117,7 @@ def _described(x: Any, is_static: bool) -> Iterator[str]:
                 # Fields of other dataclasses are not arguments: such an object is a leaf, or the content of a static field.
                 inner = is_static or not isinstance(x, eqx.Module) or bool(field.metadata.get("static", False))
                 yield from _described(getattr(x, field.name, None), inner)
-        case _ if type(x) is object:  # `jax.vmap` marks a missing name of its axis by an object of JAX
+        case _ if type(x) is object:  # `jax.vmap` marks an axis without a name by an object of JAX
             yield next((name for name, value in vars(_core).items() if value is x), "") or _refused(x)
         case Constant():
             yield "constant"
@@ -137,9 +139,9 @@ def _refused(x: Any) -> NoReturn:
 
 
 def _described_closure(function: FunctionType) -> Iterator[str]:
-    """A function within a function: where its code stands, and the values that it closes over."""
+    """A function within a function: the location of its code, and the values in its closure."""
     module = function.__globals__["__name__"]  # a decorator may have changed `function.__module__`
-    if module.startswith("jaxtyping."):  # it checks types, which changes no result
+    if module.startswith("jaxtyping."):  # a type check, which does not change results
         yield from _described_closure(inspect.unwrap(function))
         return
     if module.split(".")[0] not in _PACKAGES:
@@ -172,7 +174,7 @@ def _name(x: Any) -> str:
     """Dotted name under which each process finds the same object.
 
     Raises:
-        HasNoName: It is no object of a known package, or no process finds it by its name (lambdas, functions within functions).
+        HasNoName: The object does not belong to a known package, or cannot be found by its name (lambdas, inner functions).
     """
     module, path = getattr(x, "__module__", None) or "builtins", getattr(x, "__qualname__", None)
     if path is None:
@@ -183,7 +185,7 @@ def _name(x: Any) -> str:
     for part in path.split("."):
         found = getattr(found, part, None)
     if found is None or isinstance(found, ModuleType) or not _is_same(found, x):
-        raise HasNoName(f"{module}.{path}, which its name does not lead to")
+        raise HasNoName(f"{module}.{path}, which cannot be found by its name")
     return f"{module}.{path}"
 
 
@@ -195,7 +197,7 @@ def _name_or_none(x: Any) -> str | None:
 
 
 def _is_same(found: Any, x: Any) -> bool:
-    """Whether they are one object, or one wraps the other, as decorators leave it."""
+    """True if both are the same object, or one wraps the other, as decorators do."""
     return any(a is b for a in _unwrapped(found) for b in _unwrapped(x))
 
 
@@ -206,20 +208,20 @@ def _unwrapped(x: Any) -> Iterator[Any]:
 
 
 def _surroundings() -> Iterator[str]:
-    """All that decides the code besides the function and its arguments."""
+    """All conditions that affect the code besides the function and its arguments."""
     yield _versions()
     yield os.environ.get("XLA_FLAGS", "")
     yield str(sorted((name, str(x)) for name, x in jax.config.values.items() if not name.startswith(_IRRELEVANT)))
-    # Settings of this thread. What has no value of its own, such as the names of mapped axes, is empty outside of all traces.
+    # Settings of this thread. Values without a meaningful text, such as the names of mapped axes, are empty outside of traces.
     yield str([x for x in _config.trace_context() if " object at " not in repr(x)])
 
 
 @functools.cache
 def _versions() -> str:
-    """Of the packages, with the sources of this one, and of the processor.
+    """Versions of the packages, with the sources of this one, and of the processor.
 
     Raises:
-        HasNoName: A source file is younger than this process, which therefore may have imported another one.
+        HasNoName: A source file is newer than this process, which therefore may have imported another version.
     """
     for path in _HOME.rglob("*.py"):
         if path.stat().st_mtime > _IMPORTED:
@@ -237,7 +239,7 @@ _HOME = Path(__file__).resolve().parents[1]
 
 
 def sources_digest(folder: str = "") -> str:
-    """Of all source files of this package, or of those in a folder of it. A change within one version shows here."""
+    """Digest of all source files of this package, or of those in one of its folders. It detects changes within one version."""
     home, found = _HOME / folder, hashlib.sha256()
     for path in sorted(home.rglob("*.py")):
         content = path.read_bytes()

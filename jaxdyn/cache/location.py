@@ -1,4 +1,4 @@
-"""Which folder the cache uses."""
+"""Selection of the cache folder."""
 
 import logging
 import os
@@ -15,23 +15,24 @@ _LOGGER = logging.getLogger("jaxdyn")
 
 
 class _Chosen:
-    """The folder in use; None before the first use."""
+    """The selected folder; None before the first use."""
 
     files: CacheFiles | None = None
     is_chosen = False
 
 
 def set_directory(path: Path | str | None) -> None:
-    """Keep compiled programs in this folder; None keeps them in the memory of the process only.
+    """Keep compiled programs in this folder; None keeps them only in the memory of the process.
 
         jaxdyn.cache.set_directory("/scratch/me/jaxdyn")
 
-    A file is used only if it belongs to the user, nobody else may write to it, and its checksum is right. Other files are removed
-    and compiled again. This protects from damage and from other users, but not from programs that run as the same user.
+    A file is used only if it belongs to the user, other users may not write to it, and its checksum is valid. Other files are
+    removed and compiled again. This protects against damage and against other users, but not against programs that run as the same
+    user.
 
     Raises:
-        ValueError: Others may write to the folder, or replace it. What lies there is run, so it has to be the user's own.
-        OSError: The folder cannot be made.
+        ValueError: Other users may write to the folder, or replace it. Its content is executed, so only the user may write to it.
+        OSError: The folder cannot be created.
     """
     _Chosen.files = None if path is None else CacheFiles(Path(path).expanduser())
     _Chosen.is_chosen = True
@@ -44,7 +45,7 @@ def directory() -> Path | None:
 
 
 def files() -> CacheFiles | None:
-    """The files in use. The first call looks for the folder."""
+    """The files in use. The first call selects the folder."""
     if not _Chosen.is_chosen:
         _choose_by_default()
     return _Chosen.files
@@ -64,7 +65,7 @@ def _choose_by_default() -> None:
             RuntimeWarning,
             stacklevel=2,
         )
-    except OSError as error:  # a home that cannot be written to is common, and no mistake
+    except OSError as error:  # a home folder that is not writable is common, and not an error
         _LOGGER.info("compiled programs are not kept for later processes: %s", error)
 
 

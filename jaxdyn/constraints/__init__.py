@@ -1,4 +1,4 @@
-"""Closed kinematic chains: how to build them, the kinds of constraints, assembly, projection, minimal coordinates, reactions."""
+"""Closed kinematic chains: construction, kinds of constraints, assembly, projection, minimal coordinates, and reactions."""
 
 from typing import TYPE_CHECKING
 

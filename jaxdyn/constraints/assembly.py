@@ -1,4 +1,4 @@
-"""Assembly: a configuration that satisfies the constraints, from one that may be far from it."""
+"""Assembly: a configuration that satisfies the constraints, starting from a configuration that may be far from it."""
 
 from typing import NamedTuple
 
@@ -17,13 +17,13 @@ from jaxdyn.spatial.arrays import dot
 
 
 class Assembly(NamedTuple):
-    """What `assemble` found.
+    """Result of `assemble`.
 
     Attributes:
-        q: The configuration.
+        q: Configuration.
         residual: Largest error of a constraint equation, m or 1.
-        closed: Whether the constraints hold, on the right branch of each.
-        mobility: Degrees of freedom that remain there; more than elsewhere at a singular configuration.
+        closed: True if the constraints are satisfied, each on its valid branch.
+        mobility: Remaining degrees of freedom; more than elsewhere at a singular configuration.
     """
 
     q: Float[Array, "nq"]
@@ -36,30 +36,42 @@ class Assembly(NamedTuple):
 def assemble(
     system: System, state: State, t: Time = 0.0, *, held: tuple[int, ...] = (), iterations: int = 60
 ) -> Assembly:
-    """Configuration near q that satisfies the constraints, by damped Gauss-Newton steps on the manifold of configurations.
+    """Configuration near q that satisfies the constraints, by damped Gauss-Newton steps on the configuration manifold.
 
         step = -(G'G + mu 1)^-1 G' phi,   q <- q (+) step
 
-    with the damping mu of Levenberg and Marquardt, smaller after a step that helped and larger after one that did not. Which of
-    several assembly modes comes out depends on the start. If the mechanism cannot close, the result is as near as it gets.
+    mu is the damping of Levenberg and Marquardt, which decreases after a successful step and increases after an unsuccessful one.
+    If there are several assembly modes, the initial guess determines which one is found. If the mechanism cannot close, the result
+    is the configuration of smallest error.
 
-    Derivatives follow from phi = 0. They are complete where as many coordinates are held as the mechanism has degrees of freedom:
-    then the result is all that the constraints allow. Otherwise how far it is carried along the free directions depends on the
-    search, of which the derivative knows nothing: it is that of `project_position` at the result.
+    Derivatives follow from phi = 0. They are complete if as many coordinates are held as the mechanism has degrees of freedom, so
+    that the constraints determine the result. Otherwise the displacement along the free directions depends on the search, which is
+    not differentiated: the derivative is that of `project_position` at the result.
 
     Args:
-        state: q is the initial guess; v does not matter.
-        t: Time, s, for joints with prescribed motion.
-        held: Numbers of velocity components that stay as they are, such as the one of a crank whose angle is given.
-        iterations: Number of steps; always all of them, so that a batch runs in step.
+        system: Mechanism with its constraints.
+        state: Initial guess q; v has no effect.
+        t: Time (s), which matters for joints with prescribed motion.
+        held: Indices of velocity components that remain constant, for example that of a crank with a given angle.
+        iterations: Number of steps; all of them are executed, so that the samples of a batch take the same time.
 
     Raises:
-        ValueError: `held` holds what is no velocity component.
+        ValueError: An index in `held` is not that of a velocity component.
+
+    Example:
+        ```python
+        import jax.numpy as jnp, jaxdyn
+
+        system = jaxdyn.library.four_bar()
+        guess = system.at_rest(jnp.array([0.4, 0.0, 0.0]))
+        found = jaxdyn.assemble(system, guess, held=(0,))  # with a crank angle of 0.4 rad
+        assert found.closed
+        ```
 
     Source: theory.md (N7), (N14).
     """
     if not all(0 <= i < system.model.nv for i in held):
-        raise ValueError(f"held {held} of {system.model.name!r}: give numbers from 0 to {system.model.nv - 1}")
+        raise ValueError(f"held {held} of {system.model.name!r}: give indices from 0 to {system.model.nv - 1}")
     q, constraints = state.q, system.constraints
     model = system.model.at(jnp.asarray(t, q.dtype))
     if not constraints:
@@ -77,7 +89,7 @@ def assemble(
     def improve(carry, _):
         q, damping = carry
         rows, phi = jacobian(q), constraint_motion.residuals_at(model, constraints, q)
-        # On the smaller side of G; relative to its size, so that units do not matter.
+        # On the smaller side of G; the damping is relative to the size of G, so that units do not matter.
         softened = dot(rows, rows.T) + damping * jnp.trace(dot(rows, rows.T)) * jnp.identity(len(phi), q.dtype)
         step = -dot(rows.T, factorizations.solve(softened, phi))
         candidate = configuration.normalize(model, configuration.integrate(model, q, step))
@@ -86,10 +98,10 @@ def assemble(
         damping = jnp.where(better, jnp.maximum(0.1 * damping, floor), 10.0 * damping)
         return (jnp.where(better, candidate, q), damping), None
 
-    # The search itself is not differentiated: at its end the projection has the derivative.
+    # The search is not differentiated: the projection at its end provides the derivative.
     start, (model, constraints, q) = q, jax.lax.stop_gradient((model, constraints, q))
     (found, _), _ = jax.lax.scan(improve, (q, jnp.asarray(1e-3, q.dtype)), None, length=iterations)
-    shift = configuration.difference(model, q, start)  # zero, but it changes with the start
+    shift = configuration.difference(model, q, start)  # zero, but its derivative is that of the initial guess
     found = configuration.integrate(model, found, shift)
     model, constraints = system.model.at(jnp.asarray(t, q.dtype)), system.constraints
     q = follow(model, constraints, found, iterations=0, held=held)
@@ -110,13 +122,15 @@ def assemble(
 def random_closed(
     system: System, key: PRNGKeyArray, t: Time = 0.0, *, spread: float | Float[Array, ""] = 1.0, tries: int = 16
 ) -> Assembly:
-    """A random configuration that satisfies the constraints: the first of a few random ones from which `assemble` closes them.
+    """Random configuration that satisfies the constraints: the first of several random ones from which `assemble` succeeds.
 
-    If none closes, it is the one that comes closest. Without constraints it is `configuration.random`.
+    If it never succeeds, the result is the configuration of smallest error. Without constraints it is `configuration.random`.
 
     Args:
-        t: Time, s, for joints with prescribed motion.
-        spread: As for `configuration.random`.
+        system: Mechanism with its constraints.
+        key: Random key.
+        t: Time (s), which matters for joints with prescribed motion.
+        spread: Spread of the random configurations, as in `configuration.random`.
         tries: Number of random configurations.
     """
 

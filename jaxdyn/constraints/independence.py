@@ -1,7 +1,8 @@
-"""Which equations of the constraints are independent, and how many degrees of freedom they leave.
+"""Independent equations of the constraints, and the remaining degrees of freedom.
 
-Nothing has to be chosen for a simulation: all equations are kept there, those that repeat others included (`saddle_point`). This is
-for people who want to know, and for minimal coordinates.
+A simulation does not need this choice: it uses all equations, also redundant ones (`saddle_point`). This module serves inspection
+    and
+minimal coordinates.
 """
 
 from typing import NamedTuple
@@ -20,13 +21,13 @@ from jaxdyn.spatial.arrays import dot, einsum
 
 
 class Mobility(NamedTuple):
-    """The constraints at one configuration.
+    """Rank of the constraints at one configuration.
 
     Attributes:
-        independent: For each equation, whether it is one of the largest set of independent ones that was chosen.
-        rank: How many these are.
-        degrees_of_freedom: Velocity components less rank; more than elsewhere at a singular configuration.
-        smallest: Smallest of the independent sizes relative to the largest; small near a singular configuration.
+        independent: True for each equation in the chosen maximal set of independent equations.
+        rank: Number of independent equations.
+        degrees_of_freedom: Number of velocity components minus rank; more than elsewhere at a singular configuration.
+        smallest: Smallest pivot of the independent equations relative to the largest one; small near a singular configuration.
     """
 
     independent: Bool[Array, "m"]
@@ -37,14 +38,15 @@ class Mobility(NamedTuple):
 
 @checked_system
 def mobility(system: System, state: State, t: Time = 0.0) -> Mobility:
-    """Independent equations by pivoting: always the one next that adds most to those before, as long as it adds something.
+    """Independent equations by pivoting: the next equation always has the largest part independent of the previous ones.
 
-    Rows of G are measured by kinetic energy, G M^-1 G', and scaled to one size, so that neither units nor the choice of coordinates
-    matter. What adds less than sqrt(machine epsilon) counts as nothing.
+    Rows of G are measured by kinetic energy, G M^-1 G', and scaled to the same size, so neither units nor the choice of coordinates
+    matter. An independent part below sqrt(machine epsilon) counts as zero.
 
     Args:
-        state: Its configuration satisfies the constraints; v does not matter.
-        t: Time, s, for joints with prescribed motion.
+        system: Mechanism with its constraints.
+        state: State whose configuration satisfies the constraints; v has no effect.
+        t: Time (s), which matters for joints with prescribed motion.
 
     Source: theory.md (n), independent equations.
     """
@@ -56,7 +58,7 @@ def mobility(system: System, state: State, t: Time = 0.0) -> Mobility:
     sizes, order = _pivots(factorizations.solve_triangular(mass_factor, scaled.T, lower=True).T)
     counts = sizes > jnp.finfo(q.dtype).eps ** 0.5 * sizes[0]
     rank = jnp.sum(counts)
-    # What is chosen when nothing is left may have been chosen before.
+    # When no independent part is left, the pivoting may choose an equation for the second time.
     independent = jnp.zeros(len(scaled), int).at[order].add(counts.astype(int)) > 0
     smallest = jnp.min(jnp.where(counts, sizes, sizes[0])) / sizes[0]
     return Mobility(independent, rank, system.model.nv - rank, smallest)
@@ -64,7 +66,13 @@ def mobility(system: System, state: State, t: Time = 0.0) -> Mobility:
 
 @checked_system
 def describe_mobility(system: System, state: State, t: Time = 0.0) -> str:
-    """A table of the constraints, the equations of each and how many of them repeat others, and the degrees of freedom, as text."""
+    """Text with the numbers of equations and of independent ones for each constraint, and the degrees of freedom.
+
+    Args:
+        system: Mechanism with its constraints.
+        state: State whose configuration satisfies the constraints; v has no effect.
+        t: Time (s), which matters for joints with prescribed motion.
+    """
     found, q = jax.device_get(stored_jit(mobility)(system, state, t)), state.q
     model = system.model
 
@@ -87,12 +95,16 @@ def describe_mobility(system: System, state: State, t: Time = 0.0) -> str:
 def independent_velocities(system: System, state: State, t: Time = 0.0) -> tuple[int, ...]:
     """Indices of velocity components that determine the whole motion at q and near it: minimal coordinates.
 
-    The others are chosen by pivoting so that they follow from these with the least amplification. Not for code under `jit`: how
-    many there are has to be known. Far from q the choice may become singular; choose again there.
+    Pivoting chooses the other components such that they follow from these with the least amplification. This function cannot run
+    under `jit`, because the number of components must be known. Far from q the choice may become singular and must be repeated.
+
+    Args:
+        system: Mechanism with its constraints.
+        state: State whose configuration satisfies the constraints; v has no effect.
+        t: Time (s), which matters for joints with prescribed motion.
 
     Raises:
-        jax.errors.ConcretizationTypeError: Called while tracing.
-
+        jax.errors.ConcretizationTypeError: The function is traced.
     Source: theory.md (n), (N13).
     """
     model, q = system.model, state.q
@@ -108,10 +120,11 @@ def independent_velocities(system: System, state: State, t: Time = 0.0) -> tuple
 def _rows_of_one_size(
     system: System, q: kinematics.Coordinates, t: Time
 ) -> tuple[Float[Array, "n n"], Float[Array, "m n"]]:
-    """Factor of M, and the rows of G scaled to be alike in kinetic energy, so that lengths and angles weigh the same.
+    """Factor of M, and the rows of G scaled to the same kinetic energy, so that lengths and angles have equal weight.
 
-    A row whose terms cancel, as those across the plane of a flat mechanism do, must not be blown up to its rounding. So each row is
-    measured with a small part of its own terms: a part of other rows would be a number of another unit.
+    A row whose terms cancel, such as an equation normal to the plane of a planar mechanism, must not be scaled up to its rounding
+    errors. Therefore the size of each row includes a small part of the squares of its terms; terms of other rows may have other
+    units.
     """
     model, constraints = system.model.at(jnp.asarray(t, q.dtype)), system.constraints
     placed = kinematics.placements(model, q)
@@ -131,14 +144,14 @@ def _rows_of_one_size(
 
 
 def _pivots(vectors: Float[Array, "k n"]) -> tuple[Float[Array, "r"], Int[Array, "r"]]:
-    """Sizes of what each vector adds to those before it, the largest always next, and their numbers; r = min(k, n)."""
+    """Independent part of each vector relative to the previous ones, largest first, and the indices of vectors; r = min(k, n)."""
 
     def choose(rest, _):
         squares = jnp.sum(rest * rest, axis=1)
         chosen = jnp.argmax(squares)
         size = jnp.sqrt(squares[chosen])
         direction = rest[chosen] / jnp.maximum(size, jnp.finfo(rest.dtype).tiny ** 0.5)
-        # Twice, for one subtraction leaves rounding of the size of what was large.
+        # Twice, because one subtraction leaves rounding errors of the size of the large components.
         for _ in range(2):
             rest = rest - dot(rest, direction)[:, None] * direction[None]
         return rest, (size, chosen)

@@ -1,6 +1,6 @@
-"""The kinds of constraints: joints that close a loop, rods, and couplings of coordinates; theory.md section (n).
+"""Kinds of constraints: joints that close a loop, rods, and couplings of coordinates; theory.md section (n).
 
-Markers are given on body axes from the body origin O'; body -1 is the ground.
+Markers are given on body axes, relative to the body origin O'; body -1 is the ground.
 """
 
 from typing import ClassVar
@@ -26,12 +26,12 @@ _RIGHT_ANGLE_TOLERANCE = 1e-6
 
 
 class _Marker:
-    """A frame fixed in a body, as it stands in the ground.
+    """A frame fixed in a body, placed in the ground.
 
     Attributes:
-        reference, arm: Its origin, in the two parts of `point_on_body`, m.
-        orientation: Quaternion.
-        axes: Its axes x, y, z as rows.
+        reference, arm: Position of its origin, in the two parts of `point_on_body`, m.
+        orientation: Quaternion of the frame.
+        axes: Axes x, y, z of the frame as rows.
     """
 
     def __init__(self, poses: Poses, body: int, frame: RigidTransform):
@@ -41,12 +41,12 @@ class _Marker:
         self.axes = quaternion.to_matrix(self.orientation).T
 
     def to(self, other: "_Marker") -> Float[Array, "3"]:
-        """From the other marker's origin to this one's, ground axes, m."""
+        """Vector from the origin of the other marker to that of this one, ground axes, m."""
         return (self.reference - other.reference) + (self.arm - other.arm)
 
 
 class LoopJoint(Constraint):
-    """A joint that closes a loop: what it forbids of the motion of body B relative to body A. Its axis is z of both frames.
+    """A joint that closes a loop: it constrains the motion of body B relative to body A. Its axis is z of both frames.
 
     With D from marker B to marker A on ground axes and axes x, y, z of A, x', y', z' of B, the equations are
 
@@ -59,7 +59,7 @@ class LoopJoint(Constraint):
         name: Name of the constraint in messages and files.
         kind: Kind of the joint, one of `LOOP_KINDS`.
         body_a, body_b: Indices of the bodies, -1 for the ground.
-        frame_a, frame_b: The markers, placed on the axes of their bodies.
+        frame_a, frame_b: Placements of the markers in their bodies.
 
     Source: theory.md (N1), (N2), (N8).
     """
@@ -116,14 +116,17 @@ class LoopJoint(Constraint):
         if self.kind not in LOOP_KINDS:
             return f"{self.name!r} is of kind {self.kind!r}; the kinds are {', '.join(LOOP_KINDS)}"
         if self.body_a == self.body_b:
-            return f"{self.name!r} connects {model.topology.body_name(self.body_a)} with itself; name two bodies"
+            return (
+                f"{self.name!r} connects {model.topology.body_name(self.body_a)} with itself; give two different bodies"
+            )
         return super().validate(model)
 
 
 def loop_kind(joint: Joint) -> tuple[str, Float[np.ndarray, "3 3"]] | None:
-    """Kind of the `LoopJoint` that leaves the freedom of a joint, and the axes x, y, z of its markers, as columns on joint axes.
+    """Kind of the `LoopJoint` equivalent to a joint, and the axes x, y, z of its markers as columns on joint axes.
 
-    None if there is no such kind: screws, free joints, prescribed motions, universal joints with oblique axes, joints of a user.
+    None if there is no equivalent: screws, free joints, prescribed motions, universal joints with oblique axes, user-defined
+        joints.
     """
     match joint:
         case Revolute() | Prismatic() | Cylindrical():
@@ -141,7 +144,7 @@ def loop_kind(joint: Joint) -> tuple[str, Float[np.ndarray, "3 3"]] | None:
 
 
 def _axes_about(axis: Float[Array, "3"]) -> Float[np.ndarray, "3 3"]:
-    """Rotation matrix whose third column is an axis; the identity for the third axis."""
+    """Rotation matrix whose third column is the axis; the identity for the axis z."""
     z = np.asarray(axis, np.float64)
     x = np.cross(np.eye(3)[1 - int(np.argmax(np.abs(z)) == 1)], z)
     x = x / np.linalg.norm(x)
@@ -149,12 +152,12 @@ def _axes_about(axis: Float[Array, "3"]) -> Float[np.ndarray, "3 3"]:
 
 
 class Distance(Constraint):
-    """A rod without mass between two points, by balls: (|D|^2 - L^2) / (2 L) = 0 with D from point B to point A.
+    """Massless rod with spherical joints at its ends: (|D|^2 - L^2) / (2 L) = 0 with D from point B to point A.
 
     Attributes:
         name: Name of the constraint in messages and files.
         body_a, body_b: Indices of the bodies, -1 for the ground.
-        point_a, point_b: Ends of the rod, on the axes of their bodies from O'.
+        point_a, point_b: End points of the rod, on the axes of their bodies, relative to O'.
         length: Length L of the rod.
     """
 
@@ -171,7 +174,7 @@ class Distance(Constraint):
         reference_a, arm_a = point_on_body(poses, self.body_a, self.point_a)
         reference_b, arm_b = point_on_body(poses, self.body_b, self.point_b)
         d = (reference_a - reference_b) + (arm_a - arm_b)
-        # The square is smooth where |D| is not, and the quotient makes it the error of the length near the solution.
+        # The square is smooth where |D| is not; the quotient makes it the error of the length near the solution.
         return ((dot(d, d) - self.length**2) / (2.0 * self.length))[None]
 
     def describe(self, model: Model) -> str:
@@ -179,11 +182,11 @@ class Distance(Constraint):
 
 
 class Coupling(Constraint):
-    """One coordinate as a polynomial of another, q[driven] = c0 + c1 q[driver] + c2 q[driver]^2 + ...: gears and mimic joints.
+    """Coordinate as a polynomial of another one, q[driven] = c0 + c1 q[driver] + c2 q[driver]^2 + ...: gears and mimic joints.
 
     Attributes:
         name: Name of the constraint in messages and files.
-        driven, driver: Indices of the coordinates, of joints whose velocity is their rate.
+        driven, driver: Indices of the coordinates; their joints must have velocities that are coordinate rates.
         coefficients: Coefficients c0, c1, ... of the polynomial, in rad or m by the kinds of joints.
     """
 
@@ -215,5 +218,5 @@ class Coupling(Constraint):
                 joint = f"the {kind} joint {model.topology.joint_names[body]!r}"
                 return f"coordinate {coordinate} belongs to {joint}; couple angles or displacements"
         if self.driven == self.driver:
-            return f"{self.name!r} couples coordinate {self.driven} with itself; name two"
+            return f"{self.name!r} couples coordinate {self.driven} with itself; give two different coordinates"
         return super().validate(model)

@@ -1,6 +1,6 @@
-"""Building a mechanism with loops from its bodies and joints; which joints make the tree and which close loops is found here.
+"""Construction of a mechanism with loops from its bodies and joints, with a choice of the joints that close loops.
 
-The tree is built by `MechanismBuilder`, the joints that are cut become `LoopJoint`s; theory.md section (n).
+`MechanismBuilder` builds the tree, and each of the remaining joints becomes a `LoopJoint`; theory.md section (n).
 """
 
 from collections.abc import Sequence
@@ -25,8 +25,7 @@ _UNTURNED = (1.0, 0.0, 0.0, 0.0)
 
 
 class LinkageBuilder:
-    """Collects bodies and the joints between them, loops allowed, and turns them into a `System`.
-
+    """Collects bodies and the joints between them, which may form loops, and builds a `System` from them.
         builder = LinkageBuilder("slider-crank")
         builder.add_body("crank", mass=0.2, com=(0.05, 0, 0), inertia=(0, 2e-4, 2e-4))
         builder.add_body("rod", mass=0.3, com=(0.2, 0, 0), inertia=(0, 4e-3, 4e-3))
@@ -37,21 +36,21 @@ class LinkageBuilder:
         builder.add_joint("cylinder", Prismatic((1, 0, 0)), "ground", "piston")
         system = builder.build()
 
-    A joint connects a frame on body A with a frame on body B; its coordinates are zero where the two coincide, and B moves
-    relative to A. `jaxdyn.assemble` finds a configuration in which the loops are closed. Forces and further constraints are put in
-    afterwards: `dataclasses.replace(system, forces=(...))`.
+    A joint connects a frame on body A with a frame on body B. Its coordinates are zero where the two frames coincide, and B moves
+    relative to A. `jaxdyn.assemble` finds a configuration in which the loops are closed. Forces and further constraints are added
+    to the system: `dataclasses.replace(system, forces=(...))`.
 
-    **Names.** In the model the frame of a body lies where the tree carries it, at the joint. Where that is not the frame in which
-    the body was described, the moving body is called "<body>/<joint>" and "<body>" is a named frame of it, as that of a welded body
-    is. So `Model.locate` and `frame_placement` always mean the frame as described when they are given the name of the body.
+    **Names.** In the model, the origin of a body frame is at the joint that connects the body to its parent in the tree. If this is
+    not the frame in which the body was described, the moving body has the name "<body>/<joint>", and "<body>" is a named frame of
+    it, as for a welded body. So the name of the body always refers to the described frame in `Model.locate` and `frame_placement`.
 
-    **Joints met from the other side.** A joint that the tree reaches at body B is reversed (`Joint.reversed`). The coordinates of
-    revolute, prismatic, screw and cylindrical joints stay the same, those of a universal joint change places; those of spherical,
-    planar and free joints become the ones of the inverse placement, of A in B (`Joint.reversed_coordinates`).
+    **Reversed joints.** If the parent of a joint in the tree is body B, the joint is reversed (`Joint.reversed`). The coordinates
+    of revolute, prismatic, screw and cylindrical joints are unchanged; those of a universal joint are exchanged; those of
+    spherical, planar and free joints describe the inverse placement, of A in B (`Joint.reversed_coordinates`).
 
     Args:
-        name: Name of the mechanism, used in messages.
-        gravity: Gravitational acceleration in ground axes, m/s^2.
+        name: Name of the mechanism, for messages.
+        gravity: Gravitational acceleration on ground axes, m/s^2.
 
     Source: theory.md section (n).
     """
@@ -68,23 +67,30 @@ class LinkageBuilder:
     def add_body(
         self, name: str, *, mass: Numbers = 0.0, com: Numbers = _ORIGIN, inertia: Numbers = (0.0, 0.0, 0.0)
     ) -> None:
-        """Add a body, described in a frame of its own choice.
+        """Add a body, described in an arbitrary frame.
 
         Args:
             name: Unique name of the body; "ground" is the fixed world.
-            mass: Kg.
+            mass: Mass, kg.
             com: Center of mass, body axes, m.
-            inertia: Inertia tensor about the center of mass, body axes, kg m^2, as `MechanismBuilder.add_body` takes it.
+            inertia: Inertia tensor about the center of mass, body axes, kg m^2, in a form of `MechanismBuilder.add_body`.
 
         Raises:
-            MechanismError: The name is taken, or a value is not physical.
+            MechanismError: The name is already used, or a value is not physically valid.
         """
         self._claim_place(name)
         checks.checked_inertia(f"body {name!r}", mass, com, inertia)
         self._bodies[name] = {"mass": mass, "com": com, "inertia": inertia}
 
     def add_frame(self, name: str, *, body: str, position: Numbers = _ORIGIN, orientation: Numbers = _UNTURNED) -> None:
-        """Add a named frame fixed in a body or in the ground; arguments and errors are those of `MechanismBuilder.add_frame`."""
+        """Add a named frame fixed in a body or in the ground; arguments and errors are those of `MechanismBuilder.add_frame`.
+
+        Args:
+            name: Unique name of the frame.
+            body: Name of the body that carries the frame, or "ground".
+            position: Origin of the frame on body axes, m.
+            orientation: Unit quaternion (w, x, y, z) or 3x3 rotation matrix, body axes.
+        """
         self._claim_place(name)
         self._frames[name] = (body, checks.checked_placement(f"frame {name!r}", position, orientation))
 
@@ -108,15 +114,15 @@ class LinkageBuilder:
 
         Args:
             name: Unique name of the joint.
-            joint: `Revolute(axis)` or any other `Joint`, its axes on those of the joint frames.
-            body_a, body_b: Names of the bodies, added before or later, or "ground"; B moves relative to A.
+            joint: Joint, such as `Revolute(axis)`, with axes on those of the joint frames.
+            body_a, body_b: Names of the bodies, which may be added before or later, or "ground"; B moves relative to A.
             position_a, position_b: Origins of the joint frames on the axes of their bodies, m.
             orientation_a, orientation_b: Rotations of the joint frames in their bodies: unit quaternion (w, x, y, z) or 3x3 matrix.
-            armature, position_limits, velocity_limit, effort_limit: As those of `MechanismBuilder.add_body`. They belong to
-                coordinates, so a joint that has any is not cut.
+            armature, position_limits, velocity_limit, effort_limit: Drive data as in `MechanismBuilder.add_body`. They belong to
+                coordinates, so a joint with such data remains in the tree.
 
         Raises:
-            MechanismError: The name is taken, the two bodies are one, or a value is refused.
+            MechanismError: The name is already used, both bodies are the same, or a value is not valid.
         """
         where = f"joint {name!r}"
         self._claim_link(name)
@@ -128,9 +134,9 @@ class LinkageBuilder:
             raise MechanismError(f"the {type(joint).__name__.lower()} {where}: {problem}")
         frame_a = checks.checked_placement(f"{where} on body_a", position_a, orientation_a)
         frame_b = checks.checked_placement(f"{where} on body_b", position_b, orientation_b)
-        numbers = checks.checked_drive(where, joint, armature, position_limits, velocity_limit, effort_limit)
-        none = {"armature": 0.0, "position_limits": np.inf, "velocity_limit": np.inf, "effort_limit": np.inf}
-        drive = {key: x for (key, empty), x in zip(none.items(), numbers, strict=True) if np.any(np.abs(x) != empty)}
+        values = checks.checked_drive(where, joint, armature, position_limits, velocity_limit, effort_limit)
+        unset = {"armature": 0.0, "position_limits": np.inf, "velocity_limit": np.inf, "effort_limit": np.inf}
+        drive = {key: x for (key, empty), x in zip(unset.items(), values, strict=True) if np.any(np.abs(x) != empty)}
         self._joints[name] = JointPart(name, joint, (body_a, body_b), (frame_a, frame_b), drive)
 
     def add_rod(
@@ -143,14 +149,16 @@ class LinkageBuilder:
         position_a: Numbers = _ORIGIN,
         position_b: Numbers = _ORIGIN,
     ) -> None:
-        """Add a rod without mass between two points, by balls: a `Distance`.
+        """Add a massless rod between two points, with spherical joints at its ends: a `Distance`.
 
         Args:
-            length: m, positive.
-            position_a, position_b: Its ends on the axes of their bodies, m.
+            name: Unique name of the rod.
+            body_a, body_b: Names of the bodies, which may be added before or later, or "ground".
+            length: Length, m; positive.
+            position_a, position_b: End points on the axes of their bodies, m.
 
         Raises:
-            MechanismError: The name is taken, the two bodies are one, or a value is refused.
+            MechanismError: The name is already used, both bodies are the same, or a value is not valid.
         """
         where = f"rod {name!r}"
         self._claim_link(name)
@@ -159,46 +167,47 @@ class LinkageBuilder:
         end_b = checks.checked_placement(f"{where} on body_b", position_b, _UNTURNED)
         size = checks.numbers(length, (), where, "length")
         if size <= 0:
-            raise MechanismError(f"{where}: length is {size:g}; give a positive one, or a Spherical joint for zero")
+            raise MechanismError(f"{where}: length is {size:g}; give a positive one, or use a Spherical joint for zero")
         self._rods[name] = RodPart(name, (body_a, body_b), (end_a, end_b), size)
 
     def add_coupling(self, name: str, driven: str, driver: str, coefficients: Numbers) -> None:
         """Add a gear or another `Coupling`: driven = c0 + c1 driver + c2 driver^2 + ... of the coordinates of two joints.
 
         Args:
-            driven, driver: Names of joints of one coordinate, added before or later; they are not cut.
-            coefficients: c0, c1, ..., rad or m by the kinds of joints.
+            name: Unique name of the coupling.
+            driven, driver: Names of joints with one coordinate, which may be added before or later; they remain in the tree.
+            coefficients: Coefficients c0, c1, ..., rad or m by the kinds of joints.
 
         Raises:
-            MechanismError: The name is taken, the joints are one, or the coefficients are no row of finite numbers.
+            MechanismError: The name is already used, both joints are the same, or the coefficients are not a list of finite values.
         """
         where = f"coupling {name!r}"
         self._claim_link(name)
         if driven == driver:
-            raise MechanismError(f"{where} couples joint {driven!r} with itself; name two joints")
+            raise MechanismError(f"{where} couples joint {driven!r} with itself; give two different joints")
         shape = checks.shape_of(coefficients) or (0,)
         row = checks.numbers(coefficients, (max(1, shape[0]),), where, "coefficients")
         self._couplings[name] = CouplingPart(name, (driven, driver), row)
 
     def build(self, cut: Sequence[str] | None = None, dtype: DTypeLike | None = None) -> System:
-        """The mechanism, its joints in a tree as far as they are not cut, with a `LoopJoint` for each that is.
+        """System with a tree of joints and a `LoopJoint` for each joint that is cut.
 
-        Left to itself it cuts the joints of the most freedoms, so that the fewest coordinates and constraints remain, and of equals
-        those that leave bodies near the ground. It never cuts a joint that has an armature, limits or a coupling, which belong to
-        coordinates; nor one that no `LoopJoint` can replace (a screw, a prescribed motion, a universal joint with oblique axes, a
-        kind of your own); nor a free joint, which constrains nothing but, in a loop, makes the placement of B in A a coordinate.
+        If `cut` is None, the joints with the most degrees of freedom are cut, so that the fewest coordinates and constraints
+        remain; among equal joints, the choice keeps bodies near the ground. Joints with an armature, limits or a coupling are never
+        cut, because these data belong to coordinates. Joints without an equivalent `LoopJoint` (screws, prescribed motions,
+        universal joints with oblique axes, user-defined joints) and free joints, which impose no constraint, are never cut either.
 
-        A cut joint between parts of one rigid body, as welds in a loop are, takes no freedom: it is left out if it fits and refused
-        if it does not. `System.summary` names the joints that close loops.
+        A cut joint between parts of one rigid body, for example a weld in a loop, imposes no constraint. It is omitted if its
+        frames coincide, and rejected otherwise. `System.summary` lists the joints that close loops.
 
         Args:
-            cut: Names of the joints to cut, exactly these; None to have them chosen.
-            dtype: Floating-point type of the numbers; JAX's default if not given.
+            cut: Names of all joints to cut; None for an automatic choice.
+            dtype: Floating-point type of the parameters; the default of JAX if None.
 
         Raises:
-            MechanismError: A name is unknown; a body has no path to the ground; what is to be cut cannot be, or leaves a loop
-                closed or a body on nothing; a joint has to be reversed and cannot be; or `MechanismBuilder` refuses the tree, such
-                as a leaf without mass.
+            MechanismError: A name is unknown; a body has no path to the ground; a joint cannot be cut; a loop remains closed or a
+                body has no joint to the tree; a joint cannot be reversed; or `MechanismBuilder` rejects the tree, for example
+                because of a leaf without mass.
         """
         self._check_names()
         where = f"mechanism {self.name!r}"
@@ -218,7 +227,7 @@ class LinkageBuilder:
     def _claim_place(self, name: str) -> None:
         if name == "ground":
             raise MechanismError(
-                'no body or frame can be called "ground", which is the fixed world; choose another name'
+                'a body or frame cannot be called "ground", which is the fixed world; choose another name'
             )
         if name in self._bodies or name in self._frames:
             raise MechanismError(f"there are two bodies or frames called {name!r}; rename one")
@@ -228,7 +237,7 @@ class LinkageBuilder:
             raise MechanismError(f"there are two joints, rods or couplings called {name!r}; rename one")
 
     def _check_names(self) -> None:
-        """Refuse what is attached to bodies or joints that do not exist, or to a joint that has not one coordinate."""
+        """Raise an error if a part refers to unknown bodies or joints, or couples a joint without exactly one coordinate."""
         known = ["ground", *self._bodies]
         attached = [(f"frame {name!r}", "body", body) for name, (body, _) in self._frames.items()]
         for kind, links in (("joint", self._joints), ("rod", self._rods)):
@@ -244,10 +253,10 @@ class LinkageBuilder:
                     raise MechanismError(f"{where} {unknown(joint, self._joints)}")
                 size = self._joints[joint].joint.nq
                 if size != 1:
-                    raise MechanismError(f"{where} {joint!r} has {size} coordinates; couple joints that have one")
+                    raise MechanismError(f"{where} {joint!r} has {size} coordinates; couple joints with one coordinate")
 
     def _staying(self) -> dict[str, str]:
-        """Joints that must not be cut, and why."""
+        """Joints that must not be cut, with the reasons."""
         reasons = {name: joint.reason_to_stay() for name, joint in self._joints.items()}
         for name, coupling in self._couplings.items():
             reasons |= {joint: reasons[joint] or f"it is in coupling {name!r}" for joint in coupling.joints}
@@ -263,7 +272,7 @@ class LinkageBuilder:
             carried |= joint.drive
             if isinstance(joint.joint, Fixed) or np.array_equal(at_child, np.eye(4)):
                 builder.add_body(body, **carried, **_placed(at_parent @ _inverse(at_child)), **own)
-            else:  # the frame of the description is welded to the one at the joint
+            else:  # the described frame is welded to the frame at the joint
                 moving = f"{body}/{joint.name}"
                 weld = {"joint": Fixed(), "joint_name": moving, "parent": moving} | _placed(_inverse(at_child))
                 builder.add_body(moving, **carried, **_placed(at_parent))
@@ -275,7 +284,7 @@ class LinkageBuilder:
 
 def _refuse_one_body(where: str, body_a: str, body_b: str) -> None:
     if body_a == body_b:
-        raise MechanismError(f"{where} connects {body_a!r} with itself; name two bodies")
+        raise MechanismError(f"{where} connects {body_a!r} with itself; give two different bodies")
 
 
 def _placed(placement: np.ndarray) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""What a linkage is made of besides bodies: joints, rods and couplings between things that are known by name.
+"""Parts of a linkage besides bodies: joints, rods and couplings, which refer to other parts by name.
 
-Their values are checked. Each can say which constraint of a model it is; a joint can also be reversed.
+Their values are checked. Each part can be converted to a constraint of a model; a joint can also be reversed.
 """
 
 import dataclasses
@@ -26,11 +26,11 @@ class JointPart:
     """A joint between a frame on body A and a frame on body B.
 
     Attributes:
-        name: Of the joint.
-        joint: Its kind and axes.
+        name: Name of the joint.
+        joint: Kind and axes of the joint.
         bodies: Names of A and B.
         frames: Placements of the joint frames in A and B as 4x4 homogeneous matrices.
-        drive: Armature and limits as `MechanismBuilder.add_body` takes them, only those that there are.
+        drive: Armature and limits for `MechanismBuilder.add_body`, only those that are given.
     """
 
     name: str
@@ -41,33 +41,35 @@ class JointPart:
 
     @property
     def kind(self) -> str:
-        """What the kind of joint is called in messages."""
+        """Name of the kind of joint in messages."""
         return type(self.joint).__name__.lower()
 
     def reason_to_stay(self) -> str | None:
-        """Why this joint must not be cut, as messages say it, or None."""
+        """Reason, for messages, why this joint must not be cut; None if it may be cut."""
         if isinstance(self.joint, Free):
-            return "it is free and constrains nothing"
+            return "it is free and imposes no constraint"
         if loop_kind(self.joint) is None:
             oblique = isinstance(self.joint, Universal)
-            return "no loop joint has oblique axes" if oblique else f"no loop joint is of kind {self.kind!r}"
+            return (
+                "loop joints cannot have oblique axes" if oblique else f"there is no loop joint of kind {self.kind!r}"
+            )
         if "armature" in self.drive:
             return "it has an armature"
         return "it has limits" if self.drive else None
 
     def reversed(self) -> "JointPart":
-        """The same joint, of which B is body A.
+        """The same joint with bodies A and B exchanged.
 
         Raises:
-            MechanismError: There is no joint that is the reverse, or armature or limits would change their meaning.
+            MechanismError: The kind of joint cannot be reversed, or armature or limits would change their meaning.
         """
         if (back := self.joint.reversed()) is None:
-            raise self._cannot_be_reversed(f"kind {self.kind!r} has no reverse")
+            raise self._cannot_be_reversed(f"joints of kind {self.kind!r} cannot be reversed")
         drive = self.drive
         if self.joint.velocity_is_rate:
             numbered = jnp.arange(self.joint.nq, dtype=float)
             order = np.asarray(self.joint.reversed_coordinates(numbered)).astype(int)
-            drive = {name: numbers[order] for name, numbers in drive.items()}
+            drive = {name: values[order] for name, values in drive.items()}
         elif drive:
             raise self._cannot_be_reversed(f"its {' and '.join(drive)} would change meaning")
         (body_a, body_b), (frame_a, frame_b) = self.bodies, self.frames
@@ -75,15 +77,15 @@ class JointPart:
 
     def _cannot_be_reversed(self, reason: str) -> MechanismError:
         return MechanismError(
-            f"joint {self.name!r}: the tree reaches it at body_b {self.bodies[1]!r} and would have to reverse it, but {reason}; "
-            "swap body_a and body_b, with their positions and orientations"
+            f"joint {self.name!r}: its parent in the tree is body_b {self.bodies[1]!r}, so it would have to be reversed, but "
+            f"{reason}; exchange body_a and body_b, with their positions and orientations"
         )
 
     def constraint(self, model: Model) -> LoopJoint | None:
-        """The joint as one that closes a loop; None if it fits between parts of one rigid body, from which it takes no freedom.
+        """Loop joint; None between parts of one rigid body whose frames coincide, where it imposes no constraint.
 
         Raises:
-            MechanismError: It does not fit there.
+            MechanismError: The parts belong to one rigid body and the frames do not coincide.
         """
         found = loop_kind(self.joint)
         assert found is not None, "such joints stay in the tree"
@@ -105,21 +107,21 @@ class JointPart:
         if np.any(np.abs(residual) > np.sqrt(np.finfo(model.dtype).eps)) or np.any(branches < 0):
             names = " and ".join(map(repr, self.bodies))
             raise MechanismError(
-                f"joint {self.name!r}: {names} are parts of one rigid body, where its frames do not fit together; correct their "
-                "positions and orientations, or leave the joint out"
+                f"joint {self.name!r}: {names} are parts of one rigid body, and its frames do not coincide; correct their "
+                "positions and orientations, or remove the joint"
             )
         return None
 
 
 @dataclasses.dataclass(frozen=True)
 class RodPart:
-    """A rod without mass between a point on body A and a point on body B.
+    """A massless rod between a point on body A and a point on body B.
 
     Attributes:
-        name: Of the rod.
+        name: Name of the rod.
         bodies: Names of A and B.
-        ends: Its ends on the axes of A and B as 4x4 homogeneous matrices.
-        length: m.
+        ends: End points on the axes of A and B as 4x4 homogeneous matrices.
+        length: Length, m.
     """
 
     name: str
@@ -128,25 +130,25 @@ class RodPart:
     length: np.ndarray
 
     def constraint(self, model: Model) -> Distance:
-        """The rod between moving bodies.
+        """Distance constraint between moving bodies.
 
         Raises:
             MechanismError: Both ends are on one rigid body.
         """
         (a, end_a), (b, end_b) = _ends(model, self.bodies, self.ends)
         if a == b:
-            raise MechanismError(f"rod {self.name!r} connects two points of one rigid body; leave it out")
+            raise MechanismError(f"rod {self.name!r} connects two points of one rigid body; remove it")
         return Distance(self.name, a, end_a.translation, b, end_b.translation, self.length)
 
 
 @dataclasses.dataclass(frozen=True)
 class CouplingPart:
-    """The coordinate of one joint as a polynomial of that of another.
+    """The coordinate of one joint as a polynomial of that of another one.
 
     Attributes:
-        name: Of the coupling.
-        joints: Names of the driven one and the driver.
-        coefficients: c0, c1, ...
+        name: Name of the coupling.
+        joints: Names of the driven joint and of the driver.
+        coefficients: Coefficients c0, c1, ..., rad or m by the kinds of joints.
     """
 
     name: str
@@ -154,14 +156,14 @@ class CouplingPart:
     coefficients: np.ndarray
 
     def constraint(self, model: Model) -> Coupling:
-        """The coupling of the numbers of these coordinates."""
+        """Coupling constraint with the indices of the coordinates."""
         bodies = [model.topology.joint_names.index(joint) for joint in self.joints]
         driven, driver = (int(model.topology.q_starts[body]) for body in bodies)
         return Coupling(self.name, driven, driver, self.coefficients)
 
 
 def _ends(model: Model, bodies: Sequence[str], frames: Sequence[np.ndarray]) -> list[tuple[int, RigidTransform]]:
-    """For each of some named bodies, the moving body that carries it and the placement there of a frame on it."""
+    """Index of the moving body that carries each named body, and the placement of a frame in it."""
     ends = []
     for body, frame in zip(bodies, frames, strict=True):
         turn = rotation_quaternion(frame[:3, :3])

@@ -1,9 +1,9 @@
-"""Motion with constraints in minimal coordinates: as many velocities as there are degrees of freedom, and no multipliers.
+"""Constrained motion in minimal coordinates: as many velocities as there are degrees of freedom, and no multipliers.
 
     v = N y + v_0,   G N = 0,   N' (M a + h - Q) = 0,   a = N dy/dt + a_0
 
-y are the velocity components that `independent_velocities` chose, N is the motion of everything by each of them alone, v_0 and a_0
-what prescribed motion and curvature add. Source: theory.md (N13).
+y are the velocity components chosen by `independent_velocities`, each column of N is the motion for one of them alone, and v_0 and
+a_0 are the contributions of prescribed motion and curvature. Source: theory.md (N13).
 """
 
 from typing import NamedTuple
@@ -21,11 +21,11 @@ from jaxdyn.spatial.arrays import dot
 
 
 class MinimalMotion(NamedTuple):
-    """Motion of everything by the independent velocities.
+    """Motion of the mechanism as a function of the independent velocities.
 
     Attributes:
-        basis: N, whose columns are the motions by each independent velocity alone.
-        offset: v_0.
+        basis: Matrix N, whose columns are the motions for each independent velocity alone.
+        offset: Velocity v_0 of prescribed motion.
     """
 
     basis: Float[Array, "nv f"]
@@ -34,15 +34,16 @@ class MinimalMotion(NamedTuple):
 
 @system_function
 def minimal_motion(system: System, state: State, independent: tuple[int, ...], t: Time = 0.0) -> MinimalMotion:
-    """N and v_0 of v = N y + v_0.
+    """Matrix N and vector v_0 of v = N y + v_0.
 
     Args:
-        state: Its configuration satisfies the constraints; v does not matter.
-        independent: Numbers of the velocity components y, from `independent_velocities`.
-        t: Time, s, for joints with prescribed motion.
+        system: Mechanism with its constraints.
+        state: State whose configuration satisfies the constraints; v has no effect.
+        independent: Indices of the velocity components y, from `independent_velocities`.
+        t: Time (s), which matters for joints with prescribed motion.
 
     Raises:
-        ValueError: `independent` holds what is no velocity component, or one twice.
+        ValueError: An index in `independent` is not that of a velocity component, or occurs twice.
 
     Source: theory.md (N13).
     """
@@ -65,18 +66,19 @@ def minimal_acceleration(
     u: Float[Array, "nu"] | None = None,
     t: Time = 0.0,
 ) -> Float[Array, "nv"]:
-    """Generalized acceleration by the equations of motion in minimal coordinates; its components `independent` are dy/dt.
+    """Generalized acceleration from the equations of motion in minimal coordinates; its components `independent` are dy/dt.
 
         N' M N dy/dt = N' (Q - h - M a_0)
 
     Args:
-        state: Satisfies the constraints.
-        independent: As for `minimal_motion`.
-        u: Controls; None for none.
-        t: Time, s.
+        system: Mechanism with its forces, drives and constraints.
+        state: State that satisfies the constraints.
+        independent: Indices of the velocity components y, as for `minimal_motion`.
+        u: Controls; zero if None.
+        t: Time (s).
 
     Raises:
-        ValueError: As for `minimal_motion`.
+        ValueError: An index in `independent` is not that of a velocity component, or occurs twice.
 
     Source: theory.md (N13).
     """
@@ -94,14 +96,14 @@ def minimal_acceleration(
 
 
 def _rows(system: System, model: Model, q: Coordinates, placed: kinematics.Placements):
-    """G, and the scale that gives its rows equal weight; a row that vanishes is not blown up to its rounding."""
+    """Matrix G, and a scale that gives its rows equal weight without scaling up the rounding errors of a vanishing row."""
     rows = constraint_motion.jacobian(model, system.constraints, q, placed)
     squares = jnp.sum(rows * rows, axis=1)
     return rows, 1.0 / jnp.sqrt(squares + jnp.finfo(q.dtype).eps ** 0.5 * jnp.max(squares))
 
 
 def _dependent(rows, scale, independent: tuple[int, ...], right: Float[Array, "m k"]) -> Float[Array, "nv k"]:
-    """x of G x = right with x zero in the independent components; equations that repeat others do no harm."""
+    """Solution x of G x = right that is zero in the independent components; redundant equations are harmless."""
     dependent = np.setdiff1d(np.arange(rows.shape[1]), independent)
     orthogonal, triangle = factorizations.qr(scale[:, None] * rows[:, dependent])
     found = factorizations.solve_triangular(triangle, dot(orthogonal.T, scale[:, None] * right), lower=False)
@@ -112,8 +114,8 @@ def _check(system: System, independent: tuple[int, ...]) -> None:
     nv = system.model.nv
     if len(set(independent)) != len(independent) or not all(0 <= i < nv for i in independent):
         raise ValueError(
-            f"independent velocities {independent} of {system.model.name!r}: give different numbers from 0 to {nv - 1}, "
-            "as independent_velocities does"
+            f"independent velocities {independent} of {system.model.name!r}: give different indices from 0 to {nv - 1}, "
+            "for example those of independent_velocities"
         )
     if not system.constraints:
         raise ValueError(f"{system.model.name!r} has no constraints; all its {nv} velocities are independent")

@@ -1,6 +1,6 @@
-"""Projection: the nearest configuration and the nearest velocity that satisfy the constraints, nearest in kinetic energy.
+"""Projection: the nearest configuration and the nearest velocity that satisfy the constraints, in the norm of the kinetic energy.
 
-Both have the derivative of the equations that define them, whatever number of iterations solved these.
+Both have the derivative of their defining equations, independent of the number of iterations.
 """
 
 import functools
@@ -21,16 +21,16 @@ from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot
 from jaxdyn.spatial.directions import directional_derivative, stays
 
-# The matrix of the derivative is that at the start, in error by about the length of the step; each refinement takes it out again.
+# The derivative uses the matrix at the start, whose error is proportional to the step; each refinement reduces this error.
 _REFINEMENTS = 2
 
 
 class Projection(NamedTuple):
-    """What `project_position` found.
+    """Result of `project_position`.
 
     Attributes:
-        q: The configuration.
-        residual: Largest error of a constraint equation that is left, m or 1.
+        q: Configuration.
+        residual: Largest remaining error of a constraint equation, m or 1.
     """
 
     q: Float[Array, "nq"]
@@ -41,12 +41,14 @@ class Projection(NamedTuple):
 def project_position(system: System, state: State, t: Time = 0.0, *, iterations: int = 4) -> Projection:
     """Configuration that satisfies the constraints, from one that nearly does: q (+) M^-1 G' lam, with M and G at q.
 
-    It is for the small errors of a time step; `assemble` closes a mechanism from afar.
+    It corrects the small errors of a time step; `assemble` closes a mechanism from a distant configuration.
 
     Args:
-        state: q nearly satisfies the constraints; v does not matter.
-        t: Time, s, for joints with prescribed motion.
-        iterations: Of a Newton method whose matrix is that at q. Each leaves an error times the length of the step to the solution.
+        system: Mechanism with its constraints.
+        state: State whose configuration nearly satisfies the constraints; v has no effect.
+        t: Time (s), which matters for joints with prescribed motion.
+        iterations: Number of iterations of a Newton method with the matrix at q. Each multiplies the error by about the length of
+            the step.
 
     Source: theory.md (N14).
     """
@@ -63,8 +65,9 @@ def project_velocity(system: System, state: State, t: Time = 0.0) -> Velocities:
     """Velocity that satisfies the constraints, nearest to v in kinetic energy: v + M^-1 G' lam.
 
     Args:
-        state: Its configuration satisfies the constraints.
-        t: Time, s, for joints with prescribed motion.
+        system: Mechanism with its constraints.
+        state: State whose configuration satisfies the constraints.
+        t: Time (s), which matters for joints with prescribed motion.
 
     Source: theory.md (N14).
     """
@@ -77,10 +80,14 @@ def project_velocity(system: System, state: State, t: Time = 0.0) -> Velocities:
 def follow(
     model: Model, constraints: tuple[Constraint, ...], q: Coordinates, iterations: int, held: tuple[int, ...] = ()
 ) -> Coordinates:
-    """The configuration of `project_position`; without iterations q itself, but with the derivative of the projection.
+    """Configuration of `project_position`; without iterations it is q itself, with the derivative of the projection.
 
     Args:
-        held: Velocity components along which nothing moves.
+        model: Mechanism.
+        constraints: Constraints of the mechanism.
+        q: Generalized coordinates (rad or m).
+        iterations: Number of Newton iterations.
+        held: Indices of velocity components along which the configuration remains constant.
     """
     step, _ = _step_to_constraints(iterations, held, model, constraints, q)
     return configuration.integrate(model, q, step)
@@ -88,7 +95,7 @@ def follow(
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def _step_to_constraints(iterations: int, held: tuple[int, ...], model: Model, constraints, q: Coordinates):
-    """(step, lam) of M step = G' lam, phi(q (+) step) = 0."""
+    """Solution (step, lam) of M step = G' lam, phi(q (+) step) = 0."""
     matrices = _matrices(held, model, constraints, q)
     step, lam = jnp.zeros(model.nv, q.dtype), jnp.zeros(matrices.rows.shape[0], q.dtype)
 
@@ -102,7 +109,7 @@ def _step_to_constraints(iterations: int, held: tuple[int, ...], model: Model, c
 
 @functools.partial(_step_to_constraints.defjvp, symbolic_zeros=True)
 def _step_to_constraints_jvp(iterations, held, primals, tangents):
-    """M dstep - G' dlam = d(G' lam - M step), (dphi/dstep) dstep = -dphi, the rest constant. Source: (N16)."""
+    """M dstep - G' dlam = d(G' lam - M step), (dphi/dstep) dstep = -dphi, all else constant. Source: (N16)."""
     model, constraints, q = primals
     step, lam = _step_to_constraints(iterations, held, *primals)
     force, error = jnp.zeros_like(step), jnp.zeros_like(lam)
@@ -126,7 +133,7 @@ def _step_to_constraints_jvp(iterations, held, primals, tangents):
 
 
 def _matrices(held: tuple[int, ...], model: Model, constraints, q: Coordinates) -> saddle_point.SaddlePoint:
-    """M and G at q; what is held is as if infinitely heavy."""
+    """Matrices M and G at q, with infinite inertia along held components."""
     placed = kinematics.placements(model, q)
     if not held:
         return multipliers.equations_of_motion(model, constraints, q, placed)
@@ -142,7 +149,7 @@ def _residual_after(model: Model, constraints, q: Coordinates, step: Velocities)
 
 @jax.custom_jvp
 def _nearest_velocity(model: Model, constraints: tuple[Constraint, ...], q: Coordinates, v: Velocities):
-    """(nearest, lam) of M (nearest - v) = G' lam, dphi/dt = 0."""
+    """Solution (nearest, lam) of M (nearest - v) = G' lam, dphi/dt = 0."""
     moving = kinematics.motion(model, q, v)
     matrices = multipliers.equations_of_motion(model, constraints, q, moving.placements)
     lam = saddle_point.multipliers(matrices, -constraint_motion.rates(model, constraints, q, moving))
@@ -151,7 +158,7 @@ def _nearest_velocity(model: Model, constraints: tuple[Constraint, ...], q: Coor
 
 @functools.partial(_nearest_velocity.defjvp, symbolic_zeros=True)
 def _nearest_velocity_jvp(primals, tangents):
-    """M dnearest - G' dlam = M dv + d(G' lam - M (nearest - v)), G dnearest = -d(dphi/dt), the rest constant. Source: (N16)."""
+    """M dnearest - G' dlam = M dv + d(G' lam - M (nearest - v)), G dnearest = -d(dphi/dt), all else constant. Source: (N16)."""
     model, constraints, q, v = primals
     d_model, d_constraints, dq, dv = tangents
     nearest, lam = _nearest_velocity(*primals)

@@ -1,4 +1,4 @@
-"""What the joints and rods that close loops transmit; theory.md (N11)."""
+"""Reaction forces of the joints that close loops; theory.md (N11)."""
 
 from typing import NamedTuple
 
@@ -13,11 +13,11 @@ from jaxdyn.mechanism.topology import GROUND
 
 
 class LoopReaction(NamedTuple):
-    """What body A exerts on body B through a loop joint, ground axes; B exerts the opposite on A at the same place.
+    """Load that body A exerts on body B through a loop joint, ground axes; B exerts the opposite load on A at the same place.
 
     Attributes:
-        force: N.
-        moment: About the origin of the marker on A, N m.
+        force: Force, N.
+        moment: Moment about the origin of the marker on A, N m.
     """
 
     force: Float[Array, "3"]
@@ -28,14 +28,25 @@ class LoopReaction(NamedTuple):
 def loop_reactions(
     system: System, state: State, u: Float[Array, "nu"] | None = None, t: Time = 0.0
 ) -> dict[str, LoopReaction]:
-    """Force and moment in every loop joint, by its name; those of the joints of the tree are in `joint_reactions`.
+    """Force and moment in every loop joint, by its name; `joint_reactions` returns those of the joints of the tree.
 
-    In a loop that is overconstrained these are not unique: how its joints share the load depends on how the bodies give, which
-    rigid bodies do not. The multipliers are then the smallest ones.
+    In an overconstrained loop the loads are not unique, because their distribution depends on the elasticity of the bodies. The
+    result is then the solution with the smallest multipliers.
 
     Args:
-        u: Controls; None for none.
-        t: Time, s.
+        system: Mechanism with its forces, drives and constraints.
+        state: State that satisfies the constraints.
+        u: Controls; zero if None.
+        t: Time (s).
+
+    Example:
+        ```python
+        import jaxdyn
+
+        system = jaxdyn.library.four_bar()
+        loads = jaxdyn.loop_reactions(system, jaxdyn.neutral_state(system))
+        forces = {joint: load.force for joint, load in loads.items()}
+        ```
 
     Source: theory.md (N11).
     """
@@ -50,7 +61,7 @@ def loop_reactions(
         body = joint.body_b
         if body == GROUND:
             sign, body = -1.0, joint.body_a
-        # On a body, about its origin; moved to the marker on A.
+        # The load on a body is about its origin; it is moved to the marker on A.
         reference_a, arm_a = kinematics.point_on_body(placed, joint.body_a, joint.frame_a.translation)
         to_marker = (reference_a - placed.reference[body]) + (arm_a - placed.offset[body])
         force = own.force[body]

@@ -1,7 +1,7 @@
-"""Which joints of a mechanism with loops carry its bodies and which are cut: spanning trees of the graph of bodies and joints.
+"""Spanning trees of the graph of bodies and joints: the joints that form the tree of a mechanism with loops, and those to cut.
 
-Bodies and joints go by their names here; `ends` are the two bodies of each joint. A tree is a dict from each body, the ground not
-included, to the joint that carries it and the body at the other end of that joint.
+Bodies and joints are identified by name; `ends` are the two bodies of each joint. A tree is a dict from each body except the ground
+to the joint that connects it to its parent, and the name of this parent.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,10 +13,10 @@ Ends = Mapping[str, tuple[str, str]]
 
 
 def spanning_tree(ends: Ends, ranks: Mapping[str, tuple[int, ...]]) -> Tree:
-    """A tree of smallest ranks: no joint outside it ranks lower than a joint of the loop that it closes.
+    """Minimal spanning tree: no joint outside the tree has a lower rank than a joint of the loop that it closes.
 
-    It grows from the ground by the joint of lowest rank that reaches a new body (Prim's algorithm); of equals by the one that gives
-    a body nearest to the ground, then by the one named first. Bodies that no joint leads to are left out.
+    It grows from the ground by the joint of lowest rank that reaches a new body (Prim's algorithm). Among equal joints it prefers
+    the one that keeps the body nearest to the ground, then the first one in the order of names. Bodies without a path are omitted.
     """
     depths = {"ground": 0}
     tree: Tree = {}
@@ -35,7 +35,12 @@ def spanning_tree(ends: Ends, ranks: Mapping[str, tuple[int, ...]]) -> Tree:
 
 
 def path(tree: Tree, start: str, end: str) -> list[str]:
-    """Joints of the tree on the way from one body to another."""
+    """Joints of the tree on the path from one body to another.
+
+    Args:
+        tree: Spanning tree.
+        start, end: Names of the bodies.
+    """
     up, down = _to_ground(tree, start), _to_ground(tree, end)
     while up and down and up[-1] == down[-1]:
         up.pop()
@@ -54,11 +59,13 @@ def _to_ground(tree: Tree, body: str) -> list[str]:
 def chosen_tree(
     where: str, bodies: Iterable[str], ends: Ends, staying: Mapping[str, str], freedoms: Mapping[str, int]
 ) -> Tree:
-    """The tree that leaves the fewest coordinates: joints of the most freedoms are cut first.
+    """Tree with the fewest coordinates: joints with the most degrees of freedom are cut first.
 
     Args:
-        where: Names the mechanism in messages.
-        staying: Joints that must not be cut, and why, as messages say it.
+        where: Name of the mechanism, for messages.
+        bodies: Names of the bodies.
+        ends: Names of the two bodies of each joint.
+        staying: Joints that must not be cut, with the reasons for messages.
         freedoms: Number of velocity components of each joint.
 
     Raises:
@@ -68,25 +75,32 @@ def chosen_tree(
     loose = [body for body in bodies if body not in tree]
     if loose:
         raise MechanismError(
-            f"{where}: no joints lead from {_quoted(loose)} to the ground; add a joint, for a floating body "
+            f"{where}: no joints connect {_quoted(loose)} to the ground; add a joint, for a floating body "
             f'Free() between "ground" and {loose[0]!r}'
         )
     for loop in _loops(tree, ends):
         if loop[-1] in staying:
-            # Then all its joints must stay, or a lower rank would have brought this one into the tree.
+            # Then all joints of the loop must stay; otherwise a lower rank would have put this joint into the tree.
             reasons = "; ".join(f"{joint!r}: {staying[joint]}" for joint in loop)
             raise MechanismError(
-                f"{where}: no joint of the loop {_quoted(loop)} can be cut ({reasons}); give one of them a kind that can be, and "
-                "neither armature nor limits nor coupling"
+                f"{where}: no joint of the loop {_quoted(loop)} can be cut ({reasons}); change one of them to a kind that can be "
+                "cut, without armature, limits and couplings"
             )
     return tree
 
 
 def given_tree(where: str, bodies: Iterable[str], ends: Ends, staying: Mapping[str, str], cut: Sequence[str]) -> Tree:
-    """The tree that remains without the joints `cut`; the other arguments are those of `chosen_tree`.
+    """Tree that remains without the joints `cut`.
+
+    Args:
+        where: Name of the mechanism, for messages.
+        bodies: Names of the bodies.
+        ends: Names of the two bodies of each joint.
+        staying: Joints that must not be cut, with the reasons for messages.
+        cut: Names of the joints to cut.
 
     Raises:
-        MechanismError: A name is unknown, a joint cannot be cut, a loop is still closed, or a body hangs on nothing.
+        MechanismError: A name is unknown, a joint cannot be cut, a loop remains closed, or a body has no path to the ground.
     """
     if isinstance(cut, str):
         raise MechanismError(f"{where}: cut is {cut!r}; give a tuple of names, ({cut!r},)")
@@ -95,14 +109,14 @@ def given_tree(where: str, bodies: Iterable[str], ends: Ends, staying: Mapping[s
             raise MechanismError(f"{where}: cut: joint {unknown(joint, ends)}")
         if joint in staying:
             raise MechanismError(
-                f"{where}: joint {joint!r} cannot be cut: {staying[joint]}; cut another one of its loop"
+                f"{where}: joint {joint!r} cannot be cut: {staying[joint]}; cut another joint of its loop"
             )
     remaining = {joint: pair for joint, pair in ends.items() if joint not in cut}
     tree = spanning_tree(remaining, dict.fromkeys(remaining, ()))
     loose = [body for body in bodies if body not in tree]
     if loose:
         raise MechanismError(
-            f"{where}: with {_quoted(cut) or 'nothing'} cut, no joints lead from {_quoted(loose)} to the ground; "
+            f"{where}: with {_quoted(cut) or 'no joints'} cut, no joints connect {_quoted(loose)} to the ground; "
             "cut fewer joints or add some"
         )
     for loop in _loops(tree, remaining):
@@ -111,7 +125,7 @@ def given_tree(where: str, bodies: Iterable[str], ends: Ends, staying: Mapping[s
 
 
 def _loops(tree: Tree, ends: Ends) -> list[list[str]]:
-    """For each joint outside the tree, the joints of the loop that it closes, itself last."""
+    """The joints of the loop that each joint outside the tree closes; this joint is the last one."""
     carrying = {joint for joint, _ in tree.values()}
     return [[*path(tree, *pair), joint] for joint, pair in ends.items() if joint not in carrying]
 

@@ -1,11 +1,11 @@
-"""Other formulations of the equations of motion, each by its textbook: they agree with `jaxdyn.dynamics`, and teach and check it.
+"""Other formulations of the equations of motion in their textbook forms; they agree with `jaxdyn.dynamics`.
 
 gibbs_appell  acceleration energy, whose gradient by the accelerations is the equation of motion
 kane          partial velocities times active and inertial forces
 lagrange      derivatives of the kinetic energy
 hamilton      coordinates and generalized momenta
 exponentials  screws and products of exponentials
-attitude      one rigid body about its mass center, in s-parameters and in quaternions
+attitude      one rigid body about its center of mass, in s-parameters and in quaternions
 """
 
 from typing import TYPE_CHECKING

@@ -1,9 +1,9 @@
 """Attitude dynamics of one rigid body about its center of mass, theory.md section (o).
 
-Two forms of the same motion. The s-parameter form describes the angular velocity by its length w and two angles, alpha and beta,
-that place its direction in inertial space, and the body relative to that direction by s-parameters: 6 numbers. A balanced body
+There are two forms of the same motion. The s-parameter form has 6 components: the magnitude w of the angular velocity, two angles
+alpha and beta of its direction in inertial space, and s-parameters of the body relative to this direction. A balanced body
 moves on a surface in s-space (O12). The form is singular at w = 0, at sin(beta) = 0 and at the pole of s (O10). The quaternion form
-has the attitude quaternion and the body rates, 7 numbers, and no singular point: prefer it for simulation.
+has 7 components, the attitude quaternion and the body rates, and no singular point: prefer it for simulation.
 
 Frames: body axes are principal axes of inertia; the frame of the angular velocity has it as third axis; inertial axes are X, Y, Z.
 """
@@ -28,7 +28,7 @@ class SParameterState(eqx.Module):
     """Attitude and angular velocity of a body, in s-parameters.
 
     Attributes:
-        speed: Length w > 0 of the angular velocity, rad/s.
+        speed: Magnitude w > 0 of the angular velocity, rad/s.
         alpha: Azimuth of the angular velocity, from inertial Z towards X, rad.
         beta: Angle of the angular velocity from inertial Y, rad.
         s: S-parameters of the attitude, body axes to the frame of the angular velocity.
@@ -51,10 +51,10 @@ class SParameterState(eqx.Module):
 
 
 class QuaternionState(eqx.Module):
-    """Attitude and angular velocity of a body, the form without singular points.
+    """Attitude and angular velocity of a body, in the form without singular points.
 
     Attributes:
-        quaternion: Attitude, body to inertial components, any norm.
+        quaternion: Attitude, body to inertial components, of any nonzero norm.
         body_rates: Angular velocity, body axes, rad/s.
     """
 
@@ -68,7 +68,7 @@ class QuaternionState(eqx.Module):
 
 
 State = SParameterState | QuaternionState
-# On body axes, N m: constant, or a function of the state, of which both forms offer `rotation` and `body_rates`.
+# On body axes, N m: a constant, or a function of the state; both forms of the state have `rotation` and `body_rates`.
 Moment = Vector3 | Callable[[State], Vector3] | None
 
 
@@ -80,9 +80,9 @@ def frame_of_angular_velocity(alpha: Scalar, beta: Scalar) -> Matrix33:
 
 
 def to_quaternion_state(state: SParameterState) -> QuaternionState:
-    """The same motion as attitude quaternion and body rates; smooth for every s. Source: theory.md (O1), (O7)."""
+    """The same motion by attitude quaternion and body rates; smooth for every s. Source: theory.md (O1), (O7)."""
     second = jnp.array([0.0, 1.0, 0.0], state.s.dtype)
-    # K turns the cyclic permutation of the axes, K(0, 0), by alpha about inertial Y and by beta about the frame's second axis.
+    # K rotates the cyclic permutation of axes, K(0, 0), by alpha about inertial Y and by beta about the second axis of the frame.
     permutation = jnp.array([0.5, -0.5, -0.5, -0.5], state.s.dtype)
     frame = quaternion.multiply(quaternion.from_axis_angle(second, state.alpha), permutation)
     frame = quaternion.multiply(frame, quaternion.from_axis_angle(second, state.beta))
@@ -92,7 +92,7 @@ def to_quaternion_state(state: SParameterState) -> QuaternionState:
 def from_quaternion_state(state: QuaternionState) -> SParameterState:
     """The same motion in s-parameters, with |s| <= 1, |alpha| <= pi and 0 <= beta <= pi.
 
-    At w = 0 and at sin(beta) = 0 the frame of the angular velocity is not determined: NaN or an arbitrary choice.
+    At w = 0 and at sin(beta) = 0 the frame of the angular velocity is undefined, and the result is NaN or arbitrary.
 
     Source: theory.md (O7).
     """
@@ -115,8 +115,9 @@ def attitude_rates(
     Infinite or NaN at w = 0 and at sin(beta) = 0.
 
     Args:
-        principal_moments: I1, I2, I3 about the center of mass, kg m^2.
-        moment: M about the center of mass, body axes, N m; an array or a function of the state, none if not given.
+        principal_moments: Principal moments I1, I2, I3 about the center of mass, kg m^2.
+        state: Attitude and angular velocity.
+        moment: Moment M about the center of mass, body axes, N m; an array or a function of the state; zero if None.
 
     Source: theory.md (O8), (O9).
     """
@@ -133,11 +134,12 @@ def attitude_rates(
 def quaternion_rates(
     principal_moments: PrincipalMoments, state: QuaternionState, moment: Moment = None
 ) -> QuaternionState:
-    """Time derivatives of attitude quaternion and body rates, as a state; 1/s, rad/s^2. No singular point.
+    """Time derivatives of attitude quaternion and body rates, as a state; 1/s, rad/s^2. There are no singular points.
 
     Args:
-        principal_moments: I1, I2, I3 about the center of mass, kg m^2.
-        moment: M about the center of mass, body axes, N m; an array or a function of the state, none if not given.
+        principal_moments: Principal moments I1, I2, I3 about the center of mass, kg m^2.
+        state: Attitude and angular velocity.
+        moment: Moment M about the center of mass, body axes, N m; an array or a function of the state; zero if None.
 
     Source: theory.md (O10), (A11).
     """
@@ -157,7 +159,7 @@ def _body_acceleration(principal_moments: PrincipalMoments, body_rates: Vector3,
 
 
 def switch(state: SParameterState) -> SParameterState:
-    """The same motion with |s| <= 1; after every step of an integration it avoids the pole. Source: theory.md (O6)."""
+    """The same motion with |s| <= 1; applied after every step of an integration, it avoids the pole. Source: theory.md (O6)."""
     return SParameterState(state.speed, state.alpha, state.beta, attitude.switch(state.s))
 
 
@@ -189,15 +191,20 @@ def dynamic_inertia(principal_moments: PrincipalMoments, state: State) -> Scalar
     return dot(momentum, momentum) / dot(momentum, state.body_rates)
 
 
-# --- where the balanced body moves in s-space ---
+# --- surfaces on which the balanced body moves in s-space ---
 
 
 def configuration_surface(
     principal_moments: PrincipalMoments, inertia: Scalar, s: attitude.SParameters
 ) -> Float[Array, ""]:
-    """Function that is zero on the configuration surface: sum of Ik (Ik - d) N3k(s)^2, kg^2 m^4.
+    """Function whose zeros are the configuration surface: sum of Ik (Ik - d) N3k(s)^2, kg^2 m^4.
 
     A balanced body stays on the surface of its d = `dynamic_inertia`. The surface is bounded unless d = I3.
+
+    Args:
+        principal_moments: Principal moments I1, I2, I3 about the center of mass, kg m^2.
+        inertia: Moment of inertia d of `dynamic_inertia`, kg m^2.
+        s: S-parameters.
 
     Source: theory.md (O12).
     """
@@ -207,13 +214,13 @@ def configuration_surface(
 def torus_angle(principal_moments: PrincipalMoments, inertia: Scalar, cosine: Scalar) -> Scalar:
     """Angle th0 of the torus on which a symmetric body (I1 = I2, not I3) moves without a moment, rad, 0 <= th0 <= pi/2.
 
-    The angle between the angular velocity and the axis of symmetry is 2 th0. The integral d determines sin^2(2 th0) alone, so two
+    The angle between the angular velocity and the axis of symmetry is 2 th0. The integral d determines only sin^2(2 th0), so two
     tori have the same d.
 
     Args:
-        principal_moments: I1 = I2, I3, kg m^2.
-        inertia: d = `dynamic_inertia`, kg m^2.
-        cosine: N33 of any moment of the motion, whose sign chooses the torus.
+        principal_moments: Principal moments I1 = I2, I3, kg m^2.
+        inertia: Moment of inertia d of `dynamic_inertia`, kg m^2.
+        cosine: Direction cosine N33 at any time of the motion, whose sign selects the torus.
 
     Source: theory.md (O13), as tan^2(2 th0) = I3 (d - I3)/(I1 (I1 - d)), which loses no digits at any angle.
     """
@@ -227,9 +234,9 @@ def torus(angle: Scalar, longitude: Scalar, latitude: Scalar) -> attitude.SParam
     """Point of the configuration torus of a symmetric body, s-parameters.
 
     Args:
-        angle: th0 of `torus_angle`, rad; the center circle has radius 1/sin(th0), the tube cot(th0).
-        longitude: l, about the third axis, rad.
-        latitude: g, about the tube, rad.
+        angle: Angle th0 of `torus_angle`, rad; the center circle has radius 1/sin(th0), the tube cot(th0).
+        longitude: Angle l about the third axis, rad.
+        latitude: Angle g about the tube, rad.
 
     Source: theory.md (O14).
     """
@@ -247,10 +254,10 @@ def resisted_body_rates(
     """Body rates, rad/s, at time t of a symmetric body (I1 = I2) under the moment -h w_body: the exact solution.
 
     Args:
-        principal_moments: I1 = I2, I3, kg m^2.
-        body_rates: At t = 0, body axes, rad/s.
-        resistance: h >= 0, N m s; without it, the exact solution of the balanced body.
-        t: Time, s.
+        principal_moments: Principal moments I1 = I2, I3, kg m^2.
+        body_rates: Angular velocity at t = 0, body axes, rad/s.
+        resistance: Coefficient h >= 0 of the medium, N m s; h = 0 gives the exact solution of the balanced body.
+        t: Time (s).
 
     Source: theory.md (O15).
     """

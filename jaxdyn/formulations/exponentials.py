@@ -1,12 +1,14 @@
 """Product of exponentials: the kinematics of a tree from the screws of its joints at the reference configuration.
 
-A joint of one degree of freedom displaces everything beyond it by expm(X q), X = [[S(e), v], [0, 0]], where e is the direction of
-its axis (zero for a slide) and v the velocity at the ground origin per unit of rate, both on ground axes with all joints neutral:
+A joint of one degree of freedom displaces all bodies beyond it by expm(X q), X = [[S(e), v], [0, 0]], where e is the direction of
+its axis (zero for a prismatic joint) and v the velocity at the ground origin per unit of rate, both on ground axes with all joints
+neutral:
 
     revolute v = P x e,   prismatic e = 0, v the direction,   helical v = P x e + pitch e            (P a point of the axis)
 
-A second road to the placements, velocities and accelerations of `kinematics`: 4x4 matrices and screws instead of quaternions
-and columns on current axes. It is about the ground origin, so digits are lost far from it. Theory.md section (c).
+This is an alternative to the placements, velocities and accelerations of `kinematics`: it uses 4x4 matrices and screws instead of
+quaternions and columns on current axes. Its reference point is the ground origin, so digits are lost far from it. Theory.md
+section (c).
 """
 
 from typing import NamedTuple
@@ -30,12 +32,12 @@ Matrices44 = Float[Array, "nb 4 4"]
 
 
 class Screws(NamedTuple):
-    """The reference configuration (all joints neutral), ground axes.
+    """Screws and placements at the reference configuration (all joints neutral), ground axes.
 
     Attributes:
-        axis: e of each joint, a unit vector, or zero if the joint does not turn.
-        moment: v of each joint, m or 1.
-        reference: [[R_i(0), o_i(0)], [0, 1]] of each body.
+        axis: Unit vector e of each joint; zero for a prismatic joint.
+        moment: Velocity v of each joint at the ground origin per unit of rate, m or 1.
+        reference: Placement [[R_i(0), o_i(0)], [0, 1]] of each body.
     """
 
     axis: Float[Array, "nb 3"]
@@ -51,7 +53,7 @@ def screws(model: Model) -> Screws:
     The column must be constant, with |w| = 1 or w = 0.
 
     Raises:
-        ValueError: A joint has not one coordinate that moves it along a constant screw.
+        ValueError: A joint does not have exactly one coordinate and a constant screw.
 
     Source: theory.md (C1), (E3).
     """
@@ -68,7 +70,7 @@ def _require_screws(model: Model) -> None:
         constant = kind.velocity_is_rate and kind.subspace_rate is Joint.subspace_rate
         if not (kind.nq == kind.nv == 1 and constant):
             raise ValueError(
-                f"joint {name!r} ({kind.__name__}) is no screw of one degree of freedom, so it has no matrix exponential; "
+                f"joint {name!r} ({kind.__name__}) is not a screw of one degree of freedom, so it has no matrix exponential; "
                 "use the decomposed model, jaxdyn.decomposed(model), after jaxdyn.released(model) if its motion is prescribed"
             )
 
@@ -79,7 +81,7 @@ def _matrix(rotation: Float[Array, "3 3"], translation: Vector3) -> Matrix44:
 
 
 def _products(model: Model, local: Matrices44) -> Matrices44:
-    """Ordered products along the paths, root first."""
+    """Ordered products along the paths, starting at the root."""
     return tree.from_root_to_leaves(model.topology, dot, local, jnp.eye(4, dtype=local.dtype))
 
 
@@ -91,8 +93,8 @@ def screw_exponential(axis: Vector3, moment: Vector3, angle: Float[Array, ""]) -
 
     Args:
         axis: Unit vector e, or zero: A = 1, b = q v.
-        moment: v, on the same axes.
-        angle: q, rad; m where the axis is zero.
+        moment: Velocity v at the ground origin per unit of rate, on the same axes.
+        angle: Angle q, rad; displacement, m, if the axis is zero.
 
     Source: theory.md (C1), (C2).
     """
@@ -110,7 +112,7 @@ def _exponential_rate(axis: Vector3, moment: Vector3, angle: Float[Array, ""], r
 
 
 def _angles(model: Model, q: Coordinates) -> Float[Array, "nb"]:
-    """How far each joint has moved along its screw, rad or m."""
+    """Displacement of each joint along its screw, rad or m."""
     return configuration.difference(model, configuration.neutral(model), q)
 
 
@@ -120,12 +122,13 @@ def _exponentials(model: Model, joints: Screws, q: Coordinates) -> Matrices44:
 
 @model_function
 def screw_displacements(model: Model, q: Coordinates) -> Matrices44:
-    """Displacements H_i of all bodies from the reference configuration: a point goes from x(0) to H_i x(0).
+    """Displacements H_i of all bodies from the reference configuration: a point moves from x(0) to H_i x(0).
 
-        H_i = product over the path, root first, of expm(X_k q^k)
+        H_i = product over the path, starting at the root, of expm(X_k q^k)
 
     Args:
-        q: Generalized coordinates.
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
 
     Returns:
         4x4 matrices [[A_{0,i}, h_i], [0, 1]], ground axes, m.
@@ -156,7 +159,12 @@ def screw_velocities(model: Model, q: Coordinates, v: Velocities) -> BodyMotion:
         omega_i = sum over the path of A_{0,par(k)} e_k v^k
         v_i = sum over the path of [ dA_{0,par(k)}/dt b_k + A_{0,par(k)} db_k/dt ] + dA_{0,i}/dt r_i(0)
 
-    Source: theory.md (C3), (C6), (C7) with the center of mass in the place of the body origin.
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        v: Generalized velocities (rad/s or m/s).
+
+    Source: theory.md (C3), (C6), (C7) with the center of mass in place of the body origin.
     """
     joints, topology = screws(model), model.topology
     local = _exponentials(model, joints, q)
@@ -180,6 +188,14 @@ def screw_velocities(model: Model, q: Coordinates, v: Velocities) -> BodyMotion:
 def screw_accelerations(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> BodyMotion:
     """Angular accelerations and center-of-mass accelerations of all bodies: the time derivatives of (C6), (C7), ground axes.
 
-    Equal to `body_accelerations`; gravity not included. Source: theory.md (C6), (C7).
+    They equal those of `body_accelerations`; gravity is not included.
+
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        v: Generalized velocities (rad/s or m/s).
+        a: Generalized accelerations (rad/s^2 or m/s^2).
+
+    Source: theory.md (C6), (C7).
     """
     return jax.jvp(lambda q, v: screw_velocities(model, q, v), (q, v), (v, a))[1]

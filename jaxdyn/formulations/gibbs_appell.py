@@ -1,4 +1,4 @@
-"""Acceleration energy (Gibbs-Appell): one scalar function of the accelerations whose gradient is the equation of motion.
+"""Acceleration energy (Gibbs-Appell): a scalar function of the accelerations whose gradient is the equation of motion.
 
 A body has E_A = 1/2 integral |acceleration|^2 dm, J/s^2. For the whole mechanism it is quadratic in the accelerations,
 
@@ -6,7 +6,8 @@ A body has E_A = 1/2 integral |acceleration|^2 dm, J/s^2. For the whole mechanis
     dE_A/dqdd^gamma = Q_gamma                                                                        (J4)
 
 and its terms follow from the kinetic energy by (J5), (J6). The velocities may be quasi-velocities. Gravity is one of the forces Q,
-so it is not in E_A. A rotor adds 1/2 I a^2 (I its armature), as it adds 1/2 I v^2 to the kinetic energy. Theory.md section (j).
+so E_A does not include it. A rotor adds 1/2 I a^2 with its armature I, as it adds 1/2 I v^2 to the kinetic energy. Theory.md
+section (j).
 """
 
 from typing import NamedTuple
@@ -27,14 +28,14 @@ from jaxdyn.spatial.inertia import symmetric_matrix
 
 
 class AccelerationEnergy(NamedTuple):
-    """The terms of the acceleration energy of every body and rotor, J/s^2.
+    """Terms of the acceleration energy of every body and rotor, J/s^2.
 
     Attributes:
-        translational: 1/2 m |a_C|^2.
-        rotational: 1/2 eps . J eps.
-        gyroscopic: Eps . (omega x J omega).
-        centripetal: 1/2 |omega|^2 (omega . J omega).
-        rotors: Of every velocity component 1/2 I a^2, and what the spin of `Model.rotors` adds but for terms of velocities alone.
+        translational: Term 1/2 m |a_C|^2.
+        rotational: Term 1/2 eps . J eps.
+        gyroscopic: Term eps . (omega x J omega).
+        centripetal: Term 1/2 |omega|^2 (omega . J omega).
+        rotors: Term 1/2 I a^2 of every velocity component, and the spin terms of `Model.rotors` that depend on accelerations.
     """
 
     translational: Float[Array, "nb"]
@@ -45,14 +46,20 @@ class AccelerationEnergy(NamedTuple):
 
     @property
     def total(self) -> Float[Array, ""]:
-        """E_A, the sum of all terms."""
+        """Acceleration energy E_A, the sum of all terms."""
         bodies = self.translational + self.rotational + self.gyroscopic + self.centripetal
         return jnp.sum(bodies) + jnp.sum(self.rotors)
 
 
 @model_function
 def acceleration_energy_terms(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> AccelerationEnergy:
-    """The terms of the acceleration energy at (q, v, a), for each body; arguments as for `acceleration_energy`.
+    """Terms of the acceleration energy at (q, v, a), for each body.
+
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        v: Generalized velocities (rad/s or m/s).
+        a: Generalized accelerations (rad/s^2 or m/s^2).
 
     Source: theory.md (J1), (R5).
     """
@@ -85,14 +92,17 @@ def acceleration_energy(model: Model, q: Coordinates, v: Velocities, a: Accelera
 
         E_A = sum [ 1/2 m |a_C|^2 + 1/2 eps.J eps + eps.(omega x J omega) + 1/2 |omega|^2 (omega.J omega) ] + 1/2 I a^2
 
-    The spin of `Model.rotors` has further terms of velocities alone, for which their inertia across the axis would be needed; no
-    equation of motion depends on them, and they are left out.
+    The spin of `Model.rotors` also has terms that depend on velocities alone and would require the transverse inertia of rotors.
+    They are omitted, because the equations of motion do not depend on them.
 
     Args:
-        q, v, a: Generalized coordinates, velocities, accelerations.
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        v: Generalized velocities (rad/s or m/s).
+        a: Generalized accelerations (rad/s^2 or m/s^2).
 
     Raises:
-        ValueError: Wrong shapes.
+        ValueError: An argument has the wrong shape.
 
     Source: theory.md (J1), (J2), (R5).
     """
@@ -101,7 +111,14 @@ def acceleration_energy(model: Model, q: Coordinates, v: Velocities, a: Accelera
 
 @model_function
 def acceleration_energy_of_velocity(model: Model, q: Coordinates, v: Velocities) -> Float[Array, ""]:
-    """The part E_A0(q, v) of the acceleration energy without accelerations, J/s^2; no equation of motion depends on it.
+    """Part E_A0(q, v) of the acceleration energy that is independent of accelerations, J/s^2.
+
+    The equations of motion do not depend on it.
+
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        v: Generalized velocities (rad/s or m/s).
 
     Source: theory.md (J3).
     """
@@ -110,9 +127,17 @@ def acceleration_energy_of_velocity(model: Model, q: Coordinates, v: Velocities)
 
 @model_function
 def gibbs_appell_forces(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> GeneralizedForces:
-    """Generalized forces of the motion (q, v, a) under gravity: tau_gamma = dE_A/da^gamma - (gravity force)_gamma; N m, N.
+    """Generalized forces of the motion (q, v, a) under gravity: tau_gamma = dE_A/da^gamma - (gravity force)_gamma; N m or N.
 
-    Equal to `inverse_dynamics`. Source: theory.md (J4).
+    They equal those of `inverse_dynamics`.
+
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        v: Generalized velocities (rad/s or m/s).
+        a: Generalized accelerations (rad/s^2 or m/s^2).
+
+    Source: theory.md (J4).
     """
     needed = jax.grad(acceleration_energy, argnums=3)(model, q, v, a)  # (J4)
     return needed - inverse.gravity_force(model, q)
@@ -120,10 +145,16 @@ def gibbs_appell_forces(model: Model, q: Coordinates, v: Velocities, a: Accelera
 
 @model_function
 def gibbs_appell_accelerations(model: Model, q: Coordinates, v: Velocities, tau: GeneralizedForces) -> Accelerations:
-    """Generalized accelerations that minimise E_A - Q.a, Q = tau and gravity; rad/s^2, m/s^2. Equal to `forward_dynamics`.
+    """Generalized accelerations that minimize E_A - Q.a with Q of tau and gravity; rad/s^2 or m/s^2.
 
-    The function is quadratic in a, so one Newton step from a = 0 reaches the minimum, where (J4) holds; its Hessian is the
-    mass matrix.
+    They equal those of `forward_dynamics`. The function is quadratic in a, so one Newton step from a = 0 reaches the minimum, where
+    (J4) holds; its Hessian is the mass matrix.
+
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        v: Generalized velocities (rad/s or m/s).
+        tau: All generalized forces except gravity (N m or N).
 
     Source: theory.md (J4), (J7); Gauss 1829.
     """
@@ -136,12 +167,18 @@ def gibbs_appell_accelerations(model: Model, q: Coordinates, v: Velocities, tau:
 
 @model_function
 def acceleration_energy_from_kinetic(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> Float[Array, ""]:
-    """Right side of the identity E_A = 1/2 E_{vv}[a, a] + E_{vq}[a, v] + E_{vt}[a] - E_q[a] + E_A0, J/s^2.
+    """Right-hand side of the identity E_A = 1/2 E_{vv}[a, a] + E_{vq}[a, v] + E_{vt}[a] - E_q[a] + E_A0, J/s^2.
+
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        v: Generalized velocities (rad/s or m/s).
+        a: Generalized accelerations (rad/s^2 or m/s^2).
 
     Source: theory.md (J6).
     """
     by_velocity = jax.grad(lambda v: energy.kinetic_energy(model, q, v))
     _, inertia = jax.jvp(by_velocity, (v,), (a,))
-    # The forces hold the whole of E_{vv} a, the energy only half of it.
+    # The forces contain all of E_{vv} a, the energy only half of it.
     linear = lagrange_forces(model, q, v, a) - 0.5 * inertia
     return dot(linear, a) + acceleration_energy_of_velocity(model, q, v)  # (J6)

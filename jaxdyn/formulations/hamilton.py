@@ -1,12 +1,12 @@
-"""Hamilton's canonical form: coordinates and generalized momenta, and one function of both that drives them.
+"""Hamilton's canonical form: coordinates, generalized momenta, and the Hamiltonian, a function of both.
 
     p_gamma = dE/dv^gamma,   H(q, p) = p.v - E + V,   v = dH/dp,   dp/dt = Q - dH/dq                 (Hamilton 1834)
 
-Time may enter through prescribed motions: with the velocities T_t, Omega_t at v = 0, E = 1/2 v' M v + b'v + E_t (E19), so
+Time may enter through prescribed motions. With the velocities T_t, Omega_t at v = 0, E = 1/2 v' M v + b'v + E_t (E19), so
 
     p = M v + b,   H = 1/2 (p - b)' M^-1 (p - b) - E_t + V,       without them H = 1/2 p' M^-1 p + V = E + V.
 
-Where velocities are no coordinate rates, dH/dq is the derivative X_gamma(H) along the velocity columns, and their brackets (D3) add
+If velocities are not coordinate rates, dH/dq is the derivative X_gamma(H) along the velocity columns, and their brackets (D3) add
 k^delta_{beta gamma} v^beta p_delta to dp_gamma/dt; theory.md (I8), (I9).
 """
 
@@ -29,17 +29,18 @@ from jaxdyn.spatial.arrays import dot, einsum
 
 @model_function
 def hamiltonian(model: Model, q: Coordinates, p: Momenta) -> Float[Array, ""]:
-    """Hamilton's function H(q, p) = p.v - E + V, J: the total energy unless motions are prescribed.
+    """Hamiltonian H(q, p) = p.v - E + V, J; it equals the total energy unless motions are prescribed.
 
     Args:
-        q: Generalized coordinates.
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
         p: Generalized momenta, N m s or N s.
 
     Returns:
-        Not finite where the mass matrix is singular.
+        Hamiltonian; not finite where the mass matrix is singular.
 
     Raises:
-        ValueError: Wrong shapes.
+        ValueError: An argument has the wrong shape.
 
     Source: theory.md (I8), (F2), (E19), (H2); Hamilton 1834.
     """
@@ -53,14 +54,14 @@ def hamiltonian(model: Model, q: Coordinates, p: Momenta) -> Float[Array, ""]:
 
 
 class CanonicalRates(NamedTuple):
-    """Hamilton's function and the canonical equations.
+    """Hamiltonian and the terms of the canonical equations.
 
     Attributes:
-        energy: H, J.
-        velocity: v = dH/dp, the rate of the configuration, rad/s or m/s.
-        gradient: dH/dq, along the velocity columns X_gamma(H), N m or N.
-        bracket: k^delta_{beta gamma} v^beta p_delta, zero where velocities are coordinate rates, N m or N.
-        momentum: dp/dt = Q - dH/dq + bracket, N m or N.
+        energy: Hamiltonian H, J.
+        velocity: Rate of the configuration v = dH/dp, rad/s or m/s.
+        gradient: Derivative dH/dq along the velocity columns, X_gamma(H), N m or N.
+        bracket: Term k^delta_{beta gamma} v^beta p_delta, N m or N; zero if velocities are coordinate rates.
+        momentum: Rate of the momenta dp/dt = Q - dH/dq + bracket, N m or N.
     """
 
     energy: Float[Array, ""]
@@ -75,15 +76,16 @@ def canonical_rates(model: Model, q: Coordinates, p: Momenta, tau: GeneralizedFo
     """Hamilton's canonical equations v = dH/dp, dp/dt = tau - dH/dq, by automatic differentiation of H.
 
     Args:
-        q: Generalized coordinates.
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
         p: Generalized momenta, N m s or N s.
-        tau: All generalized forces but gravity, which is in H; N m or N.
+        tau: All generalized forces except gravity, which H includes; N m or N.
 
     Returns:
         `CanonicalRates`; the coordinates move as `configuration.integrate(model, q, dt * velocity)`.
 
     Raises:
-        ValueError: Wrong shapes.
+        ValueError: An argument has the wrong shape.
 
     Source: theory.md (F2), (I3), (I9); Hamilton 1834.
     """

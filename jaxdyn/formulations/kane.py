@@ -3,8 +3,8 @@
     v_i = T_alpha(i) v^alpha + T_t(i),   omega_i = Omega_alpha(i) v^alpha + Omega_t(i)               (E15)
     F_gamma + F*_gamma = 0                                                                           (K1)
 
-T_t, Omega_t are the velocities that belong to time alone, those of prescribed motions. The velocities v may be quasi-velocities,
-and nothing is differentiated. Theory.md section (k).
+T_t, Omega_t are the velocities of prescribed motions at v = 0. The velocities v may be quasi-velocities, and the method needs no
+differentiation. Theory.md section (k).
 """
 
 from typing import NamedTuple
@@ -23,16 +23,16 @@ from jaxdyn.spatial.inertia import symmetric_matrix
 
 
 class KaneForces(NamedTuple):
-    """Both sides of Kane's equations and what they are made of; vectors on ground axes, forces at the centers of mass.
+    """Both sides of Kane's equations and their terms; vectors on ground axes, forces at the centers of mass.
 
     Attributes:
         active: Generalized active forces F, gravity included, N m or N.
         inertia: Generalized inertia forces F*, rotors included, N m or N.
         partials: Partial velocities T and partial angular velocities Omega.
-        time_part: Omega_t and T_t of the centers of mass, rad/s and m/s.
-        accelerations: Eps and a_C of the bodies, rad/s^2 and m/s^2.
-        inertia_force: -m a_C of each body, N.
-        inertia_moment: -(J eps + omega x J omega) of each body, and of the rotors that it carries, N m.
+        time_part: Velocities Omega_t and T_t (of the centers of mass) of prescribed motions, rad/s and m/s.
+        accelerations: Angular accelerations eps and center-of-mass accelerations a_C, rad/s^2 and m/s^2.
+        inertia_force: Inertia force -m a_C of each body, N.
+        inertia_moment: Inertia moment -(J eps + omega x J omega) of each body, and of the rotors that it carries, N m.
     """
 
     active: GeneralizedForces
@@ -53,14 +53,17 @@ def kane_forces(model: Model, q: Coordinates, v: Velocities, a: Accelerations, t
             - (armature * a)_gamma - (rotors)_gamma
 
     Args:
-        q, v, a: Generalized coordinates, velocities, accelerations.
-        tau: All generalized forces but gravity, N m or N.
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        v: Generalized velocities (rad/s or m/s).
+        a: Generalized accelerations (rad/s^2 or m/s^2).
+        tau: All generalized forces except gravity, N m or N.
 
     Returns:
-        `KaneForces`; `active + inertia` is zero if and only if a is the acceleration that tau causes.
+        `KaneForces`; `active + inertia` is zero if and only if a is the acceleration caused by tau.
 
     Raises:
-        ValueError: Wrong shapes.
+        ValueError: An argument has the wrong shape.
 
     Source: theory.md (K1), (E15), (R3); Kane and Levinson 1985.
     """

@@ -1,4 +1,4 @@
-"""Lagrange's equations of the second kind, in the form of Hamel where velocities are no coordinate rates.
+"""Lagrange's equations of the second kind, in Hamel's form if velocities are not coordinate rates.
 
     d/dt dE/dv^gamma - dE/dq^gamma - k^delta_{beta gamma} v^beta dE/dv^delta = Q_gamma
 
@@ -20,12 +20,12 @@ from jaxdyn.spatial.arrays import einsum
 
 
 class LagrangeTerms(NamedTuple):
-    """What the kinetic energy E(q, v) contributes to the equations of motion, N m or N.
+    """Terms of the kinetic energy E(q, v) in the equations of motion, N m or N.
 
     Attributes:
-        momentum_rate: d/dt dE/dv = E_{vv} a + E_{vq} v + E_{vt}.
-        gradient: dE/dq; along the velocity columns, X_gamma(E).
-        bracket: k^delta_{beta gamma} v^beta dE/dv^delta, zero where velocities are coordinate rates.
+        momentum_rate: Rate d/dt dE/dv = E_{vv} a + E_{vq} v + E_{vt}.
+        gradient: Derivative dE/dq along the velocity columns, X_gamma(E).
+        bracket: Term k^delta_{beta gamma} v^beta dE/dv^delta; zero if velocities are coordinate rates.
     """
 
     momentum_rate: GeneralizedForces
@@ -35,9 +35,15 @@ class LagrangeTerms(NamedTuple):
 
 @model_function
 def lagrange_terms(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> LagrangeTerms:
-    """Derivatives of the kinetic energy along the motion (q, v, a) of the mechanism, whose joints may move with time.
+    """Derivatives of the kinetic energy along the motion (q, v, a) of a mechanism, with or without prescribed motion.
 
-    Source: theory.md (I3); (I9) for velocities that are no coordinate rates.
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        v: Generalized velocities (rad/s or m/s).
+        a: Generalized accelerations (rad/s^2 or m/s^2).
+
+    Source: theory.md (I3); (I9) for velocities that are not coordinate rates.
     """
 
     def kinetic(step, v, time):
@@ -53,7 +59,13 @@ def lagrange_terms(model: Model, q: Coordinates, v: Velocities, a: Accelerations
 
 @model_function
 def lagrange_forces(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> GeneralizedForces:
-    """Right side of the identity dE_A/da^gamma = d/dt dE/dv^gamma - dE/dq^gamma (Lagrange; Hamel for quasi-velocities); N m, N.
+    """Right-hand side of the identity dE_A/da^gamma = d/dt dE/dv^gamma - dE/dq^gamma (Hamel for quasi-velocities); N m or N.
+
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        v: Generalized velocities (rad/s or m/s).
+        a: Generalized accelerations (rad/s^2 or m/s^2).
 
     Source: theory.md (J5).
     """

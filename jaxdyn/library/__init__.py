@@ -1,9 +1,9 @@
-"""Mechanisms that come with jaxdyn. Their files in configs/mechanisms carry sources and units.
+"""Mechanisms that jaxdyn provides. Their files in configs/mechanisms state sources and units.
 
-Trees are returned as a `Model`, mechanisms with loops as a `System` with constraints. `library.system(name)` is everything in the
-file of a mechanism: drives, friction and springs too.
+Trees are returned as a `Model`, mechanisms with loops as a `System` with constraints. `library.system(name)` returns all content of
+the file of a mechanism, including drives, friction and springs.
 
-| function | nq, nv | numbers |
+| function | nq, nv | parameters |
 |---|---|---|
 | `pendulum`, `double_pendulum`, `point_mass_chain` | 1, 1; 2, 2; 2, 2 | illustrative |
 | `cart_pole`, `acrobot` | 2, 2 | published benchmarks |

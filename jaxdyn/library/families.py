@@ -1,4 +1,4 @@
-"""Mechanisms of any size, and one whose geometry is easier to compute than to write down."""
+"""Mechanisms of variable size, and one whose geometry is computed."""
 
 from collections.abc import Sequence
 
@@ -24,21 +24,22 @@ from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.transform import RigidTransform
 
 _RANDOM_KINDS = ("revolute", "prismatic", "screw", "cylindrical", "universal", "spherical", "planar", "free")
-_PARTICLES = 5  # four or more in general position span space, so that no body is flat
+_PARTICLES = 5  # four or more in general position span space, so that bodies are not flat
 
 
 def _rod_inertia(mass: float, length: float, radius: float) -> tuple[float, float, float]:
-    """Principal moments of a uniform cylinder along z about its mass center, kg m^2."""
+    """Principal moments of a uniform cylinder along z about its center of mass, kg m^2."""
     across = mass * (3.0 * radius**2 + length**2) / 12.0
     return across, across, 0.5 * mass * radius**2
 
 
 def spherical_pendulum_chain(n: int, length: float = 1.0, mass: float = 1.0) -> Model:
-    """n uniform cylinders in a chain of ball joints with a frame "tip"; nq = 4 n, nv = 3 n, hanging at the neutral configuration.
+    """Chain of n uniform cylinders on spherical joints with a frame "tip"; nq = 4 n, nv = 3 n, hanging at neutral coordinates.
 
     Args:
-        length: Of one of them, m; its radius is a tenth of it.
-        mass: Of one of them, kg.
+        n: Number of cylinders.
+        length: Length of one cylinder, m; its radius is a tenth of this.
+        mass: Mass of one cylinder, kg.
 
     Source: illustrative.
 
@@ -63,17 +64,19 @@ def spherical_pendulum_chain(n: int, length: float = 1.0, mass: float = 1.0) -> 
 
 
 def random_tree(seed: int, bodies: int, kinds: Sequence[str] = _RANDOM_KINDS) -> Model:
-    """A random tree of bodies of about 1 kg and some decimeters, each on a joint of a random kind on random axes; always the same
-    for the same arguments. nq and nv follow from the kinds drawn.
+    """Random tree of bodies of about 1 kg and some decimeters, with random kinds of joints and random axes.
 
-    Half of the bodies continue a chain, the others sit anywhere before. Every inertia is that of a cloud of particles.
+    The result is the same for the same arguments; nq and nv depend on the kinds of joints. Half of the bodies continue a chain, the
+    others have any earlier body as parent. Every inertia is that of a set of particles.
 
     Args:
-        kinds: From which the joints are drawn: "revolute", "prismatic", "screw", "cylindrical", "universal", "spherical", "planar",
+        seed: Seed of the random numbers.
+        bodies: Number of bodies.
+        kinds: Kinds of joints to draw from: "revolute", "prismatic", "screw", "cylindrical", "universal", "spherical", "planar",
             "free".
 
     Raises:
-        MechanismError: Unknown kind, or no bodies.
+        MechanismError: A kind is unknown, or there are no bodies.
     """
     unknown = [kind for kind in kinds if kind not in _RANDOM_KINDS]
     if unknown or not kinds:
@@ -125,16 +128,17 @@ def _random_joint(rng: np.random.Generator, kind: str) -> Joint:
 def stewart_platform(
     base_radius: float = 0.5, platform_radius: float = 0.3, height: float = 0.6, spread: float = 0.2
 ) -> System:
-    """A platform on six legs that lengthen: each is a universal joint at the base, a cylinder and a rod that slides in it, and a
-    ball joint at the platform, which closes the loop. nq = 25, nv = 24 with six degrees of freedom left, closed at the neutral
-    configuration with the platform level.
+    """Platform on six legs of variable length.
 
-    The coordinates are those of the platform, then two angles and a stroke for each leg. Platform: a disc of 10 kg; cylinders of
-    2 kg and rods of 1 kg, uniform, as long as two thirds of a leg.
+    Each leg is a universal joint at the base, a cylinder with a sliding rod, and a spherical joint at the platform, which closes
+    the loop. nq = 25 and nv = 24 with six degrees of freedom; closed in the neutral configuration with a level platform.
+
+    The coordinates are those of the platform, then two angles and a stroke for each leg. The platform is a disc of 10 kg; the
+    cylinders of 2 kg and rods of 1 kg are uniform, with two thirds of the length of a leg.
 
     Args:
-        base_radius, platform_radius: Of the circles of joints, m.
-        height: Of the platform above the base, m.
+        base_radius, platform_radius: Radii of the circles of joints, m.
+        height: Height of the platform above the base, m.
         spread: Angle between the two joints of a pair and the middle of the pair, rad; pairs alternate between base and platform.
 
     Source: illustrative; the mechanism is that of Stewart, Proceedings of the Institution of Mechanical Engineers 180, 1965, in the
@@ -158,7 +162,7 @@ def stewart_platform(
         along = head - foot + np.array([0.0, 0.0, height])
         length = float(np.linalg.norm(along))
         x, y, z = along / length
-        turn = np.array([1.0 + z, -y, x, 0.0])  # of the vertical to the leg, by the shortest way
+        turn = np.array([1.0 + z, -y, x, 0.0])  # shortest rotation from the vertical to the leg
         part = 2.0 / 3.0 * length
         builder.add_body(
             f"cylinder{i + 1}",

@@ -8,10 +8,10 @@ from jaxdyn.mechanism.model import Model
 
 
 def mechanism_path(name: str) -> Path:
-    """File of the mechanism called `name` in an installed package or in a checkout.
+    """Path of the file of the mechanism `name` in an installed package or in a checkout.
 
     Raises:
-        FileNotFoundError: There is none.
+        FileNotFoundError: There is no such file.
     """
     package = Path(__file__).resolve().parents[1]
     folders = (package / "mechanisms", package.parent / "configs" / "mechanisms")
@@ -25,10 +25,10 @@ def mechanism_path(name: str) -> Path:
 
 
 def system(name: str) -> System:
-    """The mechanism called `name` with all that its file says: drives, friction, springs and loops.
+    """The mechanism `name` with all content of its file: drives, friction, springs and loops.
 
     Raises:
-        FileNotFoundError: There is none.
+        FileNotFoundError: There is no file of this name.
     """
     return load_mechanism(mechanism_path(name))
 
@@ -50,7 +50,7 @@ def double_pendulum() -> Model:
 
 
 def cart_pole() -> Model:
-    """Cart on a track along x and a pole hinged on it; nq = nv = 2 (m, rad), upright at q = 0. `system` drives the cart alone.
+    """Cart on a track along x with a pole; nq = nv = 2 (m, rad), upright at q = 0. `system` drives the cart only.
 
     Source: Barto, Sutton and Anderson, IEEE Transactions on Systems, Man, and Cybernetics SMC-13(5), 1983, without friction.
     """
@@ -58,7 +58,7 @@ def cart_pole() -> Model:
 
 
 def acrobot() -> Model:
-    """Two links in the vertical x-z plane; nq = nv = 2, hanging at q = 0. `system` drives the elbow alone.
+    """Two links in the vertical x-z plane; nq = nv = 2, hanging at q = 0. `system` drives the elbow only.
 
     Source: Sutton and Barto, Reinforcement Learning: An Introduction.
     """
@@ -66,8 +66,9 @@ def acrobot() -> Model:
 
 
 def cart_pole_kelly() -> Model:
-    """Cart on a track along x and a point mass on a massless pole hinged on it; nq = nv = 2 (m, rad), hanging at q = 0. `system`
-    drives the cart alone.
+    """Cart on a track along x with a point mass on a massless pole; nq = nv = 2 (m, rad), hanging at q = 0.
+
+    `system` drives the cart only.
 
     Source: Kelly, SIAM Review 59(4), 2017, appendix E.
     """
@@ -75,8 +76,9 @@ def cart_pole_kelly() -> Model:
 
 
 def acrobot_point_masses() -> Model:
-    """Two massless links with point masses at their ends in the vertical x-z plane; nq = nv = 2, hanging at q = 0. `system` drives
-    the elbow alone.
+    """Two massless links with point masses at their ends in the vertical x-z plane; nq = nv = 2, hanging at q = 0.
+
+    `system` drives the elbow only.
 
     Source: Kelly, OptimTraj, demonstration "acrobot".
     """
@@ -84,7 +86,7 @@ def acrobot_point_masses() -> Model:
 
 
 def double_pendulum_crocoddyl() -> Model:
-    """Small double pendulum that turns about x; nq = nv = 2, upright at q = 0. `system` drives the shoulder alone.
+    """Small double pendulum that rotates about x; nq = nv = 2, upright at q = 0. `system` drives the shoulder only.
 
     Source: example-robot-data, without joint damping, as the examples of Crocoddyl use it.
     """
@@ -100,10 +102,11 @@ def point_mass_chain() -> Model:
 
 
 def furuta_pendulum() -> Model:
-    """Arm turning about the vertical and a pendulum hinged at its end; nq = nv = 2, hanging at q = 0. `system` drives the arm alone
-    and has viscous friction.
+    """Arm that rotates about the vertical, with a pendulum at its end; nq = nv = 2, hanging at q = 0.
 
-    Source: the mechanism of Cazzolato and Prime, Journal of Control Science and Engineering, 2011; illustrative numbers.
+    `system` drives the arm only and has viscous friction.
+
+    Source: the mechanism of Cazzolato and Prime, Journal of Control Science and Engineering, 2011; illustrative parameters.
     """
     return system("furuta_pendulum").model
 
@@ -117,8 +120,9 @@ def spatial_arm_3r() -> Model:
 
 
 def scara() -> Model:
-    """SCARA robot: shoulder, elbow, vertical slide (positive down), wrist, with a frame "tool"; nq = nv = 4 (rad, rad, m, rad),
-    stretched out along x at q = 0.
+    """SCARA robot: shoulder, elbow, vertical prismatic joint (positive down), wrist, and a frame "tool".
+
+    nq = nv = 4 (rad, rad, m, rad), stretched out along x at q = 0.
 
     Source: illustrative.
     """
@@ -126,7 +130,7 @@ def scara() -> Model:
 
 
 def panda() -> Model:
-    """Franka Emika Panda, seven hinges, without gripper, with a frame "flange"; nq = nv = 7, upright at q = 0.
+    """Franka Emika Panda, seven revolute joints, without gripper, with a frame "flange"; nq = nv = 7, upright at q = 0.
 
     Source: feasible inertial parameters identified by Gaz, Cognetti, Oliva, Robuffo Giordano and De Luca, IEEE Robotics and
     Automation Letters 4(4), 2019; kinematics and limits from the manufacturer's documentation.
@@ -135,7 +139,7 @@ def panda() -> Model:
 
 
 def kuka_lwr() -> Model:
-    """Arm of the type of the KUKA LWR, seven hinges, with a frame "flange"; nq = nv = 7, upright at q = 0.
+    """Arm of the type of the KUKA LWR, seven revolute joints, with a frame "flange"; nq = nv = 7, upright at q = 0.
 
     Source: lengths and ranges as commonly published for the KUKA LWR 4+; masses and inertias illustrative.
     """
@@ -143,8 +147,9 @@ def kuka_lwr() -> Model:
 
 
 def gyroscope() -> Model:
-    """Stick on a ball joint with a disc that spins about it; nq = 5 (quaternion, angle), nv = 4, upright at the neutral
-    configuration.
+    """Stick on a spherical joint with a disc that spins about it.
+
+    nq = 5 (quaternion, angle), nv = 4, upright in the neutral configuration.
 
     Source: illustrative.
     """
@@ -152,8 +157,10 @@ def gyroscope() -> Model:
 
 
 def satellite() -> Model:
-    """Free hull with three reaction wheels, two hinged panels and a boom with tip mass, without gravity; nq = 14, nv = 13,
-    appendages stretched out at the neutral configuration. `system` has springs and friction in the hinges and drives the wheels.
+    """Free hull with three reaction wheels, two panels on revolute joints and a boom with tip mass, without gravity.
+
+    nq = 14, nv = 13, with extended appendages in the neutral configuration. `system` has springs and friction in the joints and
+    drives the wheels.
 
     Source: illustrative.
     """
@@ -161,8 +168,9 @@ def satellite() -> Model:
 
 
 def quadruped() -> Model:
-    """Quadruped-like robot: free trunk and four legs of three hinges, frames "fl_foot", "fr_foot", "rl_foot", "rr_foot"; nq = 19,
-    nv = 18, legs stretched out downwards at the neutral configuration. `system` drives the twelve hinges.
+    """Quadruped-like robot: free trunk and four legs of three revolute joints, frames "fl_foot", "fr_foot", "rl_foot", "rr_foot".
+
+    nq = 19, nv = 18, with legs stretched out downwards in the neutral configuration. `system` drives the twelve joints.
 
     Source: illustrative.
     """
@@ -170,8 +178,9 @@ def quadruped() -> Model:
 
 
 def humanoid() -> Model:
-    """Humanoid-like tree: free pelvis and 27 degrees of freedom in ball, universal and hinge joints, frames at wrists and soles;
-    nq = 39, nv = 33, standing upright and looking along x at the neutral configuration.
+    """Humanoid-like tree: free pelvis and 27 more degrees of freedom (spherical, universal, revolute), frames at wrists and soles.
+
+    nq = 39, nv = 33, standing upright and facing x in the neutral configuration.
 
     Source: fractions of height and mass after Winter, Biomechanics and Motor Control of Human Movement; the rest illustrative.
     """
@@ -179,8 +188,9 @@ def humanoid() -> Model:
 
 
 def slider_crank() -> System:
-    """Crank, connecting rod and slide, closed by a hinge; nq = nv = 3 with one degree of freedom left, closed and stretched out
-    along x at q = 0.
+    """Crank, connecting rod and slider, closed by a revolute joint.
+
+    nq = nv = 3 with one degree of freedom, closed and stretched out along x at q = 0.
 
     Source: illustrative.
     """
@@ -188,8 +198,9 @@ def slider_crank() -> System:
 
 
 def four_bar() -> System:
-    """Crank-rocker linkage, closed by a hinge; nq = nv = 3 with one degree of freedom left, closed at q = 0 with crank and rocker
-    upright.
+    """Crank-rocker linkage, closed by a revolute joint.
+
+    nq = nv = 3 with one degree of freedom, closed at q = 0 with upright crank and rocker.
 
     Source: illustrative.
     """

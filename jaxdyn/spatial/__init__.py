@@ -1,1 +1,1 @@
-"""Rotations, rigid transforms, 6-vectors and inertia: the algebra of one rigid body. Knows nothing of mechanisms."""
+"""Rotations, rigid transforms, 6-vectors and inertia: the algebra of one rigid body, independent of mechanisms."""

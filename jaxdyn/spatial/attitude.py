@@ -1,8 +1,8 @@
-"""Attitude in s-parameters (modified Rodrigues-Hamilton parameters), theory.md section (o): three numbers, no trigonometry.
+"""Attitude in s-parameters (modified Rodrigues-Hamilton parameters), theory.md section (o): three parameters, no trigonometry.
 
-The s-parameters are the stereographic projection of the unit quaternion lam = (l0, lv) from l0 = +1. The quaternion takes
-components on body axes to components on reference axes. Every attitude has two sets, s of lam and its shadow -s/|s|^2 of -lam. No
-rotation is s = 0 (lam = -1), and its shadow is the pole, |s| = infinity (lam = +1), which `switch` avoids.
+The s-parameters are the stereographic projection of the unit quaternion lam = (l0, lv) from l0 = +1. The quaternion converts
+components on body axes to components on reference axes. Every attitude has two sets of s-parameters: s of lam, and its shadow
+-s/|s|^2 of -lam. The identity is s = 0 (lam = -1); its shadow is the pole, |s| = infinity (lam = +1), which `switch` avoids.
 """
 
 import jax.numpy as jnp
@@ -26,8 +26,8 @@ def to_quaternion(s: SParameters) -> Quaternion:
 def from_quaternion(q: Quaternion) -> SParameters:
     """S-parameters s = lv/(1 - l0) of a quaternion of any norm; infinite or NaN at the pole (1, 0, 0, 0).
 
-    q and -q are the same rotation but give two sets, s and its shadow; the one with q[0] <= 0 has |s| <= 1. Towards the pole digits
-    are lost as |s|^2.
+    q and -q are the same rotation but give two sets, s and its shadow; the one with q[0] <= 0 has |s| <= 1. Near the pole, the
+    relative error increases with |s|^2.
 
     Source: theory.md (O1).
     """
@@ -46,7 +46,7 @@ def to_matrix(s: SParameters) -> Matrix33:
 def from_matrix(rotation: Matrix33) -> SParameters:
     """S-parameters with |s| <= 1 of direction cosines, body to reference components.
 
-    Smooth but at half turns, |s| = 1, where the two sets change places. Source: theory.md (O1), (A5).
+    Smooth except at half turns, |s| = 1, where the two sets are exchanged. Source: theory.md (O1), (A5).
     """
     q = quaternion.from_matrix(rotation)
     return from_quaternion(jnp.where(q[0] > 0, -q, q))
@@ -62,7 +62,7 @@ def rate_matrix(s: SParameters) -> Matrix33:
 
 
 def rate(s: SParameters, body_rates: Vector3) -> SParameters:
-    """Time derivative B(s) w of s-parameters, w the angular velocity on body axes, rad/s.
+    """Time derivative B(s) w of s-parameters with the angular velocity w on body axes, rad/s.
 
     With w on reference axes it is `rate(-s, w)`, because B(s)^T = B(-s). Source: theory.md (O4).
     """
@@ -71,7 +71,7 @@ def rate(s: SParameters, body_rates: Vector3) -> SParameters:
 
 
 def standard(s: SParameters) -> SParameters:
-    """Standard modified Rodrigues parameters e tan(th/4) of the attitude of s, and back: the set of s is -s.
+    """Standard modified Rodrigues parameters e tan(th/4) of the attitude of s, and the inverse conversion: -s.
 
     The attitude is a rotation by th about e. Its other standard set is s/|s|^2. Source: theory.md (O2).
     """
@@ -84,11 +84,11 @@ def shadow(s: SParameters) -> SParameters:
 
 
 def switch(s: SParameters) -> SParameters:
-    """The set of the same attitude with |s| <= 1: s itself, or its shadow where |s| > 1.
+    """The set of the same attitude with |s| <= 1: s itself, or its shadow if |s| > 1.
 
-    After every step of an integration it keeps s away from the pole. Source: theory.md (O6).
+    Applied after every step of an integration, it keeps s away from the pole. Source: theory.md (O6).
     """
     outside = dot(s, s) > 1.0
-    # The unused branch sees a vector of length one, else its derivative at s = 0 poisons the used one.
+    # The unused branch gets a vector of length one; otherwise its derivative at s = 0 would make the result NaN.
     far = jnp.where(outside, s, np.array([1.0, 0.0, 0.0], s.dtype))
     return jnp.where(outside, shadow(far), s)

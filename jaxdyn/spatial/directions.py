@@ -1,4 +1,4 @@
-"""Directional derivatives for `jax.custom_jvp` rules that are told which numbers do not move."""
+"""Directional derivatives for `jax.custom_jvp` rules with symbolic zeros, which mark inputs that do not vary."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,7 +8,7 @@ from jaxtyping import PyTree
 
 
 def stays(direction: PyTree) -> bool:
-    """Whether a direction is a symbolic zero throughout: nothing in it moves."""
+    """True if a direction consists of symbolic zeros only, so that its input does not vary."""
     return all(_is_zero(d) for d in jax.tree.leaves(direction, is_leaf=_is_zero))
 
 
@@ -17,7 +17,13 @@ def _is_zero(direction) -> bool:
 
 
 def directional_derivative(function: Callable, primals: Sequence[PyTree], directions: Sequence[PyTree]) -> PyTree:
-    """Derivative of function(*primals) along `directions`, without work for the numbers that do not move."""
+    """Derivative of function(*primals) along `directions`, without work for inputs that do not vary.
+
+    Args:
+        function: Function to differentiate.
+        primals: Arguments of the function.
+        directions: Tangents of the arguments, or symbolic zeros.
+    """
     leaves, structure = jax.tree.flatten(tuple(primals))
     steps = jax.tree.leaves(tuple(directions), is_leaf=_is_zero)
     moving = [i for i, step in enumerate(steps) if not _is_zero(step)]

@@ -1,7 +1,7 @@
 """Cholesky factors and triangular solutions of many small matrices in elementary operations, which compilers fuse.
 
-The entries of a matrix become arrays over the batch, which lie side by side in memory. Up to `MOST_WRITTEN_OUT` rows every entry is
-an array of its own; larger matrices are worked on column by column in a loop.
+Each entry of a matrix becomes an array over the batch, which is contiguous in memory. Up to `MOST_WRITTEN_OUT` rows every entry is
+a separate array; larger matrices are processed column by column in a loop.
 """
 
 import functools
@@ -12,11 +12,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 MOST_WRITTEN_OUT = 8
-"""Rows. The operations written out grow with their third power, and so does the time to compile them."""
+"""Number of rows. The operation count and the compile time increase with its third power."""
 
 
 def cholesky(matrix: Float[Array, "*batch n n"]) -> Float[Array, "*batch n n"]:
-    """Lower factor L of L L', from the lower triangle; not a number where that is not positive definite."""
+    """Lower factor L of the matrix L L', computed from its lower triangle; NaN if the matrix is not positive definite."""
     n = matrix.shape[-1]
     a = _entries_first(matrix)
     factor = _written_out_factor(a) if n <= MOST_WRITTEN_OUT else _factor_by_columns(a)
@@ -48,7 +48,14 @@ def _factor_by_columns(a: Float[Array, "n n *batch"]) -> Float[Array, "n n *batc
 def triangular_solve(
     matrix: Float[Array, "*batch n n"], right: Float[Array, "*batch n m"], *, lower: bool, unit_diagonal: bool
 ) -> Float[Array, "*batch n m"]:
-    """Solution x of T x = right, T a triangle of the matrix; the other one is not read."""
+    """Solution x of T x = right, where T is a triangle of the matrix; the other triangle is not read.
+
+    Args:
+        matrix: Matrix that contains T.
+        right: Right-hand sides, as columns.
+        lower: True if T is the lower triangle.
+        unit_diagonal: True if the diagonal of T is one and is not read.
+    """
     n = matrix.shape[-1]
     t, b = _entries_first(matrix), _entries_first(right)
     solve = _written_out_solution if n <= MOST_WRITTEN_OUT else _solution_by_rows
@@ -79,8 +86,8 @@ def _solution_by_rows(t, b: Float[Array, "n m *batch"], lower: bool, unit_diagon
     return jax.lax.fori_loop(0, n, with_row, jnp.zeros_like(b))
 
 
-def _less_products(number: Array, left: list[Array], right: list[Array]) -> Array:
-    return functools.reduce(lambda rest, pair: rest - pair[0] * pair[1], zip(left, right, strict=True), number)
+def _less_products(start: Array, left: list[Array], right: list[Array]) -> Array:
+    return functools.reduce(lambda rest, pair: rest - pair[0] * pair[1], zip(left, right, strict=True), start)
 
 
 def _along_first(x: np.ndarray, rank: int) -> np.ndarray:

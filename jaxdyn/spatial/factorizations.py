@@ -1,17 +1,17 @@
 """Factorizations of small matrices, and linear systems: the functions of `jax.numpy.linalg`, safe in batches on CPUs.
 
-On CPUs JAX hands a batch of matrices to LAPACK in one call, which spreads the batch over the threads of XLA and waits for them. If
-as many such calls run at once as there are threads, all threads wait and none is left to do the work: two calls block two cores
-forever. Therefore no program of jaxdyn may call LAPACK with a batch. Cholesky factors and triangular solutions of a batch of few
-rows become array code (`elementary`), all others a loop that calls LAPACK once for each matrix, which needs no other thread. All
-of jaxdyn factorizes through this module, and `tests/test_lapack.py` enforces the rule.
+On CPUs, JAX passes a batch of matrices to LAPACK in one call, which distributes the batch over the threads of XLA and waits for
+them. With as many simultaneous calls as there are threads, all threads wait. On two cores, two calls cause a deadlock.
+Therefore no program of jaxdyn may call LAPACK with a batch. Cholesky factors and triangular solutions of a batch of matrices with
+few rows are array code (`elementary`); all others are a loop that calls LAPACK once per matrix, which needs no other thread. All of
+jaxdyn uses this module for factorizations, and `tests/test_lapack.py` enforces the rule.
 
-With 7 rows the array code is 25 times as fast as the loop, which spends its time between the calls. With 12 rows it is a few times
-as fast, but takes XLA seconds to compile. On other devices every call of a solver is a kernel or several, so array code serves more
-rows there.
+With 7 rows the array code is 25 times as fast as the loop, which is dominated by the overhead of calls. With 12 rows it is a few
+times as fast, but XLA takes seconds to compile it. On other devices every call of a solver is at least one kernel, so array code is
+used for more rows there.
 
-The primitives below have the names and parameters of those of JAX, so that the rules of the lane compiler apply to them. Unlike
-JAX's, the Cholesky factor has zeros above its diagonal.
+The primitives below have the names and parameters of those of JAX, so that the rules of the lane compiler apply to them. In
+contrast to JAX, the Cholesky factor has zeros above its diagonal.
 """
 
 import functools
@@ -28,19 +28,19 @@ from jaxtyping import Array, Float
 from jaxdyn.spatial import elementary
 from jaxdyn.spatial.arrays import dot, einsum
 
-# Rows up to which other devices get elementary operations, which their compilers fuse; a call of a solver is at least one kernel.
+# Largest number of rows for elementary operations on other devices, whose compilers fuse them; a solver is at least one kernel.
 _MOST_ELEMENTARY = 32
 
 # ---------------------------------------------------------------- functions of one matrix
 
 
 def cholesky(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Lower factor L of a symmetric matrix L L'; not a number where the matrix is not positive definite."""
+    """Lower factor L of a symmetric matrix L L'; NaN if the matrix is not positive definite."""
     return cholesky_of_lower((matrix + matrix.T) / 2)
 
 
 def cholesky_of_lower(lower: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """`cholesky` of the symmetric matrix that has this lower triangle; what stands above the diagonal is not read."""
+    """`cholesky` of the symmetric matrix with this lower triangle; entries above the diagonal are not read."""
     return _cholesky_p.bind(lower)
 
 
@@ -62,16 +62,18 @@ def solve_triangular(
     """Solution x of T x = right, or of T' x = right if `transposed`.
 
     Args:
-        matrix: Holds T in one triangle. The other triangle is not read.
-        lower: Whether T is the lower triangle.
-        unit_diagonal: Whether the diagonal of T is one and is not read either.
+        matrix: Matrix with T in one triangle. The other triangle is not read.
+        right: Right-hand side, or right-hand sides as columns.
+        lower: True if T is the lower triangle.
+        transposed: True to solve T' x = right.
+        unit_diagonal: True if the diagonal of T is one and is not read.
     """
     columns = right[:, None] if right.ndim == 1 else right
     return _triangular_solve(matrix, columns, lower, transposed, unit_diagonal).reshape(right.shape)
 
 
 def solve(matrix: Float[Array, "n n"], right: Float[Array, "n *columns"]) -> Float[Array, "n *columns"]:
-    """Solution x of matrix x = right by Gaussian elimination with row exchanges; not finite where the matrix is singular."""
+    """Solution x of matrix x = right by Gaussian elimination with row pivoting; not finite if the matrix is singular."""
     factors, _, order = _lu_p.bind(jax.lax.stop_gradient(matrix))
 
     def solved(_, b):
@@ -83,7 +85,7 @@ def solve(matrix: Float[Array, "n n"], right: Float[Array, "n *columns"]) -> Flo
         y = solve_triangular(factors, y, lower=True, transposed=True, unit_diagonal=True)
         return y[jnp.argsort(order)]
 
-    # The derivative is that of the equation, and takes the same factors.
+    # The derivative is that of the equation and uses the same factors.
     return jax.lax.custom_linear_solve(lambda x: dot(matrix, x), right, solved, solved_transposed)
 
 
@@ -101,7 +103,7 @@ def _log_determinant_jvp(primals, tangents):
 
 
 def qr(matrix: Float[Array, "m n"]) -> tuple[Float[Array, "m k"], Float[Array, "k n"]]:
-    """Q with orthonormal columns and upper triangular R of matrix = Q R; k = min(m, n). Derivatives need m >= n."""
+    """Matrices Q with orthonormal columns and upper triangular R of matrix = Q R; k = min(m, n). Derivatives need m >= n."""
     return tuple(_qr_p.bind(matrix, pivoting=False, full_matrices=False, use_magma=None))
 
 
@@ -109,11 +111,12 @@ def qr(matrix: Float[Array, "m n"]) -> tuple[Float[Array, "m k"], Float[Array, "
 
 
 def _own(original: jex.Primitive, by_library: Callable, in_elements: Callable | None = None) -> jex.Primitive:
-    """A primitive of the same contract, which on CPUs calls the library for one matrix of a batch after the other.
+    """A primitive with the same interface, which on CPUs calls the library separately for each matrix of a batch.
 
     Args:
-        by_library: The original, which calls LAPACK or what another device has in its place.
-        in_elements: The same in elementary operations, for small matrices.
+        original: Primitive of JAX.
+        by_library: Implementation by LAPACK or by the library of another device.
+        in_elements: Implementation by elementary operations, for small matrices.
     """
     own = jex.Primitive(original.name)
     own.multiple_results = original.multiple_results
@@ -125,7 +128,7 @@ def _own(original: jex.Primitive, by_library: Callable, in_elements: Callable | 
 
     @own.def_impl
     def implementation(*operands, **params):
-        with jax.disable_jit(False):  # without jit this would call itself
+        with jax.disable_jit(False):  # without jit this function would call itself
             return compiled(**params)(*operands)
 
     def elsewhere(*operands, **params):
@@ -150,7 +153,7 @@ def _own(original: jex.Primitive, by_library: Callable, in_elements: Callable | 
 
 
 def _batched(primitive: jex.Primitive, operands, axes, **params):
-    """Batch axes in front, in all operands."""
+    """Batching rule: the batch axis is the first axis of all operands."""
     size = next(x.shape[axis] for x, axis in zip(operands, axes, strict=True) if axis is not None)
     operands = [
         jnp.broadcast_to(x[None], (size, *x.shape)) if axis is None else jnp.moveaxis(x, axis, 0)
@@ -175,7 +178,9 @@ _cholesky_p = _own(jax.lax.linalg.cholesky_p, _lapack_cholesky, elementary.chole
 _triangular_solve_p = _own(
     jax.lax.linalg.triangular_solve_p, jax.lax.linalg.triangular_solve_p.bind, _triangular_solve_in_elements
 )
-_lu_p = _own(jax.lax.linalg.lu_p, jax.lax.linalg.lu_p.bind)  # needs no derivative: `solve` has that of its equation
+_lu_p = _own(
+    jax.lax.linalg.lu_p, jax.lax.linalg.lu_p.bind
+)  # needs no derivative rule: `solve` differentiates its equation
 _qr_p = _own(jax.lax.linalg.qr_p, jax.lax.linalg.qr_p.bind)
 
 
@@ -196,11 +201,11 @@ def _triangular_solve(
 
 
 def _cholesky_jvp(primals, tangents):
-    """dL = L Phi(L^-1 dA L^-T); Phi takes the lower triangle, with half of the diagonal."""
+    """dL = L Phi(L^-1 dA L^-T), where Phi selects the lower triangle with half of the diagonal."""
     (a,), (da,) = primals, tangents
     factor = _cholesky_p.bind(a)
     da = jnp.tril(da) + _transposed(jnp.tril(da, -1))  # the triangle above the diagonal is not read
-    inner = _triangular_solve(factor, _transposed(_triangular_solve(factor, da, True)), True)  # symmetric, as da is
+    inner = _triangular_solve(factor, _transposed(_triangular_solve(factor, da, True)), True)  # symmetric, like da
     n = a.shape[-1]
     phi = np.tril(np.ones((n, n)), -1) + 0.5 * np.identity(n)
     return factor, _product(factor, inner * jnp.asarray(phi.reshape((1,) * (a.ndim - 2) + (n, n)), a.dtype))
@@ -226,7 +231,7 @@ def _triangular_solve_transpose(cotangent, a, b, *, transpose_a, **params):
 
 
 def _triangular_solve_batched(operands, axes, **params):
-    """Right sides of a batch that share one matrix are columns of one right side."""
+    """Right-hand sides of a batch with a common matrix are columns of one right-hand side."""
     (a, b), (axis_a, axis_b) = operands, axes
     if axis_a is not None or a.ndim > 2:
         return _batched(_triangular_solve_p, operands, axes, **params)
@@ -236,7 +241,7 @@ def _triangular_solve_batched(operands, axes, **params):
 
 
 def _qr_jvp(primals, tangents, **params):
-    """With Z = Q' dA R^-1 and the skew W that has the lower triangle of Z: dQ = Q (W - Z) + dA R^-1, dR = (Z - W) R."""
+    """With Z = Q' dA R^-1 and the skew-symmetric W with the lower triangle of Z: dQ = Q (W - Z) + dA R^-1, dR = (Z - W) R."""
     (a,), (da,) = primals, tangents
     if a.shape[-2] < a.shape[-1]:
         raise NotImplementedError("qr has no derivative for matrices with more columns than rows; transpose the matrix")

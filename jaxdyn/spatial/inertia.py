@@ -1,8 +1,8 @@
-"""Inertia of a rigid body: ten numbers, in the form in which they add up.
+"""Inertia of a rigid body: ten parameters, in a form in which they are additive.
 
 About a reference point P: mass m, first moment h = m (C - P), and the planar inertia tensor (second-moment matrix)
 Pi = integral rho rho^T dm. The usual inertia tensor is J = tr(Pi) 1 - Pi, and [[Pi, h], [h^T, m]] is the 4x4
-pseudo-inertia. A body is physical if and only if that matrix is positive semidefinite.
+pseudo-inertia. A body is physically valid if and only if this matrix is positive semidefinite.
 """
 
 from typing import TypeVar
@@ -17,16 +17,16 @@ from jaxdyn.spatial.arrays import dot
 from jaxdyn.spatial.rotation import Matrix33, Vector3
 from jaxdyn.spatial.sixvector import Force, Motion
 
-# The conversions between forms of a tensor serve JAX code and, in NumPy double precision, the checks of the builder.
+# The conversions between forms of a tensor are used in JAX code and, in NumPy double precision, in the checks of the builder.
 T = TypeVar("T", Array, np.ndarray)
 
-# Where the six numbers (xx, yy, zz, xy, xz, yz) of a symmetric tensor stand in its 3x3 matrix.
-# JAX keeps its copy of an array that it has seen; that of int64 would be one of int32 after `jax_enable_x64` has been off.
+# Position of the six entries (xx, yy, zz, xy, xz, yz) of a symmetric tensor in its 3x3 matrix. It is int32, because JAX caches a
+# converted copy of an array, and a copy of an int64 array made while `jax_enable_x64` is off would be int32.
 _SYMMETRIC = np.array([[0, 3, 4], [3, 1, 5], [4, 5, 2]], np.int32)
 
 
 def symmetric_matrix(six: T) -> T:
-    """Symmetric (3, 3) matrix of its entries (xx, yy, zz, xy, xz, yz)."""
+    """Symmetric (3, 3) matrix with the entries (xx, yy, zz, xy, xz, yz)."""
     return six[_SYMMETRIC]
 
 
@@ -49,11 +49,11 @@ class SpatialInertia(eqx.Module):
     """Inertia of a body, or of a set of bodies, about a reference point P.
 
     Attributes:
-        mass: m, kg.
-        first_moment: h = m (C - P), kg m.
+        mass: Mass m, kg.
+        first_moment: First moment h = m (C - P), kg m.
         planar: Planar inertia tensor Pi about P, kg m^2, on the axes of `first_moment`.
 
-    Inertias about one point and on the same axes add up field by field (`jax.tree.map`).
+    Inertias about the same point and on the same axes are summed field by field (`jax.tree.map`).
     """
 
     mass: Float[Array, "*batch"]
@@ -76,18 +76,18 @@ class SpatialInertia(eqx.Module):
         """
         first_moment = mass * com
         planar = about_com + jnp.outer(first_moment, com)  # (F6)
-        # Exactly symmetric; and where the code is written out, three of nine numbers need not be computed.
+        # Exactly symmetric; in code that is written out, three of the nine entries need not be computed.
         return SpatialInertia(mass, first_moment, jnp.where(np.tri(3, dtype=bool), planar.T, planar))
 
     @property
     def pseudo_inertia(self) -> Float[Array, "4 4"]:
-        """4x4 pseudo-inertia [[Pi, h], [h^T, m]]; a frame change g (4x4) acts by congruence g P g^T. Source: theory.md (F5)."""
+        """4x4 pseudo-inertia [[Pi, h], [h^T, m]]; a change of frame g (4x4) acts by congruence g P g^T. Source: theory.md (F5)."""
         top = jnp.concatenate([self.planar, self.first_moment[:, None]], axis=1)
         return jnp.concatenate([top, jnp.concatenate([self.first_moment, self.mass[None]])[None]])
 
     @property
     def matrix(self) -> Float[Array, "6 6"]:
-        """6x6 matrix that takes a motion (omega; v) to the momentum (angular; linear), both about P."""
+        """6x6 matrix that converts a motion (omega; v) to the momentum (angular; linear), both about P."""
         return jax.vmap(self.momentum)(jnp.eye(6, dtype=self.planar.dtype)).T
 
     def momentum(self, motion: Motion) -> Force:

@@ -1,4 +1,4 @@
-"""Rotations in NumPy, for building mechanisms: JAX would compile each operation, and SciPy takes long to import.
+"""Rotations in NumPy for the construction of mechanisms: JAX would compile each operation, and SciPy is slow to import.
 
 Quaternions are (w, x, y, z), theory.md section (a).
 """
@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 
 def rotation_matrix(quaternion: Float[np.ndarray, "4"]) -> Float[np.ndarray, "3 3"]:
-    """Rotation matrix of a quaternion of any norm but 0. Source: theory.md (A5)."""
+    """Rotation matrix of a quaternion of any nonzero norm. Source: theory.md (A5)."""
     w, x, y, z = quaternion / np.linalg.norm(quaternion)
     return np.array(
         [
@@ -20,7 +20,7 @@ def rotation_matrix(quaternion: Float[np.ndarray, "4"]) -> Float[np.ndarray, "3 
 
 
 def rotation_quaternion(matrix: Float[np.ndarray, "3 3"]) -> Float[np.ndarray, "4"]:
-    """Unit quaternion of a rotation matrix, the one of the two whose largest component is positive.
+    """Unit quaternion of a rotation matrix, with a positive largest component.
 
     All entries of 4 q q^T are linear in the matrix (A5); q is the row with the largest diagonal entry, divided by its norm.
     """

@@ -1,7 +1,7 @@
 """Unit quaternions, theory.md section (a): scalar first [w, x, y, z], Hamilton product i j k = -1.
 
-The quaternion q_AB takes components on frame B to components on frame A. A quaternion need not be normalized: every
-rotation formula divides by |q|^2, so derivatives with respect to all four numbers are exact.
+The quaternion q_AB converts components on frame B to components on frame A. A quaternion need not be normalized: every
+rotation formula divides by |q|^2, so derivatives with respect to all four components are exact.
 """
 
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ _LOGARITHM_SWITCH = 0.01
 
 
 def identity(dtype=None) -> Quaternion:
-    """Quaternion (1, 0, 0, 0) of no rotation."""
+    """Quaternion (1, 0, 0, 0) of the identity."""
     return jnp.array([1.0, 0.0, 0.0, 0.0], dtype)
 
 
@@ -44,7 +44,7 @@ def inverse(q: Quaternion) -> Quaternion:
 
 
 def normalize(q: Quaternion) -> Quaternion:
-    """Unit quaternion q/|q|; NaN for q = 0, which is no rotation."""
+    """Unit quaternion q/|q|; NaN for q = 0, which does not define a rotation."""
     return q / jnp.sqrt(dot(q, q))
 
 
@@ -61,9 +61,9 @@ def to_matrix(q: Quaternion) -> Matrix33:
 
 
 def from_matrix(rotation: Matrix33) -> Quaternion:
-    """Unit quaternion of a rotation matrix, the one of the two whose largest component is positive.
+    """Unit quaternion of a rotation matrix, with a positive largest component.
 
-    All entries of 4 q q^T are linear in R (A5); the row with the largest diagonal entry, divided by its norm, is q. No
+    All entries of 4 q q^T are linear in R (A5); q is the row with the largest diagonal entry, divided by its norm. No
     branch divides by less than 1.
     """
     r = rotation
@@ -99,10 +99,10 @@ def exponential(rotation_vector: Vector3) -> Quaternion:
 
 
 def logarithm(q: Quaternion) -> Vector3:
-    """Rotation vector u = phi e (rad), |u| <= pi, of a quaternion of any norm; q and -q give the same u.
+    """Rotation vector u = phi e (rad), |u| <= pi, of a quaternion of any nonzero norm; q and -q have the same u.
 
     u = 2 arctan(|qv|/|q0|) qv/|qv|, with a power series in (|qv|/q0)^2 near the identity, where the first
-    derivative is 2 dqv. Discontinuous, as every logarithm, at |u| = pi.
+    derivative is 2 dqv. It is discontinuous, like every logarithm, at |u| = pi.
     """
     q = jnp.where(q[0] < 0, -q, q)
     x = dot(q[1:], q[1:])
@@ -115,7 +115,7 @@ def logarithm(q: Quaternion) -> Vector3:
 
 
 def rate(q: Quaternion, body_rates: Vector3) -> Quaternion:
-    """Time derivative 1/2 q (0, omega) of a quaternion, omega the angular velocity on inner (body) axes, rad/s.
+    """Time derivative 1/2 q (0, omega) of a quaternion with the angular velocity omega on inner (body) axes, rad/s.
 
     Source: theory.md (A11).
     """
@@ -123,7 +123,7 @@ def rate(q: Quaternion, body_rates: Vector3) -> Quaternion:
 
 
 def rate_from_outer(q: Quaternion, outer_rates: Vector3) -> Quaternion:
-    """Time derivative 1/2 (0, omega) q of a quaternion, omega the angular velocity on outer (ground) axes, rad/s.
+    """Time derivative 1/2 (0, omega) q of a quaternion with the angular velocity omega on outer (ground) axes, rad/s.
 
     Source: theory.md (A11).
     """
@@ -131,7 +131,7 @@ def rate_from_outer(q: Quaternion, outer_rates: Vector3) -> Quaternion:
 
 
 def body_rates(q: Quaternion, rate: Quaternion) -> Vector3:
-    """Angular velocity omega on inner (body) axes, rad/s, of a quaternion with time derivative `rate`; a change of norm is ignored.
+    """Angular velocity omega on inner (body) axes, rad/s, of a quaternion with time derivative `rate`; changes of norm are ignored.
 
     Source: theory.md (A11).
     """
@@ -139,14 +139,14 @@ def body_rates(q: Quaternion, rate: Quaternion) -> Vector3:
 
 
 def from_angles_xyz(angles: Vector3) -> Quaternion:
-    """Quaternion of rotations by three angles (rad) about x, then the turned y, then the turned z: R = R_x R_y R_z."""
+    """Quaternion of rotations by three angles (rad) about x, the rotated y and the rotated z: R = R_x R_y R_z."""
     axes = jnp.asarray(np.eye(3), angles.dtype)
     turns = [from_axis_angle(axis, angle) for axis, angle in zip(axes, angles, strict=True)]
     return multiply(multiply(turns[0], turns[1]), turns[2])  # (A6)
 
 
 def to_angles_xyz(q: Quaternion) -> Vector3:
-    """Angles (rad) about x, the turned y and the turned z, the middle one within a quarter turn; undefined at its ends."""
+    """Angles (rad) about x, the rotated y and the rotated z; the middle one within +-pi/2, where the other two are undefined."""
     r = to_matrix(q)
     outer = jnp.arctan2(-r[1, 2], r[2, 2])
     middle = jnp.arctan2(r[0, 2], jnp.sqrt(r[0, 0] ** 2 + r[0, 1] ** 2))

@@ -1,6 +1,6 @@
 """Rodrigues (rotation) matrices and dual objects (skew matrices), theory.md section (b).
 
-A rotation matrix R_AB takes the components of a vector on frame B to its components on frame A.
+A rotation matrix R_AB converts the components of a vector on frame B to its components on frame A.
 """
 
 import jax.numpy as jnp
@@ -32,8 +32,8 @@ def rodrigues(axis: Vector3, angle: Float[Array, ""]) -> Matrix33:
     """Rodrigues matrix A(e, phi) = 1 + sin(phi) S(e) + (1 - cos(phi)) S(e)^2 of a rotation about the unit vector e.
 
     Args:
-        axis: Unit vector e, the same components on both frames.
-        angle: phi in rad.
+        axis: Unit vector e, with the same components on both frames.
+        angle: Angle phi, rad.
 
     Source: theory.md (B4), Rodrigues 1840.
     """
@@ -42,7 +42,7 @@ def rodrigues(axis: Vector3, angle: Float[Array, ""]) -> Matrix33:
 
 
 def exponential(rotation_vector: Vector3) -> Matrix33:
-    """Rotation matrix expm(S(u)) of the rotation vector u = phi e (rad); smooth to all orders, u = 0 included.
+    """Rotation matrix expm(S(u)) of the rotation vector u = phi e (rad); smooth to all orders, also at u = 0.
 
     Source: theory.md (B4) written in powers of |u|^2.
     """

@@ -1,9 +1,9 @@
-"""Quotients that are 0/0 at zero, as smooth functions: trigonometric ones of the squared angle, and a few others.
+"""Smooth functions for quotients that are 0/0 at zero: trigonometric ones of the squared angle, and a few others.
 
-Exponentials of rotations need cos(phi), sin(phi)/phi, (1 - cos(phi))/phi^2 of phi = |vector|. Written with the norm,
-they are 0/0 at rest and their derivatives NaN. As functions of x = phi^2 they are entire, so value
-and all derivatives are right at x = 0. The power series is used below x = 1, where ten terms are exact to 1e-19; above
-it the closed form has no cancellation.
+Exponentials of rotations need cos(phi), sin(phi)/phi and (1 - cos(phi))/phi^2 of phi = |vector|. As functions of the norm,
+they are 0/0 at zero and their derivatives are NaN. As functions of x = phi^2 they are entire, so the value
+and all derivatives are exact at x = 0. Below x = 1 the power series is used, whose ten terms are exact to 1e-19; above x = 1
+the closed form has no cancellation.
 """
 
 import math
@@ -15,7 +15,7 @@ Scalar = Float[Array, ""]
 
 _SWITCH = 1.0
 _TERMS = 10
-# Sizes of the Bernoulli numbers B_2, B_4, ..., B_20.
+# Absolute values of the Bernoulli coefficients B_2, B_4, ..., B_20.
 _BERNOULLI = [1 / 6, 1 / 30, 1 / 42, 1 / 30, 5 / 66, 691 / 2730, 7 / 6, 3617 / 510, 43867 / 798, 174611 / 330]
 
 
@@ -28,7 +28,7 @@ def _power_series(x: Float[Array, "*shape"], coefficients: list[float]) -> Float
 
 def _by_parts(x: Scalar, coefficients: list[float], closed_form) -> Scalar:
     small = x < _SWITCH
-    # Each branch sees an argument of its own range, else the derivative of the unused one poisons the used one.
+    # Each branch gets an argument within its range; otherwise the derivative of the unused branch would make the result NaN.
     series = _power_series(jnp.where(small, x, 0.0), coefficients)
     return jnp.where(small, series, closed_form(jnp.sqrt(jnp.where(small, _SWITCH, x))))
 
@@ -63,14 +63,14 @@ def cotangent_remainder_root(x: Scalar) -> Scalar:
 
 
 def arctan_quotient(y: Scalar) -> Scalar:
-    """arctan(sqrt(y))/sqrt(y) for 0 <= y <= 0.01, by its power series (the caller keeps y in range)."""
+    """arctan(sqrt(y))/sqrt(y) for 0 <= y <= 0.01, by its power series; larger y must be handled by the caller."""
     return _power_series(y, [(-1) ** k / (2 * k + 1) for k in range(_TERMS)])
 
 
 def decay_quotient(x: Scalar) -> Scalar:
     """(1 - exp(-x))/x, the mean of exp(-y) over 0 <= y <= x."""
     small = jnp.abs(x) < _SWITCH
-    # Unlike the series above this one has odd powers too, so it needs twice the terms.
+    # In contrast to the series above, this one also has odd powers, so it needs twice the terms.
     series = _power_series(jnp.where(small, x, 0.0), [(-1) ** k / math.factorial(k + 1) for k in range(2 * _TERMS)])
     far = jnp.where(small, _SWITCH, x)
     return jnp.where(small, series, -jnp.expm1(-far) / far)

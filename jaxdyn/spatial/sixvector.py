@@ -1,7 +1,7 @@
 """Motion and force 6-vectors (screws), angular part first.
 
 A motion (omega; v) is an angular velocity and the velocity of the body point that coincides with the reference point P; a force
-(n; f) is a moment about P and a force. Both parts are on the same axes. The rate of work is the plain inner product.
+(n; f) is a moment about P and a force. Both parts are on the same axes. Power is the ordinary inner product.
 """
 
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ Force = Float[Array, "6"]
 
 
 def cross_motion(velocity: Motion, motion: Motion) -> Motion:
-    """Rate of a motion vector carried along by `velocity`: (w x m_w; w x m_v + v x m_w).
+    """Rate of a motion vector that moves with `velocity`: (w x m_w; w x m_v + v x m_w).
 
     Source: theory.md (D3); Featherstone 2008, (2.31).
     """
@@ -24,7 +24,7 @@ def cross_motion(velocity: Motion, motion: Motion) -> Motion:
 
 
 def cross_force(velocity: Motion, force: Force) -> Force:
-    """Rate of a force vector carried along by `velocity`: (w x n + v x f; w x f); the dual of `cross_motion`.
+    """Rate of a force vector that moves with `velocity`: (w x n + v x f; w x f); the dual of `cross_motion`.
 
     Source: Featherstone 2008, (2.32).
     """
@@ -33,12 +33,12 @@ def cross_force(velocity: Motion, force: Force) -> Force:
 
 
 def motion_to_outer(rotation: Matrix33, offset: Vector3, motion: Motion) -> Motion:
-    """Motion given at the origin of frame B on B axes, moved to the reference point P of A, on A axes.
+    """Motion given at the origin of frame B on B axes, converted to the reference point P of A, on A axes.
 
     Args:
-        rotation: R_AB.
-        offset: P -> origin of B, on A axes, m.
-        motion: (omega; v) at the origin of B, on B axes.
+        rotation: Rotation matrix R_AB.
+        offset: Vector from P to the origin of B, on A axes, m.
+        motion: Motion (omega; v) at the origin of B, on B axes.
 
     Source: theory.md (D2), (F6).
     """
@@ -47,10 +47,16 @@ def motion_to_outer(rotation: Matrix33, offset: Vector3, motion: Motion) -> Moti
 
 
 def force_at_point(point: Vector3, force: Vector3, couple: Vector3) -> Force:
-    """Force vector about P of a force acting at a point (P -> point, m) together with a couple, all on the same axes."""
+    """Force 6-vector about P of a force at a point and a couple.
+
+    Args:
+        point: Vector from P to the point, m.
+        force: Force, N, on the same axes.
+        couple: Couple, N m, on the same axes.
+    """
     return jnp.concatenate([couple + jnp.cross(point, force), force])
 
 
 def velocity_at_point(motion: Motion, point: Vector3) -> Vector3:
-    """Velocity v + omega x r of the body point at r (P -> point, m), on the axes of `motion`."""
+    """Velocity v + omega x r of the body point at r (the vector from P to the point, m), on the axes of `motion`."""
     return motion[3:] + jnp.cross(motion[:3], point)

@@ -18,10 +18,10 @@ class RigidTransform(eqx.Module):
     """Placement of a frame B in a frame A.
 
     Attributes:
-        quaternion: q_AB, any nonzero norm.
+        quaternion: Quaternion q_AB of any nonzero norm.
         translation: Origin of B, on A axes, m.
 
-    A leading axis on both fields is a batch of transforms; the methods are per sample, as everything in jaxdyn (`jax.vmap`).
+    A leading axis on both fields is a batch of transforms; the methods act on one sample, as all of jaxdyn does (`jax.vmap`).
     """
 
     quaternion: Float[Array, "*batch 4"]
@@ -29,16 +29,16 @@ class RigidTransform(eqx.Module):
 
     @staticmethod
     def identity(dtype=None) -> "RigidTransform":
-        """Transform that changes nothing."""
+        """Identity transform."""
         return RigidTransform(quaternion.identity(dtype), jnp.zeros(3, dtype))
 
     @staticmethod
     def exponential(twist: Float[Array, "6"]) -> "RigidTransform":
-        """Displacement after moving for unit time with the constant twist (w; nu) on the axes that move (rad, m).
+        """Displacement after a motion for unit time with the constant twist (w; nu) on the moving axes (rad, m).
 
             quaternion exp(w),   translation nu + (1 - cos)/|w|^2 w x nu + (|w| - sin)/|w|^3 w x (w x nu)
 
-        Smooth to all orders, zero rotation included. Source: theory.md (C2), for an axis through any point.
+        Smooth to all orders, also at zero rotation. Source: theory.md (C2), for an axis through any point.
         """
         w, nu = twist[:3], twist[3:]
         x = dot(w, w)
@@ -47,7 +47,7 @@ class RigidTransform(eqx.Module):
         return RigidTransform(quaternion.exponential(w), translation)
 
     def logarithm(self) -> Float[Array, "6"]:
-        """Twist (w; nu), |w| <= pi, whose exponential this displacement is; discontinuous at |w| = pi."""
+        """Twist (w; nu), |w| <= pi, whose exponential is this displacement; discontinuous at |w| = pi."""
         w = quaternion.logarithm(self.quaternion)
         across = jnp.cross(w, self.translation)
         back = self.translation - 0.5 * across + cotangent_remainder_root(dot(w, w)) * jnp.cross(w, across)
@@ -62,14 +62,14 @@ class RigidTransform(eqx.Module):
         return matrix(self.quaternion)
 
     def compose(self, inner: "RigidTransform") -> "RigidTransform":
-        """X_AC = X_AB X_BC. Source: theory.md (A6), (E2)."""
+        """Transform X_AC = X_AB X_BC. Source: theory.md (A6), (E2)."""
         return RigidTransform(
             quaternion.multiply(self.quaternion, inner.quaternion),
             self.translation + quaternion.rotate(self.quaternion, inner.translation),
         )
 
     def inverse(self) -> "RigidTransform":
-        """X_BA."""
+        """Inverse transform X_BA."""
         back = quaternion.inverse(self.quaternion)
         return RigidTransform(back, -quaternion.rotate(back, self.translation))
 

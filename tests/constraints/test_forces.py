@@ -109,7 +109,7 @@ def test_minimal_coordinates_move_as_multipliers_do():
         np.testing.assert_allclose(accelerate(system, state, independent, TAU), expected, rtol=1e-11)
         basis, offset = jaxdyn.constraints.minimal_motion(system, system.at_rest(Q), independent)
         np.testing.assert_allclose(basis[:, 0] * V[independent[0]] + offset, V, atol=1e-11)
-    with pytest.raises(ValueError, match=r"independent velocities \(0, 0\) of .*: give different numbers from 0 to 2"):
+    with pytest.raises(ValueError, match=r"independent velocities \(0, 0\) of .*: give different indices from 0 to 2"):
         jaxdyn.constraints.minimal_motion(system, system.at_rest(Q), (0, 0))
     with pytest.raises(ValueError, match="has no constraints; all its 3 velocities are independent"):
         jaxdyn.constraints.minimal_motion(System(system.model), System(system.model).at_rest(Q), (0,))
@@ -242,7 +242,7 @@ def test_what_is_held_stays_and_what_cannot_be_held_is_refused():
     found = jax.jit(lambda q: jaxdyn.assemble(CUT_AT_GROUND, CUT_AT_GROUND.at_rest(q), held=(0,)))(Q.at[0].add(0.2))
     assert bool(found.closed)
     assert float(found.q[0]) == float(Q[0] + 0.2)
-    with pytest.raises(ValueError, match=r"held \(3,\) of 'mechanism': give numbers from 0 to 2"):
+    with pytest.raises(ValueError, match=r"held \(3,\) of 'mechanism': give indices from 0 to 2"):
         jaxdyn.assemble(CUT_AT_GROUND, CUT_AT_GROUND.at_rest(Q), held=(3,))
     with pytest.raises(ValueError, match="Projected needs at least 1 iteration, not 0"):
         Projected(iterations=0)

@@ -329,8 +329,8 @@ def test_weld_that_closes_a_ring_is_left_out_if_it_fits():
     np.testing.assert_allclose(system.model.mass, [3.0])
     refused(
         lambda: ring(gap=0.01).build(),
-        "joint 'bc': 'b' and 'c' are parts of one rigid body, where its frames do not fit together; correct their positions and "
-        "orientations, or leave the joint out",
+        "joint 'bc': 'b' and 'c' are parts of one rigid body, and its frames do not coincide; correct their positions and "
+        "orientations, or remove the joint",
     )
 
 
@@ -453,24 +453,27 @@ def added(method: str, *arguments, then_build: bool = False, **options):
 
 
 REFUSALS = [
-    (lambda: LinkageBuilder("x", gravity=9.81), "mechanism 'x': gravity has shape (); give 3 numbers"),
-    (added("add_body", "ground"), 'no body or frame can be called "ground", which is the fixed world; choose another name'),
+    (lambda: LinkageBuilder("x", gravity=9.81), "mechanism 'x': gravity has shape (); give 3 values"),
+    (added("add_body", "ground"), 'a body or frame cannot be called "ground", which is the fixed world; choose another name'),
     (added("add_body", "x"), "there are two bodies or frames called 'x'; rename one"),
     (added("add_frame", "x", body="y"), "there are two bodies or frames called 'x'; rename one"),
-    (added("add_body", "heavy", mass=-1.0), "body 'heavy': mass is -1 kg; a mass must be"),
+    (added("add_body", "heavy", mass=-1.0), "body 'heavy': mass is -1 kg; a mass must be positive or zero"),
     (added("add_joint", "a", HINGE, "x", "y"), "there are two joints, rods or couplings called 'a'; rename one"),
     (added("add_rod", "a", "x", "y", length=1.0), "there are two joints, rods or couplings called 'a'; rename one"),
-    (added("add_joint", "e", HINGE, "x", "x"), "joint 'e' connects 'x' with itself; name two bodies"),
-    (added("add_rod", "e", "x", "x", length=1.0), "rod 'e' connects 'x' with itself; name two bodies"),
+    (added("add_joint", "e", HINGE, "x", "x"), "joint 'e' connects 'x' with itself; give two different bodies"),
+    (added("add_rod", "e", "x", "x", length=1.0), "rod 'e' connects 'x' with itself; give two different bodies"),
     (added("add_joint", "e", Revolute((0, 0, 2)), "x", "y"),
      "the revolute joint 'e': its axis has length 2; give the unit vector (0.0, 0.0, 1.0)"),
-    (added("add_joint", "e", HINGE, "x", "y", position_b=(1, 2)), "joint 'e' on body_b: position has shape (2,); give 3 numbers"),
-    (added("add_joint", "e", HINGE, "x", "y", armature=-1.0), "joint 'e': armature is -1.0; a rotor inertia must be"),
+    (added("add_joint", "e", HINGE, "x", "y", position_b=(1, 2)), "joint 'e' on body_b: position has shape (2,); give 3 values"),
+    (
+        added("add_joint", "e", HINGE, "x", "y", armature=-1.0),
+        "joint 'e': armature is -1.0; a rotor inertia must be positive or zero",
+    ),
     (added("add_joint", "e", HINGE, "x", "y", position_limits=(2, 1)),
      "joint 'e': position_limits are (2, 1); give (lower, upper) with lower < upper"),
-    (added("add_rod", "e", "x", "y", length=0.0), "rod 'e': length is 0; give a positive one, or a Spherical joint for zero"),
-    (added("add_coupling", "e", "a", "a", (1.0,)), "coupling 'e' couples joint 'a' with itself; name two joints"),
-    (added("add_coupling", "e", "a", "b", 1.0), "coupling 'e': coefficients has shape (); give 1 numbers"),
+    (added("add_rod", "e", "x", "y", length=0.0), "rod 'e': length is 0; give a positive one, or use a Spherical joint for zero"),
+    (added("add_coupling", "e", "a", "a", (1.0,)), "coupling 'e' couples joint 'a' with itself; give two different joints"),
+    (added("add_coupling", "e", "a", "b", 1.0), "coupling 'e': coefficients has shape (); give 1 values"),
     (added("add_joint", "e", HINGE, "x", "grund", then_build=True),
      "joint 'e': its body_b 'grund' is unknown; did you mean 'ground'?"),
     (added("add_rod", "e", "q", "x", length=1.0, then_build=True),
@@ -479,34 +482,34 @@ REFUSALS = [
     (added("add_coupling", "e", "a", "hinge", (0, 1), then_build=True),
      "coupling 'e': its driver joint 'hinge' is unknown; the names are a, b, c, d"),
     (added("add_body", "lost", then_build=True),
-     "mechanism 'graph': no joints lead from 'lost' to the ground; add a joint, for a floating body Free() between "
+     "mechanism 'graph': no joints connect 'lost' to the ground; add a joint, for a floating body Free() between "
      "\"ground\" and 'lost'"),
     (built(*HINGES, cut="a"), "mechanism 'graph': cut is 'a'; give a tuple of names, ('a',)"),
     (built(*HINGES, cut=("e",)), "mechanism 'graph': cut: joint 'e' is unknown; the names are a, b, c, d"),
     (built(*HINGES, cut=("a",), a=MOTOR),
-     "mechanism 'graph': joint 'a' cannot be cut: it has an armature; cut another one of its loop"),
+     "mechanism 'graph': joint 'a' cannot be cut: it has an armature; cut another joint of its loop"),
     (built(*HINGES, cut=("a",), a={"effort_limit": 1.0}),
-     "mechanism 'graph': joint 'a' cannot be cut: it has limits; cut another one of its loop"),
+     "mechanism 'graph': joint 'a' cannot be cut: it has limits; cut another joint of its loop"),
     (built(*loop_of(a=Free(), b=HINGE), cut=("a",)),
-     "mechanism 'graph': joint 'a' cannot be cut: it is free and constrains nothing; cut another one of its loop"),
+     "mechanism 'graph': joint 'a' cannot be cut: it is free and imposes no constraint; cut another joint of its loop"),
     (built(*loop_of(a=Universal((1, 0, 0), (0.6, 0.8, 0)), b=HINGE), cut=("a",)),
-     "mechanism 'graph': joint 'a' cannot be cut: no loop joint has oblique axes; cut another one of its loop"),
+     "mechanism 'graph': joint 'a' cannot be cut: loop joints cannot have oblique axes; cut another joint of its loop"),
     (built(*loop_of(a=Rheonomic(HINGE, ConstantRate(1.0)), b=HINGE), cut=("a",)),
-     "mechanism 'graph': joint 'a' cannot be cut: no loop joint is of kind 'rheonomic'; cut another one of its loop"),
+     "mechanism 'graph': joint 'a' cannot be cut: there is no loop joint of kind 'rheonomic'; cut another joint of its loop"),
     (built(*HINGES, cut=()), "mechanism 'graph': the loop 'b', 'a', 'd', 'c' is still closed; cut one of its joints"),
     (built(*TWO_LOOPS, cut=("a",)), "mechanism 'graph': the loop 'b', 'c', 'f', 'e' is still closed; cut one of its joints"),
     (built(*HINGES, cut=("a", "c")),
-     "mechanism 'graph': with 'a', 'c' cut, no joints lead from 'x', 'y' to the ground; cut fewer joints or add some"),
+     "mechanism 'graph': with 'a', 'c' cut, no joints connect 'x', 'y' to the ground; cut fewer joints or add some"),
     (built(*loop_of(a=HINGE, b=Screw((1, 0, 0), 0.1), c=HINGE, d=HINGE), a=MOTOR, c={"velocity_limit": 1.0}, d=MOTOR),
-     "mechanism 'graph': no joint of the loop 'b', 'a', 'd', 'c' can be cut ('b': no loop joint is of kind 'screw'; 'a': it has an "
-     "armature; 'd': it has an armature; 'c': it has limits); give one of them a kind that can be, and neither armature nor limits "
-     "nor coupling"),
+     "mechanism 'graph': no joint of the loop 'b', 'a', 'd', 'c' can be cut ('b': there is no loop joint of kind 'screw'; 'a': "
+     "it has an armature; 'd': it has an armature; 'c': it has limits); change one of them to a kind that can be cut, without "
+     "armature, limits and couplings"),
     (built(("rail", Rail(), "x", "ground")),
-     "joint 'rail': the tree reaches it at body_b 'ground' and would have to reverse it, but kind 'rail' has no reverse; swap "
-     "body_a and body_b, with their positions and orientations"),
+     "joint 'rail': its parent in the tree is body_b 'ground', so it would have to be reversed, but joints of kind 'rail' cannot "
+     "be reversed; exchange body_a and body_b, with their positions and orientations"),
     (built(("ball", Spherical(), "x", "ground"), ball=MOTOR | {"effort_limit": 1.0}),
-     "joint 'ball': the tree reaches it at body_b 'ground' and would have to reverse it, but its armature and effort_limit would "
-     "change meaning; swap body_a and body_b, with their positions and orientations"),
+     "joint 'ball': its parent in the tree is body_b 'ground', so it would have to be reversed, but its armature and effort_limit "
+     "would change meaning; exchange body_a and body_b, with their positions and orientations"),
 ]  # fmt: skip
 
 
@@ -520,14 +523,16 @@ def test_coupled_joints_are_not_cut():
     builder.add_coupling("gear", "c", "a", (0, 1))
     refused(
         lambda: builder.build(cut=("c",)),
-        "mechanism 'graph': joint 'c' cannot be cut: it is in coupling 'gear'; cut another one of its loop",
+        "mechanism 'graph': joint 'c' cannot be cut: it is in coupling 'gear'; cut another joint of its loop",
     )
     builder = linkage(("ball", Spherical(), "ground", "x"), ("hinge", HINGE, "x", "y"))
     builder.add_coupling("gear", "hinge", "ball", (0, 1))
-    refused(builder.build, "coupling 'gear': its driver joint 'ball' has 4 coordinates; couple joints that have one")
+    refused(
+        builder.build, "coupling 'gear': its driver joint 'ball' has 4 coordinates; couple joints with one coordinate"
+    )
 
 
 def test_rod_within_one_rigid_body_is_refused():
     builder = ring()
     builder.add_rod("strut", "a", "b", length=1.0)
-    refused(builder.build, "rod 'strut' connects two points of one rigid body; leave it out")
+    refused(builder.build, "rod 'strut' connects two points of one rigid body; remove it")

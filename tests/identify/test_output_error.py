@@ -224,7 +224,7 @@ class TestPendulum:
         np.testing.assert_array_equal(
             half.value.sensors.noise, jnp.stack([problem.parameters.subject.sensors.noise] * 4)
         )
-        with pytest.raises(FitError, match=r"1 of 4 failed, the first is number 2.*NOT_FINITE.*initial guess"):
+        with pytest.raises(FitError, match=r"1 of 4 failed, the first has index 2.*NOT_FINITE.*initial guess"):
             fit(problem, solver, progress=False, max_steps=30, resume=half.search)
         resumed = fit(problem, solver, progress=False, max_steps=30, resume=half.search, throw=False)
         for a, b in zip(jax.tree.leaves(resumed), jax.tree.leaves(through), strict=True):

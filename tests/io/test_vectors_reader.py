@@ -73,7 +73,7 @@ def test_forces_are_optional():
         (changed("bodies", 1, "parent", value=5), ["body 2: its parent is 5; use 0 (the ground) or a body before it"]),
         (changed("bodies", 1, "axis", value=[0, 0, 0]), ["prismatic joint of body '2'", "axis is zero; give a unit"]),
         (changed("bodies", 1, "mass", value=-1.0), ["body '2': mass is -1 kg; a mass must be"]),
-        (changed("gravity", value=[0.0]), ["gravity has shape (1,); give 3 numbers"]),
+        (changed("gravity", value=[0.0]), ["gravity has shape (1,); give 3 values"]),
         (changed("springs", 0, "stiffness"), ["spring 1: stiffness missing"]),
         (changed("springs", 0, "body_a", value=3), ["spring 1: there is no body 3; use 0 (the ground) to 2"]),
         (changed("dampers", 0, "rate", value=1), ["damper 1: unknown entry rate; the entries are body_a"]),

@@ -159,16 +159,16 @@ def test_planar_and_point_bodies_are_physical():
         ({"mass": np.nan}, ["body 'rod': mass is nan; give finite values"]),
         ({"mass": "heavy"}, ["body 'rod': mass is 'heavy'; give numeric values"]),
         ({"mass": [1.0, 2.0]}, ["body 'rod': mass has shape (2,); give one value"]),
-        ({"com": (0, 0)}, ["body 'rod': com has shape (2,); give 3 numbers"]),
+        ({"com": (0, 0)}, ["body 'rod': com has shape (2,); give 3 values"]),
         ({"com": (0, 0, np.inf)}, ["body 'rod': com is [0.0, 0.0, inf]; give finite values"]),
-        ({"position": (1, 2)}, ["body 'rod': position has shape (2,); give 3 numbers"]),
+        ({"position": (1, 2)}, ["body 'rod': position has shape (2,); give 3 values"]),
         ({"position": None}, ["body 'rod': position", "give"]),
         ({"orientation": (1, 1, 0, 0)}, ["body 'rod': orientation quaternion has norm 1.41421; divide it by its norm"]),
         ({"orientation": (0, 0, 0, 0)}, ["body 'rod': orientation quaternion has norm 0"]),
-        ({"orientation": (1, 0, 0)}, ["body 'rod': orientation has shape (3,); give 4 numbers"]),
+        ({"orientation": (1, 0, 0)}, ["body 'rod': orientation has shape (3,); give 4 values"]),
         ({"orientation": -np.eye(3)}, ["body 'rod': orientation is not a rotation matrix", "check its signs"]),
         ({"orientation": 2 * np.eye(3)}, ["body 'rod': orientation is not a rotation matrix"]),
-        ({"inertia": (1, 2)}, ["body 'rod': inertia has shape (2,); give 3 x 3 numbers"]),
+        ({"inertia": (1, 2)}, ["body 'rod': inertia has shape (2,); give 3 x 3 values"]),
         ({"inertia": (1, 1, np.nan)}, ["body 'rod': inertia is [1.0, 1.0, nan]; give finite values"]),
         ({"inertia": (1, 1, 1, 0, 0, "x")}, ["body 'rod': inertia is", "give numeric values"]),
         (
@@ -183,13 +183,13 @@ def test_planar_and_point_bodies_are_physical():
         ({"armature": np.nan}, ["body 'rod': armature is nan; give finite values"]),
         ({"position_limits": (1, 1)}, ["body 'rod': position_limits are (1, 1); give (lower, upper) with lower < upper"]),
         ({"position_limits": (2, -2)}, ["body 'rod': position_limits are (2, -2)"]),
-        ({"position_limits": 1.0}, ["body 'rod': position_limits has shape (); give 2 numbers"]),
+        ({"position_limits": 1.0}, ["body 'rod': position_limits has shape (); give 2 values"]),
         ({"velocity_limit": 0.0}, ["body 'rod': velocity_limit is 0.0; give a positive value"]),
         ({"effort_limit": -1.0}, ["body 'rod': effort_limit is -1.0; give a positive value"]),
         ({"effort_limit": float("nan")}, ["body 'rod': effort_limit is nan; give a positive value"]),
         ({"joint": Revolute((0.0, 0.0, 0.0))}, ["the revolute joint of body 'rod': its axis is zero; give a unit vector"]),
         ({"joint": Prismatic((0.0, 3.0, 4.0))}, ["prismatic joint of body 'rod': its axis has length 5", "(0.0, 0.6, 0.8)"]),
-        ({"joint": Revolute((0.0, jnp.nan, 0.0))}, ["its axis is [0.0, nan, 0.0]; three finite components"]),
+        ({"joint": Revolute((0.0, jnp.nan, 0.0))}, ["its axis is [0.0, nan, 0.0]; give three finite components"]),
         ({"joint": Revolute(jnp.eye(3))}, ["its axis is [[1.0, 0.0, 0.0],", "three finite components"]),
     ],
 )  # fmt: skip
@@ -225,7 +225,7 @@ def test_refusal_of_names_names_both_and_the_remedy():
 
 def test_refusal_of_gravity_names_the_mechanism():
     assert_refused(
-        lambda: MechanismBuilder("arm", gravity=9.81), "mechanism 'arm': gravity has shape (); give 3 numbers"
+        lambda: MechanismBuilder("arm", gravity=9.81), "mechanism 'arm': gravity has shape (); give 3 values"
     )
 
 
