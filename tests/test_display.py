@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import pytest
 from mechanisms import double_pendulum, swinging
 from recorded import pendulum_plant
+from results_of_searches import ended_fit, unfinished_solution
 
 import jaxdyn
 from jaxdyn import JointFriction, State, System
@@ -17,14 +18,8 @@ from jaxdyn.control import (
     ControlResult,
     Equality,
     MultibodyDynamics,
-    Plan,
-    Solution,
 )
-from jaxdyn.control.plan import Multipliers
-from jaxdyn.control.solution import Stats
-from jaxdyn.identify import Fit, FitResult, Parameter, Parameters, Uncertainty
-from jaxdyn.identify.least_squares import Unknowns
-from jaxdyn.identify.solver import Search
+from jaxdyn.identify import FitResult, Uncertainty
 
 TRAJECTORY = """\
 Trajectory('double pendulum', 11 records)
@@ -140,10 +135,7 @@ def test_a_search_for_a_plan_states_its_result_and_its_cost():
     assert rows(problem)["system"] == title(dynamics.system)
     assert rows(problem)["duration"] == "1 s in 5 steps"
     assert rows(problem)["final constraints"] == "still"
-    plan = Plan(State(jnp.zeros((6, 2)), jnp.zeros((6, 2))), jnp.zeros((5, 2)), jnp.zeros(0))
-    multipliers = Multipliers(jnp.zeros((5, 0)), jnp.zeros(2), jnp.asarray(1.0))
-    cost, violation, result, iterations = jnp.asarray(1.25), jnp.asarray(1e-3), jnp.asarray(0), jnp.asarray(7)
-    found = Solution(plan, jnp.zeros((5, 2, 4)), multipliers, cost, violation, result, Stats(iterations))
+    found = unfinished_solution()
     assert title(found) == "Solution(running, cost = 1.25)"
     assert rows(found)["result"] == ControlResult.RUNNING.message
     assert rows(found)["violation"] == "0.001"
@@ -154,27 +146,15 @@ def test_a_search_for_a_plan_states_its_result_and_its_cost():
     assert rows(both)["iterations"] == "7 to 8"
 
 
-class Ended(Search):
-    """A search with given results."""
-
-    unknowns: Unknowns
-    loss: jax.Array
-    iterations: jax.Array
-    result: jax.Array
-
-
 def test_a_fit_states_its_result_its_loss_and_its_parameters():
-    parameters = Parameters(pendulum_plant(), [Parameter("system.model.mass"), Parameter("inputs.offset")])
-    assert title(parameters) == "Parameters(2 values, 2 unconstrained)"
-    assert rows(parameters)["subject"] == title(pendulum_plant())
-    unknowns = Unknowns(parameters.initial, None)
-    found = Fit(parameters, Ended(unknowns, jnp.asarray(2.5), jnp.asarray(7), jnp.asarray(FitResult.CONVERGED.value)))
+    found = ended_fit()
+    assert title(found.parameters) == "Parameters(2 values, 2 unconstrained)"
+    assert rows(found.parameters)["subject"] == title(pendulum_plant())
     assert title(found) == "Fit(converged, loss = 2.5)"
     assert rows(found)["result"] == "The fit converged."
     assert rows(found)["iterations"] == "7"
     assert rows(found)["values"].startswith("mass [")
-    codes = jnp.array([FitResult.CONVERGED.value, FitResult.STUCK.value])
-    several = Fit(parameters, Ended(unknowns, jnp.array([2.5, jnp.nan]), jnp.array([7, 8]), codes))
+    several = ended_fit([2.5, jnp.nan], [FitResult.CONVERGED.value, FitResult.STUCK.value])
     assert title(several) == "Fit(2 initial guesses, loss = 2.5)"
     assert rows(several)["result"] == "1 converged, 1 stuck"
     assert rows(jax.eval_shape(lambda: several))["loss"] == "unknown"

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from jaxdyn.view.animation import animation_of as animation_of
     from jaxdyn.view.diagram import tree_diagram as tree_diagram
     from jaxdyn.view.motion import motion_plot as motion_plot
+    from jaxdyn.view.notebook import html_of as html_of
     from jaxdyn.view.pictures import mechanism_picture as mechanism_picture
     from jaxdyn.view.plots import energy_balance as energy_balance
     from jaxdyn.view.plots import joint_fans as joint_fans

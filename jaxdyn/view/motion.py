@@ -35,7 +35,7 @@ def motion_plot(mechanism: Model | Topology, time: Numbers, q: Numbers, v: Numbe
         for axis, *bounds in zip(axes, np.asarray(limits.lower), np.asarray(limits.upper), strict=False):
             for bound in filter(np.isfinite, bounds):
                 axis.axhline(float(bound), color=ORANGE, lw=1.0, ls="--")
-    figure.suptitle(title or mechanism.name)
+    figure.suptitle(title or mechanism.name, parse_math=False)
     return figure
 
 
@@ -46,4 +46,4 @@ def _draw(
     for k, (axis, name, unit) in enumerate(zip(axes, names, units, strict=False)):
         axis.plot(time[1:].T, values[1:, :, k].T, color=GRAY, lw=0.6, alpha=0.6)
         axis.plot(time[0], values[0, :, k], color=color, lw=1.8)
-        axis.set_title(name if unit in ("", "1") else f"{name} ({unit})", fontsize=9)
+        axis.set_title(name if unit in ("", "1") else f"{name} ({unit})", fontsize=9, parse_math=False)

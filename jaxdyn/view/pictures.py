@@ -116,31 +116,43 @@ def mechanism_picture(mechanism: Mechanism, q: Numbers, *, time: float = 0.0, ti
         title: Title of the figure.
     """
     model = skeleton.model_of(mechanism)
-    placed = skeleton.place(mechanism, np.array([time]), np.asarray(q)[None, None])
-    solids = skeleton.inertia_ellipsoids(model)
-    surfaces = _surfaces(placed, solids)
-    everything = placed.lines, placed.origins, skeleton.ellipsoid_corners(placed, solids)
-    low, high = skeleton.box_of(np.concatenate([x.reshape(-1, 3) for x in everything]))
-
     figure = Figure(figsize=(6.6, 7.0))
     axes: Any = figure.add_axes((0.0, 0.1, 0.96, 0.86), projection="3d", computed_zorder=False)
-    frame_axes(axes, low, high)
-    for surface in surfaces:
-        axes.plot_surface(*np.moveaxis(surface, -1, 0), color=BLUE, alpha=0.13, lw=0, zorder=1)
-    StickFigure(axes, model, axis_length=_AXIS_SHARE * float((high - low).max())).move(placed, 0, 0)
+    draw_mechanism(axes, mechanism, q, time=time)
     handles: list[Any] = [Line2D([], [], color=BLUE, lw=3, label="joint to joint")]
     present = {skeleton.joint_motion(model, i) for i in range(model.nb)}
     for motion in MOTION_COLORS:
         if motion in present:
             color = MOTION_COLORS[motion]
             handles.append(Line2D([], [], color=color, marker="o", mec="white", lw=1.6, label=f"joint that {motion}"))
-    if len(solids.bodies):
+    if np.any(np.asarray(model.mass) > 0):
         handles.append(Patch(color=BLUE, alpha=0.25, lw=0, label="inertia ellipsoid"))
     figure.legend(handles=handles, loc="lower center", ncols=3, frameon=False, fontsize=8.5)
     count = len(mechanism.constraints) if isinstance(mechanism, System) else 0
     size = f"{model.nb} bodies, nv = {model.nv}" + (f", constraints: {count}" if count else "")
     figure.suptitle(title or f"{model.name}: {size}", fontsize=11, y=0.98)
     return figure
+
+
+def draw_mechanism(axes: Any, mechanism: Mechanism, q: Numbers, *, time: float = 0.0, fill: float = 0.82) -> None:
+    """Draw sticks, joints and inertia ellipsoids of a mechanism into 3-D axes, which then show all of it.
+
+    Args:
+        axes: 3-D axes.
+        mechanism: A model, or a system, whose loops are then drawn as well.
+        q: (nq,) coordinates, rad or m.
+        time: s; joints with prescribed motion need it.
+        fill: See `frame_axes`.
+    """
+    placed = skeleton.place(mechanism, np.array([time]), np.asarray(q)[None, None])
+    model = skeleton.model_of(mechanism)
+    solids = skeleton.inertia_ellipsoids(model)
+    everything = placed.lines, placed.origins, skeleton.ellipsoid_corners(placed, solids)
+    low, high = skeleton.box_of(np.concatenate([x.reshape(-1, 3) for x in everything]))
+    frame_axes(axes, low, high, fill=fill)
+    for surface in _surfaces(placed, solids):
+        axes.plot_surface(*np.moveaxis(surface, -1, 0), color=BLUE, alpha=0.13, lw=0, zorder=1)
+    StickFigure(axes, model, axis_length=_AXIS_SHARE * float((high - low).max())).move(placed, 0, 0)
 
 
 def _surfaces(placed: Placed, solids: Ellipsoids) -> list[np.ndarray]:

@@ -54,3 +54,9 @@ def test_members_that_are_there_can_be_listed():
     assert "'mechanism_picture'" in found
     assert "'Replay'" not in found
     assert {"tree_text", "Replay"} <= {name for name, _ in inspect.getmembers(jaxdyn.view)}
+
+
+def test_a_notebook_shows_the_table_alone_without_matplotlib():
+    shown = without({"matplotlib"}, "print(jaxdyn.System(jaxdyn.library.pendulum())._repr_html_())")
+    assert "<td" in shown
+    assert "<img" not in shown

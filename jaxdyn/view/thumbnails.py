@@ -1,0 +1,131 @@
+"""Small pictures of objects, for their views in notebooks."""
+
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+from jax.core import Tracer
+from matplotlib.axes import Axes
+
+from jaxdyn.constraints.assembly import assemble
+from jaxdyn.control.batch import best_of
+from jaxdyn.control.solution import Solution
+from jaxdyn.dynamics.system import State, System
+from jaxdyn.identify.fitting import Fit
+from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.components import coordinate_units, velocity_units
+from jaxdyn.mechanism.model import Model
+from jaxdyn.simulate.trajectory import Trajectory
+from jaxdyn.view.figure import Figure
+from jaxdyn.view.pictures import draw_mechanism
+from jaxdyn.view.skeleton import Mechanism, model_of
+from jaxdyn.view.style import BLUE, GRAY
+
+_HEIGHT = 2.6  # inches
+_MOST_POINTS = 500  # of a curve
+_MOST_BARS = 15
+
+
+def thumbnail(shown: Any) -> Figure | None:
+    """A small picture of an object, or None if there is none, for instance because its values are not known."""
+    known = not any(isinstance(leaf, Tracer | jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(shown))
+    return _drawn(shown) if known else None
+
+
+@functools.singledispatch
+def _drawn(shown: Any) -> Figure | None:
+    return None
+
+
+@_drawn.register(Model)
+@_drawn.register(System)
+def _(mechanism: Mechanism) -> Figure | None:
+    """A mechanism in the middle of its joint limits, with its loops closed."""
+    model = model_of(mechanism)
+    if model._batch_shape():
+        return None
+    q = configuration.random(model, jax.random.key(0), spread=0.0)
+    if isinstance(mechanism, System) and mechanism.constraints:
+        # Loops close from somewhere that is not straight.
+        q = assemble(mechanism, mechanism.at_rest(configuration.random(model, jax.random.key(0), spread=0.5))).q
+    figure = Figure(figsize=(_HEIGHT, _HEIGHT))
+    axes: Any = figure.add_axes((0.0, 0.0, 1.0, 1.0), projection="3d", computed_zorder=False)
+    draw_mechanism(axes, mechanism, np.asarray(q), fill=0.95)
+    axes.set_axis_off()
+    return figure
+
+
+@_drawn.register
+def _(trajectory: Trajectory) -> Figure | None:
+    """Coordinates and velocities of the first sample."""
+    if not isinstance(trajectory.saved, State):
+        return None
+    time, q, v = (x[0] for x in trajectory._records([0], None))
+    figure, (left, right) = _two_panels("time (s)")
+    topology = trajectory.topology
+    _curves(left, time, q, _labelled("coordinates", coordinate_units(topology)))
+    _curves(right, time, v, _labelled("velocities", velocity_units(topology)))
+    return figure
+
+
+@_drawn.register
+def _(found: Solution) -> Figure | None:
+    """States and controls of the plan, the best one of a batch."""
+    plan = found.value if not np.ndim(found.cost) else jax.tree.map(lambda x: x[best_of(found)], found.value)
+    if np.ndim(plan.controls) != 2:
+        return None
+    figure, (left, right) = _two_panels("time step")
+    states = plan.states.q if isinstance(plan.states, State) else plan.states
+    _curves(left, np.arange(len(states)), np.asarray(states), "coordinates" if states is not plan.states else "states")
+    _curves(right, np.arange(len(plan.controls)), np.asarray(plan.controls), "controls")
+    return figure
+
+
+@_drawn.register
+def _(fit: Fit) -> Figure | None:
+    """The loss after each step if it was recorded, else the change of each parameter, for the best initial guess."""
+    loss, x = np.asarray(fit.loss), fit.unknowns.x
+    best = int(np.argmin(np.nan_to_num(loss, nan=np.inf))) if loss.ndim else None
+    figure = Figure(figsize=(1.6 * _HEIGHT, _HEIGHT), layout="constrained")
+    axis = figure.subplots()
+    if fit.history is not None:
+        history = np.asarray(fit.history)
+        axis.semilogy(np.arange(1, len(history) + 1), history if best is None else history[:, best], color=BLUE)
+        _label(axis, "step", "loss")
+        return figure
+    parameters = fit.parameters
+    before, after = (np.asarray(parameters.values(y)) for y in (parameters.initial, x if best is None else x[best]))
+    change = 100.0 * np.divide(after - before, np.abs(before), out=np.full(len(before), np.nan), where=before != 0)
+    names = [name for name, _ in parameters.labels]
+    axis.barh(names[:_MOST_BARS], change[:_MOST_BARS], color=BLUE)
+    axis.invert_yaxis()
+    _label(axis, "change of the parameters (%)", "")
+    return figure
+
+
+def _two_panels(label: str) -> tuple[Figure, np.ndarray]:
+    figure = Figure(figsize=(2.2 * _HEIGHT, _HEIGHT), layout="constrained")
+    axes = figure.subplots(1, 2)
+    for axis in axes:
+        _label(axis, label, "")
+    return figure, axes
+
+
+def _curves(axis: Axes, x: np.ndarray, values: np.ndarray, title: str) -> None:
+    """One line for each component of values (x, components)."""
+    thin = np.unique(np.linspace(0, len(x) - 1, min(_MOST_POINTS, len(x))).round().astype(int))
+    axis.plot(x[thin], values[thin], lw=1.0)
+    axis.set_title(title, fontsize=8)
+
+
+def _labelled(title: str, units: tuple[str, ...]) -> str:
+    """The title with the unit that all values have, if they have one."""
+    return f"{title} ({units[0]})" if len(set(units)) == 1 and units[0] else title
+
+
+def _label(axis: Axes, x: str, y: str) -> None:
+    axis.set_xlabel(x, fontsize=8)
+    axis.set_ylabel(y, fontsize=8)
+    axis.tick_params(labelsize=7, which="both")
+    axis.grid(color=GRAY, alpha=0.2)
