@@ -52,8 +52,8 @@ class Displayed:
         return view("html_of")(self)
 
     def _display_or_none(self) -> Display | None:
-        # Pytrees may contain arbitrary leaves, and debuggers display objects before their constructor has finished. A `repr` must not
-        # fail in these cases, so the `repr` of Equinox is used.
+        # Pytrees may contain arbitrary leaves, and debuggers display objects before their constructor has finished. A `repr` must
+        # not fail in these cases, so the `repr` of Equinox is used.
         try:
             return self._display()
         except Exception:

@@ -18,7 +18,7 @@ READ_BY_USERS = ("README.md", "jaxdyn", "experiments", "configs", "tests/README.
 
 # In front of "number" these words say which kind of number is meant.
 _KINDS_OF_NUMBERS = (
-    "random|condition|floating-point|Floating-point|real|complex|dual|whole|natural|rational|integer|finite|prime|single|double|equation|formula|"
+    "random|condition|floating-point|Floating-point|subnormal|Subnormal|real|complex|dual|whole|natural|rational|integer|finite|prime|single|double|equation|formula|"
     "line|version|port|issue|section|row|batch|step|serial|process|page|Reynolds|chapter|odd|even|large|small"
 )
 

@@ -1,8 +1,8 @@
-"""The lane compiler: small per-sample functions as machine code, one sample per SIMD lane. It knows nothing of mechanics."""
+"""The lane compiler: small per-sample functions as machine code, one sample per SIMD lane. It is independent of mechanics."""
 
 from types import ModuleType as _Module
 
-from jaxdyn.lanes import announcements as announcements  # listens for compilations that take long
+from jaxdyn.lanes import announcements as announcements  # listens for long compilations
 from jaxdyn.lanes import rules as rules  # registers the rules of the primitives
 from jaxdyn.lanes.batched import Backend as Backend
 from jaxdyn.lanes.batched import batched as batched

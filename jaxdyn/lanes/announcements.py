@@ -1,10 +1,10 @@
-"""Announcements of compilations that take long, by Python's logger "jaxdyn" at level INFO: silent unless logging is set up.
+"""Announcements of long compilations, by Python's logger "jaxdyn" at level INFO; silent unless logging is configured.
 
     logging.basicConfig(level=logging.INFO)
 
-JAX calls its listeners at the start and at the end of three phases: tracing a function, lowering it (the lane compiler works then),
-and compiling it. An announcement names the function that was passed to JAX and, inside `announced_as`, its purpose. Its time is the
-sum of the three phases.
+JAX calls its listeners at the start and at the end of three phases: tracing a function, lowering it (in which the lane compiler
+runs), and compiling it. An announcement names the function that was passed to JAX and, inside `announced_as`, its purpose. The
+stated time is the sum of the three phases.
 """
 
 import contextlib
@@ -22,12 +22,12 @@ _PHASES = ("/jax/core/compile/jaxpr_trace_duration", "/jax/core/compile/jaxpr_to
 
 
 class _Compilation:
-    """The phases of one function.
+    """Compilation of one function.
 
     Attributes:
-        name: Of the function, and what it is for.
-        seconds: That the phases before took.
-        announced: Whether it was.
+        name: Name of the function, with its purpose.
+        seconds: Duration of the completed phases, s.
+        announced: True after the announcement.
     """
 
     def __init__(self, name: str):
@@ -36,14 +36,14 @@ class _Compilation:
         self.announced = False
 
     def announce(self) -> None:
-        """Say that it goes on, once."""
+        """Announce the compilation, once."""
         if not self.announced:
             self.announced = True
             _LOG.info("compiling %s ...", self.name)
 
 
 class _Thread(threading.local):
-    """What a thread is compiling: phases within a phase belong to the outer one."""
+    """State of the compilations of a thread; phases within a phase belong to the outer one."""
 
     purpose = ""
     depth = 0
@@ -56,7 +56,7 @@ _thread = _Thread()
 
 @contextlib.contextmanager
 def announced_as(purpose: str) -> Iterator[None]:
-    """What is compiled inside is announced with its purpose, such as "the search"; also a decorator of functions."""
+    """Announce compilations inside with their purpose, such as "the search"; also a decorator of functions."""
     before, _thread.purpose = _thread.purpose, purpose
     try:
         yield
@@ -70,7 +70,7 @@ def _begin(event: str, value: float | int, **facts: str | int) -> None:
     _thread.depth += 1
     if _thread.depth > 1:
         return
-    function = re.sub(r"^\w+\((.*)\)$", r"\1", str(facts.get("fun_name", ""))).lstrip("_")  # it may be jit(f)
+    function = re.sub(r"^\w+\((.*)\)$", r"\1", str(facts.get("fun_name", ""))).lstrip("_")  # the name may be jit(f)
     name = f"{_thread.purpose} ({function})" if _thread.purpose else function
     if name != _thread.compilation.name:
         _thread.compilation = _Compilation(name)
@@ -81,13 +81,13 @@ def _begin(event: str, value: float | int, **facts: str | int) -> None:
 
 
 def _end(event: str, duration_secs: float, **facts: str | int) -> None:
-    if event not in _PHASES or _thread.depth == 0:  # the logger was set up in between
+    if event not in _PHASES or _thread.depth == 0:  # the logger was configured in between
         return
     _thread.depth -= 1
     if _thread.depth > 0:
         return
     _thread.timer.cancel()
-    _thread.timer.join()  # an announcement under way comes before what follows
+    _thread.timer.join()  # an announcement in progress is completed first
     compilation = _thread.compilation
     compilation.seconds += duration_secs
     if event == _LAST:

@@ -1,4 +1,4 @@
-"""The door of the lane compiler: functions of one sample in, fast batched functions out."""
+"""Entry points of the lane compiler, which convert functions of one sample to fast batched functions."""
 
 import functools
 import itertools
@@ -22,17 +22,17 @@ Backend = Literal["auto", "lanes", "xla"]
 
 
 def check_backend(backend: str) -> None:
-    """Refuse an unknown backend.
+    """Raise an error for an unknown backend.
 
     Raises:
-        ValueError: The message lists those that exist.
+        ValueError: The message lists the known backends.
     """
     if backend not in ("auto", "lanes", "xla"):
         raise ValueError(f'unknown backend {backend!r}; use "auto", "lanes" or "xla"')
 
 
 def choose(backend: Backend) -> bool:
-    """Whether to try lanes for what is traced now: "auto" does on CPUs, and on NVIDIA GPUs that pass the canary."""
+    """True to try lanes for the function being traced: "auto" does so on CPUs, and on NVIDIA GPUs that pass the canary."""
     if backend != "auto":
         return backend == "lanes"
     platform = jax.default_backend()
@@ -45,14 +45,14 @@ def lane_function(function: Callable, *, backend: Backend = "auto", name: str | 
         fast = jax.jit(jax.vmap(lane_function(f)))
 
     Args:
-        function: Pure function of pytrees of small arrays and keys of random numbers. What it closes over is built into the
-            code if its value is known, so that zeros among the numbers of a model cost nothing; arguments are not.
-        backend: "lanes" insists, "xla" leaves the function as it is, "auto" takes lanes where that is possible. On a GPU whose
-            kernels fail their first test XLA takes over in any case, with a warning.
-        name: For the record of what was compiled.
+        function: Pure function of pytrees of small arrays and random keys. Known values in its closure become constants of the
+            code, so zeros among the parameters of a model cost nothing; arguments do not become constants.
+        backend: "lanes" raises an error if lanes are not possible, "xla" leaves the function unchanged, "auto" uses lanes where
+            possible. On a GPU whose kernels fail their first test, XLA is used in any case, with a warning.
+        name: Name in the record of compilations.
 
     Raises:
-        CannotFlatten: With backend="lanes", at the call; the message names the operation and the line.
+        CannotFlatten: With backend="lanes", at the call; the message states the operation and the line.
     """
     check_backend(backend)
     label = name or getattr(function, "__name__", type(function).__name__)
@@ -70,33 +70,49 @@ def batched(
 ) -> Callable:
     """A compiled batch of a per-sample function: `jax.jit(jax.vmap(...))` with one sample per SIMD lane.
 
-        accelerations = jaxdyn.batched(lambda q, v, tau: jaxdyn.forward_dynamics(model, q, v, tau))(qs, vs, taus)
-
     Args:
-        function, backend, name: See `lane_function`.
-        in_axes, out_axes: As in `jax.vmap`; None for arguments that all samples share.
+        function: Pure function of one sample, as for `lane_function`.
+        in_axes, out_axes: Batch axes as in `jax.vmap`; None for arguments that all samples share.
+        backend: Backend, as for `lane_function`.
+        name: Name in the record of compilations.
 
     Returns:
-        A function that can be differentiated, vmapped and jitted further. For Jacobians, batch the Jacobian,
-        `batched(jax.jacfwd(f))`, so that all columns share one program.
+        A function that can be transformed further by `jax.grad`, `jax.vmap` and `jax.jit`. For Jacobians, make a batch of the
+        Jacobian, `batched(jax.jacfwd(f))`, so that all columns share one program.
+
+    Example:
+        ```python
+        import jax.numpy as jnp, jaxdyn
+
+        model = jaxdyn.library.double_pendulum()
+        acceleration = jaxdyn.batched(lambda q, v, tau: jaxdyn.forward_dynamics(model, q, v, tau))
+        a = acceleration(jnp.ones((1000, 2)), jnp.zeros((1000, 2)), jnp.zeros((1000, 2)))
+        ```
     """
     return jax.jit(jax.vmap(lane_function(function, backend=backend, name=name), in_axes, out_axes))
 
 
 def run(function: Callable, args: tuple, *, backend: Backend, name: str) -> tuple[Any, str]:
-    """function(*args) on one sample, and the backend that serves it."""
-    if writing_out():  # a part of what is being compiled
+    """Results of function(*args) for one sample, and the backend that computes them.
+
+    Args:
+        function: Function of one sample.
+        args: Arguments of the function.
+        backend: Backend, as for `lane_function`.
+        name: Name in the record of compilations.
+    """
+    if writing_out():  # the call is a part of a function that is being compiled
         return function(*args), "lanes"
     if not choose(backend):
         return function(*args), "xla"
-    # Plain numbers are constants of the code, arrays are its inputs.
+    # Python scalars are constants of the code, arrays are its inputs.
     arrays, rest = eqx.partition(args, lambda x: isinstance(x, jax.Array | np.ndarray))
     leaves, tree = jax.tree.flatten(arrays)
     leaves, with_keys = without_keys([jnp.asarray(x) for x in leaves])
     structure: list = []
 
-    def flat(*numbers):
-        out = function(*eqx.combine(jax.tree.unflatten(tree, with_keys(numbers)), rest))
+    def flat(*values):
+        out = function(*eqx.combine(jax.tree.unflatten(tree, with_keys(values)), rest))
         dynamic, static = eqx.partition(out, eqx.is_array_like)
         results, out_tree = jax.tree.flatten(dynamic)
         results, results_with_keys = without_keys(results)
@@ -124,16 +140,16 @@ def run(function: Callable, args: tuple, *, backend: Backend, name: str) -> tupl
         backend=backend,
         name=name,
     )
-    # A constant is the same for every lane also to `out_axes`.
+    # A constant is not batched for `out_axes` either.
     known = known_results(jaxpr)
     results = [x if value is None else jnp.asarray(value) for x, value in zip(results, known, strict=True)]
     return eqx.combine(jax.tree.unflatten(out_tree, results_with_keys(results)), static), "lanes"
 
 
 def _closed(flat: Callable, leaves: list) -> tuple[Any, list]:
-    """The jaxpr of one sample, and the traced arrays it closes over, which become its first inputs, keys as their words.
+    """Jaxpr of one sample, and the traced arrays in its closure, which become its first inputs, with keys as their words.
 
-    Arrays of known value stay inside as constants.
+    Arrays with known values remain constants of the jaxpr.
     """
     with written_out():
         closed = jax.make_jaxpr(flat)(*(_shape(x) for x in leaves))
@@ -152,5 +168,5 @@ def _closed(flat: Callable, leaves: list) -> tuple[Any, list]:
 
 
 def _shape(x) -> jax.ShapeDtypeStruct:
-    """Shape and type; a Python number under `jit` keeps the weak type that lets arrays decide."""
+    """Shape and type; a Python scalar under `jit` keeps its weak type."""
     return jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=jax.typeof(x).weak_type)

@@ -1,14 +1,15 @@
 """The JAX primitive `lane_call`: a per-sample function on one sample, or on a batch with one sample per lane.
 
-It carries the jaxpr of one sample and is closed under JAX's transformations, because each of them acts on that jaxpr:
+It carries the jaxpr of one sample and is closed under the transformations of JAX, because each of them acts on this jaxpr:
 
     jvp         the call itself, and a call of the tangent function f'(x) dx;
-    transpose   a call of the transposed tangent function; what it needs of f it computes again, so only inputs are stored;
-    linearize   (reverse mode) as jvp; a function with loops stores what its own checkpoints say, such as the states of a rollout;
-    vmap        one more axis of lanes, or, where only tangents are mapped, one more axis of the function, so that the columns of a
-                Jacobian share what does not depend on the direction.
+    transpose   a call of the transposed tangent function; it recomputes intermediate values of f, so only inputs are stored;
+    linearize   (reverse mode) like jvp; a function with loops stores the values of its checkpoints, such as the states of a
+    rollout; vmap        an additional axis of lanes. If only tangents are mapped, an additional axis of the function, so that the
+    columns of
+                a Jacobian share the operations that do not depend on the direction.
 
-Lowering chooses: machine code on the CPU, a kernel on NVIDIA GPUs, and XLA's own code elsewhere and where a function cannot be
+Lowering selects machine code on the CPU, a kernel on NVIDIA GPUs, and the code of XLA elsewhere and for functions that cannot be
 written in scalars.
 """
 
@@ -46,11 +47,11 @@ from jaxdyn.lanes.record import Record, note
 from jaxdyn.lanes.remembered import remembered
 from jaxdyn.lanes.sharding import over_lanes
 
-# Mapped tangents up to this many become an axis of the function; more of them become lanes.
+# Up to this number of mapped tangents become an axis of the function; more of them become lanes.
 _MOST_DIRECTIONS = 64
-# Programs beyond this size take LLVM so long that XLA is the better choice unless lanes are asked for.
+# Larger programs take LLVM so long that XLA is used unless lanes are requested.
 _LARGEST_PROGRAM = 150_000
-# Each thread keeps what the loops of a block of samples collect: this many numbers are about a gigabyte.
+# Each thread stores the values that the loops of a block of samples collect; this number of values is about a gigabyte.
 _LARGEST_MEMORY = 2**24
 lane_call_p = jex.Primitive("lane_call")
 lane_call_p.multiple_results = True
@@ -67,17 +68,18 @@ def bind(
     backend: str,
     name: str,
 ):
-    """Call `jaxpr`, which has no inputs but the arguments.
+    """Call `jaxpr`, which has no other inputs than the arguments.
 
     Args:
         args: Arrays; those marked in `batched` have a leading axis of lanes.
         jaxpr: Closed jaxpr of one sample.
-        size: Number of lanes, or None for a single sample without an axis.
-        linear: Arguments in which the function is known to be linear.
-        lanes_last, results_last: Arguments and results whose axis of lanes is the last one instead of the first. What reverse mode
-            stores is laid out so: a number of all samples lies together, as vectors load and store it.
-        backend: "lanes" to insist, "auto" to let XLA take over what cannot be flattened.
-        name: For the record of what was compiled.
+        batched: True for each argument with an axis of lanes.
+        size: Number of lanes, or None for a single sample without this axis.
+        linear: True for each argument in which the function is known to be linear.
+        lanes_last, results_last: True for each argument and result whose axis of lanes is the last one instead of the first.
+            Reverse mode stores values in this layout: a value is contiguous over all samples, as vectors load and store it.
+        backend: "lanes" to require lanes, "auto" to let XLA compile functions that cannot be flattened.
+        name: Name in the record of compilations.
     """
     return lane_call_p.bind(
         *_of_one_manual_type(args),
@@ -93,7 +95,7 @@ def bind(
 
 
 def _of_one_manual_type(args: Sequence) -> Sequence:
-    """Within `shard_map` an argument that all devices share counts as varying if another one varies from device to device."""
+    """Within `shard_map`, mark an argument that all devices share as varying if another one varies between devices."""
     axes = [jax.typeof(x).manual_axis_type.varying for x in args]
     every = frozenset().union(*axes)
     return [
@@ -104,7 +106,7 @@ def _of_one_manual_type(args: Sequence) -> Sequence:
 
 @lane_call_p.def_impl
 def _implementation(*args, **params):
-    # Without jit this would call itself; and so it would if JAX, when it finds a NaN in the result, ran it again without jit.
+    # Without jit this function would call itself, also when JAX finds a NaN in the result and runs it again without jit.
     with jax.disable_jit(False), jax.debug_nans(False), jax.debug_infs(False):
         results = _jitted(**params)(*args)
     _check_numbers(results, params["name"])
@@ -112,10 +114,10 @@ def _implementation(*args, **params):
 
 
 def _check_numbers(results: Sequence[jax.Array], name: str) -> None:
-    """What `jax_debug_nans` and `jax_debug_infs` ask for.
+    """Check results for `jax_debug_nans` and `jax_debug_infs`.
 
     Raises:
-        FloatingPointError: A result is not a number, or infinite.
+        FloatingPointError: A result is NaN or infinite.
     """
     for setting, sort, found in (("jax_debug_nans", "nan", jnp.isnan), ("jax_debug_infs", "inf", jnp.isinf)):
         if getattr(jax.config, setting) and any(is_float(x) and found(x).any() for x in results):
@@ -153,7 +155,7 @@ def _result_shapes(jaxpr, size: int | None, results_last: tuple[bool, ...]) -> l
 
 
 def _no_tangent(x) -> ad.Zero:
-    """Tangent of integers and truth values."""
+    """Tangent of integers and booleans."""
     return ad.Zero(jax_core.ShapedArray(x.shape, jax.dtypes.float0))
 
 
@@ -179,7 +181,7 @@ def _jvp(primals, tangents, **params):
 
 
 def _spread(tangents: Sequence, floats: Sequence[bool], out: Sequence) -> list:
-    """Tangents of all results: none of those that are no floating-point numbers."""
+    """Tangents of all results, with zero tangents for results that are not floating-point numbers."""
     found = iter(tangents)
     return [next(found) if on else _no_tangent(x) for x, on in zip(out, floats, strict=True)]
 
@@ -212,7 +214,7 @@ def _transpose(cotangents, *args, jaxpr, batched, size, lanes_last, results_last
     for is_unknown, has_lanes, last in zip(unknown, batched, lanes_last, strict=True):
         cotangent = next(results) if is_unknown else None
         if cotangent is not None and size is not None and not has_lanes:
-            # An argument that all lanes share gets the sum of their cotangents.
+            # The cotangent of an argument that all lanes share is the sum over the lanes.
             cotangent = cotangent.sum(-1 if last else 0)
         out.append(cotangent)
     return out
@@ -258,13 +260,13 @@ def _linearize(is_vjp, active, *primals, jaxpr, batched, size, lanes_last, resul
 
 
 def _linearize_with_structure(*args, **params):
-    """The rule as JAX asks for it from version 0.11 on: with room for residuals that have a structure, of which there are none."""
+    """The rule in the form of JAX 0.11 and newer, which also allows residuals with a structure; none are used."""
     out, floats, residuals, linearized = _linearize(*args, **params)
     return out, floats, residuals, None, lambda residuals, structured, *tangents: linearized(residuals, *tangents)
 
 
-# JAX has no public name for this rule yet. Without it reverse mode goes by jvp and transpose, which compute loops again from
-# their start: slower, and as right.
+# JAX has no public name for this rule yet. Without it, reverse mode uses jvp and transpose, which recompute loops from their start:
+# slower, with the same results.
 _linearizations = getattr(_ad, "primitive_linearizations", None)
 if _linearizations is not None:
     _linearizations[lane_call_p] = _linearize if jax.__version_info__ < (0, 11) else _linearize_with_structure
@@ -290,7 +292,7 @@ def _batch(args, dims, *, jaxpr, batched, size, linear, lanes_last, results_last
         before = [0 if size is None or last or not b else 1 for b, last in zip(batched, lanes_last, strict=True)]
         moved = [jnp.moveaxis(a, d, p) if m else a for a, d, p, m in zip(args, dims, before, mapped, strict=True)]
         wider = vmapped_jaxpr(jaxpr, tuple(mapped), length)
-        if _flattens(wider):  # many directions of long records do not: those go into lanes of their own
+        if _flattens(wider):  # not the case for many directions of long records, which become separate lanes
             out = bind(*moved, jaxpr=wider, batched=batched, size=size, **options)
             return out, [0 if size is None or last else 1 for last in results_last]
     lanes = length if size is None else length * size
@@ -312,11 +314,20 @@ def _batch(args, dims, *, jaxpr, batched, size, linear, lanes_last, results_last
 
 
 def _more_lanes(a, d, length: int, batched: bool, size: int | None, last: bool):
-    """An argument with `length` times as many lanes; `d` is the axis to become lanes, or unmapped."""
+    """An argument with `length` times as many lanes.
+
+    Args:
+        a: Argument.
+        d: Axis that becomes lanes; None if it is not mapped.
+        length: Length of the mapped axis.
+        batched: True if the argument already has an axis of lanes.
+        size: Number of lanes so far, or None.
+        last: True if the axis of lanes is the last one.
+    """
     axis = -1 if last else 0
     if size is None:
         return jnp.moveaxis(a, d, axis)
-    inner = a.ndim - 1 if last else 1  # where the axis of lanes is, once the new one stands before it
+    inner = a.ndim - 1 if last else 1  # position of the axis of lanes when the new axis is in front of it
     if d is None:
         a = jnp.broadcast_to(
             jnp.expand_dims(a, inner - 1 if not last else a.ndim - 1), _inserted(a.shape, length, last)
@@ -344,7 +355,15 @@ batching.primitive_batchers[lane_call_p] = _batch
 
 
 def on_xla(*args, jaxpr, batched, size, lanes_last, results_last, **_):
-    """The call in XLA's own operations."""
+    """The call as operations of XLA.
+
+    Args:
+        args: Arguments of the call.
+        jaxpr: Closed jaxpr of one sample.
+        batched: True for each argument with an axis of lanes.
+        size: Number of lanes, or None for a single sample.
+        lanes_last, results_last: True for each argument and result whose axis of lanes is the last one.
+    """
     function = function_of(jaxpr)
     if size is None:
         return function(*args)
@@ -354,21 +373,21 @@ def on_xla(*args, jaxpr, batched, size, lanes_last, results_last, **_):
 
 
 def _program_or_reason(params: dict) -> tuple[Program | None, str]:
-    """The program of a call, or why XLA has to take it.
+    """Program of a call, or None and the reason to use XLA.
 
-    The function was flattened before, or it is a derivative of such a function. Therefore an operation without a scalar form is
-    unexpected here and causes a warning. The size of a derivative does not: its limits are documented.
+    The function was flattened before, or it is a derivative of such a function, so an operation without scalar form is unexpected
+    here and causes a warning. A derivative that is too large does not, because its limits are documented.
     """
     jaxpr = params["jaxpr"]
     if params["size"] == 0 or not jaxpr.out_avals:
-        return None, "there is nothing to compute"
+        return None, "the call has no results"
     try:
         program = program_of(jaxpr)
     except CannotFlatten as error:
         if params["backend"] == "lanes":
             raise
         warnings.warn(
-            f"XLA takes over {params['name']!r} from the lane compiler, and is slower: {error}",
+            f"XLA compiles {params['name']!r} instead of the lane compiler, and is slower: {error}",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -383,17 +402,17 @@ def _program_or_reason(params: dict) -> tuple[Program | None, str]:
 
 
 def check_size(program: Program, backend: str) -> None:
-    """Refuse programs that need too much memory per sample; and those that would compile for minutes, unless lanes are asked for.
+    """Raise an error for programs that need too much memory per sample, or a long compilation unless lanes are requested.
 
     Raises:
-        CannotFlatten: The message gives the size and the limit.
+        CannotFlatten: The message states the size and the limit.
     """
     live = Liveness(program)
     if len(live.nodes) > _LARGEST_PROGRAM and backend == "auto":
         raise CannotFlatten(f"the program has {len(live.nodes)} operations, more than {_LARGEST_PROGRAM}")
     memory = sum(n.data.size for n in live.nodes if n.op == "region" and n.data.kind in ("loop", "pieces"))
     if memory > _LARGEST_MEMORY:
-        raise CannotFlatten(f"the loops of one sample collect {memory} numbers, more than {_LARGEST_MEMORY}")
+        raise CannotFlatten(f"the loops of one sample collect {memory} values, more than {_LARGEST_MEMORY}")
 
 
 def _on_cpu(*args, **params):
@@ -405,7 +424,7 @@ def _on_cpu(*args, **params):
 
 
 def _divided(call: Callable, params: dict, args: Sequence) -> Callable:
-    """A call of any number of lanes, divided among devices as XLA divides the lanes."""
+    """A call with any number of lanes, divided over devices as XLA divides the lanes."""
     if params["size"] is None or _asks_for_devices is None:
         return call
     axes = _lane_axes(params["batched"], params["lanes_last"])
@@ -415,7 +434,7 @@ def _divided(call: Callable, params: dict, args: Sequence) -> Callable:
 
 
 def _lanes_held(params: dict, args: Sequence) -> int | None:
-    """Number of lanes that arguments hold; None if they have no axis of lanes."""
+    """Number of lanes in the arguments; None if they have no axis of lanes."""
     if params["size"] is None:
         return None
     axes = _lane_axes(params["batched"], params["lanes_last"])
@@ -423,7 +442,7 @@ def _lanes_held(params: dict, args: Sequence) -> int | None:
 
 
 def _layouts(params: dict) -> tuple[list[str], list[str]]:
-    """Of arguments and results."""
+    """Layouts of arguments and results."""
     inputs = [
         "shared" if params["size"] is not None and not b else "columns" if last else "rows"
         for b, last in zip(params["batched"], params["lanes_last"], strict=True)
@@ -436,10 +455,14 @@ def _lane_axes(batched: Sequence[bool], lanes_last: Sequence[bool]) -> list[int 
 
 
 def _compiled_call(program: Program, params: dict, held: list, *args):
-    """Call of the machine code for the lanes that the arguments hold.
+    """Call of the machine code for the lanes in the arguments.
 
     Args:
-        held: Keeps the code. XLA divides lanes among devices while it compiles, by functions that it holds until it is done.
+        program: Scalar program.
+        params: Parameters of the lane call.
+        held: List that keeps the code alive. XLA divides lanes over devices during compilation, by functions that it holds until
+            then.
+        args: Arguments of the call.
     """
     size = _lanes_held(params, args)
     kinds = [kind for kind, _ in program.inputs] + program.output_types
@@ -451,7 +474,7 @@ def _compiled_call(program: Program, params: dict, held: list, *args):
     return machine_code_p.bind(*args, compiled=compiled, shapes=tuple((s.shape, s.dtype) for s in shapes))
 
 
-# A call of machine code, as `jax.ffi.ffi_call`, except that what is lowered holds the code until XLA does.
+# A call of machine code like `jax.ffi.ffi_call`, except that the lowered call keeps the code alive until XLA does.
 machine_code_p = jex.Primitive("machine_code")
 machine_code_p.multiple_results = True
 
@@ -470,7 +493,7 @@ mlir.register_lowering(machine_code_p, _lower_machine_code, platform="cpu")
 
 
 def _on_gpu(*args, **params):
-    """One sample per thread; XLA takes over where a function has no kernel, or kernels cannot be used."""
+    """One sample per thread. XLA is used if a function has no kernel, or kernels cannot be used."""
     program, reason = _program_or_reason(params)
     if program is not None:
         reason = gpu.obstacle() or gpu.refusal(program, params["backend"])
@@ -481,15 +504,15 @@ def _on_gpu(*args, **params):
 
 
 def _launched(program: Program, params: dict, *args):
-    """A kernel for the lanes that the arguments hold."""
+    """Kernel for the lanes in the arguments."""
     size = _lanes_held(params, args)
     kernel = gpu.Kernel(program, *_layouts(params), 1 if size is None else size)
     note(Record(params["name"], "lanes", 1, kernel.operations, kernel.code_s))
     return kernel(args, _result_shapes(params["jaxpr"], size, params["results_last"]))
 
 
-# Dividing the lanes among devices asks for the devices while lowering, which JAX has no public way to announce. Without it
-# a batch on several devices is gathered on each of them: slower, and as right.
+# Dividing the lanes over devices requires the devices while lowering, which JAX has no public way to declare. Without it, a batch
+# on several devices is gathered on each of them: slower, with the same results.
 _asks_for_devices = getattr(_dispatch, "prim_requires_devices_during_lowering", None)
 if _asks_for_devices is not None:
     _asks_for_devices.add(lane_call_p)
@@ -501,7 +524,7 @@ mlir.register_lowering(lane_call_p, mlir.lower_fun(_on_gpu, multiple_results=Tru
 
 @rule("lane_call")
 def _inline(flat, equation, args):
-    """A lane call within a function that is being flattened is a part of it."""
+    """A lane call within a function that is being flattened becomes a part of it."""
     p = equation.params
     if p["size"] is None:
         return flat.closed(p["jaxpr"], args)

@@ -1,4 +1,4 @@
-"""Small functions that hold every operation of scalar programs, with arguments: what a new device has to get right first."""
+"""Small functions that contain every operation of scalar programs, with arguments: the first test of a new device."""
 
 from collections.abc import Callable, Iterator
 
@@ -6,23 +6,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-_SAMPLES = 97  # no multiple of a block
-_TURNS = 80  # the numbers that they record are too many for the memory of a thread, the integers are not
+_SAMPLES = 97  # not a multiple of a block
+_TURNS = 80  # their recorded floats exceed the memory of a thread, their integers do not
 _REPEATED = 8  # short loops would be written out
 
 
 def cases(with_float64: bool) -> Iterator[tuple[Callable, list[np.ndarray]]]:
-    """Functions of one sample, and arguments for many."""
+    """Functions of one sample, and arguments for many samples."""
     rng = np.random.default_rng(0)
     k = rng.integers(-50, 50, (_SAMPLES, 2)).astype(np.int32)
-    yield whole_numbers, [k]
+    yield integer_functions, [k]
     for dtype in (np.float32, np.float64) if with_float64 else (np.float32,):
         x = rng.uniform(0.1, 0.9, (_SAMPLES, 4)).astype(dtype) * rng.choice([-1, 1], (_SAMPLES, 4)).astype(dtype)
-        yield functions_of_numbers, [x]
+        yield float_functions, [x]
         yield loops_and_positions, [x, k]
 
 
-def functions_of_numbers(x):
+def float_functions(x):
     """Arithmetic and transcendental functions; the angles reach beyond the usual reduction."""
     a, b, c, d = x
     size = jnp.abs(x) + 0.05
@@ -37,13 +37,13 @@ def functions_of_numbers(x):
         jnp.stack([a < b, c <= d, a == jnp.abs(a), (a < c) ^ (b < d), jnp.where(a < d, b < c, b <= d)]),
         *((60 * x).astype(t) for t in ("int8", "uint8", "int16", "int32", "uint32", "float32")),
         jax.lax.bitcast_convert_type(x, f"int{8 * x.dtype.itemsize}"),
-        # Of whole numbers, because XLA on GPUs leaves out a conversion to fewer digits and back.
+        # Of integral values, because XLA on GPUs omits a conversion to lower precision and back.
         (x < 0).astype(x.dtype) + jnp.floor(60 * x).astype("float32").astype(x.dtype),
     )
 
 
-def whole_numbers(k):
-    """Integers of one, four and eight bytes, and truth values. Unsigned ones only where that makes a difference."""
+def integer_functions(k):
+    """Integers of one, four and eight bytes, and booleans. Unsigned types are tested only where the results differ."""
     widths = ("int8", "int32", *(["int64"] if jax.config.read("jax_enable_x64") else []))
     return [y for name in widths for y in _of_width(k.astype(name), f"u{name}")]
 
@@ -66,7 +66,7 @@ def _of_width(i, unsigned_name: str):
 
 
 def loops_and_positions(x, k):
-    """A loop that carries and records, a record that is read again, and reads at positions known only at run time."""
+    """A loop with carried and recorded values, a record that is read again, and reads at positions known only at run time."""
     table = jnp.asarray(np.linspace(0.0, 1.0, 60).reshape(15, 4), x.dtype)
     at = jnp.abs(k[0]) % 15
 
@@ -89,10 +89,10 @@ def loops_and_positions(x, k):
 
 
 def agree(actual: np.ndarray, expected: np.ndarray) -> bool:
-    """Equal integers; numbers equal up to rounding, which leaves room for cos of large angles in the wrong hands."""
+    """True for equal integers, and for floats that are equal up to rounding, with tolerance for cos of large angles."""
     if actual.dtype != expected.dtype or actual.shape != expected.shape:
         return False
     if not np.issubdtype(actual.dtype, np.floating):
         return bool(np.array_equal(actual, expected))
-    # Some units in the last place, of numbers of size one or of their own size.
+    # Some units in the last place, relative to the larger of one and the value.
     return bool(np.all(np.abs(actual - expected) <= 64 * np.finfo(actual.dtype).eps * (1 + np.abs(expected))))

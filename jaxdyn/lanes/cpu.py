@@ -1,8 +1,8 @@
-"""Machine code of scalar programs on the CPU: compiled once, stored in files, called by XLA, freed when it is not needed.
+"""Machine code of scalar programs on the CPU: compiled once, stored in files, called by XLA, and freed when unused.
 
-Code is needed by the `Compiled` that stands for it in Python, which a lowered function keeps until it is compiled, and by every
-executable of XLA that calls it, which the handlers count. Code that nothing needs is freed when the next program is compiled. A
-small function in memory takes about 60 kB and two memory maps, of which Linux allows a process 65530 by default.
+Code is in use by the `Compiled` object that represents it in Python, which a lowered function keeps until it is compiled, and by
+every executable of XLA that calls it, which the handlers count. Unused code is freed when the next program is compiled. A small
+function in memory takes about 60 kB and two memory maps, of which Linux by default allows 65530 per process.
 """
 
 import contextlib
@@ -22,22 +22,22 @@ from jaxdyn.lanes.handler import Code, Handlers
 from jaxdyn.lanes.llvm_engine import LEAST_EFFORT, MOST_EFFORT, code_in_cache, kept_object_code, key_of_code, loaded
 from jaxdyn.lanes.program import Program
 
-# Scalar operations that are worth waking another thread for: some ten microseconds of work.
+# Number of scalar operations that justify waking another thread, some ten microseconds of work.
 _OPERATIONS_PER_TASK = 200_000
 
-# Scalar operations of one call, some ten milliseconds of work, from which on its speed counts for more than its compilation.
+# Number of scalar operations of one call, some ten milliseconds of work, beyond which its speed matters more than its compilation.
 _LONG = 10_000_000
 
 
 @dataclass(frozen=True, eq=False)
 class Compiled:
-    """A compiled program; its code is there as long as this object is.
+    """A compiled program; its code exists as long as this object.
 
     Attributes:
-        key: Name under which the handlers know it.
+        key: Name of the program for the handlers.
         width: Samples per vector.
-        operations: Scalar operations per sample, loops counted turn by turn.
-        code_s: Time LLVM took when the code was made.
+        operations: Scalar operations per sample, with loops counted by their iterations.
+        code_s: Time of code generation by LLVM, s.
     """
 
     key: str
@@ -51,9 +51,9 @@ class _InMemory:
     """A function in memory.
 
     Attributes:
-        engine: Owns the memory.
-        code: What the handlers know of it.
-        code_s: Time that making it took.
+        engine: Owner of the memory.
+        code: Description for the handlers.
+        code_s: Time of code generation, s.
     """
 
     engine: llvm.ExecutionEngine
@@ -69,13 +69,13 @@ _lock = threading.Lock()
 _collecting: contextvars.ContextVar[list | None] = contextvars.ContextVar("jaxdyn_lanes_collecting", default=None)
 _effort: contextvars.ContextVar[int] = contextvars.ContextVar("jaxdyn_lanes_effort", default=MOST_EFFORT)
 
-# Executables may live, and run, until the very end of the process. So this memory is kept when the interpreter ends.
+# Executables may exist and run until the end of the process, so this memory is kept when the interpreter ends.
 for _lasting in (_threads, _handlers, _in_memory):
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(_lasting))
 
 
 def set_threads(count: int) -> None:
-    """Number of threads that one call of a compiled program uses at most; 0 for as many as XLA has."""
+    """Set the maximum number of threads for one call of a compiled program; 0 for the number of threads of XLA."""
     if count < 0:
         raise ValueError(f"the number of threads is {count}; give at least 1, or 0 for all")
     _threads.value = count
@@ -83,7 +83,7 @@ def set_threads(count: int) -> None:
 
 @contextlib.contextmanager
 def collected() -> Iterator[list[Compiled]]:
-    """A list of the programs that are compiled within."""
+    """List of the programs that are compiled inside."""
     found: list[Compiled] = []
     token = _collecting.set(found)
     try:
@@ -94,7 +94,7 @@ def collected() -> Iterator[list[Compiled]]:
 
 @contextlib.contextmanager
 def least_effort() -> Iterator[None]:
-    """Short programs of one sample are compiled within in a tenth of the time, and run at half the speed."""
+    """Short programs of one sample are compiled inside in a tenth of the time, and run at half the speed."""
     token = _effort.set(LEAST_EFFORT)
     try:
         yield
@@ -105,27 +105,31 @@ def least_effort() -> Iterator[None]:
 def compile_program(
     program: Program, inputs: Sequence[str], outputs: Sequence[str], has_lanes: bool, width: int
 ) -> Compiled:
-    """Machine code of a program, which XLA can call; without lanes it serves one sample, whose arrays have no axis of lanes.
+    """Machine code of a program that XLA can call; without lanes it processes one sample, whose arrays have no axis of lanes.
 
     Args:
+        program: Scalar program.
         inputs, outputs: Layout of each array, see `CpuKernel`.
+        has_lanes: True if the arrays have an axis of lanes.
         width: Samples per vector.
     """
     kernel = CpuKernel(program, width, inputs, outputs)
     axis = -1 if not has_lanes else 1 if outputs[0] == "columns" else 0
     blocks = max(1, _OPERATIONS_PER_TASK // max(1, kernel.operations * kernel.width))
     effort = MOST_EFFORT if has_lanes or kernel.operations > _LONG else _effort.get()
-    numbers = (kernel.scratch_bytes, width, blocks, axis)
-    key = key_of_code(kernel.text, effort, *numbers)
-    return _owned(key, numbers, kernel.operations, lambda: kept_object_code(key, kernel.text, effort))
+    sizes = (kernel.scratch_bytes, width, blocks, axis)
+    key = key_of_code(kernel.text, effort, *sizes)
+    return _owned(key, sizes, kernel.operations, lambda: kept_object_code(key, kernel.text, effort))
 
 
-def _owned(key: str, numbers: tuple[int, int, int, int], operations: int, code: Callable[[], bytes]) -> Compiled:
-    """The compiled program of this key, whose code is loaded if it is not in memory.
+def _owned(key: str, sizes: tuple[int, int, int, int], operations: int, code: Callable[[], bytes]) -> Compiled:
+    """Compiled program of this key; its code is loaded if it is not in memory.
 
     Args:
-        numbers: Bytes of scratch memory, samples per vector, blocks per task, and axis of the lanes, see `Code`.
-        code: Makes or reads the object code.
+        key: Name of the program for the handlers.
+        sizes: Bytes of scratch memory, samples per vector, blocks per task, and axis of the lanes, see `Code`.
+        operations: Scalar operations per sample.
+        code: Function that makes or reads the object code.
     """
     with _lock:
         _free_unheld()
@@ -136,10 +140,10 @@ def _owned(key: str, numbers: tuple[int, int, int, int], operations: int, code: 
                 if not _handlers:
                     _handlers.append(Handlers(_threads))
                 engine = loaded(code())
-                entry = Code(None, 0, key.encode(), engine.get_function_address("kernel"), *numbers)
+                entry = Code(None, 0, key.encode(), engine.get_function_address("kernel"), *sizes)
                 _handlers[0].enter(entry)
                 _in_memory[key] = _InMemory(engine, entry, time.perf_counter() - start)
-            owner = Compiled(key, numbers[1], operations, _in_memory[key].code_s)
+            owner = Compiled(key, sizes[1], operations, _in_memory[key].code_s)
             _owners[key] = owner
     collecting = _collecting.get()
     if collecting is not None:
@@ -148,18 +152,18 @@ def _owned(key: str, numbers: tuple[int, int, int, int], operations: int, code: 
 
 
 def stored_form(compiled: Compiled) -> tuple[Any, ...]:
-    """What another process needs to call the program, if it has the same files."""
+    """Data that another process with the same files needs to call the program."""
     code = _in_memory[compiled.key].code
     return compiled.key, (code.scratch, code.width, code.blocks_per_task, code.lane_axis), compiled.operations
 
 
 def from_stored_form(form: tuple[Any, ...]) -> Compiled:
-    """The program, ready to be called as long as the result is held or an executable calls it.
+    """Program that can be called as long as the result exists or an executable calls it.
 
     Raises:
-        LookupError: Its code is not in the files.
+        LookupError: The files do not contain its code.
     """
-    key, numbers, operations = form
+    key, sizes, operations = form
 
     def code() -> bytes:
         found = code_in_cache(key)
@@ -167,7 +171,7 @@ def from_stored_form(form: tuple[Any, ...]) -> Compiled:
             raise LookupError(f"there is no machine code {key}")
         return found
 
-    return _owned(key, numbers, operations, code)
+    return _owned(key, sizes, operations, code)
 
 
 def _free_unheld() -> None:

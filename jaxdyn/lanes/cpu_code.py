@@ -1,7 +1,7 @@
 """The kernel of a scalar program on a CPU: one vector instruction per operation, one sample per vector lane.
 
-The kernel works on blocks of `width` samples. What is the same for all samples is computed once, as plain numbers. The last block
-overlaps the one before it where the batch does not divide: it computes some samples again, to the same bits.
+The kernel processes blocks of `width` samples. Values that are equal for all samples are computed once, as scalars. If the batch is
+not a multiple of the width, the last block overlaps the previous one and computes some samples twice, with identical bits.
 """
 
 import math
@@ -19,11 +19,18 @@ class CpuKernel(ProgramCode):
     """LLVM text of the kernel of a program.
 
     Attributes:
-        text: The module, with `void @kernel(ptr buffers, i64 first, i64 last, i64 batch, ptr scratch)`.
+        text: LLVM module with `void @kernel(ptr buffers, i64 first, i64 last, i64 batch, ptr scratch)`.
     """
 
     def __init__(self, program: Program, width: int, inputs: Sequence[str], outputs: Sequence[str]):
-        """Args: layout of each input ("rows", "columns" or "shared") and output ("rows" or "columns")."""
+        """Generate the text.
+
+        Args:
+            program: Scalar program.
+            width: Samples per vector.
+            inputs: Layout of each input, "rows", "columns" or "shared".
+            outputs: Layout of each output, "rows" or "columns".
+        """
         super().__init__(program, width, inputs, outputs)
         self.text = self._kernel()
 
@@ -73,7 +80,7 @@ class CpuKernel(ProgramCode):
         return "\n".join(parts)
 
     def _compute_ahead(self) -> None:
-        """What is the same for all samples comes first, as far as it needs no loop."""
+        """Compute values that are equal for all samples and need no loop first."""
         ahead: set[Node] = set()
         for node in self.schedule.order[self.program.block]:
             can_be_ahead = node in self.uniform and node.op not in ("loop", "result", "region")
@@ -83,7 +90,7 @@ class CpuKernel(ProgramCode):
                     self._operation(node)
 
     def _is_staged(self, node: Node) -> bool:
-        """Whether an input is turned into vectors as a whole: if it is read at all known positions, or again and again by loops."""
+        """True if an input is converted to vectors as a whole: if all its positions are read, or loops read it repeatedly."""
         loads = [n for n in self.live.nodes if n.op == "load" and n.args[0] is node]
         if any(self._varies(n.args[1]) for n in loads):
             return False
@@ -92,7 +99,7 @@ class CpuKernel(ProgramCode):
         return len(loads) > 1 and node.data.size <= 4 * len(loads)
 
     def _turns(self, block: Block | None) -> int:
-        """How often a block is evaluated."""
+        """Number of evaluations of a block."""
         lengths = {loop.body: loop.length for loop in self.live.collected}
         turns = 1
         while block is not None:
@@ -102,11 +109,11 @@ class CpuKernel(ProgramCode):
 
 
 def widest(kinds: Sequence[str], register_bytes: int) -> int:
-    """Lanes of a register for the widest floating-point type present."""
+    """Number of lanes of a register for the widest floating-point type in use."""
     item = max((bytes_of(k) for k in kinds if k in FLOATS), default=4)
     return max(1, register_bytes // item)
 
 
 def width_for(batch: int, widest_width: int) -> int:
-    """The largest power of two that neither a register nor the batch exceeds."""
+    """Largest power of two that exceeds neither the register width nor the batch."""
     return min(widest_width, 2 ** int(math.log2(max(1, batch))))

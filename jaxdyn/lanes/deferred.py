@@ -1,10 +1,10 @@
-"""Large matrices that are sums of products, kept as their factors until their numbers are needed.
+"""Large matrices that are sums of products, stored as factors until their entries are needed.
 
     S_ij = B_ij + sum_p sum_k L_p,ki R_p,kj
 
-A product of a large matrix and a vector becomes a loop over stretches of the result instead of thousands of operations. The
-gradient with respect to a matrix, to which each turn of a loop adds an outer product, becomes one product after the loop: what the
-loop stores are the factors, whose numbers grow with the sides of the matrix rather than with its area.
+A product of a large matrix and a vector becomes a loop over parts of the result instead of thousands of operations. The
+gradient with respect to a matrix, to which each iteration of a loop adds an outer product, becomes one product after the loop. The
+loop then stores the factors, whose size is proportional to the sides of the matrix instead of its area.
 """
 
 import dataclasses
@@ -16,10 +16,10 @@ import numpy as np
 from jaxdyn.lanes.flatten import Deferred, Flattener, Memory, Value, contiguous, is_known, objects
 from jaxdyn.lanes.program import Block, Loop, Node, Program, Region, Scalar
 
-# Results of one turn of the loop, which have an accumulator each: enough to hide how long an addition takes, few enough for the
-# registers.
+# Number of results per iteration of the loop, with one accumulator each: enough to hide the latency of additions, and few enough
+# for the registers.
 _TILE = 8
-# Terms of each result that one turn of the inner loop adds; up to twice as many need no loop.
+# Number of terms of each result that one iteration of the inner loop adds; up to twice as many need no loop.
 _TERMS = 4
 # Products of matrices with more multiplications than this become loops.
 LONG = 512
@@ -30,7 +30,7 @@ class Product:
     """The matrix left^T right.
 
     Attributes:
-        left, right: Shapes (terms, rows) and (terms, columns).
+        left, right: Factors of shapes (terms, rows) and (terms, columns).
     """
 
     left: Value
@@ -42,7 +42,7 @@ class Product:
 
     @property
     def apart(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """The factors if the numbers of both are computed one by one, rather than in memory or known."""
+        """The factors if the entries of both are individual scalars, neither in memory nor known; otherwise None."""
         left, right = self.left, self.right
         if isinstance(left, Memory) or isinstance(right, Memory) or is_known(left) or is_known(right):
             return None
@@ -51,13 +51,13 @@ class Product:
 
 @dataclasses.dataclass(eq=False)
 class SumOfProducts(Deferred):
-    """A sum of products that is not yet computed.
+    """A sum of products that has not been computed yet.
 
     Attributes:
-        shape: Of the array, whose numbers are those of the matrix, row by row.
+        shape: Shape of the array, whose entries are those of the matrix, row by row.
         type: Scalar type.
-        products: Of one shape; at least one.
-        base: A matrix to which they are added, or None.
+        products: Products of the same shape; at least one.
+        base: Matrix to which they are added, or None.
     """
 
     shape: tuple[int, ...]
@@ -73,7 +73,7 @@ class SumOfProducts(Deferred):
         return self.products[0].left.shape[1], self.products[0].right.shape[1]
 
     def plus(self, other) -> "SumOfProducts | None":
-        """The sum with another array of the same shape; None if that has to be computed number by number."""
+        """Sum with another array of the same shape; None if the sum must be computed entry by entry."""
         base, products = self.base, self.products
         if isinstance(other, SumOfProducts):
             if other.sides != self.sides or (base is not None and other.base is not None):
@@ -90,7 +90,7 @@ class SumOfProducts(Deferred):
         return SumOfProducts(self.shape, self.type, products, base)
 
     def transposed(self) -> "SumOfProducts | None":
-        """The transposed matrix; None if the array is no matrix."""
+        """The transposed matrix; None if the array is not a matrix."""
         if self.shape != self.sides:
             return None
         base = None if self.base is None else _transposed(self.base)
@@ -106,7 +106,7 @@ class SumOfProducts(Deferred):
         return self._settled
 
     def _written_out(self, flat: Flattener, factors: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-        """The numbers, each an operation of its own. A loop would have to put all numbers of the factors in memory first."""
+        """The entries as individual operations. A loop would first have to store all entries of the factors in memory."""
         program, kind = flat.program, self.type
         rows, columns = self.sides
         pairs = [(left.T.tolist(), right.T.tolist()) for left, right in factors]
@@ -121,10 +121,10 @@ class SumOfProducts(Deferred):
         return objects(out, self.shape)
 
     def stored(self, flat: Flattener) -> Memory:
-        """The numbers, put in memory by a loop."""
+        """The entries in memory, computed by a loop."""
         rows, columns = self.sides
         if columns < min(rows, _TILE) and (columns == 1 or self.shape == self.sides):
-            # The long side is the one that is cut into tiles.
+            # The longer side is divided into tiles.
             base = None if self.base is None else _transposed(self.base)
             region = _filled(flat, [p.transposed for p in self.products], base, (columns, rows), self.type)
             return Memory(region, self.type, self.shape, contiguous(self.shape) if columns == 1 else (1, rows))
@@ -139,9 +139,16 @@ def _transposed(x: Memory) -> Memory:
 def _filled(
     flat: Flattener, products: Sequence[Product], base: Memory | None, sides: tuple[int, int], kind: str
 ) -> Node:
-    """A region with the numbers of a sum of products, row by row.
+    """Region with the entries of a sum of products, row by row.
 
-    Each turn of a loop computes some neighboring numbers of a row. The last ones of a row may overlap those before them.
+    Each iteration of a loop computes some adjacent entries of a row. The last ones of a row may overlap the previous ones.
+
+    Args:
+        flat: Flattener.
+        products: Products to add.
+        base: Matrix to which they are added, or None.
+        sides: Number of rows and of columns.
+        kind: Scalar type.
     """
     program, (rows, columns) = flat.program, sides
     factors = [(flat.memory(p.left, kind, gaps=True), flat.memory(p.right, kind, gaps=True)) for p in merged(products)]
@@ -149,7 +156,7 @@ def _filled(
     width = -(-columns // tiles)
     loop = Loop(rows * tiles, Block(flat.block))
     loop.counter = program.node("counter", (), "i64", data=loop.length, block=loop.body, shared=False)
-    # All rows of a tile before the next one, so that its columns of the right factor stay in near memory.
+    # All rows of a tile precede the next tile, so that its columns of the right factor stay in the cache.
     tile = program.apply("div", (loop.counter, rows), "i64")
     row = program.apply("rem", (loop.counter, rows), "i64")
     first = program.apply("min", (program.mul(tile, width, "i64"), columns - width), "i64")
@@ -166,7 +173,7 @@ def _filled(
 
 
 def merged(products: Sequence[Product]) -> list[Product]:
-    """The products; those that are apart become one, whose factors stand one below the other."""
+    """The products, with those of individual scalars concatenated to one."""
     found = [p for p in products if p.apart is None]
     apart = [p.apart for p in products if p.apart is not None]
     if apart:
@@ -184,12 +191,12 @@ def _added(
     places: Sequence[Scalar],
     kind: str,
 ) -> list[Scalar]:
-    """totals + left[:, row] right[:, places]; the terms one after the other, in a loop if there are many."""
+    """totals + left[:, row] right[:, places]; the terms are added in sequence, in a loop if there are many."""
 
     def with_term(totals: list[Scalar], term: Scalar) -> list[Scalar]:
         x = _number(program, left, term, row)
-        numbers = [_number(program, right, term, place) for place in places]
-        return [program.add(s, program.mul(x, y, kind), kind) for s, y in zip(totals, numbers, strict=True)]
+        factors = [_number(program, right, term, place) for place in places]
+        return [program.add(s, program.mul(x, y, kind), kind) for s, y in zip(totals, factors, strict=True)]
 
     terms = left.shape[0]
     turns = terms // _TERMS if terms > 2 * _TERMS else 0
@@ -212,19 +219,19 @@ def _added(
 
 def _number(program: Program, x: Memory, row: Scalar, column: Scalar) -> Scalar:
     index = x.offset
-    for k, stride in ((column, x.strides[1]), (row, x.strides[0])):  # what changes least comes first
+    for k, stride in ((column, x.strides[1]), (row, x.strides[0])):  # the slowest index is added first
         index = program.add(index, program.mul(k, stride, "i64"), "i64")
     return program.load(x.region, index)
 
 
 def has_many_terms(left: Value, right: Value) -> bool:
-    """Whether left^T right has so many products, and so few of them with a known zero, that it is worth a loop."""
+    """True if left^T right has so many products, and so few of them with a known zero, that a loop is worthwhile."""
     multiplications = sum(a * b for a, b in zip(_present(left), _present(right), strict=True))
     return multiplications > max(LONG, math.prod((*left.shape, right.shape[1])) // 2)
 
 
 def _present(x: Value) -> list[int]:
-    """How many numbers of each row are not known to be zero."""
+    """Number of entries of each row that are not known to be zero."""
     if isinstance(x, Memory):
         return [x.shape[1]] * x.shape[0]
     return [sum(type(s) is Node or s != 0 for s in row) for row in x.tolist()]

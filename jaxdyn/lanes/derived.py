@@ -1,6 +1,6 @@
-"""Functions of one sample that the transformations of a lane call need: tangents, transposes, forward and backward parts, axes.
+"""Functions of one sample for the transformations of a lane call: tangents, transposes, forward and backward parts, axes.
 
-Each is a closed jaxpr made from another one, and remembered.
+Each is a closed jaxpr that is derived from another one and cached.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,11 +19,12 @@ from jaxdyn.lanes.tracing import nothing_kept, written_out
 
 @remembered(256)
 def program_of(jaxpr) -> Program:
-    """The scalar program of a closed jaxpr."""
+    """Scalar program of a closed jaxpr."""
     return flatten(jaxpr)
 
 
 def function_of(jaxpr) -> Callable:
+    """Function that evaluates a closed jaxpr."""
     return jex.jaxpr_as_fun(jaxpr)
 
 
@@ -38,7 +39,12 @@ def traced(function: Callable, avals: Sequence):
 
 @remembered(512)
 def tangent_jaxpr(jaxpr, active: tuple[bool, ...]):
-    """Tangents of the floating-point results, from all inputs and the tangents of the active ones."""
+    """Tangents of the floating-point results, from all inputs and the tangents of the active ones.
+
+    Args:
+        jaxpr: Closed jaxpr.
+        active: True for each input with a tangent.
+    """
     n = len(jaxpr.in_avals)
 
     def tangent(*args):
@@ -59,7 +65,13 @@ def tangent_jaxpr(jaxpr, active: tuple[bool, ...]):
 
 @remembered(512)
 def transposed_jaxpr(jaxpr, linear: tuple[bool, ...], present: tuple[bool, ...]):
-    """Cotangents of the linear inputs, from the other inputs and the cotangents that are present."""
+    """Cotangents of the linear inputs, from the other inputs and the cotangents that are present.
+
+    Args:
+        jaxpr: Closed jaxpr.
+        linear: True for each linear input.
+        present: True for each result whose cotangent is not zero.
+    """
     fixed = [a for a, on in zip(jaxpr.in_avals, linear, strict=True) if not on]
     moving = [a for a, on in zip(jaxpr.in_avals, linear, strict=True) if on]
     results = [a for a, on in zip(jaxpr.out_avals, present, strict=True) if on]
@@ -80,9 +92,9 @@ def transposed_jaxpr(jaxpr, linear: tuple[bool, ...], present: tuple[bool, ...])
 
 @remembered(512)
 def linearized_jaxprs(jaxpr, active: tuple[bool, ...]):
-    """Two functions for reverse mode: inputs -> (results, what is stored), and (inputs, stored, tangents) -> tangents.
+    """Two functions for reverse mode: inputs -> (results, stored values), and (inputs, stored values, tangents) -> tangents.
 
-    The third result says which results are floating-point numbers.
+    The third result marks the results that are floating-point numbers.
     """
     n = len(jaxpr.in_avals)
     places = [i for i in range(n) if active[i]]
@@ -113,7 +125,7 @@ def linearized_jaxprs(jaxpr, active: tuple[bool, ...]):
     with nothing_kept():
         first = traced(forward, jaxpr.in_avals)
     tree, with_keys = structure
-    # Inputs are at hand and constants are known, so neither is stored.
+    # Inputs are available and constants are known, so they are not stored.
     n_out = len(floats)
     sources: list = _inputs_passed_on(first)[n_out:]
     known = known_results(first)[n_out:]
@@ -139,7 +151,7 @@ def linearized_jaxprs(jaxpr, active: tuple[bool, ...]):
 
 
 def _results(jaxpr) -> list:
-    """Results of the scalar program, or unknowns if there is none."""
+    """Results of the scalar program, or unknown values if it does not exist."""
     try:
         return program_of(jaxpr).outputs
     except CannotFlatten:
@@ -147,16 +159,16 @@ def _results(jaxpr) -> list:
 
 
 def known_results(jaxpr) -> list[np.ndarray | None]:
-    """The results that do not depend on the inputs."""
+    """Values of the results that do not depend on the inputs; None for the others."""
     found = []
-    for aval, numbers in zip(jaxpr.out_avals, _results(jaxpr), strict=True):
-        is_known = isinstance(numbers, list) and not any(type(x) is Node for x in numbers)
-        found.append(np.array(numbers, aval.dtype).reshape(aval.shape) if is_known else None)
+    for aval, values in zip(jaxpr.out_avals, _results(jaxpr), strict=True):
+        is_known = isinstance(values, list) and not any(type(x) is Node for x in values)
+        found.append(np.array(values, aval.dtype).reshape(aval.shape) if is_known else None)
     return found
 
 
 def _inputs_passed_on(jaxpr) -> list[int | None]:
-    """For each result that is an input, perhaps in another shape, the position of the input."""
+    """Index of the input for each result that equals an input, possibly in another shape; None for the others."""
     found = []
     for variable, numbers in zip(jaxpr.jaxpr.outvars, _results(jaxpr), strict=True):
         source = next((i for i, v in enumerate(jaxpr.jaxpr.invars) if v is variable), None)
@@ -172,12 +184,19 @@ def _inputs_passed_on(jaxpr) -> list[int | None]:
 
 
 def has_loops(jaxpr) -> bool:
-    """Whether a jaxpr holds a scan."""
+    """True if a jaxpr contains a scan."""
     return any(e.primitive.name == "scan" or any(map(has_loops, inner_jaxprs(e))) for e in jaxpr.eqns)
 
 
 @remembered(512)
 def vmapped_jaxpr(jaxpr, mapped: tuple[bool, ...], length: int):
+    """Jaxpr with an additional leading axis.
+
+    Args:
+        jaxpr: Closed jaxpr.
+        mapped: True for each input that has this axis.
+        length: Length of the axis.
+    """
     avals = [
         jax.ShapeDtypeStruct((length, *a.shape) if m else a.shape, a.dtype)
         for a, m in zip(jaxpr.in_avals, mapped, strict=True)

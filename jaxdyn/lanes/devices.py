@@ -1,6 +1,6 @@
-"""A batch over devices and hosts: its leading axis is divided over a mesh, and comes back whole, in the same order.
+"""A batch over devices and hosts: its leading axis is divided over a mesh, and gathered in the same order.
 
-No number of a lane depends on how many devices there are, as long as the lane compiler serves it.
+With the lane compiler, the results of a sample do not depend on the number of devices.
 """
 
 import functools
@@ -17,23 +17,23 @@ _AXIS = "lanes"
 
 
 def lane_mesh(devices: Sequence[Any] | None = None) -> Mesh:
-    """A mesh of one axis, over all devices of all processes if none are named."""
+    """Mesh with one axis, over all devices of all processes if None."""
     return Mesh(np.array(jax.devices() if devices is None else devices), (_AXIS,))
 
 
 def rounded_up(mesh: Mesh | None, count: int) -> int:
-    """The next number of lanes that all devices can share evenly."""
+    """Smallest multiple of the number of devices that is at least `count`."""
     size = 1 if mesh is None else mesh.size
     return -(-count // size) * size
 
 
 def divided(mesh: Mesh | None, batch: PyTree) -> PyTree:
-    """A batch, which every process holds whole, over the devices; their number divides the leading axis."""
+    """A batch, which every process holds completely, divided evenly over the devices along the leading axis."""
     return batch if mesh is None else _placed(batch, _over_lanes(mesh))
 
 
 def whole(mesh: Mesh | None, batch: PyTree) -> PyTree:
-    """A batch that was divided, or is on every device, on the first device of each process."""
+    """A divided or replicated batch, as a whole on the first device of each process."""
     if mesh is None:
         return batch
     arrays, rest = eqx.partition(batch, eqx.is_array)
@@ -41,26 +41,28 @@ def whole(mesh: Mesh | None, batch: PyTree) -> PyTree:
 
 
 def each_on_its_own(mesh: Mesh | None, function: Callable) -> Callable:
-    """function(batch, shared) on batches that are `divided`: each device works on its part, and waits for no other.
+    """function(batch, shared) on batches that are `divided`: each device processes its part independently.
 
     Args:
-        function: Of a batch, whose leaves have the lanes first, and of arrays that all lanes share; returns a batch.
+        mesh: Mesh of devices; None for one device.
+        function: Function of a batch, whose leaves have a leading axis of lanes, and of arrays that all lanes share; returns a
+            batch.
     """
     if mesh is None:
         return function
 
     def divided_function(batch: PyTree, shared: PyTree) -> PyTree:
-        (arrays, numbers), rest = eqx.partition((batch, shared), eqx.is_array)
+        (arrays, shared_arrays), rest = eqx.partition((batch, shared), eqx.is_array)
         static: list = []
 
-        def part(arrays, numbers):
-            results, others = eqx.partition(function(*eqx.combine((arrays, numbers), rest)), eqx.is_array)
+        def part(arrays, shared_arrays):
+            results, others = eqx.partition(function(*eqx.combine((arrays, shared_arrays), rest)), eqx.is_array)
             static[:] = [others]
             return results
 
         lanes = PartitionSpec(mesh.axis_names)
         specs = {"in_specs": (lanes, PartitionSpec()), "out_specs": lanes}
-        results = jax.shard_map(part, mesh=mesh, check_vma=False, **specs)(arrays, numbers)
+        results = jax.shard_map(part, mesh=mesh, check_vma=False, **specs)(arrays, shared_arrays)
         return eqx.combine(results, static[0])
 
     return divided_function

@@ -1,10 +1,10 @@
-"""From a per-sample function to a scalar program: trace it to a jaxpr, then take its small arrays apart.
+"""Conversion of a per-sample function to a scalar program: it is traced to a jaxpr, whose small arrays are split into scalars.
 
-Arrays are NumPy arrays of plain numbers (known), NumPy object arrays of scalars (nodes and plain numbers), or `Memory` (long
-arrays that stay in memory and are read number by number). Structural operations are then NumPy's own, and arithmetic is a loop over
-scalars. An array of keys of random numbers is two arrays, its first and its second words: wherever arrays stand in a row, in the
-arguments and results of rules and jaxprs, it takes two places. The rules of the primitives are in `rules`; this file holds the
-interpreter and the arrays.
+Arrays are NumPy arrays with known values, NumPy object arrays of scalars (nodes and known values), or `Memory` (long
+arrays that stay in memory and are read element by element). Structural operations are then those of NumPy, and arithmetic is a loop
+over scalars. An array of random keys consists of two arrays, of its first and of its second words; it takes two places in the
+arguments and results of rules and jaxprs. The rules of the primitives are in `rules`; this module contains the interpreter and the
+arrays.
 """
 
 import abc
@@ -24,17 +24,17 @@ from jaxdyn.lanes.keys import WORD, WORDS, arrays_of, is_key, is_threefry, words
 from jaxdyn.lanes.program import Node, Program, Scalar, Stretch
 from jaxdyn.lanes.scalar_types import FLOATS, type_of_dtype
 
-# Arrays of more numbers than this are not taken apart: a program would grow beyond what a register file and a compiler can bear.
+# Larger arrays are not split into scalars: a program would become too large for registers and compilers.
 LARGEST_ARRAY = 4096
-# Inputs of at most this many numbers are treated as single numbers from the start.
+# Inputs with at most this number of elements are split into scalars from the start.
 _SMALL_INPUT = 512
 
 
 class CannotFlatten(Exception):
-    """A function does not become a scalar program; the message names the operation, the line, and what to do.
+    """A function cannot be converted to a scalar program; the message states the operation, the line, and the remedy.
 
     Attributes:
-        located: Whether the message says where already.
+        located: True if the message already states the line.
     """
 
     def __init__(self, message: str, located: bool = False):
@@ -47,10 +47,10 @@ class Memory:
     """A strided view of a region of memory.
 
     Attributes:
-        region: The region.
+        region: Region node.
         type: Scalar type.
-        shape, strides: Of the view; strides count numbers.
-        offset: Position of the first number.
+        shape, strides: Shape of the view, and strides in elements.
+        offset: Position of the first element.
     """
 
     region: Node
@@ -80,10 +80,10 @@ Value = np.ndarray | Memory
 
 
 class Deferred(abc.ABC):
-    """An array that is not computed before a rule needs its numbers.
+    """An array that is not computed before a rule needs its elements.
 
     Attributes:
-        shape: Of the array.
+        shape: Shape of the array.
     """
 
     shape: tuple[int, ...]
@@ -94,7 +94,7 @@ class Deferred(abc.ABC):
 
     @abc.abstractmethod
     def settled(self, flat: "Flattener") -> Value:
-        """The array, computed once, in the block where the flattener is."""
+        """The array, computed once, in the current block of the flattener."""
 
     @abc.abstractmethod
     def stored(self, flat: "Flattener") -> Memory:
@@ -114,7 +114,7 @@ def objects(scalars: Sequence[Scalar], shape: Sequence[int]) -> np.ndarray:
 
 
 def is_known(x: Value) -> TypeGuard[np.ndarray]:
-    """Whether all numbers of an array are known."""
+    """True if all elements of an array are known."""
     return isinstance(x, np.ndarray) and x.dtype != object
 
 
@@ -123,18 +123,19 @@ def scalars_of(x: np.ndarray) -> list[Scalar]:
 
 
 RULES: dict[str, Callable[["Flattener", Any, list[Any]], list[Any]]] = {}
-# Primitives whose rules take both words of keys. The rules of all others, which can only move keys, are applied to the first
-# words and to the second words.
+# Primitives whose rules use both words of keys. The rules of all other primitives, which can only move keys, are applied separately
+# to the first words and to the second words.
 _OF_WHOLE_KEYS: set[str] = set()
 _TAKING_DEFERRED: set[str] = set()
 
 
 def rule(*names: str, of_whole_keys: bool = False, takes_deferred: bool = False):
-    """Registers a function (flattener, equation, arguments) -> results as the rule of primitives.
+    """Decorator that registers a function (flattener, equation, arguments) -> results as the rule of primitives.
 
     Args:
-        of_whole_keys: Whether the rule takes both words of keys, each in its place.
-        takes_deferred: Whether the rule knows what to do with `Deferred` arguments, which are computed before others see them.
+        names: Names of the primitives.
+        of_whole_keys: True if the rule uses both words of keys, as separate arguments.
+        takes_deferred: True if the rule accepts `Deferred` arguments, which are computed before other rules are applied.
     """
 
     def register(function):
@@ -153,8 +154,8 @@ class Flattener:
     """Interprets jaxprs on arrays of scalars.
 
     Attributes:
-        program: What is being built.
-        block: Where loops are placed now.
+        program: Program under construction.
+        block: Current block, in which loops are placed.
     """
 
     def __init__(self, program: Program):
@@ -164,11 +165,11 @@ class Flattener:
     # -- arrays
 
     def registers(self, x: Value) -> np.ndarray:
-        """The array taken apart: an object array of its scalars, or known numbers."""
+        """The array split into scalars: an object array, or known values."""
         if not isinstance(x, Memory):
             return x
         if x.size > LARGEST_ARRAY:
-            raise CannotFlatten(f"an array of shape {x.shape} is too large to be taken apart")
+            raise CannotFlatten(f"an array of shape {x.shape} is too large to be split into scalars")
         at = [sum(i * s for i, s in zip(index, x.strides, strict=True)) for index in np.ndindex(x.shape)]
         load, add = self.program.load, self.program.add
         return objects([load(x.region, add(x.offset, k, "i64")) for k in at], x.shape)
@@ -183,7 +184,7 @@ class Flattener:
         return Memory(region, kind, x.shape, contiguous(x.shape))
 
     def settled(self, x: "Value | Deferred") -> Value:
-        """The array, computed now if it is not yet."""
+        """The array, computed now if necessary."""
         return x.settled(self) if isinstance(x, Deferred) else x
 
     def each(self, op: Callable[..., Scalar], *xs: Value) -> np.ndarray:
@@ -219,7 +220,7 @@ class Flattener:
         write(jaxpr.constvars, consts)
         write(jaxpr.invars, args)
         for equation in jaxpr.eqns:
-            # Tangents of integers have no numbers; what is made of them alone needs no rule.
+            # Tangents of integers have no values; equations with such results only need no rule.
             real = [v for v in equation.outvars if v.aval.dtype != jax.dtypes.float0]
             if not real and equation.outvars:
                 write(equation.outvars, [np.zeros(v.aval.shape, bool) for v in equation.outvars])
@@ -232,7 +233,7 @@ class Flattener:
                         raise CannotFlatten(f"{equation.primitive.name!r} has a result of type {v.aval.dtype}")
                 results = self._results(equation, read(equation.invars))
             except CannotFlatten as error:
-                # An equation within a function of JAX tells no line of the user's; then the call of that function does.
+                # An equation within a function of JAX has no line of user code; the call of that function has one.
                 place = "" if error.located else user_line(equation)
                 if not place:
                     raise
@@ -263,7 +264,7 @@ class Flattener:
 
 
 def known(x) -> list[Value]:
-    """The arrays of a constant of a jaxpr, without subnormal numbers."""
+    """The arrays of a constant of a jaxpr, with subnormal numbers set to zero."""
     if isinstance(x, jax.Array) and is_key(x.dtype):
         if not is_threefry(x.dtype):
             raise CannotFlatten(_of_other_keys(x.dtype))
@@ -272,11 +273,11 @@ def known(x) -> list[Value]:
 
 
 def _of_other_keys(dtype) -> str:
-    return f"random numbers of {dtype} have no scalar form; make keys by jax.random.key(seed, impl='threefry2x32')"
+    return f"random keys of {dtype} have no scalar form; make keys by jax.random.key(seed, impl='threefry2x32')"
 
 
 def user_line(equation) -> str:
-    """Where the user's code made an equation, as ' (file:line in function)', or nothing if JAX does not tell."""
+    """Line of user code that made an equation, as ' (file:line in function)'; empty if JAX does not report it."""
     traceback = getattr(equation.source_info, "traceback", None)
     library = str(Path(jax.__file__).parent)
     for frame in getattr(traceback, "frames", ()):
@@ -318,7 +319,7 @@ def flatten(jaxpr) -> Program:
 
 
 def typed(scalars: list[Scalar], kind: str) -> list[Scalar]:
-    """Plain numbers as Python numbers of the scalar type."""
+    """Known values as Python values of the scalar type."""
     python = float if kind in FLOATS else bool if kind == "bool" else int
     return [s if type(s) is Node else python(s) for s in scalars]
 
@@ -332,16 +333,16 @@ def zero_of(kind: str) -> Scalar:
 
 
 def kind_of(variable) -> str:
-    """Scalar type of a variable of a jaxpr; of keys, that of their words.
+    """Scalar type of a variable of a jaxpr; for keys, that of their words.
 
     Raises:
-        CannotFlatten: Programs have no such numbers.
+        CannotFlatten: Programs do not support this type.
     """
     if is_threefry(variable.aval.dtype):
         return WORD
     kind = type_of_dtype(variable.aval.dtype)
     if kind is None:
-        raise CannotFlatten(f"numbers of type {variable.aval.dtype} have no scalar form")
+        raise CannotFlatten(f"values of type {variable.aval.dtype} have no scalar form")
     return kind
 
 

@@ -1,8 +1,8 @@
-"""Operations on known numbers: what the code of an operation gives, in the precision of its type.
+"""Operations on known values, with the same results as the code of the operation, in the precision of its type.
 
-A result must not depend on whether the operands were known, so it is what XLA gives on the CPU: integers wrap, a quotient by
+A result must not depend on whether the operands were known, so it equals that of XLA on the CPU: integers wrap, a quotient by
 zero and a shift by the width or more are defined, a floating-point number is rounded to its type after each operation, and
-a subnormal number is a zero of its sign, because XLA sets the processor to flush such numbers.
+a subnormal number becomes a zero of the same sign, because XLA sets the processor to flush them to zero.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxdyn.lanes.scalar_types import FLOATS, INTEGERS, dtype_of_type
 
-Numbers = Any  # arrays, or NumPy's numbers in place of arrays without axes
+Numbers = Any  # arrays, or scalars of NumPy instead of arrays without axes
 
 COMPARISONS: dict[str, Callable] = {
     "lt": operator.lt,
@@ -29,7 +29,7 @@ _SMALLEST = {kind: float(np.finfo(dtype_of_type(kind)).tiny) for kind in FLOATS}
 
 
 def fold(op: str, kind: str, *operands: np.ndarray) -> np.ndarray:
-    """The operation on each element of arrays of one type; they broadcast."""
+    """The operation on each element of arrays of one type, with broadcasting."""
     with np.errstate(all="ignore"):
         if op in COMPARISONS:
             return np.asarray(COMPARISONS[op](*operands))
@@ -39,7 +39,7 @@ def fold(op: str, kind: str, *operands: np.ndarray) -> np.ndarray:
 
 
 def fold_numbers(op: str, kind: str, *operands: float | int) -> float | int:
-    """The operation on plain numbers of one type, as a plain number."""
+    """The operation on scalars of one type, as a Python scalar."""
     if op in COMPARISONS:
         return COMPARISONS[op](*operands)
     if op in ("add", "sub", "mul"):
@@ -49,7 +49,7 @@ def fold_numbers(op: str, kind: str, *operands: float | int) -> float | int:
 
 
 def settled(x, kind: str):
-    """A plain number as the type stores it: rounded, flushed or wrapped."""
+    """A scalar as its type stores it: rounded, flushed or wrapped."""
     if kind in INTEGERS:
         x, bits = int(x), int(kind[1:])
         x &= (1 << bits) - 1
@@ -61,7 +61,7 @@ def settled(x, kind: str):
 
 
 def flushed(x: np.ndarray) -> np.ndarray:
-    """Floating-point numbers without subnormal ones."""
+    """Floating-point values with subnormal numbers set to zero."""
     if x.dtype.kind != "f":
         return x
     is_subnormal = (np.abs(x) < np.finfo(x.dtype).tiny) & (x != 0)
@@ -69,20 +69,20 @@ def flushed(x: np.ndarray) -> np.ndarray:
 
 
 def converted(x: np.ndarray, target: str) -> np.ndarray:
-    """Numbers of another type; floating-point ones are cut to the nearest integer that the type has, NaN to zero."""
+    """Values converted to another type; floats are truncated and clipped to the range of an integer type, NaN becomes zero."""
     dtype = dtype_of_type(target)
     with np.errstate(all="ignore"):
         if x.dtype.kind != "f" or target not in INTEGERS:
             return flushed(x.astype(dtype))
         info = np.iinfo(dtype)
-        # The limits as floating-point numbers may lie one beyond the type: those are not cast.
+        # The limits as floating-point numbers may exceed the type by one, so values at the limits are not cast.
         low, high = x <= float(info.min), x >= float(info.max)
         inside = np.where(low | high | np.isnan(x), 0, x).astype(dtype)
         return np.where(low, dtype.type(info.min), np.where(high, dtype.type(info.max), inside))
 
 
 def _quotient(x: Numbers, y: Numbers) -> Numbers:
-    """Toward zero; -1, all bits set, where the divisor is zero."""
+    """Quotient rounded toward zero; -1, all bits set, if the divisor is zero."""
     if x.dtype.kind == "f":
         return np.divide(x, y)
     usual, minus = _usual_divisor(y)
@@ -92,7 +92,7 @@ def _quotient(x: Numbers, y: Numbers) -> Numbers:
 
 
 def _remainder(x: Numbers, y: Numbers) -> Numbers:
-    """With the sign of the dividend; the dividend where the divisor is zero."""
+    """Remainder with the sign of the dividend; the dividend if the divisor is zero."""
     if x.dtype.kind == "f":
         return np.fmod(x, y)
     usual, minus = _usual_divisor(y)
@@ -100,19 +100,19 @@ def _remainder(x: Numbers, y: Numbers) -> Numbers:
 
 
 def _usual_divisor(y: Numbers) -> tuple[Numbers, Numbers]:
-    """The divisor, but 1 in place of 0 and -1; and where it is -1, by which the smallest integer overflows."""
+    """The divisor with 1 in place of 0 and -1, and a mask of -1, for which the smallest integer would overflow."""
     minus = y == -1 if y.dtype.kind == "i" else np.zeros(y.shape, bool)
     return np.where((y == 0) | minus, np.ones_like(y), y), minus
 
 
 def _power(x: Numbers, y: Numbers) -> Numbers:
-    """As in C; NumPy takes the square root for y = 1/2, which differs at -0 and at minus infinity."""
+    """Power as in C; NumPy uses the square root for y = 1/2, which differs at -0 and at minus infinity."""
     is_limit = (y == 0.5) & ((x == 0) | np.isinf(x))
     return np.power(np.where(is_limit, np.abs(x), x), y)
 
 
 def _shifted(function: Callable, fills: bool = False) -> Callable:
-    """Shift by a number without sign; by the width or more, all bits leave."""
+    """Shift by an unsigned count; for a count of at least the width, all bits are shifted out."""
 
     def shift(x: Numbers, by: Numbers) -> Numbers:
         bits = 8 * x.dtype.itemsize

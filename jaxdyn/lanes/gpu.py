@@ -1,8 +1,8 @@
-"""Kernels of scalar programs on NVIDIA GPUs: made as PTX while JAX lowers a function, and launched by XLA as a part of it.
+"""Kernels of scalar programs on NVIDIA GPUs: PTX that is generated while JAX lowers a function, and launched by XLA.
 
-XLA has a custom call that takes the PTX of a kernel with its grid. It loads the kernel, gives it the buffers, and may record it
-with its neighbors in one graph. The name of the call is XLA's own and no promise, so the first use of a process runs a canary:
-a kernel with every operation, compared with XLA on the same device. Where it fails, XLA takes over everything.
+XLA has a custom call with the PTX of a kernel and its grid. It loads the kernel, passes the buffers, and may record it together
+with other kernels in one graph. The call is an internal interface of XLA, so the first use in a process runs a canary: kernels with
+every operation, compared with XLA on the same device. If they fail, XLA is used for all functions.
 """
 
 import functools
@@ -22,11 +22,11 @@ from jaxdyn.lanes.ptx_code import KERNEL, Launch, PtxKernel, launch_for, ptx
 
 PLATFORM = "cuda"
 _TARGET = "__gpu$xla.gpu.ptx"
-# Of an H100 or H200, for code that is lowered where there is no GPU.
+# Value of an H100 or H200, for code that is lowered on a machine without GPU.
 _MULTIPROCESSORS = 132
-# Parameters of a kernel, of 8 bytes each, of which PTX 8.0 allows 4352 bytes.
+# Maximum number of parameters of a kernel, of 8 bytes each; PTX 8.0 allows 4352 bytes.
 _MOST_ARRAYS = 500
-# Beyond this size the driver takes longer than half a minute for a kernel, unless lanes are asked for.
+# The driver takes longer than half a minute for larger kernels, which are therefore used only if lanes are requested.
 _LARGEST_PROGRAM = 30_000
 
 
@@ -34,11 +34,11 @@ class Kernel:
     """A kernel for a batch of a certain size.
 
     Attributes:
-        ptx: The code, which the driver compiles when XLA loads it.
-        operations: Scalar operations per sample, loops counted turn by turn.
+        ptx: Code, which the driver compiles when XLA loads it.
+        operations: Scalar operations per sample, with loops counted by their iterations.
         launch: Threads and blocks.
-        scratch_bytes: Of a buffer for what loops collect and read again, for all threads.
-        code_s: Time that making the code took.
+        scratch_bytes: Size of a buffer, for all threads, of the values that loops collect and read again.
+        code_s: Time of code generation, s.
     """
 
     def __init__(
@@ -49,7 +49,14 @@ class Kernel:
         batch: int,
         launch: Launch | None = None,
     ):
-        """Args: layout of each input and output, see `PtxKernel`; another launch than the best one known."""
+        """Generate the code.
+
+        Args:
+            program: Scalar program.
+            inputs, outputs: Layout of each input and output, see `PtxKernel`.
+            batch: Number of samples.
+            launch: Threads and blocks; the best known ones if None.
+        """
         start = time.perf_counter()
         kernel = PtxKernel(program, batch, inputs, outputs, launch or launch_for(batch, None))
         if kernel.scratch_bytes and not launch:
@@ -64,14 +71,14 @@ class Kernel:
         """Results of given shapes.
 
         Raises:
-            MemoryError: The scratch alone needs more memory than the device has.
+            MemoryError: The scratch buffer alone exceeds the memory of the device.
         """
         limit = _memory_of_device()
         if self.scratch_bytes > limit:
             raise MemoryError(
-                f"what the loops of {self.launch.threads} threads store takes {self.scratch_bytes / 2**30:.1f} GiB, and the "
-                f"GPU has {limit / 2**30:.1f} GiB; save fewer states of a rollout (a larger save_every), or let reverse mode store "
-                "fewer (longer segments between checkpoints)"
+                f"the values that the loops of {self.launch.threads} threads store take {self.scratch_bytes / 2**30:.1f} GiB, and "
+                f"the GPU has {limit / 2**30:.1f} GiB; save fewer states of a rollout (a larger save_every), or let reverse mode "
+                "store fewer (longer segments between checkpoints)"
             )
         scratch = [jax.ShapeDtypeStruct((self.scratch_bytes,), np.uint8)] if self.scratch_bytes else []
         sizes = {"grid_x": self.launch.blocks, "grid_y": 1, "grid_z": 1}
@@ -83,10 +90,10 @@ class Kernel:
 
 
 def refusal(program: Program, backend: str) -> str:
-    """Why a program gets no kernel; nothing if it does."""
+    """Reason why a program gets no kernel; empty if it gets one."""
     arrays = len(program.inputs) + len(program.outputs)
     if arrays > _MOST_ARRAYS:
-        return f"the function has {arrays} arrays, and a kernel takes {_MOST_ARRAYS}"
+        return f"the function has {arrays} arrays, and a kernel supports {_MOST_ARRAYS}"
     operations = len(Liveness(program).nodes)
     if operations > _LARGEST_PROGRAM and backend == "auto":
         return f"the program has {operations} operations, more than {_LARGEST_PROGRAM}"
@@ -102,24 +109,24 @@ def _devices() -> list[Any]:
 
 
 def _memory_of_device() -> float:
-    """Bytes that the smallest GPU offers; infinite if there is no GPU here, or if none reports its memory."""
+    """Bytes of memory of the smallest GPU; infinite without a GPU here, or if none reports its memory."""
     stats = [device.memory_stats() for device in _devices()]
     return min((s["bytes_limit"] for s in stats if s and "bytes_limit" in s), default=float("inf"))
 
 
 def _multiprocessors() -> int:
-    """Of a GPU of this process, or of one that might be meant."""
+    """Number of multiprocessors of a GPU of this process, or a default."""
     counts = [getattr(device, "core_count", _MULTIPROCESSORS) for device in _devices()]
     return min(counts, default=_MULTIPROCESSORS)
 
 
 def is_usable() -> bool:
-    """Whether this process has GPUs that passed the canary."""
+    """True if this process has GPUs that passed the canary."""
     return bool(_devices()) and not obstacle()
 
 
 def obstacle() -> str:
-    """Why kernels cannot be used on the GPUs of this process; nothing if they can, or if there are no GPUs to try them on."""
+    """Reason why kernels cannot be used on the GPUs of this process; empty if they can, or without GPUs."""
     return _obstacle(bool(jax.config.read("jax_enable_x64")))
 
 
@@ -129,13 +136,13 @@ def _obstacle(with_float64: bool) -> str:
     reason = failure(_on_device(devices[0]), with_float64) if devices else ""
     if reason:
         warnings.warn(
-            f"on GPUs XLA takes over from the lane compiler, and is slower: {reason}", RuntimeWarning, stacklevel=2
+            f"on GPUs, XLA is used instead of the lane compiler, and is slower: {reason}", RuntimeWarning, stacklevel=2
         )
     return reason
 
 
 def _on_device(device: Any) -> Callable[[Callable, Sequence[np.ndarray]], list[np.ndarray]]:
-    """Runs functions of arrays on a device, also while another function is traced."""
+    """Function that runs functions of arrays on a device, also while another function is traced."""
 
     def run(function: Callable, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         with jax.ensure_compile_time_eval(), jax.disable_jit(False), jax.transfer_guard("allow"):
@@ -145,18 +152,18 @@ def _on_device(device: Any) -> Callable[[Callable, Sequence[np.ndarray]], list[n
 
 
 def failure(run: Callable[[Callable, Sequence[np.ndarray]], list[np.ndarray]], with_float64: bool) -> str:
-    """What is wrong with kernels on a device, by the canary; nothing if they compute what XLA computes.
+    """Failure of kernels on a device in the canary; empty if they agree with XLA.
 
     Args:
-        run: Runs a function of arrays there.
-        with_float64: Whether to try that precision too.
+        run: Runs a function of arrays on the device.
+        with_float64: True to test this precision too.
     """
     for function, arrays in canary.cases(with_float64):
         shapes = [jax.ShapeDtypeStruct(a.shape[1:], a.dtype) for a in arrays]
         program = program_of(traced(function, shapes))
         results = jax.eval_shape(jax.vmap(function), *(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in arrays))
         batch, layouts = len(arrays[0]), (["rows"] * len(arrays), ["rows"] * len(results))
-        # With fewer threads than samples, so that some work on several.
+        # With fewer threads than samples, so that some threads process several samples.
         kernel = Kernel(program, *layouts, batch, Launch(32, 8, 2))
         try:
             actual = run(lambda *a, k=kernel, r=results: k(a, r), arrays)
@@ -166,5 +173,5 @@ def failure(run: Callable[[Callable, Sequence[np.ndarray]], list[np.ndarray]], w
         expected = run(jax.vmap(function), arrays)
         for number, (a, e) in enumerate(zip(actual, expected, strict=True)):
             if not canary.agree(a, e):
-                return f"a kernel computes wrong numbers (result {number} of {function.__name__!r})"
+                return f"a kernel computes wrong values (result {number} of {function.__name__!r})"
     return ""

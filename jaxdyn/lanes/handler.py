@@ -1,13 +1,13 @@
-"""How XLA calls a kernel: handlers with the calling convention of the typed XLA FFI, themselves written in LLVM code.
+"""Calls of kernels by XLA: handlers with the calling convention of the typed XLA FFI, written in LLVM code.
 
-So no C compiler is needed, and no Python runs during a call. XLA keeps a handler until the process ends. Therefore one set of
+Therefore no C compiler is needed, and no Python runs during a call. XLA keeps a handler until the process ends, so one set of
 handlers serves all kernels, and each call names its kernel by a key. The handlers have a list of the kernels, `Code`, with the
-number of calls in living executables. XLA runs `instantiate` when it makes an executable, which looks for the key and counts, and
-`forget` when it destroys the executable. `leave` removes a kernel from the list only if its count is zero, so no executable calls
-freed memory, and `instantiate` refuses a key that is not in the list.
+number of calls in living executables. XLA runs `instantiate` when it makes an executable, which finds the key and increments the
+count, and `forget` when it destroys the executable. `leave` removes a kernel from the list only if its count is zero, so
+executables do not call freed memory, and `instantiate` rejects a key that is not in the list.
 
-`execute` cuts the batch into pieces that the threads of XLA's pool take one after the other. The calling thread works too, and
-waits only for pieces that another thread has begun.
+`execute` divides the batch into parts that the threads of XLA's pool take one after the other. The calling thread works too, and
+waits only for parts that another thread has begun.
 """
 
 import ctypes
@@ -17,10 +17,10 @@ import llvmlite.binding as llvm
 
 from jaxdyn.lanes.llvm_engine import MOST_EFFORT, kept_object_code, key_of_code, loaded
 
-# The target of the custom calls, and the type of what an executable keeps for each of them.
+# Target of the custom calls, and type of the object that an executable keeps for each of them.
 TARGET = "jaxdyn_lanes"
 
-# Offsets within the structures of xla/ffi/api/c_api.h, which ships with jaxlib (jax.ffi.include_dir()).
+# Offsets within the structures of xla/ffi/api/c_api.h, which is part of jaxlib (jax.ffi.include_dir()).
 _HANDLERS = r"""
 declare ptr @malloc(i64)
 declare void @free(ptr)
@@ -98,7 +98,7 @@ define internal void @task(ptr %ctx) nounwind {
  ret void
 }
 
-; Whether XLA asks for the version of its interface and the type of what a handler keeps; the answer is then given.
+; Whether XLA asks for the version of its interface and the type of the object that a handler keeps; answers if so.
 define internal i1 @asks(ptr %f) nounwind {
 entry:
  %pe = getelementptr i8, ptr %f, i64 8
@@ -237,7 +237,7 @@ hold:
  %s2 = getelementptr i64, ptr %s.args, i64 2
  store ptr %xctx, ptr %s2
  %s3 = getelementptr i64, ptr %s.args, i64 3
- store i64 0, ptr %s3 ; what was kept when the executable was made
+ store i64 0, ptr %s3 ; the object kept when the executable was made
  %s4 = getelementptr i64, ptr %s.args, i64 4
  store ptr @jaxdyn_lanes_type, ptr %s4
  %s5 = getelementptr i64, ptr %s.args, i64 5
@@ -292,7 +292,7 @@ begin:
  %s2 = getelementptr i64, ptr %s.args, i64 2
  store ptr %xctx, ptr %s2
  %s3 = getelementptr i64, ptr %s.args, i64 3
- store i64 0, ptr %s3 ; what was kept when the executable was made
+ store i64 0, ptr %s3 ; the object kept when the executable was made
  %s4 = getelementptr i64, ptr %s.args, i64 4
  store ptr @jaxdyn_lanes_type, ptr %s4
  %s5 = getelementptr i64, ptr %s.args, i64 5
@@ -477,17 +477,17 @@ declare i64 @llvm.umax.i64(i64, i64)
 
 
 class Code(ctypes.Structure):
-    """What the handlers know of a kernel; the offsets are in their text.
+    """Description of a kernel for the handlers; its offsets are in their text.
 
     Attributes:
-        following: The next one in the list.
-        references: Calls in living executables.
-        key: 32 characters.
+        following: Next entry of the list.
+        references: Number of calls in living executables.
+        key: Name of 32 characters.
         kernel: Address of the function.
         scratch: Bytes of memory that a thread needs for it.
         width: Samples per vector.
-        blocks_per_task: Vectors that are worth waking another thread for.
-        lane_axis: Of the first result, 0 for the first axis, 1 for the last, and -1 for one sample without an axis.
+        blocks_per_task: Number of vectors that justify waking another thread.
+        lane_axis: Axis of lanes of the first result: 0 for the first, 1 for the last, and -1 for one sample without this axis.
     """
 
     _fields_ = (
@@ -507,10 +507,10 @@ class _TypeInfo(ctypes.Structure):
 
 
 class Handlers:
-    """The handlers of this process, compiled and made known to XLA. XLA may call them until the process ends.
+    """The handlers of this process, compiled and registered with XLA, which may call them until the process ends.
 
     Args:
-        threads: Limit on the threads of a call, 0 for none.
+        threads: Maximum number of threads of a call, 0 for no limit.
     """
 
     def __init__(self, threads: ctypes.c_int64):
@@ -529,11 +529,11 @@ class Handlers:
         engine.detach()  # never freed
 
     def enter(self, code: Code) -> None:
-        """Executables may hold the kernel from now on; `code` has to stay where it is until it leaves."""
+        """Add the kernel to the list, so that executables may use it; `code` must not move until it leaves the list."""
         self._enter(ctypes.addressof(code))
 
     def leave(self, code: Code) -> bool:
-        """Takes the kernel off the list, unless an executable holds it; says which."""
+        """Remove the kernel from the list unless an executable uses it; returns True if it was removed."""
         return code.references == 0 and bool(self._leave(ctypes.addressof(code)))
 
 

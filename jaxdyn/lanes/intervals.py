@@ -1,7 +1,7 @@
-"""Intervals in which the integers of a program lie whatever its inputs, so that checks which cannot fail vanish.
+"""Intervals of the integers of a program for all inputs, so that checks that cannot fail are eliminated.
 
-A position that counts the turns of a loop is within bounds without being clamped, and `k < 0` is known to be false. An interval
-that might leave the range of its type stands for the whole type, because integers wrap.
+A position that equals a loop counter is within bounds without clamping, and `k < 0` is known to be false. If an interval
+may exceed the range of its type, the whole type is used, because integers wrap.
 """
 
 import functools
@@ -26,7 +26,10 @@ def interval_of(op: str, kind: str, data, operands: list[Interval | None]) -> In
     """Interval of the result of an integer operation.
 
     Args:
-        operands: Their intervals; None for those that are no integers.
+        op: Name of the operation.
+        kind: Scalar type of the result.
+        data: Additional data of the operation, such as the length of a loop for "counter".
+        operands: Intervals of the operands; None for operands that are not integers.
     """
     rule = _RULES.get(op)
     if op == "counter":
@@ -39,7 +42,12 @@ def interval_of(op: str, kind: str, data, operands: list[Interval | None]) -> In
 
 
 def decided(op: str, x: Interval, y: Interval) -> bool | None:
-    """Whether lt, le or eq holds for all, or for no, numbers of two intervals; None if it depends."""
+    """True or False if lt, le or eq has this result for all values of two intervals; None if it depends on the values.
+
+    Args:
+        op: Comparison, "lt", "le" or "eq".
+        x, y: Intervals of the operands.
+    """
     if op == "lt":
         return True if x[1] < y[0] else False if x[0] >= y[1] else None
     if op == "le":

@@ -1,7 +1,8 @@
-"""Keys of random numbers (`jax.random.key`) as the plain numbers that lane programs are made of.
+"""Random keys (`jax.random.key`) as integers of lane programs.
 
-A key of the generator threefry, JAX's default, is two words of 32 bits. At the border of a lane call an array of keys becomes the
-array of its words, with one axis more; within a program it is a pair of arrays, the first and the second words.
+A key of the generator threefry, the default of JAX, is two words of 32 bits. At the boundary of a lane call, an array of keys
+becomes the array of its words, with one additional axis; within a program it is a pair of arrays, of the first and of the second
+words.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,22 +11,22 @@ from typing import Any
 import jax
 import numpy as np
 
-# The type of a word, and how many of them a key has.
+# Type of a word, and number of words of a key.
 WORD, WORDS = "u32", 2
 
 
 def is_key(dtype) -> bool:
-    """Whether arrays of this type hold keys of any generator."""
+    """True if arrays of this type contain keys of any generator."""
     return not isinstance(dtype, np.dtype) and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
 
 
 def is_threefry(dtype) -> bool:
-    """Whether arrays of this type hold keys that have a scalar form."""
+    """True if arrays of this type contain keys that have a scalar form."""
     return not isinstance(dtype, np.dtype) and getattr(dtype, "name", "") == "key<fry>"
 
 
 def without_keys(arrays: Sequence) -> tuple[list, Callable[[Sequence], list]]:
-    """The arrays, with words in place of keys, and the function that turns such arrays into what these were."""
+    """The arrays with words in place of keys, and the function that restores the keys in such arrays."""
     generators = [jax.random.key_impl(x) if is_key(getattr(x, "dtype", np.dtype(bool))) else None for x in arrays]
 
     def with_keys(plain: Sequence) -> list:
@@ -38,12 +39,12 @@ def without_keys(arrays: Sequence) -> tuple[list, Callable[[Sequence], list]]:
 
 
 def words_of(keys: jax.Array) -> list[np.ndarray]:
-    """First and second words of keys that are known, also while something is being traced."""
+    """First and second words of known keys, also while a function is traced."""
     with jax.ensure_compile_time_eval():
         data = np.asarray(jax.random.key_data(keys))
     return [data[..., k] for k in range(WORDS)]
 
 
 def arrays_of(variables: Sequence) -> list[Any]:
-    """Each variable of a jaxpr as many times as it has arrays: twice where it holds keys."""
+    """Each variable of a jaxpr, repeated for the number of its arrays: twice for keys."""
     return [v for v in variables for _ in range(WORDS if is_threefry(v.aval.dtype) else 1)]

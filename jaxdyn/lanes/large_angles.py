@@ -1,8 +1,8 @@
-"""Reduction of large float64 angles to the quadrant nearest to them, after Payne and Hanek (SIGNUM Newsletter 18, 1983).
+"""Reduction of large float64 angles to the nearest quadrant, after Payne and Hanek (SIGNUM Newsletter 18, 1983).
 
-An angle is m 2^e with a whole m below 2^53. Bits of 2/pi that make whole turns of m 2^e are left out, and so are those too small
-to matter: 192 bits in between give the quadrant (2 bits), and the place in it with 190 bits. At most 61 of these are zeros for a
-float64 angle, however near it is to a multiple of pi/2 (Muller, Elementary Functions, 2016, section 11.3).
+An angle is m 2^e with an integer m below 2^53. Bits of 2/pi that contribute whole turns to m 2^e are omitted, and so are those that
+are negligible: 192 bits in between give the quadrant (2 bits), and the position in it with 190 bits. At most 61 of these are zeros
+for a float64 angle, however near it is to a multiple of pi/2 (Muller, Elementary Functions, 2016, section 11.3).
 """
 
 from jaxdyn.lanes import polynomials as p
@@ -12,8 +12,8 @@ _WORDS = 20
 
 
 def _two_over_pi() -> list[int]:
-    """One word of zeros, for angles below 2^64, and the first bits of 2/pi, from the highest on."""
-    import mpmath  # takes a while, and code that comes from files does without
+    """One word of zeros, for angles below 2^64, and the first bits of 2/pi, highest first."""
+    import mpmath  # slow to import, and not needed for stored code
 
     bits = 64 * (_WORDS - 1)
     with mpmath.workprec(bits + 64):
@@ -22,7 +22,14 @@ def _two_over_pi() -> list[int]:
 
 
 def replaced(f: Function, size: Value, limit: float, near: tuple[Value, Value, Value]) -> list[Value]:
-    """Rest of an angle in two numbers, and its quarter turns: `near`, or what `definitions` gives beyond a limit; for one lane."""
+    """Remainder of an angle as two floats, and its quadrant: `near`, or the result of `definitions` beyond a limit; one lane.
+
+    Args:
+        f: Function under construction.
+        size: Absolute value of the angle.
+        limit: Limit beyond which `definitions` is used.
+        near: Remainder in two parts, and quadrant, up to the limit.
+    """
     pair = f"{{{f.scalar}, {f.scalar}, i{f.bits}}}"
 
     def far() -> list[Value]:
@@ -33,7 +40,7 @@ def replaced(f: Function, size: Value, limit: float, near: tuple[Value, Value, V
 
 
 def definitions() -> str:
-    """The functions of the size of an angle that `replaced` calls; that for float32 is precise because it counts in float64."""
+    """Functions of the absolute value of an angle for `replaced`; the one for float32 is precise because it computes in float64."""
     f = Function(_symbol("f64"), "f64", 1, 1)
     table = f"@two.over.pi = internal constant [{_WORDS} x i64] [{', '.join(f'i64 {word}' for word in _two_over_pi())}]"
     narrow = f"""define internal {{float, float, i32}} @{_symbol("f32")}(float %size) noinline nounwind {{
@@ -59,7 +66,7 @@ def _symbol(kind: str) -> str:
 
 
 def _reduced(f: Function, size: Value) -> list[Value]:
-    """Rest of an angle of at least 2^17 after `q` quarter turns, as a sum of two numbers, and `q`."""
+    """Remainder of an angle of at least 2^17 after `q` quarter turns, as a sum of two floats, and `q`."""
     exponent = size.bits >> f.mantissa
     m = (size.bits & (1 << f.mantissa) - 1) | (1 << f.mantissa)
     # m 2^e times bit i of 2/pi is a multiple of four quarter turns if i <= e - 2.
@@ -79,7 +86,7 @@ def _reduced(f: Function, size: Value) -> list[Value]:
     product = f.let(f"mul i192 {window}, {whole}")
     quarters = f.let(f"trunc i192 {f.let(f'lshr i192 {product}, 190')} to i64")
     rest = f.let(f"trunc i192 {f.let(f'lshr i192 {product}, 62')} to i128")
-    # A rest of more than half a quadrant counts as negative, which it is as an integer with a sign.
+    # A remainder of more than half a quadrant counts as negative, which it is as a signed integer.
     top = f.let(f"lshr i128 {rest}, 127")
     q = f.emit("int", f"add i64 {quarters}, {f.let(f'trunc i128 {top} to i64')}")
     negative = f.let(f"icmp slt i128 {rest}, 0")
@@ -97,11 +104,11 @@ def _reduced(f: Function, size: Value) -> list[Value]:
     leading = f.emit("int", f"trunc i128 {zeros} to i64")
     sign = f.emit("int", f"select i1 {negative}, i64 {-(1 << 63)}, i64 0")
     factor = (((f.value(f.bias, "int") - leading) << f.mantissa) | sign).number
-    return [r * factor + (size - size), small * factor, q]  # not a number for an infinite angle
+    return [r * factor + (size - size), small * factor, q]  # NaN for an infinite angle
 
 
 def _number(f: Function, digits: str, right: int) -> Value:
-    """53 bits of 128 as a number."""
+    """53 bits of 128 as a float."""
     shifted = f.let(f"trunc i128 {f.let(f'lshr i128 {digits}, {right}')} to i64")
     bits = f.let(f"and i64 {shifted}, {(1 << 53) - 1}")
     return f.emit("float", f"uitofp i64 {bits} to double")

@@ -8,9 +8,14 @@ Matrix = list[list[Scalar]]
 
 
 def cholesky(program: Program, a: Matrix, kind: str) -> Matrix:
-    """Lower factor L, a = L L^T, from the lower triangle of a.
+    """Lower factor L of a = L L^T, from the lower triangle of a.
 
-    Where a is not positive definite the pivot that shows it is not a number, and so is what depends on it.
+    If a is not positive definite, the first invalid pivot is NaN, and so are all dependent entries.
+
+    Args:
+        program: Program under construction.
+        a: Symmetric matrix.
+        kind: Scalar type.
     """
     n = len(a)
     out: Matrix = [[0.0] * n for _ in range(n)]
@@ -32,7 +37,16 @@ def cholesky(program: Program, a: Matrix, kind: str) -> Matrix:
 def triangular_solve(
     program: Program, a: Matrix, b: Sequence[Scalar], lower: bool, unit_diagonal: bool, kind: str
 ) -> list[Scalar]:
-    """x of a x = b. Divisions by the diagonal are products with its reciprocal, which factorization and solutions share."""
+    """Solution x of a x = b. Divisions by the diagonal are products with its reciprocal, which all solutions share.
+
+    Args:
+        program: Program under construction.
+        a: Triangular matrix.
+        b: Right-hand side.
+        lower: True for the lower triangle.
+        unit_diagonal: True if the diagonal is one.
+        kind: Scalar type.
+    """
     n = len(b)
     x: list[Scalar] = [0.0] * n
     for i in range(n) if lower else reversed(range(n)):
@@ -44,7 +58,13 @@ def triangular_solve(
 
 
 def lu(program: Program, a: Matrix, kind: str) -> tuple[Matrix, list[Scalar], list[Scalar]]:
-    """Factors in one matrix, pivots, permutation, with row exchanges by the largest pivot: selections, since lanes differ."""
+    """LU factors in one matrix, pivots and permutation. Row exchanges are selections, because lanes have different pivots.
+
+    Args:
+        program: Program under construction.
+        a: Matrix.
+        kind: Scalar type.
+    """
     a = [list(row) for row in a]
     rows, columns = len(a), len(a[0])
     order: list[Scalar] = list(range(rows))

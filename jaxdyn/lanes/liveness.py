@@ -1,4 +1,4 @@
-"""What of a program is needed, and what is the same for all samples."""
+"""The nodes of a program that are needed, and those that are equal for all samples."""
 
 from collections.abc import Iterable
 
@@ -11,12 +11,12 @@ def scalars_in(value) -> Iterable[Scalar]:
 
 
 class Liveness:
-    """The nodes that the outputs depend on.
+    """The nodes on which the outputs depend.
 
     Attributes:
         nodes: All of them.
-        carries: Per loop, the positions of the carried numbers that matter.
-        collected: Per loop, the positions of the collected arrays that are read.
+        carries: Indices of the carried values that are needed, by loop.
+        collected: Indices of the collected arrays that are read, by loop.
     """
 
     def __init__(self, program: Program):
@@ -49,9 +49,9 @@ class Liveness:
         elif node.op == "region" and node.data.kind == "loop":
             loop: Loop = node.args[0].data
             self.collected.setdefault(loop, []).append(node.data.which)
-            position, numbers, _, _ = loop.collected[node.data.which]
+            position, values, _, _ = loop.collected[node.data.which]
             self._wanted.append(position)
-            self._wanted.extend(scalars_in(numbers))
+            self._wanted.extend(scalars_in(values))
 
     def _carry(self, loop: Loop, i: int) -> None:
         if i not in self.carries.setdefault(loop, []):
@@ -60,9 +60,15 @@ class Liveness:
 
 
 def uniform_nodes(program: Program, live: Liveness, shared_inputs: list[bool]) -> set[Node]:
-    """Nodes whose value is the same for all samples: they depend on shared inputs, tables and counters only."""
+    """Nodes whose value is equal for all samples: they depend on shared inputs, tables and counters only.
+
+    Args:
+        program: Scalar program.
+        live: Its needed nodes.
+        shared_inputs: True for each input that all samples share.
+    """
     varying: set[Node] = set()
-    # Carried numbers are held to be uniform until an initial or a following one is found that is not.
+    # Carried values are assumed to be uniform until an initial or following value is found that is not.
     while True:
         before = len(varying)
         _mark_varying(program.block.nodes, live, shared_inputs, varying)
@@ -96,7 +102,7 @@ def _mark_varying(nodes: list[Node], live: Liveness, shared_inputs: list[bool], 
 
 
 def count_operations(program: Program, live: Liveness) -> int:
-    """Scalar operations of one evaluation, the turns of loops included."""
+    """Scalar operations of one evaluation, with loops counted by their iterations."""
 
     def count(nodes: list[Node]) -> int:
         total = 0

@@ -1,6 +1,7 @@
-"""LLVM code of the operations and loops of a scalar program, whatever the processor: one instruction per operation.
+"""LLVM code of the operations and loops of a scalar program, independent of the processor: one instruction per operation.
 
-`cpu_code` and `ptx_code` put a kernel around it: with one sample per lane of a vector register, and with one sample per thread.
+`cpu_code` and `ptx_code` generate a kernel around it, with one sample per lane of a vector register, and with one sample per
+thread.
 """
 
 from collections.abc import Collection, Sequence
@@ -41,18 +42,18 @@ _FLOAT_CALLS = {
 }
 
 
-# The time that LLVM takes for a basic block grows faster than its length, so long straight lines are broken into stretches.
+# The time of LLVM for a basic block increases faster than its length, so long basic blocks are divided.
 _STRETCH = 1000
 _LONG = 4000
-_STORES = 200  # in a row, which take longer still
+_STORES = 200  # in sequence, which take even longer
 
 
 class ProgramCode(MemoryText):
-    """Lines of LLVM code for the operations and loops of a program; a subclass makes the kernel around them.
+    """Lines of LLVM code for the operations and loops of a program; a subclass generates the kernel around them.
 
     Attributes:
         inputs: Layout of each input.
-        operations: Scalar operations per sample, loops counted turn by turn.
+        operations: Scalar operations per sample, with loops counted by their iterations.
     """
 
     # See `Schedule`.
@@ -60,13 +61,20 @@ class ProgramCode(MemoryText):
     _fewest_alive = False
 
     def __init__(self, program: Program, width: int, inputs: Sequence[str], outputs: Sequence[str]):
-        """Args: layout of each input ("rows", "columns" or "shared") and output ("rows" or "columns")."""
+        """Prepare the generation.
+
+        Args:
+            program: Scalar program.
+            width: Samples per vector.
+            inputs: Layout of each input, "rows", "columns" or "shared".
+            outputs: Layout of each output, "rows" or "columns".
+        """
         live = Liveness(program)
         shared = [layout == "shared" for layout in inputs]
         super().__init__(program, live, width, uniform_nodes(program, live, shared), outputs)
         self.inputs = inputs
         self._destinations: dict[Node, list[tuple[Place, str, str]]] = {}
-        self._filled: dict[Node, set[Scalar]] = {}  # regions that get these numbers as soon as they are there
+        self._filled: dict[Node, set[Scalar]] = {}  # regions that receive these values as soon as they are computed
         self.schedule = Schedule(program, live, self._early, self._fewest_alive)
         self.operations = count_operations(program, live)
         self._find_collected_regions()
@@ -133,14 +141,14 @@ class ProgramCode(MemoryText):
         return f"{_FLOAT_OPS[op]} {full} {refs[0]}, {refs[1]}"
 
     def _shift(self, node: Node, full: str, width: int, refs: Sequence[str]) -> str:
-        """By a number without sign. LLVM leaves a shift by the width or more undefined; here all bits leave, as in XLA."""
+        """Shift by an unsigned count. LLVM does not define a shift by the width or more; here it shifts out all bits, as in XLA."""
         x, by = refs
         word, bits = _SHIFTS[node.op], int(node.type[1:])
         low, high = interval(node.args[1]) or (0, bits)
         if low >= 0 and high < bits:
             return self._let(f"{word} {full} {x}, {by}")
         last = self._constant(bits - 1, node.type, width)
-        # A choice alone would leave the shift to the processor, and a GPU reads but 32 bits of what it shifts by.
+        # A selection alone would leave the shift to the processor, and a GPU uses only 32 bits of the count.
         within = self._let(self._call("umin", node.type, width, [by, last]))
         shifted = self._let(f"{word} {full} {x}, {within}")
         if node.op == "shift_right_arithmetic":
@@ -149,7 +157,7 @@ class ProgramCode(MemoryText):
         return self._choice(inside, full, width, shifted, self._constant(0, node.type, width))
 
     def _division(self, node: Node, full: str, width: int, refs: Sequence[str]) -> str:
-        """LLVM leaves a divisor of zero undefined, and -1 under the smallest integer; here they give what they give in XLA."""
+        """LLVM does not define division by zero, and by -1 for the smallest integer; here the results are those of XLA."""
         x, y = refs
         op, kind = node.op, node.type
         signed = kind[0] == "i"
@@ -197,7 +205,7 @@ class ProgramCode(MemoryText):
         return self._let(f"{word} {before} {ref} to {after}")
 
     def _transcendental(self, node: Node, width: int) -> str:
-        if node in self._names:  # sine and cosine come together
+        if node in self._names:  # sine and cosine are computed together
             return self._names[node]
         kind = node.type
         full = scalar_type(kind) if width == 1 else f"<{width} x {scalar_type(kind)}>"
@@ -221,8 +229,8 @@ class ProgramCode(MemoryText):
 
     def _nodes(self, block: Block) -> None:
         order = self.schedule.order[block]
-        for number, node in enumerate(order):
-            if number % _STRETCH == _STRETCH - 1 and len(order) > _LONG:
+        for index, node in enumerate(order):
+            if index % _STRETCH == _STRETCH - 1 and len(order) > _LONG:
                 self._break_line()
             if node.op == "loop":
                 self._loop(node.data)
@@ -240,7 +248,7 @@ class ProgramCode(MemoryText):
                 self._store(place, kind, index, self._ref(node, kind, as_vector=True))
 
     def _break_line(self) -> None:
-        """Start a new basic block by a branch whose other way is never taken, which LLVM does not know."""
+        """Start a new basic block with a branch whose other target is never taken, which LLVM cannot infer."""
         label = f"stretch{self._count}"
         self._count += 1
         self._emit(f"br i1 %alive, label %{label}, label %end")
@@ -251,9 +259,9 @@ class ProgramCode(MemoryText):
     def _pieces(self, node: Node) -> None:
         data: Region = node.data
         place, start = self._place(node), 0
-        for number, part in enumerate(data.pieces):
+        for piece, part in enumerate(data.pieces):
             if isinstance(part, Stretch):
-                if (node, number) not in self._in_place:
+                if (node, piece) not in self._in_place:
                     self._copy(part, place, str(start))
                 start += part.size
             else:
@@ -278,7 +286,7 @@ class ProgramCode(MemoryText):
         before = self._block
         self._emit(f"br label %{label}")
         self._start(label)
-        # The phis need the names of the following values, so their text is put in afterwards.
+        # The phis refer to the following values, so their text is inserted later.
         phis = len(self._lines)
         counter, following_counter = f"%k.{label}", f"%n.{label}"
         self._names[loop.counter] = counter
@@ -286,12 +294,12 @@ class ProgramCode(MemoryText):
             self._names[loop.carries[i]] = f"%c{i}.{label}"
         self._nodes(loop.body)
         for which in self.live.collected[loop]:
-            position, numbers, size, kind = loop.collected[which]
+            position, values, size, kind = loop.collected[which]
             place = self._place(self._region_of(loop, which))
-            if isinstance(numbers, Stretch):
-                self._copy(numbers, place, self._index(position))
+            if isinstance(values, Stretch):
+                self._copy(values, place, self._index(position))
             elif size:
-                self._store_many(place, kind, self._index(position), numbers)
+                self._store_many(place, kind, self._index(position), values)
         text = []
         following = {}
         for i in carries:
@@ -309,7 +317,7 @@ class ProgramCode(MemoryText):
         self._emit(f"br i1 {more}, label %{label}, label %{label}.end")
         kept = dict(self._splats)
         self._start(f"{label}.end")
-        self._splats = kept  # what the last block of the loop knew holds after it
+        self._splats = kept  # splats of the last block of the loop remain valid after it
 
     def _region_of(self, loop: Loop, which: int) -> Node:
         return self._collected_regions[loop, which]
@@ -328,7 +336,7 @@ class ProgramCode(MemoryText):
         return [n for n in nodes if n.op == "region" and n.data.kind == "input" and n in self.live.nodes]
 
     def _rows(self, pointer: str, kind: str, row: int, start: str) -> str:
-        """Pointer to the numbers of the sample at `start`, where each sample has `row` numbers of its own."""
+        """Pointer to the values of the sample at `start`, where each sample has `row` consecutive values."""
         offset = self._let(f"mul i64 {start}, {row * bytes_of(kind)}")
         return self._let(f"getelementptr i8, ptr {pointer}, i64 {offset}")
 
@@ -340,7 +348,7 @@ class ProgramCode(MemoryText):
         self._assign_places()
 
     def _samples(self) -> None:
-        """Everything between the inputs of some samples and their outputs."""
+        """All code between the inputs of some samples and their outputs."""
         program = self.program
         staged = self._staged_outputs()
         self._fill_regions_early()
@@ -352,28 +360,28 @@ class ProgramCode(MemoryText):
                     self._copy(output, self._output_place(k), "0")
             elif output:
                 stage, place = staged[k]
-                constants = [number for number, x in enumerate(output) if type(x) is not Node]
-                for stored, number in enumerate(constants):
+                constants = [index for index, x in enumerate(output) if type(x) is not Node]
+                for stored, index in enumerate(constants):
                     if stored % _STORES == _STORES - 1:
                         self._break_line()
-                    self._store(stage, kind, str(number), self._ref(output[number], kind, as_vector=True))
+                    self._store(stage, kind, str(index), self._ref(output[index], kind, as_vector=True))
                 self._deliver(stage, place, kind, "0", len(output))
 
     def _staged_outputs(self) -> dict[int, tuple[Place, Place]]:
-        """Where the numbers of each output go as soon as they are there, so that none waits for the end; and where they belong."""
+        """Place where the values of each output are stored as soon as they are computed, and their final place."""
         staged = {}
         for k, (output, kind) in enumerate(zip(self.program.outputs, self.program.output_types, strict=True)):
             if not isinstance(output, Stretch) and output:
                 place = self._output_place(k)
                 stage = self._stage(place, kind, len(output))
                 staged[k] = stage, place
-                for number, x in enumerate(output):
+                for index, x in enumerate(output):
                     if type(x) is Node:
-                        self._destinations.setdefault(x, []).append((stage, kind, str(number)))
+                        self._destinations.setdefault(x, []).append((stage, kind, str(index)))
         return staged
 
     def _fill_regions_early(self) -> None:
-        """Numbers of the outermost regions, too, are stored as soon as they are there."""
+        """Store values of the outermost regions as soon as they are computed, too."""
         order = self.schedule.order[self.program.block]
         to_come = {node for node in order if node not in self._names}
         for node in order:

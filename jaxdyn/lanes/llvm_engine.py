@@ -1,8 +1,8 @@
 """LLVM for the processor of this process: text to object code, and object code to functions in memory.
 
-These are two steps because compiling takes far more memory than its result. An engine that compiles keeps its module and its
+These are two steps, because compilation takes far more memory than its result. An engine that compiles keeps its module and its
 passes, about 800 kB for the smallest function. An engine that loads object code keeps 60 kB, half of it the description of the
-target. Both free everything when they are closed. (The libraries of LLVM's ORC engine take 16 kB each, but 8 kB of that are never
+target. Both free all memory when they are closed. (The libraries of LLVM's ORC engine take 16 kB each, but 8 kB of them are never
 freed.)
 """
 
@@ -13,7 +13,7 @@ import llvmlite.binding as llvm
 
 from jaxdyn.cache import location
 
-# Levels of LLVM's optimization. The least takes a tenth of the time, and its code twice to three times as long.
+# Optimization levels of LLVM. The lowest takes a tenth of the compile time, and its code runs two to three times as long.
 LEAST_EFFORT, MOST_EFFORT = 0, 2
 
 
@@ -24,12 +24,12 @@ def register_bytes() -> int:
 
 
 def _processor() -> tuple[str, str]:
-    """Name and features."""
+    """Name and features of the processor."""
     return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
 
 
 def key_of_code(text: str, effort: int, *more: int) -> str:
-    """32 characters that name the object code of a module: its text, LLVM, the processor and its features, and the options."""
+    """Key of 32 characters for the object code of a module: its text, LLVM, the processor with its features, and the options."""
     compiler = (llvm.llvm_version_info, llvmlite.__version__, llvm.get_default_triple(), _processor(), effort)
     return hashlib.sha256(f"{text}\n{compiler}\n{more}".encode()).hexdigest()[:32]
 
@@ -42,20 +42,26 @@ def _machine(effort: int):
 
 
 def object_code(text: str, effort: int) -> bytes:
-    """Object code of a module. The module has a context of its own, so that its types and constants are freed with it."""
+    """Object code of a module, which has a separate context, so that its types and constants are freed with it."""
     machine = _machine(effort)
     with llvm.parse_assembly(text, llvm.create_context()) as module:
         return machine.emit_object(module)
 
 
 def kept_object_code(key: str, text: str, effort: int) -> bytes:
-    """Object code from the cache, where it is put if it is not there."""
+    """Object code from the cache; it is compiled and stored if it is not there.
+
+    Args:
+        key: Key of the code, see `key_of_code`.
+        text: LLVM module.
+        effort: Optimization level.
+    """
     files = location.files()
     return object_code(text, effort) if files is None else files.content(_file(key), lambda: object_code(text, effort))
 
 
 def code_in_cache(key: str) -> bytes | None:
-    """Object code that was made before, if it is still there."""
+    """Object code in the cache, or None."""
     files = location.files()
     return None if files is None else files.read(_file(key))
 
@@ -65,7 +71,7 @@ def _file(key: str) -> str:
 
 
 def loaded(code: bytes):
-    """An engine whose functions can be called until it is closed. Damaged object code ends the process."""
+    """Engine whose functions can be called until it is closed. Damaged object code terminates the process."""
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly("", llvm.create_context()), _machine(MOST_EFFORT))
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()

@@ -1,7 +1,7 @@
-"""Regions of memory in LLVM code: where they lie, and how numbers get there and back.
+"""Regions of memory in LLVM code: their location, and transfers of values.
 
-Arrays arrive as JAX lays them out, one sample after the other. Short ones are turned into one vector per number in a scratch area
-("staged"), long ones are read where they are, lane by lane. A result that a loop collects goes straight to its output.
+Arrays have the layout of JAX, one sample after the other. Short ones are converted to one vector per value in a scratch area
+("staged"); long ones are read in place, lane by lane. A result that a loop collects is written directly to its output.
 """
 
 from collections.abc import Sequence
@@ -10,20 +10,20 @@ from jaxdyn.lanes.liveness import Liveness
 from jaxdyn.lanes.llvm_text import FunctionText, bytes_of, literal, scalar_type, stored_type
 from jaxdyn.lanes.program import Node, Program, Region, Scalar, Stretch
 
-# Vectors in scratch start at multiples of this, the length of a cache line.
+# Alignment of vectors in scratch memory, the length of a cache line.
 ALIGNMENT = 64
 
 
-# Numbers of a region that loops read or fill bit by bit, at most, for it to be turned from or into rows as a whole.
+# Maximum size of a region that loops read or fill in parts, for it to be converted from or to rows as a whole.
 KEPT_WHOLE = 2**16
 
 
 class Place:
-    """Where a region lies; `base` is an SSA pointer.
+    """Location of a region; `base` is an SSA pointer.
 
-    In "rows" each sample has its own row of `row` numbers; in "columns" each number has those of `samples` together, which are
-    all of the batch but for scratch; in "vectors" each number is a vector over the lanes of a block; in "shared" there is one
-    number for all.
+    In "rows", each sample has a contiguous row of `row` values. In "columns", each value is contiguous over `samples` samples,
+    which are the whole batch except in scratch memory. In "vectors", each value is a vector over the lanes of a block. In "shared",
+    each value is the same for all samples.
     """
 
     __slots__ = ("base", "layout", "row", "samples")
@@ -36,10 +36,10 @@ class MemoryText(FunctionText):
     """Lines of a function that reads and writes regions.
 
     Attributes:
-        program, live: The program, and what of it is needed.
+        program, live: Program, and its needed nodes.
         outputs: Layout of each output.
-        scratch_bytes: What has been reserved so far.
-        functions: Functions called: (name, type, width).
+        scratch_bytes: Scratch memory that has been reserved so far.
+        functions: Called functions as (name, type, width).
     """
 
     def __init__(self, program: Program, live: Liveness, width: int, uniform: set[Node], outputs: Sequence[str]):
@@ -50,32 +50,32 @@ class MemoryText(FunctionText):
         self._globals: list[str] = []
         self._places: dict[Node, Place] = {}
         self._loaded = self._regions_read()
-        self._in_place: set[tuple[Node, int]] = set()  # pieces that are made where they belong
+        self._in_place: set[tuple[Node, int]] = set()  # pieces that are computed in their final place
 
     def _regions_read(self) -> set[Node]:
-        """Regions that are read number by number or copied, rather than handed out whole."""
+        """Regions that are read element by element or copied, rather than written directly to an output."""
         read = {node.args[0] for node in self.live.nodes if node.op == "load"}
         for node in self.live.nodes:
             if node.op == "loop":
                 for which in self.live.collected[node.data]:
-                    numbers = node.data.collected[which][1]
-                    if isinstance(numbers, Stretch):
-                        read.add(numbers.region)
+                    values = node.data.collected[which][1]
+                    if isinstance(values, Stretch):
+                        read.add(values.region)
         return read
 
     def _reserve(self, kind: str, size: int) -> str:
-        """A piece of scratch for `size` vectors."""
+        """Part of the scratch memory for `size` vectors."""
         start = self.scratch_bytes
         length = size * self.width * bytes_of(kind)
         self.scratch_bytes += -(-length // ALIGNMENT) * ALIGNMENT
         return self._let(f"getelementptr i8, ptr %scratch, i64 {start}")
 
     def _scratch_place(self, kind: str, size: int) -> Place:
-        """Where a region lies that is neither an input nor an output."""
+        """Location of a region that is neither an input nor an output."""
         return Place("vectors", self._reserve(kind, size))
 
     def _assign_places(self) -> None:
-        """Outputs and what goes into them straight; everything else gets its own piece of scratch when it is made."""
+        """Assign outputs and the regions that are written directly to them; other regions get scratch memory on first use."""
         for k, (output, kind) in enumerate(zip(self.program.outputs, self.program.output_types, strict=True)):
             if isinstance(output, Stretch) and output.offset == 0 and output.size == output.region.data.size:
                 self._hand_out(output.region, self._output_place(k), bytes_of(kind))
@@ -86,7 +86,7 @@ class MemoryText(FunctionText):
         return Place(self.outputs[k], f"%out{k}", size)
 
     def _hand_out(self, region: Node, place: Place, item: int) -> bool:
-        """Let a region, and what it is put together from, lie in `place`; False if it has to stay where it is."""
+        """Place a region, and the regions that it consists of, in `place`; False if the region must stay elsewhere."""
         data: Region = region.data
         if region in self._places or region in self._loaded or data.kind not in ("loop", "pieces"):
             return False
@@ -94,7 +94,7 @@ class MemoryText(FunctionText):
             return False
         self._places[region] = place
         start = 0
-        for number, part in enumerate(data.pieces):
+        for piece, part in enumerate(data.pieces):
             size = part.size if isinstance(part, Stretch) else len(part)
             if isinstance(part, Stretch) and part.offset == 0 and part.size == part.region.data.size:
                 skipped = str(start * item)
@@ -102,24 +102,24 @@ class MemoryText(FunctionText):
                     skipped = self._let(f"mul i64 %batch, {skipped}")
                 base = self._let(f"getelementptr i8, ptr {place.base}, i64 {skipped}")
                 if self._hand_out(part.region, Place(place.layout, base, place.row), item):
-                    self._in_place.add((region, number))
+                    self._in_place.add((region, piece))
             start += size
         return True
 
     def _is_in_small_parts(self, region: Node) -> bool:
-        """Whether a loop collects so few numbers in a turn that they are better turned into rows when all are there."""
+        """True if a loop collects so few values per iteration that they are better converted to rows after the loop."""
         size = region.args[0].data.collected[region.data.which][2]
         return size < self.width and region.data.size <= KEPT_WHOLE
 
     def _place(self, region: Node) -> Place:
-        """Where a region lies; scratch is reserved at the first question."""
+        """Location of a region; scratch memory is reserved on first use."""
         if region not in self._places:
             data: Region = region.data
             if data.kind == "table":
                 name = f"@table{len(self._globals)}"
                 stored = stored_type(data.type)
-                numbers = ", ".join(f"{stored} {self._table_literal(v, data.type)}" for v in data.values.tolist())
-                self._globals.append(f"{name} = internal constant [{data.size} x {stored}] [{numbers}], align 64")
+                values = ", ".join(f"{stored} {self._table_literal(v, data.type)}" for v in data.values.tolist())
+                self._globals.append(f"{name} = internal constant [{data.size} x {stored}] [{values}], align 64")
                 self._places[region] = Place("shared", name)
             else:
                 self._places[region] = self._scratch_place(data.type, data.size)
@@ -130,7 +130,7 @@ class MemoryText(FunctionText):
         return str(int(x)) if kind == "bool" else literal(x, kind)
 
     def _load(self, region: Node, index: str, varying_index: bool, as_vector: bool) -> str:
-        """Number `index` (an i64, or a vector of them) of a region."""
+        """Element `index` (an i64, or a vector of them) of a region."""
         place, kind = self._place(region), region.data.type
         stored, scalar, width = stored_type(kind), scalar_type(kind), self.width
         if place.layout == "shared" and not varying_index:
@@ -161,7 +161,7 @@ class MemoryText(FunctionText):
         return self._let(f"getelementptr {stored}, ptr {place.base}, i64 {index}")
 
     def _vector_pointer(self, place: Place, kind: str, index: str) -> tuple[str, int]:
-        """Pointer to number `index` of a block of samples, and its alignment."""
+        """Pointer to element `index` of a block of samples, and its alignment."""
         if place.layout == "columns":
             scaled = self._let(f"mul i64 {index}, {place.samples}")
             return self._let(f"getelementptr {stored_type(kind)}, ptr {place.base}, i64 {scaled}"), bytes_of(kind)
@@ -175,7 +175,7 @@ class MemoryText(FunctionText):
         return self._let(f"icmp ne {full} {loaded}, zeroinitializer" if width > 1 else f"icmp ne i8 {loaded}, 0")
 
     def _store(self, place: Place, kind: str, index: str, value: str) -> None:
-        """Store a vector as number `index` of a place that is not in rows, unless there is but one lane."""
+        """Store a vector as element `index` of a place that is not in rows, unless there is only one lane."""
         if kind == "bool":
             value = self._let(f"zext {self._vector(kind)} {value} to {self._vector(kind, stored=True)}")
         vector = self._vector(kind, stored=True)
@@ -183,7 +183,7 @@ class MemoryText(FunctionText):
         self._emit(f"store {vector} {value}, ptr {pointer}, align {aligned}")
 
     def _store_many(self, place: Place, kind: str, offset: str, values: Sequence[Scalar]) -> None:
-        """Store numbers one after the other from `offset` on."""
+        """Store consecutive values from `offset` on."""
         if not values:
             return
         stage = self._stage(place, kind, len(values))
@@ -195,26 +195,26 @@ class MemoryText(FunctionText):
         self._deliver(stage, place, kind, offset, len(values))
 
     def _stage(self, place: Place, kind: str, count: int) -> Place:
-        """Where vectors that belong to `place` are stored: there, or in scratch if each sample has its own row."""
+        """Place to store vectors that belong to `place`: the same place, or scratch memory if each sample has a row."""
         return place if place.layout != "rows" or self.width == 1 else Place("vectors", self._reserve(kind, count))
 
     def _deliver(self, stage: Place, place: Place, kind: str, offset: str, count: int) -> None:
-        """Turn staged vectors into rows from `offset` on."""
+        """Convert staged vectors to rows from `offset` on."""
         if stage is not place:
             pointer = self._let(f"getelementptr {stored_type(kind)}, ptr {place.base}, i64 {offset}")
             self._transposition("put", kind, stage.base, pointer, count, place.row)
 
     def _transposition(self, name: str, kind: str, vectors: str, rows: str, count: int, row: int) -> None:
-        """Rows of samples to vectors of numbers ("get"), or back ("put"), by a function that all arrays of a type share."""
+        """Convert rows of samples to vectors ("get"), or vectors to rows ("put"), by a function that all arrays of a type share."""
         self.functions.add((name, stored_type(kind), self.width))
         self._emit(f"call void @{name}.{stored_type(kind)}(ptr {vectors}, ptr {rows}, i64 {count}, i64 {row})")
 
     def _varies(self, index: Scalar) -> bool:
-        """Whether a position differs from lane to lane."""
+        """True if a position differs between lanes."""
         return type(index) is Node and index not in self.uniform and self.width > 1
 
     def _copy(self, source: Stretch, place: Place, offset: str) -> None:
-        """Copy a stretch, number by number, in a loop."""
+        """Copy a part of a region, element by element, in a loop."""
         kind = source.region.data.type
         start, varying = self._index(source.offset), self._varies(source.offset)
         origin = self._place(source.region)
@@ -254,9 +254,14 @@ class MemoryText(FunctionText):
 
 
 def transposition_code(name: str, stored: str, width: int) -> str:
-    """Function that turns `count` numbers of `width` rows, `row` numbers apart, into vectors, or back.
+    """Function that converts `count` values of `width` rows, `row` values apart, to vectors, or back.
 
-    As many numbers as there are lanes form a square, which is transposed in registers; what is left over goes one by one.
+    As many values as there are lanes form a square, which is transposed in registers; remaining values are converted one by one.
+
+    Args:
+        name: "get" for rows to vectors, "put" for vectors to rows.
+        stored: LLVM type of a value in memory.
+        width: Number of lanes.
     """
     vector = f"<{width} x {stored}>"
     size = int(stored.lstrip("i")) // 8 if stored[0] == "i" else {"float": 4, "double": 8}[stored]
@@ -312,14 +317,14 @@ def transposition_code(name: str, stored: str, width: int) -> str:
 
 
 def _transposed(names: list[str], vector: str) -> tuple[list[str], list[str]]:
-    """Lines that transpose a square of vectors, and the names of the results: bit by bit, row and lane change places."""
+    """Lines that transpose a square of vectors, and the names of the results: bit by bit, row and lane are exchanged."""
     lines, width, distance = [], len(names), 1
     current = list(names)
     while distance < width:
         following = list(current)
         for row in (r for r in range(width) if not r & distance):
             first, second = current[row], current[row | distance]
-            # Lanes without the bit stay in the first row, and come from `distance` lanes further in the second; and vice versa.
+            # Lanes without the bit stay in the first row, and come from `distance` lanes further in the second one; and vice versa.
             low = [j if not j & distance else width + j - distance for j in range(width)]
             high = [j + distance if not j & distance else width + j for j in range(width)]
             for place, chosen in ((row, low), (row | distance, high)):

@@ -1,4 +1,4 @@
-"""Writing LLVM code: types, constants, and the lines of a function under construction."""
+"""Generation of LLVM code: types, constants, and the lines of a function under construction."""
 
 import struct
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ def bytes_of(kind: str) -> int:
 
 
 def scalar_type(kind: str) -> str:
-    """LLVM type of a number in a register."""
+    """LLVM type of a value in a register."""
     return {"f32": "float", "f64": "double", "bool": "i1"}.get(kind) or f"i{kind[1:]}"
 
 
 def stored_type(kind: str) -> str:
-    """LLVM type of a number in memory."""
+    """LLVM type of a value in memory."""
     return "i8" if kind == "bool" else scalar_type(kind)
 
 
@@ -36,11 +36,11 @@ def literal(x, kind: str) -> str:
 
 
 class FunctionText:
-    """Lines of a function, with a vector of `width` lanes or a plain number for each node of a program.
+    """Lines of a function, with a vector of `width` lanes or a scalar for each node of a program.
 
     Attributes:
         width: Samples per vector.
-        uniform: Nodes that are the same for all samples; they are plain numbers.
+        uniform: Nodes that are equal for all samples, which are scalars.
     """
 
     def __init__(self, width: int, uniform: set[Node]):
@@ -88,7 +88,7 @@ class FunctionText:
         return self._names[x] if type(x) is Node else literal(x, kind)
 
     def _ref(self, x: Scalar, kind: str, as_vector: bool) -> str:
-        """Reference to a number, as a vector if wanted."""
+        """Reference to a value, as a vector if required."""
         if type(x) is not Node:
             known = literal(x, kind)
             return known if not as_vector or self.width == 1 else f"splat ({scalar_type(kind)} {known})"

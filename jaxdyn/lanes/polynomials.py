@@ -1,12 +1,12 @@
 """Coefficients and split constants of the functions in `transcendental`, from the lowest power up.
 
-The polynomials are weighted Remez fits, computed with 240 bits. After each fit the lowest coefficient still free was rounded to the
-working precision and the others were fitted again, except for EXP, whose coefficients were rounded together. ERROR bounds, as
-log2, what a polynomial leaves of the relative error of the function itself; the functions and their intervals:
+The polynomials are weighted Remez fits, computed with 240 bits. After each fit, the lowest coefficient still free was rounded to
+the working precision and the others were fitted again, except for EXP, whose coefficients were rounded together. ERROR is the
+base-2 logarithm of a bound on the relative error of the function that a polynomial causes. The functions and their intervals:
 
     SINE    sin r = r + r z P(z)                                   |r| <= pi/4 + 1/64, z = r^2
-    COSINE  cos r = 1 + z P(z)                                     likewise
-    TANGENT tan r = r + r z P(z)                                   likewise
+    COSINE  cos r = 1 + z P(z)                                     same interval
+    TANGENT tan r = r + r z P(z)                                   same interval
     EXP     e^r - 1 = r + r^2 P(r)                                 |r| <= 0.349
     LOG     log (1+s)/(1-s) = 2 s + s z (2/3 + z P(z))             |s| <= 0.1716, z = s^2
     TANH    tanh x = x + x z P(z)                                  |x| <= 0.55, z = x^2
@@ -167,7 +167,7 @@ ERROR: dict[str, dict[str, float]] = {
     "EXP": {"f32": -28.6, "f64": -59.7},
 }
 
-# Sums of numbers of the working precision. The first part of log 2 ends in zeros: its products with exponents are exact.
+# Sums of floats of the working precision. The first part of log 2 has trailing zeros, so its products with exponents are exact.
 HALF_PI: Coefficients = {
     "f32": (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15),
     "f64": (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33),

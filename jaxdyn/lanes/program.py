@@ -1,14 +1,14 @@
-"""Scalar programs: what a per-sample function becomes once its small arrays are taken apart.
+"""Scalar programs: per-sample functions whose small arrays have been split into scalars.
 
 A program is a graph of scalar operations (`Node`) in nested blocks: one block for the whole program and one for the body of each
-loop. Numbers known beforehand are plain Python numbers, never nodes, so that every operation can fold them away as it is made:
-constants are computed, x*0, x*1 and x+0 vanish, equal operations are shared, and an operation goes into the outermost block that
-knows its operands, which moves loop-invariant work out of loops. Two foldings depart from IEEE arithmetic: x*0 is 0, so that an
-infinite or undefined x does not spoil a product with a known zero; and x+0 is x, also for x = -0, as XLA has it.
+loop. Known values are Python scalars, never nodes, so that every operation can be folded when it is created:
+constants are computed, x*0, x*1 and x+0 are eliminated, equal operations are shared, and an operation is placed in the outermost
+block that contains its operands, which moves loop-invariant operations out of loops. Two foldings deviate from IEEE arithmetic: x*0
+is 0, so that an infinite or undefined x does not affect a product with a known zero; and x+0 is x, also for x = -0, as in XLA.
 
-Memory is functional: a region (input, table, the collected results of a loop, several pieces put together) is a node too, so
-a load depends on whatever fills the region and no order of side effects has to be kept. A position in memory is within its region
-whatever the inputs are: the intervals of its operands show it, and a program that could read elsewhere is refused as it is made.
+Memory is functional: a region (input, table, collected results of a loop, concatenated pieces) is a node too, so
+a load depends on the nodes that fill the region, and no order of side effects is needed. A position in memory is within its region
+for all inputs, which follows from the intervals of its operands; a program that could read elsewhere is rejected when it is built.
 """
 
 import math
@@ -23,7 +23,7 @@ from jaxdyn.lanes.scalar_types import FLOATS, INTEGERS, dtype_of_type
 
 
 class Block:
-    """A straight line of operations; `parent` is the block around it."""
+    """A sequence of operations without branches; `parent` is the enclosing block."""
 
     __slots__ = ("depth", "memo", "nodes", "parent")
 
@@ -40,12 +40,12 @@ class Node:
 
     Attributes:
         op: Name of the operation.
-        args: Operands: nodes or plain numbers.
+        args: Operands: nodes or known values.
         type: Scalar type, "region" or "loop".
-        block: The block it belongs to.
-        data: What the operation needs besides operands: a `Region`, a `Loop`, or a number.
-        serial: Number in order of creation, so that equal functions become equal programs.
-        interval: Smallest and largest value of an integer, whatever the inputs; None for other types.
+        block: Block of the node.
+        data: Additional data of the operation: a `Region`, a `Loop`, or a value.
+        serial: Index in order of creation, so that equal functions become equal programs.
+        interval: Smallest and largest value of an integer for all inputs; None for other types.
     """
 
     __slots__ = ("args", "block", "data", "interval", "op", "serial", "type")
@@ -64,18 +64,18 @@ Scalar = Node | float | int | bool
 
 
 def interval(x: Scalar) -> Interval | None:
-    """Interval of an integer, or of a truth value; None for what has none."""
+    """Interval of an integer or a boolean; None for other types."""
     if type(x) is Node:
         return (0, 1) if x.type == "bool" else x.interval
     return None if type(x) is float else (int(x), int(x))
 
 
 class Region:
-    """A piece of memory with `size` numbers of one type per sample.
+    """A part of memory with `size` values of one type per sample.
 
     Attributes:
-        kind: "input" (index in `which`), "table" (constants in `values`, shared by all samples), "loop" (filled by a loop,
-            `which`-th collected result), "pieces" (put together from `pieces`, in order).
+        kind: "input" (index in `which`), "table" (constants in `values`, shared by all samples), "loop" (filled by a loop with its
+            collected result `which`), "pieces" (concatenation of `pieces`).
     """
 
     __slots__ = ("kind", "pieces", "size", "type", "values", "which")
@@ -87,7 +87,7 @@ class Region:
 
 
 class Stretch:
-    """Consecutive numbers within a region: `size` of them from `offset` (a number or an integer node) on."""
+    """Consecutive values within a region: `size` of them from `offset` (an integer or an integer node) on."""
 
     __slots__ = ("offset", "region", "size")
 
@@ -97,23 +97,23 @@ class Stretch:
 
 
 def _check_within(region: Region, offset: Scalar, size: int) -> None:
-    """Refuse to make a program that could reach beyond a region; the rules of the primitives are to bound their positions."""
+    """Raise an error for a program that could read beyond a region; the rules of the primitives must bound their positions."""
     bounds = interval(offset)
     if bounds is None or bounds[0] < 0 or bounds[1] + size > region.size:
-        raise IndexError(f"positions {bounds} and {size - 1} more may lie outside a region of {region.size} numbers")
+        raise IndexError(f"positions {bounds} and {size - 1} more may lie outside a region of {region.size} values")
 
 
 class Loop:
-    """A loop with a fixed number of turns.
+    """A loop with a fixed number of iterations.
 
     Attributes:
-        length: Number of turns.
-        body: Block of one turn.
+        length: Number of iterations.
+        body: Block of one iteration.
         counter: Node in the body, 0 .. length-1.
-        carries: Nodes in the body, the carried numbers at the start of a turn.
-        initial: Carried numbers before the first turn.
-        following: Carried numbers after a turn.
-        collected: Per collected array: (position of the turn's first number, its numbers or a `Stretch`, size per turn, type).
+        carries: Nodes in the body, the carried values at the start of an iteration.
+        initial: Carried values before the first iteration.
+        following: Carried values after an iteration.
+        collected: Position of the first value of an iteration, its values or a `Stretch`, size per iteration, and type, per array.
     """
 
     __slots__ = ("body", "carries", "collected", "counter", "following", "initial", "length")
@@ -131,12 +131,12 @@ _COMMUTATIVE = {"add", "mul", "min", "max", "and", "or", "xor", "eq"}
 
 
 class Program:
-    """A program under construction, and later the finished one.
+    """A scalar program, also while it is under construction.
 
     Attributes:
         block: Outermost block.
-        inputs: (type, size) of each input array.
-        outputs: Per output array, its numbers or a `Stretch`.
+        inputs: Type and size of each input array.
+        outputs: Values of each output array, or a `Stretch`.
         output_types: Scalar type of each output array.
     """
 
@@ -150,14 +150,14 @@ class Program:
     # -- making nodes
 
     def node(self, op: str, args: tuple, kind: str, data=None, block: Block | None = None, shared: bool = True) -> Node:
-        """The operation, shared with an equal one if there is one; in the outermost block that knows its operands."""
+        """The operation, shared with an equal existing one, in the outermost block that contains its operands."""
         home = self.block if block is None else block
         for a in args:
             if type(a) is Node and a.block.depth > home.depth:
                 home = a.block
         key = (op, kind, data, *args)
         if shared:
-            # 0.0 and -0.0, and 1 and 1.0 and True, are equal as keys but not as numbers; the type tells the latter apart.
+            # 0.0 and -0.0, and 1 and 1.0 and True, are equal as keys but not as values; the type distinguishes the latter.
             found = home.memo.get(key)
             if found is not None and all(map(_same_zeros, found.args, args)):
                 return found
@@ -169,13 +169,13 @@ class Program:
         return made
 
     def input(self, scalar_type: str, size: int) -> Node:
-        """A further input array, as a region."""
+        """An additional input array, as a region."""
         self.inputs.append((scalar_type, size))
         region = Region("input", size, scalar_type, which=len(self.inputs) - 1)
         return self.node("region", (), "region", region, shared=False)
 
     def table(self, values: np.ndarray, scalar_type: str) -> Node:
-        """Constants in memory, to be read at positions that are known only at run time."""
+        """Constants in memory, for reads at positions that are known only at run time."""
         values = np.ascontiguousarray(values).reshape(-1)
         key = ("table", scalar_type, values.tobytes())
         if key not in self.block.memo:
@@ -184,7 +184,7 @@ class Program:
         return self.block.memo[key]
 
     def pieces(self, parts: Sequence[Sequence[Scalar] | Stretch], scalar_type: str) -> Node:
-        """A region put together from numbers and stretches of other regions."""
+        """A region that concatenates values and parts of other regions."""
         size = sum(p.size if isinstance(p, Stretch) else len(p) for p in parts)
         needs = []
         for part in parts:
@@ -210,7 +210,7 @@ class Program:
                     index -= size
         return self.node("load", (region, index), data.type)
 
-    # -- arithmetic; operands are nodes or plain numbers of the given type
+    # -- arithmetic; operands are nodes or known values of the given type
 
     def apply(self, op: str, args: tuple, kind: str) -> Scalar:
         """The operation `op` with result type `kind`, folded where possible."""
@@ -299,7 +299,7 @@ class Program:
     def _div(self, x: Scalar, y: Scalar, kind: str) -> Scalar:
         if type(y) is not Node and type(x) is Node:
             if kind in FLOATS:
-                # A power of two divides exactly as its reciprocal multiplies, unless that is subnormal.
+                # Division by a power of two equals multiplication by its reciprocal, unless the reciprocal is subnormal.
                 if y != 0 and math.isfinite(y) and abs(math.frexp(y)[0]) == 0.5 and settled(1 / y, kind):
                     return self.mul(x, 1 / y, kind)
             elif y in (0, 1, -1):
@@ -321,7 +321,7 @@ class Program:
         return self._shift("shift_right_arithmetic", x, by, kind)
 
     def _shift(self, op: str, x: Scalar, by: Scalar, kind: str) -> Scalar:
-        """By a number without sign; a known one is less than the width."""
+        """Shift by an unsigned count; a known count is limited to less than the width."""
         bits = int(kind[1:])
         if type(by) is not Node and not 0 <= by < bits:
             if op != "shift_right_arithmetic":
@@ -409,7 +409,7 @@ class Program:
         return self.node("select", (condition, if_true, if_false), kind)
 
     def convert(self, x: Scalar, source: str, target: str) -> Scalar:
-        """A number of type `source` as one of type `target`, rounded as JAX does."""
+        """A value of type `source` converted to type `target`, rounded as in JAX."""
         if source == target:
             return x
         if type(x) is not Node:
@@ -419,7 +419,7 @@ class Program:
         return self.node("convert", (x,), target, source)
 
     def bitcast(self, x: Scalar, source: str, target: str) -> Scalar:
-        """The number of type `target` that has the bits of a number of type `source`, which is as wide."""
+        """The value of type `target` with the bits of a value of type `source`, which has the same width."""
         if source == target:
             return x
         if type(x) is not Node:
@@ -428,7 +428,7 @@ class Program:
 
 
 def _decided(op: str, x: Scalar, y: Scalar) -> bool | None:
-    """Whether a comparison of integers has the same result for all inputs, and which."""
+    """Result of a comparison of integers if it is the same for all inputs, else None."""
     first, second = interval(x), interval(y)
     if x is y and first is not None:
         return op != "lt"
@@ -440,7 +440,7 @@ def _never_exceeds(x: Scalar, y: Scalar) -> bool:
 
 
 def is_same(x: Scalar, y: Scalar) -> bool:
-    """Whether two numbers of a type, one of which is known, are known to be the same; 0.0 and -0.0 are not."""
+    """True if two values of a type, one of which is known, are known to be equal; 0.0 and -0.0 are not equal."""
     return x == y and _same_zeros(x, y)
 
 

@@ -1,14 +1,14 @@
-"""The kernel of a scalar program on an NVIDIA GPU: one sample per thread, as PTX, the assembly language that every driver compiles.
+"""Kernel of a scalar program on an NVIDIA GPU: one sample per thread, as PTX, the assembly language that every driver compiles.
 
-LLVM makes PTX without anything of CUDA. What the driver makes of it is decided here nevertheless:
+LLVM generates PTX without CUDA. The following properties nevertheless determine the code of the driver:
 
-    registers   blocks of `BLOCK` threads, as many of which per multiprocessor as leave every thread all 255 registers;
-    memory      arrays are read and written as they are laid out. What loops collect and later read, and other regions of more
-                than `LARGEST_LOCAL` bytes, lie in a buffer with all samples of a number together, so that the threads of a warp
-                read and write neighbors, and no memory is reserved for threads that might run;
-    float32     subnormal numbers count as zeros, as on the CPU. A square root is within 1 unit in the last place and a quotient
-                within 2, but a known number c over x may become 0 where it is less than c 2^-126. Those within sine, logarithm
-                and their like are rounded correctly;
+    registers   blocks of `BLOCK` threads; as many blocks per multiprocessor as leave every thread all 255 registers;
+    memory      arrays are read and written in their layout. Values that loops collect and later read, and other regions of more
+                than `LARGEST_LOCAL` bytes, are in a buffer in which each value is contiguous over all samples, so that the threads
+                of a warp access adjacent values, and no memory is reserved for threads that might run;
+    float32     subnormal numbers are zeros, as on the CPU. A square root is within 1 unit in the last place and a quotient
+                within 2, but a known value c over x may become 0 if it is less than c 2^-126. Quotients and roots within sine,
+                logarithm and similar functions are rounded correctly;
     float64     as in IEEE 754.
 """
 
@@ -26,25 +26,25 @@ from jaxdyn.lanes.program import Node, Program, Region
 KERNEL = "lanes"
 # Threads per block. Blocks of two warps leave few registers unused, and spread a small batch over all multiprocessors.
 BLOCK = 64
-# Bytes of the regions of one sample that may lie in memory of the thread.
+# Maximum number of bytes of the regions of one sample in memory of the thread.
 LARGEST_LOCAL = 1024
 
-# Every driver of CUDA 12 or later takes PTX of version 8.0, for any processor of compute capability 8.0 or higher.
+# Every driver of CUDA 12 or later supports PTX version 8.0, for any processor of compute capability 8.0 or higher.
 _PROCESSOR, _VERSION = "sm_80", "+ptx80"
 _REGISTERS_OF_MULTIPROCESSOR, _REGISTERS_OF_THREAD = 65536, 256
-# Known numerators up to this are multiplied by a reciprocal.
+# Known numerators up to this value are multiplied by a reciprocal.
 _LARGEST_NUMERATOR = 4.0
 _TRIPLE = "nvptx64-nvidia-cuda"
 
 
 @dataclass(frozen=True)
 class Launch:
-    """Threads of a launch. If they are fewer than the samples, each works on several, one after the other.
+    """Threads of a launch. If they are fewer than the samples, each thread processes several samples in sequence.
 
     Attributes:
-        block: Threads of a block.
-        resident: Blocks that a multiprocessor works on at once.
-        blocks: Blocks of the grid.
+        block: Number of threads of a block.
+        resident: Number of blocks that a multiprocessor runs at the same time.
+        blocks: Number of blocks of the grid.
     """
 
     block: int
@@ -57,7 +57,13 @@ class Launch:
 
 
 def launch_for(batch: int, multiprocessors: int | None, block: int = BLOCK) -> Launch:
-    """One thread per sample; or, with a number of multiprocessors, at most as many as these work on at once."""
+    """Launch with one thread per sample, or with at most as many threads as a number of multiprocessors runs at the same time.
+
+    Args:
+        batch: Number of samples.
+        multiprocessors: Number of multiprocessors; None for one thread per sample.
+        block: Number of threads of a block.
+    """
     resident = max(1, _REGISTERS_OF_MULTIPROCESSOR // (block * _REGISTERS_OF_THREAD))
     blocks = -(-batch // block)
     return Launch(block, resident, blocks if multiprocessors is None else min(blocks, multiprocessors * resident))
@@ -67,16 +73,24 @@ class PtxKernel(ProgramCode):
     """LLVM text of the kernel of a program for a batch of a certain size.
 
     Attributes:
-        text: The module; the parameters of the kernel are the inputs, the outputs and, if there is any, the scratch.
-        scratch_bytes: Per thread, of the buffer for regions.
+        text: LLVM module; the parameters of the kernel are the inputs, the outputs and, if needed, the scratch buffer.
+        scratch_bytes: Size of the scratch buffer for regions, per thread.
     """
 
-    # These hold a branch to a function. The fewer numbers are alive there, the fewer registers it costs.
+    # These contain a branch to a function, which costs fewer registers the fewer values are alive there.
     _early = ("sin", "cos", "tan")
     _fewest_alive = True
 
     def __init__(self, program: Program, batch: int, inputs: Sequence[str], outputs: Sequence[str], launch: Launch):
-        """Args: layout of each input ("rows", "columns" or "shared") and output ("rows" or "columns")."""
+        """Generate the text.
+
+        Args:
+            program: Scalar program.
+            batch: Number of samples.
+            inputs: Layout of each input, "rows", "columns" or "shared".
+            outputs: Layout of each output, "rows" or "columns".
+            launch: Threads and blocks.
+        """
         super().__init__(program, 1, inputs, outputs)
         self.batch, self.launch = batch, launch
         self._local_bytes = 0
@@ -109,10 +123,10 @@ class PtxKernel(ProgramCode):
         return super()._float_operation(node, width, refs)
 
     def _quotient(self, node: Node, refs: Sequence[str]) -> str:
-        """Of float32 numbers."""
+        """Quotient of float32 values."""
         numerator, denominator = node.args
         if type(numerator) is Node or abs(numerator) > _LARGEST_NUMERATOR:
-            # LLVM has no name of its own for this division, whose operands may have any size.
+            # LLVM has no intrinsic for this division, whose operands may have any size.
             return f'call float asm "div.full.ftz.f32 $0, $1, $2;", "=f,f,f"(float {refs[0]}, float {refs[1]})'
         if type(denominator) is Node and denominator.op == "sqrt":
             inverse = self._approximate("rsqrt", self._ref(denominator.args[0], "f32", as_vector=False))
@@ -172,7 +186,7 @@ class PtxKernel(ProgramCode):
                 f'target triple = "{_TRIPLE}"',
                 *sorted(self._declared),
                 *self._globals,
-                # Calls cost registers. What is rarely called, for large angles, stays a function.
+                # Calls cost registers. The reduction of large angles, which is rarely called, remains a function.
                 transcendental.definitions_without_libm(needed).replace(" noinline ", " alwaysinline "),
                 *(
                     [large_angles.definitions()]
@@ -191,14 +205,14 @@ class PtxKernel(ProgramCode):
 
 
 def ptx(text: str) -> str:
-    """PTX of a module."""
+    """PTX of an LLVM module."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     machine = llvm.Target.from_triple(_TRIPLE).create_target_machine(cpu=_PROCESSOR, features=_VERSION, opt=3)
-    # The layout gives the alignments that the text leaves out, so it has to be known when that is read.
+    # The layout determines the alignments that the text omits, so it must be known when the text is parsed.
     layout = f'target datalayout = "{machine.target_data}"'
     with llvm.parse_assembly(f"{layout}\n{text}", llvm.create_context()) as module:
-        # Operations are shared and folded already. Other passes make values live longer, which costs registers.
+        # Operations are already shared and folded. Other passes extend the lifetime of values, which costs registers.
         passes = llvm.create_new_module_pass_manager()
         passes.add_always_inliner_pass()
         passes.add_sroa_pass()

@@ -1,4 +1,4 @@
-"""What was compiled, and by which backend: for reports and tests."""
+"""Records of compiled calls and their backends, for reports and tests."""
 
 import collections
 import dataclasses
@@ -11,12 +11,12 @@ class Record:
     """One compiled call.
 
     Attributes:
-        name: Of the function, with ".jvp", ".transpose" or ".tangent" for its derivatives.
-        backend: "lanes" or "xla".
+        name: Name of the function, with ".jvp", ".transpose" or ".tangent" for its derivatives.
+        backend: Backend, "lanes" or "xla".
         width: Samples per vector.
-        operations: Scalar operations per sample, loops counted turn by turn.
-        code_s: Time that code generation took, s.
-        reason: Why XLA took over.
+        operations: Scalar operations per sample, with loops counted by their iterations.
+        code_s: Time of code generation, s.
+        reason: Reason why XLA was used.
     """
 
     name: str
@@ -28,17 +28,17 @@ class Record:
 
 
 class Served(eqx.Module):
-    """The backend that runs a program, "lanes" or "xla", as a part of its results."""
+    """The backend that runs a program, "lanes" or "xla", as part of its results."""
 
     backend: str = eqx.field(static=True)
 
 
-# So many that a long run of tests or a notebook loses none; a record is a few hundred bytes.
+# Large enough for a long run of tests or a notebook; a record is a few hundred bytes.
 _RECORDS: collections.deque[Record] = collections.deque(maxlen=100_000)
 
 
 def note(record: Record) -> None:
-    """Remember a compiled call."""
+    """Add a compiled call to the records."""
     _RECORDS.append(record)
 
 

@@ -1,8 +1,8 @@
-"""Evaluates a scalar program in arithmetic of any number of digits (mpmath): the same formulas, practically without rounding.
+"""Evaluation of a scalar program in arithmetic with any number of digits (mpmath): the same formulas, practically without rounding.
 
-It is what errors of the other two evaluations, on the CPU and on a GPU, are measured against. Inputs enter exactly, as the
-binary fractions that they are. Constants of a program are numbers of double precision, as are results folded from them alone, so
-whatever must not be rounded has to be an argument: all numbers of a model, say, rather than a model that is closed over.
+It is the reference for the errors of the evaluations on the CPU and on a GPU. Inputs are exact binary fractions. Constants of a
+program, and results that are folded from constants alone, have double precision. Therefore values that must not be rounded have to
+be arguments, for example all parameters of a model instead of a model in the closure of the function.
 """
 
 import itertools
@@ -23,9 +23,9 @@ from jaxdyn.lanes.program import Block, Loop, Node, Program, Scalar, Stretch
 from jaxdyn.lanes.scalar_types import FLOATS
 from jaxdyn.lanes.schedule import Schedule
 
-# mpmath's names of functions, where they differ.
+# Names of functions in mpmath, if they differ.
 _MPMATH_NAMES = {"pow": "power", "round_even": "nint"}
-# Operations on integers and truth values are those that fold constants.
+# Operations on integers and booleans are those that fold constants.
 _FOLDING = Program()
 _OF_INTEGERS = frozenset(("not", "and", "or", "xor"))
 
@@ -34,26 +34,28 @@ class Reference:
     """A function of one sample, evaluated with many digits.
 
         exact = Reference(f, q, v)
-        exact(q, v)  # what f(q, v) returns, its arrays as NumPy arrays of mpmath numbers
+        exact(q, v)  # the results of f(q, v), with arrays as NumPy arrays of mpmath objects
 
     Attributes:
-        context: The arithmetic, of its own, so that mpmath's global precision is neither read nor changed.
+        context: Arithmetic with a separate precision, independent of the global precision of mpmath.
 
     Raises:
-        CannotFlatten: The function has an operation without scalar form, such as a `while_loop`; the message names it and its line.
+        CannotFlatten: The function has an operation without scalar form, such as a `while_loop`; the message states it and its
+            line.
     """
 
     def __init__(self, function: Callable, *args: Any, digits: int = 50):
-        """Takes the function apart.
+        """Flatten the function.
 
         Args:
-            args: Arguments like those to come; their numbers do not matter, and floating-point ones count as double precision.
+            function: Function of one sample.
+            args: Example arguments; their values do not matter, and floats count as double precision.
             digits: Decimal digits of the arithmetic.
         """
         self.context = mpmath.MPContext()
         self.context.dps = digits
-        numbers, self._rest = eqx.partition(args, eqx.is_inexact_array)
-        leaves, self._tree = jax.tree.flatten(numbers)
+        floats, self._rest = eqx.partition(args, eqx.is_inexact_array)
+        leaves, self._tree = jax.tree.flatten(floats)
 
         structure: list = []
 
@@ -76,9 +78,9 @@ class Reference:
             raise CannotFlatten(f"{sorted(unknown)} have no form in arithmetic of any precision")
 
     def __call__(self, *args: Any) -> Any:
-        """The results; arguments as at construction."""
-        numbers, _ = eqx.partition(args, eqx.is_inexact_array)
-        inputs = [[self.context.mpf(x) for x in np.ravel(leaf).tolist()] for leaf in self._tree.flatten_up_to(numbers)]
+        """The results for arguments of the same structure."""
+        floats, _ = eqx.partition(args, eqx.is_inexact_array)
+        inputs = [[self.context.mpf(x) for x in np.ravel(leaf).tolist()] for leaf in self._tree.flatten_up_to(floats)]
         evaluation = _Evaluation(self._schedule, self._live, self._operations, self.context, inputs)
         results = evaluation.results(self._program)
         arrays = [_array(x, shape) for x, shape in zip(results, self._shapes, strict=True)]
@@ -95,7 +97,7 @@ class _Evaluation:
     """One evaluation of a program.
 
     Attributes:
-        values: Numbers of the nodes so far; within loops, of the present turn.
+        values: Values of the nodes so far; within loops, of the current iteration.
         regions: Contents of memory.
     """
 
@@ -121,7 +123,7 @@ class _Evaluation:
         return self.mpf(x) if kind in FLOATS else x
 
     def numbers(self, stretch, kind: str) -> list:
-        """Of a list of scalars, or of a stretch of memory."""
+        """Values of a list of scalars, or of a part of memory."""
         if not isinstance(stretch, Stretch):
             return [self.number(x, kind) for x in stretch]
         first = self.number(stretch.offset, "i64")
@@ -151,7 +153,7 @@ class _Evaluation:
         return _FOLDING.convert(float(x) if source in FLOATS else x, source, target)
 
     def with_bits_of(self, x, source: str, target: str):
-        """The bits are those of the number rounded to its type."""
+        """The value with the bits of a value that is rounded to its type."""
         found = _FOLDING.bitcast(float(x) if source in FLOATS else x, source, target)
         return self.mpf(found) if target in FLOATS else found
 
@@ -184,9 +186,9 @@ class _Evaluation:
             self.values.update(zip((loop.carries[i] for i in carries), carried, strict=True))
             self.run(loop.body)
             for which in self.live.collected[loop]:
-                position, numbers, size, kind = loop.collected[which]
+                position, values, size, kind = loop.collected[which]
                 first = self.number(position, "i64")
-                self.collected[loop, which][first : first + size] = self.numbers(numbers, kind)
+                self.collected[loop, which][first : first + size] = self.numbers(values, kind)
             carried = [self.number(loop.following[i], kind) for i, kind in zip(carries, kinds, strict=True)]
         final = dict(zip(carries, carried, strict=True))
         for node in self.live.nodes:
@@ -195,7 +197,7 @@ class _Evaluation:
 
 
 def _operations(context) -> dict[str, Callable]:
-    """The operations on real numbers; undefined ones give "not a number" as in IEEE arithmetic, and zero has no sign."""
+    """The operations on real numbers; undefined ones return NaN as in IEEE arithmetic, and zero has no sign."""
     nan, inf = context.nan, context.inf
 
     def divided(x, y):
@@ -211,7 +213,7 @@ def _operations(context) -> dict[str, Callable]:
                 y = function(*operands)
             except ZeroDivisionError:  # a power of zero
                 return inf
-            return y if isinstance(y, context.mpf) else nan  # mpmath goes on with complex numbers
+            return y if isinstance(y, context.mpf) else nan  # mpmath returns complex numbers outside of the real domain
 
         return evaluate
 

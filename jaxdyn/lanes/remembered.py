@@ -1,19 +1,19 @@
-"""A cache of results that `jax.clear_caches` empties, as it empties JAX's own; jaxprs and scalar programs can be large."""
+"""A cache of results that `jax.clear_caches` empties together with the caches of JAX; jaxprs and scalar programs can be large."""
 
 import functools
 from collections.abc import Callable
 
 from jax._src import util as _util
 
-# JAX has no public name for this. Without it results stay until others replace them.
+# JAX has no public name for this. Without it, results remain until others replace them.
 _register = getattr(_util, "register_cache", None)
 
 
 def remembered(count: int) -> Callable[[Callable], Callable]:
-    """Decorator: remembers the results of the latest calls.
+    """Decorator that caches the results of the latest calls.
 
     Args:
-        count: How many.
+        count: Number of cached results.
     """
 
     def decorate(function: Callable) -> Callable:

@@ -1,4 +1,4 @@
-"""Types of the numbers of a scalar program."""
+"""Types of the scalars of a program."""
 
 import numpy as np
 
@@ -16,7 +16,7 @@ _DTYPE_OF_TYPE = {t: np.dtype(d) for d, t in _TYPE_OF_DTYPE.items()}
 
 
 def type_of_dtype(dtype) -> str | None:
-    """Scalar type of an array type, or None if programs do not know it."""
+    """Scalar type of an array type, or None if programs do not support it."""
     return _TYPE_OF_DTYPE.get(np.dtype(dtype).name) if isinstance(dtype, np.dtype | type) else None
 
 

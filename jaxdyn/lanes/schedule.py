@@ -1,10 +1,11 @@
-"""The order in which a program is evaluated.
+"""Evaluation order of a program.
 
-Depth first from the results: what one result needs is computed together and forgotten, so few numbers are alive at a time. In
-the order in which JAX wrote them down, all columns of a Jacobian would be alive at once (on a CPU, 1.5 times slower).
+The order is depth first from the results: operands of one result are computed together and then discarded, so few values are alive
+at a time. In the original order of JAX, all columns of a Jacobian would be alive at once (on a CPU, 1.5 times slower).
 
-A GPU has many registers, but pays dearly where they do not suffice. There several orders are tried, and the one with the fewest
-numbers alive at once is taken. For the recursions of long chains that is often JAX's own order: half as many as depth first.
+A GPU has many registers, but becomes slow if they do not suffice. There several orders are tried, and the one with the fewest
+simultaneously alive values is chosen. For the recursions of long chains this is often the order of JAX, with half as many as depth
+first.
 """
 
 import heapq
@@ -18,11 +19,18 @@ class Schedule:
     """Evaluation order of every block of a program.
 
     Attributes:
-        order: Per block, its live nodes, each after what it depends on.
+        order: Live nodes of each block, each after its operands.
     """
 
     def __init__(self, program: Program, live: Liveness, early: Collection[str] = (), fewest_alive: bool = False):
-        """Args: operations that come as early in their block as they can; whether to try several orders."""
+        """Plan the order.
+
+        Args:
+            program: Scalar program.
+            live: Its needed nodes.
+            early: Operations that are evaluated as early as possible in their block.
+            fewest_alive: True to try several orders.
+        """
         self.order: dict[Block, list[Node]] = {}
         self._live, self._early, self._fewest_alive = live, early, fewest_alive
         self._needs: dict[Node, list[Node]] = {}
@@ -33,7 +41,7 @@ class Schedule:
         for node in inside:
             if node.op == "loop":
                 self._plan_loop(node)
-        # Longest chain of operations below each node; the deeper operand is computed first.
+        # Longest chain of operations below each node; the operand with the longer chain is computed first.
         depth: dict[Node, int] = {}
         for node in inside:
             depth[node] = 1 + max((depth[a] for a in self._needed_by(node) if a in depth), default=0)
@@ -51,12 +59,12 @@ class Schedule:
         return [a for a in node.args if type(a) is Node]
 
     def _plan_loop(self, node: Node) -> None:
-        """Order of the body, and what the loop as a whole needs from outside."""
+        """Plan the order of the body, and determine the nodes outside on which the loop depends."""
         loop: Loop = node.data
         wanted: list[Scalar] = [loop.following[i] for i in self._live.carries[loop]]
         for which in self._live.collected[loop]:
-            position, numbers, _, _ = loop.collected[which]
-            wanted += [position, *scalars_in(numbers)]
+            position, values, _, _ = loop.collected[which]
+            wanted += [position, *scalars_in(values)]
         self._plan(loop.body, wanted)
         needs = [loop.initial[i] for i in self._live.carries[loop]] + wanted
         for inner in self.order[loop.body]:
@@ -67,7 +75,7 @@ class Schedule:
 
 
 class _Dependences:
-    """What the nodes of a block need of one another, and orders that respect it."""
+    """Dependences between the nodes of a block, and orders that respect them."""
 
     def __init__(self, nodes: Sequence[Node], needed_by: Callable[[Node], Iterable[Node]]):
         members = set(nodes)
@@ -78,7 +86,7 @@ class _Dependences:
                 self.users[a].append(node)
 
     def depth_first(self, roots: Sequence[Node], key: Callable[[Node], int]) -> list[Node]:
-        """What a node needs stands together before it, the operand with the largest key first."""
+        """Order in which the operands of a node directly precede it, the operand with the largest key first."""
         order: list[Node] = []
         done: set[Node] = set()
         stack = [(x, False) for x in reversed(roots)]
@@ -92,13 +100,13 @@ class _Dependences:
                 continue
             stack.append((node, True))
             stack += [(a, False) for a in sorted((a for a in self.needs[node] if a not in done), key=key)]
-        return order + [n for n in self.needs if n not in done]  # needed by inner blocks only; nothing waits for them
+        return order + [n for n in self.needs if n not in done]  # needed by inner blocks only
 
     def fewest_from_the_end(self) -> list[Node]:
-        """From the last node to the first, always the one whose operands add the fewest numbers to those alive."""
+        """Order from the last node to the first; the next node is the one whose operands add the fewest alive values."""
         waiting = {n: len(users) for n, users in self.users.items()}
         added = {n: sum(_registers(a) for a in needs) - _registers(n) for n, needs in self.needs.items()}
-        # Of equals, the one that was made last. An entry that has become cheaper is entered again.
+        # Ties are resolved in favor of the node created last. An entry whose cost has decreased is entered again.
         ready = [(added[n], -n.serial, n) for n, count in waiting.items() if not count]
         heapq.heapify(ready)
         alive: set[Node] = set()
@@ -123,7 +131,7 @@ class _Dependences:
         return backward[::-1]
 
     def most_alive(self, order: Sequence[Node]) -> int:
-        """Registers of the numbers alive at once, at most."""
+        """Maximum number of registers of simultaneously alive values."""
         left = {n: len(users) for n, users in self.users.items()}
         alive = most = 0
         for node in order:
@@ -135,7 +143,7 @@ class _Dependences:
         return most
 
     def with_first(self, first: Sequence[Node], order: Sequence[Node]) -> list[Node]:
-        """An order changed so that some nodes, and what they need, come first."""
+        """The order, changed so that some nodes and their operands come first."""
         wanted, stack = set(), list(first)
         while stack:
             node = stack.pop()
@@ -146,5 +154,5 @@ class _Dependences:
 
 
 def _registers(node: Node) -> int:
-    """Registers of 32 bits that a number takes."""
+    """Number of 32-bit registers of a value."""
     return {"f64": 2, "i64": 2, "u64": 2, "region": 0, "loop": 0, "bool": 0}.get(node.type, 1)

@@ -1,4 +1,4 @@
-"""Lane calls on several devices: each device works on its own part of the lanes, whatever the rest of the program does."""
+"""Lane calls on several devices: each device processes its part of the lanes, independent of the rest of the program."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -18,11 +18,11 @@ def over_lanes(
     outward: Sequence[LaneAxis],
     result_ranks: Sequence[int],
 ) -> Callable:
-    """`function`, divided along its axes of lanes wherever XLA divides these.
+    """`function`, divided along its axes of lanes wherever XLA divides these axes.
 
     Args:
-        function: Works on any number of lanes.
-        arguments: Its arguments.
+        function: Function of arrays with any number of lanes.
+        arguments: Arguments of the function.
         inward, outward: Axis of lanes of each argument and result, 0, -1 or None.
         result_ranks: Number of axes of each result.
     """
@@ -48,7 +48,7 @@ def over_lanes(
         return specs
 
     def part_of(shapes) -> tuple | str | None:
-        """The mesh axes that divide the lanes of the first argument which has any."""
+        """Mesh axes that divide the lanes of the first argument with lanes."""
         for shape, axis in zip(shapes, inward, strict=True):
             spec = getattr(shape.sharding, "spec", ())
             if axis is not None and len(spec) == len(shape.shape) and spec[axis] is not None:

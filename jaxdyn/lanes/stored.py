@@ -1,11 +1,11 @@
-"""Compiled programs that outlive the process: a function of this package is traced and compiled once, ever, per structure.
+"""Compiled programs that outlive the process: a function of this package is traced and compiled only once per structure.
 
-`jax.jit` knows a function only by tracing it, and tracing takes most of the time before a first result. A stored function knows its
+`jax.jit` identifies a function by tracing it, which takes most of the time before a first result. A stored function identifies its
 calls by their `fingerprint`, and finds the executable of XLA and the machine code of the lanes in the cache without tracing.
 
-    stored_jit               in place of `equinox.filter_jit`, for functions of this package;
-    stored_outside_jit       for those that within `jit` are a part of the program around them;
-    compiled_outside_jit     for functions of one sample that users call: within `jit` the function itself, outside one program.
+    stored_jit               replaces `equinox.filter_jit` for functions of this package;
+    stored_outside_jit       is for functions that, within `jit`, are a part of the surrounding program;
+    compiled_outside_jit     is for functions of one sample that users call: unchanged within `jit`, one program outside.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ from jaxdyn.cache.fingerprint import HasNoName, fingerprint
 from jaxdyn.lanes import cpu
 from jaxdyn.lanes.batched import run
 
-# A setting that decides the code but is no part of the context of a trace.
+# A setting that affects the code but is not a part of the context of a trace.
 _EFFORT_OF_XLA = "jax_disable_most_optimizations"
 
 _LOGGER = logging.getLogger("jaxdyn")
@@ -42,12 +42,13 @@ _lock = threading.RLock()
 
 
 class _Program(NamedTuple):
-    """A program of the numbers among the arguments, and the structure of its results.
+    """A program of the array arguments, and the structure of its results.
 
     Attributes:
-        executable: For the first CPU; for other devices a function of `jax.jit`, which asks where its arguments are.
+        executable: Executable for the first CPU; for other devices, a function of `jax.jit`, which uses the device of its
+            arguments.
         out_tree: Structure of the results.
-        rest: Results that are no arrays, which are the same for all numbers.
+        rest: Results that are not arrays, which are the same for all arguments.
     """
 
     executable: Any
@@ -55,16 +56,16 @@ class _Program(NamedTuple):
     rest: tuple
 
     def results(self, found: list) -> Any:
-        """The results of a call from what the executable returns."""
+        """Results of a call from the arrays that the executable returns."""
         return jax.tree.unflatten(self.out_tree, _combine(found, self.rest))
 
 
-# Of one function, and of all that are known by name. A program takes from a hundred kilobytes to some megabytes.
+# Maximum number of programs of one function, and of all named programs. A program takes from a hundred kilobytes to some megabytes.
 _MOST_PROGRAMS = 64
 
 
 class _Programs:
-    """A table of programs by key. `jax.clear_caches` empties it, as it empties the caches of JAX."""
+    """A table of programs by key. `jax.clear_caches` empties it together with the caches of JAX."""
 
     def __init__(self, name: str):
         self._table: dict[Any, _Program] = {}
@@ -75,7 +76,7 @@ class _Programs:
         return self._table.get(key)
 
     def put(self, key: Any, program: _Program) -> None:
-        """Remember a program, and forget the oldest one if there are too many."""
+        """Add a program, and remove the oldest one if there are too many."""
         self._table[key] = program
         if len(self._table) > _MOST_PROGRAMS:
             del self._table[next(iter(self._table))]
@@ -89,13 +90,12 @@ _named = _Programs("programs")
 
 
 class stored_jit:
-    """`equinox.filter_jit` of a function of this package, with programs that later calls and later processes find.
+    """`equinox.filter_jit` for a function of this package, with programs that later calls and later processes can use.
 
-    Two functions are the same if their code and all that they close over are, so that a function within a function is compiled once
-    for equal numbers. Floating-point numbers among the arguments are arguments of the program like arrays; all other plain values
-    are a part of its structure. On devices other than the first CPU, and if a function or class of the user takes part, the program
-    is not stored; within a trace this is `equinox.filter_jit`. What the function does besides returning a result happens only when
-    it is traced.
+    Two functions are equal if their code and the values in their closures are equal, so an inner function is compiled once
+    for equal values. Python floats among the arguments are arguments of the program like arrays; all other plain values
+    are part of its structure. On devices other than the first CPU, and if a function or class of the user is involved, the program
+    is not stored; within a trace, this is `equinox.filter_jit`. Side effects of the function occur only when it is traced.
     """
 
     def __init__(self, function: Callable):
@@ -109,7 +109,7 @@ class stored_jit:
         return self._stored(args, options)
 
     def prepared(self, *args: Any) -> Callable:
-        """The program for arguments like these, which is compiled now and not by the first call."""
+        """Program for arguments of this structure, compiled now instead of in the first call."""
         program, arguments = self._stored.program(args, {})
         if isinstance(program.executable, jax.stages.Compiled):
             return self
@@ -119,7 +119,7 @@ class stored_jit:
 
 
 def stored_outside_jit(function: Callable) -> Callable:
-    """Decorator of a function that uses the lane compiler itself: outside of `jit` and derivatives it is a stored program."""
+    """Decorator of a function that uses the lane compiler internally: outside of `jit` and derivatives it is a stored program."""
     stored = stored_jit(function)
 
     @functools.wraps(function)
@@ -130,10 +130,10 @@ def stored_outside_jit(function: Callable) -> Callable:
 
 
 def compiled_outside_jit(function: Callable) -> Callable:
-    """Decorator of a function of one sample: outside of `jit` a call is one program instead of hundreds of operations.
+    """Decorator of a function of one sample: outside of `jit`, a call is one program instead of hundreds of operations.
 
-    Within `jit`, and wherever else JAX traces a program, the function is what it was. Outside, also under `jax.vmap` and the
-    derivatives without `jit`, it is compiled by the lane compiler where that serves.
+    Within `jit`, and wherever else JAX traces a program, the function is unchanged. Outside, also under `jax.vmap` and
+    derivatives without `jit`, it is compiled by the lane compiler where possible.
     """
 
     @functools.wraps(function)
@@ -160,12 +160,12 @@ def compiled_outside_jit(function: Callable) -> Callable:
     return call
 
 
-# Transformations of JAX that act at once if nothing around them is traced.
+# Transformations of JAX that act immediately if no trace surrounds them.
 _EAGER_TRACES = ("BatchTrace", "JVPTrace", "LinearizeTrace")
 
 
 def _surrounding_traces() -> list[str]:
-    """Kinds of the traces that a call happens in, the outermost first; none if it is evaluated at once."""
+    """Kinds of the traces around a call, the outermost first; empty if it is evaluated immediately."""
     trace, found = _core.trace_ctx.trace, []
     while hasattr(trace, "parent_trace"):
         found.append(type(trace).__name__)
@@ -180,7 +180,7 @@ def _is_argument(x: Any) -> bool:
 
 
 def _partition(leaves: list) -> tuple[list, tuple]:
-    """What the program takes as arguments, and the rest, which is a part of its structure."""
+    """Arguments of the program, and the remaining leaves, which are part of its structure."""
     return [x for x in leaves if _is_argument(x)], tuple(_ARGUMENT if _is_argument(x) else x for x in leaves)
 
 
@@ -190,15 +190,15 @@ def _combine(arguments, rest: tuple) -> list:
 
 
 class _ARGUMENT:
-    """Marks where an argument or a result of a program belongs."""
+    """Marks the position of an argument or a result of a program."""
 
 
 class _Stored:
     """Programs of one function.
 
     Args:
-        function: Which names it.
-        compiled: What is compiled, the same or the same in lanes.
+        function: Function that identifies the programs.
+        compiled: Function to compile: the same one, or the same one in lanes.
     """
 
     def __init__(self, function: Callable, compiled: Callable):
@@ -208,11 +208,11 @@ class _Stored:
 
     def __call__(self, args: tuple, options: dict) -> Any:
         program, arguments = self.program(args, options)
-        with cpu.least_effort():  # as a stored program, so that hosts and devices agree to the bit
+        with cpu.least_effort():  # as for a stored program, so that results on hosts and devices are identical
             return program.results(program.executable(*arguments))
 
     def program(self, args: tuple, options: dict) -> tuple[_Program, list]:
-        """The program of a call, and its arguments."""
+        """Program of a call, and its arguments."""
         leaves, tree = jax.tree.flatten((args, options))
         arguments, rest = _partition(leaves)
         types = tuple(_type(x) for x in arguments)
@@ -229,11 +229,11 @@ class _Stored:
         return program, arguments
 
     def _found(self, args: tuple, options: dict, arguments: list, tree, rest: tuple) -> _Program:
-        """The program of this process or of an earlier one, or a new one, which is stored."""
+        """Program of this process or of an earlier one, or a new one, which is stored."""
         try:
             name = fingerprint(self._function, (args, options))
         except HasNoName as error:
-            _LOGGER.debug("%s is compiled for this process alone: %s", self._label, error)
+            _LOGGER.debug("%s is compiled for this process only: %s", self._label, error)
             return self._made(arguments, tree, rest)[0]
         program = _named.get(name) or self._read_or_made(f"{name}.program", arguments, tree, rest)
         _named.put(name, program)
@@ -245,7 +245,7 @@ class _Stored:
         if content is not None:
             try:
                 return _loaded(content)
-            except Exception as error:  # of any kind: what can go wrong while loading is not documented
+            except Exception as error:  # of any kind: the errors of loading are not documented
                 _LOGGER.info("%s is compiled again: %s", self._label, error)
         program, codes = self._made(arguments, tree, rest)
         if files is not None and codes is not None:
@@ -256,7 +256,7 @@ class _Stored:
         return program
 
     def _made(self, arguments: list, tree, rest: tuple) -> tuple[_Program, list[cpu.Compiled] | None]:
-        """A new program and the machine code that it calls; None for that if it may not be stored."""
+        """A new program and the machine code that it calls; None instead of the code if the program must not be stored."""
         _, traced, structure = self._traced(arguments, tree, rest)
         with cpu.collected() as codes, cpu.least_effort():
             executable = traced.lower().compile()
@@ -267,7 +267,7 @@ class _Stored:
         return _Program(jitted, *structure)
 
     def _traced(self, arguments: list, tree, rest: tuple) -> tuple[Any, jax.stages.Traced, tuple]:
-        """The function of the arguments alone, what tracing it gives, and the structure of its results (see `_Program`)."""
+        """Function of the arguments alone, its trace, and the structure of its results (see `_Program`)."""
         structure = []
 
         def of_arguments(*arguments):
@@ -285,7 +285,7 @@ class _Stored:
 
 @contextlib.contextmanager
 def _without_notes_of_jax() -> Iterator[None]:
-    """Errors of the function are those that it raises without `jit`, where JAX adds no note on frames that it leaves out."""
+    """Errors of the function are those without `jit`, for which JAX adds no note about internal frames."""
     try:
         yield
     except Exception as error:
@@ -299,7 +299,7 @@ def _type(x: Any) -> Any:
 
 
 def _on_first_cpu(leaves: list) -> bool:
-    """Whether a program for the first CPU serves: programs in files are compiled for it."""
+    """True if a program for the first CPU can be used: stored programs are compiled for it."""
     first = jax.devices()[0]
     return (
         first.platform == "cpu"
@@ -313,7 +313,7 @@ def _on_first_cpu(leaves: list) -> bool:
 
 
 def _serialized(program: _Program, codes: list[cpu.Compiled]) -> bytes:
-    """A pickle: it holds machine code, so whoever could write the file could do no more with a pickle."""
+    """Pickle of a program. It contains machine code, so a pickle gives whoever could write the file no further possibilities."""
     executable, in_tree, out_tree = serialize(program.executable)
     content = io.BytesIO()
     _Pickler(content).dump(
@@ -323,7 +323,7 @@ def _serialized(program: _Program, codes: list[cpu.Compiled]) -> bytes:
 
 
 class _Pickler(pickle.Pickler):
-    """Equinox marks missing fields by an object that it knows by identity, so this goes by its name."""
+    """Equinox marks missing fields by an object that is compared by identity, so this pickler stores its name."""
 
     def persistent_id(self, obj: Any) -> tuple[str, str] | None:
         module = type(obj).__module__
@@ -339,7 +339,7 @@ class _Unpickler(pickle.Unpickler):
 
 def _loaded(content: bytes) -> _Program:
     executable, in_tree, out_tree, results, rest, codes = _Unpickler(io.BytesIO(content)).load()
-    held = [cpu.from_stored_form(code) for code in codes]  # as long as the executable is being made
+    held = [cpu.from_stored_form(code) for code in codes]  # while the executable is created
     if b"lapack_" in executable:
         _prepare_lapack()
     with _quiet():
@@ -350,13 +350,13 @@ def _loaded(content: bytes) -> _Program:
 
 @functools.cache
 def _prepare_lapack() -> None:
-    """JAX looks for the functions of LAPACK when it lowers a call of one; without that a loaded program would jump to address 0."""
+    """Load the functions of LAPACK, as JAX does when it lowers a call; otherwise a loaded program would jump to address 0."""
     _lapack.prepare_lapack_call("potrf_ffi", np.dtype(np.float32))
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """XLA logs an error for each program that it loads, because it names tuning options as features of the processor."""
+    """Suppress the error that XLA logs for each program it loads, because it lists tuning options as features of the processor."""
     usual = int(os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1"))
     _utils.absl_set_min_log_level(3)
     try:

@@ -1,6 +1,6 @@
-"""Whether the code being traced is to become a scalar program.
+"""State that shows if the code being traced becomes a scalar program.
 
-Code that has two equivalent forms, one short for XLA and one cheap when written out, may ask `writing_out()`.
+Code with two equivalent forms, one short for XLA and one cheap when written out, can query `writing_out()`.
 """
 
 import contextlib
@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 
-# Values of this name are stored for reverse mode, within a kernel, instead of being computed again.
+# Values of this name are stored for reverse mode, within a kernel, instead of being recomputed.
 _KEPT = "jaxdyn.lanes.kept"
-# Policy of `jax.checkpoint` that stores just those.
+# Policy of `jax.checkpoint` that stores only these values.
 KEEPS = jax.checkpoint_policies.save_only_these_names(_KEPT)
 
 _KEEPING = contextvars.ContextVar("jaxdyn_lanes_keeping", default=True)
@@ -22,7 +22,7 @@ _WRITING_OUT = contextvars.ContextVar("jaxdyn_lanes_writing_out", default=False)
 
 
 def writing_out() -> bool:
-    """True while a function is traced for the lane compiler, where loops over known positions cost nothing."""
+    """True while a function is traced for the lane compiler, for which loops over known positions cost nothing."""
     return _WRITING_OUT.get()
 
 
@@ -36,24 +36,24 @@ def _during(variable: contextvars.ContextVar[bool], value: bool) -> Iterator[Non
 
 
 def written_out() -> contextlib.AbstractContextManager[None]:
-    """Functions traced within become scalar programs."""
+    """Functions traced inside become scalar programs."""
     return _during(_WRITING_OUT, True)
 
 
 def keep(x: jax.Array) -> jax.Array:
-    """Marks a value as worth storing between the forward and the backward part of one kernel, where memory is near.
+    """Mark a value to be stored between the forward and the backward part of one kernel.
 
-    What one kernel stores for another goes through far memory, where computing it again is cheaper, and XLA is left to itself.
+    Values that one kernel stores for another one need slow memory, for which recomputation is faster; XLA decides this.
     """
     return checkpoint_name(x, _KEPT) if writing_out() and _KEEPING.get() else x
 
 
 def keep_triangle(factor: jax.Array) -> jax.Array:
-    """A lower triangular matrix of which only the triangle is marked by `keep`."""
+    """A lower triangular matrix, of which only the triangle is marked by `keep`."""
     rows, columns = np.tril_indices(factor.shape[0])
     return jnp.zeros_like(factor).at[rows, columns].set(keep(factor[rows, columns]))
 
 
 def nothing_kept() -> contextlib.AbstractContextManager[None]:
-    """Functions differentiated within store only what their loops carry."""
+    """Functions differentiated inside store only the values that their loops carry."""
     return _during(_KEEPING, False)

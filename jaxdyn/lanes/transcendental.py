@@ -1,13 +1,13 @@
-"""Transcendental functions of whole vectors, as LLVM IR: one text for float32 and float64 and for every number of lanes.
+"""Transcendental functions of vectors, as LLVM IR: one text for float32 and float64 and for every number of lanes.
 
-Lane by lane the operations are the same for every width, so the results are too, to the last bit. No optimization passes are
+The operations in each lane are the same for every width, so the results are identical to the last bit. No optimization passes are
 expected to follow: every operation written here is executed, in this order, with fused multiplications where `fma` is written.
-Infinities, NaN and the sign of zero follow C99. There are no branches but one: arguments of sin, cos and tan too large for the
-reduction here are left to the double precision functions of libm or, where there is none, to a reduction with as many bits of
-2/pi as it takes (`large_angles`). Coefficients are in `polynomials`.
+Infinities, NaN and the sign of zero follow C99. There is only one branch: arguments of sin, cos and tan that are too large for the
+reduction here are passed to the double precision functions of libm or, without libm, to a reduction with sufficiently many bits of
+2/pi (`large_angles`). Coefficients are in `polynomials`.
 
-Subnormal numbers follow C99 where the processor knows them. XLA has the processor take them for zeros of their sign, and return
-such zeros: there atan2, log and pow of a subnormal number are those of zero, like all other operations of the lanes.
+Subnormal numbers follow C99 if the processor supports them. XLA sets the processor to treat them as zeros of the same sign, and to
+return such zeros: then atan2, log and pow of a subnormal number are those of zero, as for all other operations of the lanes.
 """
 
 import math
@@ -35,8 +35,8 @@ FUNCTIONS: dict[str, int] = {
     "tanh": 1,
     "pow": 2,
 }
-# Largest error over the whole range, in units in the last place of the result; a little above the largest found. Where sin, cos and
-# tan are left to libm its error counts: half a unit, but 8 in glibc 2.36 for cos of the float64 nearest to a multiple of pi/2.
+# Largest error over the whole range, in units in the last place of the result; slightly above the largest error found. For sin, cos
+# and tan by libm, its error applies: half a unit, but 8 in glibc 2.36 for cos of the float64 nearest to a multiple of pi/2.
 ULP: dict[tuple[str, str], float] = {
     (name, kind): bound
     for bound, names in {
@@ -54,17 +54,23 @@ ULP: dict[tuple[str, str], float] = {
 KINDS = ("f32", "f64")
 WIDTHS = (1, 2, 4, 8, 16)
 
-# Larger arguments of sin, cos and tan are left to libm, or to `large_angles`.
+# Larger arguments of sin, cos and tan are passed to libm, or to `large_angles`.
 _LARGEST_ANGLE = {"f32": 2.0**17, "f64": 2.0**30}
 
 
 def symbol(name: str, kind: str, width: int) -> str:
-    """Name of a function in the module: symbol("sin", "f32", 16) takes and returns <16 x float>."""
+    """Name of a function in the module: symbol("sin", "f32", 16) takes and returns <16 x float>.
+
+    Args:
+        name: Name of the function, a key of `FUNCTIONS`.
+        kind: Scalar type, "f32" or "f64".
+        width: Number of lanes.
+    """
     return f"lanes.{name}.{kind}.v{width}"
 
 
 def definitions(needed: Iterable[tuple[str, str, int]]) -> str:
-    """Definitions of the functions (name, kind, width) and of what they call, with declarations of what they call in libm."""
+    """Definitions of the functions (name, kind, width) and of their helpers, with declarations of the functions of libm."""
     written = [_written(*key) for key in sorted(set(needed))]
     libm = sorted({name for f, _ in written for name in f.libm})
     helpers = {name: text for f, _ in written for name, text in f.helpers.items()}
@@ -73,7 +79,7 @@ def definitions(needed: Iterable[tuple[str, str, int]]) -> str:
 
 
 def definitions_without_libm(needed: Iterable[tuple[str, str, int]]) -> str:
-    """Definitions of the functions; large angles take a branch to `large_angles.definitions`, which it leaves out."""
+    """Definitions of the functions; for large angles they branch to `large_angles.definitions`, which is not included."""
     return "\n".join(_written(*key, has_libm=False)[1] for key in sorted(set(needed)))
 
 
@@ -84,7 +90,7 @@ def _written(name: str, kind: str, width: int, has_libm: bool = True) -> tuple[F
 
 
 def _rounded(f: Function, x: Value, factor: float) -> tuple[Value, Value]:
-    """Integer nearest to a product, as a number and in low bits: adding 1.5 2^mantissa leaves no room for more."""
+    """Integer nearest to a product, as a float and in the low bits; adding 1.5 2^mantissa removes the fraction."""
     magic = 1.5 * 2.0**f.mantissa
     shifted = f.fma(x, factor, magic)
     return shifted - magic, shifted.bits
@@ -94,13 +100,13 @@ def _rounded(f: Function, x: Value, factor: float) -> tuple[Value, Value]:
 
 
 def _first_reduction(f: Function, size: Value) -> tuple[Value, Value, Value]:
-    """size - q times the first of the three parts of pi/2 (Cody and Waite), which is exact, with q as a number and in low bits."""
+    """size - q times the first of the three parts of pi/2 (Cody and Waite), which is exact, with q as a float and in low bits."""
     n, q = _rounded(f, size, 2 / math.pi)
     return f.fma(n, -p.HALF_PI[f.kind][0], size), n, q
 
 
 def _sine_cosine(f: Function, x: Value, names: Sequence[str]) -> list[Value]:
-    """Polynomials of sine and cosine on |r| <= pi/4, exchanged and negated by the quadrant."""
+    """Polynomials of sine and cosine on |r| <= pi/4, exchanged and negated according to the quadrant."""
     size = f.abs(x)
     _, second, third = p.HALF_PI[f.kind]
     rest, n, q = _first_reduction(f, size)
@@ -148,7 +154,7 @@ def _tan(f: Function, x: Value) -> list[Value]:
 
 
 def _asin(f: Function, x: Value) -> Value:
-    """Beyond 1/2 as pi/2 - 2 asin sqrt((1 - |x|) / 2)."""
+    """Arc sine; beyond 1/2 as pi/2 - 2 asin sqrt((1 - |x|) / 2)."""
     size = f.abs(x)
     right, low = p.HALF_PI[f.kind][:2]
     beyond = size > 0.5
@@ -158,7 +164,7 @@ def _asin(f: Function, x: Value) -> Value:
 
 
 def _acos(f: Function, x: Value) -> Value:
-    """pi/2 - asin x, beyond 1/2 as 2 asin sqrt((1 - |x|) / 2) or pi minus it."""
+    """Arc cosine as pi/2 - asin x; beyond 1/2 as 2 asin sqrt((1 - |x|) / 2) or pi minus it."""
     size = f.abs(x)
     right, low = p.HALF_PI[f.kind][:2]
     beyond = size > 0.5
@@ -177,7 +183,7 @@ def _asin_part(f: Function, size: Value, beyond: Value, low: Operand) -> tuple[V
 
 
 def _atan(f: Function, x: Value) -> Value:
-    """Beyond 1 as pi/2 - atan 1/x."""
+    """Arc tangent; beyond 1 as pi/2 - atan 1/x."""
     size = f.abs(x)
     beyond = size > 1.0
     right, low = p.HALF_PI[f.kind][:2]
@@ -208,18 +214,18 @@ def _atan2(f: Function, y: Value, x: Value) -> Value:
 
 
 def _reduced_exp(f: Function, x: Value) -> tuple[Value, Value, Value]:
-    """x - n times the first of the two parts of log 2, which is exact, with n as a number and in low bits."""
+    """x - n times the first of the two parts of log 2, which is exact, with n as a float and in low bits."""
     n, bits = _rounded(f, x, 1 / math.log(2))
     return f.fma(n, -p.LOG_2[f.kind][0], x), n, bits
 
 
 def _power(f: Function, bits: Value, half: bool = False) -> Value:
-    """2^n, or 2^(n-1), of n in low bits."""
+    """2^n, or 2^(n-1), for n in low bits."""
     return ((bits << f.mantissa) + (f.bias - half << f.mantissa)).number
 
 
 def _exp(f: Function, x: Value, low: Value | None = None) -> Value:
-    """e^(x + low) = 2^n e^r, |r| <= log 2 / 2; 2^n in two factors, so that a result may overflow or lose bits, but only once."""
+    """e^(x + low) = 2^n e^r, |r| <= log 2 / 2; 2^n in two factors, so that a result overflows or loses bits at most once."""
     least, most = {"f32": (-104.0, 89.0), "f64": (-746.0, 710.0)}[f.kind]
     rest, n, bits = _reduced_exp(f, f.at_least(f.at_most(x, most), least))
     second = p.LOG_2[f.kind][1]
@@ -231,7 +237,7 @@ def _exp(f: Function, x: Value, low: Value | None = None) -> Value:
 
 
 def _expm1(f: Function, x: Value) -> Value:
-    """2^n (e^r - 1) + (2^n - 1), all halved so that 2^n does not overflow before the result does."""
+    """2^n (e^r - 1) + (2^n - 1), all halved, so that 2^n does not overflow before the result does."""
     least, most = {"f32": (-20.0, 89.0), "f64": (-40.0, 710.0)}[f.kind]
     rest, n, bits = _reduced_exp(f, f.at_least(f.at_most(x, most), least))
     second = p.LOG_2[f.kind][1]
@@ -270,14 +276,14 @@ def _exponent(f: Function, x: Value) -> tuple[Value, Value]:
 
 
 def _normal(f: Function, x: Value) -> tuple[Value, Value]:
-    """Subnormal numbers scaled up, and the power of 2."""
+    """Subnormal numbers scaled up, and the exponent of the scale."""
     is_subnormal = x < 2.0 ** (1 - f.bias)
     power = float(f.mantissa + 1)
     return f.select(is_subnormal, x * 2.0**power, x), f.select(is_subnormal, power, 0.0)
 
 
 def _log_limits(f: Function, result: Value, x: Value) -> Value:
-    """Logarithm where x is zero, negative, infinite or NaN."""
+    """Logarithm for x that is zero, negative, infinite or NaN."""
     result = f.select(x > 0.0, result, f.select(x.equals(0.0), -math.inf, math.nan))
     return f.select(x < math.inf, result, x)
 
@@ -299,7 +305,7 @@ def _log(f: Function, x: Value) -> Value:
 
 
 def _log1p(f: Function, x: Value) -> Value:
-    """log(u) with u = 1 + x rounded, plus what rounding has lost over u."""
+    """log(u) with u = 1 + x rounded, plus the rounding error divided by u."""
     u = x + 1.0
     k, m = _exponent(f, u)
     lost = f.select(x > 1.0, 1.0 - (u - x), x - (u - 1.0))
@@ -309,7 +315,7 @@ def _log1p(f: Function, x: Value) -> Value:
 
 
 def _log_pair(f: Function, x: Value) -> tuple[Value, Value]:
-    """Logarithm as a sum of two numbers, half again as precise: quotient, leading terms and sums keep their rounding errors."""
+    """Logarithm as a sum of two floats with 1.5 times the precision: quotient, leading terms and sums keep rounding errors."""
     scaled, power = _normal(f, x)
     k, m = _exponent(f, scaled)
     k = k - power
@@ -337,7 +343,7 @@ def _log_pair(f: Function, x: Value) -> tuple[Value, Value]:
 
 
 def _pow(f: Function, x: Value, y: Value) -> Value:
-    """e^(y log |x|), the logarithm and the product in two numbers; then the sign and the special cases of C99, F.10.4.4."""
+    """e^(y log |x|), with logarithm and product in two floats; then the sign and the special cases of C99, F.10.4.4."""
     size = f.abs(x)
     log, log_low = _log_pair(f, size)
     log = _log_limits(f, log, size)

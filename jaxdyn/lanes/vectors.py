@@ -1,4 +1,4 @@
-"""Functions of whole vectors as text of LLVM IR, written with the operators of Python."""
+"""Functions of vectors as text of LLVM IR, written with the operators of Python."""
 
 import struct
 from collections.abc import Callable, Sequence
@@ -7,9 +7,9 @@ import numpy as np
 
 
 class Value:
-    """A vector of numbers ("float"), of integers of the same size ("int"), or of truth values ("bool").
+    """A vector of floats ("float"), of integers of the same size ("int"), or of booleans ("bool").
 
-    Operators append to the function that is being written. Comparisons with NaN are false; integers are shifted without sign.
+    Operators append to the function under construction. Comparisons with NaN are false; integers are shifted as unsigned.
     """
 
     __slots__ = ("function", "sort", "text")
@@ -73,12 +73,12 @@ class Value:
 
     @property
     def bits(self) -> "Value":
-        """Numbers as integers."""
+        """The bits of floats as integers."""
         return self._cast("int")
 
     @property
     def number(self) -> "Value":
-        """Integers as numbers."""
+        """Integers as the bits of floats."""
         return self._cast("float")
 
     def _cast(self, sort: str) -> "Value":
@@ -90,16 +90,16 @@ Operand = Value | float | int
 
 
 class Function:
-    """A function as it is written: operands, constants and intrinsics of one kind and width, and the lines so far.
+    """A function under construction: operands, constants and intrinsics of one kind and width, and the lines so far.
 
     Attributes:
-        kind, width: "f32" or "f64", and the number of lanes; a single lane is a plain number.
-        bits, mantissa, bias: Of the floating-point format.
-        scalar, types: Type of one number; types of the vectors.
+        kind, width: Type "f32" or "f64", and number of lanes; a single lane is a scalar.
+        bits, mantissa, bias: Width, mantissa bits and exponent bias of the floating-point format.
+        scalar, types: Type of one float; types of the vectors.
         x: Operands.
-        has_libm: Whether the processor has the functions of libm; a GPU has none.
-        helpers: Definitions of functions it calls.
-        libm: Names of functions of libm it calls, which take and return a double.
+        has_libm: True if the processor has the functions of libm; a GPU does not.
+        helpers: Definitions of called functions.
+        libm: Names of called functions of libm, which take and return a double.
     """
 
     def __init__(self, name: str, kind: str, width: int, operands: int, has_libm: bool = True):
@@ -122,20 +122,20 @@ class Function:
         return f"%t{self._count}"
 
     def let(self, operation: str) -> str:
-        """Name of the result of an operation on other types than those of values."""
+        """Name of the result of an operation on types other than those of values."""
         return self._line(operation)
 
     def emit(self, sort: str, operation: str) -> Value:
         return Value(self, sort, self._line(operation))
 
     def value(self, x: Operand, sort: str = "float") -> Value:
-        """A constant in every lane, rounded to the working precision; values stay as they are."""
+        """A constant in every lane, rounded to the working precision; values are unchanged."""
         return x if isinstance(x, Value) else Value(self, sort, self._constant(x, sort))
 
     def _constant(self, x: float | int, sort: str) -> str:
         kind, text = f"i{self.bits}", f"{int(x)}" if sort == "int" else ""
         if sort == "float":
-            # A hexadecimal constant is a double even where it stands for a float.
+            # A hexadecimal constant has the format of a double, also for a float.
             kind, text = self.scalar, f"0x{struct.pack('>d', np.float32(x) if self.kind == 'f32' else x).hex().upper()}"
         return text if self.width == 1 else f"splat ({kind} {text})"
 
@@ -167,22 +167,22 @@ class Function:
         return self.intrinsic("copysign", size, sign)
 
     def at_most(self, x: Value, bound: float) -> Value:
-        """The smaller of two; NaN stays."""
+        """The smaller of two values; NaN is kept."""
         return self.select(x > bound, bound, x)
 
     def at_least(self, x: Value, bound: float) -> Value:
-        """The larger of two; NaN stays."""
+        """The larger of two values; NaN is kept."""
         return self.select(x < bound, bound, x)
 
     def polynomial(self, x: Value, coefficients: Sequence[float]) -> Value:
-        """Horner's rule, from the lowest power up; long ones in pieces that need not wait for each other (Estrin)."""
+        """Horner's rule, lowest power first; long polynomials are divided into independent parts (Estrin)."""
         powers = [x]
 
         def part(c: Sequence[float]) -> Value:
             if len(c) <= 4:
                 out = self.value(c[-1])
-                for number in reversed(c[:-1]):
-                    out = self.fma(out, x, number)
+                for coefficient in reversed(c[:-1]):
+                    out = self.fma(out, x, coefficient)
                 return out
             level = (len(c) - 1).bit_length() - 1
             while len(powers) <= level:
@@ -192,7 +192,7 @@ class Function:
         return part(coefficients)
 
     def replaced_by_libm(self, size: Value, limit: float, names: Sequence[str], near: Sequence[Value]) -> list[Value]:
-        """`near`, but results of libm in lanes where `size`, of the only operand, exceeds a limit; a branch if there are any."""
+        """`near`, but results of libm in lanes where `size`, of the only operand, exceeds a limit; a branch if any lane does."""
         far = (size > limit).text
         if self.width > 1:
             packed = self._line(f"bitcast {self.types['bool']} {far} to i{self.width}")
@@ -200,7 +200,7 @@ class Function:
         return self.replaced(far, near, lambda: self._by_libm(limit, names, near))
 
     def replaced(self, condition: str, near: Sequence[Value], other: Callable[[], Sequence[Value]]) -> list[Value]:
-        """`near`, or what is computed in a branch that is taken where a condition holds, which is rare."""
+        """`near`, or the results of a branch that is taken if a rare condition holds."""
         self._lines += [f"  br i1 {condition}, label %far, label %done", "far:"]
         far = other()
         self._lines += ["  br label %done", "done:"]
@@ -218,7 +218,7 @@ class Function:
         return replaced
 
     def _lane_by_lane(self, helper: str, name: str, limit: float) -> str:
-        """Definition of a function of (x, y): y, but libm of x where x is beyond the limit."""
+        """Definition of a function of (x, y): y, but libm of x if x is beyond the limit."""
         t, one = self.types["float"], self.scalar
         if self.kind == "f32":
             call = [
@@ -258,7 +258,7 @@ class Function:
         return f"define internal {t} @{helper}({t} {x}, {t} %y) noinline nounwind cold {{\nentry:\n{body}\n}}"
 
     def returning(self, results: Sequence[Value]) -> str:
-        """Definition of the whole function; several results are a structure."""
+        """Definition of the whole function; several results form a structure."""
         t = self.types["float"]
         kinds = [self.types[result.sort] for result in results]
         kind, last = kinds[0], results[0].text

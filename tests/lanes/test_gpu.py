@@ -201,15 +201,15 @@ def test_what_auto_chooses(monkeypatch, platform, has_gpu, reason, chosen):
 
 def test_an_obstacle_leaves_everything_to_xla_with_one_warning(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    with_gpu(monkeypatch, "a kernel computes wrong numbers")
+    with_gpu(monkeypatch, "a kernel computes wrong values")
     with warnings.catch_warnings(record=True, action="always") as warned:
         assert not choose("auto")
         assert not choose("auto")
         assert calls(lowered(jax.vmap(lane_function(jnp.sin, backend="lanes", name="left over")), X)) == []
-    assert re.findall("XLA takes over.*a kernel computes wrong numbers", "".join(str(w.message) for w in warned))
+    assert re.findall("XLA is used.*a kernel computes wrong values", "".join(str(w.message) for w in warned))
     assert len(warned) == 1
     assert (records()[-1].name, records()[-1].backend) == ("left over", "xla")
-    assert records()[-1].reason == "a kernel computes wrong numbers"
+    assert records()[-1].reason == "a kernel computes wrong values"
 
 
 def refused(error: Exception):
@@ -311,7 +311,7 @@ def test_a_wrong_result_is_an_obstacle(monkeypatch, name):
             results[-1] = last
         return results
 
-    assert "wrong numbers" in failure(run)
+    assert "wrong values" in failure(run)
     assert function.__name__ in failure(run)
 
 

@@ -1,4 +1,4 @@
-"""Scalar form of each JAX primitive. A rule gets the flattener, the equation and the argument arrays, and returns the results."""
+"""Scalar forms of JAX primitives. A rule gets the flattener, the equation and the argument arrays, and returns the results."""
 
 from jaxdyn.lanes.rules import arithmetic as arithmetic
 from jaxdyn.lanes.rules import error_functions as error_functions

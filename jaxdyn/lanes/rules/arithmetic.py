@@ -68,7 +68,7 @@ def _select(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     which, *cases = args
     kind, program = kind_of(equation.outvars[0]), flat.program
     boolean = equation.invars[0].aval.dtype == bool
-    # A number that is no case chooses the nearest one.
+    # An index outside of the cases selects the nearest case.
     if is_known(which):
         which = np.clip(which.astype(np.int64), 0, len(cases) - 1)
         if which.ndim == 0:
@@ -139,13 +139,13 @@ def _square(flat: Flattener, equation, args: list[Value]) -> list[Value]:
 
 
 def _with_sign_of(program: Program, size: Scalar, x: Scalar, kind: str) -> Scalar:
-    """A number of the given size with the sign of x; x itself where that is a zero of either sign, for which the size is 0."""
+    """A value of the given size with the sign of x; x itself if it is a zero of either sign, for which the size is 0."""
     signed = program.select(program.compare("lt", x, 0.0), program.neg(size, kind), size, kind)
     return program.select(program.compare("eq", x, 0.0), x, signed, kind)
 
 
 def _composed(formula: Callable[..., Scalar]) -> Callable:
-    """Rule of a function that is a formula of others; formula(op, x) with op(name, *operands)."""
+    """Rule of a function that is a formula of other operations: formula(op, x) with op(name, *operands)."""
 
     def apply(flat: Flattener, equation, args: list[Value]) -> list[Value]:
         kind, program = kind_of(equation.outvars[0]), flat.program
@@ -186,7 +186,7 @@ def _cosh(op, x):
 
 
 def _asinh(op, x):
-    # log(|x| + sqrt(x^2 + 1)) by log1p, so that small x lose nothing; for large x, x^2 would overflow.
+    # log(|x| + sqrt(x^2 + 1)) by log1p, which is exact for small x; for large x, x^2 would overflow.
     size = op("abs", x)
     square = op("mul", size, size)
     small = op("log1p", op("add", size, op("div", square, op("add", 1.0, op("sqrt", op("add", square, 1.0))))))
@@ -195,8 +195,8 @@ def _asinh(op, x):
 
 
 def _acosh(op, x):
-    # log(x + sqrt(x^2 - 1)) with t = x - 1; the root of the product is taken in two factors, for the product would overflow, as
-    # would the sum for large x.
+    # log(x + sqrt(x^2 - 1)) with t = x - 1; the root of the product is computed in two factors, because the product
+    # would overflow, as would the sum for large x.
     t = op("sub", x, 1.0)
     small = op("log1p", op("add", t, op("mul", op("sqrt", t), op("sqrt", op("add", t, 2.0)))))
     return op("select", op("lt", x, 1e18), small, op("add", op("log", x), math.log(2.0)))
@@ -236,13 +236,13 @@ def _convert(flat: Flattener, equation, args: list[Value]) -> list[Value]:
 def _bitcast(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     source, target = kind_of(equation.invars[0]), kind_of(equation.outvars[0])
     if dtype_of_type(source).itemsize != dtype_of_type(target).itemsize or "bool" in (source, target):
-        raise CannotFlatten(f"the bits of {source} as those of {target} have no scalar form")
+        raise CannotFlatten(f"a bitcast from {source} to {target} has no scalar form")
     return [flat.each(lambda x: flat.program.bitcast(x, source, target), args[0])]
 
 
 @rule("nextafter")
 def _nextafter(flat: Flattener, equation, args: list[Value]) -> list[Value]:
-    """One more or less in the bits of x, which are ordered like its size; from zero to the smallest number, flushed or not."""
+    """The float next to x: its bits, which are ordered like its size, plus or minus one; next to zero, the smallest value."""
     kind, program = kind_of(equation.outvars[0]), flat.program
     bits = f"i{kind[1:]}"
 

@@ -1,11 +1,11 @@
-"""The error function and its inverse, which normally distributed random numbers are made by.
+"""The error function and its inverse, which are used for normally distributed random numbers.
 
-They follow the approximations that XLA takes, so that random numbers differ from its own by rounding alone, also where both are
-further from the function itself: next to 1 the inverse in float32 has lost digits of 1 - x^2.
+They use the approximations of XLA, so that random numbers differ from those of XLA only by rounding, also where both deviate
+from the function: near 1, the inverse in float32 loses digits of 1 - x^2.
 
-    erf      Cephes (S. Moshier), ndtr.c: a quotient of polynomials up to 1, beyond it 1 - e^(-x^2) times another one
+    erf      Cephes (S. Moshier), ndtr.c: a quotient of polynomials up to 1, and 1 - e^(-x^2) times another quotient beyond 1
     erf_inv  M. Giles, Approximating the erfinv function, GPU Computing Gems 2 (2011): x times a polynomial of w = -log(1 - x^2)
-             where w is small, and of its root where w is large
+             for small w, and of its root for large w
 """
 
 import math
@@ -15,8 +15,8 @@ from jaxdyn.lanes.flatten import Flattener, Value, kind_of, rule
 from jaxdyn.lanes.folding import settled
 from jaxdyn.lanes.program import Program, Scalar
 
-# Of the inverse, for each precision: below this w, subtract this (from w in the first row, from its root in the others), and the
-# coefficients, from the highest power down.
+# Inverse, for each precision: upper limit of w, value to subtract (from w in the first row, from its root in the others), and the
+# coefficients, highest power first.
 _INVERSE: dict[str, tuple[tuple[float, float, tuple[float, ...]], ...]] = {
     "f32": (
         (
@@ -131,7 +131,7 @@ _INVERSE: dict[str, tuple[tuple[float, float, tuple[float, ...]], ...]] = {
     ),
 }
 
-# Of erf: numerator and denominator in x^2 of erf x / x up to 1, and in |x| of e^(x^2) (1 - erf |x|) beyond.
+# erf: numerator and denominator in x^2 of erf x / x up to 1, and in |x| of e^(x^2) (1 - erf |x|) beyond 1.
 _NEAR = (
     (
         9.60497373987051638749,
@@ -188,7 +188,7 @@ class _Formula:
         return self.program.select(condition, if_true, if_false, self.kind)
 
     def polynomial(self, x: Scalar, coefficients: Sequence[float]) -> Scalar:
-        """From the highest power down."""
+        """Value of a polynomial; coefficients have the highest power first."""
         total: Scalar = settled(coefficients[0], self.kind)
         for c in coefficients[1:]:
             total = self("add", self("mul", total, x), settled(c, self.kind))

@@ -29,11 +29,11 @@ from jaxdyn.lanes.rules.random import HASH_OPERATIONS
 from jaxdyn.lanes.rules.shapes import joined, reshaped, sliced, view
 from jaxdyn.lanes.scalar_types import FLOATS, INTEGERS, dtype_of_type
 
-# Numbers of factors that a loop collects for each number of the matrix, at most; beyond, memory is too far to be worth it.
+# Maximum number of values of factors that a loop collects per entry of the matrix; more of them would need slow memory.
 _MOST_COLLECTED = 256
-# A loop whose unrolled form has at most this many equations is unrolled: positions in arrays become known and fold.
+# A loop whose unrolled form has at most this many equations is unrolled: positions in arrays become known and are folded.
 _UNROLLED_EQUATIONS = 2000
-_USUAL_OPERATIONS = 64  # of an equation
+_USUAL_OPERATIONS = 64  # operations of an equation of usual size
 
 
 @rule(
@@ -65,7 +65,7 @@ def _custom_vjp_call(flat: Flattener, equation, args: list[Any]) -> list[Any]:
 
 @rule("platform_index")
 def _platform_index(flat: Flattener, equation, args: list[Value]) -> list[Value]:
-    # The branches of `platform_dependent` agree; the last one is the default, which holds everywhere.
+    # The branches of `platform_dependent` are equivalent; the last one is the default for all platforms.
     return [np.asarray(len(equation.params["platforms"]) - 1, np.int32)]
 
 
@@ -92,11 +92,11 @@ def _cond(flat: Flattener, equation, args: list[Value]) -> list[Value]:
 
 @rule("while")
 def _while(flat: Flattener, equation, args: list[Value]) -> list[Value]:
-    raise CannotFlatten("'while_loop' stops at a time that depends on the data, which differs from lane to lane")
+    raise CannotFlatten("'while_loop' has a number of iterations that depends on the data and differs between lanes")
 
 
 def _count_equations(jaxpr) -> int:
-    """Equations of the unrolled form; one with many operations counts as that many equations of usual size."""
+    """Number of equations of the unrolled form; an equation with many operations counts as several equations of usual size."""
     turns = [e.params.get("length", 1) for e in jaxpr.eqns]
     inner = [sum(map(_count_equations, inner_jaxprs(e))) for e in jaxpr.eqns]
     own = [_count_operations(e) // _USUAL_OPERATIONS for e in jaxpr.eqns]
@@ -104,9 +104,9 @@ def _count_equations(jaxpr) -> int:
 
 
 def _count_operations(equation) -> int:
-    """Operations of triangular systems, of random numbers and of large products, of which a single equation can have many.
+    """Number of operations of triangular systems, random numbers and large products, of which one equation can have many.
 
-    A large product is a loop, and counts as many as the longest product that is none.
+    A large product is a loop, and counts like the longest product that is not a loop.
     """
     name = equation.primitive.name
     if name == "triangular_solve":
@@ -123,16 +123,16 @@ def _count_operations(equation) -> int:
 
 
 def _variables_constant_and_carried(equation) -> tuple[int, int]:
-    """How many inputs of a scan stay and how many are carried; the others are its sequences."""
+    """Numbers of constant and of carried inputs of a scan; the remaining inputs are its sequences."""
     p = equation.params
     if "num_carry" in p:
         return p["num_consts"], p["num_carry"]
-    consts, carry, _ = p["ft_in"].unpack()  # JAX from version 0.11 on
+    consts, carry, _ = p["ft_in"].unpack()  # JAX 0.11 and newer
     return len(consts), len(carry)
 
 
 def _constant_and_carried(equation) -> tuple[int, int]:
-    """As many arrays; a key is two."""
+    """Numbers of constant and of carried arrays of a scan; a key is two arrays."""
     n_const, n_carry = _variables_constant_and_carried(equation)
     kept, changing = equation.invars[:n_const], equation.invars[n_const : n_const + n_carry]
     return len(arrays_of(kept)), len(arrays_of(changing))
@@ -178,9 +178,10 @@ def _unrolled_scan(flat: Flattener, equation, consts, carry, xs) -> list[Any]:
 
 
 def _looped_scan(flat: Flattener, equation, consts, carry, xs) -> list[Any]:
-    """A loop in the program. Carried numbers that stay, or that count, are recognized and become known outside.
+    """A loop in the program. Carried values that are constant, or that count, are recognized and become known outside.
 
-    Large matrices to which each turn adds products are not carried: the loop collects the factors, and they are added after it.
+    Large matrices to which each iteration adds products are not carried: the loop collects the factors, whose products are added
+    after it.
     """
     p, program = equation.params, flat.program
     n_carry, length = len(carry), p["length"]
@@ -190,7 +191,7 @@ def _looped_scan(flat: Flattener, equation, consts, carry, xs) -> list[Any]:
     initial = [np.empty(0) if k in sums else flat.registers(flat.settled(c)) for k, c in enumerate(carry)]
     slots = [(k, s, kinds[k]) for k, c in enumerate(initial) for s in scalars_of(c)]
     rows = [_rows(flat, x, v) for x, v in zip(xs, invars[len(consts) + n_carry :], strict=True)]
-    replaced: dict[int, Scalar] = {}  # known by number of the slot: a step per turn; zero for those that stay
+    replaced: dict[int, Scalar] = {}  # increment per iteration by the index of the slot; zero for constant values
     outer = flat.block
     while True:
         body = Block(outer)
@@ -239,7 +240,7 @@ def _looped_scan(flat: Flattener, equation, consts, carry, xs) -> list[Any]:
     loop.following = [s if i not in replaced else loop.carries[i] for i, s in enumerate(following)]
     after = {k: x for k in sums if (x := _collectable(results[k], length)) is not None}
     for k in (k for k in sums if k not in after):
-        # What else is added is carried as usual, number by number.
+        # All other sums are carried as usual, entry by entry.
         flat.block = body
         added = scalars_of(flat.registers(flat.settled(results[k])))
         flat.block = outer
@@ -267,24 +268,34 @@ def _looped_scan(flat: Flattener, equation, consts, carry, xs) -> list[Any]:
 
 
 def _collected(flat: Flattener, node: Node, y: Value, turn: Scalar, shape: tuple[int, ...], kind: str) -> Memory:
-    """What each turn of a loop leaves in memory, at position `turn`."""
+    """Memory with the values that each iteration of a loop collects, at position `turn`.
+
+    Args:
+        flat: Flattener.
+        node: Node of the loop.
+        y: Values of an iteration.
+        turn: Index of the iteration.
+        shape: Shape of the collected array.
+        kind: Scalar type.
+    """
     program, loop = flat.program, node.data
     size = math.prod(shape[1:])
-    numbers: Sequence[Scalar] | Stretch
-    numbers = y.stretch if isinstance(y, Memory) and y.is_contiguous else scalars_of(flat.registers(y))
+    values: Sequence[Scalar] | Stretch
+    values = y.stretch if isinstance(y, Memory) and y.is_contiguous else scalars_of(flat.registers(y))
     region = Region("loop", shape[0] * size, kind, which=len(loop.collected))
-    loop.collected.append((program.mul(turn, size, "i64"), numbers, size, kind))
+    loop.collected.append((program.mul(turn, size, "i64"), values, size, kind))
     made = program.node("region", (node,), "region", data=region, shared=False)
     return Memory(made, kind, shape, contiguous(shape))
 
 
 def _without_sums(closed, n_const: int, n_carry: int) -> tuple[Any, list[int]]:
-    """The body of a loop without the additions to large arrays that only add up, and which of the carried arrays those are.
+    """The body of a loop without the sums of large carried arrays, and the indices of these arrays.
 
-    The results in their places are what each turn adds.
+    The results in their places are the terms that each iteration adds.
 
     Args:
-        n_const, n_carry: inputs of the body that stay and that are carried.
+        closed: Closed jaxpr of the body.
+        n_const, n_carry: Numbers of constant and of carried inputs of the body.
     """
     jaxpr = closed.jaxpr
     read = collections.Counter(v for e in jaxpr.eqns for v in e.invars if not isinstance(v, jex.Literal))
@@ -307,15 +318,15 @@ def _without_sums(closed, n_const: int, n_carry: int) -> tuple[Any, list[int]]:
 
 
 def _collectable(x, turns: int) -> SumOfProducts | None:
-    """What each turn adds, if it comes as products whose factors, of all turns, are few enough to be collected."""
+    """The products that each iteration adds, if their factors, over all iterations, are small enough to be collected; else None."""
     if not isinstance(x, SumOfProducts) or x.base is not None:
         return None
-    numbers = turns * sum(p.left.size + p.right.size for p in x.products)
-    return x if numbers <= _MOST_COLLECTED * x.size else None
+    collected = turns * sum(p.left.size + p.right.size for p in x.products)
+    return x if collected <= _MOST_COLLECTED * x.size else None
 
 
 def _sum_after_loop(flat: Flattener, node: Node, added: SumOfProducts, start) -> Any:
-    """`start` and the products of all turns, of each pair of factors a single one: the turns are further terms of the sum."""
+    """Sum of `start` and the products of all iterations; each pair of factors gives one product, summed over the iterations."""
     kind, length, counter = added.type, node.data.length, node.data.counter
 
     def of_all_turns(x: Value) -> Memory:
@@ -330,7 +341,7 @@ def _sum_after_loop(flat: Flattener, node: Node, added: SumOfProducts, start) ->
 
 
 def _rows(flat: Flattener, x: Value, variable) -> Callable[[Scalar], Value]:
-    """turn -> x[turn]; rows that are equal or that count are computed rather than read."""
+    """Function turn -> x[turn]; rows that are equal or that count are computed instead of being read."""
     kind, program = kind_of(variable), flat.program
     if is_known(x) and len(x) > 1:
         if np.all(x == x[0]) and (kind not in FLOATS or np.all(np.signbit(x) == np.signbit(x[0]))):

@@ -12,7 +12,7 @@ from jaxdyn.lanes.rules.shapes import sliced, view
 
 
 def _slice_at(flat: Flattener, x: Value, starts: Sequence[Scalar], sizes: Sequence[int], kind: str) -> Value:
-    """The part of x at `starts`, which lie within bounds."""
+    """The part of x at `starts`, which must be within bounds."""
     known = [int(s) for s in starts if type(s) is not Node]
     if len(known) == len(starts):
         limits = [s + n for s, n in zip(known, sizes, strict=True)]
@@ -38,7 +38,7 @@ def _slice_at(flat: Flattener, x: Value, starts: Sequence[Scalar], sizes: Sequen
 
 
 def _update_at(flat: Flattener, x: np.ndarray, starts: Sequence[Scalar], update: np.ndarray, combine, kind: str):
-    """x with `update` combined into it at `starts`, in place; starts lie within bounds."""
+    """The array x with `update` combined into it at `starts`, which must be within bounds."""
     program = flat.program
     choices = [range(x.shape[d] - update.shape[d] + 1) if type(s) is Node else (int(s),) for d, s in enumerate(starts)]
     for place in positions([len(c) for c in choices]):
@@ -54,7 +54,7 @@ def _update_at(flat: Flattener, x: np.ndarray, starts: Sequence[Scalar], update:
 
 
 def _bounded(flat: Flattener, start: Scalar, kind: str, largest: int) -> Scalar:
-    """A position clamped to 0 .. largest, in its own type; where it is within whatever the inputs are, this costs nothing."""
+    """A position clamped to 0 .. largest in its type, without cost if it is within bounds for all inputs."""
     return flat.program.apply("min", (flat.program.apply("max", (start, 0), kind), largest), kind)
 
 
@@ -70,7 +70,7 @@ def _starts(flat: Flattener, variables, args: list[Value], largest: Sequence[int
 
 
 def _differences(shape: Sequence[int], sizes: Sequence[int]) -> list[int]:
-    """The largest positions at which a part of these sizes is within an array."""
+    """Largest positions at which a part of these sizes is within an array."""
     return [n - k for n, k in zip(shape, sizes, strict=True)]
 
 
@@ -105,7 +105,7 @@ def _gather(flat: Flattener, equation, args: list[Value]) -> list[Value]:
         starts: list[Scalar] = [0] * x.ndim
         inside: Scalar = True
         for d, start in zip(numbers.start_index_map, indices[place].tolist(), strict=True):
-            # A promise of positions within bounds is not relied on: like XLA, all modes clamp.
+            # Declared positions within bounds are not trusted: as in XLA, all modes clamp.
             starts[d] = _within(flat, start, index_kind, largest[d])
             if fill:  # XLA compares positions as 32-bit integers
                 short = program.convert(start, index_kind, "i32")
@@ -119,7 +119,7 @@ def _gather(flat: Flattener, equation, args: list[Value]) -> list[Value]:
             absent = settled(p["fill_value"], kind)
             part = flat.each(lambda s, i=inside, a=absent: program.select(i, s, a, kind), part)
         rows[number, ...] = part.reshape(kept)
-    # The kept slice dimensions go to offset_dims, the batch dimensions to the others, both in order.
+    # The kept slice dimensions become offset_dims, the batch dimensions the others, both in order.
     spread = rows.reshape((*batch_shape, *kept))
     others = [d for d in range(len(shape)) if d not in numbers.offset_dims]
     return [np.transpose(spread, np.argsort([*others, *numbers.offset_dims])) if shape else spread.reshape(())]
@@ -161,6 +161,6 @@ def _scatter(flat: Flattener, equation, args: list[Value]) -> list[Value]:
         for d, source in zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True):
             starts[d] = place[source]
         if any(type(s) is not Node and not 0 <= s <= n for s, n in zip(starts, largest, strict=True)):
-            continue  # out of bounds: dropped; a position unknown until run time that lies outside meets no candidate
+            continue  # out of bounds: omitted; a run-time position out of bounds equals no candidate
         _update_at(flat, x, starts, spread[(*place, ...)].reshape(sizes), combine, kind)
     return [x]

@@ -40,7 +40,7 @@ def _dot_general(flat: Flattener, equation, args: list[Value]) -> list[Any]:
 
 
 def _deferred(left: Value, right: Value, kinds: set[str], shape: tuple[int, ...]) -> SumOfProducts | None:
-    """The product as one that is computed later, by a loop, if it is large; None for others."""
+    """A large product as a deferred one, which a loop computes later; None for small products."""
     if len(kinds) > 1 or not kinds <= set(FLOATS) or left.shape[0] != 1 or (is_known(left) and is_known(right)):
         return None
     first, second = (
@@ -53,7 +53,7 @@ def _deferred(left: Value, right: Value, kinds: set[str], shape: tuple[int, ...]
 
 
 def _arranged(flat: Flattener, x: Value, batch: Sequence[int], summed: Sequence[int]) -> Value:
-    """(batch, rows, summed)"""
+    """The array with axes (batch, rows, summed)."""
     rows = [d for d in range(x.ndim) if d not in batch and d not in summed]
     groups = batch, rows, summed
     shape = [math.prod(x.shape[d] for d in dims) for dims in groups]
@@ -66,7 +66,7 @@ def _arranged(flat: Flattener, x: Value, batch: Sequence[int], summed: Sequence[
 
 
 def _stride(x: Memory, dims: Sequence[int]) -> int | None:
-    """Distance of the numbers along several axes taken as one; None if it varies."""
+    """Stride of several axes that are combined into one; None if it varies."""
     long = [d for d in dims if x.shape[d] != 1]
     if any(x.strides[d] != x.shape[e] * x.strides[e] for d, e in itertools.pairwise(long)):
         return None
@@ -81,7 +81,7 @@ def _as_kind(flat: Flattener, x: Value, source: str, target: str) -> np.ndarray:
 
 
 def _sum_and_product(flat: Flattener, kind: str) -> tuple[Callable, Callable]:
-    """Functions of two scalars; of truth values, whether any or both hold."""
+    """Sum and product of two scalars; for booleans, their disjunction and conjunction."""
     program = flat.program
     if kind == "bool":
         return lambda x, y: program.apply("or", (x, y), kind), lambda x, y: program.apply("and", (x, y), kind)
@@ -93,13 +93,13 @@ def _is_mask(x: np.ndarray) -> bool:
 
 
 def _product(flat: Flattener, left: np.ndarray, right: np.ndarray, kind: str) -> np.ndarray:
-    """left right^T"""
+    """The product left right^T."""
     add, mul = _sum_and_product(flat, kind)
     zero = zero_of(kind)
     out = np.empty((left.shape[0], right.shape[0]), object)
     columns = right.tolist()
     for i, row in enumerate(left.tolist()):
-        # Known zeros are skipped here, before they cost a call.
+        # Known zeros are skipped here, which avoids calls.
         present = [(k, x) for k, x in enumerate(row) if type(x) is Node or x != 0]
         for j, column in enumerate(columns):
             total = zero
@@ -110,7 +110,7 @@ def _product(flat: Flattener, left: np.ndarray, right: np.ndarray, kind: str) ->
 
 
 def _masked_sums(flat: Flattener, mask: np.ndarray, terms: np.ndarray, kind: str) -> np.ndarray:
-    """mask terms^T for a mask of zeros and ones.
+    """The product mask terms^T for a mask of zeros and ones.
 
     Each sum starts from the largest other sum over a subset of its terms. Sums over the ancestors or descendants in a
     tree are nested, so this costs one addition per node of the tree, as a recursion would.

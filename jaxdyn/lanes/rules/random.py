@@ -1,8 +1,8 @@
-"""Random numbers (`jax.random`) of the generator threefry, equal to JAX's own to the bit.
+"""Generation of random numbers (`jax.random`) by the generator threefry, with the same bits as in JAX.
 
-What is done with the words of keys is written down in JAX, and traced here, so that splitting, folding in and counting follow its
-version and its setting `jax_threefry_partitionable`. Only the hash function itself is written out: it turns a key and a counter,
-two words each, into two words.
+The operations on the words of keys are traced from the functions of JAX, so splitting, folding in and counting follow its version
+and its setting `jax_threefry_partitionable`. Only the hash function is written out here: it maps a key and a counter, two words
+each, to two words.
 """
 
 import math
@@ -17,7 +17,7 @@ from jaxdyn.lanes.keys import WORD, WORDS
 from jaxdyn.lanes.program import Program, Scalar
 from jaxdyn.lanes.scalar_types import dtype_of_type
 
-# About so many operations turn a counter into two random words.
+# Approximate number of operations that convert a counter to two random words.
 HASH_OPERATIONS = 110
 
 # Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3 (SC 2011), and its implementation Random123.
@@ -59,7 +59,7 @@ def _iota(flat: Flattener, equation, args: list[Value]) -> list[Value]:
 
 
 def _joined(flat: Flattener, words: Sequence[Value]) -> np.ndarray:
-    """Keys as JAX stores them, the words along the last axis."""
+    """Keys in the layout of JAX, with words along the last axis."""
     return np.stack([flat.registers(x) for x in words], -1)
 
 
@@ -68,14 +68,14 @@ def _parted(data: np.ndarray) -> list[Value]:
 
 
 def _as_jax_does(flat: Flattener, function: Callable, *operands: tuple[np.ndarray, np.dtype]) -> np.ndarray:
-    """function(*operands), each an array with its type, for a function of JAX that is traced for arrays of these shapes."""
+    """Result of function(*operands) for a function of JAX; each operand is an array and its type."""
     shapes = [jax.ShapeDtypeStruct(x.shape, dtype) for x, dtype in operands]
     (result,) = flat.closed(jax.make_jaxpr(function)(*shapes), [x for x, _ in operands])
     return flat.registers(result)
 
 
 def _for_each(function: Callable, axes: int) -> Callable:
-    """A function of one key, or of one key and a number, over arrays of them with this many axes."""
+    """A function of one key, or of one key and an integer, mapped over arrays with this number of axes."""
     for _ in range(axes):
         function = jax.vmap(function)
     return function

@@ -1,4 +1,4 @@
-"""Operations that move numbers without changing them. In memory most of them are views."""
+"""Operations that rearrange elements without changing them. In memory most of them are views."""
 
 import math
 from collections.abc import Sequence
@@ -33,6 +33,13 @@ def _reshape(flat: Flattener, equation, args: list[Value]) -> list[Value]:
 
 
 def reshaped(flat: Flattener, x: Value, shape: Sequence[int]) -> Value:
+    """The array in another shape.
+
+    Args:
+        flat: Flattener.
+        x: Array.
+        shape: New shape, of the same size.
+    """
     if isinstance(x, Memory):
         if x.is_contiguous:
             return Memory(x.region, x.type, tuple(shape), contiguous(shape), x.offset)
@@ -50,6 +57,13 @@ def _squeeze(flat: Flattener, equation, args: list[Value]) -> list[Value]:
 
 
 def view(x: Memory, shape: Sequence[int], strides: Sequence[int], offset: Scalar | None = None) -> Memory:
+    """Another view of the region of an array.
+
+    Args:
+        x: Array in memory.
+        shape, strides: Shape and strides of the view, in elements.
+        offset: Position of its first element; that of x if None.
+    """
     return Memory(x.region, x.type, tuple(shape), tuple(strides), x.offset if offset is None else offset)
 
 
@@ -94,6 +108,13 @@ def _slice(flat: Flattener, equation, args: list[Value]) -> list[Value]:
 
 
 def sliced(flat: Flattener, x: Value, starts: Sequence[int], limits: Sequence[int], steps: Sequence[int]) -> Value:
+    """A strided part of an array.
+
+    Args:
+        flat: Flattener.
+        x: Array.
+        starts, limits, steps: First index, end and step along each axis.
+    """
     if isinstance(x, Memory):
         offset = sum(a * s for a, s in zip(starts, x.strides, strict=True))
         shape = [len(range(a, b, k)) for a, b, k in zip(starts, limits, steps, strict=True)]
@@ -122,7 +143,14 @@ def _concatenate(flat: Flattener, equation, args: list[Value]) -> list[Value]:
 
 
 def joined(flat: Flattener, args: Sequence[Value], kind: str, shape: Sequence[int]) -> Memory:
-    """Arrays one after the other in memory."""
+    """Concatenation of arrays in memory.
+
+    Args:
+        flat: Flattener.
+        args: Arrays.
+        kind: Scalar type.
+        shape: Shape of the result.
+    """
     parts = []
     for a in args:
         if isinstance(a, Memory) and a.is_contiguous:
@@ -166,7 +194,7 @@ def _pad(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     x, padding = flat.registers(args[0]), flat.registers(args[1])
     config, shape = equation.params["padding_config"], equation.outvars[0].aval.shape
     known = is_known(x) and is_known(padding)
-    # Negative padding cuts; so place into an array that is large enough, then cut.
+    # Negative padding removes elements, so the array is placed into one that is large enough, of which a part is taken.
     low = [max(lo, 0) for lo, _, _ in config]
     spread = [(n - 1) * (i + 1) + 1 if n else 0 for n, (_, _, i) in zip(x.shape, config, strict=True)]
     whole = [a + s + max(hi, 0) for a, s, (_, hi, _) in zip(low, spread, config, strict=True)]
@@ -189,6 +217,6 @@ def _iota(flat: Flattener, equation, args: list[Value]) -> list[Value]:
 
 @rule("empty", "empty2")
 def _empty(flat: Flattener, equation, args: list[Value]) -> list[Value]:
-    # Room for results to come, as the transposes of loops and branches ask for; on CPUs XLA fills it with zeros.
+    # Memory for later results, which the transposes of loops and branches request; on CPUs XLA fills it with zeros.
     variable = equation.outvars[0]
     return [np.zeros(variable.aval.shape, dtype_of_type(kind_of(variable)))]

@@ -43,7 +43,7 @@ def _reduce(flat: Flattener, equation, args: list[Value]) -> list[Value]:
 
 
 def _folded(op: str, kind: str, rows: np.ndarray) -> np.ndarray:
-    """Each row of known numbers put together by an operation, in pairs."""
+    """Reduction of each row of known values by an operation, in pairs."""
     while rows.shape[1] > 1:
         half = rows.shape[1] // 2
         pairs = fold(op, kind, rows[:, :half], rows[:, half : 2 * half])
@@ -52,7 +52,7 @@ def _folded(op: str, kind: str, rows: np.ndarray) -> np.ndarray:
 
 
 def _neutral(op: str, kind: str) -> Scalar:
-    """The result for no operands."""
+    """The result without operands."""
     if op in ("min", "max"):
         least, most = (-math.inf, math.inf) if kind in FLOATS else whole(kind)
         return most if op == "min" else least
@@ -70,7 +70,7 @@ def _argmax(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     for row in x.reshape(-1, x.shape[-1]).tolist():
         best, where = row[0], 0
         for k, candidate in enumerate(row[1:], 1):
-            # The first undefined number wins, as in NumPy.
+            # The first NaN is selected, as in NumPy.
             undefined = program.apply("and", (_undefined(flat, candidate), program.compare("eq", best, best)), "bool")
             wins = program.apply("or", (program.compare(better, candidate, best), undefined), "bool")
             best = program.select(wins, candidate, best, kind)
@@ -106,10 +106,12 @@ def _sort(flat: Flattener, equation, args: list[Value]) -> list[Value]:
         order = np.argsort(arrays[0], axis=-1, kind="stable")
         return [np.moveaxis(np.take_along_axis(a, order, -1), -1, dim) for a in arrays]
     if keys != 1 or n > 32:
-        raise CannotFlatten(f"sorting of {n} numbers by {keys} keys has no scalar form")
+        raise CannotFlatten(f"sorting of {n} values by {keys} keys has no scalar form")
     rows = [a.reshape(-1, n).tolist() for a in arrays]
     for row in zip(*rows, strict=True):
-        for end in range(n - 1, 0, -1):  # exchange neighbors that are out of order; equal ones stay, so it is stable
+        for end in range(
+            n - 1, 0, -1
+        ):  # exchanges neighbors in wrong order; equal ones are kept, so the sort is stable
             for k in range(end):
                 left, right = row[0][k], row[0][k + 1]
                 undefined = program.apply("and", (_undefined(flat, left), program.compare("eq", right, right)), "bool")
