@@ -1,25 +1,25 @@
 """System identification: physical parameters from recorded motion, with exact derivatives and uncertainty.
 
-What may be free, and how
+Free parameters
     addresses               paths to parameters, names of their rows, and their units
-    charts, parameters      unconstrained parameters on one side, physical values on the other; priors, ties, names
-    measurement             sensors and inputs, between a mechanism and its records
+    charts, parameters      maps between unconstrained parameters and physical values; priors, ties, names
+    measurement             sensors and inputs of a mechanism
 Data
-    recording               recordings, and the windows into which they are cut
+    recording               recordings and their windows
     markers                 filmed markers on a planar chain, and the calibration of the camera
 Nonlinear fits
     losses, least_squares   robust losses; problems with shared and local unknowns, and their normal equations
-    output_error            simulated windows against measurements: single and multiple shooting
-    inverse_dynamics_error  forces that a motion needs against forces that were measured
-    fitting, solver         the call that all solvers share, its result, and how a fit can end
+    output_error            comparison of simulated windows with measurements: single and multiple shooting
+    inverse_dynamics_error  comparison of the forces required by a motion with measured forces
+    fitting, solver         the function `fit`, which all solvers share, its result, and result codes
     levenberg_marquardt     the default solver, for one initial guess or many
     gradient_descent        first-order fits by the adjoint, on random batches of windows
 Linear fits
     regression, identifiability, linear_fit
-Before and after
+Experiments and validation
     excitation              the most informative motions
-    experiment              experiments on a machine whose parameters are known
-    covariance, validation  intervals, parameters that data do not determine, and predictions of held-out recordings
+    experiment              synthetic experiments on a machine with known parameters
+    covariance, validation  confidence intervals, unidentifiable parameters, and predictions of held-out recordings
 """
 
 from typing import TYPE_CHECKING

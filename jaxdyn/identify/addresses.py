@@ -1,4 +1,4 @@
-"""Addresses of parameters: dotted paths to leaves of a pytree, their rows by names of bodies, joints or inputs, and their units."""
+"""Addresses of parameters: dotted paths to arrays of a pytree, their rows by names of bodies, joints or inputs, and their units."""
 
 import dataclasses
 import difflib
@@ -22,7 +22,7 @@ from jaxdyn.spatial.transform import RigidTransform
 
 
 class ParameterError(ValueError):
-    """A choice of parameters that does not fit the subject; one line with the parameter and the remedy."""
+    """A choice of parameters does not fit the subject; the message is one line with the parameter and the remedy."""
 
 
 INERTIA = ("mass", "com", "inertia")
@@ -31,8 +31,13 @@ INERTIA = ("mass", "com", "inertia")
 def leaf_at(tree: PyTree, leaf: tuple[str, ...], name: str) -> Array:
     """The array at a path.
 
+    Args:
+        tree: Pytree that contains the array.
+        leaf: Parts of the path.
+        name: Name of the parameter, for messages.
+
     Raises:
-        ParameterError: There is none; the message lists what there is.
+        ParameterError: The path does not exist; the message lists the existing names.
     """
     here: Any = tree
     for k, part in enumerate(leaf):
@@ -40,7 +45,7 @@ def leaf_at(tree: PyTree, leaf: tuple[str, ...], name: str) -> Array:
         if isinstance(here, tuple | list):
             if not part.isdigit() or int(part) >= len(here):
                 raise ParameterError(
-                    f"parameter {name!r}: {before} has {len(here)} entries and no {part!r}; count from 0"
+                    f"parameter {name!r}: {before} has {len(here)} entries, but no entry {part!r}; indices start at 0"
                 )
             here = here[int(part)]
             continue
@@ -58,7 +63,7 @@ def leaf_at(tree: PyTree, leaf: tuple[str, ...], name: str) -> Array:
 
 
 def entry_names(subject: PyTree, leaf: tuple[str, ...], length: int) -> list[str]:
-    """Names of the rows of a leaf: those of bodies, joints, frames, inputs or recordings, else their indices."""
+    """Names of the rows of an array: those of bodies, joints, frames, inputs or recordings, otherwise their indices."""
     if leaf[-2:] == ("sensors", "zeros"):
         return [f"recording {k}" for k in range(length)]
     path = _path(subject, leaf)
@@ -80,26 +85,26 @@ def entry_names(subject: PyTree, leaf: tuple[str, ...], length: int) -> list[str
 
 
 def declared_at(subject: PyTree, leaf: tuple[str, ...]) -> Quantity:
-    """What the owner of a leaf declares of it by `quantity`; nothing where nothing is declared."""
+    """The declaration of an array by `quantity` in the class of its owner; an empty one if nothing is declared."""
     owner = _path(subject, leaf)[-2]
     return quantities(type(owner)).get(leaf[-1], Quantity()) if dataclasses.is_dataclass(owner) else Quantity()
 
 
 def units_of(subject: PyTree, leaf: tuple[str, ...]) -> Callable[[int, int], str]:
-    """The unit of each value of a leaf, as its owner declares it by `quantity`; "" where nothing is declared.
+    """The unit of each value of an array, as its owner declares it by `quantity`; "" if nothing is declared.
 
     Returns:
-        unit(row, part), where the part is the index of a value within its row.
+        Function unit(row, part), where part is the index of a value within its row.
     """
     path = _path(subject, leaf)
     owner = path[-2]
-    if isinstance(owner, RigidTransform):  # the spatial algebra knows no declarations
+    if isinstance(owner, RigidTransform):  # the classes of spatial algebra have no declarations
         return lambda row, part: {"translation": "m", "quaternion": "1"}[leaf[-1]]
     declared = declared_at(subject, leaf)
     plant, system, model = (_innermost(path, kind) for kind in (Plant, System, Model))
     model = system.model if model is None and system is not None else model
     if plant is not None and declared.along in ("input", "measurement"):
-        # Rows are those of single recordings, or of a covariance, whose entries have no common unit.
+        # Rows belong to single recordings, or to a covariance, whose entries do not have a common unit.
         units = [] if leaf[-1] == "noise" and path[-1].ndim == 2 else plant.units_along(declared)
         return lambda row, part: "" if not units else units[part if path[-1].ndim == 2 else row]
     if isinstance(owner, PrescribedMotion) and model is not None:
@@ -114,7 +119,7 @@ def units_of(subject: PyTree, leaf: tuple[str, ...]) -> Callable[[int, int], str
 
 
 def _path(subject: PyTree, leaf: tuple[str, ...]) -> list[Any]:
-    """The objects on the way to a leaf that exists, from the subject to the array."""
+    """The objects along the path to an existing array, from the subject to the array."""
     path = [subject]
     for part in leaf:
         path.append(path[-1][int(part)] if isinstance(path[-1], tuple | list) else getattr(path[-1], part))
@@ -122,7 +127,7 @@ def _path(subject: PyTree, leaf: tuple[str, ...]) -> list[Any]:
 
 
 def _innermost(path: list[Any], kind: type) -> Any:
-    """The last object of a kind on a path; None if there is none."""
+    """The last object of a kind on a path; None if there is no such object."""
     return next((here for here in reversed(path) if isinstance(here, kind)), None)
 
 
@@ -142,7 +147,7 @@ def _names_in_model(model: Model, leaf: tuple[str, ...], indices: list[str]) -> 
 
 
 def _column_names(model: Model) -> list[str]:
-    """Names of the velocity components: those of the joints, numbered where a joint has several."""
+    """Names of the velocity components: the names of the joints, with an index for joints with several components."""
     columns = model.topology.body_of_column.tolist()
     names = model.topology.joint_names
     return [
@@ -154,13 +159,18 @@ def _column_names(model: Model) -> list[str]:
 def rows_of(
     subject: PyTree, leaves: tuple[tuple[str, ...], ...], entries: Sequence[str | int] | None, name: str
 ) -> tuple[int, ...] | None:
+    """Indices of the selected rows; None for all rows.
+
+    Raises:
+        ParameterError: A path or an entry does not exist, or the arrays do not have the same rows.
+    """
     if entries is None:
         for leaf in leaves:
             leaf_at(subject, leaf, name)
         return None
     shapes = {leaf_at(subject, leaf, name).shape[:1] for leaf in leaves}
     if len(shapes) != 1 or shapes == {()}:
-        raise ParameterError(f"parameter {name!r}: its leaves have no common rows to choose from; leave out entries")
+        raise ParameterError(f"parameter {name!r}: its arrays do not have the same rows; omit entries")
     ((length,),) = shapes
     known = entry_names(subject, leaves[0], length)
     rows = []
@@ -177,6 +187,7 @@ def rows_of(
 def gather(
     subject: PyTree, leaves: tuple[tuple[str, ...], ...], rows: tuple[int, ...] | None
 ) -> Float[Array, "values"]:
+    """Values of the selected rows of some arrays as one vector."""
     parts = [_path(subject, leaf)[-1] for leaf in leaves]
     parts = parts if rows is None else [part[np.array(rows)] for part in parts]
     return jnp.concatenate([part.ravel() for part in parts])
@@ -185,6 +196,7 @@ def gather(
 def scatter(
     subject: PyTree, leaves: tuple[tuple[str, ...], ...], rows: tuple[int, ...] | None, values: Float[Array, "values"]
 ) -> PyTree:
+    """The subject with other values in the selected rows of some arrays; the inverse of `gather`."""
     at = 0
     for leaf in leaves:
         old = _path(subject, leaf)[-1]

@@ -1,7 +1,8 @@
-"""Charts (reparametrizations, bijectors): unconstrained parameters on one side, physically valid values on the other.
+"""Charts (parametrizations, bijectors): maps between unconstrained parameters and physically valid values.
 
-An optimizer changes the unconstrained parameters x; every x gives a valid value. A chart is one-to-one and smooth, so that no value
-is lost and the Gauss-Newton problem is regular. Values are flat vectors, in the order of the rows of a `Parameter`.
+An optimizer changes the unconstrained parameters x; every x results in a valid value. A chart is one-to-one and smooth, so that
+every valid value can be reached and the Gauss-Newton problem is regular. Values are flat vectors in the order of the rows of a
+`Parameter`.
 """
 
 import abc
@@ -24,23 +25,23 @@ from jaxdyn.spatial.inertia import (
 Unconstrained = Float[Array, "unconstrained"]
 Values = Float[Array, "values"]
 
-# Where the six unconstrained parameters above the diagonal stand in the 4x4 triangular factor.
+# Positions of the six unconstrained parameters above the diagonal of the 4x4 triangular factor.
 _ROWS, _COLUMNS = np.triu_indices(4, 1)
-# A body is flat if the least eigenvalue of its pseudo-inertia with unit diagonal is below this many roundings.
+# A body is flat if the smallest eigenvalue of its pseudo-inertia, scaled to a unit diagonal, is below this multiple of eps.
 _FLAT = 10.0
 
 
 class Chart(eqx.Module):
-    """A smooth one-to-one map from unconstrained parameters to the values that a parameter may take.
+    """A smooth one-to-one map from unconstrained parameters to the allowed values of a parameter.
 
     Attributes:
-        kind: Name in configs, of concrete classes for single leaves.
+        kind: Name of a concrete class in configs, for charts of single arrays.
     """
 
     kind: ClassVar[str]
 
     def about(self, values: Values) -> "Chart":
-        """The chart with its reference at given values, for those that have one."""
+        """The chart with its reference at the given values, if it has a reference."""
         return self
 
     def size(self, values: int) -> int:
@@ -49,22 +50,22 @@ class Chart(eqx.Module):
 
     @abc.abstractmethod
     def validate(self, values: np.ndarray) -> str | None:
-        """Why the chart does not hold these values and how to mend it, or None."""
+        """Reason why these values are outside of the chart, with the remedy; None if they are inside."""
 
     @abc.abstractmethod
     def value(self, x: Unconstrained) -> Values:
-        """The values of unconstrained parameters."""
+        """The values that belong to unconstrained parameters."""
 
     @abc.abstractmethod
     def unconstrained(self, values: Values) -> Unconstrained:
-        """The unconstrained parameters of values."""
+        """The unconstrained parameters that belong to values."""
 
 
 class Real(Chart):
-    """Any values (the identity, scaled): value = scale x.
+    """Any values (scaled identity): value = scale x.
 
     Attributes:
-        scale: The size that a change of the value typically has; it only matters to optimizers that know no curvature.
+        scale: Typical size of a change of the value; it only affects optimizers that do not use curvature.
     """
 
     kind: ClassVar[str] = "real"
@@ -74,7 +75,7 @@ class Real(Chart):
     def validate(self, values: np.ndarray) -> str | None:
         if not np.all(np.isfinite(values)):
             return f"it starts at {values.tolist()}; start from finite values"
-        return None if self.scale > 0 else f"the scale of its chart is {self.scale}; give a positive one"
+        return None if self.scale > 0 else f"the scale of its chart is {self.scale}; give a positive scale"
 
     def value(self, x: Unconstrained) -> Values:
         return self.scale * x
@@ -132,9 +133,10 @@ class Bounded(Chart):
 
 
 class UnitVector(Chart):
-    """Unit vectors, two unconstrained parameters: the rotation vector, across the reference, that turns the reference to the value.
+    """Unit vectors, with two unconstrained parameters.
 
-    Regular everywhere but opposite the reference.
+    They are the components of the rotation vector perpendicular to the reference that rotates the reference to the value. The chart
+    is regular except at the direction opposite to the reference.
     """
 
     kind: ClassVar[str] = "unit_vector"
@@ -162,7 +164,7 @@ class UnitVector(Chart):
         return dot(self._across().astype(values.dtype).T, quaternion.logarithm(turn))
 
     def _across(self) -> Float[Array, "3 2"]:
-        """Two unit vectors at right angles to the reference and to each other."""
+        """Two unit vectors that are perpendicular to the reference and to each other."""
         smallest = jnp.argmin(jnp.abs(self.reference))
         first = jnp.cross(self.reference, jnp.asarray(np.eye(3), self.reference.dtype)[smallest])
         first = first / jnp.sqrt(dot(first, first))
@@ -170,7 +172,7 @@ class UnitVector(Chart):
 
 
 class Rotation(Chart):
-    """Unit quaternions, three unconstrained parameters: value = reference exp(x), x the rotation vector on inner axes, rad."""
+    """Unit quaternions, with three unconstrained parameters: value = reference exp(x), x the rotation vector on inner axes, rad."""
 
     kind: ClassVar[str] = "rotation"
 
@@ -197,18 +199,19 @@ class Rotation(Chart):
 
 
 class PhysicalInertia(Chart):
-    """Mass, center of mass and inertia of a body that can exist: ten unconstrained parameters, log-Cholesky about a reference.
+    """Mass, center of mass and inertia of a physically valid body, with ten unconstrained parameters: log-Cholesky about a
+    reference.
 
         P = U0 T T' U0',    P0 = U0 U0',    T = upper triangular with diagonal exp(d)
 
-    P is the 4x4 pseudo-inertia about the body origin, P0 that of the reference. A body is physical (some distribution of mass has
-    its ten values) if and only if P is positive definite, and each such P has exactly one T. The parameters have no unit:
-    (d_1, ..., d_4, t_12, t_13, t_14, t_23, t_24, t_34).
+    P is the 4x4 pseudo-inertia about the body origin, P0 is that of the reference. A body is physically valid (some distribution of
+    mass has its ten values) if and only if P is positive definite, and for each such P there is exactly one T. The unconstrained
+    parameters are dimensionless: (d_1, ..., d_4, t_12, t_13, t_14, t_23, t_24, t_34).
 
     Values are (mass, com, inertia about the center of mass: xx, yy, zz, xy, xz, yz), as in `Model`.
 
     Attributes:
-        factor: U0.
+        factor: Triangular factor U0 of the reference.
 
     Source: theory.md (F5); Wensing, Kim and Slotine 2018; Rucker and Wensing 2022.
     """
@@ -223,11 +226,10 @@ class PhysicalInertia(Chart):
             return f"it has {values.size} values; give mass, com and inertia of one body"
         pseudo = np.asarray(_pseudo_inertia(jnp.asarray(values)), np.float64)
         scale = 1.0 / np.sqrt(np.maximum(np.diag(pseudo), np.finfo(np.float64).tiny))
-        # With a unit diagonal, the least eigenvalue is the same in all units; that of a flat body is a rounding error.
+        # With a unit diagonal the smallest eigenvalue does not depend on units, and is a rounding error for flat bodies.
         if not np.linalg.eigvalsh(scale[:, None] * pseudo * scale)[0] > _FLAT * np.finfo(values.dtype).eps:
-            return (
-                "no body of finite size has its mass, com and inertia; start from a body that extends in all directions"
-            )
+            return "its mass, com and inertia are not those of a body of finite size; "
+                "start from a body that extends in all directions"
         return None
 
     def value(self, x: Unconstrained) -> Values:
@@ -244,11 +246,11 @@ class PhysicalInertia(Chart):
         return jnp.concatenate([jnp.log(jnp.diagonal(triangle)), triangle[_ROWS, _COLUMNS]])
 
     def divergence_roots(self, x: Unconstrained) -> Unconstrained:
-        """Ten values whose squares add up to the log-det divergence from the reference body,
+        """Ten values whose squares add up to the log-det divergence from the reference body.
 
-            D(P, P0) = tr(P0^-1 P) - log det(P0^-1 P) - 4 = sum of t_ij^2 + sum of exp(2 d_i) - 2 d_i - 1.
+            D(P, P0) = tr(P0^-1 P) - log det(P0^-1 P) - 4 = sum of t_ij^2 + sum of exp(2 d_i) - 2 d_i - 1
 
-        It does not depend on the frame in which the body is described, nor on units. Source: Lee, Wensing and Park 2019.
+        The divergence does not depend on units and on the frame in which the body is described. Source: Lee, Wensing and Park 2019.
         """
         return jnp.concatenate([_divergence_root(x[:4]), x[4:]])
 

@@ -1,4 +1,4 @@
-"""How well parameters are known: information, covariance, intervals, and what the data do not determine."""
+"""Uncertainty of parameters: information, covariance, confidence intervals, and parameters that the data do not determine."""
 
 import equinox as eqx
 import jax
@@ -11,25 +11,27 @@ from jaxdyn.identify.least_squares import Problem, Unknowns, information
 from jaxdyn.lanes import compiled_outside_jit, stored_jit
 from jaxdyn.lanes.announcements import announced_as
 
-# A direction of the scaled information below this fraction of the largest one is not identified: rounding hides it.
+# A direction of the scaled information below this fraction of the largest one is not identified, because it is a rounding error.
 _UNSEEN = 1e-10
-# A direction whose standard deviation exceeds this multiple of the best one's deserves a warning.
+# A warning is issued for a direction whose standard deviation exceeds this multiple of that of the best one.
 _POOR = 1e3
-# A value that changes less than this with the unconstrained parameters is at the bound of its chart, such as zero friction.
+# A value that changes less than this with the unconstrained parameters is at a bound of its chart, for example at zero friction.
 _AT_BOUND = 1e-12
-# A value moves along a direction that is not identified if its change is more than this part of that along all directions.
+# A value depends on an unidentified direction if its change along it exceeds this fraction of its change along all directions.
 _BLIND = 1e-6
-_QUANTILE = 1.959963984540054  # of the normal distribution, 97.5 %
+_QUANTILE = 1.959963984540054  # 97.5 % quantile of the normal distribution
 
 
 class Uncertainty(Displayed, eqx.Module):
-    """What a fit knows about the values of its parameters.
+    """Estimates of a fit and their uncertainty.
 
     Attributes:
         labels: Name and unit of every value.
         values: Estimates.
-        covariance: of the estimates; infinite variances where the data and the priors say nothing, zero at the bound of a chart.
-        noise_scale: Factor by which the residuals are larger than the noise that was assumed.
+        covariance: Covariance of the estimates; variances are infinite for values that neither data nor priors determine, and zero
+            at a bound of a chart.
+        noise_scale: Ratio of the observed residuals to the assumed noise.
+        warnings: Sentences about values that the data determine poorly or not at all.
     """
 
     labels: tuple[tuple[str, str], ...] = eqx.field(static=True)
@@ -41,19 +43,19 @@ class Uncertainty(Displayed, eqx.Module):
     @property
     @compiled_outside_jit
     def std(self) -> Float[Array, "values"]:
-        """Standard deviations."""
+        """Standard deviations of the estimates."""
         return jnp.sqrt(jnp.diagonal(self.covariance))
 
     @property
     @compiled_outside_jit
     def intervals(self) -> Float[Array, "values 2"]:
-        """95 % intervals (lower, upper)."""
+        """95 % intervals (lower, upper) of the estimates."""
         return jnp.stack([self.values - _QUANTILE * self.std, self.values + _QUANTILE * self.std], axis=1)
 
     @property
     @compiled_outside_jit
     def correlation(self) -> Float[Array, "values values"]:
-        """Correlations of the estimates; 0 with values that are not known or do not vary."""
+        """Correlations of the estimates; 0 for values that are not identified or do not vary."""
         std = self.std
         known = jnp.isfinite(std) & (std > 0)
         inverse = jnp.where(known, 1.0 / jnp.where(known, std, 1.0), 0.0)
@@ -78,18 +80,19 @@ def uncertainty(problem: Problem, unknowns: Unknowns, *, kind: str = "groups", s
         "noise":  C = s^2 F^-1,               F the Fisher information, s the noise scale
         "groups": C = F^-1 (G/(G - 1) sum g_k g_k' + F_0) F^-1
 
-    g_k are the gradients of G groups (windows, or blocks of samples), F_0 is the information of the priors. The first is right if
-    every residual is independent of the others and the model is perfect. The second only asks that groups be independent, so it is
-    the honest one for real recordings.
+    g_k are the gradients of G groups (windows, or blocks of samples), F_0 is the information of the priors. "noise" is correct if
+    all residuals are independent and the model is perfect. "groups" only requires that groups are independent, so it is appropriate
+    for real recordings.
 
     Args:
-        unknowns: Where the fit ended.
+        problem: Problem that was fitted.
+        unknowns: Unknowns at the end of the fit.
         kind: "groups" or "noise".
-        scale: For "noise", whether the noise scale is estimated from the residuals; else the assumed noise is believed.
+        scale: Whether the noise scale is estimated from the residuals if the kind is "noise"; otherwise the assumed noise is used.
 
     Raises:
-        ValueError: Unknown kind, or there is no finite information: the fit failed, or the measurements of a window do not
-            determine its initial state.
+        ValueError: The kind is unknown, or the information is not finite, because the fit failed or the measurements of a window do
+            not determine its initial state.
 
     Source: White 1982 for "groups".
     """
@@ -127,7 +130,7 @@ def uncertainty(problem: Problem, unknowns: Unknowns, *, kind: str = "groups", s
         C = inverse @ (spread + prior.T @ prior) @ inverse
     G = np.asarray(G, np.float64)
     covariance = G @ C @ G.T
-    # Values per standard deviation of each free number alone: without units, and without the size of the noise.
+    # Change of the values per standard deviation of each unconstrained parameter; it does not depend on units and noise.
     relative = G * scale_of
     relative = relative / np.maximum(np.linalg.norm(relative, axis=1, keepdims=True), np.finfo(float).tiny)
     inside = np.linalg.norm(G, axis=1) > _AT_BOUND
@@ -138,10 +141,11 @@ def uncertainty(problem: Problem, unknowns: Unknowns, *, kind: str = "groups", s
 
 
 def _inverse(F: np.ndarray, eps: float) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray], np.ndarray]:
-    """Inverse on what is seen; the scale that gives F a unit diagonal; in that scale, eigenvalues and directions of what is
-    seen, and directions of what is not.
+    """Pseudoinverse of F on identified directions, and the scale that gives F a unit diagonal.
+
+    In this scale the function also returns eigenvalues and directions that are identified, and directions that are not.
     """
-    # A number whose influence is below the rounding of that of the others has none.
+    # The influence of a parameter counts as zero if it is below the rounding errors of the influence of others.
     influence = np.diag(F) > (4.0 * eps) ** 2 * np.max(np.diag(F))
     F = np.where(influence[:, None] & influence, F, 0.0)
     diagonal = np.diag(F)
@@ -155,7 +159,7 @@ def _inverse(F: np.ndarray, eps: float) -> tuple[np.ndarray, np.ndarray, tuple[n
 def _warnings(
     seen: tuple[np.ndarray, np.ndarray], unseen: np.ndarray, relative: np.ndarray, labels: tuple[tuple[str, str], ...]
 ) -> tuple[str, ...]:
-    """What the data do not determine, one line per direction: the values that move along it."""
+    """Warnings about directions that the data do not determine, one line each with the values that change along it."""
     found = [
         f"not identifiable: {_moving(relative @ direction, labels)}; fix one of them, or give a prior"
         for direction in unseen.T

@@ -1,12 +1,12 @@
-"""The most informative motions: periodic ones that maximize the information on the base parameters, within a machine's limits.
+"""Excitation: periodic motions that maximize the information on the base parameters within the limits of a machine.
 
-Each joint follows a Fourier series, whose velocities and accelerations are exact and which repeats, so that measurements can be
+Each joint follows a Fourier series. Its velocities and accelerations are exact, and it is periodic, so that measurements can be
 averaged over periods. With noise of standard deviation sigma_j in the force of joint j, the information of samples at t_i is
 
     A = sum_i Y_i^T diag(1 / sigma^2) Y_i,   Y_i = base columns of the regressor at (q, v, a)(t_i),
 
-the inverse of the covariance of the fitted parameters. log det A is made as large as limits of position, speed and drive force
-allow (D-optimal design): many random starts at once, Adam, and multipliers for the limits (augmented Lagrangian).
+which is the inverse of the covariance of the fitted parameters. log det A is maximized within the limits of position, speed and
+drive force (D-optimal design), by Adam from many random motions at once with multipliers for the limits (augmented Lagrangian).
 
 Source: Swevers et al. 1997 (Fourier series); Nocedal and Wright 2006, chapter 17 (multipliers).
 """
@@ -33,23 +33,21 @@ from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import einsum
 
-_ROUNDS = 5  # in which Adam runs at fixed multipliers
-_PENALTY = 10.0  # on squared violations, in shares of a limit; the goal is of order one per decade of amplitude
-_RATE = 0.1  # of Adam at first, to fall like a cosine; amplitudes are of order one
-_RESERVE = 0.01  # share of each limit that the optimizer leaves, for what happens between its samples
-# In the end the limits hold on a grid this many times finer than the samples, with this share to spare between its moments.
+_ROUNDS = 5  # rounds of Adam with fixed multipliers
+_PENALTY = 10.0  # weight of squared violations, as fractions of a limit; the objective changes by about one per decade of amplitude
+_RATE = 0.1  # initial learning rate of Adam, which decreases like a cosine; amplitudes are of order one
+_RESERVE = 0.01  # fraction of each limit that the optimizer keeps in reserve between its samples
+# Finally, limits are satisfied on a grid this many times finer than the samples, with this fraction in reserve between grid points.
 _FINE, _SPARE = 10, 2e-3
-_LARGEST, _HALVINGS = 2.0, 14  # bisection for the largest amplitude within the limits, in terms of that which was found
-_NOT_HELD = (
-    "motions of {!r} do not stay within its limits, however small; see whether the drives hold it against gravity"
-)
+_LARGEST, _HALVINGS = 2.0, 14  # bisection for the largest amplitude within the limits, relative to the one found
+_NOT_HELD = "even very small motions of {!r} exceed its limits; check that the drives can hold it against gravity"
 
 
 class Margins(NamedTuple):
-    """What is left of the limits at the worst moment of a motion, as a share; negative where a limit does not hold.
+    """Distances from the limits at the worst moment of a motion, as fractions; negative if a limit is exceeded.
 
     Attributes:
-        position: Distance to the nearer end, in half ranges; infinite without limits.
+        position: Distance to the nearer limit, in units of half the range; infinite for joints without limits.
         speed, effort: 1 - (largest value) / limit, of velocities and drive forces.
     """
 
@@ -62,11 +60,11 @@ class Excitation(eqx.Module):
     """Result of `design_excitation`.
 
     Attributes:
-        motion: The best motion found.
-        log_determinant: of the information of its samples on the base parameters, in their units.
-        margins: of the limits, at the worst moment of the motion.
-        base: The base parameters that the motion is to determine.
-        random_log_determinants: of the random motions, as large as the limits allow, from which the search started.
+        motion: Best motion that was found.
+        log_determinant: Log determinant of the information of its samples on the base parameters, in their units.
+        margins: Distances from the limits at the worst moment of the motion.
+        base: Base parameters that the motion determines.
+        random_log_determinants: Log determinants of the random initial motions, scaled to the largest amplitudes within the limits.
     """
 
     motion: FourierMotion
@@ -90,24 +88,26 @@ def design_excitation(
     base: BaseParameters | None = None,
     **renamed: Any,
 ) -> Excitation:
-    """A periodic motion, at rest at its ends, whose measured forces determine the base parameters of a system best.
+    """Design a periodic motion, at rest at its ends, whose measured forces determine the base parameters as accurately as possible.
 
-    Limits are those of `system.model.limits`: of positions, speeds and drive forces. They hold on a grid ten times finer than
-    the samples: in the end, all amplitudes are made as large, or as small, as the limits allow.
+    The limits are those of `system.model.limits`: of positions, speeds and drive forces. They are satisfied on a grid ten times
+    finer than the samples: finally, all amplitudes are scaled to the largest values within the limits.
 
     Args:
-        period: s.
+        system: Mechanism with its forces and drives.
+        key: Random key of the initial motions.
+        period: Period of the motion, s.
         harmonics: Number of sines and cosines per joint, at least 2; the highest frequency is harmonics / period, Hz.
-        samples: Number of equidistant moments at which forces will be measured, per period.
-        noise: Standard deviation of each measured force, N m or N; equal if not given.
+        samples: Number of equidistant moments per period at which forces are measured.
+        noise: Standard deviation of each measured force, N m or N; equal for all forces if not given.
         starts: Number of random motions from which the search starts.
-        max_steps: Number of gradient steps from each of them.
-        base: The base parameters that the motion is to determine; all those of the system if not given.
-        renamed: Arguments of earlier releases, which are answered with their new form.
+        max_steps: Number of gradient steps from each of these motions.
+        base: Base parameters to determine; by default all base parameters of the system.
+        renamed: Arguments of earlier releases; the error names the new arguments.
 
     Raises:
-        ValueError: Joints that have quaternions or a prescribed motion, are not driven or closed in loops; a joint without limits
-            of position and speed; or no motion that the drives can hold was found.
+        ValueError: Some joints have quaternions or a prescribed motion, are not driven, are in closed loops, or have limits of
+            neither position nor speed; or no motion was found that the drives can hold.
     """
     refuse_renamed("design_excitation", renamed, steps="max_steps")
     _check(system, harmonics)
@@ -137,17 +137,24 @@ def random_motions(
     samples: int = 100,
     count: int = 8,
 ) -> tuple[FourierMotion, Margins]:
-    """Random periodic motions, at rest at their ends, as large as limits allow: `design_excitation` without its search.
+    """Random periodic motions, at rest at their ends, with the largest amplitudes within the limits.
+
+    They are the initial motions of `design_excitation`.
 
     Args:
-        period, harmonics, samples: As for `design_excitation`.
+        system: Mechanism with its forces and drives.
+        key: Random key of the motions.
+        period: Period of the motions, s.
+        harmonics: Number of sines and cosines per joint, at least 2.
+        samples: Number of equidistant moments per period at which forces are measured.
         count: Number of motions to draw.
 
     Returns:
-        The motions, with a leading axis, and what they leave of the limits. Those that no drive holds, however small, are left out.
+        The motions, with a leading axis, and their distances from the limits. Motions that exceed the limits at any amplitude are
+        left out.
 
     Raises:
-        ValueError: As `design_excitation`.
+        ValueError: See `design_excitation`.
     """
     _check(system, harmonics)
     model = system.model
@@ -169,10 +176,10 @@ def _check(system: System, harmonics: int) -> None:
     model, limits = system.model, system.model.limits
     topology = model.topology
     if harmonics < 2:
-        raise ValueError(f"harmonics is {harmonics}; give 2 or more, since one harmonic cannot start at rest")
+        raise ValueError(f"harmonics is {harmonics}; give at least 2, because one harmonic cannot start at rest")
     if not all(kind.velocity_is_rate for kind in topology.joint_classes) or configuration.is_prescribed(model):
         raise ValueError(
-            f"{model.name!r} has joints with quaternions or prescribed motion, which follow no Fourier series"
+            f"{model.name!r} has joints with quaternions or prescribed motion, which cannot follow a Fourier series"
         )
     if system.constraints or (system.drives is not None and set(system.drives.columns) != set(range(model.nv))):
         raise ValueError(
@@ -185,7 +192,7 @@ def _check(system: System, harmonics: int) -> None:
 
 
 def _motion(model: Model, shares: Float[Array, "nv shares"], frequency: Float[Array, ""]) -> FourierMotion:
-    """Motion of parameters of order one: fractions of half ranges, or of the amplitude at the speed limit without ranges."""
+    """Motion from parameters of order one: fractions of half the range, or of the amplitude at the speed limit."""
     limits = model.limits
     bounded = jnp.isfinite(limits.lower) & jnp.isfinite(limits.upper)
     size = jnp.where(bounded, 0.5 * (limits.upper - limits.lower), limits.velocity / frequency)
@@ -200,7 +207,7 @@ def _times(motion: FourierMotion, count: int) -> Float[Array, "count"]:
 
 
 def _excess(system: System, motion: FourierMotion, count: int) -> Float[Array, "count 3 nv"]:
-    """By how much each limit is exceeded, as a share: of positions, speeds and drive forces at moments of one period."""
+    """Excess over each limit as a fraction of it: of positions, speeds and drive forces at moments of one period."""
     limits = system.model.limits
     bounded = jnp.isfinite(limits.lower) & jnp.isfinite(limits.upper)
     half = jnp.where(bounded, 0.5 * (limits.upper - limits.lower), 1.0)
@@ -223,7 +230,7 @@ def _rows(system: System, motion: FourierMotion, noise, independent, samples: in
 
 @stored_jit
 def _search(system: System, first, noise, frequency, *, independent, samples: int, steps: int):
-    """From all starts at once: motions within the limits, log determinants, margins; and log determinants of the starts."""
+    """Motions from all initial motions within the limits, log determinants, margins; log determinants of the initial motions."""
     model = system.model
     start = jax.vmap(lambda shares: _motion(model, shares, frequency))(first)
 
@@ -262,14 +269,14 @@ def _search(system: System, first, noise, frequency, *, independent, samples: in
 
 @stored_jit
 def _random(system: System, first, frequency, *, samples: int):
-    """Motions of unconstrained parameters, within the limits."""
+    """Motions from unconstrained parameters, scaled to the limits."""
     return jax.vmap(lambda x: _within_limits(system, _motion(system.model, x, frequency), samples))(first)
 
 
 def _within_limits(
     system: System, motion: FourierMotion, samples: int
 ) -> tuple[FourierMotion, Float[Array, ""], Margins]:
-    """The motion as large as the limits allow, by which factor it changed, 0 if it is never small enough, and margins."""
+    """The motion with the largest amplitude within the limits, its scale factor (0 if there is none), and margins."""
 
     def halve(_, carry):
         lower, upper, worst = carry

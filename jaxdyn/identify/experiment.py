@@ -1,4 +1,6 @@
-"""Experiments on a machine whose parameters are known: motions that excite it, noisy recordings, and judging fits by the truth."""
+"""Synthetic experiments: exciting motions of a machine with known parameters, noisy recordings, and comparison of fits with the
+truth.
+"""
 
 import dataclasses
 from typing import NamedTuple
@@ -21,12 +23,12 @@ from jaxdyn.identify.regression import labels, linear_parameters, regressor, wit
 from jaxdyn.identify.validation import needed_and_acting
 from jaxdyn.lanes import stored_jit
 
-# Errors are compared with the size of a value, or with this fraction of the largest value of the same unit, since zero has no size.
+# Errors are relative to the value, or to this fraction of the largest value with the same unit if the value is close to zero.
 LEAST_SIZE = 1e-3
 
 
 class ExcitingMotion(NamedTuple):
-    """A motion, what it leaves of the limits, and the log determinant of its information on the base parameters."""
+    """A motion, its distances from the limits, and the log determinant of its information on the base parameters."""
 
     motion: FourierMotion
     margins: Margins
@@ -37,9 +39,9 @@ class Excitations(NamedTuple):
     """Motions of an experiment, from `excitations`.
 
     Attributes:
-        base: The base parameters that random motions determine.
-        training: The most informative motions, to fit.
-        validation: Random motions, to judge the fit.
+        base: Base parameters that random motions determine.
+        training: The most informative motions, for the fit.
+        validation: Random motions, for the validation of the fit.
     """
 
     base: BaseParameters
@@ -60,29 +62,29 @@ def excitations(
     starts: int = 8,
     max_steps: int = 0,
 ) -> Excitations:
-    """Motions within the limits of a system: the most informative ones of some random motions, or designed ones.
+    """Motions within the limits of a system: the most informative of some random motions, or designed motions.
 
     Args:
-        system: The mechanism with its forces and drives.
+        system: Mechanism with its forces and drives.
         key: Random key of the motions.
-        training: Number of motions to fit.
-        validation: Number of motions to judge the fit.
+        training: Number of motions for the fit.
+        validation: Number of motions for the validation.
         noise: Standard deviation of each measured force, N m or N.
         period: Period of the motions, s.
         harmonics: Number of sines and cosines per joint, at least 2.
         times: Equidistant samples of one period, s.
-        starts: Number of random motions from which the most informative are taken, or from which each search starts.
+        starts: Number of random motions from which the most informative are selected, or from which each search starts.
         max_steps: Number of gradient steps of the search (`design_excitation`) for each training motion; 0 for no search.
 
     Raises:
-        ValueError: As `random_motions`, or too few random motions stay within the limits.
+        ValueError: See `random_motions`, or too few random motions are within the limits.
     """
     shape = {"period": period, "harmonics": harmonics, "samples": len(times)}
     random_key, *keys = jax.random.split(key, 1 + training)
     drawn = random_motions(system, random_key, count=starts + validation, **shape)
     count = len(drawn[0].offset)
     if count < validation + training:
-        raise ValueError(f"only {count} random motions stay within the limits; raise starts")
+        raise ValueError(f"only {count} random motions are within the limits; raise starts")
     each = [jax.tree.map(lambda leaf, k=k: np.asarray(leaf)[k], drawn) for k in range(count)]
     rows = [regressor_rows(system, *sampled(motion, times)) for motion, _ in each]
     base = base_parameters(np.stack(rows), labels(system))
@@ -100,7 +102,7 @@ def excitations(
 def sampled(
     motion: FourierMotion, times: Float[np.ndarray, "samples"]
 ) -> tuple[Float[Array, "samples nv"], Float[Array, "samples nv"], Float[Array, "samples nv"]]:
-    """Coordinates, velocities and accelerations of a motion at some times (s)."""
+    """Coordinates, velocities and accelerations of a motion at the given times (s)."""
     return stored_jit(jax.vmap(lambda motion, t: motion(t), (None, 0)))(motion, jnp.asarray(times))
 
 
@@ -117,14 +119,14 @@ def synthetic_recording(
     times: Float[np.ndarray, "samples"],
     force_errors: Float[np.ndarray, "samples nv"] | None = None,
 ) -> Recording:
-    """A recording of a plant that follows a motion, with the inputs that make its drives exert the forces that the motion needs.
+    """A recording of a plant that follows a motion; its inputs make the drives exert the required forces.
 
     Args:
-        plant: The machine.
+        plant: Machine that is recorded.
         name: Name of the recording.
-        motion: The motion.
+        motion: Motion of the machine.
         times: Time stamps, s.
-        force_errors: Errors that the measured forces have, N m or N; none if not given.
+        force_errors: Errors of the measured forces, N m or N; no errors if not given.
 
     Raises:
         MeasurementError: Not every joint has a drive.
@@ -136,7 +138,7 @@ def synthetic_recording(
     effect = np.asarray(_effect(plant, Motions(q[0], v[0], a[0], none[0])))
     if effect.shape[0] != effect.shape[1] or np.linalg.matrix_rank(effect) < len(effect):
         raise MeasurementError(
-            f"{name}: not every joint has a drive, so that its forces cannot be chosen; drive them all"
+            f"{name}: not every joint has a drive, so the forces cannot be chosen; add drives to all joints"
         )
     u = np.linalg.solve(effect, (tau - idle).T).T
     return Recording(name, times, np.asarray(q), np.asarray(v), u, np.asarray(a))
@@ -149,15 +151,15 @@ def _effect(plant: Plant, motion: Motions) -> Float[Array, "nv nu"]:
 
 
 class BaseComparison(NamedTuple):
-    """Base parameters that linear fits and a fit of bodies find, beside the true ones; from `compare_base_parameters`.
+    """Base parameters from linear fits and from a fit of bodies, compared with the true ones; from `compare_base_parameters`.
 
     Attributes:
-        truth: The true base parameters.
-        exact: The linear fit of exact forces.
-        measured: The linear fit of the measured forces.
+        truth: True base parameters.
+        exact: Linear fit of exact forces.
+        measured: Linear fit of measured forces.
         fitted: Base parameters of the fitted plant.
-        errors: Errors of the exact fit relative to the size of each parameter, or to `LEAST_SIZE` of the largest of its unit.
-        covered: For each parameter, the fraction of repetitions of the experiment in which its 95 % interval contains the truth.
+        errors: Errors of the exact fit relative to each parameter, or to `LEAST_SIZE` of the largest one with the same unit.
+        covered: Fraction of repetitions of the experiment in which the 95 % interval of each parameter contains the true value.
         measurements: Number of measured forces.
     """
 
@@ -180,21 +182,21 @@ def compare_base_parameters(
     repetitions: int = 400,
     seed: int = 0,
 ) -> BaseComparison:
-    """Base parameters from exact and from noisy forces, and those of a fitted plant, compared with the truth.
+    """Compare base parameters from exact and noisy forces, and those of a fitted plant, with the true ones.
 
     Args:
-        truth: The machine that made the motions.
-        fitted: The plant to judge.
+        truth: Machine that performed the motions.
+        fitted: Fitted plant.
         base: Base parameters that the motions determine.
-        motions: Samples of the experiment, with inputs that have noise.
+        motions: Samples of the experiment, with noisy inputs.
         noise: Standard deviation of the noise of each force, N m or N.
-        repetitions: Number of repetitions of the experiment with other noise, by which coverage is counted.
+        repetitions: Number of repetitions of the experiment with other noise, from which the coverage is counted.
         seed: Seed of this noise.
     """
     system = truth.system
     Y = base.columns(regressor_rows(system, motions.q, motions.v, motions.a))
     needed, acting = needed_and_acting(truth, motions)
-    # What remains without the linear parameters is no part of what they explain.
+    # Forces at zero linear parameters are not explained by these parameters, so they are subtracted.
     nothing = with_linear_parameters(system, jnp.zeros_like(linear_parameters(system)))
     remaining, _ = needed_and_acting(eqx.tree_at(lambda plant: plant.system, truth, nothing), motions)
     linear_fit = stored_jit(weighted_least_squares)
@@ -219,14 +221,14 @@ def _log_determinant(Y: Float[Array, "samples nv rank"]) -> float:
 
 
 def _repeated(Y: Array, tau: Array, noise: Array, count: int, seed: int) -> LinearFit:
-    """Fits of repetitions of an experiment with other noise, all at once."""
+    """Fits of all repetitions of an experiment with other noise."""
     drawn = np.random.default_rng((seed, 1)).normal(size=(count, *tau.shape))
     errors = noise[None, None] * jnp.asarray(drawn, tau.dtype)
     return stored_jit(jax.vmap(lambda error: weighted_least_squares(Y, tau + error, noise)))(errors)
 
 
 def _sizes(values: np.ndarray, units: tuple[str, ...]) -> np.ndarray:
-    """Sizes with which errors are compared, so that a value that happens to be zero is compared with its like."""
+    """Reference sizes for relative errors; a value close to zero is compared with the largest value of the same unit."""
     kinds = np.array(units)
     largest = np.array([np.max(np.abs(values[kinds == unit])) for unit in units])
     return np.maximum(np.abs(values), LEAST_SIZE * largest)

@@ -1,4 +1,4 @@
-"""Fits: the call that all solvers share, and its result."""
+"""Fits: the function that all solvers share, and its result."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ class FitError(UnsuccessfulError):
 
 
 class FitStats(NamedTuple):
-    """How much work a fit was.
+    """Computational effort of a fit.
 
     Attributes:
         iterations: Number of steps taken.
@@ -40,9 +40,9 @@ class Fit(Displayed, eqx.Module):
     """Result of `fit`.
 
     Attributes:
-        parameters: The parameters of the problem.
-        search: The last state of the solver, from which `fit(..., resume=search)` continues.
-        history: The loss after each step, if it was asked for, else None.
+        parameters: Parameters of the problem.
+        search: Last state of the solver, from which `fit(..., resume=search)` continues.
+        history: Loss after each step, or None if it was not requested.
     """
 
     parameters: Parameters
@@ -78,12 +78,12 @@ class Fit(Displayed, eqx.Module):
 
     @property
     def normal(self) -> Normal:
-        """Loss and normal equations at the end of the fit; only `LevenbergMarquardt` makes them."""
+        """Loss and normal equations at the end of the fit; only available from `LevenbergMarquardt`."""
         return self.search.normal
 
     @property
     def stats(self) -> FitStats:
-        """How much work the fit was."""
+        """Computational effort of the fit."""
         return FitStats(self.iterations)
 
     def _display(self) -> Display:
@@ -120,24 +120,24 @@ def fit(
     Args:
         problem: An `OutputError`, an `InverseDynamicsError`, or another `Problem`.
         solver: `LevenbergMarquardt` or `GradientDescent`.
-        initial: The initial guess; that of the problem if not given. With a leading axis it is a batch of initial guesses, which
-            are fitted at once.
-        max_steps: Largest number of steps; those of a search that is resumed count.
-        throw: Whether an unsuccessful fit raises an error; otherwise `Fit.result` says how it ended.
+        initial: Initial guess; by default the initial guess of the problem. With a leading axis it is a batch of initial guesses,
+            which are fitted at once.
+        max_steps: Maximum number of steps, including the earlier steps of a resumed search.
+        throw: Whether an unsuccessful fit raises an error; otherwise `Fit.result` states how it ended.
         progress: Whether to show a progress bar with the loss.
         history: Whether to record the loss after each step.
-        resume: The search of an earlier fit, to continue it; `initial` is then ignored.
-        after_step: Called with the search after each step, for instance to save it.
+        resume: Search of an earlier fit to continue; `initial` is then ignored.
+        after_step: Function that is called with the search after each step, for example to save it.
         mesh: Devices over which the pieces of data are divided (`jaxdyn.lanes.lane_mesh`); None for one device. The results do
-            not depend on it, because the contributions of all pieces are added up on one device.
-        renamed: Arguments of earlier releases, which are answered with their new form.
+            not depend on it, because the contributions of all pieces are added on one device.
+        renamed: Arguments of earlier releases; the error names the new arguments.
 
     Returns:
         The fit; its `value` is the fitted subject.
 
     Raises:
         FitError: The fit did not succeed, and `throw` is true.
-        TypeError: An argument is not of the kind that is needed.
+        TypeError: An argument has the wrong type.
         ValueError: The solver cannot solve this problem.
     """
     refuse_renamed(
@@ -173,7 +173,7 @@ def fit(
 
 
 def _check(problem: Any, solver: Any, initial: Any) -> None:
-    """Refuse arguments that are not of the kinds that `fit` needs, in one line with the remedy."""
+    """Refuse arguments of the wrong type, with a one-line message that states the remedy."""
     if not isinstance(problem, Problem):
         raise TypeError(
             f"problem is {described(problem)}; give a problem, such as OutputError(parameters, windows) or "
@@ -185,9 +185,9 @@ def _check(problem: Any, solver: Any, initial: Any) -> None:
         raise TypeError(f"solver is the class {solver.__name__}; give an instance, {solver.__name__}(...)")
     if not isinstance(solver, Solver):
         raise TypeError(
-            f"solver is {described(solver)}; give LevenbergMarquardt(), or GradientDescent(optimizer, ...) of an optax optimizer"
+            f"solver is {described(solver)}; give LevenbergMarquardt(), or GradientDescent(optimizer, ...) with an optax optimizer"
         )
     if initial is not None and not isinstance(initial, Unknowns):
         raise TypeError(
-            f"initial is {described(initial)}; give Unknowns(x, problem.initial.local), x being the unconstrained parameters"
+            f"initial is {described(initial)}; give Unknowns(x, problem.initial.local), where x are the unconstrained parameters"
         )

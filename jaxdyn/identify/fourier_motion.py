@@ -1,4 +1,4 @@
-"""Periodic motions as Fourier series: their velocities and accelerations are exact, and they can be averaged over periods."""
+"""Periodic motions as Fourier series, with exact velocities and accelerations."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ class FourierMotion(eqx.Module):
     Attributes:
         offset: Mean coordinates, rad or m.
         sine, cosine: Coefficients of the harmonics, rad or m.
-        frequency: W, rad/s; the period is 2 pi / w.
+        frequency: Angular frequency w, rad/s; the period is 2 pi / w.
     """
 
     offset: Float[Array, "nv"]
@@ -24,7 +24,7 @@ class FourierMotion(eqx.Module):
 
     @property
     def period(self) -> Float[Array, ""]:
-        """Time after which the motion repeats, s."""
+        """Period of the motion, s."""
         return 2.0 * np.pi / self.frequency
 
     def __call__(self, t: Float[Array, ""]) -> tuple[Float[Array, "nv"], Float[Array, "nv"], Float[Array, "nv"]]:
@@ -36,7 +36,7 @@ class FourierMotion(eqx.Module):
         return q, v, -dot(self.sine, w**2 * s) - dot(self.cosine, w**2 * c)
 
     def at_rest(self) -> "FourierMotion":
-        """The nearest motion of this kind that is at rest, v = 0 and a = 0, at t = 0 and after every period."""
+        """The nearest Fourier series with v = 0 and a = 0 at t = 0 and after every period."""
         k = self._orders
         # v(0) = w sum k sine_k and a(0) = -w^2 sum k^2 cosine_k
         sine = self.sine - jnp.outer(dot(self.sine, k), k / dot(k, k))
@@ -44,7 +44,7 @@ class FourierMotion(eqx.Module):
         return FourierMotion(self.offset, sine, cosine, self.frequency)
 
     def scaled(self, factor: Float[Array, ""]) -> "FourierMotion":
-        """The motion about the same mean coordinates with all amplitudes times a factor."""
+        """The motion with the same mean coordinates and all amplitudes multiplied by a factor."""
         return FourierMotion(self.offset, factor * self.sine, factor * self.cosine, self.frequency)
 
     @property

@@ -1,7 +1,7 @@
 """First-order fits for many parameters or many windows: reverse mode (the adjoint of the rollouts) and random batches of windows.
 
-Levenberg-Marquardt carries as many tangents as there are parameters; here one backward pass serves all of them, whatever their
-number, and a step simulates a few windows only. It takes many more steps.
+Levenberg-Marquardt computes one tangent per parameter. Here one backward pass yields the derivatives with respect to all
+parameters, and a step simulates a few windows only, but many more steps are needed.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from jaxdyn.lanes import stored_jit
 
 
 def batch_loss(problem: OutputError, unknowns: Unknowns, chosen: Any) -> Float[Array, ""]:
-    """Loss of some windows, scaled to all of them, with the priors; jumps between windows are left out."""
+    """Loss of some windows including priors, scaled to all windows; jumps between windows are left out."""
     windows = jax.tree.map(lambda leaf: leaf[chosen], problem.windows)
     local = jax.tree.map(lambda leaf: leaf[chosen], unknowns.local)
 
@@ -39,9 +39,9 @@ class Descent(Search):
     """State of `GradientDescent` between two steps.
 
     Attributes:
-        unknowns: The current point.
+        unknowns: Current point.
         memory: State of the optimizer.
-        loss: Loss of the last batch of windows, before the step that it led to; zero before the first step.
+        loss: Loss of the last batch of windows before its step; zero before the first step.
         iterations: Number of steps taken.
     """
 
@@ -57,19 +57,19 @@ class Descent(Search):
 
 
 class GradientDescent(Solver):
-    """Steps of an optimizer of optax along gradients of random batches of windows; for an `OutputError`.
+    """Steps of an optax optimizer along gradients of random batches of windows; for an `OutputError`.
 
         fit(problem, GradientDescent(optax.adam(0.01), batch=64, key=jax.random.key(0)), max_steps=500)
 
-    It has no test of convergence, so it takes all steps that it may.
+    There is no test of convergence, so the maximum number of steps is taken.
 
     Attributes:
-        optimizer: A gradient transformation of optax.
-        batch: The number of windows per step; all of them if not given.
-        key: The random key of the batches, of which step k draws from fold_in(key, k); not needed without `batch`.
+        optimizer: Gradient transformation of optax.
+        batch: Number of windows per step; by default all windows.
+        key: Random key of the batches; step k draws from fold_in(key, k). It is not needed without `batch`.
 
     Raises:
-        ValueError: There is a batch without a key.
+        ValueError: A batch is given without a key.
     """
 
     optimizer: optax.GradientTransformation = eqx.field(static=True)
@@ -92,7 +92,7 @@ class GradientDescent(Solver):
             )
         if batched or mesh is not None:
             raise ValueError(
-                "gradient descent takes one initial guess and one device; use LevenbergMarquardt() for more"
+                "gradient descent supports one initial guess and one device only; use LevenbergMarquardt() for more"
             )
         count = problem.windows.count
         batch = count if self.batch is None else self.batch
@@ -100,7 +100,7 @@ class GradientDescent(Solver):
             raise ValueError(f"a batch of {batch} windows cannot be drawn from {count}; draw fewer")
 
         def still(point: Unknowns):
-            # Steps of coordinates are steps in tangent coordinates, so that quaternions stay quaternions.
+            # Changes of coordinates are given in tangent coordinates, so that quaternions keep norm 1.
             nothing = jnp.zeros((count, 2 * problem.parameters.subject.system.model.nv), point.x.dtype)
             return (jnp.zeros_like(point.x), nothing if problem.free_starts else nothing[:, :0])
 

@@ -1,15 +1,18 @@
-"""Base parameters: the combinations of parameters that motion determines.
+"""Base parameters: the combinations of parameters that motions determine.
 
-The columns of a regressor are linearly dependent, whatever the motion: the mass of a link on a vertical axis does no work, and that
-of the next link acts like an inertia of the one before. Of p parameters theta only `rank` many combinations beta = K theta matter,
+The columns of a regressor are linearly dependent for all motions: for example, the mass of a link on a vertical axis does not do
+work, and the mass of the next link acts like an inertia of the link before. Of p parameters theta only the `rank` combinations beta
+= K theta affect the forces,
 
     Y theta = Y[:, independent] beta,   K[:, independent] = 1.
 
-The row space of Y, stacked over many motions, says it all: its dimension is the rank, a parameter is identifiable alone if its unit
-vector lies in it and not at all if that is normal to it. Which columns are kept is a choice; here each that is free of those before
-it. Regressors count from the ground outward, so what is dropped joins a body nearer to the ground, as engineers write it.
+They follow from the row space of Y, stacked over many motions: its dimension is the rank. A parameter is identifiable alone if its
+unit vector lies in the row space, and not identifiable at all if its unit vector is perpendicular to it. The choice of the
+independent columns is not unique; here each column is kept that does not depend on the columns before it. Columns are ordered from
+the ground outward, so the dependent parameters of a body are combined with those of bodies nearer to the ground, as is common in
+the literature.
 
-This runs once per mechanism, on the host and in double precision. Source: Gautier and Khalil 1990; Gautier 1991.
+This computation runs once per mechanism on the host in double precision. Source: Gautier and Khalil 1990; Gautier 1991.
 """
 
 import dataclasses
@@ -25,23 +28,23 @@ from jaxdyn.identify.regression import Label, labels, regressor
 from jaxdyn.lanes import stored_jit
 from jaxdyn.mechanism import configuration
 
-# Singular values on both sides of the rank differ at least by this factor; exact dependence leaves ten or more powers of ten.
+# Singular values on both sides of the rank differ at least by this factor; for exact dependence the ratio is 1e10 or more.
 _SMALLEST_GAP = 100.0
-# Random motions are drawn with accelerations this many times the speeds, 1/s, so that inertia weighs as much as gravity.
+# Ratio of accelerations to velocities of random motions, 1/s, chosen so that inertia is as important as gravity.
 _ACCELERATION_PER_SPEED = 10.0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BaseParameters:
-    """What can be identified, from `base_parameters`.
+    """Identifiable combinations of parameters, from `base_parameters`.
 
     Attributes:
         labels: Name and unit of each parameter.
-        independent: Columns that are kept, in rising order.
-        combination: K, the base parameters from all parameters, beta = K theta.
-        singular_values: of the regressor with columns of norm 1, falling.
-        alone: Whether each parameter can be identified by itself.
-        visible: Whether each parameter matters at all; those that do and are not `alone` are known in combinations only.
+        independent: Indices of the independent columns, ascending.
+        combination: Matrix K of the base parameters beta = K theta.
+        singular_values: Singular values of the regressor with columns of norm 1, descending.
+        alone: Whether each parameter is identifiable alone.
+        visible: Whether each parameter affects the forces; those that do but are not `alone` are identifiable in combinations only.
     """
 
     labels: tuple[Label, ...]
@@ -58,7 +61,7 @@ class BaseParameters:
 
     @property
     def gap(self) -> float:
-        """Ratio of the smallest singular value that counts to the largest one that does not; infinite if all count."""
+        """Ratio of the smallest singular value within the rank to the largest one beyond it; infinite if there is none beyond."""
         s = self.singular_values
         rest = s[self.rank] if self.rank < len(s) else 0.0
         return float(s[self.rank - 1] / rest) if rest > 0 else float("inf")
@@ -78,20 +81,24 @@ class BaseParameters:
         return Y[..., self.independent]
 
     def values(self, parameters: Float[Array, "parameters"]) -> Float[Array, "rank"]:
-        """Base parameters beta = K theta."""
+        """Base parameters beta = K theta of given parameters."""
         return jnp.dot(jnp.asarray(self.combination, parameters.dtype), parameters, precision=jax.lax.Precision.HIGHEST)
 
     def nearest(
         self, values: Float[Array, "rank"], parameters: Float[Array, "parameters"]
     ) -> Float[Array, "parameters"]:
-        """Parameters with these base parameters: those given with only the independent ones changed, as far as needed.
+        """Parameters with given base parameters, which differ from `parameters` in the independent ones only.
 
-        The mechanism then moves according to the base parameters, even if no rigid body has such parameters.
+        The mechanism then moves according to the base parameters, even if they are not physically valid for rigid bodies.
+
+        Args:
+            values: Base parameters.
+            parameters: All parameters.
         """
         return parameters.at[self.independent].add(values - self.values(parameters))
 
     def report(self) -> str:
-        """The base parameters as text, one per line with its unit, and which parameters are identifiable and how."""
+        """The base parameters as text, one per line with its unit, and the identifiability of all parameters."""
         width = len(str(self.rank))
         unit_width = max(map(len, self.units))
         lines = [
@@ -126,16 +133,17 @@ class BaseParameters:
 def base_parameters(Y: Float[Array | np.ndarray, "*rows parameters"], labels: Sequence[Label]) -> BaseParameters:
     """Rank, independent columns and combinations of a regressor stacked over motions.
 
-    Columns are divided by their norms. A singular value counts if it is at least sqrt(eps) of the largest one, eps that of the type
-    of Y; a column of less than sqrt(eps) of the largest norm is zero. What remains of rounding in K, eps^(2/3), is removed.
+    Columns are divided by their norms. A singular value counts as nonzero if it is at least sqrt(eps) of the largest one, where eps
+    is that of the type of Y; a column counts as zero if its norm is below sqrt(eps) of the largest norm. Entries of K below
+    eps^(2/3), which are rounding errors, are set to zero.
 
     Args:
-        Y: Rows of `regressor` for many motions, such as `identifying_motions`, or for those of an experiment.
+        Y: Rows of `regressor` for many motions, such as `identifying_motions`, or for the motions of an experiment.
         labels: Name and unit of each column.
 
     Raises:
-        ValueError: There are not as many labels as columns; the regressor is zero or not finite; or its singular values fall off
-            without a gap, so that the rank is a matter of taste: give more, or richer, motions.
+        ValueError: The numbers of labels and columns differ; the regressor is zero or not finite; or its singular values decrease
+            without a gap, so that the rank is not well defined: give more, or richer, motions.
 
     Source: Gautier 1991.
     """
@@ -144,7 +152,7 @@ def base_parameters(Y: Float[Array | np.ndarray, "*rows parameters"], labels: Se
     if len(labels) != rows.shape[1]:
         raise ValueError(f"there are {len(labels)} labels for {rows.shape[1]} columns; give one for each")
     if not np.all(np.isfinite(rows)):
-        raise ValueError("the regressor has entries that are not finite; leave out their motions")
+        raise ValueError("the regressor has entries that are not finite; remove their motions")
     tolerance = np.sqrt(eps)
     norm = np.linalg.norm(rows, axis=0)
     if not np.any(norm):
@@ -158,10 +166,10 @@ def base_parameters(Y: Float[Array | np.ndarray, "*rows parameters"], labels: Se
     if singular[rank - 1] < _SMALLEST_GAP * following:
         raise ValueError(
             f"the singular values of the regressor show no gap ({singular[rank - 1] / singular[0]:.1e}, "
-            f"{following / singular[0]:.1e} of the largest); give more motions, or larger ones"
+            f"{following / singular[0]:.1e} of the largest); give more motions, or motions of larger amplitude"
         )
     directions = directions[:rank]
-    compressed = singular[:rank, None] * directions  # the regressor in as many rows as it has independent ones
+    compressed = singular[:rank, None] * directions  # the regressor, reduced to as many rows as are independent
     independent = _first_independent(compressed, np.flatnonzero(visible), tolerance)
     scaled = np.linalg.solve(compressed[:, independent], compressed)
     scaled[np.abs(scaled) < eps ** (2 / 3)] = 0.0
@@ -172,7 +180,7 @@ def base_parameters(Y: Float[Array | np.ndarray, "*rows parameters"], labels: Se
 
 
 def _first_independent(columns: np.ndarray, candidates: np.ndarray, tolerance: float) -> np.ndarray:
-    """Those of the candidates that do not depend on the ones before them (Gram-Schmidt, each column cleared twice)."""
+    """Candidates that do not depend on the ones before them (Gram-Schmidt with two orthogonalizations per column)."""
     basis, kept = np.zeros((len(columns), 0)), []
     for k in candidates:
         rest = columns[:, k]
@@ -187,13 +195,13 @@ def _first_independent(columns: np.ndarray, candidates: np.ndarray, tolerance: f
 def identifying_motions(
     system: System, key: PRNGKeyArray, samples: int
 ) -> tuple[Float[Array, "samples nq"], Float[Array, "samples nv"], Float[Array, "samples nv"]]:
-    """Independent random samples of q, v, a, which excite everything that motion can determine.
+    """Independent random samples of q, v and a, which excite everything that motion can determine.
 
-    Coordinates as `configuration.random` draws them within the limits; velocities uniform within theirs, or normal, 1 rad/s or m/s,
-    where there are none; accelerations normal, 10 rad/s^2 or m/s^2.
+    Coordinates are drawn within their limits by `configuration.random`. Velocities are uniform within their limits, or normal with
+    1 rad/s or m/s if there are no limits. Accelerations are normal with 10 rad/s^2 or m/s^2.
 
     Args:
-        system: The mechanism with its forces.
+        system: Mechanism with its forces.
         key: Random key of the samples.
         samples: Number of samples.
     """
@@ -212,15 +220,15 @@ def identifying_motions(
 
 
 def system_base_parameters(system: System, key: PRNGKeyArray, samples: int = 200) -> BaseParameters:
-    """Base parameters of a system by its structure: those that some motion determines.
+    """Structural base parameters of a system: those that some motion determines.
 
     Args:
-        system: The mechanism with its forces.
+        system: Mechanism with its forces.
         key: Random key of the motions.
-        samples: Number of random motions; each gives nv equations.
+        samples: Number of random motions; each yields nv equations.
 
     Raises:
-        ValueError: As `base_parameters`.
+        ValueError: See `base_parameters`.
     """
     return base_parameters(_random_rows(system, key, samples), labels(system))
 

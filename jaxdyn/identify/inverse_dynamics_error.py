@@ -1,8 +1,8 @@
-"""Inverse-dynamics error: the forces that a measured motion needs minus those that were measured.
+"""Inverse-dynamics error: the forces that a measured motion requires minus the measured forces.
 
-It needs accelerations, so motions have to be smoothed first (`Recording.smoothed`), but nothing is simulated: it is fast
-and robust. Where forces are linear in the parameters `linear_fit` solves it at once; here bodies stay physical, and
-friction, gains and offsets may enter as they like.
+Accelerations are needed, so motions are smoothed first (`Recording.smoothed`). Because nothing is simulated, the method is fast and
+robust. If forces are linear in the parameters, `linear_fit` finds them directly; here bodies remain physically valid, and friction,
+gains and offsets may enter nonlinearly.
 """
 
 import equinox as eqx
@@ -25,13 +25,13 @@ from jaxdyn.spatial.arrays import einsum, floating
 
 
 class Motions(eqx.Module):
-    """Samples of a motion and of the inputs that went with it.
+    """Samples of a motion and of the corresponding inputs.
 
     Attributes:
         q: Coordinates.
         v: Velocities.
         a: Accelerations.
-        u: Inputs, as recorded.
+        u: Recorded inputs.
     """
 
     q: Float[Array, "*samples nq"] = eqx.field(converter=floating, metadata=quantity(POSITION, along="coordinate"))
@@ -47,25 +47,25 @@ def needed_forces(plant: Plant, motion: Motions) -> Float[Array, "nv"]:
 
 
 def drive_forces(plant: Plant, motion: Motions) -> Float[Array, "nv"]:
-    """Forces that the drives exert with the recorded inputs, gain and offset included, N m or N."""
+    """Forces that the drives exert with the recorded inputs, including gain and offset, N m or N."""
     u = plant.inputs.gain * motion.u + plant.inputs.offset
     drives = plant.system.drives
     return u if drives is None else drives.generalized_forces(plant.system.model, u)
 
 
 class InverseDynamicsError(Problem):
-    """Parameters from motions and forces.
+    """Estimation of parameters from motions and forces.
 
     Attributes:
-        parameters: The free parameters of a `Plant`.
-        motions: The samples.
+        parameters: Free parameters of a `Plant`.
+        motions: Samples of the motions.
         noise: Standard deviation of each force.
         loss: Loss of the forces, in standard deviations.
-        block: Number of consecutive samples with correlated errors, which count as one in `scores`.
+        block: Number of consecutive samples with correlated errors, which count as one group in `scores`.
 
     Raises:
-        TypeError: An argument is not of the kind that is needed.
-        ValueError: The noise is not positive, or not one per velocity component; or the system has constraints.
+        TypeError: An argument has the wrong type.
+        ValueError: The noise is not positive or does not have one value per velocity component, or the system has constraints.
     """
 
     parameters: Parameters
@@ -86,7 +86,7 @@ class InverseDynamicsError(Problem):
         if system.constraints:
             raise ValueError(
                 f"{system.model.name!r} has closed loops or couplings, so that its motion does not determine the forces of its "
-                "drives; fit it by OutputError"
+                "drives; use OutputError"
             )
 
     @property

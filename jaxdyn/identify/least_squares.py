@@ -1,15 +1,15 @@
-"""Nonlinear least squares with shared and local unknowns: what a problem is, and one Gauss-Newton step of it.
+"""Nonlinear least squares with shared and local unknowns: the structure of problems, and one Gauss-Newton step.
 
-The shared unknowns x are the unconstrained parameters of `Parameters`. Local unknowns, the initial state of each window, are
-coupled to those of another window only if one window follows the other. So the normal equations are an arrow with a block
-tridiagonal shaft,
+The shared unknowns x are the unconstrained parameters of `Parameters`. The local unknowns, which are the initial states of windows,
+are coupled to those of another window only if the windows are consecutive. So the matrix of the normal equations is an arrow matrix
+with a block tridiagonal part,
 
     [ A   B_1' B_2' ... ] [dx  ]     [g   ]
     [ B_1 D_1  E_1      ] [ds_1] = - [g_1 ]
     [ B_2 E_1' D_2  E_2 ] [ds_2]     [g_2 ]
     [ ...               ] [... ]     [... ]
 
-and cost as many operations as there are windows, however many.
+and the number of operations for its solution is proportional to the number of windows.
 """
 
 import abc
@@ -30,11 +30,11 @@ class Normal(eqx.Module):
     """Loss and normal equations at one point.
 
     Attributes:
-        loss: Half the sum of squares, priors included.
-        shared, shared_gradient: A (P, P) and g (P,).
-        mixed: B_k, (W, L, P).
-        local, local_gradient: D_k (W, L, L) and g_k (W, L).
-        next: E_k (W, L, L), between window k and the one after it; None if no window follows another.
+        loss: Half the sum of squares, including priors.
+        shared, shared_gradient: Blocks A (P, P) and g (P,).
+        mixed: Blocks B_k (W, L, P).
+        local, local_gradient: Blocks D_k (W, L, L) and g_k (W, L).
+        next: Blocks E_k (W, L, L) between window k and the next one; None if no windows are consecutive.
     """
 
     loss: Float[Array, ""]
@@ -59,10 +59,10 @@ class Unknowns(eqx.Module):
 
 
 class Problem(eqx.Module):
-    """A nonlinear least-squares problem of this structure: a sum over pieces of data, each with local unknowns of its own.
+    """A nonlinear least-squares problem with this structure: a sum over pieces of data, each with its local unknowns.
 
     Attributes:
-        parameters: The shared unknowns.
+        parameters: Shared unknowns.
     """
 
     parameters: eqx.AbstractVar[Parameters]
@@ -70,7 +70,7 @@ class Problem(eqx.Module):
     @property
     @abc.abstractmethod
     def pieces(self) -> PyTree:
-        """The data, windows or samples, with a leading axis."""
+        """The data (windows or samples) with a leading axis."""
 
     @property
     @abc.abstractmethod
@@ -81,7 +81,7 @@ class Problem(eqx.Module):
 
     @abc.abstractmethod
     def own(self, unknowns: Unknowns) -> PyTree:
-        """The local unknowns that each piece needs, with a leading axis; None if there are none."""
+        """The local unknowns that each piece needs, with a leading axis; None if there are no local unknowns."""
 
     @abc.abstractmethod
     def linearized(self, x: Float[Array, "P"], own: PyTree, piece: PyTree) -> PyTree:
@@ -89,16 +89,16 @@ class Problem(eqx.Module):
 
         Args:
             x: Shared unknowns.
-            own: The local unknowns of this piece.
-            piece: The data of this piece.
+            own: Local unknowns of this piece.
+            piece: Data of this piece.
         """
 
     @abc.abstractmethod
     def assembled(self, unknowns: Unknowns, parts: PyTree) -> Normal:
-        """Loss and normal equations of the contributions of all pieces and of the priors.
+        """Loss and normal equations from the contributions of all pieces and of the priors.
 
         Args:
-            unknowns: The point.
+            unknowns: Current point.
             parts: Contributions of all pieces, with a leading axis.
         """
 
@@ -113,39 +113,44 @@ class Problem(eqx.Module):
     @property
     @abc.abstractmethod
     def count(self) -> int:
-        """Number of residuals, priors of the parameters left out."""
+        """Number of residuals without the priors of the parameters."""
 
     @abc.abstractmethod
     def scores(self, unknowns: Unknowns) -> Float[Array, "groups P"]:
-        """Gradients of the loss with respect to x, one per group of measurements with correlated errors, without the priors. The
-        local unknowns follow x, as they do at the minimum.
+        """Gradients of the loss with respect to x without the priors, one per group of measurements with correlated errors.
+
+        The local unknowns follow x, as they do at the minimum.
         """
 
     @abc.abstractmethod
     def moved(self, unknowns: Unknowns, dx: Float[Array, "P"], ds: Float[Array, "W L"]) -> Unknowns:
-        """The point that a step leads to.
+        """The point after a step.
 
         Args:
-            unknowns: The point before.
+            unknowns: Point before the step.
             dx: Step of the shared unknowns.
-            ds: Steps of the local unknowns, of states in tangent coordinates.
+            ds: Steps of the local unknowns; for states in tangent coordinates.
         """
 
 
 def jacobian_by_fewer_sweeps(rows: int, columns: int) -> Callable:
-    """`jax.jacfwd`, one sweep per column, or `jax.jacrev`, one per row, which costs about three times as much.
+    """`jax.jacfwd` for few parameters or `jax.jacrev` for many: one sweep per column or per row.
 
-    So few parameters are differentiated forward, and many of them from the adjoint.
+    A reverse sweep is assumed to cost three times as much as a forward sweep.
+
+    Args:
+        rows: Number of rows of the Jacobian.
+        columns: Number of columns of the Jacobian.
     """
     return jax.jacrev if 3 * rows < columns else jax.jacfwd
 
 
 def gauss_newton_step(normal: Normal, damping: Float[Array, ""]) -> tuple[Float[Array, "P"], Float[Array, "W L"]]:
-    """Levenberg-Marquardt step (dx, ds): the diagonals of A and D_k times 1 + damping. Source: Marquardt 1963."""
+    """Levenberg-Marquardt step (dx, ds): the diagonals of A and D_k are multiplied by 1 + damping. Source: Marquardt 1963."""
 
     def damped(matrix):
         diagonal = jnp.diagonal(matrix)
-        # An unknown without influence does not change.
+        # An unknown that does not affect the residuals does not change.
         return matrix + jnp.diag(jnp.where(diagonal > 0, (damping + jnp.finfo(matrix.dtype).eps) * diagonal, 1.0))
 
     local = jax.vmap(damped)(normal.local)
@@ -169,17 +174,17 @@ def predicted_decrease(normal: Normal, dx: Float[Array, "P"], ds: Float[Array, "
 
 
 def information(normal: Normal) -> Float[Array, "P P"]:
-    """Fisher information of the shared unknowns, the local ones unknown too: the Schur complement A - sum B' D^-1 B."""
+    """Fisher information of the shared unknowns with unknown local ones: the Schur complement A - sum B' D^-1 B."""
     return normal.shared - einsum("wlp,wlr->pr", normal.mixed, local_response(normal))
 
 
 def local_response(normal: Normal) -> Float[Array, "W L P"]:
-    """D^-1 B, the negative derivative of the local unknowns at the minimum with respect to the shared ones."""
+    """D^-1 B, the negative derivative of the local unknowns at the minimum with respect to the shared unknowns."""
     return _solve_shaft(normal.local, normal.next, normal.mixed)
 
 
 def _solve(matrix: Float[Array, "n n"], right: Float[Array, "n m"]) -> Float[Array, "n m"]:
-    """Solution with a positive definite matrix, scaled to a unit diagonal first, since parameters differ in size."""
+    """Solution with a positive definite matrix, which is scaled to a unit diagonal because parameters differ in magnitude."""
     scale = 1.0 / jnp.sqrt(jnp.maximum(jnp.diagonal(matrix), jnp.finfo(matrix.dtype).tiny))
     scaled = scale[:, None] * matrix * scale[None]
     factor = factorizations.cholesky(scaled)
@@ -189,7 +194,7 @@ def _solve(matrix: Float[Array, "n n"], right: Float[Array, "n m"]) -> Float[Arr
 def _solve_shaft(
     local: Float[Array, "W L L"], following: Float[Array, "W L L"] | None, right: Float[Array, "W L R"]
 ) -> Float[Array, "W L R"]:
-    """Solution of the block tridiagonal system: block elimination from the first window to the last, and back."""
+    """Solution of the block tridiagonal system by block elimination from the first window to the last, and back substitution."""
     if following is None:
         return jax.vmap(_solve)(local, right)
 

@@ -1,4 +1,4 @@
-"""Levenberg-Marquardt, from one initial guess or from many at once, step by step: a fit can be watched, saved and resumed."""
+"""Levenberg-Marquardt from one or many initial guesses, step by step, so that a fit can be monitored, saved and resumed."""
 
 import functools
 from collections.abc import Callable
@@ -21,13 +21,13 @@ _FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-3, 1e-12, 1e12
 
 
 class DampedSearch(Search):
-    """State of `LevenbergMarquardt` between two steps; everything that the next step needs is part of it.
+    """State of `LevenbergMarquardt` between two steps, with all data that the next step needs.
 
     Attributes:
-        unknowns: The best point so far.
+        unknowns: Best point so far.
         normal: Loss and normal equations at this point.
-        damping: Factor of the diagonal that the next step adds.
-        growth: Factor by which the damping grows if the next step fails.
+        damping: Relative increase of the diagonal in the next step.
+        growth: Factor by which the damping increases if the next step fails.
         iterations: Number of steps taken.
         result: Code of `FitResult`.
     """
@@ -41,41 +41,43 @@ class DampedSearch(Search):
 
     @property
     def loss(self) -> Float[Array, "*starts"]:
-        """Half the sum of squared residuals, priors included."""
+        """Half the sum of squared residuals, including priors."""
         return self.normal.loss
 
 
 class LevenbergMarquardt(Solver):
-    """Damped Gauss-Newton steps, each taken if it decreases the loss.
+    """Damped Gauss-Newton steps, each of which is accepted if it decreases the loss.
 
-    The damping decreases and grows as in Nielsen 1999. A fit has converged when its next step, hardly damped, promises to decrease
-    the loss by less than `tolerance` times the loss, or by less than rounding can show.
+    The damping is adapted as in Nielsen 1999. A fit has converged when its next step, with little damping, is predicted to decrease
+    the loss by less than `tolerance` times the loss, or by less than the rounding error.
 
     Attributes:
-        tolerance: The fit ends when the next step promises a relative decrease of the loss below this tolerance.
+        tolerance: The fit ends when the predicted relative decrease of the loss in the next step is below this tolerance.
     """
 
     tolerance: float = eqx.field(static=True, default=1e-8, metadata=quantity(minimum=0.0))
 
     def begin(self, problem: Problem, initial: Unknowns | None = None) -> DampedSearch:
-        """The search before its first step, from the initial guess of the problem if none is given."""
+        """The search before its first step; by default from the initial guess of the problem."""
         initial = problem.initial if initial is None else initial
         return _begun(initial, problem.normal(initial))
 
     def iterate(
         self, problem: Problem, search: DampedSearch, tolerance: Float[Array, ""] | None = None
     ) -> DampedSearch:
-        """The search after one more step. A search that has ended stays as it is.
+        """The search after one more step. A search that has ended is not changed.
 
         Args:
-            tolerance: Takes the place of that of the solver, so that compiled code does not depend on its value.
+            problem: Problem to solve.
+            search: Search before the step.
+            tolerance: Replaces the tolerance of the solver, so that compiled code does not depend on its value.
         """
         trial, promised = _proposed(problem, search)
         limit = self.tolerance if tolerance is None else tolerance
         return _judged(search, trial, promised, problem.normal(trial), limit)
 
     def pattern(self, problem: Problem, initial: Unknowns) -> DampedSearch:
-        """Shapes and types of a search from that initial guess, or batch of initial guesses."""
+        """Shapes and types of a search from this initial guess or batch of initial guesses."""
         begin = jax.vmap(self.begin, in_axes=(None, 0)) if initial.x.ndim == 2 else self.begin
         return eqx.filter_eval_shape(begin, problem, initial)
 
@@ -105,7 +107,7 @@ class LevenbergMarquardt(Solver):
 
         def step(search: DampedSearch) -> DampedSearch:
             trial, promised = propose(search)
-            # The tolerance is an input of the compiled code, so that other tolerances need no other code.
+            # The tolerance is an input of the compiled code, so that the code is valid for any tolerance.
             return judge(search, trial, promised, parts_of(trial), jnp.asarray(self.tolerance, search.damping.dtype))
 
         return lambda initial: first(initial, parts_of(initial)), step
@@ -125,7 +127,7 @@ def _begun(unknowns: Unknowns, normal: Normal) -> DampedSearch:
 
 
 def _proposed(problem: Problem, search: DampedSearch) -> tuple[Unknowns, Float[Array, ""]]:
-    """The point to which the next step leads, and by how much it promises to decrease the loss."""
+    """The point after the next step, and the predicted decrease of the loss."""
     dx, ds = gauss_newton_step(search.normal, search.damping)
     return problem.moved(search.unknowns, dx, ds), predicted_decrease(search.normal, dx, ds)
 
@@ -137,7 +139,7 @@ def _judged(
     there: Normal,
     tolerance: float | Float[Array, ""],
 ) -> DampedSearch:
-    """The search after a step to `trial`, which is taken if it decreases the loss."""
+    """The search after a step to `trial`, which is accepted if it decreases the loss."""
     gain = (search.normal.loss - there.loss) / promised
     better = (promised > 0) & (there.loss < search.normal.loss) & jnp.isfinite(there.loss)
     running = search.result == FitResult.RUNNING
@@ -164,12 +166,13 @@ def _judged(
 
 
 def _over_pieces(problem: Problem, batched: bool, mesh: Mesh | None) -> Callable[[Unknowns], PyTree]:
-    """`problem.parts`, compiled and over devices; of a batch of initial guesses, these follow the pieces.
+    """`problem.parts`, compiled and divided over devices; the axis of a batch of initial guesses follows the axis of the pieces.
 
-    Data are inputs of the compiled code; the fixed parameters of the machine are constants, so that zeros among them cost nothing.
+    Data are inputs of the compiled code. The fixed parameters of the machine are constants, so that zeros among them are optimized
+    away.
     """
     count = jax.tree.leaves(problem.pieces)[0].shape[0]
-    # Pieces that only fill up the last device repeat the last one.
+    # The last piece is repeated to fill up the last device.
     rows = np.minimum(np.arange(rounded_up(mesh, count)), count - 1)
     pieces = divided(mesh, jax.tree.map(lambda leaf: leaf[rows], problem.pieces))
 

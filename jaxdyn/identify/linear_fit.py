@@ -1,10 +1,10 @@
-"""Linear least squares with honest error bars: measured forces tau = Y theta + noise.
+"""Linear least squares with realistic confidence intervals: measured forces tau = Y theta + noise.
 
-Rows of a regressor come as (samples, channels, parameters), one channel per joint, since every joint has noise of its own. The
-columns have to be independent: `BaseParameters.columns` takes those that are. Everything is a pure function, so that a thousand
-repetitions of an experiment are one `jax.vmap`.
+Regressors have the shape (samples, channels, parameters), with one channel per joint, because the noise differs between joints. The
+columns must be independent: `BaseParameters.columns` selects independent ones. All functions are pure, so that many repetitions of
+an experiment can be computed by `jax.vmap`.
 
-Weighted rows are decomposed once (no normal equations, which would square the condition), and not again for each repetition,
+Weighted rows are decomposed once, without normal equations, which would square the condition number:
 
     Y / noise = Q R,   z = Q^T tau / noise,   theta = R^-1 z,   cov(theta) = s^2 R^-1 R^-T,
     s^2 = ||tau / noise - Q z||^2 / (rows - parameters).
@@ -27,9 +27,9 @@ from jaxdyn.spatial.arrays import dot
 
 
 class Prior(NamedTuple):
-    """What is known of the parameters beforehand, like a measurement of each: mean and standard deviation.
+    """Prior knowledge of the parameters, which acts like a measurement of each parameter: mean and standard deviation.
 
-    Equal standard deviations about a mean of zero are ridge regression.
+    Equal standard deviations with mean zero correspond to ridge regression.
     """
 
     mean: Float[Array, "parameters"]
@@ -40,11 +40,11 @@ class LinearFit(eqx.Module):
     """Result of a linear fit.
 
     Attributes:
-        estimate: Theta, in the units of the columns.
-        covariance: of the estimate.
-        noise: Standard deviation of the noise of each measured force that was assumed or found, N m or N.
-        residual_variance: s^2 of the weighted residuals; 1 where the noise was as assumed.
-        condition: of the weighted columns, each divided by its norm, in the Frobenius norm.
+        estimate: Estimate of theta, in the units of the columns.
+        covariance: Covariance of the estimate.
+        noise: Assumed or estimated standard deviation of the noise of each measured force, N m or N.
+        residual_variance: Variance s^2 of the weighted residuals; 1 if the noise was as assumed.
+        condition: Condition number of the weighted columns, each divided by its norm, in the Frobenius norm.
         degrees_of_freedom: Number of equations minus number of parameters.
     """
 
@@ -63,15 +63,15 @@ class LinearFit(eqx.Module):
     def intervals(
         self, confidence: float = 0.95
     ) -> tuple[Float[Array, "*batch parameters"], Float[Array, "*batch parameters"]]:
-        """Lower and upper bounds, by Student's t distribution, that hold each parameter with this probability."""
-        from scipy.special import stdtrit  # takes a fifth of a second to import
+        """Lower and upper bounds, by Student's t distribution, that contain each parameter with this probability."""
+        from scipy.special import stdtrit  # this import takes 0.2 s
 
         quantile = float(stdtrit(self.degrees_of_freedom, 0.5 + 0.5 * confidence))
         half = quantile * self.standard_deviation
         return self.estimate - half, self.estimate + half
 
     def report(self, names: Sequence[str], units: Sequence[str]) -> str:
-        """The estimates with their 95 % intervals as text, one per line; those that may be zero are marked."""
+        """The estimates with their 95 % intervals as text, one per line, with a remark if zero is within the interval."""
         lower, upper = (np.asarray(bound) for bound in self.intervals())
         lines = []
         for k, (name, unit) in enumerate(zip(names, units, strict=True)):
@@ -88,20 +88,20 @@ def weighted_least_squares(
     *,
     prior: Prior | None = None,
 ) -> LinearFit:
-    """Parameters that make ((tau - Y theta) / noise)^2, summed over all equations, least.
+    """Parameters that minimize the sum of ((tau - Y theta) / noise)^2 over all equations.
 
     Args:
-        Y: Regressors, columns independent unless there is a prior.
-        tau: Measured forces, N m or N, less `remaining_forces`.
-        noise: Standard deviations, up to a common factor that the residuals determine; per channel or per equation. Equal if None.
-        prior: One more measurement of each parameter; its standard deviation is relative to `noise`, which has to be given.
+        Y: Regressors, with independent columns unless there is a prior.
+        tau: Measured forces, N m or N, minus `remaining_forces`.
+        noise: Standard deviations per channel or per equation, up to a common factor that the residuals determine; equal if None.
+        prior: Prior measurement of each parameter; its standard deviation is relative to `noise`, which must be given.
 
     Raises:
-        ValueError: There are no more equations than parameters; a prior without noise; or the columns depend on each other, which
-            shows where the values are known (not within `jax.jit`, see `LinearFit.condition`).
+        ValueError: There are not more equations than parameters, a prior is given without noise, or the columns are linearly
+            dependent (not checked within `jax.jit`; see `LinearFit.condition`).
     """
     if prior is not None and noise is None:
-        raise ValueError("a prior weighs against the noise; give the standard deviation of the noise, too")
+        raise ValueError("a prior requires the standard deviation of the noise; give noise")
     _, channels, parameters = Y.shape
     noise = jnp.broadcast_to(jnp.ones(channels, tau.dtype) if noise is None else noise, tau.shape)
     columns, right = (Y / noise[..., None]).reshape(-1, parameters), (tau / noise).ravel()
@@ -114,24 +114,24 @@ def weighted_least_squares(
 def reweighted_least_squares(
     Y: Float[Array, "samples channels parameters"], tau: Float[Array, "samples channels"], *, iterations: int = 10
 ) -> LinearFit:
-    """Least squares with the noise of each channel found from its own residuals, by turns with the parameters.
+    """Least squares in which the noise of each channel is estimated from its residuals, alternately with the parameters.
 
-    The variance of a channel is the sum of its squared residuals over the number of its samples, less its share in the number of
-    parameters (the sum of its leverages), so that short records are not taken for quiet ones.
+    The variance of a channel is the sum of its squared residuals divided by the number of its samples minus its part of the number
+    of parameters (the sum of its leverages), so that the noise of short records is not underestimated.
 
     Args:
-        Y: Regressors, columns independent.
-        tau: Measured forces, N m or N, less `remaining_forces`.
-        iterations: Rounds; the first one starts from equal noise.
+        Y: Regressors, with independent columns.
+        tau: Measured forces, N m or N, minus `remaining_forces`.
+        iterations: Number of rounds; the first one starts from equal noise.
 
     Raises:
-        ValueError: As `weighted_least_squares`.
+        ValueError: See `weighted_least_squares`.
     """
     samples, channels, parameters = Y.shape
     _check_size(samples * channels, parameters)
     rows = jnp.concatenate([Y, tau[..., None]], axis=-1).swapaxes(0, 1)
-    _, triangles = jax.vmap(factorizations.qr)(rows)  # one per channel; nothing else enters in the rounds
-    smallest = jnp.finfo(tau.dtype).eps * jnp.sqrt(jnp.mean(tau**2, axis=0))  # exact data have no noise at all
+    _, triangles = jax.vmap(factorizations.qr)(rows)  # one per channel; the rounds need no other data
+    smallest = jnp.finfo(tau.dtype).eps * jnp.sqrt(jnp.mean(tau**2, axis=0))  # lower bound for exact data without noise
 
     def round_(_, noise):
         weighted = triangles / noise[:, None, None]
@@ -154,7 +154,7 @@ def _fit(
     equations, p = columns.shape
     _check_size(equations, p)
     Q, R = factorizations.qr(columns)
-    # In the Frobenius norm, because singular values would take one more decomposition.
+    # The Frobenius norm is used because singular values would require another decomposition.
     size = jnp.linalg.norm(R, axis=0)
     inverse = _inverse(R / size[None]) / size[:, None]
     condition = jnp.linalg.norm(R / size[None]) * jnp.linalg.norm(inverse * size[:, None])

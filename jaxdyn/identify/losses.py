@@ -1,4 +1,4 @@
-"""Losses of residuals: half their square, or less for outliers."""
+"""Losses of residuals: half their square, or a robust loss that grows more slowly for outliers."""
 
 import abc
 from typing import Any, ClassVar
@@ -12,17 +12,17 @@ from jaxdyn.mechanism.quantity import quantity
 
 
 class Loss(eqx.Module):
-    """Cost rho(r^2)/2 of a residual r in units of its standard deviation; rho(s) = s near 0.
+    """Loss rho(r^2)/2 of a residual r in units of its standard deviation; rho(s) = s near 0.
 
     Attributes:
-        kind: Name in configs, of concrete classes.
+        kind: Name of a concrete class in configs.
     """
 
     kind: ClassVar[str]
 
     @abc.abstractmethod
     def rho(self, squared: Float[Array, "..."]) -> Float[Array, "..."]:
-        """Twice the cost of residuals, given their squares."""
+        """Twice the loss of residuals, given their squares."""
 
     @abc.abstractmethod
     def weight(self, squared: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -30,10 +30,10 @@ class Loss(eqx.Module):
 
 
 def check_loss(loss: Any) -> None:
-    """Refuse what is not a loss.
+    """Refuse an argument that is not a loss.
 
     Raises:
-        TypeError: It is something else, such as the class of a loss.
+        TypeError: The argument has another type; for example, it is the class of a loss.
     """
     if not isinstance(loss, Loss):
         name = loss.__name__ if isinstance(loss, type) else "Huber"
@@ -41,7 +41,7 @@ def check_loss(loss: Any) -> None:
 
 
 class Squares(Loss):
-    """rho(s) = s: least squares, right for Gaussian noise."""
+    """Least squares, rho(s) = s, which is optimal for Gaussian noise."""
 
     kind: ClassVar[str] = "squares"
 
@@ -53,10 +53,10 @@ class Squares(Loss):
 
 
 class Huber(Loss):
-    """rho(s) = s up to k^2, then 2 k sqrt(s) - k^2: outliers pull with constant force.
+    """Huber loss, rho(s) = s up to k^2, then 2 k sqrt(s) - k^2: the influence of outliers is bounded.
 
     Attributes:
-        threshold: The loss grows like that of least squares up to this number k of standard deviations.
+        threshold: Threshold k in standard deviations, up to which the loss is that of least squares.
     """
 
     kind: ClassVar[str] = "huber"
@@ -74,10 +74,10 @@ class Huber(Loss):
 
 
 class Cauchy(Loss):
-    """rho(s) = k^2 log(1 + s/k^2): far outliers hardly pull at all.
+    """Cauchy loss, rho(s) = k^2 log(1 + s/k^2): the influence of distant outliers approaches zero.
 
     Attributes:
-        threshold: The loss grows like that of least squares up to this number k of standard deviations.
+        threshold: Threshold k in standard deviations, well below which the loss is close to that of least squares.
     """
 
     kind: ClassVar[str] = "cauchy"

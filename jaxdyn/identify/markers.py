@@ -1,4 +1,4 @@
-"""Filmed markers on a planar chain: from places in the picture to links, and what the camera does to them, learned from lengths."""
+"""Filmed markers on a planar chain: link angles from marker positions in the picture, and calibration of the camera."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -9,29 +9,30 @@ from jaxtyping import Complex, Float
 from jaxdyn.mechanism.quantity import Quantity, metadata
 
 _PAIRS = ("tilt", "shift", "beside")
-_MOST_FRAMES = 20_000  # more do not improve a dozen parameters
+_MOST_FRAMES = 20_000  # more frames do not improve the calibration
 
 
 @dataclasses.dataclass(frozen=True)
 class Markers:
-    """Where to read coordinates of a planar chain that hangs: markers at its pivot, its joints and its tip, filmed.
+    """Description of filmed markers at the pivot, the joints and the tip of a hanging planar chain, from which coordinates are
+    read.
 
-    The angle of each link is that of the line between its joints from the downward vertical; coordinates are the angles of the
-    first link and, for the others, relative to the link before. Any unit of length will do.
+    The angle of each link is the angle of the line between its joints from the downward vertical. The first coordinate is the angle
+    of the first link; the other coordinates are angles relative to the previous link. Any unit of length can be used.
 
-    What the camera does to a marker at r, seen from the first one, is undone by r (1 + tilt . r) (1 + distortion r . r) - shift;
-    where it sits beside the joint that it marks, by adding what is beside. Each is a pair (down, sideways) per marker, one after
-    the other, or empty for none.
+    The distortion of the camera for a marker at r, relative to the first marker, is corrected by
+    r (1 + tilt . r) (1 + distortion r . r) - shift. The vector `beside` is added for a marker that is not at its joint. tilt, shift
+    and beside contain a pair (down, sideways) for each marker in sequence, or are empty for no correction.
 
     Attributes:
-        frame_rate: The film has so many frames per second.
-        down: These columns of the array hold the vertical coordinates, growing downwards, marker by marker from the pivot on.
-        sideways: These columns hold the horizontal coordinates.
+        frame_rate: Number of frames per second of the film.
+        down: Columns of the array with the vertical coordinates, positive downwards, in the order of the markers from the pivot.
+        sideways: Columns of the array with the horizontal coordinates.
         calibrate: If true, the values below are estimated from the training recordings, and the given ones are the initial guess.
-        tilt: The scale grows by this along the picture, as a tilted camera has it, per unit of length.
-        distortion: The scale grows by this with the square of the distance, per unit of length squared.
-        shift: The marker appears by this further down and sideways than the first one does, as colors may.
-        beside: This leads from the marker to its joint while the link that ends there hangs straight down; it turns with the link.
+        tilt: Relative change of the scale along the picture, as for a tilted camera, per unit of length.
+        distortion: Relative change of the scale with the square of the distance, per unit of length squared.
+        shift: Apparent displacement of each marker relative to the first one, for example because of its color.
+        beside: Vector from each marker to its joint while the link that ends there hangs straight down; it rotates with the link.
     """
 
     frame_rate: float = dataclasses.field(metadata=metadata(Quantity("Hz", minimum=0.0, exclusive=True)))
@@ -47,31 +48,35 @@ class Markers:
         for name in _PAIRS:
             if len(getattr(self, name)) not in (0, 2 * len(self.down)):
                 raise ValueError(
-                    f"{name} has {len(getattr(self, name))} values; give {2 * len(self.down)}, two per marker, or none"
+                    f"{name} has {len(getattr(self, name))} values; give {2 * len(self.down)}, two per marker, or omit it"
                 )
 
 
 def links(film: Float[np.ndarray, "frames columns"], markers: Markers) -> Complex[np.ndarray, "frames links"]:
-    """Lines from joint to joint: down + i sideways, in the unit of the film."""
+    """Lines from joint to joint as complex values, down + i sideways, in the unit of the film."""
     tilt, shift, beside = (_complex(getattr(markers, name), len(markers.down)) for name in _PAIRS)
     return _links(_seen(film, markers), tilt, markers.distortion, shift, beside)
 
 
 def calibrated(markers: Markers, films: Sequence[Float[np.ndarray, "frames columns"]]) -> Markers:
-    """The markers with the camera that leaves the lengths of the links as constant as can be; least squares.
+    """Markers with the camera calibration that makes the lengths of the links as constant as possible, by least squares.
 
-    Lengths do not determine everything. The place of the last marker beside its joint is taken as given, which only turns the last
-    link. For a chain with a single link, tilt and shift cannot be distinguished.
+    Lengths do not determine all values. The vector from the last marker to its joint is assumed to be known; it only rotates the
+    last link. For a chain with a single link, tilt and shift cannot be distinguished.
+
+    Args:
+        markers: Markers with the initial guess.
+        films: Arrays of marker positions.
     """
     from scipy.optimize import least_squares
 
     film = np.concatenate(films)
     seen = _seen(film[:: -(-len(film) // _MOST_FRAMES)], markers)
     count, size = seen.shape[1], float(np.median(np.abs(seen[:, -1])))
-    seen = seen / size  # so that all unknowns are small
+    seen = seen / size  # scaled so that all unknowns are small
     start = [_complex(getattr(markers, name), count) for name in _PAIRS]
     start = [start[0] * size, start[1] / size, start[2] / size]
-    # The first marker is the origin, and the last joint is where its marker is.
+    # The first marker is the origin, and the last joint is at its marker.
     free = [np.arange(count) > 0, np.arange(count) > 0, (np.arange(count) > 0) & (np.arange(count) < count - 1)]
 
     def camera(x: np.ndarray):
@@ -100,7 +105,7 @@ def calibrated(markers: Markers, films: Sequence[Float[np.ndarray, "frames colum
 
 
 def _seen(film: np.ndarray, markers: Markers) -> np.ndarray:
-    """Places in the picture from the first marker on, down + i sideways."""
+    """Positions in the picture relative to the first marker, down + i sideways."""
     places = film[:, markers.down] + 1j * film[:, markers.sideways]
     return places - places[:, :1]
 

@@ -1,4 +1,4 @@
-"""What stands between a mechanism and its recordings: sensors that measure its state, and inputs that drive it."""
+"""Measurement of a mechanism: sensors that measure its state, and inputs that drive it."""
 
 import dataclasses
 from collections.abc import Callable
@@ -25,12 +25,12 @@ Observe = Callable[[System, State], Float[Array, "ny"]]
 
 
 def joint_positions(system: System, state: State) -> Float[Array, "nq"]:
-    """The coordinates, as joint encoders measure them, rad or m."""
+    """The coordinates, as measured by joint encoders, rad or m."""
     return state.q
 
 
 def joint_velocities(system: System, state: State) -> Float[Array, "nv"]:
-    """The velocities, as tachometers measure them, rad/s or m/s."""
+    """The velocities, as measured by tachometers, rad/s or m/s."""
     return state.v
 
 
@@ -39,7 +39,7 @@ def joint_positions_and_velocities(system: System, state: State) -> Float[Array,
     return jnp.concatenate([state.q, state.v])
 
 
-# The quantities that the observations above consist of, one after the other.
+# The quantities of which the observations above consist, in sequence.
 _OBSERVED: dict[Observe, tuple[Quantity, ...]] = {
     joint_positions: (Quantity(POSITION, "coordinate"),),
     joint_velocities: (Quantity(VELOCITY, "velocity"),),
@@ -48,7 +48,7 @@ _OBSERVED: dict[Observe, tuple[Quantity, ...]] = {
 
 
 class MeasurementError(ValueError):
-    """Sensors or inputs that do not fit a plant or its recordings; one line with the remedy."""
+    """Sensors or inputs do not fit a plant or its recordings; the message is one line with the remedy."""
 
 
 class Sensors(eqx.Module):
@@ -56,12 +56,12 @@ class Sensors(eqx.Module):
 
     Attributes:
         noise: Standard deviations (ny,), or the covariance (ny, ny), of the measurements.
-        observe: The function observe(system, state) that is measured; the coordinates if not given.
+        observe: Function observe(system, state) that is measured; by default the coordinates.
         scale: Factor of each measurement.
         offset: Constant error of each measurement.
-        quantization: Step of each measurement, 0 for none. It counts as noise of variance step^2/12.
-        zeros: Offsets that each single recording has in addition, as encoders do that are zeroed by hand before each run; no
-            recordings if all share one zero. They do not apply to other recordings: see `without_zeros`.
+        quantization: Resolution of each measurement, 0 for none. It is treated as noise with the variance resolution^2/12.
+        zeros: Additional offsets of each single recording, for encoders that are zeroed by hand before each recording. There are no
+            rows if all recordings have the same zero. The zeros do not apply to other recordings: see `without_zeros`.
 
     Raises:
         MeasurementError: A length does not match, or the noise is not positive.
@@ -113,48 +113,52 @@ class Sensors(eqx.Module):
         """Measurements without noise and rounding.
 
         Args:
-            system: The mechanism with its forces.
+            system: Mechanism with its forces.
             state: Coordinates and velocities.
-            recording: Index of the recording, which only matters to sensors with zeros.
+            recording: Index of the recording; it is used by sensors with zeros only.
         """
         return self.scale * self.observe(system, state) + self.shift(recording)
 
     def shift(self, recording: Float[Array, ""] | Int[Array, ""] | int) -> Float[Array, "ny"]:
-        """Offset of the measurements of a recording, its zero included."""
+        """Offset of the measurements of a recording, including its zero."""
         if not len(self.zeros):
             return self.offset
         return self.offset + self.zeros[jnp.asarray(recording).astype(int)]
 
     def state_read(self, read: State, recording: Float[Array, ""] | Int[Array, ""] | int) -> State:
-        """The state whose measured coordinates, and their rates, are given: offset, zero and scale are undone.
+        """State from measured coordinates and their rates, after correction of offset, zero and scale.
 
-        Sensors whose first measurements are not the coordinates leave the state as it is.
+        If the first measurements are not the coordinates, the state is not changed.
+
+        Args:
+            read: Measured coordinates and their rates.
+            recording: Index of the recording.
         """
         if self.observe not in (joint_positions, joint_positions_and_velocities):
             return read
         scale = self.scale[: read.q.size]
         q = (read.q - self.shift(recording)[: read.q.size]) / scale
-        # Where a rate has no coordinate of its own, as in a ball joint, the scale does not apply to the rate.
+        # The scale is not applied to rates that do not correspond to a coordinate, as in a spherical joint.
         return State(q, read.v / scale if read.v.size == read.q.size else read.v)
 
     @property
     def without_zeros(self) -> "Sensors":
-        """The sensors as they are expected to measure another recording."""
+        """The sensors for another recording, whose zeros are unknown."""
         return eqx.tree_at(lambda sensors: sensors.zeros, self, self.zeros[:0])
 
     def rounded(self, measurements: Float[Array, "ny"]) -> Float[Array, "ny"]:
-        """Measurements rounded to steps of the quantization; the derivative is the identity, not that of the staircase."""
+        """Measurements rounded to the resolution; the derivative is the identity instead of that of the step function."""
         step = jnp.where(self.quantization > 0, self.quantization, 1.0)
         rounding = jax.lax.stop_gradient(step * jnp.round(measurements / step) - measurements)
         return jnp.where(self.quantization > 0, measurements + rounding, measurements)
 
     def whitened(self, errors: Float[Array, "ny"], weights: Float[Array, "ny"] | None = None) -> Float[Array, "ny"]:
-        """Errors of measurements in units of their standard deviation, correlations removed.
+        """Errors of measurements in units of their standard deviation, without correlations.
 
         Args:
             errors: Predicted minus measured values.
-            weights: 0 for missing measurements, whose errors become 0 and do not influence the others, else 1; 1 each if not
-                given.
+            weights: 1 for available and 0 for missing measurements, whose errors become 0 and do not influence the others; all 1 if
+                not given.
         """
         weights = jnp.ones_like(errors) if weights is None else weights
         rounding = self.quantization**2 / 12.0
@@ -167,12 +171,12 @@ class Sensors(eqx.Module):
 
 
 class Inputs(eqx.Module):
-    """From recorded inputs to those that act on the mechanism: u(t) = gain * recorded(t - delay) + offset.
+    """Relation of the recorded inputs to those that act on the mechanism: u(t) = gain * recorded(t - delay) + offset.
 
     Attributes:
         gain: Factor of each input.
         offset: Constant part of each input.
-        delay: Time by which the action comes later than the record.
+        delay: Delay of the action relative to the record.
 
     Raises:
         MeasurementError: The lengths differ.
@@ -188,25 +192,25 @@ class Inputs(eqx.Module):
             raise MeasurementError(f"inputs: {wrong}")
 
     def acting(self, recorded: Knots) -> Knots:
-        """The inputs that act, as a function of time."""
+        """The acting inputs as a function of time."""
         values = recorded.values * self.gain[None] + self.offset[None]
         start = recorded.start
-        if isinstance(self.delay, Tracer) or np.any(np.asarray(self.delay)):  # else all inputs share one start
+        if isinstance(self.delay, Tracer) or np.any(np.asarray(self.delay)):  # otherwise all inputs have the same start
             start = start + self.delay
         return Knots(values, recorded.interval, start, recorded.interpolation)
 
 
 class Plant(Displayed, eqx.Module):
-    """A machine as its recordings show it.
+    """A machine with its sensors and inputs.
 
     Attributes:
-        system: The mechanism with its forces and drives.
-        sensors: How its state is measured.
-        inputs: How recorded inputs act on it; as they were recorded if not given.
+        system: Mechanism with its forces and drives.
+        sensors: Measurement of its state.
+        inputs: Relation of recorded inputs to acting inputs; by default they are equal.
 
     Raises:
-        TypeError: An argument is not of the kind that is needed.
-        MeasurementError: The number of inputs is not that of the controls of the system.
+        TypeError: An argument has the wrong type.
+        MeasurementError: The numbers of inputs and of controls of the system differ.
     """
 
     system: System
@@ -228,7 +232,7 @@ class Plant(Displayed, eqx.Module):
     def __check_init__(self):
         if self.inputs.gain.shape != (self.system.nu,):
             raise MeasurementError(
-                f"the plant has {self.inputs.gain.shape[0]} inputs, its system {self.system.nu} controls; "
+                f"the plant has {self.inputs.gain.shape[0]} inputs, but its system has {self.system.nu} controls; "
                 "give one input per control"
             )
 
@@ -241,7 +245,7 @@ class Plant(Displayed, eqx.Module):
         return Display(f"Plant({system.model.name!r}, {counts})", {"system": system._display().title} | rows)
 
     def units_along(self, declared: Quantity) -> tuple[str, ...]:
-        """Unit of a quantity for each input or each measurement; empty for measurements of a function of the user."""
+        """Unit of a quantity for each input or each measurement; empty for measurements of a user-defined function."""
         model = self.system.model
         if declared.along == "input":
             units = units_along(model, dataclasses.replace(declared, along="velocity"))
@@ -255,10 +259,10 @@ class Plant(Displayed, eqx.Module):
 
 
 def check_plant(parameters: Any) -> None:
-    """Refuse what are not `Parameters` of a plant.
+    """Refuse an argument that is not `Parameters` of a plant.
 
     Raises:
-        TypeError: They are something else, or their subject is.
+        TypeError: The argument, or its subject, has another type.
     """
     subject = getattr(parameters, "subject", None)
     if isinstance(subject, Plant):

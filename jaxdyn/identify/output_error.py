@@ -1,7 +1,7 @@
-"""Output error: simulate windows with the recorded inputs and compare with the measurements.
+"""Output error: windows are simulated with the recorded inputs and compared with the measurements.
 
-Single shooting has one long window per recording; multiple shooting has many short ones with free initial states, which can be tied
-by continuity constraints. All windows of all recordings are simulated at once.
+Single shooting uses one long window per recording. Multiple shooting uses many short windows with free initial states, which can be
+coupled by continuity constraints. All windows of all recordings are simulated at once.
 """
 
 import equinox as eqx
@@ -37,16 +37,16 @@ def predict(
     integrator: Integrator = RungeKutta4(),  # noqa: B008 (immutable)
     backend: Backend = "auto",
 ) -> tuple[Float[Array, "M ny"], State]:
-    """Noiseless measurements of a plant in one window, and the state at its end; NaN once the simulation diverged.
+    """Noiseless measurements of a plant in one window, and the state at its end; NaN after the simulation has diverged.
 
-    Between the steps of the simulation, states are cubic Hermite polynomials of coordinates and velocities.
+    Between the steps of the simulation, states are interpolated by cubic Hermite polynomials of coordinates and velocities.
 
     Args:
-        plant: The plant that is simulated.
+        plant: Plant that is simulated.
         start: State at the beginning of the window.
-        window: One window (not a batch): its inputs, time stamps and steps.
+        window: One window (not a batch) with its inputs, time stamps and steps.
         integrator: Integrator of the simulation.
-        backend: As in `rollout`.
+        backend: Compiler of the simulation, see `rollout`.
     """
     trajectory = rollout(
         plant.system,
@@ -72,23 +72,23 @@ def predict(
 
 
 def _check_lead(parameters: Parameters, windows: Windows) -> None:
-    """Check that inputs with delay were kept from before the windows; otherwise the first one would be held."""
+    """Check that windows contain the earlier inputs that delays require; otherwise the first input would be extended backwards."""
     delay, start = parameters.subject.inputs.delay, windows.controls.start
     if isinstance(delay, Tracer) or isinstance(start, Tracer):
         return
     longest, lead = float(np.max(np.asarray(delay), initial=0.0)), 0.0 - float(np.max(np.asarray(start)))
     if longest > lead or (parameters.frees("inputs.delay") and lead <= 0.0):
         raise MeasurementError(
-            f"inputs: they have delays up to {longest:g} s or free ones, and windows keep {lead:g} s of inputs from before their "
+            f"inputs: they have delays up to {longest:g} s or free delays, but windows contain {lead:g} s of inputs before their "
             "start; cut the recordings with a larger lead"
         )
 
 
 def check_zeros(plant: Plant, windows: Windows) -> None:
-    """Check that sensors with zeros have one for each recording.
+    """Check that sensors with zeros have one zero for each recording.
 
     Raises:
-        MeasurementError: They do not.
+        MeasurementError: There are fewer zeros than recordings.
     """
     count = len(plant.sensors.zeros)
     if not count or isinstance(windows.sources, Tracer):
@@ -96,13 +96,13 @@ def check_zeros(plant: Plant, windows: Windows) -> None:
     number = int(np.max(np.asarray(windows.sources)))
     if number >= count:
         raise MeasurementError(
-            f"sensors: there are zeros for {count} recordings, and windows of recording {number}; "
-            "use sensors.without_zeros for recordings that the zeros are not of"
+            f"sensors: there are zeros for {count} recordings, but windows of recording {number}; "
+            "use sensors.without_zeros for other recordings"
         )
 
 
 def between(model: Model, a: State, b: State, fraction: Float[Array, ""], interval: float) -> State:
-    """State between two of them an interval (s) apart: cubic Hermite in tangent coordinates, exact at both."""
+    """State between two states that are an interval (s) apart: cubic Hermite interpolation in tangent coordinates."""
     s, h = fraction, interval
     whole = configuration.difference(model, a.q, b.q)
     step = (3.0 - 2.0 * s) * s**2 * whole + (1.0 - s) ** 2 * s * h * a.v - s**2 * (1.0 - s) * h * b.v
@@ -111,24 +111,24 @@ def between(model: Model, a: State, b: State, fraction: Float[Array, ""], interv
 
 
 class OutputError(Problem):
-    """Parameters, and the initial states of all windows, from measurements.
+    """Estimation of parameters, and of the initial states of all windows, from measurements.
 
     Attributes:
-        parameters: What is free in a `Plant`.
-        windows: The recordings.
+        parameters: Free parameters of a `Plant`.
+        windows: Windows of the recordings.
         loss: Loss of the measurements, in standard deviations of their noise.
-        free_starts: Whether the initial states are unknown; otherwise they are those of the windows, offset, zeros and scale of the
-            sensors undone (`Sensors.state_read`).
-        start_noise: Standard deviations of the guessed initial states, coordinates then velocities (2 nv); None for no idea.
-        continuity: Standard deviations (2 nv) of the jumps where one window follows another; None to let them jump.
-        integrator: of the simulation.
-        backend: As in `rollout`.
+        free_starts: Whether the initial states are unknown; otherwise they are the states of the windows, corrected for offset,
+            zeros and scale of the sensors (`Sensors.state_read`).
+        start_noise: Standard deviations of the guessed initial states, coordinates then velocities (2 nv); None if unknown.
+        continuity: Standard deviations (2 nv) of the jumps between consecutive windows; None for unrestricted jumps.
+        integrator: Integrator of the simulation.
+        backend: Compiler of the simulation, see `rollout`.
 
     Raises:
-        TypeError: An argument is not of the kind that is needed.
+        TypeError: An argument has the wrong type.
         ValueError: A standard deviation is not positive, or there are not 2 nv of them.
         MeasurementError: The sensors have zeros, but not one for each recording; or the delays of the inputs are longer than the
-            time before the windows for which inputs are kept.
+            recorded inputs before the windows.
         ParameterError: The noise of the sensors is free.
     """
 
@@ -175,7 +175,8 @@ class OutputError(Problem):
         return Unknowns(unknowns.x + dx, local)
 
     def residuals(self, x: Unconstrained, start: State, window: Windows) -> tuple[Float[Array, "M ny"], State]:
-        """Errors of the predicted measurements of one window in standard deviations, zero where its weights are, and the end state.
+        """Errors of the predicted measurements of one window in standard deviations (zero where its weights are), and its end
+        state.
 
         Args:
             x: Unconstrained parameters.
@@ -211,7 +212,7 @@ class OutputError(Problem):
         mixed, own, own_gradient = matrix[:, P:, :P], matrix[:, P:, P:], gradient[:, P:]
         following = None
         if self.free_starts and self.continuity is not None:
-            # What window k says about the start of window k + 1.
+            # Contributions of window k to the start of window k + 1.
             own = own.at[1:].add(after_matrix[:-1])
             own_gradient = own_gradient.at[1:].add(after_gradient[:-1])
             mixed = mixed.at[1:].add(jnp.swapaxes(mixed_after[:-1, :P], 1, 2))
@@ -244,7 +245,7 @@ class OutputError(Problem):
         return self.parameters.subject.system.model
 
     def linearized(self, x: Unconstrained, own: tuple[State, State], piece: Windows) -> tuple[Array, ...]:
-        """Loss, gradient and Gauss-Newton matrix over (x, start) of one window, and those that concern the start of the next."""
+        """Loss, gradient and Gauss-Newton matrix of one window with respect to (x, start), and terms of the next start."""
         (start, after), window = own, piece
         model, P = self._model, x.shape[0]
         L = 2 * model.nv
@@ -301,7 +302,7 @@ class OutputError(Problem):
 
 
 def moved(model: Model, state: State, step: Float[Array, "L"]) -> State:
-    """The state a step (coordinates in tangent coordinates, then velocities) away."""
+    """The state after a step (coordinates in tangent coordinates, then velocities)."""
     return State(configuration.integrate(model, state.q, step[: model.nv]), state.v + step[model.nv :])
 
 
@@ -310,5 +311,5 @@ def _difference(model: Model, a: State, b: State) -> Float[Array, "L"]:
 
 
 def _after(local: State) -> State:
-    """For each window the start of the next; the last one has none and gets the first."""
+    """For each window the start of the next one; for the last window it is the start of the first one, which is not used."""
     return jax.tree.map(lambda z: jnp.roll(z, -1, axis=0), local)

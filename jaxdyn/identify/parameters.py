@@ -1,8 +1,9 @@
-"""Parameters: which values of a pytree are free, in which chart, with which prior, under which name.
+"""Parameters: the free values of a pytree, with their charts, priors and names.
 
-The pytree is called the subject: usually a `Plant`, but any pytree of arrays will do, a `System` or a bare `Model`. Values are
-addressed by path, "system.model.mass", and by name, "upper". Whatever is wrong with a choice is an error when it is made: an
-unknown path or name, a value that is free twice, an initial value outside its chart. So nothing that was declared free is left out.
+The pytree is called the subject. It is usually a `Plant`, but any pytree of arrays can be used, such as a `System` or a `Model`.
+Values are addressed by a path, "system.model.mass", and by names of rows, "upper". Invalid choices raise an error immediately: an
+unknown path or name, a value that is free twice, or an initial value outside of its chart. So every value that is declared free is
+estimated.
 """
 
 import dataclasses
@@ -36,11 +37,11 @@ from jaxdyn.mechanism.quantity import quantities
 
 @dataclasses.dataclass(frozen=True)
 class GaussianPrior:
-    """What is known beforehand of each value: mean and standard deviation, in its unit.
+    """Gaussian prior of each value with mean and standard deviation, in its unit.
 
     Attributes:
         std: Standard deviation; one value, or one per value of the parameter.
-        mean: The expected value; None for the value in the subject.
+        mean: Expected value; None for the value in the subject.
     """
 
     std: float | Sequence[float]
@@ -49,11 +50,11 @@ class GaussianPrior:
 
 @dataclasses.dataclass(frozen=True)
 class DivergencePrior:
-    """Bodies should be near those of the subject, in the sense of the log-det divergence between pseudo-inertias.
+    """Prior that keeps bodies close to those of the subject, as measured by the log-det divergence between pseudo-inertias.
 
     Attributes:
-        weight: Factor of the divergence in the loss. Where the loss is a negative log-likelihood, it counts measurements: a body
-            that is off by a tenth in one direction costs about weight/50.
+        weight: Factor of the divergence in the loss. If the loss is a negative log-likelihood, the weight corresponds to a number
+            of measurements: a relative error of a tenth in one direction increases the loss by about weight/50.
     """
 
     weight: float
@@ -61,17 +62,17 @@ class DivergencePrior:
 
 @dataclasses.dataclass(frozen=True)
 class Parameter:
-    """Values of the subject that are free together.
+    """Values of the subject that form one free parameter.
 
     Attributes:
-        path: Leaf of the subject, dotted, such as "system.model.mass" or "system.forces.0.viscous"; several leaves for charts that
-            take several, such as `PhysicalInertia`.
-        entries: Which rows of the leaf, by name (bodies, joints, coordinates) or index; None for all.
-        chart: The values that they may take; if it is not given, those within the bounds that the class of the leaf declares,
-            provided that the search starts inside them.
-        prior: What is known beforehand.
-        name: For reports; the last part of the path if not given.
-        unit: Unit of the values in reports; the one that the class of the leaf declares if not given.
+        path: Dotted path of an array of the subject, such as "system.model.mass" or "system.forces.0.viscous"; several paths for
+            charts that combine several arrays, such as `PhysicalInertia`.
+        entries: Rows of the array, by name (bodies, joints, coordinates) or index; None for all rows.
+        chart: Chart of the values; by default a chart of the values within the bounds that the class of the array declares,
+            provided that the initial values are strictly inside.
+        prior: Prior knowledge of the values.
+        name: Name in reports; by default the last part of the path.
+        unit: Unit of the values in reports; by default the unit that the class of the array declares.
     """
 
     path: str | tuple[str, ...]
@@ -99,7 +100,7 @@ class Tie:
     """Values that follow a parameter: value = factor * (values of the parameter) + offset.
 
     Attributes:
-        path, entries: The values that follow, as in `Parameter`.
+        path, entries: Values that follow, as in `Parameter`.
         to: Name of the parameter.
         factor, offset: One value, or one per value of the parameter.
     """
@@ -115,14 +116,14 @@ class Tie:
 
 
 def _check_address(path: Any, entries: Any) -> None:
-    """Refuse what is not a path, and entries that are not a sequence."""
+    """Refuse an argument that is not a path, and entries that are not a sequence."""
     if not isinstance(path, str) and not (isinstance(path, tuple) and all(isinstance(part, str) for part in path)):
         raise TypeError(f'the path of a parameter is {described(path)}; give text such as "system.model.mass"')
     if isinstance(entries, str | int):
         raise TypeError(f"the entries of {path!r} are {entries!r}; give a tuple, ({entries!r},)")
 
 
-# The values of a body in the order of `PhysicalInertia`: name, and the field of the model from which the unit follows.
+# The values of a body in the order of `PhysicalInertia`: name, and the field of the model that determines the unit.
 _INERTIA_VALUES = (
     ("mass", "mass"),
     *((f"com {c}", "com") for c in "xyz"),
@@ -133,19 +134,19 @@ _INERTIA_VALUES = (
 def body_inertia(
     body: str, *, path: str = "system.model", prior: GaussianPrior | DivergencePrior | None = None
 ) -> Parameter:
-    """Mass, center of mass and inertia of a body, always physical.
+    """Mass, center of mass and inertia of a body as a free parameter that is always physically valid.
 
     Args:
-        body: Its name.
-        path: Where the model is in the subject.
-        prior: `DivergencePrior`, or none.
+        body: Name of the body.
+        path: Path of the model in the subject.
+        prior: `DivergencePrior`, or None.
     """
     paths = tuple(f"{path}.{leaf}".removeprefix(".") for leaf in INERTIA)
     return Parameter(paths, (body,), PhysicalInertia(), prior, name=body)
 
 
 class _Placed(eqx.Module):
-    """A parameter with its place in the subject and in the vector of unconstrained parameters."""
+    """A parameter with its position in the subject and in the vector of unconstrained parameters."""
 
     leaves: tuple[tuple[str, ...], ...] = eqx.field(static=True)
     rows: tuple[int, ...] | None = eqx.field(static=True)
@@ -157,11 +158,11 @@ class _Placed(eqx.Module):
     count: int = eqx.field(static=True)
 
     def value(self, x: Unconstrained) -> Float[Array, "values"]:
-        """Its values, given all unconstrained parameters."""
+        """The values of this parameter, given all unconstrained parameters."""
         return self.chart.value(self.own(x))
 
     def own(self, x: Float[Array, "all"]) -> Unconstrained:
-        """Its own among all unconstrained parameters."""
+        """The unconstrained parameters of this parameter among all unconstrained parameters."""
         return x[self.free[0] : self.free[1]]
 
 
@@ -180,17 +181,17 @@ class Parameters(Displayed, eqx.Module):
         parameters.place(parameters.initial)   # the plant itself
 
     Args:
-        subject: Pytree with the fixed parameters and the initial values of the free ones.
-        free: The parameters.
-        ties: Values that follow them.
+        subject: Pytree with the fixed parameters and the initial values of the free parameters.
+        free: Free parameters.
+        ties: Values that follow free parameters.
 
     Attributes:
-        subject: As given.
+        subject: Pytree with the initial values.
         labels: Name and unit of every value.
 
     Raises:
-        TypeError: A parameter or a tie is something else.
-        ParameterError: A path, an entry, a chart or a prior does not fit; a value is free twice.
+        TypeError: A parameter or a tie has another type.
+        ParameterError: A path, an entry, a chart or a prior does not fit, or a value is free twice.
     """
 
     subject: PyTree
@@ -206,7 +207,7 @@ class Parameters(Displayed, eqx.Module):
         names = [_name(parameter) for parameter in free]
         twice = {name for name in names if names.count(name) > 1}
         if twice:
-            raise ParameterError(f"several parameters are called {sorted(twice)[0]!r}; give each a name of its own")
+            raise ParameterError(f"several parameters are called {sorted(twice)[0]!r}; give each one a different name")
         placed, labels, taken = [], [], {}
         free_count = 0
         for parameter, name in zip(free, names, strict=True):
@@ -269,7 +270,7 @@ class Parameters(Displayed, eqx.Module):
 
     @compiled_outside_jit
     def unconstrained(self, subject: PyTree) -> Unconstrained:
-        """The unconstrained parameters of another subject of the same structure."""
+        """The unconstrained parameters of another subject with the same structure."""
         return jnp.concatenate([p.chart.unconstrained(gather(subject, p.leaves, p.rows)) for p in self._placed])
 
     @compiled_outside_jit
@@ -279,7 +280,7 @@ class Parameters(Displayed, eqx.Module):
 
     @compiled_outside_jit
     def place(self, x: Unconstrained) -> PyTree:
-        """The subject with the unconstrained parameters x."""
+        """The subject with the values that belong to the unconstrained parameters x."""
         subject = self.subject
         for p in self._placed:
             subject = scatter(subject, p.leaves, p.rows, p.value(x))
@@ -302,9 +303,9 @@ class Parameters(Displayed, eqx.Module):
 
 
 def _check_kinds(entries: Any, kind: type, example: str) -> None:
-    """Refuse entries that are not of a kind, with an example of one that is."""
+    """Refuse entries that are not of a kind; the message shows an example."""
     if isinstance(entries, str | kind):
-        raise TypeError(f"{entries!r} stands alone; give a list, [{example}]")
+        raise TypeError(f"{entries!r} is not a list; give a list, [{example}]")
     for entry in entries:
         if not isinstance(entry, kind):
             wrong = repr(entry) if isinstance(entry, str) else described(entry)
@@ -320,7 +321,7 @@ def _name(parameter: Parameter) -> str:
 def _claim(
     taken: dict[Any, str], subject: PyTree, leaf: tuple[str, ...], rows: tuple[int, ...] | None, name: str
 ) -> None:
-    """Note values as free, once only."""
+    """Register values as free; it is an error if they are registered already."""
     array = leaf_at(subject, leaf, name)
     every = range(array.shape[0]) if array.ndim else range(1)
     for row in every if rows is None else rows:
@@ -332,7 +333,7 @@ def _claim(
 
 
 def _chart(parameter: Parameter, subject: PyTree, leaves: tuple[tuple[str, ...], ...], values: np.ndarray) -> Chart:
-    """The chart of a parameter, or one of the values within declared bounds."""
+    """The chart of a parameter; by default a chart of the values within the declared bounds."""
     if parameter.chart is not None:
         return parameter.chart
     declared = declared_at(subject, leaves[0])
@@ -351,7 +352,7 @@ def _prior(parameter: Parameter, values: Array, name: str) -> tuple[Array | None
     if isinstance(prior, DivergencePrior):
         if not isinstance(parameter.chart, PhysicalInertia):
             raise ParameterError(
-                f"parameter {name!r}: a divergence is one of bodies; use GaussianPrior, or body_inertia"
+                f"parameter {name!r}: DivergencePrior applies to bodies only; use GaussianPrior, or body_inertia"
             )
         if not prior.weight >= 0:
             raise ParameterError(f"parameter {name!r}: the weight of its prior is {prior.weight}; give 0 or more")
@@ -402,7 +403,7 @@ def _follow(tie: Tie, subject: PyTree, names: list[str], placed: list[_Placed], 
     leader = names.index(tie.to)
     count, own = placed[leader].count, gather(subject, (leaf,), rows)
     if own.size != count:
-        raise ParameterError(f"{name}: it has {own.size} values, {tie.to!r} has {count}; choose entries that match")
+        raise ParameterError(f"{name}: it has {own.size} values, but {tie.to!r} has {count}; choose entries that match")
     factor, offset = (jnp.asarray(x, own.dtype) for x in (tie.factor, tie.offset))
     for what, array in (("factor", factor), ("offset", offset)):
         if array.shape not in ((), own.shape) or not np.all(np.isfinite(array)):

@@ -21,28 +21,28 @@ Samples = Float[np.ndarray, "samples _"]
 
 
 class RecordingError(ValueError):
-    """A recording that cannot be used; one line with its name and the remedy."""
+    """A recording cannot be used; the message is one line with its name and the remedy."""
 
 
 def _table(values: Any) -> Any:
-    """Values of a recording as a floating-point array; None stays None."""
+    """Values of a recording as a floating-point array; None is kept."""
     array = None if values is None else np.asarray(values)
     return array if array is None or np.issubdtype(array.dtype, np.floating) else array.astype(float)
 
 
 class Recording(eqx.Module):
-    """What was measured in one go. Time stamps need not be regular.
+    """Measurements of one continuous recording. Time stamps need not be equidistant.
 
     Attributes:
-        name: For messages.
-        time: Ascending time stamps.
-        q: Coordinates; NaN where a sample is missing.
+        name: Name of the recording, for messages.
+        time: Time stamps, ascending.
+        q: Coordinates; NaN for missing samples.
         v: Velocities, or None if they were not measured.
         u: Inputs; shape (samples, 0) for a machine without inputs.
         a: Accelerations, or None if they were not recorded.
 
     Raises:
-        RecordingError: Lengths differ, stamps do not ascend, inputs are not finite.
+        RecordingError: Lengths differ, time stamps are not ascending, or inputs are not finite.
     """
 
     name: str = eqx.field(static=True)
@@ -61,22 +61,22 @@ class Recording(eqx.Module):
                     f"{self.name}: {what} has shape {array.shape}; give {count} rows, one per time stamp"
                 )
         if count < 2 or not np.all(np.diff(self.time) > 0):
-            raise RecordingError(f"{self.name}: time stamps do not ascend; sort them and drop what is there twice")
+            raise RecordingError(f"{self.name}: time stamps are not ascending; sort them and remove duplicates")
         if not np.all(np.isfinite(self.u)):
             raise RecordingError(f"{self.name}: inputs are not finite; repair or cut the recording")
 
     @property
     def duration(self) -> float:
-        """From the first to the last stamp, s."""
+        """Time from the first to the last time stamp, s."""
         return float(self.time[-1] - self.time[0])
 
     def between(self, start: float, end: float) -> "Recording":
-        """The part with start <= time < end."""
+        """The part of the recording with start <= time < end (s)."""
         kept = (self.time >= start) & (self.time < end)
         return self._with(self.time[kept], lambda column: column[kept])
 
     def resampled(self, interval: float) -> "Recording":
-        """The recording on a regular grid, linear between samples; gaps are bridged."""
+        """The recording on a regular grid with this interval (s), interpolated linearly between samples, also across gaps."""
         grid = self.time[0] + interval * np.arange(int(np.floor(self.duration / interval + 1e-9)) + 1)
 
         def on_grid(column: np.ndarray) -> np.ndarray:
@@ -88,13 +88,15 @@ class Recording(eqx.Module):
         return self._with(grid, on_grid)
 
     def smoothed(self, interval: float, cutoff: float | None = None, order: int = 4) -> "Recording":
-        """The recording on a regular grid with velocities and accelerations, everything low-passed without delay.
+        """The recording on a regular grid with velocities and accelerations, low-pass filtered without delay.
 
-        What was recorded of them is taken; the rest are central differences, right where velocities are rates of coordinates.
+        Recorded velocities and accelerations are used; otherwise they are central differences, which are valid if velocities are
+        the rates of the coordinates.
 
         Args:
-            interval: of the grid, s.
-            cutoff, order: of the Butterworth filter, Hz; None for no filter.
+            interval: Interval of the grid, s.
+            cutoff: Cutoff frequency of the Butterworth filter, Hz; None for no filter.
+            order: Order of the Butterworth filter.
         """
         grid = self.resampled(interval)
 
@@ -107,7 +109,7 @@ class Recording(eqx.Module):
         return Recording(self.name, grid.time, q, v, smooth(grid.u), a)
 
     def _with(self, time: np.ndarray, change: Callable[[np.ndarray], np.ndarray]) -> "Recording":
-        """The recording with other stamps, and every column changed to suit."""
+        """The recording with other time stamps and correspondingly changed columns."""
 
         def changed(table: Samples) -> Float[np.ndarray, "_ _"]:
             columns = [change(column) for column in table.T]
@@ -118,31 +120,37 @@ class Recording(eqx.Module):
 
 
 def low_passed(values: Samples, interval: float, cutoff: float, order: int = 4) -> Samples:
-    """Columns of a regular grid without what is faster than `cutoff` (Hz): Butterworth, forward and backward, so without delay.
+    """Columns on a regular grid, low-pass filtered without delay by a Butterworth filter that is applied forward and backward.
 
-    A grid that holds nothing so fast stays as it is.
+    The values are not changed if the cutoff frequency is not below the Nyquist frequency of the grid.
+
+    Args:
+        values: Values, one column per channel.
+        interval: Interval of the grid, s.
+        cutoff: Cutoff frequency, Hz.
+        order: Order of the filter.
     """
     if 2.0 * cutoff * interval >= 1.0:
         return values
-    from scipy import signal  # takes half a second to import
+    from scipy import signal  # this import takes 0.5 s
 
     sections = signal.butter(order, 2.0 * cutoff * interval, output="sos")
     return signal.sosfiltfilt(sections, values, axis=0, padlen=min(3 * (order + 1), len(values) - 1))
 
 
 class Windows(eqx.Module):
-    """Pieces of recordings of equal length, stacked; each is simulated on its own.
+    """Parts of recordings with equal length, stacked; each is simulated separately.
 
     Attributes:
-        controls: (W,) inputs on the grid of the simulation, time 0 at the start of the window.
-        times: Stamps of the measurements in the window, from its start, s.
-        measurements: What the sensors said then.
-        weights: 1 for a reading that counts, 0 for one that is missing or fills up the array.
-        starts: First guess of the states at the starts.
-        followed: 1 if the next window begins where this one ends, else 0.
+        controls: Inputs (W,) on the grid of the simulation, with time 0 at the start of the window.
+        times: Time stamps of the measurements from the start of the window, s.
+        measurements: Measured values at these times.
+        weights: 1 for valid measurements, 0 for missing ones and for padding.
+        starts: Guess of the initial states.
+        followed: 1 if the next window begins where this one ends, otherwise 0.
         sources: Index of the recording of each window.
         interval: Step of the grid, s.
-        steps: Per window.
+        steps: Number of steps per window.
     """
 
     controls: Knots
@@ -163,7 +171,7 @@ class Windows(eqx.Module):
         return self.times.shape[0]
 
     def select(self, chosen: np.ndarray | Sequence[int] | slice) -> "Windows":
-        """Some of the windows; one whose successor is left out is no longer followed.
+        """Some of the windows; a window whose successor is not selected is not marked as followed.
 
         Args:
             chosen: Indices, a slice or a mask.
@@ -186,26 +194,29 @@ def cut(
     with_velocities: bool = False,
     both_ends: bool = False,
 ) -> Windows:
-    """Windows of equal duration from recordings, as many as fit. Those in which nothing was measured are left out.
+    """Cut recordings into as many windows of equal duration as fit. Windows without measurements are left out.
 
-    A reading at the very moment where one window ends and the next begins belongs to the next, so that it counts once, unless
-    `both_ends` is true.
+    A measurement at the moment at which one window ends and the next begins belongs to the next one only, unless `both_ends` is
+    true.
 
     Args:
-        duration: of a window, s.
-        interval: Step of the simulation, s; must divide the duration.
-        stride: From the start of a window to that of the next, s, a multiple of the interval; the duration if not given.
-        first: Start of the first window, from the start of each recording, s, to the nearest step.
-        lead: How much of the inputs before the start is kept, for inputs with delay, s.
-        velocity_cutoff: of the zero-phase low-pass for the guess of the initial velocities, Hz. They are those measured if there
-            are any, else d/dt of q; so machines whose velocities are not the rates of their coordinates need measured velocities.
-        with_velocities: Whether measurements are q and v, not q alone.
-        both_ends: Whether a reading between two windows belongs to both, as it does where each is judged on its own.
+        recordings: Recordings to cut.
+        duration: Duration of a window, s.
+        interval: Step of the simulation, s; it must divide the duration.
+        stride: Time from the start of a window to the start of the next one, s, a multiple of the interval; by default the
+            duration.
+        first: Start of the first window, from the start of each recording, s, rounded to a step.
+        lead: Duration of the inputs before the start of each window that are kept, for inputs with delay, s.
+        velocity_cutoff: Cutoff frequency of the zero-phase low-pass filter for the guess of the initial velocities, Hz. The
+            measured velocities are used if there are any, otherwise d/dt of q; so machines whose velocities are not the rates of
+            their coordinates need measured velocities.
+        with_velocities: Whether the measurements are q and v instead of q alone.
+        both_ends: Whether a measurement between two windows belongs to both, for windows that are evaluated separately.
 
     Raises:
         TypeError: `recordings` is not a sequence of recordings.
         RecordingError: No window fits, duration or stride is not a whole number of steps, a coordinate was never measured, or
-            velocities are wanted that were not measured.
+            `with_velocities` is true without measured velocities.
     """
     if isinstance(recordings, Recording) or not all(isinstance(entry, Recording) for entry in recordings):
         wrong = (
@@ -221,7 +232,9 @@ def cut(
     found: list[_Piece] = []
     for number, recording in enumerate(recordings):
         if with_velocities and recording.v is None:
-            raise RecordingError(f"{recording.name}: velocities are wanted but were not measured; read positions only")
+            raise RecordingError(
+                f"{recording.name}: with_velocities is true, but velocities were not measured; use positions only"
+            )
         grid = recording.resampled(interval)
         starts = range(round(first / interval), len(grid.time) - steps, stride_steps)
         found += _pieces(recording, number, grid, starts, steps, interval, ahead, velocity_cutoff, with_velocities)
@@ -232,7 +245,7 @@ def cut(
     count, followed = len(found), np.array([*followed, False])
 
     def stacked(name: str) -> np.ndarray:
-        """The arrays of all windows; shorter ones are filled up with their last row."""
+        """The arrays of all windows; shorter ones are padded with their last row."""
         rows = [getattr(piece, name) for piece in found]
         longest = max(len(row) for row in rows)
         return np.stack([np.concatenate([r, np.repeat(r[-1:], longest - len(r), axis=0)]) for r in rows])
@@ -260,14 +273,14 @@ def _whole_steps(what: str, duration: float, interval: float) -> int:
     steps = round(duration / interval)
     if steps < 1 or abs(steps * interval - duration) > 1e-6 * duration:
         raise RecordingError(
-            f"{what} of {duration:g} s are not a whole number of steps of {interval:g} s; choose others"
+            f"{what} of {duration:g} s are not a whole number of steps of {interval:g} s; choose a multiple of the step"
         )
     return steps
 
 
 @dataclasses.dataclass(frozen=True)
 class _Piece:
-    """One window that starts at grid point `first`; q and v at its start."""
+    """One window that starts at grid point `first`, with q and v at its start."""
 
     u: Float[np.ndarray, "knots _"]
     times: np.ndarray
@@ -295,7 +308,7 @@ def _pieces(
     else:
         speed = np.gradient(low_passed(grid.q, interval, velocity_cutoff, 3), interval, axis=0)
     if not (np.all(np.isfinite(grid.q)) and np.all(np.isfinite(speed))):
-        raise RecordingError(f"{recording.name}: a coordinate or velocity was never measured; leave the recording out")
+        raise RecordingError(f"{recording.name}: a coordinate or velocity was never measured; remove the recording")
     measurements = recording.q
     if with_velocities and recording.v is not None:
         measurements = np.concatenate([recording.q, recording.v], axis=1)

@@ -1,12 +1,12 @@
 """The regressor: generalized forces of a motion are linear in masses, first moments, inertia tensors, rotors and most friction.
 
-    inverse_dynamics(q, v, a) - applied_forces(q, v) = Y(q, v, a) theta + (what has no parameter)
+    inverse_dynamics(q, v, a) - applied_forces(q, v) = Y(q, v, a) theta + (forces without linear parameters)
 
-Momentum is linear in the ten inertial parameters of a body, m, h = m c and the tensor J about the body origin O', once these are
-taken on body axes, where they are constants. So are the force that the body needs, (M1) and (M2), and its share (H1) in the
-generalized forces.
+Momentum is linear in the ten inertial parameters of a body, which are the mass m, the first moment h = m c and the tensor J about
+the body origin O', if they are given on body axes, where they are constant. So are the force that the body requires, (M1) and (M2),
+and its contribution (H1) to the generalized forces.
 
-Everything here is per sample; rows of many samples are `jax.vmap(regressor, ...)`, stacked.
+All functions are for one sample; the rows of many samples are computed by `jax.vmap(regressor, ...)`.
 """
 
 import collections
@@ -56,7 +56,7 @@ class TorqueOffset(JointForce):
     """Constant forces along the velocity components: the zero error of torque sensors or motor currents, as columns of a regressor.
 
     Attributes:
-        torque: The constant forces.
+        torque: Constant forces.
     """
 
     conservative: ClassVar[bool] = False
@@ -93,13 +93,14 @@ def inertial_parameters(model: Model) -> Float[Array, "nb 10"]:
 def with_inertial_parameters(model: Model, parameters: Float[Array, "nb 10"]) -> Model:
     """The model with these inertial parameters, the inverse of `inertial_parameters`.
 
-    Nothing asks whether a rigid body could have them: fits may leave the physical domain.
+    Physical validity is not checked, because the result of a fit may be outside of the physical domain.
 
     Args:
-        parameters: As `inertial_parameters` returns them.
+        model: The mechanism.
+        parameters: Inertial parameters as `inertial_parameters` returns them.
 
     Raises:
-        ValueError: A body has a first moment but no mass, so that it has no center of mass.
+        ValueError: A body has a first moment but no mass, so that it does not have a center of mass.
     """
     if not isinstance(parameters, Tracer):
         values = np.asarray(parameters)
@@ -123,14 +124,12 @@ def with_inertial_parameters(model: Model, parameters: Float[Array, "nb 10"]) ->
 def inertial_regressor(
     model: Model, q: Coordinates, v: Velocities, a: Accelerations
 ) -> Float[Array, "nv inertial_columns"]:
-    """Regressor of the inertial parameters, ten columns per body, for trees of all joints.
+    """Regressor of the inertial parameters, with ten columns per body, for trees of all joints.
 
         inverse_dynamics(model, q, v, a) = Y inertial_parameters(model).ravel() + armature a
 
-    Column k of body i is the force of a body i whose k-th parameter is 1 and whose others are 0, on all joints that carry it. The
-    masses and inertias of the model itself do not enter.
-
-    Args:
+    Column k of body i is the generalized force that belongs to a body i whose k-th parameter is 1 and whose other parameters are 0.
+    The masses and inertias of the model are not used. Args:
         model: The mechanism.
         q: Coordinates.
         v: Velocities, rad/s or m/s.
@@ -147,7 +146,7 @@ def inertial_regressor(
     into_body = jax.vmap(_motion_to_inner)
     velocity = into_body(placed.rotation, placed.offset, moving.velocity)
     forces = jax.vmap(_unit_forces)(velocity, into_body(placed.rotation, placed.offset, acceleration))
-    # Columns in each body that they move: power, and with it the generalized force, is the same on any axes about any point.
+    # Columns of motion in the body frame: power, and with it the generalized force, does not depend on axes and reference point.
     columns = jax.vmap(jax.vmap(_motion_to_inner, (None, None, 0)), (0, 0, None))(
         placed.rotation, placed.offset, placed.columns
     )
@@ -156,13 +155,13 @@ def inertial_regressor(
 
 
 def _motion_to_inner(rotation: Matrix33, offset: Vector3, motion: Float[Array, "6"]) -> Float[Array, "6"]:
-    """Motion about P on ground axes, moved to the body origin and body axes; P -> origin is `offset`."""
+    """Motion about P on ground axes, converted to the body origin and body axes; the vector from P to the origin is `offset`."""
     w, v = motion[:3], motion[3:]
     return jnp.concatenate([dot(w, rotation), dot(v + jnp.cross(w, offset), rotation)])
 
 
 def _unit_forces(velocity: Float[Array, "6"], acceleration: Float[Array, "6"]) -> Float[Array, "10 6"]:
-    """Force on a body in this motion for a unit of each inertial parameter; body axes about the body origin."""
+    """Force on a body in this motion for a unit of each inertial parameter, on body axes about the body origin."""
 
     def force(parameters):
         tensor = symmetric_matrix(parameters[4:])
@@ -175,13 +174,12 @@ def _unit_forces(velocity: Float[Array, "6"], acceleration: Float[Array, "6"]) -
 def regressor(
     system: System, q: Coordinates, v: Velocities, a: Accelerations, t: Time = 0.0
 ) -> Float[Array, "nv parameters"]:
-    """Regressor Y of everything in a system that is linear: bodies, rotors, and the forces that name linear coefficients.
+    """Regressor Y of all linear parameters of a system: bodies, rotors, and forces that declare linear coefficients.
 
         inverse_dynamics - applied_forces = Y linear_parameters(system) + remaining_forces(system, q, v, a)
 
-    Columns in the order of `labels`: ten per body, the armature of each velocity component, and `Force.linear` of each force of
-    the system, such as viscous and Coulomb friction. A `TorqueOffset` among the forces gives one constant column per component.
-
+    Columns are in the order of `labels`: ten per body, the armature of each velocity component, and `Force.linear` of each force of
+    the system, such as viscous and Coulomb friction. A `TorqueOffset` among the forces adds one constant column per component.
     Args:
         system: The mechanism with its forces.
         q: Coordinates.
@@ -203,10 +201,9 @@ def regressor(
 def remaining_forces(
     system: System, q: Coordinates, v: Velocities, a: Accelerations, t: Time = 0.0
 ) -> Float[Array, "nv"]:
-    """Generalized forces that a motion needs besides those of the linear parameters: those at zero parameters; N m, N.
+    """Generalized forces that a motion requires at zero linear parameters, N m or N.
 
     Subtract them from measured forces before a fit. They are zero if all forces of the system are linear.
-
     Args:
         system: The mechanism with its forces.
         q: Coordinates.
@@ -220,7 +217,7 @@ def remaining_forces(
 
 
 def linear_parameters(system: System) -> Float[Array, "parameters"]:
-    """The present values of the parameters of `regressor`, in the units of `labels`."""
+    """The current values of the parameters of `regressor`, in the units of `labels`."""
     parts = [inertial_parameters(system.model), system.model.armature, *_coefficients(system)]
     return jnp.concatenate([part.ravel() for part in parts])
 
@@ -233,7 +230,7 @@ def with_linear_parameters(system: System, parameters: Float[Array, "parameters"
         parameters: Values in the units of `labels`.
 
     Raises:
-        ValueError: The number of values is not that of the parameters; or as `with_inertial_parameters`.
+        ValueError: The number of values does not match the number of parameters; see also `with_inertial_parameters`.
     """
     model, coefficients = system.model, _coefficients(system)
     sizes = [10 * model.nb, model.nv, *(value.size for value in coefficients)]
@@ -251,9 +248,9 @@ def with_linear_parameters(system: System, parameters: Float[Array, "parameters"
 def labels(system: System) -> tuple[Label, ...]:
     """Name and unit of each parameter of `regressor`, such as "Jzz(upper) kg m^2" or "viscous(elbow) N m s/rad".
 
-    Bodies and joints go by their names; of a joint with several velocity components, each has its number: "viscous(ball[2])".
-    A parameter that belongs to a whole force has the index of the force in `System.forces`: "stiffness(Spring 0)"; so do parameters
-    of several forces in the joints that go by one name: "JointFriction 1 viscous(elbow)".
+    Bodies and joints are identified by their names, the components of a joint with several by an index: "viscous(ball[2])".
+    A parameter of a whole force is identified by the index of the force in `System.forces`: "stiffness(Spring 0)". The index is
+    also used for parameters with the same name of several forces in the joints: "JointFriction 1 viscous(elbow)".
     """
     model, topology = system.model, system.model.topology
 
@@ -281,7 +278,7 @@ def labels(system: System) -> tuple[Label, ...]:
 
 
 def _coefficients(system: System) -> list:
-    """The linear coefficients of all forces: arrays, or what stands for them in `eqx.tree_at`."""
+    """The linear coefficients of all forces: arrays, or their placeholders in `eqx.tree_at`."""
     return [getattr(force, field) for force in system.forces for field in type(force).linear]
 
 

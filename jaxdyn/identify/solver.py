@@ -1,4 +1,4 @@
-"""Solvers of fits: what they share, their state between two steps, and the codes that say how a fit ended."""
+"""Solvers of fits: their common interface, their state between two steps, and the result codes of fits."""
 
 import abc
 from collections.abc import Callable
@@ -12,13 +12,13 @@ from jaxdyn.results import ResultCode
 
 
 class FitResult(ResultCode):
-    """How a fit ended; one code per initial guess of a batch."""
+    """Outcome of a fit; one code per initial guess of a batch."""
 
-    RUNNING = 0, "The fit reached the largest number of steps; increase max_steps."
+    RUNNING = 0, "The fit reached the maximum number of steps; increase max_steps."
     CONVERGED = 1, "The fit converged.", True
     STUCK = (
         2,
-        "No step decreases the loss any more, although its gradient is not zero; start from another initial guess, or compute in "
+        "No step decreases the loss, although its gradient is not zero; start from another initial guess, or compute in "
         "double precision.",
     )
     NOT_FINITE = 3, "The loss is not finite; give a better initial guess, or shorten the windows."
@@ -26,10 +26,10 @@ class FitResult(ResultCode):
 
 
 class Search(eqx.Module):
-    """State of a solver between two steps; everything that the next step needs is part of it.
+    """State of a solver between two steps, with all data that the next step needs.
 
-    Every search has, as a field or as a property, `unknowns`, the best point so far; `loss`, the loss at this point or an estimate
-    of it; `iterations`, the number of steps taken; and `result`, the code of a `FitResult`.
+    Every search has the following fields or properties: `unknowns`, the best point so far; `loss`, the loss at this point or an
+    estimate of it; `iterations`, the number of steps taken; and `result`, the code of a `FitResult`.
     """
 
 
@@ -40,15 +40,15 @@ class Solver(eqx.Module):
     def compiled(
         self, problem: Problem, batched: bool, mesh: Mesh | None
     ) -> tuple[Callable[[Unknowns], Any], Callable[[Any], Any]]:
-        """Two compiled functions: the first makes a `Search` of an initial guess, the second takes one step of a search.
+        """Two compiled functions: the first makes a `Search` from an initial guess, the second takes one step of a search.
 
         Args:
-            problem: The problem to solve.
+            problem: Problem to solve.
             batched: Whether the unknowns have a leading axis, for several initial guesses.
             mesh: Devices over which the pieces of data are divided; None for one device.
 
         Raises:
-            ValueError: The solver cannot solve this problem, or not for a batch of initial guesses or on several devices.
+            ValueError: The solver does not support this problem, a batch of initial guesses or several devices.
         """
 
     @abc.abstractmethod

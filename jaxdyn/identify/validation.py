@@ -1,4 +1,4 @@
-"""How well an identified machine predicts recordings that it has not seen: predictions, their errors, and figures of merit."""
+"""Validation of an identified machine on held-out recordings: predictions, their errors, and figures of merit."""
 
 import abc
 import dataclasses
@@ -29,9 +29,9 @@ class WindowErrors(NamedTuple):
     """Errors of simulated windows, from `window_errors`.
 
     Attributes:
-        errors: Predicted minus measured measurements, NaN where nothing was measured or the simulation failed.
-        rms: Root mean square per reading, over windows and times.
-        median_at_end: Median of the absolute error of the last reading, over windows and measurements.
+        errors: Predicted minus measured values, NaN where nothing was measured or the simulation failed.
+        rms: Root mean square error per measurement, over windows and times.
+        median_at_end: Median of the absolute error at the end, over windows and measurements.
     """
 
     errors: Float[np.ndarray, "W M ny"]
@@ -50,11 +50,11 @@ def predicted_measurements(
     """Simulated measurements of all windows.
 
     Args:
-        plant: The plant that is simulated.
-        windows: The windows, whose inputs and time stamps are used.
-        starts: Initial states; if not given, the guesses of the windows, with offset and scale of the sensors undone.
+        plant: Plant that is simulated.
+        windows: Windows, whose inputs and time stamps are used.
+        starts: Initial states; by default the guesses of the windows, corrected for offset and scale of the sensors.
         integrator: Integrator of the simulation.
-        backend: As in `rollout`.
+        backend: Compiler of the simulation, see `rollout`.
 
     Raises:
         MeasurementError: The sensors have zeros, but not one for each recording.
@@ -74,9 +74,14 @@ def end_states(plant: Plant, windows: Windows, starts: State) -> State:
 
 
 def fitted_starts(plant: Plant, windows: Windows, iterations: int = 15) -> State:
-    """Initial states with which a plant fits the measurements of each window best: Gauss-Newton from the guesses of the windows.
+    """Initial states that minimize the errors of each window, by Gauss-Newton from the guesses of the windows.
 
-    An iteration that does not lower the error is undone, and the next step damped more.
+    An iteration that does not decrease the error is undone, and the damping of the next step is increased.
+
+    Args:
+        plant: Plant that is simulated.
+        windows: Windows with measurements.
+        iterations: Number of iterations.
     """
     model = plant.system.model
 
@@ -102,10 +107,10 @@ def fitted_starts(plant: Plant, windows: Windows, iterations: int = 15) -> State
 
 
 def window_errors(windows: Windows, measurements: Float[Array, "W M ny"]) -> WindowErrors:
-    """Errors of predicted measurements. A window that diverged counts with infinite error.
+    """Errors of predicted measurements. The error of a window that diverged is infinite.
 
     Args:
-        windows: The windows with what was measured.
+        windows: Windows with measurements.
         measurements: Predicted measurements, such as those of `predicted_measurements`.
     """
     counted = np.asarray(windows.weights) > 0
@@ -113,17 +118,17 @@ def window_errors(windows: Windows, measurements: Float[Array, "W M ny"]) -> Win
     broken = counted & ~np.isfinite(errors)
     squares = np.where(broken, np.inf, errors**2)
     rms = np.sqrt(np.sum(np.where(counted, squares, 0.0), axis=(0, 1)) / np.maximum(counted.sum(axis=(0, 1)), 1))
-    # The last reading of each channel of each window; channels that were never read do not count.
+    # The last measurement of each channel of each window; channels without measurements do not count.
     last = counted.shape[1] - 1 - counted[:, ::-1].argmax(axis=1)
     at_end = np.sqrt(np.take_along_axis(squares, last[:, None], axis=1)[:, 0])[counted.any(axis=1)]
     return WindowErrors(np.where(broken, np.nan, errors), rms, float(np.median(at_end)))
 
 
 def valid_times(windows: Windows, measurements: Float[Array, "W M ny"], threshold: float) -> Float[np.ndarray, "W"]:
-    """Time for which the largest error of a window stays within a threshold, s; the whole window if it never leaves.
+    """Time until the largest error of a window exceeds a threshold, s; the duration of the window if it never does.
 
     Args:
-        windows: The windows with what was measured.
+        windows: Windows with measurements.
         measurements: Predicted measurements, such as those of `predicted_measurements`.
         threshold: Largest allowed error of any measurement, in its unit.
     """
@@ -141,8 +146,8 @@ class ForceErrors(NamedTuple):
     Attributes:
         predicted, measured: Forces of the drives, N m or N.
         rms: Root mean square error per velocity component.
-        normalized: Mean square error by the variance of the measured force, per velocity component.
-        relative: ||measured - predicted|| / ||measured||, Frobenius norms.
+        normalized: Mean square error divided by the variance of the measured force, per velocity component.
+        relative: ||measured - predicted|| / ||measured||, in Frobenius norms.
     """
 
     predicted: Float[np.ndarray, "samples nv"]
@@ -154,7 +159,7 @@ class ForceErrors(NamedTuple):
 
 @stored_jit
 def needed_and_acting(plant: Plant, motions: Motions) -> tuple[Float[Array, "samples nv"], Float[Array, "samples nv"]]:
-    """Forces that motions need, and those that the drives exert with the recorded inputs, N m or N; compiled once per shape."""
+    """Forces that motions require, and forces that the drives exert with the recorded inputs, N m or N; compiled once per shape."""
     both = jax.vmap(lambda motion: (needed_forces(plant, motion), drive_forces(plant, motion)))
     return both(motions)
 
@@ -163,11 +168,11 @@ def force_errors(plant: Plant, motions: Motions) -> ForceErrors:
     """Errors of the forces that a plant predicts for measured motions.
 
     Args:
-        plant: The plant to judge.
+        plant: Plant to validate.
         motions: Samples of the motions, with the recorded inputs.
     """
     needed, acting = (np.asarray(x) for x in needed_and_acting(plant, motions))
-    # What the drives are recorded to do, offset and gain of the record on the side of the prediction.
+    # Recorded forces of the drives; their offset and gain are part of the prediction.
     error = needed - acting
     recorded = np.asarray(motions.u) if plant.system.drives is None else acting
     rms = np.sqrt(np.mean(error**2, axis=0))
@@ -177,8 +182,9 @@ def force_errors(plant: Plant, motions: Motions) -> ForceErrors:
 
 
 def unphysical_bodies(model: Model) -> list[str]:
-    """Names of bodies that no distribution of mass can have: their pseudo-inertia is not positive definite. Bodies without mass and
-    inertia, which only carry frames, are left out.
+    """Names of bodies that are not physically valid, because their pseudo-inertia is not positive definite.
+
+    Bodies without mass and inertia, which only carry frames, are left out.
     """
     inertial = np.concatenate(
         [np.asarray(x).reshape(model.nb, -1) for x in (model.mass, model.com, model.inertia)], axis=1
@@ -195,18 +201,18 @@ def unphysical_bodies(model: Model) -> list[str]:
 
 
 class Check(eqx.Module):
-    """Figures of merit of a plant on recordings, by names for tables."""
+    """Figures of merit of a plant on recordings, by their names in tables."""
 
     @abc.abstractmethod
     def figures(
         self, plant: Plant, recordings: Sequence[Recording], motions: Callable[[], Motions], **options: Any
     ) -> dict[str, float]:
-        """The figures by their names.
+        """The figures of merit by their names.
 
         Args:
-            plant: The plant to judge.
-            recordings: The recordings that it should predict.
-            motions: Makes the smoothed motions of these recordings; called only if they are needed.
+            plant: Plant to validate.
+            recordings: Recordings to predict.
+            motions: Function that makes the smoothed motions of these recordings; it is called only if they are needed.
             options: Options of `cut`, such as `lead` and `velocity_cutoff`.
         """
 
@@ -215,10 +221,10 @@ class WindowsCheck(Check):
     """RMS errors and median final errors of simulated windows that do not overlap.
 
     Attributes:
-        kind: The name of this kind of check is "windows".
-        durations: The windows have these durations; each gives its own figures.
-        interval: This is the step of the simulation.
-        first: The first window starts at this time.
+        kind: Name of this kind of check, "windows".
+        durations: Durations of the windows; each one results in its own figures.
+        interval: Time step of the simulation.
+        first: Start time of the first window.
     """
 
     kind: Literal["windows"] = eqx.field(static=True, default="windows")
@@ -247,20 +253,20 @@ class WindowsCheck(Check):
 
 
 class ValidTimeCheck(Check):
-    """Time for which predictions stay within thresholds: median and lower quartile over all predictions.
+    """Time until the errors of predictions exceed thresholds: median and lower quartile over all predictions.
 
-    A prediction starts in the middle of a few samples and uses nothing else of the recording. The state there is found by a
-    polynomial of degree 4 and, as a second figure, by the plant itself.
+    A prediction starts in the middle of a few samples and uses nothing else of the recording. The initial state is estimated by a
+    polynomial of degree 4 and, as a second figure, by a fit of the plant.
 
     Attributes:
-        kind: The name of this kind of check is "valid_time".
-        durations: Predictions have this duration; give one.
-        interval: This is the step of the simulation and of the samples.
-        first: The samples of the first prediction start at this time.
-        stride: This is the time from the start of a prediction to that of the next.
-        count: This many predictions are made of each recording.
-        thresholds: The largest error of any measurement is compared with these thresholds, each of which gives its own figures.
-        samples: The initial state is estimated from this many samples.
+        kind: Name of this kind of check, "valid_time".
+        durations: Duration of the predictions, one value.
+        interval: Time step of the simulation and of the samples.
+        first: Start time of the samples of the first prediction.
+        stride: Time from the start of a prediction to the start of the next one.
+        count: Number of predictions per recording.
+        thresholds: Thresholds for the largest error of any measurement; each one results in its own figures.
+        samples: Number of samples from which the initial state is estimated.
         absolute: If true, errors are those of sums along the chain, which are angles from the vertical.
     """
 
@@ -276,7 +282,7 @@ class ValidTimeCheck(Check):
 
     def __check_init__(self):
         if len(self.durations) != 1:
-            raise ValueError(f"durations has {len(self.durations)} values; give the one duration of all predictions")
+            raise ValueError(f"durations has {len(self.durations)} values; give one duration for all predictions")
 
     def figures(
         self, plant: Plant, recordings: Sequence[Recording], motions: Callable[[], Motions], **options: Any
@@ -310,8 +316,8 @@ class ForcesCheck(Check):
     """Errors of inverse dynamics: relative, RMS and normalized mean square errors of the forces of the drives.
 
     Attributes:
-        kind: The name of this kind of check is "forces".
-        limits: The full ranges of the forces, one per joint, normalize the RMS errors; without them, this figure is left out.
+        kind: Name of this kind of check, "forces".
+        limits: Force limits, one per joint, whose ranges normalize the RMS errors; without them, this figure is omitted.
     """
 
     kind: Literal["forces"] = eqx.field(static=True, default="forces")
@@ -330,7 +336,7 @@ class ForcesCheck(Check):
 
 
 def polynomial_states(windows: Windows, sample: int) -> State:
-    """States at a sample of each window, from polynomials of degree 4 through all samples of the window."""
+    """States at a sample of each window, from polynomials of degree 4 that are fitted to all samples of the window."""
     times = np.asarray(windows.times[0]) - sample * windows.interval
     weights = np.linalg.pinv(np.vander(times, 5, increasing=True))
     q, v = (jnp.asarray(np.einsum("m,wmc->wc", weights[k], np.asarray(windows.measurements))) for k in (0, 1))
@@ -338,7 +344,7 @@ def polynomial_states(windows: Windows, sample: int) -> State:
 
 
 def smoothed_states(plant: Plant, windows: Windows, sample: int) -> State:
-    """States at a sample of each window, from the motion of the plant that fits all samples of the window best."""
+    """States at a sample of each window, from the motion of the plant that is fitted to all samples of the window."""
     guess = eqx.tree_at(lambda windows: windows.starts, windows, polynomial_states(windows, 0))
     return end_states(plant, dataclasses.replace(guess, steps=sample), fitted_starts(plant, guess))
 

@@ -33,9 +33,7 @@ T = TypeVar("T")
 _SMOKE = "smoke"
 _MOST_NAMES = 20  # in one message
 _NO_RULES = Quantity()
-_LARGEST = (
-    1e100  # limit of absolute values, and inverse of the smallest positive value: products of three values are finite
-)
+_LARGEST = 1e100  # largest magnitude, and inverse of the smallest positive value; products of three values are finite
 
 
 def setting(

@@ -133,7 +133,7 @@ def test_fits_that_cannot_be_are_refused():
     ones = jnp.ones((5, 1, 2))
     with pytest.raises(ValueError, match="columns of the regressor are linearly dependent"):
         weighted_least_squares(ones, ones[..., 0])
-    with pytest.raises(ValueError, match="give the standard deviation of the noise, too"):
+    with pytest.raises(ValueError, match="give noise"):
         weighted_least_squares(ones, ones[..., 0], prior=Prior(jnp.ones(2), jnp.ones(2)))
     for fit in (weighted_least_squares, reweighted_least_squares):
         with pytest.raises(ValueError, match="1 equations do not determine 2 parameters and the noise"):

@@ -81,7 +81,7 @@ def test_pairs_are_counted(tmp_path):
         'data = "."\nfree = []\nstudy = []\n'
         "[markers]\nframe_rate = 100.0\ndown = [0, 2, 4]\nsideways = [1, 3, 5]\nshift = [1.0, 2.0]\n"
     )
-    with pytest.raises(ConfigError, match="shift has 2 values; give 6, two per marker, or none"):
+    with pytest.raises(ConfigError, match="shift has 2 values; give 6, two per marker, or omit it"):
         read_config(tmp_path / "config.toml", IdentifyConfig)
 
 

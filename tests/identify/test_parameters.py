@@ -242,7 +242,7 @@ MASS = "system.model.mass"
         ([], "nothing is free"),
         ([Parameter("system.model.mas")], "did you mean 'mass'"),
         ([Parameter("system.modell.mass")], "did you mean 'model'"),
-        ([Parameter("system.forces.3.viscous")], "1 entries and no '3'"),
+        ([Parameter("system.forces.3.viscous")], "1 entries, but no entry '3'"),
         ([Parameter("system.model")], "not an array of floating-point values"),
         ([Parameter("system.model.topology.nb")], "topology"),
         ([Parameter(MASS, ("lower",))], f"no entry 'lower'; use one of {FIRST}, {SECOND}"),
@@ -258,7 +258,7 @@ MASS = "system.model.mass"
         ([Parameter(MASS, prior=GaussianPrior(0.0))], "positive values"),
         ([Parameter(MASS, prior=GaussianPrior([0.1] * 3))], "3 values; give 1 or 2"),
         ([Parameter(MASS, prior=GaussianPrior(0.1, float("nan")))], "mean of its prior"),
-        ([Parameter(MASS, prior=DivergencePrior(1.0))], "a divergence is one of bodies"),
+        ([Parameter(MASS, prior=DivergencePrior(1.0))], "DivergencePrior applies to bodies only"),
         ([body_inertia(FIRST, prior=DivergencePrior(-1.0))], "give 0 or more"),
     ],
 )
@@ -289,8 +289,8 @@ def test_wrong_ties(tie, says, as_a_user):
     ("attempt", "remedy"),
     [
         (lambda: Parameters(PLANT, ["system.model.mass"]), r"'system.model.mass' where a Parameter.*Parameter\("),
-        (lambda: Parameters(PLANT, "system.model.mass"), r"'system.model.mass' stands alone; give a list"),
-        (lambda: Parameters(PLANT, Parameter(MASS)), r"stands alone; give a list"),
+        (lambda: Parameters(PLANT, "system.model.mass"), r"'system.model.mass' is not a list; give a list"),
+        (lambda: Parameters(PLANT, Parameter(MASS)), r"is not a list; give a list"),
         (lambda: Parameters(PLANT, [Parameter(MASS)], [Parameter(MASS)]), r"a Parameter where a Tie"),
         (lambda: Parameter(MASS, chart=Positive), r"the class Positive; give an instance, such as Positive\(\)"),
         (lambda: Parameter(MASS, prior=0.1), r"a float; give GaussianPrior"),

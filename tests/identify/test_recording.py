@@ -192,7 +192,7 @@ class TestWindows:
             ({"duration": 0.5, "stride": 0.013}, "strides of 0.013 s"),
             ({"duration": 5.0}, "the longest recording has 1 s"),
             ({"duration": 0.5, "first": 0.8}, "no window"),
-            ({"duration": 0.5, "with_velocities": True}, "velocities are wanted"),
+            ({"duration": 0.5, "with_velocities": True}, "with_velocities is true"),
         ],
     )
     def test_refused(self, options, says):

@@ -102,7 +102,7 @@ class TestZeros:
     def test_other_recordings_know_none(self, case):
         truth, problem, recordings = case
         more = cut([*recordings, recordings[0]], duration=0.2, interval=STEP)
-        message = r"zeros for 2 recordings, and windows of recording 2; use sensors.without_zeros"
+        message = r"zeros for 2 recordings, but windows of recording 2; use sensors.without_zeros"
         with pytest.raises(MeasurementError, match=message):
             predicted_measurements(truth, more)
         with pytest.raises(MeasurementError, match=message):

@@ -48,7 +48,7 @@ def test_markers_of_a_hanging_chain(tmp_path):
         ({"t": [0, 1], "q": [[1], [2]]}, Columns(), None, "there is no array 'tau'; the file has q, t"),
         ({"t": [0, 1], "q": [[1], [2]], "tau": ["a", "b"]}, Columns(), None, "'tau' has type"),
         ({"t": [0, 1], "q": [[1]], "tau": [[1], [2]]}, Columns(), None, "q has 1 rows, but there are 2 time stamps"),
-        ({"t": [0], "q": [[1]], "tau": [[1]]}, Columns(), None, "time stamps do not ascend"),
+        ({"t": [0], "q": [[1]], "tau": [[1]]}, Columns(), None, "time stamps are not ascending"),
         ({"run": np.ones((3, 4))}, Columns(), Markers(1.0, (0, 2, 4), (1, 3, 5)), "it has 4 columns"),
     ],
 )
