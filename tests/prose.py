@@ -31,7 +31,7 @@ AVOIDED: dict[str, tuple[str, str]] = {
     ),
     "none of": (r"\b[Nn]one of\b", "negate the verb, or write 'no ... is'"),
     "number": (
-        rf"(?<!{')(?<!'.join(f'{kind} ' for kind in _KINDS_OF_NUMBERS.split('|'))})\b[Nn]umbers?\b(?! of\b|: [A-Z])",
+        rf"(?<!{')(?<!'.join(f'{kind} ' for kind in _KINDS_OF_NUMBERS.split('|'))})\b[Nn]umbers?\b(?!\s+of\b|: [A-Z])",
         "parameter, value, component, entry or index; 'number of ...' and kinds of numbers are allowed",
     ),
     "tell": (r"\b(?:[Tt]ell|tells|told|[Tt]elling)\b", "state, show, report, distinguish or determine"),

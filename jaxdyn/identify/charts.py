@@ -228,8 +228,10 @@ class PhysicalInertia(Chart):
         scale = 1.0 / np.sqrt(np.maximum(np.diag(pseudo), np.finfo(np.float64).tiny))
         # With a unit diagonal the smallest eigenvalue does not depend on units, and is a rounding error for flat bodies.
         if not np.linalg.eigvalsh(scale[:, None] * pseudo * scale)[0] > _FLAT * np.finfo(values.dtype).eps:
-            return "its mass, com and inertia are not those of a body of finite size; "
+            return (
+                "its mass, com and inertia are not those of a body of finite size; "
                 "start from a body that extends in all directions"
+            )
         return None
 
     def value(self, x: Unconstrained) -> Values:
