@@ -275,7 +275,7 @@ def test_wrong_choices(free, says, as_a_user):
         (Tie("inputs.gain", "masses"), "there is no parameter 'masses'; use one of mass"),
         (Tie(MASS, "mass"), "already free as 'mass'"),
         (Tie("inputs.gains", "mass"), "did you mean 'gain'"),
-        (Tie("inputs.gain", "mass", (0,)), "it has 1 values, 'mass' has 2"),
+        (Tie("inputs.gain", "mass", (0,)), "it has 1 values, but 'mass' has 2"),
         (Tie("inputs.gain", "mass", factor=(1.0, 2.0, 3.0)), "its factor"),
     ],
 )

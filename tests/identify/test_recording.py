@@ -56,7 +56,7 @@ class TestRecording:
 
     @pytest.mark.parametrize("times", [[0.0, 1.0, 1.0], [0.0, 2.0, 1.0], [0.0], [0.0, np.nan, 1.0]])
     def test_time_ascends(self, times):
-        with pytest.raises(RecordingError, match="do not ascend"):
+        with pytest.raises(RecordingError, match="not ascending"):
             recording(times)
 
 

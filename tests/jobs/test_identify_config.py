@@ -125,7 +125,7 @@ def test_checks_are_built_by_their_kind_with_the_keys_that_they_have(path):
     assert checks[0].durations == (0.5, 1.0)
     with pytest.raises(ConfigError, match="unknown key"):
         read(path, 'check=[{kind="forces", count=3}]')
-    with pytest.raises(ConfigError, match="the one duration"):
+    with pytest.raises(ConfigError, match="one duration"):
         read(path, 'check=[{kind="valid_time", durations=[1, 2]}]')
 
 
