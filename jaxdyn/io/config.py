@@ -122,6 +122,14 @@ def resolved_toml(config: Any) -> str:
     return toml_text(_plain(config))
 
 
+def _resolved(path: Path) -> Path:
+    """The path without links; from Python 3.13 on, only a path that must exist is refused for a cycle of links."""
+    try:
+        return path.resolve(strict=True)
+    except (FileNotFoundError, NotADirectoryError):
+        return path.resolve()
+
+
 def read_value(annotation: Any, value: Any, place: Place, rules: Quantity = _NO_RULES) -> Any:
     """Convert a TOML value to the type of a dataclass field.
 
@@ -159,7 +167,7 @@ def read_value(annotation: Any, value: Any, place: Place, rules: Quantity = _NO_
         if not isinstance(value, str) or "\0" in value or not value:
             raise place.error(f"{reprlib.repr(value)} is not a path; give a path as text")
         try:
-            return (place.file.resolve().parent / Path(value).expanduser()).resolve()
+            return _resolved(place.file.resolve().parent / Path(value).expanduser())
         except (RuntimeError, OSError) as error:  # "~nobody", or a cycle of links
             raise place.error(f"{reprlib.repr(value)} cannot be resolved ({error}); give another path") from None
     if annotation in (int, float):
