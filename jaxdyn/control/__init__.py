@@ -1,18 +1,18 @@
 """Optimal control: controls, and design parameters of the machine, that minimize a cost.
 
 problem           dynamics in time steps, costs, bounds, constraints, design parameters
-costs, rates      ready costs and constraints of mechanisms; rates of controls
+costs, rates      predefined costs and constraints of mechanisms; rates of controls
 plan              states, controls and design parameters, with their costs, constraint values and multipliers
-solution, batch   the call that all solvers share, result codes, histories; many initial guesses, and their local optima
+solution, batch   the function `solve`, which all solvers share, result codes, histories; many initial guesses, local optima
 expansion         second-order expansion of a problem about a plan
 linear_quadratic  Riccati recursions, sequential and parallel in time
-newton, ilqr      solvers by expansions: iLQR and DDP
+newton, ilqr      solvers based on expansions: iLQR and DDP
 interior_point, multiple_shooting
                   Newton's method on states and controls together, with an interior-point method
 single_shooting   gradient descent on the controls
 sampling          MPPI, cross-entropy method and predictive sampling
 sensitivity       derivatives of optimal plans
-tracking          feedback along a plan, and its basin of attraction
+tracking          feedback around a plan, and its basin of attraction
 receding_horizon  model-predictive control, as a controller of rollouts
 scheme, transcription, nonlinear_program, collocation
                   direct collocation, solved by Ipopt

@@ -45,39 +45,40 @@ def solve_batch(
 ) -> Solution:
     """Solve a problem from a batch of initial guesses, or a batch of problems, each from its own initial guess.
 
-    Under `jax.vmap(solve)` all searches wait for the last one; here finished searches are removed from the batch after some
-    iterations. This function compiles for itself, once for equal problems whose costs are the same functions, and cannot be
+    Under `jax.vmap(solve)` all searches run until the last one has ended; here finished searches are removed from the batch after
+    some iterations. This function compiles its own code, once for equal problems whose costs are the same functions, and cannot be
     transformed by JAX.
 
     Args:
-        problem: One problem for all, or a batch of problems, whose arrays have a leading axis.
-        solver: The method.
-        initial: The initial guesses, plans with a leading axis.
-        max_steps: The largest number of iterations.
-        throw: Whether an unsolved problem is an error: of one problem that no initial guess solves, or of any problem of a batch.
+        problem: One problem for all initial guesses, or a batch of problems, whose arrays have a leading axis.
+        solver: Solver of the problems.
+        initial: Initial guesses, plans with a leading axis.
+        max_steps: Maximum number of iterations.
+        throw: Whether an unsolved problem is an error: a single problem that is not solved from any initial guess, or any problem
+            of a batch.
         history: Whether the solutions record cost and violation of every iteration.
-        every: The number of iterations after which finished searches are removed.
+        every: Number of iterations after which finished searches are removed.
         progress: Whether to show a progress bar of finished searches.
-        mesh: The devices over which the plans are divided (`jaxdyn.lanes.lane_mesh`); None leaves them where they are.
+        mesh: Devices over which the plans are divided (`jaxdyn.lanes.lane_mesh`); None if they are not divided.
 
     Returns:
-        Solutions with a leading axis; their result codes say how each search ended.
+        Solutions with a leading axis; their result codes state how each search ended.
 
     Raises:
-        UnsolvedError: A problem is not solved, and `throw` is set.
-        TypeError: An argument is of the wrong kind.
+        UnsolvedError: A problem is not solved, and `throw` is true.
+        TypeError: An argument has the wrong type.
     """
     check_arguments(problem, solver, initial)
     solver.check(problem)
     solver = with_history(solver, history, max_steps)
     arrays, structure = eqx.partition(problem, eqx.is_array)
     several = problem.duration.ndim > 0
-    # One problem for all is a constant of the code, so that its zeros cost nothing.
+    # A single problem is a constant of the code, so that operations with its zeros are removed.
     known = Constant((structure if several else problem, solver))
     count = initial.controls.shape[0]
 
     def parts(function, rows, tree, limit):
-        """What the function makes of these rows of the tree, in packs of one size, so that it is compiled once."""
+        """Results of the function for these rows of the tree, in packs of equal size, so that it is compiled once."""
         for pack in _packs(len(rows), count, mesh):
             part = rows[pack]
             batch = (_taken(arrays if several else None, part), _taken(tree, part))
@@ -100,16 +101,16 @@ def solve_batch(
                 bar.refresh()
     found = of_all(_solution, search)
     if throw:
-        # Of several initial guesses for one problem, one that solves it is enough.
+        # For several initial guesses of one problem, one solution is sufficient.
         raise_unsuccessful(ControlResult, found.result if several else found.result[best_of(found)], UnsolvedError)
     return found
 
 
-_TOGETHER = 32  # plans that a processor works on at once: what they need stays in its caches
+_TOGETHER = 32  # plans that a processor computes at once, so that their data fit into its caches
 
 
 def _packs(count: int, most: int, mesh: Mesh | None) -> np.ndarray:
-    """Positions of plans, a row for each pack, filled up with the last one. Its size depends on the largest count only."""
+    """Indices of plans, one row for each pack, padded with the last index. The size depends on the largest count only."""
     devices = 1 if mesh is None else mesh.size
     size = -(-most // devices)
     if jax.default_backend() == "cpu":
@@ -119,7 +120,7 @@ def _packs(count: int, most: int, mesh: Mesh | None) -> np.ndarray:
 
 
 def _of_each(function: Callable, known: Constant, batch: tuple, limit: Array) -> Any:
-    """function(problem, solver, tree, limit) of a batch of trees, and of the arrays of their problems if they differ."""
+    """Apply function(problem, solver, tree, limit) to a batch of trees, and to the arrays of their problems if they differ."""
     problem, solver = known.value
     arrays, trees = batch
     if arrays is None:
@@ -141,7 +142,7 @@ def _solution(known: Constant, batch: tuple, limit: Array) -> Solution:
 
 @functools.cache
 def _on_devices(function: Callable, mesh: Mesh | None) -> Callable:
-    """One of the three functions above, compiled; each device of the mesh works on its part of the batch."""
+    """One of the three functions above, compiled; each device of the mesh processes its part of the batch."""
     if mesh is None:
         return stored_jit(function)
 
@@ -158,7 +159,7 @@ def _taken(tree: Any, rows: Array) -> Any:
 
 @stored_jit
 def _replaced(tree: Any, rows: Array, new: Any) -> Any:
-    """The tree with these rows; a row that is there twice is the same both times."""
+    """The tree with these rows replaced; duplicate rows must be equal."""
     return jax.tree.map(lambda leaf, own: leaf.at[rows].set(own) if eqx.is_array(leaf) else leaf, tree, new)
 
 
@@ -171,9 +172,9 @@ class Optimum(NamedTuple):
     """Solutions with nearly the same cost.
 
     Attributes:
-        cost: The smallest cost among them.
-        starts: The number of initial guesses that led there.
-        best: The index of the best one in the batch.
+        cost: Smallest cost among them.
+        starts: Number of initial guesses that led to this optimum.
+        best: Index of the best solution in the batch.
     """
 
     cost: float
@@ -182,7 +183,12 @@ class Optimum(NamedTuple):
 
 
 def optima(found: Solution, *, alike: float = 1e-4) -> list[Optimum]:
-    """Local optima in a batch of solutions, the cheapest first; costs with a relative difference up to `alike` are one."""
+    """Local optima in a batch of solutions, in order of cost.
+
+    Args:
+        found: Solutions with a leading axis.
+        alike: Relative difference of costs up to which solutions count as the same optimum.
+    """
     cost = np.asarray(found.cost)
     solved = np.flatnonzero(np.asarray(found.result) == ControlResult.SOLVED)
     order = solved[np.argsort(cost[solved])]
@@ -196,7 +202,7 @@ def optima(found: Solution, *, alike: float = 1e-4) -> list[Optimum]:
 
 
 def describe_optima(found: Solution, *, alike: float = 1e-4) -> str:
-    """The local optima of a batch as text, each with the number of initial guesses that led there, and how the others ended."""
+    """Text that lists the local optima of a batch with their numbers of initial guesses, and how the other searches ended."""
     total = len(np.asarray(found.result))
     lines = [f"{group.cost:.6g}  from {group.starts} of {total} starts" for group in optima(found, alike=alike)]
     for code in ControlResult:
@@ -207,12 +213,12 @@ def describe_optima(found: Solution, *, alike: float = 1e-4) -> str:
 
 
 def best_of(found: Solution) -> int:
-    """The index of the cheapest solution in a batch; if none is solved, of the one with the least violation."""
+    """Index of the solution of lowest cost in a batch; if no problem is solved, of the one with the smallest violation."""
     return _best(_standing(found))
 
 
 class _Standing(NamedTuple):
-    """Where searches stand."""
+    """Current state of searches."""
 
     cost: Array
     violation: Array

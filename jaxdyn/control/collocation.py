@@ -24,11 +24,11 @@ class CollocatedSolution(Solution):
     """A plan together with its motion in continuous time.
 
     Attributes:
-        dynamics: The dynamics with the design parameters of the plan.
-        duration: The duration T, s.
-        points: The points of the scheme in an interval of length 1.
-        point_controls: The controls at the points of each interval.
-        rates: H times the rates at the points of each interval, in tangent coordinates at its first state.
+        dynamics: Dynamics with the design parameters of the plan.
+        duration: Duration T, s.
+        points: Points of the scheme in an interval of length 1.
+        point_controls: Controls at the points of each interval.
+        rates: Rates at the points of each interval times h, in tangent coordinates at its first state.
     """
 
     dynamics: Dynamics
@@ -38,12 +38,12 @@ class CollocatedSolution(Solution):
     rates: Float[Array, "N s nx"]
 
     def control(self, t: Time | float) -> Controls:
-        """u(t): the polynomial through the points; between them it may pass a bound."""
+        """Controls u(t): the polynomial through the values at the points; it may violate bounds between the points."""
         k, fraction = self._place(t)
         return polynomial(scheme_of(self.points).values, fraction, self.point_controls[k])
 
     def state(self, t: Time | float) -> AnyState:
-        """x(t): a step that is the integral of the polynomial through the rates."""
+        """State x(t): the first state of the interval plus the integral of the polynomial through the rates at the points."""
         k, fraction = self._place(t)
         step = polynomial(scheme_of(self.points).integrals, fraction, self.rates[k])
         return self.dynamics.retract(jax.tree.map(lambda leaf: leaf[k], self.value.states), step)
@@ -58,22 +58,22 @@ class CollocatedSolution(Solution):
 class Collocation(Solver):
     """Direct collocation by Ipopt, an interior-point method.
 
-    Dynamics hold at points of each interval of length h = T / N, as `Dynamics.rate` says; costs are integrated by the same
-    points, at which the constraints along the path hold too. "trapezoid" (error h^2) and "hermite_simpson" (h^4) have points at the
-    nodes, so that controls are continuous; "legendre_gauss" (h^2degree) has none there, and controls of their own in each
-    interval. The plan has the means of the controls over each interval; the motion in continuous time is that of
-    `CollocatedSolution`. States on manifolds keep these orders.
+    The dynamics (`Dynamics.rate`) and the constraints along the path are satisfied at points of each interval of length h = T / N,
+    and the costs are integrated with the same points. "trapezoid" (error h^2) and "hermite_simpson" (h^4) have points at the nodes,
+    so that controls are continuous. "legendre_gauss" (h^2degree) has no points at the nodes, and separate controls in each
+    interval. The controls of the plan are the means over each interval; `CollocatedSolution` describes the motion in continuous
+    time. States on manifolds have the same orders of accuracy.
 
-    Ipopt runs outside JAX: `solve` compiles for itself and cannot be transformed. Problems with the same functions share
-    what is compiled. The tolerances are those of double precision. Needs ipyopt: `pip install "jaxdyn[nlp]"`.
+    Ipopt runs outside JAX: `solve` compiles its own code and cannot be transformed. Problems with the same functions share compiled
+    code. The tolerances are chosen for double precision. Needs ipyopt: `pip install "jaxdyn[nlp]"`.
 
     Attributes:
-        scheme: The collocation scheme relates the states in an interval to their rates.
-        degree: Each interval of "legendre_gauss" has this many points.
-        tolerance: In a solution the error of the optimality conditions, in the scaling of Ipopt, is at most this large.
-        feasibility: A solution may violate dynamics and constraints by this much.
-        print_level: Ipopt prints more the larger this level is, from 0 to 12.
-        backend: This backend runs derivatives, see `lanes`.
+        scheme: Collocation scheme, which relates the states in an interval to their rates.
+        degree: Number of points in each interval of "legendre_gauss".
+        tolerance: Largest error of the optimality conditions in a solution, in the scaling of Ipopt.
+        feasibility: Largest violation of dynamics and constraints in a solution.
+        print_level: Amount of output of Ipopt, from 0 to 12.
+        backend: Compiler of the derivatives, see `lanes`.
 
     Source: Betts 2010; Kelly 2017; Waechter and Biegler 2006 (Ipopt).
     """

@@ -1,9 +1,9 @@
-"""Ready costs and constraints of mechanisms: deviations from states and tool poses, effort, energy, bounds, and collisions.
+"""Predefined costs and constraints of mechanisms: deviations from states and tool poses, effort, energy, bounds, and collisions.
 
-A cost is called as cost(dynamics, t, x, u); it counts per second along the path, and once at the end. A subclass of `CostTerm` or
-`ConstraintTerm` with a class variable `kind` is built by tables of this kind in configs of `jaxdyn optimize`: its fields are the
-keys, with units, bounds and defaults as `quantity` declares them. Arrays that are annotated by "nq", "nv", "nx" or "nu" have one
-value for each coordinate, velocity component, tangent coordinate of the state, or control.
+A cost is called as cost(dynamics, t, x, u). It is a rate per second along the path, and a value at the end. A subclass of
+`CostTerm` or `ConstraintTerm` with a class variable `kind` is built by tables of this kind in configs of `jaxdyn optimize`: its
+fields are the keys, with units, bounds and defaults as declared by `quantity`. Arrays that are annotated by "nq", "nv", "nx" or
+"nu" have one value for each coordinate, velocity component, tangent coordinate of the state, or control.
 """
 
 import abc
@@ -36,7 +36,7 @@ class CostTerm(eqx.Module):
 
 
 class ConstraintTerm(eqx.Module):
-    """The values (m,) of a constraint, which `relation(term)` makes zero or at most zero."""
+    """Values (m,) of a constraint; `relation(term)` is the constraint that they are zero, or at most zero."""
 
     relation: ClassVar[type[Equality] | type[Inequality]] = Equality
 
@@ -49,8 +49,8 @@ class Deviation(CostTerm):
     """1/2 sum of w_i d_i^2 with d = difference(target, x), the deviation of the state in tangent coordinates.
 
     Attributes:
-        target: The target state.
-        weights: The weights w belong to the tangent coordinates: those of the configuration, then the velocities.
+        target: Target state of the mechanism.
+        weights: Weights w of the tangent coordinates: first of the configuration, then of the velocities.
     """
 
     kind: ClassVar[str] = "deviation"
@@ -66,13 +66,14 @@ class Deviation(CostTerm):
 
 
 class AngularDeviation(CostTerm):
-    """Sum of w_i (1 - cos d_i) with d the difference of the configuration from a target, so that whole turns do not count.
+    """Sum of w_i (1 - cos d_i) with d the difference of the configuration from a target, so that full turns do not count.
 
-    It is 1/2 w_i times the square of the chord (sin d_i, 1 - cos d_i) on the unit circle, near the target 1/2 w_i d_i^2.
+    Each term is 1/2 w_i times the squared length of the chord (sin d_i, 1 - cos d_i) on the unit circle; near the target it is
+    1/2 w_i d_i^2.
 
     Attributes:
-        target: The target coordinates.
-        weights: The weights w belong to the velocity components; those of components that are no angles should be zero.
+        target: Target coordinates of the mechanism.
+        weights: Weights w of the velocity components; they should be zero for components that are not angles.
     """
 
     kind: ClassVar[str] = "angular_deviation"
@@ -91,7 +92,7 @@ class Effort(CostTerm):
     """1/2 sum of w_i u_i^2.
 
     Attributes:
-        weights: The weights w belong to the controls.
+        weights: Weights w of the controls.
     """
 
     kind: ClassVar[str] = "effort"
@@ -108,10 +109,10 @@ class FramePose(CostTerm):
     """1/2 (position |p - p*|^2 + rotation |a|^2), with p the origin of a frame and a its rotation vector from a target pose.
 
     Attributes:
-        frame: This is the name of a body or frame.
-        target: The target pose, in world coordinates.
-        position: The squared distance has this weight.
-        rotation: The squared angle has this weight; its gradient jumps where the angle is pi.
+        frame: Name of a body or frame.
+        target: Target pose in world coordinates.
+        position: Weight of the squared distance.
+        rotation: Weight of the squared angle; its gradient is discontinuous at an angle of pi.
     """
 
     kind: ClassVar[str] = "frame_pose"
@@ -132,8 +133,8 @@ class EnergyLevel(CostTerm):
     """1/2 w (E - E*)^2 with E the total energy of the system; it swings a mechanism up without a prescribed motion.
 
     Attributes:
-        level: The target energy E* has this value.
-        weight: The squared difference of energies has this weight w.
+        level: Target value E* of the energy.
+        weight: Weight w of the squared difference of energies.
     """
 
     kind: ClassVar[str] = "energy"
@@ -146,10 +147,10 @@ class EnergyLevel(CostTerm):
 
 
 class ElapsedTime(CostTerm):
-    """w t, at the end w times the duration, for problems whose duration is free.
+    """The elapsed time w t; at the end w times the duration, for problems with free duration.
 
     Attributes:
-        weight: The elapsed time has this weight w.
+        weight: Weight w of the elapsed time.
     """
 
     kind: ClassVar[str] = "time"
@@ -161,19 +162,19 @@ class ElapsedTime(CostTerm):
 
 
 class Spheres(ConstraintTerm):
-    """Spheres on bodies that do not touch spheres in the world.
+    """Constraint that spheres on bodies do not touch spheres in the world.
 
-    The value of a pair is (R^2 - D^2) / (2 R), with D the distance of the centers and R the sum of the radii and the margin: it is
-    negative for separate spheres, near contact it is the penetration depth, and it is smooth everywhere. `Inequality(spheres)` is
+    The value of a pair is (R^2 - D^2) / (2 R), with D the distance of the centers and R the sum of the radii and the margin. It is
+    negative for separate spheres, approximately the penetration depth near contact, and smooth everywhere. `Inequality(spheres)` is
     the constraint, `Penetration(spheres)` a cost.
 
     Attributes:
-        bodies: The name of the body of each sphere.
-        centers: The centers of the spheres on the axes of their bodies, from the joint point, m.
-        radii: The radii of the spheres, m.
-        obstacle_centers: The centers of the obstacles in world coordinates, m.
-        obstacle_radii: The radii of the obstacles, m.
-        margin: Spheres and obstacles keep at least this distance.
+        bodies: Name of the body of each sphere.
+        centers: Centers of the spheres relative to the joint points of their bodies, on body axes, m.
+        radii: Radii of the spheres, m.
+        obstacle_centers: Centers of the obstacles in world coordinates, m.
+        obstacle_radii: Radii of the obstacles, m.
+        margin: Minimum distance between spheres and obstacles.
     """
 
     kind: ClassVar[str] = "spheres"
@@ -209,11 +210,11 @@ class StateBounds(ConstraintTerm):
     `Inequality(StateBounds(origin, lower, upper, nx=nx))` is the constraint; infinite bounds are left out.
 
     Attributes:
-        origin: The state from which d is measured.
+        origin: State from which d is measured.
         lower: Lower bounds of d (nx,); finite values are differentiable.
         upper: Upper bounds of d (nx,); finite values are differentiable.
-        below: The indices of finite lower bounds.
-        above: The indices of finite upper bounds.
+        below: Indices of finite lower bounds.
+        above: Indices of finite upper bounds.
     """
 
     relation = Inequality
@@ -238,10 +239,10 @@ class StateBounds(ConstraintTerm):
 
 
 class TargetState(ConstraintTerm):
-    """difference(target, x) = 0 in the configuration, the velocities or both: the state of a mechanism is reached.
+    """difference(target, x) = 0 in the configuration, the velocities or both: the mechanism reaches a state.
 
     Attributes:
-        target: The state to reach.
+        target: State to reach.
         of_configuration: Whether the configuration is constrained.
         of_velocities: Whether the velocities are constrained.
     """
@@ -262,10 +263,10 @@ class JointBounds(ConstraintTerm):
     """lower <= (q, v) <= upper for coordinates and velocities; infinite bounds are left out.
 
     Attributes:
-        lower: The finite lower bounds.
-        upper: The finite upper bounds.
-        below: The indices in (q, v) of the finite lower bounds.
-        above: The indices in (q, v) of the finite upper bounds.
+        lower: Finite lower bounds.
+        upper: Finite upper bounds.
+        below: Indices in (q, v) of the finite lower bounds.
+        above: Indices in (q, v) of the finite upper bounds.
     """
 
     kind: ClassVar[str] = "state_bounds"
@@ -282,9 +283,10 @@ class JointBounds(ConstraintTerm):
 
 
 class Workless(ConstraintTerm):
-    """The power of the controls, W; as an equality constraint the controls do no work.
+    """The power of the controls, W; as an equality constraint it means that the controls do not do work.
 
-    Motions of least time under it are brachistochrones: geodesics of the metric M / (E - V), where the total energy E is constant.
+    Motions of minimum time under this constraint are brachistochrones: geodesics of the metric M / (E - V) at constant total energy
+    E.
     """
 
     kind: ClassVar[str] = "workless"
@@ -294,11 +296,11 @@ class Workless(ConstraintTerm):
 
 
 class Penetration(CostTerm):
-    """1/2 w sum of the squares of the depths to which spheres penetrate obstacles, margin included.
+    """1/2 w sum of the squares of the depths to which spheres penetrate obstacles, including the margin.
 
     Attributes:
-        spheres: The spheres and obstacles.
-        weight: The squared depths have this weight w.
+        spheres: Spheres and obstacles.
+        weight: Weight w of the squared depths.
     """
 
     kind: ClassVar[str] = "penetration"

@@ -1,8 +1,8 @@
-"""Expansion of a problem about a plan, to second order in tangent coordinates: a linear-quadratic problem for the steps to take.
+"""Second-order expansion of a problem about a plan in tangent coordinates: a linear-quadratic problem for the step.
 
-The state of that problem is (step of x, step of the design). Gradients and Jacobians are exact. The curvature of costs is exact;
-that of dynamics and constraints, weighted by costates and multipliers, is added for Newton's method and left out for Gauss-Newton,
-where constraints contribute (Jacobian)' weight (Jacobian).
+The state of that problem is (step of x, step of the design). Gradients, Jacobians and the curvature of costs are exact. For
+Newton's method the curvature of dynamics and constraints, weighted by costates and multipliers, is added; Gauss-Newton omits it,
+and constraints then contribute (Jacobian)' weight (Jacobian).
 """
 
 import equinox as eqx
@@ -19,7 +19,7 @@ from jaxdyn.spatial.arrays import einsum
 
 
 class ConstraintTerms(eqx.Module):
-    """What constraints add to the expansion: multipliers of their Jacobians J in gradients, weights w in Hessians as J' w J.
+    """Contributions of constraints to the expansion: multipliers times Jacobians J in gradients, J' w J with weights w in Hessians.
 
     Attributes:
         path: Multipliers of the constraints along the path.
@@ -35,7 +35,7 @@ class ConstraintTerms(eqx.Module):
 
 
 def penalty_terms(problem: ControlProblem, found: Outcome, multipliers: Multipliers) -> ConstraintTerms:
-    """The terms of the augmented Lagrangian, to which inactive inequality constraints contribute nothing."""
+    """The terms of the augmented Lagrangian; inactive inequality constraints do not contribute."""
     path, end = multiplier_estimates(problem, found, multipliers)
     weights = [
         jnp.where((multiplier != 0.0) | (values == 0.0), multipliers.penalty, 0.0)
@@ -48,9 +48,9 @@ class Expansion(eqx.Module):
     """The expansion of a problem about a plan.
 
     Attributes:
-        model: The linear-quadratic problem for the step, z = (state, design).
-        path_rows: Jacobians of the constraints along the path by (z, u).
-        end_rows: The Jacobian of the constraints at the end by z.
+        model: Linear-quadratic problem for the step, with z = (state, design).
+        path_rows: Jacobians of the constraints along the path with respect to (z, u).
+        end_rows: Jacobian of the constraints at the end with respect to z.
     """
 
     model: LinearQuadratic
@@ -66,7 +66,15 @@ def linearized(
     *,
     backend: Backend = "auto",
 ) -> Expansion:
-    """The expansion to first order: gradients and Jacobians, all curvature zero."""
+    """The first-order expansion with gradients and Jacobians; all curvature is zero.
+
+    Args:
+        problem: Problem to expand.
+        plan: Plan about which the problem is expanded.
+        terms: Multipliers and weights of the constraints.
+        gaps: Steps from each state of the plan to the state that follows from the previous one.
+        backend: Compiler of the expansion, see `lanes`.
+    """
     nx, P, m = problem.dynamics.nx, problem.size, problem.dynamics.nu
     n = nx + P
 
@@ -120,14 +128,18 @@ def expanded(
     curvature: Float[Array, ""] | None = None,
     backend: Backend = "auto",
 ) -> Expansion:
-    """The linear-quadratic problem for the step to take.
+    """The linear-quadratic problem for the step.
 
     Args:
-        gaps: The steps from each state of the plan to the one that follows from the state before it.
-        costates: Costates of x_1 to x_N, which weight the curvature of the dynamics; those of the plan itself if not given.
-        feedback: Gains that define these costates: the cost of a deviation that is fed back. They have no effect at a solution;
-            away from it, costates of unstable motions would be huge without them.
-        curvature: The weight of the curvature of dynamics and constraints, 1 for Newton's method, 0 or None for Gauss-Newton.
+        problem: Problem to expand.
+        plan: Plan about which the problem is expanded.
+        terms: Multipliers and weights of the constraints.
+        gaps: Steps from each state of the plan to the state that follows from the previous one.
+        costates: Costates of x_1 to x_N, which weight the curvature of the dynamics; by default those of the plan.
+        feedback: Gains with which these costates are computed, as the cost of a deviation that is corrected by feedback. They do
+            not matter at a solution; elsewhere, costates of unstable motions would be very large without them.
+        curvature: Weight of the curvature of dynamics and constraints, 1 for Newton's method, 0 or None for Gauss-Newton.
+        backend: Compiler of the expansion, see `lanes`.
     """
     nx, m = problem.dynamics.nx, problem.dynamics.nu
     n = nx + problem.size
@@ -167,10 +179,10 @@ def expanded(
 
 
 def cost_size(problem: ControlProblem, plan: Plan, *, backend: Backend = "auto") -> Float[Array, ""]:
-    """The size of the derivatives of the cost at a plan: the largest component of sum over k of |g_k| + |H_k 1|.
+    """Magnitude of the derivatives of the cost at a plan: the largest component of sum over k of |g_k| + |H_k 1|.
 
-    g and H are gradient and Hessian of the cost of a time step, or of the end, by tangent coordinates, controls and design.
-    Unlike the gradient alone, this is not zero for the cost of controls that are zero.
+    g and H are gradient and Hessian of the cost of a time step, or of the end, with respect to tangent coordinates, controls and
+    design. Unlike the gradient alone, the result is not zero for a quadratic cost at zero controls.
     """
     nx, m = problem.dynamics.nx, problem.dynamics.nu
     n = nx + problem.size
@@ -197,7 +209,7 @@ def cost_size(problem: ControlProblem, plan: Plan, *, backend: Backend = "auto")
 
 
 def _step_away(problem: ControlProblem, plan: Plan, k, x, following, u, w):
-    """Gap to the next state, cost and constraint values of a time step, w = (x, design, u) away from the plan."""
+    """Gap to the next state, cost and constraint values of a time step at a displacement w = (x, design, u) from the plan."""
     nx = problem.dynamics.nx
     n = nx + problem.size
     placed = problem.with_design(plan.design + w[nx:n])
@@ -209,7 +221,7 @@ def _step_away(problem: ControlProblem, plan: Plan, k, x, following, u, w):
 
 
 def _end_away(problem: ControlProblem, plan: Plan, last, w):
-    """Cost and constraint values at the end, w = (x, design) away from the plan."""
+    """Cost and constraint values at the end at a displacement w = (x, design) from the plan."""
     nx = problem.dynamics.nx
     placed = problem.with_design(plan.design + w[nx:])
     there = problem.dynamics.retract(last, w[:nx])
@@ -222,12 +234,12 @@ def _places(plan: Plan):
 
 
 def initial_offset(problem: ControlProblem, plan: Plan, step: Float[Array, "P"]) -> Float[Array, "nx"]:
-    """From the first state of a plan to the initial state of the problem, a step of the design away from that of the plan."""
+    """Step from the first state of a plan to the initial state of the problem after a step of the design."""
     return problem.dynamics.difference(_at(plan.states, 0), problem.with_design(plan.design + step).initial)
 
 
 def initial_jacobian(problem: ControlProblem, plan: Plan) -> Float[Array, "n P"]:
-    """How z_0 = (state, design) moves with the design."""
+    """Derivative of z_0 = (state, design) with respect to the design."""
     one = jnp.asarray(np.eye(problem.size), plan.design.dtype)
     slope = jax.jacfwd(lambda step: initial_offset(problem, plan, step))(jnp.zeros_like(plan.design))
     return jnp.concatenate([slope, one])

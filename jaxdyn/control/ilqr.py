@@ -1,4 +1,4 @@
-"""iLQR and DDP: plans that are improved by the policy of their own expansion, rolled out with feedback."""
+"""iLQR and DDP: plans are improved by a rollout with feedback under the policy of their expansion."""
 
 from typing import ClassVar
 
@@ -20,16 +20,15 @@ class ILQR(NewtonSolver):
 
     Each iteration expands costs and dynamics about the plan to second order, solves the linear-quadratic problem with the bounds
     of the controls, and rolls its policy out with several step fractions at once; the largest fraction with a sufficient decrease
-    is accepted. DDP adds the curvature of the dynamics, weighted by the costates, and converges quadratically close to a solution;
-    if the model is not convex, this curvature is left out for some iterations. Constraints enter by an augmented Lagrangian.
+    is accepted. DDP adds the curvature of the dynamics, weighted by the costates, and converges quadratically close to a solution.
+    If the model is not convex, this curvature is omitted for some iterations. Constraints are included by an augmented Lagrangian.
 
     Attributes:
         second_order: Whether the curvature of the dynamics is used (DDP) or not (iLQR).
-        tolerance: The search ends when the expected relative decrease of the cost falls below this value; None stands for 1e-9, in
-            single precision 1e-5.
-        feasibility: A solution may violate constraints by this much; None stands for 1e-6, in single precision 1e-4.
-        penalty: The penalty of constraint violations begins with this value.
-        backend: This backend runs expansions, recursions and rollouts, see `lanes`.
+        tolerance: Expected relative decrease of the cost below which the search ends; None for 1e-9, or 1e-5 in single precision.
+        feasibility: Largest violation of a constraint in a solution; None for 1e-6, or 1e-4 in single precision.
+        penalty: Initial weight of the quadratic penalty on constraint violations.
+        backend: Compiler of expansions, recursions and rollouts, see `lanes`.
 
     Source: Li and Todorov 2004; Jacobson and Mayne 1970; Tassa, Mansard and Todorov 2014; Howell, Jackson and Manchester 2019.
     """
@@ -58,9 +57,16 @@ class ILQR(NewtonSolver):
 def roll_out(
     problem: ControlProblem, plan: Plan, step: Step, gaps: Float[Array, "N nx"], fraction: Float[Array, ""]
 ) -> Plan:
-    """The plan that a fraction of the feedforward and the whole feedback of a policy lead to.
+    """The plan after a fraction of the feedforward and the full feedback of a policy.
 
-    As large a fraction of the gaps between the states of the plan is closed. Source: Mastalli et al. 2020 (gaps).
+    The same fraction of the gaps between the states of the plan is closed. Source: Mastalli et al. 2020 (gaps).
+
+    Args:
+        problem: Problem to solve.
+        plan: Plan before the step.
+        step: Solution of the linear-quadratic model.
+        gaps: Gaps between the states of the plan.
+        fraction: Fraction of the feedforward.
     """
     moved = fraction * step.z[0, problem.dynamics.nx :]
     placed = problem.with_design(plan.design + moved)

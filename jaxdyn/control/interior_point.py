@@ -3,7 +3,7 @@
     minimize    cost - mu (sum of the logarithms of slacks and of distances from bounds)
     such that   x_{k+1} = f(x_k, u_k),   g = 0,   g + s = 0 with slacks s > 0 where g may be negative
 
-`multiple_shooting` puts them together.
+`multiple_shooting` combines these parts.
 """
 
 from typing import NamedTuple
@@ -21,11 +21,11 @@ from jaxdyn.control.problem import ControlProblem, inequalities
 from jaxdyn.lanes import Backend
 from jaxdyn.spatial.arrays import einsum
 
-_FRACTIONS = 0.5 ** np.arange(8)  # of the longest step that stays within bounds, tried at once
-_LEAST_FRACTION = 0.99  # of the distance to the boundary that a step may take
-INSIDE = 1e-2  # first distance from bounds
-_MARGIN = 1e-5  # by which an accepted plan must be closer or cheaper
-_LEAST_GAIN = 1e-4  # of the cost, as a fraction of what its slope promises
+_FRACTIONS = 0.5 ** np.arange(8)  # step fractions that are tried at once, relative to the longest step within bounds
+_LEAST_FRACTION = 0.99  # smallest value of the fraction to the boundary
+INSIDE = 1e-2  # initial distance from bounds
+_MARGIN = 1e-5  # relative decrease of infeasibility, or of cost, that an accepted plan must achieve
+_LEAST_GAIN = 1e-4  # required decrease of the cost as a fraction of the decrease predicted by its slope
 
 
 class DualVariables(eqx.Module):

@@ -1,10 +1,10 @@
-"""Linear-quadratic problems: the model of a problem near a plan, and its exact solution by Riccati recursions.
+"""Linear-quadratic problems: the local model of a problem about a plan, and its exact solution by Riccati recursions.
 
     minimize    sum over k < N of 1/2 [z; u]' [[Q, S'], [S, R]] [z; u] + q'z + r'u  +  1/2 z_N' Q_N z_N + q_N' z_N
-    such that   z_{k+1} = A z + B u + d,   z_0 given but for its last entries, the design, which may be free
+    such that   z_{k+1} = A z + B u + d,   z_0 given except for its last entries, the design, which may be free
 
-The recursion runs from the end to the start, one step after the other (`riccati`), or as an associative scan, in log N steps on a
-machine with many threads (`parallel_riccati`). Bounds of the controls are met by a small quadratic program in each step.
+The recursion runs backward in time, either sequentially (`riccati`) or as an associative scan in log N steps on hardware with many
+threads (`parallel_riccati`). Bounds of the controls are satisfied by a small quadratic program in each step.
 """
 
 import equinox as eqx
@@ -22,9 +22,9 @@ class LinearQuadratic(eqx.Module):
     """The matrices of a linear-quadratic problem; row k belongs to time step k.
 
     Attributes:
-        A, B, d: The dynamics of each time step.
-        Q, S, R, q, r: The cost of each time step.
-        Q_end, q_end: The cost of the end.
+        A, B, d: Dynamics of each time step.
+        Q, S, R, q, r: Cost of each time step.
+        Q_end, q_end: Cost of the end.
     """
 
     A: Float[Array, "N n n"]
@@ -40,11 +40,11 @@ class LinearQuadratic(eqx.Module):
 
 
 class Policy(eqx.Module):
-    """Solution of a linear-quadratic problem: u_k = k_k + K_k z_k, and the cost to go with it, V_k(z_k).
+    """Solution of a linear-quadratic problem: u_k = k_k + K_k z_k, and the cost to go V_k(z_k) of this policy.
 
     Attributes:
-        feedforward, feedback: K and K of each step.
-        gradients, hessians: of the costs to go V_0 to V_N at z = 0.
+        feedforward, feedback: Terms k and K of each step.
+        gradients, hessians: Derivatives of the costs to go V_0 to V_N at z = 0.
         slope, curvature: A fraction alpha of the feedforward changes the cost by alpha slope + alpha^2 curvature / 2, at z_0 = 0.
     """
 
@@ -62,10 +62,11 @@ def riccati(
     upper: Float[Array, "N m"] | None = None,
     damping: Float[Array, ""] | float = 0.0,
 ) -> Policy:
-    """The optimal policy, step by step from the end. Not a number where a step has no minimum.
+    """The optimal policy, computed sequentially from the end. It is NaN if the control Hessian of a step is not positive definite.
 
     Args:
-        lower, upper: Bounds of the feedforward; feedback leaves controls alone that are at a bound. None for no bounds.
+        problem: Linear-quadratic problem.
+        lower, upper: Bounds of the feedforward; feedback does not change controls at a bound. None for no bounds.
         damping: Fraction of the diagonal of the control Hessian of each step that is added to it.
 
     Source: Tassa, Mansard and Todorov 2014 (bounds).
@@ -100,7 +101,7 @@ def riccati(
 
 
 def parallel_riccati(problem: LinearQuadratic) -> Policy:
-    """The same policy as an associative scan; R must be positive definite in every step.
+    """The policy of `riccati` by an associative scan; R must be positive definite in every step.
 
     Source: Sarkka and Garcia-Fernandez 2023.
     """
@@ -129,7 +130,7 @@ def parallel_riccati(problem: LinearQuadratic) -> Policy:
 
 
 def _follow(later, earlier):
-    """What two stretches of time are together; `associative_scan` in reverse hands over the later one first."""
+    """Combine the elements of two consecutive time spans; `associative_scan` in reverse passes the later one first."""
     A2, b2, C2, eta2, J2 = later
     A1, b1, C1, eta1, J1 = earlier
     one = jnp.asarray(np.eye(len(b1)), b1.dtype)
@@ -149,7 +150,14 @@ def steps_of(
     lower: Float[Array, "N m"] | None = None,
     upper: Float[Array, "N m"] | None = None,
 ) -> tuple[Float[Array, "N_1 n"], Float[Array, "N m"]]:
-    """States z_0 to z_N and controls that a policy leads to, controls clipped to bounds if there are any."""
+    """States z_0 to z_N and controls under a policy; controls are clipped to bounds if there are any.
+
+    Args:
+        problem: Linear-quadratic problem.
+        policy: Policy to follow.
+        start: State z_0.
+        lower, upper: Bounds of the controls; None for no bounds.
+    """
     bounded = lower is not None and upper is not None
 
     def forward(z, step):
@@ -167,7 +175,7 @@ def steps_of(
 def parallel_steps_of(
     problem: LinearQuadratic, policy: Policy, start: Float[Array, "n"]
 ) -> tuple[Float[Array, "N_1 n"], Float[Array, "N m"]]:
-    """The same by an associative scan of affine maps."""
+    """The result of `steps_of` without bounds, by an associative scan of affine maps."""
     A = problem.A + problem.B @ policy.feedback
     b = problem.d + einsum("kij,kj->ki", problem.B, policy.feedforward)
 
@@ -191,12 +199,12 @@ def change(
 
 
 def costates(policy: Policy, z: Float[Array, "N_1 n"]) -> Float[Array, "N n"]:
-    """By how much the cost grows with each state z_1 to z_N, the policy followed from there."""
+    """Derivatives of the cost with respect to the states z_1 to z_N if the policy is followed from there."""
     return policy.gradients[1:] + einsum("kij,kj->ki", policy.hessians[1:], z[1:])
 
 
 def adjoint(problem: LinearQuadratic, feedback: Float[Array, "N m i"] | None = None) -> Float[Array, "N n"]:
-    """By how much the cost grows with each gap, near z = 0 and u = 0, if deviations of the first entries of z are fed back."""
+    """Derivatives of the cost with respect to gaps, near z = 0 and u = 0, with feedback of the first entries of z."""
     n = problem.q.shape[1]
 
     def back(after, row):
@@ -221,10 +229,15 @@ def optimum(
     parallel: bool = False,
     backend: Backend = "auto",
 ) -> tuple[Policy, Float[Array, "P"], Float[Array, "N_1 n"], Float[Array, "N m"], Float[Array, "N n"]]:
-    """The optimal policy, and p, z, u and costates, if it starts from z_0 = along p and p costs 1/2 p' hessian p + gradient' p.
+    """The optimal policy, and p, z, u and costates, if z_0 = along p and p costs 1/2 p' hessian p + gradient' p.
 
     Args:
-        damping: Fraction of the diagonal of the whole Hessian of p that is added to it.
+        problem: Linear-quadratic problem.
+        along: Derivative of z_0 with respect to p.
+        hessian, gradient: Cost of p.
+        damping: Fraction of the diagonal of the total Hessian of p that is added to it.
+        parallel: Whether associative scans are used.
+        backend: Compiler of the recursions, see `lanes`.
     """
     recursion = parallel_riccati if parallel else lane_function(riccati, backend=backend, name="Riccati recursion")
     policy, p = recursion(problem), gradient
@@ -239,7 +252,7 @@ def optimum(
 
 
 def damped(H: Float[Array, "*batch n n"], damping: Float[Array, ""] | float) -> Float[Array, "*batch n n"]:
-    """A Hessian with a fraction of the sizes on its diagonal added there."""
+    """A Hessian whose diagonal is increased by a fraction of its absolute values."""
     diagonal = np.broadcast_to(np.eye(H.shape[-1], dtype=bool), H.shape)
     return jnp.where(diagonal, H + damping * jnp.abs(H), H)
 
@@ -247,7 +260,7 @@ def damped(H: Float[Array, "*batch n n"], damping: Float[Array, ""] | float) -> 
 def residual(
     problem: LinearQuadratic, z: Float[Array, "N_1 n"], u: Float[Array, "N m"], costates: Float[Array, "N n"]
 ) -> LinearQuadratic:
-    """The problem for what has to be added to a solution that is not exact."""
+    """The problem for the correction of an approximate solution."""
     p, before = problem, z[:-1]
     q = p.q + einsum("kij,kj->ki", p.Q, before) + einsum("kmi,km->ki", p.S, u) + einsum("kij,ki->kj", p.A, costates)
     r = p.r + einsum("kmo,ko->km", p.R, u) + einsum("kmi,ki->km", p.S, before) + einsum("kim,ki->km", p.B, costates)
@@ -257,7 +270,7 @@ def residual(
 
 
 def _solve(matrix: Float[Array, "m m"], right: Float[Array, "m c"]) -> Float[Array, "m c"]:
-    """Solution with a positive definite matrix; not a number with any other."""
+    """Solution with a positive definite matrix; NaN for any other matrix."""
     return factorizations.cholesky_solve(factorizations.cholesky(matrix), right)
 
 
@@ -274,9 +287,15 @@ def box_minimum(
     lower: Float[Array, "m"],
     upper: Float[Array, "m"],
 ) -> tuple[Float[Array, "m"], Float[Array, "m n"]]:
-    """Minimum k of 1/2 k'H k + g'k between bounds, and the feedback K of those entries that are free there.
+    """Minimum k of 1/2 k'H k + g'k between bounds, and the feedback K of the entries that are not at a bound.
 
-    Projected Newton steps, each as long as the best of some lengths. H must be positive definite.
+    The method is projected Newton with a choice among several step lengths. H must be positive definite.
+
+    Args:
+        H: Hessian with respect to k.
+        g: Gradient at k = 0.
+        Hz: Derivative of the gradient with respect to z.
+        lower, upper: Bounds of k.
 
     Source: Bertsekas 1982; Tassa, Mansard and Todorov 2014.
     """
@@ -289,7 +308,7 @@ def box_minimum(
         return ((k <= lower) & (slope > 0)) | ((k >= upper) & (slope < 0))
 
     def among_free(k, right):
-        """Solution among the free entries; the others get what stands on their right side."""
+        """Solution for the free entries; the other entries are those of the right side."""
         free = jnp.where(fixed(k), 0.0, 1.0).astype(g.dtype)
         return _solve(free[:, None] * H * free[None] + (1.0 - free)[:, None] * one, free[:, None] * right)
 
@@ -305,4 +324,4 @@ def box_minimum(
     return k, -among_free(k, Hz)
 
 
-_LENGTHS, _EXTRA = 8, 3  # steps of a box minimum: trial lengths, and iterations beyond the number of controls
+_LENGTHS, _EXTRA = 8, 3  # step lengths that are tried, and iterations in addition to the number of controls

@@ -1,11 +1,11 @@
-"""Multiple shooting: states and controls are improved together, by a primal-dual interior-point method whose steps Riccati finds.
+"""Multiple shooting: states and controls are improved together by a primal-dual interior-point method with Riccati recursions.
 
     minimize    cost - mu (sum of the logarithms of slacks and of distances from bounds)
     such that   x_{k+1} = f(x_k, u_k),   g = 0,   g + s = 0 with slacks s > 0 where g may be negative
 
 Newton's method is applied to the stationarity of the Lagrangian; after elimination of slacks and bounds each step is a
-linear-quadratic problem. Plans need not obey the dynamics before the end, so that the initial guess may be a guess of states, and
-unstable motions are not integrated from the start.
+linear-quadratic problem. Plans need not satisfy the dynamics before the end of the search, so that the initial guess may be a guess
+of states, and unstable motions need not be integrated over the whole duration.
 """
 
 from typing import ClassVar
@@ -40,26 +40,26 @@ from jaxdyn.mechanism.quantity import quantity
 from jaxdyn.spatial.arrays import einsum
 
 _FIRST_BARRIER, _BARRIER_FACTOR, _BARRIER_POWER = 0.1, 0.2, 1.5
-_LEAST_COST, _MOST_COST = 0.1, 100.0  # sizes of costs, between which they are not scaled
-_SOLVED_ENOUGH = 10.0  # error, in units of the barrier, at which the barrier is lowered
-_MEMORY = 16  # plans that later ones must improve on, in distance or in cost
+_LEAST_COST, _MOST_COST = 0.1, 100.0  # range of magnitudes of costs that are not scaled
+_SOLVED_ENOUGH = 10.0  # error, in units of the barrier parameter, below which the barrier parameter is decreased
+_MEMORY = 16  # plans in the filter, on which later plans must improve in infeasibility or in cost
 _FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-4, 1e-10, 1e10
-_LONGEST_WAIT = 16  # iterations without curvature after it has failed several times in a row
+_LONGEST_WAIT = 16  # iterations without curvature after several failures in a row
 
 
 class MultipleShooting(IterativeSolver):
-    """Newton's method on states and controls at once, with an interior-point method for bounds and constraints.
+    """Newton's method for states and controls at once, with an interior-point method for bounds and constraints.
 
-    If the Newton model is not convex, the second-order terms of dynamics and constraints are dropped for some iterations, then
-    regularization is added. Costs whose derivatives at the initial guess are very small or large are scaled during the
-    search, so that they compare to the barrier, which begins with 0.1.
+    If the Newton model is not convex, the second-order terms of dynamics and constraints are omitted for some iterations; if this
+    is not sufficient, regularization is added. Costs whose derivatives at the initial guess are very small or very large are scaled
+    during the search to match the barrier parameter, which is 0.1 at the beginning.
 
     Attributes:
-        parallel: Whether all time steps are computed at once by associative scans, which takes log N rounds on machines with many
+        parallel: Whether all time steps are computed at once by associative scans, which take log N rounds on hardware with many
             threads.
-        tolerance: In a solution the scaled error of the optimality conditions and the violations are at most this large; None
-            stands for 1e-8, in single precision 1e-4.
-        backend: This backend runs expansions and recursions, see `lanes`.
+        tolerance: Largest violation, and largest scaled error of the optimality conditions, in a solution; None for 1e-8, or 1e-4
+            in single precision.
+        backend: Compiler of expansions and recursions, see `lanes`.
 
     Source: Bock and Plitt 1984; Wachter and Biegler 2006 (interior point, filter); Sarkka and Garcia-Fernandez 2023 (parallel);
     Friedlander and Orban 2012 (dual regularization).
@@ -156,7 +156,7 @@ class MultipleShooting(IterativeSolver):
         return in_precision(self.tolerance, search.barrier.dtype, 1e-8, 1e-4)
 
     def _lowered(self, search: InteriorSearch, error: Float[Array, ""]) -> InteriorSearch:
-        """The search with a lower barrier parameter and an empty filter where the present barrier problem is solved well enough."""
+        """The search with a lower barrier parameter and an empty filter if the current problem is solved accurately enough."""
         now = search.barrier
         lower = jnp.maximum(0.1 * self._tolerance(search), jnp.minimum(_BARRIER_FACTOR * now, now**_BARRIER_POWER))
         enough = (error <= _SOLVED_ENOUGH * now) & (lower < now)
@@ -200,7 +200,7 @@ class MultipleShooting(IterativeSolver):
 
         policy, *found = solved(model, design_gradient)
         if self.parallel:
-            # Products of many unstable steps lose digits; solving for what is left over brings them back.
+            # Products of many unstable steps are inaccurate; solving for the residual restores the accuracy.
             _, *rest = solved(residual(model, *found[1:]), design_gradient + stiff * found[0])
             found = [a + b for a, b in zip(found, rest, strict=True)]
         design, z, u, costates = found
@@ -234,7 +234,7 @@ class MultipleShooting(IterativeSolver):
     def _adapted(
         self, search: InteriorSearch, accepted: Bool[Array, ""], use_curvature: Bool[Array, ""]
     ) -> InteriorSearch:
-        """The search with adapted regularization: curvature of a nonconvex model is left out at first, then damping grows."""
+        """The search with adapted regularization: first the curvature of a nonconvex model is omitted, then damping increases."""
         wait, last_wait, damping = search.wait, search.last_wait, search.damping
         more = jnp.maximum(10.0 * damping, _FIRST_DAMPING)
         less = jnp.where(damping > _LEAST_DAMPING, 0.1 * damping, 0.0)
@@ -255,7 +255,7 @@ class MultipleShooting(IterativeSolver):
 
 
 def _scale_of(size: Float[Array, ""]) -> Float[Array, ""]:
-    """The factor that brings costs of some size to a usual one; 1 for a usual size, and where it is zero or not finite."""
+    """Factor that scales costs to a usual magnitude; 1 for costs of usual magnitude, and if it is zero or not finite."""
     known = (size > 0.0) & jnp.isfinite(size)
     size = jnp.where(known, size, 1.0)
     return jnp.clip(size, _LEAST_COST, _MOST_COST) / size

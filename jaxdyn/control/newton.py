@@ -1,7 +1,8 @@
-"""Solvers that improve a plan by its second-order expansion: damping, trial steps, curvature and multipliers are their common part.
+"""Common part of solvers that improve a plan by its second-order expansion: damping, trial steps, curvature and multipliers.
 
-Bounds of controls hold in every step of the Riccati recursion, constraints by an augmented Lagrangian whose multipliers are updated
-whenever its minimization has converged. A solver says how a step becomes a plan: `ilqr` rolls it out with feedback.
+Bounds of controls are satisfied in every step of the Riccati recursion, constraints by an augmented Lagrangian whose multipliers
+are updated whenever its minimization has converged. A subclass defines how a step becomes a plan: `ilqr` uses a rollout with
+feedback.
 """
 
 import abc
@@ -46,28 +47,28 @@ from jaxdyn.control.solution import (
 )
 from jaxdyn.lanes import Backend, lane_function
 
-_FRACTIONS = (1.0, 0.5, 0.2, 0.05, 0.01, 1e-3)  # of the step, tried at once
-_LEAST_GAIN = 1e-4  # of the merit, as a fraction of what the expansion promises
+_FRACTIONS = (1.0, 0.5, 0.2, 0.05, 0.01, 1e-3)  # step fractions that are tried at once
+_LEAST_GAIN = 1e-4  # required decrease of the merit as a fraction of the decrease predicted by the expansion
 _FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-3, 1e-7, 1e8
-_LONGEST_WAIT = 16  # iterations without curvature after it has failed several times in a row
-_COARSE, _FINER = 1e-3, 0.1  # tolerance before the first multipliers follow, and its factor each time they do
-_GAP_WEIGHT = 2.0  # of gaps in the merit, in units of the largest costate
+_LONGEST_WAIT = 16  # iterations without curvature after several failures in a row
+_COARSE, _FINER = 1e-3, 0.1  # tolerance before the first update of the multipliers, and its factor at each update
+_GAP_WEIGHT = 2.0  # weight of gaps in the merit, in units of the largest costate
 
 
 class Search(eqx.Module):
-    """The state of a search, with everything that the next iteration needs.
+    """The state of a search, with all data that the next iteration needs.
 
     Attributes:
-        plan, feedback: The best plan so far, and the gains of the policy that led to it.
+        plan, feedback: Best plan so far, and the gains of the policy that led to it.
         cost, violation: Cost and largest violation of the plan.
-        multipliers: The multipliers of the constraints.
-        damping: The regularization of the next step.
-        wait, last_wait: The number of iterations until curvature is used again, and the previous number.
-        settled: The relative decrease below which the multipliers are updated.
-        violation_before: The violation at the last update of the multipliers.
-        gaps: The steps from each state of the plan to the one that follows from the state before it.
-        gap_weight: The weight of the gaps in the merit.
-        iterations, result: The number of iterations, and the code of a `ControlResult`.
+        multipliers: Multipliers of the constraints.
+        damping: Regularization of the next step.
+        wait, last_wait: Number of iterations until curvature is used again, and its value after the last failure.
+        settled: Relative decrease below which the multipliers are updated.
+        violation_before: Violation at the last update of the multipliers.
+        gaps: Steps from each state of the plan to the state that follows from the previous one.
+        gap_weight: Weight of the gaps in the merit.
+        iterations, result: Number of iterations, and code of a `ControlResult`.
     """
 
     plan: Plan
@@ -100,15 +101,14 @@ class Step(eqx.Module):
 
 
 class NewtonSolver(IterativeSolver):
-    """A solver by second-order expansions.
+    """A solver based on second-order expansions.
 
     Attributes:
         second_order: Whether the curvature of dynamics and constraints is used (Newton) or not (Gauss-Newton).
-        tolerance: The search ends when the expected relative decrease of the cost falls below this value; None for 1e-9, in single
-            precision 1e-5.
-        feasibility: The largest violation of a constraint in a solution; None for 1e-6, in single precision 1e-4.
-        penalty: The initial penalty of constraint violations.
-        backend: What runs expansions, recursions and rollouts, see `lanes`.
+        tolerance: Expected relative decrease of the cost below which the search ends; None for 1e-9, or 1e-5 in single precision.
+        feasibility: Largest violation of a constraint in a solution; None for 1e-6, or 1e-4 in single precision.
+        penalty: Initial weight of the quadratic penalty on constraint violations.
+        backend: Compiler of expansions, recursions and rollouts, see `lanes`.
     """
 
     second_order: eqx.AbstractVar[bool]
@@ -126,7 +126,7 @@ class NewtonSolver(IterativeSolver):
         step: Step,
         fractions: Float[Array, "A"],
     ) -> tuple[Plan, Float[Array, "A N nx"]]:
-        """The plans that fractions of a step lead to, and the gaps between their states."""
+        """The plans after fractions of a step, and the gaps between their states."""
 
     def begin(self, problem: ControlProblem, initial: Plan) -> Search:
         found, dtype = outcome(problem, initial, backend=self.backend), problem.lower.dtype
@@ -190,14 +190,15 @@ class NewtonSolver(IterativeSolver):
         next_plan = jax.tree.map(chosen, plans, plan)
         there = jax.tree.map(chosen, outcomes, found)
         next_gaps = chosen(gaps_after, search.gaps)
-        # Undamped, the expansion promises hardly anything: the plan has settled for these multipliers.
+        # If the undamped expansion predicts almost no decrease, the plan has converged for these multipliers.
         eps = jnp.finfo(before.dtype).eps
         worth = jnp.maximum(search.settled, 20.0 * eps) * jnp.abs(before) + eps
         settled = (expected[0] >= 0) & (expected[0] <= worth) & (search.damping <= _FIRST_DAMPING)
         damping = _next_damping(search.damping, accepted, fractions[best])
         wait, last_wait = search.wait, search.last_wait
         if use_curvature is not None:
-            # Curvature may make steps without a minimum. Then it rests for a while, and the step is tried without it first.
+            # With curvature the model may be nonconvex. Then curvature is omitted for a while, and the step is first tried without
+            # it.
             failed = use_curvature & ~accepted & ~settled
             last_wait = jnp.where(failed, jnp.minimum(2 * last_wait + 1, _LONGEST_WAIT), last_wait)
             last_wait = jnp.where(use_curvature & accepted, 0, last_wait)
@@ -228,7 +229,7 @@ class NewtonSolver(IterativeSolver):
         return backward(model, *bounds_of_steps(problem, plan), damping)
 
     def _step(self, problem: ControlProblem, plan: Plan, model: LinearQuadratic, damping: Float[Array, ""]) -> Step:
-        """The step to take: the policy, and where it leads from the start and the design that the cost to go asks for."""
+        """The step: the policy, and the changes of states and controls for the best initial state and design."""
         policy, design = self._policy(problem, plan, model, damping), problem.design
         off = initial_offset(problem, plan, jnp.zeros_like(plan.design))
         if design is not None:
@@ -247,7 +248,7 @@ class NewtonSolver(IterativeSolver):
         return forward(model, policy, start, *bounds_of_steps(problem, plan))
 
     def _followed(self, problem: ControlProblem, search: Search, there: Outcome, settled: Array) -> Search:
-        """The search with the outcome of its plan; where that has settled, the multipliers follow."""
+        """The search with the outcome of its plan; the multipliers are updated if the plan has converged."""
         multipliers, dtype = search.multipliers, search.cost.dtype
         tolerance, feasibility = decrease_tolerance(self, dtype), allowed_violation(self, dtype)
         infeasible_by = jnp.maximum(violation(problem, there), jnp.max(jnp.abs(search.gaps)))
@@ -280,7 +281,7 @@ class NewtonSolver(IterativeSolver):
 def bounds_of_steps(
     problem: ControlProblem, plan: Plan
 ) -> tuple[Float[Array, "N m"] | None, Float[Array, "N m"] | None]:
-    """Bounds of the steps of controls; None for both if controls are known to have none."""
+    """Bounds of the steps of controls; None for both if the controls are known to be unbounded."""
     bounds = (problem.lower, problem.upper)
     known = not any(isinstance(bound, Tracer) for bound in bounds)
     if known and np.all(np.isneginf(bounds[0])) and np.all(np.isposinf(bounds[1])):

@@ -1,9 +1,9 @@
-"""Sparse nonlinear programs, and the interior-point method that solves them: Ipopt, by way of ipyopt.
+"""Sparse nonlinear programs, and their solution by Ipopt, an interior-point method, through ipyopt.
 
     minimize    f(z)
     such that   lower <= z <= upper,   g_lower <= g(z) <= g_upper
 
-Derivatives are given as values of triplets (row, column, value); values in the same place count together.
+Derivatives are given as values of triplets (row, column, value); values at the same position are added.
 """
 
 import dataclasses
@@ -22,11 +22,12 @@ class NonlinearProgram:
     """A program in n variables z with m constraints g.
 
     Attributes:
-        lower, upper: Bounds of z; infinite for none.
-        g_lower, g_upper: Bounds of g, the same where g has to have a value.
-        values: values(z) -> f, g.
-        slopes: slopes(z) -> gradient of f, values of the Jacobian of g.
-        curvature: curvature(z, fraction, multipliers) -> values of the Hessian of fraction f + multipliers . g, lower triangle.
+        lower, upper: Bounds of z; infinite for no bound.
+        g_lower, g_upper: Bounds of g; they are equal for equality constraints.
+        values: Function values(z) that returns f and g.
+        slopes: Function slopes(z) that returns the gradient of f and the values of the Jacobian of g.
+        curvature: Function curvature(z, fraction, multipliers) that returns the values of the Hessian of
+            fraction f + multipliers . g, lower triangle.
         jacobian_places, hessian_places: Rows and columns of these values.
     """
 
@@ -42,15 +43,15 @@ class NonlinearProgram:
 
 
 class Minimum(NamedTuple):
-    """Where Ipopt ended.
+    """Result of Ipopt.
 
     Attributes:
-        z: The variables.
-        cost: The value of f.
-        violation: The largest violation of a constraint.
-        multipliers: The multipliers of g, positive where g is at its upper bound.
-        result: How the search ended.
-        iterations: The number of iterations.
+        z: Variables.
+        cost: Value of f.
+        violation: Largest violation of a constraint.
+        multipliers: Multipliers of g, positive where g is at its upper bound.
+        result: Outcome of the search.
+        iterations: Number of iterations.
     """
 
     z: np.ndarray
@@ -61,7 +62,7 @@ class Minimum(NamedTuple):
     iterations: int
 
 
-# Ipopt's ApplicationReturnStatus; all others leave a plan that is not a solution.
+# Ipopt's ApplicationReturnStatus; for all other values the plan is not a solution.
 _RESULTS = {
     0: ControlResult.SOLVED,
     2: ControlResult.INFEASIBLE,
@@ -80,16 +81,18 @@ def minimized(
     max_steps: int,
     print_level: int = 0,
 ) -> Minimum:
-    """The minimum that Ipopt reaches.
+    """Minimize a program by Ipopt.
 
     Args:
-        tolerance: of the optimality conditions, in the scaling of Ipopt.
+        program: Program to solve.
+        start: Initial guess of z.
+        tolerance: Largest error of the optimality conditions, in the scaling of Ipopt.
         feasibility: Largest violation of a constraint in a solution.
-        max_steps: Largest number of iterations.
-        print_level: How much Ipopt prints, 0 to 12.
+        max_steps: Maximum number of iterations.
+        print_level: Amount of output of Ipopt, 0 to 12.
 
     Raises:
-        ImportError: Ipyopt is not installed.
+        ImportError: ipyopt is not installed.
         ValueError: There are more equations than free variables.
 
     Source: Waechter and Biegler 2006.
@@ -99,7 +102,7 @@ def minimized(
     done, errors = [0], []
 
     def guarded(function):
-        # An error must not pass through Ipopt, which would go on with it: a number that is none stops it, and it is raised below.
+        # An error must not pass through Ipopt, which would ignore it: NaN stops Ipopt, and the error is raised below.
         def numbers(*given):
             if errors:
                 return np.nan
@@ -143,7 +146,7 @@ def minimized(
         ipopt_options={
             "tol": tolerance,
             "constr_viol_tol": feasibility,
-            "acceptable_iter": 0,  # a plan is a solution or it is not
+            "acceptable_iter": 0,  # approximate solutions are not accepted
             "honor_original_bounds": "yes",
             "check_derivatives_for_naninf": "yes",
             "max_iter": max_steps,
@@ -158,7 +161,7 @@ def minimized(
     if status == _TOO_FEW_NUMBERS:
         equations, free = int(np.sum(program.g_lower == program.g_upper)), int(np.sum(program.lower < program.upper))
         raise ValueError(
-            f"{equations} equations, those of motion included, for {free} variables; drop or relax a constraint"
+            f"{equations} equations, including the dynamics, for {free} free variables; remove or relax a constraint"
         )
     f, g = values(z)
     off = np.maximum(program.g_lower - np.asarray(g), np.asarray(g) - program.g_upper)
@@ -170,7 +173,7 @@ def require_ipyopt() -> Any:
     """The module ipyopt.
 
     Raises:
-        ImportError: It is not installed.
+        ImportError: ipyopt is not installed.
     """
     try:
         import ipyopt
@@ -180,7 +183,7 @@ def require_ipyopt() -> Any:
 
 
 def _remembered(function: Callable) -> Callable:
-    """The function, which knows its last result: Ipopt asks for its parts one after the other."""
+    """The function with a cache of its last result, because Ipopt requests parts of the result separately."""
     last: list = [None, None]
 
     def remembering(z):
