@@ -24,7 +24,7 @@ _PARTS = re.compile(
     re.DOTALL,
 )
 _FOREIGN = re.compile(
-    r"""<(?:script|img|link|iframe|source|video|audio|object|embed)\b[^>]*\s(?:src|href|srcset|data|poster)=["']?(?:https?:)?//[^>]*"""
+    r"""<(?:script|img|link(?! rel="canonical")|iframe|source|video|audio|object|embed)\b[^>]*\s(?:src|href|srcset|data|poster)=["']?(?:https?:)?//[^>]*"""
     r"""|(?:url\(|@import\s)["']?(?:https?:)?//[^)"']*"""
 )
 _math = math_core.LatexToMathML(fancy_error=False)
@@ -38,6 +38,8 @@ class SourceFile(File):
 
 
 def on_config(config: MkDocsConfig) -> None:
+    for function in vars(pages).values():  # files change between the builds of `--serve`
+        getattr(function, "cache_clear", lambda: None)()
     config.nav = pages.navigation()
 
 

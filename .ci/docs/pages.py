@@ -15,7 +15,11 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ["mechanism", "dynamics", "formulations", "constraints", "simulate", "identify", "control", "io", "library"]
 PACKAGES += ["view", "jobs", "spatial", "lanes", "cache"]  # the last ones are of use to few
 FOLDERS = ["jaxdyn", "experiments", "configs", "tests"]  # with pages, beside the README
-SPLIT = ["jaxdyn/README.md", "experiments/README.md"]
+SPLIT = {
+    "README.md": ["Changes and citation"],
+    "jaxdyn/README.md": [],
+    "experiments/README.md": [],
+}  # [] for all sections
 THEORY = ["jaxdyn/theory.md", "jaxdyn/equations.md"]
 
 # Code is matched too, so that links and headings within it are left alone.
@@ -39,14 +43,18 @@ def guides() -> dict[str, str]:
 
 
 def sections(path: str, text: str) -> dict[str, str]:
-    """A page for each section of second level of a guide; the text before the first one stays, with a list of the sections."""
+    """A page for each section of a guide that `SPLIT` names. The rest stays, followed by a list of these pages."""
     starts = [found for found in _headings(text) if len(found[2]) == 2]
-    ends = [found.start() for found in starts[1:]] + [len(text)]
-    parts = {_section(path, start[3]): text[start.start() : end] for start, end in zip(starts, ends, strict=True)}
-    contents = "\n".join(f"* [{start[3]}]({posixpath.basename(_section(path, start[3]))})" for start in starts)
-    return {path: f"{text[: starts[0].start()]}\n{contents}\n"} | {
-        page: _HEADING.sub(lambda found: found[0][1:] if found[2] else found[0], part) for page, part in parts.items()
-    }
+    bounds = [0, *(found.start() for found in starts), len(text)]
+    rest, contents, parts = text[: bounds[1]], "", {}
+    for start, first, last in zip(starts, bounds[1:], bounds[2:], strict=False):
+        if start[3] in (SPLIT[path] or [start[3]]):
+            page = _section(path, start[3])
+            parts[page] = _HEADING.sub(lambda found: found[0][1:] if found[2] else found[0], text[first:last])
+            contents += f"* [{start[3]}]({posixpath.basename(page)})\n"
+        else:
+            rest += text[first:last]
+    return {path: f"{rest}\n{contents}"} | parts
 
 
 def slug(heading: str) -> str:
@@ -66,7 +74,8 @@ def _anchors(path: str, text: str) -> dict[str, str]:
     """The page on which each heading of a split guide is found."""
     page, found = path, {}
     for heading in _headings(text):
-        page = _section(path, heading[3]) if len(heading[2]) == 2 else page
+        if len(heading[2]) == 2:
+            page = _section(path, heading[3]) if heading[3] in (SPLIT[path] or [heading[3]]) else path
         found[slug(heading[3])] = page
     return found
 
