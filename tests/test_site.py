@@ -40,10 +40,11 @@ def resolve(dotted: str):
     return getattr(importlib.import_module(module), name)
 
 
-def test_every_package_has_its_reference_in_the_navigation():
+def test_every_package_has_its_guide_and_its_reference_in_the_navigation():
     listed = re.findall(r"[\w/]+\.md", str(pages.navigation()))
     for package in FOLDERS:
         assert f"api/{package}.md" in listed
+        assert f"jaxdyn/{package}/README.md" in listed
 
 
 def test_every_page_is_in_the_navigation_once():

@@ -24,8 +24,8 @@ _PARTS = re.compile(
     re.DOTALL,
 )
 _FOREIGN = re.compile(
-    r"""<(?:script|img|link(?! rel="canonical")|iframe|source|video|audio|object|embed)\b[^>]*\s(?:src|href|srcset|data|poster)=["']?(?:https?:)?//[^>]*"""
-    r"""|(?:url\(|@import\s)["']?(?:https?:)?//[^)"']*"""
+    r"""<(?:script|img|link(?! rel="canonical")|iframe|source|video|audio|object|embed)\b"""
+    r"""[^>]*\s(?:src|href|srcset|data|poster)=["']?(?:https?:)?//[^>]*|(?:url\(|@import\s)["']?(?:https?:)?//[^)"']*"""
 )
 _math = math_core.LatexToMathML(fancy_error=False)
 
@@ -44,9 +44,10 @@ def on_config(config: MkDocsConfig) -> None:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> None:
-    texts = pages.guides() | pages.api_pages()
+    texts = pages.guides() | pages.folder_pages() | pages.api_pages()
     for path, text in texts.items():
-        files.append(File.generated(config, path, content=text))
+        inclusion = InclusionLevel.NOT_IN_NAV if path in pages.folder_pages() else InclusionLevel.UNDEFINED
+        files.append(File.generated(config, path, content=text, inclusion=inclusion))
     for path in (pages.ROOT / "experiments").rglob("*"):
         if path.suffix in PICTURES:
             uri = path.relative_to(pages.ROOT).as_posix()

@@ -103,7 +103,7 @@ def navigation() -> list:
     parts = [page for page in texts if page not in THEORY and posixpath.dirname(page) == "jaxdyn"]
     tabs = {
         "Guide": [{"Getting started": "README.md"}, *parts],
-        "Packages": [{name: page} for name in PACKAGES if (page := f"jaxdyn/{name}/README.md") in texts],
+        "Packages": [{package: f"jaxdyn/{package}/README.md"} for package in PACKAGES],
         "Theory": [{"Theory": THEORY[0]}, {"Index of equations": THEORY[1]}],
         "API": [{"Overview": "api/README.md"}, *({f"jaxdyn.{package}": f"api/{package}.md"} for package in PACKAGES)],
         "Experiments": [page for page in texts if page.startswith("experiments/")],
@@ -119,19 +119,35 @@ def navigation() -> list:
     return [{name: tab} for name, tab in tabs.items() if tab]
 
 
+def folder_pages() -> dict[str, str]:
+    """For each folder to which guides link and that has no guide, a list of its files."""
+    folders = {posixpath.dirname(target) for target in _targets() - guides().keys() if target.endswith("/README.md")}
+    folders = sorted(folder for folder in folders if (ROOT / folder).is_dir())
+    files = {folder: sorted(file.name for file in (ROOT / folder).glob("[!_.]*.*")) for folder in folders}
+    return {
+        f"{folder}/README.md": "\n".join([f"# {folder}\n", *(f"* [{name}]({name})" for name in names)])
+        for folder, names in files.items()
+    }
+
+
 def source_files() -> list[str]:
     """Source files that have a page: those of the package, and others to which guides link."""
-    return sorted({file for file, _ in definitions().values()} | _linked_files())
+    listed = {
+        posixpath.join(posixpath.dirname(page), name) for page, text in folder_pages().items() for name in _links(text)
+    }
+    linked = {target for target in _targets() | listed if Path(target).suffix in (*_LANGUAGES, "")}
+    return sorted({file for file, _ in definitions().values()} | {file for file in linked if (ROOT / file).is_file()})
 
 
-def _linked_files() -> set[str]:
-    found = set()
-    for page, text in guides().items():
-        for link in (match[3] for match in _LINK.finditer(text) if match[3]):
-            file = posixpath.normpath(posixpath.join(posixpath.dirname(page), link.partition("#")[0]))
-            if Path(file).suffix in (*_LANGUAGES, "") and (ROOT / file).is_file():
-                found.add(file)
-    return found
+def _links(text: str) -> list[str]:
+    return [found[3] for found in _LINK.finditer(text) if found[3]]
+
+
+@functools.cache
+def _targets() -> set[str]:
+    """The paths to which guides link."""
+    linked = [(page, link.partition("#")[0]) for page, text in guides().items() for link in _links(text)]
+    return {posixpath.normpath(posixpath.join(posixpath.dirname(page), link)) for page, link in linked}
 
 
 def source_page(file: str) -> str:
@@ -158,8 +174,7 @@ def _overview() -> str:
 def _package_page(package: str) -> str:
     names = {name: canonical(home) for name, home in sorted(public_names(package).items())}
     options = "    options: {members: false, heading_level: 1, show_root_full_path: true}"
-    page = f"jaxdyn/{package}/README.md"
-    guide = f"[Guide to this package](../{page})\n" if page in guides() else ""
+    guide = f"[Guide to this package](../jaxdyn/{package}/README.md)\n"
     entries = [f"::: {home}\n" for home in names.values() if entry_of(home) == package]
     return "\n".join([f"::: jaxdyn.{package}\n{options}\n", guide, _table(names), *entries])
 
