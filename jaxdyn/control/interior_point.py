@@ -62,11 +62,11 @@ class InteriorSearch(eqx.Module):
         feedback: The gains of the last policy.
         barrier: The barrier parameter mu.
         damping: The regularization of the next step.
-        wait, last_wait: The number of iterations until curvature is used again, and the previous number.
+        wait, last_wait: Number of iterations until curvature is used again, and its value after the last failure.
         filter: Pairs (infeasibility, cost) of plans on which later plans must improve.
-        farthest: The largest infeasibility that a plan may have.
-        iterations, result: The number of iterations, and the code of a `ControlResult`.
-        scale: The factor by which costs, and with them multipliers, are multiplied during the search.
+        farthest: Largest infeasibility that a plan may have.
+        iterations, result: Number of iterations, and code of a `ControlResult`.
+        scale: Factor by which costs, and with them multipliers, are multiplied during the search.
     """
 
     plan: Plan
@@ -205,9 +205,9 @@ def _largest(arrays: list[Array]) -> Float[Array, ""]:
 
 
 def fraction_to_boundary(barrier: Float[Array, ""]) -> Float[Array, ""]:
-    """The fraction of a slack or of a multiplier that a step may use up: it approaches 1 as the barrier vanishes.
+    """Fraction of a slack or a multiplier by which a step may decrease it; it approaches 1 as the barrier parameter vanishes.
 
-    Otherwise the last steps could not converge faster than linearly. Source: Waechter and Biegler 2006 (8).
+    With a constant fraction the last steps could not converge faster than linearly. Source: Waechter and Biegler 2006 (8).
     """
     return jnp.maximum(_LEAST_FRACTION, 1.0 - barrier)
 
@@ -325,7 +325,7 @@ def line_search(
 
 
 def _moved_multipliers(search, change: DualVariables, fraction, kept, accepted, may) -> DualVariables:
-    """Multipliers of equations take the step fraction of the plan; those that must stay positive take their own largest one."""
+    """Multipliers of equations use the step fraction of the plan; positive multipliers use their largest admissible fraction."""
     f, (inequality_path, inequality_end) = search.multipliers, may
     reaches = [
         _reach(f.path, jnp.where(inequality_path[None], change.path, 0.0), kept),

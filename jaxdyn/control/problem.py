@@ -215,7 +215,7 @@ class ControlProblem(Displayed, eqx.Module):
         dynamics: The dynamics in time steps.
         initial: The initial state x_0.
         duration: The duration T, s.
-        steps: The number N of time steps.
+        steps: Number of time steps N.
         running: Costs l per second along the path; their sum counts.
         final: Costs phi at the end; their sum counts.
         lower: Lower bounds of the controls (nu,); -inf if not given.
@@ -226,7 +226,7 @@ class ControlProblem(Displayed, eqx.Module):
         cost_scale: The factor by which a solver multiplies all costs; None for no factor.
 
     Raises:
-        TypeError: An argument is of the wrong kind, such as a `System` instead of `MultibodyDynamics`, or a cost takes other
+        TypeError: An argument has the wrong type, such as a `System` instead of `MultibodyDynamics`, or a cost takes other
             arguments than (dynamics, t, x, u).
         ValueError: A bound, a state, a cost or a constraint has the wrong shape; lower bounds are not below upper ones; there is
             no step, or the duration is not positive.
@@ -359,10 +359,10 @@ def inequalities(problem: ControlProblem) -> tuple[np.ndarray, np.ndarray]:
 
 
 def check_dynamics(dynamics: Any, where: str) -> None:
-    """Refuse what is no instance of `Dynamics`.
+    """Refuse an argument that is not an instance of `Dynamics`.
 
     Raises:
-        TypeError: The message says how to make dynamics of what was given.
+        TypeError: The argument has another type; the message states how to make dynamics from it.
     """
     if isinstance(dynamics, Dynamics):
         return
@@ -420,7 +420,7 @@ def _shape(what: str, function: Any, names: str, arguments: tuple) -> tuple[int,
     if isinstance(function, type):
         raise TypeError(f"{what} is a class; pass an instance")
     if not callable(function):
-        raise TypeError(f"{what} is no function; pass a function of ({names})")
+        raise TypeError(f"{what} is not a function; pass a function of ({names})")
     try:
         inspect.signature(function).bind(*arguments)
     except TypeError:

@@ -73,7 +73,7 @@ def optimal_plan(problem: ControlProblem, solution: Solution, *, backend: Backen
         design_at = _at_bounds(plan.design, frozen.design.lower, frozen.design.upper, along.T @ at_start)
 
     def optimality(problem):
-        """The plan, with what is at bounds at those of this problem, and the residuals of K there."""
+        """The plan, with active components moved to the bounds of this problem, and the residuals of K at this plan."""
         design = plan.design
         if problem.design is not None:
             design = _put(design, design_at, problem.design.lower, problem.design.upper)
@@ -174,7 +174,7 @@ def _solved(linear: _Linear, acts_path: Bool[Array, "N m"], acts_end: Bool[Array
                 stiff.Q_end + einsum("ci,c,cj->ij", C_end, end_weight, C_end),
             ),
         )
-        # Its matrices do not change with the arrays of the problem, which lanes would carry through the recursion nevertheless.
+        # XLA is used because the matrices do not depend on the arrays of the problem, which the lane compiler cannot exploit.
         _, p, z, u, costates = optimum(stiff, linear.along, linear.hessian, gradient, backend="xla")
         path_multipliers = path_weight * (path + einsum("kci,ki->kc", C, jnp.concatenate([z[:-1], u], axis=1)))
         return p, z, u, costates, path_multipliers, end_weight * (end + C_end @ z[-1])

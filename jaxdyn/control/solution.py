@@ -205,13 +205,13 @@ def solve(
         problem: The problem.
         solver: The method, such as `MultipleShooting()`.
         initial: The initial guess of the plan; `rollout_controls` makes plans of controls.
-        max_steps: The largest number of iterations.
-        throw: Whether an unsolved problem is an error. While JAX traces the call (`jit`, `vmap`, `grad`), nothing is raised: then
-            the result code alone says how the search ended.
-        history: Whether the solution records cost and violation of every iteration; only by an `IterativeSolver`.
+        max_steps: Maximum number of iterations.
+        throw: Whether an unsolved problem is an error. No error is raised while JAX traces the call (`jit`, `vmap`, `grad`); then
+            only the result code states how the search ended.
+        history: Whether the solution records cost and violation of every iteration; this requires an `IterativeSolver`.
 
     Returns:
-        The solution; its result code says how the search ended.
+        The solution; its result code states how the search ended.
 
     Raises:
         UnsolvedError: The problem is not solved, and `throw` is set.
@@ -257,7 +257,7 @@ def check_arguments(problem: Any, solver: Any, initial: Any) -> None:
     """Refuse arguments of `solve` that are of the wrong kind.
 
     Raises:
-        TypeError: The message says what to pass instead.
+        TypeError: An argument has the wrong type; the message names the right type.
     """
     if not isinstance(problem, ControlProblem):
         raise TypeError(f"the problem is {type(problem).__name__}; pass a ControlProblem")

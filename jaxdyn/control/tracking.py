@@ -31,8 +31,8 @@ def tracking_gains(
         plan: The plan.
         Q: The cost of deviations of the state per second (nx, nx).
         R: The cost of deviations of the controls per second (nu, nu).
-        Q_end: The cost of deviations at the end (nx, nx); Q if not given.
-        backend: What computes, see `lanes`.
+        Q_end: Cost of deviations at the end (nx, nx); Q if not given.
+        backend: Compiler of the computation, see `lanes`.
 
     Source: Anderson and Moore 1990.
     """
@@ -116,15 +116,15 @@ def arrives(
         plan: The plan.
         feedback: The gains.
         starts: Initial states with a leading axis.
-        within: The largest deviation from the end of the plan, for each tangent coordinate or one for all.
-        backend: What computes, see `lanes`.
+        within: Largest allowed deviation from the end of the plan, for each tangent coordinate or one for all.
+        backend: Compiler of the computation, see `lanes`.
     """
     goal = jax.tree.map(lambda leaf: leaf[-1], plan.states)
 
     def ends_there(start):
         motion = follow(problem, plan, feedback, start, backend=backend)
         off = problem.dynamics.difference(goal, jax.tree.map(lambda leaf: leaf[-1], motion.states))
-        return jnp.all(jnp.abs(off) <= within)  # false where it is no number
+        return jnp.all(jnp.abs(off) <= within)  # false for NaN
 
     return jax.vmap(ends_there)(starts)
 

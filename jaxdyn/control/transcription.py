@@ -58,12 +58,12 @@ class Transcription(eqx.Module):
     """A control problem about a first plan, by a collocation scheme.
 
     Attributes:
-        problem: What is transcribed.
-        origins: States from which steps are taken, N S + 1 of them.
-        points: of the scheme.
+        problem: Problem that is transcribed.
+        origins: States from which steps are measured, N S + 1 of them.
+        points: Points of the scheme.
         straight: The Jacobian (nx, 2 nx) of a difference by the steps of both states where it is constant, as it is of
             vectors; None on manifolds.
-        backend: What runs the derivatives.
+        backend: Compiler of the derivatives, see `lanes`.
     """
 
     problem: ControlProblem
@@ -177,7 +177,7 @@ class Transcription(eqx.Module):
         return self._mapped(function, layout.place.shape, (before, there, z[_rows(self.columns()[0])]), rest)
 
     def of_flows(self, function: Callable, z: Array, *rest: Array) -> Any:
-        """function(number, before, here, y, *rest) of each point, (N, s, ...)."""
+        """Values of `function(number, before, here, y, *rest)` at all points, (N, s, ...)."""
         layout = self.layout
         number = jnp.asarray(np.arange(self.problem.steps)[:, None] + np.array(self.points), z.dtype).ravel()
         before = _at(self.origins, np.repeat(layout.start, layout.point.shape[1]))
@@ -448,7 +448,7 @@ def _triangle(columns: np.ndarray, blocks) -> tuple:
     """Rows, columns and values of the lower triangle of a sum of symmetric blocks."""
     i, j = np.tril_indices(columns.shape[-1])
     a, b = columns[..., i], columns[..., j]
-    # Where a block has a number twice, both entries beside its diagonal come to lie on that of the sum.
+    # If a variable occurs twice in a block, two off-diagonal entries belong to the same diagonal entry of the sum.
     twice = np.where((a == b) & (i != j), 2.0, 1.0)
     return np.maximum(a, b), np.minimum(a, b), blocks[..., i, j] * jnp.asarray(twice, blocks.dtype)
 

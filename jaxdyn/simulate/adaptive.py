@@ -1,7 +1,7 @@
 """Steps of adaptive length, by the solvers of diffrax (extra "adaptive").
 
-Those solvers add vectors. That is right here all the same: coordinates follow dq/dt of `configuration.coordinate_rate`, and a
-quaternion whose norm has drifted still means the same rotation, since all formulas of jaxdyn divide by the norm.
+These solvers add vectors. This is correct here, because coordinates follow dq/dt of `configuration.coordinate_rate`, and a
+quaternion whose norm has drifted still represents the same rotation: all formulas of jaxdyn divide by the norm.
 """
 
 from typing import Any
@@ -31,21 +31,23 @@ def rollout_adaptive(
     """Simulate with error control and record the states at given times. Per sample: batch with `jax.vmap`.
 
     Args:
+        system: Mechanism with its forces.
         state: State at times[0].
         times: Increasing times of the records, s.
-        controls: Knots, or a policy(t, state, key), called with no key wherever the solver evaluates; None for none. Where knots
-            are held or kinked the solver takes short steps; smooth ones (interpolation="cubic") are cheapest.
-        solver: Any ODE solver of diffrax; `diffrax.Dopri8()` if not given.
-        rtol, atol: Error allowed per step, relative and absolute (rad, m, rad/s, m/s, and 1 for quaternions).
-        max_steps: A sample that needs more steps ends with `RolloutResult.STEP_FAILED`; its records from there on are infinite.
+        controls: Knots, or a policy(t, state, key), which is called without a key at every evaluation of the solver; None for no
+            controls. Near discontinuities of knots the solver takes short steps; smooth knots (interpolation="cubic") are fastest.
+        solver: ODE solver of diffrax; by default `diffrax.Dopri8()`.
+        rtol, atol: Allowed error per step, relative and absolute (rad, m, rad/s, m/s, and 1 for quaternions).
+        max_steps: Maximum number of steps. A sample that needs more ends with `RolloutResult.STEP_FAILED`; its further records are
+            infinite.
 
     Returns:
-        `Trajectory` of states with unit quaternions, `steps` being the number of accepted steps. Reverse mode is that of
+        `Trajectory` of states with unit quaternions; `steps` is the number of accepted steps. Reverse-mode derivatives are those of
         `diffrax.RecursiveCheckpointAdjoint`.
 
     Raises:
-        ImportError: Diffrax is not installed.
-        ValueError: Wrong shapes of state or controls.
+        ImportError: diffrax is not installed.
+        ValueError: State or controls have the wrong shape.
     """
     try:
         import diffrax
@@ -57,7 +59,7 @@ def rollout_adaptive(
     source = as_controls(controls, system, state, None)
     memory = source.begin(state)
 
-    # Steps vary, so errors of constraints decay between records instead.
+    # Steps vary in length, so errors of constraints decay at the rate of the record interval instead.
     interval = (times[-1] - times[0]) / max(1, times.shape[0] - 1)
 
     def rates(t, y: State, _) -> State:

@@ -1,4 +1,4 @@
-"""Ready controls for `rollout`: joint-space PD control, and random sequences that excite a mechanism."""
+"""Predefined controls for `rollout`: joint-space PD control, and random sequences that excite a mechanism."""
 
 import math
 
@@ -21,15 +21,15 @@ class PDControl(eqx.Module):
 
         tau = stiffness (target - q) - damping v + feedforward(t) [- gravity force],   clipped at the effort limits of the model
 
-    The difference is taken in tangent coordinates. The controls are held over a step, as those of a digital controller are; for
-    gains that are too high for the step, make the servo a part of the system by `JointServo`.
+    The difference is taken in tangent coordinates. The controls are constant in each step, as for a digital controller. If the
+    gains are too high for the step, make the servo a part of the system by `JointServo`.
 
     Attributes:
-        model: The mechanism; its limits of effort bound the controls.
-        target: Coordinates that are held.
+        model: The mechanism; its effort limits bound the controls.
+        target: Target coordinates.
         stiffness: Proportional gain.
         damping: Derivative gain.
-        feedforward: Controls that are added, N m or N; None for none.
+        feedforward: Additional controls, N m or N; None for no additional controls.
         compensate_gravity: Whether the force that holds the mechanism against gravity is added.
     """
 
@@ -63,8 +63,9 @@ def random_knots(
     Each knot has its own random key, so that the controls at a given time do not depend on the duration.
 
     Args:
+        key: Random key.
         deviation: Standard deviation of each control, N m or N.
-        duration: Time that the knots cover, s.
+        duration: Duration that the knots cover, s.
         interval: Time between knots, s.
     """
     deviation = floating(deviation)

@@ -1,4 +1,4 @@
-"""Controls of a rollout: an array, knots, a policy or a controller. At the door of `rollout` all of them become `Controls`."""
+"""Controls of a rollout: an array, knots, a policy or a controller. `rollout` converts all of them to `Controls`."""
 
 import abc
 import inspect
@@ -17,19 +17,19 @@ from jaxdyn.spatial.arrays import floating
 
 Policy: TypeAlias = Callable[[Float[Array, ""], State, PRNGKeyArray | None], Float[Array, "nu"]]
 
-# Rounding of t must not delay a held knot by one step: it may come early by this many units in the last place of t, and
-# in any case by this fraction of an interval.
+# Rounding of t must not delay a held knot by one step: it may be early by this number of units in the last place of t, and
+# always by this fraction of an interval.
 _EARLY_ULPS = 8.0
 _EARLY = 1e-3
 
 
 class Step(NamedTuple):
-    """The control step that is about to be made.
+    """A control step at its start.
 
     Attributes:
-        number: Number of the step, from 0.
-        t: Time at its start, s.
-        row: What `Controller.rows` has for this step.
+        number: Index of the step, from 0.
+        t: Time at the start of the step, s.
+        row: Row of `Controller.rows` for this step.
         key: Random key of the rollout, or None.
     """
 
@@ -39,19 +39,19 @@ class Step(NamedTuple):
     key: PRNGKeyArray | None
 
     def own_key(self) -> PRNGKeyArray | None:
-        """The key of this step alone."""
+        """The random key of this step."""
         return None if self.key is None else jax.random.fold_in(self.key, self.number)
 
 
 class Controls(eqx.Module):
-    """Controls of a rollout, the one form that its loop knows."""
+    """Controls of a rollout in the form that its loop uses."""
 
     def begin(self, state: State) -> PyTree:
         """The memory before the first step; None if none is needed."""
         return None
 
     def rows(self) -> PyTree:
-        """Arrays with one row per step, each of which is seen in its own step only; None if there are none."""
+        """Arrays with one row per step, which is available in this step only; None if there are no arrays."""
         return None
 
     @abc.abstractmethod
@@ -70,7 +70,7 @@ class Controller(Controls):
     def decide(
         self, t: Float[Array, ""], state: State, memory: PyTree, key: PRNGKeyArray | None
     ) -> tuple[Float[Array, "nu"], PyTree]:
-        """The controls of the step that starts at t, held over it, and the memory after it, of unchanged shapes."""
+        """The controls of the step that starts at t, constant in the step, and the memory after it, of unchanged shapes."""
 
     def in_force(self, step: Step, state: State, memory: PyTree) -> tuple[Control, PyTree]:
         u, memory = self.decide(step.t, state, memory, step.own_key())
@@ -89,7 +89,7 @@ class NoControls(Controls):
 
 
 class Rows(Controls):
-    """Controls in an array, each row of which is held over its step, as a digital controller does.
+    """Controls in an array; each row is constant during its step, as for a digital controller.
 
     Attributes:
         values: One row per step.
@@ -105,7 +105,7 @@ class Rows(Controls):
 
 
 class Feedback(Controls):
-    """The controls of a policy, evaluated at the start of each step and held over it.
+    """The controls of a policy, evaluated at the start of each step and constant during the step.
 
     Attributes:
         policy: Function of time, state and random key.
@@ -118,13 +118,13 @@ class Feedback(Controls):
 
 
 class Knots(Controls):
-    """Controls given at equally spaced times.
+    """Controls given at equidistant times.
 
     Attributes:
-        values: Controls at start, start + interval, ...; the first and the last one hold outside.
+        values: Controls at start, start + interval, ...; the first and the last value apply outside of this range.
         interval: Time between knots, s.
-        start: Time of the first knot, s; one number, or one per control for controls that act with delays of their own.
-        interpolation: "zero_order" holds each value, "linear", or "cubic" (Catmull-Rom: through the knots, continuous rate).
+        start: Time of the first knot, s; one value, or one per control if the controls act with different delays.
+        interpolation: "zero_order" holds each value; "linear"; or "cubic" (Catmull-Rom, through the knots with continuous rate).
     """
 
     values: Float[Array, "knots nu"] = eqx.field(converter=floating)
@@ -171,16 +171,18 @@ class Knots(Controls):
 def as_controls(
     controls: Any, system: System, state: State, steps: int | None, key: PRNGKeyArray | None = None
 ) -> Controls:
-    """What a user gives as controls, in the one form that rollouts know.
+    """Convert the `controls` argument of a rollout to `Controls`.
 
     Args:
         controls: None, an array, `Knots`, a policy or a controller.
-        steps: Number of rows that an array must have; None where rows have no meaning.
-        key: What the policy will be called with.
+        system: Mechanism with its forces and drives.
+        state: Initial state.
+        steps: Number of rows that an array must have; None if arrays are not supported.
+        key: Random key with which a policy is called.
 
     Raises:
-        TypeError: `controls` is nothing of the kind, or a policy does not take (t, state, key).
-        ValueError: Wrong shape, or a policy that needs a key gets none; the message says what fits.
+        TypeError: `controls` has an unsupported type, or a policy does not take (t, state, key).
+        ValueError: The shape is wrong, or a policy needs a key but none is given; the message states the remedy.
     """
     if controls is None:
         return NoControls()
@@ -241,6 +243,6 @@ def _has_shape(policy: Callable, *arguments) -> bool:
     """Whether a function can be traced with these arguments."""
     try:
         jax.eval_shape(policy, *arguments)
-    except Exception:  # whatever the user's code raises, the answer is no, and the caller raises its first error
+    except Exception:  # the caller then raises the first error of the user's code
         return False
     return True

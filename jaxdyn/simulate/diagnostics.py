@@ -1,4 +1,4 @@
-"""Checks of a simulation against mechanics: where the energy went."""
+"""Diagnostics of a simulation: the energy balance."""
 
 from collections.abc import Callable
 
@@ -18,11 +18,11 @@ def work_of_step(system: System) -> Callable[..., Float[Array, ""]]:
 
         W = sum over steps of (Q_before + Q_after)/2 . (step in tangent coordinates) + V_after - V_before
 
-    V is what these forces store; of them only `JointLimits` store energy.
+    V is the energy stored by these forces; among them only `JointLimits` store energy.
 
-    With it, E_end - E_start - W is the error of the power balance: exact for held controls, of second order in dt for friction.
-    Forces that depend on time explicitly are taken at the start of the step, an error of first order. What prescribed motions put
-    in is not counted: see `driving_power`.
+    E_end - E_start - W is then the error of the power balance: zero for constant controls, and of second order in dt for friction.
+    Forces that depend on time explicitly are evaluated at the start of the step, which is an error of first order. The work of
+    prescribed motions is not included: see `driving_power`.
 
     Source: theory.md (G7), dE/dt = Q . v.
     """
@@ -45,5 +45,5 @@ def work_of_step(system: System) -> Callable[..., Float[Array, ""]]:
 def power_balance_error(
     energy: Float[Array | np.ndarray, "*batch records"], work: Float[Array | np.ndarray, "*batch"]
 ) -> Float[Array | np.ndarray, "*batch"]:
-    """Energy gained beyond the work put in, E_end - E_start - W, J."""
+    """Energy gained minus work done, E_end - E_start - W, J."""
     return energy[..., -1] - energy[..., 0] - work

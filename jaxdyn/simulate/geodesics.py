@@ -24,11 +24,16 @@ def geodesic(
 
         dv^delta/dt + L^delta_{alpha beta} v^alpha v^beta = 0
 
-    It is the motion without gravity and other forces; its kinetic energy, that is its speed in this metric, is constant, and it is
-    the shortest path between near configurations (Jacobi 1837).
+    The motion is that without gravity and other forces. Its kinetic energy, and so its speed in this metric, is constant, and it is
+    the shortest path between nearby configurations (Jacobi 1837).
 
     Args:
-        dt, steps: Step and number of steps; `integrator` makes them.
+        model: The mechanism.
+        q: Initial coordinates.
+        v: Initial velocities, rad/s or m/s.
+        dt: Length of a time step, s.
+        steps: Number of time steps.
+        integrator: One-step method.
 
     Raises:
         ValueError: The model has prescribed motions.

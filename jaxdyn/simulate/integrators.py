@@ -1,6 +1,6 @@
-"""One step of time. Another integrator joins by deriving from `Integrator`; `rollout` does the rest.
+"""One-step integrators. Another integrator is added by a subclass of `Integrator`; `rollout` supports it without changes.
 
-All methods move coordinates with `configuration.integrate`, so they hold for joints whose coordinates are no plain numbers.
+All methods change coordinates by `configuration.integrate`, so they are valid for joints whose coordinates are on manifolds.
 """
 
 import abc
@@ -33,17 +33,19 @@ class Integrator(eqx.Module):
     """A one-step method.
 
     Attributes:
-        order: Global order of accuracy for smooth forces and controls; the tests measure it.
+        order: Global order of accuracy for smooth forces and controls, which the tests verify.
     """
 
     order: eqx.AbstractVar[int]
 
     @abc.abstractmethod
     def step(self, system: System, state: State, control: Control, t: Time, dt: Time) -> tuple[State, Bool[Array, ""]]:
-        """State at t + dt, and whether the step could be made (False if an implicit equation was not solved).
+        """State at t + dt, and whether the step succeeded (False if an implicit equation was not solved).
 
         Args:
-            control: Controls in force as a function of time within the step.
+            system: Mechanism with its forces.
+            state: State at t.
+            control: Controls as a function of time within the step.
             t: Time at the start of the step, s.
             dt: Length of the step, s.
         """
@@ -52,7 +54,8 @@ class Integrator(eqx.Module):
 class ExplicitEuler(Integrator):
     """Explicit Euler: v' = v + dt a(q, v), q' = q + dt v.
 
-    One evaluation per step. It adds energy to every swing; take it where results of others are to be met, else `SemiImplicitEuler`.
+    One evaluation per step. It adds energy to every oscillation; use it to compare with results of others, otherwise use
+    `SemiImplicitEuler`.
     """
 
     order: ClassVar[int] = 1
@@ -127,8 +130,8 @@ class RungeKutta4(Integrator):
 class ImplicitMidpoint(Integrator):
     """Implicit midpoint rule: v' = v + dt a(midpoint), q' = q + dt (v + v')/2, midpoint velocity (v + v')/2.
 
-    Order 2, symmetric; stable for stiff springs and dampers. Newton's method with a fixed number of iterations; derivatives go
-    through the implicit function theorem and do not depend on the iterations.
+    Order 2, symmetric; stable for stiff springs and dampers. The equation is solved by Newton's method with a fixed number of
+    iterations; derivatives follow from the implicit function theorem and do not depend on the iterations.
 
     Attributes:
         iterations: Newton iterations per step. The step fails if the last one still moved v by more than sqrt(machine epsilon).
@@ -152,6 +155,6 @@ class ImplicitMidpoint(Integrator):
             q_middle = configuration.integrate(model, state.q, 0.5 * dt * v_middle)
             return v - state.v - dt * acceleration(system, State(q_middle, v_middle), u, middle, correction=correction)
 
-        # An explicit step would be a closer guess for smooth motion, but a wild one where the forces are stiff.
+        # An explicit step would be a better guess for smooth motion, but a very poor one if the forces are stiff.
         v, solved = solve_by_newton(residual, state.v, self.iterations)
         return State(configuration.integrate(model, state.q, 0.5 * dt * (state.v + v)), v), solved

@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxdyn.spatial import factorizations
 
-# What the regularization of the matrix leaves out of a derivative is small, and each refinement makes it small once more.
+# The regularization of the matrix causes a small error of the derivative, which each refinement reduces by the same factor.
 _REFINEMENTS = 2
 
 
@@ -25,9 +25,12 @@ def solve_by_newton(
     The derivative of the root does not depend on the iterations or on the guess.
 
     Args:
-        regularization: Added to the diagonal of the matrix of Newton's method, where equations may repeat one another. It changes
-            the speed of convergence and nothing else.
-        judged: How many unknowns, the first ones, have to stand still at the end; all if not given.
+        residual: Function whose root is computed.
+        guess: Initial guess.
+        iterations: Number of iterations.
+        regularization: Values that are added to the diagonal of the matrix of Newton's method, for redundant equations. They affect
+            the speed of convergence only.
+        judged: Number of leading unknowns that must have converged at the end; by default all unknowns.
     """
     residual = jax.jit(residual)  # traced once, not for the value, its derivative, and the derivative of the root
 

@@ -1,8 +1,8 @@
-"""How rollouts ended, in words, and the warning about those that did not reach their end.
+"""Result codes of rollouts, and the warning about rollouts that did not reach their end.
 
-Under `jit` a rollout can only leave a code per sample in its result. Outside of it, also under `vmap` alone, the codes are known
-when the call returns, and a batch that diverged warns at once. An operation that returns the codes unchanged does this: outside of
-`jit` it is evaluated with the known codes of the whole batch, and inside it is compiled to nothing.
+Under `jit` a rollout can only return a code per sample. Outside of `jit`, also under `vmap` alone, the codes are known when the
+call returns, and a warning about diverged samples is issued immediately. This is done by an operation that returns the codes
+unchanged: outside of `jit` it is evaluated with the known codes of the whole batch, and within `jit` it is compiled to nothing.
 """
 
 import sys
@@ -25,7 +25,7 @@ from jaxdyn.results import ResultCode, outcome_text
 
 
 class RolloutResult(ResultCode):
-    """How a rollout ended; a batch has one code per sample."""
+    """Outcome of a rollout; a batch has one code per sample."""
 
     COMPLETED = 0, "All steps were made.", True
     STOPPED = 1, "The stop condition was met, and the state was held there.", True
@@ -57,12 +57,12 @@ def describe(
     v: Float[np.ndarray, "*batch nv"],
     topology: Topology,
 ) -> str:
-    """How many samples of a batch ended in which way, when and where the first one failed, and what to change.
+    """Summary of the outcomes of a batch: counts, time and place of the first failure, and the remedy.
 
     Args:
-        result, steps: Codes, and numbers of steps that were made.
-        v: Velocities at the end; of samples that failed, those of their last good state.
-        topology: Names the mechanism and its joints.
+        result, steps: Result codes, and number of steps of each sample.
+        v: Final velocities; for failed samples those of their last valid state.
+        topology: Topology with the names of the mechanism and its joints.
     """
     codes, steps = np.ravel(result), np.ravel(steps)
     v = np.reshape(v, (codes.size, -1))
@@ -92,7 +92,7 @@ _reported = Primitive("rollout_reported")
 _NOT_OF_USERS = (
     str(Path(__file__).parents[1]),
     *(str(Path(str(package.__file__)).parent) for package in (jax, jaxtyping, equinox)),
-    "<",  # code that was made at run time
+    "<",  # code that was generated at run time
 )
 
 
@@ -117,7 +117,7 @@ def _warn(result, steps, v, *, topology: Topology):
 
 
 def _user_level(frame: FrameType) -> int:
-    """`stacklevel` of a warning by which it points to the first frame of `frame` and its callers that is the user's own."""
+    """The `stacklevel` with which a warning refers to the innermost frame of user code."""
     level = 1
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_OF_USERS):
         frame, level = frame.f_back, level + 1

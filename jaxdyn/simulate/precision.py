@@ -1,8 +1,8 @@
-"""Errors of float32 and float64 on one mechanism: energy, forward dynamics and their gradients against 50 digits.
+"""Errors of float32 and float64 for one mechanism: energy, forward dynamics and their gradients, compared with 50 digits.
 
 The reference is the scalar program of the lane compiler in arithmetic of 50 digits, so the formulas are the same and only rounding
-differs. All three see the same states, whose numbers float32 represents exactly, and the numbers of the model as they are in double
-precision; that float32 has to round these first is part of its error, and also given alone.
+differs. All computations use the same states, which float32 represents exactly, and the parameters of the model in double
+precision. The rounding of these parameters to float32 is a part of the error of float32, and is also reported separately.
 """
 
 import dataclasses
@@ -28,19 +28,19 @@ from jaxdyn.spatial.arrays import dot
 
 # Decimal digits of the reference.
 DIGITS = 50
-# A gradient that is smaller than this beside its function, in SI units, is taken for zero: a pendulum's by v, say.
+# A gradient that is smaller than this relative to its function, in SI units, counts as zero.
 _VANISHES = 1e-12
 # Typical acceleration of a joint that the random forces would cause if it moved alone, rad/s^2 or m/s^2.
 _ACCELERATION = 10.0
 
 
 class Samples(NamedTuple):
-    """States, and what is asked of them; numbers that float32 has.
+    """States, forces and weights that are exactly representable in float32.
 
     Attributes:
         q, v: Configurations and velocities.
         tau: Generalized forces.
-        weights: of the accelerations, in the sum whose gradient is taken.
+        weights: Weights of the accelerations in the sum whose gradient is computed.
     """
 
     q: Float[Array, "*states nq"]
@@ -51,14 +51,14 @@ class Samples(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Errors:
-    """Errors of one quantity at each state: the largest of a vector relative to its largest number.
+    """Errors of one quantity at each state: the largest error of a component relative to the largest component of the vector.
 
-    Where that number is smaller than usual, as at rest, the errors are relative to its median over the states instead.
+    If the largest component is smaller than its median over the states, as at rest, the errors are relative to the median.
 
     Attributes:
-        float32, float64: of the two precisions.
-        rounded_model: of exact arithmetic with the numbers of the model rounded to float32; contained in `float32`.
-        exact: The vectors, rounded to double precision.
+        float32, float64: Errors of the two precisions.
+        rounded_model: Errors of exact arithmetic with model parameters rounded to float32; they are included in `float32`.
+        exact: Vectors of the reference, rounded to double precision.
     """
 
     float32: np.ndarray
@@ -107,10 +107,12 @@ ACCELERATIONS = Part(
 
 
 def random_inputs(system: System, rest: Float[Array, "nq"], q: Float[Array, "states nq"], key: PRNGKeyArray) -> Samples:
-    """A state at rest without forces, and moving ones with random forces; velocities satisfy the constraints.
+    """A state at rest without forces, and moving states with random forces; velocities satisfy the constraints.
 
     Args:
-        rest, q: Configurations that do so.
+        system: Mechanism with its forces.
+        rest, q: Configurations that satisfy the constraints.
+        key: Random key.
     """
     of_velocities, of_forces, of_weights = jax.random.split(key, 3)
     q = jnp.concatenate([rest[None], q])
@@ -125,15 +127,17 @@ def random_inputs(system: System, rest: Float[Array, "nq"], q: Float[Array, "sta
 
 
 def errors(system: System, part: Part, inputs: Samples, backend: lanes.Backend) -> dict[str, Errors]:
-    """Errors of the results of a part, but for gradients that are zero.
+    """Errors of the results of a part, except gradients that are zero.
 
     Args:
-        system: In double precision.
-        backend: What computes in the two precisions, see `jaxdyn.batched`.
+        system: Mechanism with its forces, in double precision.
+        part: Function and names of its results.
+        inputs: States and forces.
+        backend: Compiler in both precisions, see `jaxdyn.batched`.
 
     Raises:
-        CannotFlatten: The function has no scalar program, hence no reference.
-        ValueError: A result is not finite, however many digits it is computed with.
+        CannotFlatten: The function has no scalar program, so there is no reference.
+        ValueError: A result is not finite with any number of digits.
     """
     reference = Reference(part.function, system, *_state(inputs, 0), digits=DIGITS)
 
@@ -144,7 +148,7 @@ def errors(system: System, part: Part, inputs: Samples, backend: lanes.Backend) 
     def computed(dtype):
         rounded, given = as_dtype((system, inputs), dtype)
         results = lanes.batched(lambda *state: part.function(rounded, *state), backend=backend)(*given)
-        with np.errstate(invalid="ignore"):  # what is not a number stays so
+        with np.errstate(invalid="ignore"):  # NaN is kept
             return [np.vectorize(reference.context.mpf, otypes=[object])(np.asarray(x, np.float64)) for x in results]
 
     exact = exactly(system)
@@ -167,12 +171,12 @@ def errors(system: System, part: Part, inputs: Samples, backend: lanes.Backend) 
 
 
 class Conditioning(NamedTuple):
-    """How much rounding errors grow in the equations of motion M a + h = tau at each state.
+    """Amplification of rounding errors in the equations of motion M a + h = tau at each state.
 
     Attributes:
-        mass_matrix: Condition number of M with its diagonal scaled to 1, so that no unit has a say.
-        growth: Relative error of a per relative error of the terms of the equations, |M^-1| (|M| |a| + |h| + |tau|), largest
-            numbers compared. Source: Skeel 1979.
+        mass_matrix: Condition number of M with its diagonal scaled to 1, so that it does not depend on units.
+        growth: Relative error of a divided by the relative error of the terms of the equations, from
+            |M^-1| (|M| |a| + |h| + |tau|), for the largest components. Source: Skeel 1979.
     """
 
     mass_matrix: np.ndarray
@@ -180,7 +184,7 @@ class Conditioning(NamedTuple):
 
 
 def conditioning(system: System, inputs: Samples, accelerations: np.ndarray) -> Conditioning:
-    """Conditioning at states whose accelerations are known; h contains all forces but tau, those of loops too."""
+    """Conditioning at states with known accelerations; h contains all forces except tau, including those of loops."""
     matrices, tau = np.asarray(_mass_matrices(system, inputs.q)), np.asarray(inputs.tau)
     scale = 1.0 / np.sqrt(np.diagonal(matrices, axis1=1, axis2=2))
     scaled = np.linalg.cond(matrices * scale[:, :, None] * scale[:, None, :])
@@ -204,5 +208,5 @@ def _state(inputs: Samples, k: int) -> Samples:
 
 
 def _largest(numbers: np.ndarray) -> np.ndarray:
-    """The largest size in each row, as a plain number: differences of numbers of 50 digits have been taken."""
+    """The largest magnitude in each row in double precision; differences have been computed with 50 digits before."""
     return np.abs(numbers).astype(float).max(axis=1)

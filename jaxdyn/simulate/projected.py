@@ -16,18 +16,18 @@ class Projected(Integrator):
 
         q <- q (+) M^-1 G' lam with phi = 0,   v <- v + M^-1 G' mu with dphi/dt = 0
 
-    Errors of the constraints stay at rounding for any number of steps, where the stabilization of the bare integrator leaves those
-    of its order. The order of accuracy is that of the bare integrator. Derivatives are those of the projections themselves,
-    whatever number of iterations they took. Without constraints it is the bare integrator.
+    Errors of the constraints remain at the level of rounding for any number of steps, whereas stabilization leaves errors of the
+    order of the integrator. The order of accuracy is that of the integrator. Derivatives are those of exact projections and do not
+    depend on the number of iterations. Without constraints the steps of the integrator are not changed.
 
-    A projection after a step of semi-implicit Euler adds energy at every step, so take a method of higher order, or `Variational`
-    if energy matters most. In single precision an angle that grows turn by turn takes its rounding along into the loops.
+    A projection after a step of semi-implicit Euler adds energy at every step, so use a method of higher order, or `Variational` if
+    energy is most important. In single precision the rounding error of an angle that grows over many turns affects the loops.
 
     Attributes:
-        integrator: Makes the steps, with its stabilization of constraints turned off.
-        order: That of the integrator.
-        iterations: of the projection of position; the step fails if it leaves an error above sqrt(machine epsilon), m or 1.
-
+        integrator: Integrator of the steps, with its stabilization of constraints turned off.
+        order: Order of the integrator.
+        iterations: Number of iterations of the projection of position; the step fails if the remaining error exceeds
+            sqrt(machine epsilon), m or 1.
     Source: theory.md (N14).
     """
 

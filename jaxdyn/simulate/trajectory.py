@@ -1,12 +1,12 @@
-"""Rollouts: many steps of one system from one state. Batch them with `jax.vmap` over states, controls and models alike.
+"""Rollouts: many steps of one system from one state. Use `jax.vmap` over states, controls and models for batches.
 
-Memory of reverse mode. Nothing inside a step is stored; of the states between steps, those at the records are kept, and
-between two records those that the backward pass is just working on. With N steps, a record every n-th, and S numbers in
-the carried state (nq + nv + 2 and the accumulated cost), reverse mode keeps at most
+Memory of reverse mode. Intermediate results of a step are not stored. The states at the records are kept, and between two records
+only the states that the backward pass currently needs. With N steps, a record every n-th step, and S values in the carried state
+(nq + nv + 2 and the accumulated cost), reverse mode keeps at most
 
-    (N/n + max(128, 3 sqrt(n)) + 2) S numbers plus the intermediate results of one step,
+    (N/n + max(128, 3 sqrt(n)) + 2) S values plus the intermediate results of one step,
 
-at the price of at most three more evaluations of each step. So a record of the end only (n = N) costs about 2 sqrt(N) states.
+and evaluates each step at most three additional times. So a record of the end only (n = N) costs about 2 sqrt(N) states.
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ Time = Float[Array, ""]
 _MOST_SHOWN = 12  # samples in a figure
 _MOST_ANIMATED = 4  # samples in a moving picture
 
-# Loops of at most this many steps keep all their carries while the backward pass is in them.
+# Loops of at most this many steps keep all their carries during their backward pass.
 _SHORT = 128
 
 
@@ -49,13 +49,13 @@ class Trajectory(Displayed, eqx.Module):
 
     Attributes:
         time: Times of the records, s.
-        saved: Records, leading axis T+1, the start included; states (q, v) unless `save` says otherwise.
+        saved: Records with leading axis T+1, including the start; states (q, v) unless `save` is given.
         final: State at the end.
         cost: Sum of the stage costs, or None.
         result: Code of `RolloutResult`.
-        steps: Number of steps made before the sample ended.
-        topology: That of the mechanism.
-        backend: What ran it, "lanes" (the lane compiler) or "xla".
+        steps: Number of steps until the end of the sample.
+        topology: Topology of the mechanism.
+        backend: Compiler of the rollout, "lanes" (the lane compiler) or "xla".
     """
 
     time: Float[Array, "*batch records"]
@@ -71,13 +71,13 @@ class Trajectory(Displayed, eqx.Module):
     def healthy(self) -> Bool[Array, "*batch"]:
         """Which samples completed their steps or met their stop condition.
 
-        A sum over these alone is zero if all samples failed, and so looks like a perfect loss. Give the others a loss of their own:
-        `jnp.where(trajectory.healthy, loss, worst)`.
+        A sum over these alone is zero if all samples failed, and so looks like a perfect loss. Assign a large loss to the failed
+        ones: `jnp.where(trajectory.healthy, loss, worst)`.
         """
         return reached_end(self.result)
 
     def describe(self) -> str:
-        """How many samples ended in which way, when and where the first one failed, and what to change. Not under `jit`."""
+        """Summary of the outcomes: counts, time and place of the first failure, and the remedy. Not available under `jit`."""
         return describe(np.asarray(self.result), np.asarray(self.steps), np.asarray(self.final.v), self.topology)
 
     def plot(self, *, samples: Sequence[int] | None = None) -> Any:
@@ -111,16 +111,16 @@ class Trajectory(Displayed, eqx.Module):
         speed: float = 1.0,
         progress: bool = True,
     ) -> Any:
-        """A moving picture of the mechanism, the first sample in color; a notebook shows it.
+        """An animation of the mechanism, the first sample in color; a notebook shows it.
 
             trajectory.animate(system, "motion.gif")
 
         Args:
-            system: The mechanism, since a trajectory does not hold its lengths; a system shows its loops as well.
-            path: File that ends in .gif or .mp4; None for a GIF that is not saved.
+            system: The mechanism, because a trajectory does not contain its geometry; the loops of a system are drawn too.
+            path: File with the suffix .gif or .mp4; None for a GIF that is not saved.
             samples: Indices of the samples, see `to_dataframe`; the first 4 if not given.
             fps: Frames per second.
-            speed: 1 shows the motion as fast as it is, 0.5 at half the speed.
+            speed: Speed of the animation; 1 is the real speed, 0.5 is half of it.
             progress: Whether to show a progress bar.
 
         Returns:
@@ -130,8 +130,8 @@ class Trajectory(Displayed, eqx.Module):
             ModuleNotFoundError: matplotlib is not installed.
             TypeError: The records are not states.
             IndexError: There is no such sample.
-            ValueError: The trajectory is of another mechanism, or the samples have different times.
-            ConfigError: The file name has another ending, ffmpeg is missing, or the file cannot be written.
+            ValueError: The trajectory belongs to another mechanism, or the samples have different times.
+            ConfigError: The file name has another suffix, ffmpeg is missing, or the file cannot be written.
         """
         draw = view("animation_of")
         model = system.model if isinstance(system, System) else system
@@ -240,33 +240,34 @@ def rollout(
     Args:
         system: Mechanism, forces and drives.
         state: Initial state.
-        controls: None; an array with one row per step, held over the step; `Knots`, a function of time; a policy
-            u = policy(t, state, key), evaluated at the start of each step and held; or a `Controller`, a policy with a memory.
-        dt: Control step, s.
-        integrator: one-step method.
-        substeps: Steps of the integrator per control step.
-        save_every: Steps between records; must divide `steps`.
-        save: record(t, state, u), u the control in force at t; any pytree of arrays.
-        cost: Stage cost(t, state, u, next_state), any pytree of numbers, summed over the steps; truth values are counted.
-        stop: condition(t, state), evaluated after each step; a sample that meets it is held.
-        key: Source of the policy's random numbers: step k gets fold_in(key, k).
+        controls: None; an array with one row per step, constant during the step; `Knots`, a function of time; a policy
+            u = policy(t, state, key), evaluated at the start of each step and constant during it; or a `Controller`, a policy with
+            a memory.
+        dt: Duration of a control step, s.
+        integrator: One-step method.
+        substeps: Number of integrator steps per control step.
+        save_every: Number of steps between records; it must divide `steps`.
+        save: Function record(t, state, u) that returns a pytree of arrays, where u are the controls at t.
+        cost: Function cost(t, state, u, next_state) that returns a pytree of values, which are summed over the steps; booleans are
+            counted.
+        stop: Function condition(t, state) that is evaluated after each step; the state of a sample that satisfies it is held.
+        key: Random key of the policy: step k receives fold_in(key, k).
         t0: Time of the initial state, s.
-        divergence_limit: A sample with a velocity or a step beyond this (rad/s, m/s) has diverged and is held at its last
-            good state. Its derivative means nothing. It is finite, so that a mask over the results keeps it out of a sum,
-            unless the sample overflowed within a single step: then it is NaN.
-        backend: "lanes" runs the whole rollout as one kernel of the lane compiler, one sample per lane under `jax.vmap`; "xla"
-            leaves it to XLA; "auto" takes lanes on CPUs where they can serve. Numbers of the system whose value is known while
-            tracing are built into the kernel.
+        divergence_limit: Largest allowed velocity (rad/s, m/s). A sample that exceeds it has diverged and is held at its last valid
+            state. Its derivative is meaningless but finite, so that a mask can exclude it from a sum, unless the sample overflowed
+            within a single step: then it is NaN.
+        backend: "lanes" runs the whole rollout as one kernel of the lane compiler; "xla" uses XLA; "auto" uses the lane compiler on
+            CPUs where it supports the rollout. Values of the system that are known while tracing are constants of the kernel.
 
     Returns:
         `Trajectory`. Reverse mode is checkpointed; the module docstring states the memory bound.
 
     Warns:
-        DivergenceWarning: outside of `jit`, if samples did not reach their end; the message says where and names a remedy.
+        DivergenceWarning: Outside of `jit`, if samples did not reach their end; the message states where, and the remedy.
 
     Raises:
         ValueError: Wrong shapes of state or controls, or `save_every` does not divide `steps`.
-        CannotFlatten: With backend="lanes", if the rollout holds something that lanes cannot do.
+        CannotFlatten: The backend is "lanes", and the lane compiler does not support the rollout.
     """
     check_backend(backend)
     check_system(system, "rollout")
@@ -332,7 +333,7 @@ def _simulated(
 
 
 class _Carry(eqx.Module):
-    """What goes from step to step."""
+    """The data that each step receives from the previous one."""
 
     state: State
     cost: PyTree
@@ -365,7 +366,7 @@ class _Loop:
         carry = self.start(state, schedule)
         blocks = jax.tree.map(lambda x: x.reshape(-1, self.save_every, *x.shape[1:]), schedule)
         if steps == self.save_every:
-            # A single block needs no checkpoint of its own: the loop within has them.
+            # A single block does not need a checkpoint, because its inner loop has checkpoints.
             carry, only = self.block(carry, jax.tree.map(lambda x: x[0], blocks))
             records = jax.tree.map(lambda x: jnp.asarray(x)[None], only)
         else:
@@ -374,7 +375,7 @@ class _Loop:
         return jax.tree.map(lambda r, x: jnp.concatenate([r, jnp.asarray(x)[None]]), records, last), carry
 
     def start(self, state: State, schedule: PyTree) -> _Carry:
-        """What the first step starts from."""
+        """The data that the first step receives."""
         memory, cost, zero = self.controls.begin(state), None, jnp.zeros((), jnp.int32)
         if self.cost is not None:
             index, row = jnp.zeros((), int), jax.tree.map(lambda x: x[0], schedule[1])
@@ -425,7 +426,7 @@ class _Loop:
         return jax.lax.scan(jax.checkpoint(body, prevent_cse=False), start, jnp.arange(self.substeps))[0]
 
     def record(self, index: Array, row: PyTree, carry: _Carry) -> PyTree:
-        """What is saved at the start of a step."""
+        """The record at the start of a step."""
         control, _ = self.in_force(index, row, carry.state, carry.memory)
         return self.save(self.time(index), carry.state, control(self.time(index)))
 
@@ -437,7 +438,7 @@ class _Loop:
 
 
 def _number(x, dtype) -> float | Array:
-    """Plain numbers stay plain, so that they are constants of the compiled code."""
+    """Python floats and integers are kept as floats, so that they are constants of the compiled code."""
     return float(x) if isinstance(x, int | float) else jnp.asarray(x, dtype)
 
 

@@ -68,7 +68,7 @@ def double_integrator(**options) -> ControlProblem:
     [
         ({"running": lambda x, u: u @ u}, TypeError, "running cost 1.*does not take the arguments dynamics, t, x, u"),
         ({"final": [Effort]}, TypeError, "final cost 1, the class Effort, is a class; pass an instance"),
-        ({"running": 3.0}, TypeError, "running cost 1.*is no function"),
+        ({"running": 3.0}, TypeError, "running cost 1.*is not a function"),
         ({"running": lambda d, t, x, u: x}, ValueError, r"running cost 1.*shape \(2,\); return a scalar"),
         ({"final": lambda d, t, x, u: (x[0], 1.0)}, TypeError, "final cost 1.*returns tuple; return one array"),
         ({"constraints": lambda d, t, x, u: x}, TypeError, "constraint 1 is .*wrap the function in Equality"),
