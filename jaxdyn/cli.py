@@ -11,6 +11,7 @@ from jaxdyn.jobs.job import Job, add_arguments
 from jaxdyn.jobs.running import run_from_arguments
 
 _TASKS: dict[str, tuple[Job | Command, ...]] = {
+    "files to start from": (verbs.NEW,),
     "simulation, identification and optimization from a config file": (verbs.ROLLOUT, verbs.IDENTIFY, verbs.OPTIMIZE),
     "inspection of results": (verbs.VIEW, verbs.ANIMATE),
     "mechanism files": (verbs.SHOW, verbs.CHECK, verbs.CONVERT),

@@ -12,7 +12,7 @@ import pytest
 from small_jobs import ROLLOUT
 
 import jaxdyn
-from jaxdyn import JointDrives, System
+from jaxdyn import JointDrives, System, cli
 from jaxdyn.cli import main
 from jaxdyn.io.config import read_config
 from jaxdyn.io.runs import load_run
@@ -251,6 +251,19 @@ def test_help_names_every_setting(capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
     assert "rollout" in capsys.readouterr().out
+
+
+def test_help_pages_fit_into_a_terminal(capsys):
+    pages = {}
+    for verb in (*cli._VERBS, None):
+        with pytest.raises(SystemExit):
+            main([verb, "--help"] if verb else ["--help"])
+        pages[verb] = capsys.readouterr().out.splitlines()
+        assert max(map(len, pages[verb])) <= 100, verb
+    assert len(pages[None]) <= 25
+    assert all(any(line.startswith(f"  {verb} ") for line in pages[None]) for verb in cli._VERBS)
+    heading = next(k for k, line in enumerate(pages["rollout"]) if line.startswith("[time]: "))
+    assert pages["rollout"][heading + 1].startswith("  time.duration (s): ")
 
 
 def test_unknown_option_and_verb_are_refused(pendulum, capsys):

@@ -61,6 +61,8 @@ def test_import_loads_no_other_package_and_no_module_that_nobody_asked_for():
         (["--version"], jaxdyn.__version__),
         (["rollout", "--help"], "time.substeps"),
         (["show", "--help"], "--repair"),
+        (["new", "--help"], "--mechanism"),
+        (["rollout", "nowhere.urdf", "bach=3"], "did you mean 'batch'"),
         (["optmize"], "optmize"),
         (["rollout", "nowhere.toml"], "no such file"),
         (["rollout", CONFIG, "bach=3"], "did you mean 'batch'"),

@@ -130,7 +130,7 @@ def test_help_and_the_reference_have_a_row_for_each_key(capsys):
     with pytest.raises(SystemExit) as end:
         cli.main(["convert", "--help"])
     assert end.value.code == 0
-    text = capsys.readouterr().out
+    text = capsys.readouterr().out.replace("\n        ", " ")  # of lines that are continued
     rows = text[text.index("[[magnetic_spring]]") :].splitlines()[1:5]
     assert rows == [
         "    body: body that carries the magnet, and the magnet on its axes from O'. [name of a body or frame]",

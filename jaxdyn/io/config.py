@@ -107,7 +107,18 @@ def read_config(path: Path | str, cls: type[T], overrides: Sequence[str] = (), s
         ConfigError: The config cannot be used; the message is one line with the file, the key and the remedy.
     """
     path = Path(path)
-    values = read_toml(path)
+    return config_of(read_toml(path), path, cls, overrides, smoke)
+
+
+def config_of(
+    values: dict[str, Any], path: Path, cls: type[T], overrides: Sequence[str] = (), smoke: bool = False
+) -> T:
+    """The config with these values; arguments and errors are those of `read_config`.
+
+    Args:
+        values: Tables of the config; they are changed.
+        path: File of the values, for messages and relative paths.
+    """
     reduced = values.pop(_SMOKE, {})
     if not isinstance(reduced, dict):
         raise Place(path, _SMOKE).error("it is not a table; write [smoke] with the values to replace")

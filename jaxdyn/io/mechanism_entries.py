@@ -25,7 +25,17 @@ def _like(owner: type, name: str, default: Any = dataclasses.MISSING) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class JointEntry:
-    """Joint that carries a body, without the geometry that depends on its kind."""
+    """The joint that carries a body, without the geometry of its kind.
+
+    Attributes:
+        kind: The kind of the joint, such as "revolute", "prismatic", "spherical", "free" or "fixed".
+        motion: The joint moves as this table prescribes.
+        name: The name of the joint; the name of the body followed by "_joint" if not given.
+        position_limits: The lower and the upper limit of every coordinate.
+        velocity_limit: The largest speed of every component.
+        effort_limit: The largest torque or force of the drive.
+        armature: The inertia of a rotor, reflected to the joint.
+    """
 
     kind: str
     motion: dict[str, Any] | None = None
@@ -38,7 +48,13 @@ class JointEntry:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlacementEntry:
-    """A position (m) and a rotation, given by a quaternion (w, x, y, z) or by roll, pitch and yaw (rad)."""
+    """A position and a rotation, by a quaternion or by angles.
+
+    Attributes:
+        position: The coordinates of the origin on the axes of the parent body, or of the body that carries it.
+        orientation: The rotation as a unit quaternion [w, x, y, z].
+        rpy: The rotation as roll, pitch and yaw about the fixed axes x, y, z, in place of a quaternion.
+    """
 
     position: tuple[float, float, float] = setting((0.0, 0.0, 0.0), unit="m")
     orientation: tuple[float, float, float, float] | None = None
@@ -58,7 +74,17 @@ class PlacementEntry:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BodyEntry(PlacementEntry):
-    """[[body]]: A body; its placement is the placement of its joint frame in the parent."""
+    """[[body]]: a body; its placement is that of its joint frame in the parent.
+
+    Attributes:
+        name: The name of the body.
+        joint: The joint that carries the body.
+        parent: The name of the body that carries the joint; "ground" is the fixed world.
+        mass: The mass of the body.
+        com: The coordinates of the center of mass, on the axes of the body and from its joint point.
+        inertia: The inertia tensor about the center of mass, on the axes of the body, in kg m^2: [xx, yy, zz],
+            [xx, yy, zz, xy, xz, yz] or three rows.
+    """
 
     name: str
     joint: Any
@@ -70,7 +96,12 @@ class BodyEntry(PlacementEntry):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FrameEntry(PlacementEntry):
-    """[[frame]]: A named frame on a body."""
+    """[[frame]]: a named frame on a body.
+
+    Attributes:
+        name: The name of the frame.
+        body: The name of the body that carries it.
+    """
 
     name: str
     body: str
@@ -151,7 +182,13 @@ class AppliedForceEntry:
 
 @dataclasses.dataclass(frozen=True)
 class DrivesEntry:
-    """[drives]: The driven joint of each control, and the index of the driven velocity component, from 0."""
+    """[drives]: the driven joint of each control, and which of its velocity components, counted from 0.
+
+    Attributes:
+        joints: The name of the driven joint of each control.
+        components: The driven velocity component of each of these joints, counted from 0.
+        gear: The torque or force of the joint per unit of each control.
+    """
 
     joints: tuple[str, ...]
     components: tuple[int, ...] | None = setting(None, non_negative=True)
@@ -160,7 +197,17 @@ class DrivesEntry:
 
 @dataclasses.dataclass(frozen=True)
 class MechanismEntry:
-    """The complete mechanism file."""
+    """The whole file.
+
+    Attributes:
+        name: The name of the mechanism.
+        source: The source of the values, in any words.
+        body: Each of these tables is a body with the joint that carries it.
+        gravity: The gravitational acceleration on the axes of the ground.
+        frame: Each of these tables is a named frame on a body, such as a flange or a sensor.
+        rotor: Each of these tables is the rotor of a geared drive.
+        drives: The joints that the controls drive; every joint is driven if this table is not given.
+    """
 
     name: str
     source: str

@@ -86,13 +86,13 @@ def toml_text(values: Mapping[str, Any]) -> str:
 def _lines(values: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
     tables = {key: value for key, value in values.items() if isinstance(value, Mapping)}
     arrays = {key: value for key, value in values.items() if _is_array_of_tables(value)}
-    lines = [f"{_key(key)} = {_value(value)}" for key, value in values.items() if key not in tables | arrays]
+    lines = [f"{_key(key)} = {toml_value(value)}" for key, value in values.items() if key not in tables | arrays]
     for key, table in tables.items():
         lines += ["", f"[{'.'.join(map(_key, (*path, key)))}]", *_lines(table, (*path, key))]
     for key, entries in arrays.items():
         for entry in entries:
             lines += ["", f"[[{'.'.join(map(_key, (*path, key)))}]]"]
-            lines += [f"{_key(inner)} = {_value(value)}" for inner, value in entry.items()]
+            lines += [f"{_key(inner)} = {toml_value(value)}" for inner, value in entry.items()]
     return lines
 
 
@@ -101,10 +101,11 @@ def _is_array_of_tables(value: Any) -> bool:
 
 
 def _key(key: str) -> str:
-    return key if _BARE_KEY.fullmatch(key) else _value(key)
+    return key if _BARE_KEY.fullmatch(key) else toml_value(key)
 
 
-def _value(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """A value as TOML writes it on one line."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int):
@@ -115,7 +116,7 @@ def _value(value: Any) -> str:
         # JSON escapes are TOML escapes, except that TOML also wants the delete character escaped.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_key(key)} = {_value(inner)}" for key, inner in value.items()) + "}"
+        return "{" + ", ".join(f"{_key(key)} = {toml_value(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_value, value)) + "]"
+        return "[" + ", ".join(map(toml_value, value)) + "]"
     raise TypeError(f"{value!r} cannot be written as TOML")

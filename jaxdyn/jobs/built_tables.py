@@ -17,9 +17,9 @@ from jaxdyn.control import collocation, costs, ilqr, multiple_shooting, sampling
 from jaxdyn.control.solution import Solver
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.config import Place, read_value, suggestion
-from jaxdyn.jobs.job import first_sentence
 from jaxdyn.jobs.optimize_parts import ConfigurationPart, JointBoundsPart, PosePart, SpheresPart, StatePart, TargetPart
 from jaxdyn.jobs.optimize_values import each
+from jaxdyn.jobs.settings import first_sentence
 from jaxdyn.mechanism.named_classes import named_subclasses, subclasses
 from jaxdyn.mechanism.quantity import Quantity, meanings, quantity_of
 

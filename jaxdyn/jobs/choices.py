@@ -8,6 +8,7 @@ from typing import Literal
 Precision = Literal["float32", "float64"]
 DeviceChoice = Literal["one", "all", "hosts"]
 BackendName = Literal["auto", "lanes", "xla"]
+BaseName = Literal["fixed", "free"]
 MethodName = Literal["cholesky", "articulated_body", "contravariant"]
 CollocationName = Literal["trapezoid", "hermite_simpson", "legendre_gauss"]
 IntegratorName = Literal[

@@ -6,7 +6,9 @@ import dataclasses
 from collections.abc import Callable, Iterator
 
 from jaxdyn.io.errors import ConfigError
+from jaxdyn.jobs.job import HelpFormatter
 from jaxdyn.jobs.running import exit_status
+from jaxdyn.jobs.settings import wrapped
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,8 +30,8 @@ class Command:
 
 def add_command(parser: argparse.ArgumentParser, command: Command) -> None:
     """Add the help text and the arguments of a command to a parser."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.description = command.description
+    parser.formatter_class = HelpFormatter
+    parser.description = wrapped(command.description)
     command.add_arguments(parser)
 
 

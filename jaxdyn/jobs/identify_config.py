@@ -9,7 +9,7 @@ from jaxdyn.identify.validation import ForcesCheck, ValidTimeCheck, WindowsCheck
 from jaxdyn.io.columns import Columns
 from jaxdyn.io.config import setting
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.jobs.choices import DeviceChoice
+from jaxdyn.jobs.choices import BaseName, DeviceChoice
 from jaxdyn.jobs.identify_tables import ForceTable, LossName
 from jaxdyn.jobs.parameters_config import FreeConfig, TieConfig
 from jaxdyn.jobs.synthetic_config import SyntheticConfig
@@ -27,6 +27,7 @@ class StudyConfig:
             arrays. If recordings are synthetic, each name stands for a motion.
         mechanism: Mechanism file (.toml, .urdf, .xml or .json) with the initial guess and the center of the priors.
         mechanism_in_data: Mechanism file in the data folder, instead of `mechanism`.
+        base: State of the root link of a URDF file, "fixed" in the ground or "free" to move; fixed if not given.
         repair: If true, unphysical inertias of a URDF file are corrected, and the first one of repeated elements is used.
         validation: Held-out recordings for the validation of the fit.
         train_time: Time interval of the training recordings that is used, measured from the first time stamp.
@@ -37,6 +38,7 @@ class StudyConfig:
     train: tuple[str, ...]
     mechanism: Path | None = None
     mechanism_in_data: str = ""
+    base: BaseName | None = None
     repair: bool = False
     validation: tuple[str, ...] = ()
     train_time: tuple[float, float] = setting(_ALWAYS, unit="s")

@@ -32,11 +32,11 @@ from jaxdyn.identify.parameters import (
 from jaxdyn.identify.recording import Recording, RecordingError, Windows, cut
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.recordings import load_film, load_recording
-from jaxdyn.io.system_file import files_of, load_system
+from jaxdyn.io.system_file import files_of
 from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
 from jaxdyn.jobs.identify_tables import made
 from jaxdyn.jobs.parameters_config import FreeConfig
-from jaxdyn.jobs.source import said_in_one_line
+from jaxdyn.jobs.source import load
 
 _FRICTION = {cls for cls in vars(friction).values() if isinstance(cls, type) and issubclass(cls, JointForce)}
 
@@ -59,8 +59,7 @@ def _mechanism(config: IdentifyConfig, study: StudyConfig) -> Path:
 
 def plant_of(config: IdentifyConfig, study: StudyConfig) -> Plant:
     """The plant from which a fit starts."""
-    with said_in_one_line():
-        system = load_system(_mechanism(config, study), unphysical="repair" if study.repair else "refuse")
+    system = load(_mechanism(config, study), base=study.base, repair=study.repair)
     if config.force:
         own = tuple(force.build(system, f"force {k}:") for k, force in enumerate(config.force, start=1))
         replaced = {type(force) for force in own} | _FRICTION

@@ -9,13 +9,12 @@ Verbs of the command line and experiment scripts are built in the same way. A sc
 
 import argparse
 import dataclasses
-import inspect
 import pkgutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any
 
-from jaxdyn.mechanism.quantity import Quantity, meanings, quantity_of
+from jaxdyn.jobs.settings import WIDTH, describe_settings, wrapped
 
 if TYPE_CHECKING:
     from jaxdyn.io.runs import RunDirectory
@@ -36,6 +35,9 @@ class Job:
             these files are unchanged.
         verdict: Function verdict(metrics) that returns the reason why the results of a complete run are unreliable, or None. If
             there is a reason, the exit status is 3.
+        of_mechanism: Values of a config for a mechanism file that is given in place of a config; None if a config is required.
+        then: Commands that continue with the results; they are printed at the end of a run, with the directory of the run for
+            {run}.
     """
 
     name: str
@@ -44,6 +46,8 @@ class Job:
     work: "Callable[[Any, RunDirectory], dict[str, Any]]"
     inputs: Callable[[Any], Iterable[tuple[str, Path]]] | None = None
     verdict: Callable[[dict[str, Any]], str | None] | None = None
+    of_mechanism: Mapping[str, Any] | None = None
+    then: tuple[str, ...] = ()
 
     @property
     def config_class(self) -> type:
@@ -56,18 +60,29 @@ def deferred(name: str) -> Callable[..., Any]:
     return lambda *arguments: pkgutil.resolve_name(name)(*arguments)
 
 
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Help pages of a fixed width, with descriptions as they are."""
+
+    def __init__(self, prog: str):
+        super().__init__(prog, width=WIDTH)
+
+
 def add_arguments(parser: argparse.ArgumentParser, job: Job, *, default_config: str | None = None) -> None:
     """Add the arguments that every job has to a parser, and the settings of the job to its help."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.description = job.description
+    parser.formatter_class = HelpFormatter
+    parser.description = wrapped(job.description)
     format_help = parser.format_help
 
     def with_settings() -> str:
-        parser.epilog = f"settings:\n{describe_settings(job.config_class)}"
+        parser.epilog = wrapped(
+            f"settings, each with its unit and its default:\n\n{describe_settings(job.config_class)}"
+        )
         return format_help()
 
     parser.format_help = with_settings  # settings are described only if help is requested
-    described = "config file (TOML)" + (f"; default {default_config}" if default_config else "")
+    described = "config file (TOML)"
+    described += "" if job.of_mechanism is None else ", or a mechanism file, which is simulated with default settings"
+    described += f"; default {default_config}" if default_config else ""
     # The config is a positional argument like key=value, so a script distinguishes them by the "=".
     parser.add_argument("config", nargs=None if default_config is None else "?", default=default_config, help=described)
     parser.add_argument(
@@ -79,57 +94,3 @@ def add_arguments(parser: argparse.ArgumentParser, job: Job, *, default_config: 
     )
     if job.inputs is not None:
         parser.add_argument("--resume", action="store_true", help="continue the interrupted run in --out, or begin it")
-
-
-def describe_settings(config: type, prefix: str = "") -> str:
-    """Description of the settings of a config class, one line each; tables of several kinds are described kind by kind."""
-    texts, lines = meanings(config), []
-    annotations = get_type_hints(config)
-    for field in dataclasses.fields(config):
-        name, tables = f"{prefix}{field.name}", _tables(annotations[field.name])
-        if tables == [annotations[field.name]] and not hasattr(tables[0], "kinds"):
-            lines.append(describe_settings(tables[0], f"{name}."))
-            continue
-        default = field.default if not tables or field.default is dataclasses.MISSING else None
-        lines.append(_setting(name, texts.get(field.name, ""), quantity_of(field), default))
-        lines += [text for table in tables for text in _describe_table(table, name)]
-    return "\n".join(line for line in lines if line)
-
-
-def _describe_table(table: Any, name: str) -> list[str]:
-    """Description of the settings of a table, under a heading for each kind."""
-    if hasattr(table, "kinds"):
-        lines = []
-        for kind in table.kinds():
-            lines.append(f'  {name}.kind = "{kind}": {table.summary(kind)}')
-            for key, declared in table.keys(kind).items():
-                lines.append("  " + _setting(f"{name}.{key}", declared.meaning, declared.rules, declared.default))
-                lines += [describe_settings(inner, f"  {name}.{key}.") for inner in _tables(declared.annotation)]
-        return lines
-    kinds = get_args(get_type_hints(table).get("kind"))
-    if not kinds:
-        return [describe_settings(table, f"{name}.")]
-    settings = [line for line in describe_settings(table, f"{name}.").splitlines() if f"{name}.kind:" not in line]
-    named = " or ".join(f'"{kind}"' for kind in kinds)
-    return [f"  {name}.kind = {named}: {first_sentence(table)}", *(f"  {line}" for line in settings)]
-
-
-def _setting(name: str, meaning: str, rules: Quantity, default: Any) -> str:
-    unit = f" ({rules.unit_of(turns=True)})" if rules.unit else ""
-    if isinstance(default, tuple) and len(default) == 1:
-        default = default[0]
-    said = "required" if default is dataclasses.MISSING else f"default {default}"
-    return f"  {name}{unit}: {meaning}" + (f" [{said}]" if default is not None else "")
-
-
-def first_sentence(cls: type) -> str:
-    """The first paragraph of the docstring of a class, on one line."""
-    return " ".join(inspect.cleandoc(cls.__doc__ or "").split("\n\n")[0].split())
-
-
-def _tables(annotation: Any) -> list[type]:
-    """Config classes of an annotation: of a table, an optional table, an array of tables or a union of kinds; empty for values."""
-    if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
-        return [annotation]
-    inside = [_tables(part) for part in get_args(annotation)]
-    return list(dict.fromkeys(table for part in inside for table in part))

@@ -9,7 +9,7 @@ from typing import Literal
 
 from jaxdyn.io.config import Place, setting
 from jaxdyn.jobs.built_tables import ConstraintTable, CostTable, SolverTable
-from jaxdyn.jobs.choices import BackendName, DeviceChoice, IntegratorName, Precision
+from jaxdyn.jobs.choices import BackendName, BaseName, DeviceChoice, IntegratorName, Precision
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,6 +162,8 @@ class OptimizeConfig:
         mechanism: Mechanism file, .toml, .urdf, .xml (URDF or MJCF) or .json. The controls act on its drives, or on every joint if
             it has no drives.
         time: Table of the duration and the time steps.
+        base: State of the root link of a URDF file, "fixed" in the ground or "free" to move; fixed if not given.
+        repair: If true, unphysical inertias of a URDF file are corrected, and the first one of repeated elements is used.
         initial: Initial state of the motion.
         bounds: Bounds of the controls.
         running: Tables of running costs, which are integrated over time.
@@ -184,6 +186,8 @@ class OptimizeConfig:
 
     mechanism: Path
     time: HorizonConfig
+    base: BaseName | None = None
+    repair: bool = False
     initial: StateConfig = StateConfig()
     bounds: BoundsConfig = BoundsConfig()
     running: tuple[CostTable, ...] = ()

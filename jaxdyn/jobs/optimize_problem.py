@@ -11,7 +11,6 @@ from jaxdyn.control.problem import ControlProblem, Design, Equality, Inequality,
 from jaxdyn.control.solution import Solver
 from jaxdyn.dynamics.system import State, System, constraint_errors
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.io.system_file import load_system
 from jaxdyn.jobs.built_tables import ConstraintTable
 from jaxdyn.jobs.integrators import INTEGRATORS
 from jaxdyn.jobs.optimize_config import (
@@ -23,6 +22,7 @@ from jaxdyn.jobs.optimize_config import (
     StillStartConfig,
 )
 from jaxdyn.jobs.optimize_values import coordinates, each, state
+from jaxdyn.jobs.source import load
 from jaxdyn.lanes import lane_function, stored_jit
 from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism import configuration
@@ -37,7 +37,7 @@ def problem_of(config: OptimizeConfig) -> ControlProblem:
     Raises:
         ConfigError: A value does not fit the mechanism; the message names the key.
     """
-    system = as_dtype(load_system(config.mechanism), config.dtype)
+    system = as_dtype(load(config.mechanism, base=config.base, repair=config.repair), config.dtype)
     time = config.time
     lower, upper = _bounds(config, system)
     length = jnp.full(1, time.duration, config.dtype)

@@ -21,12 +21,13 @@ import jaxdyn.lanes as lanes
 from jaxdyn.dynamics.system import System, total_energy
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.runs import Chunks, RunDirectory
-from jaxdyn.io.system_file import files_of, load_system
+from jaxdyn.io.system_file import files_of
 from jaxdyn.jobs.hosts import agreed, is_first, mesh_of
 from jaxdyn.jobs.integrators import INTEGRATORS
 from jaxdyn.jobs.replay import ReplayedPlan, load_replay
 from jaxdyn.jobs.rollout_config import RolloutConfig, TimeConfig
 from jaxdyn.jobs.rollout_samples import SamplePlan, SampleProgress, pd_control, sample_source
+from jaxdyn.jobs.source import load
 from jaxdyn.lanes import stored_jit
 from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.lanes.devices import divided, rounded_up, whole
@@ -193,7 +194,7 @@ def _recorded(backend: lanes.Backend, system: System, sample: SampleProgress) ->
 
 
 def _system(config: RolloutConfig) -> System:
-    loaded = load_system(config.mechanism, limits=config.limits)
+    loaded = load(config.mechanism, base=config.base, repair=config.repair, limits=config.limits)
     drives = None if config.control.replay is None else loaded.drives
     if loaded.drives is not drives:
         print(f"{config.mechanism}: its drives are not used because joint-space PD control acts on every joint")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from jaxdyn.io.config import setting
-from jaxdyn.jobs.choices import BackendName, DeviceChoice, IntegratorName, Precision
+from jaxdyn.jobs.choices import BackendName, BaseName, DeviceChoice, IntegratorName, Precision
 
 # A larger number of steps is probably a typing error: it takes years at a million steps per second.
 _MOST_STEPS = 1e14
@@ -85,6 +85,8 @@ class RolloutConfig:
 
     Attributes:
         mechanism: Mechanism file, .toml, .urdf, .xml (URDF or MJCF) or .json.
+        base: State of the root link of a URDF file, "fixed" in the ground or "free" to move; fixed if not given.
+        repair: If true, unphysical inertias of a URDF file are corrected, and the first one of repeated elements is used.
         batch: Number of samples that are simulated.
         seed: Seed of all random values.
         dtype: Precision of all computations.
@@ -107,6 +109,8 @@ class RolloutConfig:
     mechanism: Path
     time: TimeConfig
     batch: int = setting(positive=True)
+    base: BaseName | None = None
+    repair: bool = False
     seed: int = setting(0, non_negative=True)
     dtype: Precision = "float32"
     method: Literal["cholesky", "articulated_body"] | None = None

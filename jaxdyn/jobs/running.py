@@ -4,15 +4,20 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from jaxdyn.io.config import read_config
+from jaxdyn.io.config import config_of
 from jaxdyn.io.errors import ConfigError, RunError
+from jaxdyn.io.toml import read_toml
 from jaxdyn.jobs.job import Job, add_arguments
 from jaxdyn.mechanism.messages import MechanismError
 
 if TYPE_CHECKING:
     from jaxdyn.io.runs import RunDirectory
+
+
+# Endings of mechanism files; a .toml file may be a mechanism or a config.
+_MECHANISM_FILES = (".urdf", ".xml", ".json", ".npz")
 
 
 class UnreliableResults(Exception):
@@ -42,10 +47,20 @@ def run(
     Raises:
         ConfigError, MechanismError, RunError: The run is not possible; the message is one line.
     """
-    config = read_config(config_path, job.config_class, overrides, smoke)
+    config = _config(job, Path(config_path), overrides, smoke)
     from jaxdyn.jobs.carry_out import carry_out  # imports JAX, which a config that is refused should not wait for
 
     return carry_out(job, config, out, smoke, resume)
+
+
+def _config(job: Job, path: Path, overrides: Sequence[str], smoke: bool) -> Any:
+    """The config in a file, or that of a mechanism file."""
+    tables = read_toml(path) if path.suffix.lower() not in _MECHANISM_FILES else {"body": []}
+    if "body" not in tables or "mechanism" in tables:  # no config has a [[body]], and every mechanism has one
+        return config_of(tables, path, job.config_class, overrides, smoke)
+    if job.of_mechanism is None:
+        raise ConfigError(f"{path}: this is a mechanism file; give a config file whose key `mechanism` names it")
+    return config_of({"mechanism": path.name, **job.of_mechanism}, path, job.config_class, overrides, smoke)
 
 
 def main(job: Job, argv: Sequence[str] | None = None, *, default_config: str | None = None) -> int:
@@ -65,6 +80,8 @@ def run_from_arguments(job: Job, arguments: argparse.Namespace, default_config: 
         resume = job.inputs is not None and arguments.resume
         directory = run(job, config, out=arguments.out, overrides=overrides, smoke=arguments.smoke, resume=resume)
         print(f"Results are in {directory.root}")
+        if job.then:
+            print("Next:\n\n" + "\n".join(f"  {command.format(run=directory.root)}" for command in job.then))
         from jaxdyn.jobs.hosts import is_first
 
         if job.verdict is None or not is_first():  # only the first host has metrics

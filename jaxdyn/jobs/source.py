@@ -13,16 +13,30 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from jaxdyn.constraints.assembly import random_closed
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.errors import ConfigError
+from jaxdyn.io.limits import LimitsUse
 from jaxdyn.io.system_file import load_system
 from jaxdyn.io.xml import IgnoredContent
+from jaxdyn.jobs.choices import BaseName
 from jaxdyn.lanes import stored_jit
 
 
 def load_source(arguments: argparse.Namespace, path: Path) -> System:
+    """Read the system in a file with the options of a command; the ignored elements are printed in one line."""
+    return load(path, base=arguments.base, repair=arguments.repair, folder=arguments.folder)
+
+
+def load(
+    path: Path,
+    *,
+    base: BaseName | None = None,
+    repair: bool = False,
+    folder: Path | None = None,
+    limits: LimitsUse = "data",
+) -> System:
     """Read the system in a file; the ignored elements are printed in one line."""
     with said_in_one_line():
-        unphysical = "repair" if arguments.repair else "refuse"
-        return load_system(path, base=arguments.base, unphysical=unphysical, folder=arguments.folder)
+        unphysical = "repair" if repair else "refuse"
+        return load_system(path, base=base, unphysical=unphysical, folder=folder, limits=limits)
 
 
 @contextlib.contextmanager

@@ -7,10 +7,11 @@ import argparse
 from pathlib import Path
 from typing import get_args
 
-from jaxdyn.jobs.choices import BackendName, MethodName
+from jaxdyn.jobs.choices import BackendName, BaseName, MethodName
 from jaxdyn.jobs.command import Command, count, positive
 from jaxdyn.jobs.job import Job, deferred
 from jaxdyn.jobs.rollout_config import RolloutConfig
+from jaxdyn.jobs.settings import wrapped
 
 _FORMATS = ".toml, .urdf, .xml (URDF or MJCF) or .json"
 
@@ -63,7 +64,7 @@ def _tables() -> str:
     """Description of the tables of mechanism files. It is made only for the help, because the classes of forces need JAX."""
     from jaxdyn.io.mechanism_parts import describe_parts
 
-    return f"tables of forces and constraints in a .toml file:\n{describe_parts()}\n"
+    return wrapped(f"tables of forces and constraints in a .toml file:\n\n{describe_parts()}") + "\n"
 
 
 def _animate_arguments(parser: argparse.ArgumentParser) -> None:
@@ -133,17 +134,35 @@ def _view_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _new_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("kind", choices=("rollout", "identify", "optimize", "mechanism"), help="kind of the file")
+    parser.add_argument("file", type=Path, nargs="?", metavar="FILE", help="file to write; default: KIND.toml")
+    parser.add_argument(
+        "--mechanism",
+        type=Path,
+        metavar="FILE",
+        help=f"mechanism file of the config: {_FORMATS}; default: mechanism.toml beside the config, which is written if it does "
+        "not exist",
+    )
+    parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
+    _add_urdf_options(parser)
+
+
 def _add_source_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for reading a URDF or MJCF file."""
-    parser.add_argument(
-        "--base", choices=("fixed", "free"), help="for a URDF file: whether its root link is fixed or moves freely"
-    )
-    parser.add_argument("--repair", action="store_true", help="for a URDF file: correct unphysical inertias")
+    _add_urdf_options(parser)
     parser.add_argument(
         "--folder",
         type=Path,
         help="for an MJCF file: folder of the files that it names; default: the folder of the file",
     )
+
+
+def _add_urdf_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--base", choices=get_args(BaseName), help="for a URDF file: whether its root link is fixed or moves freely"
+    )
+    parser.add_argument("--repair", action="store_true", help="for a URDF file: correct unphysical inertias")
 
 
 ROLLOUT = Job(
@@ -156,6 +175,12 @@ ROLLOUT = Job(
     deferred("jaxdyn.jobs.rollout:work"),
     deferred("jaxdyn.jobs.rollout:inputs"),
     verdict=deferred("jaxdyn.jobs.rollout:verdict"),
+    of_mechanism={
+        "batch": 256,
+        "limits": "enforced",
+        "time": {"duration": 2.0, "rate": 1000.0, "substeps": 4, "save_every": 10},
+    },
+    then=("jaxdyn animate {run}", "jaxdyn view {run}"),
 )
 
 IDENTIFY = Job(
@@ -181,6 +206,18 @@ OPTIMIZE = Job(
     "jaxdyn.jobs.optimize_config:OptimizeConfig",
     deferred("jaxdyn.jobs.optimize:work"),
     deferred("jaxdyn.jobs.optimize:inputs"),
+    then=("jaxdyn rollout {run}/replay.toml",),
+)
+
+NEW = Command(
+    "new",
+    "write a commented config or mechanism file to start from\n\n"
+    "Every key stands below a comment that explains it; edit the values, and run the command that is printed.\n\n"
+    "  jaxdyn new mechanism\n"
+    "  jaxdyn new rollout --mechanism robot.urdf\n"
+    "  jaxdyn new identify fit.toml",
+    _new_arguments,
+    deferred("jaxdyn.jobs.new:new"),
 )
 
 SHOW = Command(

@@ -75,5 +75,8 @@ def _moved(
         way = distance[i] if topology.joint_classes[i] in (Revolute, Universal, Spherical) else np.inf
         masses[parent] += masses[i]
         firsts[parent] += firsts[i] + way * masses[i]
-        seconds[parent] += seconds[i] + 2.0 * way * firsts[i] + way**2 * masses[i] if way < np.inf else np.inf
+        if way == np.inf:
+            seconds[parent] = np.inf
+        else:  # where the way is zero, an infinite first moment adds nothing
+            seconds[parent] += seconds[i] + (way * (2.0 * firsts[i] + way * masses[i]) if way else 0.0)
     return masses, seconds

@@ -20,7 +20,7 @@ from jaxdyn.io.errors import ConfigError
 from jaxdyn.jobs.identify_config import IdentifyConfig
 from jaxdyn.jobs.identify_plant import loss_of, parameters_of, plant_of
 from jaxdyn.jobs.identify_tables import ForceTable
-from jaxdyn.jobs.job import describe_settings
+from jaxdyn.jobs.settings import describe_settings
 from jaxdyn.mechanism.named_classes import named_subclasses
 from jaxdyn.mechanism.quantity import STIFFNESS, quantity
 from jaxdyn.spatial.arrays import floating
@@ -130,7 +130,7 @@ def test_checks_are_built_by_their_kind_with_the_keys_that_they_have(path):
 
 
 def test_help_explains_every_key_by_a_sentence_under_the_kind_that_it_belongs_to():
-    lines = describe_settings(IdentifyConfig).splitlines()
+    lines = [line for line in describe_settings(IdentifyConfig).splitlines() if line]
     assert len(lines) > 100
     spring = next(k for k, line in enumerate(lines) if 'force.kind = "CubicSpring"' in line)
     assert "Springs that become stiffer" in lines[spring]

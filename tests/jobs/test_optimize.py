@@ -359,7 +359,7 @@ def test_help_lists_the_settings_of_every_kind(capsys):
         main(["optimize", "--help"])
     assert stop.value.code == 0
     said = capsys.readouterr().out
-    for name in ("time.duration (s)", "running.level (J)", "final.frame", "condition.q_lower", "start.amplitude"):
+    for name in ("time.duration (s)", "running.level (J)", "running.frame", "condition.q_lower", "start.amplitude"):
         assert f"  {name}: " in said, name
     for kind in ("angular_deviation", "penetration", "state_bounds", "random"):
         assert f'.kind = "{kind}": ' in said

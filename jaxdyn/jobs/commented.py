@@ -1,0 +1,131 @@
+"""TOML text with a comment above every key, taken from the classes that describe its tables."""
+
+import dataclasses
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jaxdyn.io.toml import toml_value
+from jaxdyn.jobs.settings import Setting, first_sentence, kinds_of, settings_of, summary_of, tables_of
+
+DEFAULT: Any = ...  # the value of a key that keeps its default
+_WIDTH = 110
+
+
+@dataclasses.dataclass(frozen=True)
+class Noted:
+    """A value with a further comment, which stands after that of its key.
+
+    Attributes:
+        value: the value; None for a key that stands in the comment only.
+        note: the comment; its lines are kept.
+    """
+
+    value: Any
+    note: str
+
+
+def commented_toml(
+    config: Any, values: Mapping[str, Any], header: str, classes: Mapping[str, Sequence[Any]] | None = None
+) -> str:
+    """The TOML text of some keys of a config class, each below its meaning; keys that are left out are listed by table.
+
+    Args:
+        values: values, tables and arrays of tables by key, as in the file; the values may be `DEFAULT` or `Noted`.
+        header: comment at the top of the file; its lines are kept.
+        classes: the classes of tables whose annotation does not name them, by the dotted names of the tables.
+    """
+    writer = _Writer(classes or {})
+    writer.note(header)
+    writer.blank()
+    writer.table("", [config], values)
+    return "\n".join(writer.lines).rstrip() + "\n"
+
+
+class _Writer:
+    """Collects lines; explains each key once."""
+
+    def __init__(self, classes: Mapping[str, Sequence[Any]]):
+        self.classes = classes
+        self.lines: list[str] = []
+        self._explained: set[tuple[str, Any]] = set()
+
+    def note(self, text: str) -> None:
+        """A comment whose lines are kept."""
+        self.lines += [f"# {line}".rstrip() for line in text.splitlines()]
+
+    def blank(self) -> None:
+        """An empty line, if there is none yet."""
+        if self.lines[-1]:
+            self.lines.append("")
+
+    def table(self, path: str, owners: Sequence[Any], values: Mapping[str, Any]) -> None:
+        """The keys of a table, those without tables first."""
+        kind = values.get("kind")
+        owners = [owner for owner in owners if kind in kinds_of(owner)] or owners
+        settings: dict[str, Setting] = {}
+        for owner in owners:
+            settings |= settings_of(owner, kind)
+        is_new = (path, kind) not in self._explained
+        self._explained.add((path, kind))
+        inner = {}
+        for key, value in values.items():
+            if _is_table(value) or (isinstance(value, list) and value and all(map(_is_table, value))):
+                inner[key] = value
+            elif key == "kind":
+                self._key(key, value, summary_of(owners[-1], kind) if is_new else "", None)
+            else:
+                self._key(key, value, settings[key].explanation if is_new else "", settings[key])
+        further = [key for key in settings if key not in values]
+        if further and is_new:
+            self._say(f"Further keys: {', '.join(further)}.")
+        self.blank()
+        for key, value in inner.items():
+            name = f"{path}.{key}" if path else key
+            inside = self.classes.get(name) or tables_of(settings[key].annotation)
+            said = settings[key].meaning if key in settings else ""
+            for k, entry in enumerate(value if isinstance(value, list) else [value]):
+                if k == 0 and is_new:
+                    self._say(said or first_sentence(inside[0]))
+                self.lines.append(f"[[{name}]]" if isinstance(value, list) else f"[{name}]")
+                self.table(name, inside, entry)
+
+    def _key(self, key: str, value: Any, said: str, setting: Setting | None) -> None:
+        note = ""
+        if isinstance(value, Noted):
+            value, note = value.value, value.note
+        if value is DEFAULT:
+            assert setting is not None
+            value = setting.default
+        if isinstance(value, tuple) and len(value) == 1 and setting is not None and setting.rules.broadcast:
+            value = value[0]
+        self._say(said)
+        self.note(note)
+        if value is None:
+            self.blank()
+            return
+        unit = setting.unit if setting is not None and _has_number(value) else ""
+        self.lines.append(f"{key} = {toml_value(value)}" + (f" # {unit}" if unit not in ("", "1") else ""))
+        if said:
+            self.blank()
+
+    def _say(self, text: str) -> None:
+        """A comment that is filled."""
+        self.lines += [f"# {line}" for line in textwrap.wrap(text, _WIDTH, break_on_hyphens=False)]
+
+
+class Inline(dict):
+    """A table that stands on one line."""
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, Mapping) and not isinstance(value, Inline)
+
+
+def _has_number(value: Any) -> bool:
+    inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else None
+    return (
+        isinstance(value, float | int) and not isinstance(value, bool)
+        if inside is None
+        else any(map(_has_number, inside))
+    )

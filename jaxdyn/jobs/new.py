@@ -1,0 +1,72 @@
+"""The command `jaxdyn new`: a commented config or mechanism file to start from."""
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxdyn.io.errors import ConfigError
+from jaxdyn.io.files import write_files
+from jaxdyn.jobs import templates
+from jaxdyn.jobs.source import load
+from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.model import Model
+
+_MECHANISM = "mechanism.toml"
+_TORQUE = 5.0  # N m, too little to lift the double pendulum at once
+
+
+def new(arguments: argparse.Namespace) -> None:
+    """Write the file, and the mechanism that it names if there is none."""
+    file: Path = arguments.file or Path(f"{arguments.kind}.toml")
+    if arguments.kind == "mechanism":
+        if arguments.mechanism is not None:
+            raise ConfigError("--mechanism is an option of configs; a new mechanism does not refer to another one")
+        _write(file, templates.mechanism_template(file), arguments.force)
+        print(f"{file}: a mechanism to start from. Next:\n\n  jaxdyn show {file}\n  jaxdyn rollout {file}")
+        return
+    own: Path | None = arguments.mechanism
+    mechanism = file.parent / _MECHANISM if own is None else own
+    if mechanism.resolve() == file.resolve():
+        raise ConfigError(
+            f"{file}: the config and its mechanism have the same name; choose another name for the config"
+        )
+    _check_absent(file, arguments.force)
+    if own is None and not mechanism.exists():
+        _write(mechanism, templates.mechanism_template(mechanism), force=False)
+        print(f"{mechanism}: a mechanism to start from")
+    model = load(mechanism, base=arguments.base, repair=arguments.repair).model
+    # As in any config, a relative path is relative to the config.
+    source: dict[str, Any] = {"mechanism": Path(os.path.relpath(mechanism.resolve(), file.resolve().parent)).as_posix()}
+    source |= {} if arguments.base is None else {"base": arguments.base}
+    source |= {"repair": True} if arguments.repair else {}
+    _write(file, _config(arguments.kind, file, source, model, own is not None), arguments.force)
+    print(f"{file}: a config of `jaxdyn {arguments.kind}` for {mechanism}. Next:\n\n  jaxdyn {arguments.kind} {file}")
+
+
+def _config(kind: str, file: Path, source: dict[str, Any], model: Model, is_own: bool) -> str:
+    match kind:
+        case "rollout":
+            return templates.rollout_template(file, source, model)
+        case "identify":
+            return templates.identify_template(file, source, model)
+    rest = configuration.neutral(model)
+    if not is_own:
+        return templates.optimize_template(file, source, [[angle, 0.0] for angle in (0.0, 1.57, 3.14159265)], _TORQUE)
+    target = configuration.random(model, jax.random.key(0), spread=0.5)
+    motion = [configuration.interpolate(model, rest, target, s) for s in (0.0, 0.5, 1.0)]
+    digits = 2 if model.nq == model.nv else 15  # quaternions keep theirs
+    return templates.optimize_template(file, source, [np.round(q, digits).tolist() for q in motion], None)
+
+
+def _check_absent(file: Path, force: bool) -> None:
+    if file.exists() and not force:
+        raise ConfigError(f"{file}: exists already; choose another name or give --force")
+
+
+def _write(file: Path, text: str, force: bool) -> None:
+    _check_absent(file, force)
+    write_files({file: lambda stream: stream.write(text.encode())})

@@ -1,0 +1,181 @@
+"""The settings of a config class as text: every key with its meaning, unit, choices and default, by table.
+
+Help texts and the templates of `jaxdyn new` are derived from the classes, so that they cannot disagree with them.
+"""
+
+import dataclasses
+import inspect
+import textwrap
+from collections.abc import Iterator
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from jaxdyn.io.toml import toml_value
+from jaxdyn.mechanism.quantity import ComponentUnit, Quantity, meanings, quantity_of
+
+WIDTH = 100  # columns of a terminal
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """A key of a config.
+
+    Attributes:
+        annotation: type of its value.
+        rules: unit and bounds.
+        default: its default, MISSING for a required key.
+        meaning: its line in the docstring of the class.
+    """
+
+    annotation: Any
+    rules: Quantity
+    default: Any
+    meaning: str
+
+    @property
+    def explanation(self) -> str:
+        """The meaning, and the choices where it does not name them."""
+        choices = [
+            choice for part in _options(self.annotation) for choice in get_args(part) if get_origin(part) is Literal
+        ]
+        if all(f'"{choice}"' in self.meaning for choice in choices):
+            return self.meaning
+        *others, last = (toml_value(choice) for choice in choices)
+        listed = f"{', '.join(others)} or {last}" if others else last
+        return f"{self.meaning} It is {listed}.".strip()
+
+    @property
+    def unit(self) -> str:
+        """The SI unit, empty if there is none; both units of a quantity along components of joints."""
+        unit = self.rules.unit
+        return " or ".join(dict.fromkeys(unit)) if isinstance(unit, ComponentUnit) else unit or ""
+
+
+def settings_of(table: Any, kind: str | None = None) -> dict[str, Setting]:
+    """The keys of a config class, or of one kind of a table that has several."""
+    if kind is not None and hasattr(table, "keys"):
+        keys = table.keys(kind).items()
+        return {name: Setting(key.annotation, key.rules, key.default, key.meaning) for name, key in keys}
+    texts, annotations = meanings(table), get_type_hints(table)
+    return {
+        field.name: Setting(annotations[field.name], quantity_of(field), field.default, texts.get(field.name, ""))
+        for field in dataclasses.fields(table)
+    }
+
+
+def tables_of(annotation: Any) -> list[Any]:
+    """The config classes of a table, one that may be absent, an array of tables or one of several kinds; empty for values."""
+    if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
+        return [annotation]
+    inside = [tables_of(part) for part in get_args(annotation)]
+    return list(dict.fromkeys(table for part in inside for table in part))
+
+
+def kinds_of(table: Any) -> tuple[str, ...]:
+    """The values that the key `kind` of a table may have; empty if it has no such key."""
+    if hasattr(table, "kinds"):
+        return tuple(table.kinds())
+    annotation = get_type_hints(table).get("kind")
+    return get_args(annotation) if get_origin(annotation) is Literal else ()
+
+
+def first_sentence(cls: type) -> str:
+    """The first paragraph of the docstring of a class without its sources, on one line."""
+    return " ".join(inspect.cleandoc(cls.__doc__ or "").split("\n\n")[0].split()).split(" Source: ")[0]
+
+
+def summary_of(table: Any, kind: str | None) -> str:
+    """A sentence about a table, or about one of its kinds."""
+    return table.summary(kind) if hasattr(table, "kinds") and kind is not None else first_sentence(table)
+
+
+def describe_settings(config: type) -> str:
+    """The settings of a config class, one line each: those outside of tables, then each table under a heading."""
+    lines, sections, explained = [], [], {}
+    for name, setting in settings_of(config).items():
+        tables = tables_of(setting.annotation)
+        if not tables:
+            lines.append(_line(name, setting))
+            continue
+        heading = f"[[{name}]]" if get_origin(setting.annotation) is tuple else f"[{name}]"
+        said = setting.meaning or first_sentence(tables[0])
+        same = explained.setdefault(tuple(tables), heading)
+        if same != heading:
+            sections += ["", f"{heading}: {said} The keys are those of {same}."]
+            continue
+        sections += ["", f"{heading}: {said}", *(line for table in tables for line in _table_lines(table, name))]
+    return "\n".join([*lines, *sections])
+
+
+def _table_lines(table: Any, name: str) -> Iterator[str]:
+    """The keys of a table, under a line for each kind."""
+    kinds = kinds_of(table)
+    for kind in kinds if hasattr(table, "kinds") else kinds[:1]:
+        named = f'"{kind}"' if hasattr(table, "kinds") else " or ".join(f'"{kind}"' for kind in kinds)
+        yield f"  {name}.kind = {named}: {summary_of(table, kind)}"
+        for key, setting in settings_of(table, kind).items():
+            if key != "kind":
+                yield from _key_lines(f"{name}.{key}", setting, "  ")
+    if not kinds:
+        for key, setting in settings_of(table).items():
+            yield from _key_lines(f"{name}.{key}", setting, "")
+
+
+def _key_lines(name: str, setting: Setting, indent: str) -> Iterator[str]:
+    yield f"{indent}{_line(name, setting)}"
+    for table in tables_of(setting.annotation):
+        yield from (f"  {indent}{line}" for line in _table_lines(table, name))
+
+
+def _line(name: str, setting: Setting) -> str:
+    unit = f" ({setting.unit})" if setting.unit else ""
+    stated = "" if setting.default is None else f" [{default_of(setting)}]"
+    return f"  {name}{unit}: {setting.explanation}{stated}"
+
+
+def default_of(setting: Setting) -> str:
+    """The default of a setting as the help states it."""
+    value = setting.default
+    if value is dataclasses.MISSING:
+        return "required"
+    if isinstance(value, tuple) and len(value) == 1 and setting.rules.broadcast:
+        value = value[0]
+    return f"default {_plain(value)}"
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_plain, value))}]"
+    return toml_value(value) if isinstance(value, str | bool | int) else str(value)
+
+
+def _options(annotation: Any) -> tuple[Any, ...]:
+    """The types that a value may have, besides None."""
+    if get_origin(annotation) is Literal:
+        return (annotation,)
+    return tuple(part for part in get_args(annotation) if get_origin(part) is Literal)
+
+
+def wrapped(text: str) -> str:
+    """Text of a help page within the width: paragraphs are filled, and indented lines continue with a deeper indentation."""
+    paragraphs = []
+    for paragraph in text.split("\n\n"):
+        lines = paragraph.splitlines()
+        if any(line.startswith(" ") for line in lines):
+            paragraphs.append("\n".join(_filled(line) for line in lines))
+        else:
+            paragraphs.append(_filled(" ".join(lines)))
+    return "\n\n".join(paragraphs)
+
+
+def _filled(line: str) -> str:
+    indent = line[: len(line) - len(line.lstrip())]
+    return textwrap.fill(
+        line.strip(),
+        WIDTH,
+        initial_indent=indent,
+        subsequent_indent=f"{indent}    " if indent else "",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -1,0 +1,162 @@
+"""The files that `jaxdyn new` writes: their keys and values. The comments come from the classes that describe them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jaxdyn.dynamics.friction import JointFriction
+from jaxdyn.io.mechanism_entries import JointEntry, MechanismEntry
+from jaxdyn.jobs.commented import DEFAULT, Inline, Noted, commented_toml
+from jaxdyn.jobs.identify_config import IdentifyConfig
+from jaxdyn.jobs.optimize_config import OptimizeConfig
+from jaxdyn.jobs.rollout_config import RolloutConfig
+from jaxdyn.mechanism.joints import Revolute
+from jaxdyn.mechanism.model import Model
+
+_UNITS = 'Values are in SI units, or texts with another unit such as "30 deg", "500 ms" or "1 kHz".'
+
+
+def _config_header(verb: str, what: str, file: Path, example: str) -> str:
+    return (
+        f"{what}\n\n"
+        f"  jaxdyn {verb} {file}\n"
+        f"  jaxdyn {verb} {file} {example}\n\n"
+        f"The second line changes values for one run.\n{_UNITS}\n"
+        f"`jaxdyn {verb} --help` explains all keys, also those that are not in this file."
+    )
+
+
+def rollout_template(file: Path, source: Mapping[str, Any], model: Model) -> str:
+    """A config of `jaxdyn rollout`: random initial states and PD control."""
+    values = {
+        **source,
+        "batch": 256,
+        "seed": DEFAULT,
+        "dtype": DEFAULT,
+        "limits": "enforced",
+        "time": {"duration": "2 s", "rate": "1 kHz", "substeps": 4, "save_every": 10, "integrator": DEFAULT},
+        "initial": {"spread": 0.5, "speed": "0.5 rad/s"},
+        "control": {
+            "target": DEFAULT,
+            "stiffness": Noted(0.0, f"One value for each velocity component is a list of {model.nv} values."),
+            "damping": DEFAULT,
+            "compensate_gravity": DEFAULT,
+            "random_torque": DEFAULT,
+            "random_interval": DEFAULT,
+        },
+    }
+    what = "Simulation of many samples of one mechanism, each from its own random initial state."
+    return commented_toml(
+        RolloutConfig, values, _config_header("rollout", what, file, 'batch=1000 "time.duration=5 s"')
+    )
+
+
+def identify_template(file: Path, source: Mapping[str, Any], model: Model) -> str:
+    """A config of `jaxdyn identify`: bodies and friction from forces, with recordings that the job makes itself."""
+    counts = {"q": model.nq, "v": model.nv, "tau": model.nv}
+    q, v, tau = ([f"{letter}{k}" for k in range(1, count + 1)] for letter, count in counts.items())
+    header = ",".join(["t", *q, *v, *tau])
+    values = {
+        "data": Noted(
+            None,
+            "For own recordings, remove the table [synthetic], write\n"
+            '  data = "recordings"\n'
+            'and name the files of this folder in train and validation, as in train = ["run_1.csv"].\n'
+            "The first line of a .csv file names its columns; the table [columns] below refers to these names:\n"
+            f"  {header}",
+        ),
+        "synthetic": {"period": "10 s", "harmonics": 5, "noise": 0.1, "repetitions": 100, "perturbation": 0.2},
+        "columns": {"time": ["t"], "q": q, "v": v, "u": tau},
+        "study": [
+            {"name": "machine", **source, "train": ["motion 1"], "validation": ["motion 2"]},
+        ],
+        "force": [{"kind": "JointFriction", "viscous": 0.1, "coulomb": 0.1, "velocity_scale": 0.05}],
+        "free": [
+            {"inertia": ["all"], "divergence": 1.0},
+            {"path": "system.forces.0.viscous", "chart": "positive"},
+            {"path": "system.forces.0.coulomb", "chart": "positive"},
+        ],
+        "fit": {"method": "inverse_dynamics", "noise": 0.1},
+        "motion": {
+            "interval": 0.02,
+            "cutoff": Noted(0.0, "Recordings with noise in the velocities need a filter, for instance of 5 Hz."),
+            "drop": Noted(0, "With a filter, leave out the samples that its ends affect, for instance 1 s."),
+            "decimate": 1,
+        },
+        "check": [{"kind": "forces"}],
+    }
+    what = (
+        "Physical parameters of a machine from recordings of its motion and its forces. As it stands, this config makes its\n"
+        "own recordings with the mechanism, perturbs all parameters, and finds them again."
+    )
+    return commented_toml(IdentifyConfig, values, _config_header("identify", what, file, "fit.max_steps=100"))
+
+
+def optimize_template(file: Path, source: Mapping[str, Any], motion: list[list[float]], bound: float | None) -> str:
+    """A config of `jaxdyn optimize`: from rest to rest at least effort."""
+    values = {
+        **source,
+        "iterations": DEFAULT,
+        "time": {"duration": "2 s", "steps": 100},
+        "initial": {"q": motion[0]},
+        **({} if bound is None else {"bounds": {"lower": -bound, "upper": bound}}),
+        "running": [{"kind": "effort", "weights": 1.0}],
+        "final_condition": [{"kind": "state", "q": motion[-1], "v": 0.0}],
+        "solver": {"kind": "multiple_shooting"},
+        "start": [
+            {"kind": "states", "times": [0.0, 1.0, 2.0], "q": motion, "count": 8, "spread": 1.0},
+        ],
+    }
+    what = "Motion of a mechanism from rest to rest at least effort, found from several initial guesses."
+    return commented_toml(OptimizeConfig, values, _config_header("optimize", what, file, "time.steps=200"))
+
+
+def mechanism_template(file: Path) -> str:
+    """A mechanism file: a double pendulum, driven in both joints."""
+
+    def joint(name: str, limit: str) -> dict[str, Any]:
+        return {
+            "kind": "revolute",
+            "axis": [0.0, 1.0, 0.0],
+            "name": name,
+            "position_limits": [f"-{limit}", limit],
+            "velocity_limit": "15 rad/s",
+            "effort_limit": "10 N m",
+        }
+
+    values = {
+        "name": "double_pendulum",
+        "source": "an example: two uniform rods, 0.5 m long",
+        "gravity": [0.0, 0.0, -9.81],
+        "body": [
+            {
+                "name": "upper",
+                "mass": "1 kg",
+                "com": [0.0, 0.0, -0.25],
+                "inertia": Noted(
+                    [0.021, 0.021, 0.0004], "A rod of mass m and length L has m L^2 / 12 across its axis."
+                ),
+                "joint": joint("shoulder", "200 deg"),
+            },
+            {
+                "name": "lower",
+                "parent": "upper",
+                "position": [0.0, 0.0, -0.5],
+                "mass": "500 g",
+                "com": [0.0, 0.0, -0.25],
+                "inertia": [0.0105, 0.0105, 0.0002],
+                "joint": joint("elbow", "150 deg"),
+            },
+        ],
+        "frame": [{"name": "tip", "body": "lower", "position": [0.0, 0.0, -0.5]}],
+        "joint_friction": {"viscous": Inline(shoulder=0.05, elbow=0.02)},
+    }
+    classes = {"body.joint": (JointEntry, Revolute), "joint_friction": (JointFriction,)}
+    header = (
+        f"A mechanism for jaxdyn: a double pendulum in the x-z plane, which hangs straight down where its angles are zero.\n\n"
+        f"  jaxdyn show {file} --out mechanism.png\n"
+        f"  jaxdyn rollout {file}\n\n"
+        f"{_UNITS}\n"
+        "Forces and loops have further tables, which `jaxdyn convert --help` lists."
+    )
+    return commented_toml(MechanismEntry, values, header, classes)
