@@ -46,19 +46,19 @@ class Config:
     """Settings.
 
     Attributes:
-        symmetric_body: Principal moments of inertia, the first two equal.
+        symmetric_body: Principal moments of inertia; the first two are equal.
         general_body: Principal moments of inertia, all different.
-        resistance: h of the medium, whose moment is -h times the angular velocity.
-        speed: Length of the angular velocity at the start.
-        s: S-parameters of the first start, that of the pictures; its alpha = 0 and beta = 90 deg.
-        shown_duration: Length of these trajectories.
-        duration: Simulated time when errors are measured.
-        coarsest_step: Longest step of the ladder.
-        halvings: How many times it is halved.
-        starts: Starts over which errors are measured; all but the first are random.
-        seed: Seed of the random starts.
-        timed_steps: Steps in a timed call for one body; the batch of all starts takes a hundredth.
-        rounds: Timed calls of each kind.
+        resistance: Coefficient h of the medium, whose moment is -h times the angular velocity.
+        speed: Initial magnitude of the angular velocity.
+        s: S-parameters of the first initial state, which is that of the pictures; its alpha = 0 and beta = 90 deg.
+        shown_duration: Duration of the trajectories in the pictures.
+        duration: Simulated time of the error measurements.
+        coarsest_step: Longest time step.
+        halvings: Number of times that the time step is halved.
+        starts: Number of initial states of the error measurements; all but the first are random.
+        seed: Seed of the random initial states.
+        timed_steps: Number of steps in a timed call for one body; the batch of all initial states takes a hundredth of it.
+        rounds: Number of timed calls of each kind.
     """
 
     symmetric_body: tuple[float, float, float] = setting((3.0, 3.0, 2.0), unit="kg m^2", positive=True)
@@ -89,8 +89,8 @@ class Form:
 
     Attributes:
         rates: Equation of motion (principal moments, state, moment) -> rates.
-        of: A quaternion state in this form.
-        quaternion_of: Quaternion state of a state of this form.
+        of: Function from a quaternion state to a state of this form.
+        quaternion_of: Function from a state of this form to a quaternion state.
         after: Function applied to the state after each step.
     """
 
@@ -190,9 +190,9 @@ class Stepper:
     """`advance` of one form, compiled for one body and for all starts; moments, resistance and steps remain arguments.
 
     Attributes:
-        form: The form.
-        starts: The random starts in this form.
-        compile_s: Time to compile it for one body.
+        form: Form of the equations.
+        starts: Random initial states in this form.
+        compile_s: Compilation time for one body, s.
     """
 
     def __init__(self, form: Form, config: Config):

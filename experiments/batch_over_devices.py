@@ -37,10 +37,10 @@ class Config:
     """Settings.
 
     Attributes:
-        devices: Numbers of devices; on a CPU as many are made, elsewhere they have to be there.
+        devices: Counts of devices to compare; on a CPU they are emulated, elsewhere they must exist.
         batch: Number of samples, a multiple of each number of devices.
         steps: Number of steps of a rollout.
-        rounds: Calls of each division that count.
+        rounds: Number of timed calls of each division.
     """
 
     devices: tuple[int, ...] = setting((1, 2, 4), positive=True)

@@ -36,7 +36,7 @@ class Config(Settings):
     Attributes:
         functions: Names of the measured functions.
         dt: Length of a step.
-        most_steps: Samples times steps of a call, at most.
+        most_steps: Maximum of samples times steps of a call.
     """
 
     functions: tuple[Literal["rollout", "rollout gradient"], ...] = (ROLLOUT, GRADIENT)

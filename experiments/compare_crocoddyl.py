@@ -95,14 +95,14 @@ class Config:
 
     Attributes:
         peer_python: Python of an environment with Crocoddyl; empty for none.
-        compiler: Command of the C++ compiler, for Crocoddyl's side.
+        compiler: Command of the C++ compiler, for the program that uses Crocoddyl.
         starts: Number of initial guesses of the batch.
-        spread: Standard deviation of its torques.
-        tolerance: Decrease of the cost that is not worth another iteration.
+        spread: Standard deviation of the torques of the initial guesses.
+        tolerance: Decrease of the cost below which the iteration ends.
         iterations: Maximum number of iterations.
         methods: Names of the methods of jaxdyn, "iLQR" and "DDP".
         repeats, batch_repeats: Number of repetitions of single solutions and of batches.
-        threads: Number of threads of Crocoddyl, in the row with several.
+        threads: Number of threads of Crocoddyl in the row with several threads.
         seed: Seed of the torques.
     """
 

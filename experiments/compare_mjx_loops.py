@@ -46,13 +46,13 @@ class Config:
     """Settings.
 
     Attributes:
-        crank, coupler, rocker: Lengths; at the start crank and rocker stand upright and the coupler lies along x.
+        crank, coupler, rocker: Lengths; initially crank and rocker are upright and the coupler is along x.
         density: Mass of the rods per meter, in kg.
         speed: Speed of the crank at the start.
         step: Time step of all integrators.
-        duration: Duration of the motion in which the loop is watched.
-        gradient_steps: Length of the rollout that is differentiated.
-        states: Random states at which accelerations are compared.
+        duration: Duration of the motion in which the loop error is measured.
+        gradient_steps: Number of steps of the rollout that is differentiated.
+        states: Number of random states at which accelerations are compared.
         seed: Seed of these states.
         perturbation: Step of the central differences.
         integrators: Names of the integrators of jaxdyn, "semi-implicit Euler", "Runge-Kutta 4", "projected Runge-Kutta 4".
@@ -112,9 +112,9 @@ class Row:
     """One line of the table; entries that do not apply stay None.
 
     Attributes:
-        at_rest, moving: Largest difference of accelerations to jaxdyn's, relative to the largest acceleration.
-        opening: How far the loop opens at most, m.
-        reverse, forward: Outcome of a derivative: its error relative to central differences and times, or the error raised.
+        at_rest, moving: Largest difference of accelerations from those of jaxdyn, relative to the largest acceleration.
+        opening: Largest error of the loop, m.
+        reverse, forward: Outcome of a derivative: its error relative to central differences and its times, or the exception.
     """
 
     library: str

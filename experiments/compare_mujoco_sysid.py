@@ -82,14 +82,14 @@ class Config:
         mass: Mass of a link.
         damping: Damping of a joint, N m s/rad.
         armature: Armature of a joint, kg m^2.
-        torque: Amplitude at the first joint; at the others in proportion to the links that they carry.
-        windows: Pieces of motion.
+        torque: Torque amplitude at the first joint; those of the others are proportional to the number of links that they carry.
+        windows: Number of windows of motion.
         duration: Duration of a window.
         step: Time step of both simulators.
-        noise_position, noise_velocity: Standard deviations of the readings.
+        noise_position, noise_velocity: Standard deviations of the measurements.
         offset: Maximum initial error of the parameters, as a fraction of their true values; mass centers by that fraction of
             half the length.
-        seed: Seed of the motions, the noise and the start.
+        seed: Seed of the motions, the noise and the initial guess.
         solvers: Names of the solvers of mujoco.sysid, "mujoco", "mujoco, scaled", "scipy", "scipy, scaled".
         iterations: Maximum number of iterations.
         repeats: Number of repetitions of each fit; the fastest counts.
@@ -132,11 +132,11 @@ class Data:
     """The recordings, as plain arrays.
 
     Attributes:
-        start: True states at the starts, (windows, 2 joints), coordinates then velocities.
-        torque: (windows, steps, joints), held over each step.
-        readings: (windows, steps, 2 joints) after each step.
-        noise: (2 joints,) standard deviations.
-        true, first: Parameters, in the order of `parameter_names`.
+        start: True initial states, (windows, 2 joints), coordinates then velocities.
+        torque: Torques, constant over each step, (windows, steps, joints).
+        readings: Measurements after each step, (windows, steps, 2 joints).
+        noise: Standard deviations of the measurements, (2 joints,).
+        true, first: True parameters and initial guess, in the order of `parameter_names`.
     """
 
     start: np.ndarray
@@ -155,11 +155,11 @@ class Reached(NamedTuple):
     """A moment of a fit.
 
     Attributes:
-        time: Since the fit began, s.
-        processor: Processor time of all threads since then, s.
+        time: Wall time since the start of the fit, s.
+        processor: Processor time of all threads since the start of the fit, s.
         evaluations: Number of evaluations of the residuals.
-        derivatives: Evaluations of the Jacobian matrix.
-        loss: The least so far.
+        derivatives: Number of evaluations of the Jacobian matrix.
+        loss: Smallest loss so far.
     """
 
     time: float
@@ -174,8 +174,8 @@ class Trace:
     """A fit as it went.
 
     Attributes:
-        moments: At the ends of the evaluations.
-        final: Parameters.
+        moments: Progress at the end of each evaluation.
+        final: Fitted parameters.
         compile: Time spent before the fit, s.
     """
 

@@ -85,14 +85,14 @@ class Config:
     """Settings.
 
     Attributes:
-        folder: Where the robots are; without it, the arm that stands in the experiment.
-        robots: Paths below the folder, with * and **; the first file of each pattern is taken.
-        floating: Stems of file names whose base floats.
-        lanes: Random postures per case.
-        reach: How far from the middle of their limits random coordinates lie at most, rad or m.
+        folder: Folder of the robots; without it, the arm defined in the experiment is used.
+        robots: Path patterns below the folder, with * and **; the first file that matches each pattern is used.
+        floating: Stems of the names of files of robots with a floating base.
+        lanes: Number of random postures per case.
+        reach: Largest distance of random coordinates from the middle of their limits, rad or m.
         speed: Standard deviation of random speeds.
         bandwidth: Bandwidth of PD control.
-        ratios: Damping of PD control, as shares of critical damping.
+        ratios: Damping of PD control as fractions of critical damping.
         duration: Simulated time.
         step: Time step of both simulators.
         seed: Seed of the random postures.
@@ -153,7 +153,7 @@ class Row:
         lost: Number of samples lost per case and simulator.
         only_here: Number of samples of all cases that the default integrator loses and MuJoCo keeps.
         difference: Largest difference of positions after a fifth of the duration without Coulomb friction.
-        fastest: Joint whose speed grew most often beyond all bounds with the default integrator, if any.
+        fastest: Joint whose speed diverged most often with the default integrator, if any.
     """
 
     robot: str
@@ -336,7 +336,7 @@ def prepared(path: Path, floating: bool, **options: str) -> str:
     """The file without shapes, so that no mesh is missed, and without the inertia of fixed links; or on a floating joint.
 
     Args:
-        options: Options of MuJoCo's compiler.
+        options: Options of the compiler of MuJoCo.
     """
     robot = ET.parse(path).getroot()
     for link in robot.iter("link"):

@@ -58,9 +58,9 @@ class Config:
     """Settings.
 
     Attributes:
-        tasks: Names of the tasks; all if there are none.
-        rounds: Runs of each task, the fastest of which counts.
-        checkout: Folder of another checkout of jaxdyn, which is timed in place of this one.
+        tasks: Names of the tasks; empty for all tasks.
+        rounds: Number of runs of each task, of which the fastest counts.
+        checkout: Folder of another checkout of jaxdyn, which is timed instead of this one.
     """
 
     tasks: tuple[str, ...] = ()

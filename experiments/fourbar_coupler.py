@@ -45,21 +45,21 @@ class Config:
     """Settings.
 
     Attributes:
-        curve: Shape of the wanted curve: "stroke" (straight, back along half an ellipse), "eight" or "triangle".
-        points: Corners (x, z) of a closed curve to take instead, in order.
+        curve: Shape of the desired curve: "stroke" (straight, back along half an ellipse), "eight" or "triangle".
+        points: Corners (x, z), in order, of a closed curve that replaces `curve`.
         width, height: Width and height of the desired curve.
         angles: Crank angles at which the linkage is assembled.
-        starts: Random linkages to start from.
+        starts: Number of random linkages as initial guesses.
         steps: Number of steps of the optimizer.
-        rate: Learning rate at the start; it falls to zero.
-        transmission: Smallest angle wanted between coupler and rocker.
-        seed: Seed of the random starts.
+        rate: Initial learning rate, which decreases to zero.
+        transmission: Smallest allowed angle between coupler and rocker.
+        seed: Seed of the random initial guesses.
         density: Mass of the rods per meter, in kg.
         weight: Mass at the tracing point.
-        rotor: Inertia of the motor about its axis, on the crank.
+        rotor: Inertia of the motor on the crank about its axis.
         speed: Speed of the crank.
-        gain: Gain of the motor's speed controller.
-        turns: How many are simulated.
+        gain: Gain of the speed controller of the motor.
+        turns: Number of simulated turns of the crank.
         step: Time step of the simulation.
     """
 
@@ -92,9 +92,9 @@ class Linkage(NamedTuple):
     """The nine parameters, m and rad.
 
     Attributes:
-        crank, coupler, rocker, base: Lengths; base is that between the two pivots on the ground.
-        along, across: The tracing point on the coupler, from the crank pin.
-        x, z: Pivot of the crank.
+        crank, coupler, rocker, base: Lengths; `base` is the distance of the two pivots on the ground.
+        along, across: Position of the tracing point on the coupler, relative to the crank pin.
+        x, z: Position of the pivot of the crank.
         direction: Direction of the base, from the pivot of the crank to that of the rocker, above x.
     """
 
@@ -206,7 +206,7 @@ def one_turn(
     """`traced` over a turn, each angle from the one before; the first from a guess with the rocker at one side of the base.
 
     Args:
-        mode: 1 or -1, which of the two ways to put the linkage together.
+        mode: Assembly mode of the linkage, 1 or -1.
     """
 
     def follow(q, t):
@@ -272,9 +272,9 @@ class Search(NamedTuple):
     """All starts.
 
     Attributes:
-        free: (starts, 9) unconstrained parameters.
-        q: (starts, angles, 2) assemblies at all crank angles.
-        optimizer: Its state.
+        free: Unconstrained parameters, (starts, 9).
+        q: Coordinates at all crank angles, (starts, angles, 2).
+        optimizer: State of the optimizer.
     """
 
     free: Array
@@ -286,10 +286,10 @@ class Turn(NamedTuple):
     """A turn of each of many linkages, assembled from scratch.
 
     Attributes:
-        points: (starts, angles, 2) tracing point, m.
-        q: (starts, angles, 2) assemblies.
-        error: (starts,) root mean square error of the curve, m.
-        closed: (starts,) whether the linkage closes at every angle.
+        points: Positions of the tracing point, (starts, angles, 2), m.
+        q: Coordinates, (starts, angles, 2).
+        error: Root mean square error of the curve, (starts,), m.
+        closed: True if the linkage closes at every angle, (starts,).
     """
 
     points: np.ndarray

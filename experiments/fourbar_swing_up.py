@@ -40,16 +40,16 @@ class Config:
     """Settings.
 
     Attributes:
-        crank, coupler, rocker: Lengths; in the first position crank and rocker stand upright and the coupler lies along x.
+        crank, coupler, rocker: Lengths; initially crank and rocker are upright and the coupler is along x.
         density: Mass of the rods per meter, in kg.
         load: Mass at the end of the crank.
         share: Maximum torque of the motor, as a fraction of the largest torque of a slow turn.
         duration: Duration of the motion.
-        steps: Number of steps of the plan.
-        starts: First guesses.
+        steps: Number of steps of the trajectory.
+        starts: Number of initial guesses.
         swing: Maximum amplitude of the swings in all guesses but the first.
         iterations: Maximum number of iterations.
-        seed: Seed of the first guesses.
+        seed: Seed of the initial guesses.
     """
 
     crank: float = setting(0.1, unit="m", positive=True)

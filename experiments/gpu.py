@@ -60,14 +60,14 @@ class Config:
     """Settings.
 
     Attributes:
-        platform: Where to run; "cpu" tries the script without a GPU.
+        platform: Platform of the device; "cpu" tries the script without a GPU.
         mechanisms: "panda", "chain N" or "tree 27".
-        checked: Samples of a check, which take part of a block.
+        checked: Number of samples of a check, which fill a part of a block.
         batches: Batch sizes of the rates.
         blocks: Threads per block, for rates of forward dynamics and rollouts; may be empty.
         steps: Number of steps of a rollout, and of a gradient.
-        xla_samples: Samples times steps of a call of XLA, at most.
-        rounds: Calls that count.
+        xla_samples: Maximum of samples times steps of a call of XLA.
+        rounds: Number of timed calls.
     """
 
     platform: str = "cuda"

@@ -57,7 +57,7 @@ class Config:
     """Settings.
 
     Attributes:
-        processor: That the code is made for.
+        processor: Processor for which the code is compiled.
         mechanisms: "panda", "chain N" or "tree 27".
         functions: Names of the compiled functions.
         most_time: Maximum time of the assembler for one kernel, s; kernels that take longer are left out.

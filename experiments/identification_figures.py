@@ -36,8 +36,8 @@ class GoalConfig:
 
     Attributes:
         study: Name of the fit.
-        figure: Its name in the tables, on held-out recordings, or in the metrics.
-        at_most, at_least: Bounds.
+        figure: Name of the figure in the tables, on held-out recordings, or in the metrics.
+        at_most, at_least: Bounds of the figure.
     """
 
     study: str
@@ -51,11 +51,11 @@ class Config:
     """Settings.
 
     Attributes:
-        identify: Configs of `jaxdyn identify`, each a fit or several.
-        data: Folder that holds the data folders, named as in these configs; where these configs look if not given.
-        comparison: Whether mujoco.sysid is timed, too.
-        reduced: Whether all of them run with their [smoke] tables.
-        goal: Figures that are wanted.
+        identify: Configs of `jaxdyn identify`, each with one fit or several fits.
+        data: Folder of the data folders, named as in these configs; if not given, the paths of the configs are used.
+        comparison: Time mujoco.sysid, too.
+        reduced: Run all fits with their [smoke] tables.
+        goal: Required figures.
     """
 
     identify: tuple[Path, ...]

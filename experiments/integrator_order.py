@@ -39,8 +39,8 @@ class Config:
 
     Attributes:
         duration: Simulated time.
-        coarsest_step: Longest step of the ladder.
-        halvings: How many times it is halved.
+        coarsest_step: Longest time step.
+        halvings: Number of times that the time step is halved.
         angles: Initial angles of the two joints.
     """
 

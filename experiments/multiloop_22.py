@@ -54,8 +54,8 @@ class Body:
         name: Name of the body.
         joint: "revolute" or "prismatic".
         axis: Axis of the joint.
-        at: Joint.
-        end: Other end of the body.
+        at: Position of the joint.
+        end: Position of the other end of the body.
         mass: Mass of the body.
         stiffness: Stiffness of the spring in the joint, in N m/rad or N/m.
         damping: Viscous friction in the joint, in N m s/rad or N s/m.
@@ -77,10 +77,10 @@ class Loop:
 
     Attributes:
         name: Name of the loop.
-        joint: Its kind.
-        bodies: Numbers of two bodies from 1 on.
-        at: Its place.
-        axis: Its axis.
+        joint: Kind of the loop joint.
+        bodies: Indices of two bodies, from 1 on.
+        at: Position of the loop joint.
+        axis: Axis of the loop joint.
     """
 
     name: str
@@ -110,16 +110,16 @@ class Config:
     """Settings.
 
     Attributes:
-        bodies: The 22 bodies of the tree, in its order.
+        bodies: The 22 bodies of the tree, in order.
         loops: Joints that close loops.
         gears: Couplings of two joints.
-        cylinder: Number of the body that is pushed.
+        cylinder: Index of the body that is pushed.
         force: Amplitude of the push.
         frequency: Frequency of the push.
         radius: Radius of all bodies.
         duration: Simulated time.
         step: Time step of the integrators.
-        integrators: To compare, of "semi-implicit Euler", "Runge-Kutta 4", "projected Runge-Kutta 4".
+        integrators: Integrators to compare, of "semi-implicit Euler", "Runge-Kutta 4", "projected Runge-Kutta 4".
         seed: Seed of the random axes.
     """
 

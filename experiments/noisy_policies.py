@@ -42,10 +42,10 @@ class Config:
     """Settings.
 
     Attributes:
-        batch: Quadrupeds.
+        batch: Number of quadrupeds.
         steps: Number of steps of a rollout, of 1 ms.
         units: Number of units of each of the two hidden layers.
-        rounds: Calls that count.
+        rounds: Number of timed calls.
     """
 
     batch: int = setting(4096, positive=True)

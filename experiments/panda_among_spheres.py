@@ -58,15 +58,15 @@ class Config:
 
     Attributes:
         mechanism: File of the arm.
-        start: Angles at the start.
-        goal: Angles at which the hand has the target pose.
+        start: Initial joint angles.
+        goal: Joint angles at which the hand has the target pose.
         duration: Duration of the motion.
-        steps: Number of steps of the plan.
-        margin: Distance to keep from the spheres.
-        starts: First guesses.
-        bulge: Standard deviation of how far their middle lies off the straight line.
+        steps: Number of steps of the trajectory.
+        margin: Minimum distance from the spheres.
+        starts: Number of initial guesses.
+        bulge: Standard deviation of the distance of their middle from the straight line.
         iterations: Maximum number of iterations.
-        seed: Seed of the first guesses.
+        seed: Seed of the initial guesses.
     """
 
     mechanism: Path

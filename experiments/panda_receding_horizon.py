@@ -39,14 +39,14 @@ class Config:
 
     Attributes:
         mechanism: File of the arm.
-        start: Angles at the start.
-        goal: Angles at which the hand has the target pose; any posture that has it will do.
-        horizon: Duration of each plan.
+        start: Initial joint angles.
+        goal: Joint angles at which the hand has the target pose; any posture with this pose is accepted.
+        horizon: Duration of each planned trajectory.
         steps: Number of steps of each plan.
-        run: Steps that are carried out.
+        run: Number of executed steps.
         iterations: Number of iterations of iLQR for each plan.
-        push: Torque on the first joints that the plan does not know.
-        push_start, push_end: When it acts.
+        push: Torque on the first joints that the controller does not predict.
+        push_start, push_end: Start and end of the push.
     """
 
     mechanism: Path
@@ -65,7 +65,7 @@ class Pushed(control.Dynamics):
     """A machine that is pushed for a while.
 
     Attributes:
-        inner: The machine.
+        inner: Dynamics of the robot without the push.
         torque: Torque of the push.
         start, end: Start and end of the push, s.
     """

@@ -41,15 +41,15 @@ class Config:
 
     Attributes:
         mass: Mass of the load.
-        torque: Bound.
-        value: Value of a meter of height.
+        torque: Bound of the torque.
+        value: Reward of a meter of height.
         price: Cost of a second.
-        steps: Number of steps of the plan.
+        steps: Number of steps of the trajectory.
         shortest, longest: Bounds of the length.
-        lengths: Lengths of the scan.
-        starts: Random first torques.
+        lengths: Number of lengths of the scan.
+        starts: Number of random initial guesses of the torques.
         iterations: Maximum number of iterations.
-        seed: Seed of the first torques.
+        seed: Seed of the initial guesses.
     """
 
     mass: float = setting(1.0, unit="kg", positive=True)

@@ -44,9 +44,9 @@ class Config:
     """Settings.
 
     Attributes:
-        folders: Where to look, recursively; empty means the installed Python packages.
-        own: Names of mechanisms of jaxdyn's library to take instead, written as URDF.
-        states: Random states at which the mechanics is compared.
+        folders: Folders to search recursively; empty for the installed Python packages.
+        own: Names of mechanisms of `jaxdyn.library` to use instead, written as URDF.
+        states: Number of random states at which the mechanics is compared.
         seed: Seed of the random states.
     """
 

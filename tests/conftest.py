@@ -36,12 +36,13 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 
 # The lanes handle millions of single numbers and annotate no shapes: there beartype checks alone, at a fraction of the time
 # (but not at the door that users come in by, see `as_a_user`).
-_rooms = {
-    room.name for room in pkgutil.iter_modules(importlib.util.find_spec("jaxdyn").submodule_search_locations, "jaxdyn.")
+_packages = {
+    module.name
+    for module in pkgutil.iter_modules(importlib.util.find_spec("jaxdyn").submodule_search_locations, "jaxdyn.")
 }
-_rooms = _rooms - {"jaxdyn.lanes"} | {"jaxdyn.lanes.batched"}
+_packages = _packages - {"jaxdyn.lanes"} | {"jaxdyn.lanes.batched"}
 beartype_package("jaxdyn.lanes", conf=BeartypeConf(claw_is_pep526=False))
-with install_import_hook(sorted(_rooms), "beartype.beartype"):
+with install_import_hook(sorted(_packages), "beartype.beartype"):
     import jaxdyn
 
     for _name in dir(jaxdyn):

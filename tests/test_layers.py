@@ -11,9 +11,9 @@ import jaxdyn
 
 PACKAGE = Path(jaxdyn.__file__).parent
 
-# Each room may import itself and those before it. `cache` and `lanes` come before all mechanics: they compile and know nothing of
-# it, and the rooms that they serve may ask whether they are being compiled.
-ROOMS = [
+# Each package may import itself and those before it. `cache` and `lanes` precede all mechanics: they compile any function, and
+# the packages that use them may query whether they are being compiled.
+PACKAGES = [
     "deprecated",
     "lazy",
     "version",
@@ -30,7 +30,7 @@ ROOMS = [
     "identify",
     "control",
 ]
-ROOMS += ["io", "library", "view", "jobs", "cli", "__main__"]
+PACKAGES += ["io", "library", "view", "jobs", "cli", "__main__"]
 
 
 def modules() -> dict[str, Path]:
@@ -58,17 +58,17 @@ def imported_modules(source: str) -> set[str]:
     return {name if name in MODULES else name.rpartition(".")[0] for name in inside}
 
 
-def room(module: str) -> str:
+def package(module: str) -> str:
     return module.split(".")[1] if "." in module else ""
 
 
 def forbidden(importer: str, imported: str) -> bool:
-    """Whether an import points the wrong way. The package itself (room "") may import all and be imported by none."""
-    if room(importer) == "":
+    """True if an import points the wrong way. The top-level package ("") may import every package, and no package may import it."""
+    if package(importer) == "":
         return False
-    if room(imported) == "":
+    if package(imported) == "":
         return True
-    return ROOMS.index(room(imported)) > ROOMS.index(room(importer))
+    return PACKAGES.index(package(imported)) > PACKAGES.index(package(importer))
 
 
 def test_parser_sees_imports_of_every_form():
@@ -96,8 +96,8 @@ def test_rule_refuses_imports_upward():
     assert forbidden("jaxdyn.dynamics.metric", "jaxdyn")
 
 
-def test_every_file_belongs_to_a_known_room():
-    assert {room(module) for module in MODULES} - {""} <= set(ROOMS)
+def test_every_file_belongs_to_a_known_package():
+    assert {package(module) for module in MODULES} - {""} <= set(PACKAGES)
 
 
 def test_imports_point_one_way():

@@ -55,15 +55,15 @@ class Settings:
     """Settings of both benchmarks.
 
     Attributes:
-        mechanisms: "chain N" of N random bodies on hinges, and "tree 27".
-        batches: Samples of a call. All functions of all mechanisms are measured with the first one, then with the next.
+        mechanisms: Names of mechanisms: "chain N" of N random bodies on revolute joints, and "tree 27".
+        batches: Batch sizes. All functions of all mechanisms are measured with the first one, then with the next.
         dtypes: Precisions; the first one with all batches, then the next.
         threads: Processor cores of every route.
-        seconds: Least time for the calls of each route.
+        seconds: Minimum time for the calls of each route.
         most_time: Maximum time to compile and call once; a task that takes longer is ended.
         most_memory: Maximum memory of a call, in bytes; tasks that need more are not tried.
-        arithmetic_limit: Operations per second of the device; without it no fraction is reported.
-        memory_limit: Bytes per second of the device's memory, likewise.
+        arithmetic_limit: Operations per second of the device; without this value no fraction is reported.
+        memory_limit: Bytes per second of the memory of the device; without this value no fraction is reported.
         compiler: Command of the C++ compiler, for Pinocchio.
         peer_environments: Python of the environment of each peer.
     """
@@ -176,7 +176,7 @@ def left(directory: RunDirectory, conditions: dict[str, Any]) -> list[Row]:
     """Rows that an interrupted run left in this directory.
 
     Args:
-        conditions: Settings that it must have in common with this one.
+        conditions: Settings that must be the same in both.
 
     Raises:
         RunError: It has not.

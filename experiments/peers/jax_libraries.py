@@ -16,13 +16,13 @@ class Library(NamedTuple):
     """A mechanism in a library; every function is of one sample.
 
     Attributes:
-        placements: q -> positions of the bodies (n, 3), and their orientations in the library's own form.
-        inverse_dynamics: q, v, a -> tau.
-        mass_matrix: q -> M.
-        forward_dynamics: q, v, tau -> a.
-        start: q, v -> state.
-        step: State, tau -> state after a step of semi-implicit Euler.
-        coordinates: State -> q, v.
+        placements: Function q -> positions of the bodies (n, 3), and their orientations in the form of the library.
+        inverse_dynamics: Function q, v, a -> tau.
+        mass_matrix: Function q -> M.
+        forward_dynamics: Function q, v, tau -> a.
+        start: Function q, v -> state.
+        step: Function state, tau -> state after a step of semi-implicit Euler.
+        coordinates: Function state -> q, v.
     """
 
     placements: Callable

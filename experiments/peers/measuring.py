@@ -33,13 +33,13 @@ class Row:
 
     Attributes:
         function, mechanism, n, dtype, batch, steps: The task.
-        compile_s: Tracing, code generation and compilation; 0 for libraries in C and C++.
-        first_s: The same to the first result.
-        run_s: Median time of a call.
+        compile_s: Time of tracing, code generation and compilation, s; 0 for libraries in C and C++.
+        first_s: Time to the first result, s.
+        run_s: Median time of a call, s.
         memory: Planned memory of arguments, results and temporaries for JAX, else growth of the resident peak; bytes.
-        difference: From jaxdyn in float64, relative to the largest value of each sample.
+        difference: Difference from jaxdyn in float64, relative to the largest value of each sample.
         operations: Scalar operations of the lane program per evaluation or step.
-        bytes: Arguments and results per evaluation or step.
+        bytes: Size of arguments and results per evaluation or step.
         versions: Versions of the route's packages.
         note: Reason why there is no measurement.
     """
@@ -124,12 +124,12 @@ class Bench:
     """Measures tasks by all routes and remembers the tasks that need not be tried again.
 
     Args:
-        commands: The Python of each route, as a command.
-        descriptions: The mechanisms by name.
-        folder: Folder for the rows as they come, logs and results to be compared.
+        commands: Command of the Python of each route.
+        descriptions: Mechanisms by name.
+        folder: Folder for the rows, logs and results to be compared.
         threads: Number of threads of every route.
         seconds: Minimum time for the calls of each route.
-        most_time: To compile and call once, s.
+        most_time: Maximum time to compile and call once, s.
         most_memory: Maximum memory of a call, bytes.
         platform: Platform of the device.
         options: Options of the workers of some routes.

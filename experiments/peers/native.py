@@ -24,7 +24,7 @@ def pinocchio(robot: Description, task: Task, library: Path, threads: int) -> tu
     """One call of Pinocchio's loop over a batch, and the meaning of its result.
 
     Args:
-        library: pinocchio_dynamics.cpp as a shared library.
+        library: Shared library compiled from pinocchio_dynamics.cpp.
 
     Returns:
         call() -> an array that is overwritten every time, and parts(array) -> list of arrays to be compared.

@@ -26,11 +26,11 @@ class Task:
     """One function at one size.
 
     Attributes:
-        function: A key of `DYNAMICS`, `ROLLOUT` or `GRADIENT`.
-        mechanism: Its name.
-        n: Degrees of freedom.
+        function: Key of `DYNAMICS`, `ROLLOUT` or `GRADIENT`.
+        mechanism: Name of the mechanism.
+        n: Number of degrees of freedom.
         dtype: "float32" or "float64".
-        batch: Samples of a call.
+        batch: Number of samples of a call.
         steps: Number of steps of a rollout; 1 for other functions.
         dt: Length of a step, s.
     """
