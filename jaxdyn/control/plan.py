@@ -17,7 +17,7 @@ from jaxdyn.control.problem import (
 from jaxdyn.display import Display, Displayed, array_text
 from jaxdyn.lanes import Backend, lane_function
 
-_FALL = 0.25  # of the violation; if it falls less, the penalty grows
+_FALL = 0.25  # largest ratio of violations in two successive updates for which the penalty is not increased
 _GROWTH, _MOST_PENALTY = 10.0, 1e8
 
 

@@ -10,7 +10,7 @@ from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics,
 
 
 class WithRates(Dynamics):
-    """Dynamics whose state is (x, u) and whose controls are the rates of u: u is held over a step and has changed after it.
+    """Dynamics whose state is (x, u) and whose controls are the rates of u: u is constant in a step and changes at its end.
 
     Attributes:
         inner: Dynamics of x with controls u.

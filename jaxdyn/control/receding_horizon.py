@@ -22,7 +22,7 @@ class RecedingHorizon(Controller):
 
         rollout(system, state, RecedingHorizon(problem, ILQR(), plan), dt=float(problem.dt), steps=500)
 
-    The control step has to be that of the problem, whose own initial state does not matter. Times in costs count from now.
+    The control step must be that of the problem; the initial state of the problem is not used. Times in costs start at each replan.
 
     Attributes:
         problem: The problem over the horizon.

@@ -1,6 +1,6 @@
-"""Sampling: random controls about the present ones are rolled out, and those of low cost determine the next ones.
+"""Sampling: random controls around the current ones are rolled out, and those of low cost determine the next ones.
 
-No gradient is needed; where gradients exist, every other solver should be better.
+No gradient is needed; if gradients exist, other solvers usually converge faster.
 """
 
 import abc
@@ -20,8 +20,8 @@ from jaxdyn.lanes import Backend, lane_function
 from jaxdyn.mechanism.quantity import quantity
 from jaxdyn.spatial.arrays import einsum
 
-_SPREAD_FRACTION = 0.3  # of the distance between bounds that is the spread if none is given
-_LEAST_SPREAD = 1e-3  # of cross entropy, as a fraction of the first one
+_SPREAD_FRACTION = 0.3  # default of the spread as a fraction of the distance between bounds
+_LEAST_SPREAD = 1e-3  # smallest spread as a fraction of the initial one
 
 
 class SamplingRule(eqx.Module):
@@ -51,7 +51,7 @@ class PathIntegral(SamplingRule):
     """MPPI: the mean of all samples, weighted by exp(-merit / temperature). Source: Williams, Aldrich and Theodorou 2017.
 
     Attributes:
-        temperature: The temperature is this fraction of the difference between the mean and the best merit.
+        temperature: Temperature as a fraction of the difference between the mean and the best merit.
     """
 
     kind: ClassVar[str] = "mppi"
@@ -71,7 +71,7 @@ class CrossEntropy(SamplingRule):
     """CEM: mean and spread of the best samples. Source: Rubinstein 1999; Kobilarov 2012.
 
     Attributes:
-        elites: This many of the best samples give the next mean and standard deviation.
+        elites: Number of best samples that determine the next mean and standard deviation.
     """
 
     kind: ClassVar[str] = "cem"
@@ -113,16 +113,15 @@ class Sampling(IterativeSolver):
 
     Attributes:
         rule: `PredictiveSampling`, `PathIntegral` or `CrossEntropy`.
-        samples: This many samples are rolled out in each iteration.
-        knots: Controls are drawn at this many knots and are linear in between; None stands for one knot in each time step.
-        spread: The initial standard deviation of the controls, N m or N, has this value; None stands for 0.3 of the distance
-            between their bounds.
-        penalty: The squares of constraint violations are multiplied by this penalty.
-        tolerance: An iteration makes progress if it decreases the penalized cost by more than this fraction.
-        patience: The search ends after this many iterations without progress.
-        feasibility: A solution may violate constraints by this much.
-        seed: The random samples follow from this seed; iteration k draws from fold_in(key(seed), k).
-        backend: This backend runs the motions, see `lanes`.
+        samples: Number of samples that are rolled out in each iteration.
+        knots: Number of knots at which controls are drawn; they are linear in between. None for one knot in each time step.
+        spread: Initial standard deviation of the controls (N m or N); None for 0.3 of the distance between their bounds.
+        penalty: Weight of the quadratic penalty on constraint violations.
+        tolerance: Relative decrease of the penalized cost above which an iteration counts as progress.
+        patience: Number of iterations without progress after which the search ends.
+        feasibility: Largest violation of a constraint in a solution.
+        seed: Seed of the random samples; iteration k draws from fold_in(key(seed), k).
+        backend: Compiler of the rollouts, see `lanes`.
 
     Raises:
         ValueError: Neither a spread nor bounds of the controls are given; there are more elites than samples.

@@ -1,8 +1,9 @@
 """Collocation schemes: points in an interval [0, 1], and polynomials through values at them.
 
-A scheme is its points c. With l_j the Lagrange polynomials of the points, rates F_j at them move the state by
-xi(s) = sum of F_j I_j(s), I_j(s) the integral of l_j from 0 to s: a Runge-Kutta method with A_ij = I_j(c_i) and weights I_j(1).
-Points (0, 1) are the trapezoid, (0, 1/2, 1) Hermite and Simpson, roots of Legendre polynomials the methods of Gauss.
+A scheme is defined by its points c. Let l_j be the Lagrange polynomials of the points, and I_j(s) the integral of l_j from 0 to s.
+Rates F_j at the points then change the state by xi(s) = sum of F_j I_j(s). This is a Runge-Kutta method with A_ij = I_j(c_i) and
+weights I_j(1). Points (0, 1) define the trapezoidal rule, (0, 1/2, 1) the Hermite-Simpson method, and roots of Legendre polynomials
+the Gauss methods.
 """
 
 from functools import lru_cache
@@ -39,10 +40,10 @@ class Scheme(NamedTuple):
     """The linear algebra of a scheme with s points, of which `places` follow the start of the interval, its end included.
 
     Attributes:
-        points: C.
-        places: Points after the start, and the end, whose states are variables.
-        steps, rates: The state follows the rates where steps @ xi = rates @ F, one row for each place.
-        weights: I_j(1), of the quadrature.
+        points: Points c.
+        places: Points after the start, including the end, whose states are variables.
+        steps, rates: Matrices of the collocation equations steps @ xi = rates @ F, one row for each place.
+        weights: Weights I_j(1) of the quadrature.
         values, integrals: Coefficients of l_j and I_j, row j, lowest power first.
     """
 

@@ -1,4 +1,4 @@
-"""Single shooting: only the controls are unknown, gradients come from the adjoint of the motion, and optax follows them."""
+"""Single shooting: only the controls are unknown, gradients are computed by the adjoint method, and optax makes the steps."""
 
 from typing import Any, ClassVar, Literal
 
@@ -60,19 +60,20 @@ class SingleShooting(IterativeSolver):
 
         SingleShooting(optax.lbfgs())
 
-    It is simple and needs little memory. Through several seconds of unstable motion it fails, because the end depends on the first
-    controls by factors beyond the precision. Controls and design stay within bounds; constraints enter by an augmented Lagrangian.
+    It is simple and needs little memory. It fails for several seconds of unstable motion, because the sensitivity of the final
+    state to the first controls then exceeds the floating-point precision. Controls and design are clipped to their bounds;
+    constraints are included by an augmented Lagrangian.
 
     Attributes:
-        optimizer: The optimizer is "lbfgs", which finds its step lengths, or "adam", or in Python any optimizer of optax; one with
-            a line search gets the merit as `value_fn`.
-        rate: The learning rate of "adam" has this value; other optimizers do not use it.
-        tolerance: The search ends when the relative decrease of the merit over `window` iterations falls below this value; None
-            stands for 1e-9, in single precision 1e-5.
-        feasibility: A solution may violate constraints by this much; None stands for 1e-6, in single precision 1e-4.
-        penalty: The penalty of constraint violations begins with this value.
-        window: The decrease of the merit is examined after every so many iterations.
-        backend: This backend runs the motion, see `lanes`.
+        optimizer: Optimizer "lbfgs", which has a line search, or "adam", or in Python any optimizer of optax; an optimizer with a
+            line search receives the merit as `value_fn`.
+        rate: Learning rate of "adam"; other optimizers do not use it.
+        tolerance: Relative decrease of the merit over `window` iterations below which the search ends; None for 1e-9, or 1e-5 in
+            single precision.
+        feasibility: Largest violation of a constraint in a solution; None for 1e-6, or 1e-4 in single precision.
+        penalty: Initial weight of the quadratic penalty on constraint violations.
+        window: Number of iterations between two tests of convergence.
+        backend: Compiler of the rollout, see `lanes`.
     """
 
     kind: ClassVar[str] = "single_shooting"

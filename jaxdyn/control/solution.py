@@ -18,7 +18,7 @@ from jaxdyn.results import ResultCode, UnsuccessfulError, message_text, outcome_
 class ControlResult(ResultCode):
     """How a search for a plan ended; one code for each element of a batch."""
 
-    RUNNING = 0, "The search reached the largest number of iterations; increase max_steps."
+    RUNNING = 0, "The search reached the maximum number of iterations; increase max_steps."
     SOLVED = 1, "The problem is solved.", True
     STUCK = (
         2,
@@ -36,7 +36,7 @@ class UnsolvedError(UnsuccessfulError):
 
 
 class Stats(eqx.Module):
-    """How much work a search was.
+    """Computational effort of a search.
 
     Attributes:
         iterations: The number of iterations that were made.
@@ -68,8 +68,8 @@ class Solution(Displayed, eqx.Module):
         cost: The cost of the plan.
         violation: The largest violation of a constraint, or of the dynamics between two states.
         result: The code of a `ControlResult`.
-        stats: How much work the search was.
-        history: Cost and violation by iteration, if `solve` was asked for it.
+        stats: Computational effort of the search.
+        history: Cost and violation by iteration, or None if it was not requested.
     """
 
     value: Plan

@@ -135,11 +135,11 @@ class Transcription(eqx.Module):
     # --- functions of single points ---
 
     def step(self, before: AnyState, there: AnyState, y: Float[Array, "both"]) -> Float[Array, "nx"]:
-        """xi, with both states a step y away."""
+        """The difference xi after both states have been moved by their parts of y."""
         return difference_after(self.problem.dynamics, before, there, y)
 
     def flow(self, number, before: AnyState, here: AnyState, y: Float[Array, "ny"]) -> tuple[Array, Array, Array]:
-        """h times the rate of xi, the running cost and the constraint values at a point, a step y away."""
+        """h times the rate of xi, the running cost and the constraint values at a point that has been moved by y."""
         nx, nu, lead = self.problem.dynamics.nx, self.problem.dynamics.nu, self.lead
         u, design = y[lead + nx : lead + nx + nu], y[lead + nx + nu :]
         placed = self.problem.with_design(design)
@@ -155,7 +155,7 @@ class Transcription(eqx.Module):
         return dt * seen, running_cost(placed, number, x, u), path_constraints(placed, number, x, u)
 
     def first(self, y: Float[Array, "ne"]) -> Float[Array, "nx"]:
-        """How far the first state is from the initial one."""
+        """Difference between the initial state of the problem and the first state."""
         nx, dynamics = self.problem.dynamics.nx, self.problem.dynamics
         placed = self.problem.with_design(y[nx:])
         return dynamics.difference(placed.initial, dynamics.retract(_at(self.origins, 0), y[:nx]))
@@ -229,7 +229,7 @@ class Transcription(eqx.Module):
         )
 
     def typed(self, values) -> Array:
-        """In the precision of the problem."""
+        """Values as an array in the precision of the problem."""
         return jnp.asarray(values, self.problem.lower.dtype)
 
     def start(self, controls: Float[Array, "N nu"], design: Float[Array, "P"]) -> np.ndarray:
@@ -399,7 +399,7 @@ def _between(dynamics: Dynamics, states: AnyState, places: tuple[float | Array, 
 
 
 def difference_after(dynamics: Dynamics, a: AnyState, b: AnyState, y: Float[Array, "both"]) -> Float[Array, "nx"]:
-    """From a to b, with both moved by their halves of y."""
+    """Difference from a to b after both have been moved by their halves of y."""
     nx = dynamics.nx
     return dynamics.difference(dynamics.retract(a, y[:nx]), dynamics.retract(b, y[nx:]))
 

@@ -303,7 +303,7 @@ class Parameters(Displayed, eqx.Module):
 
 
 def _check_kinds(entries: Any, kind: type, example: str) -> None:
-    """Refuse entries that are not of a kind; the message shows an example."""
+    """Refuse entries that are not instances of a class; the message shows an example."""
     if isinstance(entries, str | kind):
         raise TypeError(f"{entries!r} is not a list; give a list, [{example}]")
     for entry in entries:
