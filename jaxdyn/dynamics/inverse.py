@@ -77,7 +77,7 @@ def refuse_prescribed_motion(model: Model, what: str) -> None:
     """Raise an error if a joint of the model has prescribed motion, which the metric tensor alone does not describe."""
     if configuration.is_prescribed(model):
         raise ValueError(
-            f"{what} has no terms for the prescribed motion in mechanism {model.name!r}; use the default method, or make its "
+            f"{what} does not support the prescribed motion in mechanism {model.name!r}; use the default method, or make its "
             "joints ordinary ones with jaxdyn.released"
         )
 

@@ -112,7 +112,7 @@ def attitude_rates(
     (w beta', w alpha' sin(beta), w')^T = N I^-1 (M - w_body x I w_body),
     s' = B^T (alpha' sin(beta), -beta', w - alpha' cos(beta))^T.
 
-    Infinite or NaN at w = 0 and at sin(beta) = 0.
+    The result is infinite or NaN at w = 0 and at sin(beta) = 0.
 
     Args:
         principal_moments: Principal moments I1, I2, I3 about the center of mass, kg m^2.

@@ -268,6 +268,15 @@ def rollout(
     Raises:
         ValueError: Wrong shapes of state or controls, or `save_every` does not divide `steps`.
         CannotFlatten: The backend is "lanes", and the lane compiler does not support the rollout.
+
+    Example:
+        ```python
+        import jax.numpy as jnp, jaxdyn
+
+        system = jaxdyn.library.system("acrobot")
+        start = system.at_rest(jnp.array([1.0, 0.0]))
+        trajectory = jaxdyn.rollout(system, start, dt=0.01, steps=100)
+        ```
     """
     check_backend(backend)
     check_system(system, "rollout")

@@ -162,5 +162,5 @@ def test_geodesic_of_a_free_body_moves_its_mass_center_straight():
 def test_prescribed_motion_has_no_geodesics():
     model = driven()
     state, _, _ = some_motion(model, 1)
-    with pytest.raises(ValueError, match=r"a geodesic has no terms for the prescribed motion in mechanism 'driven'"):
+    with pytest.raises(ValueError, match=r"a geodesic does not support the prescribed motion in mechanism 'driven'"):
         geodesic(model, state.q, state.v, dt=0.01, steps=1)
