@@ -56,7 +56,7 @@ def test_table_and_verdict_of_a_double_pendulum(capsys):
         assert median64 <= worst64 < 1e-12, name
     kept = -np.log10(table["accelerations"][1])
     assert abs(float(re.search(r"accelerations: float32 keeps (\d\.\d) digits", text)[1]) - kept) < 0.1
-    assert "Take float32 where" in text
+    assert "Use float32 where" in text
 
 
 def test_a_heavy_load_on_a_light_chain_costs_digits_and_the_verdict_says_why():
