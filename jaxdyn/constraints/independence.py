@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxdyn.dynamics import constraint_motion, kinematics
 from jaxdyn.dynamics.multipliers import equations_of_motion
 from jaxdyn.dynamics.system import State, System, Time, checked_system
-from jaxdyn.lanes import stored_jit
+from jaxdyn.lanes import stored_jit, stored_outside_jit
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot, einsum
 
@@ -110,11 +110,17 @@ def independent_velocities(system: System, state: State, t: Time = 0.0) -> tuple
     model, q = system.model, state.q
     if not system.constraints:
         return tuple(range(model.nv))
-    mass_factor, scaled = _rows_of_one_size(system, q, t)
-    inertia = jnp.sum(mass_factor**2, axis=1)
-    sizes, order = _pivots((scaled / jnp.sqrt(inertia)[None]).T)
+    sizes, order = _dependent_pivots(system, q, t)
     rank = int(np.sum(np.asarray(sizes > jnp.finfo(q.dtype).eps ** 0.5 * sizes[0])))
     return tuple(sorted(set(range(model.nv)) - {int(i) for i in order[:rank]}))
+
+
+@stored_outside_jit
+def _dependent_pivots(system: System, q: kinematics.Coordinates, t: Time) -> tuple[Float[Array, "r"], Int[Array, "r"]]:
+    """Sizes and indices of velocity components that follow from the others, the one that follows most directly first."""
+    mass_factor, scaled = _rows_of_one_size(system, q, t)
+    inertia = jnp.sum(mass_factor**2, axis=1)
+    return _pivots((scaled / jnp.sqrt(inertia)[None]).T)
 
 
 def _rows_of_one_size(

@@ -105,23 +105,21 @@ def _animate_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _view_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", type=Path, metavar="RUN_DIR", help="run directory")
     parser.add_argument(
-        "--html", type=Path, metavar="FILE", help="path of the page; default: replay.html in the run directory"
+        "source", type=Path, metavar="RUN_DIR_or_FILE", help=f"run directory, or mechanism file: {_FORMATS}"
+    )
+    parser.add_argument(
+        "--html", type=Path, metavar="FILE", help="path of the page; default: replay.html in the run directory, or <file>.html"
     )
     parser.add_argument(
         "--lanes",
         type=count,
         nargs="+",
         metavar="K",
-        help="indices of the samples on the page; default: the first eight",
+        help="indices of the samples on the page of a run; default: the first eight",
     )
     parser.add_argument(
-        "--overlay",
-        type=count,
-        default=3,
-        metavar="N",
-        help="number of further samples in gray on the page [%(default)s]",
+        "--overlay", type=count, metavar="N", help="number of further samples in gray on the page of a run; default: 3"
     )
     parser.add_argument("--no-serve", action="store_true", help="write the page and do not start a server")
     parser.add_argument(
@@ -132,6 +130,7 @@ def _view_arguments(parser: argparse.ArgumentParser) -> None:
         default="127.0.0.1",
         help="address of the server: 127.0.0.1 for this computer only, 0.0.0.0 for the network too [%(default)s]",
     )
+    _add_source_options(parser)
 
 
 def _new_arguments(parser: argparse.ArgumentParser) -> None:
@@ -266,12 +265,17 @@ ANIMATE = Command(
 
 VIEW = Command(
     "view",
-    "replay a run in the browser, in three dimensions\n\n"
-    "Writes replay.html into the run directory, a page that needs neither server nor network, and then serves a replay of all\n"
-    "samples (at most 4096) with controls for time, speed, sample, samples drawn in gray, visible elements, and plots of\n"
-    "coordinates and energy.\n\n"
+    "show a run or a mechanism in the browser, in three dimensions\n\n"
+    "For a run directory, the command writes replay.html there, a page that needs neither server nor network, and then serves a\n"
+    "replay of all samples (at most 4096) with controls for time, speed, sample, samples drawn in gray, visible elements, and\n"
+    "plots of coordinates and energy.\n\n"
+    "For a mechanism file, it serves the mechanism with a slider for each joint coordinate. Loops stay closed: the independent\n"
+    "coordinates have sliders, and the others follow. With --no-serve or --html it writes a page with the same sliders, which\n"
+    "needs neither server nor network. On that page, the sliders of a mechanism with loops move it one at a time.\n\n"
     "  jaxdyn view runs/panda\n"
-    "  jaxdyn view runs/panda --no-serve --lanes 0 17 42",
+    "  jaxdyn view runs/panda --no-serve --lanes 0 17 42\n"
+    "  jaxdyn view robot.urdf\n"
+    "  jaxdyn view robot.urdf --no-serve",
     _view_arguments,
     deferred("jaxdyn.jobs.view:view"),
 )

@@ -1,27 +1,65 @@
-"""The command `jaxdyn view`: an interactive replay of a run in the browser, and the same replay as one file."""
+"""The command `jaxdyn view`: a replay of a run, or a mechanism with sliders, in the browser or as one file."""
 
 import argparse
 import contextlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.runs import load_run
 from jaxdyn.jobs.command import needs
+from jaxdyn.jobs.source import load_source
+
+if TYPE_CHECKING:
+    from jaxdyn.view.serving import Served
 
 _LANES = 4096  # largest number of samples to view; further chunks of a larger run are not read
+_OVERLAY = 3
 
 
 def view(arguments: argparse.Namespace) -> None:
-    """Write the page of a run and serve its replay."""
-    system, arrays = load_run(arguments.run, lanes=max([_LANES, *(lane + 1 for lane in arguments.lanes or [])]))
+    """Write a page, serve a scene, or both."""
+    source: Path = arguments.source
+    (_view_run if source.is_dir() or not source.suffix else _view_mechanism)(source, arguments)
+
+
+def _view_run(run: Path, arguments: argparse.Namespace) -> None:
+    system, arrays = load_run(run, lanes=max([_LANES, *(lane + 1 for lane in arguments.lanes or [])]))
     with needs("view"):
         from jaxdyn.view.replay import Replay
     energy, work = arrays.get("energy"), arrays.get("work")
     replay = Replay(system, arrays["time"], arrays["q"], energy=energy, work=work)
-    page: Path = arguments.html or arguments.run / "replay.html"
-    replay.write_html(page, lanes=arguments.lanes, overlay=arguments.overlay)
+    page: Path = arguments.html or run / "replay.html"
+    overlay = _OVERLAY if arguments.overlay is None else arguments.overlay
+    replay.write_html(page, lanes=arguments.lanes, overlay=overlay)
+    _name_page(page)
+    if not arguments.no_serve:
+        _wait_for(replay.serve(arguments.port, arguments.host), f"all {replay.recording.lanes} samples")
+
+
+def _view_mechanism(file: Path, arguments: argparse.Namespace) -> None:
+    for option in ("lanes", "overlay"):
+        if getattr(arguments, option) is not None:
+            raise ConfigError(f"{file}: --{option} selects samples of a run, and this is a mechanism; leave it out")
+    system = load_source(arguments, file)
+    if arguments.no_serve or arguments.html is not None:
+        from jaxdyn.view.mechanism_page import write_mechanism_page
+
+        page: Path = arguments.html or Path(f"{file.stem}.html")
+        write_mechanism_page(system, page)
+        _name_page(page)
+    if not arguments.no_serve:
+        with needs("view"):
+            from jaxdyn.view.served_mechanism import ServedMechanism
+        _wait_for(ServedMechanism(system, arguments.port, arguments.host), f"{system.model.name} with its sliders")
+
+
+def _name_page(page: Path) -> None:
     print(f"{page}: open this page in a browser, without a server")
-    if arguments.no_serve:
-        return
-    with replay.serve(arguments.port, arguments.host) as served, contextlib.suppress(KeyboardInterrupt):
-        print(f"{served.address}: all {replay.recording.lanes} samples; press Ctrl-C to stop the server", flush=True)
+
+
+def _wait_for(served: "Served", shown: str) -> None:
+    """Serve until the user interrupts the program."""
+    with served, contextlib.suppress(KeyboardInterrupt):
+        print(f"{served.address}: {shown}; press Ctrl-C to stop the server", flush=True)
         served.wait()

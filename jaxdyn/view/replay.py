@@ -5,13 +5,10 @@ replay.write_html("replay.html")  # opens in any browser, without a server or ne
 server = replay.serve()           # http://127.0.0.1:8080, with controls for all samples
 """
 
-import contextlib
-import io
 import threading
 import time as clock
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import viser
@@ -21,12 +18,11 @@ from jaxdyn.io.files import write_files
 from jaxdyn.view.charts import CoordinateChart, EnergyChart
 from jaxdyn.view.page import page_of
 from jaxdyn.view.recording import Recording, check_lanes
-from jaxdyn.view.same_origin import same_origin_only
 from jaxdyn.view.scene import Scene
+from jaxdyn.view.serving import REFRESH, Served, started, stopped
 from jaxdyn.view.skeleton import Mechanism, Numbers
 
 _SPEEDS = {"1/8": 0.125, "1/4": 0.25, "1/2": 0.5, "1": 1.0, "2": 2.0, "4": 4.0}
-_REFRESH = 1 / 30  # s between two frames during playback
 _MOST_GHOSTS = 12
 
 
@@ -60,7 +56,7 @@ class Replay:
         """
         self.recording = Recording(mechanism, time, q, energy=energy, work=work)
 
-    def serve(self, port: int = 8080, host: str = "127.0.0.1") -> "Served":
+    def serve(self, port: int = 8080, host: str = "127.0.0.1") -> "ServedReplay":
         """Serve the replay and return immediately; `wait` of the result blocks until it is stopped, `stop` ends it.
 
         The browser shows the mechanism and controls: time, play and speed; the sample, and the number of others drawn in gray; the
@@ -72,7 +68,7 @@ class Replay:
             host: 127.0.0.1 for this computer only; with 0.0.0.0 others in the network can view and control the replay. In a
                 browser, only the page of this server can use it, opened by localhost, an IP address or the name of this computer.
         """
-        return Served(self.recording, port, host)
+        return ServedReplay(self.recording, port, host)
 
     def write_html(self, path: Path | str, *, lanes: Sequence[int] | None = None, overlay: int = 3) -> None:
         """Write the replay as one HTML file that opens without a server or network.
@@ -92,12 +88,12 @@ class Replay:
         """
         recording = self.recording
         chosen = check_lanes(range(min(8, recording.lanes)) if lanes is None else lanes, recording.lanes)
-        server = _started(0, "127.0.0.1", None)
+        server = started(0, "127.0.0.1", None)
         try:
             scene = Scene(server, recording.model, recording.lane(0).placed, *recording.box())
             pages = {number: self._recorded(server, scene, number, overlay) for number in chosen}
         finally:
-            _stopped(server)
+            stopped(server)
         try:
             text = page_of(recording, pages)
             write_files({Path(path): lambda file: file.write(text.encode())})
@@ -117,57 +113,17 @@ class Replay:
         return recorder.as_html()
 
 
-def _started(port: int, host: str, label: str | None) -> viser.ViserServer:
-    with same_origin_only(host) as checked, contextlib.redirect_stdout(io.StringIO()):  # viser prints an announcement
-        server = viser.ViserServer(host, port, label=label, verbose=False)
-        if not checked:
-            server.stop()
-            raise ConfigError(
-                f"viser {viser.__version__} does not allow jaxdyn to refuse requests of other pages; install viser 1.1"
-            )
-        return server
-
-
-def _stopped(server: viser.ViserServer) -> None:
-    with contextlib.redirect_stdout(io.StringIO()):
-        server.stop()
-
-
-class Served:
-    """A running server of a replay, made by `Replay.serve`. As a context manager it stops at the end.
-
-    Attributes:
-        server: Server of viser, to which further scene nodes and controls can be added.
-        address: Address to open in a browser.
-    """
+class ServedReplay(Served):
+    """A running server of a replay, made by `Replay.serve`."""
 
     def __init__(self, recording: Recording, port: int, host: str):
-        self._recording, self._lock, self._stopping = recording, threading.RLock(), threading.Event()
-        self.server = server = _started(port, host, f"jaxdyn: {recording.model.name}")
-        self.address = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{server.get_port()}"
-        self._scene = Scene(server, recording.model, recording.lane(0).placed, *recording.box())
-        server.gui.main_panel.dock_right()
-        server.gui.configure_theme(control_width="large", show_logo=False, show_share_button=False)
+        super().__init__(recording.model.name, port, host)
+        self._recording, self._lock = recording, threading.RLock()
+        self._exact, self._last = 0.0, clock.monotonic()
+        self._scene = Scene(self.server, recording.model, recording.lane(0).placed, *recording.box())
         self._add_controls()
         self._draw(charts=True)
-        self._player = threading.Thread(target=self._play, daemon=True)
-        self._player.start()
-
-    def __enter__(self) -> "Served":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def wait(self) -> None:
-        """Wait until `stop` is called from another thread, or the program is interrupted."""
-        self._stopping.wait()
-
-    def stop(self) -> None:
-        """Stop serving."""
-        self._stopping.set()
-        self._player.join()
-        _stopped(self.server)
+        self._follow(self._play)
 
     def _add_controls(self) -> None:
         recording, gui = self._recording, self.server.gui
@@ -183,14 +139,7 @@ class Served:
             self._overlay = gui.add_slider(
                 "others in gray", min=0, max=max(most, 1), step=1, initial_value=min(3, most), disabled=most == 0
             )
-        with gui.add_folder("Show"):
-            scene = self._scene
-            for name, node in {
-                "ellipsoids": scene.ellipsoids,
-                "joint axes": scene.axes,
-                "frames": scene.frames,
-            }.items():
-                self._add_switch(name, node)
+        self._add_switches(self._scene)
         self._coordinates = CoordinateChart(gui, gui.add_folder("Coordinates"), recording.model, recording.instants)
         has_energy = recording.lane(0).energy is not None
         self._energy = EnergyChart(gui, gui.add_folder("Energy"), recording.instants) if has_energy else None
@@ -198,10 +147,6 @@ class Served:
         for control in (self._lane, self._overlay):
             control.on_update(lambda _: self._draw(charts=True))
         self._coordinates.on_choice(lambda: self._draw(charts=True))
-
-    def _add_switch(self, name: str, node: Any) -> None:
-        switch = self.server.gui.add_checkbox(name, initial_value=node.visible)
-        switch.on_update(lambda _: setattr(node, "visible", switch.value))
 
     def _draw(self, *, charts: bool = False) -> None:
         """Show the selected sample at the selected time."""
@@ -218,12 +163,10 @@ class Served:
 
     def _play(self) -> None:
         """Advance the time in real time during playback, and restart at the end."""
-        exact, last = 0.0, clock.monotonic()
-        while not self._stopping.wait(_REFRESH):
-            now = clock.monotonic()
-            if self._playing.value:
-                set_by_hand = abs(self._time.value - exact) > self._time.step
-                exact = (self._time.value if set_by_hand else exact) + (now - last) * _SPEEDS[self._speed.value]
-                exact = 0.0 if exact > self._time.max + _REFRESH else exact
-                self._time.value = min(round(exact / self._time.step) * self._time.step, self._time.max)
-            last = now
+        now = clock.monotonic()
+        if self._playing.value:
+            set_by_hand = abs(self._time.value - self._exact) > self._time.step
+            exact = (self._time.value if set_by_hand else self._exact) + (now - self._last) * _SPEEDS[self._speed.value]
+            self._exact = 0.0 if exact > self._time.max + REFRESH else exact
+            self._time.value = min(round(self._exact / self._time.step) * self._time.step, self._time.max)
+        self._last = now

@@ -84,7 +84,7 @@ def test_view_writes_a_page_into_the_run_and_serves_until_it_is_interrupted(run,
         np.testing.assert_allclose(curve["curves"][0]["values"][-1], arrays["q"][2, -1, 0], rtol=1e-5)
     capsys.readouterr()
 
-    from jaxdyn.view.replay import Served
+    from jaxdyn.view.serving import Served
 
     def interrupted(served):
         raise KeyboardInterrupt

@@ -19,8 +19,8 @@ from jaxdyn.io.config import ConfigError
 pytest.importorskip("viser", reason="the replay needs viser")
 from jaxdyn.view.recording import Recording
 from jaxdyn.view.replay import Replay
-from jaxdyn.view.scene import _product, _quaternions_of, _quaternions_to
 from jaxdyn.view.skeleton import inertia_ellipsoids
+from jaxdyn.view.staging import product, quaternions_of, quaternions_to
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = "--headless --no-sandbox --disable-gpu --use-gl=angle --use-angle=swiftshader --enable-unsafe-swiftshader"
@@ -90,14 +90,14 @@ def test_rotations_of_sticks_and_ellipsoids():
     rng = np.random.default_rng(0)
     directions = np.concatenate([rng.normal(size=(20, 3)), [[0, 0, 1.0], [0, 0, -1.0]]])
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
-    w, x, y, z = _quaternions_to(directions).T
+    w, x, y, z = quaternions_to(directions).T
     z_axis = np.stack([2 * (x * z + w * y), 2 * (y * z - w * x), 1 - 2 * (x * x + y * y)], axis=1)
     np.testing.assert_allclose(z_axis, directions, atol=1e-9)
     axes = inertia_ellipsoids(jaxdyn.library.panda()).axes
-    q = _quaternions_of(axes)
+    q = quaternions_of(axes)
     for matrix, unit in zip(axes, q, strict=True):
         for column, image in zip(np.eye(3), matrix.T, strict=True):
-            turned = _product(_product(unit[None], np.array([[0.0, *column]])), unit[None] * [1, -1, -1, -1])
+            turned = product(product(unit[None], np.array([[0.0, *column]])), unit[None] * [1, -1, -1, -1])
             np.testing.assert_allclose(turned[0, 1:], image, atol=1e-9)
 
 

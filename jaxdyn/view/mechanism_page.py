@@ -1,0 +1,213 @@
+"""A mechanism with one slider per joint coordinate, as one page that needs no server, no network and no other package.
+
+The page computes the poses of bodies on a tree of revolute, prismatic and screw joints. Of a mechanism with loops, with prescribed
+motions or with other kinds of joints it holds tables of poses instead, one for each slider.
+"""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxdyn.io.errors import ConfigError
+from jaxdyn.io.files import write_files
+from jaxdyn.io.shapes import Mesh, cylinder, sphere
+from jaxdyn.mechanism.joints import Prismatic, Revolute, Screw
+from jaxdyn.mechanism.model import Model
+from jaxdyn.mechanism.topology import GROUND
+from jaxdyn.view import skeleton
+from jaxdyn.view.postures import Posture, Postures
+from jaxdyn.view.skeleton import Mechanism
+from jaxdyn.view.staging import (
+    direction_of_view,
+    floor_under,
+    horizontal_axes,
+    quaternions_of,
+    round_length,
+    upward,
+)
+from jaxdyn.view.style import BLUE, MOTION_COLORS, rgb
+
+_TEMPLATE = Path(__file__).with_name("mechanism_page.html")
+_ROWS = 20  # of a table, from the middle to either end of a slider
+_OF_FRAMES = ((0.8, 0.15, 0.15), (0.1, 0.6, 0.2), (0.15, 0.3, 0.85))
+
+
+def write_mechanism_page(mechanism: Mechanism, path: Path | str) -> None:
+    """Write a page that shows a mechanism in three dimensions, with a slider for each joint coordinate.
+
+    Of a mechanism with loops, the sliders of the independent coordinates move it one at a time, the others in the middle.
+
+    Args:
+        mechanism: A model, or a system, whose loops are then closed and drawn.
+        path: The HTML file.
+
+    Raises:
+        ConfigError: the loops cannot be closed, or the file cannot be written.
+    """
+    content = json.dumps(_content(Postures(mechanism)))
+    # Names in it come from strangers' files: as JSON without "<" they cannot leave the script, and the script shows them as text.
+    page = _TEMPLATE.read_text(encoding="utf-8").replace("@@content@@", content.replace("<", "\\u003c"))
+    try:
+        write_files({Path(path): lambda file: file.write(page.encode())})
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
+
+
+def _content(postures: Postures) -> dict[str, Any]:
+    system, model, primitives = postures.system, postures.system.model, postures.primitives
+    low, high = postures.box()
+    size, middle = float((high - low).max()), 0.5 * (low + high)
+    is_computed = not system.constraints and all(
+        kind in (Revolute, Prismatic, Screw) for kind in primitives.topology.joint_classes
+    )
+    neutral = postures.neutral() if is_computed else None
+    tables = None if is_computed else _tables(postures)
+    sliders = [slider._asdict() for slider in postures.sliders]
+    for k, table in (tables or {}).items():
+        if k != "rest":
+            sliders[int(k)] |= {"low": table["values"][0], "high": table["values"][-1]}
+    up = upward(model)
+    side, front = horizontal_axes(up)
+    looking = direction_of_view(up)
+    known = {} if neutral is None else {"neutral": neutral.values.tolist()}
+    return {
+        "title": f"{model.name}: {model.nb} bodies, nv = {model.nv}",
+        "note": _note(postures) if tables else "",
+        "sliders": sliders,
+        "independent": postures.independent,
+        "random": postures.chosen_at_random,
+        "postures": {**known, "middle": postures.middle.values.tolist()},
+        "nodes": _nodes(primitives) if is_computed else [],
+        "tables": tables,
+        "middle": middle.tolist(),
+        "size": size,
+        "view": {"up": up.tolist(), "side": side.tolist(), "front": front.tolist()},
+        "yaw": float(np.arctan2(looking @ front, looking @ side)),
+        "grid": _grid(up, side, front, low, high),
+        "colors": {"stick": _color(BLUE), "solid": _color(BLUE), "axes": _OF_FRAMES},
+        "switches": [["sticks", True], ["joint axes", True], ["ellipsoids", True], ["frames", False]],
+        "meshes": [_encoded(mesh) for mesh in (cylinder(), sphere())],
+        **_drawn(postures),
+    }
+
+
+def _note(postures: Postures) -> str:
+    if len(postures.independent) > 1:
+        return "The loops stay closed. One slider moves at a time, from the posture in the middle."
+    return "The loops stay closed." if postures.system.constraints else ""
+
+
+def _nodes(primitives: Model) -> list[dict[str, Any]]:
+    """The tree of joints of one degree of freedom, parents first."""
+    turn, at = (np.asarray(x, float) for x in (primitives.placement.quaternion, primitives.placement.translation))
+    turn = turn / np.linalg.norm(turn, axis=1, keepdims=True)
+    nodes = []
+    for body, parent in enumerate(primitives.topology.parents):
+        joint: Any = primitives.joint(body)
+        axis = np.asarray(joint.axis, float)
+        shifts = 1.0 if isinstance(joint, Prismatic) else float(getattr(joint, "pitch", 0.0))
+        nodes.append(
+            {
+                "parent": parent,
+                "turn": turn[body].tolist(),
+                "at": at[body].tolist(),
+                "axis": (axis / np.linalg.norm(axis)).tolist(),
+                "turns": 0.0 if isinstance(joint, Prismatic) else 1.0,
+                "shifts": shifts,
+                "slider": body,
+            }
+        )
+    return nodes
+
+
+def _tables(postures: Postures) -> dict[str, dict[str, Any]]:
+    """For each independent slider, its values as far as the loops close, and the poses of all nodes there."""
+    tables = {"rest": {"values": [0.0, 1.0], "poses": _poses(postures, [postures.middle] * 2)}}
+    for k in postures.independent:
+        slider, middle = postures.sliders[k], float(postures.middle.values[k])
+        below = _swing(postures, k, np.linspace(middle, min(slider.low, middle), _ROWS + 1)[1:])
+        above = _swing(postures, k, np.linspace(middle, max(slider.high, middle), _ROWS + 1)[1:])
+        row = [*reversed(below), postures.middle, *above]
+        if len(row) > 1:
+            tables[str(k)] = {"values": [round(float(p.values[k]), 6) for p in row], "poses": _poses(postures, row)}
+    return tables
+
+
+def _swing(postures: Postures, index: int, values: np.ndarray) -> list[Posture]:
+    """Postures from the middle on, as far as the loops close."""
+    found, posture = [], postures.middle
+    for value in values:
+        wanted = postures.middle.values.copy()
+        wanted[index] = value
+        posture = postures.moved(posture, wanted)
+        if posture is None:
+            break
+        found.append(posture)
+    return found
+
+
+def _poses(postures: Postures, row: list[Posture]) -> list[list[list[float]]]:
+    placed = postures.placed(row, primitives=True)
+    poses = np.concatenate([placed.quaternions[0], placed.origins[0]], axis=-1)
+    return [[[float(f"{x:.5g}") for x in pose] for pose in instant] for instant in poses]
+
+
+def _drawn(postures: Postures) -> dict[str, Any]:
+    """Sticks, joints with their axes and ellipsoids, on the nodes that carry them."""
+    model, primitives = postures.system.model, postures.primitives
+    nodes = {body: primitives.topology.body_names.index(name) for body, name in enumerate(model.topology.body_names)}
+    nodes[GROUND] = GROUND
+    sticks, solids = skeleton.sticks(postures.system), skeleton.inertia_ellipsoids(model)
+    owners = np.repeat(np.arange(model.nb), np.diff([*nodes.values()][:-1], prepend=-1))  # the body of each node
+    colors = [_color(MOTION_COLORS[skeleton.joint_motion(model, body)]) for body in range(model.nb)]
+    counts = np.bincount(owners, minlength=model.nb)
+    released = [primitives.joint(node).released() for node in range(primitives.nb)]
+    return {
+        "sticks": [
+            [nodes[int(a)], p.tolist(), nodes[int(b)], r.tolist()]
+            for (a, b), (p, r) in zip(sticks.bodies, sticks.points, strict=True)
+        ],
+        "joints": [[nodes[body], colors[body]] for body in range(model.nb)],
+        "axes": [
+            [node, (axis / np.linalg.norm(axis)).tolist(), colors[body]]
+            for node, body in enumerate(owners.tolist())
+            if counts[body] <= 2
+            for axis in [np.asarray(getattr(released[node], "axis", np.zeros(0)), float)]
+            if axis.size
+        ],
+        "solids": [
+            {"node": nodes[int(body)], "at": at.tolist(), "turn": turn.tolist(), "radii": radii.tolist()}
+            for body, at, turn, radii in zip(
+                solids.bodies,
+                solids.centers,
+                quaternions_of(solids.axes),
+                skeleton.visible_radii(solids),
+                strict=True,
+            )
+        ],
+    }
+
+
+def _grid(up: np.ndarray, side: np.ndarray, front: np.ndarray, low: np.ndarray, high: np.ndarray) -> dict[str, Any]:
+    size, cell = float((high - low).max()), round_length(float((high - low).max()) / 5)
+    return {
+        "at": floor_under(up, low, high).tolist(),
+        "axes": [side.tolist(), front.tolist()],
+        "cell": cell,
+        "count": int(np.ceil(1.2 * size / cell)),
+    }
+
+
+def _encoded(mesh: Mesh) -> dict[str, str]:
+    points, faces = mesh
+    return {
+        "points": base64.b64encode(points.astype("<f4").tobytes()).decode(),
+        "faces": base64.b64encode(faces.astype("<u4").tobytes()).decode(),
+    }
+
+
+def _color(color: str) -> list[float]:
+    return [round(part / 255, 4) for part in rgb(color)]

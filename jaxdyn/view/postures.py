@@ -1,0 +1,260 @@
+"""Postures of a mechanism, set by one number per joint coordinate: what sliders need to know, and loops that stay closed.
+
+A joint with several degrees of freedom is set by the coordinates of its primitives (`jaxdyn.decomposed`), which are angles and
+displacements: a spherical joint by three angles, a free base by three displacements and three angles.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxdyn.constraints.assembly import Assembly, assemble, random_closed
+from jaxdyn.constraints.independence import independent_velocities
+from jaxdyn.dynamics.system import System
+from jaxdyn.io.errors import ConfigError
+from jaxdyn.lanes import stored_jit
+from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.components import turning
+from jaxdyn.mechanism.joint import Joint
+from jaxdyn.mechanism.model import Model
+from jaxdyn.mechanism.transformations import decomposed
+from jaxdyn.view import skeleton
+from jaxdyn.view.skeleton import Mechanism, Placed
+
+_LARGEST_STEP = (
+    0.2  # rad, or share of the size of the mechanism: loops are closed again after such a step, on the same branch
+)
+_TIME_SHOWN = 10.0  # s of a prescribed motion
+_POSTURES_OF_BOX = 8
+_TRIES = 16  # of random postures until the loops close
+
+
+class Slider(NamedTuple):
+    """One number that sets a posture.
+
+    Attributes:
+        name: That of the joint, and for one of several degrees of freedom its direction.
+        unit: "rad", "m", or "s" for the time of prescribed motions.
+        low, high: Ends of the slider. They are the limits of the joint where it has some.
+        limited: Whether both ends are limits of the joint.
+    """
+
+    name: str
+    unit: str
+    low: float
+    high: float
+    limited: bool
+
+
+class Posture(NamedTuple):
+    """A configuration of a mechanism, with its loops closed.
+
+    Attributes:
+        values: Of all sliders, those that follow from the others included.
+        q: Coordinates.
+    """
+
+    values: Float[np.ndarray, "sliders"]
+    q: Float[np.ndarray, "nq"]
+
+
+class Postures:
+    """The postures that a mechanism can take.
+
+    Attributes:
+        system: The mechanism.
+        primitives: The mechanism with joints of one degree of freedom only, one for each slider but that of time.
+        sliders: One per coordinate of `primitives`, and at last the time if the motion of a joint is prescribed.
+        independent: Indices of the sliders to set; the others follow, because loops stay closed.
+        middle: The posture in the middle of the joint limits, or for loops a posture near it that closes them.
+    """
+
+    def __init__(self, mechanism: Mechanism):
+        """Postures of a mechanism.
+
+        Raises:
+            ConfigError: its loops cannot be closed, or a joint has no coordinates that could be set one by one.
+        """
+        self.system = system = mechanism if isinstance(mechanism, System) else System(mechanism)
+        model = system.model
+        without_armature = eqx.tree_at(lambda m: m.armature, model, jnp.zeros_like(model.armature))
+        self.primitives = decomposed(without_armature)
+        if self.primitives.nq != model.nv:
+            raise ConfigError(f"{model.name}: it has a kind of joint that cannot be set by angles and displacements")
+        self._is_driven = configuration.is_prescribed(model)
+        self._velocities = _velocities_of_primitives(model)
+        self._held: tuple[int, ...] = tuple(range(model.nv))
+        self._close: Callable[..., Assembly] | None = None
+        # The middle of the joint limits, else neutral; loops close from somewhere that is not straight.
+        spread = jnp.asarray(0.5 if system.constraints else 0.0, model.dtype)
+        start = _random_closed(system, jax.random.key(0), spread)
+        if not bool(start.closed):
+            raise ConfigError(f"{model.name}: its loops cannot be closed; check the markers and lengths")
+        if system.constraints:
+            self._held = held = independent_velocities(system, system.at_rest(start.q))
+            self._close = stored_jit(lambda system, q, t: assemble(system, system.at_rest(q), t, held=held))
+        self._size = _size_of(system, start.q)
+        self.sliders = self._all_sliders()
+        chosen = [self._velocities.index(column) for column in self._held]
+        self.independent = tuple(sorted(chosen)) + ((model.nv,) if self._is_driven else ())
+        self.middle = self._posture(start.q, 0.0)
+
+    def neutral(self) -> Posture | None:
+        """The posture at zero angles and displacements; None if the loops do not close there."""
+        with self._precision():
+            return self._at(np.zeros(len(self.sliders)))
+
+    @property
+    def chosen_at_random(self) -> tuple[int, ...]:
+        """Indices of the sliders that a random posture sets: angles, and displacements that have limits."""
+        return tuple(i for i in self.independent if self.sliders[i].unit == "rad" or self.sliders[i].limited)
+
+    def random(self, seed: int) -> Posture | None:
+        """A random posture, uniform between the ends of its sliders; None if the loops do not close at any of a few of them.
+
+        Displacements without limits stay as they are, such as the place of a free base.
+        """
+        generator = np.random.default_rng(seed)
+        with self._precision():
+            for _ in range(_TRIES if self._close else 1):
+                values = self.middle.values.copy()
+                for i in self.chosen_at_random:
+                    values[i] = generator.uniform(self.sliders[i].low, self.sliders[i].high)
+                found = self._at(values)
+                if found is not None:
+                    return found
+        return None
+
+    def moved(self, start: Posture, values: Float[np.ndarray, "sliders"]) -> Posture | None:
+        """The posture with other values of the independent sliders, reached from a start; None if the loops do not close."""
+        chosen = list(self.independent)
+        way = (values - start.values)[chosen]
+        scale = np.array([self._size if self.sliders[i].unit == "m" else 1.0 for i in chosen])
+        largest = float(np.max(np.abs(way / scale), initial=0.0))
+        steps = max(1, int(np.ceil(largest / _LARGEST_STEP))) if self._close else 1
+        posture = start
+        with self._precision():
+            for k in range(1, steps + 1):
+                wanted = posture.values.copy()
+                wanted[chosen] = start.values[chosen] + way * (k / steps)
+                found = self._at(wanted)
+                if found is None:
+                    return None
+                posture = found
+        return posture
+
+    def placed(self, postures: list[Posture], *, primitives: bool = False) -> Placed:
+        """Where everything is, with the postures in place of times; of the mechanism, or of its `primitives`."""
+        values = np.array([posture.values for posture in postures])
+        time = values[:, -1] if self._is_driven else np.zeros(len(postures))
+        with self._precision():
+            if primitives:
+                return skeleton.place(self.primitives, time, values[None, :, : self.primitives.nq])
+            return skeleton.place(self.system, time, np.array([posture.q for posture in postures])[None])
+
+    def box(self) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
+        """Corners (m) of a box about the middle posture and some random ones."""
+        others = [self.random(seed) for seed in range(_POSTURES_OF_BOX)]
+        placed = self.placed([self.middle, *(posture for posture in others if posture is not None)])
+        return _box_of(placed, self.system.model)
+
+    def _precision(self):
+        # A thread of the server asks too, and threads do not inherit the precision set where the model was loaded.
+        return jax.enable_x64(self.system.model.dtype == np.float64)
+
+    def _at(self, values: Float[np.ndarray, "sliders"]) -> Posture | None:
+        """The posture at these values of the independent sliders; those of the others are the initial guess."""
+        model, time = self.system.model, float(values[-1]) if self._is_driven else 0.0
+        q = _coordinates(model, jnp.asarray(values[: model.nv], model.dtype))
+        if self._close:
+            found = self._close(self.system, q, jnp.asarray(time, q.dtype))
+            if not bool(found.closed):
+                return None
+            q = found.q
+        return self._posture(q, time)
+
+    def _posture(self, q: Float[Array, "nq"], time: float) -> Posture:
+        values = np.asarray(_values(self.system.model, q), float)
+        return Posture(np.append(values, time) if self._is_driven else values, np.asarray(q))
+
+    def _all_sliders(self) -> tuple[Slider, ...]:
+        model, sliders = self.system.model, []
+        lower, upper = (
+            np.asarray(x, float).tolist() for x in (self.primitives.limits.lower, self.primitives.limits.upper)
+        )
+        for body in range(model.nb):
+            components = _components(model, body)
+            for primitive, turns in components:
+                name = model.topology.joint_names[body]
+                name = name if len(components) == 1 else f"{name} {_direction(primitive, turns, len(sliders))}"
+                ends = lower[len(sliders)], upper[len(sliders)]
+                low, high = _ends(*ends, np.pi if turns else self._size)
+                sliders.append(Slider(name, "rad" if turns else "m", low, high, bool(np.all(np.isfinite(ends)))))
+        if self._is_driven:
+            sliders.append(Slider("time", "s", 0.0, _TIME_SHOWN, False))
+        return tuple(sliders)
+
+
+def _components(model: Model, body: int) -> list[tuple[Joint, bool]]:
+    """Each component of the primitives of a joint, and whether it turns; none if the motion of the joint is prescribed."""
+    return [(primitive, turns) for primitive in model.joint(body).primitives() for turns in turning(primitive)]
+
+
+def _velocities_of_primitives(model: Model) -> list[int]:
+    """For each primitive, the velocity component of the joint that it stands for: the k-th turning one for the k-th that turns."""
+    found = []
+    for body in range(model.nb):
+        start, turns = int(model.topology.v_starts[body]), turning(model.joint(body))
+        left = {kind: [start + i for i, turn in enumerate(turns) if turn == kind] for kind in (True, False)}
+        found += [left[kind].pop(0) for _, kind in _components(model, body)]
+    return found
+
+
+def _direction(primitive: Joint, turns: bool, number: int) -> str:
+    """The axis of a primitive in words, or a number where it is none of x, y and z."""
+    axis = np.asarray(getattr(primitive, "axis", np.ones(3)), float)
+    letter = "xyz"[int(np.abs(axis).argmax())] if np.count_nonzero(axis) == 1 else str(number)
+    return f"about {letter}" if turns else f"along {letter}"
+
+
+def _ends(lower: float, upper: float, reach: float) -> tuple[float, float]:
+    """Ends of a slider: the limits, and where there is none, `reach` from zero or twice as far from the other limit."""
+    if np.isfinite(lower) and np.isfinite(upper):
+        return lower, upper
+    if np.isfinite(lower):
+        return lower, max(reach, lower + 2 * reach)
+    return (min(-reach, upper - 2 * reach), upper) if np.isfinite(upper) else (-reach, reach)
+
+
+def _size_of(system: System, q: Float[Array, "nq"]) -> float:
+    """Longest side (m) of the mechanism, rounded up to two digits."""
+    low, high = _box_of(skeleton.place(system, np.zeros(1), np.asarray(q)[None, None]), system.model)
+    size = float((high - low).max())
+    digit = 10.0 ** (np.floor(np.log10(size)) - 1)
+    return float(np.ceil(size / digit) * digit)
+
+
+def _box_of(placed: Placed, model: Model) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
+    solids = skeleton.inertia_ellipsoids(model)
+    parts = placed.lines, placed.origins, skeleton.ellipsoid_corners(placed, solids)
+    return skeleton.box_of(np.concatenate([x.reshape(-1, 3) for x in parts]))
+
+
+@stored_jit
+def _values(model, q):
+    return configuration.to_primitives(model, q)
+
+
+@stored_jit
+def _coordinates(model, values):
+    return configuration.from_primitives(model, values)
+
+
+@stored_jit
+def _random_closed(system, key, spread):
+    return random_closed(system, key, spread=spread)

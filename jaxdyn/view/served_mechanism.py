@@ -1,0 +1,121 @@
+"""A mechanism in the browser with one slider per joint coordinate. Needs viser: `pip install "jaxdyn[view]"`."""
+
+from collections.abc import Callable
+
+import numpy as np
+from jaxtyping import Float
+
+from jaxdyn.view.postures import Posture, Postures
+from jaxdyn.view.scene import Scene
+from jaxdyn.view.serving import Served
+from jaxdyn.view.skeleton import Mechanism
+
+_STEPS = 1000  # of a slider at least
+_DIGITS = 4  # behind the point, of a value that is shown
+
+
+class ServedMechanism(Served):
+    """A mechanism that is being served; as a context manager it stops at the end.
+
+    The browser shows the mechanism, and beside it a slider for each joint coordinate, those of mechanisms with loops for the
+    independent ones only; buttons for the neutral posture, the middle of the joint limits and a random one; and switches for
+    inertia ellipsoids, joint axes and frames. All browsers that look see the same.
+
+    Attributes:
+        postures: The postures of the mechanism.
+        posture: The one that is shown.
+    """
+
+    def __init__(self, mechanism: Mechanism, port: int = 8080, host: str = "127.0.0.1"):
+        """Serve a mechanism, and return at once.
+
+        Args:
+            port: The next free one is taken if another program has it; `address` shows it.
+            host: 127.0.0.1 for this computer only; 0.0.0.0 lets others in the network look, and move the sliders. Only the page of
+                this server can use it in a browser, opened under localhost, an IP address or the name of this computer.
+
+        Raises:
+            ConfigError: the loops of the mechanism cannot be closed.
+        """
+        self.postures = postures = Postures(mechanism)
+        self.posture = postures.middle
+        model, low_and_high = postures.system.model, postures.box()
+        super().__init__(model.name, port, host)
+        self._scene = Scene(self.server, model, postures.placed([self.posture]), *low_and_high)
+        self._wanted: Callable[[], Posture | None] | None = None
+        self._draws = 0
+        self._add_buttons()
+        self._add_sliders()
+        self._add_switches(self._scene)
+        self._show(self.posture)
+        self._follow(self._update)
+
+    def _add_buttons(self) -> None:
+        gui, postures = self.server.gui, self.postures
+        self._said = gui.add_markdown("", visible=False)
+        with gui.add_folder("Posture"):
+            buttons = gui.add_button_group("", ["neutral", "middle", "random"])
+        acts = {"neutral": postures.neutral, "middle": lambda: postures.middle, "random": self._drawn}
+        buttons.on_click(lambda _: setattr(self, "_wanted", acts[buttons.value]))
+
+    def _add_sliders(self) -> None:
+        gui, postures = self.server.gui, self.postures
+        folders = {"Joints": [i for i in postures.independent if postures.sliders[i].unit != "s"]}
+        folders["Prescribed motion"] = [i for i in postures.independent if postures.sliders[i].unit == "s"]
+        self._controls = {}
+        for title, members in folders.items():
+            if members:
+                with gui.add_folder(title):
+                    self._controls |= {i: self._slider(i) for i in members}
+        self._shown = {i: control.value for i, control in self._controls.items()}
+
+    def _slider(self, index: int):
+        slider = self.postures.sliders[index]
+        step = 10.0 ** np.floor(np.log10((slider.high - slider.low) / _STEPS))
+        hint = f"{slider.name}: {slider.low:.6g} to {slider.high:.6g} {slider.unit}"
+        hint = hint if slider.limited else f"{slider.name} has no limits"
+        return self.server.gui.add_slider(
+            f"{slider.name} ({slider.unit})",
+            min=slider.low,
+            max=slider.high,
+            step=step,
+            initial_value=slider.low,
+            hint=hint,
+            marks=tuple((end, f"{end:.2g}") for end in (slider.low, slider.high)),
+        )
+
+    def _drawn(self) -> Posture | None:
+        self._draws += 1
+        return self.postures.random(self._draws)
+
+    def _update(self) -> None:
+        """Show the posture that a button asks for, or that of the sliders if one of them has been moved."""
+        wanted, self._wanted = self._wanted, None
+        moved = {i: float(control.value) for i, control in self._controls.items() if control.value != self._shown[i]}
+        if wanted is not None:
+            self._show(wanted(), "The loops do not close in that posture.")
+        elif moved:
+            self._shown |= moved
+            values = self.posture.values.copy()
+            values[list(moved)] = list(moved.values())
+            self._show(self.postures.moved(self.posture, values), "The loops do not close there.", moved=set(moved))
+
+    def _show(self, posture: Posture | None, problem: str = "", moved: set[int] = frozenset()) -> None:
+        """Show a posture, or say why there is none.
+
+        Args:
+            moved: The sliders that are being moved, which stay where they are.
+        """
+        self._said.content = f"{problem} The last posture is shown." if posture is None else ""
+        self._said.visible = posture is None
+        if posture is None:
+            return
+        self.posture = posture
+        with self.server.atomic():
+            self._scene.show(self.postures.placed([posture]), [], 0)
+            for i in self._controls.keys() - moved:
+                self._set(i, posture.values[i])
+
+    def _set(self, index: int, value: Float[np.ndarray, ""]) -> None:
+        slider, control = self.postures.sliders[index], self._controls[index]
+        control.value = self._shown[index] = round(float(np.clip(value, slider.low, slider.high)), _DIGITS)

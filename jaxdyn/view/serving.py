@@ -1,0 +1,100 @@
+"""A viser server on this computer with a scene that a thread keeps up to date. Needs viser: `pip install "jaxdyn[view]"`."""
+
+import contextlib
+import io
+import threading
+from typing import Any
+
+import viser
+
+from jaxdyn.io.errors import ConfigError
+from jaxdyn.view.same_origin import same_origin_only
+from jaxdyn.view.scene import Scene
+
+REFRESH = 1 / 30  # s between two looks at the controls
+
+
+def started(port: int, host: str, label: str | None) -> viser.ViserServer:
+    """A server that answers its own page only.
+
+    Raises:
+        ConfigError: This version of viser does not allow jaxdyn to refuse requests of other pages.
+    """
+    with same_origin_only(host) as checked, contextlib.redirect_stdout(io.StringIO()):  # viser prints an announcement
+        server = viser.ViserServer(host, port, label=label, verbose=False)
+        if not checked:
+            server.stop()
+            raise ConfigError(
+                f"viser {viser.__version__} does not allow jaxdyn to refuse requests of other pages; install viser 1.1"
+            )
+        return server
+
+
+def stopped(server: viser.ViserServer) -> None:
+    """Stop a server."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        server.stop()
+
+
+class Served:
+    """A running server of a scene. As a context manager it stops at the end.
+
+    A subclass makes its scene and its controls, and then calls `_follow` with a function without arguments. A thread calls this
+    function 30 times per second, and the function shows the state that the controls are set to.
+
+    Attributes:
+        server: Server of viser, to which further scene nodes and controls can be added.
+        address: Address to open in a browser.
+    """
+
+    def __init__(self, name: str, port: int, host: str):
+        self.server = started(port, host, f"jaxdyn: {name}")
+        self.address = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{self.server.get_port()}"
+        self._stopping, self._thread = threading.Event(), threading.Thread()
+        self.server.gui.main_panel.dock_right()
+        self._set_theme(dark=False)
+
+    def __enter__(self) -> "Served":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def wait(self) -> None:
+        """Wait until `stop` is called from another thread, or the program is interrupted."""
+        self._stopping.wait()
+
+    def stop(self) -> None:
+        """Stop serving."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        stopped(self.server)
+
+    def _follow(self, act: Any) -> None:
+        def run() -> None:
+            while not self._stopping.wait(REFRESH):
+                act()
+
+        self._thread = threading.Thread(target=run, daemon=True)
+        self._thread.start()
+
+    def _set_theme(self, *, dark: bool) -> None:
+        self.server.gui.configure_theme(control_width="large", show_logo=False, show_share_button=False, dark_mode=dark)
+
+    def _add_switches(self, scene: Scene) -> None:
+        """A switch for each part of the scene that can be hidden, and one for the background."""
+        with self.server.gui.add_folder("Show"):
+            for name, node in scene.parts().items():
+                self._add_switch(name, node)
+            dark = self.server.gui.add_checkbox("dark background", initial_value=False)
+
+        def set_background(_: object) -> None:
+            self._set_theme(dark=dark.value)
+            scene.set_background(dark=dark.value)
+
+        dark.on_update(set_background)
+
+    def _add_switch(self, name: str, node: Any) -> None:
+        switch = self.server.gui.add_checkbox(name, initial_value=node.visible)
+        switch.on_update(lambda _: setattr(node, "visible", switch.value))

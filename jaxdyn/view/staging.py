@@ -1,0 +1,66 @@
+"""Floor and point of view of a scene, and rotations and lengths that scenes need."""
+
+import numpy as np
+from jaxtyping import Float
+
+from jaxdyn.mechanism.model import Model
+
+
+def upward(model: Model) -> Float[np.ndarray, "3"]:
+    """Unit vector against gravity; z where there is no gravity."""
+    up = -np.asarray(model.gravity, float)
+    return up / np.linalg.norm(up) if np.any(up) else np.array([0.0, 0.0, 1.0])
+
+
+def horizontal_axes(up: Float[np.ndarray, "3"]) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
+    """Two unit vectors of the floor, at right angles to each other."""
+    side = np.cross(up, [0.0, 1.0, 0.0] if abs(up[1]) < 0.9 else [0.0, 0.0, 1.0])
+    side /= np.linalg.norm(side)
+    return side, np.cross(side, up)
+
+
+def direction_of_view(up: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3"]:
+    """Unit vector from the middle of the scene to the camera: from the front, the side and slightly above, for any direction up."""
+    side, front = horizontal_axes(up)
+    view = 0.45 * side + 0.8 * front + 0.35 * up
+    return view / np.linalg.norm(view)
+
+
+def floor_under(
+    up: Float[np.ndarray, "3"], low: Float[np.ndarray, "3"], high: Float[np.ndarray, "3"]
+) -> Float[np.ndarray, "3"]:
+    """The point (m) of the floor below the middle of a box."""
+    return 0.5 * (low + high) - up * 0.5 * float(np.abs(up) @ (high - low))
+
+
+def quaternions_to(direction: Float[np.ndarray, "*n 3"]) -> Float[np.ndarray, "*n 4"]:
+    """Rotations that take the z axis to unit vectors, about an axis perpendicular to both."""
+    x, y, z = np.moveaxis(direction, -1, 0)
+    w = 1.0 + z
+    opposite = w < 1e-9  # any half turn about a horizontal axis is a solution
+    found = np.stack([np.where(opposite, 0.0, w), np.where(opposite, 1.0, -y), np.where(opposite, 0.0, x), 0.0 * z], -1)
+    return found / np.linalg.norm(found, axis=-1, keepdims=True)
+
+
+def quaternions_of(rotations: Float[np.ndarray, "n 3 3"]) -> Float[np.ndarray, "n 4"]:
+    """Unit quaternions of rotation matrices: the eigenvector of the largest eigenvalue of the matrix K with q'Kq = tr(R' R(q))."""
+    r = rotations
+    k = np.zeros((len(r), 4, 4))
+    k[:, 0, 0] = np.trace(r, axis1=1, axis2=2)
+    k[:, 1:, 1:] = r + r.transpose(0, 2, 1) - k[:, 0, 0, None, None] * np.eye(3)
+    k[:, 0, 1:] = np.stack([r[:, 2, 1] - r[:, 1, 2], r[:, 0, 2] - r[:, 2, 0], r[:, 1, 0] - r[:, 0, 1]], axis=1)
+    k[:, 1:, 0] = k[:, 0, 1:]
+    return np.linalg.eigh(k)[1][:, :, -1]
+
+
+def product(a: Float[np.ndarray, "n 4"], b: Float[np.ndarray, "n 4"]) -> Float[np.ndarray, "n 4"]:
+    """Quaternion products a b."""
+    scalar = a[:, :1] * b[:, :1] - np.sum(a[:, 1:] * b[:, 1:], axis=1, keepdims=True)
+    vector = a[:, :1] * b[:, 1:] + b[:, :1] * a[:, 1:] + np.cross(a[:, 1:], b[:, 1:])
+    return np.concatenate([scalar, vector], axis=1)
+
+
+def round_length(length: float) -> float:
+    """The largest length of 1, 2 or 5 times a power of ten that does not exceed the given one."""
+    decade = 10.0 ** np.floor(np.log10(length))
+    return float(max(step * decade for step in (1, 2, 5) if step * decade <= length))
