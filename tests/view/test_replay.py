@@ -3,15 +3,13 @@
 The browser tests need a Chromium (`apt-get install chromium`) and playwright; they are skipped where there is none.
 """
 
-import base64
 import io
 import re
-import shutil
-import socket
 
 import jax
 import numpy as np
 import pytest
+from browsers import FIRST_PICTURE, chromium, handshake_status
 
 import jaxdyn
 from jaxdyn.io.config import ConfigError
@@ -21,11 +19,6 @@ from jaxdyn.view.recording import Recording
 from jaxdyn.view.replay import Replay
 from jaxdyn.view.skeleton import inertia_ellipsoids
 from jaxdyn.view.staging import product, quaternions_of, quaternions_to
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-FLAGS = "--headless --no-sandbox --disable-gpu --use-gl=angle --use-angle=swiftshader --enable-unsafe-swiftshader"
-FLAGS += " --no-first-run --disable-background-networking --disable-component-update --disable-sync"
-FIRST_PICTURE = 60_000  # ms; rendering in software takes its time
 
 
 def swing() -> dict[str, np.ndarray]:
@@ -116,18 +109,6 @@ def test_page_holds_everything_and_names_cannot_break_out_of_it(page_file, repla
 # --- who may connect ---
 
 
-def status(port: int, name: str, origin: str | None) -> str:
-    """What the server answers to a websocket handshake of a page, as a browser would send it."""
-    origins = f"Origin: {origin}\r\n" if origin is not None else ""
-    request = (
-        f"GET / HTTP/1.1\r\nHost: {name}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n{origins}"
-        f"Sec-WebSocket-Key: {base64.b64encode(bytes(16)).decode()}\r\nSec-WebSocket-Version: 13\r\n\r\n"
-    )
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
-        connection.sendall(request.encode())
-        return connection.recv(4096).decode(errors="replace").split("\r\n", 1)[0]
-
-
 def test_the_websocket_is_open_to_its_own_page_only(replay):
     client = pytest.importorskip("websockets.sync.client")
     from viser import __version__
@@ -146,18 +127,18 @@ def test_the_websocket_is_open_to_its_own_page_only(replay):
                 client.connect(f"ws://127.0.0.1:{port}", origin=origin, subprotocols=protocols)
             assert refused.value.response.status_code == 403, origin
             assert b"its page only" in refused.value.response.body
-        assert " 403 " in status(port, f"localhost:{port}", "")
+        assert " 403 " in handshake_status(port, f"localhost:{port}", "")
 
 
 def test_a_name_that_was_rebound_to_this_computer_is_refused(replay):
     with replay.serve(port=0) as served:
         port = served.server.get_port()
         for name in (f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}", f"192.168.1.7:{port}"):
-            assert " 101 " in status(port, name, f"http://{name}"), name
-        assert " 101 " in status(port, "localhost:9999", "http://localhost:9999"), "a forwarded port"
+            assert " 101 " in handshake_status(port, name, f"http://{name}"), name
+        assert " 101 " in handshake_status(port, "localhost:9999", "http://localhost:9999"), "a forwarded port"
         for name in (f"evil.example:{port}", f"127.0.0.1.evil.example:{port}", "evil@localhost", ""):
-            assert " 403 " in status(port, name, f"http://{name}"), name
-            assert " 403 " in status(port, name, None), name
+            assert " 403 " in handshake_status(port, name, f"http://{name}"), name
+            assert " 403 " in handshake_status(port, name, None), name
 
 
 def test_a_server_that_cannot_be_checked_is_not_started(replay, monkeypatch):
@@ -183,13 +164,8 @@ def test_a_server_that_cannot_be_checked_is_not_started(replay, monkeypatch):
 
 @pytest.fixture(scope="module")
 def browser():
-    if CHROMIUM is None:
-        pytest.skip("no Chromium found; install the package chromium to test what a browser shows")
-    playwright = pytest.importorskip("playwright.sync_api", reason="driving the browser needs playwright")
-    with playwright.sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS.split())
+    with chromium() as opened:
         yield opened
-        opened.close()
 
 
 def pixels(page) -> np.ndarray:
