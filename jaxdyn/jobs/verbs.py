@@ -109,7 +109,10 @@ def _view_arguments(parser: argparse.ArgumentParser) -> None:
         "source", type=Path, metavar="RUN_DIR_or_FILE", help=f"run directory, or mechanism file: {_FORMATS}"
     )
     parser.add_argument(
-        "--html", type=Path, metavar="FILE", help="path of the page; default: replay.html in the run directory, or <file>.html"
+        "--html",
+        type=Path,
+        metavar="FILE",
+        help="path of the page; default: replay.html in the run directory, or <file>.html",
     )
     parser.add_argument(
         "--lanes",

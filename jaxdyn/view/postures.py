@@ -1,4 +1,4 @@
-"""Postures of a mechanism, set by one number per joint coordinate: what sliders need to know, and loops that stay closed.
+"""Postures of a mechanism, set by one slider per joint coordinate, and loops that stay closed.
 
 A joint with several degrees of freedom is set by the coordinates of its primitives (`jaxdyn.decomposed`), which are angles and
 displacements: a spherical joint by three angles, a free base by three displacements and three angles.
@@ -35,7 +35,7 @@ _TRIES = 16  # of random postures until the loops close
 
 
 class Slider(NamedTuple):
-    """One number that sets a posture.
+    """One coordinate that sets a posture.
 
     Attributes:
         name: That of the joint, and for one of several degrees of freedom its direction.
@@ -55,7 +55,7 @@ class Posture(NamedTuple):
     """A configuration of a mechanism, with its loops closed.
 
     Attributes:
-        values: Of all sliders, those that follow from the others included.
+        values: Values of all sliders, also of those that follow from the others.
         q: Coordinates.
     """
 
@@ -216,7 +216,7 @@ def _velocities_of_primitives(model: Model) -> list[int]:
 
 
 def _direction(primitive: Joint, turns: bool, number: int) -> str:
-    """The axis of a primitive in words, or a number where it is none of x, y and z."""
+    """The axis of a primitive in words, or its index where it is not x, y or z."""
     axis = np.asarray(getattr(primitive, "axis", np.ones(3)), float)
     letter = "xyz"[int(np.abs(axis).argmax())] if np.count_nonzero(axis) == 1 else str(number)
     return f"about {letter}" if turns else f"along {letter}"

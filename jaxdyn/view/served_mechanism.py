@@ -98,9 +98,11 @@ class ServedMechanism(Served):
             self._shown |= moved
             values = self.posture.values.copy()
             values[list(moved)] = list(moved.values())
-            self._show(self.postures.moved(self.posture, values), "The loops do not close there.", moved=set(moved))
+            self._show(
+                self.postures.moved(self.posture, values), "The loops do not close there.", moved=frozenset(moved)
+            )
 
-    def _show(self, posture: Posture | None, problem: str = "", moved: set[int] = frozenset()) -> None:
+    def _show(self, posture: Posture | None, problem: str = "", moved: frozenset[int] = frozenset()) -> None:
         """Show a posture, or say why there is none.
 
         Args:
