@@ -4,7 +4,7 @@ import base64
 import contextlib
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -37,3 +37,12 @@ def handshake_status(port: int, name: str, origin: str | None) -> str:
     with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
         connection.sendall(request.encode())
         return connection.recv(4096).decode(errors="replace").split("\r\n", 1)[0]
+
+
+def wait_until(page: Any, holds: Callable[[], bool]) -> None:
+    """Let a page live until something holds, for a minute at most; a busy computer takes its time."""
+    for _ in range(1200):
+        if holds():
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError("it never happened")

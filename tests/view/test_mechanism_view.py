@@ -6,7 +6,7 @@ import re
 import jax
 import numpy as np
 import pytest
-from browsers import FIRST_PICTURE, chromium, handshake_status
+from browsers import FIRST_PICTURE, chromium, handshake_status, wait_until
 from mixed_mechanisms import every_joint
 
 import jaxdyn
@@ -198,22 +198,14 @@ def test_sliders_and_buttons_of_the_served_page_move_the_mechanism(mixed, browse
         for text in ("shoulder (rad)", "elbow (rad)", "neutral", "middle", "ellipsoids", "frames"):
             assert page.get_by_text(text, exact=True).count() == 1, text
         page.get_by_text("random", exact=True).click()
-        waited_for(page, lambda: np.any(served.posture.values != 0))
+        wait_until(page, lambda: np.any(served.posture.values != 0))
         for control, value in zip(served._controls.values(), served.posture.values, strict=True):
             assert control.value == pytest.approx(value, abs=1e-4)
         served._controls[1].value = 0.25  # as if the slider had been moved
-        waited_for(page, lambda: served.posture.values[1] == 0.25)
+        wait_until(page, lambda: served.posture.values[1] == 0.25)
         page.get_by_text("neutral", exact=True).click()
-        waited_for(page, lambda: np.all(served.posture.values == 0))
+        wait_until(page, lambda: np.all(served.posture.values == 0))
         context.close()
-
-
-def waited_for(page, holds) -> None:
-    for _ in range(200):
-        if holds():
-            return
-        page.wait_for_timeout(50)
-    raise AssertionError("nothing happened")
 
 
 # --- the command ---
@@ -224,7 +216,7 @@ def test_view_of_a_file_writes_a_page_with_its_sliders(tmp_path, monkeypatch, ca
     body = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1"/></inertial>'
     (tmp_path / "robot.urdf").write_text(f'<robot name="rod"><link name="rod">{body}</link></robot>')
     assert main(["view", "robot.urdf", "--no-serve", "--base", "free"]) == 0
-    assert "robot.html: opens in any browser" in capsys.readouterr().out
+    assert "robot.html" in capsys.readouterr().out
     assert "about z" in (tmp_path / "robot.html").read_text()
     assert main(["view", "robot.urdf", "--no-serve", "--lanes", "1"]) == 2
     assert "--lanes" in capsys.readouterr().err

@@ -9,7 +9,7 @@ import re
 import jax
 import numpy as np
 import pytest
-from browsers import FIRST_PICTURE, chromium, handshake_status
+from browsers import FIRST_PICTURE, chromium, handshake_status, wait_until
 
 import jaxdyn
 from jaxdyn.io.config import ConfigError
@@ -243,9 +243,8 @@ def test_served_replay_shows_the_time_that_is_set(replay, browser, capsys):
 
         played = page.get_by_label("play").first
         played.click()
-        page.wait_for_timeout(700)
+        wait_until(page, lambda: served._time.value > 0.1)
         played.click()
-        assert served._time.value > 0.1
         moved = pixels(page)[:, scene]
         assert np.mean(np.abs(moved - start).sum(axis=-1) > 60) > 2e-3
 
