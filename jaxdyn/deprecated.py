@@ -5,6 +5,7 @@
 
 import pkgutil
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 # Old name: new name. Both are full dotted names; `jaxdyn.lazy` looks here for a name that a package does not have.
@@ -118,6 +119,21 @@ def renamed(name: str) -> Any:
     )
     package, _, attribute = RENAMED[name].rpartition(".")
     return getattr(pkgutil.resolve_name(package), attribute)
+
+
+def unpacked(owner: Any, *names: str) -> Iterator[Any]:
+    """The attributes of an object that was a tuple of them, with a warning.
+
+    Args:
+        owner: The object.
+        names: Names of the attributes, in the order of the tuple.
+    """
+    warnings.warn(
+        f"{type(owner).__name__} is no longer a tuple; use its attributes {', '.join(names)}",
+        FutureWarning,
+        stacklevel=3,
+    )
+    return iter([getattr(owner, name) for name in names])
 
 
 def renamed_property(old: str, new: str) -> property:

@@ -127,4 +127,6 @@ def _text(display: Display) -> str:
 
 
 def _shortened(line: str) -> str:
+    """A line that fits into a terminal, and cannot drive it if a part of it comes from a file."""
+    line = "".join(character if character.isprintable() else "?" for character in line)
     return line if len(line) <= _MOST_COLUMNS else f"{line[: _MOST_COLUMNS - 3]}..."

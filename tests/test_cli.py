@@ -15,7 +15,7 @@ import jaxdyn
 from jaxdyn import JointDrives, System, cli
 from jaxdyn.cli import main
 from jaxdyn.io.config import read_config
-from jaxdyn.io.runs import load_run
+from jaxdyn.io.loaded_run import load_run
 from jaxdyn.jobs.rollout_config import RolloutConfig
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -63,8 +63,15 @@ def test_main_job_leaves_a_self_contained_run_directory(smoke_run):
         assert key in metrics["environment"]
     for name in ("joint_fans.png", "energy_balance.png", "stick_figures.png"):
         assert (smoke_run / name).read_bytes().startswith(b"\x89PNG")
-    system, arrays = load_run(smoke_run)
-    assert (system.model.name, system.model.dtype, arrays["q"].shape) == ("panda", np.float32, (8, 3, 7))
+    run = load_run(smoke_run)
+    assert (run.system.model.name, run.system.model.dtype, run.arrays["q"].shape) == ("panda", np.float32, (8, 3, 7))
+    assert run.metrics == metrics
+    assert run.config["batch"] == 8
+    assert run.provenance["environment"]["jaxdyn"] == metrics["environment"]["jaxdyn"]
+    assert run.trajectory.saved.q.dtype == np.float32
+    np.testing.assert_array_equal(run.trajectory.steps, run.arrays["steps"])
+    np.testing.assert_allclose(run.trajectory.time[7], [0.0, 0.02, 0.04])
+    assert repr(run).startswith("Run('panda', 8 samples)")
     assert read_config(smoke_run / "config.toml", RolloutConfig) == read_config(PANDA, RolloutConfig, smoke=True)
 
 
@@ -129,7 +136,8 @@ def test_lanes_of_a_closed_loop_start_closed_and_stay_so(pendulum, tmp_path, cap
     command = ["rollout", pendulum, f"mechanism={tmp_path / 'four_bar.toml'}", "initial.speed=1"]
     command += ["control.target=initial", "--out"]
     assert main([*command, str(tmp_path / "run")]) == 0
-    system, arrays = load_run(tmp_path / "run")
+    run = load_run(tmp_path / "run")
+    system, arrays = run.system, run.arrays
     crank, coupler = arrays["q"][..., 0], arrays["q"].sum(axis=-1)
     x = 0.2 * np.cos(crank) + 0.5 * np.cos(coupler) - 0.6
     z = -0.2 * np.sin(crank) - 0.5 * np.sin(coupler)

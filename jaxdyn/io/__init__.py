@@ -12,13 +12,14 @@ if TYPE_CHECKING:
     from jaxdyn.io.config import setting as setting
     from jaxdyn.io.errors import ConfigError as ConfigError
     from jaxdyn.io.errors import RunError as RunError
+    from jaxdyn.io.loaded_run import Run as Run
+    from jaxdyn.io.loaded_run import load_run as load_run
     from jaxdyn.io.mechanism_file import load_mechanism as load_mechanism
     from jaxdyn.io.mechanism_file import save_mechanism as save_mechanism
     from jaxdyn.io.mjcf import load_mjcf as load_mjcf
     from jaxdyn.io.mjcf import system_from_mujoco as system_from_mujoco
     from jaxdyn.io.provenance import environment as environment
     from jaxdyn.io.runs import RunDirectory as RunDirectory
-    from jaxdyn.io.runs import load_run as load_run
     from jaxdyn.io.state_orders import MujocoOrder as MujocoOrder
     from jaxdyn.io.state_orders import PinocchioOrder as PinocchioOrder
     from jaxdyn.io.state_orders import StateOrder as StateOrder

@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxdyn.dynamics.system import System
-from jaxdyn.io.archive import load_archive, save_archive
+from jaxdyn.io.archive import save_archive
 from jaxdyn.io.errors import ConfigError, RunError
 from jaxdyn.io.files import LARGEST_ARRAYS, NpzArrays, fill_sealed_npz, has_seal, is_sealed, write_files
 from jaxdyn.io.lock import LOCK, LockedError, locked
@@ -31,11 +31,11 @@ from jaxdyn.io.reading import opened
 
 # Name of the archive of the simulated or optimized system.
 MECHANISM = "mechanism"
-_CONFIG = "config.toml"
-_PROVENANCE = "provenance.json"
-_METRICS = "metrics.json"
+CONFIG = "config.toml"
+PROVENANCE = "provenance.json"
+METRICS = "metrics.json"
 # Files that a run can leave if it is killed while it begins.
-_BEGINNING = {_PROVENANCE, f"{_PROVENANCE}.part", f"{_CONFIG}.part"}
+_BEGINNING = {PROVENANCE, f"{PROVENANCE}.part", f"{CONFIG}.part"}
 
 
 @contextlib.contextmanager
@@ -113,8 +113,8 @@ class RunDirectory:
             raise self._not_empty()
         # The config is written last, so that the provenance exists wherever the config does.
         if provenance is not None:
-            self.write_text(_PROVENANCE, json.dumps(_json(provenance), indent=2) + "\n")
-        self.write_text(_CONFIG, config)
+            self.write_text(PROVENANCE, json.dumps(_json(provenance), indent=2) + "\n")
+        self.write_text(CONFIG, config)
 
     def resume(self, config: str, provenance: Mapping[str, Any]) -> None:
         """Continue an interrupted run with the same config and provenance, or begin a run if the directory is empty.
@@ -131,11 +131,9 @@ class RunDirectory:
         if not left - _BEGINNING:
             self.begin(config, provenance)
             return
-        if _CONFIG not in left:
-            raise RunError(
-                f"{self.root}: there is no {_CONFIG}, so there is no run to resume; choose another directory"
-            )
-        before = self.path(_CONFIG).read_text(encoding="utf-8").splitlines()
+        if CONFIG not in left:
+            raise RunError(f"{self.root}: there is no {CONFIG}, so there is no run to resume; choose another directory")
+        before = self.path(CONFIG).read_text(encoding="utf-8").splitlines()
         changed = [line for line in difflib.ndiff(before, config.splitlines()) if line[0] in "+-"]
         if changed:
             was = "; ".join(changed[:4])
@@ -170,14 +168,14 @@ class RunDirectory:
             return {file.name for file in self.root.iterdir()} - {LOCK}
 
     def _provenance(self) -> dict[str, Any]:
-        path = self.path(_PROVENANCE)
+        path = self.path(PROVENANCE)
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
             identity(found)
             return found
         except FileNotFoundError:
             raise RunError(
-                f"{self.root}: there is no {_PROVENANCE}, so the run was started by an older jaxdyn and its inputs cannot be "
+                f"{self.root}: there is no {PROVENANCE}, so the run was started by an older jaxdyn and its inputs cannot be "
                 "compared; choose another directory"
             ) from None
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
@@ -202,9 +200,9 @@ class RunDirectory:
 
     def discard(self) -> None:
         """Undo `begin` for a run that was refused before it computed anything; results are kept."""
-        if self._left() == {_CONFIG, _PROVENANCE}:
-            self.path(_CONFIG).unlink()
-            self.path(_PROVENANCE).unlink()
+        if self._left() == {CONFIG, PROVENANCE}:
+            self.path(CONFIG).unlink()
+            self.path(PROVENANCE).unlink()
 
     def write_metrics(self, metrics: Mapping[str, Any]) -> Path:
         """Write metrics.json, which completes the run.
@@ -212,7 +210,7 @@ class RunDirectory:
         JSON does not support NaN and infinity; they are written as the strings "nan", "inf" and "-inf", which `float` reads.
         """
         text = json.dumps(_json(metrics), indent=2) + "\n"
-        return self._write(_METRICS, lambda file: file.write(text.encode()))
+        return self._write(METRICS, lambda file: file.write(text.encode()))
 
     def write_arrays(self, name: str, /, **arrays: Array | np.ndarray | float | int) -> Path:
         """Write <name>.npz, sealed, uncompressed and without pickled objects.
@@ -243,7 +241,7 @@ class RunDirectory:
 
     def read_metrics(self) -> dict[str, Any]:
         """Content of metrics.json."""
-        return json.loads(self.path(_METRICS).read_text(encoding="utf-8"))
+        return json.loads(self.path(METRICS).read_text(encoding="utf-8"))
 
     def read_arrays(self, name: str, keys: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         """Arrays of <name>.npz, all of them or those with the given keys.
@@ -273,7 +271,7 @@ class RunDirectory:
 
     def _key(self, name: str) -> str:
         """Text besides the content on which the seal of an array file depends; only the name if the provenance is unknown."""
-        pinned = identity(self._provenance()) if self.path(_PROVENANCE).exists() else ""
+        pinned = identity(self._provenance()) if self.path(PROVENANCE).exists() else ""
         return f"{pinned} {name}"
 
     def _write(self, name: str, fill: Callable[[BinaryIO], object]) -> Path:
@@ -341,7 +339,7 @@ class Chunks:
         Raises:
             RunError: The chunk is damaged or belongs to another run.
         """
-        pinned, name = self.directory.path(_PROVENANCE).exists(), self._stem(k)
+        pinned, name = self.directory.path(PROVENANCE).exists(), self._stem(k)
         if pinned and self.exists(k) and not self.directory.is_intact(name):
             raise RunError(
                 f"{self.directory.path(name)}.npz: it is damaged or belongs to another run; compute it again with --resume"
@@ -349,35 +347,6 @@ class Chunks:
 
     def _stem(self, k: int) -> str:
         return self.name if self.count == 1 else f"{self.name}-{k + 1:05d}-of-{self.count:05d}"
-
-
-def load_run(path: Path | str, *, lanes: int | None = None) -> tuple[System, dict[str, np.ndarray]]:
-    """Read the system and the recorded arrays of a run of `jaxdyn rollout` from its directory.
-
-    The first axis of all arrays except `time` is the sample. A run in float64 needs double precision in JAX (`jax.enable_x64`).
-
-    Args:
-        path: Run directory.
-        lanes: Number of samples to read, beginning with the first one; of a run in chunks only the required chunks are read.
-
-    Raises:
-        ConfigError: Its mechanism.json or mechanism.npz is missing or damaged.
-        RunError: Its states.npz, or a chunk of it, is missing, damaged or belongs to another run.
-    """
-    directory = RunDirectory(Path(path))
-    system = load_archive(directory.path(MECHANISM))
-    chunks = Chunks.found(directory, "states")
-    parts, count = [], 0
-    try:
-        while len(parts) < chunks.count and (lanes is None or count < lanes):
-            chunks.check(len(parts))
-            parts.append(chunks.read(len(parts)))
-            count += len(parts[-1]["q"])
-        shared = {"time": parts[0]["time"]} if "time" in parts[0] else {}
-        by_lane = [key for key in parts[0] if key not in shared]
-        return system, shared | {key: np.concatenate([part[key] for part in parts])[:lanes] for key in by_lane}
-    except (KeyError, TypeError, ValueError) as error:
-        raise RunError(f"{path}: the states do not fit together ({error}); give a complete run") from None
 
 
 def _json(value: Any) -> Any:

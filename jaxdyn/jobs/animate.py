@@ -12,7 +12,7 @@ import numpy as np
 from jaxdyn.constraints.projection import project_velocity
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.io.runs import load_run
+from jaxdyn.io.loaded_run import load_run
 from jaxdyn.jobs.command import needs
 from jaxdyn.jobs.source import load_source, random_starts
 from jaxdyn.lanes import stored_jit
@@ -34,8 +34,8 @@ def animate(arguments: argparse.Namespace) -> None:
     source: Path = arguments.source
     if source.is_dir():
         others = 3 if arguments.ghosts is None else arguments.ghosts
-        system, arrays = load_run(source, lanes=arguments.lane + 1 + others)
-        time, q = arrays["time"], arrays["q"]
+        run = load_run(source, lanes=arguments.lane + 1 + others)
+        system, time, q = run.system, run.arrays["time"], run.arrays["q"]
         if arguments.duration is not None:
             kept = time <= time[0] + arguments.duration
             time, q = time[kept], q[:, kept]

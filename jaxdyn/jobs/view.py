@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.io.runs import load_run
+from jaxdyn.io.loaded_run import load_run
 from jaxdyn.jobs.command import needs
 from jaxdyn.jobs.source import load_source
 
@@ -23,13 +23,13 @@ def view(arguments: argparse.Namespace) -> None:
     (_view_run if source.is_dir() or not source.suffix else _view_mechanism)(source, arguments)
 
 
-def _view_run(run: Path, arguments: argparse.Namespace) -> None:
-    system, arrays = load_run(run, lanes=max([_LANES, *(lane + 1 for lane in arguments.lanes or [])]))
+def _view_run(path: Path, arguments: argparse.Namespace) -> None:
+    run = load_run(path, lanes=max([_LANES, *(lane + 1 for lane in arguments.lanes or [])]))
     with needs("view"):
         from jaxdyn.view.replay import Replay
-    energy, work = arrays.get("energy"), arrays.get("work")
-    replay = Replay(system, arrays["time"], arrays["q"], energy=energy, work=work)
-    page: Path = arguments.html or run / "replay.html"
+    arrays = run.arrays
+    replay = Replay(run.system, arrays["time"], arrays["q"], energy=arrays.get("energy"), work=arrays.get("work"))
+    page: Path = arguments.html or path / "replay.html"
     overlay = _OVERLAY if arguments.overlay is None else arguments.overlay
     replay.write_html(page, lanes=arguments.lanes, overlay=overlay)
     _name_page(page)

@@ -13,6 +13,7 @@ from jaxdyn.control.batch import best_of
 from jaxdyn.control.solution import Solution
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.identify.fitting import Fit
+from jaxdyn.io.loaded_run import Run
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.components import coordinate_units, velocity_units
 from jaxdyn.mechanism.model import Model
@@ -67,6 +68,12 @@ def _(trajectory: Trajectory) -> Figure | None:
     _curves(left, time, q, _labelled("coordinates", coordinate_units(topology)))
     _curves(right, time, v, _labelled("velocities", velocity_units(topology)))
     return figure
+
+
+@_drawn.register
+def _(run: Run) -> Figure | None:
+    """The first sample of a run that recorded states over time."""
+    return _drawn(run.trajectory) if {"time", "q", "v"} <= run.arrays.keys() else None
 
 
 @_drawn.register

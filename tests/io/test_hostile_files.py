@@ -404,6 +404,6 @@ def test_results_of_a_run_are_those_that_were_written(tmp_path):
     run = RunDirectory(tmp_path)
     run.write_mechanism(System(library.double_pendulum()))
     run.write_arrays("states", q=np.arange(12.0).reshape(2, 3, 2))
-    arrays = load_run(tmp_path)[1]
+    arrays = load_run(tmp_path).arrays
     np.testing.assert_array_equal(arrays["q"], np.arange(12.0).reshape(2, 3, 2))
     arrays["q"][:] = 0.0  # as NumPy gives them, they may be changed

@@ -14,8 +14,9 @@ import pytest
 
 from jaxdyn import JointFriction, System, library
 from jaxdyn.io.config import ConfigError
+from jaxdyn.io.loaded_run import load_run
 from jaxdyn.io.provenance import environment
-from jaxdyn.io.runs import RunDirectory, RunError, load_run
+from jaxdyn.io.runs import RunDirectory, RunError
 
 
 @pytest.fixture
@@ -157,9 +158,10 @@ def test_run_is_loaded_from_its_directory_alone(run, tmp_path, refusal):
     run.write_arrays("states", q=np.ones((2, 3, 2)))
     moved = tmp_path / "moved"
     run.root.rename(moved)
-    loaded, arrays = load_run(moved)
-    assert bool(eqx.tree_equal(loaded, system))
-    np.testing.assert_array_equal(arrays["q"], np.ones((2, 3, 2)))
+    loaded = load_run(moved)
+    assert bool(eqx.tree_equal(loaded.system, system))
+    np.testing.assert_array_equal(loaded.arrays["q"], np.ones((2, 3, 2)))
+    assert (loaded.config, loaded.metrics, loaded.provenance) == (None, None, None)
     moved_run = RunDirectory(moved)
     for wrong in ({"x": np.ones(3)}, {"q": np.array(1.0)}, {"time": np.ones(3), "q": np.ones(3), "v": np.array(2.0)}):
         moved_run.write_arrays("states", **wrong)
@@ -168,6 +170,81 @@ def test_run_is_loaded_from_its_directory_alone(run, tmp_path, refusal):
     assert "states.npz: there is no such file" in refusal(RunError, load_run, moved)
     (moved / "mechanism.npz").unlink()
     assert "mechanism.npz: there is no such file" in refusal(ConfigError, load_run, moved)
+
+
+def recorded_run(run: RunDirectory, **arrays: np.ndarray) -> None:
+    """A run of the double pendulum with two samples and three records; given arrays replace or extend them."""
+    run.write_mechanism(System(library.double_pendulum()))
+    states = {"time": np.array([0.0, 0.5, 1.0]), "q": np.arange(12.0).reshape(2, 3, 2), "v": np.ones((2, 3, 2))}
+    run.write_arrays("states", **(states | arrays))
+
+
+def test_a_loaded_run_holds_what_was_written_and_shows_itself(run):
+    run.begin("batch = 2\n[time]\nrate = 8\n", None)
+    recorded_run(run, result=np.array([0, 2], np.int32), steps=np.array([8, 3], np.int32))
+    run.write_metrics({"job": "rollout", "backend": "lanes", "\x1b[31m": 1})
+    loaded = load_run(str(run.root))
+    assert loaded.config == {"batch": 2, "time": {"rate": 8}}
+    assert loaded.metrics["job"] == "rollout"
+    trajectory = loaded.trajectory
+    np.testing.assert_array_equal(trajectory.saved.q, loaded.arrays["q"])
+    np.testing.assert_array_equal(trajectory.time, [[0.0, 0.5, 1.0]] * 2)
+    np.testing.assert_array_equal(trajectory.final.q, loaded.arrays["q"][:, -1])
+    assert (trajectory.steps.tolist(), trajectory.healthy.tolist()) == ([8, 3], [True, False])
+    assert trajectory.backend == "lanes"
+    shown = repr(loaded)
+    assert shown.startswith("Run('double_pendulum', 2 samples)")
+    assert "1 completed, 1 diverged" in shown
+    assert "batch, time" in shown
+    assert shown.count("\n") < 10
+    assert "\x1b" not in shown
+    assert loaded._repr_html_().count("data:image/png") == 1
+
+
+def test_a_run_without_results_of_its_samples_counts_as_completed(run):
+    recorded_run(run)
+    trajectory = load_run(run.root).trajectory
+    assert trajectory.steps.tolist() == [2, 2]
+    assert np.all(trajectory.healthy)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "reason"),
+    [
+        ({"v": np.ones((2, 3, 1))}, "do not fit the system"),
+        ({"time": np.ones(4)}, "do not fit the system"),
+        ({"q": np.ones(2), "v": np.ones(2)}, "do not fit the system"),
+    ],
+)
+def test_a_run_whose_arrays_are_no_states_has_no_trajectory(run, refusal, arrays, reason):
+    recorded_run(run, **arrays)
+    loaded = load_run(run.root)
+    assert reason in refusal(RunError, lambda: loaded.trajectory)
+    assert "no picture" in loaded._repr_html_()
+
+
+def test_a_run_of_the_coordinates_alone_has_a_table_and_no_trajectory(run, refusal):
+    run.write_mechanism(System(library.double_pendulum()))
+    run.write_arrays("states", q=np.ones((2, 3, 2)))
+    loaded = load_run(run.root)
+    assert "did not record 'time'" in refusal(RunError, lambda: loaded.trajectory)
+    assert "picture" not in loaded._repr_html_()
+
+
+@pytest.mark.parametrize("name", ["config.toml", "metrics.json", "provenance.json"])
+@pytest.mark.parametrize("text", [b"[" * 100_000, b"\xff", b"3 = = 3"])
+def test_a_damaged_text_file_of_a_run_is_named(run, refusal, name, text):
+    recorded_run(run)
+    run.path(name).write_bytes(text)
+    assert f"{name}: it is damaged" in refusal(RunError, load_run, run.root)
+
+
+def test_a_loaded_run_is_unpacked_as_in_earlier_releases_with_a_warning(run):
+    recorded_run(run)
+    with pytest.warns(FutureWarning, match="system, arrays"):
+        system, arrays = load_run(run.root)
+    assert isinstance(system, System)
+    assert arrays.keys() == {"time", "q", "v"}
 
 
 def test_environment_tells_versions_device_and_precision():

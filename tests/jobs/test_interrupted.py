@@ -11,8 +11,9 @@ import pytest
 from small_jobs import ROLLOUT, write_configs
 
 from jaxdyn.cli import main
+from jaxdyn.io.loaded_run import load_run
 from jaxdyn.io.provenance import provenance
-from jaxdyn.io.runs import RunDirectory, RunError, load_run
+from jaxdyn.io.runs import RunDirectory, RunError
 
 pytestmark = pytest.mark.long
 
@@ -207,11 +208,8 @@ def test_chunks_do_not_change_a_bit_and_are_read_as_one(config, tmp_path):
     overrides = ["batch=7", "initial.speed=1", "control.random_torque=0.3"]
     for name, chunk in (("whole", 7), ("parts", 3)):
         assert main(["rollout", config, *overrides, f"chunk={chunk}", "--out", str(tmp_path / name)]) == 0
-    (_, whole), (_, parts), (_, first) = (
-        load_run(tmp_path / "whole"),
-        load_run(tmp_path / "parts"),
-        load_run(tmp_path / "parts", lanes=4),
-    )
+    whole, parts = (load_run(tmp_path / name).arrays for name in ("whole", "parts"))
+    first = load_run(tmp_path / "parts", lanes=4).arrays
     assert (tmp_path / "whole" / "states.npz").exists()
     assert len(list((tmp_path / "parts").glob("states-*-of-00003.npz"))) == 3
     assert whole.keys() == parts.keys()

@@ -22,7 +22,7 @@ from jaxdyn.control import (
     SingleShooting,
 )
 from jaxdyn.io.config import read_config
-from jaxdyn.io.runs import load_run
+from jaxdyn.io.loaded_run import load_run
 from jaxdyn.jobs.optimize_config import OptimizeConfig
 from jaxdyn.jobs.optimize_problem import problem_of, solver_of, starts_of
 
@@ -124,9 +124,10 @@ def test_run_directory_has_the_plan_the_searches_and_pictures(swing):
     assert f"from {metrics['optima'][0]['starts']} of 6 starts" in told
     assert "solved after" in told
     with jax.enable_x64(True):
-        system, states = load_run(swing)
-    assert system.model.name == "pendulum"
-    np.testing.assert_array_equal(states["q"][0], plan["q"])
+        run = load_run(swing)
+        assert "completed" in repr(run.trajectory)
+    assert run.system.model.name == "pendulum"
+    np.testing.assert_array_equal(run.arrays["q"][0], plan["q"])
     assert read_config(swing / "config.toml", OptimizeConfig).start[2].count == 2
 
 

@@ -16,7 +16,8 @@ import jaxdyn
 from jaxdyn.cli import main
 from jaxdyn.io import lock, provenance
 from jaxdyn.io.config import read_config, resolved_toml
-from jaxdyn.io.runs import RunDirectory, RunError, load_run
+from jaxdyn.io.loaded_run import load_run
+from jaxdyn.io.runs import RunDirectory, RunError
 from jaxdyn.io.system_file import files_of
 from jaxdyn.jobs.identify_config import IdentifyConfig
 from jaxdyn.jobs.job import Job
@@ -178,7 +179,7 @@ def test_a_run_of_an_older_jaxdyn_is_not_resumed_but_loads(whole, tmp_path, caps
             content = dict(file)
         np.savez(path, **content)
     assert "no provenance.json, so the run was started by an older jaxdyn" in refusal(words, capsys)
-    loaded, expected = load_run(tmp_path / "run")[1], load_run(whole)[1]
+    loaded, expected = load_run(tmp_path / "run").arrays, load_run(whole).arrays
     for key, array in expected.items():
         np.testing.assert_array_equal(loaded[key], array)
 
@@ -315,7 +316,7 @@ def test_a_rollout_keeps_the_method_and_the_stabilization_of_an_archive(folder, 
     jaxdyn.io.save_archive(system, tmp_path / "machine")
     words = ["rollout", str(folder / "rollout.toml"), f"mechanism={tmp_path / 'machine.json'}"]
     assert main([*words, "--out", str(tmp_path / "run")]) == 0
-    simulated = load_run(tmp_path / "run")[0]
+    simulated = load_run(tmp_path / "run").system
     assert (simulated.method, simulated.stabilization) == ("articulated_body", 15.5)
     assert json.loads((tmp_path / "run" / "provenance.json").read_text())["inputs"].keys() == {
         f"mechanism {tmp_path / name}" for name in ("machine.json", "machine.npz")

@@ -26,6 +26,6 @@ def test_an_archive_keeps_method_and_stabilization_unless_the_config_names_them(
     (tmp_path / "rollout.toml").write_text(ROLLOUT)
     run = ["rollout", str(tmp_path / "rollout.toml"), f"mechanism={tmp_path / 'loop.json'}", *overrides]
     assert main([*run, "--out", str(tmp_path / "run")]) == 0
-    simulated, _ = io.load_run(tmp_path / "run")
+    simulated = io.load_run(tmp_path / "run").system
     assert simulated.method == method
     assert simulated.stabilization == stabilization
