@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from jaxdyn.io.system_file import load_system as load_system
     from jaxdyn.io.system_file import save_system as save_system
     from jaxdyn.io.units import quantity as quantity
+    from jaxdyn.io.urdf import AssumedBase as AssumedBase
     from jaxdyn.io.urdf import load_urdf as load_urdf
     from jaxdyn.io.urdf_writer import save_urdf as save_urdf
     from jaxdyn.io.vectors import system_from_dict as system_from_dict

@@ -274,10 +274,18 @@ class MujocoOrder(StateOrder):
 
 
 def _matched(model: Model, theirs: Mapping[str, Any], library: str) -> list[tuple[int, Any]]:
-    """Each moving body with the joint of the same name in the other library."""
+    """Each moving body with the joint of the same name in the other library.
+
+    The names of the free joint of a base may differ, because each library has its own, as "root_joint" in Pinocchio.
+    """
     topology = model.topology
     moving = [i for i, kind in enumerate(topology.joint_classes) if kind.nv]
-    ours = [topology.joint_names[i] for i in moving]
+    names = {i: topology.joint_names[i] for i in moving}
+    unmatched = [i for i in moving if names[i] not in theirs]
+    left = [name for name in theirs if name not in names.values()]
+    if len(left) == 1 and [(topology.joint_classes[i], topology.parents[i]) for i in unmatched] == [(Free, GROUND)]:
+        names[unmatched[0]] = left[0]
+    ours = list(names.values())
     missing, surplus = [n for n in ours if n not in theirs], [n for n in theirs if n not in ours]
     problems = [f"it does not have joint {', '.join(missing)}"] * bool(missing)
     problems += [f"its joint {', '.join(surplus)} is not in {model.name!r}"] * bool(surplus)
@@ -285,7 +293,7 @@ def _matched(model: Model, theirs: Mapping[str, Any], library: str) -> list[tupl
         raise MechanismError(
             f"the {library} model of {model.name!r}: {'; '.join(problems)}; give the joints equal names"
         )
-    return [(i, theirs[topology.joint_names[i]]) for i in moving]
+    return [(i, theirs[names[i]]) for i in moving]
 
 
 def _places(model: Model, body: int, *theirs: tuple[int, int]) -> tuple[_Range, ...]:

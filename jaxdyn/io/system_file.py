@@ -18,7 +18,7 @@ from jaxdyn.io.mechanism_file import load_mechanism, save_mechanism
 from jaxdyn.io.mjcf import load_mjcf
 from jaxdyn.io.urdf import load_urdf
 from jaxdyn.io.urdf_writer import save_urdf
-from jaxdyn.io.xml import Element, read_xml
+from jaxdyn.io.xml import EXPAND_XACRO, Element, read_xml
 
 _READ = ".toml, .urdf, .xml (URDF or MJCF) or .json"
 _WRITTEN = ".toml, .urdf or .json"
@@ -62,7 +62,9 @@ def _load(
     if outermost is not None and outermost.tag not in ("robot", "mujoco"):
         raise outermost.error("a URDF file begins with <robot>, an MJCF file with <mujoco>; check the path")
     if ending == ".urdf" or (outermost is not None and outermost.tag == "robot"):
-        return load_urdf(path, base=base or "fixed", unphysical=unphysical)
+        return load_urdf(path, base=base, unphysical=unphysical)
+    if ending == ".xacro":
+        raise ConfigError(f"{path}: a xacro file is not a mechanism yet; {EXPAND_XACRO}")
     if base is not None or unphysical != "refuse":
         raise ConfigError(f"{path}: base and unphysical are options of URDF files; leave them out")
     match ending:

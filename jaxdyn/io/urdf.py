@@ -29,6 +29,7 @@ types are those of `LoopJoint`. Constraints are ordered: first mimic joints in t
 
 import contextlib
 import dataclasses
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -40,10 +41,10 @@ from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.limits import LimitsUse, check_limits, with_limits
 from jaxdyn.io.reading import MOST_BODIES, calculable
 from jaxdyn.io.urdf_elements import WITHOUT_DYNAMICS, inertia, joint_of, limits, origin
-from jaxdyn.io.xml import EXPAND_XACRO, Element, Report, read_xml, shortened
+from jaxdyn.io.xml import EXPAND_XACRO, Element, RepeatedElement, Report, read_xml, shortened
 from jaxdyn.mechanism.builder import STANDARD_GRAVITY, MechanismBuilder
 from jaxdyn.mechanism.joints import Fixed, Free
-from jaxdyn.mechanism.messages import MechanismError
+from jaxdyn.mechanism.messages import MechanismError, UnphysicalInertia, one_line
 
 _OTHER_FORMATS = {
     "mujoco": "a file with <mujoco> is MJCF; read it with jaxdyn.io.load_mjcf",
@@ -53,6 +54,13 @@ _ONLY_ONCE = ("origin", "parent", "child", "axis", "limit", "dynamics", "mimic",
 _BASES, _UNPHYSICAL = ("fixed", "free"), ("refuse", "repair")
 _OF_ONE_COORDINATE = ("revolute", "continuous", "prismatic")
 _MOVING = (*_OF_ONE_COORDINATE, "planar", "floating", "spherical")
+_WORLDS = ("world", "ground", "universe", "map")
+_REPAIR = 'read the file with unphysical="repair" (--repair on the command line, repair = true in a config)'
+_FREE_BASE = 'read the file with base="free" (--base free on the command line, base = "free" in a config)'
+
+
+class AssumedBase(UserWarning):
+    """A URDF file looks like a robot with a moving base, and its root link was fixed because `base` was not given."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +77,7 @@ class _Joint:
 def load_urdf(
     path: Path | str,
     *,
-    base: Literal["fixed", "free"] = "fixed",
+    base: Literal["fixed", "free"] | None = None,
     velocity_scale: float = 0.01,
     unphysical: Literal["refuse", "repair"] = "refuse",
     limits: LimitsUse = "data",
@@ -78,8 +86,10 @@ def load_urdf(
 
     Args:
         path: URDF file.
-        base: Whether the root link is fixed to the ground ("fixed") or moves freely with its inertia ("free"). A free base has a
-            free joint called "<root>_joint", which is the first of all joints.
+        base: Whether the root link is fixed to the ground ("fixed", the default) or moves freely with its inertia ("free"). A free
+            base has a free joint called "<root>_joint", which is the first of all joints. In a file whose root link carries
+            floating joints only, as a link called "world" does, the base is free already, and "free" changes nothing. If `base` is
+            not given and the file looks like a robot that stands on the ground or flies, an `AssumedBase` warning names the choice.
         velocity_scale: Speed at which the friction force of a joint reaches 76 % of its `friction`, rad/s or m/s. The friction of
             URDF is discontinuous at rest, which integrators cannot resolve.
         unphysical: "repair" removes the unphysical part of an inertia (negative principal second moments, or all of it where the
@@ -92,7 +102,7 @@ def load_urdf(
             and the remedy.
         MechanismError: A value is not physically valid; the message is one line with the file, the line, the body and the remedy.
     """
-    for option, value, choices in (("base", base, _BASES), ("unphysical", unphysical, _UNPHYSICAL)):
+    for option, value, choices in (("base", base or "fixed", _BASES), ("unphysical", unphysical, _UNPHYSICAL)):
         if value not in choices:
             raise ConfigError(f"{path}: {option} is {value!r}; use one of {', '.join(choices)}")
     check_limits(limits, path)
@@ -103,14 +113,19 @@ def load_urdf(
 
 
 def system_from_robot(
-    robot: Element, base: str = "fixed", velocity_scale: float = 0.01, repair: bool = False
+    robot: Element, base: str | None = None, velocity_scale: float = 0.01, repair: bool = False
 ) -> System:
     """The system of the outermost element of a URDF file; see `load_urdf`. `repair` stands for its `unphysical="repair"`."""
     report = Report(robot.file)
     if repair:
         _keep_first(robot, report)
-    with calculable(robot.file):
-        system = _system(robot, base, velocity_scale, repair, report)
+    try:
+        with calculable(robot.file):
+            system = _system(robot, base, velocity_scale, repair, report)
+    except RepeatedElement as error:
+        if error.inside not in ("link", "inertial", "joint"):
+            raise
+        raise ConfigError(f"{error}, or {_REPAIR}") from None
     report.warn()
     return system
 
@@ -126,7 +141,7 @@ def _keep_first(robot: Element, report: Report) -> None:
         part.children = [child for child in part.children if first.get(child.tag, child) is child]
 
 
-def _system(robot: Element, base: str, velocity_scale: float, repair: bool, report: Report) -> System:
+def _system(robot: Element, base: str | None, velocity_scale: float, repair: bool, report: Report) -> System:
     if robot.tag != "robot":
         hint = _OTHER_FORMATS.get(robot.tag, "check the path")
         raise robot.error(f"the outermost element of a URDF file is <robot>; {hint}")
@@ -140,13 +155,29 @@ def _system(robot: Element, base: str, velocity_scale: float, repair: bool, repo
     moving = [joint.name for joint in joints.values() if joint.kind in _MOVING]
     extras = urdf_extension.joint_extras(extension, moving, report)
     order, root = _tree(robot, links, joints)
-    if base == "fixed" and not moving:
-        raise robot.error('no joint moves; add one that is not fixed, or read the file with base="free"')
+    if base != "free" and not moving:
+        raise robot.error(f"no joint moves; add one that is not fixed, or {_FREE_BASE}")
 
-    standing = {root} if base == "fixed" else set()
-    for joint in order:  # a link that is fixed to the ground needs no inertia, and many files contain an arbitrary one
-        if joint.kind == "fixed" and joint.parent in standing:
-            standing.add(joint.child)
+    rooted = {root}
+    for joint in order:
+        if joint.kind == "fixed" and joint.parent in rooted:
+            rooted.add(joint.child)
+    carried = [joint for joint in order if joint.kind != "fixed" and joint.parent in rooted]
+    if base == "free" and carried and all(joint.kind == "floating" for joint in carried):
+        base = "fixed"  # the floating joints make the base free already
+    if base is None:
+        base = "fixed"
+        if _looks_free(root, rooted, links, order):
+            warnings.warn(
+                one_line(
+                    f"{robot.file}: the root link {root!r} is fixed to the ground, although it has mass and several limbs, as in "
+                    f'robots that walk or fly; if it moves, {_FREE_BASE}, else base="fixed" confirms that it stands'
+                ),
+                AssumedBase,
+                stacklevel=4,
+            )
+    # A link that is fixed to the ground needs no inertia, and many files contain an arbitrary one.
+    standing = rooted if base == "fixed" else set()
     inertias = {name: inertia(link, repair, report) for name, link in links.items() if name not in standing}
 
     name = robot.name() if robot.attributes.get("name") else Path(robot.file).stem
@@ -175,8 +206,29 @@ def _errors_at(element: Element) -> Iterator[None]:
     """Add the file and the line of an element to errors of the builder."""
     try:
         yield
+    except UnphysicalInertia as error:
+        raise MechanismError(f"{element.file}, line {element.line}: {error}, or {_REPAIR}") from None
     except MechanismError as error:
         raise MechanismError(f"{element.file}, line {element.line}: {error}") from None
+
+
+def _looks_free(root: str, rooted: set[str], links: dict[str, Element], order: list[_Joint]) -> bool:
+    """Whether a file looks like a robot with a moving base.
+
+    The root link, or a link that is fixed to it, has mass, it is not called "world" or the like, and it carries two or more limbs
+    of two or more moving joints, or four or more continuous joints, as of propellers or wheels.
+    """
+    if root.lower() in _WORLDS or not any(links[name].all("inertial") for name in rooted):
+        return False
+    limb_of, sizes, rotors = {}, {}, 0
+    for joint in order:  # parents before children
+        limb = joint.child if joint.parent in rooted else limb_of.get(joint.parent)
+        if joint.child in rooted or limb is None:
+            continue
+        limb_of[joint.child] = limb
+        sizes[limb] = sizes.get(limb, 0) + (joint.kind in _MOVING)
+        rotors += joint.parent in rooted and joint.kind == "continuous"
+    return sum(size >= 2 for size in sizes.values()) >= 2 or rotors >= 4
 
 
 def _unused(name: str, joints: dict[str, _Joint]) -> str:

@@ -29,7 +29,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 # Mechanisms do not have parts of a billion kilometers or tons: larger values are mistakes, and their powers would overflow.
 _LARGEST_NUMBER = 1e12
 
-EXPAND_XACRO = "expand the file first, as in: xacro robot.xacro > robot.urdf"
+EXPAND_XACRO = "expand the file first, as in: xacro robot.urdf.xacro > robot.urdf"
 
 # Remedies by the message of expat.
 _REMEDIES = {
@@ -47,6 +47,18 @@ _REMEDIES = {
 
 class IgnoredContent(UserWarning):
     """A file contains elements that jaxdyn does not read; the message names every one with its line."""
+
+
+class RepeatedElement(ConfigError):
+    """An element that may be there once is there twice.
+
+    Attributes:
+        inside: Tag of the element that contains both.
+    """
+
+    def __init__(self, message: str, inside: str):
+        super().__init__(message)
+        self.inside = inside
 
 
 class Report:
@@ -125,7 +137,8 @@ class Element:
         """The only child with a tag, or None."""
         found = self.all(tag)
         if len(found) > 1:
-            raise found[1].error(f"<{self.tag}> has a second <{tag}>, the first is on line {found[0].line}; remove one")
+            message = f"<{self.tag}> has a second <{tag}>, the first is on line {found[0].line}; remove one"
+            raise RepeatedElement(str(found[1].error(message)), self.tag)
         return found[0] if found else None
 
     def required(self, tag: str) -> "Element":

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 # Endings of mechanism files; a .toml file may be a mechanism or a config.
-_MECHANISM_FILES = (".urdf", ".xml", ".json", ".npz")
+_MECHANISM_FILES = (".urdf", ".xacro", ".xml", ".json", ".npz")
 
 
 class UnreliableResults(Exception):

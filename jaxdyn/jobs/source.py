@@ -15,6 +15,7 @@ from jaxdyn.dynamics.system import System
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.limits import LimitsUse
 from jaxdyn.io.system_file import load_system
+from jaxdyn.io.urdf import AssumedBase
 from jaxdyn.io.xml import IgnoredContent
 from jaxdyn.jobs.choices import BaseName
 from jaxdyn.lanes import stored_jit
@@ -44,6 +45,7 @@ def said_in_one_line() -> Iterator[None]:
     """Print the elements that a reader ignores as notes, in this context."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", IgnoredContent)
+        warnings.simplefilter("always", AssumedBase)
         yield
     for warning in said:
         print(f"note: {warning.message}")

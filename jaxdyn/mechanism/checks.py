@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from jaxdyn.mechanism.joint import Joint
-from jaxdyn.mechanism.messages import MechanismError
+from jaxdyn.mechanism.messages import MechanismError, UnphysicalInertia
 from jaxdyn.spatial.inertia import symmetric_matrix
 from jaxdyn.spatial.plain import rotation_matrix
 
@@ -114,13 +114,13 @@ def checked_inertia(where: str, mass, com, inertia) -> tuple[float, np.ndarray, 
     rounding = max(_TRIANGLE_TOLERANCE * abs(trace), _SMALLEST_BODY**2 * mass, 1e-300)
     if np.min(second_moments) < -rounding:
         principal = np.sort(np.linalg.eigvalsh(tensor))
-        raise MechanismError(
+        raise UnphysicalInertia(
             f"{where}: principal moments of inertia {', '.join(f'{x:.6g}' for x in principal)} kg m^2 violate the triangle "
             "inequality (each at most the sum of the others, none negative), so they are not physically valid; check units, signs "
             "of the off-diagonal entries, and that the tensor is about the center of mass"
         )
     if mass == 0 and np.any(tensor):
-        raise MechanismError(f"{where}: it has inertia but mass 0 kg; give its mass, or use armature for a rotor")
+        raise UnphysicalInertia(f"{where}: it has inertia but mass 0 kg; give its mass, or use armature for a rotor")
     return mass, com, tensor
 
 

@@ -29,6 +29,10 @@ class MechanismError(ValueError):
         super().__init__(one_line(message))
 
 
+class UnphysicalInertia(MechanismError):
+    """Error of an inertia that no body can have."""
+
+
 def closest(name: str, known: Iterable[str]) -> str | None:
     """The known name that is most similar to a given one; None if no name is similar."""
     comparable = [other for other in known if len(other) <= _LONGEST_COMPARED]

@@ -86,7 +86,7 @@ def test_other_formats_have_no_options(tmp_path, refusal, name, options):
     [
         ("robot.sdf", "the ending '.sdf' is not known"),
         ("robot", "the file name has no ending"),
-        ("robot.urdf.xacro", "the ending '.xacro' is not known"),
+        ("robot.tar.gz", "the ending '.gz' is not known"),
         (".urdf", "the file name has no ending"),
     ],
 )
