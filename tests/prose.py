@@ -61,7 +61,7 @@ AVOIDED: dict[str, tuple[str, str]] = {
 }
 # "Lane" is the SIMD lane of the compiler; elsewhere one of a batch is a sample. An argument with that name may begin its entry.
 _LANE = (
-    r"(?<![\"-])\b[Ll]anes?\b(?!\s+(?:# )?compiler)(?!\.|: [A-Z])",
+    r"(?<![\"-])(?<!SIMD )\b[Ll]anes?\b(?!\s+(?:# )?compiler)(?!\.|: [A-Z])",
     "sample or run; 'lane' is for SIMD lanes of the lane compiler",
 )
 _ABOUT_THE_COMPILER = (

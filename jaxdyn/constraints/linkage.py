@@ -26,6 +26,7 @@ _UNTURNED = (1.0, 0.0, 0.0, 0.0)
 
 class LinkageBuilder:
     """Collects bodies and the joints between them, which may form loops, and builds a `System` from them.
+
         builder = LinkageBuilder("slider-crank")
         builder.add_body("crank", mass=0.2, com=(0.05, 0, 0), inertia=(0, 2e-4, 2e-4))
         builder.add_body("rod", mass=0.3, com=(0.2, 0, 0), inertia=(0, 4e-3, 4e-3))
