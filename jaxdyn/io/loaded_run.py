@@ -37,7 +37,7 @@ class Run(Displayed):
             `steps` (samples,).
         config: Content of config.toml, or None if there is no such file.
         metrics: Content of metrics.json; None if the run is not complete.
-        provenance: Content of provenance.json, which states what the run was started with, or None if there is no such file.
+        provenance: Content of provenance.json, which pins the inputs of the run, or None if there is no such file.
     """
 
     path: Path
