@@ -25,7 +25,7 @@ from jaxdyn.dynamics.friction import JointFriction
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.limits import LimitsUse, check_limits, with_limits
-from jaxdyn.io.mjcf_files import read_mjcf
+from jaxdyn.io.mjcf_files import OTHER_PLACEHOLDER, PLACEHOLDER, MjcfFiles, read_mjcf
 from jaxdyn.io.reading import MOST_BODIES, calculable
 from jaxdyn.io.xml import IgnoredContent
 from jaxdyn.mechanism import configuration
@@ -38,6 +38,7 @@ from jaxdyn.spatial.plain import rotation_matrix
 from jaxdyn.spatial.transform import RigidTransform
 
 _FREE, _BALL, _SLIDE, _HINGE = range(4)  # mujoco.mjtJoint
+_MOST_SHOWN = 20  # file names in a message
 _UNTURNED = np.array([1.0, 0.0, 0.0, 0.0])
 
 
@@ -71,11 +72,10 @@ def load_mjcf(
     except ImportError:
         raise ImportError('MJCF files are read through MuJoCo; pip install "jaxdyn[mjcf]"') from None
     path = Path(path)
-    text, assets = read_mjcf(path, None if folder is None else Path(folder))
-    try:
-        compiled = mujoco.MjModel.from_xml_string(text, assets)
-    except (ValueError, RuntimeError, mujoco.FatalError) as error:
-        raise ConfigError(f"{path}: MuJoCo refuses it: {' '.join(str(error).split())}") from None
+    text, files = read_mjcf(path, None if folder is None else Path(folder))
+    compiled = _compiled(mujoco, path, text, files.assets)
+    if files.missing:
+        _check_that_no_mass_depends_on(files, mujoco, path, text, compiled)
     with calculable(path):
         try:
             system = system_from_mujoco(compiled, name=path.stem, velocity_scale=velocity_scale)
@@ -84,6 +84,41 @@ def load_mjcf(
             raise type(error)(f"{path}: {error}") from None
         except ValueError as error:  # for example an invalid rotation
             raise ConfigError(f"{path}: its values do not describe a mechanism, {error}; correct them") from None
+
+
+def _compiled(mujoco: Any, path: Path, text: str, assets: dict[str, bytes]) -> Any:
+    try:
+        return mujoco.MjModel.from_xml_string(text, assets)
+    except (ValueError, RuntimeError, mujoco.FatalError) as error:
+        raise ConfigError(f"{path}: MuJoCo refuses it: {' '.join(str(error).split())}") from None
+
+
+def _check_that_no_mass_depends_on(files: MjcfFiles, mujoco: Any, path: Path, text: str, compiled: Any) -> None:
+    """Warn of meshes whose files do not exist; a body whose inertia changes with their shapes is refused."""
+    old, new = PLACEHOLDER, OTHER_PLACEHOLDER
+    assets = {name: data.replace(old.encode(), new.encode()) for name, data in files.assets.items()}
+    other = _compiled(mujoco, path, text.replace(old, new), assets)
+    for body in np.flatnonzero(compiled.body_weldid):
+        fields = ("body_mass", "body_inertia", "body_ipos", "body_iquat")
+        if all(np.array_equal(getattr(compiled, name)[body], getattr(other, name)[body]) for name in fields):
+            continue
+        meshes = compiled.geom_dataid[(compiled.geom_bodyid == body) & (compiled.geom_dataid >= 0)]
+        names = {mujoco.mj_id2name(compiled, mujoco.mjtObj.mjOBJ_MESH, mesh) for mesh in meshes}
+        lost = [file for name, file in files.missing.items() if name in names] or list(files.missing.values())
+        raise ConfigError(
+            one_line(
+                f"{path}: the mass or inertia of body {mujoco.mj_id2name(compiled, mujoco.mjtObj.mjOBJ_BODY, body)!r} depends on "
+                f"the mesh file {', '.join(lost[:3])}, and there is no file of this name; add it, or give the body an <inertial>"
+            )
+        )
+    shown = ", ".join(list(files.missing.values())[:_MOST_SHOWN]) + ", ..." * (len(files.missing) > _MOST_SHOWN)
+    warnings.warn(
+        one_line(
+            f"{path}: ignored {len(files.missing)} meshes whose files do not exist, no mass depends on them: {shown}"
+        ),
+        IgnoredContent,
+        stacklevel=3,
+    )
 
 
 def system_from_mujoco(compiled: Any, *, name: str = "mechanism", velocity_scale: float = 0.01) -> System:

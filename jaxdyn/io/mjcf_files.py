@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
+from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.reading import MOST_BODIES, content
 from jaxdyn.io.xml import Element, read_xml, shortened
 
@@ -35,6 +36,14 @@ _OF_COMPILER = ("assetdir", "meshdir", "texturedir", "strippath")
 _COUNT = re.compile(r"\d{1,9}")
 
 
+# Vertices of meshes whose files do not exist, and others that change the mass of each body that depends on them.
+PLACEHOLDER, OTHER_PLACEHOLDER = "0 0 0 1 0 0 0 1 0 0 0 1", "0 0 0 2 0 0 0 3 0 1 0 2"
+
+
+class _AbsentFile(ConfigError):
+    """A file that a model names does not exist."""
+
+
 @dataclasses.dataclass
 class MjcfFiles:
     """Files of a model and of the models that it contains.
@@ -44,12 +53,14 @@ class MjcfFiles:
         assets: Contents of the files by their names in the text.
         names: Names in the text by path.
         size: Number of bytes read so far.
+        missing: Paths of mesh files that do not exist, as the model gives them, by the names of the meshes.
     """
 
     folder: Path
     assets: dict[str, bytes] = dataclasses.field(default_factory=dict)
     names: dict[Path, str] = dataclasses.field(default_factory=dict)
     size: int = 0
+    missing: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def asset(self, path: Path, where: Element) -> str:
         """Name in the text of a file that the model refers to."""
@@ -94,7 +105,7 @@ class MjcfFiles:
         for path in inside:
             if os.path.exists(path):  # unlike `Path.exists`, this accepts names of any length
                 return path
-        raise where.error(f"there is no file {shortened(name)!r}; check the path")
+        raise _AbsentFile(str(where.error(f"there is no file {shortened(name)!r}; check the path")))
 
     def _keep(self, path: Path, data: bytes) -> str:
         name = self.names.setdefault(path, f"{len(self.names)}{path.suffix.lower()}")
@@ -102,8 +113,8 @@ class MjcfFiles:
         return name
 
 
-def read_mjcf(path: Path, folder: Path | None) -> tuple[str, dict[str, bytes]]:
-    """Text of a model, and the contents of all files that it names.
+def read_mjcf(path: Path, folder: Path | None) -> tuple[str, MjcfFiles]:
+    """Text of a model, and the files that it names; the shapes of meshes whose files do not exist are `PLACEHOLDER`.
 
     Args:
         path: MJCF file.
@@ -114,7 +125,7 @@ def read_mjcf(path: Path, folder: Path | None) -> tuple[str, dict[str, bytes]]:
     """
     files = MjcfFiles(Path(os.path.realpath(path.parent if folder is None else folder)))
     text = _Model(files, path, (Path(os.path.realpath(path)),)).text()
-    return text, files.assets
+    return text, files
 
 
 class _Model:
@@ -183,7 +194,13 @@ class _Model:
                 continue
             directory = self.directories.get(_DIRECTORIES.get(element.tag, ""), "")
             name = os.path.join(directory, os.path.basename(given) if self.strips else given)
-            path = self.files.found(element, name, [self.path.parent, Path(element.file).parent])
+            try:
+                path = self.files.found(element, name, [self.path.parent, Path(element.file).parent])
+            except _AbsentFile:
+                if element.tag != "mesh":
+                    raise
+                self._hold_place(element, given)
+                continue
             if element.tag == "model":
                 element.attributes[attribute], parts = self.files.model(path, element, self.within)
                 self._of_models = max(self._of_models, parts)
@@ -193,6 +210,14 @@ class _Model:
                     element.attributes.setdefault("name", Path(given).stem)  # the default name in MuJoCo
         for child in element.children:
             self._name_files(child)
+
+    def _hold_place(self, mesh: Element, given: str) -> None:
+        """Replace the file of a mesh by a shape."""
+        mesh.attributes.setdefault("name", Path(given).stem)
+        for attribute in ("file", "content_type"):
+            mesh.attributes.pop(attribute, None)
+        mesh.attributes["vertex"] = PLACEHOLDER
+        self.files.missing[mesh.attributes["name"]] = shortened(given)
 
     def _count(self, element: Element) -> int:
         """Number of elements that MuJoCo creates from one element."""
