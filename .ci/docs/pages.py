@@ -90,7 +90,7 @@ def _turned(page: str, text: str, guide: str, anchors: dict[str, dict[str, str]]
         file, mark, anchor = found[3].partition("#")
         file = posixpath.normpath(posixpath.join(folder, file)) if file else guide
         if (ROOT / file).is_dir():
-            file = posixpath.join(file, "README.md")
+            file = posixpath.join(file, "README.md" if (ROOT / file / "README.md").exists() else "index.md")
         file = anchors.get(file, {}).get(anchor, file)
         return f"]({posixpath.relpath(file, folder or '.')}{mark}{anchor})"
 
@@ -121,11 +121,11 @@ def navigation() -> list:
 
 def folder_pages() -> dict[str, str]:
     """For each folder to which guides link and that has no guide, a list of its files."""
-    folders = {posixpath.dirname(target) for target in _targets() - guides().keys() if target.endswith("/README.md")}
+    folders = {posixpath.dirname(target) for target in _targets() - guides().keys() if target.endswith("/index.md")}
     folders = sorted(folder for folder in folders if (ROOT / folder).is_dir())
     files = {folder: sorted(file.name for file in (ROOT / folder).glob("[!_.]*.*")) for folder in folders}
     return {
-        f"{folder}/README.md": "\n".join([f"# {folder}\n", *(f"* [{name}]({name})" for name in names)])
+        f"{folder}/index.md": "\n".join([f"# {folder}\n", *(f"* [{name}]({name})" for name in names)])
         for folder, names in files.items()
     }
 
