@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import matplotlib.figure
 import numpy as np
 
 from jaxdyn.io.errors import ConfigError
@@ -117,7 +118,7 @@ def stick_figure_strip(mechanism: Mechanism, time: Numbers, q: Numbers, *, frame
     return figure
 
 
-def save(figure: Figure, path: Path | str) -> None:
+def save(figure: matplotlib.figure.Figure, path: Path | str) -> None:
     """Write a figure as PNG, or in another format of matplotlib that the suffix of the file name selects.
 
     Args:
