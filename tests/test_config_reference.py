@@ -1,16 +1,10 @@
-<<<<<<< HEAD
 """The reference of configs is that of the help pages."""
 
 import os
-=======
-"""The reference of configs is up to date with the classes that it describes."""
-
->>>>>>> ca46b41 (Reference of configs and mechanism files, generated from the classes that the help texts use)
 import subprocess
 import sys
 
 import config_reference
-<<<<<<< HEAD
 import pytest
 
 
@@ -35,19 +29,3 @@ def test_reference_of_configs_is_up_to_date(reference):
 
 def test_reference_has_settings_of_every_command_and_forces_of_mechanism_files(reference):
     assert all(word in reference for word in ("`jaxdyn rollout`", "batch", '"ilqr"', "[[spring]]", "stiffness"))
-=======
-
-
-def test_reference_is_up_to_date_with_the_classes():
-    # A process without the classes that other tests define.
-    script = "import config_reference; print(config_reference.reference(), end='')"
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=config_reference.PAGE.parent.parent / "tests",
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    written = config_reference.PAGE.read_text().partition(config_reference.MARKER)[2]
-    assert written == done.stdout, "renew it: python tests/config_reference.py"
->>>>>>> ca46b41 (Reference of configs and mechanism files, generated from the classes that the help texts use)
