@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import constraint_motion, inverse, kinematics, metric
 from jaxdyn.dynamics.kinematics import Coordinates, Velocities
-from jaxdyn.dynamics.system import State, System, Time, applied_forces, system_function
+from jaxdyn.dynamics.system import State, System, Time, applied_forces, dynamic_function, system_function
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot
@@ -58,7 +58,7 @@ def minimal_motion(system: System, state: State, independent: tuple[int, ...], t
     return MinimalMotion(basis, _dependent(rows, scale, independent, -drift[:, None])[:, 0])
 
 
-@system_function
+@dynamic_function
 def minimal_acceleration(
     system: System,
     state: State,

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from jaxdyn.dynamics import constraint_motion, kinematics, metric, multipliers, saddle_point
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.kinematics import Coordinates, Velocities
-from jaxdyn.dynamics.system import State, System, Time, system_function
+from jaxdyn.dynamics.system import State, System, Time, dynamic_function
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
@@ -37,7 +37,7 @@ class Projection(NamedTuple):
     residual: Float[Array, ""]
 
 
-@system_function
+@dynamic_function
 def project_position(system: System, state: State, t: Time = 0.0, *, iterations: int = 4) -> Projection:
     """Configuration that satisfies the constraints, from one that nearly does: q (+) M^-1 G' lam, with M and G at q.
 
@@ -60,7 +60,7 @@ def project_position(system: System, state: State, t: Time = 0.0, *, iterations:
     return Projection(moved, jnp.max(jnp.abs(constraint_motion.residuals_at(model, system.constraints, moved))))
 
 
-@system_function
+@dynamic_function
 def project_velocity(system: System, state: State, t: Time = 0.0) -> Velocities:
     """Velocity that satisfies the constraints, nearest to v in kinetic energy: v + M^-1 G' lam.
 

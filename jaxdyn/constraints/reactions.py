@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 from jaxdyn.constraints.kinds import LoopJoint
 from jaxdyn.dynamics import kinematics
 from jaxdyn.dynamics.constraint_forces import constraint_forces
-from jaxdyn.dynamics.system import State, System, Time, system_function
+from jaxdyn.dynamics.system import State, System, Time, dynamic_function
 from jaxdyn.mechanism.topology import GROUND
 
 
@@ -24,7 +24,7 @@ class LoopReaction(NamedTuple):
     moment: Float[Array, "3"]
 
 
-@system_function
+@dynamic_function
 def loop_reactions(
     system: System, state: State, u: Float[Array, "nu"] | None = None, t: Time = 0.0
 ) -> dict[str, LoopReaction]:

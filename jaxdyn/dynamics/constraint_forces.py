@@ -6,7 +6,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import constraint_motion, kinematics
-from jaxdyn.dynamics.system import State, System, Time, acceleration_and_multipliers, instant, system_function
+from jaxdyn.dynamics.system import (
+    State,
+    System,
+    Time,
+    acceleration_and_multipliers,
+    dynamic_function,
+    instant,
+    system_function,
+)
 
 
 @system_function
@@ -40,7 +48,7 @@ class ConstraintForces(NamedTuple):
     moment: Float[Array, "nb 3"]
 
 
-@system_function
+@dynamic_function
 def constraint_forces(
     system: System, state: State, u: Float[Array, "nu"] | None = None, t: Time = 0.0
 ) -> dict[str, ConstraintForces]:

@@ -5,8 +5,13 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import jax
+import numpy as np
+from jax.core import Tracer
+
 from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.mechanism.model import Model
 
 # Names of parameters that are checked in every public function.
@@ -15,7 +20,16 @@ _VELOCITIES = {"v", "a", "p", "tau", "w", "w_rate", "weights"}
 
 
 def model_function(function: Callable) -> Callable:
-    """Decorator of a public function (model, q, v, ...): checks arguments and, outside of `jit`, compiles the function."""
+    """Decorator of a public function (model, q, v, ...) that needs masses: checks arguments and, outside of `jit`, compiles it."""
+    return _checked(function, check_masses)
+
+
+def kinematic_function(function: Callable) -> Callable:
+    """Decorator like `model_function` of a function that needs no masses."""
+    return _checked(function, lambda model, name: None)
+
+
+def _checked(function: Callable, check: Callable[[Model, str], None]) -> Callable:
     names = tuple(inspect.signature(function).parameters)
     compiled = compiled_outside_jit(function)
 
@@ -24,6 +38,7 @@ def model_function(function: Callable) -> Callable:
         given = dict(zip(names, args, strict=False)) | options
         if "model" in given:
             check_model(given["model"], function.__name__)
+            check(given["model"], function.__name__)
             check_vectors(given["model"], given)
         return compiled(*args, **options)
 
@@ -47,6 +62,25 @@ def check_model(model: Any, name: str) -> None:
         "use system.model" if isinstance(getattr(model, "model", None), Model) else "build one with MechanismBuilder"
     )
     raise TypeError(f"you passed a {kind}; {name} works on a Model: {remedy}")
+
+
+def check_masses(model: Model, name: str) -> None:
+    """Raise an error if no body has mass, as in a model that was built for kinematics alone; not checked for traced masses.
+
+    Args:
+        model: Model to check.
+        name: Name of the called function, for the message.
+
+    Raises:
+        MechanismError: No body has mass and no joint has armature; the message states the remedy.
+    """
+    if isinstance(model.mass, jax.Array) and not isinstance(model.mass, Tracer) and not np.asarray(model.mass).any():
+        armature = model.armature
+        if model.rotors.count == 0 and not isinstance(armature, Tracer) and not np.asarray(armature).any():
+            raise MechanismError(
+                f"{name} needs masses, and no body of mechanism {model.topology.name!r} has one; it was built for kinematics alone "
+                "(kinematic=True): give the masses and leave this option out"
+            )
 
 
 def check_vectors(model: Model, given: dict[str, Any]) -> None:

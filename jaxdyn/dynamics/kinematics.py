@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.dynamics.doors import model_function
+from jaxdyn.dynamics.doors import kinematic_function
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import GROUND
@@ -173,7 +173,7 @@ def accelerations(model: Model, moving: Motion, a: Accelerations) -> Float[Array
     return moving.bias + tree.sum_over_columns(model.topology, moving.placements.columns * a[:, None])
 
 
-@model_function
+@kinematic_function
 def forward_kinematics(model: Model, q: Coordinates) -> RigidTransform:
     """Placement of every body frame in the ground: R_i and o_i.
 
@@ -203,7 +203,7 @@ def forward_kinematics(model: Model, q: Coordinates) -> RigidTransform:
     return RigidTransform(placed.orientation, placed.reference + placed.offset)
 
 
-@model_function
+@kinematic_function
 def frame_placement(model: Model, q: Coordinates, name: str) -> RigidTransform:
     """Placement of a body or of a named frame in the ground.
 
@@ -246,7 +246,7 @@ class PartialVelocities(NamedTuple):
     angular: Float[Array, "nb nv 3"]
 
 
-@model_function
+@kinematic_function
 def partial_velocities(model: Model, q: Coordinates) -> PartialVelocities:
     """Partial velocities T and Omega (synonyms: quasi-base vectors, Jacobian columns at the centers of mass).
 
@@ -272,7 +272,7 @@ def partials_at(model: Model, placed: Placements, points: Float[Array, "nb 3"]) 
     return PartialVelocities(jnp.where(moves, linear, 0.0), jnp.where(moves, w[None], 0.0))
 
 
-@model_function
+@kinematic_function
 def body_jacobian(model: Model, q: Coordinates) -> Float[Array, "nb 6 nv"]:
     """Jacobians of the body frames: J_i v = (omega_i; velocity of O'_i), ground axes, angular part first.
 
@@ -344,7 +344,7 @@ def rate_of_poses(model: Model, poses: Poses, origins: BodyMotion) -> Poses:
     )
 
 
-@model_function
+@kinematic_function
 def body_velocities(model: Model, q: Coordinates, v: Velocities) -> BodyMotion:
     """Angular velocities and center-of-mass velocities of all bodies, ground axes.
 
@@ -373,7 +373,7 @@ def velocities_of_bodies(moving: Motion) -> BodyMotion:
     )
 
 
-@model_function
+@kinematic_function
 def body_accelerations(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> BodyMotion:
     """Angular accelerations and center-of-mass accelerations of all bodies, ground axes, gravity not included.
 

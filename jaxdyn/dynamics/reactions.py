@@ -13,9 +13,9 @@ from jaxdyn.dynamics.system import (
     System,
     Time,
     acceleration_and_multipliers,
+    dynamic_function,
     forces_on_bodies,
     instant,
-    system_function,
 )
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.spatial.arrays import dot, einsum
@@ -39,7 +39,7 @@ class JointReaction(NamedTuple):
     drive: Float[Array, "_"]
 
 
-@system_function
+@dynamic_function
 def joint_reactions(
     system: System,
     state: State,
@@ -99,7 +99,7 @@ def joint_reactions(
     }
 
 
-@system_function
+@dynamic_function
 def driving_forces(
     system: System,
     state: State,
@@ -133,7 +133,7 @@ def driving_forces(
     return forces
 
 
-@system_function
+@dynamic_function
 def driving_power(
     system: System,
     state: State,

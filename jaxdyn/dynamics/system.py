@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from jaxdyn.display import Display, Displayed, array_text, counted
 from jaxdyn.dynamics import constraint_motion, energy, forward, inverse, kinematics, multipliers
 from jaxdyn.dynamics.constraint import Constraint
-from jaxdyn.dynamics.doors import check_vectors
+from jaxdyn.dynamics.doors import check_masses, check_vectors
 from jaxdyn.dynamics.forces import BodyForce, Force, JointDrives, JointForce, Resistance
 from jaxdyn.dynamics.joint_limits import JointLimits
 from jaxdyn.dynamics.kinematics import Motion
@@ -171,6 +171,19 @@ def system_function(function: Callable) -> Callable:
     return checked_system(compiled_outside_jit(function))
 
 
+def dynamic_function(function: Callable) -> Callable:
+    """Decorator like `system_function` of a function that needs masses."""
+    inner = system_function(function)
+
+    @functools.wraps(inner)
+    def checked(system, *args, **options):
+        if isinstance(system, System):
+            check_masses(system.model, function.__name__)
+        return inner(system, *args, **options)
+
+    return checked
+
+
 def checked_system(function: Callable) -> Callable:
     """Decorator of a public function (system, state, ...): checks its arguments."""
     names = tuple(inspect.signature(function).parameters)
@@ -269,7 +282,7 @@ def drive_forces(system: System, u: Float[Array, "nu"]) -> Float[Array, "nv"]:
     return u if system.drives is None else system.drives.generalized_forces(system.model, u)
 
 
-@system_function
+@dynamic_function
 def acceleration(
     system: System,
     state: State,
@@ -351,7 +364,7 @@ def _forces(system: System, now: Instant, u: Float[Array, "nu"] | None) -> Float
     return tau + _forces_of_bodies(system, now.model, now.motion, now.t) if _pushes_bodies(system) else tau
 
 
-@system_function
+@dynamic_function
 def acceleration_over_step(
     system: System,
     state: State,

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.dynamics.doors import model_function
+from jaxdyn.dynamics.doors import kinematic_function
 from jaxdyn.dynamics.kinematics import Accelerations, BodyMotion, Coordinates, Velocities
 from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.mechanism import configuration, tree
@@ -45,7 +45,7 @@ class Screws(NamedTuple):
     reference: Matrices44
 
 
-@model_function
+@kinematic_function
 def screws(model: Model) -> Screws:
     """Screws of all joints and placements of all bodies at the reference configuration.
 
@@ -120,7 +120,7 @@ def _exponentials(model: Model, joints: Screws, q: Coordinates) -> Matrices44:
     return jax.vmap(screw_exponential)(joints.axis, joints.moment, _angles(model, q))  # (C1)
 
 
-@model_function
+@kinematic_function
 def screw_displacements(model: Model, q: Coordinates) -> Matrices44:
     """Displacements H_i of all bodies from the reference configuration: a point moves from x(0) to H_i x(0).
 
@@ -141,7 +141,7 @@ def screw_displacements(model: Model, q: Coordinates) -> Matrices44:
     return _products(model, _exponentials(model, screws(model), q))  # (C4)
 
 
-@model_function
+@kinematic_function
 def screw_poses(model: Model, q: Coordinates) -> Matrices44:
     """Poses [[R_i, o_i], [0, 1]] of all body frames in the ground, m. Equal to `forward_kinematics`.
 
@@ -152,7 +152,7 @@ def screw_poses(model: Model, q: Coordinates) -> Matrices44:
     return einsum("bij,bjk->bik", displacements, joints.reference)  # (C5)
 
 
-@model_function
+@kinematic_function
 def screw_velocities(model: Model, q: Coordinates, v: Velocities) -> BodyMotion:
     """Angular velocities and center-of-mass velocities of all bodies, ground axes. Equal to `body_velocities`.
 
@@ -184,7 +184,7 @@ def screw_velocities(model: Model, q: Coordinates, v: Velocities) -> BodyMotion:
     return BodyMotion(omega, tree.sum_over_ancestors(topology, along_path) + jax.vmap(dot)(turn_rate, com))  # (C7)
 
 
-@model_function
+@kinematic_function
 def screw_accelerations(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> BodyMotion:
     """Angular accelerations and center-of-mass accelerations of all bodies: the time derivatives of (C6), (C7), ground axes.
 

@@ -27,7 +27,7 @@ from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.limits import LimitsUse, check_limits, with_limits
 from jaxdyn.io.mjcf_files import OTHER_PLACEHOLDER, PLACEHOLDER, MjcfFiles, read_mjcf
 from jaxdyn.io.reading import MOST_BODIES, calculable
-from jaxdyn.io.xml import IgnoredContent
+from jaxdyn.io.xml import KINEMATIC, IgnoredContent
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.builder import MechanismBuilder
 from jaxdyn.mechanism.joint import Joint
@@ -48,6 +48,7 @@ def load_mjcf(
     velocity_scale: float = 0.01,
     limits: LimitsUse = "data",
     folder: Path | str | None = None,
+    kinematic: bool = False,
 ) -> System:
     """Read the system that an MJCF file describes, in JAX's default precision.
 
@@ -59,6 +60,7 @@ def load_mjcf(
             and not from solref and solimp of the file; "data" only stores the limits in `Model.limits`.
         folder: Folder of the included files and meshes; by default the folder of the file. Files outside of this folder are not
             opened, even if links point to them.
+        kinematic: If true, masses and inertias are not read, so that a file without them can be used for kinematics and pictures.
 
     Raises:
         ImportError: The `mujoco` package is not installed.
@@ -73,12 +75,12 @@ def load_mjcf(
         raise ImportError('MJCF files are read through MuJoCo; pip install "jaxdyn[mjcf]"') from None
     path = Path(path)
     text, files = read_mjcf(path, None if folder is None else Path(folder))
-    compiled = _compiled(mujoco, path, text, files.assets)
-    if files.missing:
+    compiled = _compiled(mujoco, path, text, files.assets, kinematic)
+    if files.missing and not kinematic:
         _check_that_no_mass_depends_on(files, mujoco, path, text, compiled)
     with calculable(path):
         try:
-            system = system_from_mujoco(compiled, name=path.stem, velocity_scale=velocity_scale)
+            system = system_from_mujoco(compiled, name=path.stem, velocity_scale=velocity_scale, kinematic=kinematic)
             return with_limits(system, limits)
         except (ConfigError, MechanismError) as error:
             raise type(error)(f"{path}: {error}") from None
@@ -86,11 +88,18 @@ def load_mjcf(
             raise ConfigError(f"{path}: its values do not describe a mechanism, {error}; correct them") from None
 
 
-def _compiled(mujoco: Any, path: Path, text: str, assets: dict[str, bytes]) -> Any:
+def _compiled(mujoco: Any, path: Path, text: str, assets: dict[str, bytes], kinematic: bool = False) -> Any:
     try:
-        return mujoco.MjModel.from_xml_string(text, assets)
+        if not kinematic:
+            return mujoco.MjModel.from_xml_string(text, assets)
+        given = mujoco.MjSpec.from_string(text, assets=assets)
+        given.compiler.boundmass = given.compiler.boundinertia = (
+            1.0  # MuJoCo refuses bodies without mass; these are not read
+        )
+        return given.compile()
     except (ValueError, RuntimeError, mujoco.FatalError) as error:
-        raise ConfigError(f"{path}: MuJoCo refuses it: {' '.join(str(error).split())}") from None
+        remedy = f"; give the masses, or {KINEMATIC}" if "mjMINVAL" in str(error) else ""
+        raise ConfigError(f"{path}: MuJoCo refuses it: {' '.join(str(error).split())}{remedy}") from None
 
 
 def _check_that_no_mass_depends_on(files: MjcfFiles, mujoco: Any, path: Path, text: str, compiled: Any) -> None:
@@ -121,15 +130,18 @@ def _check_that_no_mass_depends_on(files: MjcfFiles, mujoco: Any, path: Path, te
     )
 
 
-def system_from_mujoco(compiled: Any, *, name: str = "mechanism", velocity_scale: float = 0.01) -> System:
+def system_from_mujoco(
+    compiled: Any, *, name: str = "mechanism", velocity_scale: float = 0.01, kinematic: bool = False
+) -> System:
     """The system of a compiled model, an `mujoco.MjModel`; `load_mjcf` describes which elements are supported.
 
     Args:
         compiled: The compiled model.
         name: Name of the mechanism if the model does not have one.
         velocity_scale: Speed at which the friction force reaches 76 % of `frictionloss`, rad/s or m/s.
+        kinematic: If true, masses and inertias are not read.
     """
-    reader = _Reader(compiled, velocity_scale)
+    reader = _Reader(compiled, velocity_scale, kinematic)
     system = reader.system(reader.name("names", 0) or name)
     reader.warn()
     return system
@@ -138,9 +150,9 @@ def system_from_mujoco(compiled: Any, *, name: str = "mechanism", velocity_scale
 class _Reader:
     """Reader of one compiled model. For each MuJoCo body, `carriers` holds the name of the jaxdyn body and the origin on it."""
 
-    def __init__(self, compiled: Any, velocity_scale: float):
+    def __init__(self, compiled: Any, velocity_scale: float, kinematic: bool):
         self.mujoco: Any = importlib.import_module("mujoco")
-        self.compiled, self.velocity_scale = compiled, velocity_scale
+        self.compiled, self.velocity_scale, self.kinematic = compiled, velocity_scale, kinematic
         self.carriers: dict[int, tuple[str, np.ndarray]] = {0: ("ground", np.zeros(3))}
         self.joint_names: list[str] = []
         self.ignored: collections.Counter[str] = collections.Counter()
@@ -159,7 +171,7 @@ class _Reader:
                 carrier, origin = self.carriers[compiled.site_bodyid[site]]
                 position, turn = compiled.site_pos[site] + origin, np.array(compiled.site_quat[site])
                 builder.add_frame(self._unused(given), body=carrier, position=position, orientation=turn)
-        model = builder.build()
+        model = builder.build(kinematic=self.kinematic)
         self._count()
         constraints = [self._constraint(model, i) for i in range(compiled.neq) if compiled.eq_active0[i]]
         return System(model, self._forces(model), self._drives(), constraints=tuple(constraints))

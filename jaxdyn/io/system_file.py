@@ -31,6 +31,7 @@ def load_system(
     unphysical: Literal["refuse", "repair"] = "refuse",
     folder: Path | str | None = None,
     limits: LimitsUse = "data",
+    kinematic: bool = False,
 ) -> System:
     """Read the system that a file in any of the formats describes.
 
@@ -40,6 +41,8 @@ def load_system(
         folder: Folder of the files that an MJCF file names, see `load_mjcf`.
         limits: "enforced" stops joints at their position limits, whatever the format. If a mechanism file or an archive contains
             `JointLimits`, they are kept.
+        kinematic: If true, masses and inertias of a URDF or MJCF file are not read, so that a file without them can be used for
+            kinematics and pictures.
 
     Raises:
         ConfigError: The file cannot be used, or its suffix is unknown; the message is one line with the file, the entry and the
@@ -48,7 +51,7 @@ def load_system(
     """
     path = Path(path)
     check_limits(limits, path)
-    return with_limits(_load(path, base, unphysical, folder), limits)
+    return with_limits(_load(path, base, unphysical, folder, kinematic), limits)
 
 
 def _load(
@@ -56,24 +59,27 @@ def _load(
     base: Literal["fixed", "free"] | None,
     unphysical: Literal["refuse", "repair"],
     folder: Path | str | None,
+    kinematic: bool,
 ) -> System:
     ending = path.suffix.lower()
     outermost = read_xml(path) if ending == ".xml" else None
     if outermost is not None and outermost.tag not in ("robot", "mujoco"):
         raise outermost.error("a URDF file begins with <robot>, an MJCF file with <mujoco>; check the path")
     if ending == ".urdf" or (outermost is not None and outermost.tag == "robot"):
-        return load_urdf(path, base=base, unphysical=unphysical)
+        return load_urdf(path, base=base, unphysical=unphysical, kinematic=kinematic)
     if ending == ".xacro":
         raise ConfigError(f"{path}: a xacro file is not a mechanism yet; {EXPAND_XACRO}")
     if base is not None or unphysical != "refuse":
         raise ConfigError(f"{path}: base and unphysical are options of URDF files; leave them out")
+    if kinematic and ending != ".xml":
+        raise ConfigError(f"{path}: kinematic is an option of URDF and MJCF files; leave it out")
     match ending:
         case ".toml":
             return load_mechanism(path)
         case ".json" | ".npz":
             return load_archive(path)
         case ".xml":
-            return load_mjcf(path, folder=folder)
+            return load_mjcf(path, folder=folder, kinematic=kinematic)
     raise ConfigError(f"{path}: {_ending(ending)}; a mechanism file ends in {_READ}")
 
 

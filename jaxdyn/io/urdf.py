@@ -41,10 +41,10 @@ from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.limits import LimitsUse, check_limits, with_limits
 from jaxdyn.io.reading import MOST_BODIES, calculable
 from jaxdyn.io.urdf_elements import WITHOUT_DYNAMICS, inertia, joint_of, limits, origin
-from jaxdyn.io.xml import EXPAND_XACRO, Element, RepeatedElement, Report, read_xml, shortened
+from jaxdyn.io.xml import EXPAND_XACRO, KINEMATIC, Element, RepeatedElement, Report, read_xml, shortened
 from jaxdyn.mechanism.builder import STANDARD_GRAVITY, MechanismBuilder
 from jaxdyn.mechanism.joints import Fixed, Free
-from jaxdyn.mechanism.messages import MechanismError, UnphysicalInertia, one_line
+from jaxdyn.mechanism.messages import MasslessBody, MechanismError, UnphysicalInertia, one_line
 
 _OTHER_FORMATS = {
     "mujoco": "a file with <mujoco> is MJCF; read it with jaxdyn.io.load_mjcf",
@@ -81,6 +81,7 @@ def load_urdf(
     velocity_scale: float = 0.01,
     unphysical: Literal["refuse", "repair"] = "refuse",
     limits: LimitsUse = "data",
+    kinematic: bool = False,
 ) -> System:
     """Read the system that a URDF file describes, in JAX's default precision.
 
@@ -96,6 +97,7 @@ def load_urdf(
             mass is zero), keeps the first one of repeated elements of a link or joint, as other readers do, and reports it in the
             warning; "refuse" refuses such a file.
         limits: "enforced" stops joints at their position limits by `JointLimits`; "data" only stores the limits in `Model.limits`.
+        kinematic: If true, masses and inertias are not read, so that a file without them can be used for kinematics and pictures.
 
     Raises:
         ConfigError: The file or one of its elements cannot be used; the message is one line with the file, the line, the element
@@ -108,12 +110,16 @@ def load_urdf(
     check_limits(limits, path)
     if not velocity_scale > 0.0:
         raise ConfigError(f"{path}: velocity_scale is {velocity_scale!r}; give a positive value such as 0.01")
-    system = system_from_robot(read_xml(path), base, velocity_scale, unphysical == "repair")
+    system = system_from_robot(read_xml(path), base, velocity_scale, unphysical == "repair", kinematic)
     return with_limits(system, limits)
 
 
 def system_from_robot(
-    robot: Element, base: str | None = None, velocity_scale: float = 0.01, repair: bool = False
+    robot: Element,
+    base: str | None = None,
+    velocity_scale: float = 0.01,
+    repair: bool = False,
+    kinematic: bool = False,
 ) -> System:
     """The system of the outermost element of a URDF file; see `load_urdf`. `repair` stands for its `unphysical="repair"`."""
     report = Report(robot.file)
@@ -121,7 +127,7 @@ def system_from_robot(
         _keep_first(robot, report)
     try:
         with calculable(robot.file):
-            system = _system(robot, base, velocity_scale, repair, report)
+            system = _system(robot, base, velocity_scale, repair, report, kinematic)
     except RepeatedElement as error:
         if error.inside not in ("link", "inertial", "joint"):
             raise
@@ -141,7 +147,9 @@ def _keep_first(robot: Element, report: Report) -> None:
         part.children = [child for child in part.children if first.get(child.tag, child) is child]
 
 
-def _system(robot: Element, base: str | None, velocity_scale: float, repair: bool, report: Report) -> System:
+def _system(
+    robot: Element, base: str | None, velocity_scale: float, repair: bool, report: Report, kinematic: bool
+) -> System:
     if robot.tag != "robot":
         hint = _OTHER_FORMATS.get(robot.tag, "check the path")
         raise robot.error(f"the outermost element of a URDF file is <robot>; {hint}")
@@ -178,7 +186,9 @@ def _system(robot: Element, base: str | None, velocity_scale: float, repair: boo
             )
     # A link that is fixed to the ground needs no inertia, and many files contain an arbitrary one.
     standing = rooted if base == "fixed" else set()
-    inertias = {name: inertia(link, repair, report) for name, link in links.items() if name not in standing}
+    inertias = {
+        name: inertia(link, repair, report) for name, link in links.items() if name not in standing and not kinematic
+    }
 
     name = robot.name() if robot.attributes.get("name") else Path(robot.file).stem
     builder = MechanismBuilder(name, urdf_extension.gravity(extension, report) or STANDARD_GRAVITY)
@@ -194,7 +204,7 @@ def _system(robot: Element, base: str | None, velocity_scale: float, repair: boo
         with _errors_at(links[joint.child]):
             _add_body(builder, joint, inertias.get(joint.child, {}), extras.get(joint.name), report)
     with _errors_at(robot):
-        model = builder.build()
+        model = builder.build(kinematic=kinematic)
     # In the order of the model, which is the order that `save_urdf` uses.
     elements = {name: joints[name].element for name in model.topology.joint_names if name in joints}
     with _errors_at(robot):
@@ -208,6 +218,8 @@ def _errors_at(element: Element) -> Iterator[None]:
         yield
     except UnphysicalInertia as error:
         raise MechanismError(f"{element.file}, line {element.line}: {error}, or {_REPAIR}") from None
+    except MasslessBody as error:
+        raise MechanismError(f"{element.file}, line {element.line}: {error}, or {KINEMATIC}") from None
     except MechanismError as error:
         raise MechanismError(f"{element.file}, line {element.line}: {error}") from None
 

@@ -29,6 +29,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 # Mechanisms do not have parts of a billion kilometers or tons: larger values are mistakes, and their powers would overflow.
 _LARGEST_NUMBER = 1e12
 
+KINEMATIC = "read the file with kinematic=True (--kinematic on the command line) for kinematics and pictures alone"
 EXPAND_XACRO = "expand the file first, as in: xacro robot.urdf.xacro > robot.urdf"
 
 # Remedies by the message of expat.

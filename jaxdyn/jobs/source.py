@@ -23,7 +23,8 @@ from jaxdyn.lanes import stored_jit
 
 def load_source(arguments: argparse.Namespace, path: Path) -> System:
     """Read the system in a file with the options of a command; the ignored elements are printed in one line."""
-    return load(path, base=arguments.base, repair=arguments.repair, folder=arguments.folder)
+    options = {name: getattr(arguments, name) for name in ("base", "repair", "folder", "kinematic")}
+    return load(path, **options)
 
 
 def load(
@@ -33,11 +34,12 @@ def load(
     repair: bool = False,
     folder: Path | None = None,
     limits: LimitsUse = "data",
+    kinematic: bool = False,
 ) -> System:
     """Read the system in a file; the ignored elements are printed in one line."""
     with said_in_one_line():
         unphysical = "repair" if repair else "refuse"
-        return load_system(path, base=base, unphysical=unphysical, folder=folder, limits=limits)
+        return load_system(path, base=base, unphysical=unphysical, folder=folder, limits=limits, kinematic=kinematic)
 
 
 @contextlib.contextmanager

@@ -158,6 +158,11 @@ def _add_source_options(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="for an MJCF file: folder of the files that it names; default: the folder of the file",
     )
+    parser.add_argument(
+        "--kinematic",
+        action="store_true",
+        help="for a URDF or MJCF file: leave out masses and inertias, for kinematics and pictures alone",
+    )
 
 
 def _add_urdf_options(parser: argparse.ArgumentParser) -> None:

@@ -16,7 +16,7 @@ from jaxdyn.mechanism import checks
 from jaxdyn.mechanism.checks import Numbers
 from jaxdyn.mechanism.joint import Joint, groups, stack
 from jaxdyn.mechanism.joints import Fixed, joint_of_kind
-from jaxdyn.mechanism.messages import MechanismError, unknown
+from jaxdyn.mechanism.messages import MasslessBody, MechanismError, unknown
 from jaxdyn.mechanism.model import Limits, Model, as_dtype
 from jaxdyn.mechanism.range import problem_with_range
 from jaxdyn.mechanism.rotors import GivenRotor, Rotors, checked_rotor, place_rotors
@@ -44,6 +44,11 @@ class _Body:
     position_limits: np.ndarray
     velocity_limit: np.ndarray
     effort_limit: np.ndarray
+
+    def without_mass(self) -> "_Body":
+        return dataclasses.replace(
+            self, mass=0.0, com=np.zeros(3), inertia=np.zeros((3, 3)), armature=np.zeros_like(self.armature)
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,18 +202,22 @@ class MechanismBuilder:
             raise MechanismError(f"there are two rotors called {name!r}; rename one")
         self._rotors[name] = checked_rotor(name, carrier, joint, inertia, ratio, axis)
 
-    def build(self, dtype: DTypeLike | None = None) -> Model:
+    def build(self, dtype: DTypeLike | None = None, *, kinematic: bool = False) -> Model:
         """Model with parents before children and fixed joints merged.
 
         Args:
             dtype: Floating-point type of the parameters; the default of JAX if None.
+            kinematic: If true, masses, inertias, armatures and rotors are left out, and none have to be given. Kinematics and
+                pictures work on such a model; functions that need masses refuse it.
 
         Raises:
             MechanismError: A parent is unknown, parents form a cycle, no body can move, a moving leaf has no mass, a rotor does not
                 fit, or inertias underflow or overflow in the floating-point type.
         """
-        parts = self._sorted_bodies(), list(self._frames.values()), list(self._rotors.values())
-        return _assemble(self.name, self._gravity, *parts, dtype or float)
+        bodies, frames, rotors = self._sorted_bodies(), list(self._frames.values()), list(self._rotors.values())
+        if kinematic:
+            bodies, rotors = [body.without_mass() for body in bodies], []
+        return _assemble(self.name, self._gravity, bodies, frames, rotors, dtype or float, needs_mass=not kinematic)
 
     def _sorted_bodies(self) -> list[_Body]:
         """Bodies in the order of addition, except that parents precede their children."""
@@ -311,6 +320,7 @@ def _assemble(
     frames: list[_Frame],
     rotors: list[GivenRotor],
     dtype: DTypeLike,
+    needs_mass: bool,
 ) -> Model:
     # The moving body (or ground, -1) that carries each named body or frame, and the placement in this body.
     carriers: dict[str, tuple[int, np.ndarray]] = {"ground": (GROUND, np.eye(4))}
@@ -351,7 +361,8 @@ def _assemble(
     )
     mass, com, inertia = (np.stack(column) for column in zip(*map(_lump, lumped), strict=True))
     placed_rotors = place_rotors(rotors, topology, [b.joint for b in moving], placements, carriers, inertia)
-    _check_leaves_have_inertia(topology, moving, mass, placed_rotors)
+    if needs_mass:
+        _check_leaves_have_inertia(topology, moving, mass, placed_rotors)
 
     armature = np.concatenate([b.armature for b in moving])
     # Uses the given double-precision values, because they may already underflow in single precision.
@@ -419,7 +430,7 @@ def _check_leaves_have_inertia(topology: Topology, moving: list[_Body], mass: np
     for i, body in enumerate(moving):
         has_rotor = np.all(body.armature > 0) or int(topology.v_starts[i]) in turning
         if not np.any(mass[topology.precedes[i]]) and not has_rotor:
-            raise MechanismError(
+            raise MasslessBody(
                 f"body {body.name!r}: no body beyond its joint has mass, so its acceleration is undefined; "
                 "give the body a mass, give the joint an armature, or use a fixed joint"
             )

@@ -33,6 +33,10 @@ class UnphysicalInertia(MechanismError):
     """Error of an inertia that no body can have."""
 
 
+class MasslessBody(MechanismError):
+    """Error of a joint that moves no mass."""
+
+
 def closest(name: str, known: Iterable[str]) -> str | None:
     """The known name that is most similar to a given one; None if no name is similar."""
     comparable = [other for other in known if len(other) <= _LONGEST_COMPARED]

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxdyn.dynamics.doors import check_masses
 from jaxdyn.dynamics.system import State, System, acceleration, check_state, check_system, stabilizing_correction
 from jaxdyn.mechanism import configuration
 from jaxdyn.simulate.controls import Knots, Policy, Step, as_controls
@@ -54,6 +55,7 @@ def rollout_adaptive(
     except ImportError:
         raise ImportError('rollout_adaptive needs diffrax; install it with pip install "jaxdyn[adaptive]"') from None
     check_system(system, "rollout_adaptive")
+    check_masses(system.model, "rollout_adaptive")
     check_state(system, state, "rollout_adaptive")
     model = system.model
     source = as_controls(controls, system, state, None)

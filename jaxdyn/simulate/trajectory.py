@@ -23,6 +23,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 import jaxdyn.lanes as lanes
 from jaxdyn.display import Display, Displayed, array_text, known, number_text, plural, view
+from jaxdyn.dynamics.doors import check_masses
 from jaxdyn.dynamics.system import State, System, check_state, check_system
 from jaxdyn.lanes import Backend, check_backend, stored_outside_jit
 from jaxdyn.mechanism import configuration
@@ -280,6 +281,7 @@ def rollout(
     """
     check_backend(backend)
     check_system(system, "rollout")
+    check_masses(system.model, "rollout")
     check_state(system, state, "rollout")
     _check_integrator(integrator)
     if steps < 1 or substeps < 1 or save_every < 1:
