@@ -111,7 +111,7 @@ def test_a_resumed_fit_ends_where_an_uninterrupted_one_does(small, tmp_path, mon
         (['free=[{inertia=["middle"]}]'], ["there is no entry 'middle'; use one of upper, lower"]),
         (
             ['study=[{name="arm", mechanism_in_data="arm.urdf", train=["swing"]}]'],
-            ["no data folder", "give each study a mechanism"],
+            ["no data folder", "give each study mechanism"],
         ),
     ],
 )

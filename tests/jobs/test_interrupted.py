@@ -196,7 +196,7 @@ def test_resume_begins_a_run_leaves_a_complete_one_and_refuses_another(config, t
     said = capsys.readouterr().err
     assert "the run had another config (- batch = 3; + batch = 4); give the same one, or choose another" in said
     assert main(["rollout", config, "--resume"]) == 2
-    assert "--resume needs --out DIR" in capsys.readouterr().err
+    assert "--resume requires --out DIR" in capsys.readouterr().err
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "note.txt").write_text("mine")
     assert main(["rollout", config, "--out", str(tmp_path / "other"), "--resume"]) == 2
@@ -243,7 +243,7 @@ def test_a_batch_larger_than_the_memory_goes_through_it(config, tmp_path):
 
 def test_too_little_memory_for_one_lane_is_one_line(config, tmp_path, capsys):
     assert main(["rollout", config, "memory=1 kB", "--out", str(tmp_path / "run")]) == 2
-    assert "memory = 1e+03 B is too little for one sample" in capsys.readouterr().err
+    assert "memory = 1e+03 B is not enough" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

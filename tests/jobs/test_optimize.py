@@ -200,7 +200,7 @@ def test_feedback_brings_lanes_back_to_the_plan(swing, tmp_path):
         (["time.shortest=1"], ["a free duration needs both shortest and longest"]),
         (
             ["start=[{kind='states', times=[0, 2], q=[[0], [1]]}]"],
-            ["start 1: times range from 0 to 2 s; begin at 0 and end at 1 s"],
+            ["start 1: times range from 0 to 2 s; start at 0 and end at 1 s"],
         ),
         (
             ["start=[{kind='constant', controls=[1, 2]}]"],
