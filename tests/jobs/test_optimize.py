@@ -227,7 +227,7 @@ def test_bad_input_is_one_line_with_a_remedy(overrides, fragments, config, tmp_p
     ("overrides", "fragments"),
     [
         (["control.replay=none.npz"], ["control.replay:", "none.npz: there is no such file"]),
-        (["control.replay=states.npz"], ["states.npz: it has no", "give the plan.npz of a run of jaxdyn optimize"]),
+        (["control.replay=states.npz"], ["states.npz", "missing", "give the plan.npz of a run of jaxdyn optimize"]),
         (
             [f"mechanism={CONFIGS / 'mechanisms' / 'double_pendulum.toml'}"],
             ["its plan has 1 coordinates, but the mechanism has 2; give the mechanism of the same run"],
