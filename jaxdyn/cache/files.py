@@ -111,7 +111,7 @@ class CacheFiles:
             total -= size
 
     def _stored(self, path: Path) -> bytes | None:
-        """All bytes of the file, or None if it does not exist or somebody else could have written it."""
+        """Content of the file; None if it does not exist or if another user could have written it."""
         try:
             # The opened file is checked, so it cannot be exchanged after the check. Links are not followed, and pipes do not block.
             with open(os.open(path, os.O_RDONLY | _FLAGS), "rb") as file:

@@ -1,8 +1,8 @@
 """Operations on known values, with the same results as the code of the operation, in the precision of its type.
 
-A result must not depend on whether the operands were known, so it equals that of XLA on the CPU: integers wrap, a quotient by
-zero and a shift by the width or more are defined, a floating-point number is rounded to its type after each operation, and
-a subnormal number becomes a zero of the same sign, because XLA sets the processor to flush them to zero.
+A result must not depend on whether the operands were known, so it equals the result of XLA on the CPU. Integers wrap around.
+Division by zero and shifts by the width or more are defined. Floating-point results are rounded to their type after each
+operation. Subnormal results become zeros of the same sign, because XLA makes the processor flush them to zero.
 """
 
 import ctypes

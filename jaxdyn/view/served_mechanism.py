@@ -23,7 +23,7 @@ class ServedMechanism(Served):
 
     Attributes:
         postures: The postures of the mechanism.
-        posture: The one that is shown.
+        posture: Configuration that is shown.
     """
 
     def __init__(self, mechanism: Mechanism, port: int = 8080, host: str = "127.0.0.1"):

@@ -36,7 +36,7 @@ class Sticks(NamedTuple):
 
     Attributes:
         bodies: Bodies of both ends, -1 for the ground.
-        points: Both ends relative to the origins of their bodies, on body axes, m.
+        points: Positions of both ends in the frames of their bodies, m.
     """
 
     bodies: Int[np.ndarray, "sticks 2"]
