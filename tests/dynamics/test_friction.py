@@ -257,7 +257,7 @@ def test_mechanism_file_reads_units_and_names_mistakes(tmp_path):
         (
             "load_scale = {hinge",
             "load_scale = {knee",
-            "joint_load_friction.load_scale: missing for 'hinge', which has coef",
+            "joint_load_friction.load_scale: missing for 'hinge'",
         ),
         ("{hinge = 0.02}", "{hinge = -0.02}", "joint_load_friction.coefficient.hinge: -0.02 is out of range"),
         ("N m s^2/rad^2", "N s^2/m^2", "joint_quadratic_drag.coefficient.hinge: .*give a value in N m s"),
