@@ -142,12 +142,13 @@ def test_adaptive_rollout_agrees_with_short_steps_at_irregular_times_and_differe
         heavier = eqx.tree_at(lambda s: s.model.mass, system, system.model.mass * x[3])
         return jnp.sum(adaptive(x[:3], heavier).final.v * jnp.array([1.0, -2.0, 0.5]))
 
-    x, h = jnp.concatenate([state.v, jnp.ones(1)]), 1e-4
+    x, h = jnp.concatenate([state.v, jnp.ones(1)]), 4e-3
     both = jax.jit(jax.value_and_grad(end))
     _, gradient = both(x)
-    differences = [(both(x + h * e)[0] - both(x - h * e)[0]) / (2 * h) for e in jnp.eye(4)]
-    # Central differences: error of the rollouts 1e-9 / h and h^2 times third derivatives of order ten.
-    np.testing.assert_allclose(gradient, differences, atol=1e-5, rtol=1e-5)
+    values = [[both(x + k * h * e)[0] for k in (-2, -1, 1, 2)] for e in jnp.eye(4)]
+    differences = [(f[0] - 8 * f[1] + 8 * f[2] - f[3]) / (12 * h) for f in values]
+    # Fourth-order differences allow a wide step. The solver takes other steps at each point, so its results jump by up to 1e-8.
+    np.testing.assert_allclose(gradient, differences, atol=2e-6, rtol=2e-6)
 
 
 def test_adaptive_rollout_that_needs_too_many_steps_says_so():
