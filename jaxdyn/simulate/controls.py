@@ -226,9 +226,8 @@ def _check_policy(policy: Callable, system: System, state: State, key: PRNGKeyAr
     t = jax.ShapeDtypeStruct((), state.v.dtype)
     try:
         u = jax.eval_shape(policy, t, state, key)
-    except (
-        Exception
-    ):  # the policy is code of the user and may fail in any way; without the remedy below its error is raised
+    except Exception:
+        # The policy is code of the user and may fail in any way. Without the remedy below its own error is raised.
         if key is None and _has_shape(policy, t, state, jax.random.key(0)):
             raise ValueError(f"policy {name!r} uses its key; give rollout a key, key=jax.random.key(0)") from None
         raise

@@ -26,18 +26,18 @@ class _Chart:
         self._thin, self._time = thin, instants[thin]
         self._curves: list[np.ndarray] = []
 
-    def _draw(self, curves: dict[str, np.ndarray], unit: str, at: float, *, anew: bool) -> None:
+    def _draw(self, curves: dict[str, np.ndarray], unit: str, at: float, *, redraw: bool) -> None:
         now = clock.monotonic()
-        if not anew and now - self._last < _PAUSE:
+        if not redraw and now - self._last < _PAUSE:
             return
         self._last = now
-        if anew:
+        if redraw:
             self._curves = [curve[self._thin] for curve in curves.values()]
         finite = np.concatenate([curve[np.isfinite(curve)] for curve in self._curves] or [np.zeros(1)])
         low, high = float(finite.min(initial=0.0)), float(finite.max(initial=0.0))
         margin = 0.05 * (high - low) or 1.0
         data = self._with_line(at, low - margin, high + margin)
-        if not anew and self._handle is not None:
+        if not redraw and self._handle is not None:
             self._handle.data = data
             return
         if self._handle is not None:
@@ -89,24 +89,26 @@ class CoordinateChart(_Chart):
         """Register a function that is called when other coordinates are selected."""
         self._choice.on_update(lambda _: act())
 
-    def show(self, lane: Lane, at: float, *, anew: bool) -> None:
-        """Show a sample at a time (s); `anew` states that the curves have changed."""
+    def show(self, lane: Lane, at: float, *, redraw: bool) -> None:
+        """Show a sample at a time (s); `redraw` is true if the curves have changed."""
         if self._groups:
             chosen, unit = self._groups[self._choice.value]
             curves = {self._names[i]: lane.q[:, i] for i in chosen}
-            self._draw(curves, {"1": "quaternion"}.get(unit, f"coordinate ({unit})"), at, anew=anew)
+            self._draw(curves, {"1": "quaternion"}.get(unit, f"coordinate ({unit})"), at, redraw=redraw)
 
 
 class EnergyChart(_Chart):
     """Energy that a sample has gained since the start and, if known, the work done on it."""
 
-    def show(self, lane: Lane, at: float, *, anew: bool) -> None:
-        """Show a sample at a time (s); `anew` states that the curves have changed."""
+    def show(self, lane: Lane, at: float, *, redraw: bool) -> None:
+        """Show a sample at a time (s); `redraw` is true if the curves have changed."""
         curves = {
             "energy gained": None if lane.energy is None else lane.energy - lane.energy[0],
             "work done": lane.work,
         }
-        self._draw({name: curve for name, curve in curves.items() if curve is not None}, "energy (J)", at, anew=anew)
+        self._draw(
+            {name: curve for name, curve in curves.items() if curve is not None}, "energy (J)", at, redraw=redraw
+        )
 
 
 def _span(first: str, last: str, unit: str) -> str:

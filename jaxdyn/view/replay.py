@@ -157,9 +157,9 @@ class ServedReplay(Served):
             ghosts = [recording.lane(other).placed for other in recording.others(number, int(self._overlay.value))]
             at = float(np.clip(recording.instants[0] + self._time.value, *recording.instants[[0, -1]]))
             self._scene.show(lane.placed, ghosts, int(np.argmin(np.abs(recording.instants - at))))
-            self._coordinates.show(lane, at, anew=charts)
+            self._coordinates.show(lane, at, redraw=charts)
             if self._energy is not None:
-                self._energy.show(lane, at, anew=charts)
+                self._energy.show(lane, at, redraw=charts)
 
     def _play(self) -> None:
         """Advance the time in real time during playback, and restart at the end."""
