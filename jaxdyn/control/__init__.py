@@ -1,6 +1,6 @@
 """Optimal control: controls, and design parameters of the machine, that minimize a cost.
 
-problem           dynamics in time steps, costs, bounds, constraints, design parameters
+problem           discrete-time dynamics, costs, bounds, constraints, design parameters
 costs, rates      predefined costs and constraints of mechanisms; rates of controls
 plan              states, controls and design parameters, with their costs, constraint values and multipliers
 solution, batch   the function `solve`, which all solvers share, result codes, histories; many initial guesses, local optima
@@ -12,7 +12,7 @@ interior_point, multiple_shooting
 single_shooting   gradient descent on the controls
 sampling          MPPI, cross-entropy method and predictive sampling
 sensitivity       derivatives of optimal plans
-tracking          feedback around a plan, and its basin of attraction
+tracking          linear feedback (LQR) along a plan, and its region of attraction
 receding_horizon  model-predictive control, as a controller of rollouts
 scheme, transcription, nonlinear_program, collocation
                   direct collocation, solved by Ipopt

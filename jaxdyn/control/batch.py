@@ -45,27 +45,27 @@ def solve_batch(
 ) -> Solution:
     """Solve a problem from a batch of initial guesses, or a batch of problems, each from its own initial guess.
 
-    Under `jax.vmap(solve)` all searches run until the last one has ended; here finished searches are removed from the batch after
-    some iterations. This function compiles its own code, once for equal problems whose costs are the same functions, and cannot be
-    transformed by JAX.
+    Finished searches are removed from the batch, whereas `jax.vmap(solve)` computes all searches until the last one has ended. This
+    function compiles the solver itself and cannot be transformed by JAX (`jit`, `vmap`, `grad`). The compiled code is reused for
+    problems of the same shapes whose costs are the same functions.
 
     Args:
         problem: One problem for all initial guesses, or a batch of problems, whose arrays have a leading axis.
         solver: Solver of the problems.
         initial: Initial guesses, plans with a leading axis.
         max_steps: Maximum number of iterations.
-        throw: Whether an unsolved problem is an error: a single problem that is not solved from any initial guess, or any problem
-            of a batch.
-        history: Whether the solutions record cost and violation of every iteration.
-        every: Number of iterations after which finished searches are removed.
-        progress: Whether to show a progress bar of finished searches.
+        throw: If true, an error is raised if a single problem is not solved from any initial guess, or if any problem of a batch
+            is not solved.
+        history: If true, the solutions record cost and violation at every iteration.
+        every: Number of iterations from one removal of finished searches to the next.
+        progress: If true, a progress bar shows the number of finished searches.
         mesh: Devices over which the plans are divided (`jaxdyn.lanes.lane_mesh`); None if they are not divided.
 
     Returns:
         Solutions with a leading axis; their result codes state how each search ended.
 
     Raises:
-        UnsolvedError: A problem is not solved, and `throw` is true.
+        UnsolvedError: A problem is not solved (see `throw`), and `throw` is true.
         TypeError: An argument has the wrong type.
     """
     check_arguments(problem, solver, initial)
@@ -202,7 +202,7 @@ def optima(found: Solution, *, alike: float = 1e-4) -> list[Optimum]:
 
 
 def describe_optima(found: Solution, *, alike: float = 1e-4) -> str:
-    """Text that lists the local optima of a batch with their numbers of initial guesses, and how the other searches ended."""
+    """Text that lists each local optimum with the number of initial guesses that led to it, and how the other searches ended."""
     total = len(np.asarray(found.result))
     lines = [f"{group.cost:.6g}  from {group.starts} of {total} starts" for group in optima(found, alike=alike)]
     for code in ControlResult:
@@ -213,7 +213,7 @@ def describe_optima(found: Solution, *, alike: float = 1e-4) -> str:
 
 
 def best_of(found: Solution) -> int:
-    """Index of the solution of lowest cost in a batch; if no problem is solved, of the one with the smallest violation."""
+    """Index of the solution of lowest cost in a batch; if no search found a solution, of the plan with the smallest violation."""
     return _best(_standing(found))
 
 

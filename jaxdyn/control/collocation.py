@@ -1,4 +1,4 @@
-"""Direct collocation: states and controls of a whole motion are the variables of a sparse nonlinear program, solved by Ipopt."""
+"""Direct collocation: the states and controls at all points are the variables of a sparse nonlinear program, solved by Ipopt."""
 
 from typing import ClassVar
 
@@ -25,10 +25,10 @@ class CollocatedSolution(Solution):
 
     Attributes:
         dynamics: Dynamics with the design parameters of the plan.
-        duration: Duration T, s.
-        points: Points of the scheme in an interval of length 1.
-        point_controls: Controls at the points of each interval.
-        rates: Rates at the points of each interval times h, in tangent coordinates at its first state.
+        duration: Duration T (s).
+        points: Collocation points as fractions of an interval.
+        point_controls: Controls at the collocation points of each interval.
+        rates: Time derivatives of the state at the collocation points times h, in tangent coordinates at the left node.
     """
 
     dynamics: Dynamics
@@ -38,12 +38,12 @@ class CollocatedSolution(Solution):
     rates: Float[Array, "N s nx"]
 
     def control(self, t: Time | float) -> Controls:
-        """Controls u(t): the polynomial through the values at the points; it may violate bounds between the points."""
+        """Controls u(t): the interpolating polynomial of the values at the points. Between points it may violate bounds."""
         k, fraction = self._place(t)
         return polynomial(scheme_of(self.points).values, fraction, self.point_controls[k])
 
     def state(self, t: Time | float) -> AnyState:
-        """State x(t): the first state of the interval plus the integral of the polynomial through the rates at the points."""
+        """State x(t): the state at the left node plus the integral of the interpolating polynomial of the time derivatives."""
         k, fraction = self._place(t)
         step = polynomial(scheme_of(self.points).integrals, fraction, self.rates[k])
         return self.dynamics.retract(jax.tree.map(lambda leaf: leaf[k], self.value.states), step)
@@ -58,19 +58,20 @@ class CollocatedSolution(Solution):
 class Collocation(Solver):
     """Direct collocation by Ipopt, an interior-point method.
 
-    The dynamics (`Dynamics.rate`) and the constraints along the path are satisfied at points of each interval of length h = T / N,
-    and the costs are integrated with the same points. "trapezoid" (error h^2) and "hermite_simpson" (h^4) have points at the nodes,
-    so that controls are continuous. "legendre_gauss" (h^2degree) has no points at the nodes, and separate controls in each
-    interval. The controls of the plan are the means over each interval; `CollocatedSolution` describes the motion in continuous
-    time. States on manifolds have the same orders of accuracy.
+    The dynamics (`Dynamics.rate`) and the path constraints are satisfied at the collocation points of each interval of length
+    h = T / N, and the costs are integrated by the quadrature of the same points. "trapezoid" (order 2) and "hermite_simpson"
+    (order 4) have points at the nodes, so that controls are continuous. "legendre_gauss" (order 2 degree) has only interior points,
+    so that controls may jump at nodes. The orders hold for states on manifolds too.
 
-    Ipopt runs outside JAX: `solve` compiles its own code and cannot be transformed. Problems with the same functions share compiled
-    code. The tolerances are chosen for double precision. Needs ipyopt: `pip install "jaxdyn[nlp]"`.
+    The plan of a solution holds the mean controls of each interval; `CollocatedSolution` describes the motion in continuous time.
+
+    Ipopt runs outside JAX, so `solve` cannot be transformed (`jit`, `vmap`, `grad`). It compiles the derivatives itself, once for
+    problems with the same functions. The tolerances require double precision. Ipopt needs ipyopt: `pip install "jaxdyn[nlp]"`.
 
     Attributes:
-        scheme: Collocation scheme, which relates the states in an interval to their rates.
-        degree: Number of points in each interval of "legendre_gauss".
-        tolerance: Largest error of the optimality conditions in a solution, in the scaling of Ipopt.
+        scheme: Collocation scheme, which relates the states in an interval to their time derivatives.
+        degree: Number of collocation points in each interval of "legendre_gauss"; it does not affect the other schemes.
+        tolerance: Largest residual of the KKT conditions in a solution, in the scaling of Ipopt.
         feasibility: Largest violation of dynamics and constraints in a solution.
         print_level: Amount of output of Ipopt, from 0 to 12.
         backend: Compiler of the derivatives, see `lanes`.
@@ -92,7 +93,7 @@ class Collocation(Solver):
 
     def check(self, problem: ControlProblem) -> None:
         if problem.lower.dtype != jnp.float64:
-            raise ValueError("collocation works in double precision; make the problem in float64")
+            raise ValueError("collocation needs double precision; build the problem from float64 arrays")
         require_ipyopt()
 
     @announced_as("the search")
@@ -105,7 +106,7 @@ class Collocation(Solver):
         if initial.controls.shape != (problem.steps, problem.dynamics.nu):
             raise ValueError(
                 f"controls of the plan have shape {initial.controls.shape}; "
-                f"give shape {(problem.steps, problem.dynamics.nu)}: a row for each step"
+                f"give shape {(problem.steps, problem.dynamics.nu)}, one row for each time step"
             )
         points = collocation_points(self.scheme, self.degree)
         transcription = transcribed(problem, initial, points, self.backend)
@@ -141,7 +142,7 @@ def _solution(t: Transcription, found: Minimum) -> CollocatedSolution:
 
 @stored_jit
 def _read(t: Transcription, z: Float[Array, "n"], multipliers: Float[Array, "m"]):
-    """Plan, multipliers, problem with its design, controls and rates at points."""
+    """Plan, multipliers, problem with the design parameters, controls at points, and scaled time derivatives at points."""
     steps, controls, design = t.parts(z)
     layout, weights = t.layout, jnp.asarray(t.scheme.weights, z.dtype)
     nodes = np.append(layout.start, layout.place[-1, -1])

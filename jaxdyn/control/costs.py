@@ -1,9 +1,10 @@
 """Predefined costs and constraints of mechanisms: deviations from states and tool poses, effort, energy, bounds, and collisions.
 
-A cost is called as cost(dynamics, t, x, u). It is a rate per second along the path, and a value at the end. A subclass of
-`CostTerm` or `ConstraintTerm` with a class variable `kind` is built by tables of this kind in configs of `jaxdyn optimize`: its
-fields are the keys, with units, bounds and defaults as declared by `quantity`. Arrays that are annotated by "nq", "nv", "nx" or
-"nu" have one value for each coordinate, velocity component, tangent coordinate of the state, or control.
+A cost is a function cost(dynamics, t, x, u). Along the path its value is a cost per second; at the end it is added once. A subclass
+of `CostTerm` or `ConstraintTerm` with a class variable `kind` can be selected in configs of `jaxdyn optimize` by tables of this
+kind: the fields of the class are the keys of the table, with the units, bounds and defaults that `quantity` declares. Arrays with
+the annotation "nq", "nv", "nx" or "nu" have one value for each coordinate, velocity component, tangent coordinate of the state, or
+control.
 """
 
 import abc
@@ -28,7 +29,7 @@ _WEIGHTS = quantity(minimum=0.0, broadcast=True)  # one for each component, or o
 
 
 class CostTerm(eqx.Module):
-    """A cost of a problem."""
+    """Base of predefined costs."""
 
     @abc.abstractmethod
     def __call__(self, dynamics: Dynamics, t: Time, x: AnyState, u: Controls) -> Float[Array, ""]:
@@ -36,7 +37,10 @@ class CostTerm(eqx.Module):
 
 
 class ConstraintTerm(eqx.Module):
-    """Values (m,) of a constraint; `relation(term)` is the constraint that they are zero, or at most zero."""
+    """Base of predefined constraint functions with values (m,).
+
+    `relation(term)` makes a constraint of it: `Equality` (values = 0) or `Inequality` (values <= 0).
+    """
 
     relation: ClassVar[type[Equality] | type[Inequality]] = Equality
 
@@ -66,14 +70,14 @@ class Deviation(CostTerm):
 
 
 class AngularDeviation(CostTerm):
-    """Sum of w_i (1 - cos d_i) with d the difference of the configuration from a target, so that full turns do not count.
+    """Sum of w_i (1 - cos d_i) with the difference d from a target configuration; full turns of an angle do not affect it.
 
     Each term is 1/2 w_i times the squared length of the chord (sin d_i, 1 - cos d_i) on the unit circle; near the target it is
     1/2 w_i d_i^2.
 
     Attributes:
         target: Target coordinates of the mechanism.
-        weights: Weights w of the velocity components; they should be zero for components that are not angles.
+        weights: Weights w_i, one for each velocity component; they should be zero for components that are not angles.
     """
 
     kind: ClassVar[str] = "angular_deviation"
@@ -106,7 +110,9 @@ class Effort(CostTerm):
 
 
 class FramePose(CostTerm):
-    """1/2 (position |p - p*|^2 + rotation |a|^2), with p the origin of a frame and a its rotation vector from a target pose.
+    """1/2 (position |p - p*|^2 + rotation |a|^2): deviation of a frame from a target pose with origin p*.
+
+    p is the origin of the frame, and a the rotation vector (rad) from the target orientation to that of the frame.
 
     Attributes:
         frame: Name of a body or frame.
@@ -130,7 +136,7 @@ class FramePose(CostTerm):
 
 
 class EnergyLevel(CostTerm):
-    """1/2 w (E - E*)^2 with E the total energy of the system; it swings a mechanism up without a prescribed motion.
+    """1/2 w (E - E*)^2 with the total energy E of the system, for example for a swing-up without a prescribed motion.
 
     Attributes:
         level: Target value E* of the energy.
@@ -147,7 +153,7 @@ class EnergyLevel(CostTerm):
 
 
 class ElapsedTime(CostTerm):
-    """The elapsed time w t; at the end w times the duration, for problems with free duration.
+    """w t with the time t. As a final cost it is w times the duration, for problems with free duration.
 
     Attributes:
         weight: Weight w of the elapsed time.
@@ -162,7 +168,7 @@ class ElapsedTime(CostTerm):
 
 
 class Spheres(ConstraintTerm):
-    """Constraint that spheres on bodies do not touch spheres in the world.
+    """Collision avoidance: spheres on bodies do not touch spheres that are fixed in the world (obstacles).
 
     The value of a pair is (R^2 - D^2) / (2 R), with D the distance of the centers and R the sum of the radii and the margin. It is
     negative for separate spheres, approximately the penetration depth near contact, and smooth everywhere. `Inequality(spheres)` is
@@ -239,7 +245,7 @@ class StateBounds(ConstraintTerm):
 
 
 class TargetState(ConstraintTerm):
-    """difference(target, x) = 0 in the configuration, the velocities or both: the mechanism reaches a state.
+    """difference(target, x) = 0: the configuration, the velocities or both equal those of a target state.
 
     Attributes:
         target: State to reach.
@@ -283,7 +289,7 @@ class JointBounds(ConstraintTerm):
 
 
 class Workless(ConstraintTerm):
-    """The power of the controls, W; as an equality constraint it means that the controls do not do work.
+    """The power of the drives (W); as an equality constraint it means that the controls do no work.
 
     Motions of minimum time under this constraint are brachistochrones: geodesics of the metric M / (E - V) at constant total energy
     E.
@@ -296,7 +302,7 @@ class Workless(ConstraintTerm):
 
 
 class Penetration(CostTerm):
-    """1/2 w sum of the squares of the depths to which spheres penetrate obstacles, including the margin.
+    """1/2 w times the sum of the squared penetration depths of spheres into obstacles, which are enlarged by the margin.
 
     Attributes:
         spheres: Spheres and obstacles.

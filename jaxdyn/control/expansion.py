@@ -1,8 +1,8 @@
-"""Second-order expansion of a problem about a plan in tangent coordinates: a linear-quadratic problem for the step.
+"""Second-order expansion of a control problem about a plan in tangent coordinates: a linear-quadratic problem for the step.
 
-The state of that problem is (step of x, step of the design). Gradients, Jacobians and the curvature of costs are exact. For
-Newton's method the curvature of dynamics and constraints, weighted by costates and multipliers, is added; Gauss-Newton omits it,
-and constraints then contribute (Jacobian)' weight (Jacobian).
+The state of the linear-quadratic problem is (step of x, step of the design parameters). Gradients, Jacobians and the Hessians of
+costs are exact. Newton's method adds the second derivatives of dynamics and constraints, weighted by costates and multipliers; the
+Gauss-Newton method omits them. Penalized constraints with Jacobian J and weights w add J' w J to the Hessian in both methods.
 """
 
 import equinox as eqx
@@ -72,7 +72,7 @@ def linearized(
         problem: Problem to expand.
         plan: Plan about which the problem is expanded.
         terms: Multipliers and weights of the constraints.
-        gaps: Steps from each state of the plan to the state that follows from the previous one.
+        gaps: Defects of the plan, see `plan.gaps`.
         backend: Compiler of the expansion, see `lanes`.
     """
     nx, P, m = problem.dynamics.nx, problem.size, problem.dynamics.nu
@@ -128,17 +128,18 @@ def expanded(
     curvature: Float[Array, ""] | None = None,
     backend: Backend = "auto",
 ) -> Expansion:
-    """The linear-quadratic problem for the step.
+    """The second-order expansion of a problem about a plan.
 
     Args:
         problem: Problem to expand.
         plan: Plan about which the problem is expanded.
         terms: Multipliers and weights of the constraints.
-        gaps: Steps from each state of the plan to the state that follows from the previous one.
-        costates: Costates of x_1 to x_N, which weight the curvature of the dynamics; by default those of the plan.
-        feedback: Gains with which these costates are computed, as the cost of a deviation that is corrected by feedback. They do
-            not matter at a solution; elsewhere, costates of unstable motions would be very large without them.
-        curvature: Weight of the curvature of dynamics and constraints, 1 for Newton's method, 0 or None for Gauss-Newton.
+        gaps: Defects of the plan, see `plan.gaps`.
+        costates: Costates of x_1 to x_N, which weight the second derivatives of the dynamics; by default they are computed by the
+            adjoint recursion.
+        feedback: Gains for the default costates: these are then the derivative of the cost under feedback, not with fixed controls.
+            At an optimum both are equal. Elsewhere the costates of unstable motions would be very large without feedback.
+        curvature: Weight of the second derivatives of dynamics and constraints: 1 for Newton's method, 0 or None for Gauss-Newton.
         backend: Compiler of the expansion, see `lanes`.
     """
     nx, m = problem.dynamics.nx, problem.dynamics.nu
@@ -179,10 +180,11 @@ def expanded(
 
 
 def cost_size(problem: ControlProblem, plan: Plan, *, backend: Backend = "auto") -> Float[Array, ""]:
-    """Magnitude of the derivatives of the cost at a plan: the largest component of sum over k of |g_k| + |H_k 1|.
+    """Magnitude of the derivatives of the cost at a plan, for its scaling: the largest component of sum over k of |g_k| + |H_k 1|.
 
-    g and H are gradient and Hessian of the cost of a time step, or of the end, with respect to tangent coordinates, controls and
-    design. Unlike the gradient alone, the result is not zero for a quadratic cost at zero controls.
+    g_k and H_k are gradient and Hessian of the cost of time step k, or of the final cost, with respect to tangent coordinates,
+    controls and design parameters, and 1 is the vector of ones. Unlike the gradient alone, the result is not zero for a quadratic
+    cost at its minimum.
     """
     nx, m = problem.dynamics.nx, problem.dynamics.nu
     n = nx + problem.size
@@ -209,7 +211,7 @@ def cost_size(problem: ControlProblem, plan: Plan, *, backend: Backend = "auto")
 
 
 def _step_away(problem: ControlProblem, plan: Plan, k, x, following, u, w):
-    """Gap to the next state, cost and constraint values of a time step at a displacement w = (x, design, u) from the plan."""
+    """Defect, cost and constraint values of a time step after a step w = (x, design, u) from the plan."""
     nx = problem.dynamics.nx
     n = nx + problem.size
     placed = problem.with_design(plan.design + w[nx:n])
@@ -221,7 +223,7 @@ def _step_away(problem: ControlProblem, plan: Plan, k, x, following, u, w):
 
 
 def _end_away(problem: ControlProblem, plan: Plan, last, w):
-    """Cost and constraint values at the end at a displacement w = (x, design) from the plan."""
+    """Final cost and final constraint values after a step w = (x, design) from the plan."""
     nx = problem.dynamics.nx
     placed = problem.with_design(plan.design + w[nx:])
     there = problem.dynamics.retract(last, w[:nx])
@@ -234,12 +236,12 @@ def _places(plan: Plan):
 
 
 def initial_offset(problem: ControlProblem, plan: Plan, step: Float[Array, "P"]) -> Float[Array, "nx"]:
-    """Step from the first state of a plan to the initial state of the problem after a step of the design."""
+    """Difference from the first state of a plan to the initial state of the problem, which may depend on the design parameters."""
     return problem.dynamics.difference(_at(plan.states, 0), problem.with_design(plan.design + step).initial)
 
 
 def initial_jacobian(problem: ControlProblem, plan: Plan) -> Float[Array, "n P"]:
-    """Derivative of z_0 = (state, design) with respect to the design."""
+    """Derivative of the initial z_0 = (state, design) with respect to the design parameters."""
     one = jnp.asarray(np.eye(problem.size), plan.design.dtype)
     slope = jax.jacfwd(lambda step: initial_offset(problem, plan, step))(jnp.zeros_like(plan.design))
     return jnp.concatenate([slope, one])

@@ -1,9 +1,12 @@
-"""Parts of an interior-point method for plans: unknowns, elimination of slacks and bounds, optimality error, and line search.
+"""Parts of a primal-dual interior-point method for optimal control: unknowns, slack elimination, KKT error, filter line search.
+
+Barrier problem with barrier parameter mu > 0:
 
     minimize    cost - mu (sum of the logarithms of slacks and of distances from bounds)
-    such that   x_{k+1} = f(x_k, u_k),   g = 0,   g + s = 0 with slacks s > 0 where g may be negative
+    such that   x_{k+1} = f(x_k, u_k),   g = 0 (equality constraints),   g + s = 0 with slacks s > 0 (inequality constraints)
 
-`multiple_shooting` combines these parts.
+As mu tends to zero, its solutions tend to the solution of the control problem. `multiple_shooting` combines these parts.
+Source: Waechter and Biegler 2006.
 """
 
 from typing import NamedTuple
@@ -21,22 +24,22 @@ from jaxdyn.control.problem import ControlProblem, inequalities
 from jaxdyn.lanes import Backend
 from jaxdyn.spatial.arrays import einsum
 
-_FRACTIONS = 0.5 ** np.arange(8)  # step fractions that are tried at once, relative to the longest step within bounds
+_FRACTIONS = 0.5 ** np.arange(8)  # step fractions, relative to the longest admissible step, evaluated in parallel
 _LEAST_FRACTION = 0.99  # smallest value of the fraction to the boundary
-INSIDE = 1e-2  # initial distance from bounds
-_MARGIN = 1e-5  # relative decrease of infeasibility, or of cost, that an accepted plan must achieve
-_LEAST_GAIN = 1e-4  # required decrease of the cost as a fraction of the decrease predicted by its slope
+INSIDE = 1e-2  # least initial distance from bounds, relative to upper - lower, or absolute if a bound is infinite
+_MARGIN = 1e-5  # margin by which a plan must reduce infeasibility or cost in order to pass the filter, relative to infeasibility
+_LEAST_GAIN = 1e-4  # Armijo condition: required decrease of the cost as a fraction of that predicted by its slope
 
 
 class DualVariables(eqx.Module):
     """The dual variables: multipliers of dynamics, constraints and bounds.
 
     Attributes:
-        costates: Multipliers of the dynamics, for x_1 to x_N and the design.
-        path: Multipliers of the constraints along the path.
-        end: Multipliers of the constraints at the end.
-        controls: Multipliers of lower and upper bounds of the controls.
-        design: Multipliers of lower and upper bounds of the design parameters.
+        costates: Multipliers of the dynamics (N, n), n = nx + P: for each of x_1 to x_N those of the state, then of the design.
+        path: Multipliers of the path constraints (N, m).
+        end: Multipliers of the final constraints (e,).
+        controls: Multipliers of the lower and of the upper bounds of the controls (2, N, nu).
+        design: Multipliers of the lower and of the upper bounds of the design parameters (2, P).
     """
 
     costates: Float[Array, "N n"]
@@ -47,7 +50,7 @@ class DualVariables(eqx.Module):
 
 
 class Slacks(eqx.Module):
-    """Slacks s > 0 of inequality constraints, g + s = 0; zero for equality constraints."""
+    """Slack variables s > 0 of the inequality constraints g + s = 0; the entries of equality constraints are zero."""
 
     path: Float[Array, "N m"]
     end: Float[Array, "e"]
@@ -57,16 +60,22 @@ class InteriorSearch(eqx.Module):
     """The state of a search by multiple shooting.
 
     Attributes:
-        plan, slacks, multipliers: The primal and dual unknowns.
-        gaps, found, violation: Gaps in the dynamics, cost and constraint values, and largest violation of the plan.
-        feedback: The gains of the last policy.
-        barrier: The barrier parameter mu.
-        damping: The regularization of the next step.
-        wait, last_wait: Number of iterations until curvature is used again, and its value after the last failure.
-        filter: Pairs (infeasibility, cost) of plans on which later plans must improve.
-        farthest: Largest infeasibility that a plan may have.
-        iterations, result: Number of iterations, and code of a `ControlResult`.
-        scale: Factor by which costs, and with them multipliers, are multiplied during the search.
+        plan: Primal variables: states, controls and design parameters.
+        slacks: Slack variables of the inequality constraints.
+        multipliers: Dual variables.
+        gaps: Defects of the dynamics at the plan.
+        found: Cost and constraint values of the plan.
+        violation: Largest violation of the dynamics or of a constraint.
+        feedback: Gains of the last accepted step.
+        barrier: Barrier parameter mu.
+        damping: Regularization of the Hessian in the next step.
+        wait: Number of iterations for which second derivatives of dynamics and constraints are still omitted.
+        last_wait: Value to which `wait` was set at the last failure.
+        filter: Pairs (infeasibility, cost); an accepted plan must be better than each of them in one of the two.
+        farthest: Largest infeasibility that the line search accepts.
+        iterations: Number of iterations.
+        result: Code of a `ControlResult`.
+        scale: Factor by which costs, and therefore multipliers, are multiplied during the search.
     """
 
     plan: Plan
@@ -93,6 +102,11 @@ class InteriorSearch(eqx.Module):
 
 
 class InteriorStep(NamedTuple):
+    """A Newton step of the KKT conditions of the barrier problem: changes of all unknowns, and the gains of its policy.
+
+    The change z holds nx components of each state and P of the design parameters; u is the change of the controls.
+    """
+
     z: Array
     u: Array
     slacks: Slacks
@@ -101,7 +115,7 @@ class InteriorStep(NamedTuple):
 
 
 def push_inside_bounds(problem: ControlProblem, plan: Plan) -> Plan:
-    """The plan with the initial state of the problem, and with controls and design moved inside their bounds."""
+    """The plan with the initial state of the problem, and with controls and design parameters in the interior of their bounds."""
 
     def moved(x, lower, upper):
         room = jnp.where(jnp.isfinite(upper - lower), INSIDE * (upper - lower), INSIDE)
@@ -116,7 +130,7 @@ def push_inside_bounds(problem: ControlProblem, plan: Plan) -> Plan:
 
 
 def distances_from_bounds(problem: ControlProblem, plan: Plan) -> tuple[Float[Array, "2 N nu"], Float[Array, "2 P"]]:
-    """Distances of controls and design parameters from their lower and upper bounds."""
+    """Distances of controls and design parameters from their lower (first) and upper (second) bounds."""
     controls = jnp.stack([plan.controls - problem.lower[None], problem.upper[None] - plan.controls])
     if problem.design is None:
         return controls, jnp.zeros((2, 0), controls.dtype)
@@ -124,7 +138,11 @@ def distances_from_bounds(problem: ControlProblem, plan: Plan) -> tuple[Float[Ar
 
 
 def eliminate_slacks(problem: ControlProblem, search: InteriorSearch) -> ConstraintTerms:
-    """Multipliers and weights of the constraints after slacks and multipliers are eliminated from the Newton system."""
+    """Constraint terms of the Newton system after the steps of slacks and multipliers have been eliminated from it.
+
+    The remaining system is linear-quadratic. A constraint with linearization dg enters its cost as y' dg + 1/2 w dg^2 with the
+    multiplier y and the weight w that this function returns.
+    """
     delta, mu = regularization(search.barrier.dtype), search.barrier
 
     def of(c, s, y, may):
@@ -139,7 +157,7 @@ def eliminate_slacks(problem: ControlProblem, search: InteriorSearch) -> Constra
 
 
 def without_constraint_terms(expansion: Expansion, terms: ConstraintTerms) -> LinearQuadratic:
-    """The linear-quadratic model with gradients of the costs alone."""
+    """The linear-quadratic model with the gradients of the costs only, without those of the constraint terms."""
     model, n = expansion.model, expansion.model.A.shape[1]
     path = einsum("kci,kc->ki", expansion.path_rows, terms.path)
     slopes = (model.q - path[:, :n], model.r - path[:, n:], model.q_end - expansion.end_rows.T @ terms.end)
@@ -147,13 +165,14 @@ def without_constraint_terms(expansion: Expansion, terms: ConstraintTerms) -> Li
 
 
 def with_constraint_terms(cost_model: LinearQuadratic, expansion: Expansion, terms: ConstraintTerms) -> LinearQuadratic:
+    """The linear-quadratic model with the gradients of the constraint terms added to those of the costs."""
     return without_constraint_terms(
         eqx.tree_at(lambda e: e.model, expansion, cost_model), jax.tree.map(jnp.negative, terms)
     )
 
 
 def infeasibility(defects: Array, found: Outcome, slacks: Slacks) -> Float[Array, ""]:
-    """The 1-norm of the residuals of dynamics and constraints."""
+    """The infeasibility of a plan: the 1-norm of the defects of the dynamics and of the residuals g + s of the constraints."""
     return (
         jnp.sum(jnp.abs(defects))
         + jnp.sum(jnp.abs(found.path + slacks.path))
@@ -168,7 +187,11 @@ def optimality_error(
     expansion: Expansion,
     barrier: Float[Array, ""],
 ) -> Float[Array, ""]:
-    """The largest error of the optimality conditions, scaled as in Ipopt where multipliers are large."""
+    """The largest residual of the KKT conditions of the barrier problem; with barrier = 0, of those of the control problem.
+
+    The conditions are stationarity of the Lagrangian, complementarity (multiplier times distance equals the barrier parameter), and
+    primal feasibility. As in Ipopt, the first two are divided by a scale that grows with the mean of the multipliers.
+    """
     f, n = search.multipliers, cost_model.A.shape[1]
     path = einsum("kci,kc->ki", expansion.path_rows, f.path)
     by_z = cost_model.q + path[:, :n] + einsum("kij,ki->kj", cost_model.A, f.costates)
@@ -205,21 +228,22 @@ def _largest(arrays: list[Array]) -> Float[Array, ""]:
 
 
 def fraction_to_boundary(barrier: Float[Array, ""]) -> Float[Array, ""]:
-    """Fraction of a slack or a multiplier by which a step may decrease it; it approaches 1 as the barrier parameter vanishes.
+    """The largest fraction of its value by which a step may decrease a slack, a distance or a positive multiplier.
 
-    With a constant fraction the last steps could not converge faster than linearly. Source: Waechter and Biegler 2006 (8).
+    It tends to 1 as the barrier parameter tends to zero; with a constant fraction, convergence would be at most linear.
+    Source: Waechter and Biegler 2006 (8).
     """
     return jnp.maximum(_LEAST_FRACTION, 1.0 - barrier)
 
 
 def _reach(value: Array, change: Array, kept: Float[Array, ""]) -> Float[Array, ""]:
-    """The largest fraction of a change, at most 1, that keeps positive values positive."""
+    """The largest step fraction, at most 1, that decreases no positive value by more than the fraction `kept`."""
     ratio = jnp.where(change < 0, -kept * value / jnp.where(change < 0, change, 1.0), 1.0)
     return jnp.min(jnp.minimum(ratio, 1.0), initial=1.0)
 
 
 def _barrier_of(problem: ControlProblem, plan: Plan, slacks: Slacks) -> Float[Array, ""]:
-    """The sum of the logarithms of slacks and distances from bounds."""
+    """The sum of the logarithms of slacks and of distances from finite bounds."""
     inequality_path, inequality_end = inequalities(problem)
 
     def logarithms(x, counts):
@@ -234,7 +258,23 @@ def _barrier_of(problem: ControlProblem, plan: Plan, slacks: Slacks) -> Float[Ar
 def line_search(
     problem: ControlProblem, search: InteriorSearch, cost_model: LinearQuadratic, step: InteriorStep, backend: Backend
 ) -> tuple[InteriorSearch, Bool[Array, ""]]:
-    """The search after the largest fraction of a step that the filter accepts, and whether there is one."""
+    """Filter line search: apply the largest of the step fractions that the filter accepts.
+
+    Where the plan is nearly feasible and the cost decreases along the step, the Armijo condition on the cost is required. Otherwise
+    infeasibility or cost must decrease, and the filter is extended by the present plan.
+
+    Args:
+        problem: The control problem.
+        search: The present state of the search.
+        cost_model: The linear-quadratic model of the costs, without constraint terms.
+        step: The Newton step.
+        backend: Compiler of the computation, see `lanes`.
+
+    Returns:
+        The new state of the search, unchanged if no fraction is accepted, and whether one was accepted.
+
+    Source: Waechter and Biegler 2006, section 2.3.
+    """
     mu, plan, nx = search.barrier, search.plan, problem.dynamics.nx
     kept = fraction_to_boundary(mu)
     design = step.z[0, nx:]
@@ -325,7 +365,11 @@ def line_search(
 
 
 def _moved_multipliers(search, change: DualVariables, fraction, kept, accepted, may) -> DualVariables:
-    """Multipliers of equations use the step fraction of the plan; positive multipliers use their largest admissible fraction."""
+    """The multipliers after a step.
+
+    Multipliers of equality constraints use the step fraction of the plan. Multipliers of inequality constraints and bounds, which
+    must stay positive, use their own largest admissible fraction.
+    """
     f, (inequality_path, inequality_end) = search.multipliers, may
     reaches = [
         _reach(f.path, jnp.where(inequality_path[None], change.path, 0.0), kept),

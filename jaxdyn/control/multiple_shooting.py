@@ -1,11 +1,8 @@
 """Multiple shooting: states and controls are improved together by a primal-dual interior-point method with Riccati recursions.
 
-    minimize    cost - mu (sum of the logarithms of slacks and of distances from bounds)
-    such that   x_{k+1} = f(x_k, u_k),   g = 0,   g + s = 0 with slacks s > 0 where g may be negative
-
-Newton's method is applied to the stationarity of the Lagrangian; after elimination of slacks and bounds each step is a
-linear-quadratic problem. Plans need not satisfy the dynamics before the end of the search, so that the initial guess may be a guess
-of states, and unstable motions need not be integrated over the whole duration.
+Newton's method is applied to the KKT conditions of the barrier problem of `interior_point`. After the elimination of slacks and
+bounds, each Newton step is a linear-quadratic problem. Plans satisfy the dynamics only at the end of the search. Therefore the
+initial guess may be a guess of states, and unstable motions need not be integrated over the whole duration.
 """
 
 from typing import ClassVar
@@ -40,11 +37,11 @@ from jaxdyn.mechanism.quantity import quantity
 from jaxdyn.spatial.arrays import einsum
 
 _FIRST_BARRIER, _BARRIER_FACTOR, _BARRIER_POWER = 0.1, 0.2, 1.5
-_LEAST_COST, _MOST_COST = 0.1, 100.0  # range of magnitudes of costs that are not scaled
+_LEAST_COST, _MOST_COST = 0.1, 100.0  # range of magnitudes in which costs are not scaled
 _SOLVED_ENOUGH = 10.0  # error, in units of the barrier parameter, below which the barrier parameter is decreased
 _MEMORY = 16  # plans in the filter, on which later plans must improve in infeasibility or in cost
 _FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-4, 1e-10, 1e10
-_LONGEST_WAIT = 16  # iterations without curvature after several failures in a row
+_LONGEST_WAIT = 16  # maximum number of iterations without second derivatives of dynamics and constraints
 
 
 class MultipleShooting(IterativeSolver):
@@ -55,13 +52,13 @@ class MultipleShooting(IterativeSolver):
     during the search to match the barrier parameter, which is 0.1 at the beginning.
 
     Attributes:
-        parallel: Whether all time steps are computed at once by associative scans, which take log N rounds on hardware with many
-            threads.
-        tolerance: Largest violation, and largest scaled error of the optimality conditions, in a solution; None for 1e-8, or 1e-4
-            in single precision.
+        parallel: If true, the Riccati recursion is computed by associative scans, in O(log N) parallel rounds instead of N
+            sequential steps; this pays on hardware with many threads, such as GPUs.
+        tolerance: Largest violation, and largest scaled residual of the KKT conditions, in a solution; None for 1e-8, or 1e-4 in
+            single precision.
         backend: Compiler of expansions and recursions, see `lanes`.
 
-    Source: Bock and Plitt 1984; Wachter and Biegler 2006 (interior point, filter); Sarkka and Garcia-Fernandez 2023 (parallel);
+    Source: Bock and Plitt 1984; Waechter and Biegler 2006 (interior point, filter); Sarkka and Garcia-Fernandez 2023 (parallel);
     Friedlander and Orban 2012 (dual regularization).
     """
 
@@ -156,7 +153,7 @@ class MultipleShooting(IterativeSolver):
         return in_precision(self.tolerance, search.barrier.dtype, 1e-8, 1e-4)
 
     def _lowered(self, search: InteriorSearch, error: Float[Array, ""]) -> InteriorSearch:
-        """The search with a lower barrier parameter and an empty filter if the current problem is solved accurately enough."""
+        """Decrease the barrier parameter and empty the filter if the present barrier problem is solved accurately enough."""
         now = search.barrier
         lower = jnp.maximum(0.1 * self._tolerance(search), jnp.minimum(_BARRIER_FACTOR * now, now**_BARRIER_POWER))
         enough = (error <= _SOLVED_ENOUGH * now) & (lower < now)
@@ -174,7 +171,7 @@ class MultipleShooting(IterativeSolver):
         expansion: Expansion,
         terms: ConstraintTerms,
     ) -> "InteriorStep":
-        """The Newton step of all unknowns."""
+        """The Newton step of all unknowns of the barrier problem."""
         mu, multipliers, plan = search.barrier, search.multipliers, search.plan
         (below, above), (design_below, design_above) = distances_from_bounds(problem, plan)
         damping = search.damping
@@ -200,7 +197,7 @@ class MultipleShooting(IterativeSolver):
 
         policy, *found = solved(model, design_gradient)
         if self.parallel:
-            # Products of many unstable steps are inaccurate; solving for the residual restores the accuracy.
+            # Products of the matrices of many unstable steps lose accuracy, which one iterative refinement restores.
             _, *rest = solved(residual(model, *found[1:]), design_gradient + stiff * found[0])
             found = [a + b for a, b in zip(found, rest, strict=True)]
         design, z, u, costates = found
@@ -234,7 +231,11 @@ class MultipleShooting(IterativeSolver):
     def _adapted(
         self, search: InteriorSearch, accepted: Bool[Array, ""], use_curvature: Bool[Array, ""]
     ) -> InteriorSearch:
-        """The search with adapted regularization: first the curvature of a nonconvex model is omitted, then damping increases."""
+        """Adapt the regularization to the outcome of the line search.
+
+        After a failure, second derivatives of dynamics and constraints are omitted for some iterations. If the line search fails
+        without them too, the damping is increased.
+        """
         wait, last_wait, damping = search.wait, search.last_wait, search.damping
         more = jnp.maximum(10.0 * damping, _FIRST_DAMPING)
         less = jnp.where(damping > _LEAST_DAMPING, 0.1 * damping, 0.0)
@@ -255,7 +256,7 @@ class MultipleShooting(IterativeSolver):
 
 
 def _scale_of(size: Float[Array, ""]) -> Float[Array, ""]:
-    """Factor that scales costs to a usual magnitude; 1 for costs of usual magnitude, and if it is zero or not finite."""
+    """Factor that scales costs to a moderate magnitude; 1 if their magnitude is moderate already, zero, or not finite."""
     known = (size > 0.0) & jnp.isfinite(size)
     size = jnp.where(known, size, 1.0)
     return jnp.clip(size, _LEAST_COST, _MOST_COST) / size

@@ -26,8 +26,8 @@ class NonlinearProgram:
         g_lower, g_upper: Bounds of g; they are equal for equality constraints.
         values: Function values(z) that returns f and g.
         slopes: Function slopes(z) that returns the gradient of f and the values of the Jacobian of g.
-        curvature: Function curvature(z, fraction, multipliers) that returns the values of the Hessian of
-            fraction f + multipliers . g, lower triangle.
+        curvature: Function curvature(z, weight, multipliers) that returns the values of the Hessian of the Lagrangian
+            weight f + multipliers . g, lower triangle.
         jacobian_places, hessian_places: Rows and columns of these values.
     """
 
@@ -43,7 +43,7 @@ class NonlinearProgram:
 
 
 class Minimum(NamedTuple):
-    """Result of Ipopt.
+    """The point at which a search by Ipopt ended.
 
     Attributes:
         z: Variables.

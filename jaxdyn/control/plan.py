@@ -1,4 +1,10 @@
-"""Plans: states, controls and design parameters, their costs and constraint values, and the augmented Lagrangian."""
+"""Plans (trajectories of states and controls with design parameters), their costs and constraints, and the augmented Lagrangian.
+
+    merit = cost + sum over equality constraints of lam g + mu/2 g^2
+                 + sum over inequality constraints of (max(0, lam + mu g)^2 - lam^2) / (2 mu)
+
+with constraint values g, multipliers lam and penalty parameter mu. Source: Rockafellar 1974; Nocedal and Wright 2006, chapter 17.
+"""
 
 import equinox as eqx
 import jax
@@ -17,17 +23,17 @@ from jaxdyn.control.problem import (
 from jaxdyn.display import Display, Displayed, array_text
 from jaxdyn.lanes import Backend, lane_function
 
-_FALL = 0.25  # largest ratio of violations in two successive updates for which the penalty is not increased
-_GROWTH, _MOST_PENALTY = 10.0, 1e8
+_FALL = 0.25  # ratio of the violations at two successive updates above which the penalty parameter is increased
+_GROWTH, _MOST_PENALTY = 10.0, 1e8  # factor of an increase of the penalty parameter, and its maximum
 
 
 class Plan(Displayed, eqx.Module):
-    """A trajectory: states, controls and design parameters.
+    """A trajectory with its design parameters. It may violate the dynamics and the constraints, as initial guesses often do.
 
     Attributes:
-        states: The states x_0 to x_N.
-        controls: The controls u_0 to u_{N-1}.
-        design: The design parameters; empty for a problem without any.
+        states: The states x_0 to x_N, with a leading axis of length N + 1.
+        controls: The controls u_0 to u_{N-1} (N, nu).
+        design: The design parameters (P,); empty for a problem without design parameters.
     """
 
     states: AnyState
@@ -40,12 +46,12 @@ class Plan(Displayed, eqx.Module):
 
 
 class Multipliers(eqx.Module):
-    """Lagrange multipliers of the constraints, and the penalty of the augmented Lagrangian.
+    """Lagrange multipliers of the constraints, and the penalty parameter of the augmented Lagrangian.
 
     Attributes:
-        path: Multipliers of the constraints along the path.
-        end: Multipliers of the constraints at the end.
-        penalty: The penalty mu of the squares of constraint values.
+        path: Multipliers of the path constraints (N, m).
+        end: Multipliers of the final constraints (e,).
+        penalty: The penalty parameter mu, the weight of 1/2 g^2.
     """
 
     path: Float[Array, "N m"]
@@ -57,9 +63,9 @@ class Outcome(eqx.Module):
     """Cost and constraint values of a plan.
 
     Attributes:
-        cost: The cost of the path and of the end together.
-        path: Values of the constraints along the path.
-        end: Values of the constraints at the end.
+        cost: The total cost: running costs plus final costs.
+        path: Values of the path constraints (N, m).
+        end: Values of the final constraints (e,).
     """
 
     cost: Float[Array, ""]
@@ -70,14 +76,20 @@ class Outcome(eqx.Module):
 def rollout_controls(
     problem: ControlProblem, controls: Float[Array, "N nu"], design: Float[Array, "P"] | None = None
 ) -> Plan:
-    """The plan that follows from the initial state under controls (N, nu), which are clipped to their bounds.
+    """The plan that results from simulating the dynamics from the initial state with given controls.
+
+    Args:
+        problem: The problem.
+        controls: The controls u_0 to u_{N-1} (N, nu); values outside their bounds are clipped.
+        design: The design parameters (P,); their initial guess if not given.
 
     Raises:
-        ValueError: There is not one row of controls for each time step.
+        ValueError: The shape of the controls is not (N, nu).
     """
     if controls.shape != (problem.steps, problem.dynamics.nu):
         raise ValueError(
-            f"controls have shape {controls.shape}; give shape {(problem.steps, problem.dynamics.nu)}: a row for each step"
+            f"controls have shape {controls.shape}; give shape {(problem.steps, problem.dynamics.nu)}, "
+            "one row for each time step"
         )
     design = initial_design(problem) if design is None else design
     placed = problem.with_design(design)
@@ -93,7 +105,7 @@ def rollout_controls(
 
 
 def gaps(problem: ControlProblem, plan: Plan, *, backend: Backend = "auto") -> Float[Array, "N nx"]:
-    """The steps from x_{k+1} of a plan to f(x_k, u_k), in tangent coordinates; zero where the plan obeys the dynamics."""
+    """The defects of a plan, difference(x_{k+1}, f(x_k, u_k)) in tangent coordinates; they are zero if it obeys the dynamics."""
     placed = problem.with_design(plan.design)
     dt = placed.dt
 
@@ -111,7 +123,7 @@ def initial_design(problem: ControlProblem) -> Float[Array, "P"]:
 
 
 def outcome(problem: ControlProblem, plan: Plan, *, backend: Backend = "auto") -> Outcome:
-    """Cost and constraint values of a plan, whether or not its states follow from its controls."""
+    """Cost and constraint values of a plan, evaluated at its states even if they do not obey the dynamics."""
     placed = problem.with_design(plan.design)
 
     def at(k, x, u):
@@ -124,7 +136,7 @@ def outcome(problem: ControlProblem, plan: Plan, *, backend: Backend = "auto") -
 
 
 def no_multipliers(problem: ControlProblem, penalty: float) -> Multipliers:
-    """Zero multipliers, with which a solver begins."""
+    """Multipliers that are zero, with the initial penalty parameter of a search."""
     path, end = inequalities(problem)
     dtype = problem.lower.dtype
     return Multipliers(
@@ -133,7 +145,7 @@ def no_multipliers(problem: ControlProblem, penalty: float) -> Multipliers:
 
 
 def multiplier_estimates(problem: ControlProblem, found: Outcome, multipliers: Multipliers) -> tuple[Array, Array]:
-    """First-order update of the multipliers: lam + mu g for equalities, max(0, lam + mu g) for inequalities."""
+    """First-order estimates of the multipliers: lam + mu g of equality, max(0, lam + mu g) of inequality constraints."""
     path, end = (c + multipliers.penalty * g for c, g in ((multipliers.path, found.path), (multipliers.end, found.end)))
     inequality_path, inequality_end = inequalities(problem)
     return jnp.where(inequality_path[None], jnp.maximum(path, 0.0), path), jnp.where(
@@ -149,12 +161,20 @@ def update_multipliers(
     violation_before: Float[Array, ""],
     feasibility: float,
 ) -> tuple[Multipliers, Bool[Array, ""]]:
-    """The multipliers after the minimization for the previous ones converged, and whether the penalty has reached its maximum.
+    """One outer iteration of the method of multipliers, after the augmented Lagrangian has been minimized.
+
+    The penalty parameter is increased unless the violation has decreased sufficiently since the previous update.
 
     Args:
-        violation_now: The violation of this plan.
-        violation_before: The violation of the plan at the previous update.
+        problem: The problem.
+        found: Cost and constraint values at the minimizer.
+        multipliers: The multipliers and penalty parameter of this minimization.
+        violation_now: The violation of constraints at the minimizer.
+        violation_before: The violation at the previous update.
         feasibility: The violation that is allowed in a solution.
+
+    Returns:
+        The updated multipliers, and whether the penalty parameter had already reached its maximum before this update.
     """
     harder = violation_now > jnp.maximum(_FALL * violation_before, feasibility)
     penalty = jnp.where(harder, _GROWTH * multipliers.penalty, multipliers.penalty)
@@ -163,19 +183,22 @@ def update_multipliers(
 
 
 def merit(problem: ControlProblem, found: Outcome, multipliers: Multipliers) -> Float[Array, ""]:
-    """Augmented Lagrangian, cost + sum of (updated multiplier^2 - multiplier^2) / (2 penalty). Source: Rockafellar 1974."""
+    """The augmented Lagrangian of a plan, written as cost + sum of (lam_new^2 - lam^2) / (2 mu) with the updated multipliers."""
     path, end = multiplier_estimates(problem, found, multipliers)
     squares = jnp.sum(path**2 - multipliers.path**2) + jnp.sum(end**2 - multipliers.end**2)
     return found.cost + 0.5 * squares / multipliers.penalty
 
 
 def regularization(dtype) -> float:
-    """The dual regularization delta in g = delta * multiplier, with which dependent constraints leave linear systems solvable."""
+    """The dual regularization delta: g = delta * multiplier replaces g = 0 in linear systems, so that none becomes singular.
+
+    Without it, linearly dependent constraints would make the KKT matrix singular.
+    """
     return float(jnp.finfo(dtype).eps) ** 0.4
 
 
 def violation(problem: ControlProblem, found: Outcome) -> Float[Array, ""]:
-    """The largest amount by which a constraint is violated."""
+    """The largest violation of a constraint: |g| of equality constraints, max(0, g) of inequality constraints."""
     worst = jnp.zeros((), problem.lower.dtype)
     for values, may in zip((found.path, found.end[None]), inequalities(problem), strict=True):
         amounts = jnp.where(may[None], jnp.maximum(values, 0.0), jnp.abs(values))

@@ -1,11 +1,12 @@
-"""Optimal-control problems: dynamics in time steps, costs, bounds, constraints, and design parameters.
+"""Optimal-control problems: discrete-time dynamics, costs, bounds, constraints, and design parameters.
 
     minimize    sum over k < N of h l(t_k, x_k, u_k) + phi(T, x_N),    t_k = k h,  h = T / N
     subject to  x_{k+1} = f(x_k, u_k, t_k, h),   x_0 given,   lower <= u_k <= upper,
                 equality constraints g = 0 and inequality constraints g <= 0, along the path and at the end.
 
-States may lie on manifolds: solvers change them only by `Dynamics.retract` and compare them only by `Dynamics.difference`, both
-in tangent coordinates. Design parameters, such as a length, a mass or the duration T, may be optimized together with the controls.
+The control u_k is constant during time step k. States may lie on manifolds: solvers change them only by `Dynamics.retract` and
+compare them only by `Dynamics.difference`, both in tangent coordinates. Design parameters, such as a length, a mass or the duration
+T, may be optimized together with the controls.
 """
 
 import abc
@@ -35,7 +36,9 @@ Time = Float[Array, ""]
 
 
 class Dynamics(eqx.Module):
-    """Dynamics in time steps, whose states are changed and compared in tangent coordinates.
+    """Discrete-time dynamics x_{k+1} = f(x_k, u_k, t_k, dt) on vectors or manifolds.
+
+    Solvers reach and compare states only through tangent coordinates, with `retract` and `difference`.
 
     Attributes:
         nx: The number of tangent coordinates of a state.
@@ -54,33 +57,37 @@ class Dynamics(eqx.Module):
 
     @abc.abstractmethod
     def step(self, x: AnyState, u: Controls, t: Time, dt: Time) -> AnyState:
-        """The state after a step from x at time t, s, of length dt, s, during which the controls u are constant."""
+        """The state at time t + dt (s), if it is x at time t and the controls u are constant in between."""
 
     @abc.abstractmethod
     def retract(self, x: AnyState, step: Tangent) -> AnyState:
-        """The state that is reached from x by a step in tangent coordinates."""
+        """The state that a step in tangent coordinates reaches from x; a zero step returns x."""
 
     @abc.abstractmethod
     def difference(self, a: AnyState, b: AnyState) -> Tangent:
-        """The step from a to b in tangent coordinates: retract(a, difference(a, b)) = b."""
+        """The step from a to b in tangent coordinates, the inverse of `retract`: retract(a, difference(a, b)) = b."""
 
     def rate(self, x: AnyState, u: Controls, t: Time) -> Tangent:
-        """The time derivative of the state in tangent coordinates at x, per second; collocation needs it.
+        """The time derivative of the state in tangent coordinates at x (1/s), which direct collocation requires.
 
         Raises:
-            TypeError: These dynamics are known in time steps only.
+            TypeError: The dynamics are defined in discrete time only.
         """
         raise TypeError(
-            f"{type(self).__name__} has steps and no rates; use ContinuousDynamics or MultibodyDynamics with this solver"
+            f"{type(self).__name__} has no time derivative of the state, which this solver requires; "
+            "use ContinuousDynamics or MultibodyDynamics"
         )
 
 
 class MultibodyDynamics(Dynamics):
-    """Time steps of a mechanism. A state is a `State`; its tangent coordinates are those of the configuration, then the velocities.
+    """Discrete-time dynamics of a mechanism: each time step is one step of an integrator.
+
+    A state is a `State`. Its tangent coordinates are the nv tangent coordinates of the configuration followed by the nv velocity
+    components, so nx = 2 nv. The controls are those of the drives of the system.
 
     Attributes:
-        system: The mechanism with its forces and drives.
-        integrator: The one-step method that makes each time step.
+        system: The mechanism with its forces, constraints and drives.
+        integrator: The one-step method that computes each time step.
     """
 
     system: System
@@ -119,10 +126,11 @@ class _VectorDynamics(Dynamics):
 
 
 class DiscreteDynamics(_VectorDynamics):
-    """Dynamics x_{k+1} = function(x_k, u_k, t_k, dt) whose states are arrays.
+    """Discrete-time dynamics x_{k+1} = function(x_k, u_k, t_k, dt) whose states are vectors (nx,).
 
     Attributes:
-        function: A function of (x, u, t, dt) that returns the next state (nx,), or a module whose arrays are differentiable.
+        function: A function of (x, u, t, dt) that returns the next state (nx,). If it is an `equinox.Module`, the problem is
+            differentiable with respect to its arrays.
         nx: The length of x.
         nu: The length of u.
     """
@@ -136,10 +144,13 @@ class DiscreteDynamics(_VectorDynamics):
 
 
 class ContinuousDynamics(_VectorDynamics):
-    """Dynamics dx/dt = function(x, u, t) whose states are arrays; each time step is one step of the classical Runge-Kutta method.
+    """Continuous-time dynamics dx/dt = function(x, u, t) whose states are vectors (nx,).
+
+    Each time step is one step of the classical Runge-Kutta method of order 4.
 
     Attributes:
-        function: A function of (x, u, t) that returns dx/dt (nx,), or a module whose arrays are differentiable.
+        function: A function of (x, u, t) that returns dx/dt (nx,). If it is an `equinox.Module`, the problem is differentiable
+            with respect to its arrays.
         nx: The length of x.
         nu: The length of u.
     """
@@ -160,14 +171,14 @@ class ContinuousDynamics(_VectorDynamics):
 
 
 Cost = Callable[[Dynamics, Time, AnyState, Controls], Float[Array, ""]]
-"""cost(dynamics, t, x, u) per second along the path, with u constant over the step; at the end u is zero."""
+"""cost(dynamics, t, x, u): the cost per second along the path, or the cost at the end, where u = 0."""
 
 
 class Equality(eqx.Module):
-    """The constraint function(dynamics, t, x, u) = 0, along the path or at the end.
+    """The constraint function(dynamics, t, x, u) = 0, along the path or at the end (where u = 0).
 
     Attributes:
-        function: It returns the values of the constraint, an array (m,).
+        function: Function that returns the values of the constraint (m,).
         name: The name of the constraint in messages.
     """
 
@@ -176,10 +187,10 @@ class Equality(eqx.Module):
 
 
 class Inequality(eqx.Module):
-    """The constraint function(dynamics, t, x, u) <= 0 in every component, along the path or at the end.
+    """The constraint function(dynamics, t, x, u) <= 0 in every component, along the path or at the end (where u = 0).
 
     Attributes:
-        function: It returns the values of the constraint, an array (m,).
+        function: Function that returns the values of the constraint (m,).
         name: The name of the constraint in messages.
     """
 
@@ -191,7 +202,8 @@ class Design(eqx.Module):
     """Design parameters, which are optimized together with the controls.
 
     Attributes:
-        place: place(problem, parameters) returns the problem with these parameters, such as a length or the duration.
+        place: Function place(problem, parameters) that returns the problem with these values of its design parameters, for
+            example with another length or duration.
         initial: The initial guess of the parameters (P,).
         lower: Lower bounds of the parameters (P,); -inf if not given.
         upper: Upper bounds of the parameters (P,); inf if not given.
@@ -209,27 +221,27 @@ class Design(eqx.Module):
 
 
 class ControlProblem(Displayed, eqx.Module):
-    """An optimal-control problem. All its arrays are differentiable.
+    """An optimal-control problem. Solutions are differentiable with respect to all its arrays, see `optimal_plan`.
 
     Attributes:
-        dynamics: The dynamics in time steps.
+        dynamics: The discrete-time dynamics f.
         initial: The initial state x_0.
-        duration: The duration T, s.
-        steps: Number of time steps N.
-        running: Costs l per second along the path; their sum counts.
-        final: Costs phi at the end; their sum counts.
+        duration: The duration T (s).
+        steps: The number of time steps N.
+        running: Costs per second along the path; l is their sum.
+        final: Costs at the end; phi is their sum.
         lower: Lower bounds of the controls (nu,); -inf if not given.
         upper: Upper bounds of the controls (nu,); inf if not given.
         constraints: Constraints along the path, at t_0 to t_{N-1}.
         final_constraints: Constraints at the end.
         design: Design parameters, or None.
-        cost_scale: The factor by which a solver multiplies all costs; None for no factor.
+        cost_scale: Factor of all costs, which solvers set to scale the problem; None for no scaling.
 
     Raises:
-        TypeError: An argument has the wrong type, such as a `System` instead of `MultibodyDynamics`, or a cost takes other
-            arguments than (dynamics, t, x, u).
-        ValueError: A bound, a state, a cost or a constraint has the wrong shape; lower bounds are not below upper ones; there is
-            no step, or the duration is not positive.
+        TypeError: An argument has the wrong type, such as a `System` instead of `MultibodyDynamics`, or a cost does not take the
+            arguments (dynamics, t, x, u).
+        ValueError: A bound, a state, a cost or a constraint has the wrong shape; a lower bound is not below its upper bound; the
+            number of steps is less than 1, or the duration is not positive.
     """
 
     dynamics: Dynamics
@@ -301,7 +313,7 @@ class ControlProblem(Displayed, eqx.Module):
 
     @property
     def dt(self) -> Float[Array, ""]:
-        """The length of a time step, s."""
+        """The length h of a time step (s)."""
         return self.duration / self.steps
 
     @property
@@ -314,7 +326,7 @@ class ControlProblem(Displayed, eqx.Module):
         return self if self.design is None else self.design.place(self, design).with_cost_scale(self.cost_scale)
 
     def with_cost_scale(self, scale: Float[Array, ""] | None) -> "ControlProblem":
-        """The problem whose costs are multiplied by a factor."""
+        """The problem with all costs multiplied by a factor; None removes the factor."""
         return eqx.tree_at(lambda problem: problem.cost_scale, self, scale, is_leaf=lambda leaf: leaf is None)
 
 
@@ -331,20 +343,20 @@ def final_cost(problem: ControlProblem, x: AnyState) -> Float[Array, ""]:
 
 
 def path_constraints(problem: ControlProblem, k: Array, x: AnyState, u: Controls) -> Float[Array, "m"]:
-    """The values of all constraints along the path at t_k."""
+    """The values of all path constraints at t_k, in one vector (m,)."""
     t = k.astype(u.dtype) * problem.dt
     return _joined([constraint.function(problem.dynamics, t, x, u) for constraint in problem.constraints], u)
 
 
 def end_constraints(problem: ControlProblem, x: AnyState) -> Float[Array, "m"]:
-    """The values of all constraints at the end."""
+    """The values of all final constraints, in one vector (e,)."""
     none = jnp.zeros_like(problem.lower)
     values = [c.function(problem.dynamics, problem.duration, x, none) for c in problem.final_constraints]
     return _joined(values, none)
 
 
 def inequalities(problem: ControlProblem) -> tuple[np.ndarray, np.ndarray]:
-    """Which components of the constraints along the path (m,) and at the end (e,) belong to inequalities."""
+    """Masks of the components of the path constraints (m,) and of the final constraints (e,) that belong to inequalities."""
     u = jnp.zeros_like(problem.lower)
 
     def mask(constraints) -> np.ndarray:
@@ -359,10 +371,10 @@ def inequalities(problem: ControlProblem) -> tuple[np.ndarray, np.ndarray]:
 
 
 def check_dynamics(dynamics: Any, where: str) -> None:
-    """Refuse an argument that is not an instance of `Dynamics`.
+    """Check that an argument is an instance of `Dynamics`.
 
     Raises:
-        TypeError: The argument has another type; the message states how to make dynamics from it.
+        TypeError: The argument has another type; the message states how to construct dynamics from it.
     """
     if isinstance(dynamics, Dynamics):
         return
@@ -374,7 +386,7 @@ def check_dynamics(dynamics: Any, where: str) -> None:
 
 
 def _check_functions(problem: ControlProblem) -> None:
-    """Refuse an initial state, costs and constraints that do not fit the dynamics, without computing anything."""
+    """Check types and shapes of the initial state, costs and constraints by abstract evaluation, without computing values."""
     dynamics, x, u = problem.dynamics, problem.initial, jnp.zeros_like(problem.lower)
     if isinstance(dynamics, MultibodyDynamics):
         if not isinstance(x, State):
@@ -416,7 +428,7 @@ def _name(function: Any) -> str:
 
 
 def _shape(what: str, function: Any, names: str, arguments: tuple) -> tuple[int, ...]:
-    """The shape that a user's function returns; errors name the function and say how it is called."""
+    """The shape of the array that a function of the user returns; errors name the function and its required arguments."""
     if isinstance(function, type):
         raise TypeError(f"{what} is a class; pass an instance")
     if not callable(function):
@@ -425,7 +437,7 @@ def _shape(what: str, function: Any, names: str, arguments: tuple) -> tuple[int,
         inspect.signature(function).bind(*arguments)
     except TypeError:
         raise TypeError(f"{what} does not take the arguments {names}; define it with these") from None
-    except ValueError:  # functions of other languages have no signature
+    except ValueError:  # functions that are implemented in C may have no signature
         pass
     found = eqx.filter_eval_shape(function, *arguments)
     if not hasattr(found, "shape"):

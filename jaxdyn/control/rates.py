@@ -1,4 +1,7 @@
-"""Rates of controls: a problem whose controls are the rates of those of another one, so that rates can cost and be bounded."""
+"""Problems whose controls are the rates of change of the original controls, so that costs and bounds can apply to these rates.
+
+The state is augmented by the original controls: (x, u) with u_{k+1} = u_k + h r_k, and the rates r are the new controls.
+"""
 
 import equinox as eqx
 import jax
@@ -10,10 +13,12 @@ from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics,
 
 
 class WithRates(Dynamics):
-    """Dynamics whose state is (x, u) and whose controls are the rates of u: u is constant in a step and changes at its end.
+    """Dynamics with the augmented state (x, u), whose controls are the rates r of u.
+
+    In discrete time u is constant during a step and jumps by dt r at its end. In continuous time du/dt = r.
 
     Attributes:
-        inner: Dynamics of x with controls u.
+        inner: The original dynamics of x with controls u.
     """
 
     inner: Dynamics
@@ -42,7 +47,7 @@ class WithRates(Dynamics):
 
 
 class _OfInner(eqx.Module):
-    """A cost or constraint of the inner problem."""
+    """A running cost or path constraint of the original problem as a function of the augmented state."""
 
     function: object
 
@@ -51,7 +56,7 @@ class _OfInner(eqx.Module):
 
 
 class _OfInnerAtEnd(eqx.Module):
-    """The same at the end, where there are no controls."""
+    """A final cost or final constraint of the original problem as a function of the augmented state."""
 
     function: object
 
@@ -67,15 +72,19 @@ def with_rates(
     lower: Float[Array, "nu"] | float | None = None,
     upper: Float[Array, "nu"] | float | None = None,
 ) -> ControlProblem:
-    """The problem in which the rates r of the controls are chosen and cost 1/2 sum of w_i r_i^2 per second.
+    """The problem with the rates r = du/dt of the controls as new controls, at the additional cost 1/2 sum of w_i r_i^2 per second.
 
-    Bounds of the controls become inequality constraints along the path.
+    The state of the new problem is (x, u). Bounds of the original controls become inequality constraints along the path.
 
     Args:
-        weights: The weights w, one for each control or one for all.
-        controls: The controls of the first time step.
-        lower: Lower bounds of the rates; -inf if not given.
-        upper: Upper bounds of the rates; inf if not given.
+        problem: The original problem.
+        weights: The weights w, one for each control (nu,) or one for all.
+        controls: The original controls u_0 of the first time step, one for each control (nu,) or one for all.
+        lower: Lower bounds of the rates, one for each control (nu,) or one for all; -inf if not given.
+        upper: Upper bounds of the rates, one for each control (nu,) or one for all; inf if not given.
+
+    Returns:
+        The new problem. `without_rates` extracts the original states and controls from its states.
     """
     nu, dtype = problem.dynamics.nu, problem.lower.dtype
     bounds = ()
@@ -104,7 +113,7 @@ def with_rates(
 
 
 class _Beyond(eqx.Module):
-    """The amounts by which controls exceed a bound."""
+    """Values of the inequality constraints that keep the original controls within a bound; positive outside of it."""
 
     bound: Float[Array, "nu"]
     sign: float = eqx.field(static=True)
@@ -115,6 +124,6 @@ class _Beyond(eqx.Module):
 
 
 def without_rates(states: AnyState) -> tuple[AnyState, Float[Array, "N nu"]]:
-    """States of the inner problem, x_0 to x_N, and its controls, from the states of a problem `with_rates`."""
+    """The states x_0 to x_N and controls u_0 to u_{N-1} of the original problem, from the states (x, u) of one by `with_rates`."""
     x, u = states
     return x, jax.tree.map(lambda leaf: leaf[:-1], u)

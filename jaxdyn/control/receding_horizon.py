@@ -1,4 +1,4 @@
-"""Model-predictive control: at every time step a plan is computed from the present state, and its first controls are applied."""
+"""Model-predictive control: at every time step a plan over the horizon is computed, and its first control vector is applied."""
 
 import time
 from typing import Any, NamedTuple
@@ -18,17 +18,18 @@ from jaxdyn.simulate.controls import Controller
 
 
 class RecedingHorizon(Controller):
-    """Model-predictive control: some iterations of a solver at each time step, from the last plan shifted by one step.
+    """Model-predictive control: at each time step a solver makes a few iterations, warm-started from the shifted previous plan.
 
         rollout(system, state, RecedingHorizon(problem, ILQR(), plan), dt=float(problem.dt), steps=500)
 
-    The control step must be that of the problem; the initial state of the problem is not used. Times in costs start at each replan.
+    The control step of the rollout must equal the time step of the problem. The measured state replaces the initial state of the
+    problem. The time t in costs and constraints is measured from the start of the present horizon, not of the rollout.
 
     Attributes:
-        problem: The problem over the horizon.
+        problem: The control problem over the horizon.
         solver: The solver that computes the plans.
-        initial: The first plan, for example from `solve`.
-        iterations: The largest number of iterations of the solver in each time step.
+        initial: The initial guess for the first time step, for example a solution of `solve`.
+        iterations: Maximum number of iterations of the solver in each time step.
     """
 
     problem: ControlProblem
@@ -44,7 +45,17 @@ class RecedingHorizon(Controller):
         return plan.controls[0], moved_on(self.problem, plan)
 
     def replan(self, state: AnyState, guess: Plan) -> tuple[Plan, Int[Array, ""], Int[Array, ""]]:
-        """The plan from a state, the result code of its search, and the number of iterations."""
+        """Compute a plan that starts at a given state.
+
+        If the solver returns controls that are not finite, the initial guess is returned instead.
+
+        Args:
+            state: The present state.
+            guess: The initial guess; its first state is replaced by the present state.
+
+        Returns:
+            The plan, the `ControlResult` code of the search, and the number of iterations.
+        """
         here = eqx.tree_at(lambda problem: problem.initial, self.problem, state)
         start = Plan(_with_first(guess.states, state), guess.controls, guess.design)
         found = self.solver.solve(here, start, self.iterations)
@@ -54,7 +65,7 @@ class RecedingHorizon(Controller):
 
 
 def moved_on(problem: ControlProblem, plan: Plan) -> Plan:
-    """The plan from its second state on, with its last controls once more at the end."""
+    """The plan shifted by one time step, as a warm start: its first step is dropped, and its last control vector is repeated."""
     placed = problem.with_design(plan.design)
     last, u = jax.tree.map(lambda leaf: leaf[-1], plan.states), plan.controls[-1]
     after = placed.dynamics.step(last, u, placed.duration, placed.dt)
@@ -63,14 +74,14 @@ def moved_on(problem: ControlProblem, plan: Plan) -> Plan:
 
 
 class HorizonRun(NamedTuple):
-    """The motion of a machine under model-predictive control.
+    """The motion of a plant under model-predictive control.
 
     Attributes:
-        states: The states, one more than there are time steps.
-        controls: The controls that were applied.
-        seconds: The computation time of each plan without compilation, s.
+        states: The states, with a leading axis of length steps + 1.
+        controls: The controls that were applied (steps, nu).
+        seconds: The computation time of each plan without compilation (s).
         iterations: The number of iterations of the solver for each plan.
-        results: The codes of `ControlResult`.
+        results: The `ControlResult` code of each plan.
     """
 
     states: Any
@@ -81,7 +92,7 @@ class HorizonRun(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """The number of plans per second that this computer can make, Hz, by the median."""
+        """The number of plans per second (Hz) that this computer achieved, from the median of their computation times."""
         return 1.0 / float(np.median(self.seconds))
 
 
@@ -89,16 +100,16 @@ class HorizonRun(NamedTuple):
 def run_receding_horizon(
     controller: RecedingHorizon, state: AnyState, *, steps: int, plant: Dynamics | None = None, progress: bool = True
 ) -> HorizonRun:
-    """Run a machine under model-predictive control, and measure the time of each plan.
+    """Simulate a plant under model-predictive control, and measure the computation time of each plan.
 
-    Inside `rollout` the same controller is part of one compiled function, which cannot look at the clock.
+    `rollout` accepts the same controller, but compiles the whole simulation, so that single plans cannot be timed there.
 
     Args:
         controller: The controller.
-        state: The initial state.
+        state: The initial state of the plant.
         steps: The number of time steps.
-        plant: The dynamics of the machine; those of the problem if not given.
-        progress: Whether to show a progress bar with the rate so far.
+        plant: The dynamics of the plant; those of the problem if not given.
+        progress: If true, a progress bar shows the number of plans per second.
     """
     problem, placed = controller.problem, controller.problem.with_design(controller.initial.design)
     machine = placed.dynamics if plant is None else plant

@@ -1,4 +1,4 @@
-"""Sampling: random controls around the current ones are rolled out, and those of low cost determine the next ones.
+"""Sampling-based optimization: controls are drawn from a normal distribution, which is updated from the samples of low cost.
 
 No gradient is needed; if gradients exist, other solvers usually converge faster.
 """
@@ -20,12 +20,12 @@ from jaxdyn.lanes import Backend, lane_function
 from jaxdyn.mechanism.quantity import quantity
 from jaxdyn.spatial.arrays import einsum
 
-_SPREAD_FRACTION = 0.3  # default of the spread as a fraction of the distance between bounds
-_LEAST_SPREAD = 1e-3  # smallest spread as a fraction of the initial one
+_SPREAD_FRACTION = 0.3  # default of the standard deviation as a fraction of the distance between bounds
+_LEAST_SPREAD = 1e-3  # smallest standard deviation as a fraction of the initial one
 
 
 class SamplingRule(eqx.Module):
-    """The update of mean and standard deviation of the controls from samples and their merits."""
+    """A rule that updates the normal distribution of the controls from samples and their merits (costs including penalties)."""
 
     @abc.abstractmethod
     def updated(
@@ -35,11 +35,18 @@ class SamplingRule(eqx.Module):
         drawn: Float[Array, "S K nu"],
         merits: Float[Array, "S"],
     ) -> tuple[Float[Array, "K nu"], Float[Array, "K nu"]]:
-        """Mean and standard deviation of the next samples; the first sample is the mean itself."""
+        """The mean and standard deviation of the next iteration.
+
+        Args:
+            mean: Mean of the controls at the knots.
+            spread: Standard deviation of the controls at the knots.
+            drawn: The samples; the first one is the mean.
+            merits: Cost including penalties of each sample; infinite if its simulation diverged.
+        """
 
 
 class PredictiveSampling(SamplingRule):
-    """The best sample is the next mean. Source: Howell et al. 2022."""
+    """Predictive sampling: the best sample becomes the next mean. Source: Howell et al. 2022."""
 
     kind: ClassVar[str] = "predictive"
 
@@ -48,10 +55,12 @@ class PredictiveSampling(SamplingRule):
 
 
 class PathIntegral(SamplingRule):
-    """MPPI: the mean of all samples, weighted by exp(-merit / temperature). Source: Williams, Aldrich and Theodorou 2017.
+    """MPPI: the next mean is the mean of all samples with weights exp(-merit / temperature).
 
     Attributes:
-        temperature: Temperature as a fraction of the difference between the mean and the best merit.
+        temperature: Temperature, relative to the difference between the mean merit and the lowest merit of the samples.
+
+    Source: Williams, Aldrich and Theodorou 2017.
     """
 
     kind: ClassVar[str] = "mppi"
@@ -68,10 +77,12 @@ class PathIntegral(SamplingRule):
 
 
 class CrossEntropy(SamplingRule):
-    """CEM: mean and spread of the best samples. Source: Rubinstein 1999; Kobilarov 2012.
+    """Cross-entropy method (CEM): the best samples (elites) determine the next mean and standard deviation.
 
     Attributes:
-        elites: Number of best samples that determine the next mean and standard deviation.
+        elites: Number of elites.
+
+    Source: Rubinstein 1999; Kobilarov 2012.
     """
 
     kind: ClassVar[str] = "cem"
@@ -90,7 +101,7 @@ class SampleSearch(eqx.Module):
         mean, spread: Mean and standard deviation of the controls at knots.
         first_spread: The initial standard deviation.
         plan, cost, violation, merit: The best plan so far, with its cost, largest violation and merit.
-        waited: The number of iterations without progress.
+        waited: The number of successive iterations without progress.
         iterations, result: The number of iterations, and the code of a `ControlResult`.
     """
 
@@ -141,14 +152,14 @@ class Sampling(IterativeSolver):
     def __check_init__(self):
         if isinstance(self.rule, CrossEntropy) and not 1 < self.rule.elites <= self.samples:
             raise ValueError(
-                f"{self.rule.elites} elites of {self.samples} samples; take 2 or more, and no more than samples"
+                f"elites = {self.rule.elites} with samples = {self.samples}; give 2 or more elites, at most as many as samples"
             )
 
     def check(self, problem: ControlProblem) -> None:
         bounds = (problem.lower, problem.upper)
         known = self.spread is None and not any(isinstance(bound, Tracer) for bound in bounds)
         if known and not all(np.all(np.isfinite(np.asarray(bound))) for bound in bounds):
-            raise ValueError("a control has no bounds; give Sampling a spread, or give bounds")
+            raise ValueError("a control has no bounds; give the spread of the samples, or bounds of all controls")
 
     def begin(self, problem: ControlProblem, initial: Plan) -> SampleSearch:
         plan = rollout_controls(problem, initial.controls, initial.design)

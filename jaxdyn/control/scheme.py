@@ -1,9 +1,9 @@
-"""Collocation schemes: points in an interval [0, 1], and polynomials through values at them.
+"""Collocation schemes: collocation points in the interval [0, 1], and the interpolating polynomials through values at them.
 
 A scheme is defined by its points c. Let l_j be the Lagrange polynomials of the points, and I_j(s) the integral of l_j from 0 to s.
-Rates F_j at the points then change the state by xi(s) = sum of F_j I_j(s). This is a Runge-Kutta method with A_ij = I_j(c_i) and
-weights I_j(1). Points (0, 1) define the trapezoidal rule, (0, 1/2, 1) the Hermite-Simpson method, and roots of Legendre polynomials
-the Gauss methods.
+If F_j are the time derivatives at the points, the state changes by xi(s) = sum of F_j I_j(s). This is a Runge-Kutta method with
+A_ij = I_j(c_i) and weights I_j(1). Points (0, 1) define the trapezoidal rule, (0, 1/2, 1) the Hermite-Simpson method, and roots of
+Legendre polynomials the Gauss methods.
 """
 
 from functools import lru_cache
@@ -20,7 +20,7 @@ def collocation_points(scheme: SchemeName, degree: int) -> tuple[float, ...]:
     """The points of a scheme.
 
     Args:
-        degree: Number of points of "legendre_gauss"; the others have theirs.
+        degree: Number of points of "legendre_gauss"; ignored for the other schemes, whose number of points is fixed.
 
     Raises:
         ValueError: The scheme is unknown, or the degree is less than 1.
@@ -37,11 +37,11 @@ def collocation_points(scheme: SchemeName, degree: int) -> tuple[float, ...]:
 
 
 class Scheme(NamedTuple):
-    """The linear algebra of a scheme with s points, of which `places` follow the start of the interval, its end included.
+    """Matrices and weights of a collocation scheme with s points.
 
     Attributes:
-        points: Points c.
-        places: Points after the start, including the end, whose states are variables.
+        points: Collocation points c.
+        places: Positions in (0, 1] of the unknown states of an interval: collocation points after its start, and its end.
         steps, rates: Matrices of the collocation equations steps @ xi = rates @ F, one row for each place.
         weights: Weights I_j(1) of the quadrature.
         values, integrals: Coefficients of l_j and I_j, row j, lowest power first.
@@ -57,7 +57,7 @@ class Scheme(NamedTuple):
 
     @property
     def at_nodes(self) -> bool:
-        """Whether start and end of an interval are points, which it shares with its neighbors."""
+        """Whether both ends of an interval are collocation points, which adjacent intervals then share."""
         return self.points[0] == 0.0
 
 
@@ -72,7 +72,8 @@ def scheme_of(points: tuple[float, ...]) -> Scheme:
     weights = integrals.sum(axis=1)
     if points[0] == 0.0:
         return Scheme(points, points[1:], np.eye(s - 1), A[1:], weights, values, integrals)
-    # Multiplied by the inverse of A each row has the rate of one point only; the end extrapolates.
+    # After multiplication by the inverse of A each row contains the time derivative at one point only, which keeps the
+    # Jacobian sparse. The last row extrapolates the polynomial to the end of the interval.
     derivative = np.linalg.inv(A)
     steps = np.block([[derivative, np.zeros((s, 1))], [-(weights @ derivative)[None], np.ones((1, 1))]])
     rates = np.concatenate([np.eye(s), np.zeros((1, s))])

@@ -2,8 +2,9 @@
 
     K(y; p) = 0 at the optimum,   dy/dp = -(dK/dy)^{-1} dK/dp
 
-K are the conditions of optimality and y the plan with its multipliers. dK/dy is linear-quadratic, so that one Riccati recursion
-and two refinements give the derivative, whatever solver has found the plan and however many iterations it took.
+K is the vector of the KKT conditions, y the plan with its multipliers, and p the arrays of the problem. The KKT matrix dK/dy is
+that of a linear-quadratic problem, so a Riccati recursion and two iterative refinements solve the linear system. The cost of the
+derivative therefore depends neither on the solver that found the plan nor on its number of iterations.
 """
 
 import equinox as eqx
@@ -19,23 +20,29 @@ from jaxdyn.control.solution import Solution
 from jaxdyn.lanes import Backend
 from jaxdyn.spatial.arrays import einsum
 
-_REFINEMENTS = 2  # of the linear solution, in which constraints are a little soft
-_AT_BOUND = 1e-5  # fraction of the distance between bounds, or of 1, within which a control or a design is at a bound
+_REFINEMENTS = 2  # iterative refinements, which remove the error of the dual regularization from the linear solution
+_AT_BOUND = 1e-5  # distance up to which a component is at its bound, relative to upper - lower, or absolute if infinite
 
 
 def optimal_plan(problem: ControlProblem, solution: Solution, *, backend: Backend = "auto") -> Plan:
-    """The plan of a solution, as a differentiable function of all arrays of the problem: costs, model, bounds, initial state.
+    """The plan of a solution as a differentiable function of the problem: of its costs, model, bounds and initial state.
 
         def cost_of_mass(mass):
             problem = with_mass(mass)
             return loss(optimal_plan(problem, jax.lax.stop_gradient(solve(problem, MultipleShooting(), guess))))
 
-    The value is the plan as it was found. First derivatives, forward or reverse, are those of the exact optimum; inactive
-    constraints and bounds stay inactive. Second derivatives are not defined.
+    The value is the plan of the solution, unchanged. First derivatives, in forward and in reverse mode, follow from the KKT
+    conditions at the optimum; they assume that the set of active constraints and bounds does not change. Second derivatives are
+    not supported.
 
     Args:
-        problem: The problem, with respect to whose arrays derivatives are wanted.
-        solution: A solution of this problem with result SOLVED, from a solver with multipliers: `MultipleShooting`, `ILQR`.
+        problem: The problem; derivatives are taken with respect to its arrays.
+        solution: A solution of this problem with result SOLVED, from a solver that returns multipliers (`MultipleShooting` or
+            `ILQR`).
+        backend: Compiler of the computation, see `lanes`.
+
+    Returns:
+        The plan: states x_0 to x_N, controls (N, nu) and design parameters (P,).
 
     Source: Jin, Mou and Pappas 2021; Amos et al. 2018.
     """
@@ -73,7 +80,7 @@ def optimal_plan(problem: ControlProblem, solution: Solution, *, backend: Backen
         design_at = _at_bounds(plan.design, frozen.design.lower, frozen.design.upper, along.T @ at_start)
 
     def optimality(problem):
-        """The plan, with active components moved to the bounds of this problem, and the residuals of K at this plan."""
+        """The plan with its active components on the bounds of this problem, and the residuals of the KKT conditions there."""
         design = plan.design
         if problem.design is not None:
             design = _put(design, design_at, problem.design.lower, problem.design.upper)
@@ -104,12 +111,16 @@ def optimal_plan(problem: ControlProblem, solution: Solution, *, backend: Backen
 
 
 class _Linear(eqx.Module):
-    """The equations for the change of a plan: a linear-quadratic problem with constraints and design parameters.
+    """The linear equations for the change of a plan: a linear-quadratic problem with constraints and design parameters.
+
+    The unknowns are the changes z_k of the states, u_k of the controls and p of the design parameters.
 
     Attributes:
         problem: The linear-quadratic problem.
-        path_rows, end_rows, path, end: Rows (z, u) + path = 0 and rows z_N + end = 0.
-        along, hessian, gradient: z_0 = along p at the cost 1/2 p' hessian p + gradient' p.
+        path_rows, path: Linearized path constraints, path_rows (z_k, u_k) + path = 0.
+        end_rows, end: Linearized final constraints, end_rows z_N + end = 0.
+        along: The initial condition z_0 = along p.
+        hessian, gradient: The cost of the design parameters, 1/2 p' hessian p + gradient' p.
     """
 
     problem: LinearQuadratic
@@ -122,7 +133,7 @@ class _Linear(eqx.Module):
     gradient: Float[Array, "P"]
 
     def without(self, free: Bool[Array, "N nu"], free_design: Bool[Array, "P"]) -> "_Linear":
-        """Those in which controls and design that are not free do not change."""
+        """The equations in which only the free controls and design parameters change; the others are at active bounds."""
         p, n = self.problem, self.problem.A.shape[1]
         m, f = free.astype(p.q.dtype), free_design.astype(p.q.dtype)
         problem = eqx.tree_at(
@@ -150,7 +161,11 @@ class _Linear(eqx.Module):
 
 
 def _solved(linear: _Linear, acts_path: Bool[Array, "N m"], acts_end: Bool[Array, "e"]):
-    """Changes of design, states and controls for which active constraints hold."""
+    """The changes of design, states and controls that solve the equations with all active constraints.
+
+    Constraints enter as a quadratic penalty 1/(2 delta) |c|^2, which keeps the Riccati recursion unchanged and dependent
+    constraints harmless. Iterative refinement then removes the error of this regularization.
+    """
     delta, n = regularization(linear.along.dtype), linear.along.shape[0]
     path_weight, end_weight = jnp.where(acts_path, 1.0 / delta, 0.0), jnp.where(acts_end, 1.0 / delta, 0.0)
     C, C_end = linear.path_rows, linear.end_rows
@@ -196,12 +211,12 @@ def _frozen(tree):
 
 
 def _acts(multiplier: Array, value: Array, may) -> Bool[Array, "..."]:
-    """Whether a constraint is active: an inequality is if its multiplier is larger than its distance from zero."""
+    """Whether a constraint is active. An inequality constraint is active if its multiplier exceeds its slack -value."""
     return jnp.where(may, multiplier > jnp.maximum(-value, 0.0), True)
 
 
 def _at_bounds(x: Array, lower: Array, upper: Array, slope: Array) -> tuple[Bool[Array, "..."], Bool[Array, "..."]]:
-    """Which components are active at lower and upper bounds."""
+    """Masks of active lower and upper bounds: the component is near the bound, and the cost would decrease beyond it."""
     near = _AT_BOUND * jnp.where(jnp.isfinite(upper - lower), upper - lower, 1.0)
     return (x - lower <= near) & (slope > 0), (upper - x <= near) & (slope < 0)
 

@@ -1,4 +1,4 @@
-"""Single shooting: only the controls are unknown, gradients are computed by the adjoint method, and optax makes the steps."""
+"""Single shooting: only controls and design parameters are unknown; gradients by the adjoint method, steps by optax optimizers."""
 
 from typing import Any, ClassVar, Literal
 
@@ -56,20 +56,20 @@ class DescentSearch(eqx.Module):
 
 
 class SingleShooting(IterativeSolver):
-    """Gradient descent on the controls; gradients come from the adjoint of the motion.
+    """Gradient-based optimization of the controls; the gradient of a simulation is computed by reverse-mode differentiation.
 
         SingleShooting(optax.lbfgs())
 
-    It is simple and needs little memory. It fails for several seconds of unstable motion, because the sensitivity of the final
-    state to the first controls then exceeds the floating-point precision. Controls and design are clipped to their bounds;
-    constraints are included by an augmented Lagrangian.
+    The method is simple and needs little memory. It fails for motions that are unstable over several seconds, because the
+    sensitivity of the final state to the first controls then exceeds the floating-point precision. Controls and design parameters
+    are clipped to their bounds; constraints are included by an augmented Lagrangian.
 
     Attributes:
-        optimizer: Optimizer "lbfgs", which has a line search, or "adam", or in Python any optimizer of optax; an optimizer with a
-            line search receives the merit as `value_fn`.
+        optimizer: Optimizer: "lbfgs" (with a line search) or "adam"; in Python also any optimizer of optax, to which the augmented
+            Lagrangian is passed as `value_fn`.
         rate: Learning rate of "adam"; other optimizers do not use it.
-        tolerance: Relative decrease of the merit over `window` iterations below which the search ends; None for 1e-9, or 1e-5 in
-            single precision.
+        tolerance: Relative decrease of the augmented Lagrangian over `window` iterations below which it has converged; None for
+            1e-9, or 1e-5 in single precision.
         feasibility: Largest violation of a constraint in a solution; None for 1e-6, or 1e-4 in single precision.
         penalty: Initial weight of the quadratic penalty on constraint violations.
         window: Number of iterations between two tests of convergence.

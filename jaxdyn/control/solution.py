@@ -1,4 +1,4 @@
-"""Solutions of optimal-control problems, how a search ended, and the call that all solvers share."""
+"""Solutions of optimal-control problems, result codes of searches, and the function `solve`, which all solvers share."""
 
 import abc
 from typing import TYPE_CHECKING, Any
@@ -16,13 +16,13 @@ from jaxdyn.results import ResultCode, UnsuccessfulError, message_text, outcome_
 
 
 class ControlResult(ResultCode):
-    """How a search for a plan ended; one code for each element of a batch."""
+    """Result codes of a search for a plan; a batch of searches has one code for each."""
 
     RUNNING = 0, "The search reached the maximum number of iterations; increase max_steps."
     SOLVED = 1, "The problem is solved.", True
     STUCK = (
         2,
-        "No step improves the plan any more although the gradient is not zero; try another initial guess or solver.",
+        "The search stopped before it converged, because no step improves the plan; try another initial guess or solver.",
     )
     INFEASIBLE = (
         3,
@@ -46,7 +46,7 @@ class Stats(eqx.Module):
 
 
 class History(eqx.Module):
-    """Cost and violation of the best plan by iteration; NaN after the end of the search.
+    """Cost and constraint violation at each iteration of a search; NaN after its end.
 
     Attributes:
         cost: The cost at the initial guess and after each iteration.
@@ -58,18 +58,18 @@ class History(eqx.Module):
 
 
 class Solution(Displayed, eqx.Module):
-    """The best plan that a solver found.
+    """The best plan that a solver found, with its multipliers and feedback gains.
 
     Attributes:
         value: The plan: states, controls and design parameters.
-        feedback: Gains K (N, nu, nx) of u_k + K_k (x - x_k), which keeps the motion near the plan; zero at bounds, and from solvers
-            without gains.
-        multipliers: Lagrange multipliers of the constraints; zero from solvers without multipliers.
+        feedback: Gains K (N, nu, nx) of the locally optimal feedback u = u_k + K_k (x - x_k). Rows of controls at active bounds are
+            zero, and all gains are zero if the solver does not compute gains.
+        multipliers: Lagrange multipliers of the constraints; zero if the solver does not compute multipliers.
         cost: The cost of the plan.
-        violation: The largest violation of a constraint, or of the dynamics between two states.
-        result: The code of a `ControlResult`.
+        violation: The largest violation of a constraint or of the dynamics.
+        result: The `ControlResult` code, which states how the search ended.
         stats: Computational effort of the search.
-        history: Cost and violation by iteration, or None if it was not requested.
+        history: Cost and violation at each iteration, or None if the history was not requested.
     """
 
     value: Plan
@@ -100,34 +100,34 @@ class Solution(Displayed, eqx.Module):
 
 
 class Solver(eqx.Module):
-    """A method that finds plans.
+    """A method that solves optimal-control problems.
 
-    A subclass with a class variable `kind` is built by tables `[solver]` of this kind in configs of `jaxdyn optimize`: its fields
-    are the keys, with units, bounds and defaults as `quantity` declares them.
+    A subclass with a class variable `kind` can be selected in configs of `jaxdyn optimize` by a table `[solver]` with this kind.
+    The fields of the class are the keys of the table, with the units, bounds and defaults that `quantity` declares.
     """
 
     def check(self, problem: ControlProblem) -> None:
-        """Refuse a problem that the method cannot solve.
+        """Check that the method supports a problem.
 
         Raises:
-            ValueError: The message names the remedy.
+            ValueError: The method does not support the problem; the message names the remedy.
         """
 
     @abc.abstractmethod
     def solve(self, problem: ControlProblem, initial: Plan, max_steps: int) -> Solution:
-        """The solution that the method reaches from an initial guess in at most `max_steps` iterations."""
+        """Search for a solution from an initial guess, with at most `max_steps` iterations."""
 
 
 class IterativeSolver(Solver):
-    """A method that improves a plan iteration by iteration in JAX, so that it can be transformed."""
+    """A method whose iterations are JAX functions, so that searches can be compiled, batched (`vmap`) and recorded."""
 
     @abc.abstractmethod
     def begin(self, problem: ControlProblem, initial: Plan) -> Any:
-        """The search before its first iteration, a module with `result` and `iterations`."""
+        """The initial state of a search, a module with the attributes `result` and `iterations`."""
 
     @abc.abstractmethod
     def iterate(self, problem: ControlProblem, search: Any) -> Any:
-        """The search after one more iteration."""
+        """The state of a search after one more iteration."""
 
     @abc.abstractmethod
     def solution(self, problem: ControlProblem, search: Any) -> Solution:
@@ -138,7 +138,7 @@ class IterativeSolver(Solver):
 
 
 class RecordedSearch(eqx.Module):
-    """A search and its history so far."""
+    """The state of a search, with its history up to the present iteration."""
 
     search: Any
     history: History
@@ -155,11 +155,11 @@ class RecordedSearch(eqx.Module):
 
 
 class Recorded(IterativeSolver):
-    """Another solver, whose solutions have their history.
+    """A wrapper of a solver that adds a history of cost and violation to its solutions.
 
     Attributes:
-        solver: The solver that finds the plans.
-        length: The largest number of iterations that are recorded.
+        solver: The solver.
+        length: Maximum number of iterations that are recorded.
     """
 
     solver: IterativeSolver
@@ -198,24 +198,25 @@ def solve(
 ) -> Solution:
     """Solve an optimal-control problem from one initial guess.
 
-    Under `jax.vmap` a batch of problems or initial guesses is solved at once by every `IterativeSolver`; those that are solved wait
-    for the others, unlike in `solve_batch`.
+    With an `IterativeSolver`, `jax.vmap` of this function solves a batch of problems or initial guesses at once. All searches of
+    the batch are then computed until the slowest one has ended; `solve_batch` removes finished searches from the batch.
 
     Args:
         problem: The problem.
         solver: The method, such as `MultipleShooting()`.
-        initial: The initial guess of the plan; `rollout_controls` makes plans of controls.
+        initial: The initial guess of the plan; `rollout_controls` computes one from controls.
         max_steps: Maximum number of iterations.
-        throw: Whether an unsolved problem is an error. No error is raised while JAX traces the call (`jit`, `vmap`, `grad`); then
-            only the result code states how the search ended.
-        history: Whether the solution records cost and violation of every iteration; this requires an `IterativeSolver`.
+        throw: If true, an error is raised if the search does not find a solution. While JAX traces the call (`jit`, `vmap`,
+            `grad`) no error is raised, and only the result code states how the search ended.
+        history: If true, the solution records cost and violation at every iteration; this requires an `IterativeSolver`.
 
     Returns:
         The solution; its result code states how the search ended.
 
     Raises:
-        UnsolvedError: The problem is not solved, and `throw` is set.
-        TypeError: An argument is of the wrong kind.
+        UnsolvedError: The search did not find a solution, and `throw` is true.
+        TypeError: An argument has the wrong type.
+        ValueError: The solver does not support the problem.
     """
     check_arguments(problem, solver, initial)
     solver.check(problem)
@@ -226,35 +227,35 @@ def solve(
 
 
 def in_precision(value: float | None, dtype: Any, double: float, single: float) -> float:
-    """A tolerance, or its default in the precision of a problem if it is None."""
+    """The value of a tolerance, or its default for double or single precision if it is None."""
     return value if value is not None else double if dtype == jnp.float64 else single
 
 
 def decrease_tolerance(solver: Any, dtype: Any) -> float:
-    """The relative decrease of the cost below which a solver stops."""
+    """The relative decrease of the cost below which a search has converged."""
     return in_precision(solver.tolerance, dtype, 1e-9, 1e-5)
 
 
 def allowed_violation(solver: Any, dtype: Any) -> float:
-    """The violation that a solver allows in a solution."""
+    """The largest violation of a constraint that a solution may have."""
     return in_precision(solver.feasibility, dtype, 1e-6, 1e-4)
 
 
 def with_history(solver: Any, history: bool, max_steps: int) -> Any:
-    """The solver, or one that records the history of its search.
+    """The solver, wrapped so that it records the history if that is requested.
 
     Raises:
-        TypeError: The solver does not iterate in JAX, so that there is no history.
+        TypeError: A history is requested from a solver that is not an `IterativeSolver`.
     """
     if not history:
         return solver
     if not isinstance(solver, IterativeSolver):
-        raise TypeError(f"{type(solver).__name__} records no history; use history=False")
+        raise TypeError(f"{type(solver).__name__} cannot record a history; use history=False")
     return solver if isinstance(solver, Recorded) else Recorded(solver, max_steps)
 
 
 def check_arguments(problem: Any, solver: Any, initial: Any) -> None:
-    """Refuse arguments of `solve` that are of the wrong kind.
+    """Check the types of the arguments of `solve`.
 
     Raises:
         TypeError: An argument has the wrong type; the message names the right type.
@@ -275,7 +276,7 @@ def check_arguments(problem: Any, solver: Any, initial: Any) -> None:
 def run_iterations(
     problem: ControlProblem, solver: IterativeSolver, search: Any, max_steps: int | Int[Array, ""]
 ) -> Any:
-    """Iterate a search until it ends, or until it has made `max_steps` iterations in all."""
+    """Iterate a search until it ends or has made `max_steps` iterations in total; ended searches of a batch are not changed."""
 
     def running(search):
         return (search.result == ControlResult.RUNNING) & (search.iterations < max_steps)

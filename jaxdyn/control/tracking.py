@@ -1,4 +1,7 @@
-"""Feedback along a plan: time-varying gains, motions under this feedback, and the basin of attraction of the plan."""
+"""Tracking of a plan by time-varying linear feedback: LQR gains, closed-loop simulation, and the region of attraction.
+
+The control law is u = u_k + K_k (x - x_k), clipped to the bounds, with the deviation x - x_k in tangent coordinates.
+"""
 
 import equinox as eqx
 import jax
@@ -21,18 +24,25 @@ def tracking_gains(
     *,
     backend: Backend = "auto",
 ) -> Float[Array, "N nu nx"]:
-    """Gains K of the time-varying linear-quadratic regulator along a plan: u = u_k + K_k (x - x_k).
+    """Gains K_k of the time-varying linear-quadratic regulator (LQR) along a plan: u = u_k + K_k (x - x_k).
 
-    They minimize the sum of 1/2 (d' Q d h + e' R e h) + 1/2 d_N' Q_end d_N over deviations d of the state, in tangent coordinates,
-    and e of the controls, with the dynamics linearized along the plan.
+    The gains minimize
+
+        sum over k < N of h/2 (d_k' Q d_k + e_k' R e_k)  +  1/2 d_N' Q_end d_N
+
+    for the dynamics linearized along the plan, where d_k is the deviation of the state in tangent coordinates, and e_k that of the
+    controls. They follow from the Riccati recursion.
 
     Args:
         problem: The problem of the plan.
         plan: The plan.
-        Q: The cost of deviations of the state per second (nx, nx).
-        R: The cost of deviations of the controls per second (nu, nu).
-        Q_end: Cost of deviations at the end (nx, nx); Q if not given.
+        Q: Weight of deviations of the state per second (nx, nx), positive semidefinite.
+        R: Weight of deviations of the controls per second (nu, nu), positive definite.
+        Q_end: Weight of the deviation of the final state (nx, nx); Q if not given.
         backend: Compiler of the computation, see `lanes`.
+
+    Returns:
+        The gains (N, nu, nx).
 
     Source: Anderson and Moore 1990.
     """
@@ -81,7 +91,18 @@ def follow(
     *,
     backend: Backend = "auto",
 ) -> Plan:
-    """The motion from another initial state under the controls of a plan and feedback of deviations, within bounds."""
+    """Simulate the closed loop of a plan with feedback, u = u_k + K_k (x - x_k) clipped to the bounds, from an initial state.
+
+    Args:
+        problem: The problem of the plan.
+        plan: The plan: reference states x_k and feedforward controls u_k.
+        feedback: The gains K (N, nu, nx).
+        start: The initial state, which may differ from that of the plan.
+        backend: Compiler of the computation, see `lanes`.
+
+    Returns:
+        The states and controls of the simulation, as a plan.
+    """
     placed = problem.with_design(plan.design)
     dynamics, dt = placed.dynamics, placed.dt
 
@@ -109,33 +130,38 @@ def arrives(
     *,
     backend: Backend = "auto",
 ) -> Bool[Array, "B"]:
-    """Whether feedback leads from each of many initial states to the end of a plan: samples of its basin of attraction.
+    """Sample the region of attraction of a plan: whether the closed loop reaches its final state from each initial state.
 
     Args:
         problem: The problem of the plan.
-        plan: The plan.
-        feedback: The gains.
-        starts: Initial states with a leading axis.
-        within: Largest allowed deviation from the end of the plan, for each tangent coordinate or one for all.
+        plan: The plan: reference states and feedforward controls.
+        feedback: The gains K (N, nu, nx).
+        starts: B initial states, with a leading axis.
+        within: Largest allowed deviation from the final state of the plan, one for each tangent coordinate (nx,) or one for all.
         backend: Compiler of the computation, see `lanes`.
+
+    Returns:
+        True for each initial state from which the final state is reached (B,); false also if the simulation diverges.
     """
     goal = jax.tree.map(lambda leaf: leaf[-1], plan.states)
 
     def ends_there(start):
         motion = follow(problem, plan, feedback, start, backend=backend)
         off = problem.dynamics.difference(goal, jax.tree.map(lambda leaf: leaf[-1], motion.states))
-        return jnp.all(jnp.abs(off) <= within)  # false for NaN
+        return jnp.all(jnp.abs(off) <= within)  # false for NaN, that is for a simulation that diverged
 
     return jax.vmap(ends_there)(starts)
 
 
 class Tracker(eqx.Module):
-    """A plan with feedback as the policy of a rollout: `rollout(system, state, Tracker(problem, plan, feedback), ...)`.
+    """A controller that tracks a plan in a rollout: `rollout(system, state, Tracker(problem, plan, feedback), ...)`.
+
+    It applies u = u_k + K_k (x - x_k), clipped to the bounds.
 
     Attributes:
         problem: The problem of the plan.
-        plan: The plan.
-        feedback: The gains K of u_k + K_k (x - x_k).
+        plan: The plan: reference states x_k and feedforward controls u_k.
+        feedback: The gains K (N, nu, nx).
     """
 
     problem: ControlProblem
@@ -143,7 +169,7 @@ class Tracker(eqx.Module):
     feedback: Float[Array, "N nu nx"]
 
     def __call__(self, t: Float[Array, ""], state: State, key: PRNGKeyArray | None) -> Float[Array, "nu"]:
-        """Controls of the step that t lies in; after the end those of the last step."""
+        """The controls in the time step of the plan that contains t; after the end of the plan its last time step is used."""
         placed = self.problem.with_design(self.plan.design)
         k = jnp.clip(jnp.floor(t / placed.dt + _ROUNDING).astype(int), 0, self.problem.steps - 1)
         wanted = jax.tree.map(lambda leaf: leaf[k], self.plan.states)
@@ -151,4 +177,4 @@ class Tracker(eqx.Module):
         return jnp.clip(u, placed.lower, placed.upper)
 
 
-_ROUNDING = 1e-3  # of a step, by which the time of a step may seem to lie before it
+_ROUNDING = 1e-3  # tolerance, in time steps, for rounding errors of t, which could otherwise select the previous step

@@ -1,13 +1,19 @@
 """Direct collocation: a control problem as a sparse nonlinear program.
 
-The variables are states, controls and design parameters. States are steps w in tangent coordinates from those of a first plan, at
-the nodes and, in each interval, at the points within it. With x_k the state at the node before, X_j the state at point or end j,
-xi_j = difference(x_k, X_j), and F_j the rate of xi_j times h at points,
+The decision variables z are the states, the controls and the design parameters. The N intervals of length h are separated by
+nodes (knots) t_k; the collocation points t_j of an interval are given by the scheme. A state is not a variable itself, because
+states may lie on manifolds: the variable is the step w in tangent coordinates that leads to it from the state of the initial guess
+(its origin). There is one such step for each node and for each collocation point inside an interval.
 
-    steps xi = rates F                                 (matrices of the scheme, a row for each X_j to find)
-    cost = sum over k, j of weights_j h l(t_j, X_j, u_j) + phi(T, x_N)
+In interval k let x_k be the state at the left node, X_j the other states of the interval (collocation points and right node),
+xi_j = difference(x_k, X_j) their displacements from x_k in tangent coordinates, and F_j = h d(xi_j)/dt the scaled time derivatives
+at the collocation points. The defect constraints and the cost are
 
-Derivatives are exact: those of single points, which the lane compiler takes many at once, are put in their places.
+    sum over i of steps[r, i] xi_i - sum over j of rates[r, j] F_j = 0       for each row r of the scheme's matrices
+    cost = sum over k, j of weights[j] h l(t_j, X_j, u_j) + phi(T, x_N)
+
+Derivatives are exact. The derivatives of single points are computed by automatic differentiation, for all points at once, and are
+then placed in the sparse Jacobian and Hessian.
 Source: Hargraves and Paris 1987; Betts 2010; Munthe-Kaas 1999 (steps on manifolds).
 """
 
@@ -38,13 +44,16 @@ from jaxdyn.spatial.arrays import einsum
 
 
 class Layout(NamedTuple):
-    """Which states and controls belong to which of N intervals, with s points and S places of states to find in each.
+    """Indices of the states and controls of each interval: N intervals, s collocation points and S unknown states in each.
+
+    The unknown states of an interval are those after its left node: states at interior points, and the state at the right node.
 
     Attributes:
-        start: Index of the state at the start of each interval (N,).
-        place: Indices of the states to find (N, S).
-        point, control: Indices of states and controls at the points (N, s).
-        counted: Points whose constraints count; at nodes, those of one of the two adjacent intervals (N, s).
+        start: Index of the state at the left node of each interval (N,).
+        place: Indices of the unknown states of each interval (N, S).
+        point: Indices of the states at the collocation points (N, s).
+        control: Indices of the controls at the collocation points (N, s).
+        counted: Mask of the points whose path constraints are imposed (N, s). A node that two intervals share is imposed once.
     """
 
     start: np.ndarray
@@ -55,14 +64,14 @@ class Layout(NamedTuple):
 
 
 class Transcription(eqx.Module):
-    """A control problem about a first plan, by a collocation scheme.
+    """The nonlinear program that a collocation scheme makes of a control problem, with variables relative to an initial guess.
 
     Attributes:
-        problem: Problem that is transcribed.
-        origins: States from which steps are measured, N S + 1 of them.
-        points: Points of the scheme.
-        straight: The Jacobian (nx, 2 nx) of a difference by the steps of both states where it is constant, as it is of
-            vectors; None on manifolds.
+        problem: The control problem.
+        origins: The N S + 1 states of the initial guess; the state variables are steps from them.
+        points: Collocation points of the scheme, as fractions of an interval.
+        straight: The Jacobian (nx, 2 nx) of difference(a, b) with respect to steps of a and b if it is constant, as for states
+            that are vectors; None for states on manifolds.
         backend: Compiler of the derivatives, see `lanes`.
     """
 
@@ -94,27 +103,30 @@ class Transcription(eqx.Module):
 
     @property
     def counts(self) -> tuple[int, int]:
-        """Numbers of states and of controls."""
+        """The number of states and the number of control vectors among the variables."""
         layout = self.layout
         return int(layout.place[-1, -1]) + 1, int(layout.control[-1, -1]) + 1
 
     @property
     def lead(self) -> int:
-        """Number of coordinates by which a rate also depends on the state before it: only on manifolds."""
+        """Number of coordinates of the left node on which F_j depends: nx on manifolds; 0 for vectors, where F_j = h f(X_j)."""
         return 0 if self.straight is not None else self.problem.dynamics.nx
 
     def parts(self, z: Float[Array, "n"]) -> tuple[Array, Array, Array]:
-        """Steps of the states, controls, design."""
+        """Splits the variables z into the steps of the states, the controls, and the design parameters."""
         (states, controls), nx, nu = self.counts, self.problem.dynamics.nx, self.problem.dynamics.nu
         ends = states * nx, states * nx + controls * nu
         return z[: ends[0]].reshape(states, nx), z[ends[0] : ends[1]].reshape(controls, nu), z[ends[1] :]
 
     def whole(self, states, controls, design) -> np.ndarray:
-        """The variables z of these parts."""
+        """Joins states, controls and design parameters to the variables z; the inverse of `parts`."""
         return np.concatenate([np.asarray(part, np.float64).ravel() for part in (states, controls, design)])
 
     def columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The indices in z of steps (2 nx), of flows (lead + nx + nu + P) and of the end (nx + P) are."""
+        """Indices in z of the arguments y of `step` (N, S, 2 nx), of `flow` (N, s, lead + nx + nu + P), and of `first` and `last`.
+
+        The last array has the shape (2, nx + P).
+        """
         (states, controls), nx, nu = self.counts, self.problem.dynamics.nx, self.problem.dynamics.nu
         layout, P = self.layout, self.problem.size
         s, S = layout.point.shape[1], layout.place.shape[1]
@@ -132,14 +144,21 @@ class Transcription(eqx.Module):
         ends = np.stack([np.concatenate([of_state(np.array(k)), design]) for k in (0, states - 1)])
         return steps, flows, ends
 
-    # --- functions of single points ---
+    # --- functions at single points ---
 
     def step(self, before: AnyState, there: AnyState, y: Float[Array, "both"]) -> Float[Array, "nx"]:
-        """The difference xi after both states have been moved by their parts of y."""
+        """The displacement xi between two states of an interval; y holds the step of the first, then that of the second."""
         return difference_after(self.problem.dynamics, before, there, y)
 
     def flow(self, number, before: AnyState, here: AnyState, y: Float[Array, "ny"]) -> tuple[Array, Array, Array]:
-        """h times the rate of xi, the running cost and the constraint values at a point that has been moved by y."""
+        """Scaled time derivative F, running cost and path constraints at a collocation point.
+
+        Args:
+            number: Time of the point, in units of h.
+            before: Origin of the state at the left node of the interval.
+            here: Origin of the state at the point.
+            y: The variables of the point: step of the left node (`lead` entries), step of the state, controls, design.
+        """
         nx, nu, lead = self.problem.dynamics.nx, self.problem.dynamics.nu, self.lead
         u, design = y[lead + nx : lead + nx + nu], y[lead + nx + nu :]
         placed = self.problem.with_design(design)
@@ -155,29 +174,29 @@ class Transcription(eqx.Module):
         return dt * seen, running_cost(placed, number, x, u), path_constraints(placed, number, x, u)
 
     def first(self, y: Float[Array, "ne"]) -> Float[Array, "nx"]:
-        """Difference between the initial state of the problem and the first state."""
+        """Residual of the initial condition: the difference between the initial state of the problem and the first state."""
         nx, dynamics = self.problem.dynamics.nx, self.problem.dynamics
         placed = self.problem.with_design(y[nx:])
         return dynamics.difference(placed.initial, dynamics.retract(_at(self.origins, 0), y[:nx]))
 
     def last(self, y: Float[Array, "ne"]) -> tuple[Array, Array]:
-        """Cost and constraint values at the end."""
+        """Final cost, and values of the final constraints."""
         nx = self.problem.dynamics.nx
         placed = self.problem.with_design(y[nx:])
         x = placed.dynamics.retract(_at(self.origins, -1), y[:nx])
         return final_cost(placed, x), end_constraints(placed, x)
 
-    # --- all of them ---
+    # --- functions at all points ---
 
     def of_steps(self, function: Callable, z: Array, *rest: Array) -> Any:
-        """function(before, there, y, *rest) of each place, (N, S, ...)."""
+        """Values of `function(before, there, y, *rest)` for all unknown states, (N, S, ...)."""
         layout = self.layout
         before = _at(self.origins, np.repeat(layout.start, layout.place.shape[1]))
         there = _at(self.origins, layout.place.ravel())
         return self._mapped(function, layout.place.shape, (before, there, z[_rows(self.columns()[0])]), rest)
 
     def of_flows(self, function: Callable, z: Array, *rest: Array) -> Any:
-        """Values of `function(number, before, here, y, *rest)` at all points, (N, s, ...)."""
+        """Values of `function(number, before, here, y, *rest)` at all collocation points, (N, s, ...)."""
         layout = self.layout
         number = jnp.asarray(np.arange(self.problem.steps)[:, None] + np.array(self.points), z.dtype).ravel()
         before = _at(self.origins, np.repeat(layout.start, layout.point.shape[1]))
@@ -191,15 +210,17 @@ class Transcription(eqx.Module):
         return jax.tree.map(lambda a: a.reshape(*shape, *a.shape[1:]), jax.vmap(each)(*args, *rest))
 
     def program(self) -> NonlinearProgram:
-        """The nonlinear program of it.
+        """Bounds, functions and sparsity patterns in the form that a solver of nonlinear programs takes.
 
         Raises:
-            ValueError: Bounds of the controls depend on the design.
+            ValueError: Bounds of the controls depend on the design parameters.
         """
         problem = self.problem
         lower, upper, slope = _bounds(problem)
         if problem.size and np.any(slope):
-            raise ValueError("bounds of the controls depend on the design; make them Inequality constraints")
+            raise ValueError(
+                "bounds of the controls depend on the design parameters; state them as Inequality constraints instead"
+            )
         (states, controls), none = self.counts, np.zeros(0)
         free = np.full(states * problem.dynamics.nx, np.inf)
         design = (none, none) if problem.design is None else (problem.design.lower, problem.design.upper)
@@ -229,11 +250,14 @@ class Transcription(eqx.Module):
         )
 
     def typed(self, values) -> Array:
-        """Values as an array in the precision of the problem."""
+        """Converts values to an array in the floating-point type of the problem."""
         return jnp.asarray(values, self.problem.lower.dtype)
 
     def start(self, controls: Float[Array, "N nu"], design: Float[Array, "P"]) -> np.ndarray:
-        """The first plan: no steps of the states, controls that are held, at nodes the mean of both sides."""
+        """The variables of the initial guess: all steps of states are zero, and controls are constant in each interval.
+
+        A control at a node that two intervals share is the mean of both.
+        """
         (states, count), layout = self.counts, self.layout
         sums, times = np.zeros((count, self.problem.dynamics.nu)), np.zeros((count, 1))
         np.add.at(sums, layout.control, np.asarray(controls)[:, None])
@@ -241,7 +265,11 @@ class Transcription(eqx.Module):
         return self.whole(np.zeros((states, self.problem.dynamics.nx)), sums / times, design)
 
     def split(self, g: Any) -> tuple[Any, Any, Any, Any]:
-        """Conditions, or their multipliers: of the first state, of motion (N, S, nx), along the path, at the end."""
+        """Splits constraint values or their multipliers by kind.
+
+        Returns:
+            The initial condition (nx,), defects (N, S, nx), path constraints (counted points, m), and final constraints (e,).
+        """
         nx, layout = self.problem.dynamics.nx, self.layout
         motion = nx + layout.place.size * nx
         path = motion + int(layout.counted.sum()) * len(inequalities(self.problem)[0])
@@ -252,7 +280,7 @@ class Transcription(eqx.Module):
             g[path:],
         )
 
-    # --- derivatives in their places ---
+    # --- sparse assembly ---
 
     def _blank_jacobians(self, m: int, e: int):
         nx, (steps, flows, ends) = self.problem.dynamics.nx, self.columns()
@@ -296,7 +324,7 @@ class Transcription(eqx.Module):
 
 @stored_jit
 def values(transcription: Transcription, z: Float[Array, "n"]) -> tuple[Float[Array, ""], Float[Array, "m"]]:
-    """Cost, and constraint values: those of the first state, of motion, along the path and at the end."""
+    """The cost, and all constraint values: initial condition, defects, path constraints, final constraints."""
     t = transcription
     xi = t.of_steps(t.step, z)
     F, cost, constraints = t.of_flows(t.flow, z)
@@ -312,7 +340,7 @@ def values(transcription: Transcription, z: Float[Array, "n"]) -> tuple[Float[Ar
 
 @stored_jit
 def slopes(transcription: Transcription, z: Float[Array, "n"]) -> tuple[Float[Array, "n"], Float[Array, "entries"]]:
-    """Gradient of the cost, and values of the Jacobian of the constraints."""
+    """Gradient of the cost, and nonzero entries of the Jacobian of the constraints."""
     t = transcription
     nx = t.problem.dynamics.nx
 
@@ -344,7 +372,7 @@ def slopes(transcription: Transcription, z: Float[Array, "n"]) -> tuple[Float[Ar
 def curvature(
     transcription: Transcription, z: Float[Array, "n"], cost_weight: Float[Array, ""], multipliers: Float[Array, "m"]
 ) -> Float[Array, "entries"]:
-    """Values of the Hessian of cost_weight * cost + multipliers . constraints."""
+    """Nonzero entries of the Hessian of the Lagrangian, cost_weight * cost + multipliers . constraints (lower triangle)."""
     t = transcription
     first_multipliers, motion_multipliers, path_multipliers, end_multipliers = t.split(multipliers)
     scheme = t.scheme
@@ -381,7 +409,7 @@ def curvature(
 
 
 def transcribed(problem: ControlProblem, plan: Plan, points: tuple[float, ...], backend: Backend) -> Transcription:
-    """The problem about a plan, with states between its nodes on the shortest way."""
+    """The transcription of a problem with a plan as initial guess; states at interior points are interpolated between nodes."""
     straight = _constant_jacobian(problem.dynamics, problem.initial)
     origins = _between(problem.dynamics, plan.states, scheme_of(points).places)
     return Transcription(problem, origins, points, straight, backend)
@@ -399,13 +427,16 @@ def _between(dynamics: Dynamics, states: AnyState, places: tuple[float | Array, 
 
 
 def difference_after(dynamics: Dynamics, a: AnyState, b: AnyState, y: Float[Array, "both"]) -> Float[Array, "nx"]:
-    """Difference from a to b after both have been moved by their halves of y."""
+    """The difference from a to b after a step of each: y holds the step of a, then that of b."""
     nx = dynamics.nx
     return dynamics.difference(dynamics.retract(a, y[:nx]), dynamics.retract(b, y[nx:]))
 
 
 def _constant_jacobian(dynamics: Dynamics, x: AnyState) -> tuple[tuple[float, ...], ...] | None:
-    """The Jacobian of a difference by steps of both states if it is constant, as its program shows."""
+    """The Jacobian of a difference with respect to steps of both states, or None if it depends on the states.
+
+    The traced program of the Jacobian decides: it is constant if no output depends on an input.
+    """
     jacobian = jax.jacfwd(lambda a, b, y: difference_after(dynamics, a, b, y), argnums=2)
     y = jnp.zeros(2 * dynamics.nx, jax.tree.leaves(x)[0].dtype)
     program = jax.make_jaxpr(jacobian)(x, x, y).jaxpr
@@ -438,7 +469,7 @@ def _rows(columns: np.ndarray) -> np.ndarray:
 
 
 def _block(rows: np.ndarray, columns: np.ndarray, block, pattern: np.ndarray | None = None) -> tuple:
-    """Rows, columns and values of blocks; of those entries only that a pattern has."""
+    """Rows, columns and values of dense blocks, restricted to the entries of a sparsity pattern if it is given."""
     keep = np.ones(block.shape[-2:], bool) if pattern is None else pattern
     i, j = np.nonzero(keep)
     return rows[..., i], columns[..., j], block[..., i, j]
@@ -448,7 +479,7 @@ def _triangle(columns: np.ndarray, blocks) -> tuple:
     """Rows, columns and values of the lower triangle of a sum of symmetric blocks."""
     i, j = np.tril_indices(columns.shape[-1])
     a, b = columns[..., i], columns[..., j]
-    # If a variable occurs twice in a block, two off-diagonal entries belong to the same diagonal entry of the sum.
+    # If a variable occurs twice in a block, the entries (i, j) and (j, i) both add to the same diagonal entry of the sum.
     twice = np.where((a == b) & (i != j), 2.0, 1.0)
     return np.maximum(a, b), np.minimum(a, b), blocks[..., i, j] * jnp.asarray(twice, blocks.dtype)
 

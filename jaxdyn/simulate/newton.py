@@ -20,19 +20,22 @@ def solve_by_newton(
     regularization: Float[Array, "n"] | None = None,
     judged: int | None = None,
 ) -> tuple[Float[Array, "n"], Bool[Array, ""]]:
-    """Root of `residual` near `guess`, and whether the last of the iterations moved it by less than sqrt(machine epsilon).
+    """Find a root of `residual` near an initial guess by a fixed number of Newton iterations.
 
-    The derivative of the root does not depend on the iterations or on the guess.
+    The root is differentiated by the implicit function theorem, so its derivative does not depend on the iterations or the guess.
 
     Args:
         residual: Function whose root is computed.
         guess: Initial guess.
         iterations: Number of iterations.
         regularization: Values that are added to the diagonal of the matrix of Newton's method, for redundant equations. They affect
-            the speed of convergence only.
+            only the speed of convergence.
         judged: Number of leading unknowns that must have converged at the end; by default all unknowns.
+
+    Returns:
+        The root, and whether the last iteration changed it, relative to 1 + its magnitude, by less than sqrt(machine epsilon).
     """
-    residual = jax.jit(residual)  # traced once, not for the value, its derivative, and the derivative of the root
+    residual = jax.jit(residual)  # one trace serves the value, its derivative, and the derivative of the root
 
     def matrix(change):
         return jax.vmap(change, out_axes=1)(jnp.eye(guess.size, dtype=guess.dtype))

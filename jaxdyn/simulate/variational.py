@@ -1,4 +1,4 @@
-"""Variational integration: the equations of motion of a discrete action, so momentum is conserved and energy does not drift."""
+"""Variational integration: time steps from a discrete action principle, which conserve momentum and bound the energy error."""
 
 from typing import ClassVar
 
@@ -21,23 +21,30 @@ from jaxdyn.spatial.arrays import dot
 
 
 class Variational(Integrator):
-    """Variational integrator of the midpoint action, on vector coordinates and on the manifolds of ball and free joints alike.
+    """Variational integrator of order 2 from the midpoint approximation of the action, for vector coordinates and for manifolds.
 
-        L_d(q0, q1) = dt L(middle of the step from q0 to q1, step/dt),   L = E - V
-        p0 + D1 L_d(q0, q1) + dt/2 Q = 0,   p1 = D2 L_d(q0, q1) + dt/2 Q,   v1 = M(q1)^-1 p1
+        L_d(q0, q1) = dt L(q_mid, step/dt),   L = E - V                       (discrete Lagrangian)
+        p0 + D1 L_d(q0, q1) + dt/2 Q = 0                                      (solved for q1 by Newton's method)
+        p1 = D2 L_d(q0, q1) + dt/2 Q,   v1 = M(q1)^-1 p1
 
-    with steps and derivatives in tangent coordinates (`configuration.integrate`, `configuration.difference`). Without forces that
-    do work it is symplectic: the energy error stays bounded over any number of steps, and momenta that belong to a symmetry of the
-    mechanism, linear or about axes fixed in the ground, are conserved to rounding. The other forces and the controls act as Q at
-    the middle of the step. With constraints, impulses G(q0)' lam make the end of the step satisfy them, and impulses G(q1)' mu the
-    velocity there (the method RATTLE, for any joints), with the same conservation. Newton's method with a fixed number of
-    iterations; derivatives go through the implicit function theorem.
+    Here step = difference(q0, q1) and q_mid = integrate(q0, step/2), and derivatives are taken in tangent coordinates. E is the
+    kinetic and V the potential energy, M the mass matrix and p the generalized momentum (M v if no motion is prescribed). Q are the
+    generalized forces of controls and nonconservative force laws, evaluated at the midpoint.
+
+    If Q = 0 the method is symplectic: the energy error stays bounded over long simulations, and momenta that belong to a symmetry
+    of the mechanism (linear momentum, or angular momentum about axes fixed in the ground) are conserved to rounding.
+
+    With constraints phi(q) = 0 of Jacobian G it is the method RATTLE: impulses G(q0)' lam in the first equation make q1 satisfy
+    phi(q1) = 0, and impulses G(q1)' mu make v1 satisfy G(q1) v1 = 0. It has the same conservation properties.
+
+    The equations are solved by a fixed number of Newton iterations, and differentiated by the implicit function theorem.
 
     Attributes:
-        iterations: Newton iterations per step. The step fails if the last one still moved it by more than sqrt(machine epsilon).
+        iterations: Number of Newton iterations per step. The step fails if the last iteration changes the solution by more than
+            sqrt(machine epsilon).
 
-    Source: theory.md (L3), (N17); on manifolds: Marsden and West 2001, Lee, Leok and McClamroch 2007; with
-    constraints: Andersen 1983, Leimkuhler and Skeel 1994.
+    Source: theory.md (L3), (N17); Marsden and West 2001; on manifolds: Lee, Leok and McClamroch 2007; with constraints:
+    Andersen 1983, Leimkuhler and Skeel 1994.
     """
 
     iterations: int = eqx.field(static=True, default=4)
@@ -56,13 +63,13 @@ class Variational(Integrator):
         working = System(model, tuple(f for f in system.forces if not f.conservative), system.drives)
 
         def action(start, v):
-            """L_d of the step dt v from `start`."""
+            """Discrete Lagrangian L_d of the step dt v from `start`."""
             q = configuration.integrate(model, start, 0.5 * dt * v)
             kinetic = energy.kinetic_energy(model.at(middle), q, v)
             return dt * (kinetic - total_potential_energy(conservative, State(q, v), middle))
 
         def by_start(v):
-            """D1 L_d: the action changes with the start, and with the step that leads from there to the same end."""
+            """D1 L_d: derivative with respect to the start of the step, while its end is fixed."""
             end = configuration.integrate(model, state.q, dt * v)
 
             def moved(shift):
@@ -72,7 +79,7 @@ class Variational(Integrator):
             return jax.grad(moved)(jnp.zeros_like(v))
 
         def by_end(v):
-            """D2 L_d."""
+            """D2 L_d: derivative with respect to the end of the step, while its start is fixed."""
             end = configuration.integrate(model, state.q, dt * v)
 
             def moved(shift):
@@ -102,7 +109,11 @@ class Variational(Integrator):
         return State(q, project_velocity(system, State(q, end), t + dt)), solved
 
     def _constrained(self, constraints, unbalanced, start_model: Model, end_model: Model, state: State, dt: Time):
-        """v of `unbalanced`(v) + G(q0)' impulses = 0 with phi(q1) = 0, and whether it was found."""
+        """Solve unbalanced(v) + G(q0)' impulses = 0 and phi(q1) = 0 for the velocity v of the step and the impulses.
+
+        Returns:
+            The velocity v, and whether Newton's method has converged.
+        """
         placed = kinematics.placements(start_model, state.q)
         rows = constraint_motion.jacobian(start_model, constraints, state.q, placed)
         matrices = jax.lax.stop_gradient(equations_of_motion(start_model, constraints, state.q, placed))

@@ -527,7 +527,7 @@ def test_wrong_uses_are_refused(as_a_user, monkeypatch):
     with pytest.raises(ValueError, match=r"controls of the plan have shape \(2, 1\); give shape \(3, 1\)"):
         solve(problem, Collocation(), eqx.tree_at(lambda p: p.controls, plan, jnp.zeros((2, 1))))
     steps = eqx.tree_at(lambda p: p.dynamics, problem, DiscreteDynamics(lambda x, u, t, dt: x, 2, 1))
-    with pytest.raises(TypeError, match="DiscreteDynamics has steps and no rates"):
+    with pytest.raises(TypeError, match="DiscreteDynamics has no time derivative"):
         solve(steps, Collocation(), plan)
     held = Design(lambda p, numbers: eqx.tree_at(lambda x: x.upper, p, numbers), [1.0])
     bounded = ControlProblem(problem.dynamics, problem.initial, duration=1.0, steps=3, upper=1.0, design=held)

@@ -206,8 +206,8 @@ def test_feedback_brings_lanes_back_to_the_plan(swing, tmp_path):
             ["start=[{kind='constant', controls=[1, 2]}]"],
             ["start 1: controls has 2 values; give 1, or 1: one per control"],
         ),
-        (["solver={kind='cem', samples=8, elites=9}"], ["solver: 9 elites of 8 samples; take 2 or more"]),
-        (["solver.kind=mppi", "bounds.upper=inf"], ["solver: a control has no bounds; give Sampling a spread"]),
+        (["solver={kind='cem', samples=8, elites=9}"], ["solver: elites = 9", "give 2 or more"]),
+        (["solver.kind=mppi", "bounds.upper=inf"], ["solver: a control has no bounds; give the spread"]),
         (["start=[{kind='constant', controls=nan}]"], ["start 1: controls", "nan is not finite"]),
         (
             ["initial.v=1e99", "running=[{kind='energy', level=0}]"],
