@@ -6,11 +6,18 @@ renews it in configs/README.md, below the introduction, which is written by hand
 up to date.
 """
 
+import inspect
+import re
 from pathlib import Path
 
-from jaxdyn.io.mechanism_parts import describe_parts
+from jaxdyn.io.mechanism_entries import JointEntry, MechanismEntry
+from jaxdyn.io.mechanism_parts import BY_JOINT_NAMES, describe_parts
 from jaxdyn.jobs import verbs
-from jaxdyn.jobs.settings import describe_settings, wrapped
+from jaxdyn.jobs.settings import Setting, describe_settings, settings_of, table_lines, wrapped
+from jaxdyn.mechanism.joint import Joint
+from jaxdyn.mechanism.named_classes import named_subclasses
+from jaxdyn.mechanism.prescribed import PrescribedMotion
+from jaxdyn.mechanism.quantity import first_sentence
 
 PAGE = Path(__file__).parents[1] / "configs" / "README.md"
 MARK = "<!-- The rest is made by `python tests/config_reference.py`. -->\n"
@@ -24,7 +31,46 @@ def introduction() -> str:
 def reference() -> str:
     """All settings of the commands, and all tables of mechanism files, as Markdown."""
     parts = [_section(f"Settings of `jaxdyn {job.name}`", describe_settings(job.config_class)) for job in _JOBS]
-    return "\n".join([*parts, _section("Forces and constraints of mechanism files", describe_parts())])
+    return "\n".join(
+        [
+            *parts,
+            _section("Bodies, joints, frames, rotors and drives of mechanism files", describe_bodies()),
+            _section("Forces and constraints of mechanism files", f"{BY_JOINT_NAMES}\n\n{describe_parts()}"),
+        ]
+    )
+
+
+def describe_bodies() -> str:
+    """The keys of mechanism files except those of forces and constraints."""
+    joint = [
+        f"[body.joint]: {first_sentence(JointEntry)}",
+        *table_lines(JointEntry, "joint"),
+        "",
+        "[body.joint], further keys by kind:",
+        *table_lines(_Kinds(Joint), "joint"),
+        "",
+        "[body.joint.motion]: Prescribed motion of the joint.",
+        *table_lines(_Kinds(PrescribedMotion), "motion"),
+    ]
+    return "\n".join([describe_settings(MechanismEntry), "", *joint])
+
+
+class _Kinds:
+    """A table whose key `kind` names a subclass of a class, in the form that `table_lines` describes."""
+
+    def __init__(self, base: type):
+        self._classes = named_subclasses(base)
+
+    def kinds(self) -> tuple[str, ...]:
+        return tuple(self._classes)
+
+    def summary(self, kind: str) -> str:
+        """The docstring up to its lists, because it states the coordinates of a joint."""
+        text = inspect.cleandoc(self._classes[kind].__doc__ or "")
+        return " ".join(re.split(r"Attributes:|Source:", text)[0].split())
+
+    def keys(self, kind: str) -> dict[str, Setting]:
+        return settings_of(self._classes[kind])
 
 
 _JOBS = (verbs.ROLLOUT, verbs.IDENTIFY, verbs.OPTIMIZE)

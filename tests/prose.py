@@ -1,6 +1,7 @@
 """Wording that the texts of this project avoid, because readers of the field stumble on it, and where it occurs.
 
-Texts are docstrings, comments, messages and help (all strings of several words) of the package and the experiments, and the guides.
+Texts are docstrings, comments, messages and help (all strings of several words) of the package and the experiments, the guides, and
+the comments of configs and mechanism files.
 Run as a script, it lists every occurrence: `python tests/prose.py [FILE_OR_FOLDER ...]`.
 """
 
@@ -96,7 +97,7 @@ def _files(place: Path) -> Iterator[Path]:
     if place.is_file():
         yield place
     else:
-        yield from sorted(path for path in place.rglob("*") if path.suffix in (".py", ".md"))
+        yield from sorted(path for path in place.rglob("*") if path.suffix in (".py", ".md", ".toml"))
 
 
 def _occurrences_in(path: Path) -> Iterator[Occurrence]:
@@ -116,7 +117,12 @@ def _occurrences_in(path: Path) -> Iterator[Occurrence]:
 def texts(path: Path) -> Iterator[tuple[int, str]]:
     """The prose of a file, each piece with the line where it begins; code, names in backticks and addresses are blank."""
     content = path.read_text(encoding="utf-8")
-    pieces = [(1, content)] if path.suffix == ".md" else [*_strings(ast.parse(content)), *_comments(content)]
+    if path.suffix == ".py":
+        pieces = [*_strings(ast.parse(content)), *_comments(content)]
+    elif path.suffix == ".md":
+        pieces = [(1, content)]
+    else:
+        pieces = [(k, line[line.index("#") :]) for k, line in enumerate(content.splitlines(), 1) if "#" in line]
     for line, text in pieces:
         yield line, re.sub(r"(?ms)^( *)```.*?^\1```|`[^`\n]+`|https?://\S+|\]\([^)]*\)", _blank, text)
 

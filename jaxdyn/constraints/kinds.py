@@ -156,8 +156,10 @@ class Distance(Constraint):
 
     Attributes:
         name: Name of the constraint in messages and files.
-        body_a, body_b: Indices of the bodies, -1 for the ground.
-        point_a, point_b: End points of the rod, on the axes of their bodies, relative to O'.
+        body_a: Index of the body at the first end, -1 for the ground.
+        point_a: First end point A relative to the origin O' of body_a, on its axes.
+        body_b: Index of the body at the second end, -1 for the ground.
+        point_b: Second end point B relative to the origin O' of body_b, on its axes.
         length: Length L of the rod.
     """
 

@@ -80,7 +80,7 @@ class CrossEntropy(SamplingRule):
     """Cross-entropy method (CEM): the best samples (elites) determine the next mean and standard deviation.
 
     Attributes:
-        elites: Number of elites.
+        elites: Number of best samples that count as elites.
 
     Source: Rubinstein 1999; Kobilarov 2012.
     """

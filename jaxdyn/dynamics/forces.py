@@ -132,7 +132,7 @@ def _on_body(model: Model, body: int, force: Float[Array, "6"]) -> Float[Array, 
 
 
 class Spring(_PointPair):
-    """Linear spring between two points: V = 1/2 k (L - L0)^2, force -k (L - L0) d/L on A, d = x_A - x_B, L = |d|.
+    """Linear spring between two points A and B: V = 1/2 k (L - L0)^2, force -k (L - L0) d/L on A, d = x_A - x_B, L = |d|.
 
     With zero free length the force is smooth also at L = 0. With a positive free length its direction is undefined at L = 0, where
     the force is set to 0.
@@ -140,8 +140,10 @@ class Spring(_PointPair):
     To construct it with names: Spring(*model.locate("upper", point_a), *model.locate("ground", point_b), stiffness, free_length).
 
     Attributes:
-        body_a, body_b: Indices of the bodies, -1 for the ground.
-        point_a, point_b: End points of the spring, on the axes of their bodies, relative to O'.
+        body_a: Index of the body at the first end, -1 for the ground.
+        point_a: First end point A relative to the origin O' of body_a, on its axes.
+        body_b: Index of the body at the second end, -1 for the ground.
+        point_b: Second end point B relative to the origin O' of body_b, on its axes.
         stiffness: Spring constant k.
         free_length: Length L0 of the relaxed spring.
 
@@ -176,11 +178,13 @@ class Spring(_PointPair):
 
 
 class Damper(_PointPair):
-    """Linear viscous damper between two points: force -b (dL/dt) d/L on A, d = x_A - x_B, L = |d|; 0 at L = 0.
+    """Linear viscous damper between two points A and B: force -b (dL/dt) d/L on A, d = x_A - x_B, L = |d|; 0 at L = 0.
 
     Attributes:
-        body_a, body_b: Indices of the bodies, -1 for the ground.
-        point_a, point_b: End points of the damper, on the axes of their bodies, relative to O'.
+        body_a: Index of the body at the first end, -1 for the ground.
+        point_a: First end point A relative to the origin O' of body_a, on its axes.
+        body_b: Index of the body at the second end, -1 for the ground.
+        point_b: Second end point B relative to the origin O' of body_b, on its axes.
         coefficient: Damping coefficient b.
 
     Source: theory.md (H4).
@@ -272,7 +276,7 @@ class JointSpring(JointForce):
 
 
 class JointServo(JointForce):
-    """PD control of the joints as a part of the system: tau = stiffness (target - q) - damping v, bounded by `effort`.
+    """PD controllers of the joints as a part of the system: tau = stiffness (target - q) - damping v, bounded by `effort`.
 
     The difference is in tangent coordinates. The default integrator evaluates this force at the end of the step, so the step is
     stable with gains of any size. In contrast, a policy of `rollout` holds its controls over a step, as a digital controller does.
@@ -281,7 +285,7 @@ class JointServo(JointForce):
         stiffness: Proportional gains k.
         damping: Derivative gains d.
         target: Desired coordinates.
-        effort: Bound on the magnitude of each component; None for no bound.
+        effort: Bound on the magnitude of each component; no bound if None.
 
     Source: theory.md (H14).
     """

@@ -72,7 +72,7 @@ class JointFriction(_Friction):
     Attributes:
         viscous: Coefficients of viscous friction.
         coulomb: Coulomb friction.
-        velocity_scale: Speed at which the Coulomb part reaches 76 % of its value.
+        velocity_scale: Speed at which the smooth Coulomb friction reaches 76 % of its final value.
 
     Source: theory.md (H8).
     """
@@ -93,8 +93,8 @@ class StribeckFriction(_Friction):
 
     Attributes:
         stribeck: Static friction minus Coulomb friction.
-        stribeck_velocity: Speed at which 37 % of this difference is left; several times the velocity scale.
-        velocity_scale: Speed at which the smooth sign of the velocity reaches 76 %.
+        stribeck_velocity: Speed at which this difference has decreased to 37 %; several times the velocity scale.
+        velocity_scale: Speed at which the smooth sign tanh(v / velocity_scale) of the velocity is 0.76.
 
     Source: theory.md (H9); Stribeck 1902, in the form of Armstrong-Helouvry, Dupont and Canudas de Wit 1994.
     """
@@ -119,9 +119,9 @@ class AsymmetricFriction(_Friction):
     Without `JointFriction`, it supplies energy in one direction.
 
     Attributes:
-        coulomb_difference: Half of the difference between forward and backward Coulomb friction; of either sign.
-        viscous_difference: Half of the difference between forward and backward viscous friction; of either sign.
-        velocity_scale: Speed at which the smooth sign of the velocity reaches 76 %.
+        coulomb_difference: Half of the difference between forward and backward Coulomb friction; it may be negative.
+        viscous_difference: Half of the difference between forward and backward viscous friction; it may be negative.
+        velocity_scale: Speed at which the smooth sign tanh(v / velocity_scale) of the velocity is 0.76.
 
     Source: theory.md (H10).
     """
@@ -157,15 +157,15 @@ class _FrictionUnderLoad(_Friction):
 
 
 class LoadFriction(_FrictionUnderLoad):
-    """Friction proportional to the gravity load: tau = -coefficient sqrt(Q_g^2 + load_scale^2) tanh(v / velocity_scale).
+    """Friction proportional to the gravity load Q_g: tau = -coefficient sqrt(Q_g^2 + load_scale^2) tanh(v / velocity_scale).
 
-    The load Q_g is the generalized force of gravity at q (`gravity_force`). It is not the load of the joint in motion, which
+    Q_g is the generalized force of gravity at q (`gravity_force`). It is not the load of the joint in motion, which
     depends on the acceleration and thus on the friction.
 
     Attributes:
         coefficient: Ratio of friction to load.
-        velocity_scale: Speed at which the smooth sign of the velocity reaches 76 %.
-        load_scale: Load below which friction is nearly constant, so that it is smooth at zero load.
+        velocity_scale: Speed at which the smooth sign tanh(v / velocity_scale) of the velocity is 0.76.
+        load_scale: Load below which friction hardly depends on the load, so that it is smooth at zero load.
 
     Source: theory.md (H11), (H2).
     """
@@ -182,7 +182,7 @@ class LoadFriction(_FrictionUnderLoad):
 
 
 class BearingFriction(_FrictionUnderLoad):
-    """Friction proportional to the bearing force: tau = -coefficient sqrt(|F|^2 + load_scale^2) tanh(v / velocity_scale).
+    """Friction proportional to the bearing force F: tau = -coefficient sqrt(|F|^2 + load_scale^2) tanh(v / velocity_scale).
 
     F is the force that the joint transmits while the mechanism moves with q and v under gravity alone. It does not include the
     friction itself, drives, springs and loop joints. The model suits fast motion, in which centrifugal forces dominate the loads of
@@ -190,8 +190,8 @@ class BearingFriction(_FrictionUnderLoad):
 
     Attributes:
         coefficient: Friction coefficient times bearing radius; for prismatic joints the friction coefficient alone.
-        velocity_scale: Speed at which the smooth sign of the velocity reaches 76 %.
-        load_scale: Force below which friction is nearly constant, so that it is smooth at zero load.
+        velocity_scale: Speed at which the smooth sign tanh(v / velocity_scale) of the velocity is 0.76.
+        load_scale: Force below which friction hardly depends on the load, so that it is smooth at zero load.
 
     Source: theory.md (H13), (M3).
     """

@@ -29,13 +29,13 @@ _SHARE_OF_RANGE = 0.01
 
 
 class JointLimits(JointForce):
-    """Stops at the position limits of `Model.limits`: tau = -+(D + sqrt(S^2 + D^2)) beyond the limit, 0 within the limits.
+    """Stops at the position limits of the joints (`Model.limits`): springs and dampers that act only beyond the limits.
 
-    S = k p(x) is a spring force and D = d p'(x) dx/dt a damper force, with the depth x beyond the limit. The effective depth p
-    increases with the third power of x and equals x - width/2 beyond the width, so force and damping vanish at the limit. The force
-    always points back to the limit. It is S at rest and S + 2 D in a fast approach, and decreases to zero if the joint returns
-    faster than the spring would push it. With d = 2 sqrt(k I), a joint that enters deeper than the width returns with one seventh
-    of its speed, and a slower joint with at most one third.
+    At the depth x beyond a limit, the magnitude of the force is D + sqrt(S^2 + D^2) with the spring force S = k p(x) and the damper
+    force D = d p'(x) dx/dt. The effective depth p increases with the third power of x and equals x - width/2 beyond the width, so
+    force and damping vanish at the limit. The force always points back to the limit. It is S at rest and S + 2 D in a fast
+    approach, and decreases to zero if the joint returns faster than the spring would push it. With d = 2 sqrt(k I), a joint that
+    enters deeper than the width returns with one seventh of its speed, and a slower joint with at most one third.
 
     The part S has a potential energy; the remaining part is dissipative. The force is stiff: the default integrator evaluates it at
     the end of the step, for any step length, while explicit integrators require steps well below d/k and I/d.

@@ -14,8 +14,8 @@ _MOST_FRAMES = 20_000  # more frames do not improve the calibration
 
 @dataclasses.dataclass(frozen=True)
 class Markers:
-    """Description of filmed markers at the pivot, the joints and the tip of a hanging planar chain, from which coordinates are
-    read.
+    """Filmed markers at the pivot, the joints and the tip of a hanging planar chain, from whose positions joint angles are
+    computed.
 
     The angle of each link is the angle of the line between its joints from the downward vertical. The first coordinate is the angle
     of the first link; the other coordinates are angles relative to the previous link. Any unit of length can be used.
@@ -26,11 +26,12 @@ class Markers:
 
     Attributes:
         frame_rate: Number of frames per second of the film.
-        down: Columns of the array with the vertical coordinates, positive downwards, in the order of the markers from the pivot.
-        sideways: Columns of the array with the horizontal coordinates.
-        calibrate: If true, the values below are estimated from the training recordings, and the given ones are the initial guess.
-        tilt: Relative change of the scale along the picture, as for a tilted camera, per unit of length.
-        distortion: Relative change of the scale with the square of the distance, per unit of length squared.
+        down: Indices of the columns with the vertical coordinates, positive downwards, in the order of the markers from the pivot.
+        sideways: Indices of the columns with the horizontal coordinates, in the same order.
+        calibrate: If true, tilt, distortion, shift and beside are estimated from the training recordings; the given values are the
+            initial guess.
+        tilt: Relative change of the scale per unit of length along each direction of the picture, as for a tilted camera.
+        distortion: Relative change of the scale with the squared distance from the first marker, per unit of length squared.
         shift: Apparent displacement of each marker relative to the first one, for example because of its color.
         beside: Vector from each marker to its joint while the link that ends there hangs straight down; it rotates with the link.
     """

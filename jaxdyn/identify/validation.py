@@ -222,7 +222,7 @@ class WindowsCheck(Check):
 
     Attributes:
         kind: Name of this kind of check, "windows".
-        durations: Durations of the windows; each one results in its own figures.
+        durations: Durations of the windows; figures are computed for each of them.
         interval: Time step of the simulation.
         first: Start time of the first window.
     """
@@ -255,19 +255,20 @@ class WindowsCheck(Check):
 class ValidTimeCheck(Check):
     """Time until the errors of predictions exceed thresholds: median and lower quartile over all predictions.
 
-    A prediction starts in the middle of a few samples and uses nothing else of the recording. The initial state is estimated by a
-    polynomial of degree 4 and, as a second figure, by a fit of the plant.
+    The initial state of a prediction is estimated from a few samples around its start; no other samples of the recording are used.
+    The estimate is made by a polynomial of degree 4 and, for a second figure, by a fit of the plant.
 
     Attributes:
         kind: Name of this kind of check, "valid_time".
-        durations: Duration of the predictions, one value.
+        durations: Duration of the predictions; a list of one value.
         interval: Time step of the simulation and of the samples.
         first: Start time of the samples of the first prediction.
         stride: Time from the start of a prediction to the start of the next one.
         count: Number of predictions per recording.
-        thresholds: Thresholds for the largest error of any measurement; each one results in its own figures.
+        thresholds: Thresholds for the largest error of any measurement; figures are computed for each of them.
         samples: Number of samples from which the initial state is estimated.
-        absolute: If true, errors are those of sums along the chain, which are angles from the vertical.
+        absolute: If true, errors are computed for the sums of the coordinates along the chain, which are the angles of the links
+            from the vertical.
     """
 
     kind: Literal["valid_time"] = eqx.field(static=True, default="valid_time")

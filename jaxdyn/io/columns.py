@@ -8,11 +8,11 @@ class Columns:
     """Names of the arrays of a recording: arrays of a .npz file, or columns of a .csv file (one or several per quantity).
 
     Attributes:
-        time: Names of the time stamps, s.
-        q: Names of the coordinates, rad or m.
-        v: Names of the velocities, rad/s or m/s; empty if the velocities were not measured.
-        a: Names of the accelerations, rad/s^2 or m/s^2; empty if the accelerations were not measured.
-        u: Names of the inputs, N m or N; empty for a machine without inputs.
+        time: Names of the arrays or columns with the time stamps (s).
+        q: Names of those with the coordinates (rad or m).
+        v: Names of those with the velocities (rad/s or m/s); empty if velocities were not measured.
+        a: Names of those with the accelerations (rad/s^2 or m/s^2); empty if accelerations were not measured.
+        u: Names of those with the inputs (N m or N); empty for a machine without inputs.
     """
 
     time: tuple[str, ...] = ("t",)

@@ -1,7 +1,7 @@
 """Tables of a mechanism file that do not correspond to the fields of one class, as `jaxdyn.io.config` reads them.
 
-`mechanism_parts` reads all other forces and constraints from the declarations of their classes. Fields of type Any depend on the
-joint.
+`mechanism_parts` reads all other forces and constraints from the declarations of their classes. Values of fields of type Any depend
+on the joint or have several forms; `mechanism_joints` and `mechanism_reader` read them.
 """
 
 import dataclasses
@@ -11,49 +11,51 @@ from jaxdyn.dynamics.forces import AppliedForce
 from jaxdyn.io.config import setting
 from jaxdyn.io.placements import quaternion_from_rpy
 from jaxdyn.mechanism.builder import STANDARD_GRAVITY
-from jaxdyn.mechanism.model import Model
-from jaxdyn.mechanism.quantity import metadata, quantities
+from jaxdyn.mechanism.model import Limits, Model
+from jaxdyn.mechanism.quantity import Quantity, metadata, quantities
 from jaxdyn.mechanism.rotors import Rotors
 
 _ZERO = (0.0, 0.0, 0.0)
 
 
-def _like(owner: type, name: str, default: Any = dataclasses.MISSING) -> Any:
-    """A field with the unit and the bounds that the class `owner` declares for its field `name`."""
-    return dataclasses.field(default=default, metadata=metadata(quantities(owner)[name]))
+def _like(owner: type, name: str) -> dict[str, Quantity]:
+    """Metadata with the unit and the bounds that the class `owner` declares for its field `name`."""
+    return metadata(quantities(owner)[name])
 
 
 @dataclasses.dataclass(frozen=True)
 class JointEntry:
-    """The joint that carries a body, without the geometry of its kind.
+    """The joint that connects a body to its parent. All kinds of joints have these keys.
 
     Attributes:
-        kind: The kind of the joint, such as "revolute", "prismatic", "spherical", "free" or "fixed".
-        motion: The joint moves as this table prescribes.
-        name: The name of the joint; the name of the body followed by "_joint" if not given.
-        position_limits: The lower and the upper limit of every coordinate.
-        velocity_limit: The largest speed of every component.
-        effort_limit: The largest torque or force of the drive.
-        armature: The inertia of a rotor, reflected to the joint.
+        kind: Kind of the joint, such as "revolute", "prismatic", "spherical", "free" or "fixed".
+        motion: Table of a prescribed motion; the joint is free to move if not given.
+        name: Name of the joint; the name of the body followed by "_joint" if not given.
+        position_limits: Limits [lower, upper] of all coordinates, or a list with one such pair per coordinate; no limits if not
+            given.
+        velocity_limit: Largest speed, one value for all velocity components or a list; no limit if not given.
+        effort_limit: Largest torque or force of the drive, one value for all velocity components or a list; no limit if not
+            given.
+        armature: Rotor inertia reflected to the joint, one value for all velocity components or a list; zero if not given.
     """
 
     kind: str
     motion: dict[str, Any] | None = None
     name: str | None = None
-    position_limits: Any = None
-    velocity_limit: Any = None
-    effort_limit: Any = None
-    armature: Any = None
+    position_limits: Any = dataclasses.field(default=None, metadata=_like(Limits, "lower"))
+    velocity_limit: Any = dataclasses.field(default=None, metadata=_like(Limits, "velocity"))
+    effort_limit: Any = dataclasses.field(default=None, metadata=_like(Limits, "effort"))
+    armature: Any = dataclasses.field(default=None, metadata=_like(Model, "armature"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlacementEntry:
-    """A position and a rotation, by a quaternion or by angles.
+    """The placement of a coordinate frame in a body: a position and a rotation, given by a quaternion or by angles.
 
     Attributes:
-        position: The coordinates of the origin on the axes of the parent body, or of the body that carries it.
-        orientation: The rotation as a unit quaternion [w, x, y, z].
-        rpy: The rotation as roll, pitch and yaw about the fixed axes x, y, z, in place of a quaternion.
+        position: Origin of the frame, on the axes of the body that carries it.
+        orientation: Rotation of the frame as a unit quaternion [w, x, y, z]; no rotation if not given.
+        rpy: Rotation of the frame as roll, pitch and yaw about the fixed axes x, y, z, instead of a quaternion.
     """
 
     position: tuple[float, float, float] = setting((0.0, 0.0, 0.0), unit="m")
@@ -74,33 +76,37 @@ class PlacementEntry:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BodyEntry(PlacementEntry):
-    """[[body]]: a body; its placement is that of its joint frame in the parent.
+    """A body; position and rotation are those of its joint frame in the parent.
 
     Attributes:
-        name: The name of the body.
-        joint: The joint that carries the body.
-        parent: The name of the body that carries the joint; "ground" is the fixed world.
-        mass: The mass of the body.
-        com: The coordinates of the center of mass, on the axes of the body and from its joint point.
-        inertia: The inertia tensor about the center of mass, on the axes of the body, in kg m^2: [xx, yy, zz],
-            [xx, yy, zz, xy, xz, yz] or three rows.
+        position: Origin of the joint frame, on the axes of the parent body.
+        orientation: Rotation of the joint frame in the parent body as a unit quaternion [w, x, y, z]; no rotation if not given.
+        rpy: Rotation of the joint frame in the parent body as roll, pitch and yaw about the fixed axes x, y, z, instead of a
+            quaternion.
+        name: Name of the body.
+        joint: Table of the joint that connects the body to its parent.
+        parent: Name of the parent body; "ground" is the fixed world.
+        mass: Mass of the body.
+        com: Center of mass relative to the joint point, on the axes of the body.
+        inertia: Inertia tensor about the center of mass, on the axes of the body: [xx, yy, zz], [xx, yy, zz, xy, xz, yz] with the
+            off-diagonal entries of the tensor, or three rows; zero if not given.
     """
 
     name: str
     joint: Any
     parent: str = "ground"
-    mass: float = _like(Model, "mass", 0.0)
-    com: tuple[float, float, float] = _like(Model, "com", _ZERO)
-    inertia: Any = None
+    mass: float = dataclasses.field(default=0.0, metadata=_like(Model, "mass"))
+    com: tuple[float, float, float] = dataclasses.field(default=_ZERO, metadata=_like(Model, "com"))
+    inertia: Any = dataclasses.field(default=None, metadata=_like(Model, "inertia"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FrameEntry(PlacementEntry):
-    """[[frame]]: a named frame on a body.
+    """A named frame that is fixed in a body.
 
     Attributes:
-        name: The name of the frame.
-        body: The name of the body that carries it.
+        name: Name of the frame.
+        body: Name of the body that carries the frame, or "ground".
     """
 
     name: str
@@ -109,31 +115,49 @@ class FrameEntry(PlacementEntry):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RotorEntry:
-    """[[rotor]]: The rotor of a geared drive; its ratio is the ratio of rates, in rad/m if the joint is prismatic."""
+    """The rotor of a geared drive, which spins faster than the joint that it drives.
+
+    The mass and the inertia of the carrier must include those of the rotor as if it were fixed in the carrier.
+
+    Attributes:
+        name: Name of the rotor.
+        carrier: Name of the body that carries the rotor, or "ground".
+        joint: Name of the driven joint, or of its body; the joint must have one velocity component.
+        inertia: Moment of inertia about the axis of the rotor.
+        ratio: Gear ratio: rate of the rotor relative to the carrier divided by the rate of the joint (rad/m if the joint is
+            prismatic); negative if the rotor turns in the opposite direction.
+        axis: Unit vector of the axis on the axes of the carrier. It may be omitted if the rotor turns about the axis of a revolute
+            joint that is adjacent to the carrier.
+    """
 
     name: str
     carrier: str
     joint: str
-    inertia: float = _like(Rotors, "inertia")
+    inertia: float = dataclasses.field(metadata=_like(Rotors, "inertia"))
     ratio: float
     axis: tuple[float, float, float] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MarkerEntry(PlacementEntry):
-    """Frame on a body that marks one side of a loop joint."""
+    """A marker: the frame of one of the two bodies that a loop joint connects.
+
+    Attributes:
+        body: Name of the body or frame that carries the marker, or "ground".
+    """
 
     body: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LoopEntry:
-    """[[loop]]: A joint that closes a loop; its axis is the z axis of both markers.
+    """A joint that closes a loop; its axis is the z axis of both markers.
 
     Attributes:
         name: Name of the constraint.
         kind: Kind of the joint that closes the loop, such as "revolute".
-        a, b: The two markers, each with the name of a body or frame, a position, and an orientation or rpy.
+        a: Marker on the first body: a table with the keys body (name of a body or frame), position, and orientation or rpy.
+        b: Marker on the second body: a table with the same keys.
     """
 
     name: str
@@ -144,13 +168,15 @@ class LoopEntry:
 
 @dataclasses.dataclass(frozen=True)
 class CouplingEntry:
-    """[[coupling]]: The coordinate of one joint as a polynomial of the coordinate of another joint.
+    """The coordinate of one joint as a polynomial of the coordinate of another joint.
 
     Attributes:
         name: Name of the constraint.
-        driven, driver: Names of the two joints.
-        coefficients: Coefficients of the polynomial, beginning with the constant term.
-        driven_component, driver_component: Index of the coordinate, from 0, if the joint has several.
+        driven: Name of the joint whose coordinate is the value of the polynomial.
+        driver: Name of the joint whose coordinate is the argument of the polynomial.
+        coefficients: Coefficients c0, c1, ... of the polynomial, beginning with the constant term c0 (rad or m).
+        driven_component: Index of the coordinate of the driven joint, from 0; needed if the joint has several.
+        driver_component: Index of the coordinate of the driver joint, from 0; needed if the joint has several.
     """
 
     name: str
@@ -163,31 +189,32 @@ class CouplingEntry:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AppliedForceEntry:
-    """[[applied_force]]: A constant force and couple on a body.
+    """A constant force and couple on a body.
 
     Attributes:
-        body: Name of a body or frame.
-        axes: "body" if force and torque are given on the axes of the body or frame and turn with it, "ground" if on ground axes.
-        point: Point where the force acts, on the axes of the body or frame.
+        body: Name of the body or frame on which the force acts.
+        axes: "body" if force and torque are given on the axes of the body or frame and turn with it, "ground" if they are given on
+            ground axes.
+        point: Point of application relative to the origin of the body or frame, on its axes.
         force: Force vector.
-        torque: Couple.
+        torque: Couple, which acts in addition to the moment of the force.
     """
 
     body: str
     axes: Literal["body", "ground"]
-    point: tuple[float, float, float] = _like(AppliedForce, "point", _ZERO)
-    force: tuple[float, float, float] = _like(AppliedForce, "force", _ZERO)
-    torque: tuple[float, float, float] = _like(AppliedForce, "torque", _ZERO)
+    point: tuple[float, float, float] = dataclasses.field(default=_ZERO, metadata=_like(AppliedForce, "point"))
+    force: tuple[float, float, float] = dataclasses.field(default=_ZERO, metadata=_like(AppliedForce, "force"))
+    torque: tuple[float, float, float] = dataclasses.field(default=_ZERO, metadata=_like(AppliedForce, "torque"))
 
 
 @dataclasses.dataclass(frozen=True)
 class DrivesEntry:
-    """[drives]: the driven joint of each control, and which of its velocity components, counted from 0.
+    """The joint that each control drives.
 
     Attributes:
-        joints: The name of the driven joint of each control.
-        components: The driven velocity component of each of these joints, counted from 0.
-        gear: The torque or force of the joint per unit of each control.
+        joints: Names of the driven joints, one for each control.
+        components: Index of the driven velocity component of each of these joints, from 0; needed if a joint has several.
+        gear: Torque or force of the joint per unit of each control; 1 if not given.
     """
 
     joints: tuple[str, ...]
@@ -197,22 +224,22 @@ class DrivesEntry:
 
 @dataclasses.dataclass(frozen=True)
 class MechanismEntry:
-    """The whole file.
+    """A mechanism file without its tables of forces and constraints.
 
     Attributes:
-        name: The name of the mechanism.
-        source: The source of the values, in any words.
-        body: Each of these tables is a body with the joint that carries it.
-        gravity: The gravitational acceleration on the axes of the ground.
-        frame: Each of these tables is a named frame on a body, such as a flange or a sensor.
-        rotor: Each of these tables is the rotor of a geared drive.
-        drives: The joints that the controls drive; every joint is driven if this table is not given.
+        name: Name of the mechanism.
+        source: Source of the values in words, such as a data sheet.
+        body: Bodies, one table each, with the joint that connects the body to its parent.
+        gravity: Gravitational acceleration on ground axes.
+        frame: Named frames that are fixed in bodies, such as a flange or a sensor, one table each.
+        rotor: Rotors of geared drives, one table each.
+        drives: Joints that the controls drive; if this table is not given, every velocity component is driven.
     """
 
     name: str
     source: str
     body: tuple[BodyEntry, ...]
-    gravity: tuple[float, float, float] = _like(Model, "gravity", STANDARD_GRAVITY)
+    gravity: tuple[float, float, float] = dataclasses.field(default=STANDARD_GRAVITY, metadata=_like(Model, "gravity"))
     frame: tuple[FrameEntry, ...] = ()
     rotor: tuple[RotorEntry, ...] = ()
     drives: DrivesEntry | None = None

@@ -24,13 +24,13 @@ A joint with prescribed motion has the additional key `motion`:
     {kind = "constant_rate", rate, start}, {kind = "sinusoid", amplitude, angular_frequency, phase, offset},
     {kind = "spline", values, interval, start}
 
-Quantities of a joint are given as one value for all components, or as a list in the order of its coordinates or velocities, see
-`jaxdyn.mechanism.joints`.
+Quantities of a joint are given as one value for all its components, or as a list in the order of its coordinates or velocity
+components, see `jaxdyn.mechanism.joints`.
 
 The other tables are [[frame]], [[rotor]], [[spring]], [[damper]], [[applied_force]], [joint_friction] and the other terms of
-`mechanism_friction`, [joint_spring], [joint_servo], [joint_limits], [drives], and for closed loops [[loop]], [[rod]] and
-[[coupling]]; `mechanism_entries` lists their keys. An empty table [joint_limits] adds stops at the position limits of all joints,
-with a stiffness that is derived from masses and effort limits. Points may be given on any body or frame, by name:
+`jaxdyn.dynamics.friction`, [joint_spring], [joint_servo], [joint_limits], [drives], and for closed loops [[loop]], [[rod]] and
+[[coupling]]; configs/README.md lists the keys of all tables. An empty table [joint_limits] adds stops at the position limits of all
+joints, with a stiffness that is derived from masses and effort limits. Points may be given on any body or frame, by name:
 
     [[loop]]
     name = "crosshead"

@@ -18,18 +18,10 @@ from jaxdyn.io.mechanism_entries import JointEntry
 from jaxdyn.mechanism.components import AnyJoint, component_units, joint_of
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Rheonomic
-from jaxdyn.mechanism.model import Limits, Model
+from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.named_classes import named_subclasses
 from jaxdyn.mechanism.prescribed import PrescribedMotion
 from jaxdyn.mechanism.quantity import Quantity, dimensions, quantities, quantity_of
-
-_LIMITS, _ARMATURE = quantities(Limits), quantities(Model)["armature"]
-_JOINT_QUANTITIES = {
-    "position_limits": _LIMITS["lower"],
-    "velocity_limit": _LIMITS["velocity"],
-    "effort_limit": _LIMITS["effort"],
-    "armature": _ARMATURE,
-}
 
 
 def component_values(value: Any, joint: AnyJoint, declared: Quantity, place: Place) -> float | tuple[float, ...]:
@@ -100,7 +92,7 @@ def joint_quantities(entry: JointEntry, joint: Joint, place: Place) -> dict[str,
         ConfigError: A value does not fit, or the joint does not have the quantity.
     """
     values: dict[str, Any] = {}
-    for key, declared in _JOINT_QUANTITIES.items():
+    for key, declared in quantities(JointEntry).items():
         value = getattr(entry, key)
         if value is None:
             continue

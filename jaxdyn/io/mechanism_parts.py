@@ -32,7 +32,7 @@ from jaxdyn.mechanism import checks, configuration
 from jaxdyn.mechanism.components import component_units, joint_of
 from jaxdyn.mechanism.model import Limits, Model
 from jaxdyn.mechanism.named_classes import subclasses
-from jaxdyn.mechanism.quantity import ComponentUnit, Quantity, meanings, quantities, quantity_of
+from jaxdyn.mechanism.quantity import ComponentUnit, Quantity, first_sentence, meanings, quantities, quantity_of
 from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.transform import RigidTransform
 
@@ -145,12 +145,15 @@ def part_table(model: Model, part: Force | Constraint, file: Place) -> tuple[str
     return name, table
 
 
+BY_JOINT_NAMES = 'The value of a key that is marked "by joint names" is a table such as {shoulder = 0.1, elbow = 0.05}.'
+
+
 def describe_parts(classes: dict[str, Any] | None = None) -> str:
     """Description of the tables of forces and constraints in mechanism files: one line per key with unit, meaning and bounds."""
     lines = []
     for name, cls in (part_classes() if classes is None else classes).items():
-        lines.append(f"  [{name}]" if issubclass(cls, JointForce) else f"  [[{name}]]")
         table = _HAND_WRITTEN[cls].entry if cls in _HAND_WRITTEN else cls
+        lines.append(f"  {f'[{name}]' if issubclass(cls, JointForce) else f'[[{name}]]'}: {first_sentence(table)}")
         known = meanings(table)
         for field in dataclasses.fields(table):
             declared = quantity_of(field)
@@ -158,10 +161,15 @@ def describe_parts(classes: dict[str, Any] | None = None) -> str:
                 " or ".join(dict.fromkeys(declared.unit)) if isinstance(declared.unit, ComponentUnit) else declared.unit
             )
             rules = [declared.allowed] if declared.allowed else []
-            rules += ["by joints"] if declared.along else ["name of a body or frame"] if declared.refers else []
+            rules += ["by joint names"] if declared.along else []
             stated = f" [{', '.join(rules)}]" if rules else ""
             of_unit = f" ({unit})" if unit not in (None, "1") else ""
-            lines.append(f"    {field.name}{of_unit}: {known.get(field.name, '')}{stated}")
+            meaning = known.get(field.name, "")
+            if declared.refers and table is cls:  # files give a name instead of an index, and points on frames too
+                meaning = 'Name of a body or frame, or "ground".'
+            elif declared.on and table is cls:
+                meaning = f"Position of the point relative to the origin of {declared.on}, on its axes."
+            lines.append(f"    {field.name}{of_unit}: {meaning}{stated}")
     return "\n".join(lines)
 
 

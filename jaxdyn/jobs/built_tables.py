@@ -19,9 +19,8 @@ from jaxdyn.dynamics.system import System
 from jaxdyn.io.config import Place, read_value, suggestion
 from jaxdyn.jobs.optimize_parts import ConfigurationPart, JointBoundsPart, PosePart, SpheresPart, StatePart, TargetPart
 from jaxdyn.jobs.optimize_values import each
-from jaxdyn.jobs.settings import first_sentence
 from jaxdyn.mechanism.named_classes import named_subclasses, subclasses
-from jaxdyn.mechanism.quantity import Quantity, meanings, quantity_of
+from jaxdyn.mechanism.quantity import Quantity, first_sentence, meanings, quantity_of
 
 # Classes with fields that are built from other keys, and the dataclass with these keys, which builds the fields that it names.
 PARTS: dict[type, Any] = {

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxdyn.io.toml import toml_value
-from jaxdyn.jobs.settings import Setting, first_sentence, kinds_of, settings_of, summary_of, tables_of
+from jaxdyn.jobs.settings import Setting, kinds_of, settings_of, summary_of, tables_of
+from jaxdyn.mechanism.quantity import first_sentence
 
 DEFAULT: Any = ...  # the value of a key that keeps its default
 _WIDTH = 110
@@ -17,8 +18,8 @@ class Noted:
     """A value with a further comment, which stands after that of its key.
 
     Attributes:
-        value: the value; None for a key that stands in the comment only.
-        note: the comment; its lines are kept.
+        value: Value of the key; None for a key that appears only in the comment.
+        note: Comment, whose line breaks are kept.
     """
 
     value: Any
@@ -28,12 +29,13 @@ class Noted:
 def commented_toml(
     config: Any, values: Mapping[str, Any], header: str, classes: Mapping[str, Sequence[Any]] | None = None
 ) -> str:
-    """The TOML text of some keys of a config class, each below its meaning; keys that are left out are listed by table.
+    """The TOML text of some keys of a config class, each below a comment with its meaning; each table lists its other keys.
 
     Args:
-        values: values, tables and arrays of tables by key, as in the file; the values may be `DEFAULT` or `Noted`.
-        header: comment at the top of the file; its lines are kept.
-        classes: the classes of tables whose annotation does not name them, by the dotted names of the tables.
+        config: Config class.
+        values: Values, tables and arrays of tables by key, as in the file. A value may be `DEFAULT` or `Noted`.
+        header: Comment at the top of the file, whose line breaks are kept.
+        classes: Classes of tables whose annotation does not name them, by the dotted names of the tables.
     """
     writer = _Writer(classes or {})
     writer.note(header)
@@ -43,7 +45,7 @@ def commented_toml(
 
 
 class _Writer:
-    """Collects lines; explains each key once."""
+    """Collects the lines of the file, and explains each key where it first appears."""
 
     def __init__(self, classes: Mapping[str, Sequence[Any]]):
         self.classes = classes
@@ -51,16 +53,16 @@ class _Writer:
         self._explained: set[tuple[str, Any]] = set()
 
     def note(self, text: str) -> None:
-        """A comment whose lines are kept."""
+        """Add a comment whose line breaks are kept."""
         self.lines += [f"# {line}".rstrip() for line in text.splitlines()]
 
     def blank(self) -> None:
-        """An empty line, if there is none yet."""
+        """Add an empty line unless the last line is empty."""
         if self.lines[-1]:
             self.lines.append("")
 
     def table(self, path: str, owners: Sequence[Any], values: Mapping[str, Any]) -> None:
-        """The keys of a table, those without tables first."""
+        """Add the keys of a table: first those with plain values, then those with tables."""
         kind = values.get("kind")
         owners = [owner for owner in owners if kind in kinds_of(owner)] or owners
         settings: dict[str, Setting] = {}
@@ -105,12 +107,12 @@ class _Writer:
             self.blank()
             return
         unit = setting.unit if setting is not None and _has_number(value) else ""
-        self.lines.append(f"{key} = {toml_value(value)}" + (f" # {unit}" if unit not in ("", "1") else ""))
+        self.lines.append(f"{key} = {toml_value(value)}" + (f" # {unit}" if unit else ""))
         if said:
             self.blank()
 
     def _say(self, text: str) -> None:
-        """A comment that is filled."""
+        """Add a comment whose lines are filled."""
         self.lines += [f"# {line}" for line in textwrap.wrap(text, _WIDTH, break_on_hyphens=False)]
 
 

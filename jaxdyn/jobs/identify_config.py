@@ -24,14 +24,14 @@ class StudyConfig:
     Attributes:
         name: Name of the fit in tables and in file names.
         train: Recordings for the fit, as names of files in the data folder; "runs.npz:run_02" is one array of a file with several
-            arrays. If recordings are synthetic, each name stands for a motion.
+            arrays. If the recordings are synthetic, each name is the name of a motion.
         mechanism: Mechanism file (.toml, .urdf, .xml or .json) with the initial guess and the center of the priors.
         mechanism_in_data: Mechanism file in the data folder, instead of `mechanism`.
         base: State of the root link of a URDF file, "fixed" in the ground or "free" to move; fixed if not given.
         repair: If true, unphysical inertias of a URDF file are corrected, and the first one of repeated elements is used.
         validation: Held-out recordings for the validation of the fit.
-        train_time: Time interval of the training recordings that is used, measured from the first time stamp.
-        validation_time: Time interval of the held-out recordings that is used, measured from the first time stamp.
+        train_time: Time interval [start, end] of the training recordings that is used, measured from the first time stamp.
+        validation_time: Time interval [start, end] of the held-out recordings that is used, measured from the first time stamp.
     """
 
     name: str
@@ -58,12 +58,14 @@ class WindowsConfig:
         interval: Time step of the simulation.
         stride: Time from the start of a window to the start of the next one; by default the duration.
         first: Start time of the first window of a recording.
-        lead: Time before each window for which inputs are kept, for input delays.
-        velocity_cutoff: Cutoff frequency of the low-pass filter for the initial guess of the velocities.
+        lead: Time before each window for which inputs are kept; it must cover the input delays.
+        velocity_cutoff: Cutoff frequency of the low-pass filter with which the initial guess of the velocities is computed.
         free_starts: If true, the initial states are estimated. Otherwise the measured states are used, and the noise of the
             measurements must include the effect of their errors.
-        start_noise: Standard deviations of the guessed initial states, first coordinates and then velocities; unknown if empty.
-        continuity: Standard deviations of the jumps between consecutive windows; jumps are unrestricted if empty.
+        start_noise: Standard deviations of the errors of the guessed initial states (coordinates, then velocities); if empty, the
+            guesses do not enter the loss.
+        continuity: Standard deviations of the jumps of the state from the end of a window to the start of the next one
+            (coordinates, then velocities); if empty, jumps do not enter the loss.
     """
 
     duration: float = setting(0.5, unit="s", positive=True)
@@ -92,7 +94,7 @@ class MotionConfig:
         cutoff: Cutoff frequency of the zero-phase low-pass filter for positions, velocities and forces; 0 for no filter.
         order: Order of the low-pass filter.
         drop: Number of samples that are removed at both ends.
-        decimate: Decimation factor, so that one of this number of consecutive samples is used.
+        decimate: Decimation factor n: every n-th sample is used.
     """
 
     interval: float = setting(0.001, unit="s", positive=True)
@@ -107,18 +109,20 @@ class FitConfig:
     """Method and settings of the fit.
 
     Attributes:
-        method: Method of the fit: "output_error" simulates windows, "inverse_dynamics" compares forces.
+        method: Method of the fit: "output_error" minimizes the errors of simulated motions, "inverse_dynamics" those of computed
+            forces.
         noise: Standard deviation of the measurements (output error) or of the forces (inverse dynamics), one value for all or one
-            value each. With markers it is the standard deviation of the angles of the links from the vertical.
+            value each. With markers it is the standard deviation (rad) of the angles of the links from the vertical.
         quantization: Resolution of the measurements, for output error.
-        rounds: Number of repetitions of a fit by inverse dynamics, each with the noise of each force set to the RMS of its errors.
+        rounds: Number of times that a fit by inverse dynamics is repeated, with the noise of each force set to its RMS error in the
+            previous fit.
         block_length: Number of consecutive samples with correlated errors, which together count as one sample.
         loss: Loss of the residuals, "squares", "huber" or "cauchy".
         threshold: Threshold of a robust loss, in standard deviations.
         max_steps: Maximum number of Levenberg-Marquardt steps.
-        tolerance: Tolerance of the fit, which ends when the predicted relative decrease of the loss in the next step is smaller.
-        starts: Number of fits from random initial guesses around the given one; the best fit is used.
-        standard_deviation: Standard deviation of the random initial guesses in the unconstrained parameters of the charts.
+        tolerance: Relative decrease of the loss that the next step must promise; below it, the fit has converged.
+        starts: Number of fits, the first from the given initial guess, the others from random ones around it; the best fit is used.
+        standard_deviation: Standard deviation of the random initial guesses, in the unconstrained parameters of the charts.
         seed: Seed of the random initial guesses.
     """
 
@@ -143,8 +147,8 @@ class ReferenceConfig:
     Attributes:
         study: Name of the study to whose table the figures are added.
         name: Name of the source of the figures.
-        split: Recordings to which the figures belong, "train" or "validation".
-        figures: Figures of merit by the names that appear in the table.
+        split: Recordings for which the figures hold, "train" or "validation".
+        figures: Figures of merit, by the names that the table shows.
     """
 
     study: str
@@ -158,21 +162,21 @@ class IdentifyConfig:
     """Config of `jaxdyn identify`.
 
     Attributes:
-        study: Tables of the fits, one table each.
-        free: Tables that select the free parameters.
-        data: Folder that contains the recordings.
-        source: Place where the recordings can be obtained, for the message if they are missing.
-        synthetic: Settings of synthetic recordings of the mechanism and the forces of the config, instead of `data`.
-        columns: Names of the arrays in the recordings.
+        study: Fits, one table each.
+        free: Free parameters, one table for each group of bodies or array.
+        data: Folder of the recordings.
+        source: Address from which the recordings can be obtained; it appears in the message if they are missing.
+        synthetic: Synthetic recordings, simulated with the mechanism and the forces of the config, instead of `data`.
+        columns: Names of the columns (CSV) or arrays (NPZ) of the recordings.
         markers: Description of markers, if recordings are films of markers.
-        force: Forces in the joints that replace all friction of the mechanism file, and all forces of the same kinds. They are the
-            first forces of the system, in this order.
-        tie: Tables of values that follow a free parameter.
+        force: Joint forces. They replace all friction of the mechanism file, and its forces of the same kinds. They are the first
+            forces of the system in this order, "system.forces.0" and so on.
+        tie: Parameters that depend linearly on a free parameter: value = factor * parameter + offset.
         windows: Windows into which recordings are cut, for output error.
         motion: Smoothing of recordings, for inverse dynamics.
         fit: Method and settings of the fit.
-        check: Tables of figures of merit, which are computed on training and held-out recordings.
-        reference: Tables of figures of merit from other sources.
+        check: Figures of merit, which are computed on training and held-out recordings.
+        reference: Figures of merit from other sources, for comparison.
         devices: Devices over which windows or samples are divided: "one", "all" of this machine, or those of all "hosts".
         pictures: If true, pictures are drawn.
     """

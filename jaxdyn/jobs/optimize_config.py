@@ -19,9 +19,9 @@ class HorizonConfig:
     Attributes:
         duration: Duration of the motion, or its initial guess if the duration is free.
         steps: Number of equal time steps; controls are constant in each step.
-        integrator: One-step method that computes each time step.
-        shortest: Lower bound of the duration, which is free if `longest` is given too.
-        longest: Upper bound of the duration, which is free if `shortest` is given too.
+        integrator: Integrator of the time steps.
+        shortest: Lower bound of a free duration; the duration is fixed if `shortest` and `longest` are not given.
+        longest: Upper bound of a free duration.
     """
 
     duration: float = setting(unit="s", positive=True)
@@ -42,7 +42,7 @@ class StateConfig:
     """A state of the mechanism.
 
     Attributes:
-        q: Coordinates of the state (rad or m), by default the neutral ones.
+        q: Coordinates of the state (rad or m); by default the neutral configuration.
         v: Velocities of the state (rad/s or m/s), one value for all components or one each.
     """
 
@@ -109,7 +109,7 @@ class RandomStartConfig:
         kind: Kind of the initial guesses, "random".
         count: Number of initial guesses.
         amplitude: Standard deviations of the controls (N m or N), one value for all or one each.
-        interval: Duration for which each random value is held, by default one time step.
+        interval: Duration for which each random value is held; by default one time step.
         seed: Seed of the random values.
     """
 
@@ -122,16 +122,18 @@ class RandomStartConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StatesStartConfig:
-    """Initial guesses with a given motion, which need not satisfy the dynamics, and zero controls.
+    """Initial guesses with a given motion, which need not satisfy the dynamics, and with zero controls.
 
     Attributes:
         kind: Kind of the initial guesses, "states".
         times: Times of the given configurations, from 0 to the duration.
-        q: Configurations of the motion, between which it is linear in tangent coordinates.
-        count: Number of initial guesses; all but the first have random configurations between the first and the last one.
-        spread: Standard deviation of the random configurations from the given ones (rad or m), or their largest distance.
-        distribution: Distribution of the random distances; "uniform" distances are within the spread.
-        seed: Seed of the random distances.
+        q: Configurations at these times; in between, the motion is interpolated linearly in tangent coordinates.
+        count: Number of initial guesses; in all but the first, the configurations between the first and the last one have random
+            deviations.
+        spread: Size of the random deviations (rad or m): the standard deviation of a "normal", the largest magnitude of a "uniform"
+            distribution.
+        distribution: Distribution of the random deviations, "normal" or "uniform".
+        seed: Seed of the random deviations.
     """
 
     kind: Literal["states"]
@@ -159,17 +161,17 @@ class OptimizeConfig:
     """Config of `jaxdyn optimize`.
 
     Attributes:
-        mechanism: Mechanism file, .toml, .urdf, .xml (URDF or MJCF) or .json. The controls act on its drives, or on every joint if
-            it has no drives.
-        time: Table of the duration and the time steps.
+        mechanism: Mechanism file, .toml, .urdf, .xml (URDF or MJCF) or .json. The controls act on its drives; without drives, every
+            velocity component has a control.
+        time: Duration and time steps.
         base: State of the root link of a URDF file, "fixed" in the ground or "free" to move; fixed if not given.
         repair: If true, unphysical inertias of a URDF file are corrected, and the first one of repeated elements is used.
         initial: Initial state of the motion.
-        bounds: Bounds of the controls.
-        running: Tables of running costs, which are integrated over time.
-        final: Tables of final costs, which apply at the end.
-        condition: Tables of constraints along the path.
-        final_condition: Tables of constraints at the end.
+        bounds: Bounds of the controls; by default the effort limits of the mechanism.
+        running: Running costs, which are integrated over time.
+        final: Final costs, which are evaluated at the end of the motion.
+        condition: Constraints along the path.
+        final_condition: Constraints at the end of the motion.
         solver: Method that solves the problem.
         iterations: Maximum number of iterations of the solver.
         start: Initial guesses of the solver; the best solution is kept.
@@ -178,8 +180,8 @@ class OptimizeConfig:
         backend: Compiler of the computations: "lanes" for the lane compiler, "xla" for XLA, "auto" for the lane compiler on CPUs
             where it supports the computation.
         devices: Devices over which the initial guesses are divided: "one", "all" of this machine, or those of all "hosts".
-        chunk: Number of initial guesses that are solved and written at once; it is always one for collocation. An interrupted run
-            loses at most one chunk.
+        chunk: Number of initial guesses that are solved and written at once; always one for collocation. If a run is interrupted,
+            at most one chunk is lost.
         pictures: If true, pictures are drawn.
         animation: If true, the file motion.gif is written.
     """

@@ -1,4 +1,4 @@
-"""Keys of costs and constraints that are not fields of their classes: states, poses, spheres and bounds as given in a config.
+"""Config keys of costs and constraints that differ from the fields of their classes: states, poses, spheres and bounds.
 
 Each dataclass builds the fields that are listed in its class variable `makes`.
 """
@@ -118,8 +118,8 @@ class SpheresPart:
     """Spheres on bodies, and obstacles.
 
     Attributes:
-        sphere: Tables of the spheres on bodies.
-        obstacle: Tables of the spheres in the world.
+        sphere: Spheres that are fixed on bodies.
+        obstacle: Spheres that are fixed in the world.
     """
 
     makes: ClassVar[tuple[str, ...]] = ("bodies", "centers", "radii", "obstacle_centers", "obstacle_radii")

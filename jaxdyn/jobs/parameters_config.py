@@ -11,19 +11,20 @@ class FreeConfig:
     """Free parameters: the inertia of bodies, or an array of the plant.
 
     Attributes:
-        inertia: Bodies whose mass, center of mass and inertia are free; ["all"] for all bodies.
-        divergence: Weight of the log-det divergence of these bodies from their initial values in the loss.
+        inertia: Names of the bodies whose mass, center of mass and inertia tensor are free; ["all"] for all bodies.
+        divergence: Weight of the regularization of these bodies, the log-det divergence of their inertial parameters from the
+            initial values; 0 for none.
         path: Path of the free array of the plant, such as "system.model.armature", "system.forces.0.viscous", "inputs.delay" or
-            "sensors.offset"; "sensors.zeros" is an offset for each single recording.
-        entries: Free rows of the array, by the names of bodies or joints or by index; by default all rows.
+            "sensors.offset"; "sensors.zeros" is a separate offset for each recording.
+        entries: Rows of the array that are free, by the names of bodies or joints or by index; by default all rows.
         chart: Parametrization of the values: "real" (any), "positive", "bounded", "unit_vector" or "rotation" (a quaternion).
         lower: Lower bound of the chart "bounded".
         upper: Upper bound of the chart "bounded".
-        start: Initial values, by default those of the mechanism.
+        start: Initial guess of the values; by default those of the mechanism.
         prior_std: Standard deviation of a Gaussian prior; there is no prior if not given.
-        prior_mean: Mean of the Gaussian prior, by default the initial value.
-        name: Name that appears in tables, by default the last part of the path.
-        unit: Unit that appears in tables, by default the declared unit.
+        prior_mean: Mean of the Gaussian prior; by default the initial guess.
+        name: Name that appears in tables; by default the last part of the path.
+        unit: Unit that appears in tables; by default the unit that the class of the array declares.
     """
 
     inertia: tuple[str, ...] = ()
@@ -46,14 +47,14 @@ class FreeConfig:
 
 @dataclasses.dataclass(frozen=True)
 class TieConfig:
-    """Values that follow a free parameter: value = factor * parameter + offset.
+    """Parameters that depend linearly on a free parameter: value = factor * parameter + offset.
 
     Attributes:
-        path: Path of the array of the plant that follows the parameter.
+        path: Path of the array of the plant that depends on the parameter.
         to: Name of the free parameter.
-        entries: Rows of the array that follow, by default all rows.
+        entries: Rows of the array that depend on the parameter, by names or by index; by default all rows.
         factor: Factor of the free parameter.
-        offset: Offset that is added to the product.
+        offset: Constant term.
     """
 
     path: str

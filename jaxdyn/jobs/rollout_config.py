@@ -18,8 +18,8 @@ class InitialConfig:
     Attributes:
         spread: Fraction of the range between the joint limits, around its middle, in which initial coordinates are drawn. For a
             joint without limits it is the standard deviation of its coordinate (rad or m). The default is 0.5. In a replay it is
-            the standard deviation of all coordinates from the initial state of the plan, and the default is 0.
-        speed: Standard deviation of the initial velocities, in a replay from those of the plan.
+            the standard deviation of all coordinates from the initial state of the plan; the default is then 0.
+        speed: Standard deviation of the initial velocities; in a replay, of their deviations from those of the plan.
     """
 
     spread: float | None = setting(None, non_negative=True)
@@ -33,13 +33,13 @@ class ControlConfig:
     Attributes:
         target: Target of the controller: the "middle" of the joint limits (neutral for joints without limits), or the "initial"
             configuration of each sample.
-        stiffness: Proportional gains, one value for all velocity components or one each.
-        damping: Derivative gains, one value for all velocity components or one each.
-        compensate_gravity: If true, the torque that holds the mechanism against gravity is added.
+        stiffness: Proportional gains (N m/rad or N/m), one value for all velocity components or one each.
+        damping: Derivative gains (N m s/rad or N s/m), one value for all velocity components or one each.
+        compensate_gravity: If true, the generalized forces that balance gravity are added.
         random_torque: Standard deviation of the random torque (N m or N), one value for all velocity components or one each.
-        random_interval: Time between the knots of the random torque, which is piecewise linear.
-        replay: File plan.npz of a run of jaxdyn optimize, whose controls act on the drives instead of the controller.
-        replay_feedback: If true, the feedback gains of the plan act on deviations from it, within the bounds of its controls.
+        random_interval: Time between the knots of the random torque, which is linear in between.
+        replay: File plan.npz of a run of jaxdyn optimize; its controls act on the drives instead of a controller.
+        replay_feedback: If true, the feedback gains of the plan are used too: u = u_k + K_k (x - x_k), clipped to the bounds.
     """
 
     target: Literal["middle", "initial"] = "middle"
@@ -69,7 +69,8 @@ class TimeConfig:
         rate: Rate of the control steps.
         substeps: Number of integrator steps per control step.
         save_every: Number of control steps from one saved state to the next.
-        integrator: One-step method of the simulation; "projected" is Runge-Kutta 4 with loops closed exactly after each step.
+        integrator: One-step method of the simulation; "projected" is Runge-Kutta 4 with a projection onto the loop constraints
+            after each step.
     """
 
     duration: float = setting(unit="s", positive=True)
@@ -90,20 +91,22 @@ class RolloutConfig:
         batch: Number of samples that are simulated.
         seed: Seed of all random values.
         dtype: Precision of all computations.
-        method: Algorithm of the forward dynamics, by default the one of the mechanism.
-        stabilization: Decay rate of errors of loop constraints, see `jaxdyn.System`; by default the one of the mechanism.
-        limits: Use of position limits: "enforced" stops joints there by springs and dampers, "data" does not affect the motion.
+        method: Algorithm of the forward dynamics; by default that of the mechanism.
+        stabilization: Decay rate of violations of the loop constraints, see `jaxdyn.System`; by default that of the mechanism.
+        limits: Effect of position limits: "enforced" adds stops (springs and dampers) at the limits; with "data" the limits do not
+            affect the motion.
         backend: Compiler of the computations: "lanes" for the lane compiler, "xla" for XLA, "auto" for the lane compiler on CPUs
             where it supports the computation.
         devices: Devices over which the samples are divided: "one", "all" of this machine, or those of all "hosts".
         memory: Memory limit above which a batch is simulated in chunks.
-        chunk: Maximum number of samples that are simulated and written at once, by default as many as fit into memory. An
-            interrupted run that is resumed loses the chunk it was working on.
-        most_failed: Fraction of samples that may diverge or stop at an unsolved step; if it is exceeded, the exit status is 3.
+        chunk: Maximum number of samples that are simulated and written at once; by default as many as fit into memory. If a run is
+            interrupted, only the chunk that was being computed is lost.
+        most_failed: Largest accepted fraction of samples that diverge or stop at an unsolved step; if it is exceeded, the exit
+            status is 3.
         pictures: If true, pictures are drawn.
-        initial: Table of the initial states.
-        control: Table of the controller or the replay.
-        time: Table of duration, rates and integrator.
+        initial: Random initial states.
+        control: Controller, or replay of a plan.
+        time: Duration, rates and integrator.
     """
 
     mechanism: Path

@@ -4,13 +4,12 @@ Help texts and the templates of `jaxdyn new` are derived from the classes, so th
 """
 
 import dataclasses
-import inspect
 import textwrap
 from collections.abc import Iterator
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from jaxdyn.io.toml import toml_value
-from jaxdyn.mechanism.quantity import ComponentUnit, Quantity, meanings, quantity_of
+from jaxdyn.mechanism.quantity import ComponentUnit, Quantity, first_sentence, meanings, quantity_of
 
 WIDTH = 100  # columns of a terminal
 
@@ -20,10 +19,10 @@ class Setting:
     """A key of a config.
 
     Attributes:
-        annotation: type of its value.
-        rules: unit and bounds.
-        default: its default, MISSING for a required key.
-        meaning: its line in the docstring of the class.
+        annotation: Type of the value.
+        rules: Unit and bounds of the value.
+        default: Default of the value; MISSING for a required key.
+        meaning: Entry of the key in the docstring of the class.
     """
 
     annotation: Any
@@ -33,7 +32,7 @@ class Setting:
 
     @property
     def explanation(self) -> str:
-        """The meaning, and the choices where it does not name them."""
+        """The meaning, followed by the allowed values if the meaning does not name them."""
         choices = [
             choice for part in _options(self.annotation) for choice in get_args(part) if get_origin(part) is Literal
         ]
@@ -45,13 +44,15 @@ class Setting:
 
     @property
     def unit(self) -> str:
-        """The SI unit, empty if there is none; both units of a quantity along components of joints."""
+        """The SI unit, or both units of a quantity along angular and linear components; empty without a unit."""
         unit = self.rules.unit
-        return " or ".join(dict.fromkeys(unit)) if isinstance(unit, ComponentUnit) else unit or ""
+        if isinstance(unit, ComponentUnit):
+            return " or ".join(dict.fromkeys(unit))
+        return "" if unit in (None, "1") else unit
 
 
 def settings_of(table: Any, kind: str | None = None) -> dict[str, Setting]:
-    """The keys of a config class, or of one kind of a table that has several."""
+    """The keys of a config class, or of one kind of a table whose keys depend on its key `kind`."""
     if kind is not None and hasattr(table, "keys"):
         keys = table.keys(kind).items()
         return {name: Setting(key.annotation, key.rules, key.default, key.meaning) for name, key in keys}
@@ -63,7 +64,10 @@ def settings_of(table: Any, kind: str | None = None) -> dict[str, Setting]:
 
 
 def tables_of(annotation: Any) -> list[Any]:
-    """The config classes of a table, one that may be absent, an array of tables or one of several kinds; empty for values."""
+    """The config classes in an annotation: of a table, an optional table, an array of tables, or one of several tables.
+
+    The result is empty for annotations of other values.
+    """
     if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
         return [annotation]
     inside = [tables_of(part) for part in get_args(annotation)]
@@ -71,25 +75,20 @@ def tables_of(annotation: Any) -> list[Any]:
 
 
 def kinds_of(table: Any) -> tuple[str, ...]:
-    """The values that the key `kind` of a table may have; empty if it has no such key."""
+    """The allowed values of the key `kind` of a table; empty if the table does not have this key."""
     if hasattr(table, "kinds"):
         return tuple(table.kinds())
     annotation = get_type_hints(table).get("kind")
     return get_args(annotation) if get_origin(annotation) is Literal else ()
 
 
-def first_sentence(cls: type) -> str:
-    """The first paragraph of the docstring of a class without its sources, on one line."""
-    return " ".join(inspect.cleandoc(cls.__doc__ or "").split("\n\n")[0].split()).split(" Source: ")[0]
-
-
 def summary_of(table: Any, kind: str | None) -> str:
-    """A sentence about a table, or about one of its kinds."""
+    """Description of a table, or of one of its kinds."""
     return table.summary(kind) if hasattr(table, "kinds") and kind is not None else first_sentence(table)
 
 
 def describe_settings(config: type) -> str:
-    """The settings of a config class, one line each: those outside of tables, then each table under a heading."""
+    """The settings of a config class, one line for each key: first those outside of tables, then each table under a heading."""
     lines, sections, explained = [], [], {}
     for name, setting in settings_of(config).items():
         tables = tables_of(setting.annotation)
@@ -102,12 +101,12 @@ def describe_settings(config: type) -> str:
         if same != heading:
             sections += ["", f"{heading}: {said} The keys are those of {same}."]
             continue
-        sections += ["", f"{heading}: {said}", *(line for table in tables for line in _table_lines(table, name))]
+        sections += ["", f"{heading}: {said}", *(line for table in tables for line in table_lines(table, name))]
     return "\n".join([*lines, *sections])
 
 
-def _table_lines(table: Any, name: str) -> Iterator[str]:
-    """The keys of a table, under a line for each kind."""
+def table_lines(table: Any, name: str) -> Iterator[str]:
+    """The keys of a table, one line each; if they depend on its key `kind`, those of each kind follow a line with the kind."""
     kinds = kinds_of(table)
     for kind in kinds if hasattr(table, "kinds") else kinds[:1]:
         named = f'"{kind}"' if hasattr(table, "kinds") else " or ".join(f'"{kind}"' for kind in kinds)
@@ -123,7 +122,7 @@ def _table_lines(table: Any, name: str) -> Iterator[str]:
 def _key_lines(name: str, setting: Setting, indent: str) -> Iterator[str]:
     yield f"{indent}{_line(name, setting)}"
     for table in tables_of(setting.annotation):
-        yield from (f"  {indent}{line}" for line in _table_lines(table, name))
+        yield from (f"  {indent}{line}" for line in table_lines(table, name))
 
 
 def _line(name: str, setting: Setting) -> str:

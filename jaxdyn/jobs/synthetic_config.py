@@ -14,15 +14,16 @@ class SyntheticConfig:
 
     Attributes:
         period: Period of the motions.
-        harmonics: Number of sines and cosines per joint, at least 2.
-        starts: Number of random motions, of which those with most information on the base parameters are used.
-        steps: Number of gradient steps of a search (D-optimal design) from these motions; 0 for no search.
+        harmonics: Number of harmonics of the Fourier series of each joint, at least 2.
+        starts: Number of random candidate motions; those with the most information on the base parameters are used.
+        steps: Number of gradient steps that improve these motions (D-optimal design); 0 uses them unchanged.
         noise: Standard deviation of the forces in training recordings (N m or N), one value for all joints or one each. Held-out
             recordings have no noise, so that their errors are those of the identified machine alone.
-        repetitions: Number of repetitions with other noise, to count how often 95 % intervals contain the true values.
+        repetitions: Number of repetitions of the fit with other noise, which show how often the 95 % intervals contain the true
+            values.
         perturbation: Standard deviation of the errors of the initial guess in the unconstrained parameters; 0.1 is about 10 % of
             positive values and masses.
-        seed: Seed of motions, noise and initial guess.
+        seed: Seed of the random motions, noise and initial guess.
     """
 
     period: float = setting(10.0, unit="s", positive=True)

@@ -40,13 +40,13 @@ def _check_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--method",
         choices=get_args(MethodName),
-        help="algorithm of the forward dynamics; default: the one of the file",
+        help="algorithm of the forward dynamics; default: that of the file",
     )
     parser.add_argument(
         "--backend",
         choices=get_args(BackendName),
         default="auto",
-        help='compiler: "lanes" is the lane compiler, "xla" is XLA, "auto" is the choice of jaxdyn.batched [%(default)s]',
+        help='compiler: "lanes" for the lane compiler, "xla" for XLA, "auto" for the default of jaxdyn.batched [%(default)s]',
     )
     _add_source_options(parser)
 
@@ -62,9 +62,11 @@ def _convert_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _tables() -> str:
     """Description of the tables of mechanism files. It is made only for the help, because the classes of forces need JAX."""
-    from jaxdyn.io.mechanism_parts import describe_parts
+    from jaxdyn.io.mechanism_parts import BY_JOINT_NAMES, describe_parts
 
-    return wrapped(f"tables of forces and constraints in a .toml file:\n\n{describe_parts()}") + "\n"
+    return (
+        wrapped(f"tables of forces and constraints in a .toml file:\n\n{BY_JOINT_NAMES}\n\n{describe_parts()}") + "\n"
+    )
 
 
 def _animate_arguments(parser: argparse.ArgumentParser) -> None:
@@ -112,7 +114,7 @@ def _view_arguments(parser: argparse.ArgumentParser) -> None:
         "--html",
         type=Path,
         metavar="FILE",
-        help="path of the page; default: replay.html in the run directory, or <file>.html",
+        help="path of the HTML page; default: replay.html in the run directory, or <file>.html",
     )
     parser.add_argument(
         "--lanes",
@@ -126,12 +128,15 @@ def _view_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--no-serve", action="store_true", help="write the page and do not start a server")
     parser.add_argument(
-        "--port", type=count, default=8080, help="port of the server, or the next free one [%(default)s]"
+        "--port",
+        type=count,
+        default=8080,
+        help="port of the server; if it is in use, the next free one is taken [%(default)s]",
     )
     parser.add_argument(
         "--host",
         default="127.0.0.1",
-        help="address of the server: 127.0.0.1 for this computer only, 0.0.0.0 for the network too [%(default)s]",
+        help="address of the server: 127.0.0.1 for access from this computer only, 0.0.0.0 from the network too [%(default)s]",
     )
     _add_source_options(parser)
 
@@ -169,7 +174,9 @@ def _add_urdf_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--base", choices=get_args(BaseName), help="for a URDF file: whether its root link is fixed or moves freely"
     )
-    parser.add_argument("--repair", action="store_true", help="for a URDF file: correct unphysical inertias")
+    parser.add_argument(
+        "--repair", action="store_true", help="for a URDF file: correct inertias that are not physically valid"
+    )
 
 
 ROLLOUT = Job(
@@ -193,10 +200,10 @@ ROLLOUT = Job(
 IDENTIFY = Job(
     "identify",
     "identify physical parameters of machines from recordings\n\n"
-    "The parameters are fitted by Levenberg-Marquardt with exact derivatives, to simulated windows (output error) or to forces\n"
-    "(inverse dynamics). Bodies remain physically valid. For each study the run directory contains a table of parameters with\n"
-    "95 % intervals, figures of merit on training and held-out recordings together with given references, pictures, and the\n"
-    "identified mechanism, which rollout and view can read.",
+    "Levenberg-Marquardt with exact derivatives minimizes the errors of simulated windows of the recordings (output error) or of\n"
+    "computed forces (inverse dynamics). Inertial parameters remain physically valid. For each study the run directory contains\n"
+    "a table of parameters with 95 % intervals, figures of merit on training and held-out recordings together with given\n"
+    "references, pictures, and the identified mechanism, which rollout and view can read.",
     "jaxdyn.jobs.identify_config:IdentifyConfig",
     deferred("jaxdyn.jobs.identify:work"),
     deferred("jaxdyn.jobs.identify_plant:files_of_studies"),
@@ -205,7 +212,7 @@ IDENTIFY = Job(
 OPTIMIZE = Job(
     "optimize",
     "compute optimal controls of a mechanism, from one initial guess or from many at once\n\n"
-    "Costs, conditions and bounds are given in the config. All initial guesses are solved together, and local optima are\n"
+    "Costs, constraints and bounds are given in the config. All initial guesses are solved together, and local optima are\n"
     "counted. The run directory contains the best plan (plan.npz: time, q, v, controls, feedback, design), optima.txt, all\n"
     "searches with their histories, pictures, an animation, and replay.toml, with which `jaxdyn rollout` replays the controls:\n\n"
     "  jaxdyn optimize configs/optimize_p1_cartpole.toml --out runs/swing\n"
@@ -219,7 +226,7 @@ OPTIMIZE = Job(
 NEW = Command(
     "new",
     "write a commented config or mechanism file to start from\n\n"
-    "Every key stands below a comment that explains it; edit the values, and run the command that is printed.\n\n"
+    "A comment above each key explains it. Edit the values, and run the command that is printed.\n\n"
     "  jaxdyn new mechanism\n"
     "  jaxdyn new rollout --mechanism robot.urdf\n"
     "  jaxdyn new identify fit.toml",
@@ -230,7 +237,7 @@ NEW = Command(
 SHOW = Command(
     "show",
     "print a table and the tree of a mechanism\n\n"
-    "For a mechanism with loops the number of constraint equations and of the remaining degrees of freedom is printed too.\n"
+    "For a mechanism with loops, the numbers of constraint equations and of remaining degrees of freedom are printed too.\n"
     "With --out two pictures are drawn: the mechanism in the middle of its joint limits with joints and inertia ellipsoids, and\n"
     "the tree of its bodies.\n\n"
     "  jaxdyn show robot.urdf --out robot.png",
@@ -242,7 +249,7 @@ CHECK = Command(
     "check",
     "print the accuracy of float32 and float64 for a mechanism\n\n"
     "Energy, forward dynamics and their gradients in both precisions are compared with arithmetic of 50 digits at a few states.\n"
-    "Errors of float32 include the rounding of the model parameters to float32; the column 'of which the model' contains this\n"
+    "Errors of float32 include the rounding of the model parameters to float32; the column 'of which the model' shows this\n"
     "part alone. States, forces and velocities are exactly representable in float32.\n\n"
     "  jaxdyn check robot.urdf --states 20",
     _check_arguments,

@@ -1,4 +1,4 @@
-"""The kinds of joints that jaxdyn provides. No other module depends on specific kinds; `joint` describes the methods.
+"""The kinds of joints that jaxdyn provides. No other module depends on specific kinds; `joint` defines their methods.
 
 A joint has coordinates q and velocities v, which are components of the twist of the child relative to the parent along the columns
 of its motion subspace, on **child axes** at the child origin, angular part first.
@@ -70,10 +70,10 @@ class _Axial(_WithRates):
 
 
 class Revolute(_Axial):
-    """Rotation about an axis (synonym: hinge). q: angle, rad, unbounded. v: its rate, rad/s. Source: theory.md (A7), (E1).
+    """Rotation about an axis (synonym: hinge). q: angle (rad), unbounded. v: its rate (rad/s). Source: theory.md (A7), (E1).
 
     Attributes:
-        axis: Unit vector e, with the same components on joint and child axes.
+        axis: Unit vector of the axis, which has the same components on joint axes and on child axes.
     """
 
     axis: Axis = eqx.field(converter=floating, metadata=quantity("1"))
@@ -94,10 +94,10 @@ class Revolute(_Axial):
 
 
 class Prismatic(_Axial):
-    """Translation along an axis (synonym: slider). q: displacement, m. v: its rate, m/s. Source: theory.md (A7), (E2).
+    """Translation along an axis (synonym: slider). q: displacement (m). v: its rate (m/s). Source: theory.md (A7), (E2).
 
     Attributes:
-        axis: Unit vector e, with the same components on joint and child axes.
+        axis: Unit vector of the axis, which has the same components on joint axes and on child axes.
     """
 
     axis: Axis = eqx.field(converter=floating, metadata=quantity("1"))
@@ -120,10 +120,10 @@ class Prismatic(_Axial):
 class Screw(_Axial):
     """Rotation about an axis with proportional translation along it (synonym: helical joint).
 
-    q: angle, rad, unbounded. v: its rate, rad/s.
+    q: angle (rad), unbounded. v: its rate (rad/s).
 
     Attributes:
-        axis: Unit vector e, with the same components on joint and child axes.
+        axis: Unit vector of the axis, which has the same components on joint axes and on child axes.
         pitch: Translation along the axis per angle; positive for a right-handed thread.
 
     Source: theory.md (C1) with v = P x e + pitch e.
@@ -160,10 +160,10 @@ class Screw(_Axial):
 
 
 class Cylindrical(_Axial):
-    """Rotation about and translation along one axis. q: angle (rad, unbounded), displacement (m). v: their rates.
+    """Rotation about and translation along one axis. q: angle (rad), unbounded, then displacement (m). v: their rates.
 
     Attributes:
-        axis: Unit vector e, with the same components on joint and child axes.
+        axis: Unit vector of the axis, which has the same components on joint axes and on child axes.
 
     Source: theory.md section (d).
     """
@@ -199,12 +199,13 @@ class Cylindrical(_Axial):
 class Universal(_WithRates):
     """Rotation about an axis fixed in the parent, then about an axis fixed in the child (synonym: Cardan joint).
 
-    The axes intersect. q: the two angles, rad, unbounded. v: their rates, rad/s. On child axes, the first column rotates with the
-    second angle.
+    The axes intersect. q: the two angles (rad), unbounded. v: their rates (rad/s). On child axes, the first column of the motion
+    subspace depends on the second angle.
 
     Attributes:
-        first_axis: Unit vector fixed in the parent, joint axes.
-        second_axis: Unit vector fixed in the child, child axes; usually normal to the first axis, and not parallel to it.
+        first_axis: Unit vector of the axis that is fixed in the parent, on joint axes.
+        second_axis: Unit vector of the axis that is fixed in the child, on child axes; usually normal to the first axis, never
+            parallel to it.
 
     Source: theory.md section (d).
     """
@@ -256,9 +257,8 @@ class Universal(_WithRates):
 class Spherical(Joint):
     """Rotation about a point (synonym: ball joint).
 
-    q: quaternion from child to joint axes, of any nonzero norm. v: angular velocity of the child relative to the parent, child
-        axes,
-    rad/s. Source: theory.md section (d), (A11).
+    q: quaternion [w, x, y, z] from child axes to joint axes, of any nonzero norm. v: angular velocity of the child relative to the
+    parent, on child axes (rad/s). Source: theory.md section (d), (A11).
     """
 
     kind: ClassVar[str] = "spherical"
@@ -318,12 +318,13 @@ class Spherical(Joint):
 class Planar(Joint):
     """Motion in a plane.
 
-    q: displacements x, y along two axes of the plane (m, joint axes), then the angle about its normal (rad, unbounded). v: angular
-    velocity about the normal (rad/s), then velocity of the child origin along the two axes **of the child** (m/s).
+    q: displacements along the two directions x and y of the plane on joint axes (m), then the angle about its normal (rad),
+    unbounded. v: angular velocity about the normal (rad/s), then velocity of the child origin along the directions x and y that
+    turn with the child (m/s).
 
     Attributes:
-        normal: Unit vector z, with the same components on joint and child axes.
-        direction: Unit vector x in the plane; y = z x x.
+        normal: Unit vector z of the normal, which has the same components on joint axes and on child axes.
+        direction: Unit vector x of the first direction in the plane; the second one is y = z x x.
 
     Source: theory.md section (d).
     """
@@ -404,8 +405,8 @@ def _turned(angle: Scalar, r: Float[Array, "2"]) -> Float[Array, "2"]:
 class Free(Joint):
     """Free relative motion, for example of a floating body.
 
-    q: position of the child origin (m, joint axes), then quaternion from child to joint axes, of any nonzero norm. v: twist of the
-    child relative to the parent, angular part first, **child axes**, rad/s and m/s.
+    q: position of the child origin on joint axes (m), then quaternion [w, x, y, z] from child axes to joint axes, of any nonzero
+    norm. v: twist of the child relative to the parent on child axes, angular part first (rad/s, m/s).
     Source: theory.md section (d).
     """
 

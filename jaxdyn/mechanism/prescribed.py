@@ -62,7 +62,7 @@ class Sinusoid(PrescribedMotion):
         amplitude: Amplitude of each coordinate of the joint.
         angular_frequency: Angular frequency of the oscillation.
         phase: Phase at t = 0.
-        offset: Coordinates about which the joint oscillates.
+        offset: Mean coordinates, about which the joint oscillates.
     """
 
     kind: ClassVar[str] = "sinusoid"
@@ -83,12 +83,12 @@ class Sinusoid(PrescribedMotion):
 
 
 class Spline(PrescribedMotion):
-    """Natural cubic spline through equally spaced values. Its extrapolation is linear, so it is smooth everywhere.
+    """Natural cubic spline through values at equally spaced times (knots); it is continued linearly outside of the knots.
 
     Attributes:
-        values: Coordinates at start, start + interval, ...; one column per coordinate of the joint, at least two rows.
-        interval: Time between two values.
-        start: Time of the first value.
+        values: Coordinates at the times start, start + interval, ...; one row per knot (two or more), one column per coordinate.
+        interval: Time between two knots.
+        start: Time of the first knot.
     """
 
     kind: ClassVar[str] = "spline"

@@ -161,6 +161,11 @@ def quantities(cls: type) -> dict[str, Quantity]:
     return {field.name: quantity_of(field) for field in dataclasses.fields(cls) if _KEY in field.metadata}
 
 
+def first_sentence(cls: type) -> str:
+    """The first paragraph of the docstring of a class without its sources, on one line."""
+    return " ".join(inspect.cleandoc(cls.__doc__ or "").split("\n\n")[0].split()).split(" Source: ")[0]
+
+
 def meanings(cls: type) -> dict[str, str]:
     """Meaning of each field of a class, from the section "Attributes:" of its docstring and of those of its bases."""
     found: dict[str, str] = {}

@@ -72,7 +72,7 @@ def test_swing_up_without_gradients():
 
 
 def test_wrong_solvers_are_refused():
-    with pytest.raises(ValueError, match="elites = 300.*256"):
+    with pytest.raises(ValueError, match="elites = 300"):
         Sampling(CrossEntropy(elites=300))
     problem = regulator()
     with pytest.raises(ValueError, match="no bounds; give the spread"):

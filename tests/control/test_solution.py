@@ -58,7 +58,7 @@ def test_a_history_is_recorded_on_request_and_ends_with_the_solution():
     assert np.all(np.isfinite(found.history.cost[: end + 1]))
     assert np.all(np.isnan(found.history.cost[end + 1 :]))
     assert solve(problem, ILQR(), start_of(problem)).history is None
-    with pytest.raises(TypeError, match="Collocation.*history"):
+    with pytest.raises(TypeError, match="cannot record a history"):
         solve(problem, Collocation(), start_of(problem), history=True)
 
 
