@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from jaxdyn.io.urdf import load_urdf as load_urdf
     from jaxdyn.io.urdf_writer import save_urdf as save_urdf
     from jaxdyn.io.vectors import system_from_dict as system_from_dict
+    from jaxdyn.io.visual_files import load_visuals as load_visuals
+    from jaxdyn.io.visuals import Visual as Visual
     from jaxdyn.io.xml import IgnoredContent as IgnoredContent
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__)

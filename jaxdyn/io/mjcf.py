@@ -69,11 +69,7 @@ def load_mjcf(
         MechanismError: A value is not physically valid; the message is one line with the file, the body and the remedy.
     """
     check_limits(limits, path)
-    try:
-        mujoco: Any = importlib.import_module("mujoco")
-    except ImportError:
-        raise ImportError('MJCF files are read through MuJoCo; pip install "jaxdyn[mjcf]"') from None
-    path = Path(path)
+    mujoco, path = _mujoco(), Path(path)
     text, files = read_mjcf(path, None if folder is None else Path(folder))
     compiled = _compiled(mujoco, path, text, files.assets, kinematic)
     if files.missing and not kinematic:
@@ -86,6 +82,31 @@ def load_mjcf(
             raise type(error)(f"{path}: {error}") from None
         except ValueError as error:  # for example an invalid rotation
             raise ConfigError(f"{path}: its values do not describe a mechanism, {error}; correct them") from None
+
+
+def compiled_with_places(path: Path, folder: Path | None) -> tuple[Any, MjcfFiles, dict[int, tuple[str, np.ndarray]]]:
+    """A file as MuJoCo compiles it, for its shapes, and the place of each MuJoCo body in the system of `load_mjcf`.
+
+    Args:
+        path: MJCF file.
+        folder: See `load_mjcf`.
+
+    Returns:
+        The `mujoco.MjModel`, whose masses are not those of the file; the files that it names; and for each body the name of the
+        body or frame of the system, and its origin there (m).
+    """
+    mujoco = _mujoco()
+    text, files = read_mjcf(path, folder)
+    reader = _Reader(_compiled(mujoco, path, text, files.assets, kinematic=True), velocity_scale=1.0, kinematic=True)
+    reader.system(path.stem)
+    return reader.compiled, files, reader.carriers
+
+
+def _mujoco() -> Any:
+    try:
+        return importlib.import_module("mujoco")
+    except ImportError:
+        raise ImportError('MJCF files are read through MuJoCo; pip install "jaxdyn[mjcf]"') from None
 
 
 def _compiled(mujoco: Any, path: Path, text: str, assets: dict[str, bytes], kinematic: bool = False) -> Any:

@@ -1,9 +1,39 @@
-"""Triangle meshes of simple solids."""
+"""Triangle meshes of simple solids, and meshes with fewer triangles or with sharp edges."""
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 Mesh = tuple[Float[np.ndarray, "vertices 3"], Int[np.ndarray, "faces 3"]]
+
+
+def box() -> Mesh:
+    """Cube with sides of length 1, with separate vertices for each face."""
+    square = np.array([[-0.5, -0.5, 0.5], [0.5, -0.5, 0.5], [0.5, 0.5, 0.5], [-0.5, 0.5, 0.5]])
+    sides = [sign * np.roll(square, shift, axis=1) for shift in range(3) for sign in (1, -1)]
+    pair = np.array([[0, 1, 2], [0, 2, 3]])
+    return np.concatenate(sides), np.concatenate([pair[:, :: (1, -1)[k % 2]] + 4 * k for k in range(6)])
+
+
+def capsule(radius: float, length: float) -> Mesh:
+    """Cylinder about the z axis with half spheres at both ends; `length` is that of the cylinder alone."""
+    rings, sides = 16, 24
+    points, faces = sphere(rings, sides)
+    middle = np.arange(rings // 2 * sides, (rings // 2 + 1) * sides)
+    # The equator is there twice, once on each half sphere; the faces between both copies are the wall.
+    shift = np.where(np.arange(len(points)) < middle[0] + sides, 0.5, -0.5) * length
+    vertices = np.concatenate(
+        [radius * points + shift[:, None] * [0, 0, 1], radius * points[middle] - [0, 0, 0.5 * length]]
+    )
+    lower = len(points) + np.arange(sides)
+    belongs_below = np.any(faces > middle[-1], axis=1, keepdims=True)
+    faces = np.where(
+        belongs_below & (faces >= middle[0]) & (faces <= middle[-1]), faces - middle[0] + len(points), faces
+    )
+    after = np.roll(np.arange(sides), -1)
+    wall = [np.stack([middle, lower, lower[after]], 1), np.stack([middle, lower[after], middle[after]], 1)]
+    return vertices, np.concatenate([faces, *wall])
 
 
 def cylinder(sides: int = 16) -> Mesh:
@@ -31,3 +61,77 @@ def sphere(rings: int = 16, sides: int = 24) -> Mesh:
     row, column = (index.ravel() for index in np.meshgrid(np.arange(rings), np.arange(sides), indexing="ij"))
     a, b = row * sides + column, row * sides + (column + 1) % sides
     return vertices, np.concatenate([np.stack([a, a + sides, b + sides], 1), np.stack([a, b + sides, b], 1)])
+
+
+def simplified(mesh: Mesh, most: int) -> Mesh:
+    """A mesh with at most `most` triangles, at least 12: vertices in one cell of a grid become one vertex, their mean.
+
+    The grid is the finest one of cubes that suffices. If no grid does, the result is the box around the mesh.
+    """
+    points, faces = mesh
+    if len(faces) <= most:
+        return mesh
+    coarse, fine, found = 1, 1024, None  # cells along the longest side
+    while coarse <= fine:
+        cells = (coarse + fine) // 2
+        candidate = _clustered(points, faces, cells)
+        if len(candidate[1]) <= most:
+            coarse, found = cells + 1, candidate
+        else:
+            fine = cells - 1
+    return found if found is not None and len(found[1]) else _box_around(points)
+
+
+def _clustered(points: np.ndarray, faces: np.ndarray, cells: int) -> Mesh:
+    low = points.min(axis=0)
+    size = float((points - low).max()) or 1.0
+    index = np.minimum(((points - low) * (cells / size)).astype(np.int64), cells - 1)
+    _, cluster, counts = np.unique(index @ [1, cells, cells**2], return_inverse=True, return_counts=True)
+    means = np.stack([np.bincount(cluster, points[:, k]) for k in range(3)], axis=1) / counts[:, None]
+    corners = cluster[faces]
+    corners = corners[np.all(corners != np.roll(corners, 1, axis=1), axis=1)]
+    _, first = np.unique(np.sort(corners, axis=1), axis=0, return_index=True)
+    return means, corners[np.sort(first)]
+
+
+def _box_around(points: np.ndarray) -> Mesh:
+    low, high = points.min(axis=0), points.max(axis=0)
+    corners, faces = box()
+    return 0.5 * (low + high) + corners * (high - low), faces
+
+
+def with_sharp_edges(mesh: Mesh, angle: float = 0.6) -> Mesh:
+    """The mesh with shared vertices across smooth edges and separate vertices at sharp ones.
+
+    Views compute a normal for each vertex from its faces, so edges are sharp exactly where vertices are separate. Vertices at equal
+    positions become one first; triangles without area and vertices without triangles are left out.
+
+    Args:
+        mesh: Any mesh.
+        angle: Smallest angle (rad) between the normals of two faces with a sharp edge.
+    """
+    points, merged = np.unique(mesh[0], axis=0, return_inverse=True)
+    faces = merged.reshape(-1)[mesh[1]]
+    a, b, c = np.moveaxis(points[faces], 1, 0)
+    normals = np.cross(b - a, c - a)
+    area = np.linalg.norm(normals, axis=1)
+    kept = area > 0
+    faces, normals = faces[kept], normals[kept] / area[kept, None]
+    if not len(faces):
+        return np.zeros((0, 3)), np.zeros((0, 3), int)
+    # Each edge as its two corners (indices into the flat faces), ordered by vertex; equal edges follow each other after sorting.
+    corners = np.arange(faces.size).reshape(-1, 3)
+    edges = np.stack([corners, np.roll(corners, -1, axis=1)], axis=-1).reshape(-1, 2)
+    ends = faces.reshape(-1)[edges]
+    edges = np.take_along_axis(edges, np.argsort(ends, axis=1), axis=1)
+    ends = np.sort(ends, axis=1)
+    order = np.lexsort(ends.T)
+    edges, ends = edges[order], ends[order]
+    same = np.all(ends[1:] == ends[:-1], axis=1)
+    face = edges[:, 0] // 3
+    smooth = same & (np.sum(normals[face[1:]] * normals[face[:-1]], axis=1) > np.cos(angle))
+    links = np.concatenate([np.stack([edges[:-1][smooth, k], edges[1:][smooth, k]]) for k in (0, 1)], axis=1)
+    count = faces.size
+    _, vertex = connected_components(coo_array((np.ones(links.shape[1], bool), tuple(links)), (count, count)), False)
+    _, first = np.unique(vertex, return_index=True)
+    return points[faces.reshape(-1)[first]], vertex.reshape(-1, 3)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.loaded_run import load_run
+from jaxdyn.io.visual_files import load_visuals
 from jaxdyn.jobs.command import needs
-from jaxdyn.jobs.source import load_source
+from jaxdyn.jobs.source import load_source, said_in_one_line
 
 if TYPE_CHECKING:
     from jaxdyn.view.serving import Served
@@ -42,16 +43,19 @@ def _view_mechanism(file: Path, arguments: argparse.Namespace) -> None:
         if getattr(arguments, option) is not None:
             raise ConfigError(f"{file}: --{option} selects samples of a run, and this is a mechanism; leave it out")
     system = load_source(arguments, file)
+    with said_in_one_line():
+        visuals = load_visuals(file, system, folder=arguments.folder)
     if arguments.no_serve or arguments.html is not None:
         from jaxdyn.view.mechanism_page import write_mechanism_page
 
         page: Path = arguments.html or Path(f"{file.stem}.html")
-        write_mechanism_page(system, page)
+        write_mechanism_page(system, page, visuals=visuals)
         _name_page(page)
     if not arguments.no_serve:
         with needs("view"):
             from jaxdyn.view.served_mechanism import ServedMechanism
-        _wait_for(ServedMechanism(system, arguments.port, arguments.host), f"{system.model.name} with its sliders")
+        served = ServedMechanism(system, arguments.port, arguments.host, visuals=visuals)
+        _wait_for(served, f"{system.model.name} with its sliders")
 
 
 def _name_page(page: Path) -> None:

@@ -6,6 +6,7 @@ motions or with other kinds of joints it holds tables of poses instead, one for 
 
 import base64
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import write_files
 from jaxdyn.io.shapes import Mesh, cylinder, sphere
+from jaxdyn.io.visuals import Visual
 from jaxdyn.mechanism.joints import Prismatic, Revolute, Screw
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import GROUND
@@ -35,7 +37,7 @@ _ROWS = 20  # of a table, from the middle to either end of a slider
 _OF_FRAMES = ((0.8, 0.15, 0.15), (0.1, 0.6, 0.2), (0.15, 0.3, 0.85))
 
 
-def write_mechanism_page(mechanism: Mechanism, path: Path | str) -> None:
+def write_mechanism_page(mechanism: Mechanism, path: Path | str, *, visuals: Sequence[Visual] = ()) -> None:
     """Write a page that shows a mechanism in three dimensions, with a slider for each joint coordinate.
 
     Of a mechanism with loops, the sliders of the independent coordinates move it one at a time, the others in the middle.
@@ -43,11 +45,12 @@ def write_mechanism_page(mechanism: Mechanism, path: Path | str) -> None:
     Args:
         mechanism: A model, or a system, whose loops are then closed and drawn.
         path: The HTML file.
+        visuals: Shapes of the bodies, see `jaxdyn.io.load_visuals`. With all triangles that it reads, a page has at most 5 MB.
 
     Raises:
         ConfigError: the loops cannot be closed, or the file cannot be written.
     """
-    content = json.dumps(_content(Postures(mechanism)))
+    content = json.dumps(_content(Postures(mechanism), visuals))
     # Names in it come from strangers' files: as JSON without "<" they cannot leave the script, and the script shows them as text.
     page = _TEMPLATE.read_text(encoding="utf-8").replace("@@content@@", content.replace("<", "\\u003c"))
     try:
@@ -56,7 +59,7 @@ def write_mechanism_page(mechanism: Mechanism, path: Path | str) -> None:
         raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
 
 
-def _content(postures: Postures) -> dict[str, Any]:
+def _content(postures: Postures, visuals: Sequence[Visual]) -> dict[str, Any]:
     system, model, primitives = postures.system, postures.system.model, postures.primitives
     low, high = postures.box()
     size, middle = float((high - low).max()), 0.5 * (low + high)
@@ -72,6 +75,8 @@ def _content(postures: Postures) -> dict[str, Any]:
     up = upward(model)
     side, front = horizontal_axes(up)
     looking = direction_of_view(up)
+    bare = not skeleton.is_covered(model, visuals)
+    shapes = {id(visual.mesh): visual.mesh for visual in visuals}
     known = {} if neutral is None else {"neutral": neutral.values.tolist()}
     return {
         "title": f"{model.name}: {model.nb} bodies, nv = {model.nv}",
@@ -88,8 +93,15 @@ def _content(postures: Postures) -> dict[str, Any]:
         "yaw": float(np.arctan2(looking @ front, looking @ side)),
         "grid": _grid(up, side, front, low, high),
         "colors": {"stick": _color(BLUE), "solid": _color(BLUE), "axes": _OF_FRAMES},
-        "switches": [["sticks", True], ["joint axes", True], ["ellipsoids", True], ["frames", False]],
-        "meshes": [_encoded(mesh) for mesh in (cylinder(), sphere())],
+        "switches": [
+            *([["visuals", True]] if visuals else []),
+            ["sticks", bare],
+            ["joint axes", bare],
+            ["ellipsoids", bare],
+            ["frames", False],
+        ],
+        "meshes": [_encoded(mesh) for mesh in (cylinder(), sphere(), *shapes.values())],
+        "visuals": _shapes(postures, visuals, [0, 0, *shapes]),
         **_drawn(postures),
     }
 
@@ -155,11 +167,32 @@ def _poses(postures: Postures, row: list[Posture]) -> list[list[list[float]]]:
     return [[[float(f"{x:.5g}") for x in pose] for pose in instant] for instant in poses]
 
 
+def _nodes_of_bodies(postures: Postures) -> dict[int, int]:
+    names = postures.primitives.topology.body_names
+    carried = {body: names.index(name) for body, name in enumerate(postures.system.model.topology.body_names)}
+    return {**carried, GROUND: GROUND}
+
+
+def _shapes(postures: Postures, visuals: Sequence[Visual], meshes: list[int]) -> list[dict[str, Any]]:
+    """Visuals on the nodes that carry them, transparent ones last; `meshes` has the identity of each mesh of the page."""
+    nodes = _nodes_of_bodies(postures)
+    return [
+        {
+            "node": nodes[visual.body],
+            "at": visual.position.tolist(),
+            "turn": visual.quaternion.tolist(),
+            "scale": visual.scale.tolist(),
+            "mesh": meshes.index(id(visual.mesh)),
+            "color": visual.color,
+        }
+        for visual in sorted(visuals, key=lambda visual: visual.color[3] < 1.0)
+    ]
+
+
 def _drawn(postures: Postures) -> dict[str, Any]:
     """Sticks, joints with their axes and ellipsoids, on the nodes that carry them."""
     model, primitives = postures.system.model, postures.primitives
-    nodes = {body: primitives.topology.body_names.index(name) for body, name in enumerate(model.topology.body_names)}
-    nodes[GROUND] = GROUND
+    nodes = _nodes_of_bodies(postures)
     sticks, solids = skeleton.sticks(postures.system), skeleton.inertia_ellipsoids(model)
     owners = np.repeat(np.arange(model.nb), np.diff([*nodes.values()][:-1], prepend=-1))  # the body of each node
     colors = [_color(MOTION_COLORS[skeleton.joint_motion(model, body)]) for body in range(model.nb)]
@@ -201,11 +234,17 @@ def _grid(up: np.ndarray, side: np.ndarray, front: np.ndarray, low: np.ndarray, 
     }
 
 
-def _encoded(mesh: Mesh) -> dict[str, str]:
+def _encoded(mesh: Mesh) -> dict[str, Any]:
+    """A mesh as text: each coordinate in 65535 steps across the box around the mesh, and indices with as few bytes as they need."""
     points, faces = mesh
+    low = points.min(axis=0, initial=np.inf)
+    steps = np.maximum(points.max(axis=0, initial=-np.inf) - low, 1e-12) / 65535
     return {
-        "points": base64.b64encode(points.astype("<f4").tobytes()).decode(),
-        "faces": base64.b64encode(faces.astype("<u4").tobytes()).decode(),
+        "points": base64.b64encode(np.round((points - low) / steps).astype("<u2").tobytes()).decode(),
+        "low": low.tolist(),
+        "steps": steps.tolist(),
+        "faces": base64.b64encode(faces.astype("<u2" if len(points) <= 65536 else "<u4").tobytes()).decode(),
+        "wide": len(points) > 65536,
     }
 
 

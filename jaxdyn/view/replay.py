@@ -15,6 +15,7 @@ import viser
 
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import write_files
+from jaxdyn.io.visuals import Visual, with_fewer_triangles
 from jaxdyn.view.charts import CoordinateChart, EnergyChart
 from jaxdyn.view.page import page_of
 from jaxdyn.view.recording import Recording, check_lanes
@@ -24,6 +25,7 @@ from jaxdyn.view.skeleton import Mechanism, Numbers
 
 _SPEEDS = {"1/8": 0.125, "1/4": 0.25, "1/2": 0.5, "1": 1.0, "2": 2.0, "4": 4.0}
 _MOST_GHOSTS = 12
+_MOST_TRIANGLES = 160_000  # on a page, in the scenes of all of its samples
 
 
 class Replay:
@@ -31,6 +33,7 @@ class Replay:
 
     Attributes:
         recording: Recorded motions.
+        visuals: Shapes of the bodies.
     """
 
     def __init__(
@@ -41,6 +44,7 @@ class Replay:
         *,
         energy: Numbers | None = None,
         work: Numbers | None = None,
+        visuals: Sequence[Visual] = (),
     ):
         """Make a replay of recorded motions, which are interpolated between records.
 
@@ -50,11 +54,13 @@ class Replay:
             q: Coordinates (samples, T, nq), rad or m.
             energy: Kinetic and potential energy (samples, T), J.
             work: Work done up to each time (samples, T), J.
+            visuals: Shapes of the bodies, see `jaxdyn.io.load_visuals`. Samples in gray are drawn as sticks.
 
         Raises:
             ValueError: The shapes do not match.
         """
         self.recording = Recording(mechanism, time, q, energy=energy, work=work)
+        self.visuals = tuple(visuals)
 
     def serve(self, port: int = 8080, host: str = "127.0.0.1") -> "ServedReplay":
         """Serve the replay and return immediately; `wait` of the result blocks until it is stopped, `stop` ends it.
@@ -68,7 +74,7 @@ class Replay:
             host: 127.0.0.1 for this computer only; with 0.0.0.0 others in the network can view and control the replay. In a
                 browser, only the page of this server can use it, opened by localhost, an IP address or the name of this computer.
         """
-        return ServedReplay(self.recording, port, host)
+        return ServedReplay(self.recording, port, host, self.visuals)
 
     def write_html(self, path: Path | str, *, lanes: Sequence[int] | None = None, overlay: int = 3) -> None:
         """Write the replay as one HTML file that opens without a server or network.
@@ -90,7 +96,8 @@ class Replay:
         chosen = check_lanes(range(min(8, recording.lanes)) if lanes is None else lanes, recording.lanes)
         server = started(0, "127.0.0.1", None)
         try:
-            scene = Scene(server, recording.model, recording.lane(0).placed, *recording.box())
+            visuals = with_fewer_triangles(self.visuals, _MOST_TRIANGLES // len(chosen))  # each sample has a scene
+            scene = Scene(server, recording.model, recording.lane(0).placed, *recording.box(), visuals)
             pages = {number: self._recorded(server, scene, number, overlay) for number in chosen}
         finally:
             stopped(server)
@@ -116,11 +123,11 @@ class Replay:
 class ServedReplay(Served):
     """A running server of a replay, made by `Replay.serve`."""
 
-    def __init__(self, recording: Recording, port: int, host: str):
+    def __init__(self, recording: Recording, port: int, host: str, visuals: Sequence[Visual] = ()):
         super().__init__(recording.model.name, port, host)
         self._recording, self._lock = recording, threading.RLock()
         self._exact, self._last = 0.0, clock.monotonic()
-        self._scene = Scene(self.server, recording.model, recording.lane(0).placed, *recording.box())
+        self._scene = Scene(self.server, recording.model, recording.lane(0).placed, *recording.box(), visuals)
         self._add_controls()
         self._draw(charts=True)
         self._follow(self._play)

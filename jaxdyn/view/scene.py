@@ -1,5 +1,6 @@
 """A mechanism as nodes of a viser scene that are moved from frame to frame. Needs viser: `pip install "jaxdyn[view]"`."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,9 @@ import viser
 from jaxtyping import Float
 
 from jaxdyn.io.shapes import Mesh, cylinder, sphere
+from jaxdyn.io.visuals import Visual
 from jaxdyn.mechanism.model import Model
+from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.view import skeleton
 from jaxdyn.view.skeleton import Placed
 from jaxdyn.view.staging import (
@@ -34,6 +37,7 @@ class Scene:
         model: The mechanism.
         placed: Positions of the mechanism in one sample.
         low, high: Corners of the box around the motion, m; they determine the camera, the floor and the thickness of the sticks.
+        visuals: Shapes of the bodies. If every body with mass has some, the other parts are hidden at first.
     """
 
     def __init__(
@@ -43,6 +47,7 @@ class Scene:
         placed: Placed,
         low: Float[np.ndarray, "3"],
         high: Float[np.ndarray, "3"],
+        visuals: Sequence[Visual] = (),
     ):
         self._scene = scene = server.scene
         self._size = size = float((high - low).max())
@@ -79,8 +84,9 @@ class Scene:
             return scene.add_batched_meshes_simple(name, *mesh, at[1], at[0], **options)
 
         self._solid = solid
-        self.sticks = solid("/sticks", self._cylinder, self._stick_count, 1.0, rgb(BLUE))
-        self.joints = solid("/joints", ball, model.nb, _JOINT * size, colors)
+        self.skeleton = scene.add_frame("/skeleton", show_axes=False)
+        self.sticks = solid("/skeleton/sticks", self._cylinder, self._stick_count, 1.0, rgb(BLUE))
+        self.joints = solid("/skeleton/joints", ball, model.nb, _JOINT * size, colors)
         axis_scale = (_AXIS * size, _AXIS * size, _AXIS_LENGTH * size)
         self.axes = solid("/axes", self._cylinder, len(self._axis_bodies), axis_scale, colors[self._axis_bodies])
         radii = skeleton.visible_radii(solids)
@@ -89,12 +95,38 @@ class Scene:
         length = _FRAME_LENGTH * size
         self.frames = scene.add_batched_axes("/frames", at[1], at[0], axes_length=length, axes_radius=0.04 * length)
         self.frames.visible = False
+        self._add_visuals(visuals)
+        if skeleton.is_covered(model, visuals):
+            for part in (self.skeleton, self.axes, self.ellipsoids):
+                part.visible = False
         self._ghosts: Any = None
         self._ghost_count = 0
 
+    def _add_visuals(self, visuals: Sequence[Visual]) -> None:
+        """Add the shapes of each body below a node that moves with it."""
+        scene = self._scene
+        self.visuals = scene.add_frame("/visuals", show_axes=False) if visuals else None
+        bodies = sorted({visual.body for visual in visuals})
+        self._carriers = {body: scene.add_frame(f"/visuals/{body}", show_axes=False) for body in bodies}
+        for k, visual in enumerate(visuals):
+            points, faces = visual.mesh
+            *color, opacity = visual.color
+            scene.add_mesh_simple(
+                f"/visuals/{visual.body}/{k}",
+                (points * visual.scale).astype(np.float32),
+                faces.astype(np.uint32),
+                color=np.round(255 * np.array(color)).astype(np.uint8),
+                opacity=opacity if opacity < 1.0 else None,
+                side="double",
+                position=visual.position,
+                wxyz=visual.quaternion,
+            )
+
     def parts(self) -> dict[str, Any]:
         """The nodes that can be hidden, by name."""
-        return {"ellipsoids": self.ellipsoids, "joint axes": self.axes, "frames": self.frames}
+        shapes = {} if self.visuals is None else {"visuals": self.visuals}
+        rest = {"ellipsoids": self.ellipsoids, "joint axes": self.axes, "frames": self.frames}
+        return {**shapes, "sticks": self.skeleton, **rest}
 
     def set_background(self, *, dark: bool) -> None:
         """Colors of the floor that suit the background of the page."""
@@ -113,6 +145,9 @@ class Scene:
         self.ellipsoids.batched_wxyzs = product(quaternions[on], self._solid_axes).astype(np.float32)
         self.frames.batched_positions = origins.astype(np.float32)
         self.frames.batched_wxyzs = quaternions.astype(np.float32)
+        for body, carrier in self._carriers.items():
+            if body != GROUND:
+                carrier.position, carrier.wxyz = origins[body], quaternions[body]
         if len(ghosts) != self._ghost_count:
             if self._ghosts is not None:
                 self._ghosts.remove()

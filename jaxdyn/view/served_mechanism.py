@@ -1,10 +1,11 @@
 """A mechanism in the browser with one slider per joint coordinate. Needs viser: `pip install "jaxdyn[view]"`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from jaxtyping import Float
 
+from jaxdyn.io.visuals import Visual
 from jaxdyn.view.postures import Posture, Postures
 from jaxdyn.view.scene import Scene
 from jaxdyn.view.serving import Served
@@ -26,13 +27,16 @@ class ServedMechanism(Served):
         posture: Configuration that is shown.
     """
 
-    def __init__(self, mechanism: Mechanism, port: int = 8080, host: str = "127.0.0.1"):
+    def __init__(
+        self, mechanism: Mechanism, port: int = 8080, host: str = "127.0.0.1", *, visuals: Sequence[Visual] = ()
+    ):
         """Serve a mechanism, and return at once.
 
         Args:
             port: The next free one is taken if another program has it; `address` shows it.
             host: 127.0.0.1 for this computer only; 0.0.0.0 lets others in the network look, and move the sliders. Only the page of
                 this server can use it in a browser, opened under localhost, an IP address or the name of this computer.
+            visuals: Shapes of the bodies, see `jaxdyn.io.load_visuals`.
 
         Raises:
             ConfigError: the loops of the mechanism cannot be closed.
@@ -41,7 +45,7 @@ class ServedMechanism(Served):
         self.posture = postures.middle
         model, low_and_high = postures.system.model, postures.box()
         super().__init__(model.name, port, host)
-        self._scene = Scene(self.server, model, postures.placed([self.posture]), *low_and_high)
+        self._scene = Scene(self.server, model, postures.placed([self.posture]), *low_and_high, visuals)
         self._wanted: Callable[[], Posture | None] | None = None
         self._draws = 0
         self._add_buttons()

@@ -5,6 +5,7 @@ drawn as the uniform solid ellipsoid with the same mass, center of mass and iner
 """
 
 import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -16,6 +17,7 @@ from jaxdyn.constraints.kinds import Distance, LoopJoint
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.kinematics import forward_kinematics
 from jaxdyn.dynamics.system import System
+from jaxdyn.io.visuals import Visual
 from jaxdyn.lanes import stored_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.joint import Joint
@@ -157,6 +159,12 @@ def ellipsoid_corners(placed: Placed, solids: Ellipsoids) -> Float[np.ndarray, "
     along = np.einsum("...nij,njk->...nik", rotations, solids.axes * visible_radii(solids)[:, None, :])
     half = np.linalg.norm(along, axis=-1)  # support function of the ellipsoid in each direction
     return np.stack([center - half, center + half], axis=-2)
+
+
+def is_covered(model: Model, visuals: Sequence[Visual]) -> bool:
+    """Whether there are visuals and every body with mass has one, so that a picture needs no sticks."""
+    heavy = set(np.flatnonzero(np.asarray(model.mass) > 0).tolist())
+    return bool(visuals) and heavy <= {visual.body for visual in visuals}
 
 
 def joint_kind(model: Model, body: int) -> str:

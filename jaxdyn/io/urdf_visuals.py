@@ -1,0 +1,172 @@
+"""Visual geometry of URDF files: `<visual>` elements with meshes, boxes, spheres, cylinders and capsules."""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxdyn.io.errors import ConfigError
+from jaxdyn.io.mesh_files import MESH_FILES, Color, MeshPart, missing_package, read_mesh_file
+from jaxdyn.io.shapes import box, capsule, cylinder, sphere
+from jaxdyn.io.urdf_elements import origin
+from jaxdyn.io.visuals import Omitted, Visual, placed
+from jaxdyn.io.xml import Element, Report, read_xml
+from jaxdyn.mechanism.model import Model
+
+GRAY: Color = (0.72, 0.74, 0.77, 1.0)  # of shapes whose color the file does not state
+_ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+)://(.*)", re.DOTALL | re.IGNORECASE)
+_MOST_BYTES = 2**28  # of all mesh files of a robot
+_GEOMETRIES = ("mesh", "box", "sphere", "cylinder", "capsule")
+
+
+class _Shape(NamedTuple):
+    parts: list[MeshPart]
+    scale: tuple[float, float, float]
+
+
+def urdf_visuals(path: Path, model: Model, folder: Path | None, omitted: Omitted) -> list[Visual]:
+    """Visuals of a URDF file; see `load_visuals`. Shapes that cannot be read are added to `omitted`."""
+    robot = read_xml(path)
+    files = _Files(path, folder, omitted)
+    colors = {element.attributes.get("name"): _color_of(element) for element in robot.all("material")}
+    visuals = []
+    for link in robot.all("link"):
+        for element in link.all("visual"):
+            shape = _shape(element, files)
+            if shape is not None:
+                given = _material(element, colors)
+                body, position, quaternion = _placement(link, element, model)
+                scale = np.array(shape.scale)
+                visuals += [
+                    Visual(body, position, quaternion, part.mesh, scale, part.color or given or GRAY)
+                    for part in shape.parts
+                ]
+    return visuals
+
+
+def _placement(link: Element, visual: Element, model: Model) -> tuple[int, np.ndarray, np.ndarray]:
+    position, quaternion = origin(next(iter(visual.all("origin")), None), Report(link.file))
+    try:
+        return placed(model, link.name(), position, quaternion)
+    except KeyError:
+        raise link.error(f"mechanism {model.name!r} has no such body; give the mechanism of this file") from None
+
+
+def _shape(visual: Element, files: "_Files") -> _Shape | None:
+    """Triangles of a <visual>, or None."""
+    shapes = [shape for geometry in visual.all("geometry") for shape in geometry.children if shape.tag in _GEOMETRIES]
+    if not shapes:
+        return None
+    shape = shapes[0]
+    match shape.tag:
+        case "box":
+            x, y, z = shape.vector("size", 3)
+            return _Shape([MeshPart(box(), None)], (x, y, z))
+        case "sphere":
+            radius = shape.number("radius")
+            return _Shape([MeshPart(sphere(), None)], (radius, radius, radius))
+        case "cylinder":
+            radius = shape.number("radius")
+            return _Shape([MeshPart(cylinder(32), None)], (radius, radius, shape.number("length")))
+        case "capsule":
+            return _Shape([MeshPart(capsule(shape.number("radius"), shape.number("length")), None)], (1.0, 1.0, 1.0))
+    parts = files.parts(shape.text("filename"))
+    sx, sy, sz = shape.vector("scale", 3, (1.0, 1.0, 1.0))
+    return None if parts is None else _Shape(parts, (sx, sy, sz))
+
+
+def _material(visual: Element, known: dict[str | None, Color | None]) -> Color | None:
+    for material in visual.all("material"):
+        return _color_of(material) or known.get(material.attributes.get("name"))
+    return None
+
+
+def _color_of(material: Element) -> Color | None:
+    for color in material.all("color"):
+        red, green, blue, opacity = (min(max(part, 0.0), 1.0) for part in color.vector("rgba", 4))
+        return red, green, blue, opacity
+    return None
+
+
+class _Files:
+    """Mesh files of a robot. Each is read once.
+
+    Args:
+        path: URDF file.
+        folder: Folder that must contain all of them, or None for the default of `load_visuals`.
+        omitted: Collects the files that cannot be read.
+    """
+
+    def __init__(self, path: Path, folder: Path | None, omitted: Omitted):
+        self._home = Path(os.path.realpath(path)).parent
+        self._folder = _tree_of(self._home) if folder is None else Path(os.path.realpath(folder))
+        self._omitted = omitted
+        self._read: dict[Path, list[MeshPart] | None] = {}
+        self._left = _MOST_BYTES
+
+    def parts(self, name: str) -> list[MeshPart] | None:
+        """Parts of a mesh file by its name in the URDF file; None if it cannot be read."""
+        ending = Path(name).suffix.lower()
+        if ending not in MESH_FILES:
+            self._omitted.add(f"not a mesh file of a kind that is read ({', '.join(MESH_FILES)})", name)
+            return None
+        package = missing_package(ending)
+        if package is not None:
+            self._omitted.add(f'drawing mesh files needs {package}; pip install "jaxdyn[view]"', name)
+            return None
+        path = self._found(name, [self._home], report=True)
+        if path is not None and path not in self._read:
+            self._read[path] = self._parts(path, name)
+        return None if path is None else self._read[path]
+
+    def _parts(self, path: Path, name: str) -> list[MeshPart] | None:
+        self._left -= path.stat().st_size
+        if self._left < 0:
+            self._omitted.add(f"the mesh files have more than {_MOST_BYTES >> 20} MiB together", name)
+            return None
+        try:
+            return read_mesh_file(path, lambda name: self._found(name, [path.parent], report=False))
+        except ConfigError as error:
+            self._omitted.add(str(error).removeprefix(f"{path}: "), name)
+            return None
+
+    def _found(self, name: str, folders: list[Path], *, report: bool) -> Path | None:
+        """Path of a file in the folder of the robot; None if there is none, which is reported."""
+        paths = [Path(os.path.realpath(path)) for path in self._candidates(name.replace("\\", "/"), folders)]
+        inside = [path for path in paths if path.is_relative_to(self._folder)]
+        found = next((path for path in inside if os.path.isfile(path)), None)
+        if found is None and report:
+            reason = "there is no such file" if inside else "the path leads elsewhere"
+            advice = "folder=... (--folder on the command line) names another folder"
+            self._omitted.add(f"{reason} in {self._folder}; {advice}", name)
+        return found
+
+    def _candidates(self, name: str, folders: list[Path]) -> Iterator[Path]:
+        """Paths that a name can stand for. A package can be any folder between the URDF file and the folder of the robot."""
+        if "\0" in name:
+            return
+        address = _ADDRESS.fullmatch(name)
+        if address is None:
+            yield from (folder / name for folder in folders)
+        elif address[1].lower() == "file":
+            yield Path(address[2])
+        elif address[1].lower() in ("package", "model"):
+            package, _, rest = address[2].partition("/")
+            for folder in [self._home, *self._home.parents]:
+                if not folder.is_relative_to(self._folder):
+                    break
+                if folder.name == package:
+                    yield folder / rest
+                yield folder / package / rest
+            yield self._folder / rest
+
+
+def _tree_of(home: Path) -> Path:
+    """Folder that contains the files of a robot whose URDF file is in the folder `home`."""
+    for folder in (home, *home.parents):
+        if (folder / "package.xml").is_file():
+            return folder
+    return home.parent if home.name == "urdf" else home

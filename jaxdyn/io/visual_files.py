@@ -1,0 +1,51 @@
+"""Reading of the visual geometry of URDF and MJCF files: meshes, boxes, spheres, cylinders and capsules.
+
+Files come from strangers: only files in one folder and its subfolders are opened, and sizes are bounded.
+"""
+
+from pathlib import Path
+
+from jaxdyn.dynamics.system import System
+from jaxdyn.io.mjcf_visuals import mjcf_visuals
+from jaxdyn.io.urdf_visuals import urdf_visuals
+from jaxdyn.io.visuals import Omitted, Visual, with_fewer_triangles
+from jaxdyn.io.xml import read_xml
+from jaxdyn.mechanism.model import Model
+
+MOST_TRIANGLES = 120_000  # of all visuals of a mechanism
+MOST_VISUALS = 2_000
+
+
+def load_visuals(
+    path: Path | str, mechanism: Model | System, *, folder: Path | str | None = None
+) -> tuple[Visual, ...]:
+    """Read the visual geometry of a mechanism from the URDF or MJCF file from which the mechanism was read.
+
+    Shapes that cannot be read are named in one `IgnoredContent` warning and left out. All visuals together have at most
+    `MOST_TRIANGLES` triangles; finer ones are simplified. Mesh files of a URDF file need trimesh: `pip install "jaxdyn[view]"`.
+
+    Args:
+        path: URDF or MJCF file; files of other formats have no visuals.
+        mechanism: The mechanism, with the bodies and frames of the file.
+        folder: Folder that must contain all files that the file names. By default, of a URDF file, the nearest folder above it with
+            a package.xml, or else its own folder, or the one above a folder called "urdf"; of an MJCF file, its own folder.
+
+    Raises:
+        ConfigError: The file cannot be read, or describes another mechanism.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in (".urdf", ".xml"):
+        return ()
+    model = mechanism.model if isinstance(mechanism, System) else mechanism
+    folder = None if folder is None else Path(folder)
+    omitted = Omitted()
+    read = mjcf_visuals if read_xml(path).tag == "mujoco" else urdf_visuals
+    visuals = read(path, model, folder, omitted)
+    if len(visuals) > MOST_VISUALS:
+        omitted.add(f"only the first {MOST_VISUALS} shapes are drawn", f"{len(visuals)} shapes")
+    visuals = visuals[:MOST_VISUALS]
+    triangles = sum(len(visual.mesh[1]) for visual in visuals)
+    if triangles > MOST_TRIANGLES:
+        omitted.add(f"simplified to {MOST_TRIANGLES}", f"{triangles} triangles")
+    omitted.warn(path)
+    return with_fewer_triangles(visuals, MOST_TRIANGLES)

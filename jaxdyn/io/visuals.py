@@ -1,0 +1,101 @@
+"""Visual geometry of the bodies of a mechanism, for pictures; `visual_files` reads it.
+
+Visuals are not a part of a `Model`. They refer to the bodies of a model that was read from the same file, and have no influence on
+the dynamics.
+"""
+
+import dataclasses
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from jaxdyn.io.mesh_files import Color
+from jaxdyn.io.shapes import Mesh, simplified, with_sharp_edges
+from jaxdyn.io.xml import IgnoredContent, shortened
+from jaxdyn.mechanism.messages import one_line
+from jaxdyn.mechanism.model import Model
+from jaxdyn.spatial.plain import rotation_matrix, rotation_quaternion
+
+_FEWEST_TRIANGLES = 12  # of a visual, those of a box
+_MOST_SHOWN = 6  # files that a message names
+
+
+class Visual(NamedTuple):
+    """One shape of one color on a body.
+
+    Attributes:
+        body: Index of the body that carries the shape, -1 for the ground.
+        position: Origin of the shape in the frame of the body, m.
+        quaternion: Orientation [w, x, y, z] of the shape in the frame of the body, of norm 1.
+        mesh: Triangles of the shape. Visuals of the same mesh file share this object.
+        scale: Factors of the coordinates of the mesh.
+        color: Red, green, blue and opacity, 0 to 1.
+    """
+
+    body: int
+    position: Float[np.ndarray, "3"]
+    quaternion: Float[np.ndarray, "4"]
+    mesh: Mesh
+    scale: Float[np.ndarray, "3"]
+    color: Color
+
+
+@dataclasses.dataclass
+class Omitted:
+    """Collects the shapes that are not drawn as a file describes them, for one warning at the end."""
+
+    reasons: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+
+    def add(self, reason: str, shape: str) -> None:
+        """Add a shape, usually by the name of its file, under a reason with a remedy."""
+        shapes = self.reasons.setdefault(reason, [])
+        if shape not in shapes:
+            shapes.append(shape)
+
+    def warn(self, path: Path) -> None:
+        """Issue one `IgnoredContent` warning, if a shape has been added."""
+        if self.reasons:
+            parts = [f"{_some(shapes)}: {reason}" for reason, shapes in self.reasons.items()]
+            warnings.warn(one_line(f"{path}: visual geometry: {'; '.join(parts)}"), IgnoredContent, stacklevel=3)
+
+
+def placed(
+    model: Model, name: str, position: Sequence[float] | np.ndarray, quaternion: Sequence[float] | np.ndarray
+) -> tuple[int, np.ndarray, np.ndarray]:
+    """Body that carries a body or frame, and position (m) and quaternion of a shape in it; see `Model.locate_frame`.
+
+    Raises:
+        KeyError: No body or frame has this name.
+    """
+    point, turn = np.asarray(position, float), rotation_matrix(np.asarray(quaternion, float))
+    if name not in model.topology.frame_names:
+        return model.topology.body_index(name), point, rotation_quaternion(turn)
+    index = model.topology.frame_names.index(name)
+    frame = rotation_matrix(np.asarray(model.frames.quaternion[index], float))
+    point = np.asarray(model.frames.translation[index], float) + frame @ point
+    return model.topology.frame_bodies[index], point, rotation_quaternion(frame @ turn)
+
+
+def with_fewer_triangles(visuals: Sequence[Visual], most: int) -> tuple[Visual, ...]:
+    """The visuals with at most `most` triangles together, if each may have 12: those that are finer than others are simplified."""
+    counts = [len(visual.mesh[1]) for visual in visuals]
+    largest, left = most, most
+    for position, count in enumerate(sorted(counts)):
+        largest = left // (len(counts) - position)
+        if count > largest:
+            break
+        left -= count
+    if max(counts, default=0) <= largest:
+        return tuple(visuals)
+    coarse = {id(visual.mesh): visual.mesh for visual in visuals}
+    coarse = {key: with_sharp_edges(simplified(mesh, max(largest, _FEWEST_TRIANGLES))) for key, mesh in coarse.items()}
+    return tuple(visual._replace(mesh=coarse[id(visual.mesh)]) for visual in visuals)
+
+
+def _some(shapes: list[str]) -> str:
+    shown = ", ".join(map(shortened, shapes[:_MOST_SHOWN]))
+    return shown if len(shapes) <= _MOST_SHOWN else f"{shown} and {len(shapes) - _MOST_SHOWN} more"
