@@ -5,7 +5,9 @@ from jaxtyping import Float, Int
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-Mesh = tuple[Float[np.ndarray, "vertices 3"], Int[np.ndarray, "faces 3"]]
+Mesh = tuple[
+    Float[np.ndarray, "_ 3"], Int[np.ndarray, "_ 3"]
+]  # vertices, and the indices of three of them per triangle
 
 
 def box() -> Mesh:
@@ -104,14 +106,16 @@ def with_sharp_edges(mesh: Mesh, angle: float = 0.6) -> Mesh:
     """The mesh with shared vertices across smooth edges and separate vertices at sharp ones.
 
     Views compute a normal for each vertex from its faces, so edges are sharp exactly where vertices are separate. Vertices at equal
-    positions become one first; triangles without area and vertices without triangles are left out.
+    positions, to a millionth of the size, become one first; triangles without area and vertices without triangles are left out.
 
     Args:
         mesh: Any mesh.
         angle: Smallest angle (rad) between the normals of two faces with a sharp edge.
     """
-    points, merged = np.unique(mesh[0], axis=0, return_inverse=True)
-    faces = merged.reshape(-1)[mesh[1]]
+    size = float(np.abs(mesh[0]).max(initial=0.0)) or 1.0
+    rounded = np.round(mesh[0] * (1e6 / size)).astype(np.int64)
+    _, first, merged = np.unique(rounded, axis=0, return_index=True, return_inverse=True)
+    points, faces = mesh[0][first], merged.reshape(-1)[mesh[1]]
     a, b, c = np.moveaxis(points[faces], 1, 0)
     normals = np.cross(b - a, c - a)
     area = np.linalg.norm(normals, axis=1)

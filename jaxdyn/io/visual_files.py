@@ -6,7 +6,9 @@ Files come from strangers: only files in one folder and its subfolders are opene
 from pathlib import Path
 
 from jaxdyn.dynamics.system import System
+from jaxdyn.io.loaded_run import Run
 from jaxdyn.io.mjcf_visuals import mjcf_visuals
+from jaxdyn.io.provenance import digest_of_file
 from jaxdyn.io.urdf_visuals import urdf_visuals
 from jaxdyn.io.visuals import Omitted, Visual, with_fewer_triangles
 from jaxdyn.io.xml import read_xml
@@ -14,6 +16,7 @@ from jaxdyn.mechanism.model import Model
 
 MOST_TRIANGLES = 120_000  # of all visuals of a mechanism
 MOST_VISUALS = 2_000
+_WITH_VISUALS = (".urdf", ".xml")
 
 
 def load_visuals(
@@ -34,7 +37,7 @@ def load_visuals(
         ConfigError: The file cannot be read, or describes another mechanism.
     """
     path = Path(path)
-    if path.suffix.lower() not in (".urdf", ".xml"):
+    if path.suffix.lower() not in _WITH_VISUALS:
         return ()
     model = mechanism.model if isinstance(mechanism, System) else mechanism
     folder = None if folder is None else Path(folder)
@@ -49,3 +52,27 @@ def load_visuals(
         omitted.add(f"simplified to {MOST_TRIANGLES}", f"{triangles} triangles")
     omitted.warn(path)
     return with_fewer_triangles(visuals, MOST_TRIANGLES)
+
+
+def visuals_of_run(run: Run) -> tuple[Visual, ...]:
+    """Read the visual geometry of the mechanism of a run, from the URDF or MJCF file with which the run was started.
+
+    A run directory does not contain this file. If it is missing or has changed since then, an `IgnoredContent` warning names it,
+    and nothing is drawn.
+
+    Raises:
+        ConfigError: See `load_visuals`.
+    """
+    path = Path(str((run.config or {}).get("mechanism", "")))
+    if path.suffix.lower() not in _WITH_VISUALS:
+        return ()
+    inputs = (run.provenance or {}).get("inputs")
+    known = {Path(name.removeprefix("mechanism ")): digest for name, digest in dict(inputs or {}).items()}
+    files = [path, *(file for file in known if file.suffix.lower() in _WITH_VISUALS)]
+    changed = [str(file) for file in files if digest_of_file(file) is None or digest_of_file(file) != known.get(file)]
+    if changed:
+        omitted = Omitted()
+        omitted.add("changed or missing since the run, so its shapes are not drawn", changed[0])
+        omitted.warn(run.path)
+        return ()
+    return load_visuals(path, run.system)

@@ -15,13 +15,14 @@ from jaxtyping import Float
 
 from jaxdyn.io.mesh_files import Color
 from jaxdyn.io.shapes import Mesh, simplified, with_sharp_edges
-from jaxdyn.io.xml import IgnoredContent, shortened
+from jaxdyn.io.xml import IgnoredContent
 from jaxdyn.mechanism.messages import one_line
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.plain import rotation_matrix, rotation_quaternion
 
 _FEWEST_TRIANGLES = 12  # of a visual, those of a box
 _MOST_SHOWN = 6  # files that a message names
+_LONGEST_SHOWN = 60  # characters of such a name, its end
 
 
 class Visual(NamedTuple):
@@ -91,11 +92,15 @@ def with_fewer_triangles(visuals: Sequence[Visual], most: int) -> tuple[Visual, 
         left -= count
     if max(counts, default=0) <= largest:
         return tuple(visuals)
-    coarse = {id(visual.mesh): visual.mesh for visual in visuals}
-    coarse = {key: with_sharp_edges(simplified(mesh, max(largest, _FEWEST_TRIANGLES))) for key, mesh in coarse.items()}
-    return tuple(visual._replace(mesh=coarse[id(visual.mesh)]) for visual in visuals)
+    most_of_one = max(largest, _FEWEST_TRIANGLES)
+    fine = {id(visual.mesh): visual.mesh for visual in visuals if len(visual.mesh[1]) > most_of_one}
+    coarse = {key: with_sharp_edges(simplified(mesh, most_of_one)) for key, mesh in fine.items()}
+    return tuple(visual._replace(mesh=coarse.get(id(visual.mesh), visual.mesh)) for visual in visuals)
 
 
 def _some(shapes: list[str]) -> str:
-    shown = ", ".join(map(shortened, shapes[:_MOST_SHOWN]))
+    ends = [
+        shape if len(shape) <= _LONGEST_SHOWN else f"...{shape[3 - _LONGEST_SHOWN :]}" for shape in shapes[:_MOST_SHOWN]
+    ]
+    shown = ", ".join(ends)
     return shown if len(shapes) <= _MOST_SHOWN else f"{shown} and {len(shapes) - _MOST_SHOWN} more"

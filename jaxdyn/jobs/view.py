@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.loaded_run import load_run
-from jaxdyn.io.visual_files import load_visuals
+from jaxdyn.io.visual_files import load_visuals, visuals_of_run
 from jaxdyn.jobs.command import needs
 from jaxdyn.jobs.source import load_source, said_in_one_line
 
@@ -29,7 +29,10 @@ def _view_run(path: Path, arguments: argparse.Namespace) -> None:
     with needs("view"):
         from jaxdyn.view.replay import Replay
     arrays = run.arrays
-    replay = Replay(run.system, arrays["time"], arrays["q"], energy=arrays.get("energy"), work=arrays.get("work"))
+    with said_in_one_line():
+        visuals = visuals_of_run(run)
+    recorded = {name: arrays.get(name) for name in ("energy", "work")}
+    replay = Replay(run.system, arrays["time"], arrays["q"], **recorded, visuals=visuals)
     page: Path = arguments.html or path / "replay.html"
     overlay = _OVERLAY if arguments.overlay is None else arguments.overlay
     replay.write_html(page, lanes=arguments.lanes, overlay=overlay)
