@@ -1,4 +1,4 @@
-"""Constraints of a system: their Jacobian and their forces; theory.md section (n)."""
+"""Jacobian and forces of the constraints of a system; theory.md section (n)."""
 
 from typing import NamedTuple
 

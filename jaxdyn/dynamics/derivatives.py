@@ -77,8 +77,8 @@ def inverse_dynamics_derivatives(
         dtau/dv:  x = s,      y = (V + V_own) x s
         dtau/dq:  x = V x s,  y = A x s + V x (V x s),   plus the rotation of the force that the joint transmits
 
-    This closed form has nv^2 terms and holds where columns are constant in their bodies. Automatic differentiation is used for
-    other joints (universal joints, some user-defined joints) and for prescribed motion.
+    This closed form has nv^2 terms. It is valid for motion columns that are constant on the axes of their bodies. Automatic
+    differentiation is used for other joints (universal joints, some user-defined joints) and for prescribed motion.
 
     Args:
         model: Mechanism.
@@ -108,7 +108,7 @@ def inverse_dynamics_derivatives(
 
 
 def _of_fixed_columns(model: Model, moving: Motion, a: Accelerations) -> InverseDynamicsDerivatives:
-    """Closed form for columns that are constant in their bodies. Source: theory.md (I11), (R8)."""
+    """Closed form for motion columns that are constant on the axes of their bodies. Source: theory.md (I11), (R8)."""
     topology, placed = model.topology, moving.placements
     columns, body = placed.columns, topology.body_of_column
     before = np.array(topology.parents)[body]  # index -1, the ground, selects the last row below

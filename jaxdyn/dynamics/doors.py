@@ -84,7 +84,7 @@ def check_masses(model: Model, name: str) -> None:
 
 
 def check_vectors(model: Model, given: dict[str, Any]) -> None:
-    """Raise an error if an argument does not fit the model; `given` maps the names of arguments to their values."""
+    """Raise an error if the shape of an argument does not fit the model; `given` maps the names of arguments to their values."""
     for name, value in given.items():
         if value is not None and name in _COORDINATES:
             configuration.check_coordinates(model, value)

@@ -1,4 +1,4 @@
-"""Friction in joints, theory.md section (h): small terms to be summed, each linear in its coefficients.
+"""Friction in joints, theory.md section (h): terms that can be summed, each linear in its coefficients.
 
 The friction of a drive at low and high speeds, in both directions and under load is a sum of these terms in `System.forces`:
 
@@ -10,7 +10,7 @@ The friction of a drive at low and high speeds, in both directions and under loa
     QuadraticDrag        turbulent flow around the body         -d v |v|
 
 with t = tanh(v / velocity_scale) instead of the sign of v, so that all terms are smooth at rest. Values are given per velocity
-component; for a joint without a term, the coefficient is 0 and the scales are arbitrary positive values.
+component; for a joint without a term, its coefficient is 0 and its scales may have any positive values.
 
 Each term has the form -d(q, v) v with a coefficient d that is smooth at rest. An implicit step evaluates the force as -d v' with
 the velocity v' at the end of the step. Then friction always decelerates a joint, for any step length, and a joint at rest stays at

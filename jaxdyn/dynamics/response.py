@@ -24,8 +24,8 @@ def inertial_response(
 ) -> Response:
     """Change [gamma, beta] of the inertial forces when the bodies that column beta moves gain velocity and acceleration.
 
-        Body i gains the velocity x_beta and the acceleration y_beta + x_beta x V_i, as all bodies beyond the joint do together.
-        Its inertial force I A + V x* I V then gains  I y_beta + B x_beta,   B x = 2 (D w; w x p),  w the angular part of x
+        The velocity of body i, and of all bodies beyond the joint, changes by x_beta, and the acceleration by y_beta + x_beta x
+        V_i. The inertial force I A + V x* I V then changes by I y_beta + B x_beta, B x = 2 (D w; w x p), w the angular part of x
 
     D and the linear momentum p add up over a subtree like the inertia, so column gamma requires only those of the smaller of the
     two subtrees. The response is zero where neither joint precedes the other.

@@ -316,7 +316,7 @@ def acceleration(
 
 
 class Instant(NamedTuple):
-    """Quantities of one instant that several functions need, computed once.
+    """The model and its motion at one instant, which several functions need and which are computed once.
 
     Attributes:
         model: Mechanism at this time.
@@ -430,7 +430,7 @@ def _joint_resistance(system: System, now: Instant) -> Resistance | None:
 def _solved(
     system: System, now: Instant, model: Model, tau: Float[Array, "nv"], correction: Float[Array, "m"] | None
 ) -> tuple[Float[Array, "nv"], Float[Array, "m"]]:
-    """Accelerations and multipliers under given forces; `model` may have more armature than the model of the instant."""
+    """Accelerations and multipliers under given forces; the armature of `model` may be larger than that of the system."""
     constraints, moving = system.constraints, now.motion
     if not constraints:
         return forward.accelerations_from(model, moving, tau, system.method), jnp.zeros(0, tau.dtype)

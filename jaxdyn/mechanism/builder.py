@@ -61,7 +61,7 @@ class _Frame:
 
 
 class MechanismBuilder:
-    """Collects bodies, frames and rotors, and builds a `Model` from them.
+    """Builder of a `Model` from bodies, frames and rotors.
 
     Bodies may be added in any order; "ground" is the fixed world.
 
@@ -220,7 +220,7 @@ class MechanismBuilder:
         return _assemble(self.name, self._gravity, bodies, frames, rotors, dtype or float, needs_mass=not kinematic)
 
     def _sorted_bodies(self) -> list[_Body]:
-        """Bodies in the order of addition, except that parents precede their children."""
+        """Sort the bodies so that parents precede their children; otherwise they keep the order in which they were added."""
         known = {"ground", *self._bodies}
         for item, carrier, role in [(b.name, b.parent, "parent") for b in self._bodies.values()] + [
             (f.name, f.body, "body") for f in self._frames.values()
@@ -394,20 +394,20 @@ def _assemble(
 
 
 def _rigid_transforms(matrices: list[np.ndarray]) -> RigidTransform:
-    """Batch of transforms from 4x4 homogeneous matrices."""
+    """Convert 4x4 homogeneous matrices to a batch of transforms."""
     stacked = np.array(matrices).reshape(-1, 4, 4)
     quaternions = [_standard(rotation_quaternion(g[:3, :3])) for g in stacked]
     return RigidTransform(jnp.asarray(np.array(quaternions).reshape(-1, 4)), jnp.asarray(stacked[:, :3, 3]))
 
 
 def _standard(quaternion: np.ndarray) -> np.ndarray:
-    """The one of q and -q whose first significant component is positive, so that the result is unique also for a half turn."""
+    """Choose between q and -q, which are the same rotation: the first significant component of the result is positive."""
     first = quaternion[np.argmax(np.abs(quaternion) > 1e-12)]
     return np.copysign(1.0, first) * quaternion
 
 
 def _lump(parts: list[tuple[_Body, np.ndarray]]) -> tuple[float, np.ndarray, np.ndarray]:
-    """Mass, center of mass, and inertia entries about it, of bodies fixed to one another, on the axes of the first one."""
+    """Total mass, center of mass, and inertia about it, of bodies that are fixed to one another, on the axes of the first one."""
     if len(parts) == 1:  # no merge: keep the given values, free of rounding
         body = parts[0][0]
         return body.mass, body.com, symmetric_entries(body.inertia)

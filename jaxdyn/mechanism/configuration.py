@@ -49,7 +49,10 @@ def _check_vector(model: Model, value: Array, name: str, length_name: str, lengt
 
 
 def _by_group(model: Model, method, coordinates=(), velocities=()) -> list:
-    """method(joint, *q's, *v's), vectorized over the joints of each stack; a list with one entry per stack."""
+    """Call method(joint, *q's, *v's) for all joints, vectorized over each stack of joints.
+
+    Returns a list with one entry per stack.
+    """
     topology = model.topology
     results = []
     for (kind, bodies), joint in zip(topology.groups, model.joints, strict=True):
@@ -92,7 +95,7 @@ def motion_columns(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nv 6"]:
 
 
 def subspace_rates(model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nb 6"] | None:
-    """dS/dt v of every joint on child axes, or None if all joints have constant motion subspaces.
+    """The acceleration dS/dt v that a changing motion subspace S causes in every joint, on child axes; None if all are constant.
 
     Args:
         model: Mechanism.
@@ -324,7 +327,7 @@ def step_rate(
 
 @compiled_outside_jit
 def to_chart(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nv"]:
-    """The configuration by nv unconstrained parameters for optimizers.
+    """Convert coordinates q to nv unconstrained parameters, for optimizers, whose unknowns are vectors.
 
     Quaternions are replaced by their s-parameters (|s| <= 1, s = 0 at neutral); all other coordinates are unchanged. The map is
     discontinuous at a rotation by half a turn of a spherical or free joint, |s| = 1.
@@ -338,7 +341,7 @@ def to_chart(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nv"]:
 
 @compiled_outside_jit
 def from_chart(model: Model, y: Float[Array, "nv"]) -> Float[Array, "nq"]:
-    """Coordinates for the parameters of `to_chart`; smooth for all values. Source: theory.md (O1)."""
+    """Convert the parameters of `to_chart` back to coordinates; the map is smooth for all parameters. Source: theory.md (O1)."""
     check_velocities(model, y=y)
     coordinates = _by_group(model, lambda joint, y: joint.from_chart(y), (), (y,))
     return _to_vector(model, coordinates, model.topology.q_starts)
@@ -398,7 +401,7 @@ def neutral(model: Model) -> Float[Array, "nq"]:
 def random(model: Model, key: PRNGKeyArray, *, spread: float | Float[Array, ""] = 1.0) -> Float[Array, "nq"]:
     """Random coordinates: uniform between joint limits if both are finite, otherwise a normal step from neutral.
 
-    The coordinates are independent random numbers.
+    The coordinates are statistically independent.
 
     Args:
         model: Mechanism.

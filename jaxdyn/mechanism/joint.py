@@ -67,7 +67,7 @@ class Joint(eqx.Module):
         """Coordinates at which the child frame coincides with the joint frame."""
 
     def normalize(self, q: Float[Array, "nq"]) -> Float[Array, "nq"]:
-        """Coordinates of the same placement with unit quaternions."""
+        """Normalize the quaternions in the coordinates; the placement of the child is the same."""
         return q
 
     def coordinate_rate(self, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nq"]:
@@ -95,7 +95,7 @@ class Joint(eqx.Module):
         return jax.vmap(jax.vmap(self.velocity_of_rate, (None, 0)), (None, 0))(q, bracket)
 
     def subspace_rate(self, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "6"]:
-        """dS/dt v on child axes with the motion subspace S; zero if S is constant."""
+        """The acceleration dS/dt v that a changing motion subspace S causes, on child axes; zero if S is constant."""
         return jnp.zeros(6, v.dtype)
 
     def at(self, t: Scalar) -> "Joint":
@@ -148,11 +148,11 @@ class Joint(eqx.Module):
         return q
 
     def to_chart(self, q: Float[Array, "nq"]) -> Float[Array, "nv"]:
-        """The configuration by nv unconstrained parameters."""
+        """Convert coordinates q to nv unconstrained parameters."""
         return q
 
     def from_chart(self, y: Float[Array, "nv"]) -> Float[Array, "nq"]:
-        """Coordinates for the parameters of `to_chart`."""
+        """Convert the parameters of `to_chart` back to coordinates."""
         return y
 
     def primitives(self) -> "tuple[Joint, ...]":
@@ -160,11 +160,11 @@ class Joint(eqx.Module):
         return (self,)
 
     def from_primitives(self, c: Float[Array, "nv"]) -> Float[Array, "nq"]:
-        """Coordinates at which the joint places its child as the primitives do at their coordinates c."""
+        """Convert coordinates c of the primitives to coordinates of the joint with the same placement of the child."""
         return c
 
     def to_primitives(self, q: Float[Array, "nq"]) -> Float[Array, "nv"]:
-        """Coordinates of the primitives; undefined at their singular configurations."""
+        """Convert coordinates of the joint to coordinates of the primitives; undefined at their singular configurations."""
         return q
 
     def validate(self) -> str | None:
@@ -173,7 +173,7 @@ class Joint(eqx.Module):
 
 
 def stack(joints: list[Joint]) -> Joint:
-    """One joint object with a leading axis in every field over `joints`, which must have the same structure."""
+    """Stack joints of the same structure to one joint object whose fields have a leading axis over the joints."""
     return jax.tree.map(lambda *x: jnp.stack([jnp.asarray(y) for y in x]), *joints)
 
 

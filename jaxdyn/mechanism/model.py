@@ -133,7 +133,7 @@ class Model(Displayed, eqx.Module):
         return Display(f"Model({self.name!r}, {size})", rows)
 
     def _batch_shape(self) -> tuple[int, ...]:
-        """The shape of a batch of models, in which some leaves may be those of all of them; () for a single one."""
+        """Shape of a batch of models, whose leaves may also be common to all of them; () for a single model."""
         single = {"mass": 1, "com": 2, "inertia": 2, "armature": 1, "gravity": 1}
         leading = [np.shape(getattr(self, name))[:-count] for name, count in single.items()]
         return np.broadcast_shapes(*leading, np.shape(self.placement.translation)[:-2])

@@ -1,7 +1,7 @@
-"""Equivalent forms of a mechanism: joints decomposed into primitives, or prescribed motions made free.
+"""Transformed mechanisms: joints decomposed into primitives, or joints without their prescribed motions.
 
-Both functions return a new model whose parameters depend differentiably on those of the given one. `configuration.to_primitives`,
-`from_primitives` and `released_motion` convert the coordinates.
+Both functions return a new model, whose parameters are differentiable functions of those of the given model.
+`configuration.to_primitives`, `from_primitives` and `released_motion` convert the coordinates.
 """
 
 import dataclasses

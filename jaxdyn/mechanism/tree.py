@@ -2,7 +2,7 @@
 
 The first four functions have no loop over bodies, so their compile time does not grow with the mechanism: composition uses pointer
 jumping (the number of steps is log2 of the depth), and sums are products with the incidence matrix eta. The last two are
-recursions, `jax.lax.scan` over bodies. When the lane compiler writes a function out, all of them run body by body instead.
+recursions, `jax.lax.scan` over bodies. When the lane compiler unrolls a function, all of them are computed body by body instead.
 """
 
 from collections.abc import Callable
@@ -47,7 +47,7 @@ def compose_along_paths(topology: Topology, local: RigidTransform) -> RigidTrans
 
 
 def _composed_one_by_one(topology: Topology, local: RigidTransform) -> RigidTransform:
-    """The same product with one composition per body: fewer operations but more code."""
+    """The result of `compose_along_paths` with one composition per body: fewer operations, but more code."""
     placed: list[RigidTransform] = []
     for i, parent in enumerate(topology.parents):
         own = jax.tree.map(lambda x, i=i: x[i], local)
@@ -82,7 +82,7 @@ def sum_over_descendants(topology: Topology, per_body: Float[Array, "nb *rest"])
 
 
 def _summed(eta: Float[np.ndarray, "n m"], x: Float[Array, "n *rest"]) -> Float[Array, "m *rest"]:
-    """Sums of the x that eta selects."""
+    """Sums of those rows of x that the rows of the incidence matrix eta select."""
 
     def as_product(x):
         # With the summed axis last, each sample of a batch is contiguous in memory.

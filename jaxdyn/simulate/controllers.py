@@ -30,7 +30,7 @@ class PDControl(eqx.Module):
         stiffness: Proportional gain.
         damping: Derivative gain.
         feedforward: Additional controls, N m or N; None for no additional controls.
-        compensate_gravity: Whether the force that holds the mechanism against gravity is added.
+        compensate_gravity: If true, the generalized forces that balance gravity are added.
     """
 
     model: Model
@@ -58,7 +58,7 @@ def random_knots(
     duration: float,
     interval: float,
 ) -> Knots:
-    """Controls that are drawn from normal distributions at equally spaced times and linear in between.
+    """Random controls: normally distributed values at equally spaced times (knots), with linear interpolation in between.
 
     Each knot has its own random key, so that the controls at a given time do not depend on the duration.
 

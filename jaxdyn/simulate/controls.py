@@ -24,10 +24,10 @@ _EARLY = 1e-3
 
 
 class Step(NamedTuple):
-    """A control step at its start.
+    """The data of a control step that are known at its start.
 
     Attributes:
-        number: Index of the step, from 0.
+        number: Index of the step, counted from 0.
         t: Time at the start of the step, s.
         row: Row of `Controller.rows` for this step.
         key: Random key of the rollout, or None.
@@ -44,14 +44,14 @@ class Step(NamedTuple):
 
 
 class Controls(eqx.Module):
-    """Controls of a rollout in the form that its loop uses."""
+    """Base of the controls of a rollout, in the form that the loop of the rollout calls."""
 
     def begin(self, state: State) -> PyTree:
         """The memory before the first step; None if none is needed."""
         return None
 
     def rows(self) -> PyTree:
-        """Arrays with one row per step, which is available in this step only; None if there are no arrays."""
+        """Arrays with one row per step, which are passed to the steps as `Step.row`; None if there are no arrays."""
         return None
 
     @abc.abstractmethod
@@ -60,7 +60,7 @@ class Controls(eqx.Module):
 
 
 class Controller(Controls):
-    """A policy with a memory, such as a plan that it improves or a state that it estimates."""
+    """Base of policies with a memory, such as a plan that is improved in each step or an estimate of the state."""
 
     @abc.abstractmethod
     def begin(self, state: State) -> PyTree:
@@ -124,7 +124,7 @@ class Knots(Controls):
         values: Controls at start, start + interval, ...; the first and the last value apply outside of this range.
         interval: Time between knots, s.
         start: Time of the first knot, s; one value, or one per control if the controls act with different delays.
-        interpolation: "zero_order" holds each value; "linear"; or "cubic" (Catmull-Rom, through the knots with continuous rate).
+        interpolation: "zero_order" (each value is held until the next knot), "linear", or "cubic" (Catmull-Rom spline).
     """
 
     values: Float[Array, "knots nu"] = eqx.field(converter=floating)

@@ -24,7 +24,7 @@ def geodesic(
 
         dv^delta/dt + L^delta_{alpha beta} v^alpha v^beta = 0
 
-    The motion is that without gravity and other forces. Its kinetic energy, and so its speed in this metric, is constant, and it is
+    It is the motion without gravity and other forces. Its kinetic energy, and so its speed in this metric, is constant, and it is
     the shortest path between nearby configurations (Jacobi 1837).
 
     Args:

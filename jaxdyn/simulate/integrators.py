@@ -71,7 +71,8 @@ class SemiImplicitEuler(Integrator):
     """Semi-implicit (symplectic) Euler: v' = v + dt a(q, v), q' = q + dt v'.
 
     One evaluation per step; without friction the energy error stays bounded. Forces in joints that resist motion, such as friction
-    and servos, are taken at the end of the step by one linear solve (`acceleration_over_step`), because those of real robots are
+    and servos, are evaluated at the end of the step by one linear solve (`acceleration_over_step`), because those of real robots
+    are
     stiff: a wrist of 1e-4 kg m^2 with 10 N m s/rad would need explicit steps below 0.02 ms. The derivative is exact.
 
     Attributes:

@@ -1,8 +1,9 @@
 """Result codes of rollouts, and the warning about rollouts that did not reach their end.
 
 Under `jit` a rollout can only return a code per sample. Outside of `jit`, also under `vmap` alone, the codes are known when the
-call returns, and a warning about diverged samples is issued immediately. This is done by an operation that returns the codes
-unchanged: outside of `jit` it is evaluated with the known codes of the whole batch, and within `jit` it is compiled to nothing.
+call returns, and a warning about diverged samples is issued immediately. The warning is issued by a JAX primitive that returns the
+codes unchanged: outside of `jit` it is evaluated with the known codes of the whole batch, and within `jit` it is compiled to no
+operation.
 """
 
 import sys
@@ -43,11 +44,11 @@ class RolloutResult(ResultCode):
 
 
 class DivergenceWarning(UserWarning):
-    """Some samples of a batch of rollouts did not reach their end."""
+    """Warning that some samples of a rollout diverged or stopped at an unsolved step."""
 
 
 def reached_end(result: Int[Array, "*batch"]) -> Bool[Array, "*batch"]:
-    """Which samples completed their steps or met their stop condition."""
+    """Mask of the samples that completed their steps or met their stop condition."""
     return (result == RolloutResult.COMPLETED) | (result == RolloutResult.STOPPED)
 
 

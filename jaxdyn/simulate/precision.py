@@ -68,7 +68,7 @@ class Errors:
 
 
 class Part(NamedTuple):
-    """A function (system, q, v, tau, weights) and the names of its results; the first is a value, the others its gradient."""
+    """A function (system, q, v, tau, weights) with the names of its results: a value, followed by the parts of its gradient."""
 
     names: tuple[str, ...]
     function: Callable[..., tuple[Array, ...]]

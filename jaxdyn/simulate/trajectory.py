@@ -70,9 +70,10 @@ class Trajectory(Displayed, eqx.Module):
 
     @property
     def healthy(self) -> Bool[Array, "*batch"]:
-        """Which samples completed their steps or met their stop condition.
+        """Mask of the samples that completed their steps or met their stop condition.
 
-        A sum over these alone is zero if all samples failed, and so looks like a perfect loss. Assign a large loss to the failed
+        A loss that is summed over these samples only is zero, and so seems perfect, if all samples failed. Assign a large loss to
+        the failed
         ones: `jnp.where(trajectory.healthy, loss, worst)`.
         """
         return reached_end(self.result)
@@ -82,7 +83,7 @@ class Trajectory(Displayed, eqx.Module):
         return describe(np.asarray(self.result), np.asarray(self.steps), np.asarray(self.final.v), self.topology)
 
     def plot(self, *, samples: Sequence[int] | None = None) -> Any:
-        """A figure of every coordinate and velocity over time, the first sample in color; a notebook shows it.
+        """Plot every coordinate and velocity over time, with the first sample in color; a notebook displays the figure.
 
             trajectory.plot().savefig("motion.png")
 
@@ -112,7 +113,7 @@ class Trajectory(Displayed, eqx.Module):
         speed: float = 1.0,
         progress: bool = True,
     ) -> Any:
-        """An animation of the mechanism, the first sample in color; a notebook shows it.
+        """Animate the motion of the mechanism, with the first sample in color; a notebook displays the animation.
 
             trajectory.animate(system, "motion.gif")
 
@@ -122,7 +123,7 @@ class Trajectory(Displayed, eqx.Module):
             samples: Indices of the samples, see `to_dataframe`; the first 4 if not given.
             fps: Frames per second.
             speed: Speed of the animation; 1 is the real speed, 0.5 is half of it.
-            progress: Whether to show a progress bar.
+            progress: If true, a progress bar is shown.
 
         Returns:
             A `jaxdyn.view.Animation`.
@@ -147,11 +148,11 @@ class Trajectory(Displayed, eqx.Module):
         return draw(system, time[0], q, path, fps=fps, speed=speed, progress=progress)
 
     def to_dataframe(self) -> Any:
-        """A table of pandas with a row for each record of each sample.
+        """Convert the records to a pandas `DataFrame` with one row for each record of each sample.
 
         The columns are `time` (s), `sample`, and the coordinates `q_NAME` and velocities `v_NAME` by the names of their joints,
-        with an index where a joint has several, `q_base[0]`. Samples are numbered from 0; several axes of a batch count as one,
-        the last one running fastest.
+        with an index where a joint has several, `q_base[0]`. Samples are numbered from 0; several axes of a batch are flattened in
+        row-major order.
 
         Raises:
             ModuleNotFoundError: pandas is not installed.
@@ -202,7 +203,7 @@ class Trajectory(Displayed, eqx.Module):
         return Display(f"Trajectory({', '.join([*parts, plural(records, 'record', 'records')])})", rows)
 
     def _step_text(self) -> str:
-        """The length of a step, on average, of the first sample that completed its steps."""
+        """Mean length of a step (s) of the first sample that completed its steps."""
         time, steps, result = known(self.time), known(self.steps), known(self.result)
         if time is None or steps is None or result is None or not np.any(result == RolloutResult.COMPLETED):
             return "unknown"
@@ -332,7 +333,7 @@ def _simulated(
     backend: Backend,
     **options: Any,
 ) -> tuple[PyTree, "_Carry", lanes.Served]:
-    """Records and end of a rollout whose arguments were checked; `options` are those of `_Loop`."""
+    """The records and the final data of a rollout whose arguments have been checked; `options` are the fields of `_Loop`."""
 
     def simulate(state: State, controls: Controls, dt, t0, key) -> tuple[PyTree, _Carry]:
         dt, t0 = jnp.asarray(dt, state.v.dtype), jnp.asarray(t0, state.v.dtype)
@@ -344,7 +345,7 @@ def _simulated(
 
 
 class _Carry(eqx.Module):
-    """The data that each step receives from the previous one."""
+    """The data that are carried from each step to the next one."""
 
     state: State
     cost: PyTree
@@ -372,7 +373,7 @@ class _Loop:
     divergence_limit: float | Array
 
     def run(self, state: State, steps: int) -> tuple[PyTree, _Carry]:
-        """Records, the start and the end included, and the end."""
+        """Compute all records, including those of the start and the end, and the data after the last step."""
         schedule = (np.arange(steps), self.controls.rows())
         carry = self.start(state, schedule)
         blocks = jax.tree.map(lambda x: x.reshape(-1, self.save_every, *x.shape[1:]), schedule)
@@ -424,7 +425,7 @@ class _Loop:
         return _Carry(kept, total, result, carry.steps + good.astype(jnp.int32), memory)
 
     def substep(self, state: State, control: Control, t: Time) -> tuple[State, Bool[Array, ""]]:
-        """State after all steps of the integrator within a control step, and whether all could be made."""
+        """The state after all steps of the integrator within a control step, and whether all of them succeeded."""
         if self.substeps == 1:
             return self.integrator.step(self.system, state, control, t, self.h)
 
@@ -449,7 +450,7 @@ class _Loop:
 
 
 def _number(x, dtype) -> float | Array:
-    """Python floats and integers are kept as floats, so that they are constants of the compiled code."""
+    """Convert a duration to an array, but keep Python floats and integers, which become constants of the compiled code."""
     return float(x) if isinstance(x, int | float) else jnp.asarray(x, dtype)
 
 
@@ -461,7 +462,7 @@ def _check_integrator(integrator: Any) -> None:
 
 
 def _check_precision(system: System, state: State, controls: Controls) -> None:
-    """Refuse mixed precision, which would end in an error deep within a loop.
+    """Check that all arguments have the same precision; otherwise JAX would raise an error inside of the loop.
 
     Raises:
         ValueError: The message names the types and `as_dtype`.
@@ -485,10 +486,10 @@ def _is_healthy(system: System, old: State, new: State, limit: float | Array) ->
 
 
 def _checkpointed_loop(advance, carry: PyTree, schedule: PyTree, length: int) -> PyTree:
-    """`length` applications of advance(carry, step), the steps along the leading axis of `schedule`.
+    """Scan with checkpointed reverse mode: apply advance(carry, step) to the `length` steps along the leading axis of `schedule`.
 
-    A long loop is cut into stretches of about sqrt(length) steps. Reverse mode keeps the carry at the start of each stretch
-    and, while it works on one, the carries within it. A short loop is one stretch: each level costs compile time.
+    A long loop is divided into segments of about sqrt(length) steps. Reverse mode keeps the carry at the start of each segment and,
+    while it processes a segment, the carries within it. A short loop is one segment, because each level costs compile time.
     """
     step = jax.checkpoint(lambda carry, x: (advance(carry, x), None), prevent_cse=False, policy=lanes.KEEPS)
     stretch = length if length <= _SHORT else _stretch_length(length)
@@ -507,7 +508,7 @@ def _checkpointed_loop(advance, carry: PyTree, schedule: PyTree, length: int) ->
 
 
 def _stretch_length(length: int) -> int:
-    """About sqrt(length), a divisor of `length` if one is near, for then no second loop has to be compiled for the rest."""
+    """A segment length near sqrt(length), if possible a divisor of `length`, so that no loop is compiled for the remainder."""
     root = max(1, math.isqrt(length))
     near = [d for d in range(root, max(1, root // 2) - 1, -1) if length % d == 0]
     return near[0] if near else root
