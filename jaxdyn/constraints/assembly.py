@@ -23,7 +23,7 @@ class Assembly(NamedTuple):
         q: Configuration.
         residual: Largest error of a constraint equation, m or 1.
         closed: True if the constraints are satisfied, each on its valid branch.
-        mobility: Remaining degrees of freedom; more than elsewhere at a singular configuration.
+        mobility: Number of remaining degrees of freedom; it is larger at a singular configuration than at others nearby.
     """
 
     q: Float[Array, "nq"]

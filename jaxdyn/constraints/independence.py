@@ -1,8 +1,7 @@
 """Independent equations of the constraints, and the remaining degrees of freedom.
 
-A simulation does not need this choice: it uses all equations, also redundant ones (`saddle_point`). This module serves inspection
-    and
-minimal coordinates.
+A simulation does not need this choice: it uses all equations, also redundant ones (`saddle_point`). This module is for inspection,
+and for minimal coordinates.
 """
 
 from typing import NamedTuple
@@ -26,7 +25,8 @@ class Mobility(NamedTuple):
     Attributes:
         independent: True for each equation in the chosen maximal set of independent equations.
         rank: Number of independent equations.
-        degrees_of_freedom: Number of velocity components minus rank; more than elsewhere at a singular configuration.
+        degrees_of_freedom: Number of velocity components minus rank; it is larger at a singular configuration than at others
+            nearby.
         smallest: Smallest pivot of the independent equations relative to the largest one; small near a singular configuration.
     """
 
@@ -38,7 +38,7 @@ class Mobility(NamedTuple):
 
 @checked_system
 def mobility(system: System, state: State, t: Time = 0.0) -> Mobility:
-    """Independent equations by pivoting: the next equation always has the largest part independent of the previous ones.
+    """Select independent equations by pivoting: each next one has the largest part that is independent of the previous ones.
 
     Rows of G are measured by kinetic energy, G M^-1 G', and scaled to the same size, so neither units nor the choice of coordinates
     matter. An independent part below sqrt(machine epsilon) counts as zero.
@@ -117,7 +117,7 @@ def independent_velocities(system: System, state: State, t: Time = 0.0) -> tuple
 
 @stored_outside_jit
 def _dependent_pivots(system: System, q: kinematics.Coordinates, t: Time) -> tuple[Float[Array, "r"], Int[Array, "r"]]:
-    """Sizes and indices of velocity components that follow from the others, the one that follows most directly first."""
+    """Sizes of the pivots, and indices of the dependent velocity components, in the order of pivoting."""
     mass_factor, scaled = _rows_of_one_size(system, q, t)
     inertia = jnp.sum(mass_factor**2, axis=1)
     return _pivots((scaled / jnp.sqrt(inertia)[None]).T)
@@ -126,7 +126,8 @@ def _dependent_pivots(system: System, q: kinematics.Coordinates, t: Time) -> tup
 def _rows_of_one_size(
     system: System, q: kinematics.Coordinates, t: Time
 ) -> tuple[Float[Array, "n n"], Float[Array, "m n"]]:
-    """Factor of M, and the rows of G scaled to the same kinetic energy, so that lengths and angles have equal weight.
+    """Cholesky factor of M, and the rows of G scaled to equal kinetic energy, so that equations of lengths and angles have equal
+    weight.
 
     A row whose terms cancel, such as an equation normal to the plane of a planar mechanism, must not be scaled up to its rounding
     errors. Therefore the size of each row includes a small part of the squares of its terms; terms of other rows may have other

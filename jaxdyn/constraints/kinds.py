@@ -58,7 +58,7 @@ class LoopJoint(Constraint):
     Attributes:
         name: Name of the constraint in messages and files.
         kind: Kind of the joint, one of `LOOP_KINDS`.
-        body_a, body_b: Indices of the bodies, -1 for the ground.
+        body_a, body_b: Indices of the two bodies, -1 for the ground.
         frame_a, frame_b: Placements of the markers in their bodies.
 
     Source: theory.md (N1), (N2), (N8).

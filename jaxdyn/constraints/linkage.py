@@ -25,7 +25,7 @@ _UNTURNED = (1.0, 0.0, 0.0, 0.0)
 
 
 class LinkageBuilder:
-    """Collects bodies and the joints between them, which may form loops, and builds a `System` from them.
+    """Builder of a `System` from bodies and joints, which may form loops.
 
         builder = LinkageBuilder("slider-crank")
         builder.add_body("crank", mass=0.2, com=(0.05, 0, 0), inertia=(0, 2e-4, 2e-4))
@@ -257,7 +257,7 @@ class LinkageBuilder:
                     raise MechanismError(f"{where} {joint!r} has {size} coordinates; couple joints with one coordinate")
 
     def _staying(self) -> dict[str, str]:
-        """Joints that must not be cut, with the reasons."""
+        """Names of the joints that must not be cut, each with the reason for messages."""
         reasons = {name: joint.reason_to_stay() for name, joint in self._joints.items()}
         for name, coupling in self._couplings.items():
             reasons |= {joint: reasons[joint] or f"it is in coupling {name!r}" for joint in coupling.joints}

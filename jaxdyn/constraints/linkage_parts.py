@@ -58,7 +58,7 @@ class JointPart:
         return "it has limits" if self.drive else None
 
     def reversed(self) -> "JointPart":
-        """The same joint with bodies A and B exchanged.
+        """Exchange bodies A and B of the joint.
 
         Raises:
             MechanismError: The kind of joint cannot be reversed, or armature or limits would change their meaning.

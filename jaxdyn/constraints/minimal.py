@@ -96,14 +96,14 @@ def minimal_acceleration(
 
 
 def _rows(system: System, model: Model, q: Coordinates, placed: kinematics.Placements):
-    """Matrix G, and a scale that gives its rows equal weight without scaling up the rounding errors of a vanishing row."""
+    """Jacobian G, and a scale that gives its rows equal weight but does not amplify the rounding errors of a nearly zero row."""
     rows = constraint_motion.jacobian(model, system.constraints, q, placed)
     squares = jnp.sum(rows * rows, axis=1)
     return rows, 1.0 / jnp.sqrt(squares + jnp.finfo(q.dtype).eps ** 0.5 * jnp.max(squares))
 
 
 def _dependent(rows, scale, independent: tuple[int, ...], right: Float[Array, "m k"]) -> Float[Array, "nv k"]:
-    """Solution x of G x = right that is zero in the independent components; redundant equations are harmless."""
+    """Solve G x = right for the dependent components of x; the independent ones are zero. G may have redundant rows."""
     dependent = np.setdiff1d(np.arange(rows.shape[1]), independent)
     orthogonal, triangle = factorizations.qr(scale[:, None] * rows[:, dependent])
     found = factorizations.solve_triangular(triangle, dot(orthogonal.T, scale[:, None] * right), lower=False)

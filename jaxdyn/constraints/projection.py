@@ -47,8 +47,8 @@ def project_position(system: System, state: State, t: Time = 0.0, *, iterations:
         system: Mechanism with its constraints.
         state: State whose configuration nearly satisfies the constraints; v has no effect.
         t: Time (s), which matters for joints with prescribed motion.
-        iterations: Number of iterations of a Newton method with the matrix at q. Each multiplies the error by about the length of
-            the step.
+        iterations: Number of iterations of a Newton method with the matrix at q. Each iteration multiplies the error by a factor of
+            about the length of the correction.
 
     Source: theory.md (N14).
     """
@@ -80,7 +80,8 @@ def project_velocity(system: System, state: State, t: Time = 0.0) -> Velocities:
 def follow(
     model: Model, constraints: tuple[Constraint, ...], q: Coordinates, iterations: int, held: tuple[int, ...] = ()
 ) -> Coordinates:
-    """Configuration of `project_position`; without iterations it is q itself, with the derivative of the projection.
+    """Project q onto the constraints as in `project_position`; with 0 iterations it is q itself with the derivative of the
+    projection.
 
     Args:
         model: Mechanism.

@@ -13,7 +13,7 @@ Ends = Mapping[str, tuple[str, str]]
 
 
 def spanning_tree(ends: Ends, ranks: Mapping[str, tuple[int, ...]]) -> Tree:
-    """Minimal spanning tree: no joint outside the tree has a lower rank than a joint of the loop that it closes.
+    """Minimum spanning tree of the graph, in which the rank of a joint is its weight.
 
     It grows from the ground by the joint of lowest rank that reaches a new body (Prim's algorithm). Among equal joints it prefers
     the one that keeps the body nearest to the ground, then the first one in the order of names. Bodies without a path are omitted.

@@ -22,7 +22,7 @@ from jaxdyn.spatial.transform import RigidTransform
 
 
 class ParameterError(ValueError):
-    """A choice of parameters does not fit the subject; the message is one line with the parameter and the remedy."""
+    """Error of a parameter that does not exist in the subject or is not valid; the message names the parameter and the remedy."""
 
 
 INERTIA = ("mass", "com", "inertia")
@@ -187,7 +187,7 @@ def rows_of(
 def gather(
     subject: PyTree, leaves: tuple[tuple[str, ...], ...], rows: tuple[int, ...] | None
 ) -> Float[Array, "values"]:
-    """Values of the selected rows of some arrays as one vector."""
+    """Collect the values of the selected rows of some arrays in one vector."""
     parts = [_path(subject, leaf)[-1] for leaf in leaves]
     parts = parts if rows is None else [part[np.array(rows)] for part in parts]
     return jnp.concatenate([part.ravel() for part in parts])
@@ -196,7 +196,7 @@ def gather(
 def scatter(
     subject: PyTree, leaves: tuple[tuple[str, ...], ...], rows: tuple[int, ...] | None, values: Float[Array, "values"]
 ) -> PyTree:
-    """The subject with other values in the selected rows of some arrays; the inverse of `gather`."""
+    """Return the subject with new values in the selected rows of some arrays; the inverse of `gather`."""
     at = 0
     for leaf in leaves:
         old = _path(subject, leaf)[-1]

@@ -41,7 +41,7 @@ class Chart(eqx.Module):
     kind: ClassVar[str]
 
     def about(self, values: Values) -> "Chart":
-        """The chart with its reference at the given values, if it has a reference."""
+        """Return the chart with its reference at the given values; charts without a reference are unchanged."""
         return self
 
     def size(self, values: int) -> int:
@@ -65,7 +65,7 @@ class Real(Chart):
     """Any values (scaled identity): value = scale x.
 
     Attributes:
-        scale: Typical size of a change of the value; it only affects optimizers that do not use curvature.
+        scale: Typical size of a change of the value; it affects only optimizers without second-order information.
     """
 
     kind: ClassVar[str] = "real"

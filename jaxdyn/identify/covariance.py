@@ -88,7 +88,7 @@ def uncertainty(problem: Problem, unknowns: Unknowns, *, kind: str = "groups", s
         problem: Problem that was fitted.
         unknowns: Unknowns at the end of the fit.
         kind: "groups" or "noise".
-        scale: Whether the noise scale is estimated from the residuals if the kind is "noise"; otherwise the assumed noise is used.
+        scale: For the kind "noise": if true, the noise scale s is estimated from the residuals; otherwise s = 1.
 
     Raises:
         ValueError: The kind is unknown, or the information is not finite, because the fit failed or the measurements of a window do
@@ -141,9 +141,9 @@ def uncertainty(problem: Problem, unknowns: Unknowns, *, kind: str = "groups", s
 
 
 def _inverse(F: np.ndarray, eps: float) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray], np.ndarray]:
-    """Pseudoinverse of F on identified directions, and the scale that gives F a unit diagonal.
+    """Pseudoinverse of the information F, and its directions that the data determine and do not determine.
 
-    In this scale the function also returns eigenvalues and directions that are identified, and directions that are not.
+    F is scaled to a unit diagonal; the scale, and the eigenvalues and eigenvectors of the scaled F, are returned too.
     """
     # The influence of a parameter counts as zero if it is below the rounding errors of the influence of others.
     influence = np.diag(F) > (4.0 * eps) ** 2 * np.max(np.diag(F))

@@ -44,7 +44,7 @@ _NOT_HELD = "even very small motions of {!r} exceed its limits; check that the d
 
 
 class Margins(NamedTuple):
-    """Distances from the limits at the worst moment of a motion, as fractions; negative if a limit is exceeded.
+    """Smallest relative distances of a motion from the limits; negative if a limit is exceeded.
 
     Attributes:
         position: Distance to the nearer limit, in units of half the range; infinite for joints without limits.
@@ -98,7 +98,7 @@ def design_excitation(
         key: Random key of the initial motions.
         period: Period of the motion, s.
         harmonics: Number of sines and cosines per joint, at least 2; the highest frequency is harmonics / period, Hz.
-        samples: Number of equidistant moments per period at which forces are measured.
+        samples: Number of equidistant times per period at which forces are measured.
         noise: Standard deviation of each measured force, N m or N; equal for all forces if not given.
         starts: Number of random motions from which the search starts.
         max_steps: Number of gradient steps from each of these motions.
@@ -146,7 +146,7 @@ def random_motions(
         key: Random key of the motions.
         period: Period of the motions, s.
         harmonics: Number of sines and cosines per joint, at least 2.
-        samples: Number of equidistant moments per period at which forces are measured.
+        samples: Number of equidistant times per period at which forces are measured.
         count: Number of motions to draw.
 
     Returns:
@@ -192,7 +192,7 @@ def _check(system: System, harmonics: int) -> None:
 
 
 def _motion(model: Model, shares: Float[Array, "nv shares"], frequency: Float[Array, ""]) -> FourierMotion:
-    """Motion from parameters of order one: fractions of half the range, or of the amplitude at the speed limit."""
+    """Motion from dimensionless parameters: fractions of half the range, or of the amplitude at the speed limit."""
     limits = model.limits
     bounded = jnp.isfinite(limits.lower) & jnp.isfinite(limits.upper)
     size = jnp.where(bounded, 0.5 * (limits.upper - limits.lower), limits.velocity / frequency)
@@ -207,7 +207,7 @@ def _times(motion: FourierMotion, count: int) -> Float[Array, "count"]:
 
 
 def _excess(system: System, motion: FourierMotion, count: int) -> Float[Array, "count 3 nv"]:
-    """Excess over each limit as a fraction of it: of positions, speeds and drive forces at moments of one period."""
+    """Relative excess over the limits of position, speed and drive force, at equidistant times of one period."""
     limits = system.model.limits
     bounded = jnp.isfinite(limits.lower) & jnp.isfinite(limits.upper)
     half = jnp.where(bounded, 0.5 * (limits.upper - limits.lower), 1.0)
@@ -230,7 +230,7 @@ def _rows(system: System, motion: FourierMotion, noise, independent, samples: in
 
 @stored_jit
 def _search(system: System, first, noise, frequency, *, independent, samples: int, steps: int):
-    """Motions from all initial motions within the limits, log determinants, margins; log determinants of the initial motions."""
+    """Optimize all initial motions; returns motions within the limits, their log determinants and margins, and the initial ones."""
     model = system.model
     start = jax.vmap(lambda shares: _motion(model, shares, frequency))(first)
 

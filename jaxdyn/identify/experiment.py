@@ -71,7 +71,7 @@ def excitations(
         validation: Number of motions for the validation.
         noise: Standard deviation of each measured force, N m or N.
         period: Period of the motions, s.
-        harmonics: Number of sines and cosines per joint, at least 2.
+        harmonics: Number of harmonics of the Fourier series of each joint, at least 2.
         times: Equidistant samples of one period, s.
         starts: Number of random motions from which the most informative are selected, or from which each search starts.
         max_steps: Number of gradient steps of the search (`design_excitation`) for each training motion; 0 for no search.
@@ -221,7 +221,7 @@ def _log_determinant(Y: Float[Array, "samples nv rank"]) -> float:
 
 
 def _repeated(Y: Array, tau: Array, noise: Array, count: int, seed: int) -> LinearFit:
-    """Fits of all repetitions of an experiment with other noise."""
+    """Linear fits of all repetitions of an experiment, which differ in their noise."""
     drawn = np.random.default_rng((seed, 1)).normal(size=(count, *tau.shape))
     errors = noise[None, None] * jnp.asarray(drawn, tau.dtype)
     return stored_jit(jax.vmap(lambda error: weighted_least_squares(Y, tau + error, noise)))(errors)

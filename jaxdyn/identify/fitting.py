@@ -123,9 +123,9 @@ def fit(
         initial: Initial guess; by default the initial guess of the problem. With a leading axis it is a batch of initial guesses,
             which are fitted at once.
         max_steps: Maximum number of steps, including the earlier steps of a resumed search.
-        throw: Whether an unsuccessful fit raises an error; otherwise `Fit.result` states how it ended.
-        progress: Whether to show a progress bar with the loss.
-        history: Whether to record the loss after each step.
+        throw: If true, an unsuccessful fit raises an error; otherwise only `Fit.result` states how it ended.
+        progress: If true, a progress bar shows the loss.
+        history: If true, the loss after each step is recorded.
         resume: Search of an earlier fit to continue; `initial` is then ignored.
         after_step: Function that is called with the search after each step, for example to save it.
         mesh: Devices over which the pieces of data are divided (`jaxdyn.lanes.lane_mesh`); None for one device. The results do
@@ -173,7 +173,7 @@ def fit(
 
 
 def _check(problem: Any, solver: Any, initial: Any) -> None:
-    """Refuse arguments of the wrong type, with a one-line message that states the remedy."""
+    """Check the types of the arguments of `fit`; errors are one line and state the remedy."""
     if not isinstance(problem, Problem):
         raise TypeError(
             f"problem is {described(problem)}; give a problem, such as OutputError(parameters, windows) or "

@@ -36,7 +36,7 @@ class FourierMotion(eqx.Module):
         return q, v, -dot(self.sine, w**2 * s) - dot(self.cosine, w**2 * c)
 
     def at_rest(self) -> "FourierMotion":
-        """The nearest Fourier series with v = 0 and a = 0 at t = 0 and after every period."""
+        """Return the nearest Fourier series that starts and ends each period at rest (v = 0 and a = 0)."""
         k = self._orders
         # v(0) = w sum k sine_k and a(0) = -w^2 sum k^2 cosine_k
         sine = self.sine - jnp.outer(dot(self.sine, k), k / dot(k, k))
@@ -44,7 +44,7 @@ class FourierMotion(eqx.Module):
         return FourierMotion(self.offset, sine, cosine, self.frequency)
 
     def scaled(self, factor: Float[Array, ""]) -> "FourierMotion":
-        """The motion with the same mean coordinates and all amplitudes multiplied by a factor."""
+        """Return the motion with all amplitudes multiplied by a factor; the mean coordinates are the same."""
         return FourierMotion(self.offset, factor * self.sine, factor * self.cosine, self.frequency)
 
     @property

@@ -21,7 +21,7 @@ from jaxdyn.lanes import stored_jit
 
 
 def batch_loss(problem: OutputError, unknowns: Unknowns, chosen: Any) -> Float[Array, ""]:
-    """Loss of some windows including priors, scaled to all windows; jumps between windows are left out."""
+    """Loss of a random batch of windows, scaled to the number of all windows, plus that of the priors."""
     windows = jax.tree.map(lambda leaf: leaf[chosen], problem.windows)
     local = jax.tree.map(lambda leaf: leaf[chosen], unknowns.local)
 
@@ -41,7 +41,7 @@ class Descent(Search):
     Attributes:
         unknowns: Current point.
         memory: State of the optimizer.
-        loss: Loss of the last batch of windows before its step; zero before the first step.
+        loss: Loss of the last batch of windows, evaluated before the step that it determined; zero before the first step.
         iterations: Number of steps taken.
     """
 

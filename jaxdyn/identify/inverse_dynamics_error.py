@@ -1,8 +1,8 @@
 """Inverse-dynamics error: the forces that a measured motion requires minus the measured forces.
 
-Accelerations are needed, so motions are smoothed first (`Recording.smoothed`). Because nothing is simulated, the method is fast and
-robust. If forces are linear in the parameters, `linear_fit` finds them directly; here bodies remain physically valid, and friction,
-gains and offsets may enter nonlinearly.
+Accelerations are needed, so motions are smoothed first (`Recording.smoothed`). Because no simulation is needed, the method is fast
+and robust. If forces are linear in the parameters, `linear_fit` estimates them directly; here inertial parameters remain physically
+valid, and friction, gains and offsets may enter nonlinearly.
 """
 
 import equinox as eqx

@@ -119,12 +119,12 @@ class Problem(eqx.Module):
     def scores(self, unknowns: Unknowns) -> Float[Array, "groups P"]:
         """Gradients of the loss with respect to x without the priors, one per group of measurements with correlated errors.
 
-        The local unknowns follow x, as they do at the minimum.
+        The local unknowns are functions of x, for which the loss is minimal.
         """
 
     @abc.abstractmethod
     def moved(self, unknowns: Unknowns, dx: Float[Array, "P"], ds: Float[Array, "W L"]) -> Unknowns:
-        """The point after a step.
+        """The unknowns after a step.
 
         Args:
             unknowns: Point before the step.

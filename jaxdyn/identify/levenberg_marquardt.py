@@ -52,7 +52,7 @@ class LevenbergMarquardt(Solver):
     the loss by less than `tolerance` times the loss, or by less than the rounding error.
 
     Attributes:
-        tolerance: The fit ends when the predicted relative decrease of the loss in the next step is below this tolerance.
+        tolerance: Predicted relative decrease of the loss in the next step below which the fit has converged.
     """
 
     tolerance: float = eqx.field(static=True, default=1e-8, metadata=quantity(minimum=0.0))

@@ -27,7 +27,7 @@ from jaxdyn.spatial.arrays import dot
 
 
 class Prior(NamedTuple):
-    """Prior knowledge of the parameters, which acts like a measurement of each parameter: mean and standard deviation.
+    """Gaussian prior of the parameters, which acts like a measurement of each: mean and standard deviation.
 
     Equal standard deviations with mean zero correspond to ridge regression.
     """

@@ -30,7 +30,7 @@ class Loss(eqx.Module):
 
 
 def check_loss(loss: Any) -> None:
-    """Refuse an argument that is not a loss.
+    """Check that an argument is a loss.
 
     Raises:
         TypeError: The argument has another type; for example, it is the class of a loss.

@@ -48,7 +48,7 @@ _OBSERVED: dict[Observe, tuple[Quantity, ...]] = {
 
 
 class MeasurementError(ValueError):
-    """Sensors or inputs do not fit a plant or its recordings; the message is one line with the remedy."""
+    """Error of sensors or inputs that do not match a plant or its recordings; the message is one line with the remedy."""
 
 
 class Sensors(eqx.Module):
@@ -60,8 +60,9 @@ class Sensors(eqx.Module):
         scale: Factor of each measurement.
         offset: Constant error of each measurement.
         quantization: Resolution of each measurement, 0 for none. It is treated as noise with the variance resolution^2/12.
-        zeros: Additional offsets of each single recording, for encoders that are zeroed by hand before each recording. There are no
-            rows if all recordings have the same zero. The zeros do not apply to other recordings: see `without_zeros`.
+        zeros: Additional offsets, one row for each recording, for encoders that are zeroed by hand before each recording. An array
+            without rows means that all recordings have the same zero. The zeros do not apply to other recordings: see
+            `without_zeros`.
 
     Raises:
         MeasurementError: A length does not match, or the noise is not positive.
@@ -143,7 +144,7 @@ class Sensors(eqx.Module):
 
     @property
     def without_zeros(self) -> "Sensors":
-        """The sensors for another recording, whose zeros are unknown."""
+        """The sensors without zeros, for recordings whose zeros are not known."""
         return eqx.tree_at(lambda sensors: sensors.zeros, self, self.zeros[:0])
 
     def rounded(self, measurements: Float[Array, "ny"]) -> Float[Array, "ny"]:
@@ -259,7 +260,7 @@ class Plant(Displayed, eqx.Module):
 
 
 def check_plant(parameters: Any) -> None:
-    """Refuse an argument that is not `Parameters` of a plant.
+    """Check that an argument is an instance of `Parameters` whose subject is a plant.
 
     Raises:
         TypeError: The argument, or its subject, has another type.

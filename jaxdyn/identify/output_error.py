@@ -117,10 +117,12 @@ class OutputError(Problem):
         parameters: Free parameters of a `Plant`.
         windows: Windows of the recordings.
         loss: Loss of the measurements, in standard deviations of their noise.
-        free_starts: Whether the initial states are unknown; otherwise they are the states of the windows, corrected for offset,
+        free_starts: If true, the initial states are unknown; otherwise they are the states of the windows, corrected for offset,
             zeros and scale of the sensors (`Sensors.state_read`).
-        start_noise: Standard deviations of the guessed initial states, coordinates then velocities (2 nv); None if unknown.
-        continuity: Standard deviations (2 nv) of the jumps between consecutive windows; None for unrestricted jumps.
+        start_noise: Standard deviations of the errors of the guessed initial states, coordinates then velocities (2 nv); if None,
+            the guesses do not enter the loss.
+        continuity: Standard deviations (2 nv) of the jumps of the state between consecutive windows; if None, jumps do not enter
+            the loss.
         integrator: Integrator of the simulation.
         backend: Compiler of the simulation, see `rollout`.
 

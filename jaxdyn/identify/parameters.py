@@ -2,8 +2,8 @@
 
 The pytree is called the subject. It is usually a `Plant`, but any pytree of arrays can be used, such as a `System` or a `Model`.
 Values are addressed by a path, "system.model.mass", and by names of rows, "upper". Invalid choices raise an error immediately: an
-unknown path or name, a value that is free twice, or an initial value outside of its chart. So every value that is declared free is
-estimated.
+unknown path or name, a value that is free twice, or an initial value outside of its chart. Therefore a mistake in a declaration
+cannot silently leave a value fixed.
 """
 
 import dataclasses
@@ -62,7 +62,7 @@ class DivergencePrior:
 
 @dataclasses.dataclass(frozen=True)
 class Parameter:
-    """Values of the subject that form one free parameter.
+    """A free parameter: selected rows of an array of the subject, with a chart and a prior.
 
     Attributes:
         path: Dotted path of an array of the subject, such as "system.model.mass" or "system.forces.0.viscous"; several paths for
@@ -97,10 +97,10 @@ class Parameter:
 
 @dataclasses.dataclass(frozen=True)
 class Tie:
-    """Values that follow a parameter: value = factor * (values of the parameter) + offset.
+    """Values that depend linearly on a free parameter: value = factor * (values of the parameter) + offset.
 
     Attributes:
-        path, entries: Values that follow, as in `Parameter`.
+        path, entries: Values that depend on the parameter, selected as in `Parameter`.
         to: Name of the parameter.
         factor, offset: One value, or one per value of the parameter.
     """
@@ -116,7 +116,7 @@ class Tie:
 
 
 def _check_address(path: Any, entries: Any) -> None:
-    """Refuse an argument that is not a path, and entries that are not a sequence."""
+    """Check that an argument is a path and that the entries are a sequence."""
     if not isinstance(path, str) and not (isinstance(path, tuple) and all(isinstance(part, str) for part in path)):
         raise TypeError(f'the path of a parameter is {described(path)}; give text such as "system.model.mass"')
     if isinstance(entries, str | int):
@@ -183,7 +183,7 @@ class Parameters(Displayed, eqx.Module):
     Args:
         subject: Pytree with the fixed parameters and the initial values of the free parameters.
         free: Free parameters.
-        ties: Values that follow free parameters.
+        ties: Values that depend linearly on free parameters.
 
     Attributes:
         subject: Pytree with the initial values.
@@ -256,7 +256,7 @@ class Parameters(Displayed, eqx.Module):
         return self._placed[-1].free[1]
 
     def frees(self, path: str) -> bool:
-        """Whether some of the values at a path are free or follow others."""
+        """Whether some of the values at a path are free or tied to free values."""
         leaf = tuple(path.split("."))
         return any(leaf in p.leaves for p in self._placed) or any(f.leaf == leaf for f in self._following)
 
@@ -303,7 +303,7 @@ class Parameters(Displayed, eqx.Module):
 
 
 def _check_kinds(entries: Any, kind: type, example: str) -> None:
-    """Refuse entries that are not instances of a class; the message shows an example."""
+    """Check that all entries are instances of a class; the message of the error shows an example."""
     if isinstance(entries, str | kind):
         raise TypeError(f"{entries!r} is not a list; give a list, [{example}]")
     for entry in entries:
@@ -321,7 +321,7 @@ def _name(parameter: Parameter) -> str:
 def _claim(
     taken: dict[Any, str], subject: PyTree, leaf: tuple[str, ...], rows: tuple[int, ...] | None, name: str
 ) -> None:
-    """Register values as free; it is an error if they are registered already."""
+    """Register values as free; raises an error if one of them is already registered."""
     array = leaf_at(subject, leaf, name)
     every = range(array.shape[0]) if array.ndim else range(1)
     for row in every if rows is None else rows:

@@ -21,7 +21,7 @@ Samples = Float[np.ndarray, "samples _"]
 
 
 class RecordingError(ValueError):
-    """A recording cannot be used; the message is one line with its name and the remedy."""
+    """Error of a recording that cannot be used; the message is one line with its name and the remedy."""
 
 
 def _table(values: Any) -> Any:
@@ -109,7 +109,7 @@ class Recording(eqx.Module):
         return Recording(self.name, grid.time, q, v, smooth(grid.u), a)
 
     def _with(self, time: np.ndarray, change: Callable[[np.ndarray], np.ndarray]) -> "Recording":
-        """The recording with other time stamps and correspondingly changed columns."""
+        """The recording with new time stamps and columns, which a function computes from the old ones."""
 
         def changed(table: Samples) -> Float[np.ndarray, "_ _"]:
             columns = [change(column) for column in table.T]
@@ -120,7 +120,7 @@ class Recording(eqx.Module):
 
 
 def low_passed(values: Samples, interval: float, cutoff: float, order: int = 4) -> Samples:
-    """Columns on a regular grid, low-pass filtered without delay by a Butterworth filter that is applied forward and backward.
+    """Filter columns on a regular grid with zero phase, by a Butterworth low-pass filter that is applied forward and backward.
 
     The values are not changed if the cutoff frequency is not below the Nyquist frequency of the grid.
 
@@ -139,7 +139,7 @@ def low_passed(values: Samples, interval: float, cutoff: float, order: int = 4) 
 
 
 class Windows(eqx.Module):
-    """Parts of recordings with equal length, stacked; each is simulated separately.
+    """Windows: parts of recordings of equal duration, stacked along the leading axis; each is simulated separately.
 
     Attributes:
         controls: Inputs (W,) on the grid of the simulation, with time 0 at the start of the window.
@@ -147,7 +147,7 @@ class Windows(eqx.Module):
         measurements: Measured values at these times.
         weights: 1 for valid measurements, 0 for missing ones and for padding.
         starts: Guess of the initial states.
-        followed: 1 if the next window begins where this one ends, otherwise 0.
+        followed: 1 if the next window in the batch starts at the time at which this one ends, otherwise 0.
         sources: Index of the recording of each window.
         interval: Step of the grid, s.
         steps: Number of steps per window.
@@ -194,7 +194,7 @@ def cut(
     with_velocities: bool = False,
     both_ends: bool = False,
 ) -> Windows:
-    """Cut recordings into as many windows of equal duration as fit. Windows without measurements are left out.
+    """Cut recordings into windows of equal duration. Windows without measurements are left out.
 
     A measurement at the moment at which one window ends and the next begins belongs to the next one only, unless `both_ends` is
     true.
@@ -210,8 +210,9 @@ def cut(
         velocity_cutoff: Cutoff frequency of the zero-phase low-pass filter for the guess of the initial velocities, Hz. The
             measured velocities are used if there are any, otherwise d/dt of q; so machines whose velocities are not the rates of
             their coordinates need measured velocities.
-        with_velocities: Whether the measurements are q and v instead of q alone.
-        both_ends: Whether a measurement between two windows belongs to both, for windows that are evaluated separately.
+        with_velocities: If true, the measurements are q and v, otherwise q alone.
+        both_ends: If true, a measurement at the common end of two windows belongs to both; for windows that are evaluated
+            separately.
 
     Raises:
         TypeError: `recordings` is not a sequence of recordings.

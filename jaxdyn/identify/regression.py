@@ -91,7 +91,7 @@ def inertial_parameters(model: Model) -> Float[Array, "nb 10"]:
 
 
 def with_inertial_parameters(model: Model, parameters: Float[Array, "nb 10"]) -> Model:
-    """The model with these inertial parameters, the inverse of `inertial_parameters`.
+    """Replace the inertial parameters of a model; the inverse of `inertial_parameters`.
 
     Physical validity is not checked, because the result of a fit may be outside of the physical domain.
 
@@ -155,7 +155,7 @@ def inertial_regressor(
 
 
 def _motion_to_inner(rotation: Matrix33, offset: Vector3, motion: Float[Array, "6"]) -> Float[Array, "6"]:
-    """Motion about P on ground axes, converted to the body origin and body axes; the vector from P to the origin is `offset`."""
+    """Convert a twist about P on ground axes to the body origin and body axes; `offset` is the vector from P to this origin."""
     w, v = motion[:3], motion[3:]
     return jnp.concatenate([dot(w, rotation), dot(v + jnp.cross(w, offset), rotation)])
 
@@ -217,13 +217,13 @@ def remaining_forces(
 
 
 def linear_parameters(system: System) -> Float[Array, "parameters"]:
-    """The current values of the parameters of `regressor`, in the units of `labels`."""
+    """Values of the parameters of `regressor` in a system, in the units of `labels`."""
     parts = [inertial_parameters(system.model), system.model.armature, *_coefficients(system)]
     return jnp.concatenate([part.ravel() for part in parts])
 
 
 def with_linear_parameters(system: System, parameters: Float[Array, "parameters"]) -> System:
-    """The system with other values of the parameters of `regressor`, the inverse of `linear_parameters`.
+    """Replace the values of the parameters of `regressor` in a system; the inverse of `linear_parameters`.
 
     Args:
         system: The mechanism with its forces.

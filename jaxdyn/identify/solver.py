@@ -40,7 +40,7 @@ class Solver(eqx.Module):
     def compiled(
         self, problem: Problem, batched: bool, mesh: Mesh | None
     ) -> tuple[Callable[[Unknowns], Any], Callable[[Any], Any]]:
-        """Two compiled functions: the first makes a `Search` from an initial guess, the second takes one step of a search.
+        """Two compiled functions: the first creates a `Search` from an initial guess, the second makes one step of a search.
 
         Args:
             problem: Problem to solve.
