@@ -9,7 +9,10 @@ import numpy as np
 
 @jax.tree_util.register_static
 class Constant:
-    """Modules whose values are part of the structure of a program instead of its arguments: other values give another program."""
+    """A module that is part of the structure of a program instead of its arguments.
+
+    With other values, another program is compiled.
+    """
 
     def __init__(self, value: Any):
         self.value = value

@@ -1,4 +1,4 @@
-"""Names of calls that are equal in all processes.
+"""Fingerprints: names of calls of functions that are the same in all processes.
 
 
 A name covers the function, the structure of its arguments, and all settings that affect the code. It depends on the shapes and
@@ -39,7 +39,7 @@ _IRRELEVANT = ("jax_compilation_cache", "jax_persistent_cache", "jax_log", "jax_
 
 
 class HasNoName(Exception):
-    """An object in the arguments can change between processes without being noticed."""
+    """Error of a call without a name, because an object in it can differ between processes without being detected."""
 
 
 def fingerprint(function: Any, arguments: Any) -> str:
@@ -197,7 +197,7 @@ def _name_or_none(x: Any) -> str | None:
 
 
 def _is_same(found: Any, x: Any) -> bool:
-    """True if both are the same object, or one wraps the other, as decorators do."""
+    """True if both are the same object, or if one of them is a decorated form of the other."""
     return any(a is b for a in _unwrapped(found) for b in _unwrapped(x))
 
 

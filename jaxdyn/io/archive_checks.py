@@ -22,10 +22,10 @@ from jaxdyn.mechanism.topology import GROUND, Topology
 
 
 def check_system(system: Any) -> None:
-    """Refuse a system whose parts do not fit together.
+    """Check that the parts of a system have consistent shapes and structures.
 
     Raises:
-        StructureError: The parts do not fit together; the message contains the path of the part.
+        StructureError: A part is inconsistent with the others; the message contains its path.
     """
     if not isinstance(system, System):
         raise StructureError("it is not a System; write the file again")

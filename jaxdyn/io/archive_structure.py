@@ -46,7 +46,7 @@ _MODULES: tuple[ModuleType, ...] = (
 
 
 class StructureError(ValueError):
-    """A structure that cannot be written or read; the message contains the path of the part and the remedy."""
+    """Error of a structure that cannot be written or read; the message contains the path of the part and the remedy."""
 
 
 def known_classes(own: Iterable[type] = ()) -> dict[str, type]:
@@ -188,7 +188,10 @@ def _array(array: np.ndarray | None, dtype: Any, shape: Any, path: str) -> jax.A
 
 
 def _instance(kind: type, values: dict[str, Any], path: str) -> Any:
-    """Make an object with these fields. Its own checks expect user input and refuse batches, so they are not run."""
+    """Create an object with these fields without calling its constructor.
+
+    The checks of the constructor are not run, because they expect user input and refuse batches.
+    """
     fields = {field.name: field for field in dataclasses.fields(kind)}
     for name in fields:
         if name not in values:

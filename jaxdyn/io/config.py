@@ -52,9 +52,9 @@ def setting(
         default: Value if the key is absent; without a default the key is required.
         unit: SI unit of a float or of a tuple of floats. Text such as "30 deg" is converted to it.
         positive, non_negative: Bounds of a value, or of every entry of a tuple.
-        broadcast: Whether a single number may be given for a tuple. It is read as a tuple of one entry, which the caller
+        broadcast: If true, a single value may be given for a tuple. It is read as a tuple of one entry, which the caller
             broadcasts.
-        infinite: Whether inf, -inf and arbitrarily large numbers are allowed.
+        infinite: If true, inf, -inf and values of any magnitude are allowed.
         alias: Former name of the key, which is also accepted.
     """
     least = 0.0 if non_negative else None
@@ -101,7 +101,7 @@ def read_config(path: Path | str, cls: type[T], overrides: Sequence[str] = (), s
         path: TOML file.
         cls: Frozen dataclass that describes the config.
         overrides: Texts "dotted.key=value" with a TOML value; a value that is not valid TOML is taken as text.
-        smoke: Whether the values of the table [smoke] replace the others.
+        smoke: If true, the values of the table [smoke] replace the others.
 
     Raises:
         ConfigError: The config cannot be used; the message is one line with the file, the key and the remedy.
@@ -134,7 +134,7 @@ def resolved_toml(config: Any) -> str:
 
 
 def _resolved(path: Path) -> Path:
-    """The path without links; from Python 3.13 on, only a path that must exist is refused for a cycle of links."""
+    """The path with all links resolved. Since Python 3.13, a cycle of links is an error only if the path must exist."""
     try:
         return path.resolve(strict=True)
     except (FileNotFoundError, NotADirectoryError):

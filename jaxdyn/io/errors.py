@@ -4,14 +4,14 @@ from jaxdyn.mechanism.messages import one_line
 
 
 class ConfigError(ValueError):
-    """A file cannot be used; the message is one line with the file, the key and the remedy."""
+    """Error of a file that cannot be used; the message is one line with the file, the key and the remedy."""
 
     def __init__(self, message: str):
         super().__init__(one_line(message))
 
 
 class RunError(RuntimeError):
-    """A run directory cannot be used; the message is one line with the path and the remedy."""
+    """Error of a run directory that cannot be used; the message is one line with the path and the remedy."""
 
     def __init__(self, message: str):
         super().__init__(one_line(message))

@@ -100,7 +100,7 @@ def has_seal(path: Path) -> bool:
 
 
 def _digest(file: BinaryIO, key: str) -> bytes:
-    """Digest of a key and of a file except its last digits, which are the next to be read afterwards."""
+    """Digest of a key and of a file without the digest at its end; the file position is then at the start of this digest."""
     digest, left = hashlib.sha256(key.encode()), file.seek(0, os.SEEK_END) - _DIGITS
     file.seek(0)
     while left > 0 and (block := file.read(min(left, _BLOCK))):
@@ -149,7 +149,7 @@ class NpzArrays(Mapping[str, np.ndarray]):
 
 @contextlib.contextmanager
 def _damage_is_a_value_error() -> Iterator[None]:
-    """Convert the various exceptions that `zipfile` raises for damaged files to `ValueError`."""
+    """Context that converts the various exceptions of `zipfile` for damaged files to `ValueError`."""
     try:
         yield
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, struct.error) as error:

@@ -12,7 +12,7 @@ LimitsUse = Literal["data", "enforced"]
 
 
 def check_limits(limits: str, path: Path | str) -> None:
-    """Refuse a value that is not a `LimitsUse`.
+    """Check that a value is a `LimitsUse`.
 
     Raises:
         ConfigError: The value is not allowed; the message names the file and the allowed values.

@@ -1,4 +1,4 @@
-"""Runs that are read from their directories, with everything that they recorded."""
+"""Runs that are loaded from their directories, with all recorded data."""
 
 import dataclasses
 import functools
@@ -49,7 +49,7 @@ class Run(Displayed):
 
     @functools.cached_property
     def trajectory(self) -> Trajectory:
-        """The recorded states as a batch of trajectories. Samples of a run that records no results count as completed.
+        """The recorded states as a batch of trajectories. If a run does not contain result codes, its samples count as completed.
 
             run.trajectory.plot()
             run.trajectory.animate(run.system)

@@ -21,12 +21,12 @@ LOCK = "run.lock"
 
 
 class LockedError(RuntimeError):
-    """Another process holds the lock; the message names the process."""
+    """Error if another process holds the lock; the message names the process."""
 
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder. The lock file names this process and is removed at the end.
+    """Context in which this process holds the lock of a folder. The lock file names this process and is removed at the end.
 
     Raises:
         LockedError: Another process holds the lock.
@@ -73,7 +73,7 @@ def _lock(file: TextIO, path: Path) -> None:
 
 
 def _is(file: TextIO, path: Path) -> bool:
-    """Whether an open file is the file at a path."""
+    """Whether an open file is still the file at a path, so that it has not been removed or replaced."""
     with contextlib.suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     return False

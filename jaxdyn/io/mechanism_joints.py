@@ -86,7 +86,7 @@ def read_field(field: dataclasses.Field, value: Any, place: Place) -> Any:
 
 
 def joint_quantities(entry: JointEntry, joint: Joint, place: Place) -> dict[str, Any]:
-    """The given limits and armature of an entry, under the names of the arguments of `MechanismBuilder.add_body`.
+    """Read the limits and the armature of an entry; the keys are arguments of `MechanismBuilder.add_body`.
 
     Raises:
         ConfigError: A value does not fit, or the joint does not have the quantity.
@@ -105,7 +105,7 @@ def joint_quantities(entry: JointEntry, joint: Joint, place: Place) -> dict[str,
 
 
 def _position_limits(value: Any, joint: Joint, declared: Quantity, place: Place) -> tuple[tuple[float, float], ...]:
-    """(lower, upper) of every coordinate, from one pair for all coordinates or a list of pairs."""
+    """Read (lower, upper) of every coordinate from one pair for all coordinates or from a list of pairs."""
     units = component_units(joint, declared)
     is_list_of_pairs = isinstance(value, list) and any(isinstance(entry, list) for entry in value)
     pairs = value if is_list_of_pairs else [value] * len(units)
@@ -177,7 +177,7 @@ def values_by_joint(
 
 
 def table_by_joint(model: Model, values: Any, declared: Quantity) -> dict[str, Any]:
-    """A quantity of every velocity component or coordinate as a table by the names of the joints that can move."""
+    """Convert the values of all velocity components or coordinates to a table by the names of the moving joints."""
     topology, along = model.topology, declared.along
     table = {}
     for body, (name, joint) in enumerate(zip(topology.joint_names, topology.joint_classes, strict=True)):

@@ -174,7 +174,10 @@ def describe_parts(classes: dict[str, Any] | None = None) -> str:
 
 
 def _named_only(field: dataclasses.Field, table: dict[str, Any], file: Place) -> dict[str, Any]:
-    """Entries of joints with finite values. An infinite value means that an optional field does not apply to the joint."""
+    """Select the entries of joints with finite values.
+
+    An infinite value means that an optional field does not apply to the joint.
+    """
     if not quantity_of(field).infinite:
         return table
     named = {name: values for name, values in table.items() if np.any(np.isfinite(values))}
@@ -324,7 +327,7 @@ def _write_coupling(model: Model, coupling: Coupling) -> dict[str, Any]:
 
 
 class _Form(NamedTuple):
-    """Table of a class that differs from the list of its fields: its keys, and the functions that read and write it."""
+    """A table whose keys differ from the fields of its class: the class of the keys, and the functions that read and write it."""
 
     entry: type
     read: Callable[[Model, Any, Place], Any]

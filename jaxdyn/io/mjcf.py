@@ -6,7 +6,8 @@ a chain of bodies, one per joint, of which only the last one has mass; its origi
 order, and are neutral in the pose of the file; `MujocoOrder` converts states.
 
 Elements without a counterpart in jaxdyn (contacts, limits of tendons, actuators other than motors ...) are counted in one
-`IgnoredContent` warning if they do not affect the free motion. Elements that affect it are refused by name.
+`IgnoredContent` warning if they do not affect the free motion. If they affect it, the file is refused, and the message names the
+element.
 """
 
 import collections

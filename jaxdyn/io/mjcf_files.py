@@ -41,7 +41,7 @@ PLACEHOLDER, OTHER_PLACEHOLDER = "0 0 0 1 0 0 0 1 0 0 0 1", "0 0 0 2 0 0 0 3 0 1
 
 
 class _AbsentFile(ConfigError):
-    """A file that a model names does not exist."""
+    """Error if a file that a model names does not exist."""
 
 
 @dataclasses.dataclass

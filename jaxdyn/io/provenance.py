@@ -1,6 +1,6 @@
 """Provenance of a run: its config, the files that it reads, the code and libraries, and the device.
 
-Everything that can change a bit of a result is recorded and pinned: a run is resumed only if all of it is unchanged.
+Everything that can change results, even in rounding, is recorded. A run is resumed only if all of it is unchanged.
 """
 
 import hashlib
@@ -86,7 +86,7 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def identity(provenance: Mapping[str, Any]) -> str:
-    """Digest of everything that is pinned. Runs with the same identity produce the same results."""
+    """Digest of all recorded inputs and conditions that must not change. Runs with the same identity produce the same results."""
     pinned = {"config": provenance["config"], "inputs": provenance["inputs"], "environment": _pinned(provenance)}
     return _digest(json.dumps(pinned, sort_keys=True).encode())
 

@@ -1,8 +1,8 @@
 """Reading of untrusted files: only regular files of bounded size are opened, and unusable files are refused with a one-line
 message.
 
-A path may refer to a device that never ends, to a pipe that never starts, or to a file that is replaced while it is read. So a file
-is opened without waiting, and is checked after it has been opened.
+A path may refer to a device that never ends, to a pipe that never starts, or to a file that is replaced while it is read. Therefore
+a file is opened in non-blocking mode, and is checked after it has been opened.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ _PIECE = 2**16  # bytes that are read at a time
 
 @contextlib.contextmanager
 def opened(path: Path, largest: int, remedy: str, absent: str = "check the path") -> Iterator[BinaryIO]:
-    """A regular file, open for reading.
+    """Context in which a regular file is open for reading.
 
     Args:
         path: Path of the file.
@@ -67,7 +67,7 @@ def content(path: Path, largest: int, remedy: str) -> bytes:
 
 @contextlib.contextmanager
 def calculable(file: Path | str) -> Iterator[None]:
-    """Context for calculations with the values of a file: an overflow is refused.
+    """Context for calculations with the values of a file, in which an overflow raises an error.
 
     Raises:
         ConfigError: A result is not finite.

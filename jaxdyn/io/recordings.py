@@ -108,7 +108,7 @@ def _table(path: Path, arrays: Mapping[str, np.ndarray], names: tuple[str, ...])
 
 
 def load_film(path: Path | str, markers: Markers) -> Float[np.ndarray, "frames columns"]:
-    """Positions of filmed markers; "runs.npz:run_02" is the array run_02 of a file with several, otherwise the first array is used.
+    """Read positions of filmed markers; "runs.npz:run_02" is the array run_02 of a file, by default the first array is read.
 
     Raises:
         ConfigError: The file cannot be used; the message is one line with the file, the name and the remedy.

@@ -199,7 +199,7 @@ class RunDirectory:
         return self._write(name, lambda file: file.write(text.encode()))
 
     def discard(self) -> None:
-        """Undo `begin` for a run that was refused before it computed anything; results are kept."""
+        """Undo `begin` if a run is refused before it has computed anything; existing results are kept."""
         if self._left() == {CONFIG, PROVENANCE}:
             self.path(CONFIG).unlink()
             self.path(PROVENANCE).unlink()
@@ -225,7 +225,7 @@ class RunDirectory:
         return is_sealed(self.path(f"{name}.npz"), self._key(name))
 
     def reusable(self, name: str) -> bool:
-        """Whether a resumed run can use <name>.npz. If the file exists but is damaged or of another run, a note is printed."""
+        """Whether a resumed run can use <name>.npz. If the file is damaged or belongs to another run, a note is printed."""
         path = self.path(f"{name}.npz")
         if not path.exists():
             return False
@@ -270,7 +270,7 @@ class RunDirectory:
         save_archive(system, self.path(MECHANISM))
 
     def _key(self, name: str) -> str:
-        """Text besides the content on which the seal of an array file depends; only the name if the provenance is unknown."""
+        """Text that enters the seal of an array file besides its content: the name, and the provenance if it is known."""
         pinned = identity(self._provenance()) if self.path(PROVENANCE).exists() else ""
         return f"{pinned} {name}"
 
@@ -300,7 +300,7 @@ class Chunks:
 
     @staticmethod
     def found(directory: RunDirectory, name: str) -> "Chunks":
-        """The chunks that a run left.
+        """The existing chunks of a run.
 
         Raises:
             RunError: Some chunks are missing.

@@ -60,7 +60,7 @@ class _Change(eqx.Module):
 
 
 class _Same(_Change):
-    """The same values, except that the zero of jaxdyn is at the coordinate `reference` in the other library."""
+    """Conversion of a coordinate with an offset: zero in jaxdyn corresponds to `reference` in the other library."""
 
     reference: Array = eqx.field(converter=floating)
 
@@ -72,7 +72,7 @@ class _Same(_Change):
 
 
 class _Circle(_Change):
-    """An angle as its cosine and sine; the angle that is computed back is between -pi and pi."""
+    """Conversion of an angle to cosine and sine, and back to an angle between -pi and pi."""
 
     def q_to(self, q: Array) -> Array:
         return jnp.concatenate([jnp.cos(q), jnp.sin(q)])
@@ -82,7 +82,7 @@ class _Circle(_Change):
 
 
 class _Ball(_Change):
-    """A quaternion of norm 1 with the scalar part last or first."""
+    """Conversion to a quaternion of norm 1 with the scalar part last or first, and back."""
 
     scalar_last: bool = eqx.field(static=True)
 
@@ -122,7 +122,7 @@ class _FreeOfPinocchio(_Change):
 
 
 class _FreeOfMujoco(_Change):
-    """The placement in the world instead of the joint frame, and the velocity of the origin on world axes."""
+    """Conversion of a free joint to its placement in the world, with the velocity of the origin on world axes."""
 
     joint_frame: RigidTransform
 
@@ -274,7 +274,7 @@ class MujocoOrder(StateOrder):
 
 
 def _matched(model: Model, theirs: Mapping[str, Any], library: str) -> list[tuple[int, Any]]:
-    """Each moving body with the joint of the same name in the other library.
+    """Match each moving body with the joint of the same name in the other library.
 
     The names of the free joint of a base may differ, because each library has its own, as "root_joint" in Pinocchio.
     """

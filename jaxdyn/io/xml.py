@@ -47,11 +47,11 @@ _REMEDIES = {
 
 
 class IgnoredContent(UserWarning):
-    """A file contains elements that jaxdyn does not read; the message names every one with its line."""
+    """Warning that a file contains elements that jaxdyn does not read; the message names every one with its line."""
 
 
 class RepeatedElement(ConfigError):
-    """An element that may be there once is there twice.
+    """Error of an element that occurs twice but may occur only once.
 
     Attributes:
         inside: Tag of the element that contains both.
@@ -263,7 +263,7 @@ def parse_xml(data: bytes, file: Path | str) -> Element:
 
 
 def _with_declaration_first(data: bytes) -> bytes:
-    """The text with a misplaced <?xml ...?> blanked out, a common mistake; the encoding is then UTF-8."""
+    """The text without a misplaced <?xml ...?> declaration, which is a common mistake; the encoding is then UTF-8."""
     start = data.find(b"<?xml ")
     if start <= 0 or data[:start].strip(b" \t\r\n\xef\xbb\xbf"):
         return data

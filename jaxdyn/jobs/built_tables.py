@@ -140,10 +140,10 @@ class Table:
         return {"kind": self.kind, **self.values}
 
     def check(self) -> None:
-        """Refuse keys that do not fit together.
+        """Check that the keys are consistent with one another.
 
         Raises:
-            ValueError: The keys do not fit together; the message states the remedy.
+            ValueError: The keys are inconsistent; the message states the remedy.
         """
         for part in {key.owner for key in self.keys(self.kind).values()} & set(PARTS.values()):
             part(**{key.field: self.values[name] for name, key in self.keys(self.kind).items() if key.owner is part})

@@ -42,7 +42,7 @@ def carry_out(job: Job, config: Any, out: Path | None, smoke: bool, resume: bool
 def _opened(
     job: Job, config: Any, out: Path | None, resume: bool, stack: contextlib.ExitStack
 ) -> tuple[RunDirectory, bool]:
-    """The locked run directory with its config and provenance, and whether the run is already complete."""
+    """The locked run directory, in which config and provenance are written, and whether the run is already complete."""
     if resume and out is None:
         raise ConfigError("--resume requires --out DIR, the directory of the run to continue")
     directory = RunDirectory(out) if out is not None and resume else RunDirectory.create(out, job.name)
@@ -61,7 +61,7 @@ def _opened(
 def _opened_by_first(
     open_directory: Callable[[], tuple[RunDirectory, bool]], stack: contextlib.ExitStack
 ) -> tuple[RunDirectory, bool]:
-    """The same on several hosts: the first one opens the directory, the others print nothing and use a temporary directory."""
+    """Execute a job on several hosts: the first one opens the run directory; the others print nothing and use a temporary one."""
     join_hosts()
     problem, opened = None, None
     if is_first():

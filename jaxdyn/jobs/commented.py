@@ -117,7 +117,7 @@ class _Writer:
 
 
 class Inline(dict):
-    """A table that stands on one line."""
+    """A table that is written on one line."""
 
 
 def _is_table(value: Any) -> bool:

@@ -56,7 +56,7 @@ def is_first() -> bool:
 
 
 def agreed(value: T) -> T:
-    """The value of the first host, on all hosts, so that decisions based on the disk of the first host are the same everywhere."""
+    """Broadcast the value of the first host to all hosts, so that decisions that depend on its disk are the same on all of them."""
     if jax.process_count() == 1:
         return value
     said = multihost_utils.broadcast_one_to_all(value)
@@ -64,7 +64,7 @@ def agreed(value: T) -> T:
 
 
 def agreed_arrays(read: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """The arrays that the first host reads, on all hosts."""
+    """Broadcast the arrays that the first host reads to all hosts."""
     if jax.process_count() == 1:
         return read()
     content = io.BytesIO()

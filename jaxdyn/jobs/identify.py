@@ -98,7 +98,7 @@ def _study(
 
 
 def without_zeros(plant: Plant) -> Plant:
-    """The plant without the zeros of individual recordings, for predictions of any recording."""
+    """The plant without the sensor zeros of single recordings, for predictions of any recording."""
     return Plant(plant.system, plant.sensors.without_zeros, plant.inputs)
 
 

@@ -58,7 +58,7 @@ def _mechanism(config: IdentifyConfig, study: StudyConfig) -> Path:
 
 
 def plant_of(config: IdentifyConfig, study: StudyConfig) -> Plant:
-    """The plant from which a fit starts."""
+    """The plant with the initial guess of a fit."""
     system = load(_mechanism(config, study), base=study.base, repair=study.repair)
     if config.force:
         own = tuple(force.build(system, f"force {k}:") for k, force in enumerate(config.force, start=1))
@@ -224,7 +224,7 @@ def motions_of(config: IdentifyConfig, parts: list[Part]) -> Motions:
 
 
 def loss_of(config: IdentifyConfig) -> Loss:
-    """The loss with the threshold scaled for single samples, of which `block_length` count as one."""
+    """The loss of single samples, of which `block_length` count as one; the threshold is scaled accordingly."""
     threshold = float(config.fit.threshold / np.sqrt(config.fit.block_length))
     return made(Loss, config.fit.loss, dataclasses.replace(config.fit, threshold=threshold))
 

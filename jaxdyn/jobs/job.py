@@ -61,7 +61,7 @@ def deferred(name: str) -> Callable[..., Any]:
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Help pages of a fixed width, with descriptions as they are."""
+    """Formatter of help pages of a fixed width, which keeps the line breaks of descriptions."""
 
     def __init__(self, prog: str):
         super().__init__(prog, width=WIDTH)

@@ -76,7 +76,10 @@ def inputs(config: OptimizeConfig) -> list[tuple[str, Path]]:
 def _solved(
     config: OptimizeConfig, problem: ControlProblem, solver: Solver, starts: Plan, directory: RunDirectory
 ) -> Solution:
-    """Solutions from all initial guesses, with histories of iterative solvers. Chunks of an interrupted run are read again."""
+    """Solutions from all initial guesses, with histories of iterative solvers.
+
+    Chunks that an interrupted run has written are read instead of computed.
+    """
     one_by_one = not isinstance(solver, IterativeSolver)
     chunk = 1 if one_by_one else config.chunk
     firsts = range(0, starts.controls.shape[0], chunk)

@@ -9,7 +9,7 @@ from tqdm import tqdm
 
 
 class _BesideBars(logging.Handler):
-    """Writes lines to standard error without breaking progress bars."""
+    """Handler that writes messages to standard error without damaging progress bars."""
 
     def emit(self, record: logging.LogRecord) -> None:
         tqdm.write(self.format(record), file=sys.stderr)

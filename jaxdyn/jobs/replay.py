@@ -116,7 +116,7 @@ def load_replay(path: Path, system: System, *, rate: float, duration: float, fee
         system: System of the rollouts.
         rate: Rate of the control steps of the rollouts, Hz.
         duration: Duration of the rollouts, s.
-        feedback: Whether the feedback gains of the plan are used.
+        feedback: If true, the feedback gains of the plan are used.
 
     Raises:
         ConfigError: The file does not exist or is damaged, belongs to another mechanism, or its times do not fit.

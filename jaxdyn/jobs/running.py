@@ -21,7 +21,7 @@ _MECHANISM_FILES = (".urdf", ".xacro", ".xml", ".json", ".npz")
 
 
 class UnreliableResults(Exception):
-    """A job was completed, but its own checks found the results unreliable; the message states the reason."""
+    """Error of a job that was completed, but whose checks found the results unreliable; the message states the reason."""
 
 
 def run(
@@ -40,8 +40,8 @@ def run(
         config_path: Config file.
         out: Run directory; None for a new directory below runs/.
         overrides: Texts "dotted.key=value" that change values of the config.
-        smoke: Whether the table [smoke] of the config applies.
-        resume: Whether an interrupted run in `out` is continued. The run must have the same config, files, versions and device; if
+        smoke: If true, the table [smoke] of the config applies.
+        resume: If true, an interrupted run in `out` is continued. The run must have the same config, files, versions and device; if
             there is no run, a new one begins. A complete run is not changed.
 
     Raises:

@@ -157,7 +157,7 @@ def _options(annotation: Any) -> tuple[Any, ...]:
 
 
 def wrapped(text: str) -> str:
-    """Text of a help page within the width: paragraphs are filled, and indented lines continue with a deeper indentation."""
+    """Wrap the text of a help page: paragraphs are filled, and indented lines continue with a deeper indentation."""
     paragraphs = []
     for paragraph in text.split("\n\n"):
         lines = paragraph.splitlines()

@@ -52,7 +52,7 @@ def rollout_template(file: Path, source: Mapping[str, Any], model: Model) -> str
 
 
 def identify_template(file: Path, source: Mapping[str, Any], model: Model) -> str:
-    """A config of `jaxdyn identify`: bodies and friction from forces, with recordings that the job makes itself."""
+    """A config of `jaxdyn identify`: inertial parameters and friction from simulated recordings of forces."""
     counts = {"q": model.nq, "v": model.nv, "tau": model.nv}
     q, v, tau = ([f"{letter}{k}" for k in range(1, count + 1)] for letter, count in counts.items())
     header = ",".join(["t", *q, *v, *tau])

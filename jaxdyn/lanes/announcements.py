@@ -43,7 +43,7 @@ class _Compilation:
 
 
 class _Thread(threading.local):
-    """State of the compilations of a thread; phases within a phase belong to the outer one."""
+    """State of the compilations of a thread; a phase inside of another phase belongs to the outer one."""
 
     purpose = ""
     depth = 0
@@ -56,7 +56,7 @@ _thread = _Thread()
 
 @contextlib.contextmanager
 def announced_as(purpose: str) -> Iterator[None]:
-    """Announce compilations inside with their purpose, such as "the search"; also a decorator of functions."""
+    """Context or decorator in which compilations are announced with their purpose, such as "the search"."""
     before, _thread.purpose = _thread.purpose, purpose
     try:
         yield

@@ -32,7 +32,7 @@ def check_backend(backend: str) -> None:
 
 
 def choose(backend: Backend) -> bool:
-    """True to try lanes for the function being traced: "auto" does so on CPUs, and on NVIDIA GPUs that pass the canary."""
+    """Whether the lane compiler is tried: with "auto" on CPUs, and on NVIDIA GPUs whose kernels pass the self-test (`canary`)."""
     if backend != "auto":
         return backend == "lanes"
     platform = jax.default_backend()
@@ -40,15 +40,15 @@ def choose(backend: Backend) -> bool:
 
 
 def lane_function(function: Callable, *, backend: Backend = "auto", name: str | None = None) -> Callable:
-    """The same function of one sample, run by the lane compiler: under `jax.vmap`, one sample per SIMD lane.
+    """Compile a function of one sample by the lane compiler; under `jax.vmap` each SIMD lane computes one sample.
 
         fast = jax.jit(jax.vmap(lane_function(f)))
 
     Args:
         function: Pure function of pytrees of small arrays and random keys. Known values in its closure become constants of the
-            code, so zeros among the parameters of a model cost nothing; arguments do not become constants.
-        backend: "lanes" raises an error if lanes are not possible, "xla" leaves the function unchanged, "auto" uses lanes where
-            possible. On a GPU whose kernels fail their first test, XLA is used in any case, with a warning.
+            code, so operations with the zeros of a model are removed. Arguments do not become constants.
+        backend: "lanes" requires the lane compiler, "xla" leaves the function to XLA, "auto" uses the lane compiler if it supports
+            the function. On a GPU whose kernels fail the self-test, XLA is used in any case, with a warning.
         name: Name in the record of compilations.
 
     Raises:
@@ -68,7 +68,7 @@ def lane_function(function: Callable, *, backend: Backend = "auto", name: str | 
 def batched(
     function: Callable, in_axes: Any = 0, out_axes: Any = 0, *, backend: Backend = "auto", name: str | None = None
 ) -> Callable:
-    """A compiled batch of a per-sample function: `jax.jit(jax.vmap(...))` with one sample per SIMD lane.
+    """Compile a batched version of a function of one sample, like `jax.jit(jax.vmap(function))`, with one sample per SIMD lane.
 
     Args:
         function: Pure function of one sample, as for `lane_function`.
@@ -93,7 +93,7 @@ def batched(
 
 
 def run(function: Callable, args: tuple, *, backend: Backend, name: str) -> tuple[Any, str]:
-    """Results of function(*args) for one sample, and the backend that computes them.
+    """Compute function(*args) for one sample; returns the results and the name of the backend.
 
     Args:
         function: Function of one sample.
@@ -168,5 +168,5 @@ def _closed(flat: Callable, leaves: list) -> tuple[Any, list]:
 
 
 def _shape(x) -> jax.ShapeDtypeStruct:
-    """Shape and type; a Python scalar under `jit` keeps its weak type."""
+    """Shape and type of an argument; a Python scalar under `jit` keeps its weak type."""
     return jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=jax.typeof(x).weak_type)

@@ -68,7 +68,7 @@ def bind(
     backend: str,
     name: str,
 ):
-    """Call `jaxpr`, which has no other inputs than the arguments.
+    """Call a jaxpr by the primitive; it has no inputs besides the arguments.
 
     Args:
         args: Arrays; those marked in `batched` have a leading axis of lanes.
@@ -114,7 +114,7 @@ def _implementation(*args, **params):
 
 
 def _check_numbers(results: Sequence[jax.Array], name: str) -> None:
-    """Check results for `jax_debug_nans` and `jax_debug_infs`.
+    """Check the results if `jax_debug_nans` or `jax_debug_infs` is set.
 
     Raises:
         FloatingPointError: A result is NaN or infinite.
@@ -155,7 +155,7 @@ def _result_shapes(jaxpr, size: int | None, results_last: tuple[bool, ...]) -> l
 
 
 def _no_tangent(x) -> ad.Zero:
-    """Tangent of integers and booleans."""
+    """The tangent of integers and booleans, which is zero and has the type float0."""
     return ad.Zero(jax_core.ShapedArray(x.shape, jax.dtypes.float0))
 
 
@@ -355,7 +355,7 @@ batching.primitive_batchers[lane_call_p] = _batch
 
 
 def on_xla(*args, jaxpr, batched, size, lanes_last, results_last, **_):
-    """The call as operations of XLA.
+    """Evaluate the call by operations of XLA instead of machine code.
 
     Args:
         args: Arguments of the call.
@@ -373,7 +373,7 @@ def on_xla(*args, jaxpr, batched, size, lanes_last, results_last, **_):
 
 
 def _program_or_reason(params: dict) -> tuple[Program | None, str]:
-    """Program of a call, or None and the reason to use XLA.
+    """Scalar program of a call; or None, and the reason for which XLA is used.
 
     The function was flattened before, or it is a derivative of such a function, so an operation without scalar form is unexpected
     here and causes a warning. A derivative that is too large does not, because its limits are documented.
@@ -424,7 +424,7 @@ def _on_cpu(*args, **params):
 
 
 def _divided(call: Callable, params: dict, args: Sequence) -> Callable:
-    """A call with any number of lanes, divided over devices as XLA divides the lanes."""
+    """The call as a function of any number of lanes, which XLA may divide over devices."""
     if params["size"] is None or _asks_for_devices is None:
         return call
     axes = _lane_axes(params["batched"], params["lanes_last"])
@@ -504,7 +504,7 @@ def _on_gpu(*args, **params):
 
 
 def _launched(program: Program, params: dict, *args):
-    """Kernel for the lanes in the arguments."""
+    """Call of a GPU kernel for the lanes in the arguments."""
     size = _lanes_held(params, args)
     kernel = gpu.Kernel(program, *_layouts(params), 1 if size is None else size)
     note(Record(params["name"], "lanes", 1, kernel.operations, kernel.code_s))
@@ -524,7 +524,7 @@ mlir.register_lowering(lane_call_p, mlir.lower_fun(_on_gpu, multiple_results=Tru
 
 @rule("lane_call")
 def _inline(flat, equation, args):
-    """A lane call within a function that is being flattened becomes a part of it."""
+    """Rule for a lane call inside of a function that is being flattened: its jaxpr becomes a part of the program."""
     p = equation.params
     if p["size"] is None:
         return flat.closed(p["jaxpr"], args)

@@ -1,4 +1,4 @@
-"""Small functions that contain every operation of scalar programs, with arguments: the first test of a new device."""
+"""Self-test of a new device: small functions that contain every operation of scalar programs, with arguments."""
 
 from collections.abc import Callable, Iterator
 

@@ -83,7 +83,7 @@ def set_threads(count: int) -> None:
 
 @contextlib.contextmanager
 def collected() -> Iterator[list[Compiled]]:
-    """List of the programs that are compiled inside."""
+    """Context that collects the programs that are compiled in it in a list."""
     found: list[Compiled] = []
     token = _collecting.set(found)
     try:
@@ -94,7 +94,7 @@ def collected() -> Iterator[list[Compiled]]:
 
 @contextlib.contextmanager
 def least_effort() -> Iterator[None]:
-    """Short programs of one sample are compiled inside in a tenth of the time, and run at half the speed."""
+    """Context in which short programs of one sample are compiled ten times as fast, and run at half the speed."""
     token = _effort.set(LEAST_EFFORT)
     try:
         yield
@@ -123,7 +123,7 @@ def compile_program(
 
 
 def _owned(key: str, sizes: tuple[int, int, int, int], operations: int, code: Callable[[], bytes]) -> Compiled:
-    """Compiled program of this key; its code is loaded if it is not in memory.
+    """The compiled program with this key; its code is loaded if it is not in memory.
 
     Args:
         key: Name of the program for the handlers.

@@ -42,7 +42,7 @@ class Product:
 
     @property
     def apart(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """The factors if the entries of both are individual scalars, neither in memory nor known; otherwise None."""
+        """The two factors, if all of their entries are separate scalars that are neither in memory nor known; otherwise None."""
         left, right = self.left, self.right
         if isinstance(left, Memory) or isinstance(right, Memory) or is_known(left) or is_known(right):
             return None
@@ -106,7 +106,10 @@ class SumOfProducts(Deferred):
         return self._settled
 
     def _written_out(self, flat: Flattener, factors: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-        """The entries as individual operations. A loop would first have to store all entries of the factors in memory."""
+        """Compute the entries by separate operations, without a loop.
+
+        A loop would first have to store all entries of the factors in memory.
+        """
         program, kind = flat.program, self.type
         rows, columns = self.sides
         pairs = [(left.T.tolist(), right.T.tolist()) for left, right in factors]
@@ -121,7 +124,7 @@ class SumOfProducts(Deferred):
         return objects(out, self.shape)
 
     def stored(self, flat: Flattener) -> Memory:
-        """The entries in memory, computed by a loop."""
+        """Compute the entries by a loop that stores them in memory."""
         rows, columns = self.sides
         if columns < min(rows, _TILE) and (columns == 1 or self.shape == self.sides):
             # The longer side is divided into tiles.

@@ -190,7 +190,7 @@ def has_loops(jaxpr) -> bool:
 
 @remembered(512)
 def vmapped_jaxpr(jaxpr, mapped: tuple[bool, ...], length: int):
-    """Jaxpr with an additional leading axis.
+    """Jaxpr of the function that is mapped over an additional leading axis.
 
     Args:
         jaxpr: Closed jaxpr.

@@ -1,4 +1,4 @@
-"""A batch over devices and hosts: its leading axis is divided over a mesh, and gathered in the same order.
+"""Batches on several devices and hosts: the leading axis is divided over a mesh, and results are gathered in the same order.
 
 With the lane compiler, the results of a sample do not depend on the number of devices.
 """
@@ -17,7 +17,7 @@ _AXIS = "lanes"
 
 
 def lane_mesh(devices: Sequence[Any] | None = None) -> Mesh:
-    """Mesh with one axis, over all devices of all processes if None."""
+    """Mesh with one axis over the given devices; by default over all devices of all processes."""
     return Mesh(np.array(jax.devices() if devices is None else devices), (_AXIS,))
 
 
@@ -28,12 +28,12 @@ def rounded_up(mesh: Mesh | None, count: int) -> int:
 
 
 def divided(mesh: Mesh | None, batch: PyTree) -> PyTree:
-    """A batch, which every process holds completely, divided evenly over the devices along the leading axis."""
+    """Divide a batch, which every process holds completely, evenly over the devices along the leading axis."""
     return batch if mesh is None else _placed(batch, _over_lanes(mesh))
 
 
 def whole(mesh: Mesh | None, batch: PyTree) -> PyTree:
-    """A divided or replicated batch, as a whole on the first device of each process."""
+    """Gather a divided or replicated batch on the first device of each process."""
     if mesh is None:
         return batch
     arrays, rest = eqx.partition(batch, eqx.is_array)

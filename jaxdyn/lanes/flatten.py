@@ -175,7 +175,7 @@ class Flattener:
         return objects([load(x.region, add(x.offset, k, "i64")) for k in at], x.shape)
 
     def memory(self, x: Value, kind: str, gaps: bool = False) -> Memory:
-        """The array in memory, without gaps unless they are allowed."""
+        """Store the array in memory if it is not there; the result has no gaps unless they are allowed."""
         if isinstance(x, Memory):
             if gaps or x.is_contiguous:
                 return x
@@ -188,14 +188,14 @@ class Flattener:
         return x.settled(self) if isinstance(x, Deferred) else x
 
     def each(self, op: Callable[..., Scalar], *xs: Value) -> np.ndarray:
-        """op(scalars) for each element; operands are broadcast."""
+        """Apply op to the scalars of each element; operands are broadcast."""
         arrays = [self.registers(x) for x in xs]
         shape = np.broadcast_shapes(*(a.shape for a in arrays))
         columns = [scalars_of(a if a.shape == shape else np.broadcast_to(a, shape)) for a in arrays]
         return objects([op(*scalars) for scalars in zip(*columns, strict=True)], shape)
 
     def apply(self, op: str, kind: str, *xs: Value) -> np.ndarray:
-        """The scalar operation `op` on each element."""
+        """Apply the scalar operation `op` to each element of the operands."""
         known = [x for x in xs if is_known(x)]
         if len(known) == len(xs):
             return fold(op, kind, *known)

@@ -1,8 +1,8 @@
 """Kernels of scalar programs on NVIDIA GPUs: PTX that is generated while JAX lowers a function, and launched by XLA.
 
 XLA has a custom call with the PTX of a kernel and its grid. It loads the kernel, passes the buffers, and may record it together
-with other kernels in one graph. The call is an internal interface of XLA, so the first use in a process runs a canary: kernels with
-every operation, compared with XLA on the same device. If they fail, XLA is used for all functions.
+with other kernels in one graph. The call is an internal interface of XLA, so the first use in a process runs a self-test
+(`canary`): kernels with every operation are compared with XLA on the same device. If they fail, XLA is used for all functions.
 """
 
 import functools
@@ -90,7 +90,7 @@ class Kernel:
 
 
 def refusal(program: Program, backend: str) -> str:
-    """Reason why a program gets no kernel; empty if it gets one."""
+    """Reason for which no kernel is generated for a program; empty if one is generated."""
     arrays = len(program.inputs) + len(program.outputs)
     if arrays > _MOST_ARRAYS:
         return f"the function has {arrays} arrays, and a kernel supports {_MOST_ARRAYS}"
@@ -121,7 +121,7 @@ def _multiprocessors() -> int:
 
 
 def is_usable() -> bool:
-    """True if this process has GPUs that passed the canary."""
+    """True if this process has GPUs whose kernels passed the self-test."""
     return bool(_devices()) and not obstacle()
 
 
@@ -152,7 +152,7 @@ def _on_device(device: Any) -> Callable[[Callable, Sequence[np.ndarray]], list[n
 
 
 def failure(run: Callable[[Callable, Sequence[np.ndarray]], list[np.ndarray]], with_float64: bool) -> str:
-    """Failure of kernels on a device in the canary; empty if they agree with XLA.
+    """Run the self-test (`canary`) on a device; returns a description of the failure, or an empty text if kernels agree with XLA.
 
     Args:
         run: Runs a function of arrays on the device.

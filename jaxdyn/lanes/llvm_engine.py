@@ -1,4 +1,4 @@
-"""LLVM for the processor of this process: text to object code, and object code to functions in memory.
+"""LLVM for the processor of this process: compilation of text to object code, and loading of object code into memory.
 
 These are two steps, because compilation takes far more memory than its result. An engine that compiles keeps its module and its
 passes, about 800 kB for the smallest function. An engine that loads object code keeps 60 kB, half of it the description of the
@@ -61,7 +61,7 @@ def kept_object_code(key: str, text: str, effort: int) -> bytes:
 
 
 def code_in_cache(key: str) -> bytes | None:
-    """Object code in the cache, or None."""
+    """Object code from the cache, or None if it is not there."""
     files = location.files()
     return None if files is None else files.read(_file(key))
 

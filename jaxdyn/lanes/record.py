@@ -43,5 +43,5 @@ def note(record: Record) -> None:
 
 
 def records() -> tuple[Record, ...]:
-    """The latest compiled calls, oldest first."""
+    """Records of the latest compiled calls, oldest first."""
     return tuple(_RECORDS)

@@ -42,7 +42,7 @@ _lock = threading.RLock()
 
 
 class _Program(NamedTuple):
-    """A program of the array arguments, and the structure of its results.
+    """A compiled program as a function of the array arguments, with the structure of its results.
 
     Attributes:
         executable: Executable for the first CPU; for other devices, a function of `jax.jit`, which uses the device of its
@@ -256,7 +256,7 @@ class _Stored:
         return program
 
     def _made(self, arguments: list, tree, rest: tuple) -> tuple[_Program, list[cpu.Compiled] | None]:
-        """A new program and the machine code that it calls; None instead of the code if the program must not be stored."""
+        """Compile a new program; returns it with the machine code that it calls, or with None if it must not be stored."""
         _, traced, structure = self._traced(arguments, tree, rest)
         with cpu.collected() as codes, cpu.least_effort():
             executable = traced.lower().compile()

@@ -36,7 +36,7 @@ def _during(variable: contextvars.ContextVar[bool], value: bool) -> Iterator[Non
 
 
 def written_out() -> contextlib.AbstractContextManager[None]:
-    """Functions traced inside become scalar programs."""
+    """Context in which traced functions become scalar programs."""
     return _during(_WRITING_OUT, True)
 
 
@@ -55,5 +55,5 @@ def keep_triangle(factor: jax.Array) -> jax.Array:
 
 
 def nothing_kept() -> contextlib.AbstractContextManager[None]:
-    """Functions differentiated inside store only the values that their loops carry."""
+    """Context in which differentiated functions store only the values that their loops carry."""
     return _during(_KEEPING, False)

@@ -34,7 +34,10 @@ def dot(a: Float[Array | np.ndarray, "..."], b: Float[Array | np.ndarray, "..."]
 
 
 def _products() -> Callable[..., Array]:
-    """Function for products of arrays in the current context. The lane compiler writes out all products itself."""
+    """Function for products of arrays in the current context.
+
+    The lane compiler expands all products to scalar operations itself.
+    """
     return jax.lax.dot_general if writing_out() else _few_written_out
 
 

@@ -79,7 +79,10 @@ def standard(s: SParameters) -> SParameters:
 
 
 def shadow(s: SParameters) -> SParameters:
-    """The other set -s/|s|^2 of the same attitude; infinite or NaN at s = 0, whose shadow is the pole. Source: theory.md (O6)."""
+    """The shadow -s/|s|^2: the other set of s-parameters of the same attitude.
+
+    Infinite or NaN at s = 0, whose shadow is the pole. Source: theory.md (O6).
+    """
     return -s / dot(s, s)  # (O6)
 
 

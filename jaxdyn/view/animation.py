@@ -66,7 +66,7 @@ def animate(
     path, time, q = Path(path), np.asarray(time, float), np.asarray(q)
     chosen = check_lanes(range(len(q)) if lanes is None else lanes, len(q))
     if not (fps > 0 and speed > 0):
-        raise ConfigError(f"fps = {fps:g} and speed = {speed:g} must be positive; give positive values")
+        raise ConfigError(f"fps = {fps:g} and speed = {speed:g}; give positive values of both")
     writer, interval = _writer(path, fps)
     instants = np.arange(time[0], time[-1] + 1e-9 * interval, interval * speed)
     placed = place(mechanism, instants, resampled(model, time, q[chosen], instants))

@@ -40,7 +40,7 @@ _OF_FRAMES = ((0.8, 0.15, 0.15), (0.1, 0.6, 0.2), (0.15, 0.3, 0.85))
 def write_mechanism_page(mechanism: Mechanism, path: Path | str, *, visuals: Sequence[Visual] = ()) -> None:
     """Write a page that shows a mechanism in three dimensions, with a slider for each joint coordinate.
 
-    Of a mechanism with loops, the sliders of the independent coordinates move it one at a time, the others in the middle.
+    For a mechanism with loops, each slider of an independent coordinate moves it alone, while the other ones are in the middle.
 
     Args:
         mechanism: A model, or a system, whose loops are then closed and drawn.
@@ -136,7 +136,7 @@ def _nodes(primitives: Model) -> list[dict[str, Any]]:
 
 
 def _tables(postures: Postures) -> dict[str, dict[str, Any]]:
-    """For each independent slider, its values as far as the loops close, and the poses of all nodes there."""
+    """For each independent slider, the values at which the loops can be closed, and the poses of all nodes there."""
     tables = {"rest": {"values": [0.0, 1.0], "poses": _poses(postures, [postures.middle] * 2)}}
     for k in postures.independent:
         slider, middle = postures.sliders[k], float(postures.middle.values[k])
@@ -149,7 +149,7 @@ def _tables(postures: Postures) -> dict[str, dict[str, Any]]:
 
 
 def _swing(postures: Postures, index: int, values: np.ndarray) -> list[Posture]:
-    """Postures from the middle on, as far as the loops close."""
+    """Postures for the values of a slider from the middle outward, as far as the loops can be closed."""
     found, posture = [], postures.middle
     for value in values:
         wanted = postures.middle.values.copy()

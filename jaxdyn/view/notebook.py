@@ -1,4 +1,4 @@
-"""Objects as notebooks show them: a table of facts, and beside it a small picture if matplotlib is installed.
+"""Objects in notebooks: a table of their properties, and a small picture if matplotlib is installed.
 
 Names can come from files of strangers, so all text is escaped, and pictures are PNG, which contains no text.
 """

@@ -29,7 +29,7 @@ class StickFigure:
     Args:
         axes: 3-D axes.
         model: The mechanism.
-        ghost: Whether to draw thin gray sticks without joints.
+        ghost: If true, only thin gray sticks are drawn, without joints.
         axis_length: Length of the joint axes, m; 0 for no axes.
     """
 
@@ -66,7 +66,7 @@ class StickFigure:
 
 
 def _broken(lines: Float[np.ndarray, "*any 2 3"]) -> Float[np.ndarray, "3 points"]:
-    """Many lines as one, separated by NaN points."""
+    """Join many lines to one, with NaN points between them."""
     gap = np.full((*lines.shape[:-2], 1, 3), np.nan)
     return np.concatenate([lines, gap], axis=-2).reshape(-1, 3).T
 

@@ -38,9 +38,9 @@ class Slider(NamedTuple):
     """One coordinate that sets a posture.
 
     Attributes:
-        name: That of the joint, and for one of several degrees of freedom its direction.
+        name: Name of the joint, with the direction of the coordinate if the joint has several degrees of freedom.
         unit: "rad", "m", or "s" for the time of prescribed motions.
-        low, high: Ends of the slider. They are the limits of the joint where it has some.
+        low, high: Ends of the slider: the limits of the joint, if it has limits.
         limited: Whether both ends are limits of the joint.
     """
 
@@ -55,7 +55,7 @@ class Posture(NamedTuple):
     """A configuration of a mechanism, with its loops closed.
 
     Attributes:
-        values: Values of all sliders, also of those that follow from the others.
+        values: Values of all sliders, including dependent ones.
         q: Coordinates.
     """
 
@@ -68,9 +68,9 @@ class Postures:
 
     Attributes:
         system: The mechanism.
-        primitives: The mechanism with joints of one degree of freedom only, one for each slider but that of time.
-        sliders: One per coordinate of `primitives`, and at last the time if the motion of a joint is prescribed.
-        independent: Indices of the sliders to set; the others follow, because loops stay closed.
+        primitives: The mechanism with joints of one degree of freedom only; each has one slider.
+        sliders: One slider per coordinate of `primitives`, then one for the time if the motion of a joint is prescribed.
+        independent: Indices of the independent sliders; the others are determined by the closed loops.
         middle: The posture in the middle of the joint limits, or for loops a posture near it that closes them.
     """
 
@@ -117,7 +117,7 @@ class Postures:
     def random(self, seed: int) -> Posture | None:
         """A random posture, uniform between the ends of its sliders; None if the loops do not close at any of a few of them.
 
-        Displacements without limits stay as they are, such as the place of a free base.
+        Displacements without limits, such as the position of a free base, are not changed.
         """
         generator = np.random.default_rng(seed)
         with self._precision():
@@ -149,7 +149,7 @@ class Postures:
         return posture
 
     def placed(self, postures: list[Posture], *, primitives: bool = False) -> Placed:
-        """Where everything is, with the postures in place of times; of the mechanism, or of its `primitives`."""
+        """Positions of all parts, of the mechanism or of its `primitives`, with an axis of postures instead of times."""
         values = np.array([posture.values for posture in postures])
         time = values[:, -1] if self._is_driven else np.zeros(len(postures))
         with self._precision():
@@ -206,7 +206,7 @@ def _components(model: Model, body: int) -> list[tuple[Joint, bool]]:
 
 
 def _velocities_of_primitives(model: Model) -> list[int]:
-    """For each primitive, the velocity component of the joint that it stands for: the k-th turning one for the k-th that turns."""
+    """Velocity component of the joint for each primitive; the k-th rotation belongs to the k-th angular component."""
     found = []
     for body in range(model.nb):
         start, turns = int(model.topology.v_starts[body]), turning(model.joint(body))
@@ -223,7 +223,7 @@ def _direction(primitive: Joint, turns: bool, number: int) -> str:
 
 
 def _ends(lower: float, upper: float, reach: float) -> tuple[float, float]:
-    """Ends of a slider: the limits, and where there is none, `reach` from zero or twice as far from the other limit."""
+    """Ends of a slider: the limits; without limits `reach` from zero, and with one limit twice `reach` from it."""
     if np.isfinite(lower) and np.isfinite(upper):
         return lower, upper
     if np.isfinite(lower):

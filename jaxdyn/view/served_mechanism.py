@@ -20,7 +20,7 @@ class ServedMechanism(Served):
 
     The browser shows the mechanism, and beside it a slider for each joint coordinate, those of mechanisms with loops for the
     independent ones only; buttons for the neutral posture, the middle of the joint limits and a random one; and switches for
-    inertia ellipsoids, joint axes and frames. All browsers that look see the same.
+    inertia ellipsoids, joint axes and frames. All connected browsers show the same.
 
     Attributes:
         postures: The postures of the mechanism.
@@ -30,12 +30,13 @@ class ServedMechanism(Served):
     def __init__(
         self, mechanism: Mechanism, port: int = 8080, host: str = "127.0.0.1", *, visuals: Sequence[Visual] = ()
     ):
-        """Serve a mechanism, and return at once.
+        """Serve a mechanism and return immediately.
 
         Args:
-            port: The next free one is taken if another program has it; `address` shows it.
-            host: 127.0.0.1 for this computer only; 0.0.0.0 lets others in the network look, and move the sliders. Only the page of
-                this server can use it in a browser, opened under localhost, an IP address or the name of this computer.
+            port: Port of the server. If it is in use, the next free one is taken; see `address`.
+            host: 127.0.0.1 for this computer only; with 0.0.0.0 others in the network can view the mechanism and move the sliders.
+                Only the page of this server can use it in a browser, opened under localhost, an IP address or the name of this
+                computer.
             visuals: Shapes of the bodies, see `jaxdyn.io.load_visuals`.
 
         Raises:
@@ -93,7 +94,7 @@ class ServedMechanism(Served):
         return self.postures.random(self._draws)
 
     def _update(self) -> None:
-        """Show the posture that a button asks for, or that of the sliders if one of them has been moved."""
+        """Show the posture that a button requests, or that of the sliders if one of them has been moved."""
         wanted, self._wanted = self._wanted, None
         moved = {i: float(control.value) for i, control in self._controls.items() if control.value != self._shown[i]}
         if wanted is not None:
@@ -107,7 +108,7 @@ class ServedMechanism(Served):
             )
 
     def _show(self, posture: Posture | None, problem: str = "", moved: frozenset[int] = frozenset()) -> None:
-        """Show a posture, or say why there is none.
+        """Show a posture, or the reason why it does not exist.
 
         Args:
             moved: The sliders that are being moved, which stay where they are.

@@ -83,7 +83,7 @@ class Served:
         self.server.gui.configure_theme(control_width="large", show_logo=False, show_share_button=False, dark_mode=dark)
 
     def _add_switches(self, scene: Scene) -> None:
-        """A switch for each part of the scene that can be hidden, and one for the background."""
+        """Add a switch for each part of the scene that can be hidden, and one for the background."""
         with self.server.gui.add_folder("Show"):
             for name, node in scene.parts().items():
                 self._add_switch(name, node)
