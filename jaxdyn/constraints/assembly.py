@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from jaxdyn.constraints.independence import mobility
 from jaxdyn.constraints.projection import follow
 from jaxdyn.dynamics import constraint_motion, kinematics
-from jaxdyn.dynamics.system import State, System, Time, checked_system, system_function
+from jaxdyn.dynamics.system import State, System, Time, system_function
 from jaxdyn.mechanism import configuration
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot
@@ -118,7 +118,7 @@ def assemble(
     )
 
 
-@checked_system
+@system_function
 def random_closed(
     system: System, key: PRNGKeyArray, t: Time = 0.0, *, spread: float | Float[Array, ""] = 1.0, tries: int = 16
 ) -> Assembly:
@@ -139,6 +139,13 @@ def random_closed(
 
     if not system.constraints:
         return drawn(key)
-    found = jax.vmap(drawn)(jax.random.split(key, tries))
-    best = jnp.where(jnp.any(found.closed), jnp.argmax(found.closed), jnp.argmin(found.residual))
-    return jax.tree.map(lambda x: x[best], found)
+
+    def attempt(best: Assembly, key: PRNGKeyArray) -> tuple[Assembly, None]:
+        found = jax.lax.cond(best.closed, lambda key: best, drawn, key)
+        better = found.closed | (found.residual < best.residual)
+        return jax.tree.map(lambda new, old: jnp.where(better, new, old), found, best), None
+
+    # One after the other, because the first one usually succeeds, and because a batch of them takes longer to compile.
+    q = configuration.neutral(system.model)
+    nothing = Assembly(q, jnp.asarray(jnp.inf, q.dtype), jnp.asarray(False), jnp.asarray(system.model.nv))
+    return jax.lax.scan(attempt, nothing, jax.random.split(key, tries))[0]

@@ -85,7 +85,8 @@ def describe_mobility(system: System, state: State, t: Time = 0.0) -> str:
         count = equations.size
         kept = int(np.sum(found.independent[start : start + count]))
         start += count
-        lines.append(f"  {constraint.name}: {count} equations, {kept} independent")
+        described = "1 equation" if count == 1 else f"{count} equations"
+        lines.append(f"  {constraint.name}: {described}, {kept} independent")
     freedoms = "degree of freedom" if found.degrees_of_freedom == 1 else "degrees of freedom"
     head = f"{start} equations, {found.rank} independent; {found.degrees_of_freedom} {freedoms} of {model.nv} remain"
     return "\n".join([head, *lines])

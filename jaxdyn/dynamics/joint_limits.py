@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 from jaxdyn.dynamics import metric
 from jaxdyn.dynamics.forces import JointForce, Resistance, Scalar
 from jaxdyn.dynamics.kinematics import Placements
+from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import DAMPING, POSITION, STIFFNESS, quantity
@@ -110,7 +111,7 @@ class JointLimits(JointForce):
         return damper, jnp.where(acts, jnp.sqrt(jnp.where(acts, squared, 1.0)), 0.0)
 
 
-@jax.jit
+@compiled_outside_jit
 def _composite_inertia(model: Model) -> Columns:
     """Inertia of all bodies that each joint moves, in the middle of the limits, kg m^2 or kg."""
     middle = configuration.random(model, jax.random.key(0), spread=0.0)

@@ -10,12 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn.constraints.projection import project_velocity
+from jaxdyn.dynamics.doors import check_masses
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.loaded_run import load_run
 from jaxdyn.jobs.command import needs
 from jaxdyn.jobs.source import load_source, random_starts
 from jaxdyn.lanes import stored_jit
+from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism.joints import Free
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.simulate.outcome import RolloutResult
@@ -45,13 +47,15 @@ def animate(arguments: argparse.Namespace) -> None:
         system = load_source(arguments, source)
         time, q = _let_go(system, arguments)
         lanes, out = None, arguments.out or Path(f"{source.stem}.gif")
-    frames = animation.animate(system, time, q, out, fps=arguments.fps, speed=arguments.speed, lanes=lanes)
+    with announced_as("the pictures"):
+        frames = animation.animate(system, time, q, out, fps=arguments.fps, speed=arguments.speed, lanes=lanes)
     print(f"{out}: {frames} frames, {time[-1] - time[0]:g} s of {system.model.name}")
 
 
 def _let_go(system: System, arguments: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:
     """Times and coordinates of samples that start from random configurations: at rest, or without gravity with a slow motion."""
     model = system.model
+    check_masses(model, "a simulation")
     floats = any(
         parent == GROUND and issubclass(kind, Free)
         for parent, kind in zip(model.topology.parents, model.topology.joint_classes, strict=True)
@@ -64,19 +68,18 @@ def _let_go(system: System, arguments: argparse.Namespace) -> tuple[np.ndarray, 
     duration = 3.0 if arguments.duration is None else arguments.duration
     records = max(1, math.ceil(duration / (_STEP * _RECORD_EVERY)))
 
-    def keys(index):
-        return jax.random.split(jax.random.fold_in(jax.random.key(arguments.seed), index))
-
-    def motion(index, q):
-        v = drift * jax.random.normal(keys(index)[1], (model.nv,), model.dtype)
+    def motion(key, q):
+        v = drift * jax.random.normal(key, (model.nv,), model.dtype)
         start = State(q, project_velocity(system, State(q, v)))
         run = rollout(system, start, dt=_STEP, steps=records * _RECORD_EVERY, save_every=_RECORD_EVERY)
         return run.time, run.saved.q, run.result
 
     lanes = jnp.arange(arguments.lane, arguments.lane + (arguments.ghosts or 0) + 1)
+    keys = jax.vmap(lambda lane: jax.random.split(jax.random.fold_in(jax.random.key(arguments.seed), lane)))(lanes)
     print(f"simulating {duration:g} s of {model.name}")
-    starts = random_starts(system, jax.vmap(lambda index: keys(index)[0])(lanes), _SPREAD, arguments.source)
-    time, q, result = stored_jit(jax.vmap(motion))(lanes, starts)
+    starts = random_starts(system, keys[:, 0], _SPREAD, arguments.source)
+    with announced_as("the simulation"):
+        time, q, result = stored_jit(jax.vmap(motion))(keys[:, 1], starts)
     if int(result[0]) != RolloutResult.COMPLETED:
         raise ConfigError(
             f"{arguments.source}: from seed {arguments.seed}, {RolloutResult(int(result[0])).message}; try --seed"

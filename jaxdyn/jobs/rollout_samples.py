@@ -11,8 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+import jaxdyn.lanes as lanes
 from jaxdyn.constraints.assembly import assemble
 from jaxdyn.constraints.projection import project_velocity
+from jaxdyn.dynamics.energy import kinetic_energy
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.jobs.replay import ReplayedPlan
@@ -45,12 +47,14 @@ class SampleProgress(eqx.Module):
     Attributes:
         state: Current state.
         work: Work done by the drives and by dissipative forces so far, J.
+        largest_kinetic: Largest kinetic energy of all records so far, J.
         result: Code of `RolloutResult`.
         steps: Number of completed steps.
     """
 
     state: State
     work: Float[Array, "*batch"]
+    largest_kinetic: Float[Array, "*batch"]
     result: Int[Array, "*batch"]
     steps: Int[Array, "*batch"]
 
@@ -75,6 +79,12 @@ def sample_source(
     torque = _per_joint(control, system, "random_torque")
     duration, interval = config.time.duration, control.random_interval
 
+    middle = None
+    if control.target != "initial":
+        # With spread 0 the random coordinates are in the middle of the limits.
+        middle = configuration.random(model, jax.random.key(0), spread=0.0)
+        middle = assemble(system, system.at_rest(middle)).q
+
     def sample(seed, index):
         key = jax.random.fold_in(seed, index)
         q_key, v_key, torque_key = jax.random.split(key, 3)
@@ -85,15 +95,17 @@ def sample_source(
             off = (spread or 0.0) * jax.random.normal(q_key, (model.nv,), dtype)
             q, v = configuration.integrate(model, replay.states.q[0], off), replay.states.v[0] + v
         torques = random_knots(torque_key, torque, duration=duration, interval=interval)
-        # With spread 0 the random coordinates are in the middle of the limits.
         start = assemble(system, system.at_rest(q))  # the configuration is unchanged if there are no loops
-        middle = configuration.random(model, q_key, spread=0.0)
-        target = start.q if control.target == "initial" else assemble(system, system.at_rest(middle)).q
+        target = start.q if middle is None else middle
         state = State(start.q, project_velocity(system, State(start.q, v)))
         zero = jnp.zeros((), jnp.int32)
-        return (SamplePlan(target, torques), SampleProgress(state, jnp.zeros((), dtype), zero, zero)), start.closed
+        progress = SampleProgress(state, jnp.zeros((), dtype), kinetic_energy(model, state.q, state.v), zero, zero)
+        return (SamplePlan(target, torques), progress), start.closed
 
-    draw = stored_jit(jax.vmap(sample, (None, 0)))
+    def start(seed, index):
+        return lanes.run(sample, (seed, index), backend=config.backend, name="start")[0]
+
+    draw = stored_jit(jax.vmap(start, (None, 0)))
 
     @announced_as("the starts")
     def samples(indices: np.ndarray) -> tuple[SamplePlan, SampleProgress]:

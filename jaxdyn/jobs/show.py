@@ -8,6 +8,7 @@ import jax
 from jaxdyn.constraints.independence import describe_mobility
 from jaxdyn.jobs.command import needs
 from jaxdyn.jobs.source import load_source, random_starts
+from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.view.tree import tree_text
 
 
@@ -30,6 +31,7 @@ def show(arguments: argparse.Namespace) -> None:
         from jaxdyn.view import diagram, pictures, plots
     out: Path = arguments.out if arguments.out.suffix else arguments.out.with_suffix(".png")
     tree = out.with_stem(f"{out.stem}_tree")
-    plots.save(pictures.mechanism_picture(system, start), out)
+    with announced_as("the picture"):
+        plots.save(pictures.mechanism_picture(system, start), out)
     plots.save(diagram.tree_diagram(system.model), tree)
     print(f"\nPictures are in {out} and {tree}")

@@ -6,8 +6,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-import jax
-import numpy as np
+import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxdyn.constraints.assembly import random_closed
@@ -18,7 +17,7 @@ from jaxdyn.io.system_file import load_system
 from jaxdyn.io.urdf import AssumedBase
 from jaxdyn.io.xml import IgnoredContent
 from jaxdyn.jobs.choices import BaseName
-from jaxdyn.lanes import stored_jit
+from jaxdyn.lanes.announcements import announced_as
 
 
 def load_source(arguments: argparse.Namespace, path: Path) -> System:
@@ -53,6 +52,7 @@ def said_in_one_line() -> Iterator[None]:
         print(f"note: {warning.message}")
 
 
+@announced_as("the closing of the loops")
 def random_starts(system: System, keys: PRNGKeyArray, spread: float, source: Path) -> Float[Array, "samples nq"]:
     """A random configuration for each key, in which all loops are closed.
 
@@ -65,10 +65,13 @@ def random_starts(system: System, keys: PRNGKeyArray, spread: float, source: Pat
     Raises:
         ConfigError: A loop cannot be closed.
     """
-    found = stored_jit(jax.vmap(lambda key: random_closed(system, key, spread=spread)))(keys)
-    if not np.all(found.closed):
-        raise ConfigError(
-            f"{source}: its loops cannot be closed from random configurations, the smallest error is "
-            f"{float(np.max(found.residual)):.2g} m or rad; check the markers and lengths"
-        )
-    return found.q
+    starts = []
+    for key in keys:  # one program for any number of keys, which compiles faster than a batch
+        found = random_closed(system, key, spread=spread)
+        if not found.closed:
+            raise ConfigError(
+                f"{source}: its loops cannot be closed from random configurations, the smallest error is "
+                f"{float(found.residual):.2g} m or rad; check the markers and lengths"
+            )
+        starts.append(found.q)
+    return jnp.stack(starts)

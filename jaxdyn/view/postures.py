@@ -4,7 +4,6 @@ A joint with several degrees of freedom is set by the coordinates of its primiti
 displacements: a spherical joint by three angles, a free base by three displacements and three angles.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -13,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.constraints.assembly import Assembly, assemble, random_closed
+from jaxdyn.constraints.assembly import assemble, random_closed
 from jaxdyn.constraints.independence import independent_velocities
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.errors import ConfigError
@@ -89,15 +88,13 @@ class Postures:
         self._is_driven = configuration.is_prescribed(model)
         self._velocities = _velocities_of_primitives(model)
         self._held: tuple[int, ...] = tuple(range(model.nv))
-        self._close: Callable[..., Assembly] | None = None
         # The middle of the joint limits, else neutral; loops close from somewhere that is not straight.
         spread = jnp.asarray(0.5 if system.constraints else 0.0, model.dtype)
-        start = _random_closed(system, jax.random.key(0), spread)
+        start = random_closed(system, jax.random.key(0), spread=spread)
         if not bool(start.closed):
             raise ConfigError(f"{model.name}: its loops cannot be closed; check the markers and lengths")
         if system.constraints:
-            self._held = held = independent_velocities(system, system.at_rest(start.q))
-            self._close = stored_jit(lambda system, q, t: assemble(system, system.at_rest(q), t, held=held))
+            self._held = independent_velocities(system, system.at_rest(start.q))
         self._size = _size_of(system, start.q)
         self.sliders = self._all_sliders()
         chosen = [self._velocities.index(column) for column in self._held]
@@ -121,7 +118,7 @@ class Postures:
         """
         generator = np.random.default_rng(seed)
         with self._precision():
-            for _ in range(_TRIES if self._close else 1):
+            for _ in range(_TRIES if self.system.constraints else 1):
                 values = self.middle.values.copy()
                 for i in self.chosen_at_random:
                     values[i] = generator.uniform(self.sliders[i].low, self.sliders[i].high)
@@ -136,7 +133,7 @@ class Postures:
         way = (values - start.values)[chosen]
         scale = np.array([self._size if self.sliders[i].unit == "m" else 1.0 for i in chosen])
         largest = float(np.max(np.abs(way / scale), initial=0.0))
-        steps = max(1, int(np.ceil(largest / _LARGEST_STEP))) if self._close else 1
+        steps = max(1, int(np.ceil(largest / _LARGEST_STEP))) if self.system.constraints else 1
         posture = start
         with self._precision():
             for k in range(1, steps + 1):
@@ -171,8 +168,8 @@ class Postures:
         """The posture at these values of the independent sliders; those of the others are the initial guess."""
         model, time = self.system.model, float(values[-1]) if self._is_driven else 0.0
         q = _coordinates(model, jnp.asarray(values[: model.nv], model.dtype))
-        if self._close:
-            found = self._close(self.system, q, jnp.asarray(time, q.dtype))
+        if self.system.constraints:
+            found = assemble(self.system, self.system.at_rest(q), jnp.asarray(time, q.dtype), held=self._held)
             if not bool(found.closed):
                 return None
             q = found.q
@@ -253,8 +250,3 @@ def _values(model, q):
 @stored_jit
 def _coordinates(model, values):
     return configuration.from_primitives(model, values)
-
-
-@stored_jit
-def _random_closed(system, key, spread):
-    return random_closed(system, key, spread=spread)

@@ -15,18 +15,23 @@ KEYS = jax.random.split(jax.random.key(5), 4)
 
 def test_random_closed_configurations_are_closed_and_differ():
     system = library.four_bar()
-    found = jax.jit(jax.vmap(lambda key: random_closed(system, key)))(KEYS)
+    found = jax.vmap(lambda key: random_closed(system, key))(KEYS)
     assert np.all(found.closed)
     assert len(np.unique(np.asarray(found.q)[:, 0])) == len(KEYS)
     for q in found.q:
         np.testing.assert_allclose(constraint_errors(system, system.at_rest(q)).residual, 0.0, atol=1e-7)
 
 
+def test_a_single_one_is_compiled_by_the_lane_compiler():  # XLA needs ten times as long
+    assert random_closed(library.four_bar(), KEYS[0]).closed
+    assert any((x.name, x.backend) == ("random_closed", "lanes") for x in jaxdyn.lanes.records())
+
+
 def test_what_cannot_close_says_so_and_comes_as_close_as_it_can():
     system = library.four_bar()
     apart = Distance("apart", 0, jnp.zeros(3), -1, jnp.array([0.0, 0.0, 50.0]), 1.0)
     torn = dataclasses.replace(system, constraints=(*system.constraints, apart))
-    found = jax.jit(lambda key: random_closed(torn, key, tries=3))(KEYS[0])
+    found = random_closed(torn, KEYS[0], tries=3)
     assert not found.closed
     assert found.residual > 1.0
 

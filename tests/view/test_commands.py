@@ -71,6 +71,18 @@ def test_what_floats_drifts_without_gravity(capsys):
     np.testing.assert_allclose(away, np.outer(time / time[-1], away[-1]), atol=1e-6)  # a straight line at one speed
 
 
+def test_a_motion_without_masses_is_refused_before_anything_is_simulated(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("drawn.urdf").write_text(
+        '<robot name="drawn"><link name="base"/><link name="arm"/><joint name="turn" type="continuous">'
+        '<parent link="base"/><child link="arm"/></joint></robot>'
+    )
+    assert main(["animate", "drawn.urdf", "--kinematic"]) == 2
+    printed = capsys.readouterr()
+    assert "masses" in printed.err
+    assert "simulating" not in printed.out
+
+
 def test_view_writes_a_page_into_the_run_and_serves_until_it_is_interrupted(run, tmp_path, monkeypatch, capsys):
     pytest.importorskip("viser", reason="the replay needs viser")
     assert main(["view", str(run), "--no-serve", "--lanes", "2", "0"]) == 0
