@@ -47,8 +47,8 @@ def project_position(system: System, state: State, t: Time = 0.0, *, iterations:
         system: Mechanism with its constraints.
         state: State whose configuration nearly satisfies the constraints; v has no effect.
         t: Time (s), which matters for joints with prescribed motion.
-        iterations: Number of iterations of a Newton method with the matrix at q. Each iteration multiplies the error by a factor of
-            about the length of the correction.
+        iterations: Number of iterations of a simplified Newton method, whose matrix is evaluated at q only. Each iteration
+            multiplies the error by a factor of about the length of the correction.
 
     Source: theory.md (N14).
     """

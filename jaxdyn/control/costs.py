@@ -50,7 +50,7 @@ class ConstraintTerm(eqx.Module):
 
 
 class Deviation(CostTerm):
-    """1/2 sum of w_i d_i^2 with d = difference(target, x), the deviation of the state in tangent coordinates.
+    """Quadratic cost 1/2 sum of w_i d_i^2 of the deviation d = difference(target, x) from a target state, in tangent coordinates.
 
     Attributes:
         target: Target state of the mechanism.
@@ -70,7 +70,7 @@ class Deviation(CostTerm):
 
 
 class AngularDeviation(CostTerm):
-    """Sum of w_i (1 - cos d_i) with the difference d from a target configuration; full turns of an angle do not affect it.
+    """Cost sum of w_i (1 - cos d_i) of the deviation d from a target configuration; full turns of an angle do not affect it.
 
     Each term is 1/2 w_i times the squared length of the chord (sin d_i, 1 - cos d_i) on the unit circle; near the target it is
     1/2 w_i d_i^2.
@@ -93,7 +93,7 @@ class AngularDeviation(CostTerm):
 
 
 class Effort(CostTerm):
-    """1/2 sum of w_i u_i^2.
+    """Control effort, 1/2 sum of w_i u_i^2.
 
     Attributes:
         weights: Weights w of the controls.
@@ -110,7 +110,7 @@ class Effort(CostTerm):
 
 
 class FramePose(CostTerm):
-    """1/2 (position |p - p*|^2 + rotation |a|^2): deviation of a frame from a target pose with origin p*.
+    """Quadratic cost 1/2 (position |p - p*|^2 + rotation |a|^2) of the deviation of a frame from a target pose with origin p*.
 
     p is the origin of the frame, and a the rotation vector (rad) from the target orientation to that of the frame.
 
@@ -136,7 +136,7 @@ class FramePose(CostTerm):
 
 
 class EnergyLevel(CostTerm):
-    """1/2 w (E - E*)^2 with the total energy E of the system, for example for a swing-up without a prescribed motion.
+    """Quadratic cost 1/2 w (E - E*)^2 of the total energy E of the system, for example for a swing-up.
 
     Attributes:
         level: Target value E* of the energy.
@@ -153,7 +153,7 @@ class EnergyLevel(CostTerm):
 
 
 class ElapsedTime(CostTerm):
-    """w t with the time t. As a final cost it is w times the duration, for problems with free duration.
+    """Cost w t of the time t. As a final cost it is w times the duration, for problems with free duration.
 
     Attributes:
         weight: Weight w of the elapsed time.
@@ -211,7 +211,7 @@ class Spheres(ConstraintTerm):
 
 
 class StateBounds(ConstraintTerm):
-    """lower <= d <= upper with d = difference(origin, x) in tangent coordinates, such as joint angles and velocities.
+    """Bounds lower <= d <= upper of d = difference(origin, x) in tangent coordinates, such as joint angles and velocities.
 
     `Inequality(StateBounds(origin, lower, upper, nx=nx))` is the constraint; infinite bounds are left out.
 
@@ -245,12 +245,12 @@ class StateBounds(ConstraintTerm):
 
 
 class TargetState(ConstraintTerm):
-    """difference(target, x) = 0: the configuration, the velocities or both equal those of a target state.
+    """Constraint difference(target, x) = 0: the configuration, the velocities or both equal those of a target state.
 
     Attributes:
         target: State to reach.
-        of_configuration: Whether the configuration is constrained.
-        of_velocities: Whether the velocities are constrained.
+        of_configuration: If true, the configuration is constrained.
+        of_velocities: If true, the velocities are constrained.
     """
 
     kind: ClassVar[str] = "state"
@@ -266,7 +266,7 @@ class TargetState(ConstraintTerm):
 
 
 class JointBounds(ConstraintTerm):
-    """lower <= (q, v) <= upper for coordinates and velocities; infinite bounds are left out.
+    """Bounds lower <= (q, v) <= upper of coordinates and velocities; infinite bounds are left out.
 
     Attributes:
         lower: Finite lower bounds.
@@ -289,7 +289,7 @@ class JointBounds(ConstraintTerm):
 
 
 class Workless(ConstraintTerm):
-    """The power of the drives (W); as an equality constraint it means that the controls do no work.
+    """Constraint that the controls do no work: their power (W) is zero at all times.
 
     Motions of minimum time under this constraint are brachistochrones: geodesics of the metric M / (E - V) at constant total energy
     E.
@@ -302,7 +302,7 @@ class Workless(ConstraintTerm):
 
 
 class Penetration(CostTerm):
-    """1/2 w times the sum of the squared penetration depths of spheres into obstacles, which are enlarged by the margin.
+    """Quadratic cost 1/2 w sum of depth^2 of the penetration depths of spheres into obstacles, which are enlarged by the margin.
 
     Attributes:
         spheres: Spheres and obstacles.

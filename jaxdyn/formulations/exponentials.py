@@ -53,7 +53,7 @@ def screws(model: Model) -> Screws:
     The column must be constant, with |w| = 1 or w = 0.
 
     Raises:
-        ValueError: A joint does not have exactly one coordinate and a constant screw.
+        ValueError: A joint has several coordinates, or its screw axis is not constant.
 
     Source: theory.md (C1), (E3).
     """

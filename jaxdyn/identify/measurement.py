@@ -221,11 +221,11 @@ class Plant(Displayed, eqx.Module):
     def __init__(self, system: System, sensors: Sensors, inputs: Inputs | None = None):
         if not isinstance(system, System):
             remedy = "wrap it, System(model)" if isinstance(system, Model) else "give a System"
-            raise TypeError(f"the system of a plant is {described(system)}; {remedy}")
+            raise TypeError(f"the argument system of Plant is {described(system)}; {remedy}")
         if not isinstance(sensors, Sensors):
-            raise TypeError(f"the sensors of a plant are {described(sensors)}; give Sensors(noise=...)")
+            raise TypeError(f"the argument sensors of Plant is {described(sensors)}; give Sensors(noise=...)")
         if not isinstance(inputs, Inputs | None):
-            raise TypeError(f"the inputs of a plant are {described(inputs)}; give Inputs(gain, offset, delay)")
+            raise TypeError(f"the argument inputs of Plant is {described(inputs)}; give Inputs(gain, offset, delay)")
         zero = jnp.zeros(system.nu, system.model.dtype)
         self.system, self.sensors = system, sensors
         self.inputs = Inputs(zero + 1.0, zero, zero) if inputs is None else inputs

@@ -47,7 +47,7 @@ def predicted_measurements(
     integrator: Integrator = RungeKutta4(),  # noqa: B008 (immutable)
     backend: Backend = "auto",
 ) -> Float[Array, "W M ny"]:
-    """Simulated measurements of all windows.
+    """Simulate the measurements in all windows of recordings.
 
     Args:
         plant: Plant that is simulated.

@@ -9,10 +9,10 @@ class Columns:
 
     Attributes:
         time: Names of the arrays or columns with the time stamps (s).
-        q: Names of those with the coordinates (rad or m).
-        v: Names of those with the velocities (rad/s or m/s); empty if velocities were not measured.
-        a: Names of those with the accelerations (rad/s^2 or m/s^2); empty if accelerations were not measured.
-        u: Names of those with the inputs (N m or N); empty for a machine without inputs.
+        q: Names of the arrays or columns with the coordinates (rad or m).
+        v: Names of the arrays or columns with the velocities (rad/s or m/s); empty if velocities were not measured.
+        a: Names of the arrays or columns with the accelerations (rad/s^2 or m/s^2); empty if they were not measured.
+        u: Names of the arrays or columns with the inputs (N m or N); empty for a machine without inputs.
     """
 
     time: tuple[str, ...] = ("t",)

@@ -63,7 +63,7 @@ class MjcfFiles:
     missing: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def asset(self, path: Path, where: Element) -> str:
-        """Name in the text of a file that the model refers to."""
+        """Register a file that the model refers to; returns its name in the text for MuJoCo."""
         if path not in self.names:
             data = content(path, _LARGEST_FILE, "give a mesh or a picture")
             self.count(len(data), where)
@@ -71,7 +71,7 @@ class MjcfFiles:
         return self.names[path]
 
     def model(self, path: Path, where: Element, within: tuple[Path, ...]) -> tuple[str, int]:
-        """Name in the text of another model that the model refers to, and the number of its parts."""
+        """Register another model that the model refers to; returns its name in the text for MuJoCo, and the number of its parts."""
         if path in within:
             raise where.error("it is a part of itself; remove it")
         model = _Model(self, path, (*within, path))

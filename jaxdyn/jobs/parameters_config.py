@@ -50,7 +50,7 @@ class TieConfig:
     """Parameters that depend linearly on a free parameter: value = factor * parameter + offset.
 
     Attributes:
-        path: Path of the array of the plant that depends on the parameter.
+        path: Path, in the plant, of the array whose values depend on the parameter.
         to: Name of the free parameter.
         entries: Rows of the array that depend on the parameter, by names or by index; by default all rows.
         factor: Factor of the free parameter.

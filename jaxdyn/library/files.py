@@ -50,7 +50,7 @@ def double_pendulum() -> Model:
 
 
 def cart_pole() -> Model:
-    """Cart on a track along x with a pole; nq = nv = 2 (m, rad), upright at q = 0. `system` drives the cart only.
+    """Cart on a track along x with a pole; nq = nv = 2 (m, rad), upright at q = 0. With `library.system`, only the cart is driven.
 
     Source: Barto, Sutton and Anderson, IEEE Transactions on Systems, Man, and Cybernetics SMC-13(5), 1983, without friction.
     """
@@ -58,7 +58,7 @@ def cart_pole() -> Model:
 
 
 def acrobot() -> Model:
-    """Two links in the vertical x-z plane; nq = nv = 2, hanging at q = 0. `system` drives the elbow only.
+    """Two links in the vertical x-z plane; nq = nv = 2, hanging at q = 0. With `library.system`, only the elbow is driven.
 
     Source: Sutton and Barto, Reinforcement Learning: An Introduction.
     """
@@ -68,7 +68,7 @@ def acrobot() -> Model:
 def cart_pole_kelly() -> Model:
     """Cart on a track along x with a point mass on a massless pole; nq = nv = 2 (m, rad), hanging at q = 0.
 
-    `system` drives the cart only.
+    With `library.system`, only the cart is driven.
 
     Source: Kelly, SIAM Review 59(4), 2017, appendix E.
     """
@@ -78,7 +78,7 @@ def cart_pole_kelly() -> Model:
 def acrobot_point_masses() -> Model:
     """Two massless links with point masses at their ends in the vertical x-z plane; nq = nv = 2, hanging at q = 0.
 
-    `system` drives the elbow only.
+    With `library.system`, only the elbow is driven.
 
     Source: Kelly, OptimTraj, demonstration "acrobot".
     """
@@ -86,7 +86,9 @@ def acrobot_point_masses() -> Model:
 
 
 def double_pendulum_crocoddyl() -> Model:
-    """Small double pendulum that rotates about x; nq = nv = 2, upright at q = 0. `system` drives the shoulder only.
+    """Small double pendulum that rotates about x; nq = nv = 2, upright at q = 0.
+
+    With `library.system`, only the shoulder is driven.
 
     Source: example-robot-data, without joint damping, as the examples of Crocoddyl use it.
     """
@@ -104,7 +106,7 @@ def point_mass_chain() -> Model:
 def furuta_pendulum() -> Model:
     """Arm that rotates about the vertical, with a pendulum at its end; nq = nv = 2, hanging at q = 0.
 
-    `system` drives the arm only and has viscous friction.
+    With `library.system`, only the arm is driven, and the joints have viscous friction.
 
     Source: the mechanism of Cazzolato and Prime, Journal of Control Science and Engineering, 2011; illustrative parameters.
     """
@@ -159,8 +161,8 @@ def gyroscope() -> Model:
 def satellite() -> Model:
     """Free hull with three reaction wheels, two panels on revolute joints and a boom with tip mass, without gravity.
 
-    nq = 14, nv = 13, with extended appendages in the neutral configuration. `system` has springs and friction in the joints and
-    drives the wheels.
+    nq = 14, nv = 13, with extended appendages in the neutral configuration. With `library.system`, the joints
+    have springs and friction, and the wheels are driven.
 
     Source: illustrative.
     """
@@ -170,7 +172,8 @@ def satellite() -> Model:
 def quadruped() -> Model:
     """Quadruped-like robot: free trunk and four legs of three revolute joints, frames "fl_foot", "fr_foot", "rl_foot", "rr_foot".
 
-    nq = 19, nv = 18, with legs stretched out downwards in the neutral configuration. `system` drives the twelve joints.
+    nq = 19, nv = 18, with legs stretched out downwards in the neutral configuration. With `library.system`, the twelve joints are
+    driven.
 
     Source: illustrative.
     """

@@ -294,7 +294,8 @@ def model_from_arrays(
     for i, parent in enumerate(parents):
         if not 0 <= parent <= i:
             raise MechanismError(
-                f"body {i + 1}: its parent is {parent}; use 0 (the ground) or a body before it, 1 to {i}, and reorder if need be"
+                f"body {i + 1}: its parent is {parent}; parents come before their children, so give 0 (the ground) to {i}, "
+                "or reorder the bodies"
             )
         try:
             joint = joint_of_kind(kinds[i], axes[i])

@@ -198,7 +198,7 @@ class Model(Displayed, eqx.Module):
 
         Args:
             name: Name of a body or frame.
-            frame: Placement of a frame in the named body or frame.
+            frame: Placement relative to the body or frame `name`.
 
         Raises:
             KeyError: No body or frame has this name.

@@ -70,7 +70,7 @@ def test_forces_are_optional():
         (changed("bodies", 1, "mass"), ["body 2: mass missing"]),
         (changed("bodies", 0, "color", value=1), ["body 1: unknown entry color; the entries are axis, com"]),
         (changed("bodies", 0, "type", value="S"), ["body 1: unknown type 'S'", '"R" (revolute) or "P" (prismatic)']),
-        (changed("bodies", 1, "parent", value=5), ["body 2: its parent is 5; use 0 (the ground) or a body before it"]),
+        (changed("bodies", 1, "parent", value=5), ["body 2: its parent is 5", "reorder"]),
         (changed("bodies", 1, "axis", value=[0, 0, 0]), ["prismatic joint of body '2'", "axis is zero; give a unit"]),
         (changed("bodies", 1, "mass", value=-1.0), ["body '2': mass is -1 kg; a mass must be"]),
         (changed("gravity", value=[0.0]), ["gravity has shape (1,); give 3 values"]),
