@@ -80,7 +80,7 @@ def frame_of_angular_velocity(alpha: Scalar, beta: Scalar) -> Matrix33:
 
 
 def to_quaternion_state(state: SParameterState) -> QuaternionState:
-    """The same motion by attitude quaternion and body rates; smooth for every s. Source: theory.md (O1), (O7)."""
+    """Convert the state to attitude quaternion and body rates; smooth for every s. Source: theory.md (O1), (O7)."""
     second = jnp.array([0.0, 1.0, 0.0], state.s.dtype)
     # K rotates the cyclic permutation of axes, K(0, 0), by alpha about inertial Y and by beta about the second axis of the frame.
     permutation = jnp.array([0.5, -0.5, -0.5, -0.5], state.s.dtype)
@@ -90,7 +90,7 @@ def to_quaternion_state(state: SParameterState) -> QuaternionState:
 
 
 def from_quaternion_state(state: QuaternionState) -> SParameterState:
-    """The same motion in s-parameters, with |s| <= 1, |alpha| <= pi and 0 <= beta <= pi.
+    """Convert the state to s-parameters, with |s| <= 1, |alpha| <= pi and 0 <= beta <= pi.
 
     At w = 0 and at sin(beta) = 0 the frame of the angular velocity is undefined, and the result is NaN or arbitrary.
 
@@ -159,7 +159,10 @@ def _body_acceleration(principal_moments: PrincipalMoments, body_rates: Vector3,
 
 
 def switch(state: SParameterState) -> SParameterState:
-    """The same motion with |s| <= 1; applied after every step of an integration, it avoids the pole. Source: theory.md (O6)."""
+    """Exchange s with its shadow if |s| > 1.
+
+    Applied after every step of an integration, it avoids the pole. Source: theory.md (O6).
+    """
     return SParameterState(state.speed, state.alpha, state.beta, attitude.switch(state.s))
 
 

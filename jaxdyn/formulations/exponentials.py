@@ -81,7 +81,7 @@ def _matrix(rotation: Float[Array, "3 3"], translation: Vector3) -> Matrix44:
 
 
 def _products(model: Model, local: Matrices44) -> Matrices44:
-    """Ordered products along the paths, starting at the root."""
+    """Ordered products of matrices along the path from the root to each body."""
     return tree.from_root_to_leaves(model.topology, dot, local, jnp.eye(4, dtype=local.dtype))
 
 

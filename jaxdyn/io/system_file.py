@@ -108,7 +108,7 @@ def save_system(system: System, path: Path | str, *, source: str = "written by j
 
 
 def files_of(path: Path | str) -> list[Path]:
-    """The files that describe a system: the file at a path, and all existing files that it refers to."""
+    """Paths of the files that describe a system: the given file, and all existing files that it refers to."""
     path = Path(path)
     match path.suffix.lower():
         case ".json" | ".npz":

@@ -105,7 +105,7 @@ def _key(key: str) -> str:
 
 
 def toml_value(value: Any) -> str:
-    """A value as TOML writes it on one line."""
+    """TOML text of a value on one line."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int):

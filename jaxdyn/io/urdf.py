@@ -60,7 +60,7 @@ _FREE_BASE = 'read the file with base="free" (--base free on the command line, b
 
 
 class AssumedBase(UserWarning):
-    """A URDF file looks like a robot with a moving base, and its root link was fixed because `base` was not given."""
+    """Warning that a root link was fixed because `base` was not given, although the file seems to describe a moving base."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +121,7 @@ def system_from_robot(
     repair: bool = False,
     kinematic: bool = False,
 ) -> System:
-    """The system of the outermost element of a URDF file; see `load_urdf`. `repair` stands for its `unphysical="repair"`."""
+    """The system of the outermost element of a URDF file; see `load_urdf`. `repair` corresponds to `unphysical="repair"`."""
     report = Report(robot.file)
     if repair:
         _keep_first(robot, report)

@@ -253,7 +253,7 @@ class _Writer:
         return lines
 
     def _same(self, values, name: str, what: str, kind: type[Joint] | None) -> float:
-        """The common value of all components of a joint; with `kind`, only for joints with one degree of freedom."""
+        """The common value of all components of a joint. If `kind` is given, the joint must have one degree of freedom."""
         own = {float(x) for x in values}
         if len(own) > 1 or (kind is not None and kind not in (Revolute, Prismatic)):
             raise self.refused(f"{what} of joint {name!r} cannot be written as URDF; save as TOML")
