@@ -26,6 +26,7 @@ _LARGEST_EXPANDED = 2**28  # bytes of a COLLADA file, if every geometry were wri
 _LARGEST_COORDINATE = 1e9
 _MOST_PARTS = 10_000
 _MATERIALS = re.compile(rb"^[ \t]*mtllib[ \t]+(\S[^\r\n]*?)[ \t]*$", re.MULTILINE)
+_BOUND_MATERIALS = re.compile(rb"<bind_material>.*?</bind_material>", re.DOTALL)
 _DEFAULT = (102, 102, 102)  # color of trimesh where a file states none
 
 Color = tuple[float, float, float, float]
@@ -61,15 +62,25 @@ def read_mesh_file(path: Path, find: Callable[[str], Path | None]) -> list[MeshP
     """
     ending = path.suffix.lower()
     data = content(path, LARGEST_MESH_FILE, "reduce its triangles")
-    unit = _unit_of_collada(data, path) if ending == ".dae" else 1.0
+    unit, expected = _checked_collada(data, path) if ending == ".dae" else (1.0, 0)
     colors = _material_files(data, find) if ending == ".obj" else None
     trimesh: Any = importlib.import_module("trimesh")
     try:
-        scene = trimesh.load_scene(io.BytesIO(data), file_type=ending[1:], resolver=colors, process=False)
-        pieces = [_piece(scene, node) for node in scene.graph.nodes_geometry[:_MOST_PARTS]]
-        return _by_color([piece for piece in pieces if piece is not None], unit)
+        pieces = _pieces(trimesh.load_scene(io.BytesIO(data), file_type=ending[1:], resolver=colors, process=False))
+        if (
+            len(pieces) < expected
+        ):  # shapes are lost if their materials are damaged, for example if a texture is missing
+            plain = _BOUND_MATERIALS.sub(b"", data)
+            shapes = _pieces(trimesh.load_scene(io.BytesIO(plain), file_type="dae", process=False))
+            pieces = shapes if len(shapes) > len(pieces) else pieces
+        return _by_color(pieces, unit)
     except Exception as error:  # readers of damaged files raise errors of all kinds
         raise ConfigError(f"{path}: it is not a mesh that trimesh reads ({type(error).__name__}: {error})") from None
+
+
+def _pieces(scene: Any) -> list[MeshPart]:
+    found = (_piece(scene, node) for node in scene.graph.nodes_geometry[:_MOST_PARTS])
+    return [piece for piece in found if piece is not None]
 
 
 def _piece(scene: Any, node: str) -> MeshPart | None:
@@ -121,8 +132,8 @@ def _material_files(data: bytes, find: Callable[[str], Path | None]) -> dict[str
     return found
 
 
-def _unit_of_collada(data: bytes, path: Path) -> float:
-    """Length (m) of the unit of a COLLADA file.
+def _checked_collada(data: bytes, path: Path) -> tuple[float, int]:
+    """Length (m) of the unit of a COLLADA file, and the number of times that it uses geometries.
 
     Raises:
         ConfigError: The file is not XML, declares entities, or would be much larger with all repetitions written out.
@@ -136,4 +147,4 @@ def _unit_of_collada(data: bytes, path: Path) -> float:
     if max(used.values(), default=0) * len(data) > _LARGEST_EXPANDED:
         raise ConfigError(f"{path}: it repeats a part too often; export it as .stl or .obj")
     units = [element.number("meter", 1.0) for tag, element in elements if tag == "unit"]
-    return units[0] if units and units[0] > 0 else 1.0
+    return units[0] if units and units[0] > 0 else 1.0, used.total()

@@ -92,7 +92,8 @@ def _clustered(points: np.ndarray, faces: np.ndarray, cells: int) -> Mesh:
     means = np.stack([np.bincount(cluster, points[:, k]) for k in range(3)], axis=1) / counts[:, None]
     corners = cluster[faces]
     corners = corners[np.all(corners != np.roll(corners, 1, axis=1), axis=1)]
-    _, first = np.unique(np.sort(corners, axis=1), axis=0, return_index=True)
+    low, middle, high = np.sort(corners, axis=1).T
+    _, first = np.unique((low * len(means) + middle) * len(means) + high, return_index=True)
     return means, corners[np.sort(first)]
 
 
@@ -113,9 +114,9 @@ def with_sharp_edges(mesh: Mesh, angle: float = 0.6) -> Mesh:
         angle: Smallest angle (rad) between the normals of two faces with a sharp edge.
     """
     size = float(np.abs(mesh[0]).max(initial=0.0)) or 1.0
-    rounded = np.round(mesh[0] * (1e6 / size)).astype(np.int64)
-    _, first, merged = np.unique(rounded, axis=0, return_index=True, return_inverse=True)
-    points, faces = mesh[0][first], merged.reshape(-1)[mesh[1]]
+    rounded = np.round(mesh[0] * (1e6 / size)).astype(np.int64) + 2**20  # 21 bits for each coordinate
+    _, first, merged = np.unique(rounded @ [2**42, 2**21, 1], return_index=True, return_inverse=True)
+    points, faces = mesh[0][first], merged[mesh[1]]
     a, b, c = np.moveaxis(points[faces], 1, 0)
     normals = np.cross(b - a, c - a)
     area = np.linalg.norm(normals, axis=1)

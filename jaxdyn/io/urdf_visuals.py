@@ -154,7 +154,7 @@ class _Files:
         elif address[1].lower() == "file":
             yield Path(address[2])
         elif address[1].lower() in ("package", "model"):
-            package, _, rest = address[2].partition("/")
+            package, _, rest = address[2].lstrip("/").partition("/")
             for folder in [self._home, *self._home.parents]:
                 if not folder.is_relative_to(self._folder):
                     break

@@ -61,7 +61,7 @@ def write_mechanism_page(mechanism: Mechanism, path: Path | str, *, visuals: Seq
 
 def _content(postures: Postures, visuals: Sequence[Visual]) -> dict[str, Any]:
     system, model, primitives = postures.system, postures.system.model, postures.primitives
-    low, high = postures.box()
+    low, high = postures.box(visuals)
     size, middle = float((high - low).max()), 0.5 * (low + high)
     is_computed = not system.constraints and all(
         kind in (Revolute, Prismatic, Screw) for kind in primitives.topology.joint_classes

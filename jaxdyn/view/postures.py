@@ -4,6 +4,7 @@ A joint with several degrees of freedom is set by the coordinates of its primiti
 displacements: a spherical joint by three angles, a free base by three displacements and three angles.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import equinox as eqx
@@ -16,6 +17,7 @@ from jaxdyn.constraints.assembly import assemble, random_closed
 from jaxdyn.constraints.independence import independent_velocities
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.errors import ConfigError
+from jaxdyn.io.visuals import Visual
 from jaxdyn.lanes import stored_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.components import turning
@@ -154,11 +156,11 @@ class Postures:
                 return skeleton.place(self.primitives, time, values[None, :, : self.primitives.nq])
             return skeleton.place(self.system, time, np.array([posture.q for posture in postures])[None])
 
-    def box(self) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
+    def box(self, visuals: Sequence[Visual] = ()) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
         """Corners (m) of a box about the middle posture and some random ones."""
         others = [self.random(seed) for seed in range(_POSTURES_OF_BOX)]
         placed = self.placed([self.middle, *(posture for posture in others if posture is not None)])
-        return _box_of(placed, self.system.model)
+        return skeleton.box_around([placed], self.system.model, visuals)
 
     def _precision(self):
         # A thread of the server asks too, and threads do not inherit the precision set where the model was loaded.
@@ -230,16 +232,10 @@ def _ends(lower: float, upper: float, reach: float) -> tuple[float, float]:
 
 def _size_of(system: System, q: Float[Array, "nq"]) -> float:
     """Longest side (m) of the mechanism, rounded up to two digits."""
-    low, high = _box_of(skeleton.place(system, np.zeros(1), np.asarray(q)[None, None]), system.model)
+    low, high = skeleton.box_around([skeleton.place(system, np.zeros(1), np.asarray(q)[None, None])], system.model)
     size = float((high - low).max())
     digit = 10.0 ** (np.floor(np.log10(size)) - 1)
     return float(np.ceil(size / digit) * digit)
-
-
-def _box_of(placed: Placed, model: Model) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
-    solids = skeleton.inertia_ellipsoids(model)
-    parts = placed.lines, placed.origins, skeleton.ellipsoid_corners(placed, solids)
-    return skeleton.box_of(np.concatenate([x.reshape(-1, 3) for x in parts]))
 
 
 @stored_jit

@@ -1,6 +1,6 @@
 """Recorded motions of many samples, prepared for display frame by frame."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdyn.io.errors import ConfigError
+from jaxdyn.io.visuals import Visual
 from jaxdyn.view import skeleton
 from jaxdyn.view.skeleton import Mechanism, Numbers, Placed
 
@@ -96,9 +97,7 @@ class Recording:
         """Indices of the samples to draw in gray with a sample: those that follow it, continued at the first one."""
         return [(number + k) % self.lanes for k in range(1, min(count, self.lanes - 1) + 1)]
 
-    def box(self) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
+    def box(self, visuals: Sequence[Visual] = ()) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
         """Corners (m) of a box around the motion of the first samples."""
-        solids = skeleton.inertia_ellipsoids(self.model)
         shown = [self.lane(number).placed for number in range(min(self.lanes, _LANES_OF_BOX))]
-        parts = [(p.lines, p.origins, skeleton.ellipsoid_corners(p, solids)) for p in shown]
-        return skeleton.box_of(np.concatenate([x.reshape(-1, 3) for part in parts for x in part]))
+        return skeleton.box_around(shown, self.model, visuals)

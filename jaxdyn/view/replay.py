@@ -97,7 +97,7 @@ class Replay:
         server = started(0, "127.0.0.1", None)
         try:
             visuals = with_fewer_triangles(self.visuals, _MOST_TRIANGLES // len(chosen))  # each sample has a scene
-            scene = Scene(server, recording.model, recording.lane(0).placed, *recording.box(), visuals)
+            scene = Scene(server, recording.model, recording.lane(0).placed, *recording.box(visuals), visuals)
             pages = {number: self._recorded(server, scene, number, overlay) for number in chosen}
         finally:
             stopped(server)
@@ -127,7 +127,7 @@ class ServedReplay(Served):
         super().__init__(recording.model.name, port, host)
         self._recording, self._lock = recording, threading.RLock()
         self._exact, self._last = 0.0, clock.monotonic()
-        self._scene = Scene(self.server, recording.model, recording.lane(0).placed, *recording.box(), visuals)
+        self._scene = Scene(self.server, recording.model, recording.lane(0).placed, *recording.box(visuals), visuals)
         self._add_controls()
         self._draw(charts=True)
         self._follow(self._play)

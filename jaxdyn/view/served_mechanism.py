@@ -44,7 +44,7 @@ class ServedMechanism(Served):
         """
         self.postures = postures = Postures(mechanism)
         self.posture = postures.middle
-        model, low_and_high = postures.system.model, postures.box()
+        model, low_and_high = postures.system.model, postures.box(visuals)
         super().__init__(model.name, port, host)
         self._scene = Scene(self.server, model, postures.placed([self.posture]), *low_and_high, visuals)
         self._wanted: Callable[[], Posture | None] | None = None

@@ -25,6 +25,7 @@ from jaxdyn.mechanism.joints import Fixed, Free, Planar, Revolute, Spherical, Un
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.spatial.inertia import planar_from_inertia, symmetric_matrix
+from jaxdyn.spatial.plain import rotation_matrix
 
 Mechanism = Model | System
 Numbers = Float[Array | np.ndarray, "..."]
@@ -165,6 +166,35 @@ def is_covered(model: Model, visuals: Sequence[Visual]) -> bool:
     """Whether there are visuals and every body with mass has one, so that a picture needs no sticks."""
     heavy = set(np.flatnonzero(np.asarray(model.mass) > 0).tolist())
     return bool(visuals) and heavy <= {visual.body for visual in visuals}
+
+
+def visual_corners(placed: Placed, visuals: Sequence[Visual]) -> Float[np.ndarray, "lanes times corners 3"]:
+    """Corners (m) of a box around the shapes of each body, on ground axes; shapes on the ground are left out, such as floors."""
+    bodies = sorted({visual.body for visual in visuals} - {GROUND})
+    boxes = np.zeros((len(bodies), 8, 3))
+    for corners, body in zip(boxes, bodies, strict=True):
+        shapes = [visual for visual in visuals if visual.body == body]
+        points = [
+            (shape.mesh[0] * shape.scale) @ rotation_matrix(shape.quaternion).T + shape.position for shape in shapes
+        ]
+        flat = np.concatenate(points)
+        corners[:] = np.stack(np.meshgrid(*zip(flat.min(axis=0), flat.max(axis=0), strict=True)), axis=-1).reshape(
+            -1, 3
+        )
+    turned = np.einsum("...bij,bcj->...bci", placed.rotations[:, :, bodies], boxes)
+    corners = placed.origins[:, :, bodies, None] + turned
+    return corners.reshape(*corners.shape[:2], -1, 3)
+
+
+def box_around(
+    motions: Sequence[Placed], model: Model, visuals: Sequence[Visual] = ()
+) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
+    """Corners (m) of a box around all parts of a mechanism, see `box_of`; ellipsoids count if they are shown at first."""
+    solids = inertia_ellipsoids(model)
+    bare = not is_covered(model, visuals)
+    parts = [part for placed in motions for part in (placed.lines, placed.origins, visual_corners(placed, visuals))]
+    parts += [ellipsoid_corners(placed, solids) for placed in motions] if bare else []
+    return box_of(np.concatenate([part.reshape(-1, 3) for part in parts]))
 
 
 def joint_kind(model: Model, body: int) -> str:
