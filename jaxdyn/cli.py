@@ -11,10 +11,9 @@ from jaxdyn.jobs.job import Job, add_arguments
 from jaxdyn.jobs.running import run_from_arguments
 
 _TASKS: dict[str, tuple[Job | Command, ...]] = {
-    "files to start from": (verbs.NEW,),
     "simulation, identification and optimization from a config file": (verbs.ROLLOUT, verbs.IDENTIFY, verbs.OPTIMIZE),
-    "inspection of results": (verbs.VIEW, verbs.ANIMATE),
-    "mechanism files": (verbs.SHOW, verbs.CHECK, verbs.CONVERT),
+    "inspection of results": (verbs.EVALUATE, verbs.VIEW, verbs.ANIMATE),
+    "configs and mechanism files": (verbs.NEW, verbs.SHOW, verbs.CHECK, verbs.CONVERT),
 }
 _VERBS = {verb.name: verb for task in _TASKS.values() for verb in task}
 
@@ -46,7 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         add(parsers.add_parser(name), verb)  # pyright: ignore[reportArgumentType]
     arguments, rest = parser.parse_known_args(argv)
     verb = _VERBS[arguments.verb]
-    overrides = [word for word in rest if isinstance(verb, Job) and "=" in word and not word.startswith("-")]
+    free = isinstance(verb, Job) and [word for word in rest if "=" in word or verb.of_runs]
+    overrides = [word for word in free or [] if not word.startswith("-")]
     unknown = [word for word in rest if word not in overrides]
     if unknown:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}")

@@ -1,6 +1,7 @@
 """A mechanism with the forces on it, its state, and the equation of motion that integrators and optimizers use."""
 
 import collections
+import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
@@ -92,6 +93,18 @@ class System(Displayed, eqx.Module):
             problem = part.validate(self.model)
             if problem is not None:
                 raise MechanismError(f"{type(part).__name__} on mechanism {self.model.name!r}: {problem}")
+
+    def changed(self, **parts: Any) -> "System":
+        """The system with other fields. Values that it already has are not checked again, so that an identified system may have
+        estimates outside of the bounds of files, such as a negative stiffness.
+
+        Args:
+            parts: Fields by name, such as `forces` or `method`.
+        """
+        other = object.__new__(System)
+        for field in dataclasses.fields(self):
+            object.__setattr__(other, field.name, parts.get(field.name, getattr(self, field.name)))
+        return other
 
     @property
     def nu(self) -> int:

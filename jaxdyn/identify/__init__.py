@@ -5,7 +5,7 @@ Free parameters
     charts, parameters      maps between unconstrained parameters and physical values; priors, ties, names
     measurement             sensors and inputs of a mechanism
 Data
-    recording               recordings and their windows
+    recording, processing   recordings, their parts, windows, grids and filters
     markers                 filmed markers on a planar chain, and the calibration of the camera
 Nonlinear fits
     losses, least_squares   robust losses; problems with shared and local unknowns, and their normal equations
@@ -19,7 +19,9 @@ Linear fits
 Experiments and validation
     excitation              the most informative motions
     experiment              synthetic experiments on a machine with known parameters
-    covariance, validation  confidence intervals, unidentifiable parameters, and predictions of held-out recordings
+    covariance, estimates   confidence intervals, unidentifiable parameters
+    validation, evaluation  predictions of held-out recordings, figures of merit, and judgment of stored plants
+    prediction_intervals    standard deviations of predictions
 """
 
 from typing import TYPE_CHECKING
@@ -35,8 +37,10 @@ if TYPE_CHECKING:
     from jaxdyn.identify.charts import Real as Real
     from jaxdyn.identify.charts import Rotation as Rotation
     from jaxdyn.identify.charts import UnitVector as UnitVector
-    from jaxdyn.identify.covariance import Uncertainty as Uncertainty
     from jaxdyn.identify.covariance import uncertainty as uncertainty
+    from jaxdyn.identify.estimates import Uncertainty as Uncertainty
+    from jaxdyn.identify.evaluation import Evaluation as Evaluation
+    from jaxdyn.identify.evaluation import evaluate as evaluate
     from jaxdyn.identify.excitation import Excitation as Excitation
     from jaxdyn.identify.excitation import Margins as Margins
     from jaxdyn.identify.excitation import design_excitation as design_excitation
@@ -79,6 +83,11 @@ if TYPE_CHECKING:
     from jaxdyn.identify.parameters import Parameters as Parameters
     from jaxdyn.identify.parameters import Tie as Tie
     from jaxdyn.identify.parameters import body_inertia as body_inertia
+    from jaxdyn.identify.prediction_intervals import force_deviations as force_deviations
+    from jaxdyn.identify.prediction_intervals import window_deviations as window_deviations
+    from jaxdyn.identify.processing import Processing as Processing
+    from jaxdyn.identify.processing import Smoothing as Smoothing
+    from jaxdyn.identify.recording import Part as Part
     from jaxdyn.identify.recording import Recording as Recording
     from jaxdyn.identify.recording import RecordingError as RecordingError
     from jaxdyn.identify.recording import Windows as Windows

@@ -1,14 +1,12 @@
 """Uncertainty of parameters: information, covariance, confidence intervals, and parameters that the data do not determine."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
-from jaxdyn.display import Display, Displayed, known, number_text
+from jaxdyn.identify.estimates import Uncertainty
 from jaxdyn.identify.least_squares import Problem, Unknowns, information
-from jaxdyn.lanes import compiled_outside_jit, stored_jit
+from jaxdyn.lanes import stored_jit
 from jaxdyn.lanes.announcements import announced_as
 
 # A direction of the scaled information below this fraction of the largest one is not identified, because it is a rounding error.
@@ -19,58 +17,6 @@ _POOR = 1e3
 _AT_BOUND = 1e-12
 # A value depends on an unidentified direction if its change along it exceeds this fraction of its change along all directions.
 _BLIND = 1e-6
-_QUANTILE = 1.959963984540054  # 97.5 % quantile of the normal distribution
-
-
-class Uncertainty(Displayed, eqx.Module):
-    """Estimates of a fit and their uncertainty.
-
-    Attributes:
-        labels: Name and unit of every value.
-        values: Estimates.
-        covariance: Covariance of the estimates; variances are infinite for values that neither data nor priors determine, and zero
-            at a bound of a chart.
-        noise_scale: Ratio of the observed residuals to the assumed noise.
-        warnings: Sentences about values that the data determine poorly or not at all.
-    """
-
-    labels: tuple[tuple[str, str], ...] = eqx.field(static=True)
-    values: Float[Array, "values"]
-    covariance: Float[Array, "values values"]
-    noise_scale: Float[Array, ""]
-    warnings: tuple[str, ...] = eqx.field(static=True)
-
-    @property
-    @compiled_outside_jit
-    def std(self) -> Float[Array, "values"]:
-        """Standard deviations of the estimates."""
-        return jnp.sqrt(jnp.diagonal(self.covariance))
-
-    @property
-    @compiled_outside_jit
-    def intervals(self) -> Float[Array, "values 2"]:
-        """95 % intervals (lower, upper) of the estimates."""
-        return jnp.stack([self.values - _QUANTILE * self.std, self.values + _QUANTILE * self.std], axis=1)
-
-    @property
-    @compiled_outside_jit
-    def correlation(self) -> Float[Array, "values values"]:
-        """Correlations of the estimates; 0 for values that are not identified or do not vary."""
-        std = self.std
-        known = jnp.isfinite(std) & (std > 0)
-        inverse = jnp.where(known, 1.0 / jnp.where(known, std, 1.0), 0.0)
-        return jnp.where(known[:, None] & known[None], self.covariance, 0.0) * inverse[:, None] * inverse[None]
-
-    def _display(self) -> Display:
-        values, covariance = known(self.values), known(self.covariance)
-        rows = {"noise scale": number_text(self.noise_scale)}
-        if self.warnings:
-            rows["warnings"] = "; ".join(self.warnings)
-        if values is not None and covariance is not None:
-            std = np.sqrt(np.diagonal(covariance))
-            for (name, unit), value, deviation in zip(self.labels, values, std, strict=True):
-                rows[name] = f"{value:.6g} ± {deviation:.2g} {unit}"
-        return Display(f"Uncertainty({len(self.labels)} values)", rows)
 
 
 @announced_as("the uncertainty")
@@ -129,15 +75,28 @@ def uncertainty(problem: Problem, unknowns: Unknowns, *, kind: str = "groups", s
         prior = np.asarray(P, np.float64)
         C = inverse @ (spread + prior.T @ prior) @ inverse
     G = np.asarray(G, np.float64)
-    covariance = G @ C @ G.T
+    determined = G @ C @ G.T
     # Change of the values per standard deviation of each unconstrained parameter; it does not depend on units and noise.
     relative = G * scale_of
     relative = relative / np.maximum(np.linalg.norm(relative, axis=1, keepdims=True), np.finfo(float).tiny)
     inside = np.linalg.norm(G, axis=1) > _AT_BOUND
     blind = inside & np.any(np.abs(relative @ unseen) > _BLIND, axis=1)
+    covariance = determined.copy()
     covariance[blind, blind] = np.inf
     warnings = _warnings(seen, unseen, relative, parameters.labels)
-    return Uncertainty(parameters.labels, values, jnp.asarray(covariance), jnp.asarray(noise_scale), warnings)
+    assumed = problem.channel_noise
+    return Uncertainty(
+        parameters.labels,
+        values,
+        jnp.asarray(covariance),
+        jnp.asarray(noise_scale),
+        warnings,
+        jnp.asarray(determined),
+        None if assumed is None else noise_scale * assumed,
+        problem.channels,
+        parameters.addresses,
+        parameters.followers,
+    )
 
 
 def _inverse(F: np.ndarray, eps: float) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray], np.ndarray]:

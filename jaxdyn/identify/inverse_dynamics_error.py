@@ -5,6 +5,8 @@ and robust. If forces are linear in the parameters, `linear_fit` estimates them 
 valid, and friction, gains and offsets may enter nonlinearly.
 """
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -68,6 +70,8 @@ class InverseDynamicsError(Problem):
         ValueError: The noise is not positive or does not have one value per velocity component, or the system has constraints.
     """
 
+    channels: ClassVar[str] = "forces"
+
     parameters: Parameters
     motions: Motions
     noise: Float[Array, "nv"] = eqx.field(converter=floating, metadata=quantity(EFFORT, positive=True))
@@ -92,6 +96,10 @@ class InverseDynamicsError(Problem):
     @property
     def initial(self) -> Unknowns:
         return Unknowns(self.parameters.initial, None)
+
+    @property
+    def channel_noise(self) -> Float[Array, "nv"]:
+        return self.noise
 
     def moved(self, unknowns: Unknowns, dx: Unconstrained, ds: Float[Array, "W L"]) -> Unknowns:
         return Unknowns(unknowns.x + dx, None)

@@ -14,6 +14,7 @@ and the number of operations for its solution is proportional to the number of w
 
 import abc
 from collections.abc import Callable
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -63,8 +64,10 @@ class Problem(eqx.Module):
 
     Attributes:
         parameters: Shared unknowns.
+        channels: "measurements" or "forces", whose errors are the residuals; empty for neither.
     """
 
+    channels: ClassVar[str] = ""
     parameters: eqx.AbstractVar[Parameters]
 
     @property
@@ -78,6 +81,11 @@ class Problem(eqx.Module):
         """The initial guess."""
 
     start = renamed_property("start", "initial")
+
+    @property
+    def channel_noise(self) -> Float[Array, "channels"] | None:
+        """Assumed standard deviation of each measurement or force; None if the residuals are not in units of a noise."""
+        return None
 
     @abc.abstractmethod
     def own(self, unknowns: Unknowns) -> PyTree:

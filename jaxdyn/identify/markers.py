@@ -45,6 +45,11 @@ class Markers:
     shift: tuple[float, ...] = ()
     beside: tuple[float, ...] = ()
 
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether the distortion of the camera or the positions of the markers are corrected."""
+        return bool(self.tilt or self.distortion or self.shift or self.beside)
+
     def __post_init__(self):
         for name in _PAIRS:
             if len(getattr(self, name)) not in (0, 2 * len(self.down)):

@@ -13,6 +13,8 @@ from jaxtyping import Array, Float, Int
 
 from jaxdyn.display import Display, Displayed, plural
 from jaxdyn.dynamics.system import State, System
+from jaxdyn.identify.estimates import Uncertainty
+from jaxdyn.identify.processing import Processing
 from jaxdyn.mechanism.components import units_along
 from jaxdyn.mechanism.messages import described
 from jaxdyn.mechanism.model import Model
@@ -39,8 +41,10 @@ def joint_positions_and_velocities(system: System, state: State) -> Float[Array,
     return jnp.concatenate([state.q, state.v])
 
 
+_MOST_SHOWN = 8  # values in a message
+
 # The quantities of which the observations above consist, in sequence.
-_OBSERVED: dict[Observe, tuple[Quantity, ...]] = {
+OBSERVED: dict[Observe, tuple[Quantity, ...]] = {
     joint_positions: (Quantity(POSITION, "coordinate"),),
     joint_velocities: (Quantity(VELOCITY, "velocity"),),
     joint_positions_and_velocities: (Quantity(POSITION, "coordinate"), Quantity(VELOCITY, "velocity")),
@@ -147,6 +151,12 @@ class Sensors(eqx.Module):
         """The sensors without zeros, for recordings whose zeros are not known."""
         return eqx.tree_at(lambda sensors: sensors.zeros, self, self.zeros[:0])
 
+    @property
+    def deviations(self) -> Float[Array, "ny"]:
+        """Standard deviation of each measurement, from noise and rounding."""
+        variance = self.noise**2 if self.noise.ndim == 1 else jnp.diagonal(self.noise)
+        return jnp.sqrt(variance + self.quantization**2 / 12.0)
+
     def rounded(self, measurements: Float[Array, "ny"]) -> Float[Array, "ny"]:
         """Measurements rounded to the resolution; the derivative is the identity instead of that of the step function."""
         step = jnp.where(self.quantization > 0, self.quantization, 1.0)
@@ -202,12 +212,16 @@ class Inputs(eqx.Module):
 
 
 class Plant(Displayed, eqx.Module):
-    """A machine with its sensors and inputs.
+    """A machine with its sensors and inputs: everything between recorded inputs and recorded measurements.
+
+    `jaxdyn.io.save_plant` and `load_plant` store it completely.
 
     Attributes:
         system: Mechanism with its forces and drives.
         sensors: Measurement of its state.
         inputs: Relation of recorded inputs to acting inputs; by default they are equal.
+        processing: Filters, grids and camera by which recordings are made comparable with this plant.
+        estimates: Estimates of a fit and their covariance; None if no parameter was estimated.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -217,8 +231,17 @@ class Plant(Displayed, eqx.Module):
     system: System
     sensors: Sensors
     inputs: Inputs
+    processing: Processing = eqx.field(static=True)
+    estimates: Uncertainty | None
 
-    def __init__(self, system: System, sensors: Sensors, inputs: Inputs | None = None):
+    def __init__(
+        self,
+        system: System,
+        sensors: Sensors,
+        inputs: Inputs | None = None,
+        processing: Processing = Processing(),  # noqa: B008 (immutable)
+        estimates: Uncertainty | None = None,
+    ):
         if not isinstance(system, System):
             remedy = "wrap it, System(model)" if isinstance(system, Model) else "give a System"
             raise TypeError(f"the argument system of Plant is {described(system)}; {remedy}")
@@ -229,6 +252,7 @@ class Plant(Displayed, eqx.Module):
         zero = jnp.zeros(system.nu, system.model.dtype)
         self.system, self.sensors = system, sensors
         self.inputs = Inputs(zero + 1.0, zero, zero) if inputs is None else inputs
+        self.processing, self.estimates = processing, estimates
 
     def __check_init__(self):
         if self.inputs.gain.shape != (self.system.nu,):
@@ -236,6 +260,30 @@ class Plant(Displayed, eqx.Module):
                 f"the plant has {self.inputs.gain.shape[0]} inputs, but its system has {self.system.nu} controls; "
                 "give one input per control"
             )
+
+    @property
+    def without_zeros(self) -> "Plant":
+        """The plant without the zeros of individual recordings, for predictions of any recording."""
+        return eqx.tree_at(lambda plant: plant.sensors, self, self.sensors.without_zeros)
+
+    @property
+    def bare(self) -> "Plant":
+        """System, sensors and inputs alone, on which predictions depend; so plants of several runs share compiled functions."""
+        return Plant(self.system, self.sensors, self.inputs)
+
+    def beyond_the_mechanism(self) -> list[str]:
+        """Parts of the plant that the mechanism alone does not have, and that change predictions; each with its values."""
+        sensors, inputs, found = self.sensors, self.inputs, []
+        for owner, part, names in (
+            ("inputs", inputs, {"gain": 1.0, "offset": 0.0, "delay": 0.0}),
+            ("sensors", sensors, {"scale": 1.0, "offset": 0.0, "quantization": 0.0, "zeros": 0.0}),
+        ):
+            for name, neutral in names.items():
+                values = np.asarray(getattr(part, name))
+                if np.any(values != neutral):
+                    shown = ", ".join(f"{x:.4g}" for x in values.ravel()[:_MOST_SHOWN])
+                    found.append(f"{owner}.{name} [{shown}{', ...' if values.size > _MOST_SHOWN else ''}]")
+        return found
 
     def _display(self) -> Display:
         system, sensors = self.system, self.sensors
@@ -254,7 +302,7 @@ class Plant(Displayed, eqx.Module):
             return units if drives is None else tuple(units[column] for column in drives.columns)
         if declared.unit is not None:
             return (declared.unit_of(turns=True),) * self.sensors.scale.size
-        observed = _OBSERVED.get(self.sensors.observe, ())
+        observed = OBSERVED.get(self.sensors.observe, ())
         units = tuple(unit for part in observed for unit in units_along(model, part))
         return units or ("",) * self.sensors.scale.size
 

@@ -4,6 +4,8 @@ Single shooting uses one long window per recording. Multiple shooting uses many 
 coupled by continuity constraints. All windows of all recordings are simulated at once.
 """
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -134,6 +136,8 @@ class OutputError(Problem):
         ParameterError: The noise of the sensors is free.
     """
 
+    channels: ClassVar[str] = "measurements"
+
     parameters: Parameters
     windows: Windows
     loss: Loss = Squares()
@@ -169,6 +173,10 @@ class OutputError(Problem):
     @property
     def initial(self) -> Unknowns:
         return Unknowns(self.parameters.initial, self.windows.starts)
+
+    @property
+    def channel_noise(self) -> Float[Array, "ny"]:
+        return self.parameters.subject.sensors.deviations
 
     def moved(self, unknowns: Unknowns, dx: Unconstrained, ds: Float[Array, "W L"]) -> Unknowns:
         local = unknowns.local

@@ -29,6 +29,8 @@ from jaxdyn.identify.addresses import (
     units_of,
 )
 from jaxdyn.identify.charts import Bounded, Chart, PhysicalInertia, Positive, Real, Unconstrained
+from jaxdyn.identify.estimates import Address, Follower
+from jaxdyn.identify.measurement import Plant
 from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.mechanism.messages import described
 from jaxdyn.mechanism.model import Model
@@ -202,6 +204,8 @@ class Parameters(Displayed, eqx.Module):
     def __init__(self, subject: PyTree, free: Sequence[Parameter], ties: Sequence[Tie] = ()):
         _check_kinds(free, Parameter, 'Parameter("system.model.mass")')
         _check_kinds(ties, Tie, "Tie(path, to)")
+        if isinstance(subject, Plant):  # the estimates and the processing of an earlier fit do not belong to a new one
+            subject = subject.bare
         if not free:
             raise ParameterError("nothing is free; declare at least one Parameter")
         names = [_name(parameter) for parameter in free]
@@ -259,6 +263,21 @@ class Parameters(Displayed, eqx.Module):
         """Whether some of the values at a path are free or tied to free values."""
         leaf = tuple(path.split("."))
         return any(leaf in p.leaves for p in self._placed) or any(f.leaf == leaf for f in self._following)
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """Places of all values in the subject, in the order of `labels`."""
+        return tuple(Address(tuple(map(".".join, p.leaves)), p.rows, p.count) for p in self._placed)
+
+    @property
+    def followers(self) -> tuple[Follower, ...]:
+        """The values that follow others."""
+        found = []
+        for f in self._following:
+            count = self._placed[f.leader].count
+            address = Address((".".join(f.leaf),), f.rows, count)
+            found.append(Follower(address, f.leader, jnp.broadcast_to(f.factor, (count,))))
+        return tuple(found)
 
     @property
     def initial(self) -> Unconstrained:

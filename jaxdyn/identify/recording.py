@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 
 from jaxdyn.deprecated import renamed_property
 from jaxdyn.dynamics.system import State
+from jaxdyn.identify.processing import Processing
 from jaxdyn.mechanism.messages import described
 from jaxdyn.mechanism.quantity import ACCELERATION, EFFORT, POSITION, VELOCITY, quantity
 from jaxdyn.simulate.controls import Knots
@@ -138,6 +139,60 @@ def low_passed(values: Samples, interval: float, cutoff: float, order: int = 4) 
     return signal.sosfiltfilt(sections, values, axis=0, padlen=min(3 * (order + 1), len(values) - 1))
 
 
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A part of a recording, with its processing.
+
+    Attributes:
+        recording: Complete recording, because filters need the surrounding samples.
+        start, end: Interval of the part, measured from the first time stamp, s.
+        processing: Grid and filters of this recording; None for those of the plant with which it is compared.
+    """
+
+    recording: Recording
+    start: float = 0.0
+    end: float = np.inf
+    processing: Processing | None = None
+
+    @property
+    def alone(self) -> Recording:
+        """The part as a separate recording.
+
+        Raises:
+            RecordingError: There are no samples in the interval.
+        """
+        first, name = float(self.recording.time[0]), self.recording.name
+        try:
+            return self.recording.between(first + self.start, first + self.end)
+        except RecordingError:
+            raise RecordingError(
+                f"{name}: no samples between {self.start:g} and {self.end:g} s; its duration is {self.recording.duration:g} s"
+            ) from None
+
+    @property
+    def processed(self) -> Processing:
+        """The processing of this part, or the default one."""
+        return self.processing or Processing()
+
+    def smoothed(self) -> Recording:
+        """The samples of the part, smoothed with accelerations. The recording is smoothed as a whole.
+
+        Raises:
+            RecordingError: No samples are left.
+        """
+        how = self.processed.smoothing
+        grid = self.recording.smoothed(how.interval, how.cutoff or None, how.order)
+        since = grid.time - grid.time[0]
+        kept = np.arange(how.drop, len(since) - how.drop, how.decimate)
+        kept = kept[(since[kept] >= self.start) & (since[kept] < self.end)]
+        if len(kept) < 2:
+            raise RecordingError(
+                f"{grid.name}: no samples are left after removing {how.drop} at both ends; lower motion.drop, or use a longer part"
+            )
+        v, a = (None if table is None else table[kept] for table in (grid.v, grid.a))
+        return Recording(grid.name, grid.time[kept], grid.q[kept], v, grid.u[kept], a)
+
+
 class Windows(eqx.Module):
     """Windows: parts of recordings of equal duration, stacked along the leading axis; each is simulated separately.
 
@@ -190,7 +245,7 @@ def cut(
     stride: float | None = None,
     first: float = 0.0,
     lead: float = 0.0,
-    velocity_cutoff: float = 20.0,
+    velocity_cutoff: float | Sequence[float] = 20.0,
     with_velocities: bool = False,
     both_ends: bool = False,
 ) -> Windows:
@@ -207,9 +262,9 @@ def cut(
             duration.
         first: Start of the first window, from the start of each recording, s, rounded to a step.
         lead: Duration of the inputs before the start of each window that are kept, for inputs with delay, s.
-        velocity_cutoff: Cutoff frequency of the zero-phase low-pass filter for the guess of the initial velocities, Hz. The
-            measured velocities are used if there are any, otherwise d/dt of q; so machines whose velocities are not the rates of
-            their coordinates need measured velocities.
+        velocity_cutoff: Cutoff frequency of the zero-phase low-pass filter for the guess of the initial velocities, Hz; one value,
+            or one per recording. The measured velocities are used if there are any, otherwise d/dt of q; so machines whose
+            velocities are not the rates of their coordinates need measured velocities.
         with_velocities: If true, the measurements are q and v, otherwise q alone.
         both_ends: If true, a measurement at the common end of two windows belongs to both; for windows that are evaluated
             separately.
@@ -231,6 +286,7 @@ def cut(
     stride_steps = steps if stride is None else _whole_steps("strides", stride, interval)
     ahead = int(np.ceil(lead / interval - 1e-9))
     found: list[_Piece] = []
+    cutoffs = np.broadcast_to(np.asarray(velocity_cutoff, float), (len(recordings),))
     for number, recording in enumerate(recordings):
         if with_velocities and recording.v is None:
             raise RecordingError(
@@ -238,7 +294,7 @@ def cut(
             )
         grid = recording.resampled(interval)
         starts = range(round(first / interval), len(grid.time) - steps, stride_steps)
-        found += _pieces(recording, number, grid, starts, steps, interval, ahead, velocity_cutoff, with_velocities)
+        found += _pieces(recording, number, grid, starts, steps, interval, ahead, cutoffs[number], with_velocities)
     if not found:
         longest = max((r.duration for r in recordings), default=0.0)
         raise RecordingError(f"no window of {duration:g} s fits; the longest recording has {longest:g} s")

@@ -2,8 +2,8 @@
 
 import abc
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -13,10 +13,12 @@ from jaxtyping import Array, Float
 
 from jaxdyn.dynamics.system import State
 from jaxdyn.identify.charts import PhysicalInertia
+from jaxdyn.identify.estimates import QUANTILE
 from jaxdyn.identify.inverse_dynamics_error import Motions, drive_forces, needed_forces
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.output_error import check_zeros, moved, predict
-from jaxdyn.identify.recording import Recording, RecordingError, Windows, cut
+from jaxdyn.identify.prediction_intervals import force_deviations, start_deviations, window_deviations
+from jaxdyn.identify.recording import Part, Recording, RecordingError, Windows, cut
 from jaxdyn.lanes import Backend, stored_jit
 from jaxdyn.mechanism.components import component_names
 from jaxdyn.mechanism.model import Model
@@ -201,20 +203,29 @@ def unphysical_bodies(model: Model) -> list[str]:
 
 
 class Check(eqx.Module):
-    """Figures of merit of a plant on recordings, by their names in tables."""
+    """Figures of merit of a plant on recordings, by their names in tables.
+
+    A name contains everything that the figure depends on besides the recording: durations, filters, the estimator of the initial
+    state, and whether the angles of filmed markers are calibrated.
+    """
 
     @abc.abstractmethod
-    def figures(
-        self, plant: Plant, recordings: Sequence[Recording], motions: Callable[[], Motions], **options: Any
-    ) -> dict[str, float]:
+    def figures(self, plant: Plant, parts: Sequence[Part]) -> dict[str, float]:
         """The figures of merit by their names.
 
         Args:
             plant: Plant to validate.
-            recordings: Recordings to predict.
-            motions: Function that makes the smoothed motions of these recordings; it is called only if they are needed.
-            options: Options of `cut`, such as `lead` and `velocity_cutoff`.
+            parts: Recordings to predict, or parts of them, each with its processing.
         """
+
+    def calibration(self, plant: Plant, parts: Sequence[Part]) -> dict[str, float]:
+        """Percentages of measurements inside the 95 % prediction intervals, by their names; empty if there are no intervals.
+
+        Args:
+            plant: Plant with its estimates.
+            parts: Recordings to predict, or parts of them, each with its processing.
+        """
+        return {}
 
 
 class WindowsCheck(Check):
@@ -232,24 +243,41 @@ class WindowsCheck(Check):
     interval: float = eqx.field(static=True, default=0.002, metadata=quantity("s", positive=True))
     first: float = eqx.field(static=True, default=0.0, metadata=quantity("s", minimum=0.0))
 
-    def figures(
-        self, plant: Plant, recordings: Sequence[Recording], motions: Callable[[], Motions], **options: Any
-    ) -> dict[str, float]:
+    def figures(self, plant: Plant, parts: Sequence[Part]) -> dict[str, float]:
         found = {}
         names = component_names(plant.system.model, Quantity(along="coordinate"))
-        regular = [recording.resampled(self.interval) for recording in recordings]
+        start = _start_in_words(parts)
         for duration in self.durations:
-            grid: dict[str, Any] = {
-                "duration": duration,
-                "interval": self.interval,
-                "first": self.first,
-                "stride": duration,
-            }
-            windows = cut(regular, **(options | grid), both_ends=True)
+            windows = self._windows(parts, duration)
             errors = window_errors(windows, predicted_measurements(plant, windows))
-            found |= {f"rms {name} @{duration:g}s": float(x) for name, x in zip(names, errors.rms, strict=True)}
-            found[f"median end @{duration:g}s"] = errors.median_at_end
+            found |= {f"rms {name} @{duration:g}s{start}": float(x) for name, x in zip(names, errors.rms, strict=True)}
+            found[f"median end @{duration:g}s{start}"] = errors.median_at_end
         return found
+
+    def calibration(self, plant: Plant, parts: Sequence[Part]) -> dict[str, float]:
+        found, start = {}, _start_in_words(parts)
+        for duration in self.durations:
+            windows = self._windows(parts, duration)
+            deviations = window_deviations(plant, windows, start_deviations(plant, parts))
+            if deviations is None:
+                continue
+            counted = np.asarray(windows.weights) > 0
+            errors = np.asarray(predicted_measurements(plant.bare, windows)) - np.asarray(windows.measurements)
+            inside = np.abs(errors) <= QUANTILE * deviations
+            found[f"inside the 95 % band % @{duration:g}s{start}"] = 100.0 * float(np.mean(inside[counted]))
+        return found
+
+    def _windows(self, parts: Sequence[Part], duration: float) -> Windows:
+        regular = [part.alone.resampled(self.interval) for part in parts]
+        return cut(
+            regular,
+            duration=duration,
+            interval=self.interval,
+            first=self.first,
+            lead=max(part.processed.lead for part in parts),
+            velocity_cutoff=[part.processed.velocity_cutoff for part in parts],
+            both_ends=True,
+        )
 
 
 class ValidTimeCheck(Check):
@@ -285,22 +313,21 @@ class ValidTimeCheck(Check):
         if len(self.durations) != 1:
             raise ValueError(f"durations has {len(self.durations)} values; give one duration for all predictions")
 
-    def figures(
-        self, plant: Plant, recordings: Sequence[Recording], motions: Callable[[], Motions], **options: Any
-    ) -> dict[str, float]:
+    def figures(self, plant: Plant, parts: Sequence[Part]) -> dict[str, float]:
         h, middle = self.interval, self.samples // 2
         predicted, seen = [], []
-        for recording in recordings:
+        for part in parts:
+            recording = part.alone
             for start in range(self.count):
                 first = round((self.first + start * self.stride) / h)
                 seen.append(_rows(recording, first, self.samples))
                 predicted.append(_rows(recording, first + middle, round(self.durations[0] / h) + 1))
         known = cut(seen, duration=(self.samples - 1) * h, interval=h)
         ahead = cut(predicted, duration=self.durations[0], interval=h)
-        found = {}
+        found, angles = {}, _angles_in_words(parts)
         for how, starts in (
-            ("", polynomial_states(known, middle)),
-            (" smoothed", smoothed_states(plant, known, middle)),
+            (f", polynomial start ({self.samples} samples){angles}", polynomial_states(known, middle)),
+            (f", fitted start ({self.samples} samples){angles}", smoothed_states(plant, known, middle)),
         ):
             values, measured = predicted_measurements(plant, ahead, starts), ahead
             if self.absolute:
@@ -324,16 +351,57 @@ class ForcesCheck(Check):
     kind: Literal["forces"] = eqx.field(static=True, default="forces")
     limits: tuple[float, ...] = eqx.field(static=True, default=(), metadata=quantity(EFFORT, positive=True))
 
-    def figures(
-        self, plant: Plant, recordings: Sequence[Recording], motions: Callable[[], Motions], **options: Any
-    ) -> dict[str, float]:
-        errors = force_errors(plant, motions())
+    def figures(self, plant: Plant, parts: Sequence[Part]) -> dict[str, float]:
+        errors = force_errors(plant, smoothed_motions(parts))
         names = component_names(plant.system.model, Quantity(along="velocity"))
-        found = {"relative": errors.relative}
+        how = _filter_in_words(parts)
+        found = {f"relative{how}": errors.relative}
         if self.limits:
-            found["NRMS %"] = 100.0 * float(np.mean(errors.rms / (2.0 * np.asarray(self.limits))))
-        found |= {f"rms {name}": float(x) for name, x in zip(names, errors.rms, strict=True)}
-        return found | {f"NMSE {name}": float(x) for name, x in zip(names, errors.normalized, strict=True)}
+            found[f"NRMS %{how}"] = 100.0 * float(np.mean(errors.rms / (2.0 * np.asarray(self.limits))))
+        found |= {f"rms {name}{how}": float(x) for name, x in zip(names, errors.rms, strict=True)}
+        return found | {f"NMSE {name}{how}": float(x) for name, x in zip(names, errors.normalized, strict=True)}
+
+    def calibration(self, plant: Plant, parts: Sequence[Part]) -> dict[str, float]:
+        motions = smoothed_motions(parts)
+        deviations, errors = force_deviations(plant, motions), force_errors(plant.bare, motions)
+        if deviations is None:
+            return {}
+        inside = np.abs(errors.predicted - errors.measured) <= QUANTILE * deviations
+        names = component_names(plant.system.model, Quantity(along="velocity"))
+        how = _filter_in_words(parts)
+        found = {f"inside the 95 % band %{how}": 100.0 * float(np.mean(inside))}
+        each = zip(names, inside.mean(axis=0), strict=True)
+        return found | {f"inside the 95 % band % {name}{how}": 100.0 * float(share) for name, share in each}
+
+
+def smoothed_motions(parts: Sequence[Part]) -> Motions:
+    """Smoothed motions and forces of all parts in sequence.
+
+    Raises:
+        RecordingError: No samples of a part are left.
+    """
+    smoothed = [part.smoothed() for part in parts]
+    return Motions(
+        *(jnp.asarray(np.concatenate([getattr(r, name) for r in smoothed])) for name in ("q", "v", "a", "u"))
+    )
+
+
+def _filter_in_words(parts: Sequence[Part]) -> str:
+    """The filters of the recordings, for the names of figures."""
+    words = [part.processed.smoothing.in_words for part in parts]
+    return words[0] if len(set(words)) == 1 else ", mixed filters"
+
+
+def _start_in_words(parts: Sequence[Part]) -> str:
+    """The estimator of the initial states of windows, and the camera, for the names of figures."""
+    cutoffs = " and ".join(dict.fromkeys(f"{part.processed.velocity_cutoff:g}" for part in parts))
+    return f", filtered start ({cutoffs} Hz){_angles_in_words(parts)}"
+
+
+def _angles_in_words(parts: Sequence[Part]) -> str:
+    """Whether the angles of filmed markers are calibrated, for the names of figures."""
+    words = {part.processed.angles for part in parts}
+    return words.pop() if len(words) == 1 else ", mixed angles"
 
 
 def polynomial_states(windows: Windows, sample: int) -> State:

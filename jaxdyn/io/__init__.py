@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from jaxdyn.io.mechanism_file import save_mechanism as save_mechanism
     from jaxdyn.io.mjcf import load_mjcf as load_mjcf
     from jaxdyn.io.mjcf import system_from_mujoco as system_from_mujoco
+    from jaxdyn.io.plant_file import load_plant as load_plant
+    from jaxdyn.io.plant_file import save_plant as save_plant
     from jaxdyn.io.provenance import environment as environment
     from jaxdyn.io.runs import RunDirectory as RunDirectory
     from jaxdyn.io.state_orders import MujocoOrder as MujocoOrder

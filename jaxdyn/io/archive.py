@@ -3,10 +3,12 @@
 `<name>.json` holds the structure (names, parents, kinds of joints, forces, drives, algorithm) as readable text. `<name>.npz` holds
 all arrays, each under its path, such as "model.mass" or "forces.0.stiffness", uncompressed and without pickled objects, so that
 NumPy alone can read it. Structure, types and every bit of every value are preserved; a batch of models remains a batch.
+
+An archive of version 1 holds a system, one of version 2 a plant (`plant_file`).
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,8 @@ from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import LARGEST_ARRAYS, NpzArrays, fill_npz, write_files
 from jaxdyn.io.reading import content, opened
 
-_FORMAT, _VERSION = "jaxdyn archive", 1
+_FORMAT = "jaxdyn archive"
+_VERSIONS = {"system": 1, "plant": 2}  # by the content
 _LARGEST_STRUCTURE = 50_000_000  # bytes; the structure of a mechanism of ten thousand bodies is far smaller
 _MOST_DIGITS = 18  # of an integer of 64 bits
 _REWRITE = "write the file again"
@@ -34,13 +37,29 @@ def save_archive(system: System, path: Path | str, classes: Sequence[type] = ())
     Raises:
         ConfigError: A part of the system is of an unknown class, or the files cannot be written.
     """
-    structure_path, arrays_path = _paths(path)
+    write_structure("system", system, path, known_classes(classes))
+
+
+def write_structure(content: str, value: Any, path: Path | str, classes: Mapping[str, Any]) -> None:
+    """Write the two files of an archive.
+
+    Args:
+        content: "system" or "plant".
+        value: Object to write.
+        path: Path of the archive, with one of the two suffixes or without a suffix.
+        classes: Classes by name that the object may contain.
+
+    Raises:
+        ConfigError: A part of the object is of an unknown class, or the files cannot be written.
+    """
+    structure_path, arrays_path = archive_paths(path)
     arrays: dict[str, Any] = {}
     try:
-        structure = structure_of(system, "", known_classes(classes), arrays)
+        structure = structure_of(value, "", classes, arrays)
     except StructureError as error:
         raise ConfigError(f"{structure_path}: {error}") from None
-    text = json.dumps({"format": _FORMAT, "version": _VERSION, "system": structure}, indent=1, allow_nan=False) + "\n"
+    described = {"format": _FORMAT, "version": _VERSIONS[content], content: structure}
+    text = json.dumps(described, indent=1, allow_nan=False) + "\n"
     try:
         write_files(
             {
@@ -65,45 +84,77 @@ def load_archive(path: Path | str, classes: Sequence[type] = ()) -> System:
         ConfigError: A file is missing, is not an archive, or does not match the other file. The message is one line with the file,
             the part and the remedy.
     """
-    structure_path, arrays_path = _paths(path)
-    structure, arrays = _read_structure(structure_path), _read_arrays(arrays_path)
+    return read_structure("system", path, known_classes(classes), check_system)
+
+
+def read_structure(content: str, path: Path | str, classes: Mapping[str, Any], check: Callable[[Any], None]) -> Any:
+    """Read the object from an archive.
+
+    Args:
+        content: "system" or "plant".
+        path: Path of the archive, with one of the two suffixes or without a suffix.
+        classes: Classes by name that the archive may contain.
+        check: Function that raises a `StructureError` for an object whose parts do not fit together.
+
+    Raises:
+        ConfigError: A file is missing, is not an archive with this content, or does not match the other file.
+    """
+    structure_path, arrays_path = archive_paths(path)
+    described = _described(structure_path)
+    if content not in described:
+        remedy = "jaxdyn.io.load_plant reads it, jaxdyn.io.load_system its mechanism alone"
+        other = (
+            f"a plant; {remedy}"
+            if content == "system"
+            else "a mechanism without sensors; give a run of jaxdyn identify"
+        )
+        raise ConfigError(f"{structure_path}: it contains {other}")
+    arrays = _read_arrays(arrays_path)
     try:
-        system = value_of(structure, "", known_classes(classes), arrays)
-        check_system(system)
+        value = value_of(described[content], "", classes, arrays)
+        check(value)
         for name in arrays:
             raise StructureError(f"the npz file has an unexpected array {name!r}; keep the two files together")
     except StructureError as error:
         raise ConfigError(f"{structure_path}: {error}") from None
     except RecursionError:
         raise ConfigError(f"{structure_path}: it is nested too deeply; {_REWRITE}") from None
-    return system
+    return value
 
 
-def _paths(path: Path | str) -> tuple[Path, Path]:
+def archive_content(path: Path | str) -> str:
+    """Content of an archive, "system" or "plant".
+
+    Raises:
+        ConfigError: The file is missing, or is not an archive.
+    """
+    return next(content for content in _VERSIONS if content in _described(archive_paths(path)[0]))
+
+
+def archive_paths(path: Path | str) -> tuple[Path, Path]:
+    """The two files of an archive, .json and .npz."""
     path = Path(path)
     stem = path.name.removesuffix(".json").removesuffix(".npz")
     return path.with_name(f"{stem}.json"), path.with_name(f"{stem}.npz")
 
 
-def _read_structure(path: Path) -> Any:
+def _described(path: Path) -> dict[str, Any]:
+    """The content of the .json file of an archive."""
     text = content(path, _LARGEST_STRUCTURE, "give an archive")
     try:
-        structure = json.loads(
-            text, parse_constant=_no_constant, parse_int=_integer, object_pairs_hook=_without_repetition
-        )
+        found = json.loads(text, parse_constant=_no_constant, parse_int=_integer, object_pairs_hook=_without_repetition)
     except RecursionError:
         raise ConfigError(f"{path}: it is nested too deeply; {_REWRITE}") from None
     except ValueError as error:
         raise ConfigError(f"{path}: it is not valid JSON, {' '.join(str(error).split())}; {_REWRITE}") from None
-    if (
-        not isinstance(structure, dict)
-        or structure.get("format") != _FORMAT
-        or structure.keys() != {"format", "version", "system"}
-    ):
+    known = [part for part in _VERSIONS if isinstance(found, dict) and found.keys() == {"format", "version", part}]
+    if not known or found["format"] != _FORMAT:
         raise ConfigError(f"{path}: it is not a {_FORMAT}; give a file written by jaxdyn.io.save_archive")
-    if structure["version"] != _VERSION:
-        raise ConfigError(f"{path}: it has version {structure['version']!r}; this jaxdyn reads version {_VERSION}")
-    return structure["system"]
+    if found["version"] != _VERSIONS[known[0]]:
+        raise ConfigError(
+            f"{path}: it has version {found['version']!r}; this jaxdyn reads version {_VERSIONS[known[0]]} of a {known[0]}"
+        )
+    return found
 
 
 def _no_constant(name: str) -> float:

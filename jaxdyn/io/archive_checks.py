@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn.dynamics.forces import JointDrives
@@ -16,7 +17,7 @@ from jaxdyn.dynamics.system import System
 from jaxdyn.io.archive_structure import StructureError
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.messages import MechanismError
-from jaxdyn.mechanism.quantity import dimensions
+from jaxdyn.mechanism.quantity import dimensions, quantities
 from jaxdyn.mechanism.rotors import Rotors
 from jaxdyn.mechanism.topology import GROUND, Topology
 
@@ -47,9 +48,26 @@ def check_system(system: Any) -> None:
         if field.name != "model":
             _check_shapes(getattr(system, field.name), field.name, sizes, ())
     try:
-        system.__check_init__()
+        _within_bounds(system).__check_init__()
     except MechanismError as error:
         raise StructureError(str(error)) from None
+
+
+def _within_bounds(system: System) -> System:
+    """The system with values moved into the declared bounds, because an identified system may have estimates outside of them."""
+
+    def moved(part: Any) -> Any:
+        for name, declared in quantities(type(part)).items():
+            value = getattr(part, name)
+            if isinstance(value, jax.Array) and not declared.admits(value):
+                least = None if declared.minimum is None else declared.minimum + declared.exclusive
+                inside = jnp.clip(value, least, declared.maximum)
+                part = eqx.tree_at(lambda part, name=name: getattr(part, name), part, inside)
+        return part
+
+    drives = None if system.drives is None else moved(system.drives)
+    constraints = tuple(map(moved, system.constraints))
+    return system.changed(forces=tuple(map(moved, system.forces)), drives=drives, constraints=constraints)
 
 
 def _check_topology(topology: Topology) -> None:

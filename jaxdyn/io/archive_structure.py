@@ -4,6 +4,7 @@
     an object             {"class": "Spring", "body_a": 0, ...} with every field
     a tuple, list, dict   [...], {"list": [...]}, {"dict": {...}}
     a class               {"type": "Revolute"}
+    a function            {"function": "joint_positions"}
     an infinite number    {"float": "inf"}
 
 All contents of the dataclasses of jaxdyn can be written without code for the individual class.
@@ -49,12 +50,12 @@ class StructureError(ValueError):
     """Error of a structure that cannot be written or read; the message contains the path of the part and the remedy."""
 
 
-def known_classes(own: Iterable[type] = ()) -> dict[str, type]:
+def known_classes(own: Iterable[Any] = ()) -> dict[str, Any]:
     """Classes that an archive may contain, by name: the concrete dataclasses of jaxdyn, the classes that mechanism files support,
     and further classes of the user.
 
     Args:
-        own: Further classes of the user.
+        own: Further classes, and functions that are parts of objects, such as that of a sensor.
 
     Raises:
         ConfigError: A class of the user is not a dataclass, or has the name of another class.
@@ -69,7 +70,7 @@ def known_classes(own: Iterable[type] = ()) -> dict[str, type]:
     of_files = part_classes() | named_subclasses(joint.Joint) | named_subclasses(prescribed.PrescribedMotion)
     candidates: list[type] = [item for item in of_files.values() if item.__name__ not in found]
     for item in (*candidates, *own):
-        if not dataclasses.is_dataclass(item) or _is_abstract(item):
+        if not inspect.isfunction(item) and (not dataclasses.is_dataclass(item) or _is_abstract(item)):
             raise ConfigError(f"classes has {item!r}; give classes such as your subclass of jaxdyn.JointForce")
         if found.setdefault(item.__name__, item) is not item:
             raise ConfigError(f"there are two classes called {item.__name__}; rename your own")
@@ -81,7 +82,7 @@ def _is_abstract(kind: type) -> bool:
     return inspect.isabstract(kind) or bool(getattr(kind, "__abstractclassvars__", ()))
 
 
-def structure_of(value: Any, path: str, classes: Mapping[str, type], arrays: dict[str, np.ndarray]) -> Any:
+def structure_of(value: Any, path: str, classes: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> Any:
     """Convert an object to JSON values; its arrays are put into `arrays` under their paths.
 
     Args:
@@ -97,10 +98,11 @@ def structure_of(value: Any, path: str, classes: Mapping[str, type], arrays: dic
     def inner(part: Any, key: str) -> Any:
         return structure_of(part, f"{path}.{key}" if path else key, classes, arrays)
 
-    def name_of(kind: type) -> str:
+    def name_of(kind: Any) -> str:
         if classes.get(kind.__name__) is not kind:
+            what = "class" if isinstance(kind, type) else "function"
             raise StructureError(
-                f"{path}: class {kind.__name__} does not belong to jaxdyn; give classes=({kind.__name__},)"
+                f"{path}: {what} {kind.__name__} does not belong to jaxdyn; give classes=({kind.__name__},)"
             )
         return kind.__name__
 
@@ -123,13 +125,15 @@ def structure_of(value: Any, path: str, classes: Mapping[str, type], arrays: dic
         return {"dict": {key: inner(part, key) for key, part in value.items()}}
     if isinstance(value, type):
         return {"type": name_of(value)}
+    if inspect.isfunction(value):
+        return {"function": name_of(value)}
     if dataclasses.is_dataclass(value):
         fields = {field.name: inner(getattr(value, field.name), field.name) for field in dataclasses.fields(value)}
         return {"class": name_of(type(value))} | fields
     raise StructureError(f"{path}: a {type(value).__name__} cannot be stored in an archive; leave it out")
 
 
-def value_of(node: Any, path: str, classes: Mapping[str, type], arrays: dict[str, np.ndarray]) -> Any:
+def value_of(node: Any, path: str, classes: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> Any:
     """Convert JSON values to the object that they describe; arrays are taken out of `arrays`.
 
     Args:
@@ -146,7 +150,7 @@ def value_of(node: Any, path: str, classes: Mapping[str, type], arrays: dict[str
         return value_of(part, f"{path}.{key}" if path else key, classes, arrays)
 
     def class_of(name: Any) -> type:
-        if not isinstance(name, str) or name not in classes:
+        if not isinstance(name, str) or not isinstance(classes.get(name), type):
             raise StructureError(f"{path}: class {name!r} is unknown; if it is your own, pass it as classes=(...,)")
         return classes[name]
 
@@ -165,6 +169,8 @@ def value_of(node: Any, path: str, classes: Mapping[str, type], arrays: dict[str
             return {key: inner(part, key) for key, part in parts.items()}
         case {"type": name, **rest} if not rest:
             return class_of(name)
+        case {"function": name, **rest} if not rest and inspect.isfunction(classes.get(name)):
+            return classes[name]
         case {"float": ("inf" | "-inf" | "nan") as number, **rest} if not rest:
             return float(number)
     raise StructureError(f"{path}: {', '.join(map(repr, node))} is not a part of an archive; write the file again")

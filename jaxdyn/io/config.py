@@ -100,7 +100,8 @@ def read_config(path: Path | str, cls: type[T], overrides: Sequence[str] = (), s
     Args:
         path: TOML file.
         cls: Frozen dataclass that describes the config.
-        overrides: Texts "dotted.key=value" with a TOML value; a value that is not valid TOML is taken as text.
+        overrides: Texts "dotted.key=value" with a TOML value; a value that is not valid TOML is taken as text. An index selects
+            an entry of a list, from 0: "study.0.train=[...]".
         smoke: If true, the values of the table [smoke] replace the others.
 
     Raises:
@@ -298,15 +299,23 @@ def _override(text: str) -> tuple[list[str], Any]:
 
 def _changed(path: Path, values: dict[str, Any], changes: Sequence[tuple[list[str], Any]]) -> dict[str, Any]:
     for keys, value in changes:
-        place = Place(path)
-        target = values
-        for key in keys[:-1]:
-            place = place.key(key)
-            target = _table(target.get(key, {}), place)
-        for key in reversed(keys):
-            value = {key: value}
-        values = _merged(values, value)
+        values = _with(values, keys, value, Place(path))
     return values
+
+
+def _with(target: Any, keys: Sequence[str], value: Any, place: Place) -> Any:
+    """A table or a list in which the value at dotted keys is replaced; a table is merged with an earlier one."""
+    if not keys:
+        both = isinstance(value, dict) and isinstance(target, dict)
+        return _merged(target, value) if both else value
+    key, *inner = keys
+    if isinstance(target, list):
+        if not key.isdecimal() or int(key) >= len(target):
+            raise place.error(f"it is a list of {len(target)} entries without entry {key!r}; give an index from 0")
+        index = int(key)
+        return [*target[:index], _with(target[index], inner, value, place.item(index)), *target[index + 1 :]]
+    table = _table({} if target is None else target, place)
+    return table | {key: _with(table.get(key), inner, value, place.key(key))}
 
 
 def _merged(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Use of position limits by the readers: as data for samplers, controllers and optimizers, or also as joint stops."""
 
-import dataclasses
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -25,4 +24,4 @@ def with_limits(system: System, limits: LimitsUse) -> System:
     """The system, extended by `JointLimits.of` its model if limits are "enforced" and it does not contain `JointLimits` already."""
     if limits == "data" or any(isinstance(force, JointLimits) for force in system.forces):
         return system
-    return dataclasses.replace(system, forces=(*system.forces, JointLimits.of(system.model)))
+    return system.changed(forces=(*system.forces, JointLimits.of(system.model)))

@@ -4,21 +4,26 @@
 .json (and .npz)      archive (`archive`), exact
 .urdf                 URDF (`urdf`)
 .xml                  URDF or MJCF (`mjcf`, read only), depending on the outermost element
+
+A run directory is read as the mechanism of the run. Of a plant (`plant_file`), only its mechanism is read, with a warning that
+names everything else.
 """
 
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
 from jaxdyn.dynamics.system import System
-from jaxdyn.io.archive import load_archive, save_archive
+from jaxdyn.io.archive import archive_paths, load_archive, save_archive
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.limits import LimitsUse, check_limits, with_limits
 from jaxdyn.io.mechanism_file import load_mechanism, save_mechanism
 from jaxdyn.io.mjcf import load_mjcf
+from jaxdyn.io.runs import MECHANISM
 from jaxdyn.io.urdf import load_urdf
 from jaxdyn.io.urdf_writer import save_urdf
-from jaxdyn.io.xml import EXPAND_XACRO, Element, read_xml
+from jaxdyn.io.xml import EXPAND_XACRO, Element, IgnoredContent, read_xml
 
 _READ = ".toml, .urdf, .xml (URDF or MJCF) or .json"
 _WRITTEN = ".toml, .urdf or .json"
@@ -36,7 +41,7 @@ def load_system(
     """Read the system that a file in any of the formats describes.
 
     Args:
-        path: File with a known suffix.
+        path: File with a known suffix, or run directory.
         base, unphysical: Options of URDF files, see `load_urdf`. `base` is "fixed" by default; other formats state it themselves.
         folder: Folder of the files that an MJCF file names, see `load_mjcf`.
         limits: "enforced" stops joints at their position limits, whatever the format. If a mechanism file or an archive contains
@@ -49,7 +54,7 @@ def load_system(
             remedy.
         MechanismError: A value is not physically valid; the message is one line with the file, the body and the remedy.
     """
-    path = Path(path)
+    path = _in_run(Path(path))
     check_limits(limits, path)
     return with_limits(_load(path, base, unphysical, folder, kinematic), limits)
 
@@ -73,6 +78,17 @@ def _load(
         raise ConfigError(f"{path}: base and unphysical are options of URDF files; leave them out")
     if kinematic and ending != ".xml":
         raise ConfigError(f"{path}: kinematic is an option of URDF and MJCF files; leave it out")
+    if ending in (".toml", ".json", ".npz"):
+        from jaxdyn.io.plant_file import holds_plant, left_out, load_plant  # the package identify takes time to import
+
+        if holds_plant(path):
+            plant = load_plant(path)
+            warnings.warn(
+                f"{path}: only the mechanism of this plant is read, without {left_out(plant)}; jaxdyn.io.load_plant reads all",
+                IgnoredContent,
+                stacklevel=4,
+            )
+            return plant.system
     match ending:
         case ".toml":
             return load_mechanism(path)
@@ -81,6 +97,17 @@ def _load(
         case ".xml":
             return load_mjcf(path, folder=folder, kinematic=kinematic)
     raise ConfigError(f"{path}: {_ending(ending)}; a mechanism file ends in {_READ}")
+
+
+def _in_run(path: Path) -> Path:
+    """The archive of the mechanism or the plant in a run directory; another path is not changed."""
+    if not path.is_dir():
+        return path
+    if (path / f"{MECHANISM}.json").is_file():
+        return path / f"{MECHANISM}.json"
+    from jaxdyn.io.plant_file import plant_archive
+
+    return plant_archive(path)
 
 
 def save_system(system: System, path: Path | str, *, source: str = "written by jaxdyn.io.save_system") -> None:
@@ -109,8 +136,10 @@ def save_system(system: System, path: Path | str, *, source: str = "written by j
 
 def files_of(path: Path | str) -> list[Path]:
     """Paths of the files that describe a system: the given file, and all existing files that it refers to."""
-    path = Path(path)
+    path = _in_run(Path(path))
     match path.suffix.lower():
+        case ".toml":  # the archive of a plant has the same name
+            return [path, *(other for other in archive_paths(path.with_suffix("")) if other.is_file())]
         case ".json" | ".npz":
             return [path.with_suffix(".json"), path.with_suffix(".npz")]
         case ".xml":

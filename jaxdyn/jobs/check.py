@@ -1,7 +1,6 @@
 """The command `jaxdyn check`: accuracy of float32 and float64 for a mechanism, and the causes of errors."""
 
 import argparse
-import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -27,7 +26,7 @@ def check(arguments: argparse.Namespace) -> None:
     """Print the accuracy of both precisions and the causes of errors."""
     system = load_source(arguments, arguments.file)
     # Forces are given for every velocity component, regardless of the drives.
-    system = dataclasses.replace(system, drives=None, method=arguments.method or system.method)
+    system = system.changed(drives=None, method=arguments.method or system.method)
     try:
         as_dtype(system, jnp.float32)
     except MechanismError as error:

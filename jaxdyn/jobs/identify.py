@@ -8,25 +8,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdyn.identify.covariance import Uncertainty, uncertainty
+from jaxdyn.identify.covariance import uncertainty
+from jaxdyn.identify.estimates import Uncertainty
 from jaxdyn.identify.fitting import Fit, fit
 from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError
 from jaxdyn.identify.least_squares import Problem, Unknowns
 from jaxdyn.identify.levenberg_marquardt import DampedSearch, LevenbergMarquardt
 from jaxdyn.identify.measurement import Plant
+from jaxdyn.identify.recording import Part
 from jaxdyn.identify.solver import FitResult
 from jaxdyn.identify.validation import force_errors, unphysical_bodies
 from jaxdyn.io.errors import ConfigError, RunError
+from jaxdyn.io.plant_file import PLANT, outside_bounds, save_plant
 from jaxdyn.io.runs import RunDirectory
-from jaxdyn.io.system_file import save_system
 from jaxdyn.jobs.hosts import agreed, agreed_arrays, mesh_of
 from jaxdyn.jobs.identify_checks import figures
 from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
-from jaxdyn.jobs.identify_plant import Part, parameters_of, plant_of, problem_of, recordings_of
+from jaxdyn.jobs.identify_plant import parameters_of, plant_of, problem_of, recordings_of
 from jaxdyn.jobs.identify_synthetic import experiment_of, judged_by_truth
 from jaxdyn.jobs.tables import aligned
 from jaxdyn.lanes.announcements import announced_as
-from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.mechanism.model import Model
 
 
@@ -76,11 +77,13 @@ def _study(
     directory.write_text(f"{study.name}_parameters.txt", table + "\n")
     for warning in known.warnings:
         print(f"  {warning}")
-    start_plant, plant = (without_zeros(x) for x in (parameters.subject, plant))
+    start_plant, plant = (x.without_zeros for x in (parameters.subject, plant))
     merit = _judged(config, study, start_plant, plant, train, validation)
     print(merit_table(merit))
     directory.write_text(f"{study.name}_figures.txt", merit_table(merit) + "\n")
-    _save(study, plant, known, directory)
+    # The figures of merit are those of this plant, without the zeros of the training recordings.
+    stored = Plant(plant.system, plant.sensors, plant.inputs, train[0].processed, known)
+    _save(config, study, stored, known, directory)
     metrics: dict[str, Any] = {
         "fit_s": seconds,
         "result": result.name.lower(),
@@ -93,13 +96,8 @@ def _study(
     if made is not None:
         metrics["base_parameters"] = judged_by_truth(config, study, made, plant, directory)
     if config.pictures:
-        metrics["pictures"] = _draw(config, study, plant, known, validation or train, directory)
+        metrics["pictures"] = drawn(config, study, plant, known, validation or train, directory)
     return metrics
-
-
-def without_zeros(plant: Plant) -> Plant:
-    """The plant without the sensor zeros of single recordings, for predictions of any recording."""
-    return Plant(plant.system, plant.sensors.without_zeros, plant.inputs)
 
 
 def _fitted(
@@ -218,16 +216,16 @@ def _judged(
     return merit
 
 
-def _save(study: StudyConfig, plant: Plant, known: Uncertainty, directory: RunDirectory) -> None:
-    """Write the estimates, and the identified mechanism as an exact archive and as a readable file."""
-    save_system(plant.system, directory.path(f"{study.name}.json"))
-    try:
-        save_system(plant.system, directory.path(f"{study.name}.toml"), source="identified by jaxdyn identify")
-    except (
-        ConfigError,
-        MechanismError,
-    ) as error:  # some valid estimates, such as a negative stiffness, cannot be written
-        print(f"note: the mechanism is written to {study.name}.json only, {error}")
+def _save(
+    config: IdentifyConfig, study: StudyConfig, plant: Plant, known: Uncertainty, directory: RunDirectory
+) -> None:
+    """Write the estimates, and the plant that the figures judge: plant.json, plant.npz and plant.toml.
+
+    If there are several studies, each one has its own folder.
+    """
+    save_plant(plant, directory.path(PLANT if len(config.study) == 1 else f"{study.name}/{PLANT}"))
+    for name, value, allowed in outside_bounds(plant):
+        print(f"note: {name} is {value:.4g}, outside of the bounds of mechanism files ({allowed}); the plant keeps it")
     directory.write_arrays(
         f"{study.name}_estimates",
         values=known.values,
@@ -238,14 +236,15 @@ def _save(study: StudyConfig, plant: Plant, known: Uncertainty, directory: RunDi
 
 
 @announced_as("pictures")
-def _draw(
+def drawn(
     config: IdentifyConfig,
     study: StudyConfig,
     plant: Plant,
-    known: Uncertainty,
+    known: Uncertainty | None,
     recordings: list[Part],
     directory: RunDirectory,
 ) -> list[str]:
+    """Draw predictions of recordings and, after a fit, correlations of the estimates; returns the names of the pictures."""
     try:
         from jaxdyn.jobs import identify_pictures
     except ImportError:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from jaxdyn.identify.markers import Markers
+from jaxdyn.identify.processing import Smoothing
 from jaxdyn.identify.validation import ForcesCheck, ValidTimeCheck, WindowsCheck
 from jaxdyn.io.columns import Columns
 from jaxdyn.io.config import setting
@@ -25,7 +26,8 @@ class StudyConfig:
         name: Name of the fit in tables and in file names.
         train: Recordings for the fit, as names of files in the data folder; "runs.npz:run_02" is one array of a file with several
             arrays. If the recordings are synthetic, each name is the name of a motion.
-        mechanism: Mechanism file (.toml, .urdf, .xml or .json) with the initial guess and the center of the priors.
+        mechanism: Mechanism file (.toml, .urdf, .xml or .json) with the initial guess and the center of the priors, or the
+            directory of an earlier run, whose sensors, inputs and forces are then taken as well.
         mechanism_in_data: Mechanism file in the data folder, instead of `mechanism`.
         base: State of the root link of a URDF file, "fixed" in the ground or "free" to move; fixed if not given.
         repair: If true, unphysical inertias of a URDF file are corrected, and the first one of repeated elements is used.
@@ -86,22 +88,20 @@ class WindowsConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class MotionConfig:
-    """Smoothing of recordings for inverse dynamics.
+class RecordingConfig:
+    """A recording that differs from the others in its columns, sample rate or filters.
 
     Attributes:
-        interval: Interval of the regular time grid.
-        cutoff: Cutoff frequency of the zero-phase low-pass filter for positions, velocities and forces; 0 for no filter.
-        order: Order of the low-pass filter.
-        drop: Number of samples that are removed at both ends.
-        decimate: Decimation factor n: every n-th sample is used.
+        name: Name of the recording, as in a list of a study.
+        columns: Names of the arrays of this recording, instead of those of the config.
+        motion: Smoothing of this recording for inverse dynamics, instead of that of the config.
+        velocity_cutoff: Cutoff frequency of the low-pass filter for the initial velocities, instead of that of the windows.
     """
 
-    interval: float = setting(0.001, unit="s", positive=True)
-    cutoff: float = setting(5.0, unit="Hz", non_negative=True)
-    order: int = setting(4, positive=True)
-    drop: int = setting(300, non_negative=True)
-    decimate: int = setting(5, positive=True)
+    name: str
+    columns: Columns | None = None
+    motion: Smoothing | None = None
+    velocity_cutoff: float | None = setting(None, unit="Hz", positive=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,6 +174,7 @@ class IdentifyConfig:
         tie: Parameters that depend linearly on a free parameter: value = factor * parameter + offset.
         windows: Windows into which recordings are cut, for output error.
         motion: Smoothing of recordings, for inverse dynamics.
+        recording: Tables of recordings with other columns, sample rates or filters.
         fit: Method and settings of the fit.
         check: Figures of merit, which are computed on training and held-out recordings.
         reference: Figures of merit from other sources, for comparison.
@@ -191,7 +192,8 @@ class IdentifyConfig:
     force: tuple[ForceTable, ...] = ()
     tie: tuple[TieConfig, ...] = ()
     windows: WindowsConfig = WindowsConfig()
-    motion: MotionConfig = MotionConfig()
+    motion: Smoothing = Smoothing()  # noqa: RUF009 (immutable)
+    recording: tuple[RecordingConfig, ...] = ()
     fit: FitConfig = FitConfig()
     check: tuple[WindowsCheck | ValidTimeCheck | ForcesCheck, ...] = ()
     reference: tuple[ReferenceConfig, ...] = ()

@@ -2,12 +2,13 @@
 
 import numpy as np
 
-from jaxdyn.identify.covariance import Uncertainty
+from jaxdyn.identify.estimates import Uncertainty
 from jaxdyn.identify.measurement import Plant
+from jaxdyn.identify.recording import Part
 from jaxdyn.identify.validation import force_errors, predicted_measurements, window_errors
 from jaxdyn.io.runs import RunDirectory
 from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
-from jaxdyn.jobs.identify_plant import Part, motions_of, windows_of
+from jaxdyn.jobs.identify_plant import motions_of, windows_of
 from jaxdyn.mechanism.components import component_names, units_along
 from jaxdyn.mechanism.quantity import EFFORT, POSITION, Quantity
 from jaxdyn.view import identification, plots
@@ -19,15 +20,17 @@ def draw(
     config: IdentifyConfig,
     study: StudyConfig,
     plant: Plant,
-    known: Uncertainty,
+    known: Uncertainty | None,
     parts: list[Part],
     directory: RunDirectory,
 ) -> list[str]:
-    """Draw predictions of the recordings and correlations of the estimates; returns the names of the files."""
+    """Draw predictions of the recordings and, after a fit, correlations of the estimates; returns the names of the files."""
     model = plant.system.model
-    figures = {"correlations": identification.correlations([name for name, _ in known.labels], known.correlation)}
+    figures = {}
+    if known is not None:
+        figures["correlations"] = identification.correlations([name for name, _ in known.labels], known.correlation)
     if config.fit.method == "inverse_dynamics":
-        motions = motions_of(config, parts)
+        motions = motions_of(parts)
         errors = force_errors(plant, motions)
         time = np.arange(len(errors.measured)) * config.motion.interval * config.motion.decimate
         title = f"{study.name}: forces of held-out motion, relative error {100 * errors.relative:.2f} %"
@@ -38,7 +41,7 @@ def draw(
         )
     else:
         h = config.windows.interval
-        regular = [part.alone.resampled(h) for part in parts]
+        regular = [Part(part.alone.resampled(h), processing=part.processing) for part in parts]
         windows = windows_of(config, regular, stride=config.windows.duration)
         measurements = predicted_measurements(plant, windows)
         errors = window_errors(windows, measurements).errors

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import friction
 from jaxdyn.dynamics.forces import JointDrives, JointForce
+from jaxdyn.dynamics.system import System
 from jaxdyn.identify.charts import Chart
 from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError, Motions
 from jaxdyn.identify.least_squares import Problem
 from jaxdyn.identify.losses import Loss
-from jaxdyn.identify.markers import calibrated
+from jaxdyn.identify.markers import Markers, calibrated
 from jaxdyn.identify.measurement import MeasurementError, Plant, Sensors
 from jaxdyn.identify.output_error import OutputError
 from jaxdyn.identify.parameters import (
@@ -29,12 +29,15 @@ from jaxdyn.identify.parameters import (
     Tie,
     body_inertia,
 )
-from jaxdyn.identify.recording import Recording, RecordingError, Windows, cut
+from jaxdyn.identify.processing import Processing
+from jaxdyn.identify.recording import Part, RecordingError, Windows, cut
+from jaxdyn.identify.validation import smoothed_motions
 from jaxdyn.io.errors import ConfigError
+from jaxdyn.io.plant_file import holds_plant, load_plant
 from jaxdyn.io.recordings import load_film, load_recording
 from jaxdyn.io.system_file import files_of
-from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
-from jaxdyn.jobs.identify_tables import made
+from jaxdyn.jobs.identify_config import IdentifyConfig, RecordingConfig, StudyConfig
+from jaxdyn.jobs.identify_tables import ForceTable, made
 from jaxdyn.jobs.parameters_config import FreeConfig
 from jaxdyn.jobs.source import load
 
@@ -49,8 +52,15 @@ def files_of_studies(config: IdentifyConfig) -> list[tuple[str, Path]]:
     """
     mechanisms = [file for study in config.study for file in files_of(_mechanism(config, study))]
     names = [name for study in config.study if config.data for name in (*study.train, *study.validation)]
-    recordings = [config.folder / re.sub(r"\.npz:.*", ".npz", name) for name in names]
-    return [*(("mechanism", file) for file in mechanisms), *(("recording", file) for file in recordings)]
+    return [
+        *(("mechanism", file) for file in mechanisms),
+        *(("recording", file) for file in recording_files(config, names)),
+    ]
+
+
+def recording_files(config: IdentifyConfig, names: Sequence[str]) -> list[Path]:
+    """Files of recordings in the data folder."""
+    return [config.folder / re.sub(r"\.npz:.*", ".npz", name) for name in names]
 
 
 def _mechanism(config: IdentifyConfig, study: StudyConfig) -> Path:
@@ -58,13 +68,15 @@ def _mechanism(config: IdentifyConfig, study: StudyConfig) -> Path:
 
 
 def plant_of(config: IdentifyConfig, study: StudyConfig) -> Plant:
-    """The plant with the initial guess of a fit."""
-    system = load(_mechanism(config, study), base=study.base, repair=study.repair)
+    """The plant from which a fit starts: a mechanism with the forces of the config, or the plant of an earlier run."""
+    path = _mechanism(config, study)
+    earlier = load_plant(path) if holds_plant(path) else None
+    system = load(path, base=study.base, repair=study.repair) if earlier is None else earlier.system
     if config.force:
-        own = tuple(force.build(system, f"force {k}:") for k, force in enumerate(config.force, start=1))
+        own = tuple(_force(force, system, k, earlier) for k, force in enumerate(config.force, start=1))
         replaced = {type(force) for force in own} | _FRICTION
         kept = tuple(force for force in system.forces if type(force) not in replaced)
-        system = dataclasses.replace(system, forces=(*own, *kept))
+        system = system.changed(forces=(*own, *kept))
     if config.markers is not None or not config.columns.u:  # the machine has no inputs
         nothing = JointDrives((), jnp.zeros(0, system.model.dtype))
         system = eqx.tree_at(lambda s: s.drives, system, nothing, is_leaf=lambda x: x is None)
@@ -75,9 +87,18 @@ def plant_of(config: IdentifyConfig, study: StudyConfig) -> Plant:
         noise = to_coordinates @ np.diag(noise**2) @ to_coordinates.T
     each_its_own = any(entry.path == "sensors.zeros" for entry in config.free)
     zeros = jnp.zeros((len(study.train) if each_its_own else 0, ny))
-    return Plant(
-        system, Sensors(noise, quantization=one_each(config.fit.quantization, ny, "fit.quantization"), zeros=zeros)
-    )
+    sensors = Sensors(noise, quantization=one_each(config.fit.quantization, ny, "fit.quantization"), zeros=zeros)
+    if earlier is None:
+        return Plant(system, sensors)
+    sensors = dataclasses.replace(sensors, scale=earlier.sensors.scale, offset=earlier.sensors.offset)
+    return Plant(system, sensors, earlier.inputs)
+
+
+def _force(table: ForceTable, system: System, k: int, earlier: Plant | None) -> JointForce:
+    """The force of the earlier plant that a table describes, or else a new force with the values of the table."""
+    force = table.build(system, f"force {k}:")
+    estimated = () if earlier is None else earlier.system.forces[k - 1 : k]
+    return estimated[0] if estimated and type(estimated[0]) is type(force) else force
 
 
 def one_each(values: tuple[float, ...], count: int, name: str) -> Float[Array, "count"]:
@@ -143,53 +164,72 @@ def _started(plant: Plant, parameter: Parameter, start: tuple[float, ...]) -> Pl
     return alone.place(one_each(start, alone.size, f"start of {parameter.path}").astype(plant.system.model.dtype))
 
 
-@dataclasses.dataclass(frozen=True)
-class Part:
-    """A part of a recording.
-
-    Attributes:
-        recording: Complete recording, because filters need the surrounding samples.
-        start, end: Interval of the part, measured from the first time stamp, s.
-    """
-
-    recording: Recording
-    start: float
-    end: float
-
-    @property
-    def alone(self) -> Recording:
-        """The part as a separate recording."""
-        first, name = float(self.recording.time[0]), self.recording.name
-        try:
-            return self.recording.between(first + self.start, first + self.end)
-        except RecordingError:
-            raise ConfigError(
-                f"{name}: no samples between {self.start:g} and {self.end:g} s; its duration is {self.recording.duration:g} s"
-            ) from None
-
-
-def recordings_of(config: IdentifyConfig, study: StudyConfig) -> tuple[list[Part], list[Part]]:
-    """Recordings for the fit, and recordings for its validation.
+def check_folder(config: IdentifyConfig) -> None:
+    """Check that the data folder exists.
 
     Raises:
-        ConfigError: The recordings are missing; the message states where they can be obtained.
+        ConfigError: The folder does not exist; the message states where the recordings can be obtained.
     """
     if not config.folder.is_dir():
         source = f" from {config.source}" if config.source else ""
         raise ConfigError(
             f'{config.folder}: there is no such folder; get the recordings{source} and give their folder: "data=FOLDER"'
         )
+
+
+def recordings_of(config: IdentifyConfig, study: StudyConfig) -> tuple[list[Part], list[Part]]:
+    """Recordings for the fit, and recordings for its validation.
+
+    Raises:
+        ConfigError: The recordings are missing, or cannot be used.
+    """
+    check_folder(config)
     markers = config.markers
     if markers is not None and markers.calibrate:
         markers = calibrated(markers, [load_film(config.folder / name, markers) for name in study.train])
-    train, validation = (
-        [Part(load_recording(config.folder / name, config.columns, markers), *limits) for name in names]
-        for names, limits in ((study.train, study.train_time), (study.validation, study.validation_time))
+    return (
+        parts_of(config, study.train, study.train_time, markers),
+        parts_of(config, study.validation, study.validation_time, markers),
     )
-    return train, validation
 
 
-def windows_of(config: IdentifyConfig, recordings: Sequence[Recording], **changes) -> Windows:
+def parts_of(
+    config: IdentifyConfig, names: Sequence[str], limits: tuple[float, float], markers: Markers | None
+) -> list[Part]:
+    """Parts of recordings in the data folder, each with its columns and its processing.
+
+    Args:
+        config: Config of the fit or of the judgment.
+        names: Names of the recordings.
+        limits: Time interval of each recording that is used, s.
+        markers: Description of the markers of filmed recordings, with the calibrated camera.
+    """
+    own = {recording.name: recording for recording in config.recording}
+    parts = []
+    for name in names:
+        other = own.get(name, RecordingConfig(name))
+        processing = processing_of(config, markers)
+        processing = dataclasses.replace(
+            processing,
+            smoothing=other.motion or processing.smoothing,
+            velocity_cutoff=other.velocity_cutoff or processing.velocity_cutoff,
+        )
+        recording = load_recording(config.folder / name, other.columns or config.columns, markers)
+        parts.append(Part(recording, *limits, processing))
+    return parts
+
+
+def processing_of(config: IdentifyConfig, markers: Markers | None) -> Processing:
+    """Processing of the recordings of a config.
+
+    Args:
+        config: Config of the fit or of the judgment.
+        markers: Description of the markers of filmed recordings, with the calibrated camera.
+    """
+    return Processing(config.motion, config.windows.lead, config.windows.velocity_cutoff, markers, config.check)
+
+
+def windows_of(config: IdentifyConfig, parts: Sequence[Part], **changes) -> Windows:
     """Windows of recordings with the settings of the config, or with other durations and starts."""
     w = config.windows
     options = {
@@ -198,29 +238,24 @@ def windows_of(config: IdentifyConfig, recordings: Sequence[Recording], **change
         "stride": w.stride,
         "first": w.first,
         "lead": w.lead,
-        "velocity_cutoff": w.velocity_cutoff,
+        "velocity_cutoff": [part.processed.velocity_cutoff for part in parts],
     }
     try:
-        return cut(recordings, **(options | changes))
+        return cut([part.alone for part in parts], **(options | changes))
     except RecordingError as error:
         raise ConfigError(str(error)) from None
 
 
-def motions_of(config: IdentifyConfig, parts: list[Part]) -> Motions:
-    """Smoothed motions and forces of all parts in sequence. Each recording is smoothed as a whole."""
-    m = config.motion
-    found = []
-    for part in parts:
-        grid = part.recording.smoothed(m.interval, m.cutoff or None, m.order)
-        since = grid.time - grid.time[0]
-        kept = np.arange(m.drop, len(since) - m.drop, m.decimate)
-        kept = kept[(since[kept] >= part.start) & (since[kept] < part.end)]
-        if len(kept) < 2:
-            raise ConfigError(
-                f"{grid.name}: no samples are left after removing {m.drop} at both ends; lower motion.drop, or use a longer part"
-            )
-        found.append(Motions(*(jnp.asarray(x[kept]) for x in (grid.q, grid.v, grid.a, grid.u) if x is not None)))
-    return jax.tree.map(lambda *x: jnp.concatenate(x), *found)
+def motions_of(parts: list[Part]) -> Motions:
+    """Smoothed motions and forces of all parts in sequence.
+
+    Raises:
+        ConfigError: No samples of a part are left.
+    """
+    try:
+        return smoothed_motions(parts)
+    except RecordingError as error:
+        raise ConfigError(str(error)) from None
 
 
 def loss_of(config: IdentifyConfig) -> Loss:
@@ -245,13 +280,13 @@ def _problem_of(config: IdentifyConfig, parameters: Parameters, parts: list[Part
     model = parameters.subject.system.model
     if config.fit.method == "inverse_dynamics":
         noise = one_each(config.fit.noise, model.nv, "fit.noise") * np.sqrt(config.fit.block_length)
-        return InverseDynamicsError(parameters, motions_of(config, parts), noise, loss_of(config))
+        return InverseDynamicsError(parameters, motions_of(parts), noise, loss_of(config))
     w = config.windows
     start_noise = one_each(w.start_noise, 2 * model.nv, "windows.start_noise") if w.start_noise else None
     continuity = one_each(w.continuity, 2 * model.nv, "windows.continuity") if w.continuity else None
     return OutputError(
         parameters,
-        windows_of(config, [part.alone for part in parts]),
+        windows_of(config, parts),
         loss_of(config),
         free_starts=w.free_starts,
         start_noise=start_noise,

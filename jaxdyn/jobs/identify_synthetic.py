@@ -11,11 +11,12 @@ from jaxtyping import Array, Float
 from jaxdyn.identify.experiment import LEAST_SIZE, compare_base_parameters, excitations, synthetic_recording
 from jaxdyn.identify.identifiability import BaseParameters
 from jaxdyn.identify.measurement import Plant
+from jaxdyn.identify.recording import Part
 from jaxdyn.identify.validation import unphysical_bodies
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.runs import RunDirectory
 from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
-from jaxdyn.jobs.identify_plant import Part, motions_of, one_each, parameters_of
+from jaxdyn.jobs.identify_plant import motions_of, one_each, parameters_of, processing_of
 from jaxdyn.jobs.synthetic_config import SyntheticConfig
 from jaxdyn.jobs.tables import aligned
 from jaxdyn.lanes.announcements import announced_as
@@ -54,7 +55,7 @@ def experiment_of(config: IdentifyConfig, study: StudyConfig, truth: Plant) -> E
     times = config.motion.interval * np.arange(samples)
 
     def part(name, motion, errors):
-        return Part(synthetic_recording(truth, name, motion, times, errors), 0.0, np.inf)
+        return Part(synthetic_recording(truth, name, motion, times, errors), processing=processing_of(config, None))
 
     try:
         found = excitations(
@@ -101,7 +102,7 @@ def judged_by_truth(
         made.truth,
         fitted,
         base,
-        motions_of(config, made.train),
+        motions_of(made.train),
         _noise(config, made.truth),
         repetitions=settings.repetitions,
         seed=settings.seed,

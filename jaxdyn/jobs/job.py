@@ -36,6 +36,8 @@ class Job:
         verdict: Function verdict(metrics) that returns the reason why the results of a complete run are unreliable, or None. If
             there is a reason, the exit status is 3.
         of_mechanism: Values of a config for a mechanism file that is given in place of a config; None if a config is required.
+        of_runs: Key of the config for run directories, for a job that judges the results of runs. Its first argument is a run
+            directory instead of a config, and further run directories may follow. The config is that of the first run.
         then: Commands that continue with the results; they are printed at the end of a run, with the directory of the run for
             {run}.
     """
@@ -47,6 +49,7 @@ class Job:
     inputs: Callable[[Any], Iterable[tuple[str, Path]]] | None = None
     verdict: Callable[[dict[str, Any]], str | None] | None = None
     of_mechanism: Mapping[str, Any] | None = None
+    of_runs: str | None = None
     then: tuple[str, ...] = ()
 
     @property
@@ -80,7 +83,9 @@ def add_arguments(parser: argparse.ArgumentParser, job: Job, *, default_config: 
         return format_help()
 
     parser.format_help = with_settings  # settings are described only if help is requested
-    described = "config file (TOML)"
+    described = (
+        "config file (TOML)" if job.of_runs is None else "run directory, and further ones to be judged side by side"
+    )
     described += "" if job.of_mechanism is None else ", or a mechanism file, which is simulated with default settings"
     described += f"; default {default_config}" if default_config else ""
     # The config is a positional argument like key=value, so a script distinguishes them by the "=".

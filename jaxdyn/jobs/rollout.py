@@ -3,7 +3,6 @@
 The batch is simulated in chunks on all devices; each chunk is written to disk before the next one begins.
 """
 
-import dataclasses
 import functools
 import time
 from collections.abc import Callable
@@ -21,6 +20,8 @@ import jaxdyn.lanes as lanes
 from jaxdyn.dynamics.energy import kinetic_energy
 from jaxdyn.dynamics.system import System, total_energy
 from jaxdyn.io.errors import ConfigError
+from jaxdyn.io.limits import with_limits
+from jaxdyn.io.plant_file import holds_plant
 from jaxdyn.io.runs import Chunks, RunDirectory
 from jaxdyn.io.system_file import files_of
 from jaxdyn.jobs.hosts import agreed, is_first, mesh_of
@@ -205,17 +206,19 @@ def _recorded(backend: lanes.Backend, system: System, sample: SampleProgress) ->
 
 
 def _system(config: RolloutConfig) -> System:
-    loaded = load(config.mechanism, base=config.base, repair=config.repair, limits=config.limits)
+    # Exact files and plants are in double precision; other files are read in the precision of the computations.
+    exact = config.mechanism.is_dir() or holds_plant(config.mechanism) or config.mechanism.suffix in (".json", ".npz")
+    with jax.enable_x64(exact or config.dtype == "float64"):
+        read = load(config.mechanism, base=config.base, repair=config.repair)
+    loaded = with_limits(as_dtype(read, config.dtype), config.limits)
     drives = None if config.control.replay is None else loaded.drives
     if loaded.drives is not drives:
         print(f"{config.mechanism}: its drives are not used because joint-space PD control acts on every joint")
-    system = dataclasses.replace(
-        loaded,
+    return loaded.changed(
         drives=drives,
         method=config.method or loaded.method,
         stabilization=loaded.stabilization if config.stabilization is None else config.stabilization,
     )
-    return as_dtype(system, config.dtype)
 
 
 def inputs(config: RolloutConfig) -> list[tuple[str, Path]]:

@@ -85,7 +85,7 @@ class RolloutConfig:
     """Config of `jaxdyn rollout`.
 
     Attributes:
-        mechanism: Mechanism file, .toml, .urdf, .xml (URDF or MJCF) or .json.
+        mechanism: Mechanism file, .toml, .urdf, .xml (URDF or MJCF) or .json, or the directory of a run.
         base: State of the root link of a URDF file, "fixed" in the ground or "free" to move; fixed if not given.
         repair: If true, unphysical inertias of a URDF file are corrected, and the first one of repeated elements is used.
         batch: Number of samples that are simulated.

@@ -37,7 +37,7 @@ def run(
 
     Args:
         job: Job to run.
-        config_path: Config file.
+        config_path: Config file; a run directory for a job of runs.
         out: Run directory; None for a new directory below runs/.
         overrides: Texts "dotted.key=value" that change values of the config.
         smoke: If true, the table [smoke] of the config applies.
@@ -47,7 +47,7 @@ def run(
     Raises:
         ConfigError, MechanismError, RunError: The run is not possible; the message is one line.
     """
-    config = _config(job, Path(config_path), overrides, smoke)
+    config = (_config if job.of_runs is None else _config_of_runs)(job, Path(config_path), overrides, smoke)
     from jaxdyn.jobs.carry_out import carry_out  # imports JAX, which a config that is refused should not wait for
 
     return carry_out(job, config, out, smoke, resume)
@@ -55,12 +55,25 @@ def run(
 
 def _config(job: Job, path: Path, overrides: Sequence[str], smoke: bool) -> Any:
     """The config in a file, or that of a mechanism file."""
-    tables = read_toml(path) if path.suffix.lower() not in _MECHANISM_FILES else {"body": []}
+    is_config = path.suffix.lower() not in _MECHANISM_FILES and not path.is_dir()
+    tables = read_toml(path) if is_config else {"body": []}
     if "body" not in tables or "mechanism" in tables:  # no config has a [[body]], and every mechanism has one
         return config_of(tables, path, job.config_class, overrides, smoke)
     if job.of_mechanism is None:
         raise ConfigError(f"{path}: this is a mechanism file; give a config file whose key `mechanism` names it")
     return config_of({"mechanism": path.name, **job.of_mechanism}, path, job.config_class, overrides, smoke)
+
+
+def _config_of_runs(job: Job, path: Path, overrides: Sequence[str], smoke: bool) -> Any:
+    """The config of a run in a directory, with this directory and those among the overrides under the key `of_runs`."""
+    others = [word for word in overrides if "=" not in word]
+    changes = [word for word in overrides if "=" in word]
+    for folder in (path, *map(Path, others)):
+        if not folder.is_dir():
+            raise ConfigError(f"{folder}: there is no such directory; give a run directory of jaxdyn identify")
+    config = path / "config.toml"
+    runs = {job.of_runs: [str(folder.resolve()) for folder in (path, *map(Path, others))]}
+    return config_of(read_toml(config) | runs, config, job.config_class, changes, smoke)
 
 
 def main(job: Job, argv: Sequence[str] | None = None, *, default_config: str | None = None) -> int:

@@ -203,10 +203,27 @@ IDENTIFY = Job(
     "Levenberg-Marquardt with exact derivatives minimizes the errors of simulated windows of the recordings (output error) or of\n"
     "computed forces (inverse dynamics). Inertial parameters remain physically valid. For each study the run directory contains\n"
     "a table of parameters with 95 % intervals, figures of merit on training and held-out recordings together with given\n"
-    "references, pictures, and the identified mechanism, which rollout and view can read.",
+    "references, pictures, and the plant that they judge (plant.toml, plant.json, plant.npz): mechanism, sensors, inputs,\n"
+    "filters and estimates. It can be given to evaluate, rollout, view and check, and as the mechanism of another fit.",
     "jaxdyn.jobs.identify_config:IdentifyConfig",
     deferred("jaxdyn.jobs.identify:work"),
     deferred("jaxdyn.jobs.identify_plant:files_of_studies"),
+    then=("jaxdyn evaluate {run}",),
+)
+
+EVALUATE = Job(
+    "evaluate",
+    "judge identified machines on new recordings, without a fit\n\n"
+    "The plant of a run of jaxdyn identify, with its sensors, inputs, friction and filters, predicts recordings, and the same\n"
+    "figures of merit, tables and pictures are written to a new run directory. For plants with estimates, the measurements\n"
+    "inside the 95 % prediction intervals are counted. Several runs are judged side by side on the same recordings. The config\n"
+    "is that of the first run; every setting can be changed. Relative paths are relative to this run directory.\n\n"
+    "  jaxdyn evaluate runs/arm data=/new/recordings 'study.0.validation=[\"run_7.csv\"]'\n"
+    "  jaxdyn evaluate runs/arm runs/other_arm motion.cutoff=8",
+    "jaxdyn.jobs.evaluate_config:EvaluateConfig",
+    deferred("jaxdyn.jobs.evaluate:work"),
+    deferred("jaxdyn.jobs.evaluate:inputs"),
+    of_runs="runs",
 )
 
 OPTIMIZE = Job(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.loaded_run import load_run
+from jaxdyn.io.plant_file import holds_plant
 from jaxdyn.io.visual_files import load_visuals, visuals_of_run
 from jaxdyn.jobs.command import needs
 from jaxdyn.jobs.source import load_source, said_in_one_line
@@ -21,7 +22,8 @@ _OVERLAY = 3
 def view(arguments: argparse.Namespace) -> None:
     """Write a page, serve a scene, or both."""
     source: Path = arguments.source
-    (_view_run if source.is_dir() or not source.suffix else _view_mechanism)(source, arguments)
+    is_run = (source.is_dir() and not holds_plant(source)) or not (source.is_dir() or source.suffix)
+    (_view_run if is_run else _view_mechanism)(source, arguments)
 
 
 def _view_run(path: Path, arguments: argparse.Namespace) -> None:

@@ -42,7 +42,9 @@ def test_references_bear_the_names_of_our_figures():
     config = read_config(CONFIGS / "identify_dfki.toml", IdentifyConfig, [])
     (check,) = config.check
     names = {
-        f"{what} @{duration:g}s" for duration in check.durations for what in ("rms shoulder", "rms elbow", "median end")
+        f"{what} @{duration:g}s, filtered start (20 Hz)"
+        for duration in check.durations
+        for what in ("rms shoulder", "rms elbow", "median end")
     }
     assert [study.name.lower() for study in config.study] == list(BUILDS)
     assert {reference.study for reference in config.reference} == {study.name for study in config.study}

@@ -328,3 +328,24 @@ def test_infinite_numbers_need_permission(write, refusal):
     assert read_config(write("above = [inf, -inf, 1]"), Bounds).above == (float("inf"), float("-inf"), 1.0)
     assert "below: inf is not finite" in refusal(ConfigError, read_config, write("below = inf"), Bounds)
     assert "above: nan is not finite" in refusal(ConfigError, read_config, write("above = nan"), Bounds)
+
+
+def test_an_override_changes_one_entry_of_a_list_and_keeps_the_others(tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_text("numbers = [1, 2, 3]\n[[part]]\nname = 'a'\nsize = 1\n[[part]]\nname = 'b'\nsize = 2\n")
+
+    @dataclasses.dataclass(frozen=True)
+    class Piece:
+        name: str
+        size: int
+
+    @dataclasses.dataclass(frozen=True)
+    class Pieces:
+        numbers: tuple[int, ...]
+        part: tuple[Piece, ...]
+
+    found = read_config(path, Pieces, ["part.1.size=7", "numbers.0=5"])
+    assert found == Pieces((5, 2, 3), (Piece("a", 1), Piece("b", 7)))
+    for override, word in (("part.2.size=7", "2 entries"), ("part.size=7", "index from 0"), ("part.-1.size=7", "-1")):
+        with pytest.raises(ConfigError, match=word):
+            read_config(path, Pieces, [override])

@@ -11,7 +11,9 @@ from small_jobs import interrupt_at_arrays, write_configs
 
 from jaxdyn import State, rollout
 from jaxdyn.cli import main
+from jaxdyn.io.plant_file import load_plant
 from jaxdyn.io.system_file import load_system
+from jaxdyn.io.xml import IgnoredContent
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 ARM = str(CONFIGS / "identify_synthetic_arm.toml")
@@ -49,7 +51,7 @@ def test_bodies_are_physical_and_the_fit_is_better_than_its_start(arm):
     assert found < 0.02
     assert found < 0.2 * start
     with jax.enable_x64(True):
-        model = load_system(arm / "arm.toml").model
+        model = load_plant(arm).system.model
     mass, com, inertia = (np.asarray(x) for x in (model.mass, model.com, model.inertia))
     for m, c, (xx, yy, zz, xy, xz, yz) in zip(mass, com, inertia, strict=True):
         tensor = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
@@ -62,10 +64,9 @@ def test_bodies_are_physical_and_the_fit_is_better_than_its_start(arm):
     assert "95 % interval" in table
 
 
-def test_identified_mechanism_is_a_mechanism(arm):
-    exact, readable = (load_system(arm / f"arm{suffix}") for suffix in (".json", ".toml"))
-    np.testing.assert_allclose(readable.model.mass, exact.model.mass, rtol=1e-12)
-    np.testing.assert_allclose(readable.forces[0].viscous, exact.forces[0].viscous, rtol=1e-12)
+def test_the_mechanism_of_the_identified_plant_can_be_simulated(arm):
+    with pytest.warns(IgnoredContent, match="only the mechanism"):
+        readable = load_system(arm)
     start = State(jnp.asarray([0.0, -0.5, 0.0, -2.0, 0.0, 1.5, 0.0]), jnp.zeros(7))
     states = jax.jit(lambda start: rollout(readable, start, dt=0.01, steps=20))(start).saved
     assert np.all(np.isfinite(states.q))

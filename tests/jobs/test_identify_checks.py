@@ -7,11 +7,11 @@ from recorded import STEP, pendulum_plant, simulated
 from small_jobs import write_configs
 
 from jaxdyn.identify import validation
+from jaxdyn.identify.recording import Part
 from jaxdyn.identify.validation import ValidTimeCheck
 from jaxdyn.io.config import read_config
 from jaxdyn.jobs import identify_checks
 from jaxdyn.jobs.identify_config import IdentifyConfig
-from jaxdyn.jobs.identify_plant import Part
 
 
 def test_predictions_start_at_the_first_time_and_go_on_by_the_stride(tmp_path, monkeypatch):
@@ -29,7 +29,7 @@ def test_predictions_start_at_the_first_time_and_go_on_by_the_stride(tmp_path, m
         q[spoiled] += np.random.default_rng(0).normal(size=q[spoiled].shape)
         part = Part(dataclasses.replace(recording, q=q), 0.0, 1.2)
         figures = identify_checks.figures(dataclasses.replace(config, check=(check,)), plant, [part])
-        return figures["valid time >0.05, 25 %"]
+        return figures["valid time >0.05, polynomial start (9 samples), 25 %"]
 
     # The predictions use the samples from 0.30 to 0.54 s and from 0.60 to 0.84 s.
     np.testing.assert_allclose(found(slice(0, 30)), 0.2)

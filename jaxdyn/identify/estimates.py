@@ -1,0 +1,108 @@
+"""Estimates of parameters with their names, units and covariance, and the places of a plant to which they belong."""
+
+import dataclasses
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxdyn.display import Display, Displayed, known, number_text
+from jaxdyn.lanes import compiled_outside_jit
+
+QUANTILE = 1.959963984540054  # 97.5 % quantile of the normal distribution
+
+
+@dataclasses.dataclass(frozen=True)
+class Address:
+    """The place of some values in a plant.
+
+    Attributes:
+        paths: Dotted paths of the arrays that contain them, such as "system.model.mass".
+        rows: Indices of the rows of these arrays; None for all rows.
+        count: Number of values.
+    """
+
+    paths: tuple[str, ...]
+    rows: tuple[int, ...] | None
+    count: int
+
+    @property
+    def leaves(self) -> tuple[tuple[str, ...], ...]:
+        """The parts of each path."""
+        return tuple(tuple(path.split(".")) for path in self.paths)
+
+
+class Follower(eqx.Module):
+    """Values that change with those of an address, from a `Tie`.
+
+    Attributes:
+        address: Place of the values.
+        leader: Index of the address that they follow.
+        factor: Change of each value per change of its leader.
+    """
+
+    address: Address = eqx.field(static=True)
+    leader: int = eqx.field(static=True)
+    factor: Float[Array, "values"]
+
+
+class Uncertainty(Displayed, eqx.Module):
+    """Estimates of a fit and their uncertainty.
+
+    Attributes:
+        labels: Name and unit of every value.
+        values: Estimates.
+        covariance: Covariance of the estimates; variances are infinite for values that neither data nor priors determine, and zero
+            at a bound of a chart.
+        noise_scale: Ratio of the observed residuals to the assumed noise.
+        warnings: Sentences about values that the data determine poorly or not at all.
+        determined: Finite covariance of the estimates along the directions that data or priors determine.
+        noise: Observed standard deviation of each measurement or force of the fit.
+        noise_of: "measurements" or "forces", to which the noise belongs; empty for neither.
+        addresses: Places of the values in the plant, in the sequence of the values.
+        followers: Values of the plant that follow others.
+    """
+
+    labels: tuple[tuple[str, str], ...] = eqx.field(static=True)
+    values: Float[Array, "values"]
+    covariance: Float[Array, "values values"]
+    noise_scale: Float[Array, ""]
+    warnings: tuple[str, ...] = eqx.field(static=True)
+    determined: Float[Array, "values values"] | None = None
+    noise: Float[Array, "channels"] | None = None
+    noise_of: str = eqx.field(static=True, default="")
+    addresses: tuple[Address, ...] = eqx.field(static=True, default=())
+    followers: tuple[Follower, ...] = ()
+
+    @property
+    @compiled_outside_jit
+    def std(self) -> Float[Array, "values"]:
+        """Standard deviations of the estimates."""
+        return jnp.sqrt(jnp.diagonal(self.covariance))
+
+    @property
+    @compiled_outside_jit
+    def intervals(self) -> Float[Array, "values 2"]:
+        """95 % intervals (lower, upper) of the estimates."""
+        return jnp.stack([self.values - QUANTILE * self.std, self.values + QUANTILE * self.std], axis=1)
+
+    @property
+    @compiled_outside_jit
+    def correlation(self) -> Float[Array, "values values"]:
+        """Correlations of the estimates; 0 for values that are not identified or do not vary."""
+        std = self.std
+        known = jnp.isfinite(std) & (std > 0)
+        inverse = jnp.where(known, 1.0 / jnp.where(known, std, 1.0), 0.0)
+        return jnp.where(known[:, None] & known[None], self.covariance, 0.0) * inverse[:, None] * inverse[None]
+
+    def _display(self) -> Display:
+        values, covariance = known(self.values), known(self.covariance)
+        rows = {"noise scale": number_text(self.noise_scale)}
+        if self.warnings:
+            rows["warnings"] = "; ".join(self.warnings)
+        if values is not None and covariance is not None:
+            std = np.sqrt(np.diagonal(covariance))
+            for (name, unit), value, deviation in zip(self.labels, values, std, strict=True):
+                rows[name] = f"{value:.6g} ± {deviation:.2g} {unit}"
+        return Display(f"Uncertainty({len(self.labels)} values)", rows)

@@ -1,0 +1,85 @@
+"""Judgment of plants on recordings, without a fit."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from jaxdyn.display import Display, Displayed
+from jaxdyn.identify.measurement import Plant
+from jaxdyn.identify.processing import Processing
+from jaxdyn.identify.recording import Part, Recording
+from jaxdyn.identify.validation import Check, WindowsCheck
+from jaxdyn.mechanism.messages import described
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Evaluation(Displayed):
+    """Figures of merit of several plants on the same recordings, from `evaluate`.
+
+    Attributes:
+        figures: Figures of merit by the name of the plant, each by its name in tables.
+    """
+
+    figures: dict[str, dict[str, float]]
+
+    def _display(self) -> Display:
+        names = dict.fromkeys(name for row in self.figures.values() for name in row)
+        rows = {
+            name: ", ".join(f"{who} {row[name]:.4g}" for who, row in self.figures.items() if name in row)
+            for name in names
+        }
+        return Display(f"Evaluation({', '.join(self.figures)})", rows)
+
+
+def evaluate(
+    plants: Plant | Mapping[str, Plant],
+    recordings: Sequence[Recording | Part],
+    checks: Sequence[Check] = (),
+    *,
+    processing: Processing | None = None,
+    intervals: bool = True,
+) -> Evaluation:
+    """Judge one plant or several plants on recordings that need not be those of their fits. Nothing is fitted.
+
+        plant = jaxdyn.io.load_plant("runs/arm")
+        identify.evaluate(plant, [recording]).figures["plant"]
+
+    Args:
+        plants: Plant, or plants by the names that appear in tables.
+        recordings: Recordings, or parts of them with their own processing (`Part`).
+        checks: Checks that compute the figures; by default those of each plant, or `WindowsCheck()` if it has none.
+        processing: Grids and filters of all recordings that do not have their own; by default those of each plant.
+        intervals: Whether to count how often measurements are inside the 95 % prediction intervals, for plants with estimates.
+
+    Raises:
+        TypeError: An argument has the wrong type.
+        RecordingError: A recording is too short for a check.
+    """
+    named = {"plant": plants} if isinstance(plants, Plant) else plants
+    for name, plant in named.items():
+        if not isinstance(plant, Plant):
+            raise TypeError(
+                f"the plant {name!r} is {described(plant)}; give a Plant, such as jaxdyn.io.load_plant(path)"
+            )
+    for entry in recordings:
+        if not isinstance(entry, Recording | Part):
+            raise TypeError(f"among the recordings there is {described(entry)}; give Recording or Part objects")
+    return Evaluation(
+        {name: _figures(plant, recordings, checks, processing, intervals) for name, plant in named.items()}
+    )
+
+
+def _figures(
+    plant: Plant,
+    recordings: Sequence[Recording | Part],
+    checks: Sequence[Check],
+    processing: Processing | None,
+    intervals: bool,
+) -> dict[str, float]:
+    default, plant = processing or plant.processing, plant.without_zeros
+    parts = [entry if isinstance(entry, Part) else Part(entry) for entry in recordings]
+    parts = [part if part.processing else dataclasses.replace(part, processing=default) for part in parts]
+    found: dict[str, float] = {}
+    for check in checks or plant.processing.checks or (WindowsCheck(),):
+        found |= check.figures(plant.bare, parts)
+        found |= check.calibration(plant, parts) if intervals else {}
+    return found

@@ -1,0 +1,123 @@
+"""Standard deviations of predictions, from the covariance of the estimates and the noise that the fit observed.
+
+A prediction is linearized in the estimated values. The 95 % interval is the prediction +- 1.96 standard deviations;
+`Check.calibration` counts how often measurements are inside.
+"""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxdyn.identify.addresses import gather, scatter
+from jaxdyn.identify.estimates import Uncertainty
+from jaxdyn.identify.inverse_dynamics_error import Motions, drive_forces, needed_forces
+from jaxdyn.identify.measurement import Plant
+from jaxdyn.identify.output_error import moved, predict
+from jaxdyn.identify.recording import Part, Windows
+from jaxdyn.lanes import stored_jit
+
+# A direction of the covariance below this fraction of the largest one is a rounding error.
+_LEAST = 1e-14
+
+
+def moved_values(plant: Plant, estimates: Uncertainty, step: Float[Array, "values"]) -> Plant:
+    """The plant with estimated values that are changed by a step; values that follow others are changed with them.
+
+    Args:
+        plant: Plant with its values.
+        estimates: Estimates, which state the places of the values.
+        step: Change of each value.
+    """
+    ends = np.cumsum([address.count for address in estimates.addresses])
+    steps = jnp.split(step, ends[:-1])
+    changes = [*zip(estimates.addresses, steps, strict=True)]
+    changes += [(follower.address, follower.factor * steps[follower.leader]) for follower in estimates.followers]
+    for address, change in changes:
+        values = gather(plant, address.leaves, address.rows)
+        plant = scatter(plant, address.leaves, address.rows, values + change.astype(values.dtype))
+    return plant
+
+
+def force_deviations(plant: Plant, motions: Motions) -> Float[np.ndarray, "samples nv"] | None:
+    """Standard deviations of predicted minus measured forces of the drives.
+
+    Args:
+        plant: Plant with its estimates.
+        motions: Samples of the motions, with the recorded inputs.
+
+    Returns:
+        The deviations, or None if the plant has no estimates from a fit of forces.
+    """
+    known = plant.estimates
+    if known is None or known.noise is None or known.noise_of != "forces":
+        return None
+
+    def variance_of(plant, root, motion):
+        def of_step(z):
+            changed = moved_values(plant, known, root @ z)
+            return needed_forces(changed, motion) - drive_forces(changed, motion)
+
+        return jnp.sum(jax.jacfwd(of_step)(jnp.zeros(root.shape[1], root.dtype)) ** 2, axis=1)
+
+    variance = stored_jit(jax.vmap(variance_of, (None, None, 0)))(plant.bare, _root(known), motions)
+    return np.sqrt(np.asarray(variance) + np.asarray(known.noise) ** 2)
+
+
+def window_deviations(
+    plant: Plant, windows: Windows, start_noise: Float[np.ndarray, "L"]
+) -> Float[np.ndarray, "W M ny"] | None:
+    """Standard deviations of simulated minus measured values of windows, with the effect of errors of the initial states.
+
+    Args:
+        plant: Plant with its estimates.
+        windows: Windows to predict.
+        start_noise: Standard deviations of the initial states, coordinates then velocities, see `start_deviations`.
+
+    Returns:
+        The deviations, or None if the plant has no estimates from a fit of measurements.
+    """
+    known = plant.estimates
+    if known is None or known.noise is None or known.noise_of != "measurements":
+        return None
+    starts = jax.vmap(plant.sensors.state_read)(windows.starts, windows.sources)
+
+    def variance_of(plant, root, start_noise, start, window):
+        rank = root.shape[1]
+
+        def of_step(z):
+            changed = moved_values(plant, known, root @ z[:rank])
+            return predict(changed, moved(plant.system.model, start, start_noise * z[rank:]), window)[0]
+
+        return jnp.sum(jax.jacfwd(of_step)(jnp.zeros(rank + start_noise.size, root.dtype)) ** 2, axis=-1)
+
+    compiled = stored_jit(jax.vmap(variance_of, (None, None, None, 0, 0)))
+    variance = compiled(plant.bare, _root(known), jnp.asarray(start_noise), starts, windows)
+    return np.sqrt(np.asarray(variance) + np.asarray(known.noise) ** 2)
+
+
+def start_deviations(plant: Plant, parts: Sequence[Part]) -> Float[np.ndarray, "L"]:
+    """Standard deviations of the initial states of windows: of measured coordinates, and of velocities that are low-passed rates.
+
+    White noise of standard deviation s with interval h has the spectral density 2 h s^2 up to the Nyquist frequency. So the
+    variance of its rate below the cutoff frequency c is 2 h s^2 (2 pi)^2 c^3 / 3.
+
+    Args:
+        plant: Plant whose sensors measure the coordinates first.
+        parts: Recordings with their processing.
+    """
+    interval = float(np.median(np.concatenate([np.diff(part.recording.time) for part in parts])))
+    cutoff = min(max(part.processed.velocity_cutoff for part in parts), 0.5 / interval)
+    known = plant.estimates
+    noise = np.asarray(plant.sensors.deviations if known is None or known.noise is None else known.noise)
+    q = np.resize(noise, plant.system.model.nv)
+    return np.concatenate([q, q * 2.0 * np.pi * np.sqrt(2.0 * interval * cutoff**3 / 3.0)])
+
+
+def _root(estimates: Uncertainty) -> Float[Array, "values rank"]:
+    """Matrix L with L L' = covariance along the directions that data or priors determine."""
+    eigenvalues, vectors = np.linalg.eigh(np.asarray(estimates.determined, np.float64))
+    kept = eigenvalues > _LEAST * eigenvalues.max(initial=0.0)
+    return jnp.asarray(vectors[:, kept] * np.sqrt(eigenvalues[kept]), estimates.values.dtype)

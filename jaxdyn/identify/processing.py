@@ -1,0 +1,59 @@
+"""Processing of recordings before they are compared with a plant: grids, filters and the camera."""
+
+import dataclasses
+from typing import Any
+
+from jaxdyn.identify.markers import Markers
+from jaxdyn.mechanism.quantity import quantity
+
+
+def _value(default: Any, unit: str | None = None, *, positive: bool = False, minimum: float | None = None) -> Any:
+    return dataclasses.field(default=default, metadata=quantity(unit, positive=positive, minimum=minimum))
+
+
+@dataclasses.dataclass(frozen=True)
+class Smoothing:
+    """Smoothing of recordings for inverse dynamics.
+
+    Attributes:
+        interval: Interval of the regular time grid.
+        cutoff: Cutoff frequency of the zero-phase low-pass filter for positions, velocities and forces; 0 for no filter.
+        order: Order of the low-pass filter.
+        drop: Number of samples that are removed at both ends.
+        decimate: Decimation factor n: every n-th sample is used.
+    """
+
+    interval: float = _value(0.001, "s", positive=True)
+    cutoff: float = _value(5.0, "Hz", minimum=0.0)
+    order: int = _value(4, positive=True)
+    drop: int = _value(300, minimum=0.0)
+    decimate: int = _value(5, positive=True)
+
+    @property
+    def in_words(self) -> str:
+        """The filter, as it appears in the names of figures of merit; empty without a filter."""
+        return f", filter {self.cutoff:g} Hz" if self.cutoff else ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Processing:
+    """Everything that is done with a recording before it is compared with a plant.
+
+    Attributes:
+        smoothing: Grid and filter for inverse dynamics.
+        lead: Duration of the inputs before each window that are kept, for inputs with delay.
+        velocity_cutoff: Cutoff frequency of the low-pass filter for the initial velocities of windows.
+        markers: Description of the markers of filmed recordings, with the calibrated camera; None for other recordings.
+        checks: Checks that compute the figures of merit.
+    """
+
+    smoothing: Smoothing = Smoothing()
+    lead: float = _value(0.0, "s", minimum=0.0)
+    velocity_cutoff: float = _value(20.0, "Hz", positive=True)
+    markers: Markers | None = None
+    checks: tuple[Any, ...] = ()
+
+    @property
+    def angles(self) -> str:
+        """The camera, as it appears in the names of figures of merit; empty for recordings that are not films."""
+        return "" if self.markers is None else ", calibrated angles" if self.markers.is_calibrated else ", raw angles"

@@ -1,0 +1,98 @@
+"""The job `jaxdyn evaluate`: plants of earlier runs, judged on recordings without a fit."""
+
+import dataclasses
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from jaxdyn.identify.measurement import Plant
+from jaxdyn.identify.recording import Part
+from jaxdyn.io.errors import ConfigError
+from jaxdyn.io.plant_file import PLANT, load_plant, plant_archive
+from jaxdyn.io.runs import RunDirectory
+from jaxdyn.io.system_file import files_of
+from jaxdyn.jobs.evaluate_config import EvaluateConfig
+from jaxdyn.jobs.identify import drawn, merit_table
+from jaxdyn.jobs.identify_checks import figures
+from jaxdyn.jobs.identify_config import StudyConfig
+from jaxdyn.jobs.identify_plant import check_folder, parts_of, recording_files
+from jaxdyn.lanes.announcements import announced_as
+
+
+def work(config: EvaluateConfig, directory: RunDirectory) -> dict[str, Any]:
+    """Judge all plants on the held-out recordings of each study; returns the figures of merit."""
+    with jax.enable_x64(True):
+        check_folder(config)
+        judged = [(study, _plants(config, study)) for study in config.study]
+        recorded = [_parts(config, study, plants) for study, plants in judged]
+        return {
+            study.name: _judged(config, study, plants, parts, directory)
+            for (study, plants), parts in zip(judged, recorded, strict=True)
+        }
+
+
+def inputs(config: EvaluateConfig) -> list[tuple[str, Path]]:
+    """All files that the judgment reads, each with its role."""
+    archives = [archive for study in config.study for archive in _archives(config, study).values()]
+    plants = [("plant", file) for archive in archives for file in files_of(archive)]
+    return [
+        *plants,
+        *(("recording", file) for study in config.study for file in recording_files(config, study.validation)),
+    ]
+
+
+def _archives(config: EvaluateConfig, study: StudyConfig) -> dict[str, Path]:
+    """The archive of the plant of a study in each run, by the name of the run."""
+    found = {}
+    for run in config.runs:
+        own = run / study.name / f"{PLANT}.json"
+        name = run.name if run.name not in found else str(run)
+        found[name] = own if own.is_file() else plant_archive(run)
+    return found
+
+
+def _plants(config: EvaluateConfig, study: StudyConfig) -> dict[str, Plant]:
+    return {name: load_plant(path) for name, path in _archives(config, study).items()}
+
+
+def _parts(config: EvaluateConfig, study: StudyConfig, plants: dict[str, Plant]) -> list[Part]:
+    """The recordings, filmed ones with the camera that the fit calibrated."""
+    markers = config.markers
+    if markers is not None and markers.calibrate:
+        found = {plant.processing.markers for plant in plants.values()} - {None}
+        if len(found) != 1:
+            raise ConfigError(
+                f"{study.name}: the runs have {len(found)} calibrations of the camera; evaluate them separately, or give the "
+                "table markers with calibrate = false"
+            )
+        markers = found.pop()
+    return parts_of(config, study.validation, study.validation_time, markers)
+
+
+@announced_as("the judgment")
+def _judged(
+    config: EvaluateConfig, study: StudyConfig, plants: dict[str, Plant], parts: list[Part], directory: RunDirectory
+) -> dict[str, Any]:
+    """Judge all plants on the recordings of a study; writes the table and pictures, and returns the metrics."""
+    merit: dict[tuple[str, str], dict[str, float]] = {
+        (name, "validation"): figures(config, plant, parts, intervals=config.intervals)
+        for name, plant in plants.items()
+    }
+    table = merit_table(merit)
+    print(f"\n{study.name}: {', '.join(study.validation)}\n{table}")
+    directory.write_text(f"{study.name}_figures.txt", table + "\n")
+    metrics: dict[str, Any] = {"figures": {f"{name}, {split}": row for (name, split), row in merit.items()}}
+    if config.pictures:
+        metrics["pictures"] = [
+            picture
+            for name, plant in plants.items()
+            for picture in drawn(config, _named(study, name, plants), plant.without_zeros, None, parts, directory)
+        ]
+    return metrics
+
+
+def _named(study: StudyConfig, name: str, plants: Iterable[str]) -> StudyConfig:
+    """The study with the name of a plant, if there are several plants."""
+    return study if len(list(plants)) == 1 else dataclasses.replace(study, name=f"{study.name}_{name}")

@@ -1,0 +1,29 @@
+"""The config of `jaxdyn evaluate`: that of the fit, and the runs whose plants are judged."""
+
+import dataclasses
+from pathlib import Path
+
+from jaxdyn.jobs.identify_config import IdentifyConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluateConfig(IdentifyConfig):
+    """Config of `jaxdyn evaluate`. Settings of a run of `jaxdyn identify` that it does not state are those of the run.
+
+    Attributes:
+        runs: Run directories of `jaxdyn identify`, or directories of single plants, whose plants are judged side by side.
+        intervals: If true, the measurements inside the 95 % prediction intervals are counted.
+    """
+
+    runs: tuple[Path, ...] = ()
+    intervals: bool = True
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.synthetic is not None:
+            raise ValueError(
+                "synthetic recordings cannot be judged again; give data, the folder of recordings, and study"
+            )
+        without = [k for k, study in enumerate(self.study) if not study.validation]
+        if without:
+            raise ValueError(f"study.{without[0]}.validation is empty; name the recordings to predict")

@@ -1,0 +1,147 @@
+"""Plants in files: everything that predictions depend on comes back, and the mechanism alone is not mistaken for it."""
+
+import json
+import tomllib
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from recorded import double_pendulum_plant
+
+import jaxdyn
+from jaxdyn import io
+from jaxdyn.dynamics.forces import JointSpring
+from jaxdyn.identify import Markers, Plant, Processing, Sensors, Smoothing, WindowsCheck
+from jaxdyn.identify.estimates import Address, Follower, Uncertainty
+from jaxdyn.io.errors import ConfigError
+from jaxdyn.io.plant_file import outside_bounds
+from jaxdyn.io.xml import IgnoredContent
+
+
+def identified() -> Plant:
+    """A plant with a negative spring in its second joint, and everything else that a plant can have."""
+    plain = double_pendulum_plant()
+    spring = eqx.tree_at(lambda force: force.stiffness, JointSpring([0.0, 0.0], [0.0, 0.0]), jnp.array([0.2, -0.03]))
+    system = plain.system.changed(forces=(*plain.system.forces, spring))
+    covariance = jnp.array([[0.01, 0.002], [0.002, 0.04]])
+    estimates = Uncertainty(
+        (("spring [1_joint]", "N m/rad"), ("spring [2_joint]", "N m/rad")),
+        jnp.array([0.2, -0.03]),
+        covariance.at[1, 1].set(jnp.inf),
+        jnp.asarray(1.1),
+        ("not identifiable: spring [2_joint]",),
+        covariance,
+        jnp.array([0.001, 0.002]),
+        "measurements",
+        (Address(("system.forces.1.stiffness",), None, 2),),
+        (Follower(Address(("inputs.offset",), (0, 1), 2), 0, jnp.array([0.5, 0.5])),),
+    )
+    markers = Markers(400.0, (0, 2), (1, 3), tilt=(0.1, 0.2, 0.3, 0.4))
+    processing = Processing(Smoothing(cutoff=8.0), 0.05, 30.0, markers, (WindowsCheck(durations=(0.2, 0.4)),))
+    sensors = eqx.tree_at(lambda s: s.zeros, plain.sensors, jnp.ones((3, 2)))
+    return Plant(system, sensors, plain.inputs, processing, estimates)
+
+
+def test_a_plant_comes_back_bit_by_bit_from_its_directory_and_each_of_its_files(tmp_path):
+    plant = identified()
+    io.save_plant(plant, tmp_path)
+    leaves, structure = jax.tree.flatten(plant)
+    for path in (tmp_path, *(tmp_path / f"plant.{ending}" for ending in ("json", "npz", "toml"))):
+        back, same = jax.tree.flatten(io.load_plant(path))
+        assert same == structure
+        for old, new in zip(leaves, back, strict=True):
+            np.testing.assert_array_equal(new, old)
+            assert new.dtype == old.dtype
+
+
+def test_an_estimate_outside_of_the_bounds_is_stored_and_named(tmp_path):
+    plant = identified()
+    assert outside_bounds(plant) == [("spring [2_joint] (N m/rad)", -0.03, "not negative")]
+    io.save_plant(plant, tmp_path)
+    text = tomllib.loads((tmp_path / "plant.toml").read_text())
+    assert text["outside_bounds"] == [
+        {"name": "spring [2_joint] (N m/rad)", "estimate": -0.03, "bounds": "not negative"}
+    ]
+    assert text["joint_spring"]["stiffness"]["2_joint"] == -0.03
+    assert text["parameter"][1]["standard_deviation"] == float("inf")
+    assert text["inputs"]["delay"] == [0.013, 0.027]
+    assert text["processing"]["smoothing"]["cutoff"] == 8.0
+
+
+def test_loading_the_mechanism_of_a_plant_names_everything_that_is_left_out(tmp_path):
+    io.save_plant(identified(), tmp_path)
+    for path in (tmp_path, tmp_path / "plant.json", tmp_path / "plant.toml"):
+        with pytest.warns(IgnoredContent) as caught:
+            system = io.load_system(path)
+        assert float(system.forces[1].stiffness[1]) == -0.03
+        for word in ("inputs.gain [1.15, 0.85]", "inputs.delay", "sensors.offset", "covariance", "load_plant"):
+            assert word in str(caught[0].message)
+
+
+def test_a_plant_whose_text_was_edited_is_refused(tmp_path):
+    io.save_plant(identified(), tmp_path)
+    path = tmp_path / "plant.toml"
+    path.write_text(path.read_text().replace("0.013", "0.014"))
+    with pytest.raises(ConfigError, match=r"plant\.toml.*edited.*save_plant"):
+        io.load_plant(tmp_path)
+    path.unlink()
+    assert float(io.load_plant(tmp_path).inputs.delay[0]) == 0.013
+
+
+def test_archives_of_mechanisms_and_of_plants_are_told_apart(tmp_path):
+    plant = double_pendulum_plant()
+    io.save_archive(plant.system, tmp_path / "system")
+    io.save_plant(plant, tmp_path / "machine")
+    assert json.loads((tmp_path / "system.json").read_text())["version"] == 1
+    with pytest.raises(ConfigError, match="mechanism without sensors"):
+        io.load_plant(tmp_path / "system.json")
+    with pytest.raises(ConfigError, match="load_plant"):
+        io.load_archive(tmp_path / "machine.json")
+    with pytest.raises(ConfigError, match="no plant"):
+        io.load_plant(tmp_path)
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        io.save_plant(plant, tmp_path / name)
+    with pytest.raises(ConfigError, match=r"several plants.*one.*two"):
+        io.load_plant(tmp_path)
+
+
+def height(system, state):
+    """A sensor of a user."""
+    return jaxdyn.frame_placement(system.model, state.q, "tip").translation[2:]
+
+
+def test_the_function_of_a_sensor_must_be_given_by_its_user(tmp_path):
+    plant = double_pendulum_plant()
+    own = Plant(plant.system, Sensors(jnp.array([0.1]), observe=height))
+    with pytest.raises(ConfigError, match=r"function height.*classes=\(height,\)"):
+        io.save_plant(own, tmp_path)
+    io.save_plant(own, tmp_path, classes=(height,))
+    with pytest.raises(ConfigError, match="observe"):
+        io.load_plant(tmp_path)
+    assert io.load_plant(tmp_path, classes=(height,)).sensors.observe is height
+
+
+@pytest.mark.parametrize(
+    ("found", "written", "word"),
+    [
+        ('"paths": [\n      "system.forces.1.stiffness"', '"paths": [\n      "system.__class__"', "__class__"),
+        ('"class": "Sensors"', '"class": "Inputs"', "field"),
+        ('"function": "joint_positions"', '"function": "load_plant"', "observe"),
+        ('"leader": 0', '"leader": 7', "followers"),
+    ],
+)
+def test_damaged_plants_are_refused_in_one_line(tmp_path, found, written, word):
+    io.save_plant(identified(), tmp_path)
+    path = tmp_path / "plant.json"
+    text = path.read_text()
+    text = "\n".join(line.strip() for line in text.splitlines())
+    found, written = ("\n".join(line.strip() for line in part.splitlines()) for part in (found, written))
+    assert found in text
+    path.write_text(text.replace(found, written))
+    with pytest.raises(ConfigError) as caught:
+        io.load_plant(tmp_path)
+    assert word in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1

@@ -1,0 +1,94 @@
+"""`jaxdyn evaluate`: stored plants on recordings of files, without a fit."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from recorded import STEP, pendulum_plant, simulated
+
+from jaxdyn.cli import main
+from jaxdyn.io.plant_file import save_plant
+
+CONFIG = f"""
+data = "recordings"
+pictures = false
+[[study]]
+name = "weight"
+mechanism = "left_out.toml"
+train = ["old.npz"]
+validation = ["old.npz"]
+[[free]]
+path = "inputs.offset"
+[fit]
+method = "inverse_dynamics"
+[motion]
+interval = {STEP}
+cutoff = 0
+drop = 1
+decimate = 1
+[[check]]
+kind = "forces"
+"""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Path:
+    """Two runs whose plants differ in the offset of their input, and two recordings, one of which has other names and rates."""
+    folder = tmp_path_factory.mktemp("runs")
+    plant = pendulum_plant()
+    for name, offset in (("one", 0.0), ("two", 0.3)):
+        run = folder / name
+        (run / "recordings").mkdir(parents=True)
+        (run / "config.toml").write_text(CONFIG)
+        inputs = dataclasses.replace(plant.inputs, offset=jnp.array([offset]))
+        save_plant(dataclasses.replace(plant, inputs=inputs), run)
+    (folder / "new").mkdir()
+    for name, torque in (("old", "tau"), ("other", "current")):
+        recording = simulated(plant, 1.0, 3, irregular=False)
+        arrays = {"t": recording.time, "q": recording.q, torque: recording.u}
+        np.savez(folder / "new" / f"{name}.npz", **arrays)
+    return folder
+
+
+def figures_of(runs: Path, *words: str) -> dict[str, dict[str, float]]:
+    out = runs / f"judged {len(list(runs.iterdir()))}"
+    assert main(["evaluate", str(runs / "one"), f"data={runs / 'new'}", "--out", str(out), *words]) == 0
+    return json.loads((out / "metrics.json").read_text())["weight"]["figures"]
+
+
+def test_runs_are_judged_side_by_side_on_new_recordings(runs, capsys):
+    found = figures_of(runs, str(runs / "two"))
+    assert list(found) == ["one, validation", "two, validation"]
+    one, two = (row["rms 1_joint"] for row in found.values())
+    assert one < 0.15
+    np.testing.assert_allclose(two, np.hypot(0.3, one), rtol=0.1)
+    assert "weight: old.npz" in capsys.readouterr().out
+
+
+def test_a_recording_has_its_own_columns_and_filter_and_lists_are_changed_by_item(runs):
+    found = figures_of(
+        runs,
+        'study.0.validation=["other.npz"]',
+        'recording=[{name="other.npz", columns={u=["current"]}, motion={interval=0.02, cutoff=10, drop=3, decimate=1}}]',
+    )
+    assert "relative, filter 10 Hz" in found["one, validation"]
+
+
+@pytest.mark.parametrize(
+    ("words", "fragments"),
+    [
+        (["nowhere"], ["nowhere", "no such directory"]),
+        (["study.0.validation=[]"], ["study.0.validation is empty"]),
+        (["study.3.validation=[]"], ["study", "1 entries", "'3'"]),
+        (["study.0.validation=['missing.npz']"], ["missing.npz", "no such file"]),
+    ],
+)
+def test_bad_input_is_one_line_with_a_remedy(runs, words, fragments, capsys, tmp_path):
+    command = ["evaluate", str(runs / "one"), f"data={runs / 'new'}", *words, "--out", str(tmp_path / "out")]
+    assert main(command) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    for fragment in fragments:
+        assert fragment in line
