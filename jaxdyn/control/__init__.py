@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from jaxdyn.control.costs import EnergyLevel as EnergyLevel
     from jaxdyn.control.costs import FramePose as FramePose
     from jaxdyn.control.costs import JointBounds as JointBounds
+    from jaxdyn.control.costs import LeastSquares as LeastSquares
     from jaxdyn.control.costs import Penetration as Penetration
     from jaxdyn.control.costs import Spheres as Spheres
     from jaxdyn.control.costs import StateBounds as StateBounds

@@ -36,6 +36,25 @@ class CostTerm(eqx.Module):
         """The cost at time t, s, in state x under controls u."""
 
 
+class LeastSquares(CostTerm):
+    """Base of costs 1/2 sum of w_i r_i^2.
+
+    Without second-order terms, solvers take J' w J with J = dr as the Hessian, which is positive semidefinite.
+
+    Source: theory.md (S6).
+    """
+
+    @abc.abstractmethod
+    def residuals(
+        self, dynamics: Dynamics, t: Time, x: AnyState, u: Controls
+    ) -> tuple[Float[Array, "m"], Float[Array, "m"]]:
+        """The residuals r and their weights w at time t (s), in state x, under controls u."""
+
+    def __call__(self, dynamics: Dynamics, t: Time, x: AnyState, u: Controls) -> Float[Array, ""]:
+        residuals, weights = self.residuals(dynamics, t, x, u)
+        return 0.5 * jnp.sum(weights * residuals**2)
+
+
 class ConstraintTerm(eqx.Module):
     """Base of predefined constraint functions with values (m,).
 
@@ -49,7 +68,7 @@ class ConstraintTerm(eqx.Module):
         """The values at time t, s, in state x under controls u."""
 
 
-class Deviation(CostTerm):
+class Deviation(LeastSquares):
     """Quadratic cost 1/2 sum of w_i d_i^2 of the deviation d = difference(target, x) from a target state, in tangent coordinates.
 
     Attributes:
@@ -64,9 +83,11 @@ class Deviation(CostTerm):
         converter=floating, default=1.0, metadata=quantity(minimum=0.0, broadcast=True)
     )
 
-    def __call__(self, dynamics: Dynamics, t: Time, x: AnyState, u: Controls) -> Float[Array, ""]:
+    def residuals(
+        self, dynamics: Dynamics, t: Time, x: AnyState, u: Controls
+    ) -> tuple[Float[Array, "nx"], Float[Array, "nx"]]:
         off = dynamics.difference(self.target, x)
-        return 0.5 * jnp.sum(self.weights * off**2)
+        return off, jnp.broadcast_to(self.weights, off.shape)
 
 
 class AngularDeviation(CostTerm):
@@ -92,7 +113,7 @@ class AngularDeviation(CostTerm):
         return jnp.sum(self.weights * (1.0 - jnp.cos(off)))
 
 
-class Effort(CostTerm):
+class Effort(LeastSquares):
     """Control effort, 1/2 sum of w_i u_i^2.
 
     Attributes:
@@ -105,11 +126,13 @@ class Effort(CostTerm):
         converter=floating, default=1.0, metadata=quantity(minimum=0.0, broadcast=True)
     )
 
-    def __call__(self, dynamics: Dynamics, t: Time, x: AnyState, u: Controls) -> Float[Array, ""]:
-        return 0.5 * jnp.sum(self.weights * u**2)
+    def residuals(
+        self, dynamics: Dynamics, t: Time, x: AnyState, u: Controls
+    ) -> tuple[Float[Array, "nu"], Float[Array, "nu"]]:
+        return u, jnp.broadcast_to(self.weights, u.shape)
 
 
-class FramePose(CostTerm):
+class FramePose(LeastSquares):
     """Quadratic cost 1/2 (position |p - p*|^2 + rotation |a|^2) of the deviation of a frame from a target pose with origin p*.
 
     p is the origin of the frame, and a the rotation vector (rad) from the target orientation to that of the frame.
@@ -128,14 +151,17 @@ class FramePose(CostTerm):
     position: Float[Array, ""] = eqx.field(converter=floating, default=1.0, metadata=quantity("1/m^2", minimum=0.0))
     rotation: Float[Array, ""] = eqx.field(converter=floating, default=0.0, metadata=quantity("1/rad^2", minimum=0.0))
 
-    def __call__(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Float[Array, ""]:
+    def residuals(
+        self, dynamics: Dynamics, t: Time, x: State, u: Controls
+    ) -> tuple[Float[Array, "6"], Float[Array, "6"]]:
         placed = frame_placement(_multibody(dynamics, self).system.model.at(t), x.q, self.frame)
         off = placed.translation - self.target.translation
         angle = quaternion.logarithm(quaternion.multiply(quaternion.inverse(self.target.quaternion), placed.quaternion))
-        return 0.5 * (self.position * dot(off, off) + self.rotation * dot(angle, angle))
+        weights = jnp.concatenate([jnp.broadcast_to(weight, (3,)) for weight in (self.position, self.rotation)])
+        return jnp.concatenate([off, angle]), weights
 
 
-class EnergyLevel(CostTerm):
+class EnergyLevel(LeastSquares):
     """Quadratic cost 1/2 w (E - E*)^2 of the total energy E of the system, for example for a swing-up.
 
     Attributes:
@@ -148,8 +174,10 @@ class EnergyLevel(CostTerm):
     level: Float[Array, ""] = eqx.field(converter=floating, metadata=quantity("J"))
     weight: Float[Array, ""] = eqx.field(converter=floating, default=1.0, metadata=quantity("1/J^2", minimum=0.0))
 
-    def __call__(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Float[Array, ""]:
-        return 0.5 * self.weight * (total_energy(_multibody(dynamics, self).system, x, t) - self.level) ** 2
+    def residuals(
+        self, dynamics: Dynamics, t: Time, x: State, u: Controls
+    ) -> tuple[Float[Array, "1"], Float[Array, "1"]]:
+        return (total_energy(_multibody(dynamics, self).system, x, t) - self.level)[None], self.weight[None]
 
 
 class ElapsedTime(CostTerm):
@@ -301,7 +329,7 @@ class Workless(ConstraintTerm):
         return dot(drive_forces(_multibody(dynamics, self).system, u), x.v)[None]
 
 
-class Penetration(CostTerm):
+class Penetration(LeastSquares):
     """Quadratic cost 1/2 w sum of depth^2 of the penetration depths of spheres into obstacles, which are enlarged by the margin.
 
     Attributes:
@@ -314,8 +342,11 @@ class Penetration(CostTerm):
     spheres: Spheres
     weight: Float[Array, ""] = eqx.field(converter=floating, default=1.0, metadata=quantity("1/m^2", minimum=0.0))
 
-    def __call__(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Float[Array, ""]:
-        return 0.5 * self.weight * jnp.sum(jnp.maximum(self.spheres(dynamics, t, x, u), 0.0) ** 2)
+    def residuals(
+        self, dynamics: Dynamics, t: Time, x: State, u: Controls
+    ) -> tuple[Float[Array, "pairs"], Float[Array, "pairs"]]:
+        depths = jnp.maximum(self.spheres(dynamics, t, x, u), 0.0)
+        return depths, jnp.broadcast_to(self.weight, depths.shape)
 
 
 def _multibody(dynamics: Dynamics, term: eqx.Module) -> MultibodyDynamics:

@@ -13,7 +13,16 @@ from jaxtyping import Array, Float
 
 from jaxdyn.control.linear_quadratic import LinearQuadratic, adjoint
 from jaxdyn.control.plan import Multipliers, Outcome, Plan, multiplier_estimates
-from jaxdyn.control.problem import ControlProblem, end_constraints, final_cost, path_constraints, running_cost
+from jaxdyn.control.problem import (
+    ControlProblem,
+    SplitCost,
+    end_constraints,
+    final_cost,
+    path_constraints,
+    running_cost,
+    split_final_cost,
+    split_running_cost,
+)
 from jaxdyn.lanes import Backend, lane_function
 from jaxdyn.spatial.arrays import einsum
 
@@ -151,18 +160,25 @@ def expanded(
         costates = backward(flat.model, feedback)[:, :nx]
 
     def second(k, x, following, u, costate, multiplier, weight):
-        def weighted(w):
-            gap, cost, constraints = _step_away(problem, plan, k, x, following, u, w)
-            return cost if curvature is None else cost + weight * (gap @ costate + constraints @ multiplier)
+        def split(w):
+            placed = problem.with_design(plan.design + w[nx:n])
+            return split_running_cost(placed, k, problem.dynamics.retract(x, w[:nx]), u + w[n:])
 
-        return jax.hessian(weighted)(jnp.zeros(n + m, u.dtype))
+        def curved(w):
+            gap, _, constraints = _step_away(problem, plan, k, x, following, u, w)
+            return gap @ costate + constraints @ multiplier
+
+        return _hessian(split, None if curvature is None else curved, weight, jnp.zeros(n + m, u.dtype))
 
     def second_at_end(last, multiplier, weight):
-        def weighted(w):
-            cost, constraints = _end_away(problem, plan, last, w)
-            return cost if curvature is None else cost + weight * (constraints @ multiplier)
+        def split(w):
+            placed = problem.with_design(plan.design + w[nx:])
+            return split_final_cost(placed, problem.dynamics.retract(last, w[:nx]))
 
-        return jax.hessian(weighted)(jnp.zeros(n, gaps.dtype))
+        def curved(w):
+            return _end_away(problem, plan, last, w)[1] @ multiplier
+
+        return _hessian(split, None if curvature is None else curved, weight, jnp.zeros(n, gaps.dtype))
 
     hessians = lane_function(second, backend=backend, name="expansion, second order")
     weight = jnp.ones((), gaps.dtype) if curvature is None else curvature
@@ -177,6 +193,26 @@ def expanded(
         lambda p: (p.Q, p.S, p.R, p.Q_end), flat.model, (H[:, :n, :n], H[:, n:, :n], H[:, n:, n:], Q_end)
     )
     return Expansion(model, C, end_C)
+
+
+def _hessian(split, curved, weight: Array, zero: Array) -> Array:
+    """Hessian at zero of the costs that `split` returns, and with a weight that of `curved` and of the residuals.
+
+    Without this weight, the Hessian of squares is that of Gauss-Newton, J' w J.
+    """
+
+    def exact(w):
+        cost: SplitCost = split(w)
+        if curved is None:
+            return cost.rest
+        return cost.rest + weight * (0.5 * jnp.sum(cost.weights * cost.residuals**2) + curved(w))
+
+    H, part = jax.hessian(exact)(zero), split(zero)
+    if not part.residuals.size:
+        return H
+    J = jax.jacfwd(lambda w: split(w).residuals)(zero)
+    omitted = 1.0 if curved is None else 1.0 - weight
+    return H + omitted * einsum("ci,c,cj->ij", J, part.weights, J)
 
 
 def cost_size(problem: ControlProblem, plan: Plan, *, backend: Backend = "auto") -> Float[Array, ""]:

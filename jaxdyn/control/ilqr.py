@@ -20,7 +20,9 @@ class ILQR(NewtonSolver):
 
     Each iteration expands costs and dynamics about the plan to second order, solves the linear-quadratic problem with the bounds
     of the controls, and rolls its policy out with several step fractions at once; the largest fraction with a sufficient decrease
-    is accepted. DDP adds the curvature of the dynamics, weighted by the costates, and converges quadratically close to a solution.
+    is accepted. An initial guess may violate the dynamics: its gaps are closed along the search, and while they are open, the cost
+    may increase. Costs that are `LeastSquares` have the Hessian of Gauss-Newton. DDP adds the curvature of residuals
+    and dynamics, weighted by the costates, and converges quadratically close to a solution.
     If the model is not convex, this curvature is omitted for some iterations. Constraints are included by an augmented Lagrangian.
 
     Attributes:
@@ -30,7 +32,8 @@ class ILQR(NewtonSolver):
         penalty: Initial weight of the quadratic penalty on constraint violations.
         backend: Compiler of expansions, recursions and rollouts, see `lanes`.
 
-    Source: Li and Todorov 2004; Jacobson and Mayne 1970; Tassa, Mansard and Todorov 2014; Howell, Jackson and Manchester 2019.
+    Source: Li and Todorov 2004; Jacobson and Mayne 1970; Tassa, Mansard and Todorov 2014; Howell, Jackson and Manchester 2019;
+    Mastalli et al. 2020; theory.md (S1)-(S6).
     """
 
     kind: ClassVar[str] = "ilqr"
@@ -59,7 +62,7 @@ def roll_out(
 ) -> Plan:
     """The plan after a fraction of the feedforward and the full feedback of a policy.
 
-    The same fraction of the gaps between the states of the plan is closed. Source: Mastalli et al. 2020 (gaps).
+    The same fraction of the gaps between the states of the plan is closed. Source: theory.md (S4); Mastalli et al. 2020.
 
     Args:
         problem: Problem to solve.
@@ -77,7 +80,7 @@ def roll_out(
         off = jnp.concatenate([dynamics.difference(before, x), moved])
         u = jnp.clip(u + fraction * feedforward + feedback @ off, placed.lower, placed.upper)
         after = dynamics.step(x, u, k.astype(u.dtype) * dt, dt)
-        return dynamics.retract(after, (fraction - 1.0) * gap), (x, u)
+        return dynamics.retract(after, (fraction - 1.0) * gap), (x, u)  # (S4)
 
     before = jax.tree.map(lambda leaf: leaf[:-1], plan.states)
     policy = step.policy

@@ -77,7 +77,7 @@ def riccati(
         gradient, hessian, slope, curvature = after
         reached = gradient, hessian
         A, B, d, Q, S, R, q, r, low, high = step
-        ahead = gradient + hessian @ d
+        ahead = gradient + hessian @ d  # (S3)
         gu, gz = r + B.T @ ahead, q + A.T @ ahead
         Huu = R + B.T @ hessian @ B
         Huz, Hzz = S + B.T @ hessian @ A, Q + A.T @ hessian @ A
@@ -164,7 +164,7 @@ def steps_of(
         A, B, d, k, K, low, high = step
         u = k + K @ z
         u = jnp.clip(u, low, high) if bounded else u
-        return A @ z + B @ u + d, (z, u)
+        return A @ z + B @ u + d, (z, u)  # (S2)
 
     bounds = (lower, upper) if bounded else (policy.feedforward, policy.feedforward)
     steps = (problem.A, problem.B, problem.d, policy.feedforward, policy.feedback, *bounds)

@@ -20,7 +20,6 @@ from jaxdyn.control.linear_quadratic import (
     Policy,
     box_minimum,
     change,
-    costates,
     damped,
     riccati,
     steps_of,
@@ -52,7 +51,7 @@ _LEAST_GAIN = 1e-4  # required decrease of the merit as a fraction of the decrea
 _FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-3, 1e-7, 1e8
 _LONGEST_WAIT = 16  # iterations without curvature after several failures in a row
 _COARSE, _FINER = 1e-3, 0.1  # tolerance before the first update of the multipliers, and its factor at each update
-_GAP_WEIGHT = 2.0  # weight of gaps in the merit, in units of the largest costate
+_MOST_RISE = 2.0  # largest increase of the merit in units of the predicted one, where closing gaps increases it
 
 
 class Search(eqx.Module):
@@ -67,7 +66,6 @@ class Search(eqx.Module):
         settled: Relative decrease below which the multipliers are updated.
         violation_before: Violation at the last update of the multipliers.
         gaps: Steps from each state of the plan to the state that follows from the previous one.
-        gap_weight: Weight of the gaps in the merit.
         iterations, result: Number of iterations, and code of a `ControlResult`.
     """
 
@@ -82,7 +80,6 @@ class Search(eqx.Module):
     settled: Float[Array, ""]
     violation_before: Float[Array, ""]
     gaps: Float[Array, "N nx"]
-    gap_weight: Float[Array, ""]
     iterations: Int[Array, ""]
     result: Int[Array, ""]
 
@@ -129,6 +126,7 @@ class NewtonSolver(IterativeSolver):
         """The plans after fractions of a step, and the gaps between their states."""
 
     def begin(self, problem: ControlProblem, initial: Plan) -> Search:
+        initial = _from_initial_state(problem, initial)
         found, dtype = outcome(problem, initial, backend=self.backend), problem.lower.dtype
         leaves = jax.tree.leaves((found, initial))
         finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
@@ -149,7 +147,6 @@ class NewtonSolver(IterativeSolver):
             jnp.asarray(_COARSE if constrained else decrease_tolerance(self, dtype), dtype),
             infeasible_by,
             defects,
-            zero,
             none,
             code.astype(int),
         )
@@ -173,14 +170,12 @@ class NewtonSolver(IterativeSolver):
         plans, gaps_after = self.tried(problem, plan, model, step, fractions)
         outcomes = jax.vmap(lambda plan: outcome(problem, plan, backend=self.backend))(plans)
         slope, curve = change(model, step.z, step.u)
-        defects, defects_after = jnp.sum(jnp.abs(search.gaps)), jnp.sum(jnp.abs(gaps_after), axis=(1, 2))
-        largest_costate = jnp.max(jnp.abs(costates(step.policy, step.z)))
-        largest_costate = jnp.where((defects > 0) & jnp.isfinite(largest_costate), largest_costate, 0.0)
-        weight = jnp.maximum(search.gap_weight, _GAP_WEIGHT * largest_costate)
-        before = merit(problem, found, multipliers) + weight * defects
-        after = jax.vmap(lambda found: merit(problem, found, multipliers))(outcomes) + weight * defects_after
-        expected = fractions * (weight * defects - slope) - 0.5 * fractions**2 * curve
-        good = jnp.isfinite(after) & (before - after >= _LEAST_GAIN * expected) & (expected > 0)
+        moves = jnp.max(jnp.abs(search.gaps)) <= allowed_violation(self, search.cost.dtype)
+        before = merit(problem, found, multipliers)
+        after = jax.vmap(lambda found: merit(problem, found, multipliers))(outcomes)
+        expected = -fractions * slope - 0.5 * fractions**2 * curve  # (S5)
+        least = jnp.where(expected > 0, _LEAST_GAIN, _MOST_RISE) * expected
+        good = jnp.isfinite(after) & (before - after >= least) & ((expected > 0) | ~moves)
         best = jnp.argmax(good)
         accepted = good[best]
 
@@ -193,7 +188,7 @@ class NewtonSolver(IterativeSolver):
         # If the undamped expansion predicts almost no decrease, the plan has converged for these multipliers.
         eps = jnp.finfo(before.dtype).eps
         worth = jnp.maximum(search.settled, 20.0 * eps) * jnp.abs(before) + eps
-        settled = (expected[0] >= 0) & (expected[0] <= worth) & (search.damping <= _FIRST_DAMPING)
+        settled = moves & (expected[0] >= 0) & (expected[0] <= worth) & (search.damping <= _FIRST_DAMPING)
         damping = _next_damping(search.damping, accepted, fractions[best])
         wait, last_wait = search.wait, search.last_wait
         if use_curvature is not None:
@@ -205,7 +200,7 @@ class NewtonSolver(IterativeSolver):
             wait = jnp.where(failed, last_wait, jnp.maximum(wait - 1, 0))
             damping = jnp.where(failed, search.damping, damping)
         search = eqx.tree_at(
-            lambda s: (s.plan, s.gaps, s.feedback, s.damping, s.wait, s.last_wait, s.gap_weight, s.iterations),
+            lambda s: (s.plan, s.gaps, s.feedback, s.damping, s.wait, s.last_wait, s.iterations),
             search,
             (
                 next_plan,
@@ -214,7 +209,6 @@ class NewtonSolver(IterativeSolver):
                 damping,
                 wait,
                 last_wait,
-                weight,
                 search.iterations + 1,
             ),
         )
@@ -235,7 +229,10 @@ class NewtonSolver(IterativeSolver):
         if design is not None:
             along, nx = initial_jacobian(problem, plan), problem.dynamics.nx
             gradient = along.T @ (policy.gradients[0] + policy.hessians[0][:, :nx] @ off)
-            hessian = damped(along.T @ policy.hessians[0] @ along, damping)
+            hessian = along.T @ policy.hessians[0] @ along
+            # Where the model is nearly linear in a design parameter, its step is limited instead.
+            least = jnp.diag(jnp.abs(gradient) / (1.0 + jnp.abs(plan.design)))
+            hessian = damped(jnp.where(np.eye(problem.size, dtype=bool), jnp.maximum(hessian, least), hessian), damping)
             none = jnp.zeros((problem.size, 0), off.dtype)
             step, _ = box_minimum(hessian, gradient, none, design.lower - plan.design, design.upper - plan.design)
             off = jnp.concatenate([off, jnp.zeros_like(step)]) + along @ step
@@ -276,6 +273,14 @@ class NewtonSolver(IterativeSolver):
                 result.astype(search.result.dtype),
             ),
         )
+
+
+def _from_initial_state(problem: ControlProblem, plan: Plan) -> Plan:
+    """The plan that begins at the initial state of the problem, which opens a gap after it if it is another one."""
+    first = problem.with_design(plan.design).initial
+    return eqx.tree_at(
+        lambda plan: plan.states, plan, jax.tree.map(lambda leaf, x: leaf.at[0].set(x), plan.states, first)
+    )
 
 
 def bounds_of_steps(

@@ -110,7 +110,7 @@ def gaps(problem: ControlProblem, plan: Plan, *, backend: Backend = "auto") -> F
     dt = placed.dt
 
     def gap(k, x, u, following):
-        return placed.dynamics.difference(following, placed.dynamics.step(x, u, k.astype(u.dtype) * dt, dt))
+        return placed.dynamics.difference(following, placed.dynamics.step(x, u, k.astype(u.dtype) * dt, dt))  # (S1)
 
     before, after = (jax.tree.map(lambda a, part=part: a[part], plan.states) for part in (slice(-1), slice(1, None)))
     each = lane_function(gap, backend=backend, name="gaps of a plan")

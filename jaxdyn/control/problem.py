@@ -12,7 +12,7 @@ T, may be optimized together with the controls.
 import abc
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -340,6 +340,40 @@ def final_cost(problem: ControlProblem, x: AnyState) -> Float[Array, ""]:
     """The cost phi(T, x) at the end."""
     none = jnp.zeros_like(problem.lower)
     return _scaled(problem, _sum([cost(problem.dynamics, problem.duration, x, none) for cost in problem.final], none))
+
+
+class SplitCost(NamedTuple):
+    """A cost as rest + 1/2 sum of w_i r_i^2.
+
+    Attributes:
+        rest: Sum of the costs that are not sums of squares.
+        residuals: Residuals r of those that are, `LeastSquares`.
+        weights: Their weights w.
+    """
+
+    rest: Float[Array, ""]
+    residuals: Float[Array, "m"]
+    weights: Float[Array, "m"]
+
+
+def split_running_cost(problem: ControlProblem, k: Array, x: AnyState, u: Controls) -> SplitCost:
+    """The cost of time step k, `running_cost`, with its residuals."""
+    return _split(problem, problem.running, k.astype(u.dtype) * problem.dt, x, u, problem.dt)
+
+
+def split_final_cost(problem: ControlProblem, x: AnyState) -> SplitCost:
+    """The cost at the end, `final_cost`, with its residuals."""
+    none = jnp.zeros_like(problem.lower)
+    return _split(problem, problem.final, problem.duration, x, none, jnp.ones_like(problem.dt))
+
+
+def _split(problem: ControlProblem, costs, t: Array, x: AnyState, u: Controls, factor: Array) -> SplitCost:
+    """The residuals of costs that have any; the factor of all costs is part of the residuals, since it may be a design."""
+    squares = [cost.residuals(problem.dynamics, t, x, u) for cost in costs if hasattr(cost, "residuals")]
+    rest = _sum([cost(problem.dynamics, t, x, u) for cost in costs if not hasattr(cost, "residuals")], u)
+    root = jnp.sqrt(_scaled(problem, factor))
+    residuals, weights = (_joined([pair[k] for pair in squares], u) for k in (0, 1))
+    return SplitCost(_scaled(problem, factor * rest), root * residuals, weights)
 
 
 def path_constraints(problem: ControlProblem, k: Array, x: AnyState, u: Controls) -> Float[Array, "m"]:

@@ -55,6 +55,13 @@ class _OfInner(eqx.Module):
         return self.function(dynamics.inner, t, x[0], x[1])  # pyright: ignore[reportCallIssue]
 
 
+class _SquaresOfInner(_OfInner):
+    """A running cost of the original problem with its residuals."""
+
+    def residuals(self, dynamics: WithRates, t: Time, x: AnyState, u: Controls) -> tuple[Array, Array]:
+        return self.function.residuals(dynamics.inner, t, x[0], x[1])  # pyright: ignore[reportAttributeAccessIssue]
+
+
 class _OfInnerAtEnd(eqx.Module):
     """A final cost or final constraint of the original problem as a function of the augmented state."""
 
@@ -62,6 +69,13 @@ class _OfInnerAtEnd(eqx.Module):
 
     def __call__(self, dynamics: WithRates, t: Time, x: AnyState, u: Controls) -> Array:
         return self.function(dynamics.inner, t, x[0], u)  # pyright: ignore[reportCallIssue]
+
+
+class _SquaresOfInnerAtEnd(_OfInnerAtEnd):
+    """A final cost of the original problem with its residuals."""
+
+    def residuals(self, dynamics: WithRates, t: Time, x: AnyState, u: Controls) -> tuple[Array, Array]:
+        return self.function.residuals(dynamics.inner, t, x[0], u)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def with_rates(
@@ -102,8 +116,13 @@ def with_rates(
         (problem.initial, jnp.broadcast_to(jnp.asarray(controls, dtype), (nu,))),
         duration=problem.duration,
         steps=problem.steps,
-        running=(*map(_OfInner, problem.running), Effort(weights)),
-        final=tuple(map(_OfInnerAtEnd, problem.final)),
+        running=(
+            *((_SquaresOfInner if hasattr(cost, "residuals") else _OfInner)(cost) for cost in problem.running),
+            Effort(weights),
+        ),
+        final=tuple(
+            (_SquaresOfInnerAtEnd if hasattr(cost, "residuals") else _OfInnerAtEnd)(cost) for cost in problem.final
+        ),
         lower=lower,
         upper=upper,
         constraints=(*wrapped(problem.constraints, _OfInner), *bounds),
