@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.forces import Resistance as Resistance
     from jaxdyn.dynamics.forces import Spring as Spring
     from jaxdyn.dynamics.forward import forward_dynamics as forward_dynamics
+    from jaxdyn.dynamics.frame_targets import FrameTarget as FrameTarget
+    from jaxdyn.dynamics.frame_targets import InverseKinematics as InverseKinematics
+    from jaxdyn.dynamics.frame_targets import inverse_kinematics as inverse_kinematics
     from jaxdyn.dynamics.friction import AsymmetricFriction as AsymmetricFriction
     from jaxdyn.dynamics.friction import BearingFriction as BearingFriction
     from jaxdyn.dynamics.friction import JointFriction as JointFriction

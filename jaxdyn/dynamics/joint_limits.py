@@ -70,7 +70,7 @@ class JointLimits(JointForce):
             model: Mechanism with limits.
             time_constant: Time constant T (s).
         """
-        lower, upper = (_along_columns(model, bound) for bound in (model.limits.lower, model.limits.upper))
+        lower, upper = (along_columns(model, bound) for bound in (model.limits.lower, model.limits.upper))
         limited = jnp.isfinite(lower) | jnp.isfinite(upper)
         width = jnp.where(limited, jnp.minimum(_WIDEST, _SHARE_OF_RANGE * (upper - lower)), 1.0)
         inertia = _composite_inertia(model)
@@ -126,13 +126,13 @@ def _slope(x: Columns) -> Columns:
 
 def _beyond(model: Model, q: Float[Array, "nq"]) -> tuple[Columns, Columns]:
     """Depth of each joint beyond its limits (0 within them), and the outward direction (1 or -1, 0 within the limits)."""
-    over = _along_columns(model, q - model.limits.upper)
-    under = _along_columns(model, model.limits.lower - q)
+    over = along_columns(model, q - model.limits.upper)
+    under = along_columns(model, model.limits.lower - q)
     outward = jnp.where(over > 0.0, 1.0, jnp.where(under > 0.0, -1.0, 0.0))
     return jnp.maximum(over, 0.0) + jnp.maximum(under, 0.0), outward
 
 
-def _along_columns(model: Model, x: Float[Array, "nq"]) -> Columns:
+def along_columns(model: Model, x: Float[Array, "nq"]) -> Columns:
     """Value of the coordinate whose rate each velocity component is; minus infinity for components that are not rates."""
     topology = model.topology
     body = np.asarray(topology.body_of_column)

@@ -1,0 +1,334 @@
+"""Inverse kinematics: coordinates with which frames of a mechanism reach target poses, within the position limits of its joints.
+
+The search is a projected Levenberg-Marquardt method in tangent coordinates. It needs no masses.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from jaxdyn.dynamics.doors import kinematic_function
+from jaxdyn.dynamics.joint_limits import along_columns
+from jaxdyn.dynamics.kinematics import Coordinates, frame_placement, partials_at, placements
+from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.model import Limits, Model
+from jaxdyn.mechanism.quantity import quantity
+from jaxdyn.mechanism.topology import GROUND
+from jaxdyn.spatial import factorizations, quaternion
+from jaxdyn.spatial.arrays import dot, floating
+from jaxdyn.spatial.rotation import Vector3
+from jaxdyn.spatial.transform import RigidTransform
+
+_SPREAD = 2.0  # rad or m, of the random configurations of joints without limits
+_FIRST_DAMPING, _MOST_DAMPING = 1e-3, 1e6  # relative to the mean diagonal entry of J'J
+_LEAST_DECREASE = 0.1  # relative decrease of |r|^2 in a step, below which the search begins again elsewhere
+
+
+def three(x) -> Vector3:
+    """One value for each of three axes, from three values or from one for all."""
+    x = floating(x)
+    return jnp.broadcast_to(x, (3,)) if x.ndim == 0 else x
+
+
+class FrameTarget(eqx.Module):
+    """Target pose of a body or frame, with a weight for each axis.
+
+    The error is (position * (p - p*), rotation * a) with the origin p of the frame, that of the target p*, both in world
+    coordinates, and the rotation vector a from the orientation of the target to that of the frame, on the axes of the target.
+
+    Attributes:
+        frame: Name of a body or frame.
+        pose: Target pose in world coordinates.
+        position: Weights of the deviations along the world axes; zero for an axis along which the position is free.
+        rotation: Weights of the rotations about the axes of the target; zero for an axis about which the frame may turn.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from jaxdyn.dynamics import FrameTarget
+        from jaxdyn.spatial.transform import RigidTransform
+
+        point = RigidTransform(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([1.2, 0.0, 0.5]))
+        target = FrameTarget("tip", point, rotation=0.0)  # a position with any orientation
+        ```
+    """
+
+    frame: str = eqx.field(static=True)
+    pose: RigidTransform
+    position: Vector3 = eqx.field(converter=three, default=1.0, metadata=quantity("1/m", minimum=0.0))
+    rotation: Vector3 = eqx.field(converter=three, default=1.0, metadata=quantity("1/rad", minimum=0.0))
+
+    def error(self, model: Model, q: Coordinates) -> Float[Array, "6"]:
+        """Weighted error of the pose of the frame (6,): the position, then the rotation."""
+        return pose_error(frame_placement(model, q, self.frame), self.pose, self.position, self.rotation)
+
+
+def pose_error(
+    placed: RigidTransform, target: RigidTransform, position: Vector3, rotation: Vector3
+) -> Float[Array, "6"]:
+    """Weighted deviation of a pose from a target (6,): p - p* on world axes, then the rotation vector on axes of the target.
+
+    Args:
+        placed: Pose.
+        target: Target pose.
+        position: Weights of the deviations along the world axes.
+        rotation: Weights of the rotations about the axes of the target.
+    """
+    turned = quaternion.multiply(quaternion.inverse(target.quaternion), placed.quaternion)
+    return jnp.concatenate(
+        [position * (placed.translation - target.translation), rotation * quaternion.logarithm(turned)]
+    )
+
+
+class InverseKinematics(NamedTuple):
+    """Result of `inverse_kinematics`.
+
+    Attributes:
+        q: Coordinates.
+        error: Largest component of the weighted errors of all targets, m or rad.
+        reached: True if all targets are reached.
+    """
+
+    q: Float[Array, "nq"]
+    error: Float[Array, ""]
+    reached: Bool[Array, ""]
+
+
+@kinematic_function
+def inverse_kinematics(
+    model: Model,
+    q: Coordinates,
+    targets: FrameTarget | Sequence[FrameTarget],
+    *,
+    limits: bool = True,
+    restarts: int = 16,
+    max_steps: int = 200,
+) -> InverseKinematics:
+    """Coordinates that minimize 1/2 |r|^2, the weighted errors r of target poses, within the position limits.
+
+        step = -(J'J + mu 1)^-1 J' r  on the components that no limit blocks,   q <- clip(q (+) step)
+
+    J is the derivative of r in tangent coordinates, and mu the damping of Levenberg and Marquardt, which decreases after a
+    successful step and increases after an unsuccessful one. A search that does not reach the targets is repeated from random
+    configurations. If none of them reaches the targets, the result is the configuration of smallest error.
+
+    Derivatives with respect to targets and model follow from the condition J' r = 0 of a minimum, with the blocked components held
+    (first derivatives only). For a redundant mechanism they are those of the smallest displacement; the displacement along free
+    directions depends on the search, which is not differentiated. The derivative with respect to the initial guess is zero.
+
+    Args:
+        model: Mechanism; it needs no masses.
+        q: Initial guess (rad or m).
+        targets: Target pose of a frame, or several of them.
+        limits: If true, the position limits of the model hold.
+        restarts: Largest number of random configurations from which the search is repeated; 0 to search from q only.
+        max_steps: Number of steps in all; all of them are executed, so that the samples of a batch take the same time.
+
+    Raises:
+        TypeError: A target is not a `FrameTarget`.
+        ValueError: There is no target, or q has the wrong shape.
+        KeyError: No body or frame has the name of a target; the message lists the existing names.
+
+    Example:
+        ```python
+        import jax.numpy as jnp, jaxdyn
+        from jaxdyn.dynamics import FrameTarget
+        from jaxdyn.spatial.transform import RigidTransform
+
+        model = jaxdyn.library.double_pendulum()
+        there = jaxdyn.frame_placement(model, jnp.array([0.3, -0.5]), "tip")
+        found = jaxdyn.inverse_kinematics(model, jnp.zeros(2), FrameTarget("tip", there, rotation=0.0))
+        assert found.reached
+        ```
+
+    Source: Levenberg 1944; Marquardt 1963; Bertsekas 1982 (projected Newton methods).
+    """
+    wanted = _checked_targets(targets)
+    # The search is not differentiated: one more step of Newton's method provides the derivative.
+    fixed, fixed_wanted, start = jax.lax.stop_gradient((model, wanted, q))
+    bounds = fixed.limits if limits else None
+    best = _searched(fixed, bounds, fixed_wanted, start, restarts, max_steps)
+    tolerance = _tolerance(q.dtype)
+
+    zero = jnp.zeros(model.nv, q.dtype)
+    at = functools.partial(_slope, fixed, fixed_wanted, best)
+    free = ~_blocked(fixed, bounds, best, at(zero))
+    slope = _slope(model, wanted, best, zero)
+    step = -_solved_on(free, jax.jacfwd(at)(zero), jnp.finfo(q.dtype).eps ** 0.5, slope)
+    q = configuration.integrate(fixed, best, step - jax.lax.stop_gradient(step))
+    error = jnp.max(jnp.abs(_errors(model, wanted, q)))
+    return InverseKinematics(q, error, error < tolerance)
+
+
+def _errors(model: Model, wanted: tuple[FrameTarget, ...], q: Coordinates) -> Float[Array, "m"]:
+    """Weighted errors r of all targets."""
+    return jnp.concatenate([target.error(model, q) for target in wanted])
+
+
+def _linearized(
+    model: Model, wanted: tuple[FrameTarget, ...], q: Coordinates
+) -> tuple[Float[Array, "m"], Float[Array, "m nv"]]:
+    """Weighted errors r of all targets, and their derivative J along the velocity components, from (E4), (E5)."""
+    placed = placements(model, q)
+    errors, rows = [], []
+    for target in wanted:
+        pose, carrier = frame_placement(model, q, target.frame), _carrier(model, target.frame)
+        turned = quaternion.multiply(quaternion.inverse(target.pose.quaternion), pose.quaternion)
+
+        def rotation(turn, turned=turned):
+            return quaternion.logarithm(quaternion.multiply(quaternion.exponential(turn), turned))
+
+        errors.append(pose_error(pose, target.pose, target.position, target.rotation))
+        if carrier == GROUND:
+            rows.append(jnp.zeros((6, model.nv), q.dtype))
+            continue
+        from_reference = pose.translation - placed.reference[carrier]
+        partials = partials_at(model, placed, jnp.broadcast_to(from_reference, placed.offset.shape))
+        on_target = dot(partials.angular[carrier], quaternion.to_matrix(target.pose.quaternion))  # rows R*' Omega_alpha
+        turning = dot(jax.jacfwd(rotation)(jnp.zeros(3, q.dtype)), on_target.T)
+        rows.append(
+            jnp.concatenate([target.position[:, None] * partials.linear[carrier].T, target.rotation[:, None] * turning])
+        )
+    return jnp.concatenate(errors), jnp.concatenate(rows)
+
+
+def _slope(
+    model: Model, wanted: tuple[FrameTarget, ...], q: Coordinates, step: Float[Array, "nv"]
+) -> Float[Array, "nv"]:
+    """J' r after a step in tangent coordinates."""
+    r, J = _linearized(model, wanted, configuration.integrate(model, q, step))
+    return dot(J.T, r)
+
+
+class _Search(NamedTuple):
+    """State of the search.
+
+    Attributes:
+        q: Coordinates.
+        square: |r|^2 there.
+        damping: The damping mu, relative to the mean diagonal entry of J'J.
+        started: Number of random configurations from which the search has been repeated; one more once it has returned to the best
+            configuration.
+        best: Best coordinates of earlier searches.
+        best_square: |r|^2 there.
+    """
+
+    q: Float[Array, "nq"]
+    square: Float[Array, ""]
+    damping: Float[Array, ""]
+    started: Int[Array, ""]
+    best: Float[Array, "nq"]
+    best_square: Float[Array, ""]
+
+
+def _searched(
+    model: Model,
+    bounds: Limits | None,
+    wanted: tuple[FrameTarget, ...],
+    q: Coordinates,
+    restarts: int,
+    max_steps: int,
+) -> Coordinates:
+    """Coordinates of smallest error in a projected Levenberg-Marquardt search.
+
+    A search that stalls begins again at the next random configuration. After the last of them it continues from the best one.
+    """
+    dtype = q.dtype
+    floor = jnp.finfo(dtype).eps ** (2 / 3)
+
+    def within(q):
+        return q if bounds is None else jnp.clip(q, bounds.lower, bounds.upper)
+
+    def square(q):
+        r = _errors(model, wanted, q)
+        return dot(r, r)
+
+    def drawn(_, key):
+        return None, configuration.random(model, key, spread=_SPREAD)
+
+    guesses = jax.lax.scan(drawn, None, jax.random.split(jax.random.key(0), restarts + 1))[1]
+
+    def improve(search: _Search, _):
+        r, J = _linearized(model, wanted, search.q)
+        gradient = dot(J.T, r)
+        free = ~_blocked(model, bounds, search.q, gradient)
+        step = -_solved_on(free, dot(J.T, J), search.damping, gradient)
+        candidate = within(configuration.normalize(model, configuration.integrate(model, search.q, step)))
+        after = square(candidate)
+        better = after < search.square
+        q, now = jnp.where(better, candidate, search.q), jnp.where(better, after, search.square)
+        damping = jnp.where(better, jnp.maximum(0.1 * search.damping, floor), 10.0 * search.damping)
+        # The error of targets that can be reached decreases faster and faster; otherwise the search is near another minimum.
+        slow = better & (after > (1.0 - _LEAST_DECREASE) * search.square) | (damping > _MOST_DAMPING)
+        leaves = slow & (now > _tolerance(dtype) ** 2) & (search.started <= restarts)
+        best, best_square = (
+            jnp.where(now < search.best_square, a, b) for a, b in ((q, search.best), (now, search.best_square))
+        )
+        to = jnp.where(search.started < restarts, guesses[search.started], best)
+        return _Search(
+            jnp.where(leaves, to, q),
+            jnp.where(leaves, square(to), now),
+            jnp.where(leaves, _FIRST_DAMPING, damping),
+            search.started + leaves,
+            best,
+            best_square,
+        ), None
+
+    q = within(q)
+    first = _Search(q, square(q), jnp.asarray(_FIRST_DAMPING, dtype), jnp.zeros((), jnp.int32), q, square(q))
+    last = jax.lax.scan(improve, first, None, length=max_steps)[0]
+    return jnp.where(last.square < last.best_square, last.q, last.best)
+
+
+def _carrier(model: Model, name: str) -> int:
+    """Index of the body that carries a body frame or a named frame, -1 for the ground."""
+    topology = model.topology
+    if name in topology.frame_names:
+        return topology.frame_bodies[topology.frame_names.index(name)]
+    return topology.body_index(name)
+
+
+def _solved_on(
+    free: Bool[Array, "nv"], matrix: Float[Array, "nv nv"], damping: Float[Array, ""] | float, right: Float[Array, "nv"]
+) -> Float[Array, "nv"]:
+    """Solution of (matrix + damping) x = right on the free components; zero on the others. The damping is relative."""
+    both = free[:, None] & free[None, :]
+    unit = jnp.identity(matrix.shape[0], matrix.dtype)
+    # A mechanism without influence on the targets has a zero matrix, which must not make the system singular.
+    scale = jnp.maximum(jnp.mean(jnp.abs(jnp.diagonal(matrix))), jnp.finfo(matrix.dtype).tiny ** 0.5)
+    softened = jnp.where(both, matrix + damping * scale * unit, scale * unit)
+    return factorizations.solve(softened, jnp.where(free, right, 0.0))
+
+
+def _blocked(model: Model, bounds: Limits | None, q: Coordinates, gradient: Float[Array, "nv"]) -> Bool[Array, "nv"]:
+    """Components at a limit that a step against the gradient would leave.
+
+    Only the coordinates of joints whose velocities are coordinate rates block components; those of others are clipped.
+    """
+    if bounds is None:
+        return jnp.zeros(model.nv, bool)
+    at_upper = along_columns(model, jnp.where(q >= bounds.upper, 1.0, 0.0)) > 0.0
+    at_lower = along_columns(model, jnp.where(q <= bounds.lower, 1.0, 0.0)) > 0.0
+    return (at_upper & (gradient < 0.0)) | (at_lower & (gradient > 0.0))
+
+
+def _tolerance(dtype) -> float:
+    """Largest error (m or rad) with which a target counts as reached."""
+    return 1e-6 if dtype == jnp.float64 else 1e-4
+
+
+def _checked_targets(targets: FrameTarget | Sequence[FrameTarget]) -> tuple[FrameTarget, ...]:
+    several = tuple(targets) if isinstance(targets, Sequence) else (targets,)
+    if not several:
+        raise ValueError("inverse_kinematics: there is no target; give a FrameTarget, or a list of them")
+    for target in several:
+        if not isinstance(target, FrameTarget):
+            raise TypeError(
+                f"inverse_kinematics: a target is {type(target).__name__}; give FrameTarget(frame, pose), or a list of them"
+            )
+    return several
