@@ -100,13 +100,16 @@ def _rounded(f: Function, x: Value, factor: float) -> tuple[Value, Value]:
 
 
 def _first_reduction(f: Function, size: Value) -> tuple[Value, Value, Value]:
-    """size - q times the first of the three parts of pi/2 (Cody and Waite), which is exact, with q as a float and in low bits."""
+    """First step of the reduction by Cody and Waite: size - q c with the first of three parts c of pi/2, which is exact.
+
+    Also returns q as a float and in low bits.
+    """
     n, q = _rounded(f, size, 2 / math.pi)
     return f.fma(n, -p.HALF_PI[f.kind][0], size), n, q
 
 
 def _sine_cosine(f: Function, x: Value, names: Sequence[str]) -> list[Value]:
-    """Polynomials of sine and cosine on |r| <= pi/4, exchanged and negated according to the quadrant."""
+    """Sine and cosine from the polynomials on |r| <= pi/4, which are exchanged and negated according to the quadrant."""
     size = f.abs(x)
     _, second, third = p.HALF_PI[f.kind]
     rest, n, q = _first_reduction(f, size)
@@ -129,7 +132,10 @@ def _sine_cosine(f: Function, x: Value, names: Sequence[str]) -> list[Value]:
 
 
 def _tan(f: Function, x: Value) -> list[Value]:
-    """t + rest of the polynomial on |r| <= pi/4, and -1 / (t + rest), corrected once, in odd quadrants."""
+    """Tangent from the polynomial t + rest on |r| <= pi/4.
+
+    In odd quadrants -1 / (t + rest), with one correction of the quotient.
+    """
     size = f.abs(x)
     _, second, third = p.HALF_PI[f.kind]
     rest, n, q = _first_reduction(f, size)
@@ -154,7 +160,7 @@ def _tan(f: Function, x: Value) -> list[Value]:
 
 
 def _asin(f: Function, x: Value) -> Value:
-    """Arc sine; beyond 1/2 as pi/2 - 2 asin sqrt((1 - |x|) / 2)."""
+    """Arc sine; for |x| > 1/2 it is computed as pi/2 - 2 asin sqrt((1 - |x|) / 2)."""
     size = f.abs(x)
     right, low = p.HALF_PI[f.kind][:2]
     beyond = size > 0.5
@@ -164,7 +170,7 @@ def _asin(f: Function, x: Value) -> Value:
 
 
 def _acos(f: Function, x: Value) -> Value:
-    """Arc cosine as pi/2 - asin x; beyond 1/2 as 2 asin sqrt((1 - |x|) / 2) or pi minus it."""
+    """Arc cosine as pi/2 - asin x; for |x| > 1/2 it is 2 asin sqrt((1 - |x|) / 2), or pi minus this value."""
     size = f.abs(x)
     right, low = p.HALF_PI[f.kind][:2]
     beyond = size > 0.5
@@ -183,7 +189,7 @@ def _asin_part(f: Function, size: Value, beyond: Value, low: Operand) -> tuple[V
 
 
 def _atan(f: Function, x: Value) -> Value:
-    """Arc tangent; beyond 1 as pi/2 - atan 1/x."""
+    """Arc tangent; for x > 1 it is computed as pi/2 - atan 1/x."""
     size = f.abs(x)
     beyond = size > 1.0
     right, low = p.HALF_PI[f.kind][:2]
@@ -195,7 +201,7 @@ def _atan(f: Function, x: Value) -> Value:
 
 
 def _atan2(f: Function, y: Value, x: Value) -> Value:
-    """Angle of the shorter over the longer side, reflected into its octant."""
+    """Angle of a vector: the arc tangent of its smaller over its larger component, reflected into the octant of the vector."""
     across, along = f.abs(y), f.abs(x)
     right, low = p.HALF_PI[f.kind][:2]
     steep = across > along
@@ -214,13 +220,16 @@ def _atan2(f: Function, y: Value, x: Value) -> Value:
 
 
 def _reduced_exp(f: Function, x: Value) -> tuple[Value, Value, Value]:
-    """x - n times the first of the two parts of log 2, which is exact, with n as a float and in low bits."""
+    """First step of the reduction of an exponent: x - n c with the first of two parts c of log 2, which is exact.
+
+    Also returns n as a float and in low bits.
+    """
     n, bits = _rounded(f, x, 1 / math.log(2))
     return f.fma(n, -p.LOG_2[f.kind][0], x), n, bits
 
 
 def _power(f: Function, bits: Value, half: bool = False) -> Value:
-    """2^n, or 2^(n-1), for n in low bits."""
+    """The power 2^n, or 2^(n-1), for an integer n in the low bits of a float."""
     return ((bits << f.mantissa) + (f.bias - half << f.mantissa)).number
 
 
@@ -250,7 +259,7 @@ def _expm1(f: Function, x: Value) -> Value:
 
 
 def _tanh(f: Function, x: Value) -> Value:
-    """A polynomial up to 0.55, then 1 - 2 / (e^2x + 1)."""
+    """Hyperbolic tangent: a polynomial up to 0.55, and 1 - 2 / (e^2x + 1) above."""
     size = f.abs(x)
     z = size * size
     small = f.fma(size * z, f.polynomial(z, p.TANH[f.kind]), size)
@@ -266,7 +275,7 @@ def _tanh(f: Function, x: Value) -> Value:
 
 
 def _exponent(f: Function, x: Value) -> tuple[Value, Value]:
-    """x = 2^k m with sqrt(1/2) <= m < sqrt(2), for positive normal x."""
+    """Decompose a positive normal x = 2^k m with sqrt(1/2) <= m < sqrt(2)."""
     root = int.from_bytes(struct.pack(">f" if f.kind == "f32" else ">d", 0.5**0.5))
     shifted = x.bits + ((f.bias << f.mantissa) - root)
     m = ((shifted & (1 << f.mantissa) - 1) + root).number
@@ -276,14 +285,14 @@ def _exponent(f: Function, x: Value) -> tuple[Value, Value]:
 
 
 def _normal(f: Function, x: Value) -> tuple[Value, Value]:
-    """Subnormal numbers scaled up, and the exponent of the scale."""
+    """Scale subnormal numbers up to normal ones; returns them and the exponent of the scale."""
     is_subnormal = x < 2.0 ** (1 - f.bias)
     power = float(f.mantissa + 1)
     return f.select(is_subnormal, x * 2.0**power, x), f.select(is_subnormal, power, 0.0)
 
 
 def _log_limits(f: Function, result: Value, x: Value) -> Value:
-    """Logarithm for x that is zero, negative, infinite or NaN."""
+    """The logarithm for special arguments: zero, negative values, infinity and NaN."""
     result = f.select(x > 0.0, result, f.select(x.equals(0.0), -math.inf, math.nan))
     return f.select(x < math.inf, result, x)
 

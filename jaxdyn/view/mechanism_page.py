@@ -149,7 +149,7 @@ def _tables(postures: Postures) -> dict[str, dict[str, Any]]:
 
 
 def _swing(postures: Postures, index: int, values: np.ndarray) -> list[Posture]:
-    """Postures for the values of a slider from the middle outward, as far as the loops can be closed."""
+    """Postures for increasing distances of a slider from its middle, until the loops cannot be closed any more."""
     found, posture = [], postures.middle
     for value in values:
         wanted = postures.middle.values.copy()
