@@ -157,9 +157,9 @@ class Distance(Constraint):
     Attributes:
         name: Name of the constraint in messages and files.
         body_a: Index of the body at the first end, -1 for the ground.
-        point_a: First end point A relative to the origin O' of body_a, on its axes.
+        point_a: First end point A relative to the origin of body_a, on its axes.
         body_b: Index of the body at the second end, -1 for the ground.
-        point_b: Second end point B relative to the origin O' of body_b, on its axes.
+        point_b: Second end point B relative to the origin of body_b, on its axes.
         length: Length L of the rod.
     """
 

@@ -141,9 +141,9 @@ class Spring(_PointPair):
 
     Attributes:
         body_a: Index of the body at the first end, -1 for the ground.
-        point_a: First end point A relative to the origin O' of body_a, on its axes.
+        point_a: First end point A relative to the origin of body_a, on its axes.
         body_b: Index of the body at the second end, -1 for the ground.
-        point_b: Second end point B relative to the origin O' of body_b, on its axes.
+        point_b: Second end point B relative to the origin of body_b, on its axes.
         stiffness: Spring constant k.
         free_length: Length L0 of the relaxed spring.
 
@@ -182,9 +182,9 @@ class Damper(_PointPair):
 
     Attributes:
         body_a: Index of the body at the first end, -1 for the ground.
-        point_a: First end point A relative to the origin O' of body_a, on its axes.
+        point_a: First end point A relative to the origin of body_a, on its axes.
         body_b: Index of the body at the second end, -1 for the ground.
-        point_b: Second end point B relative to the origin O' of body_b, on its axes.
+        point_b: Second end point B relative to the origin of body_b, on its axes.
         coefficient: Damping coefficient b.
 
     Source: theory.md (H4).

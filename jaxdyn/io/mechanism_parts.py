@@ -160,15 +160,17 @@ def describe_parts(classes: dict[str, Any] | None = None) -> str:
             unit = (
                 " or ".join(dict.fromkeys(declared.unit)) if isinstance(declared.unit, ComponentUnit) else declared.unit
             )
+            meaning = known.get(field.name, "")
+            if declared.refers:  # files give the name instead of the index
+                meaning = meaning.replace("Index of the body", "Name of the body or frame")
+                meaning = meaning.replace("-1 for the ground", 'or "ground"')
             rules = [declared.allowed] if declared.allowed else []
-            rules += ["by joint names"] if declared.along else []
+            if declared.along:
+                rules.append("by joint names")
+            elif declared.refers and not meaning.startswith("Name"):
+                rules.append("name of a body or frame")
             stated = f" [{', '.join(rules)}]" if rules else ""
             of_unit = f" ({unit})" if unit not in (None, "1") else ""
-            meaning = known.get(field.name, "")
-            if declared.refers and table is cls:  # files give a name instead of an index, and points on frames too
-                meaning = 'Name of a body or frame, or "ground".'
-            elif declared.on and table is cls:
-                meaning = f"Position of the point relative to the origin of {declared.on}, on its axes."
             lines.append(f"    {field.name}{of_unit}: {meaning}{stated}")
     return "\n".join(lines)
 
