@@ -5,7 +5,7 @@
   has one coordinate. In addition to the six standard types of joints, `spherical` is supported.
 * `mimic` becomes a `Coupling`, `dynamics` becomes `JointFriction`, `limit` becomes `Model.limits`.
 * Meshes, materials, transmissions and simulator settings (`<gazebo>`) do not affect the dynamics and are not read. All other
-  elements that are not read are named in one `IgnoredContent` warning, with their lines.
+  elements that are not read are named in one `IgnoredContent` warning, with their lines. `load_visuals` reads meshes and materials.
 
 URDF does not support loops, rotors and gravity. They are stored in an additional child of `<robot>`, which other readers ignore:
 

@@ -44,6 +44,10 @@ class Visual(NamedTuple):
     scale: Float[np.ndarray, "3"]
     color: Color
 
+    def points(self) -> Float[np.ndarray, "vertices 3"]:
+        """Vertices of the mesh in the frame of the body, m."""
+        return (self.mesh[0] * self.scale) @ rotation_matrix(self.quaternion).T + self.position
+
 
 @dataclasses.dataclass
 class Omitted:

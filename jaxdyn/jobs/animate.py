@@ -14,8 +14,9 @@ from jaxdyn.dynamics.doors import check_masses
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.loaded_run import load_run
+from jaxdyn.io.visual_files import load_visuals, visuals_of_run
 from jaxdyn.jobs.command import needs
-from jaxdyn.jobs.source import load_source, random_starts
+from jaxdyn.jobs.source import load_source, random_starts, said_in_one_line
 from jaxdyn.lanes import stored_jit
 from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism.joints import Free
@@ -37,6 +38,8 @@ def animate(arguments: argparse.Namespace) -> None:
     if source.is_dir():
         others = 3 if arguments.ghosts is None else arguments.ghosts
         run = load_run(source, lanes=arguments.lane + 1 + others)
+        with said_in_one_line():
+            visuals = visuals_of_run(run)
         system, time, q = run.system, run.arrays["time"], run.arrays["q"]
         if arguments.duration is not None:
             kept = time <= time[0] + arguments.duration
@@ -45,10 +48,13 @@ def animate(arguments: argparse.Namespace) -> None:
         out = arguments.out or source / "motion.gif"
     else:
         system = load_source(arguments, source)
+        with said_in_one_line():
+            visuals = load_visuals(source, system, folder=arguments.folder)
         time, q = _let_go(system, arguments)
         lanes, out = None, arguments.out or Path(f"{source.stem}.gif")
     with announced_as("the pictures"):
-        frames = animation.animate(system, time, q, out, fps=arguments.fps, speed=arguments.speed, lanes=lanes)
+        options = {"fps": arguments.fps, "speed": arguments.speed, "lanes": lanes, "visuals": visuals}
+    frames = animation.animate(system, time, q, out, **options)
     print(f"{out}: {frames} frames, {time[-1] - time[0]:g} s of {system.model.name}")
 
 

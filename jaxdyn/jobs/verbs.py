@@ -161,7 +161,8 @@ def _add_source_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--folder",
         type=Path,
-        help="for an MJCF file: folder of the files that it names; default: the folder of the file",
+        help="for a URDF or MJCF file: folder of the meshes and other files that it names; default: the folder of the file, or of "
+        "its package",
     )
     parser.add_argument(
         "--kinematic",
@@ -304,6 +305,7 @@ VIEW = Command(
     "For a mechanism file, it serves the mechanism with a slider for each joint coordinate. Loops stay closed: the independent\n"
     "coordinates have sliders, and the others follow. With --no-serve or --html it writes a page with the same sliders, which\n"
     "needs neither server nor network. On that page, the sliders of a mechanism with loops move it one at a time.\n\n"
+    "Bodies are drawn with the meshes and other shapes of a URDF or MJCF file, and as sticks where it has none.\n\n"
     "  jaxdyn view runs/panda\n"
     "  jaxdyn view runs/panda --no-serve --lanes 0 17 42\n"
     "  jaxdyn view robot.urdf\n"

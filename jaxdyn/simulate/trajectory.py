@@ -112,6 +112,7 @@ class Trajectory(Displayed, eqx.Module):
         fps: float = 30,
         speed: float = 1.0,
         progress: bool = True,
+        visuals: Sequence[Any] = (),
     ) -> Any:
         """Animate the motion of the mechanism, with the first sample in color; a notebook displays the animation.
 
@@ -124,6 +125,7 @@ class Trajectory(Displayed, eqx.Module):
             fps: Frames per second.
             speed: Speed of the animation; 1 is the real speed, 0.5 is half of it.
             progress: If true, a progress bar is shown.
+            visuals: Shapes of the bodies of the first sample, see `jaxdyn.io.load_visuals`.
 
         Returns:
             A `jaxdyn.view.Animation`.
@@ -145,7 +147,7 @@ class Trajectory(Displayed, eqx.Module):
         time, q, _ = self._records(samples, _MOST_ANIMATED)
         if np.any(time != time[:1]):
             raise ValueError("the samples have different times; animate one of them, samples=[0] for instance")
-        return draw(system, time[0], q, path, fps=fps, speed=speed, progress=progress)
+        return draw(system, time[0], q, path, fps=fps, speed=speed, progress=progress, visuals=visuals)
 
     def to_dataframe(self) -> Any:
         """Convert the records to a pandas `DataFrame` with one row for each record of each sample.

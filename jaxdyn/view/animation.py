@@ -16,10 +16,21 @@ from tqdm import tqdm
 
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import write_files
+from jaxdyn.io.visuals import Visual
 from jaxdyn.view.figure import Figure
-from jaxdyn.view.pictures import StickFigure, frame_axes
+from jaxdyn.view.pictures import ShapeFigure, StickFigure, frame_axes
 from jaxdyn.view.recording import check_lanes
-from jaxdyn.view.skeleton import Mechanism, Numbers, Placed, box_of, model_of, place, resampled
+from jaxdyn.view.skeleton import (
+    Mechanism,
+    Numbers,
+    Placed,
+    box_of,
+    is_covered,
+    model_of,
+    place,
+    resampled,
+    visual_corners,
+)
 from jaxdyn.view.style import ORANGE
 
 _SIZE = 6.0  # inches
@@ -39,6 +50,7 @@ def animate(
     lanes: Sequence[int] | None = None,
     title: str = "",
     progress: bool = True,
+    visuals: Sequence[Visual] = (),
 ) -> int:
     """Write an animation of a motion: the first sample in color, the others in gray, with a fixed camera.
 
@@ -55,6 +67,7 @@ def animate(
         lanes: Indices of the samples to show, beginning with the one in color; by default all samples.
         title: Title of the animation; by default the name of the mechanism.
         progress: Whether to show a progress bar.
+        visuals: Shapes of the bodies, see `jaxdyn.io.load_visuals`; they are drawn for the first sample.
 
     Returns:
         Number of frames.
@@ -71,7 +84,7 @@ def animate(
     instants = np.arange(time[0], time[-1] + 1e-9 * interval, interval * speed)
     placed = place(mechanism, instants, resampled(model, time, q[chosen], instants))
 
-    figure, move = _stage(mechanism, placed, title, round(_TRAIL / (interval * speed)))
+    figure, move = _stage(mechanism, placed, title, round(_TRAIL / (interval * speed)), visuals)
     rate = "" if speed == 1 else f" ({speed:g}x)"
     part = path.with_name(f"{path.stem}.part{path.suffix}")  # the file is complete or absent; ffmpeg needs the suffix
     try:
@@ -145,7 +158,9 @@ def animation_of(
         return Animation(file.read_bytes(), file.suffix.lower())
 
 
-def _stage(mechanism: Mechanism, placed: Placed, title: str, behind: int) -> tuple[Figure, Callable[[int, str], None]]:
+def _stage(
+    mechanism: Mechanism, placed: Placed, title: str, behind: int, visuals: Sequence[Visual] = ()
+) -> tuple[Figure, Callable[[int, str], None]]:
     """The figure before the first frame, and a function that updates it to a frame and shows the time.
 
     Args:
@@ -153,21 +168,26 @@ def _stage(mechanism: Mechanism, placed: Placed, title: str, behind: int) -> tup
         placed: Positions of the mechanism in all frames.
         title: Title of the figure.
         behind: Number of frames that the trail of the end of the last stick covers.
+        visuals: Shapes of the bodies. The first sample has no sticks if every body with mass has a shape.
     """
     model = model_of(mechanism)
     figure = Figure(figsize=(_SIZE, _SIZE), dpi=_DPI)
     axes: Any = figure.add_axes((0.0, 0.0, 0.94, 0.96), projection="3d", computed_zorder=False)
-    low, high = box_of(placed.lines) if placed.lines.size else box_of(placed.origins)
+    lines = placed.lines if placed.lines.size else placed.origins
+    low, high = box_of(np.concatenate([part.reshape(-1, 3) for part in (lines, visual_corners(placed, visuals))]))
     frame_axes(axes, low, high)
     ghosts = StickFigure(axes, model, ghost=True)
-    colored = StickFigure(axes, model, axis_length=_AXIS_SHARE * float((high - low).max()))
+    colored: list[Any] = [ShapeFigure(axes, visuals)] if visuals else []
+    if not is_covered(model, visuals):
+        colored.append(StickFigure(axes, model, axis_length=_AXIS_SHARE * float((high - low).max())))
     trail = axes.plot([], [], [], color=ORANGE, lw=1.0, alpha=0.7, zorder=2)[0]
     figure.text(0.03, 0.97, title or model.name, fontsize=11, va="top")
     stamp = figure.text(0.97, 0.97, "", fontsize=10, va="top", ha="right", family="monospace")
 
     def move(frame: int, text: str) -> None:
         ghosts.move(placed, slice(1, None), frame)
-        colored.move(placed, 0, frame)
+        for figure_of_first in colored:
+            figure_of_first.move(placed, 0, frame)
         trail.set_data_3d(*placed.lines[0, max(0, frame - behind) : frame + 1, -1:, 1].reshape(-1, 3).T)
         stamp.set_text(text)
 

@@ -3,6 +3,7 @@
 The object interface of matplotlib is used, without windows and global state.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 from mpl_toolkits.mplot3d import proj3d
+from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 
 from jaxdyn.dynamics.system import System
+from jaxdyn.io.visuals import Visual, with_fewer_triangles
 from jaxdyn.mechanism.model import Model
 from jaxdyn.view import skeleton
 from jaxdyn.view.figure import Figure
@@ -20,6 +23,8 @@ from jaxdyn.view.skeleton import Ellipsoids, Mechanism, Numbers, Placed
 from jaxdyn.view.style import BLUE, GRAY, MOTION_COLORS
 
 _FULL_VIEW = 0.185  # visible width and height of 3-D axes of matplotlib, in projected coordinates
+_MOST_TRIANGLES = 8_000
+_LIGHT = np.array([0.36, -0.48, 0.8])  # direction of the light, of norm 1
 _AXIS_SHARE = 0.13  # length of a joint axis as a fraction of the extent of the picture
 
 
@@ -63,6 +68,34 @@ class StickFigure:
             center = placed.origins[lanes, time][..., owners, :]
             along = self._half * placed.axes[lanes, time][..., shown, :]
             line.set_data_3d(*_broken(np.stack([center - along, center + along], axis=-2)))
+
+
+class ShapeFigure:
+    """Shapes of the bodies of one mechanism, as one artist of 3-D axes with simple shading.
+
+    Args:
+        axes: 3-D axes.
+        visuals: Shapes of the bodies; they are simplified, because matplotlib sorts all triangles in each frame.
+    """
+
+    def __init__(self, axes: Any, visuals: Sequence[Visual]):
+        visuals = with_fewer_triangles(visuals, _MOST_TRIANGLES)
+        counts = [len(visual.mesh[1]) for visual in visuals]
+        self._bodies = np.repeat([visual.body for visual in visuals], counts)
+        self._colors = np.repeat([visual.color for visual in visuals], counts, axis=0)
+        self._triangles = np.concatenate([visual.points()[visual.mesh[1]] for visual in visuals])
+        self._artist = axes.add_collection3d(Poly3DCollection(self._triangles, zorder=3, lw=0))
+
+    def move(self, placed: Placed, lane: int, time: int) -> None:
+        """Show this sample at the record `time`."""
+        rotations = np.concatenate([placed.rotations[lane, time], np.eye(3)[None]])  # the last one is the ground, -1
+        origins = np.concatenate([placed.origins[lane, time], np.zeros((1, 3))])
+        turned = np.einsum("tij,tcj->tci", rotations[self._bodies], self._triangles)
+        normals = np.cross(turned[:, 1] - turned[:, 0], turned[:, 2] - turned[:, 0])
+        length = np.linalg.norm(normals, axis=1)
+        light = 0.45 + 0.45 * np.abs(normals @ _LIGHT) / np.where(length > 0, length, 1.0)
+        self._artist.set_verts(turned + origins[self._bodies][:, None])
+        self._artist.set_facecolor(np.column_stack([self._colors[:, :3] * light[:, None], self._colors[:, 3]]))
 
 
 def _broken(lines: Float[np.ndarray, "*any 2 3"]) -> Float[np.ndarray, "3 points"]:

@@ -25,7 +25,6 @@ from jaxdyn.mechanism.joints import Fixed, Free, Planar, Revolute, Spherical, Un
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.spatial.inertia import planar_from_inertia, symmetric_matrix
-from jaxdyn.spatial.plain import rotation_matrix
 
 Mechanism = Model | System
 Numbers = Float[Array | np.ndarray, "..."]
@@ -173,11 +172,7 @@ def visual_corners(placed: Placed, visuals: Sequence[Visual]) -> Float[np.ndarra
     bodies = sorted({visual.body for visual in visuals} - {GROUND})
     boxes = np.zeros((len(bodies), 8, 3))
     for corners, body in zip(boxes, bodies, strict=True):
-        shapes = [visual for visual in visuals if visual.body == body]
-        points = [
-            (shape.mesh[0] * shape.scale) @ rotation_matrix(shape.quaternion).T + shape.position for shape in shapes
-        ]
-        flat = np.concatenate(points)
+        flat = np.concatenate([visual.points() for visual in visuals if visual.body == body])
         corners[:] = np.stack(np.meshgrid(*zip(flat.min(axis=0), flat.max(axis=0), strict=True)), axis=-1).reshape(
             -1, 3
         )

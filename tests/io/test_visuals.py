@@ -80,11 +80,6 @@ def said(path, **options) -> tuple[tuple[Visual, ...], str]:
     return visuals, message
 
 
-def points_of(visual: Visual) -> np.ndarray:
-    """Vertices in the frame of the body."""
-    return visual.position + (visual.mesh[0] * visual.scale) @ rotation_matrix(visual.quaternion).T
-
-
 def volume(mesh) -> float:
     a, b, c = np.moveaxis(mesh[0][mesh[1]], 1, 0)
     return float(np.sum(a * np.cross(b, c)) / 6)
@@ -172,7 +167,7 @@ def test_a_vertex_lands_where_forward_kinematics_puts_it(robot):
         expected = np.array(hand.translation) + rotation_matrix(np.array(hand.quaternion)) @ expected
         body = jaxdyn.forward_kinematics(model, q)
         place = np.array(body.translation[visual.body]), rotation_matrix(np.array(body.quaternion[visual.body]))
-        ends = place[0] + points_of(visual) @ place[1].T
+        ends = place[0] + visual.points() @ place[1].T
         assert np.linalg.norm(ends - expected, axis=1).min() < 1e-6
 
 
@@ -334,6 +329,6 @@ def test_geoms_of_an_mjcf_file_lie_where_mujoco_puts_them(tmp_path):
     expected = data.geom_xpos[geom] + theirs.mesh_vert[:4] @ data.geom_xmat[geom].reshape(3, 3).T
     poses = jaxdyn.forward_kinematics(model, q)
     turn = rotation_matrix(np.array(poses.quaternion[shown.body]))
-    found = np.array(poses.translation[shown.body]) + points_of(shown) @ turn.T
+    found = np.array(poses.translation[shown.body]) + shown.points() @ turn.T
     gaps = np.linalg.norm(found[:, None] - expected[None], axis=-1)
     assert gaps.min(axis=0).max() < 1e-6

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from browsers import chromium
+from PIL import Image
 
 import jaxdyn
 from jaxdyn.cli import main
@@ -15,6 +16,7 @@ from jaxdyn.io import load_run, load_system, load_visuals
 from jaxdyn.io.visual_files import MOST_TRIANGLES, visuals_of_run
 from jaxdyn.io.visuals import Visual
 from jaxdyn.io.xml import IgnoredContent
+from jaxdyn.view.animation import animate
 from jaxdyn.view.mechanism_page import write_mechanism_page
 
 URDF = """<robot name="pusher"><link name="base"/><link name="rod">
@@ -121,3 +123,12 @@ def test_the_replay_of_a_run_has_the_shapes_of_the_file_it_was_started_with(file
     file.write_text(URDF + " ")
     with pytest.warns(IgnoredContent, match=r"pusher\.urdf.*changed"):
         assert visuals_of_run(run) == ()
+
+
+def test_an_animation_draws_the_shapes_of_the_first_sample(file, tmp_path):
+    system = load_system(file)
+    time, q = np.array([0.0, 0.1]), np.zeros((1, 2, 1))
+    animate(system, time, q, tmp_path / "motion.gif", fps=10, progress=False, visuals=load_visuals(file, system))
+    with Image.open(tmp_path / "motion.gif") as picture:
+        red, green, blue = np.moveaxis(np.asarray(picture.convert("RGB"), int), -1, 0)
+    assert np.sum((red > 100) & (green < 60) & (blue < 60)) > 5000
