@@ -26,7 +26,8 @@ class ILQR(NewtonSolver):
     If the model is not convex, this curvature is omitted for some iterations. Constraints are included by an augmented Lagrangian.
 
     Attributes:
-        second_order: Whether the curvature of the dynamics is used (DDP) or not (iLQR).
+        second_order: Whether the curvature of the dynamics is used (DDP) or not (iLQR). None for iLQR, but DDP for problems with
+            design parameters; `uses_curvature(problem)` states the choice.
         tolerance: Expected relative decrease of the cost below which the search ends; None for 1e-9, or 1e-5 in single precision.
         feasibility: Largest violation of a constraint in a solution; None for 1e-6, or 1e-4 in single precision.
         penalty: Initial weight of the quadratic penalty on constraint violations.
@@ -38,7 +39,7 @@ class ILQR(NewtonSolver):
 
     kind: ClassVar[str] = "ilqr"
 
-    second_order: bool = eqx.field(static=True, default=False)
+    second_order: bool | None = eqx.field(static=True, default=None)
     tolerance: float | None = eqx.field(static=True, default=None, metadata=quantity(positive=True))
     feasibility: float | None = eqx.field(static=True, default=None, metadata=quantity(positive=True))
     penalty: float = eqx.field(static=True, default=1.0, metadata=quantity(positive=True))

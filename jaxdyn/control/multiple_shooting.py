@@ -138,7 +138,7 @@ class MultipleShooting(IterativeSolver):
         terms = eliminate_slacks(problem, search)
         step = self._step(problem, search, with_constraint_terms(cost_model, expansion, terms), expansion, terms)
         after, accepted = line_search(problem, search, cost_model, step, self.backend)
-        after = self._adapted(after, accepted, use_curvature)
+        after = self._adapted(problem, after, accepted, use_curvature)
         code = jnp.where(solved, ControlResult.SOLVED.value, after.result).astype(search.result.dtype)
         search = jax.tree.map(lambda old, new: jnp.where(solved, old, new), search, after)
         return eqx.tree_at(lambda s: (s.result, s.iterations), search, (code, after.iterations))
@@ -229,7 +229,11 @@ class MultipleShooting(IterativeSolver):
         return InteriorStep(z, u, slacks, change, policy.feedback[:, :, : problem.dynamics.nx])
 
     def _adapted(
-        self, search: InteriorSearch, accepted: Bool[Array, ""], use_curvature: Bool[Array, ""]
+        self,
+        problem: ControlProblem,
+        search: InteriorSearch,
+        accepted: Bool[Array, ""],
+        use_curvature: Bool[Array, ""],
     ) -> InteriorSearch:
         """Adapt the regularization to the outcome of the line search.
 
@@ -246,7 +250,9 @@ class MultipleShooting(IterativeSolver):
         wait = jnp.where(failed, last_wait, jnp.maximum(wait - 1, 0))
         damping = jnp.where(accepted, less, jnp.where(failed, damping, more))
         held = search.violation <= self._tolerance(search)
-        lost = jnp.where(held, ControlResult.STUCK.value, ControlResult.INFEASIBLE.value)
+        constrained = bool(problem.constraints or problem.final_constraints)
+        missed = ControlResult.INFEASIBLE if constrained else ControlResult.GAPS
+        lost = jnp.where(held, ControlResult.STUCK.value, missed.value)
         result = jnp.where(damping > _MOST_DAMPING, lost, search.result).astype(search.result.dtype)
         return eqx.tree_at(
             lambda s: (s.wait, s.last_wait, s.damping, s.result, s.iterations),

@@ -51,6 +51,7 @@ _LEAST_GAIN = 1e-4  # required decrease of the merit as a fraction of the decrea
 _FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-3, 1e-7, 1e8
 _LONGEST_WAIT = 16  # iterations without curvature after several failures in a row
 _COARSE, _FINER = 1e-3, 0.1  # tolerance before the first update of the multipliers, and its factor at each update
+_MOST_FLAT = 20  # iterations in a row with a decrease below the tolerance after which a search ends
 _MOST_RISE = 2.0  # largest increase of the merit in units of the predicted one, where closing gaps increases it
 
 
@@ -66,6 +67,7 @@ class Search(eqx.Module):
         settled: Relative decrease below which the multipliers are updated.
         violation_before: Violation at the last update of the multipliers.
         gaps: Steps from each state of the plan to the state that follows from the previous one.
+        flat: Number of successive iterations whose decrease of the merit was below the tolerance.
         iterations, result: Number of iterations, and code of a `ControlResult`.
     """
 
@@ -80,6 +82,7 @@ class Search(eqx.Module):
     settled: Float[Array, ""]
     violation_before: Float[Array, ""]
     gaps: Float[Array, "N nx"]
+    flat: Int[Array, ""]
     iterations: Int[Array, ""]
     result: Int[Array, ""]
 
@@ -101,14 +104,15 @@ class NewtonSolver(IterativeSolver):
     """A solver based on second-order expansions.
 
     Attributes:
-        second_order: Whether the curvature of dynamics and constraints is used (Newton) or not (Gauss-Newton).
+        second_order: Whether the curvature of dynamics and constraints is used (Newton) or not (Gauss-Newton); None for Newton with
+            design parameters only.
         tolerance: Expected relative decrease of the cost below which the search ends; None for 1e-9, or 1e-5 in single precision.
         feasibility: Largest violation of a constraint in a solution; None for 1e-6, or 1e-4 in single precision.
         penalty: Initial weight of the quadratic penalty on constraint violations.
         backend: Compiler of expansions, recursions and rollouts, see `lanes`.
     """
 
-    second_order: eqx.AbstractVar[bool]
+    second_order: eqx.AbstractVar[bool | None]
     tolerance: eqx.AbstractVar[float | None]
     feasibility: eqx.AbstractVar[float | None]
     penalty: eqx.AbstractVar[float]
@@ -124,6 +128,14 @@ class NewtonSolver(IterativeSolver):
         fractions: Float[Array, "A"],
     ) -> tuple[Plan, Float[Array, "A N nx"]]:
         """The plans after fractions of a step, and the gaps between their states."""
+
+    def uses_curvature(self, problem: ControlProblem) -> bool:
+        """Whether the curvature of the dynamics is used for a problem.
+
+        By default it is if there are design parameters: a time step depends on the product of a free duration and the controls, and
+        Gauss-Newton omits the curvature of this product.
+        """
+        return problem.design is not None if self.second_order is None else self.second_order
 
     def begin(self, problem: ControlProblem, initial: Plan) -> Search:
         initial = _from_initial_state(problem, initial)
@@ -148,12 +160,13 @@ class NewtonSolver(IterativeSolver):
             infeasible_by,
             defects,
             none,
+            none,
             code.astype(int),
         )
 
     def iterate(self, problem: ControlProblem, search: Search) -> Search:
         plan, multipliers = search.plan, search.multipliers
-        use_curvature = search.wait == 0 if self.second_order else None
+        use_curvature = search.wait == 0 if self.uses_curvature(problem) else None
         curvature = None if use_curvature is None else use_curvature.astype(search.cost.dtype)
         found = outcome(problem, plan, backend=self.backend)
         model = expanded(
@@ -199,8 +212,10 @@ class NewtonSolver(IterativeSolver):
             last_wait = jnp.where(use_curvature & accepted, 0, last_wait)
             wait = jnp.where(failed, last_wait, jnp.maximum(wait - 1, 0))
             damping = jnp.where(failed, search.damping, damping)
+        small = (before - after[best] <= decrease_tolerance(self, before.dtype) * jnp.abs(before)) & moves & ~settled
+        flat = jnp.where(accepted, jnp.where(small, search.flat + 1, 0), search.flat)
         search = eqx.tree_at(
-            lambda s: (s.plan, s.gaps, s.feedback, s.damping, s.wait, s.last_wait, s.iterations),
+            lambda s: (s.plan, s.gaps, s.feedback, s.damping, s.wait, s.last_wait, s.flat, s.iterations),
             search,
             (
                 next_plan,
@@ -209,6 +224,7 @@ class NewtonSolver(IterativeSolver):
                 damping,
                 wait,
                 last_wait,
+                flat,
                 search.iterations + 1,
             ),
         )
@@ -256,7 +272,12 @@ class NewtonSolver(IterativeSolver):
             problem, there, multipliers, infeasible_by, search.violation_before, feasibility
         )
         result = jnp.where(settled & ~held & hopeless, ControlResult.INFEASIBLE.value, result)
-        result = jnp.where((search.damping > _MOST_DAMPING) & ~settled, ControlResult.STUCK.value, result)
+        lost = jnp.where(
+            jnp.max(jnp.abs(search.gaps)) > feasibility, ControlResult.GAPS.value, ControlResult.STUCK.value
+        )
+        result = jnp.where((search.damping > _MOST_DAMPING) & ~settled, lost, result)
+        running = result == ControlResult.RUNNING
+        result = jnp.where(running & (search.flat >= _MOST_FLAT), ControlResult.SLOW.value, result)
 
         def follow(new, old):
             return jnp.where(settled, new, old)

@@ -18,7 +18,7 @@ from jaxdyn.results import ResultCode, UnsuccessfulError, message_text, outcome_
 class ControlResult(ResultCode):
     """Result codes of a search for a plan; a batch of searches has one code for each."""
 
-    RUNNING = 0, "The search reached the maximum number of iterations; increase max_steps."
+    RUNNING = 0, "The search reached the maximum number of iterations before it converged; increase max_steps."
     SOLVED = 1, "The problem is solved.", True
     STUCK = (
         2,
@@ -29,6 +29,16 @@ class ControlResult(ResultCode):
         "The search found no plan that meets all constraints; relax one of them, or try another initial guess.",
     )
     NOT_FINITE = 4, "The initial guess is not finite; give smaller controls, or shorten the time steps."
+    GAPS = (
+        5,
+        "The states of the plan do not follow from its controls, and no step closes the gaps; start from rollout_controls, or "
+        "shorten the time steps.",
+    )
+    SLOW = (
+        6,
+        "The cost has converged, but the optimality condition is not satisfied; use ILQR with second_order=True or "
+        "MultipleShooting, or increase the tolerance.",
+    )
 
 
 class UnsolvedError(UnsuccessfulError):

@@ -207,21 +207,27 @@ def test_a_share_of_a_step_closes_that_share_of_the_gaps():
     np.testing.assert_allclose(after, 0.7 * before, atol=1e-12)
 
 
-def test_searches_whose_damping_has_no_end_are_stuck():
+def test_searches_that_do_not_converge_end_with_the_code_of_their_reason():
+    """Too much damping, with and without gaps, and costs that hardly decrease; a converged plan is solved all the same."""
     problem, solver = regulator(), ILQR()
 
     @jax.jit
-    def result(damping, settled):
+    def result(damping, gap, flat, settled):
         search = solver.begin(problem, start_of(problem))
-        search = eqx.tree_at(lambda s: s.damping, search, damping)
+        search = eqx.tree_at(
+            lambda s: (s.damping, s.gaps, s.flat), search, (damping, jnp.full_like(search.gaps, gap), flat)
+        )
         return solver._followed(problem, search, outcome(problem, search.plan), settled).result
 
-    for damping, settled, expected in (
-        (1e7, False, ControlResult.RUNNING),
-        (1e9, False, ControlResult.STUCK),
-        (1e9, True, ControlResult.SOLVED),
+    for damping, gap, flat, settled, expected in (
+        (1e7, 0.0, 19, False, ControlResult.RUNNING),
+        (1e9, 0.0, 19, False, ControlResult.STUCK),
+        (1e9, 0.1, 19, False, ControlResult.GAPS),
+        (1e7, 0.0, 20, False, ControlResult.SLOW),
+        (1e9, 0.0, 20, True, ControlResult.SOLVED),
     ):
-        assert int(result(jnp.asarray(damping), jnp.asarray(settled))) == expected
+        values = (jnp.asarray(damping), jnp.asarray(gap), jnp.asarray(flat), jnp.asarray(settled))
+        assert int(result(*values)) == expected
 
 
 def test_conditions_that_just_hold_are_kept():

@@ -1,5 +1,7 @@
 """Multiple shooting: published optima from guesses that are no motions, bounds, conditions, designs, manifolds, and dead ends."""
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -207,7 +209,7 @@ def test_searches_that_get_nowhere_rest_curvature_then_damp_and_then_give_up():
     """Curvature rests for 1, 3, 7, 15, 16 iterations; damping grows while it rests. Where conditions hold, the end is STUCK."""
     problem, solver = regulator(), MultipleShooting()
     search = solver.begin(problem, start_of(problem))
-    adapted = jax.jit(solver._adapted)
+    adapted = jax.jit(functools.partial(solver._adapted, problem))
     no, yes = jnp.asarray(False), jnp.asarray(True)
     waits = []
     for _ in range(5):
@@ -225,7 +227,11 @@ def test_searches_that_get_nowhere_rest_curvature_then_damp_and_then_give_up():
     np.testing.assert_allclose(sizes, 1e-4 * 10.0 ** np.arange(16), rtol=1e-12)
     assert (int(search.wait), int(search.result)) == (0, ControlResult.STUCK)
     missed = eqx.tree_at(lambda s: (s.violation, s.result), search, (jnp.asarray(1e-3), jnp.asarray(0)))
-    assert int(adapted(missed, no, no).result) == ControlResult.INFEASIBLE
+    assert int(adapted(missed, no, no).result) == ControlResult.GAPS  # there are no constraints
+    constrained = regulator(final_constraints=Equality(lambda dynamics, t, x, u: x))
+    assert (
+        int(jax.jit(functools.partial(solver._adapted, constrained))(missed, no, no).result) == ControlResult.INFEASIBLE
+    )
     np.testing.assert_allclose(adapted(search, yes, no).damping, 1e10, rtol=1e-12)
 
 

@@ -151,10 +151,16 @@ def free_duration(running) -> ControlProblem:
 def test_free_duration_is_found_without_second_order_dynamics():
     """At the start nothing moves, so that the model is linear in the duration."""
     problem = free_duration(Effort(2.0))
-    found = solved(problem, ILQR(penalty=100.0), start_of(problem))
+    found = solved(problem, ILQR(second_order=False, penalty=100.0), start_of(problem))
     assert int(found.result) == ControlResult.SOLVED
     T = (36.0 / (1.0 - 1.0 / 40**2)) ** 0.25
     np.testing.assert_allclose(found.value.design, [T], rtol=1e-5)
+
+
+def test_with_design_parameters_second_order_is_chosen_and_stated():
+    free = free_duration(Effort(2.0))
+    assert [ILQR(second_order=choice).uses_curvature(free) for choice in (None, False, True)] == [True, False, True]
+    assert [ILQR(second_order=choice).uses_curvature(swing()) for choice in (None, False, True)] == [False, False, True]
 
 
 def test_residuals_are_parts_of_their_costs():

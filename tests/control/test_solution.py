@@ -78,3 +78,10 @@ def test_old_attributes_of_solutions_name_the_new_ones():
         _ = found.plan  # pyright: ignore[reportAttributeAccessIssue]
     with pytest.raises(AttributeError, match=r"now stats\.iterations"):
         _ = found.iterations  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_result_codes_speak_of_constraints_only_where_there_are_some_and_name_a_remedy():
+    assert [code for code in ControlResult if "constraint" in code.message] == [ControlResult.INFEASIBLE]
+    for code in set(ControlResult) - {ControlResult.SOLVED}:
+        remedy = code.message.split("; ", 1)[1]
+        assert remedy.split()[0] in ("increase", "try", "relax", "give", "start", "use"), code
