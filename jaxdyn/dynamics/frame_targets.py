@@ -115,7 +115,7 @@ def inverse_kinematics(
 
     J is the derivative of r in tangent coordinates, and mu the damping of Levenberg and Marquardt, which decreases after a
     successful step and increases after an unsuccessful one. A search that does not reach the targets is repeated from random
-    configurations. If none of them reaches the targets, the result is the configuration of smallest error.
+    configurations. If no search reaches the targets, the result is the configuration of smallest error.
 
     Derivatives with respect to targets and model follow from the condition J' r = 0 of a minimum, with the blocked components held
     (first derivatives only). For a redundant mechanism they are those of the smallest displacement; the displacement along free
