@@ -18,8 +18,12 @@ _DRAWN_GROUPS = 3  # MuJoCo draws groups 0 to 2; collision shapes are by convent
 
 def mjcf_visuals(path: Path, model: Model, folder: Path | None, omitted: Omitted) -> list[Visual]:
     """Visuals of an MJCF file; see `load_visuals`. Shapes that cannot be read are added to `omitted`."""
+    try:
+        mujoco: Any = importlib.import_module("mujoco")
+    except ImportError:
+        omitted.add('drawing shapes of MJCF files needs mujoco; pip install "jaxdyn[mjcf]"', "all shapes")
+        return []
     compiled, files, places = compiled_with_places(path, folder)
-    mujoco: Any = importlib.import_module("mujoco")
     meshes = [_mesh(compiled, index) for index in range(compiled.nmesh)]
     visuals = []
     for geom in _drawn(compiled, mujoco.mjtGeom.mjGEOM_MESH):

@@ -31,28 +31,30 @@ def urdf_visuals(path: Path, model: Model, folder: Path | None, omitted: Omitted
     """Visuals of a URDF file; see `load_visuals`. Shapes that cannot be read are added to `omitted`."""
     robot = read_xml(path)
     files = _Files(path, folder, omitted)
-    colors = {element.attributes.get("name"): _color_of(element) for element in robot.all("material")}
+    materials = {element.attributes.get("name"): element for element in robot.all("material")}
     visuals = []
     for link in robot.all("link"):
         for element in link.all("visual"):
-            shape = _shape(element, files)
-            if shape is not None:
-                given = _material(element, colors)
-                body, position, quaternion = _placement(link, element, model)
-                scale = np.array(shape.scale)
-                visuals += [
-                    Visual(body, position, quaternion, part.mesh, scale, part.color or given or GRAY)
-                    for part in shape.parts
-                ]
+            try:
+                shape = _shape(element, files)
+                place = origin(next(iter(element.all("origin")), None), Report(path))
+                color = _color(element, materials) or GRAY
+            except ConfigError as error:  # a wrong value of a shape does not spoil the mechanism
+                omitted.add("left out", str(error).removeprefix(f"{path}, "))
+                continue
+            if shape is None:
+                continue
+            try:
+                body, position, quaternion = placed(model, link.name(), *place)
+            except KeyError:
+                raise link.error(
+                    f"mechanism {model.name!r} has no such body; give the mechanism of this file"
+                ) from None
+            scale = np.array(shape.scale)
+            visuals += [
+                Visual(body, position, quaternion, part.mesh, scale, part.color or color) for part in shape.parts
+            ]
     return visuals
-
-
-def _placement(link: Element, visual: Element, model: Model) -> tuple[int, np.ndarray, np.ndarray]:
-    position, quaternion = origin(next(iter(visual.all("origin")), None), Report(link.file))
-    try:
-        return placed(model, link.name(), position, quaternion)
-    except KeyError:
-        raise link.error(f"mechanism {model.name!r} has no such body; give the mechanism of this file") from None
 
 
 def _shape(visual: Element, files: "_Files") -> _Shape | None:
@@ -78,16 +80,13 @@ def _shape(visual: Element, files: "_Files") -> _Shape | None:
     return None if parts is None else _Shape(parts, (sx, sy, sz))
 
 
-def _material(visual: Element, known: dict[str | None, Color | None]) -> Color | None:
+def _color(visual: Element, materials: dict[str | None, Element]) -> Color | None:
+    """Color of a <visual>, stated there or in a material of the robot; None if it is stated nowhere."""
     for material in visual.all("material"):
-        return _color_of(material) or known.get(material.attributes.get("name"))
-    return None
-
-
-def _color_of(material: Element) -> Color | None:
-    for color in material.all("color"):
-        red, green, blue, opacity = (min(max(part, 0.0), 1.0) for part in color.vector("rgba", 4))
-        return red, green, blue, opacity
+        for element in (material, materials.get(material.attributes.get("name"), material)):
+            for color in element.all("color"):
+                red, green, blue, opacity = (min(max(part, 0.0), 1.0) for part in color.vector("rgba", 4))
+                return red, green, blue, opacity
     return None
 
 

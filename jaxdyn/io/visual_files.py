@@ -6,6 +6,7 @@ Files come from strangers: only files in one folder and its subfolders are opene
 from pathlib import Path
 
 from jaxdyn.dynamics.system import System
+from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.loaded_run import Run
 from jaxdyn.io.mjcf_visuals import mjcf_visuals
 from jaxdyn.io.provenance import digest_of_file
@@ -58,21 +59,23 @@ def visuals_of_run(run: Run) -> tuple[Visual, ...]:
     """Read the visual geometry of the mechanism of a run, from the URDF or MJCF file with which the run was started.
 
     A run directory does not contain this file. If it is missing or has changed since then, an `IgnoredContent` warning names it,
-    and nothing is drawn.
-
-    Raises:
-        ConfigError: See `load_visuals`.
+    and the result is empty.
     """
     path = Path(str((run.config or {}).get("mechanism", "")))
     if path.suffix.lower() not in _WITH_VISUALS:
         return ()
     inputs = (run.provenance or {}).get("inputs")
-    known = {Path(name.removeprefix("mechanism ")): digest for name, digest in dict(inputs or {}).items()}
+    pinned = inputs if isinstance(inputs, dict) else {}
+    known = {Path(name.removeprefix("mechanism ")): digest for name, digest in pinned.items()}
     files = [path, *(file for file in known if file.suffix.lower() in _WITH_VISUALS)]
-    changed = [str(file) for file in files if digest_of_file(file) is None or digest_of_file(file) != known.get(file)]
+    changed = [file for file in files if not file.is_file() or digest_of_file(file) != known.get(file)]
+    omitted = Omitted()
     if changed:
-        omitted = Omitted()
-        omitted.add("changed or missing since the run, so its shapes are not drawn", changed[0])
-        omitted.warn(run.path)
-        return ()
-    return load_visuals(path, run.system)
+        omitted.add("changed or missing since the run, so its shapes are not drawn", str(changed[0]))
+    else:
+        try:
+            return load_visuals(path, run.system)
+        except ConfigError as error:  # for example, a mesh file of an MJCF file has been removed
+            omitted.add("shapes are not drawn", str(error))
+    omitted.warn(run.path)
+    return ()

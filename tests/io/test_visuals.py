@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import struct
+import sys
 import warnings
 
 import jax.numpy as jnp
@@ -282,6 +283,20 @@ def test_a_mesh_with_too_many_triangles_is_simplified_and_a_note_says_so(robot):
     assert 0.3 * MOST_TRIANGLES < len(visual.mesh[1]) <= MOST_TRIANGLES
     assert str(MOST_TRIANGLES) in message
     assert volume(visual.mesh) == pytest.approx(4 / 3 * np.pi, rel=0.02)
+
+
+def test_a_shape_with_a_wrong_value_is_named_with_its_line_and_left_out(robot):
+    shapes = drawn('<box size="1 2"/>') + drawn("<sphere/>") + drawn('<sphere radius="1"/>')
+    visuals, message = said(robot(shapes + drawn('<sphere radius="1"/>', '<material><color rgba="red"/></material>')))
+    assert len(visuals) == 1
+    assert all(word in message for word in ("size", "radius", "rgba", "line 1"))
+
+
+def test_without_mujoco_the_pip_line_of_mjcf_files_is_named(tmp_path, monkeypatch):
+    (tmp_path / "arm.xml").write_text("<mujoco/>")
+    monkeypatch.setitem(sys.modules, "mujoco", None)
+    with pytest.warns(IgnoredContent, match=r'pip install "jaxdyn\[mjcf\]"'):
+        assert load_visuals(tmp_path / "arm.xml", jaxdyn.library.pendulum()) == ()
 
 
 def test_visuals_of_another_mechanism_are_refused(robot):
