@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.forces import JointSpring as JointSpring
     from jaxdyn.dynamics.forces import Spring as Spring
     from jaxdyn.dynamics.forward import forward_dynamics as forward_dynamics
+    from jaxdyn.dynamics.frame_targets import FrameTarget as FrameTarget
+    from jaxdyn.dynamics.frame_targets import inverse_kinematics as inverse_kinematics
     from jaxdyn.dynamics.friction import AsymmetricFriction as AsymmetricFriction
     from jaxdyn.dynamics.friction import BearingFriction as BearingFriction
     from jaxdyn.dynamics.friction import JointFriction as JointFriction
@@ -56,8 +58,6 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.inverse import bias_force as bias_force
     from jaxdyn.dynamics.inverse import gravity_force as gravity_force
     from jaxdyn.dynamics.inverse import inverse_dynamics as inverse_dynamics
-    from jaxdyn.dynamics.frame_targets import FrameTarget as FrameTarget
-    from jaxdyn.dynamics.frame_targets import inverse_kinematics as inverse_kinematics
     from jaxdyn.dynamics.joint_limits import JointLimits as JointLimits
     from jaxdyn.dynamics.kinematics import body_accelerations as body_accelerations
     from jaxdyn.dynamics.kinematics import body_jacobian as body_jacobian

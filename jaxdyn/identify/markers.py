@@ -17,7 +17,7 @@ class Markers:
     """Filmed markers at the pivot, the joints and the tip of a hanging planar chain, from whose positions joint angles are
     computed.
 
-    The angle of each link is the angle of the line between its joints from the downward vertical. The first coordinate is the angle
+    The angle of a link is measured from the downward vertical to the line between its two joints. The first coordinate is the angle
     of the first link; the other coordinates are angles relative to the previous link. Any unit of length can be used.
 
     The distortion of the camera for a marker at r, relative to the first marker, is corrected by

@@ -116,8 +116,8 @@ class NpzArrays(Mapping[str, np.ndarray]):
         file: Open file of bounded size. The unpacked size may not exceed the larger of the file size and `LARGEST_UNPACKED`.
 
     Raises:
-        ValueError: The file is not an npz file, or an array is damaged; the message names the entry. Reading an array raises it
-            too.
+        ValueError: The file is not an npz file, or an array is damaged; the message names the entry. Access to a damaged array
+            raises it later.
     """
 
     def __init__(self, file: BinaryIO):

@@ -152,7 +152,7 @@ class StateOrder(eqx.Module):
 
     Attributes:
         model: The mechanism in jaxdyn.
-        changes: Conversion of each moving joint.
+        changes: Conversions of coordinates and velocities, one for each moving joint.
         places: Ranges of the coordinates and the velocities of each moving joint in both libraries: (q, v, their q, their v).
         sizes: Number of coordinates and number of velocities in the other library.
     """

@@ -21,8 +21,8 @@ def _config_header(verb: str, what: str, file: Path, example: str) -> str:
         f"{what}\n\n"
         f"  jaxdyn {verb} {file}\n"
         f"  jaxdyn {verb} {file} {example}\n\n"
-        f"The second line changes values for one run.\n{_UNITS}\n"
-        f"`jaxdyn {verb} --help` explains all keys, also those that are not in this file."
+        f"The second command changes values for a single run.\n{_UNITS}\n"
+        f"`jaxdyn {verb} --help` explains all keys, including those that are not in this file."
     )
 
 
@@ -38,14 +38,16 @@ def rollout_template(file: Path, source: Mapping[str, Any], model: Model) -> str
         "initial": {"spread": 0.5, "speed": "0.5 rad/s"},
         "control": {
             "target": DEFAULT,
-            "stiffness": Noted(0.0, f"One value for each velocity component is a list of {model.nv} values."),
+            "stiffness": Noted(
+                0.0, f"To give one value for each velocity component, write a list of {model.nv} values."
+            ),
             "damping": DEFAULT,
             "compensate_gravity": DEFAULT,
             "random_torque": DEFAULT,
             "random_interval": DEFAULT,
         },
     }
-    what = "Simulation of many samples of one mechanism, each from its own random initial state."
+    what = "Simulation of many samples of one mechanism, each with its own random initial state."
     return commented_toml(
         RolloutConfig, values, _config_header("rollout", what, file, 'batch=1000 "time.duration=5 s"')
     )
@@ -59,7 +61,7 @@ def identify_template(file: Path, source: Mapping[str, Any], model: Model) -> st
     values = {
         "data": Noted(
             None,
-            "For own recordings, remove the table [synthetic], write\n"
+            "To use measured recordings, remove the table [synthetic], write\n"
             '  data = "recordings"\n'
             'and name the files of this folder in train and validation, as in train = ["run_1.csv"].\n'
             "The first line of a .csv file names its columns; the table [columns] below refers to these names:\n"
@@ -79,21 +81,21 @@ def identify_template(file: Path, source: Mapping[str, Any], model: Model) -> st
         "fit": {"method": "inverse_dynamics", "noise": 0.1},
         "motion": {
             "interval": 0.02,
-            "cutoff": Noted(0.0, "Recordings with noise in the velocities need a filter, for instance of 5 Hz."),
-            "drop": Noted(0, "With a filter, leave out the samples that its ends affect, for instance 1 s."),
+            "cutoff": Noted(0.0, "Recordings with noisy velocities need a filter, for instance of 5 Hz."),
+            "drop": Noted(0, "A filter distorts the samples near both ends; remove those of about 1 s."),
             "decimate": 1,
         },
         "check": [{"kind": "forces"}],
     }
     what = (
-        "Physical parameters of a machine from recordings of its motion and its forces. As it stands, this config makes its\n"
-        "own recordings with the mechanism, perturbs all parameters, and finds them again."
+        "Identification of the physical parameters of a machine from recordings of its motion and forces. In this example the\n"
+        "recordings are simulated with the mechanism; all parameters are perturbed, and then estimated from the recordings."
     )
     return commented_toml(IdentifyConfig, values, _config_header("identify", what, file, "fit.max_steps=100"))
 
 
 def optimize_template(file: Path, source: Mapping[str, Any], motion: list[list[float]], bound: float | None) -> str:
-    """A config of `jaxdyn optimize`: from rest to rest at least effort."""
+    """A config of `jaxdyn optimize`: motion from rest to rest with least effort."""
     values = {
         **source,
         "iterations": DEFAULT,
@@ -107,7 +109,7 @@ def optimize_template(file: Path, source: Mapping[str, Any], motion: list[list[f
             {"kind": "states", "times": [0.0, 1.0, 2.0], "q": motion, "count": 8, "spread": 1.0},
         ],
     }
-    what = "Motion of a mechanism from rest to rest at least effort, found from several initial guesses."
+    what = "Motion of a mechanism from rest to rest with least effort, computed from several initial guesses."
     return commented_toml(OptimizeConfig, values, _config_header("optimize", what, file, "time.steps=200"))
 
 
@@ -134,7 +136,8 @@ def mechanism_template(file: Path) -> str:
                 "mass": "1 kg",
                 "com": [0.0, 0.0, -0.25],
                 "inertia": Noted(
-                    [0.021, 0.021, 0.0004], "A rod of mass m and length L has m L^2 / 12 across its axis."
+                    [0.021, 0.021, 0.0004],
+                    "A rod of mass m and length L has the moment m L^2 / 12 about axes across it.",
                 ),
                 "joint": joint("shoulder", "200 deg"),
             },

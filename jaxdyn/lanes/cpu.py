@@ -158,7 +158,7 @@ def stored_form(compiled: Compiled) -> tuple[Any, ...]:
 
 
 def from_stored_form(form: tuple[Any, ...]) -> Compiled:
-    """Program that can be called as long as the result exists or an executable calls it.
+    """Load a program; its machine code stays in memory as long as the result, or an executable that calls it, exists.
 
     Raises:
         LookupError: The files do not contain its code.

@@ -131,8 +131,8 @@ class RungeKutta4(Integrator):
 class ImplicitMidpoint(Integrator):
     """Implicit midpoint rule: v' = v + dt a(midpoint), q' = q + dt (v + v')/2, midpoint velocity (v + v')/2.
 
-    Order 2, symmetric; stable for stiff springs and dampers. The equation is solved by Newton's method with a fixed number of
-    iterations; derivatives follow from the implicit function theorem and do not depend on the iterations.
+    The method is symmetric, of order 2, and stable for stiff springs and dampers. The equation is solved by Newton's method with a
+    fixed number of iterations; derivatives follow from the implicit function theorem and do not depend on the iterations.
 
     Attributes:
         iterations: Newton iterations per step. The step fails if the last one still moved v by more than sqrt(machine epsilon).
