@@ -309,13 +309,13 @@ def test_visuals_of_another_mechanism_are_refused(robot):
 # --- MJCF ---
 
 MJCF = """<mujoco><asset><mesh name="tip" vertex="{vertices}"/><mesh name="lost" file="lost.stl"/></asset><worldbody>
-<body name="arm" pos="0 0 1"><joint axis="0 1 0"/><joint name="slide" type="slide" axis="1 0 0"/>
+<body name="arm" pos="0 0 1"><joint axis="0 1 0" pos="0.1 0 0.2"/><joint name="slide" type="slide" axis="1 0 0"/>
 <inertial pos="0 0 0" mass="1" diaginertia="1 1 1"/>
 <body name="hand" pos="0.5 0 0" euler="0 0 40"><inertial pos="0 0 0" mass="1" diaginertia="1 1 1"/>
 <geom name="shown" type="mesh" mesh="tip" pos="0 0.2 0" euler="17 0 0" rgba="1 0 0 1" contype="0" conaffinity="0"/>
 <geom type="mesh" mesh="lost" contype="0" conaffinity="0"/>
 <geom type="box" size="1 1 1"/><geom type="sphere" size="1" group="3"/><geom type="sphere" size="1" rgba="0 0 0 0"/></body>
-<geom type="box" size="0.1 0.2 0.3"/></body></worldbody></mujoco>"""
+<geom name="trunk" type="box" size="0.1 0.2 0.3" pos="0 0.1 0"/></body></worldbody></mujoco>"""
 
 
 def test_geoms_of_an_mjcf_file_lie_where_mujoco_puts_them(tmp_path):
@@ -343,7 +343,8 @@ def test_geoms_of_an_mjcf_file_lie_where_mujoco_puts_them(tmp_path):
     geom = mujoco.mj_name2id(theirs, mujoco.mjtObj.mjOBJ_GEOM, "shown")
     expected = data.geom_xpos[geom] + theirs.mesh_vert[:4] @ data.geom_xmat[geom].reshape(3, 3).T
     poses = jaxdyn.forward_kinematics(model, q)
-    turn = rotation_matrix(np.array(poses.quaternion[shown.body]))
-    found = np.array(poses.translation[shown.body]) + shown.points() @ turn.T
-    gaps = np.linalg.norm(found[:, None] - expected[None], axis=-1)
-    assert gaps.min(axis=0).max() < 1e-6
+    origins, turns = np.array(poses.translation), np.array(poses.rotation)
+    found = origins[shown.body] + shown.points() @ turns[shown.body].T
+    assert np.linalg.norm(found[:, None] - expected[None], axis=-1).min(axis=0).max() < 1e-6
+    trunk = data.geom_xpos[mujoco.mj_name2id(theirs, mujoco.mjtObj.mjOBJ_GEOM, "trunk")]
+    np.testing.assert_allclose(origins[other.body] + turns[other.body] @ other.position, trunk, atol=1e-6)
