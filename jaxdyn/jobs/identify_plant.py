@@ -40,7 +40,11 @@ from jaxdyn.jobs.identify_config import IdentifyConfig, RecordingConfig, StudyCo
 from jaxdyn.jobs.identify_tables import ForceTable, made
 from jaxdyn.jobs.parameters_config import FreeConfig
 from jaxdyn.jobs.source import load
+from jaxdyn.mechanism.quantity import quantities
 
+# A value of an earlier fit is at its bound if it is closer than this fraction of the value in the config.
+_AT_BOUND = 1e-6
+_LIFTED = 0.01  # part of the value in the config, from which such a value starts again
 _FRICTION = {cls for cls in vars(friction).values() if isinstance(cls, type) and issubclass(cls, JointForce)}
 
 
@@ -95,10 +99,24 @@ def plant_of(config: IdentifyConfig, study: StudyConfig) -> Plant:
 
 
 def _force(table: ForceTable, system: System, k: int, earlier: Plant | None) -> JointForce:
-    """The force of the earlier plant that a table describes, or else a new force with the values of the table."""
+    """The force of the earlier plant at this place, or else a new force with the values of the table.
+
+    Values that the earlier fit moved to their lower bound, which no search can leave, start at a small part of those of the table.
+    """
     force = table.build(system, f"force {k}:")
-    estimated = () if earlier is None else earlier.system.forces[k - 1 : k]
-    return estimated[0] if estimated and type(estimated[0]) is type(force) else force
+    estimated = None if earlier is None or len(earlier.system.forces) < k else earlier.system.forces[k - 1]
+    if type(estimated) is not type(force):
+        return force
+    for name, declared in quantities(type(force)).items():
+        given, found = getattr(force, name), getattr(estimated, name)
+        if declared.minimum is not None and given is not None and found is not None:
+            at_bound = jnp.abs(found - declared.minimum) <= _AT_BOUND * jnp.abs(given)
+            force = eqx.tree_at(lambda force, name=name: getattr(force, name), force, jnp.where(at_bound, _LIFTED * given, found))
+        else:
+            force = eqx.tree_at(
+                lambda force, name=name: getattr(force, name), force, found, is_leaf=lambda x: x is None
+            )
+    return force
 
 
 def one_each(values: tuple[float, ...], count: int, name: str) -> Float[Array, "count"]:

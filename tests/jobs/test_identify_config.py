@@ -14,11 +14,13 @@ from small_jobs import write_configs
 from jaxdyn.dynamics.forces import JointForce
 from jaxdyn.identify.charts import Bounded, Positive
 from jaxdyn.identify.losses import Cauchy, Huber, Squares
+from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.validation import ForcesCheck, ValidTimeCheck, WindowsCheck
 from jaxdyn.io.config import read_config, resolved_toml
 from jaxdyn.io.errors import ConfigError
+from jaxdyn.io.plant_file import save_plant
 from jaxdyn.jobs.identify_config import IdentifyConfig
-from jaxdyn.jobs.identify_plant import loss_of, parameters_of, plant_of
+from jaxdyn.jobs.identify_plant import files_of_studies, loss_of, parameters_of, plant_of
 from jaxdyn.jobs.identify_tables import ForceTable
 from jaxdyn.jobs.settings import describe_settings
 from jaxdyn.mechanism.named_classes import named_subclasses
@@ -98,6 +100,21 @@ def test_wrong_forces_are_answered_in_one_line(path, force, fragments):
     for fragment in fragments:
         assert fragment in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_fit_that_starts_from_an_earlier_run_takes_its_sensors_inputs_and_forces(path, tmp_path):
+    config = read(path)
+    plant = plant_of(config, config.study[0])
+    forces = (eqx.tree_at(lambda force: force.viscous, plant.system.forces[0], jnp.array([0.7, 0.0])),)
+    inputs = eqx.tree_at(lambda inputs: inputs.offset, plant.inputs, jnp.array([0.3, 0.4]))
+    save_plant(Plant(plant.system.changed(forces=forces), plant.sensors, inputs), tmp_path)
+    again = read(path, f"study.0.mechanism={tmp_path}")
+    found = plant_of(again, again.study[0])
+    np.testing.assert_array_equal(found.inputs.offset, [0.3, 0.4])
+    # The second value is at its bound, so that it starts at a small part of the value 0.2 in the config.
+    np.testing.assert_allclose(found.system.forces[0].viscous, [0.7, 0.002])
+    parameters_of(again, found)
+    assert tmp_path / "plant.npz" in [file for _, file in files_of_studies(again)]
 
 
 def test_losses_and_charts_go_by_the_names_of_their_classes(path):
