@@ -75,6 +75,34 @@ class Uncertainty(Displayed, eqx.Module):
     addresses: tuple[Address, ...] = eqx.field(static=True, default=())
     followers: tuple[Follower, ...] = ()
 
+    def without(self, path: str) -> "Uncertainty":
+        """The estimates without those of one array of the plant.
+
+        Args:
+            path: Dotted path of the array.
+        """
+        counts = [address.count for address in self.addresses]
+        kept = [k for k, address in enumerate(self.addresses) if address.paths != (path,)]
+        if len(kept) == len(counts):
+            return self
+        owner = np.repeat(np.arange(len(counts)), counts)
+        rows = np.flatnonzero(np.isin(owner, kept))
+        square = np.ix_(rows, rows)
+        followers = [
+            dataclasses.replace(follower, leader=kept.index(follower.leader))
+            for follower in self.followers
+            if follower.leader in kept and follower.address.paths != (path,)
+        ]
+        return dataclasses.replace(
+            self,
+            labels=tuple(self.labels[k] for k in rows),
+            values=self.values[rows],
+            covariance=self.covariance[square],
+            determined=None if self.determined is None else self.determined[square],
+            addresses=tuple(self.addresses[k] for k in kept),
+            followers=tuple(followers),
+        )
+
     @property
     @compiled_outside_jit
     def std(self) -> Float[Array, "values"]:

@@ -263,8 +263,9 @@ class Plant(Displayed, eqx.Module):
 
     @property
     def without_zeros(self) -> "Plant":
-        """The plant without the zeros of individual recordings, for predictions of any recording."""
-        return eqx.tree_at(lambda plant: plant.sensors, self, self.sensors.without_zeros)
+        """The plant without the zeros of individual recordings and their estimates, for predictions of any recording."""
+        estimates = None if self.estimates is None else self.estimates.without("sensors.zeros")
+        return Plant(self.system, self.sensors.without_zeros, self.inputs, self.processing, estimates)
 
     @property
     def bare(self) -> "Plant":

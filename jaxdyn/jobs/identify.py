@@ -82,7 +82,7 @@ def _study(
     print(merit_table(merit))
     directory.write_text(f"{study.name}_figures.txt", merit_table(merit) + "\n")
     # The figures of merit are those of this plant, without the zeros of the training recordings.
-    stored = Plant(plant.system, plant.sensors, plant.inputs, train[0].processed, known)
+    stored = Plant(plant.system, plant.sensors, plant.inputs, train[0].processed, known.without("sensors.zeros"))
     _save(config, study, stored, known, directory)
     metrics: dict[str, Any] = {
         "fit_s": seconds,

@@ -111,7 +111,9 @@ def _force(table: ForceTable, system: System, k: int, earlier: Plant | None) -> 
         given, found = getattr(force, name), getattr(estimated, name)
         if declared.minimum is not None and given is not None and found is not None:
             at_bound = jnp.abs(found - declared.minimum) <= _AT_BOUND * jnp.abs(given)
-            force = eqx.tree_at(lambda force, name=name: getattr(force, name), force, jnp.where(at_bound, _LIFTED * given, found))
+            force = eqx.tree_at(
+                lambda force, name=name: getattr(force, name), force, jnp.where(at_bound, _LIFTED * given, found)
+            )
         else:
             force = eqx.tree_at(
                 lambda force, name=name: getattr(force, name), force, found, is_leaf=lambda x: x is None

@@ -72,6 +72,7 @@ def _config_of_runs(job: Job, path: Path, overrides: Sequence[str], smoke: bool)
         if not folder.is_dir():
             raise ConfigError(f"{folder}: there is no such directory; give a run directory of jaxdyn identify")
     config = path / "config.toml"
+    assert job.of_runs is not None  # only then is the first argument a run directory
     runs = {job.of_runs: [str(folder.resolve()) for folder in (path, *map(Path, others))]}
     return config_of(read_toml(config) | runs, config, job.config_class, changes, smoke)
 

@@ -1,5 +1,6 @@
 """Plants in files: everything that predictions depend on comes back, and the mechanism alone is not mistaken for it."""
 
+import dataclasses
 import json
 import tomllib
 
@@ -54,6 +55,27 @@ def test_a_plant_comes_back_bit_by_bit_from_its_directory_and_each_of_its_files(
         for old, new in zip(leaves, back, strict=True):
             np.testing.assert_array_equal(new, old)
             assert new.dtype == old.dtype
+
+
+def test_a_plant_for_other_recordings_has_neither_zeros_nor_their_estimates(tmp_path):
+    plant = identified()
+    known, zeros = plant.estimates, Address(("sensors.zeros",), (0,), 2)
+    more = dataclasses.replace(
+        known,
+        labels=(("zero a", "rad"), ("zero b", "rad"), *known.labels),
+        values=jnp.concatenate([jnp.ones(2), known.values]),
+        covariance=jnp.eye(4).at[2:, 2:].set(known.covariance),
+        determined=jnp.eye(4).at[2:, 2:].set(known.determined),
+        addresses=(zeros, *known.addresses),
+        followers=(dataclasses.replace(known.followers[0], leader=1),),
+    )
+    other = Plant(plant.system, plant.sensors, plant.inputs, plant.processing, more).without_zeros
+    assert len(other.sensors.zeros) == 0
+    assert jax.tree.structure(other.estimates) == jax.tree.structure(known)
+    for found, expected in zip(jax.tree.leaves(other.estimates), jax.tree.leaves(known), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    io.save_plant(other, tmp_path)
+    assert io.load_plant(tmp_path).estimates.labels == known.labels
 
 
 def test_an_estimate_outside_of_the_bounds_is_stored_and_named(tmp_path):
