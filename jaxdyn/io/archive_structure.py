@@ -60,7 +60,7 @@ def known_classes(own: Iterable[Any] = ()) -> dict[str, Any]:
     Raises:
         ConfigError: A class of the user is not a dataclass, or has the name of another class.
     """
-    found = {
+    found: dict[str, Any] = {
         name: item
         for module in _MODULES
         for name, item in vars(module).items()
@@ -68,9 +68,10 @@ def known_classes(own: Iterable[Any] = ()) -> dict[str, Any]:
         if not name.startswith("_") and not _is_abstract(item)
     }
     of_files = part_classes() | named_subclasses(joint.Joint) | named_subclasses(prescribed.PrescribedMotion)
-    candidates: list[type] = [item for item in of_files.values() if item.__name__ not in found]
+    candidates: list[Any] = [item for item in of_files.values() if item.__name__ not in found]
     for item in (*candidates, *own):
-        if not inspect.isfunction(item) and (not dataclasses.is_dataclass(item) or _is_abstract(item)):
+        is_class = isinstance(item, type) and dataclasses.is_dataclass(item) and not _is_abstract(item)
+        if not is_class and not inspect.isfunction(item):
             raise ConfigError(f"classes has {item!r}; give classes such as your subclass of jaxdyn.JointForce")
         if found.setdefault(item.__name__, item) is not item:
             raise ConfigError(f"there are two classes called {item.__name__}; rename your own")
