@@ -119,10 +119,9 @@ def _warnings(
     seen: tuple[np.ndarray, np.ndarray], unseen: np.ndarray, relative: np.ndarray, labels: tuple[tuple[str, str], ...]
 ) -> tuple[str, ...]:
     """Warnings about directions that the data do not determine, one line each with the values that change along it."""
-    found = [
-        f"not identifiable: {_moving(relative @ direction, labels)}; fix one of them, or give a prior"
-        for direction in unseen.T
-    ]
+    moving = (_moving(relative @ direction, labels) for direction in unseen.T)
+    # A direction along which no value changes belongs to a value at its bound.
+    found = [f"not identifiable: {names}; fix one of them, or give a prior" for names in moving if names]
     eigenvalues, vectors = seen
     poor = eigenvalues < eigenvalues.max(initial=0.0) / _POOR**2
     return (*found, *(f"hardly identifiable: {_moving(relative @ vector, labels)}" for vector in vectors[:, poor].T))

@@ -7,6 +7,7 @@ from jaxdyn.lazy import lazy_names
 if TYPE_CHECKING:
     from jaxdyn.io.archive import load_archive as load_archive
     from jaxdyn.io.archive import save_archive as save_archive
+    from jaxdyn.io.columns import Columns as Columns
     from jaxdyn.io.config import read_config as read_config
     from jaxdyn.io.config import resolved_toml as resolved_toml
     from jaxdyn.io.config import setting as setting
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from jaxdyn.io.plant_file import load_plant as load_plant
     from jaxdyn.io.plant_file import save_plant as save_plant
     from jaxdyn.io.provenance import environment as environment
+    from jaxdyn.io.recordings import load_recording as load_recording
     from jaxdyn.io.runs import RunDirectory as RunDirectory
     from jaxdyn.io.state_orders import MujocoOrder as MujocoOrder
     from jaxdyn.io.state_orders import PinocchioOrder as PinocchioOrder

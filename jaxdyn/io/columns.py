@@ -7,6 +7,8 @@ import dataclasses
 class Columns:
     """Names of the arrays of a recording: arrays of a .npz file, or columns of a .csv file (one or several per quantity).
 
+    Values whose name ends with a unit in brackets, as in "elbow [deg]", are converted to SI units.
+
     Attributes:
         time: Names of the arrays or columns with the time stamps (s).
         q: Names of the arrays or columns with the coordinates (rad or m).

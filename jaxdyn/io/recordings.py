@@ -3,10 +3,11 @@
 import codecs
 import contextlib
 import csv
+import itertools
 from array import array
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from jaxtyping import Float
@@ -17,6 +18,7 @@ from jaxdyn.io.columns import Columns
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import LARGEST_ARRAYS, NpzArrays
 from jaxdyn.io.reading import opened
+from jaxdyn.io.units import scale_of_name
 
 _LARGEST_TABLE = 2**30  # bytes of a .csv file
 _REMEDY = "give a .npz or .csv file with numeric data"
@@ -39,10 +41,11 @@ def load_recording(path: Path | str, columns: Columns, markers: Markers | None =
     if ".npz:" in source.name:
         raise ConfigError(f"{path}: an array within a file can be given for markers only; give the file")
     with _arrays(source) as arrays:
-        time = _table(source, arrays, columns.time).ravel()
-        q = _table(source, arrays, columns.q)
-        v, a = (_table(source, arrays, names) if names else None for names in (columns.v, columns.a))
-        u = _table(source, arrays, columns.u) if columns.u else np.zeros((len(time), 0))
+        time = _table(source, arrays, columns.time, ("s",)).ravel()
+        q = _table(source, arrays, columns.q, ("rad", "m"))
+        v = _table(source, arrays, columns.v, ("rad/s", "m/s")) if columns.v else None
+        a = _table(source, arrays, columns.a, ("rad/s^2", "m/s^2")) if columns.a else None
+        u = _table(source, arrays, columns.u, ("N m", "N")) if columns.u else np.zeros((len(time), 0))
     for name, table in (("q", q), ("v", v), ("a", a), ("u", u)):
         if table is not None and len(table) != len(time):
             raise ConfigError(
@@ -51,6 +54,12 @@ def load_recording(path: Path | str, columns: Columns, markers: Markers | None =
     kept = np.ones(len(time), bool)
     kept[1:] = time[1:] > np.maximum.accumulate(time)[:-1]  # loggers sometimes write a sample twice
     v, a = (None if table is None else table[kept] for table in (v, a))
+    missing = np.flatnonzero(~np.all(np.isfinite(u), axis=1))
+    if len(missing):
+        raise ConfigError(
+            f"{source}: {', '.join(columns.u)}: {len(missing)} of {len(u)} rows lack a value of the inputs, the first one at "
+            f"{time[missing[0]]:g} s; interpolate the inputs, or remove these rows (other columns may have gaps)"
+        )
     try:
         return Recording(source.stem, time[kept], q[kept], v, u[kept], a)
     except RecordingError as error:
@@ -76,7 +85,12 @@ def _columns(file: BinaryIO) -> dict[str, np.ndarray]:
     Raises:
         ValueError, csv.Error: The file is not a numeric table.
     """
-    reader = csv.reader(codecs.iterdecode(file, "utf-8"))  # fields with line breaks are not numeric
+    lines = codecs.iterdecode(file, "utf-8-sig")
+    header = next(lines, "")
+    delimiter = next((mark for mark in ",;\t" if mark in header), ",")
+    reader = csv.reader(
+        itertools.chain([header], lines), delimiter=delimiter
+    )  # fields with line breaks are not numeric
     names = [name.strip() for name in next(reader, [])]
     for name in names:
         if name and names.count(name) > 1:
@@ -90,7 +104,7 @@ def _columns(file: BinaryIO) -> dict[str, np.ndarray]:
     return {name: table[:, k] for k, name in enumerate(names)}
 
 
-def _array(path: Path, arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+def _array(path: Path, arrays: Mapping[str, Any], name: str) -> np.ndarray:
     if name not in arrays:
         raise ConfigError(f"{path}: there is no array {name!r}; the file has {', '.join(sorted(arrays))}")
     numbers = arrays[name]
@@ -99,8 +113,13 @@ def _array(path: Path, arrays: Mapping[str, np.ndarray], name: str) -> np.ndarra
     return numbers.astype(float)
 
 
-def _table(path: Path, arrays: Mapping[str, np.ndarray], names: tuple[str, ...]) -> np.ndarray:
+def _table(path: Path, arrays: Mapping[str, Any], names: tuple[str, ...], units: tuple[str, ...]) -> np.ndarray:
+    """The arrays with these names side by side, in SI units."""
     found = [_array(path, arrays, name) for name in names]
+    try:
+        found = [x * scale_of_name(name, units) for name, x in zip(names, found, strict=True)]
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}") from None
     for name, x in zip(names, found, strict=True):
         if x.ndim not in (1, 2) or len(x) != len(found[0]):
             raise ConfigError(f"{path}: {name!r} has shape {x.shape}; give one row or one value per time stamp")

@@ -16,7 +16,8 @@ _SCALES: dict[str, dict[str, float]] = {
     "N": {"N": 1.0, "kN": 1e3},
     "N m": {"N m": 1.0, "Nm": 1.0},
     "rad/s": {"rad/s": 1.0, "deg/s": math.pi / 180.0, "rpm": math.pi / 30.0},
-    "m/s": {"m/s": 1.0},
+    "m/s": {"m/s": 1.0, "mm/s": 1e-3},
+    "rad/s^2": {"rad/s^2": 1.0, "deg/s^2": math.pi / 180.0},
     "m/s^2": {"m/s^2": 1.0},
     "kg m^2": {"kg m^2": 1.0},
     "N m/rad": {"N m/rad": 1.0},
@@ -27,6 +28,7 @@ _SCALES: dict[str, dict[str, float]] = {
     "N s^2/m^2": {"N s^2/m^2": 1.0},
     "B": {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12},
 }
+_IN_BRACKETS = re.compile(r".*[\[(]\s*([^\[\]()]+?)\s*[\])]\s*", re.DOTALL)
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(.*?)\s*", re.DOTALL)
 
 
@@ -61,3 +63,24 @@ def quantity(value: object, unit: str) -> float:
     if not math.isfinite(number):
         raise ValueError(f"{value!r} is not finite; give a finite value in {fitting}")
     return number
+
+
+def scale_of_name(name: str, units: tuple[str, ...]) -> float:
+    """Factor that converts values to SI units if their name ends with a unit in brackets, as in "elbow [deg]"; otherwise 1.
+
+    Args:
+        name: Name of the values. Text in brackets that is not a known unit is a part of the name.
+        units: SI units of which one fits, such as ("rad", "m").
+
+    Raises:
+        ValueError: The unit is that of another quantity; the message names the units that fit.
+    """
+    match = _IN_BRACKETS.fullmatch(name)
+    if match is None:
+        return 1.0
+    fitting = {given: scale for unit in units for given, scale in _SCALES[unit].items()}
+    if match[1] in fitting:
+        return fitting[match[1]]
+    if any(match[1] in scales for unit, scales in _SCALES.items() if unit != "1"):
+        raise ValueError(f"{name!r}: the unit {match[1]!r} does not fit; give values in {' or '.join(fitting)}")
+    return 1.0

@@ -24,11 +24,14 @@ from jaxdyn.io.runs import RunDirectory
 from jaxdyn.jobs.hosts import agreed, agreed_arrays, mesh_of
 from jaxdyn.jobs.identify_checks import figures
 from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
-from jaxdyn.jobs.identify_plant import parameters_of, plant_of, problem_of, recordings_of
+from jaxdyn.jobs.identify_plant import note_on_units, parameters_of, plant_of, problem_of, recordings_of
 from jaxdyn.jobs.identify_synthetic import experiment_of, judged_by_truth
 from jaxdyn.jobs.tables import aligned
 from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism.model import Model
+
+# Relative error of the identified forces above which a filter is recommended.
+_LARGE_ERROR = 0.1
 
 
 def work(config: IdentifyConfig, directory: RunDirectory) -> dict[str, Any]:
@@ -58,6 +61,8 @@ def _study(
     problem = problem_of(config, parameters, train)
     seen = f"{problem.count} measurements in {len(train)} recordings"
     print(f"\n{study.name}: {parameters.size} free parameters, {seen}")
+    if (note := note_on_units(plant, [*train, *validation])) is not None:
+        print(note)
     begun = time.perf_counter()
     found = _fitted(config, f"{study.name}_checkpoint_0", problem, _initial_guesses(config, problem), directory)
     best, result = _best(found)
@@ -80,6 +85,12 @@ def _study(
     start_plant, plant = (x.without_zeros for x in (parameters.subject, plant))
     merit = _judged(config, study, start_plant, plant, train, validation)
     print(merit_table(merit))
+    error = merit.get(("identified", "train"), {}).get("relative", 0.0)
+    if made is None and config.fit.method == "inverse_dynamics" and not config.motion.cutoff and error > _LARGE_ERROR:
+        print(
+            f"note: {100 * error:.0f} % of the forces are not explained; noise of velocities grows in the accelerations, so set "
+            'a filter (motion.cutoff = 5, motion.drop = 50), or fit.method = "output_error", which needs no accelerations'
+        )
     directory.write_text(f"{study.name}_figures.txt", merit_table(merit) + "\n")
     # The figures of merit are those of this plant, without the zeros of the training recordings.
     stored = Plant(plant.system, plant.sensors, plant.inputs, train[0].processed, known.without("sensors.zeros"))

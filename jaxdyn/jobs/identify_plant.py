@@ -45,6 +45,8 @@ from jaxdyn.mechanism.quantity import quantities
 # A value of an earlier fit is at its bound if it is closer than this fraction of the value in the config.
 _AT_BOUND = 1e-6
 _LIFTED = 0.01  # part of the value in the config, from which such a value starts again
+# Distance from the limits, in ranges of a joint, at which recorded coordinates are suspected to have another unit.
+_FAR_BEYOND = 3.0
 _FRICTION = {cls for cls in vars(friction).values() if isinstance(cls, type) and issubclass(cls, JointForce)}
 
 
@@ -211,6 +213,24 @@ def recordings_of(config: IdentifyConfig, study: StudyConfig) -> tuple[list[Part
         parts_of(config, study.train, study.train_time, markers),
         parts_of(config, study.validation, study.validation_time, markers),
     )
+
+
+def note_on_units(plant: Plant, parts: Sequence[Part]) -> str | None:
+    """A line that names a coordinate whose recorded values are far beyond the joint limits, as those of degrees are; else None."""
+    topology, limits = plant.system.model.topology, plant.system.model.limits
+    lower, upper = np.asarray(limits.lower), np.asarray(limits.upper)
+    for recording in (part.recording for part in parts):
+        if recording.q.shape[1:] != lower.shape:
+            continue  # the fit reports this
+        with np.errstate(invalid="ignore"):
+            beyond = np.fmax.reduce(np.maximum(recording.q - upper, lower - recording.q))
+        for k in np.flatnonzero(np.isfinite(upper - lower) & (beyond > _FAR_BEYOND * (upper - lower))):
+            joint = topology.joint_names[int(np.searchsorted(topology.q_starts, k, side="right")) - 1]
+            return (
+                f"note: {recording.name}: {joint} is up to {beyond[k]:.3g} rad or m beyond its limits; if the file has degrees, "
+                'write the unit into the name of the column, as in q = ["elbow [deg]"]'
+            )
+    return None
 
 
 def parts_of(

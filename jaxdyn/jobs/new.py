@@ -8,12 +8,13 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxdyn.dynamics.friction import JointFriction
+from jaxdyn.dynamics.system import System
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import write_files
 from jaxdyn.jobs import templates
 from jaxdyn.jobs.source import load
 from jaxdyn.mechanism import configuration
-from jaxdyn.mechanism.model import Model
 
 _MECHANISM = "mechanism.toml"
 _TORQUE = 5.0  # N m, too little to lift the double pendulum at once
@@ -38,16 +39,17 @@ def new(arguments: argparse.Namespace) -> None:
     if own is None and not mechanism.exists():
         _write(mechanism, templates.mechanism_template(mechanism), force=False)
         print(f"{mechanism}: a mechanism to start from")
-    model = load(mechanism, base=arguments.base, repair=arguments.repair).model
+    system = load(mechanism, base=arguments.base, repair=arguments.repair)
     # As in any config, a relative path is relative to the config.
     source: dict[str, Any] = {"mechanism": Path(os.path.relpath(mechanism.resolve(), file.resolve().parent)).as_posix()}
     source |= {} if arguments.base is None else {"base": arguments.base}
     source |= {"repair": True} if arguments.repair else {}
-    _write(file, _config(arguments.kind, file, source, model, own is not None), arguments.force)
+    _write(file, _config(arguments.kind, file, source, system, own is not None), arguments.force)
     print(f"{file}: a config of `jaxdyn {arguments.kind}` for {mechanism}. Next:\n\n  jaxdyn {arguments.kind} {file}")
 
 
-def _config(kind: str, file: Path, source: dict[str, Any], model: Model, is_own: bool) -> str:
+def _config(kind: str, file: Path, source: dict[str, Any], system: System, is_own: bool) -> str:
+    model = system.model
     match kind:
         case "rollout":
             return templates.rollout_template(file, source, model)
@@ -59,7 +61,9 @@ def _config(kind: str, file: Path, source: dict[str, Any], model: Model, is_own:
     target = configuration.random(model, jax.random.key(0), spread=0.5)
     motion = [configuration.interpolate(model, rest, target, s) for s in (0.0, 0.5, 1.0)]
     digits = 2 if model.nq == model.nv else 15  # quaternions keep theirs
-    return templates.optimize_template(file, source, [np.round(q, digits).tolist() for q in motion], None)
+    rounded = [np.round(q, digits).tolist() for q in motion]
+    is_stiff = any(isinstance(force, JointFriction) and np.any(force.coulomb) for force in system.forces)
+    return templates.optimize_template(file, source, rounded, None, is_stiff=is_stiff)
 
 
 def _check_absent(file: Path, force: bool) -> None:

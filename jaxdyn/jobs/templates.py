@@ -94,12 +94,17 @@ def identify_template(file: Path, source: Mapping[str, Any], model: Model) -> st
     return commented_toml(IdentifyConfig, values, _config_header("identify", what, file, "fit.max_steps=100"))
 
 
-def optimize_template(file: Path, source: Mapping[str, Any], motion: list[list[float]], bound: float | None) -> str:
-    """A config of `jaxdyn optimize`: motion from rest to rest with least effort."""
+def optimize_template(
+    file: Path, source: Mapping[str, Any], motion: list[list[float]], bound: float | None, *, is_stiff: bool = False
+) -> str:
+    """A config of `jaxdyn optimize`: motion from rest to rest with least effort, by a stable integrator if it is stiff."""
+    stable = {
+        "integrator": Noted("semi_implicit_euler", "runge_kutta_4 is unstable for Coulomb friction at such steps.")
+    }
     values = {
         **source,
         "iterations": DEFAULT,
-        "time": {"duration": "2 s", "steps": 100},
+        "time": {"duration": "2 s", "steps": 100, **(stable if is_stiff else {})},
         "initial": {"q": motion[0]},
         **({} if bound is None else {"bounds": {"lower": -bound, "upper": bound}}),
         "running": [{"kind": "effort", "weights": 1.0}],

@@ -89,7 +89,7 @@ def animate(
     part = path.with_name(f"{path.stem}.part{path.suffix}")  # the file is complete or absent; ffmpeg needs the suffix
     try:
         with mpl.rc_context({"animation.ffmpeg_path": _ffmpeg() or "ffmpeg"}), writer.saving(figure, str(part), _DPI):
-            for k in tqdm(range(len(instants)), desc=path.name, unit="frame", disable=not progress):
+            for k in tqdm(range(len(instants)), desc=path.name, unit="frame", disable=None if progress else True):
                 move(k, f"t = {instants[k]:6.2f} s{rate}")
                 writer.grab_frame()
         part.replace(path)

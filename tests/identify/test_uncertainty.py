@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from recorded import pendulum_plant
 
+from jaxdyn.identify import covariance
 from jaxdyn.identify.charts import Positive, Real
 from jaxdyn.identify.covariance import uncertainty
 from jaxdyn.identify.fitting import fit
@@ -192,6 +193,13 @@ class TestBlind:
         found = uncertainty(problem, problem.initial, kind="noise", scale=False)
         np.testing.assert_allclose(found.std[3], 0.01)
         assert found.warnings == ()
+
+    def test_a_value_at_its_bound_is_not_announced_without_a_name(self):
+        moved = np.array([[1.0, 0.0], [0.0, 0.0]])  # the second unknown does not move its value at all
+        unseen = np.array([[0.0], [1.0]])
+        seen = np.ones(1), np.array([[1.0], [0.0]])
+        assert covariance._warnings(seen, unseen, moved, (("mass", "kg"), ("friction", "N m"))) == ()
+        assert "mass" in covariance._warnings(seen, unseen[::-1], moved, (("mass", "kg"), ("friction", "N m")))[0]
 
     def test_hardly_known(self):
         free = (

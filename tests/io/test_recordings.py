@@ -29,6 +29,31 @@ def test_table_with_a_header_and_a_missing_number(tmp_path):
     np.testing.assert_array_equal(recording.u, [[3], [6]])
 
 
+def test_units_in_the_names_of_columns_are_converted_and_any_usual_delimiter_is_read(tmp_path):
+    for delimiter in ",;\t":
+        rows = (
+            ["time [ms]", "elbow [deg]", "speed (rpm)", "motor (left)"],
+            ["0", "90", "30", "1"],
+            ["500", "", "60", "2"],
+        )
+        text = "\n".join(delimiter.join(row) for row in rows)
+        (tmp_path / "run.csv").write_text(text, encoding="utf-8-sig")  # as spreadsheets write it
+        columns = Columns(("time [ms]",), ("elbow [deg]",), ("speed (rpm)",), u=("motor (left)",))
+        recording = load_recording(tmp_path / "run.csv", columns)
+        np.testing.assert_allclose(recording.time, [0.0, 0.5])
+        np.testing.assert_allclose(recording.q, [[np.pi / 2], [np.nan]])
+        np.testing.assert_allclose(recording.v, [[np.pi], [2 * np.pi]])
+        np.testing.assert_allclose(recording.u, [[1.0], [2.0]])
+    with pytest.raises(ConfigError, match=r"speed \(rpm\).*deg"):
+        load_recording(tmp_path / "run.csv", Columns(("time [ms]",), ("speed (rpm)",), u=("motor (left)",)))
+
+
+def test_gaps_in_the_inputs_are_located(tmp_path):
+    (tmp_path / "run.csv").write_text("t,q,tau\n0,1,2\n0.5,2,\n0.7,3,1\n")
+    with pytest.raises(ConfigError, match=r"tau.*1 of 3.*0\.5 s.*interpolate"):
+        load_recording(tmp_path / "run.csv", Columns())
+
+
 def test_markers_of_a_hanging_chain(tmp_path):
     """Angles far from zero keep their turns; the second coordinate is relative to the first link."""
     first, second = np.linspace(0.0, 8.0, 50), np.linspace(0.3, -5.0, 50)

@@ -11,9 +11,13 @@ from small_jobs import interrupt_at_arrays, write_configs
 
 from jaxdyn import State, rollout
 from jaxdyn.cli import main
+from jaxdyn.identify.recording import Part, Recording
+from jaxdyn.io.config import read_config
 from jaxdyn.io.plant_file import load_plant
 from jaxdyn.io.system_file import load_system
 from jaxdyn.io.xml import IgnoredContent
+from jaxdyn.jobs.identify_config import IdentifyConfig
+from jaxdyn.jobs.identify_plant import note_on_units, plant_of, processing_of
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 ARM = str(CONFIGS / "identify_synthetic_arm.toml")
@@ -78,6 +82,16 @@ def small(tmp_path) -> str:
     """The config of an arm with two joints."""
     write_configs(tmp_path)
     return str(tmp_path / "identify.toml")
+
+
+def test_recordings_in_degrees_are_suspected(small):
+    config = read_config(small, IdentifyConfig)
+    plant = plant_of(config, config.study[0])
+    angles = np.linspace(-1.5, 1.5, 10)[:, None] * np.ones(2)
+    for factor, suspected in ((1.0, False), (np.rad2deg(1.0), True)):
+        recording = Recording("swing", np.arange(10.0), factor * angles, None, np.zeros((10, 2)))
+        note = note_on_units(plant, [Part(recording, 0.0, 10.0, processing_of(config, None))])
+        assert (note is not None and "[deg]" in note and "shoulder" in note) == suspected
 
 
 def test_a_resumed_fit_ends_where_an_uninterrupted_one_does(small, tmp_path, monkeypatch, capsys):

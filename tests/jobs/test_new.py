@@ -107,6 +107,19 @@ def test_a_config_for_an_own_mechanism_has_its_number_of_coordinates(here):
     assert len(tables["optimize"]["final_condition"][0]["q"]) == 7
 
 
+def test_a_new_optimization_of_a_mechanism_with_coulomb_friction_has_an_integrator_that_is_stable(here):
+    system = jaxdyn.System(jaxdyn.library.system("scara").model)
+    for name, coulomb in (("smooth", 0.0), ("dry", 0.1)):
+        nv = system.model.nv
+        friction = jaxdyn.JointFriction(jnp.ones(nv), jnp.full(nv, coulomb), jnp.full(nv, 0.01))
+        jaxdyn.io.save_system(jaxdyn.System(system.model, (friction,)), f"{name}.toml")
+        new("optimize", f"plan_{name}.toml", "--mechanism", f"{name}.toml")
+    integrators = [
+        tomllib.loads(Path(f"plan_{x}.toml").read_text())["time"].get("integrator") for x in ("smooth", "dry")
+    ]
+    assert integrators == [None, "semi_implicit_euler"]
+
+
 def test_own_recordings_are_identified_as_the_comments_of_the_config_say(here):
     new("identify")
     text = Path("identify.toml").read_text()
