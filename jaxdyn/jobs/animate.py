@@ -52,9 +52,9 @@ def animate(arguments: argparse.Namespace) -> None:
             visuals = load_visuals(source, system, folder=arguments.folder)
         time, q = _let_go(system, arguments)
         lanes, out = None, arguments.out or Path(f"{source.stem}.gif")
+    options = {"fps": arguments.fps, "speed": arguments.speed, "lanes": lanes, "visuals": visuals}
     with announced_as("the pictures"):
-        options = {"fps": arguments.fps, "speed": arguments.speed, "lanes": lanes, "visuals": visuals}
-    frames = animation.animate(system, time, q, out, **options)
+        frames = animation.animate(system, time, q, out, **options)
     print(f"{out}: {frames} frames, {time[-1] - time[0]:g} s of {system.model.name}")
 
 
