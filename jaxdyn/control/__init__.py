@@ -37,9 +37,13 @@ if TYPE_CHECKING:
     from jaxdyn.control.costs import Effort as Effort
     from jaxdyn.control.costs import ElapsedTime as ElapsedTime
     from jaxdyn.control.costs import EnergyLevel as EnergyLevel
+    from jaxdyn.control.costs import FrameDisplacement as FrameDisplacement
     from jaxdyn.control.costs import FramePose as FramePose
+    from jaxdyn.control.costs import FrameVelocity as FrameVelocity
     from jaxdyn.control.costs import JointBounds as JointBounds
+    from jaxdyn.control.costs import JointRange as JointRange
     from jaxdyn.control.costs import LeastSquares as LeastSquares
+    from jaxdyn.control.costs import Manipulability as Manipulability
     from jaxdyn.control.costs import Penetration as Penetration
     from jaxdyn.control.costs import Spheres as Spheres
     from jaxdyn.control.costs import StateBounds as StateBounds

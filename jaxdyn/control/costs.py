@@ -17,11 +17,12 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from jaxdyn.control.problem import AnyState, Controls, Dynamics, Equality, Inequality, MultibodyDynamics, Time
-from jaxdyn.dynamics.kinematics import forward_kinematics, frame_placement
+from jaxdyn.dynamics.frame_targets import pose_error
+from jaxdyn.dynamics.kinematics import forward_kinematics, frame_jacobian, frame_placement, frame_velocity
 from jaxdyn.dynamics.system import State, drive_forces, total_energy
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.quantity import quantity
-from jaxdyn.spatial import quaternion
+from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot, floating
 from jaxdyn.spatial.transform import RigidTransform
 
@@ -133,32 +134,141 @@ class Effort(LeastSquares):
 
 
 class FramePose(LeastSquares):
-    """Quadratic cost 1/2 (position |p - p*|^2 + rotation |a|^2) of the deviation of a frame from a target pose with origin p*.
+    """Quadratic cost 1/2 sum of (position_i (p - p*)_i^2 + rotation_i a_i^2) of the deviation of a frame from a target pose.
 
-    p is the origin of the frame, and a the rotation vector (rad) from the target orientation to that of the frame.
+    p is the origin of the frame and p* that of the target pose. a is the rotation vector (rad) from the target orientation to that
+    of the frame, on the axes of the target.
 
     Attributes:
         frame: Name of a body or frame.
         target: Target pose in world coordinates.
-        position: Weight of the squared distance.
-        rotation: Weight of the squared angle; its gradient is discontinuous at an angle of pi.
+        position: Weights of the squared distances along the world axes, or one for all.
+        rotation: Weights of the squared angles about the axes of the target, or one for all; the gradient is discontinuous at an
+            angle of pi.
     """
 
     kind: ClassVar[str] = "frame_pose"
 
     frame: str = eqx.field(static=True)
     target: RigidTransform
-    position: Float[Array, ""] = eqx.field(converter=floating, default=1.0, metadata=quantity("1/m^2", minimum=0.0))
-    rotation: Float[Array, ""] = eqx.field(converter=floating, default=0.0, metadata=quantity("1/rad^2", minimum=0.0))
+    position: Float[Array, "3"] | Float[Array, ""] = eqx.field(
+        converter=floating, default=1.0, metadata=quantity("1/m^2", minimum=0.0, broadcast=True)
+    )
+    rotation: Float[Array, "3"] | Float[Array, ""] = eqx.field(
+        converter=floating, default=0.0, metadata=quantity("1/rad^2", minimum=0.0, broadcast=True)
+    )
 
     def residuals(
         self, dynamics: Dynamics, t: Time, x: State, u: Controls
     ) -> tuple[Float[Array, "6"], Float[Array, "6"]]:
         placed = frame_placement(_multibody(dynamics, self).system.model.at(t), x.q, self.frame)
-        off = placed.translation - self.target.translation
-        angle = quaternion.logarithm(quaternion.multiply(quaternion.inverse(self.target.quaternion), placed.quaternion))
         weights = jnp.concatenate([jnp.broadcast_to(weight, (3,)) for weight in (self.position, self.rotation)])
-        return jnp.concatenate([off, angle]), weights
+        return pose_error(placed, self.target), weights
+
+
+class FrameDisplacement(LeastSquares):
+    """Quadratic cost 1/2 sum of (angular_i w_i^2 + linear_i n_i^2) of the twist (w; n) = log(T*^-1 T) from a target pose T*.
+
+    The twist is the logarithm of SE(3), on the axes of the target. In contrast to `FramePose`, translation and rotation are those
+    of one screw motion from the target to the frame.
+
+    Attributes:
+        frame: Name of a body or frame.
+        target: Target pose T* in world coordinates.
+        linear: Weights of the squared translations n_i, or one for all.
+        angular: Weights of the squared rotations w_i, or one for all; the gradient is discontinuous at an angle of pi.
+    """
+
+    kind: ClassVar[str] = "frame_displacement"
+
+    frame: str = eqx.field(static=True)
+    target: RigidTransform
+    linear: Float[Array, "3"] | Float[Array, ""] = eqx.field(
+        converter=floating, default=1.0, metadata=quantity("1/m^2", minimum=0.0, broadcast=True)
+    )
+    angular: Float[Array, "3"] | Float[Array, ""] = eqx.field(
+        converter=floating, default=1.0, metadata=quantity("1/rad^2", minimum=0.0, broadcast=True)
+    )
+
+    def residuals(
+        self, dynamics: Dynamics, t: Time, x: State, u: Controls
+    ) -> tuple[Float[Array, "6"], Float[Array, "6"]]:
+        placed = frame_placement(_multibody(dynamics, self).system.model.at(t), x.q, self.frame)
+        weights = jnp.concatenate([jnp.broadcast_to(weight, (3,)) for weight in (self.angular, self.linear)])
+        return self.target.inverse().compose(placed).logarithm(), weights
+
+
+class FrameVelocity(LeastSquares):
+    """Quadratic cost 1/2 sum of (linear_i v_i^2 + angular_i w_i^2) of the velocity of a frame, on world axes.
+
+    v is the velocity of the origin of the frame (m/s) and w its angular velocity (rad/s).
+
+    Attributes:
+        frame: Name of a body or frame.
+        linear: Weights of the squared components of v, or one for all.
+        angular: Weights of the squared components of w, or one for all.
+    """
+
+    kind: ClassVar[str] = "frame_velocity"
+
+    frame: str = eqx.field(static=True)
+    linear: Float[Array, "3"] | Float[Array, ""] = eqx.field(
+        converter=floating, default=1.0, metadata=quantity("s^2/m^2", minimum=0.0, broadcast=True)
+    )
+    angular: Float[Array, "3"] | Float[Array, ""] = eqx.field(
+        converter=floating, default=0.0, metadata=quantity("s^2/rad^2", minimum=0.0, broadcast=True)
+    )
+
+    def residuals(
+        self, dynamics: Dynamics, t: Time, x: State, u: Controls
+    ) -> tuple[Float[Array, "6"], Float[Array, "6"]]:
+        moving = frame_velocity(_multibody(dynamics, self).system.model.at(t), x.q, x.v, self.frame)
+        weights = jnp.concatenate([jnp.broadcast_to(weight, (3,)) for weight in (self.linear, self.angular)])
+        return jnp.concatenate([moving.linear, moving.angular]), weights
+
+
+class JointRange(LeastSquares):
+    """Quadratic cost 1/2 w sum of excess^2 of the coordinates beyond the position limits, which are narrowed by a margin.
+
+    Attributes:
+        weight: Weight w of the squared excesses (1/rad^2 or 1/m^2).
+        margin: Distance from the limits (rad or m) at which the cost begins.
+    """
+
+    kind: ClassVar[str] = "joint_range"
+
+    weight: Float[Array, ""] = eqx.field(converter=floating, default=1.0, metadata=quantity(minimum=0.0))
+    margin: Float[Array, ""] = eqx.field(converter=floating, default=0.0, metadata=quantity(minimum=0.0))
+
+    def residuals(
+        self, dynamics: Dynamics, t: Time, x: State, u: Controls
+    ) -> tuple[Float[Array, "nq"], Float[Array, "nq"]]:
+        limits = _multibody(dynamics, self).system.model.limits
+        above, below = x.q - (limits.upper - self.margin), (limits.lower + self.margin) - x.q
+        return jnp.maximum(above, 0.0) + jnp.maximum(below, 0.0), jnp.broadcast_to(self.weight, x.q.shape)
+
+
+class Manipulability(CostTerm):
+    """Cost -w log sqrt(det(J J')) of the manipulability of the origin of a frame, with its Jacobian J (3, nv) on world axes.
+
+    The cost grows without bound toward singular configurations, which it therefore repels.
+
+    Attributes:
+        frame: Name of a body or frame.
+        weight: Weight w of the logarithm.
+
+    Source: Yoshikawa 1985.
+    """
+
+    kind: ClassVar[str] = "manipulability"
+
+    frame: str = eqx.field(static=True)
+    weight: Float[Array, ""] = eqx.field(converter=floating, default=1.0, metadata=quantity(minimum=0.0))
+
+    def __call__(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Float[Array, ""]:
+        rows = frame_jacobian(_multibody(dynamics, self).system.model.at(t), x.q, self.frame)[3:]
+        factor = factorizations.cholesky(dot(rows, rows.T))
+        return -self.weight * jnp.sum(jnp.log(jnp.diagonal(factor)))
 
 
 class EnergyLevel(LeastSquares):

@@ -14,11 +14,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jaxdyn.dynamics.doors import kinematic_function
 from jaxdyn.dynamics.joint_limits import along_columns
-from jaxdyn.dynamics.kinematics import Coordinates, frame_placement, partials_at, placements
+from jaxdyn.dynamics.kinematics import Coordinates, frame_placement, jacobian_at, placements
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Limits, Model
 from jaxdyn.mechanism.quantity import quantity
-from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.spatial import factorizations, quaternion
 from jaxdyn.spatial.arrays import dot, floating
 from jaxdyn.spatial.rotation import Vector3
@@ -63,26 +62,30 @@ class FrameTarget(eqx.Module):
     position: Vector3 = eqx.field(converter=three, default=1.0, metadata=quantity("1/m", minimum=0.0))
     rotation: Vector3 = eqx.field(converter=three, default=1.0, metadata=quantity("1/rad", minimum=0.0))
 
+    @property
+    def weights(self) -> Float[Array, "6"]:
+        """The weights of positions, then of rotations."""
+        return jnp.concatenate([self.position, self.rotation])
+
     def error(self, model: Model, q: Coordinates) -> Float[Array, "6"]:
-        """Weighted error of the pose of the frame (6,): the position, then the rotation."""
-        return pose_error(frame_placement(model, q, self.frame), self.pose, self.position, self.rotation)
+        """Weighted error of the pose of the frame (6,): the position, then the rotation.
+
+        Args:
+            model: Mechanism.
+            q: Generalized coordinates (rad or m).
+        """
+        return self.weights * pose_error(frame_placement(model, q, self.frame), self.pose)
 
 
-def pose_error(
-    placed: RigidTransform, target: RigidTransform, position: Vector3, rotation: Vector3
-) -> Float[Array, "6"]:
-    """Weighted deviation of a pose from a target (6,): p - p* on world axes, then the rotation vector on axes of the target.
+def pose_error(placed: RigidTransform, target: RigidTransform) -> Float[Array, "6"]:
+    """Deviation of a pose from a target (6,): p - p* on world axes (m), then the rotation vector on axes of the target (rad).
 
     Args:
         placed: Pose.
         target: Target pose.
-        position: Weights of the deviations along the world axes.
-        rotation: Weights of the rotations about the axes of the target.
     """
     turned = quaternion.multiply(quaternion.inverse(target.quaternion), placed.quaternion)
-    return jnp.concatenate(
-        [position * (placed.translation - target.translation), rotation * quaternion.logarithm(turned)]
-    )
+    return jnp.concatenate([placed.translation - target.translation, quaternion.logarithm(turned)])
 
 
 class InverseKinematics(NamedTuple):
@@ -107,7 +110,7 @@ def inverse_kinematics(
     *,
     limits: bool = True,
     restarts: int = 16,
-    max_steps: int = 200,
+    max_steps: int = 300,
 ) -> InverseKinematics:
     """Coordinates that minimize 1/2 |r|^2, the weighted errors r of target poses, within the position limits.
 
@@ -177,23 +180,17 @@ def _linearized(
     placed = placements(model, q)
     errors, rows = [], []
     for target in wanted:
-        pose, carrier = frame_placement(model, q, target.frame), _carrier(model, target.frame)
+        pose, jacobian = frame_placement(model, q, target.frame), jacobian_at(model, placed, target.frame)
         turned = quaternion.multiply(quaternion.inverse(target.pose.quaternion), pose.quaternion)
 
         def rotation(turn, turned=turned):
             return quaternion.logarithm(quaternion.multiply(quaternion.exponential(turn), turned))
 
-        errors.append(pose_error(pose, target.pose, target.position, target.rotation))
-        if carrier == GROUND:
-            rows.append(jnp.zeros((6, model.nv), q.dtype))
-            continue
-        from_reference = pose.translation - placed.reference[carrier]
-        partials = partials_at(model, placed, jnp.broadcast_to(from_reference, placed.offset.shape))
-        on_target = dot(partials.angular[carrier], quaternion.to_matrix(target.pose.quaternion))  # rows R*' Omega_alpha
-        turning = dot(jax.jacfwd(rotation)(jnp.zeros(3, q.dtype)), on_target.T)
-        rows.append(
-            jnp.concatenate([target.position[:, None] * partials.linear[carrier].T, target.rotation[:, None] * turning])
-        )
+        on_target = dot(quaternion.to_matrix(target.pose.quaternion).T, jacobian[:3])
+        turning = dot(jax.jacfwd(rotation)(jnp.zeros(3, q.dtype)), on_target)
+        weights = target.weights
+        errors.append(weights * pose_error(pose, target.pose))
+        rows.append(weights[:, None] * jnp.concatenate([jacobian[3:], turning]))
     return jnp.concatenate(errors), jnp.concatenate(rows)
 
 
@@ -274,7 +271,7 @@ def _searched(
             jnp.where(leaves, to, q),
             jnp.where(leaves, square(to), now),
             jnp.where(leaves, _FIRST_DAMPING, damping),
-            search.started + leaves,
+            jnp.where(leaves, search.started + 1, search.started),
             best,
             best_square,
         ), None
@@ -283,14 +280,6 @@ def _searched(
     first = _Search(q, square(q), jnp.asarray(_FIRST_DAMPING, dtype), jnp.zeros((), jnp.int32), q, square(q))
     last = jax.lax.scan(improve, first, None, length=max_steps)[0]
     return jnp.where(last.square < last.best_square, last.q, last.best)
-
-
-def _carrier(model: Model, name: str) -> int:
-    """Index of the body that carries a body frame or a named frame, -1 for the ground."""
-    topology = model.topology
-    if name in topology.frame_names:
-        return topology.frame_bodies[topology.frame_names.index(name)]
-    return topology.body_index(name)
 
 
 def _solved_on(

@@ -223,15 +223,33 @@ def frame_placement(model: Model, q: Coordinates, name: str) -> RigidTransform:
         tip = jaxdyn.frame_placement(model, jnp.array([0.3, -0.5]), "tip").translation
         ```
     """
+    return _frame_in_ground(model, forward_kinematics(model, q), name)
+
+
+def _frame_in_ground(model: Model, bodies: RigidTransform, name: str) -> RigidTransform:
+    topology, carrier = model.topology, frame_carrier(model, name)
+    body = RigidTransform.identity(model.dtype) if carrier == GROUND else jax.tree.map(lambda x: x[carrier], bodies)
+    if name not in topology.frame_names:
+        return body
+    index = topology.frame_names.index(name)
+    in_body = jax.tree.map(lambda x: x[index], model.frames)
+    return in_body if carrier == GROUND else body.compose(in_body)
+
+
+def frame_carrier(model: Model, name: str) -> int:
+    """Index of the body that carries a named frame, or of the body of this name; -1 for the ground.
+
+    Args:
+        model: Mechanism.
+        name: Name of the body or frame.
+
+    Raises:
+        KeyError: No body or frame has this name; the message lists the existing names.
+    """
     topology = model.topology
-    bodies = forward_kinematics(model, q)
     if name in topology.frame_names:
-        index = topology.frame_names.index(name)
-        in_body = jax.tree.map(lambda x: x[index], model.frames)
-        carrier = topology.frame_bodies[index]
-        return in_body if carrier < 0 else jax.tree.map(lambda x: x[carrier], bodies).compose(in_body)
-    carrier = topology.body_index(name)
-    return RigidTransform.identity(q.dtype) if carrier < 0 else jax.tree.map(lambda x: x[carrier], bodies)
+        return topology.frame_bodies[topology.frame_names.index(name)]
+    return topology.body_index(name)
 
 
 class PartialVelocities(NamedTuple):
@@ -296,6 +314,57 @@ def body_jacobian(model: Model, q: Coordinates) -> Float[Array, "nb 6 nv"]:
     return jnp.concatenate([partials.angular, partials.linear], axis=-1).swapaxes(1, 2)
 
 
+@kinematic_function
+def frame_jacobian(model: Model, q: Coordinates, name: str) -> Float[Array, "6 nv"]:
+    """Jacobian of a frame: J v = (omega; velocity of its origin), ground axes, angular part first.
+
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        name: Name of the body or frame.
+
+    Raises:
+        KeyError: No body or frame has this name; the message lists the existing names.
+
+    Example:
+        ```python
+        import jax.numpy as jnp, jaxdyn
+
+        model = jaxdyn.library.double_pendulum()
+        linear = jaxdyn.frame_jacobian(model, jnp.array([0.3, -0.5]), "tip")[3:]
+        ```
+
+    Source: theory.md (E4), (E5) at the origin of the frame.
+    """
+    return jacobian_at(model, placements(model, q), name)
+
+
+def jacobian_at(model: Model, placed: Placements, name: str) -> Float[Array, "6 nv"]:
+    """`frame_jacobian` at given placements of the bodies.
+
+    Args:
+        model: Mechanism.
+        placed: Placements of the bodies.
+        name: Name of the body or frame.
+    """
+    carrier = frame_carrier(model, name)
+    if carrier == GROUND:
+        return jnp.zeros((6, model.nv), placed.offset.dtype)
+    moves = model.topology.column_moves_body[:, carrier, None]
+    w, nu = placed.columns[:, :3], placed.columns[:, 3:]
+    linear = nu + jnp.cross(w, _from_reference(model, placed, name, carrier)[None])  # (E4)
+    return jnp.where(moves, jnp.concatenate([w, linear], axis=1), 0.0).T
+
+
+def _from_reference(model: Model, placed: Placements, name: str, carrier: int) -> Float[Array, "3"]:
+    """Vector from the reference point P to the origin of a frame on a body, ground axes, m."""
+    topology = model.topology
+    if name not in topology.frame_names:
+        return placed.offset[carrier]
+    point = model.frames.translation[topology.frame_names.index(name)]
+    return placed.offset[carrier] + dot(placed.rotation[carrier], point)
+
+
 class BodyMotion(NamedTuple):
     """Velocities or accelerations of all bodies, ground axes.
 
@@ -306,6 +375,37 @@ class BodyMotion(NamedTuple):
 
     angular: Float[Array, "nb 3"]
     linear: Float[Array, "nb 3"]
+
+
+@kinematic_function
+def frame_velocity(model: Model, q: Coordinates, v: Velocities, name: str) -> BodyMotion:
+    """Angular velocity of a frame (rad/s) and velocity of its origin (m/s), ground axes, with prescribed motions of joints.
+
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        v: Generalized velocities (rad/s or m/s).
+        name: Name of the body or frame.
+
+    Raises:
+        KeyError: No body or frame has this name; the message lists the existing names.
+
+    Example:
+        ```python
+        import jax.numpy as jnp, jaxdyn
+
+        model = jaxdyn.library.double_pendulum()
+        speed = jaxdyn.frame_velocity(model, jnp.array([0.3, -0.5]), jnp.array([1.0, 2.0]), "tip").linear
+        ```
+
+    Source: theory.md (E6), (E15).
+    """
+    carrier = frame_carrier(model, name)
+    if carrier == GROUND:
+        return BodyMotion(jnp.zeros(3, q.dtype), jnp.zeros(3, q.dtype))
+    moving = motion(model, q, v)
+    w, nu = moving.velocity[carrier, :3], moving.velocity[carrier, 3:]
+    return BodyMotion(w, nu + jnp.cross(w, _from_reference(model, moving.placements, name, carrier)))
 
 
 def motion_of_origins(moving: Motion, spatial: Float[Array, "nb 6"]) -> tuple[BodyMotion, BodyMotion]:

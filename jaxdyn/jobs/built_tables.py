@@ -17,7 +17,15 @@ from jaxdyn.control import collocation, costs, ilqr, multiple_shooting, sampling
 from jaxdyn.control.solution import Solver
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.config import Place, read_value, suggestion
-from jaxdyn.jobs.optimize_parts import ConfigurationPart, JointBoundsPart, PosePart, SpheresPart, StatePart, TargetPart
+from jaxdyn.jobs.optimize_parts import (
+    ConfigurationPart,
+    FramePart,
+    JointBoundsPart,
+    PosePart,
+    SpheresPart,
+    StatePart,
+    TargetPart,
+)
 from jaxdyn.jobs.optimize_values import each
 from jaxdyn.mechanism.named_classes import named_subclasses, subclasses
 from jaxdyn.mechanism.quantity import Quantity, first_sentence, meanings, quantity_of
@@ -27,6 +35,9 @@ PARTS: dict[type, Any] = {
     costs.Deviation: StatePart,
     costs.AngularDeviation: ConfigurationPart,
     costs.FramePose: PosePart,
+    costs.FrameDisplacement: PosePart,
+    costs.FrameVelocity: FramePart,
+    costs.Manipulability: FramePart,
     costs.Spheres: SpheresPart,
     costs.TargetState: TargetPart,
     costs.JointBounds: JointBoundsPart,

@@ -77,12 +77,45 @@ class PosePart:
             raise ValueError("orientation and rpy are both given; remove one")
 
     def fields(self, system: System, place: str) -> dict[str, Any]:
-        known = (*system.model.topology.body_names, *system.model.topology.frame_names)
-        if self.frame not in known:
-            raise ConfigError(f"{place} frame: there is no body or frame {self.frame!r}; use one of {', '.join(known)}")
         quaternion = quaternion_from_rpy(self.rpy or _ORIGIN) if self.orientation is None else self.orientation
         target = RigidTransform(jnp.asarray(quaternion), jnp.asarray(self.position))
-        return {"frame": self.frame, "target": as_dtype(target, system.model.dtype)}
+        return {
+            "frame": known_frame(self.frame, system, place),
+            "target": as_dtype(target, system.model.dtype),
+        }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FramePart:
+    """A frame.
+
+    Attributes:
+        frame: Name of a body or frame.
+    """
+
+    makes: ClassVar[tuple[str, ...]] = ("frame",)
+
+    frame: str
+
+    def fields(self, system: System, place: str) -> dict[str, Any]:
+        return {"frame": known_frame(self.frame, system, place)}
+
+
+def known_frame(name: str, system: System, place: str) -> str:
+    """The name of a body or frame.
+
+    Args:
+        name: Value of the key.
+        system: The mechanism.
+        place: Place of the table in messages.
+
+    Raises:
+        ConfigError: The mechanism has no body or frame of this name.
+    """
+    known = (*system.model.topology.body_names, *system.model.topology.frame_names)
+    if name not in known:
+        raise ConfigError(f"{place} frame: there is no body or frame {name!r}; use one of {', '.join(known)}")
+    return name
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

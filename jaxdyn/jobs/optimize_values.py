@@ -17,7 +17,7 @@ def each(values: Sequence[float], axis: str, system: System, place: str) -> np.n
 
     Args:
         values: One value, or one value per component.
-        axis: "nq", "nv", "nx" or "nu".
+        axis: "nq", "nv", "nx", "nu" or "3".
         system: The mechanism.
         place: Key of the values, for messages.
 
@@ -30,6 +30,7 @@ def each(values: Sequence[float], axis: str, system: System, place: str) -> np.n
         "nv": (model.nv, "velocity component"),
         "nx": (2 * model.nv, "coordinate and velocity component"),
         "nu": (system.nu, "control"),
+        "3": (3, "axis"),
     }
     if axis not in sizes:
         return np.asarray(values, float)

@@ -17,7 +17,11 @@ from jaxdyn.control import (
     Effort,
     ElapsedTime,
     EnergyLevel,
+    FrameDisplacement,
     FramePose,
+    FrameVelocity,
+    JointRange,
+    Manipulability,
     MultibodyDynamics,
     Penetration,
     Spheres,
@@ -83,6 +87,10 @@ COSTS = {
     "angular deviation": AngularDeviation(ELSEWHERE.q, jnp.linspace(0.5, 2.0, 4)),
     "effort": Effort(jnp.array([1.0, 2.0, 0.5, 0.1])),
     "pose": FramePose("tip", PLACE, 3.0, 0.7),
+    "pose by axis": FramePose("tip", PLACE, jnp.array([1.0, 0.0, 2.0]), jnp.array([0.1, 3.0, 0.5])),
+    "displacement": FrameDisplacement("tip", PLACE, 3.0, jnp.array([0.1, 3.0, 0.5])),
+    "velocity of a frame": FrameVelocity("tip", jnp.array([1.0, 0.0, 2.0]), 0.4),
+    "manipulability": Manipulability("tip", 0.3),
     "energy": EnergyLevel(2.0, 0.3),
     "penetration": Penetration(spheres(), 50.0),
     "depths of spheres": OfSum(spheres()),
@@ -125,6 +133,14 @@ def test_values_are_those_written_out():
     np.testing.assert_allclose(
         Deviation(x, 1.0)(dynamics, t, dynamics.retract(x, 0.1 * jnp.ones(8)), none), 0.04, rtol=1e-12
     )
+
+
+def test_coordinates_beyond_the_narrowed_limits_cost_the_squares_of_their_excesses():
+    model = jaxdyn.library.panda()
+    dynamics, none = MultibodyDynamics(jaxdyn.System(model)), jnp.zeros(7)
+    q = jnp.stack([model.limits.upper[0] - 0.1, model.limits.lower[1] - 0.2, *jnp.array([0.0, -1.0, 0.0, 1.0, 0.0])])
+    cost = JointRange(3.0, 0.3)(dynamics, jnp.asarray(0.0), jaxdyn.State(q, none), none)
+    np.testing.assert_allclose(cost, 1.5 * (0.2**2 + 0.5**2), rtol=1e-12)
 
 
 def test_angles_are_compared_without_whole_turns_and_time_counts():
