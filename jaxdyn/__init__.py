@@ -63,9 +63,7 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.kinematics import body_jacobian as body_jacobian
     from jaxdyn.dynamics.kinematics import body_velocities as body_velocities
     from jaxdyn.dynamics.kinematics import forward_kinematics as forward_kinematics
-    from jaxdyn.dynamics.kinematics import frame_jacobian as frame_jacobian
     from jaxdyn.dynamics.kinematics import frame_placement as frame_placement
-    from jaxdyn.dynamics.kinematics import frame_velocity as frame_velocity
     from jaxdyn.dynamics.kinematics import partial_velocities as partial_velocities
     from jaxdyn.dynamics.metric import christoffel_first_kind as christoffel_first_kind
     from jaxdyn.dynamics.metric import christoffel_second_kind as christoffel_second_kind

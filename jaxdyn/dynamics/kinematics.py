@@ -331,7 +331,7 @@ def frame_jacobian(model: Model, q: Coordinates, name: str) -> Float[Array, "6 n
         import jax.numpy as jnp, jaxdyn
 
         model = jaxdyn.library.double_pendulum()
-        linear = jaxdyn.frame_jacobian(model, jnp.array([0.3, -0.5]), "tip")[3:]
+        linear = jaxdyn.dynamics.frame_jacobian(model, jnp.array([0.3, -0.5]), "tip")[3:]
         ```
 
     Source: theory.md (E4), (E5) at the origin of the frame.
@@ -395,7 +395,7 @@ def frame_velocity(model: Model, q: Coordinates, v: Velocities, name: str) -> Bo
         import jax.numpy as jnp, jaxdyn
 
         model = jaxdyn.library.double_pendulum()
-        speed = jaxdyn.frame_velocity(model, jnp.array([0.3, -0.5]), jnp.array([1.0, 2.0]), "tip").linear
+        speed = jaxdyn.dynamics.frame_velocity(model, jnp.array([0.3, -0.5]), jnp.array([1.0, 2.0]), "tip").linear
         ```
 
     Source: theory.md (E6), (E15).

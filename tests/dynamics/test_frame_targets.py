@@ -40,10 +40,10 @@ def test_jacobians_and_velocities_of_frames_are_rates_of_their_placements():
             return there.rotation, there.translation
 
         (rotation, _), (rotation_rate, rate) = jax.jvp(placed, (jnp.zeros(()),), (jnp.ones(()),))
-        return rotation_rate @ rotation.T, rate, jaxdyn.frame_jacobian(model, q, "flange") @ v
+        return rotation_rate @ rotation.T, rate, jaxdyn.dynamics.frame_jacobian(model, q, "flange") @ v
 
     spin, rate, product = both(q, v)
-    moving = jaxdyn.frame_velocity(model, q, v, "flange")
+    moving = jaxdyn.dynamics.frame_velocity(model, q, v, "flange")
     np.testing.assert_allclose(moving.linear, rate, atol=1e-13)
     np.testing.assert_allclose(moving.angular, [spin[2, 1], spin[0, 2], spin[1, 0]], atol=1e-13)
     np.testing.assert_allclose(product, jnp.concatenate([moving.angular, moving.linear]), atol=1e-13)
@@ -118,7 +118,7 @@ def test_the_derivative_moves_a_redundant_arm_with_its_target_and_agrees_in_both
         target.pose.translation
     )
     np.testing.assert_allclose(forward, reverse, atol=1e-7)
-    jacobian = np.asarray(jaxdyn.frame_jacobian(model, q, "tip"))[[3, 5]]
+    jacobian = np.asarray(jaxdyn.dynamics.frame_jacobian(model, q, "tip"))[[3, 5]]
     np.testing.assert_allclose(jacobian @ forward, [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]], atol=1e-6)
     null = np.linalg.svd(jacobian)[2][2:]
     np.testing.assert_allclose(null @ np.asarray(forward), 0.0, atol=1e-6)
