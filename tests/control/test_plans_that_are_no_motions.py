@@ -123,15 +123,14 @@ def test_an_arm_with_six_joints_reaches_from_its_initial_state_without_torques()
     problem = reach()
     model = problem.dynamics.system.model
     weight = jaxdyn.inverse_dynamics(model, problem.initial.q, problem.initial.v, jnp.zeros(6))
-    noise = jnp.asarray(np.random.default_rng(0).normal(size=(2, 100, 6)))
-    controls = jnp.concatenate([jnp.zeros((1, 100, 6)), weight[None, None] + noise])
+    noisy = weight[None] + jnp.asarray(np.random.default_rng(0).normal(size=(100, 6)))
     still = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (101, 6)), problem.initial)
-    found = eqx.filter_jit(
-        jax.vmap(lambda u: jaxdyn.control.solve(problem, ILQR(), Plan(still, u, jnp.zeros(0)), max_steps=40))
-    )(controls)
-    np.testing.assert_array_equal(found.result, ControlResult.SOLVED)
-    np.testing.assert_allclose(found.cost, [1.3864527, 3.7783263, 3.7783263], rtol=1e-7)
-    assert float(jnp.max(found.violation)) < 1e-10
+    search = eqx.filter_jit(lambda u: jaxdyn.control.solve(problem, ILQR(), Plan(still, u, jnp.zeros(0)), max_steps=40))
+    for controls, cost in ((jnp.zeros((100, 6)), 1.3864527), (noisy, 3.7783263)):
+        found = search(controls)
+        assert int(found.result) == ControlResult.SOLVED
+        np.testing.assert_allclose(found.cost, cost, rtol=1e-7)
+        assert float(found.violation) < 1e-10
 
 
 def free_duration(running) -> ControlProblem:
