@@ -206,7 +206,8 @@ class Inputs(eqx.Module):
         """The acting inputs as a function of time."""
         values = recorded.values * self.gain[None] + self.offset[None]
         start = recorded.start
-        if isinstance(self.delay, Tracer) or np.any(np.asarray(self.delay)):  # otherwise all inputs have the same start
+        # Otherwise all inputs have the same start.
+        if self.delay.size and (isinstance(self.delay, Tracer) or np.any(np.asarray(self.delay))):
             start = start + self.delay
         return Knots(values, recorded.interval, start, recorded.interpolation)
 
