@@ -162,7 +162,7 @@ def inverse_kinematics(
     at = functools.partial(_slope, fixed, fixed_wanted, best)
     free = ~_blocked(fixed, bounds, best, at(zero))
     slope = _slope(model, wanted, best, zero)
-    step = -_solved_on(free, jax.jacfwd(at)(zero), jnp.finfo(q.dtype).eps ** 0.5, slope)
+    step = -_solved_on(free, jax.jacfwd(at)(zero), float(jnp.finfo(q.dtype).eps) ** 0.5, slope)
     q = configuration.integrate(fixed, best, step - jax.lax.stop_gradient(step))
     error = jnp.max(jnp.abs(_errors(model, wanted, q)))
     return InverseKinematics(q, error, error < tolerance)
