@@ -24,6 +24,10 @@ class EvaluateConfig(IdentifyConfig):
             raise ValueError(
                 "synthetic recordings cannot be judged again; give data, the folder of recordings, and study"
             )
+        if not self.check:
+            raise ValueError(
+                "there is no check, so there are no figures; give check=[{kind='windows'}] or another kind"
+            )
         without = [k for k, study in enumerate(self.study) if not study.validation]
         if without:
             raise ValueError(f"study.{without[0]}.validation is empty; name the recordings to predict")

@@ -82,6 +82,7 @@ def test_a_recording_has_its_own_columns_and_filter_and_lists_are_changed_by_ite
     [
         (["nowhere"], ["nowhere", "no such directory"]),
         (["study.0.validation=[]"], ["study.0.validation is empty"]),
+        (["check=[]"], ["there is no check", "kind='windows'"]),
         (["study.3.validation=[]"], ["study", "1 entries", "'3'"]),
         (["study.0.validation=['missing.npz']"], ["missing.npz", "no such file"]),
     ],
