@@ -2,7 +2,7 @@
 
 Method. Runs `jaxdyn identify` with each of the configs below, then the comparison with mujoco.sysid, each into a separate folder,
 and puts all figures on held-out recordings into one table: ours, the best one of others in the config, and the goal. Configs whose
-recordings are not there are named and left out; the synthetic arm needs none.
+recordings are not there are reported and left out; the synthetic arm needs none.
 
 Expected. Every figure better than those of others, and every body physical.
 

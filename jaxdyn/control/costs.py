@@ -355,8 +355,8 @@ class StateBounds(ConstraintTerm):
 
     Attributes:
         origin: State from which d is measured.
-        lower: Lower bounds of d (nx,); finite values are differentiable.
-        upper: Upper bounds of d (nx,); finite values are differentiable.
+        lower: Lower bounds of the difference d (nx,); the constraint is differentiable with respect to the finite ones.
+        upper: Upper bounds of the difference d (nx,); the constraint is differentiable with respect to the finite ones.
         below: Indices of finite lower bounds.
         above: Indices of finite upper bounds.
     """

@@ -33,7 +33,7 @@ Multipliers = Float[Array, "m"]
 def equations_of_motion(
     model: Model, constraints: Sequence[Constraint], q: Coordinates, placed: Placements
 ) -> SaddlePoint:
-    """Matrices M and G at q, factorized.
+    """Factorize the equations of motion with mass matrix M and constraint Jacobian G at the configuration q.
 
     Args:
         model: Mechanism.

@@ -40,7 +40,7 @@ def component_values(value: Any, joint: AnyJoint, declared: Quantity, place: Pla
 
 
 def read_joint(value: Any, place: Place) -> tuple[JointEntry, Joint]:
-    """Read the table of a joint; the result is its entry and the joint.
+    """Read the table of a joint; returns a `JointEntry` with the keys that all kinds have in common, and the joint itself.
 
     Raises:
         ConfigError: The kind or the motion is unknown, a key is missing, or the kind does not have a given key.

@@ -1,4 +1,4 @@
-"""Jobs: a name, a config class and a function that does the work, and the command-line interface that they have in common.
+"""Jobs, and the command-line interface of all jobs. A job has a name, a config class and a function that does the work.
 
 Verbs of the command line and experiment scripts are built in the same way. A script is
 

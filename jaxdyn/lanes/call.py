@@ -5,9 +5,9 @@ It carries the jaxpr of one sample and is closed under the transformations of JA
     jvp         the call itself, and a call of the tangent function f'(x) dx;
     transpose   a call of the transposed tangent function; it recomputes intermediate values of f, so only inputs are stored;
     linearize   (reverse mode) like jvp; a function with loops stores the values of its checkpoints, such as the states of a
-    rollout; vmap        an additional axis of lanes. If only tangents are mapped, an additional axis of the function, so that the
-    columns of
-                a Jacobian share the operations that do not depend on the direction.
+                rollout;
+    vmap        an additional axis of lanes; if only tangents are mapped, an additional axis of the function, so that the
+                columns of a Jacobian share the operations that do not depend on the direction.
 
 Lowering selects machine code on the CPU, a kernel on NVIDIA GPUs, and the code of XLA elsewhere and for functions that cannot be
 written in scalars.
@@ -76,8 +76,9 @@ def bind(
         batched: True for each argument with an axis of lanes.
         size: Number of lanes, or None for a single sample without this axis.
         linear: True for each argument in which the function is known to be linear.
-        lanes_last, results_last: True for each argument and result whose axis of lanes is the last one instead of the first.
-            Reverse mode stores values in this layout: a value is contiguous over all samples, as vectors load and store it.
+        lanes_last: True for each argument whose axis of lanes is the last one instead of the first. Reverse mode stores values in
+            this layout, in which the values of all samples are contiguous, so that vectors can load and store them.
+        results_last: True for each result whose axis of lanes is the last one instead of the first.
         backend: "lanes" to require lanes, "auto" to let XLA compile functions that cannot be flattened.
         name: Name in the record of compilations.
     """
@@ -362,7 +363,8 @@ def on_xla(*args, jaxpr, batched, size, lanes_last, results_last, **_):
         jaxpr: Closed jaxpr of one sample.
         batched: True for each argument with an axis of lanes.
         size: Number of lanes, or None for a single sample.
-        lanes_last, results_last: True for each argument and result whose axis of lanes is the last one.
+        lanes_last: True for each argument whose axis of lanes is the last one instead of the first.
+        results_last: True for each result whose axis of lanes is the last one instead of the first.
     """
     function = function_of(jaxpr)
     if size is None:

@@ -1,4 +1,4 @@
-"""Transcendental functions of vectors, as LLVM IR: one text for float32 and float64 and for every number of lanes.
+"""Transcendental functions of vectors in LLVM IR. The same code writes them for float32, float64 and any number of lanes.
 
 The operations in each lane are the same for every width, so the results are identical to the last bit. No optimization passes are
 expected to follow: every operation written here is executed, in this order, with fused multiplications where `fma` is written.

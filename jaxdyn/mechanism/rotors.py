@@ -34,7 +34,7 @@ class Rotors(eqx.Module):
     Attributes:
         names: Name of each rotor.
         carriers: Index of the body that carries each rotor, -1 for the ground.
-        columns: Index of the velocity component that drives each rotor, of a joint with one component.
+        columns: Index of the velocity component that drives each rotor; it is the only component of its joint.
         axis: Unit vector e on axes of the carrier (or of the ground).
         inertia: Moment of inertia J about the axis.
         ratio: Rate of the rotor relative to its carrier divided by the rate of the joint, in rad/m if the joint is prismatic;

@@ -71,9 +71,9 @@ def rate(s: SParameters, body_rates: Vector3) -> SParameters:
 
 
 def standard(s: SParameters) -> SParameters:
-    """Standard modified Rodrigues parameters e tan(th/4) of the attitude of s, and the inverse conversion: -s.
+    """Convert s-parameters to standard modified Rodrigues parameters e tan(th/4) = -s of the same rotation by th about e.
 
-    The attitude is a rotation by th about e. Its other standard set is s/|s|^2. Source: theory.md (O2).
+    The same function converts back. The other standard set of this rotation is s/|s|^2. Source: theory.md (O2).
     """
     return -s  # (O2)
 
@@ -87,7 +87,7 @@ def shadow(s: SParameters) -> SParameters:
 
 
 def switch(s: SParameters) -> SParameters:
-    """The set of the same attitude with |s| <= 1: s itself, or its shadow if |s| > 1.
+    """S-parameters of the same attitude with |s| <= 1: s itself, or its shadow if |s| > 1.
 
     Applied after every step of an integration, it keeps s away from the pole. Source: theory.md (O6).
     """

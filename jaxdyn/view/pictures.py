@@ -168,7 +168,7 @@ def mechanism_picture(mechanism: Mechanism, q: Numbers, *, time: float = 0.0, ti
 
 
 def draw_mechanism(axes: Any, mechanism: Mechanism, q: Numbers, *, time: float = 0.0, fill: float = 0.82) -> None:
-    """Draw sticks, joints and inertia ellipsoids of a mechanism into 3-D axes, which then show all of it.
+    """Draw sticks, joints and inertia ellipsoids of a mechanism into 3-D axes, with limits that show the whole mechanism.
 
     Args:
         axes: 3-D axes.
