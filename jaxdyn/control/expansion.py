@@ -204,15 +204,15 @@ def _hessian(split, curved, weight: Array, zero: Array) -> Array:
     def exact(w):
         cost: SplitCost = split(w)
         if curved is None:
-            return cost.rest
-        return cost.rest + weight * (0.5 * jnp.sum(cost.weights * cost.residuals**2) + curved(w))
+            return cost.rest, cost.weights
+        return cost.rest + weight * (0.5 * jnp.sum(cost.weights * cost.residuals**2) + curved(w)), cost.weights
 
-    H, part = jax.hessian(exact)(zero), split(zero)
-    if not part.residuals.size:
+    H, weights = jax.hessian(exact, has_aux=True)(zero)
+    if not weights.size:
         return H
     J = jax.jacfwd(lambda w: split(w).residuals)(zero)
     omitted = 1.0 if curved is None else 1.0 - weight
-    return H + omitted * einsum("ci,c,cj->ij", J, part.weights, J)
+    return H + omitted * einsum("ci,c,cj->ij", J, weights, J)
 
 
 def cost_size(problem: ControlProblem, plan: Plan, *, backend: Backend = "auto") -> Float[Array, ""]:
