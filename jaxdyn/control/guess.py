@@ -1,0 +1,204 @@
+"""Initial guesses of plans: at rest, held against gravity, straight lines, random motions under feedback, and a mixture of them.
+
+`solve_batch(problem, solver)` starts from the mixture. A guess may violate the dynamics; all solvers but `SingleShooting` and
+`Sampling`, which take its controls only, start from its states too.
+"""
+
+from typing import Literal, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jaxdyn.control.costs import Deviation, TargetState
+from jaxdyn.control.plan import Plan, initial_design, rollout_controls
+from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics, MultibodyDynamics, Tangent
+from jaxdyn.control.tracking import follow, tracking_gains
+from jaxdyn.dynamics.system import State
+from jaxdyn.lanes import stored_jit
+from jaxdyn.mechanism import configuration
+from jaxdyn.spatial import factorizations
+from jaxdyn.spatial.arrays import dot
+
+Kind = Literal["rest", "held", "straight line", "random path", "random motion"]
+"""Kinds of guesses in `mixed`, which `kinds` lists."""
+
+_WAVES = 3  # half sine waves of a random path
+_EFFORT = 1e-2  # weight of the controls in the feedback of random motions, where they have no bounds
+
+
+def rolled_out(problem: ControlProblem, controls: Float[Array, "N nu"] | Float[Array, "nu"] | None = None) -> Plan:
+    """The motion under given controls: one row for each time step, one row for all of them, or zero controls.
+
+    Args:
+        problem: The problem.
+        controls: The controls (N, nu) or (nu,); zero if not given.
+    """
+    shape = (problem.steps, problem.dynamics.nu)
+    if controls is None:
+        controls = jnp.zeros(shape, problem.lower.dtype)
+    return rollout_controls(problem, jnp.broadcast_to(controls, shape) if controls.ndim == 1 else controls)
+
+
+def rest(problem: ControlProblem) -> Plan:
+    """The plan that stays in the initial state, with zero controls. It is a motion at an equilibrium only."""
+    states = jax.tree.map(lambda leaf: jnp.stack([leaf] * (problem.steps + 1)), problem.initial)
+    return Plan(states, jnp.zeros((problem.steps, problem.dynamics.nu), problem.lower.dtype), initial_design(problem))
+
+
+def gravity_compensated(problem: ControlProblem, states: AnyState | None = None) -> Plan:
+    """A plan whose controls hold the system still in each of its states, as well as they can within their bounds.
+
+        u_k minimizes |f(x, u) (-) x|,  where x is the state x_k at rest
+
+    Args:
+        problem: The problem.
+        states: States x_0 to x_N; all are the initial state if not given.
+    """
+    states = rest(problem).states if states is None else states
+    placed = problem.with_design(initial_design(problem))
+    before = jax.tree.map(lambda leaf: leaf[:-1], states)
+    controls = jax.vmap(lambda x: _holding(placed, x))(before)
+    return Plan(states, controls, initial_design(problem))
+
+
+def straight_line(problem: ControlProblem, goal: AnyState | None = None) -> Plan:
+    """The plan on the shortest path in tangent coordinates from the initial state to a goal, at constant speed.
+
+    The controls are those of `gravity_compensated`.
+
+    Args:
+        problem: The problem.
+        goal: State at the end. By default it is the target of a `TargetState` among the final constraints, or of a `Deviation`
+            among the final costs.
+
+    Raises:
+        ValueError: No goal is given, and the problem states none.
+    """
+    goal = goal_of(problem) if goal is None else goal
+    if goal is None:
+        raise ValueError(
+            "straight_line: the problem has no TargetState among its final constraints and no Deviation among its final costs; "
+            "give the goal"
+        )
+    return gravity_compensated(problem, _path(problem, goal, jnp.zeros((_WAVES, _width(problem.dynamics)), problem.lower.dtype)))
+
+
+def random(problem: ControlProblem, key: PRNGKeyArray, *, spread: float = 1.0, motion: bool = True) -> Plan:
+    """A random plan, near the straight line to the goal of the problem, or near its initial state if it has no goal.
+
+        q(t) = q_line(t) (+) sum over n of a_n sin(n pi t / T) / n,   a_n normally distributed
+
+    As a motion, it tracks this path by LQR feedback, so that it does not diverge at unstable equilibria.
+
+    Args:
+        problem: The problem.
+        key: Random key; `jax.vmap` over keys makes several plans.
+        spread: Standard deviation of the amplitudes a_n (rad or m).
+        motion: If true, the plan obeys the dynamics; if false, its states are the path, with the controls of `gravity_compensated`.
+    """
+    goal = goal_of(problem)
+    dtype = problem.lower.dtype
+    amplitudes = spread * jax.random.normal(key, (_WAVES, _width(problem.dynamics)), dtype)
+    path = gravity_compensated(problem, _path(problem, problem.initial if goal is None else goal, amplitudes))
+    if not motion:
+        return path
+    bound = jnp.minimum(jnp.abs(problem.lower), jnp.abs(problem.upper))
+    effort = jnp.where(jnp.isfinite(bound) & (bound > 0.0), 1.0 / jnp.where(bound > 0.0, bound, 1.0) ** 2, _EFFORT)
+    gains = tracking_gains(problem, path, jnp.identity(problem.dynamics.nx, dtype), jnp.diag(effort))
+    return follow(problem, path, gains, problem.with_design(path.design).initial)
+
+
+def mixed(problem: ControlProblem, count: int = 64, *, seed: int = 0, spread: float = 1.0) -> Plan:
+    """Initial guesses of all kinds with a leading axis; `kinds` states the kind of each.
+
+    Args:
+        problem: The problem.
+        count: Number of guesses.
+        seed: Seed of the random ones.
+        spread: Standard deviation of their amplitudes (rad or m), see `random`.
+    """
+    return _mixed(problem, kinds(problem, count), jax.random.key(seed), spread)
+
+
+def kinds(problem: ControlProblem, count: int) -> tuple[Kind, ...]:
+    """The kind of each guess of `mixed`: one of each kind that is not random, then random paths and random motions alternately.
+
+    Args:
+        problem: The problem.
+        count: Number of guesses.
+    """
+    rest_kind, held, line, path, motion = get_args(Kind)
+    first = [rest_kind, held] + ([line] if goal_of(problem) is not None else [])
+    return tuple([*first, *([path, motion] * count)][:count])
+
+
+@stored_jit
+def _mixed(problem: ControlProblem, kinds: tuple[Kind, ...], key: PRNGKeyArray, spread: float) -> Plan:
+    makers = {"rest": rest, "held": gravity_compensated, "straight line": straight_line}
+    single = [makers[kind](problem) for kind in kinds if kind in makers]
+    plans = [jax.tree.map(lambda leaf: leaf[None], plan) for plan in single]
+    for kind in ("random path", "random motion"):
+        number = kinds.count(kind)
+        if number:
+            keys = jax.random.split(jax.random.fold_in(key, kind == "random motion"), number)
+            plans.append(jax.vmap(lambda key, kind=kind: random(problem, key, spread=spread, motion=kind == "random motion"))(keys))
+    joined = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *plans)
+    # In the order of the kinds: the random ones alternate.
+    order = sorted(range(len(kinds)), key=lambda k: (kinds[k] not in makers, kinds[k] == "random motion"))
+    return jax.tree.map(lambda leaf: leaf[np.argsort(order)], joined)
+
+
+def goal_of(problem: ControlProblem) -> AnyState | None:
+    """The state at which plans should end, or None.
+
+    It is the target of a complete `TargetState` among the final constraints, or else of a `Deviation` among the final costs.
+
+    Args:
+        problem: The problem.
+    """
+    for constraint in problem.final_constraints:
+        term = constraint.function
+        if isinstance(term, TargetState) and term.of_configuration:
+            return term.target
+    return next((cost.target for cost in problem.final if isinstance(cost, Deviation)), None)
+
+
+def _width(dynamics: Dynamics) -> int:
+    """Number of tangent coordinates along which random paths differ: those of the configuration of a mechanism, or all."""
+    return dynamics.nx // 2 if isinstance(dynamics, MultibodyDynamics) else dynamics.nx
+
+
+def _path(problem: ControlProblem, goal: AnyState, amplitudes: Float[Array, "waves width"]) -> AnyState:
+    """States from the initial state to the goal on a line with waves, which begins and ends in these two states."""
+    dynamics, dtype = problem.dynamics, problem.lower.dtype
+    placed = problem.with_design(initial_design(problem))
+    share = jnp.arange(problem.steps + 1, dtype=dtype) / problem.steps
+    number = jnp.arange(1, amplitudes.shape[0] + 1, dtype=dtype)
+    phase = jnp.pi * share[:, None] * number[None]
+    waves = dot(jnp.sin(phase) / number[None], amplitudes)
+    if not isinstance(dynamics, MultibodyDynamics):
+        away = dynamics.difference(placed.initial, goal)
+        return jax.vmap(lambda s, wave: dynamics.retract(placed.initial, s * away + wave))(share, waves)
+    model = dynamics.system.model
+    away = configuration.difference(model, placed.initial.q, goal.q)
+    rate = (away[None] + dot(jnp.pi * jnp.cos(phase), amplitudes)) / placed.duration
+    q = jax.vmap(lambda s, wave: configuration.integrate(model, placed.initial.q, s * away + wave))(share, waves)
+    ends = State(q.at[-1].set(goal.q), rate.at[0].set(placed.initial.v).at[-1].set(goal.v))
+    return State(ends.q.at[0].set(placed.initial.q), ends.v)
+
+
+def _holding(problem: ControlProblem, x: AnyState) -> Controls:
+    """The controls that minimize the change of a state at rest in one time step, within their bounds."""
+    dynamics, zero = problem.dynamics, jnp.zeros_like(problem.lower)
+    still = State(x.q, jnp.zeros_like(x.v)) if isinstance(dynamics, MultibodyDynamics) else x
+
+    def change(u: Controls) -> Tangent:
+        return dynamics.difference(still, dynamics.step(still, u, jnp.zeros_like(problem.dt), problem.dt))
+
+    B = jax.jacfwd(change)(zero)
+    square = dot(B.T, B)
+    soft = jnp.finfo(zero.dtype).eps * jnp.trace(square) + jnp.finfo(zero.dtype).tiny ** 0.5
+    held = -factorizations.solve(square + soft * jnp.identity(zero.shape[0], zero.dtype), dot(B.T, change(zero)))
+    return jnp.clip(held, problem.lower, problem.upper)
