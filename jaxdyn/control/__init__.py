@@ -2,6 +2,7 @@
 
 problem           discrete-time dynamics, costs, bounds, constraints, design parameters
 costs, rates      predefined costs and constraints of mechanisms; rates of controls
+guess             initial guesses
 plan              states, controls and design parameters, with their costs, constraint values and multipliers
 solution, batch   the function `solve`, which all solvers share, result codes, histories; many initial guesses, local optima
 expansion         second-order expansion of a problem about a plan
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from jaxdyn.control.problem import Equality as Equality
     from jaxdyn.control.problem import Inequality as Inequality
     from jaxdyn.control.problem import MultibodyDynamics as MultibodyDynamics
+    from jaxdyn.control.problem import free_duration as free_duration
     from jaxdyn.control.rates import WithRates as WithRates
     from jaxdyn.control.rates import with_rates as with_rates
     from jaxdyn.control.rates import without_rates as without_rates

@@ -1,7 +1,7 @@
 """Many problems or initial guesses at once: finished searches are removed from the batch; distinct local optima are counted."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -13,6 +13,7 @@ from jaxtyping import Array
 from tqdm import tqdm
 
 from jaxdyn.cache.constant import Constant
+from jaxdyn.control import guess
 from jaxdyn.control.plan import Plan
 from jaxdyn.control.problem import ControlProblem
 from jaxdyn.control.solution import (
@@ -34,8 +35,9 @@ from jaxdyn.results import raise_unsuccessful
 def solve_batch(
     problem: ControlProblem,
     solver: IterativeSolver,
-    initial: Plan,
+    initial: Plan | None = None,
     *,
+    starts: int = 64,
     max_steps: int = 200,
     throw: bool = True,
     history: bool = False,
@@ -52,7 +54,9 @@ def solve_batch(
     Args:
         problem: One problem for all initial guesses, or a batch of problems, whose arrays have a leading axis.
         solver: Solver of the problems.
-        initial: Initial guesses, plans with a leading axis.
+        initial: Initial guesses, plans with a leading axis; by default `guess.mixed(problem, starts)`. A batch of problems
+            requires them.
+        starts: Number of initial guesses, if none are given.
         max_steps: Maximum number of iterations.
         throw: If true, an error is raised if a single problem is not solved from any initial guess, or if any problem of a batch
             is not solved.
@@ -67,12 +71,19 @@ def solve_batch(
     Raises:
         UnsolvedError: A problem is not solved (see `throw`), and `throw` is true.
         TypeError: An argument has the wrong type.
+        ValueError: There are no initial guesses for a batch of problems.
     """
     check_arguments(problem, solver, initial)
     solver.check(problem)
     solver = with_history(solver, history, max_steps)
     arrays, structure = eqx.partition(problem, eqx.is_array)
     several = problem.duration.ndim > 0
+    if initial is None:
+        if several:
+            raise ValueError(
+                "solve_batch: there are no initial guesses for a batch of problems; give one for each problem"
+            )
+        initial = guess.mixed(problem, starts)
     # A single problem is a constant of the code, so that operations with its zeros are removed.
     known = Constant((structure if several else problem, solver))
     count = initial.controls.shape[0]
@@ -201,14 +212,25 @@ def optima(found: Solution, *, alike: float = 1e-4) -> list[Optimum]:
     return groups
 
 
-def describe_optima(found: Solution, *, alike: float = 1e-4) -> str:
-    """Text that lists each local optimum with the number of initial guesses that led to it, and how the other searches ended."""
+def describe_optima(found: Solution, *, alike: float = 1e-4, kinds: Sequence[str] | None = None) -> str:
+    """Text that lists each local optimum with the number of initial guesses that led to it, and how the other searches ended.
+
+    Args:
+        found: Solutions with a leading axis.
+        alike: Relative difference of costs up to which solutions count as the same optimum.
+        kinds: Kind of each initial guess, such as `guess.kinds(problem, starts)`; the text then states the share of solved searches
+            for each kind.
+    """
     total = len(np.asarray(found.result))
     lines = [f"{group.cost:.6g}  from {group.starts} of {total} starts" for group in optima(found, alike=alike)]
     for code in ControlResult:
         lost = int(np.sum(np.asarray(found.result) == code))
         if code != ControlResult.SOLVED and lost:
             lines.append(f"{lost} of {total}: {code.message}")
+    solved = np.asarray(found.result) == ControlResult.SOLVED
+    for kind in dict.fromkeys(kinds or ()):
+        of_kind = np.array([other == kind for other in kinds or ()])
+        lines.append(f"{kind}: {int(np.sum(solved & of_kind))} of {int(of_kind.sum())} solved")
     return "\n".join(lines)
 
 

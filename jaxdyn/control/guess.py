@@ -1,7 +1,7 @@
 """Initial guesses of plans: at rest, held against gravity, straight lines, random motions under feedback, and a mixture of them.
 
-`solve_batch(problem, solver)` starts from the mixture. A guess may violate the dynamics; all solvers but `SingleShooting` and
-`Sampling`, which take its controls only, start from its states too.
+`solve(problem, solver)` starts from the simplest of them, and `solve_batch(problem, solver)` from the mixture. A guess may violate
+the dynamics. `SingleShooting` and `Sampling` take its controls only; all other solvers start from its states too.
 """
 
 from typing import Literal, get_args
@@ -82,10 +82,23 @@ def straight_line(problem: ControlProblem, goal: AnyState | None = None) -> Plan
             "straight_line: the problem has no TargetState among its final constraints and no Deviation among its final costs; "
             "give the goal"
         )
-    return gravity_compensated(problem, _path(problem, goal, jnp.zeros((_WAVES, _width(problem.dynamics)), problem.lower.dtype)))
+    return gravity_compensated(
+        problem, _path(problem, goal, jnp.zeros((_WAVES, _width(problem.dynamics)), problem.lower.dtype))
+    )
 
 
-def random(problem: ControlProblem, key: PRNGKeyArray, *, spread: float = 1.0, motion: bool = True) -> Plan:
+def simplest(problem: ControlProblem) -> Plan:
+    """The straight line to the goal of the problem, or the motion with zero controls if it has no goal.
+
+    Args:
+        problem: The problem.
+    """
+    return rolled_out(problem) if goal_of(problem) is None else straight_line(problem)
+
+
+def random(
+    problem: ControlProblem, key: PRNGKeyArray, *, spread: float | Float[Array, ""] = 1.0, motion: bool = True
+) -> Plan:
     """A random plan, near the straight line to the goal of the problem, or near its initial state if it has no goal.
 
         q(t) = q_line(t) (+) sum over n of a_n sin(n pi t / T) / n,   a_n normally distributed
@@ -119,7 +132,7 @@ def mixed(problem: ControlProblem, count: int = 64, *, seed: int = 0, spread: fl
         seed: Seed of the random ones.
         spread: Standard deviation of their amplitudes (rad or m), see `random`.
     """
-    return _mixed(problem, kinds(problem, count), jax.random.key(seed), spread)
+    return _mixed(problem, kinds(problem, count), jax.random.key(seed), jnp.asarray(spread, problem.lower.dtype))
 
 
 def kinds(problem: ControlProblem, count: int) -> tuple[Kind, ...]:
@@ -135,7 +148,7 @@ def kinds(problem: ControlProblem, count: int) -> tuple[Kind, ...]:
 
 
 @stored_jit
-def _mixed(problem: ControlProblem, kinds: tuple[Kind, ...], key: PRNGKeyArray, spread: float) -> Plan:
+def _mixed(problem: ControlProblem, kinds: tuple[Kind, ...], key: PRNGKeyArray, spread: Float[Array, ""]) -> Plan:
     makers = {"rest": rest, "held": gravity_compensated, "straight line": straight_line}
     single = [makers[kind](problem) for kind in kinds if kind in makers]
     plans = [jax.tree.map(lambda leaf: leaf[None], plan) for plan in single]
@@ -143,7 +156,11 @@ def _mixed(problem: ControlProblem, kinds: tuple[Kind, ...], key: PRNGKeyArray, 
         number = kinds.count(kind)
         if number:
             keys = jax.random.split(jax.random.fold_in(key, kind == "random motion"), number)
-            plans.append(jax.vmap(lambda key, kind=kind: random(problem, key, spread=spread, motion=kind == "random motion"))(keys))
+            plans.append(
+                jax.vmap(lambda key, kind=kind: random(problem, key, spread=spread, motion=kind == "random motion"))(
+                    keys
+                )
+            )
     joined = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *plans)
     # In the order of the kinds: the random ones alternate.
     order = sorted(range(len(kinds)), key=lambda k: (kinds[k] not in makers, kinds[k] == "random motion"))

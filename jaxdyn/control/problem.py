@@ -220,6 +220,28 @@ class Design(eqx.Module):
         self.upper = _bound(upper, self.initial.shape, self.initial.dtype, np.inf)
 
 
+def free_duration(initial, shortest, longest) -> Design:
+    """The duration of a problem as its only design parameter.
+
+    Args:
+        initial: Initial guess of the duration (s).
+        shortest: Lower bound of the duration (s).
+        longest: Upper bound of the duration (s).
+
+    Raises:
+        ValueError: The bounds are not positive and in ascending order.
+    """
+    if not isinstance(shortest, Tracer) and not isinstance(longest, Tracer) and not 0.0 < shortest < longest:
+        raise ValueError(
+            f"free_duration: the bounds are {shortest} s and {longest} s; give positive bounds in ascending order"
+        )
+    return Design(_with_duration, initial, shortest, longest)
+
+
+def _with_duration(problem: "ControlProblem", design: Float[Array, "1"]) -> "ControlProblem":
+    return eqx.tree_at(lambda problem: problem.duration, problem, design[0])
+
+
 class ControlProblem(Displayed, eqx.Module):
     """An optimal-control problem. Solutions are differentiable with respect to all its arrays, see `optimal_plan`.
 

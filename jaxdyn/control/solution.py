@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from jaxdyn.control import guess
 from jaxdyn.control.plan import Multipliers, Plan
 from jaxdyn.control.problem import ControlProblem
 from jaxdyn.display import Display, Displayed, array_text, number_text, plural
@@ -200,7 +201,7 @@ class Recorded(IterativeSolver):
 def solve(
     problem: ControlProblem,
     solver: Solver,
-    initial: Plan,
+    initial: Plan | None = None,
     *,
     max_steps: int = 200,
     throw: bool = True,
@@ -214,7 +215,7 @@ def solve(
     Args:
         problem: The problem.
         solver: The method, such as `MultipleShooting()`.
-        initial: The initial guess of the plan; `rollout_controls` computes one from controls.
+        initial: The initial guess of the plan, see `guess`; by default `guess.simplest(problem)`, the straight line to the goal.
         max_steps: Maximum number of iterations.
         throw: If true, an error is raised if the search does not find a solution. While JAX traces the call (`jit`, `vmap`,
             `grad`) no error is raised, and only the result code states how the search ended.
@@ -230,6 +231,7 @@ def solve(
     """
     check_arguments(problem, solver, initial)
     solver.check(problem)
+    initial = guess.simplest(problem) if initial is None else initial
     found = with_history(solver, history, max_steps).solve(problem, initial, max_steps)
     if throw:
         raise_unsuccessful(ControlResult, found.result, UnsolvedError)
@@ -267,6 +269,11 @@ def with_history(solver: Any, history: bool, max_steps: int) -> Any:
 def check_arguments(problem: Any, solver: Any, initial: Any) -> None:
     """Check the types of the arguments of `solve`.
 
+    Args:
+        problem: The problem.
+        solver: The solver.
+        initial: The initial guess; it is not checked if it is None.
+
     Raises:
         TypeError: An argument has the wrong type; the message names the right type.
     """
@@ -277,7 +284,7 @@ def check_arguments(problem: Any, solver: Any, initial: Any) -> None:
             f"the class {solver.__name__}; pass an instance, {solver.__name__}()" if isinstance(solver, type) else None
         )
         raise TypeError(f"the solver is {what or f'{type(solver).__name__}; pass a solver such as MultipleShooting()'}")
-    if not isinstance(initial, Plan):
+    if initial is not None and not isinstance(initial, Plan):
         raise TypeError(
             f"the initial guess is {type(initial).__name__}; pass a Plan, for example rollout_controls(problem, controls)"
         )

@@ -1,13 +1,11 @@
 """Construction of an optimal-control problem, its solver and the initial guesses from a config of `jaxdyn optimize`."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 
 from jaxdyn.control.plan import Plan, initial_design, rollout_controls
-from jaxdyn.control.problem import ControlProblem, Design, Equality, Inequality, MultibodyDynamics
+from jaxdyn.control.problem import ControlProblem, Equality, Inequality, MultibodyDynamics, free_duration
 from jaxdyn.control.solution import Solver
 from jaxdyn.dynamics.system import State, System, constraint_errors
 from jaxdyn.io.errors import ConfigError
@@ -40,7 +38,7 @@ def problem_of(config: OptimizeConfig) -> ControlProblem:
     system = as_dtype(load(config.mechanism, base=config.base, repair=config.repair), config.dtype)
     time = config.time
     lower, upper = _bounds(config, system)
-    length = jnp.full(1, time.duration, config.dtype)
+    duration = jnp.asarray(time.duration, config.dtype)
     return ControlProblem(
         MultibodyDynamics(system, INTEGRATORS[time.integrator]),
         _start(config, system),
@@ -52,7 +50,7 @@ def problem_of(config: OptimizeConfig) -> ControlProblem:
         upper=upper,
         constraints=_built(config.condition, system, "condition"),
         final_constraints=_built(config.final_condition, system, "final_condition"),
-        design=None if time.shortest is None else Design(_lasting, length, time.shortest, time.longest),
+        design=None if time.shortest is None else free_duration(duration, time.shortest, time.longest),
     )
 
 
@@ -101,10 +99,6 @@ def _built(tables, system: System, name: str) -> tuple:
 
 def _constraint(term, place: str) -> Equality | Inequality:
     return term.relation(term, place)
-
-
-def _lasting(problem: ControlProblem, design: Float[jax.Array, "1"]) -> ControlProblem:
-    return eqx.tree_at(lambda x: x.duration, problem, design[0])
 
 
 def _start(config: OptimizeConfig, system: System) -> State:
