@@ -220,7 +220,9 @@ class Design(eqx.Module):
         self.upper = _bound(upper, self.initial.shape, self.initial.dtype, np.inf)
 
 
-def free_duration(initial, shortest, longest) -> Design:
+def free_duration(
+    initial: float | Float[Array, ""], shortest: float | Float[Array, ""], longest: float | Float[Array, ""]
+) -> Design:
     """The duration of a problem as its only design parameter.
 
     Args:
