@@ -1,8 +1,8 @@
 """Storage of compiled programs between processes.
 
 A later process that runs the same function on the same structure reads the program instead of tracing and compiling it again. The
-folder is `jaxdyn` in the user's cache folder. The environment variable `JAXDYN_CACHE_DIR` selects another folder, or disables the
-cache if it is empty; `set_directory` does the same at run time.
+folder is `jaxdyn` in the user's cache folder. The environment variable `JAXDYN_CACHE_DIR` selects another folder, and an empty
+value disables the cache; `set_directory` selects the folder at run time.
 """
 
 from jaxdyn.cache.location import directory as directory

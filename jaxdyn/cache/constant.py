@@ -11,7 +11,7 @@ import numpy as np
 class Constant:
     """A module that is part of the structure of a program instead of its arguments.
 
-    With other values, another program is compiled.
+    A separate program is compiled for each `Constant` with different values.
     """
 
     def __init__(self, value: Any):

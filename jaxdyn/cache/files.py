@@ -8,9 +8,9 @@ The content of a file is executed, and damaged machine code terminates the proce
         the user;
     it starts with the checksum of its name and its content, so that damaged and exchanged files are detected.
 
-The checksum does not protect against a program that runs as the same user: it can write a file with a valid checksum. On Windows,
-the mode of a file does not show who may write to it. There only checksums are compared, and the folder should be in the user's
-profile.
+The checksum does not protect against a program that runs as the same user: such a program can write a file with a valid checksum.
+On Windows, the mode of a file does not show who may write to it. Therefore only checksums are verified on Windows, and the cache
+folder should be in the user's profile.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ _FLAGS = (os.O_NOFOLLOW | os.O_NONBLOCK) if _POSIX else getattr(os, "O_BINARY", 
 
 
 class CacheFiles:
-    """A folder of compiled programs of bounded size.
+    """A folder of bounded size that contains compiled programs.
 
     Raises:
         ValueError: Other users may write to the folder, or replace it.
@@ -64,7 +64,7 @@ class CacheFiles:
                 )
 
     def content(self, key: str, make: Callable[[], bytes]) -> bytes:
-        """Content of this name. It is created and stored if it does not exist or is damaged."""
+        """Content of the file with this name; the content is created and stored if the file does not exist or is damaged."""
         content = self.read(key)
         if content is None:
             content = make()
@@ -72,7 +72,7 @@ class CacheFiles:
         return content
 
     def read(self, key: str) -> bytes | None:
-        """Content of this name, or None if it does not exist. Damaged files are removed."""
+        """Content of the file with this name, or None if the file does not exist. Damaged files are removed."""
         path = self.folder / key
         stored = self._stored(path)
         if stored is None:
@@ -87,7 +87,7 @@ class CacheFiles:
         return content
 
     def write(self, key: str, content: bytes) -> None:
-        """Store the content under this name. If this fails, later processes do not find it."""
+        """Store the content in the file with this name. If writing fails, later processes do not find the content."""
         self._write(self.folder / key, _checksum(key, content) + content)
         if self._writes % _WRITES_PER_CHECK == 0:
             self._make_room()

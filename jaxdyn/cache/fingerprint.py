@@ -1,10 +1,10 @@
-"""Fingerprints: names of calls of functions that are the same in all processes.
+"""Fingerprints: names of function calls, where the same call has the same name in all processes.
 
 
-A name covers the function, the structure of its arguments, and all settings that affect the code. It depends on the shapes and
-types of arguments, and on the values of constants: arrays in static fields, and all values in the closure of functions. It exists
-only if every function and class involved belongs to a package whose version is part of the name. Functions and classes of the user
-can change from one process to the next, so calls with them have no name.
+The name of a call covers the function, the structure of its arguments, and all settings that affect the code. It depends on the
+shapes and types of arguments, and on the values of constants: arrays in static fields, and all values in the closure of functions.
+A call has a name only if every function and class involved belongs to a package whose version is part of the name. Functions and
+classes of the user can change from one process to the next, so calls with them have no name.
 """
 
 import contextvars
@@ -39,15 +39,15 @@ _IRRELEVANT = ("jax_compilation_cache", "jax_persistent_cache", "jax_log", "jax_
 
 
 class HasNoName(Exception):
-    """Error of a call without a name, because an object in it can differ between processes without being detected."""
+    """Error of a function call that has no name, because an object in the call could differ undetected between processes."""
 
 
 def fingerprint(function: Any, arguments: Any) -> str:
-    """Name of a call.
+    """Name of a function call.
 
     Args:
-        function: A function of one of the packages above; the values in its closure are constants.
-        arguments: Pytree of arrays, plain values, and objects of the packages above.
+        function: A function of `jaxdyn` or of one of the packages it depends on; the values in its closure are constants.
+        arguments: Pytree of arrays, plain values, and objects of the same packages as the function.
 
     Raises:
         HasNoName: The message states which object cannot be named.
@@ -239,7 +239,7 @@ _HOME = Path(__file__).resolve().parents[1]
 
 
 def sources_digest(folder: str = "") -> str:
-    """Digest of all source files of this package, or of those in one of its folders. It detects changes within one version."""
+    """Digest of all source files of this package, or of one of its folders; it detects changes of files within one version."""
     home, found = _HOME / folder, hashlib.sha256()
     for path in sorted(home.rglob("*.py")):
         content = path.read_bytes()

@@ -22,16 +22,17 @@ class _Chosen:
 
 
 def set_directory(path: Path | str | None) -> None:
-    """Keep compiled programs in this folder; None keeps them only in the memory of the process.
+    """Store compiled programs in this folder; with None they exist only in the memory of the process.
 
         jaxdyn.cache.set_directory("/scratch/me/jaxdyn")
 
     A file is used only if it belongs to the user, other users may not write to it, and its checksum is valid. Other files are
-    removed and compiled again. This protects against damage and against other users, but not against programs that run as the same
-    user.
+    removed, and their programs are compiled again. These checks protect against damage and against other users, but not against
+    programs that run as the same user.
 
     Raises:
-        ValueError: Other users may write to the folder, or replace it. Its content is executed, so only the user may write to it.
+        ValueError: Other users may write to the folder, or replace it. Files in the folder are executed, so only the user may write
+            to it.
         OSError: The folder cannot be created.
     """
     _Chosen.files = None if path is None else CacheFiles(Path(path).expanduser())
@@ -45,7 +46,7 @@ def directory() -> Path | None:
 
 
 def files() -> CacheFiles | None:
-    """The files in use. The first call selects the folder."""
+    """The cache files in use, or None without a cache folder. The first call selects the folder."""
     if not _Chosen.is_chosen:
         _choose_by_default()
     return _Chosen.files

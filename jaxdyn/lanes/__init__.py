@@ -1,4 +1,7 @@
-"""The lane compiler: small per-sample functions as machine code, one sample per SIMD lane. It is independent of mechanics."""
+"""The lane compiler: small per-sample functions as machine code, one sample per SIMD lane.
+
+The lane compiler is independent of mechanics.
+"""
 
 from types import ModuleType as _Module
 

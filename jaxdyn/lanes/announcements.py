@@ -3,8 +3,8 @@
     logging.basicConfig(level=logging.INFO)
 
 JAX calls its listeners at the start and at the end of three phases: tracing a function, lowering it (in which the lane compiler
-runs), and compiling it. An announcement names the function that was passed to JAX and, inside `announced_as`, its purpose. The
-stated time is the sum of the three phases.
+runs), and compiling it. An announcement names the function that was passed to JAX and, within the context `announced_as`, its
+purpose. The announced time is the sum of the three phases.
 """
 
 import contextlib
@@ -56,7 +56,7 @@ _thread = _Thread()
 
 @contextlib.contextmanager
 def announced_as(purpose: str) -> Iterator[None]:
-    """Context or decorator in which compilations are announced with their purpose, such as "the search"."""
+    """Context manager or decorator that adds a purpose, such as "the search", to the announcements of compilations within it."""
     before, _thread.purpose = _thread.purpose, purpose
     try:
         yield

@@ -32,7 +32,7 @@ def check_backend(backend: str) -> None:
 
 
 def choose(backend: Backend) -> bool:
-    """Whether the lane compiler is tried: with "auto" on CPUs, and on NVIDIA GPUs whose kernels pass the self-test (`canary`)."""
+    """Whether the lane compiler is tried; "auto" tries it on CPUs, and on NVIDIA GPUs that pass the self-test (`canary`)."""
     if backend != "auto":
         return backend == "lanes"
     platform = jax.default_backend()
@@ -46,13 +46,14 @@ def lane_function(function: Callable, *, backend: Backend = "auto", name: str | 
 
     Args:
         function: Pure function of pytrees of small arrays and random keys. Known values in its closure become constants of the
-            code, so operations with the zeros of a model are removed. Arguments do not become constants.
+            code, so operations with the zeros of a model in the closure are removed. Arguments do not become constants.
         backend: "lanes" requires the lane compiler, "xla" leaves the function to XLA, "auto" uses the lane compiler if it supports
             the function. On a GPU whose kernels fail the self-test, XLA is used in any case, with a warning.
         name: Name in the record of compilations.
 
     Raises:
-        CannotFlatten: With backend="lanes", at the call; the message states the operation and the line.
+        CannotFlatten: In a call of the compiled function: backend is "lanes", and the lane compiler does not support the
+            function. The message states the unsupported operation and its line.
     """
     check_backend(backend)
     label = name or getattr(function, "__name__", type(function).__name__)
@@ -77,7 +78,7 @@ def batched(
         name: Name in the record of compilations.
 
     Returns:
-        A function that can be transformed further by `jax.grad`, `jax.vmap` and `jax.jit`. For Jacobians, make a batch of the
+        A function that can be transformed further by `jax.grad`, `jax.vmap` and `jax.jit`. For Jacobians, apply `batched` to the
         Jacobian, `batched(jax.jacfwd(f))`, so that all columns share one program.
 
     Example:

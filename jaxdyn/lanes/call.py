@@ -1,6 +1,7 @@
 """The JAX primitive `lane_call`: a per-sample function on one sample, or on a batch with one sample per lane.
 
-It carries the jaxpr of one sample and is closed under the transformations of JAX, because each of them acts on this jaxpr:
+The primitive contains the jaxpr of one sample. Every transformation of JAX acts on this jaxpr, so its result consists of lane calls
+again:
 
     jvp         the call itself, and a call of the tangent function f'(x) dx;
     transpose   a call of the transposed tangent function; it recomputes intermediate values of f, so only inputs are stored;
@@ -68,18 +69,18 @@ def bind(
     backend: str,
     name: str,
 ):
-    """Call a jaxpr by the primitive; it has no inputs besides the arguments.
+    """Call a jaxpr by the primitive `lane_call`; the arguments are all inputs of the jaxpr.
 
     Args:
         args: Arrays; those marked in `batched` have a leading axis of lanes.
         jaxpr: Closed jaxpr of one sample.
         batched: True for each argument with an axis of lanes.
-        size: Number of lanes, or None for a single sample without this axis.
+        size: Number of lanes, or None for a single sample without an axis of lanes.
         linear: True for each argument in which the function is known to be linear.
-        lanes_last: True for each argument whose axis of lanes is the last one instead of the first. Reverse mode stores values in
-            this layout, in which the values of all samples are contiguous, so that vectors can load and store them.
+        lanes_last: True for each argument whose axis of lanes is the last one instead of the first. Reverse mode stores values with
+            this axis last: the values of all samples are then contiguous, so that vector instructions can load and store them.
         results_last: True for each result whose axis of lanes is the last one instead of the first.
-        backend: "lanes" to require lanes, "auto" to let XLA compile functions that cannot be flattened.
+        backend: "lanes" to require the lane compiler, "auto" to let XLA compile functions that cannot be flattened.
         name: Name in the record of compilations.
     """
     return lane_call_p.bind(
@@ -356,7 +357,7 @@ batching.primitive_batchers[lane_call_p] = _batch
 
 
 def on_xla(*args, jaxpr, batched, size, lanes_last, results_last, **_):
-    """Evaluate the call by operations of XLA instead of machine code.
+    """Evaluate a lane call by operations of XLA instead of generated machine code.
 
     Args:
         args: Arguments of the call.
@@ -404,7 +405,7 @@ def _program_or_reason(params: dict) -> tuple[Program | None, str]:
 
 
 def check_size(program: Program, backend: str) -> None:
-    """Raise an error for programs that need too much memory per sample, or a long compilation unless lanes are requested.
+    """Raise an error if a program needs too much memory per sample or, unless backend is "lanes", a long compilation.
 
     Raises:
         CannotFlatten: The message states the size and the limit.

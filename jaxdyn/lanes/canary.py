@@ -1,4 +1,4 @@
-"""Self-test of a new device: small functions that contain every operation of scalar programs, with arguments."""
+"""Self-test of a new device: small functions that together contain every operation of scalar programs, and arguments for them."""
 
 from collections.abc import Callable, Iterator
 
@@ -12,7 +12,7 @@ _REPEATED = 8  # short loops would be written out
 
 
 def cases(with_float64: bool) -> Iterator[tuple[Callable, list[np.ndarray]]]:
-    """Functions of one sample, and arguments for many samples."""
+    """Functions of one sample for the self-test, each with its arguments for many samples."""
     rng = np.random.default_rng(0)
     k = rng.integers(-50, 50, (_SAMPLES, 2)).astype(np.int32)
     yield integer_functions, [k]
@@ -23,7 +23,7 @@ def cases(with_float64: bool) -> Iterator[tuple[Callable, list[np.ndarray]]]:
 
 
 def float_functions(x):
-    """Arithmetic and transcendental functions; the angles reach beyond the usual reduction."""
+    """Arithmetic and transcendental functions; some angles are too large for the usual argument reduction."""
     a, b, c, d = x
     size = jnp.abs(x) + 0.05
     angle = x * jnp.array([1.0, 100.0, 1e7, 1e12], x.dtype)
@@ -43,7 +43,10 @@ def float_functions(x):
 
 
 def integer_functions(k):
-    """Integers of one, four and eight bytes, and booleans. Unsigned types are tested only where the results differ."""
+    """Operations on booleans and on integers of one, four and eight bytes.
+
+    Unsigned types are tested only where their results differ from those of signed types.
+    """
     widths = ("int8", "int32", *(["int64"] if jax.config.read("jax_enable_x64") else []))
     return [y for name in widths for y in _of_width(k.astype(name), f"u{name}")]
 
@@ -66,7 +69,7 @@ def _of_width(i, unsigned_name: str):
 
 
 def loops_and_positions(x, k):
-    """A loop with carried and recorded values, a record that is read again, and reads at positions known only at run time."""
+    """A loop with carried and recorded values, a second loop that reads them, and reads at positions known only at run time."""
     table = jnp.asarray(np.linspace(0.0, 1.0, 60).reshape(15, 4), x.dtype)
     at = jnp.abs(k[0]) % 15
 
@@ -89,7 +92,7 @@ def loops_and_positions(x, k):
 
 
 def agree(actual: np.ndarray, expected: np.ndarray) -> bool:
-    """True for equal integers, and for floats that are equal up to rounding, with tolerance for cos of large angles."""
+    """True if results agree: integers exactly, and floats up to some rounding errors of the larger of 1 and the value."""
     if actual.dtype != expected.dtype or actual.shape != expected.shape:
         return False
     if not np.issubdtype(actual.dtype, np.floating):

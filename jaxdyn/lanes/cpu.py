@@ -1,8 +1,9 @@
 """Machine code of scalar programs on the CPU: compiled once, stored in files, called by XLA, and freed when unused.
 
-Code is in use by the `Compiled` object that represents it in Python, which a lowered function keeps until it is compiled, and by
-every executable of XLA that calls it, which the handlers count. Unused code is freed when the next program is compiled. A small
-function in memory takes about 60 kB and two memory maps, of which Linux by default allows 65530 per process.
+Code is in use as long as its `Compiled` object exists in Python, or an executable of XLA calls it. A lowered function refers to the
+`Compiled` object until XLA has compiled the function; the handlers count the executables. Unused code is freed when the next
+program is compiled. A small function in memory takes about 60 kB and two memory maps; Linux by default allows 65530 memory maps per
+process.
 """
 
 import contextlib
@@ -31,7 +32,7 @@ _LONG = 10_000_000
 
 @dataclass(frozen=True, eq=False)
 class Compiled:
-    """A compiled program; its code exists as long as this object.
+    """A compiled program; its code stays in memory at least as long as this object exists.
 
     Attributes:
         key: Name of the program for the handlers.
@@ -83,7 +84,7 @@ def set_threads(count: int) -> None:
 
 @contextlib.contextmanager
 def collected() -> Iterator[list[Compiled]]:
-    """Context that collects the programs that are compiled in it in a list."""
+    """Context manager that provides a list of the programs that are compiled within it."""
     found: list[Compiled] = []
     token = _collecting.set(found)
     try:
@@ -105,7 +106,7 @@ def least_effort() -> Iterator[None]:
 def compile_program(
     program: Program, inputs: Sequence[str], outputs: Sequence[str], has_lanes: bool, width: int
 ) -> Compiled:
-    """Machine code of a program that XLA can call; without lanes it processes one sample, whose arrays have no axis of lanes.
+    """Machine code of a program that XLA can call; without an axis of lanes in the arrays, it processes one sample.
 
     Args:
         program: Scalar program.
@@ -152,7 +153,7 @@ def _owned(key: str, sizes: tuple[int, int, int, int], operations: int, code: Ca
 
 
 def stored_form(compiled: Compiled) -> tuple[Any, ...]:
-    """Data that another process with the same files needs to call the program."""
+    """Data that another process needs to call the program, in addition to the files of the cache."""
     code = _in_memory[compiled.key].code
     return compiled.key, (code.scratch, code.width, code.blocks_per_task, code.lane_axis), compiled.operations
 
@@ -161,7 +162,7 @@ def from_stored_form(form: tuple[Any, ...]) -> Compiled:
     """Load a program; its machine code stays in memory as long as the result, or an executable that calls it, exists.
 
     Raises:
-        LookupError: The files do not contain its code.
+        LookupError: The files of the cache do not contain the code of the program.
     """
     key, sizes, operations = form
 

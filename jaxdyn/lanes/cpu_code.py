@@ -115,5 +115,5 @@ def widest(kinds: Sequence[str], register_bytes: int) -> int:
 
 
 def width_for(batch: int, widest_width: int) -> int:
-    """Largest power of two that exceeds neither the register width nor the batch."""
+    """Largest power of two that exceeds neither the number of lanes of a register nor the size of the batch."""
     return min(widest_width, 2 ** int(math.log2(max(1, batch))))

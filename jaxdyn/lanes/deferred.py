@@ -2,9 +2,9 @@
 
     S_ij = B_ij + sum_p sum_k L_p,ki R_p,kj
 
-A product of a large matrix and a vector becomes a loop over parts of the result instead of thousands of operations. The
-gradient with respect to a matrix, to which each iteration of a loop adds an outer product, becomes one product after the loop. The
-loop then stores the factors, whose size is proportional to the sides of the matrix instead of its area.
+A product of a large matrix and a vector becomes a loop over parts of the result instead of thousands of operations. If each
+iteration of a loop adds an outer product to the gradient with respect to a matrix, the gradient is computed as one matrix product
+after the loop. The loop then only stores two vectors per iteration, not a matrix.
 """
 
 import dataclasses
@@ -56,8 +56,8 @@ class SumOfProducts(Deferred):
     Attributes:
         shape: Shape of the array, whose entries are those of the matrix, row by row.
         type: Scalar type.
-        products: Products of the same shape; at least one.
-        base: Matrix to which they are added, or None.
+        products: Products to add; at least one, all of the same shape.
+        base: Matrix to which the products are added, or None.
     """
 
     shape: tuple[int, ...]
@@ -149,7 +149,7 @@ def _filled(
     Args:
         flat: Flattener.
         products: Products to add.
-        base: Matrix to which they are added, or None.
+        base: Matrix to which the products are added, or None.
         sides: Number of rows and of columns.
         kind: Scalar type.
     """
@@ -176,7 +176,7 @@ def _filled(
 
 
 def merged(products: Sequence[Product]) -> list[Product]:
-    """The products, with those of individual scalars concatenated to one."""
+    """The same sum of products, in which all products whose factors are separate scalars are concatenated to one product."""
     found = [p for p in products if p.apart is None]
     apart = [p.apart for p in products if p.apart is not None]
     if apart:
@@ -228,7 +228,7 @@ def _number(program: Program, x: Memory, row: Scalar, column: Scalar) -> Scalar:
 
 
 def has_many_terms(left: Value, right: Value) -> bool:
-    """True if left^T right has so many products, and so few of them with a known zero, that a loop is worthwhile."""
+    """True if left^T right has so many products of scalars without a known zero factor that a loop is worthwhile."""
     multiplications = sum(a * b for a, b in zip(_present(left), _present(right), strict=True))
     return multiplications > max(LONG, math.prod((*left.shape, right.shape[1])) // 2)
 

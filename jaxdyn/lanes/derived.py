@@ -1,6 +1,6 @@
-"""Functions of one sample for the transformations of a lane call: tangents, transposes, forward and backward parts, axes.
+"""Functions of one sample for the transformations of a lane call: tangents, transposes, parts of reverse mode, mapped functions.
 
-Each is a closed jaxpr that is derived from another one and cached.
+Each function is a closed jaxpr, derived from the jaxpr of the lane call, and cached.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ def traced(function: Callable, avals: Sequence):
 
 @remembered(512)
 def tangent_jaxpr(jaxpr, active: tuple[bool, ...]):
-    """Tangents of the floating-point results, from all inputs and the tangents of the active ones.
+    """Jaxpr that computes the tangents of floating-point results from all inputs and from the tangents of active inputs.
 
     Args:
         jaxpr: Closed jaxpr.
@@ -65,7 +65,7 @@ def tangent_jaxpr(jaxpr, active: tuple[bool, ...]):
 
 @remembered(512)
 def transposed_jaxpr(jaxpr, linear: tuple[bool, ...], present: tuple[bool, ...]):
-    """Cotangents of the linear inputs, from the other inputs and the cotangents that are present.
+    """Jaxpr that computes the cotangents of linear inputs from the other inputs and the nonzero cotangents of results.
 
     Args:
         jaxpr: Closed jaxpr.
@@ -94,7 +94,7 @@ def transposed_jaxpr(jaxpr, linear: tuple[bool, ...], present: tuple[bool, ...])
 def linearized_jaxprs(jaxpr, active: tuple[bool, ...]):
     """Two functions for reverse mode: inputs -> (results, stored values), and (inputs, stored values, tangents) -> tangents.
 
-    The third result marks the results that are floating-point numbers.
+    The third return value marks the results of the jaxpr that are floating-point numbers.
     """
     n = len(jaxpr.in_avals)
     places = [i for i in range(n) if active[i]]
@@ -159,7 +159,7 @@ def _results(jaxpr) -> list:
 
 
 def known_results(jaxpr) -> list[np.ndarray | None]:
-    """Values of the results that do not depend on the inputs; None for the others."""
+    """Values of the results that do not depend on the inputs; None for each result that does."""
     found = []
     for aval, values in zip(jaxpr.out_avals, _results(jaxpr), strict=True):
         is_known = isinstance(values, list) and not any(type(x) is Node for x in values)
@@ -194,8 +194,8 @@ def vmapped_jaxpr(jaxpr, mapped: tuple[bool, ...], length: int):
 
     Args:
         jaxpr: Closed jaxpr.
-        mapped: True for each input that has this axis.
-        length: Length of the axis.
+        mapped: True for each input that has the additional axis.
+        length: Length of the additional axis.
     """
     avals = [
         jax.ShapeDtypeStruct((length, *a.shape) if m else a.shape, a.dtype)

@@ -22,7 +22,7 @@ def lane_mesh(devices: Sequence[Any] | None = None) -> Mesh:
 
 
 def rounded_up(mesh: Mesh | None, count: int) -> int:
-    """Smallest multiple of the number of devices that is at least `count`."""
+    """Smallest multiple of the number of devices of a mesh that is at least `count`."""
     size = 1 if mesh is None else mesh.size
     return -(-count // size) * size
 
@@ -41,7 +41,7 @@ def whole(mesh: Mesh | None, batch: PyTree) -> PyTree:
 
 
 def each_on_its_own(mesh: Mesh | None, function: Callable) -> Callable:
-    """function(batch, shared) on batches that are `divided`: each device processes its part independently.
+    """Function that applies function(batch, shared) to `divided` batches: each device processes its part independently.
 
     Args:
         mesh: Mesh of devices; None for one device.

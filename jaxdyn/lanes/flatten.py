@@ -1,10 +1,10 @@
 """Conversion of a per-sample function to a scalar program: it is traced to a jaxpr, whose small arrays are split into scalars.
 
 Arrays are NumPy arrays with known values, NumPy object arrays of scalars (nodes and known values), or `Memory` (long
-arrays that stay in memory and are read element by element). Structural operations are then those of NumPy, and arithmetic is a loop
-over scalars. An array of random keys consists of two arrays, of its first and of its second words; it takes two places in the
-arguments and results of rules and jaxprs. The rules of the primitives are in `rules`; this module contains the interpreter and the
-arrays.
+arrays that stay in memory and are read element by element). Elements are rearranged by NumPy, and arithmetic is a loop over
+scalars. An array of random keys is represented by two arrays, one of the first words and one of the second words of the keys; these
+are two arguments or results of rules and jaxprs. The rules of the primitives are in `rules`; this module contains the interpreter
+and the arrays.
 """
 
 import abc
@@ -94,7 +94,7 @@ class Deferred(abc.ABC):
 
     @abc.abstractmethod
     def settled(self, flat: "Flattener") -> Value:
-        """The array, computed once, in the current block of the flattener."""
+        """The computed array; it is computed only once, in the current block of the flattener."""
 
     @abc.abstractmethod
     def stored(self, flat: "Flattener") -> Memory:
@@ -107,7 +107,7 @@ def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def objects(scalars: Sequence[Scalar], shape: Sequence[int]) -> np.ndarray:
-    """An array of scalars."""
+    """NumPy object array of scalars."""
     out = np.empty(len(scalars), object)
     out[:] = scalars
     return out.reshape(shape)
@@ -175,7 +175,7 @@ class Flattener:
         return objects([load(x.region, add(x.offset, k, "i64")) for k in at], x.shape)
 
     def memory(self, x: Value, kind: str, gaps: bool = False) -> Memory:
-        """Store the array in memory if it is not there; the result has no gaps unless they are allowed."""
+        """The array in memory, where it is stored if necessary; there are no gaps between its elements unless `gaps` is true."""
         if isinstance(x, Memory):
             if gaps or x.is_contiguous:
                 return x
@@ -184,18 +184,18 @@ class Flattener:
         return Memory(region, kind, x.shape, contiguous(x.shape))
 
     def settled(self, x: "Value | Deferred") -> Value:
-        """The array, computed now if necessary."""
+        """The array itself or, if it is deferred, its computed form."""
         return x.settled(self) if isinstance(x, Deferred) else x
 
     def each(self, op: Callable[..., Scalar], *xs: Value) -> np.ndarray:
-        """Apply op to the scalars of each element; operands are broadcast."""
+        """Apply `op` to each element of the operands, which are broadcast; `op` is a function of scalars."""
         arrays = [self.registers(x) for x in xs]
         shape = np.broadcast_shapes(*(a.shape for a in arrays))
         columns = [scalars_of(a if a.shape == shape else np.broadcast_to(a, shape)) for a in arrays]
         return objects([op(*scalars) for scalars in zip(*columns, strict=True)], shape)
 
     def apply(self, op: str, kind: str, *xs: Value) -> np.ndarray:
-        """Apply the scalar operation `op` to each element of the operands."""
+        """Apply the scalar operation with the name `op` to each element of the operands."""
         known = [x for x in xs if is_known(x)]
         if len(known) == len(xs):
             return fold(op, kind, *known)
@@ -258,13 +258,13 @@ class Flattener:
         return list(itertools.chain.from_iterable(zip(*words, strict=True)))
 
     def closed(self, closed_jaxpr, args: Sequence[Any]) -> list[Any]:
-        """Results of a jaxpr with its constants; arguments and results may be deferred."""
+        """Results of a closed jaxpr; arguments and results may be deferred."""
         consts = list(itertools.chain.from_iterable(known(c) for c in closed_jaxpr.consts))
         return self.run(closed_jaxpr.jaxpr, consts, args)
 
 
 def known(x) -> list[Value]:
-    """The arrays of a constant of a jaxpr, with subnormal numbers set to zero."""
+    """A constant of a jaxpr as one array, or two arrays for keys; subnormal numbers are set to zero."""
     if isinstance(x, jax.Array) and is_key(x.dtype):
         if not is_threefry(x.dtype):
             raise CannotFlatten(_of_other_keys(x.dtype))
@@ -333,7 +333,7 @@ def zero_of(kind: str) -> Scalar:
 
 
 def kind_of(variable) -> str:
-    """Scalar type of a variable of a jaxpr; for keys, that of their words.
+    """Scalar type of a variable of a jaxpr; for random keys, the type of their words.
 
     Raises:
         CannotFlatten: Programs do not support this type.

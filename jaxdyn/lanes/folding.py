@@ -1,8 +1,9 @@
-"""Operations on known values, with the same results as the code of the operation, in the precision of its type.
+"""Operations on known values, with the same results as the compiled operations, in the precision of their type.
 
 A result must not depend on whether the operands were known, so it equals the result of XLA on the CPU. Integers wrap around.
-Division by zero and shifts by the width or more are defined. Floating-point results are rounded to their type after each
-operation. Subnormal results become zeros of the same sign, because XLA makes the processor flush them to zero.
+Integer division by zero, and shifts by at least the number of bits, have the same defined results as in XLA. Floating-point results
+are rounded to their type after each operation. Subnormal results become zeros of the same sign, because XLA makes the processor
+flush them to zero.
 """
 
 import ctypes
@@ -29,7 +30,7 @@ _SMALLEST = {kind: float(np.finfo(dtype_of_type(kind)).tiny) for kind in FLOATS}
 
 
 def fold(op: str, kind: str, *operands: np.ndarray) -> np.ndarray:
-    """The operation on each element of arrays of one type, with broadcasting."""
+    """Apply an operation to each element of arrays of one type, with broadcasting."""
     with np.errstate(all="ignore"):
         if op in COMPARISONS:
             return np.asarray(COMPARISONS[op](*operands))
@@ -39,7 +40,7 @@ def fold(op: str, kind: str, *operands: np.ndarray) -> np.ndarray:
 
 
 def fold_numbers(op: str, kind: str, *operands: float | int) -> float | int:
-    """The operation on scalars of one type, as a Python scalar."""
+    """Apply an operation to scalars of one type; returns a Python scalar."""
     if op in COMPARISONS:
         return COMPARISONS[op](*operands)
     if op in ("add", "sub", "mul"):
@@ -49,7 +50,7 @@ def fold_numbers(op: str, kind: str, *operands: float | int) -> float | int:
 
 
 def settled(x, kind: str):
-    """A scalar as its type stores it: rounded, flushed or wrapped."""
+    """A scalar as a value of its type: rounded, with subnormal numbers set to zero, or wrapped around."""
     if kind in INTEGERS:
         x, bits = int(x), int(kind[1:])
         x &= (1 << bits) - 1
@@ -69,7 +70,7 @@ def flushed(x: np.ndarray) -> np.ndarray:
 
 
 def converted(x: np.ndarray, target: str) -> np.ndarray:
-    """Values converted to another type; floats are truncated and clipped to the range of an integer type, NaN becomes zero."""
+    """Values converted to another type; floats are truncated and clipped to the range of an integer type, and NaN becomes zero."""
     dtype = dtype_of_type(target)
     with np.errstate(all="ignore"):
         if x.dtype.kind != "f" or target not in INTEGERS:

@@ -1,8 +1,9 @@
 """Kernels of scalar programs on NVIDIA GPUs: PTX that is generated while JAX lowers a function, and launched by XLA.
 
-XLA has a custom call with the PTX of a kernel and its grid. It loads the kernel, passes the buffers, and may record it together
-with other kernels in one graph. The call is an internal interface of XLA, so the first use in a process runs a self-test
-(`canary`): kernels with every operation are compared with XLA on the same device. If they fail, XLA is used for all functions.
+XLA has a custom call whose parameters are the PTX of a kernel and its grid. XLA loads the kernel, passes the buffers, and may
+record the kernel together with other kernels in one CUDA graph. The custom call is an internal interface of XLA, so the first use
+in a process runs a self-test (`canary`): kernels with every operation are compared with XLA on the same device. If the self-test
+fails, XLA is used for all functions.
 """
 
 import functools
@@ -37,7 +38,7 @@ class Kernel:
         ptx: Code, which the driver compiles when XLA loads it.
         operations: Scalar operations per sample, with loops counted by their iterations.
         launch: Threads and blocks.
-        scratch_bytes: Size of a buffer, for all threads, of the values that loops collect and read again.
+        scratch_bytes: Size of the buffer, for all threads, of the values that loops store and read again.
         code_s: Time of code generation, s.
     """
 
@@ -126,7 +127,7 @@ def is_usable() -> bool:
 
 
 def obstacle() -> str:
-    """Reason why kernels cannot be used on the GPUs of this process; empty if they can, or without GPUs."""
+    """Reason why kernels cannot be used on the GPUs of this process; empty if they can be used, or if the process has no GPUs."""
     return _obstacle(bool(jax.config.read("jax_enable_x64")))
 
 
@@ -156,7 +157,7 @@ def failure(run: Callable[[Callable, Sequence[np.ndarray]], list[np.ndarray]], w
 
     Args:
         run: Runs a function of arrays on the device.
-        with_float64: True to test this precision too.
+        with_float64: True to test float64, too.
     """
     for function, arrays in canary.cases(with_float64):
         shapes = [jax.ShapeDtypeStruct(a.shape[1:], a.dtype) for a in arrays]

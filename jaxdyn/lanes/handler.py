@@ -1,10 +1,11 @@
 """Calls of kernels by XLA: handlers with the calling convention of the typed XLA FFI, written in LLVM code.
 
-Therefore no C compiler is needed, and no Python runs during a call. XLA keeps a handler until the process ends, so one set of
-handlers serves all kernels, and each call names its kernel by a key. The handlers have a list of the kernels, `Code`, with the
-number of calls in living executables. XLA runs `instantiate` when it makes an executable, which finds the key and increments the
-count, and `forget` when it destroys the executable. `leave` removes a kernel from the list only if its count is zero, so
-executables do not call freed memory, and `instantiate` rejects a key that is not in the list.
+Handlers need no C compiler, and no Python runs during a call. XLA keeps a handler until the process ends, so one set of
+handlers serves all kernels, and each call names its kernel by a key. The handlers share a list of kernels; each entry (`Code`)
+counts the calls of its kernel in existing executables. When XLA creates an executable, it runs `instantiate`, which finds the entry
+by its key and increments the count, or rejects a key that is not in the list. When XLA destroys an executable, it runs `forget`,
+which decrements the count. `leave` removes a kernel from the list only if its count is zero, so executables do not call freed
+memory.
 
 `execute` divides the batch into parts that the threads of XLA's pool take one after the other. The calling thread works too, and
 waits only for parts that another thread has begun.
@@ -477,17 +478,18 @@ declare i64 @llvm.umax.i64(i64, i64)
 
 
 class Code(ctypes.Structure):
-    """Description of a kernel for the handlers; its offsets are in their text.
+    """Description of a kernel for the handlers; the LLVM code of the handlers contains the offsets of these fields.
 
     Attributes:
-        following: Next entry of the list.
-        references: Number of calls in living executables.
+        following: Next entry of the list of kernels.
+        references: Number of calls of the kernel in existing executables.
         key: Name of 32 characters.
         kernel: Address of the function.
-        scratch: Bytes of memory that a thread needs for it.
+        scratch: Bytes of scratch memory that a thread needs for the kernel.
         width: Samples per vector.
         blocks_per_task: Number of vectors that justify waking another thread.
-        lane_axis: Axis of lanes of the first result: 0 for the first, 1 for the last, and -1 for one sample without this axis.
+        lane_axis: Axis of lanes of the first result: 0 for its first axis, 1 for its last axis, and -1 for one sample without an
+            axis of lanes.
     """
 
     _fields_ = (
@@ -529,7 +531,7 @@ class Handlers:
         engine.detach()  # never freed
 
     def enter(self, code: Code) -> None:
-        """Add the kernel to the list, so that executables may use it; `code` must not move until it leaves the list."""
+        """Add the kernel to the list, so that executables may use it; `code` must keep its address until it is removed."""
         self._enter(ctypes.addressof(code))
 
     def leave(self, code: Code) -> bool:

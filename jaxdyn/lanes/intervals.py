@@ -1,7 +1,7 @@
 """Intervals of the integers of a program for all inputs, so that checks that cannot fail are eliminated.
 
-A position that equals a loop counter is within bounds without clamping, and `k < 0` is known to be false. If an interval
-may exceed the range of its type, the whole type is used, because integers wrap.
+For example, a position that equals a loop counter k needs no clamping, and `k < 0` is known to be false. If an interval may exceed
+the range of its type, the interval of all integers of this type is used, because integers wrap around.
 """
 
 import functools
@@ -15,7 +15,7 @@ Interval = tuple[int, int]
 
 @functools.cache
 def whole(kind: str) -> Interval:
-    """All integers of a type."""
+    """Interval of all integers of a type."""
     if kind == "bool":
         return 0, 1
     info = np.iinfo(dtype_of_type(kind))

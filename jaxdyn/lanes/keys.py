@@ -1,8 +1,8 @@
 """Random keys (`jax.random.key`) as integers of lane programs.
 
-A key of the generator threefry, the default of JAX, is two words of 32 bits. At the boundary of a lane call, an array of keys
-becomes the array of its words, with one additional axis; within a program it is a pair of arrays, of the first and of the second
-words.
+A key of the generator threefry, the default of JAX, consists of two words of 32 bits. At the boundary of a lane call, an array of
+keys becomes the array of its words, with one additional axis; within a program, one array contains the first words and another
+array the second words.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ def is_threefry(dtype) -> bool:
 
 
 def without_keys(arrays: Sequence) -> tuple[list, Callable[[Sequence], list]]:
-    """The arrays with words in place of keys, and the function that restores the keys in such arrays."""
+    """The arrays with the words of keys in place of keys, and the inverse function, which restores the keys."""
     generators = [jax.random.key_impl(x) if is_key(getattr(x, "dtype", np.dtype(bool))) else None for x in arrays]
 
     def with_keys(plain: Sequence) -> list:
@@ -46,5 +46,5 @@ def words_of(keys: jax.Array) -> list[np.ndarray]:
 
 
 def arrays_of(variables: Sequence) -> list[Any]:
-    """Each variable of a jaxpr, repeated for the number of its arrays: twice for keys."""
+    """The variables of a jaxpr, each repeated as often as there are arrays for it: keys twice, other variables once."""
     return [v for v in variables for _ in range(WORDS if is_threefry(v.aval.dtype) else 1)]
