@@ -22,8 +22,8 @@ class Assembly(NamedTuple):
     Attributes:
         q: Configuration.
         residual: Largest error of a constraint equation, m or 1.
-        closed: True if the constraints are satisfied, each on its valid branch.
-        mobility: Number of remaining degrees of freedom; it is larger at a singular configuration than at others nearby.
+        closed: True if every constraint is satisfied by the desired one of its solutions (`Constraint.branches`).
+        mobility: Number of remaining degrees of freedom, which is larger at a singular configuration than near it.
     """
 
     q: Float[Array, "nq"]
@@ -44,15 +44,16 @@ def assemble(
     If there are several assembly modes, the initial guess determines which one is found. If the mechanism cannot close, the result
     is the configuration of smallest error.
 
-    Derivatives follow from phi = 0. They are complete if as many coordinates are held as the mechanism has degrees of freedom, so
-    that the constraints determine the result. Otherwise the displacement along the free directions depends on the search, which is
-    not differentiated: the derivative is that of `project_position` at the result.
+    Derivatives of the result follow from phi = 0 by the implicit function theorem. If as many velocity components are held as the
+    mechanism has degrees of freedom, the constraints determine the result, and its derivatives are complete. With fewer held
+    components, the displacement along the free directions depends on the search, which is not differentiated; the derivative is
+    then that of `project_position` at the result.
 
     Args:
         system: Mechanism with its constraints.
         state: Initial guess q; v has no effect.
         t: Time (s), which matters for joints with prescribed motion.
-        held: Indices of velocity components that remain constant, for example that of a crank with a given angle.
+        held: Indices of velocity components along which q does not change, for example the index of a crank whose angle is given.
         iterations: Number of steps; all of them are executed, so that the samples of a batch take the same time.
 
     Raises:
@@ -122,16 +123,17 @@ def assemble(
 def random_closed(
     system: System, key: PRNGKeyArray, t: Time = 0.0, *, spread: float | Float[Array, ""] = 1.0, tries: int = 16
 ) -> Assembly:
-    """Random configuration that satisfies the constraints: the first of several random ones from which `assemble` succeeds.
+    """Random configuration that satisfies the constraints: `assemble` starts from random configurations until it succeeds.
 
-    If it never succeeds, the result is the configuration of smallest error. Without constraints it is `configuration.random`.
+    If `assemble` never succeeds, the result is the configuration of smallest error. Without constraints, the result is that of
+    `configuration.random`.
 
     Args:
         system: Mechanism with its constraints.
         key: Random key.
         t: Time (s), which matters for joints with prescribed motion.
         spread: Spread of the random configurations, as in `configuration.random`.
-        tries: Number of random configurations.
+        tries: Maximum number of random configurations.
     """
 
     def drawn(key: PRNGKeyArray) -> Assembly:

@@ -1,7 +1,7 @@
 """Independent equations of the constraints, and the remaining degrees of freedom.
 
-A simulation does not need this choice: it uses all equations, also redundant ones (`saddle_point`). This module is for inspection,
-and for minimal coordinates.
+A simulation does not need the selection of independent equations: it uses all equations, also redundant ones (`saddle_point`). This
+module is used to inspect a mechanism, and to find minimal coordinates.
 """
 
 from typing import NamedTuple
@@ -25,9 +25,9 @@ class Mobility(NamedTuple):
     Attributes:
         independent: True for each equation in the chosen maximal set of independent equations.
         rank: Number of independent equations.
-        degrees_of_freedom: Number of velocity components minus rank; it is larger at a singular configuration than at others
-            nearby.
-        smallest: Smallest pivot of the independent equations relative to the largest one; small near a singular configuration.
+        degrees_of_freedom: Number of velocity components minus rank, which is larger at a singular configuration than near it.
+        smallest: Ratio of the smallest to the largest pivot of the independent equations; it is small near a singular
+            configuration.
     """
 
     independent: Bool[Array, "m"]
@@ -38,10 +38,10 @@ class Mobility(NamedTuple):
 
 @checked_system
 def mobility(system: System, state: State, t: Time = 0.0) -> Mobility:
-    """Select independent equations by pivoting: each next one has the largest part that is independent of the previous ones.
+    """Select independent equations by pivoting: the next equation is the one with the largest part independent of those selected.
 
-    Rows of G are measured by kinetic energy, G M^-1 G', and scaled to the same size, so neither units nor the choice of coordinates
-    matter. An independent part below sqrt(machine epsilon) counts as zero.
+    The rows of the Jacobian G are scaled to equal norm in the metric M^-1 of the kinetic energy, so neither units nor the choice of
+    coordinates matter. An independent part below sqrt(machine epsilon) counts as zero.
 
     Args:
         system: Mechanism with its constraints.
@@ -66,7 +66,7 @@ def mobility(system: System, state: State, t: Time = 0.0) -> Mobility:
 
 @checked_system
 def describe_mobility(system: System, state: State, t: Time = 0.0) -> str:
-    """Text with the numbers of equations and of independent ones for each constraint, and the degrees of freedom.
+    """Text that lists the number of all and of independent equations of each constraint, and the remaining degrees of freedom.
 
     Args:
         system: Mechanism with its constraints.
@@ -94,10 +94,11 @@ def describe_mobility(system: System, state: State, t: Time = 0.0) -> str:
 
 @checked_system
 def independent_velocities(system: System, state: State, t: Time = 0.0) -> tuple[int, ...]:
-    """Indices of velocity components that determine the whole motion at q and near it: minimal coordinates.
+    """Indices of independent velocity components (minimal coordinates), which determine all velocities at q and near it.
 
-    Pivoting chooses the other components such that they follow from these with the least amplification. This function cannot run
-    under `jit`, because the number of components must be known. Far from q the choice may become singular and must be repeated.
+    Pivoting selects the dependent components such that their dependence on the independent components has small coefficients. This
+    function cannot run under `jit`, because the length of the result depends on the value of q. Far from q the selected components
+    may become dependent; then call this function again.
 
     Args:
         system: Mechanism with its constraints.

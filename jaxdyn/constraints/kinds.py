@@ -1,6 +1,6 @@
 """Kinds of constraints: joints that close a loop, rods, and couplings of coordinates; theory.md section (n).
 
-Markers are given on body axes, relative to the body origin O'; body -1 is the ground.
+Markers are frames fixed in bodies. They are given on body axes, relative to the body origin O'; the body index -1 is the ground.
 """
 
 from typing import ClassVar
@@ -46,9 +46,11 @@ class _Marker:
 
 
 class LoopJoint(Constraint):
-    """A joint that closes a loop: it constrains the motion of body B relative to body A. Its axis is z of both frames.
+    """A joint that closes a loop: it constrains the motion of body B relative to body A. The joint axis is the axis z of both
+    markers.
 
-    With D from marker B to marker A on ground axes and axes x, y, z of A, x', y', z' of B, the equations are
+    D is the vector from marker B to marker A on ground axes; x, y, z are the axes of marker A, and x', y', z' those of marker B.
+    The constraint equations set these expressions to zero:
 
         revolute      D, z.x', z.y'                    fixed       D, 2 sgn(q0) q_vec of the relative rotation
         prismatic     x'.D, y'.D, z.x', z.y', x.y'     universal   D, x.y'   (axes x of A and y of B)
@@ -123,7 +125,7 @@ class LoopJoint(Constraint):
 
 
 def loop_kind(joint: Joint) -> tuple[str, Float[np.ndarray, "3 3"]] | None:
-    """Kind of the `LoopJoint` equivalent to a joint, and the axes x, y, z of its markers as columns on joint axes.
+    """Kind of the `LoopJoint` equivalent to a joint, and the axes x, y, z of its markers as columns on the axes of the joint frame.
 
     None if there is no equivalent: screws, free joints, prescribed motions, universal joints with oblique axes, user-defined
         joints.
@@ -152,14 +154,14 @@ def _axes_about(axis: Float[Array, "3"]) -> Float[np.ndarray, "3 3"]:
 
 
 class Distance(Constraint):
-    """Massless rod with spherical joints at its ends: (|D|^2 - L^2) / (2 L) = 0 with D from point B to point A.
+    """Massless rod with spherical joints at its ends: (|D|^2 - L^2) / (2 L) = 0 with the vector D from point B to point A.
 
     Attributes:
         name: Name of the constraint in messages and files.
         body_a: Index of the body at the first end, -1 for the ground.
-        point_a: First end point A relative to the origin of body_a, on its axes.
+        point_a: Position of the first end point A relative to the origin of body_a, on the axes of body_a.
         body_b: Index of the body at the second end, -1 for the ground.
-        point_b: Second end point B relative to the origin of body_b, on its axes.
+        point_b: Position of the second end point B relative to the origin of body_b, on the axes of body_b.
         length: Length L of the rod.
     """
 
@@ -184,11 +186,11 @@ class Distance(Constraint):
 
 
 class Coupling(Constraint):
-    """Coordinate as a polynomial of another one, q[driven] = c0 + c1 q[driver] + c2 q[driver]^2 + ...: gears and mimic joints.
+    """Gear or mimic joint: a coordinate is a polynomial of another one, q[driven] = c0 + c1 q[driver] + c2 q[driver]^2 + ...
 
     Attributes:
         name: Name of the constraint in messages and files.
-        driven, driver: Indices of the coordinates; their joints must have velocities that are coordinate rates.
+        driven, driver: Indices of the two coordinates, which must belong to joints whose velocities are coordinate rates.
         coefficients: Coefficients c0, c1, ... of the polynomial, in rad or m by the kinds of joints.
     """
 

@@ -1,6 +1,6 @@
-"""Construction of a mechanism with loops from its bodies and joints, with a choice of the joints that close loops.
+"""Construction of a mechanism with loops from its bodies and joints, of which some form a tree and the remaining ones close loops.
 
-`MechanismBuilder` builds the tree, and each of the remaining joints becomes a `LoopJoint`; theory.md section (n).
+`MechanismBuilder` builds the tree, and each joint outside of the tree becomes a `LoopJoint`; theory.md section (n).
 """
 
 from collections.abc import Sequence
@@ -41,13 +41,15 @@ class LinkageBuilder:
     relative to A. `jaxdyn.assemble` finds a configuration in which the loops are closed. Forces and further constraints are added
     to the system: `dataclasses.replace(system, forces=(...))`.
 
-    **Names.** In the model, the origin of a body frame is at the joint that connects the body to its parent in the tree. If this is
-    not the frame in which the body was described, the moving body has the name "<body>/<joint>", and "<body>" is a named frame of
-    it, as for a welded body. So the name of the body always refers to the described frame in `Model.locate` and `frame_placement`.
+    **Names.** In the model, the origin of a body frame is at the joint that connects the body to its parent in the tree. If the
+    body was described in another frame, the moving body of the model has the name "<body>/<joint>", and "<body>" is a named frame
+    fixed in it. So `Model.locate` and `frame_placement` always interpret the name of the body as the frame in which it was
+    described.
 
-    **Reversed joints.** If the parent of a joint in the tree is body B, the joint is reversed (`Joint.reversed`). The coordinates
-    of revolute, prismatic, screw and cylindrical joints are unchanged; those of a universal joint are exchanged; those of
-    spherical, planar and free joints describe the inverse placement, of A in B (`Joint.reversed_coordinates`).
+    **Reversed joints.** If the parent of a joint in the tree is body B, the joint is reversed (`Joint.reversed`). The reversal does
+    not change the coordinates of revolute, prismatic, screw and cylindrical joints, and it exchanges the two coordinates of a
+    universal joint. The coordinates of spherical, planar and free joints then describe the placement of A in B
+    (`Joint.reversed_coordinates`).
 
     Args:
         name: Name of the mechanism, for messages.
@@ -68,13 +70,14 @@ class LinkageBuilder:
     def add_body(
         self, name: str, *, mass: Numbers = 0.0, com: Numbers = _ORIGIN, inertia: Numbers = (0.0, 0.0, 0.0)
     ) -> None:
-        """Add a body, described in an arbitrary frame.
+        """Add a body, whose data may refer to any frame fixed in it.
 
         Args:
             name: Unique name of the body; "ground" is the fixed world.
             mass: Mass, kg.
             com: Center of mass, body axes, m.
-            inertia: Inertia tensor about the center of mass, body axes, kg m^2, in a form of `MechanismBuilder.add_body`.
+            inertia: Inertia tensor about the center of mass, body axes, kg m^2, in one of the forms that
+                `MechanismBuilder.add_body` accepts.
 
         Raises:
             MechanismError: The name is already used, or a value is not physically valid.
@@ -115,12 +118,12 @@ class LinkageBuilder:
 
         Args:
             name: Unique name of the joint.
-            joint: Joint, such as `Revolute(axis)`, with axes on those of the joint frames.
-            body_a, body_b: Names of the bodies, which may be added before or later, or "ground"; B moves relative to A.
+            joint: Joint, such as `Revolute(axis)`; the vectors in it are given on the axes of the joint frames.
+            body_a, body_b: Names of the bodies, which may be added later, or "ground"; body B moves relative to body A.
             position_a, position_b: Origins of the joint frames on the axes of their bodies, m.
             orientation_a, orientation_b: Rotations of the joint frames in their bodies: unit quaternion (w, x, y, z) or 3x3 matrix.
-            armature, position_limits, velocity_limit, effort_limit: Drive data as in `MechanismBuilder.add_body`. They belong to
-                coordinates, so a joint with such data remains in the tree.
+            armature, position_limits, velocity_limit, effort_limit: Drive data as in `MechanismBuilder.add_body`. These data belong
+                to coordinates, so `build` never cuts a joint that has them.
 
         Raises:
             MechanismError: The name is already used, both bodies are the same, or a value is not valid.
@@ -154,7 +157,7 @@ class LinkageBuilder:
 
         Args:
             name: Unique name of the rod.
-            body_a, body_b: Names of the bodies, which may be added before or later, or "ground".
+            body_a, body_b: Names of the bodies, which may be added later, or "ground".
             length: Length, m; positive.
             position_a, position_b: End points on the axes of their bodies, m.
 
@@ -172,11 +175,11 @@ class LinkageBuilder:
         self._rods[name] = RodPart(name, (body_a, body_b), (end_a, end_b), size)
 
     def add_coupling(self, name: str, driven: str, driver: str, coefficients: Numbers) -> None:
-        """Add a gear or another `Coupling`: driven = c0 + c1 driver + c2 driver^2 + ... of the coordinates of two joints.
+        """Add a gear or another `Coupling` of the coordinates of two joints: driven = c0 + c1 driver + c2 driver^2 + ...
 
         Args:
             name: Unique name of the coupling.
-            driven, driver: Names of joints with one coordinate, which may be added before or later; they remain in the tree.
+            driven, driver: Names of two joints with one coordinate each, which may be added later; `build` never cuts them.
             coefficients: Coefficients c0, c1, ..., rad or m by the kinds of joints.
 
         Raises:
@@ -194,21 +197,22 @@ class LinkageBuilder:
         """System with a tree of joints and a `LoopJoint` for each joint that is cut.
 
         If `cut` is None, the joints with the most degrees of freedom are cut, so that the fewest coordinates and constraints
-        remain; among equal joints, the choice keeps bodies near the ground. Joints with an armature, limits or a coupling are never
-        cut, because these data belong to coordinates. Joints without an equivalent `LoopJoint` (screws, prescribed motions,
-        universal joints with oblique axes, user-defined joints) and free joints, which impose no constraint, are never cut either.
+        remain; among joints with equally many, the choice keeps the paths from the bodies to the ground short. Joints with an
+        armature, limits or a coupling are never cut, because these data belong to coordinates, and a cut joint has no coordinates.
+        Joints without an equivalent `LoopJoint` (screws, prescribed motions, universal joints with oblique axes, user-defined
+        joints) and free joints, which impose no constraint, are never cut either.
 
-        A cut joint between parts of one rigid body, for example a weld in a loop, imposes no constraint. It is omitted if its
-        frames coincide, and rejected otherwise. `System.summary` lists the joints that close loops.
+        A cut joint between parts of one rigid body, for example a weld in a loop, imposes no constraint. Such a joint is omitted if
+        its frames coincide, and raises an error otherwise. `System.summary` lists the joints that close loops.
 
         Args:
             cut: Names of all joints to cut; None for an automatic choice.
             dtype: Floating-point type of the parameters; the default of JAX if None.
 
         Raises:
-            MechanismError: A name is unknown; a body has no path to the ground; a joint cannot be cut; a loop remains closed or a
-                body has no joint to the tree; a joint cannot be reversed; or `MechanismBuilder` rejects the tree, for example
-                because of a leaf without mass.
+            MechanismError: A name is unknown; a body has no path to the ground; a joint cannot be cut; a loop remains closed; a
+                joint cannot be reversed; or `MechanismBuilder` rejects the tree, for example because the last body of a chain has
+                no mass.
         """
         self._check_names()
         where = f"mechanism {self.name!r}"

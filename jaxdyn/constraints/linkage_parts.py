@@ -1,6 +1,7 @@
 """Parts of a linkage besides bodies: joints, rods and couplings, which refer to other parts by name.
 
-Their values are checked. Each part can be converted to a constraint of a model; a joint can also be reversed.
+`LinkageBuilder` has checked the values in the parts. Each part can be converted to a constraint of a model; a joint can also be
+reversed.
 """
 
 import dataclasses
@@ -30,7 +31,7 @@ class JointPart:
         joint: Kind and axes of the joint.
         bodies: Names of A and B.
         frames: Placements of the joint frames in A and B as 4x4 homogeneous matrices.
-        drive: Armature and limits for `MechanismBuilder.add_body`, only those that are given.
+        drive: Armature and limits that were given, as arguments of `MechanismBuilder.add_body`.
     """
 
     name: str
@@ -41,7 +42,7 @@ class JointPart:
 
     @property
     def kind(self) -> str:
-        """Name of the kind of joint in messages."""
+        """Kind of the joint, as messages name it."""
         return type(self.joint).__name__.lower()
 
     def reason_to_stay(self) -> str | None:
@@ -82,10 +83,10 @@ class JointPart:
         )
 
     def constraint(self, model: Model) -> LoopJoint | None:
-        """Loop joint; None between parts of one rigid body whose frames coincide, where it imposes no constraint.
+        """Loop joint that closes the loop; None for a joint between two parts of one rigid body, if its frames coincide.
 
         Raises:
-            MechanismError: The parts belong to one rigid body and the frames do not coincide.
+            MechanismError: The joint connects two parts of one rigid body, and its frames do not coincide.
         """
         found = loop_kind(self.joint)
         assert found is not None, "such joints stay in the tree"
@@ -120,7 +121,7 @@ class RodPart:
     Attributes:
         name: Name of the rod.
         bodies: Names of A and B.
-        ends: End points on the axes of A and B as 4x4 homogeneous matrices.
+        ends: End points in A and B as 4x4 homogeneous matrices.
         length: Length, m.
     """
 
@@ -130,7 +131,7 @@ class RodPart:
     length: np.ndarray
 
     def constraint(self, model: Model) -> Distance:
-        """Distance constraint between moving bodies.
+        """Distance constraint that represents the rod in a model.
 
         Raises:
             MechanismError: Both ends are on one rigid body.
@@ -143,7 +144,7 @@ class RodPart:
 
 @dataclasses.dataclass(frozen=True)
 class CouplingPart:
-    """The coordinate of one joint as a polynomial of that of another one.
+    """A coupling, which makes the coordinate of one joint a polynomial of the coordinate of another joint.
 
     Attributes:
         name: Name of the coupling.
@@ -156,7 +157,7 @@ class CouplingPart:
     coefficients: np.ndarray
 
     def constraint(self, model: Model) -> Coupling:
-        """Coupling constraint with the indices of the coordinates."""
+        """Coupling constraint, which refers to the coordinates of the two joints by their indices in a model."""
         bodies = [model.topology.joint_names.index(joint) for joint in self.joints]
         driven, driver = (int(model.topology.q_starts[body]) for body in bodies)
         return Coupling(self.name, driven, driver, self.coefficients)

@@ -2,8 +2,9 @@
 
     v = N y + v_0,   G N = 0,   N' (M a + h - Q) = 0,   a = N dy/dt + a_0
 
-y are the velocity components chosen by `independent_velocities`, each column of N is the motion for one of them alone, and v_0 and
-a_0 are the contributions of prescribed motion and curvature. Source: theory.md (N13).
+y are the velocity components chosen by `independent_velocities`. Each column of N is the velocity for a unit value of one component
+of y, without prescribed motion. The velocity v_0 results from prescribed motion, and the acceleration a_0 from prescribed motion
+and the curvature of the constraints. Source: theory.md (N13).
 """
 
 from typing import NamedTuple
@@ -24,8 +25,8 @@ class MinimalMotion(NamedTuple):
     """Motion of the mechanism as a function of the independent velocities.
 
     Attributes:
-        basis: Matrix N, whose columns are the motions for each independent velocity alone.
-        offset: Velocity v_0 of prescribed motion.
+        basis: Matrix N; each column is the velocity for a unit value of one independent velocity, without prescribed motion.
+        offset: Velocity v_0 that results from prescribed motion if all independent velocities are zero.
     """
 
     basis: Float[Array, "nv f"]
@@ -66,7 +67,8 @@ def minimal_acceleration(
     u: Float[Array, "nu"] | None = None,
     t: Time = 0.0,
 ) -> Float[Array, "nv"]:
-    """Generalized acceleration from the equations of motion in minimal coordinates; its components `independent` are dy/dt.
+    """Generalized acceleration from the equations of motion in minimal coordinates y; its components with indices `independent` are
+    dy/dt.
 
         N' M N dy/dt = N' (Q - h - M a_0)
 

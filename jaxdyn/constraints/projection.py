@@ -1,6 +1,6 @@
 """Projection: the nearest configuration and the nearest velocity that satisfy the constraints, in the norm of the kinetic energy.
 
-Both have the derivative of their defining equations, independent of the number of iterations.
+The derivatives of the two projections follow from their defining equations and do not depend on the number of iterations.
 """
 
 import functools
@@ -39,9 +39,9 @@ class Projection(NamedTuple):
 
 @dynamic_function
 def project_position(system: System, state: State, t: Time = 0.0, *, iterations: int = 4) -> Projection:
-    """Configuration that satisfies the constraints, from one that nearly does: q (+) M^-1 G' lam, with M and G at q.
+    """Project a configuration that nearly satisfies the constraints onto them: q (+) M^-1 G' lam, with M and G evaluated at q.
 
-    It corrects the small errors of a time step; `assemble` closes a mechanism from a distant configuration.
+    This function corrects the small errors of a time step; `assemble` closes a mechanism from a distant configuration.
 
     Args:
         system: Mechanism with its constraints.
@@ -62,7 +62,7 @@ def project_position(system: System, state: State, t: Time = 0.0, *, iterations:
 
 @dynamic_function
 def project_velocity(system: System, state: State, t: Time = 0.0) -> Velocities:
-    """Velocity that satisfies the constraints, nearest to v in kinetic energy: v + M^-1 G' lam.
+    """Velocity that satisfies the constraints and is nearest to v in the norm of the kinetic energy: v + M^-1 G' lam.
 
     Args:
         system: Mechanism with its constraints.
@@ -80,8 +80,8 @@ def project_velocity(system: System, state: State, t: Time = 0.0) -> Velocities:
 def follow(
     model: Model, constraints: tuple[Constraint, ...], q: Coordinates, iterations: int, held: tuple[int, ...] = ()
 ) -> Coordinates:
-    """Project q onto the constraints as in `project_position`; with 0 iterations it is q itself with the derivative of the
-    projection.
+    """Project q onto the constraints as in `project_position`; with 0 iterations the result is q itself, but its derivative is that
+    of the projection.
 
     Args:
         model: Mechanism.

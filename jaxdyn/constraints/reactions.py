@@ -28,10 +28,11 @@ class LoopReaction(NamedTuple):
 def loop_reactions(
     system: System, state: State, u: Float[Array, "nu"] | None = None, t: Time = 0.0
 ) -> dict[str, LoopReaction]:
-    """Force and moment in every loop joint, by its name; `joint_reactions` returns those of the joints of the tree.
+    """Force and moment in every loop joint, by the name of the joint; `joint_reactions` returns the loads in the joints of the
+    tree.
 
     In an overconstrained loop the loads are not unique, because their distribution depends on the elasticity of the bodies. The
-    result is then the solution with the smallest multipliers.
+    result for such a loop is the solution with the multipliers of smallest norm.
 
     Args:
         system: Mechanism with its forces, drives and constraints.

@@ -1,7 +1,7 @@
-"""Spanning trees of the graph of bodies and joints: the joints that form the tree of a mechanism with loops, and those to cut.
+"""Spanning trees of the graph of bodies and joints, which select the joints to cut in a mechanism with loops.
 
-Bodies and joints are identified by name; `ends` are the two bodies of each joint. A tree is a dict from each body except the ground
-to the joint that connects it to its parent, and the name of this parent.
+Bodies and joints are identified by name; `ends` are the two bodies of each joint. A tree is a dict whose keys are the bodies except
+the ground. The value of a body is a pair of names: the joint that connects it to its parent, and the parent.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,8 +15,9 @@ Ends = Mapping[str, tuple[str, str]]
 def spanning_tree(ends: Ends, ranks: Mapping[str, tuple[int, ...]]) -> Tree:
     """Minimum spanning tree of the graph, in which the rank of a joint is its weight.
 
-    It grows from the ground by the joint of lowest rank that reaches a new body (Prim's algorithm). Among equal joints it prefers
-    the one that keeps the body nearest to the ground, then the first one in the order of names. Bodies without a path are omitted.
+    The tree grows from the ground: each step adds the joint of lowest rank that reaches a new body (Prim's algorithm). Among joints
+    of equal rank, it adds the joint that gives the new body the shortest path to the ground, and then the first joint in the order
+    of `ends`. Bodies without a path to the ground are omitted.
     """
     depths = {"ground": 0}
     tree: Tree = {}
@@ -65,7 +66,7 @@ def chosen_tree(
         where: Name of the mechanism, for messages.
         bodies: Names of the bodies.
         ends: Names of the two bodies of each joint.
-        staying: Joints that must not be cut, with the reasons for messages.
+        staying: Names of the joints that must not be cut, each with the reason that messages state.
         freedoms: Number of velocity components of each joint.
 
     Raises:
@@ -90,13 +91,13 @@ def chosen_tree(
 
 
 def given_tree(where: str, bodies: Iterable[str], ends: Ends, staying: Mapping[str, str], cut: Sequence[str]) -> Tree:
-    """Tree that remains without the joints `cut`.
+    """Tree that remains after the joints `cut` are removed.
 
     Args:
         where: Name of the mechanism, for messages.
         bodies: Names of the bodies.
         ends: Names of the two bodies of each joint.
-        staying: Joints that must not be cut, with the reasons for messages.
+        staying: Names of the joints that must not be cut, each with the reason that messages state.
         cut: Names of the joints to cut.
 
     Raises:

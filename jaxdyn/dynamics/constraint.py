@@ -1,7 +1,7 @@
 """Base class of constraints, which close loops or couple coordinates; the available kinds are in `jaxdyn.constraints`.
 
-A constraint is a set of equations phi = 0 between the poses of bodies and the coordinates of a tree. Its Jacobian, the rates and
-the constraint forces follow from phi by differentiation (`constraint_motion`, `constraint_forces`).
+A constraint is a set of equations phi = 0 between the poses of bodies and the coordinates of a tree. The Jacobian of a constraint,
+its rates and its forces follow from phi by differentiation (`constraint_motion`, `constraint_forces`).
 """
 
 import abc
@@ -16,7 +16,8 @@ from jaxdyn.mechanism.model import Model
 
 
 class Constraint(eqx.Module):
-    """Equations between poses and coordinates. A new kind is a final subclass of this class, also in user code.
+    """Equations between the poses of bodies and the coordinates of joints. To add a kind of constraint, also in user code, define a
+    final subclass of this class.
 
     Class attributes:
         name: Name of the constraint in messages, files and results; unique within a system.
@@ -30,10 +31,10 @@ class Constraint(eqx.Module):
 
     @abc.abstractmethod
     def residual(self, model: Model, q: Coordinates, poses: Poses) -> Float[Array, "m"]:
-        """Residual phi, which is zero where the constraint is satisfied; smooth there, with a gradient that does not vanish.
+        """Residual phi, which is zero where the constraint is satisfied. It must be smooth there and have a nonzero gradient.
 
         Args:
-            model: Mechanism, for its topology. Quantities that move must be computed from the next two arguments.
+            model: Mechanism, for its topology. Compute quantities that depend on the motion from `q` and `poses`.
             q: Generalized coordinates.
             poses: Poses of the bodies at q; `kinematics.point_on_body` gives the positions of points.
 
@@ -49,6 +50,6 @@ class Constraint(eqx.Module):
         return type(self).__name__
 
     def validate(self, model: Model) -> str | None:
-        """Error message with a remedy if this constraint does not fit a model, else None. Called once, by `System`."""
+        """Error message with a remedy if this constraint does not fit a model, else None. `System` calls this method once."""
         wrong = error_with_part(self, model)
         return None if wrong is None else f"{self.name!r}: {wrong}"

@@ -19,7 +19,7 @@ from jaxdyn.dynamics.system import (
 
 @system_function
 def constraint_jacobian(system: System, state: State, t: Time = 0.0) -> Float[Array, "m nv"]:
-    """Jacobian G of all constraint equations in their order: dphi/dt = G v + (terms of prescribed motion).
+    """Jacobian G of all constraint equations, in the order of `System.constraints`: dphi/dt = G v + (terms of prescribed motion).
 
     Args:
         system: Mechanism with its constraints.
@@ -57,7 +57,7 @@ def constraint_forces(
         M a + h = Q + G' lam
         dv^delta/dt + L^delta_{alpha beta} v^alpha v^beta = a^{delta gamma} (Q + G' lam)_gamma      (contravariant)
 
-    If the equations are redundant, a and G' lam are unique but lam is not; the result is then the lam of smallest norm.
+    If the equations are redundant, a and G' lam are unique but lam is not; the result is then the solution lam of smallest norm.
     `describe_mobility` reports which constraints have redundant equations.
 
     Args:

@@ -4,8 +4,8 @@ With phi the stacked residuals and G their Jacobian with respect to velocities,
 
     phi = 0,   dphi/dt = G v + (terms of prescribed motion) = 0,   d^2 phi/dt^2 = G a + bias = 0
 
-All of these are exact derivatives of the residual functions along the known motion of the bodies. Therefore a constraint defines
-only its residual, and no derivative passes through the kinematics of the tree.
+G and the time derivatives of phi are exact derivatives of the residual functions along the known motion of the bodies. Therefore a
+constraint defines only its residual, and the kinematics of the tree is not differentiated.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class ConstraintMotion(NamedTuple):
 
 
 def residuals(model: Model, constraints: Sequence[Constraint], q: Coordinates, poses: Poses) -> Float[Array, "m"]:
-    """Residuals phi of all constraints in their order.
+    """Residuals phi of all constraints, in the order of `constraints`.
 
     Args:
         model: Mechanism.
@@ -53,7 +53,8 @@ def residuals(model: Model, constraints: Sequence[Constraint], q: Coordinates, p
 
 
 def residuals_at(model: Model, constraints: Sequence[Constraint], q: Coordinates) -> Float[Array, "m"]:
-    """Residuals phi of all constraints at q; this computes the poses that `residuals` takes as an argument.
+    """Residuals phi of all constraints at q; this function also computes the poses of the bodies, which `residuals` takes as an
+    argument.
 
     Args:
         model: Mechanism.
@@ -95,7 +96,7 @@ def motion(
         model: Mechanism.
         constraints: Constraints to evaluate.
         q: Generalized coordinates.
-        moving: Motion at q.
+        moving: Motion of the bodies at q.
         a: Generalized accelerations; zero if None.
 
     Source: theory.md (N5), (N7).
@@ -124,7 +125,7 @@ def rates(model: Model, constraints: Sequence[Constraint], q: Coordinates, movin
         model: Mechanism.
         constraints: Constraints to evaluate.
         q: Generalized coordinates.
-        moving: Motion at q.
+        moving: Motion of the bodies at q.
 
     Source: theory.md (N7).
     """
@@ -135,16 +136,18 @@ def rates(model: Model, constraints: Sequence[Constraint], q: Coordinates, movin
 def forces(
     model: Model, constraints: Sequence[Constraint], q: Coordinates, poses: Poses, lam: Float[Array, "m"]
 ) -> tuple[Float[Array, "nb 3"], Float[Array, "nb 3"], Velocities]:
-    """Constraint forces of given multipliers: moment about O'_i and force on each body, ground axes, and generalized forces.
+    """Constraint forces of given multipliers: moment about the body origin O'_i and force on each body, ground axes, and
+    generalized forces.
 
-    Their virtual work is lam . dphi in every displacement, also in one that the joints of the tree do not permit.
+    The virtual work of these forces is lam . dphi for every displacement of the bodies, also if the joints of the tree do not
+    permit it.
 
     Args:
         model: Mechanism.
         constraints: Constraints that exert the forces.
         q: Generalized coordinates.
         poses: Poses of the bodies at q.
-        lam: Multipliers of all equations in their order.
+        lam: Multipliers of all equations, in the order of `constraints`.
 
     Returns:
         Moments (N m), forces (N), and the generalized forces of residuals that depend on coordinates directly (N m or N).
