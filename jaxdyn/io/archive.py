@@ -4,7 +4,7 @@
 all arrays, each under its path, such as "model.mass" or "forces.0.stiffness", uncompressed and without pickled objects, so that
 NumPy alone can read it. Structure, types and every bit of every value are preserved; a batch of models remains a batch.
 
-An archive of version 1 holds a system, one of version 2 a plant (`plant_file`).
+An archive of version 1 contains a system, and an archive of version 2 contains a plant (see `plant_file`).
 """
 
 import json
@@ -31,7 +31,7 @@ def save_archive(system: System, path: Path | str, classes: Sequence[type] = ())
 
     Args:
         system: System to write.
-        path: Path of the archive, with one of the two suffixes or without a suffix.
+        path: Path of the archive, with the suffix .json or .npz, or without a suffix.
         classes: User-defined classes of joints, motions and forces in the system. `load_archive` needs the same classes.
 
     Raises:
@@ -44,9 +44,9 @@ def write_structure(content: str, value: Any, path: Path | str, classes: Mapping
     """Write the two files of an archive.
 
     Args:
-        content: "system" or "plant".
+        content: Kind of the object: "system" or "plant".
         value: Object to write.
-        path: Path of the archive, with one of the two suffixes or without a suffix.
+        path: Path of the archive, with the suffix .json or .npz, or without a suffix.
         classes: Classes by name that the object may contain.
 
     Raises:
@@ -74,15 +74,16 @@ def write_structure(content: str, value: Any, path: Path | str, classes: Mapping
 def load_archive(path: Path | str, classes: Sequence[type] = ()) -> System:
     """Read the system from an archive, equal in structure and bit by bit in every value to the saved one.
 
-    Double precision must be enabled (`jax.enable_x64`) if the archive contains it. Nothing in the files is executed.
+    Double precision must be enabled (`jax.enable_x64`) if the archive contains arrays in double precision. Nothing in the files is
+    executed.
 
     Args:
-        path: Path of the archive, with one of the two suffixes or without a suffix.
+        path: Path of the archive, with the suffix .json or .npz, or without a suffix.
         classes: User-defined classes of joints, motions and forces that the archive may contain.
 
     Raises:
-        ConfigError: A file is missing, is not an archive, or does not match the other file. The message is one line with the file,
-            the part and the remedy.
+        ConfigError: One of the two files is missing or is not part of an archive, or the two files do not match. The error message
+            is one line with the file, the part and the remedy.
     """
     return read_structure("system", path, known_classes(classes), check_system)
 
@@ -91,13 +92,13 @@ def read_structure(content: str, path: Path | str, classes: Mapping[str, Any], c
     """Read the object from an archive.
 
     Args:
-        content: "system" or "plant".
-        path: Path of the archive, with one of the two suffixes or without a suffix.
+        content: Kind of the object: "system" or "plant".
+        path: Path of the archive, with the suffix .json or .npz, or without a suffix.
         classes: Classes by name that the archive may contain.
         check: Function that raises a `StructureError` for an object whose parts do not fit together.
 
     Raises:
-        ConfigError: A file is missing, is not an archive with this content, or does not match the other file.
+        ConfigError: One of the two files is missing, the archive does not have this content, or the two files do not match.
     """
     structure_path, arrays_path = archive_paths(path)
     described = _described(structure_path)

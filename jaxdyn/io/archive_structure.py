@@ -1,4 +1,4 @@
-"""The structure of a system as plain JSON values; its arrays are kept separately by name.
+"""The structure of a system as plain JSON values; its arrays are stored separately, by name.
 
     an array              {"array": "float64", "shape": [7, 3]}; the array is stored under its path, such as "model.com"
     an object             {"class": "Spring", "body_a": 0, ...} with every field
@@ -7,7 +7,7 @@
     a function            {"function": "joint_positions"}
     an infinite number    {"float": "inf"}
 
-All contents of the dataclasses of jaxdyn can be written without code for the individual class.
+The conversion is generic: no dataclass of jaxdyn needs a separate function for it.
 """
 
 import dataclasses
@@ -55,7 +55,7 @@ def known_classes(own: Iterable[Any] = ()) -> dict[str, Any]:
     and further classes of the user.
 
     Args:
-        own: Further classes, and functions that are parts of objects, such as that of a sensor.
+        own: User-defined classes, and user-defined functions that objects contain, such as the function of a sensor.
 
     Raises:
         ConfigError: A class of the user is not a dataclass, or has the name of another class.
@@ -141,7 +141,7 @@ def value_of(node: Any, path: str, classes: Mapping[str, Any], arrays: dict[str,
         node: JSON values.
         path: Dotted path of the value.
         classes: Classes by name, see `known_classes`.
-        arrays: Arrays by path; this function removes those that it uses.
+        arrays: Arrays by path; this function removes the arrays that it uses.
 
     Raises:
         StructureError: The values were not written by `structure_of`, or an array is missing or has another type or shape.

@@ -1,4 +1,4 @@
-"""Names of the arrays of a recording in its file."""
+"""Names of the arrays or columns with the times, coordinates, velocities, accelerations and inputs in the file of a recording."""
 
 import dataclasses
 
@@ -14,7 +14,7 @@ class Columns:
         q: Names of the arrays or columns with the coordinates (rad or m).
         v: Names of the arrays or columns with the velocities (rad/s or m/s); empty if velocities were not measured.
         a: Names of the arrays or columns with the accelerations (rad/s^2 or m/s^2); empty if they were not measured.
-        u: Names of the arrays or columns with the inputs (N m or N); empty for a machine without inputs.
+        u: Names of the arrays or columns with the inputs (N m or N); empty for a mechanism without inputs.
     """
 
     time: tuple[str, ...] = ("t",)

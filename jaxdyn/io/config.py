@@ -50,9 +50,9 @@ def setting(
 
     Args:
         default: Value if the key is absent; without a default the key is required.
-        unit: SI unit of a float or of a tuple of floats. Text such as "30 deg" is converted to it.
-        positive, non_negative: Bounds of a value, or of every entry of a tuple.
-        broadcast: If true, a single value may be given for a tuple. It is read as a tuple of one entry, which the caller
+        unit: SI unit of a float or of a tuple of floats. Text such as "30 deg" is converted to this unit.
+        positive, non_negative: Whether the value, or every entry of a tuple, must be positive, or must not be negative.
+        broadcast: If true, a single value may be given for a tuple. This value is read as a tuple of one entry, which the caller
             broadcasts.
         infinite: If true, inf, -inf and values of any magnitude are allowed.
         alias: Former name of the key, which is also accepted.
@@ -81,12 +81,12 @@ class Place:
         return Place(self.file, f"{self.entry}{separator}{name}" if self.entry else name)
 
     def item(self, index: int, name: Any = None) -> "Place":
-        """Place of an entry of the array of tables at this place: by its name if it has one, otherwise by its index from 1."""
+        """Place of an entry of the array of tables at this place. The entry is named, or else numbered from 1."""
         named = isinstance(name, str) and name.isprintable()
         return Place(self.file, f'{self.entry} "{name}":' if named else f"{self.entry} {index + 1}:")
 
     def error(self, problem: str) -> ConfigError:
-        """An error at this place."""
+        """Error whose message begins with this place."""
         entry = self.entry.removesuffix(":")
         return ConfigError(f"{self.file}: {entry}: {problem}" if entry else f"{self.file}: {problem}")
 
@@ -95,14 +95,14 @@ def read_config(path: Path | str, cls: type[T], overrides: Sequence[str] = (), s
     """Read a config from a TOML file.
 
     Relative paths, including those in overrides, are relative to the file. The table [smoke] contains replacement values for a test
-    run that takes seconds; they apply if `smoke` is true and are checked in any case. Overrides are applied last.
+    run that takes seconds; they apply if `smoke` is true, but are always checked. Overrides are applied last.
 
     Args:
         path: TOML file.
         cls: Frozen dataclass that describes the config.
-        overrides: Texts "dotted.key=value" with a TOML value; a value that is not valid TOML is taken as text. An index selects
-            an entry of a list, from 0: "study.0.train=[...]".
-        smoke: If true, the values of the table [smoke] replace the others.
+        overrides: Texts "dotted.key=value" with a TOML value; a value that is not valid TOML is taken as text. An index in a key,
+            from 0, selects an entry of a list: "study.0.train=[...]".
+        smoke: If true, the values of the table [smoke] replace the values of the same keys in the rest of the file.
 
     Raises:
         ConfigError: The config cannot be used; the message is one line with the file, the key and the remedy.
@@ -114,10 +114,10 @@ def read_config(path: Path | str, cls: type[T], overrides: Sequence[str] = (), s
 def config_of(
     values: dict[str, Any], path: Path, cls: type[T], overrides: Sequence[str] = (), smoke: bool = False
 ) -> T:
-    """The config with these values; arguments and errors are those of `read_config`.
+    """Make a config from tables; the other arguments and the errors are those of `read_config`.
 
     Args:
-        values: Tables of the config; they are changed.
+        values: Tables of the config; this function modifies them.
         path: File of the values, for messages and relative paths.
     """
     reduced = values.pop(_SMOKE, {})
@@ -154,7 +154,7 @@ def read_value(annotation: Any, value: Any, place: Place, rules: Quantity = _NO_
         rules: Unit and bounds of the value.
 
     Raises:
-        ConfigError: The value does not fit.
+        ConfigError: The value does not have this type, or violates the rules.
     """
     origin, arguments = get_origin(annotation), get_args(annotation)
     if annotation is Any:

@@ -1,6 +1,7 @@
-"""Files that are written completely or not at all, and arrays in npz files without pickle, optionally sealed.
+"""Files that are written completely or not at all, and npz files of arrays without pickle, optionally with a seal.
 
-The seal of an npz file is stored as its comment: the SHA-256 digest of a key and of all bytes before the digest.
+A seal shows whether an npz file has been changed: it is the SHA-256 digest of a key and of all bytes before the digest, stored as
+the comment of the file.
 """
 
 import contextlib
@@ -39,7 +40,7 @@ def write_files(fillers: Mapping[Path, Callable[[BinaryIO], object]]) -> None:
     """Write files under temporary names and rename them once all of them are complete.
 
     Raises:
-        OSError: A file cannot be written. Then no file has changed, unless the renaming failed.
+        OSError: A file cannot be written. In this case no file has changed, unless the renaming failed.
     """
     parts = {path: path.with_name(path.name + ".part") for path in fillers}
     try:
@@ -71,7 +72,7 @@ def fill_npz(file: BinaryIO, arrays: Mapping[str, Any], comment: bytes = b"") ->
 
 
 def fill_sealed_npz(file: BinaryIO, arrays: Mapping[str, Any], key: str) -> None:
-    """Write arrays as an uncompressed npz file that is sealed with a key.
+    """Write arrays as an uncompressed npz file with a seal, the SHA-256 digest of a key and of the content.
 
     Raises:
         ValueError: An array contains Python objects.
@@ -83,7 +84,7 @@ def fill_sealed_npz(file: BinaryIO, arrays: Mapping[str, Any], key: str) -> None
 
 
 def is_sealed(path: Path, key: str) -> bool:
-    """Whether a file is unchanged since it was sealed with this key."""
+    """Whether the seal of a file matches this key and the content of the file, so that the file is unchanged."""
     try:
         with path.open("rb") as file:
             digest = _digest(file, key)
@@ -93,7 +94,7 @@ def is_sealed(path: Path, key: str) -> bool:
 
 
 def has_seal(path: Path) -> bool:
-    """Whether a file has a seal, valid or not."""
+    """Whether a file has a seal (see `fill_sealed_npz`), valid or not."""
     with path.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - len(_SEAL) - _DIGITS))
         return file.read(len(_SEAL)) == _SEAL
@@ -110,14 +111,14 @@ def _digest(file: BinaryIO, key: str) -> bytes:
 
 
 class NpzArrays(Mapping[str, np.ndarray]):
-    """Arrays of an npz file by name, each read on access. Only numeric arrays and arrays of texts are created, never other objects.
+    """Arrays of an npz file by name, each read on access. Only numeric arrays and arrays of strings are read.
 
     Args:
         file: Open file of bounded size. The unpacked size may not exceed the larger of the file size and `LARGEST_UNPACKED`.
 
     Raises:
-        ValueError: The file is not an npz file, or an array is damaged; the message names the entry. Access to a damaged array
-            raises it later.
+        ValueError: The file is not an npz file, or an array is damaged; the message names the entry. A damaged array raises this
+            error when it is accessed.
     """
 
     def __init__(self, file: BinaryIO):

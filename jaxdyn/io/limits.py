@@ -1,4 +1,4 @@
-"""Use of position limits by the readers: as data for samplers, controllers and optimizers, or also as joint stops."""
+"""Option of file readers: position limits are stored as data (for samplers and optimizers), or are also enforced by joint stops."""
 
 from pathlib import Path
 from typing import Literal, get_args
@@ -11,7 +11,7 @@ LimitsUse = Literal["data", "enforced"]
 
 
 def check_limits(limits: str, path: Path | str) -> None:
-    """Check that a value is a `LimitsUse`.
+    """Check that a value is one of the options in `LimitsUse`.
 
     Raises:
         ConfigError: The value is not allowed; the message names the file and the allowed values.
@@ -21,7 +21,7 @@ def check_limits(limits: str, path: Path | str) -> None:
 
 
 def with_limits(system: System, limits: LimitsUse) -> System:
-    """The system, extended by `JointLimits.of` its model if limits are "enforced" and it does not contain `JointLimits` already."""
+    """The system, with an additional force `JointLimits` if `limits` is "enforced" and the system does not contain one already."""
     if limits == "data" or any(isinstance(force, JointLimits) for force in system.forces):
         return system
     return system.changed(forces=(*system.forces, JointLimits.of(system.model)))

@@ -32,9 +32,9 @@ class Run(Displayed):
     Attributes:
         path: Run directory.
         system: The mechanism with its forces, drives and constraints.
-        arrays: Recorded arrays by name; the first axis of all except `time` is the sample. A run of `jaxdyn rollout` has
-            `time` (T,) in s, `q` (samples, T, nq), `v` (samples, T, nv), `energy` and `work` (samples, T) in J, and `result` and
-            `steps` (samples,).
+        arrays: Recorded arrays by name; the first axis of every array except `time` is the index of the sample. A run of `jaxdyn
+            rollout` has `time` (T,) in s, `q` (samples, T, nq), `v` (samples, T, nv), `energy` and `work` (samples, T) in J, and
+            `result` and `steps` (samples,).
         config: Content of config.toml, or None if there is no such file.
         metrics: Content of metrics.json; None if the run is not complete.
         provenance: Content of provenance.json, which pins the inputs of the run, or None if there is no such file.
@@ -49,13 +49,13 @@ class Run(Displayed):
 
     @functools.cached_property
     def trajectory(self) -> Trajectory:
-        """The recorded states as a batch of trajectories. If a run does not contain result codes, its samples count as completed.
+        """The recorded states as a batch of trajectories. Without recorded result codes, all samples count as completed.
 
             run.trajectory.plot()
             run.trajectory.animate(run.system)
 
         Raises:
-            RunError: The arrays are not the states of the system at given times.
+            RunError: The run did not record times, coordinates and velocities, or their shapes do not match the system.
         """
         arrays, model = self.arrays, self.system.model
         missing = [name for name in ("time", "q", "v") if name not in arrays]
@@ -104,12 +104,13 @@ def load_run(path: Path | str, *, lanes: int | None = None) -> Run:
 
     Args:
         path: Run directory.
-        lanes: Number of samples to read, beginning with the first one; of a run in chunks only the required chunks are read.
+        lanes: Number of samples to read, beginning with the first one; if the run is stored in chunks, only the chunks with these
+            samples are read.
 
     Raises:
-        ConfigError: Its mechanism.json or mechanism.npz is missing or damaged, or a file is too large.
-        RunError: Its states.npz, or a chunk of it, is missing, damaged or belongs to another run; or config.toml, metrics.json or
-            provenance.json is damaged.
+        ConfigError: The mechanism.json or mechanism.npz of the run is missing or damaged, or a file is too large.
+        RunError: The states.npz of the run, or a chunk of it, is missing, is damaged, or belongs to another run; or its
+            config.toml, metrics.json or provenance.json is damaged.
     """
     directory = RunDirectory(Path(path))
     system = load_archive(directory.path(MECHANISM))

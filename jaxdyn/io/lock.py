@@ -26,7 +26,8 @@ class LockedError(RuntimeError):
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Context in which this process holds the lock of a folder. The lock file names this process and is removed at the end.
+    """Context in which this process holds the lock of a folder. The lock file names this process and is removed when the context
+    ends.
 
     Raises:
         LockedError: Another process holds the lock.

@@ -1,7 +1,8 @@
 """Tables of a mechanism file that do not correspond to the fields of one class, as `jaxdyn.io.config` reads them.
 
-`mechanism_parts` reads all other forces and constraints from the declarations of their classes. Values of fields of type Any depend
-on the joint or have several forms; `mechanism_joints` and `mechanism_reader` read them.
+`mechanism_parts` reads all other forces and constraints from the declarations of their classes. The type of a field is Any if the
+form of its value depends on the joint, or if several forms are allowed; `mechanism_joints` and `mechanism_reader` read these
+values.
 """
 
 import dataclasses
@@ -76,7 +77,7 @@ class PlacementEntry:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BodyEntry(PlacementEntry):
-    """A body; position and rotation are those of its joint frame in the parent.
+    """A body, with the position and the rotation of its joint frame in the parent body.
 
     Attributes:
         position: Origin of the joint frame, on the axes of the parent body.
@@ -87,7 +88,7 @@ class BodyEntry(PlacementEntry):
         joint: Table of the joint that connects the body to its parent.
         parent: Name of the parent body; "ground" is the fixed world.
         mass: Mass of the body.
-        com: Center of mass relative to the joint point, on the axes of the body.
+        com: Center of mass relative to the body origin (the joint point), on the axes of the body.
         inertia: Inertia tensor about the center of mass, on the axes of the body: [xx, yy, zz], [xx, yy, zz, xy, xz, yz] with the
             off-diagonal entries of the tensor, or three rows; zero if not given.
     """
@@ -157,7 +158,7 @@ class LoopEntry:
         name: Name of the constraint.
         kind: Kind of the joint that closes the loop, such as "revolute".
         a: Marker on the first body: a table with the keys body (name of a body or frame), position, and orientation or rpy.
-        b: Marker on the second body: a table with the same keys.
+        b: Marker on the second body: a table with the same keys as `a`.
     """
 
     name: str
@@ -175,8 +176,8 @@ class CouplingEntry:
         driven: Name of the joint whose coordinate is the value of the polynomial.
         driver: Name of the joint whose coordinate is the argument of the polynomial.
         coefficients: Coefficients c0, c1, ... of the polynomial, beginning with the constant term c0 (rad or m).
-        driven_component: Index of the coordinate of the driven joint, from 0; needed if the joint has several.
-        driver_component: Index of the coordinate of the driver joint, from 0; needed if the joint has several.
+        driven_component: Index of the coordinate of the driven joint, from 0; needed if the joint has several coordinates.
+        driver_component: Index of the coordinate of the driver joint, from 0; needed if the joint has several coordinates.
     """
 
     name: str
@@ -213,7 +214,7 @@ class DrivesEntry:
 
     Attributes:
         joints: Names of the driven joints, one for each control.
-        components: Index of the driven velocity component of each of these joints, from 0; needed if a joint has several.
+        components: Index of the driven velocity component of each driven joint, from 0; needed if a joint has several components.
         gear: Torque or force of the joint per unit of each control; 1 if not given.
     """
 

@@ -14,7 +14,7 @@
     [joint_friction]
     viscous = {rod_joint = 0.01}
 
-Values are in SI units unless a text states another unit; limits may be `inf`. The kinds of joints, with their geometry:
+Values are in SI units, or texts with another unit such as "350 g"; limits may be `inf`. The kinds of joints, with their geometry:
 
     revolute, prismatic, cylindrical (axis), screw (axis, pitch), universal (first_axis, second_axis),
     planar (normal, direction), spherical, free, fixed
@@ -27,8 +27,8 @@ A joint with prescribed motion has the additional key `motion`:
 Quantities of a joint are given as one value for all its components, or as a list in the order of its coordinates or velocity
 components, see `jaxdyn.mechanism.joints`.
 
-The other tables are [[frame]], [[rotor]], [[spring]], [[damper]], [[applied_force]], [joint_friction] and the other terms of
-`jaxdyn.dynamics.friction`, [joint_spring], [joint_servo], [joint_limits], [drives], and for closed loops [[loop]], [[rod]] and
+The other tables are [[frame]], [[rotor]], [[spring]], [[damper]], [[applied_force]], [joint_friction] and the other friction terms
+of `jaxdyn.dynamics.friction`, [joint_spring], [joint_servo], [joint_limits], [drives], and for closed loops [[loop]], [[rod]] and
 [[coupling]]; configs/README.md lists the keys of all tables. An empty table [joint_limits] adds stops at the position limits of all
 joints, with a stiffness that is derived from masses and effort limits. Points may be given on any body or frame, by name:
 
@@ -59,7 +59,7 @@ def load_mechanism(path: Path | str) -> System:
 
     Raises:
         ConfigError: The file or one of its entries cannot be used; the message is one line with the file, the entry and the remedy.
-        MechanismError: The builder refuses a value; the message is one line with the file, the body and the remedy.
+        MechanismError: A value is not valid for `MechanismBuilder`; the message is one line with the file, the body and the remedy.
     """
     path = Path(path)
     tables = read_toml(path)
@@ -68,11 +68,12 @@ def load_mechanism(path: Path | str) -> System:
 
 
 def save_mechanism(system: System, path: Path | str, source: str = "written by jaxdyn.io.save_mechanism") -> None:
-    """Write a system as a mechanism file, with merged bodies as frames; `load_mechanism` restores every array of the system.
+    """Write a system as a mechanism file; `load_mechanism` restores every array of the system.
 
-    Quaternions are restored with norm 1 and a non-negative scalar part, as the builder makes them. The algorithm `system.method`
-    and the rate `system.stabilization` are not properties of the mechanism and are not written. If an error is raised, nothing is
-    written. `jaxdyn.io.save_archive` writes any system, bit by bit.
+    Bodies that were merged with their parents are written as frames. Quaternions are restored with norm 1 and a non-negative scalar
+    part, like those of `MechanismBuilder`. The algorithm `system.method` and the rate `system.stabilization` are not properties of
+    the mechanism and are not written. If an error is raised, nothing is written. `jaxdyn.io.save_archive` writes any system, bit by
+    bit.
 
     Args:
         system: System to write.

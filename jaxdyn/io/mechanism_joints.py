@@ -28,7 +28,7 @@ def component_values(value: Any, joint: AnyJoint, declared: Quantity, place: Pla
     """Read one value, or a list with one value per component of a joint, in SI units.
 
     Raises:
-        ConfigError: The value does not fit all components.
+        ConfigError: The value has a wrong type, unit or number of entries, or violates the bounds of the quantity.
     """
     units = component_units(joint, declared)
     given = value if isinstance(value, list) else [value] * len(units)
@@ -43,7 +43,7 @@ def read_joint(value: Any, place: Place) -> tuple[JointEntry, Joint]:
     """Read the table of a joint; returns a `JointEntry` with the keys that all kinds have in common, and the joint itself.
 
     Raises:
-        ConfigError: The kind or the motion is unknown, a key is missing, or the kind does not have a given key.
+        ConfigError: The kind or the motion is unknown, a key is missing, or a given key does not belong to the kind of the joint.
     """
     table = read_value(dict[str, Any], value, place)
     common = [field.name for field in dataclasses.fields(JointEntry)]
@@ -89,7 +89,7 @@ def joint_quantities(entry: JointEntry, joint: Joint, place: Place) -> dict[str,
     """Read the limits and the armature of an entry; the keys are arguments of `MechanismBuilder.add_body`.
 
     Raises:
-        ConfigError: A value does not fit, or the joint does not have the quantity.
+        ConfigError: A value is not valid, or the joint does not have this quantity.
     """
     values: dict[str, Any] = {}
     for key, declared in quantities(JointEntry).items():
@@ -162,7 +162,7 @@ def values_by_joint(
         place: Location of the table, for messages.
 
     Raises:
-        ConfigError: A joint is unknown, or a value does not fit.
+        ConfigError: A joint is unknown, or a value is not valid for its joint.
     """
     topology, values = model.topology, default.copy()
     starts = topology.q_starts if declared.along == "coordinate" else topology.v_starts
@@ -190,7 +190,7 @@ def table_by_joint(model: Model, values: Any, declared: Quantity) -> dict[str, A
 
 
 def joint_index(model: Model, name: str, place: Place) -> int:
-    """Index of the body that a moving joint carries.
+    """Index of the body that the moving joint with this name carries.
 
     Raises:
         ConfigError: There is no such joint.
@@ -203,7 +203,7 @@ def joint_index(model: Model, name: str, place: Place) -> int:
 
 
 def joint_table(joint: Joint, place: Place) -> dict[str, Any]:
-    """Kind, geometry and motion of a joint as `read_joint` reads them.
+    """Table with the kind, the geometry and the motion of a joint, as `read_joint` reads it.
 
     Raises:
         ConfigError: The joint cannot be written to a mechanism file.
@@ -231,7 +231,7 @@ def _table_of_kind(part: Any, base: type, what: str, place: Place) -> dict[str, 
 
 
 def joint_limits_table(model: Model, body: int) -> dict[str, Any]:
-    """Limits and armature of a joint as `joint_quantities` reads them; quantities without a finite value are omitted."""
+    """Table with the limits and the armature of a joint, as `joint_quantities` reads it, without infinite limits."""
     topology, limits = model.topology, model.limits
     joint, q, v = topology.joint_classes[body], int(topology.q_starts[body]), int(topology.v_starts[body])
     coordinates, columns = slice(q, q + joint.nq), slice(v, v + joint.nv)

@@ -5,9 +5,10 @@
     point_a = [0, 0, 1]                         coulomb = {elbow = "0.3 N m"}
     ...                                         velocity_scale = {elbow = 0.05}
 
-A class needs only a `table_name`; this holds for user-defined classes too. A force in the joints has one table, in which every
-field is a table by joint names. Any other part has a list of tables with a key for every field. The tables of applied forces, loop
-joints and couplings differ from the fields of their classes; functions of this module read and write them.
+Every class with the attribute `table_name` has a table, including user-defined classes. A force in the joints has one table, in
+which every field is a table by joint names. Any other force or constraint has a list of tables with a key for every field. The
+tables of applied forces, loop joints and couplings differ from the fields of their classes; functions of this module read and write
+them.
 """
 
 import dataclasses
@@ -81,10 +82,10 @@ def read_parts(model: Model, tables: dict[str, Any], file: Place) -> tuple[tuple
     Args:
         model: The mechanism.
         tables: Tables of the file by name.
-        file: The place of the whole file, for messages.
+        file: Location of the file, for messages.
 
     Raises:
-        ConfigError: A key, body or joint is unknown, or a value does not fit.
+        ConfigError: A key, body or joint is unknown, or a value is not valid.
     """
     parts: list[Any] = []
     for key, cls in part_classes().items():
@@ -115,7 +116,7 @@ def part_table(model: Model, part: Force | Constraint, file: Place) -> tuple[str
     Args:
         model: The mechanism.
         part: Force or constraint.
-        file: The place of the whole file, for messages.
+        file: Location of the file, for messages.
 
     Raises:
         ConfigError: The part cannot be written to a mechanism file.

@@ -1,7 +1,7 @@
 """Mesh files (.stl, .obj, .dae), read with trimesh: `pip install "jaxdyn[view]"`.
 
-The files come from strangers. jaxdyn opens them, and gives their content to trimesh, which opens no file and no address. Textures
-are not read.
+The files are untrusted: jaxdyn opens them and passes only their content to trimesh, which opens neither files nor addresses.
+Textures are not read.
 """
 
 import importlib
@@ -55,7 +55,7 @@ def read_mesh_file(path: Path, find: Callable[[str], Path | None]) -> list[MeshP
 
     Args:
         path: Mesh file.
-        find: Returns the path of a further file, of colors, that the mesh file names; None if it may not be opened.
+        find: Function that returns the path of a file of colors that the mesh file names, or None if this file may not be opened.
 
     Raises:
         ConfigError: The file is too large, or cannot be read.

@@ -2,8 +2,8 @@
 
 MuJoCo compiles the file, which resolves defaults and includes and computes inertias from geoms and meshes. jaxdyn takes over
 bodies, joints with armature, damping, dry friction and springs, equality constraints and motors. A body with several joints becomes
-a chain of bodies, one per joint, of which only the last one has mass; its origin is at its last joint. Coordinates keep MuJoCo's
-order, and are neutral in the pose of the file; `MujocoOrder` converts states.
+a chain of bodies, one per joint, of which only the last one has mass; its origin is at its last joint. Coordinates are in MuJoCo's
+order, and have their neutral values in the pose that the file describes; `MujocoOrder` converts states.
 
 Elements without a counterpart in jaxdyn (contacts, limits of tendons, actuators other than motors ...) are counted in one
 `IgnoredContent` warning if they do not affect the free motion. If they affect it, the file is refused, and the message names the
@@ -86,15 +86,15 @@ def load_mjcf(
 
 
 def compiled_with_places(path: Path, folder: Path | None) -> tuple[Any, MjcfFiles, dict[int, tuple[str, np.ndarray]]]:
-    """A file as MuJoCo compiles it, for its shapes, and the place of each MuJoCo body in the system of `load_mjcf`.
+    """Compile an MJCF file with MuJoCo to read its shapes, and locate each MuJoCo body in the system of `load_mjcf`.
 
     Args:
         path: MJCF file.
         folder: See `load_mjcf`.
 
     Returns:
-        The `mujoco.MjModel`, whose masses are not those of the file; the files that it names; and for each body the name of the
-        body or frame of the system, and its origin there (m).
+        The `mujoco.MjModel`, whose masses may differ from those of the file; the files that it names; and for each MuJoCo body the
+        name of the corresponding body or frame of the system, with the origin of the MuJoCo body on its axes (m).
     """
     mujoco = _mujoco()
     text, files = read_mjcf(path, folder)
@@ -155,7 +155,7 @@ def _check_that_no_mass_depends_on(files: MjcfFiles, mujoco: Any, path: Path, te
 def system_from_mujoco(
     compiled: Any, *, name: str = "mechanism", velocity_scale: float = 0.01, kinematic: bool = False
 ) -> System:
-    """The system of a compiled model, an `mujoco.MjModel`; `load_mjcf` describes which elements are supported.
+    """The system of a compiled model, a `mujoco.MjModel`; `load_mjcf` describes which elements are supported.
 
     Args:
         compiled: The compiled model.

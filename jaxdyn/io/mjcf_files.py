@@ -1,8 +1,8 @@
 """Input for MuJoCo from an MJCF file: one text with all includes resolved, and the contents of the files that it names.
 
-MuJoCo opens any path in a file and repeats parts as often as the file requests, also within repeated parts. This module therefore
-opens the files instead of MuJoCo, and only regular files of bounded size in one folder. Repetitions are counted before MuJoCo
-carries them out. Sections that jaxdyn does not read (sizes of buffers, pictures, sensors ...) are left out.
+MuJoCo opens any path that a file names, and repeats parts as often as the file requests, also within repeated parts. This module
+therefore opens the files instead of MuJoCo, and only regular files of bounded size in one folder. Repetitions are counted before
+MuJoCo carries them out. Sections that jaxdyn does not read (sizes of buffers, pictures, sensors ...) are left out.
 """
 
 import dataclasses
@@ -50,8 +50,8 @@ class MjcfFiles:
 
     Attributes:
         folder: Folder that must contain every file.
-        assets: Contents of the files by their names in the text.
-        names: Names in the text by path.
+        assets: Contents of the files, by their names in the text for MuJoCo.
+        names: Names of the files in the text for MuJoCo, by their paths.
         size: Number of bytes read so far.
         missing: Paths of mesh files that do not exist, as the model gives them, by the names of the meshes.
     """

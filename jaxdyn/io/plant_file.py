@@ -1,8 +1,8 @@
-"""Plants in files: a mechanism with its sensors, inputs, processing of recordings, and estimates with their covariance.
+"""Files of plants. A plant is a mechanism with sensors, inputs, processing of recordings, and estimates with their covariance.
 
 A plant has three files. plant.json and plant.npz are an archive (`archive`), which `load_plant` reads exactly. plant.toml shows the
-same values to readers: the tables of a mechanism file, and [sensors], [inputs], [processing], [[parameter]]. Estimates outside of
-the bounds of a mechanism file, such as a negative stiffness, are named in [[outside_bounds]].
+same values as readable text: the tables of a mechanism file, and [sensors], [inputs], [processing], [[parameter]]. Estimates that
+violate the bounds of mechanism files, such as a negative stiffness, are listed in [[outside_bounds]].
 """
 
 import dataclasses
@@ -67,7 +67,8 @@ def save_plant(plant: Plant, path: Path | str, classes: Sequence[Any] = ()) -> N
 def load_plant(path: Path | str, classes: Sequence[Any] = ()) -> Plant:
     """Read a plant, equal in structure and bit by bit in every value to the saved one.
 
-    Double precision must be enabled (`jax.enable_x64`) if the plant contains it. Nothing in the files is executed.
+    Double precision must be enabled (`jax.enable_x64`) if the plant contains arrays in double precision. Nothing in the files is
+    executed.
 
     Args:
         path: Run directory of `jaxdyn identify`, or one of the three files of a plant.
@@ -118,14 +119,14 @@ def plant_archive(path: Path) -> Path:
 
 
 def left_out(plant: Plant) -> str:
-    """Description of everything that the mechanism of a plant lacks."""
+    """Description of all parts of a plant that its mechanism does not contain, such as sensors and filters."""
     beyond = [*plant.beyond_the_mechanism(), "noise of the sensors", "filters"]
     beyond += [] if plant.estimates is None else ["covariance of the estimates"]
     return f"{', '.join(beyond)}"
 
 
 def outside_bounds(plant: Plant) -> list[tuple[str, float, str]]:
-    """Estimates outside of the bounds of mechanism files: label, value and bounds in words."""
+    """Estimates that violate the bounds of mechanism files: label, value, and bounds in words."""
     known, found, first = plant.estimates, [], 0
     for address in () if known is None else known.addresses:
         declared = [quantity for leaf in address.leaves for quantity in _each(plant, leaf, address)]

@@ -1,6 +1,6 @@
 """Provenance of a run: its config, the files that it reads, the code and libraries, and the device.
 
-Everything that can change results, even in rounding, is recorded. A run is resumed only if all of it is unchanged.
+Everything that can change results, even in rounding, is recorded. A run is resumed only if its provenance is unchanged.
 """
 
 import hashlib
@@ -71,7 +71,7 @@ def provenance(config: str, inputs: Iterable[tuple[str, Path]]) -> dict[str, Any
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Differences between two provenances that can change a result: one clause with a remedy for each."""
+    """Differences between two provenances that can change a result, each as a clause with a remedy."""
     files_before, files_now = before["inputs"], now["inputs"]
     clauses = [
         f"the {name} {_change(files_before.get(name), files_now.get(name))} since the run was started; restore it"

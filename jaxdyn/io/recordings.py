@@ -25,7 +25,7 @@ _REMEDY = "give a .npz or .csv file with numeric data"
 
 
 def load_recording(path: Path | str, columns: Columns, markers: Markers | None = None) -> Recording:
-    """Read a recording from a file; "runs.npz:run_02" is the array run_02 of a file with several arrays.
+    """Read a recording from a file; the path "runs.npz:run_02" selects the array run_02 of a file with several arrays.
 
     Args:
         path: File, and optionally the name of an array in it.
@@ -127,7 +127,7 @@ def _table(path: Path, arrays: Mapping[str, Any], names: tuple[str, ...], units:
 
 
 def load_film(path: Path | str, markers: Markers) -> Float[np.ndarray, "frames columns"]:
-    """Read positions of filmed markers; "runs.npz:run_02" is the array run_02 of a file, by default the first array is read.
+    """Read positions of filmed markers. The path "runs.npz:run_02" selects the array run_02; by default the first array is read.
 
     Raises:
         ConfigError: The file cannot be used; the message is one line with the file, the name and the remedy.

@@ -56,7 +56,7 @@ def _writable(root: Path) -> Iterator[None]:
 
 @dataclasses.dataclass(frozen=True)
 class RunDirectory:
-    """A directory that holds one run; `create` makes one.
+    """A directory that contains one run; `create` makes a new one.
 
     Attributes:
         root: Path of the directory.
@@ -83,7 +83,7 @@ class RunDirectory:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep other processes from working in this directory. At the end the directory is removed if it is empty.
+        """Context in which no other process can work in this directory. When it ends, the directory is removed if it is empty.
 
         Raises:
             RunError: Another process works in the directory, or it cannot be written.
@@ -124,8 +124,8 @@ class RunDirectory:
             provenance: Conditions of the run (`jaxdyn.io.provenance`).
 
         Raises:
-            RunError: The directory contains something else, for example a run that was started with another mechanism or another
-                version of jaxdyn, or it cannot be written.
+            RunError: The directory contains other files or a different run, for example one that was started with another mechanism
+                or another version of jaxdyn; or it cannot be written.
         """
         left = self._left()
         if not left - _BEGINNING:
@@ -213,7 +213,7 @@ class RunDirectory:
         return self._write(METRICS, lambda file: file.write(text.encode()))
 
     def write_arrays(self, name: str, /, **arrays: Array | np.ndarray | float | int) -> Path:
-        """Write <name>.npz, sealed, uncompressed and without pickled objects.
+        """Write <name>.npz with a checksum, uncompressed and without pickled objects.
 
         Raises:
             ValueError: An array contains Python objects.
@@ -235,7 +235,7 @@ class RunDirectory:
         return intact
 
     def array_names(self) -> list[str]:
-        """Names of all sealed files of arrays in this directory, without their suffix."""
+        """Names of all files of arrays with a checksum in this directory, without their suffix."""
         files = [file for file in self.root.rglob("*.npz") if has_seal(file)]
         return sorted(file.relative_to(self.root).with_suffix("").as_posix() for file in files)
 
@@ -300,7 +300,7 @@ class Chunks:
 
     @staticmethod
     def found(directory: RunDirectory, name: str) -> "Chunks":
-        """The existing chunks of a run.
+        """Find the existing chunks of a run.
 
         Raises:
             RunError: Some chunks are missing.
@@ -334,7 +334,7 @@ class Chunks:
         return self.directory.read_arrays(self._stem(k), keys)
 
     def check(self, k: int) -> None:
-        """Compare chunk k with its checksum, if it was written by a version of jaxdyn that seals its files.
+        """Compare chunk k with its checksum, if it was written by a version of jaxdyn that adds checksums.
 
         Raises:
             RunError: The chunk is damaged or belongs to another run.

@@ -66,9 +66,10 @@ def sphere(rings: int = 16, sides: int = 24) -> Mesh:
 
 
 def simplified(mesh: Mesh, most: int) -> Mesh:
-    """A mesh with at most `most` triangles, at least 12: vertices in one cell of a grid become one vertex, their mean.
+    """Simplify a mesh to at most `most` triangles (at least 12): all vertices in one cell of a grid are replaced by their mean.
 
-    The grid is the finest one of cubes that suffices. If no grid does, the result is the box around the mesh.
+    The cells are cubes, as small as the number of triangles allows. If no grid results in few enough triangles, the result is the
+    box around the mesh.
     """
     points, faces = mesh
     if len(faces) <= most:
@@ -106,12 +107,13 @@ def _box_around(points: np.ndarray) -> Mesh:
 def with_sharp_edges(mesh: Mesh, angle: float = 0.6) -> Mesh:
     """The mesh with shared vertices across smooth edges and separate vertices at sharp ones.
 
-    Views compute a normal for each vertex from its faces, so edges are sharp exactly where vertices are separate. Vertices at equal
-    positions, to a millionth of the size, become one first; triangles without area and vertices without triangles are left out.
+    Views compute a normal for each vertex from its faces, so edges are sharp exactly where vertices are separate. Before sharp
+    edges are found, vertices at equal positions (to a millionth of the size of the mesh) are merged; triangles without area and
+    vertices without triangles are left out.
 
     Args:
         mesh: Any mesh.
-        angle: Smallest angle (rad) between the normals of two faces with a sharp edge.
+        angle: Smallest angle (rad) between the normals of two adjacent faces at which their common edge is sharp.
     """
     size = float(np.abs(mesh[0]).max(initial=0.0)) or 1.0
     rounded = np.round(mesh[0] * (1e6 / size)).astype(np.int64) + 2**20  # 21 bits for each coordinate

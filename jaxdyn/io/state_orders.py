@@ -4,9 +4,9 @@
     data.qpos, data.qvel = order.q_to(q), order.v_to(q, v)
     a = order.a_from(q, v, jnp.asarray(data.qacc))
 
-Joints are matched by their names, joints without a name by "joint 0", "joint 1", ... as in `load_mjcf`. Both models must have the
-same joint frames. Neither library is imported: any object with the attributes of its model can be used. The conventions differ as
-follows; jaxdyn's own velocities have the angular part first and are given in child axes:
+Joints are matched by their names; joints without a name are called "joint 0", "joint 1", ... as in `load_mjcf`. Both models must
+have the same joint frames. Neither Pinocchio nor MuJoCo is imported: any object with the attributes of their models can be used.
+The conventions differ as follows; jaxdyn's own velocities have the angular part first and are given in child axes:
 
     joint         Pinocchio                                     MuJoCo
     revolute      q; continuous joints: cos q, sin q            q + the reference angle of the file
@@ -153,7 +153,8 @@ class StateOrder(eqx.Module):
     Attributes:
         model: The mechanism in jaxdyn.
         changes: Conversions of coordinates and velocities, one for each moving joint.
-        places: Ranges of the coordinates and the velocities of each moving joint in both libraries: (q, v, their q, their v).
+        places: Ranges of the coordinates and the velocities of each moving joint in both libraries: (q and v in jaxdyn, then q and
+            v in the other library).
         sizes: Number of coordinates and number of velocities in the other library.
     """
 

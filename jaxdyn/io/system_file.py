@@ -5,8 +5,8 @@
 .urdf                 URDF (`urdf`)
 .xml                  URDF or MJCF (`mjcf`, read only), depending on the outermost element
 
-A run directory is read as the mechanism of the run. Of a plant (`plant_file`), only its mechanism is read, with a warning that
-names everything else.
+A run directory is read as the mechanism of the run. From a plant (`plant_file`), only the mechanism is read; a warning names the
+parts that are left out.
 """
 
 import warnings
@@ -42,10 +42,11 @@ def load_system(
 
     Args:
         path: File with a known suffix, or run directory.
-        base, unphysical: Options of URDF files, see `load_urdf`. `base` is "fixed" by default; other formats state it themselves.
+        base, unphysical: Options of URDF files, see `load_urdf`. `base` is "fixed" by default; files of other formats state whether
+            their base is fixed.
         folder: Folder of the files that an MJCF file names, see `load_mjcf`.
-        limits: "enforced" stops joints at their position limits, whatever the format. If a mechanism file or an archive contains
-            `JointLimits`, they are kept.
+        limits: "enforced" stops joints at their position limits, for files of every format. A force `JointLimits` that a mechanism
+            file or an archive contains is not changed.
         kinematic: If true, masses and inertias of a URDF or MJCF file are not read, so that a file without them can be used for
             kinematics and pictures.
 
@@ -116,10 +117,11 @@ def save_system(system: System, path: Path | str, *, source: str = "written by j
     Args:
         system: System to write.
         path: Path of the file.
-        source: Origin of the values; it is kept by mechanism files (.toml) only.
+        source: Origin of the values; it is written to mechanism files (.toml) only.
 
     Raises:
-        ConfigError: The format cannot express a part of the system, or the file cannot be written; then nothing is written.
+        ConfigError: The format cannot express a part of the system, or the file cannot be written; in both cases nothing is
+            written.
         MechanismError: The parameters are not physically valid.
     """
     path = Path(path)

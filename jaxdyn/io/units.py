@@ -37,10 +37,11 @@ def quantity(value: object, unit: str) -> float:
 
     Args:
         value: Value in SI units, or text such as "30 deg".
-        unit: SI unit of the result, such as "rad". For a unit without alternatives, text must state this unit exactly.
+        unit: SI unit of the result, such as "rad". Text must state this unit exactly if jaxdyn knows no other unit of the same
+            quantity.
 
     Raises:
-        ValueError: The value is not numeric, is not finite, or has a unit that does not fit; the message names the units that fit.
+        ValueError: The value is not numeric, is not finite, or has a unit of another quantity; the message names the allowed units.
     """
     scales = _SCALES.get(unit, {unit: 1.0})
     fitting = " or ".join(scales)
@@ -69,11 +70,11 @@ def scale_of_name(name: str, units: tuple[str, ...]) -> float:
     """Factor that converts values to SI units if their name ends with a unit in brackets, as in "elbow [deg]"; otherwise 1.
 
     Args:
-        name: Name of the values. Text in brackets that is not a known unit is a part of the name.
-        units: SI units of which one fits, such as ("rad", "m").
+        name: Name of the values. Text in brackets that is not a known unit is treated as a part of the name.
+        units: SI units that the values can have, such as ("rad", "m").
 
     Raises:
-        ValueError: The unit is that of another quantity; the message names the units that fit.
+        ValueError: The unit is that of another quantity; the message names the allowed units.
     """
     match = _IN_BRACKETS.fullmatch(name)
     if match is None:

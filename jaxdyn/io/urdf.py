@@ -1,11 +1,11 @@
 """Reader of URDF robot descriptions: all elements of the format that describe kinematics and dynamics.
 
 * Optional elements may be absent; axes are normalized; `rpy` are angles about the fixed axes x, y, z; an inertia has its own frame.
-* Links on `fixed` joints are merged with their parent; their mass is added to it, and they are kept as frames. A `continuous` joint
-  has one coordinate. In addition to the six standard types of joints, `spherical` is supported.
+* Links on `fixed` joints are merged with their parent; their mass is added to that of the parent, and their frames remain as named
+  frames. A `continuous` joint has one coordinate. In addition to the six standard types of joints, `spherical` is supported.
 * `mimic` becomes a `Coupling`, `dynamics` becomes `JointFriction`, `limit` becomes `Model.limits`.
-* Meshes, materials, transmissions and simulator settings (`<gazebo>`) do not affect the dynamics and are not read. All other
-  elements that are not read are named in one `IgnoredContent` warning, with their lines. `load_visuals` reads meshes and materials.
+* Meshes, materials, transmissions and simulator settings (`<gazebo>`) do not affect the dynamics and are not read. One
+  `IgnoredContent` warning names all other elements that are not read, with their lines. `load_visuals` reads meshes and materials.
 
 URDF does not support loops, rotors and gravity. They are stored in an additional child of `<robot>`, which other readers ignore:
 
@@ -22,9 +22,10 @@ URDF does not support loops, rotors and gravity. They are stored in an additiona
       <coupling name="gear" joint="finger" driver="thumb" coefficients="0 -1 0.2"/>
     </jaxdyn>
 
-The two frames of a loop joint coincide except for the motion of the joint. `axis` is given on both frames, and is z if absent; the
-types are those of `LoopJoint`. Constraints are ordered: first mimic joints in the order of the joints, then the constraints of
-`<jaxdyn>` in the order of the file. Drives become `System.drives`; without drives, every velocity component has a control.
+The two frames of a loop joint coincide except for the motion of the joint. `axis` has the same components on the axes of both
+frames, and is z if absent; the types are those of `LoopJoint`. Constraints are ordered: first mimic joints in the order of the
+joints, then the constraints of `<jaxdyn>` in the order of the file. Drives become `System.drives`; without drives, every velocity
+component has a control.
 """
 
 import contextlib
@@ -88,14 +89,15 @@ def load_urdf(
     Args:
         path: URDF file.
         base: Whether the root link is fixed to the ground ("fixed", the default) or moves freely with its inertia ("free"). A free
-            base has a free joint called "<root>_joint", which is the first of all joints. In a file whose root link carries
-            floating joints only, as a link called "world" does, the base is free already, and "free" changes nothing. If `base` is
-            not given and the file looks like a robot that stands on the ground or flies, an `AssumedBase` warning names the choice.
+            base has a free joint called "<root>_joint", which is the first of all joints. If the root link carries floating joints
+            only, as a link called "world" usually does, the base is already free, and "free" has no effect. If `base` is not given
+            and the file looks like a robot that stands on the ground or flies, an `AssumedBase` warning states that the base was
+            fixed.
         velocity_scale: Speed at which the friction force of a joint reaches 76 % of its `friction`, rad/s or m/s. The friction of
             URDF is discontinuous at rest, which integrators cannot resolve.
         unphysical: "repair" removes the unphysical part of an inertia (negative principal second moments, or all of it where the
-            mass is zero), keeps the first one of repeated elements of a link or joint, as other readers do, and reports it in the
-            warning; "refuse" refuses such a file.
+            mass is zero), keeps the first one of repeated elements of a link or joint, as other readers do, and reports these
+            changes in the warning; "refuse" raises an error for such a file.
         limits: "enforced" stops joints at their position limits by `JointLimits`; "data" only stores the limits in `Model.limits`.
         kinematic: If true, masses and inertias are not read, so that a file without them can be used for kinematics and pictures.
 
@@ -121,7 +123,9 @@ def system_from_robot(
     repair: bool = False,
     kinematic: bool = False,
 ) -> System:
-    """The system of the outermost element of a URDF file; see `load_urdf`. `repair` corresponds to `unphysical="repair"`."""
+    """The system that the outermost element of a URDF file describes; see `load_urdf`. `repair` corresponds to
+    `unphysical="repair"`.
+    """
     report = Report(robot.file)
     if repair:
         _keep_first(robot, report)

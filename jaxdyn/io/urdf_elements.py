@@ -1,4 +1,6 @@
-"""Readers of single elements of a URDF file: origins, axes, kinds and limits of joints, inertias. `urdf` builds the tree."""
+"""Readers of single elements of a URDF file: origins, axes, kinds and limits of joints, inertias. The module `urdf` builds the tree
+of bodies from them.
+"""
 
 import math
 from typing import Any
@@ -63,7 +65,7 @@ def _axis(element: Element, default: tuple[float, float, float], report: Report)
 
 
 def across(normal: np.ndarray) -> np.ndarray:
-    """Direction of x of a planar joint: the x axis after the smallest rotation that turns z into the normal."""
+    """First direction of a planar joint: the x axis after the smallest rotation that turns z into the normal."""
     x, y, z = normal
     if z < -1.0 + 1e-9:
         return np.array([1.0, 0.0, 0.0])
@@ -72,7 +74,7 @@ def across(normal: np.ndarray) -> np.ndarray:
 
 
 def limits(element: Element | None, kind: str, report: Report) -> dict[str, Any]:
-    """Limits from the <limit> of a joint with one coordinate, as arguments of the builder."""
+    """Limits from the <limit> of a joint with one coordinate, as arguments of `MechanismBuilder.add_body`."""
     if element is None:
         return {}
     sides = () if kind == "continuous" else ("lower", "upper")  # a continuous joint does not have position limits
@@ -102,7 +104,7 @@ def limits(element: Element | None, kind: str, report: Report) -> dict[str, Any]
 
 
 def inertia(link: Element, repair: bool, report: Report) -> dict[str, Any]:
-    """Mass, center of mass and inertia about it on link axes, from a <link>, as arguments of the builder."""
+    """Mass, center of mass and central inertia of a <link> on link axes, as arguments of `MechanismBuilder.add_body`."""
     link.report_unknown(report, ("inertial", *WITHOUT_DYNAMICS["link"]), ("name", "type"))
     inertial = link.optional("inertial")
     if inertial is None:

@@ -1,6 +1,6 @@
 """Forces in joints, couplings, loops and drives of a URDF file, including those of its <jaxdyn> element.
 
-`urdf` describes the elements and builds the tree of bodies.
+The module `urdf` describes the elements and builds the tree of bodies.
 """
 
 import jax.numpy as jnp
@@ -61,7 +61,7 @@ def system(
     velocity_scale: float,
     report: Report,
 ) -> System:
-    """The system of the model with friction, springs, couplings, loops and drives.
+    """Extend a model to a system with the friction, springs, couplings, loops and drives of the file.
 
     Args:
         model: Tree of bodies.

@@ -42,9 +42,9 @@ _UNLIMITED = 1e30
 def save_urdf(system: System, path: Path | str) -> None:
     """Write a system as URDF; `load_urdf` reads it back with every value accurate to 1e-12.
 
-    Bodies keep their names and become links; frames become links without mass on fixed joints. When the file is read back, friction
-    precedes springs. The algorithm `system.method` and the rate `system.stabilization` are not properties of the mechanism and are
-    not written.
+    Bodies keep their names and become links; frames become links without mass on fixed joints. In the system that is read back,
+    forces of friction precede springs. The algorithm `system.method` and the rate `system.stabilization` are not properties of the
+    mechanism and are not written.
 
     Args:
         system: System to write.
@@ -52,7 +52,7 @@ def save_urdf(system: System, path: Path | str) -> None:
 
     Raises:
         ConfigError: A name, a joint, a rotor, a force or a constraint cannot be written as URDF, or the model is a batch; the
-            message is one line with the name and the remedy. Then nothing is written.
+            message is one line with the name and the remedy. In this case nothing is written.
         MechanismError: The parameters are not physically valid, so that the file could not be loaded.
     """
     path = Path(path)

@@ -1,6 +1,6 @@
 """Reading of the visual geometry of URDF and MJCF files: meshes, boxes, spheres, cylinders and capsules.
 
-Files come from strangers: only files in one folder and its subfolders are opened, and sizes are bounded.
+The files are untrusted: only files in one folder and its subfolders are opened, and their sizes are bounded.
 """
 
 from pathlib import Path
@@ -26,13 +26,15 @@ def load_visuals(
     """Read the visual geometry of a mechanism from the URDF or MJCF file from which the mechanism was read.
 
     Shapes that cannot be read are named in one `IgnoredContent` warning and left out. All visuals together have at most
-    `MOST_TRIANGLES` triangles; finer ones are simplified. Mesh files of a URDF file need trimesh: `pip install "jaxdyn[view]"`.
+    `MOST_TRIANGLES` triangles; meshes with more triangles are simplified. Mesh files of a URDF file need trimesh:
+    `pip install "jaxdyn[view]"`.
 
     Args:
         path: URDF or MJCF file; files of other formats have no visuals.
         mechanism: The mechanism, with the bodies and frames of the file.
-        folder: Folder that must contain all files that the file names. By default, of a URDF file, the nearest folder above it with
-            a package.xml, or else its own folder, or the one above a folder called "urdf"; of an MJCF file, its own folder.
+        folder: Folder that must contain all files that `path` names. The default is the folder of the file. For a URDF file, the
+            default is the nearest folder above it with a package.xml, if there is one, and otherwise the parent of its folder if
+            its folder is called "urdf".
 
     Raises:
         ConfigError: The file cannot be read, or describes another mechanism.
@@ -58,8 +60,8 @@ def load_visuals(
 def visuals_of_run(run: Run) -> tuple[Visual, ...]:
     """Read the visual geometry of the mechanism of a run, from the URDF or MJCF file with which the run was started.
 
-    A run directory does not contain this file. If it is missing or has changed since then, an `IgnoredContent` warning names it,
-    and the result is empty.
+    A run directory does not contain this file. If the file is missing or has changed since the start of the run, an
+    `IgnoredContent` warning names it, and the result is empty.
     """
     path = Path(str((run.config or {}).get("mechanism", "")))
     if path.suffix.lower() not in _WITH_VISUALS:

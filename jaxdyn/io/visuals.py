@@ -33,7 +33,7 @@ class Visual(NamedTuple):
         position: Origin of the shape in the frame of the body, m.
         quaternion: Orientation [w, x, y, z] of the shape in the frame of the body, of norm 1.
         mesh: Triangles of the shape. Visuals of the same mesh file share this object.
-        scale: Factors of the coordinates of the mesh.
+        scale: Scale factors of the three coordinates of the mesh.
         color: Red, green, blue and opacity, 0 to 1.
     """
 
@@ -56,7 +56,7 @@ class Omitted:
     reasons: dict[str, list[str]] = dataclasses.field(default_factory=dict)
 
     def add(self, reason: str, shape: str) -> None:
-        """Add a shape, usually by the name of its file, under a reason with a remedy."""
+        """Add a shape, usually by the name of its file, with the reason and the remedy."""
         shapes = self.reasons.setdefault(reason, [])
         if shape not in shapes:
             shapes.append(shape)
@@ -71,7 +71,7 @@ class Omitted:
 def placed(
     model: Model, name: str, position: Sequence[float] | np.ndarray, quaternion: Sequence[float] | np.ndarray
 ) -> tuple[int, np.ndarray, np.ndarray]:
-    """Body that carries a body or frame, and position (m) and quaternion of a shape in it; see `Model.locate_frame`.
+    """Convert the pose of a shape in a body or frame to the index of the body, and position (m) and quaternion in this body.
 
     Raises:
         KeyError: No body or frame has this name.
@@ -86,7 +86,7 @@ def placed(
 
 
 def with_fewer_triangles(visuals: Sequence[Visual], most: int) -> tuple[Visual, ...]:
-    """The visuals with at most `most` triangles together, if each may have 12: those that are finer than others are simplified."""
+    """Simplify the finest visuals so that all together have at most `most` triangles; none is reduced to fewer than 12."""
     counts = [len(visual.mesh[1]) for visual in visuals]
     largest, left = most, most
     for position, count in enumerate(sorted(counts)):

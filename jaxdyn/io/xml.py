@@ -1,6 +1,6 @@
-"""Reading of untrusted XML: all sizes are bounded, entities are never resolved, and every element stores its line.
+"""Reading of untrusted XML: all sizes are bounded, entities are never resolved, and every element stores its line number.
 
-Only the content that robot descriptions need is kept: elements, attributes and children, but not the text between elements.
+Only the content that robot descriptions need is stored: elements, attributes and children, but not the text between elements.
 """
 
 import dataclasses
@@ -54,7 +54,7 @@ class RepeatedElement(ConfigError):
     """Error of an element that occurs twice but may occur only once.
 
     Attributes:
-        inside: Tag of the element that contains both.
+        inside: Tag of the element that contains both occurrences.
     """
 
     def __init__(self, message: str, inside: str):
@@ -131,11 +131,11 @@ class Element:
         return ConfigError(f"{self.file}, line {self.line}, <{shortened(self.tag)}{name}>: {message}")
 
     def all(self, tag: str) -> list["Element"]:
-        """Children with a tag."""
+        """Children with this tag."""
         return [child for child in self.children if child.tag == tag]
 
     def optional(self, tag: str) -> "Element | None":
-        """The only child with a tag, or None."""
+        """The only child with this tag, or None."""
         found = self.all(tag)
         if len(found) > 1:
             message = f"<{self.tag}> has a second <{tag}>, the first is on line {found[0].line}; remove one"
@@ -143,7 +143,7 @@ class Element:
         return found[0] if found else None
 
     def required(self, tag: str) -> "Element":
-        """The only child with a tag."""
+        """The only child with this tag."""
         found = self.optional(tag)
         if found is None:
             raise self.error(f"<{tag}> is missing; add it")
