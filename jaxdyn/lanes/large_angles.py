@@ -1,8 +1,9 @@
 """Reduction of large float64 angles to the nearest quadrant, after Payne and Hanek (SIGNUM Newsletter 18, 1983).
 
 An angle is m 2^e with an integer m below 2^53. Bits of 2/pi that contribute whole turns to m 2^e are omitted, and so are those that
-are negligible: 192 bits in between give the quadrant (2 bits), and the position in it with 190 bits. At most 61 of these are zeros
-for a float64 angle, however near it is to a multiple of pi/2 (Muller, Elementary Functions, 2016, section 11.3).
+are negligible: the 192 bits in between give the quadrant (2 bits) and the position within it (190 bits). At most the first
+61 of the 190 bits are zeros for a float64 angle, however near it is to a multiple of pi/2 (Muller, Elementary Functions, 2016,
+section 11.3).
 """
 
 from jaxdyn.lanes import polynomials as p
@@ -22,13 +23,13 @@ def _two_over_pi() -> list[int]:
 
 
 def replaced(f: Function, size: Value, limit: float, near: tuple[Value, Value, Value]) -> list[Value]:
-    """Remainder of an angle as two floats, and its quadrant: `near`, or the result of `definitions` beyond a limit; one lane.
+    """Remainder of an angle as two floats, and its quadrant: `near`, or computed by `definitions` beyond a limit; for a single lane.
 
     Args:
         f: Function under construction.
         size: Absolute value of the angle.
         limit: Limit beyond which `definitions` is used.
-        near: Remainder in two parts, and quadrant, up to the limit.
+        near: Remainder in two parts, and quadrant, which are valid up to the limit.
     """
     pair = f"{{{f.scalar}, {f.scalar}, i{f.bits}}}"
 
@@ -40,7 +41,7 @@ def replaced(f: Function, size: Value, limit: float, near: tuple[Value, Value, V
 
 
 def definitions() -> str:
-    """Functions of the absolute value of an angle for `replaced`; the one for float32 is precise because it computes in float64."""
+    """Functions of the absolute value of an angle for `replaced`; the function for float32 computes in float64."""
     f = Function(_symbol("f64"), "f64", 1, 1)
     table = f"@two.over.pi = internal constant [{_WORDS} x i64] [{', '.join(f'i64 {word}' for word in _two_over_pi())}]"
     narrow = f"""define internal {{float, float, i32}} @{_symbol("f32")}(float %size) noinline nounwind {{

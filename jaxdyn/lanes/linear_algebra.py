@@ -10,7 +10,7 @@ Matrix = list[list[Scalar]]
 def cholesky(program: Program, a: Matrix, kind: str) -> Matrix:
     """Lower factor L of a = L L^T, from the lower triangle of a.
 
-    If a is not positive definite, the first invalid pivot is NaN, and so are all dependent entries.
+    If a is not positive definite, the first invalid pivot is NaN, and so are all entries that depend on it.
 
     Args:
         program: Program under construction.
@@ -37,14 +37,14 @@ def cholesky(program: Program, a: Matrix, kind: str) -> Matrix:
 def triangular_solve(
     program: Program, a: Matrix, b: Sequence[Scalar], lower: bool, unit_diagonal: bool, kind: str
 ) -> list[Scalar]:
-    """Solution x of a x = b. Divisions by the diagonal are products with its reciprocal, which all solutions share.
+    """Solution x of a x = b. Divisions by a diagonal entry are products with its reciprocal, computed once for all of b.
 
     Args:
         program: Program under construction.
         a: Triangular matrix.
         b: Right-hand side.
-        lower: True for the lower triangle.
-        unit_diagonal: True if the diagonal is one.
+        lower: True if a is a lower triangular matrix.
+        unit_diagonal: True if all diagonal entries of a are one.
         kind: Scalar type.
     """
     n = len(b)
@@ -58,7 +58,7 @@ def triangular_solve(
 
 
 def lu(program: Program, a: Matrix, kind: str) -> tuple[Matrix, list[Scalar], list[Scalar]]:
-    """LU factors in one matrix, pivots and permutation. Row exchanges are selections, because lanes have different pivots.
+    """LU factors in one matrix, pivots and permutation. Rows are exchanged by selections, because pivots differ between lanes.
 
     Args:
         program: Program under construction.

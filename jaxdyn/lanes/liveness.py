@@ -1,4 +1,4 @@
-"""The nodes of a program that are needed, and those that are equal for all samples."""
+"""The nodes of a program on which its outputs depend, and the nodes whose values are equal for all samples."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ from jaxdyn.lanes.program import Loop, Node, Program, Scalar, Stretch
 
 
 def scalars_in(value) -> Iterable[Scalar]:
-    """Scalars and regions that an output, a collected result or a piece refers to."""
+    """Scalars and regions to which an output, a collected result or a piece of a region refers."""
     return (value.region, value.offset) if isinstance(value, Stretch) else value
 
 
@@ -14,9 +14,9 @@ class Liveness:
     """The nodes on which the outputs depend.
 
     Attributes:
-        nodes: All of them.
-        carries: Indices of the carried values that are needed, by loop.
-        collected: Indices of the collected arrays that are read, by loop.
+        nodes: All nodes on which the outputs depend.
+        carries: For each loop, indices of the carried values that are needed.
+        collected: For each loop, indices of the collected arrays that are read.
     """
 
     def __init__(self, program: Program):
@@ -64,7 +64,7 @@ def uniform_nodes(program: Program, live: Liveness, shared_inputs: list[bool]) -
 
     Args:
         program: Scalar program.
-        live: Its needed nodes.
+        live: Nodes of the program on which its outputs depend.
         shared_inputs: True for each input that all samples share.
     """
     varying: set[Node] = set()

@@ -1,7 +1,7 @@
 """LLVM code of the operations and loops of a scalar program, independent of the processor: one instruction per operation.
 
-`cpu_code` and `ptx_code` generate a kernel around it, with one sample per lane of a vector register, and with one sample per
-thread.
+`cpu_code` and `ptx_code` generate a kernel around this code, with one sample per lane of a vector register or one sample per
+thread, respectively.
 """
 
 from collections.abc import Collection, Sequence

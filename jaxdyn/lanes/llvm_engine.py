@@ -1,9 +1,9 @@
 """LLVM for the processor of this process: compilation of text to object code, and loading of object code into memory.
 
-These are two steps, because compilation takes far more memory than its result. An engine that compiles keeps its module and its
-passes, about 800 kB for the smallest function. An engine that loads object code keeps 60 kB, half of it the description of the
-target. Both free all memory when they are closed. (The libraries of LLVM's ORC engine take 16 kB each, but 8 kB of them are never
-freed.)
+Compilation and loading are separate steps, because compilation takes far more memory than the resulting code. An engine that
+compiles keeps its module and its passes, about 800 kB for the smallest function. An engine that loads object code keeps 60 kB, of
+which the description of the target takes half. Both kinds of engines free all memory when they are closed. (A library of LLVM's ORC
+engine takes only 16 kB, but 8 kB of it are never freed.)
 """
 
 import hashlib
@@ -29,7 +29,7 @@ def _processor() -> tuple[str, str]:
 
 
 def key_of_code(text: str, effort: int, *more: int) -> str:
-    """Key of 32 characters for the object code of a module: its text, LLVM, the processor with its features, and the options."""
+    """Key of 32 characters for the object code of a module: a hash of its text, the compiler, the processor and the options."""
     compiler = (llvm.llvm_version_info, llvmlite.__version__, llvm.get_default_triple(), _processor(), effort)
     return hashlib.sha256(f"{text}\n{compiler}\n{more}".encode()).hexdigest()[:32]
 
@@ -42,14 +42,14 @@ def _machine(effort: int):
 
 
 def object_code(text: str, effort: int) -> bytes:
-    """Object code of a module, which has a separate context, so that its types and constants are freed with it."""
+    """Object code of a module. A separate context for each module lets its types and constants be freed with it."""
     machine = _machine(effort)
     with llvm.parse_assembly(text, llvm.create_context()) as module:
         return machine.emit_object(module)
 
 
 def kept_object_code(key: str, text: str, effort: int) -> bytes:
-    """Object code from the cache; it is compiled and stored if it is not there.
+    """Object code from the cache; code that the cache does not contain is compiled and stored.
 
     Args:
         key: Key of the code, see `key_of_code`.
@@ -61,7 +61,7 @@ def kept_object_code(key: str, text: str, effort: int) -> bytes:
 
 
 def code_in_cache(key: str) -> bytes | None:
-    """Object code from the cache, or None if it is not there."""
+    """Object code from the cache, or None if the cache does not contain it."""
     files = location.files()
     return None if files is None else files.read(_file(key))
 
@@ -71,7 +71,10 @@ def _file(key: str) -> str:
 
 
 def loaded(code: bytes):
-    """Engine whose functions can be called until it is closed. Damaged object code terminates the process."""
+    """Engine that contains object code, whose functions can be called until the engine is closed.
+
+    Damaged object code terminates the process.
+    """
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly("", llvm.create_context()), _machine(MOST_EFFORT))
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()

@@ -1,7 +1,7 @@
-"""Regions of memory in LLVM code: their location, and transfers of values.
+"""Regions of memory in LLVM code: their location, and loading and storing of their values.
 
-Arrays have the layout of JAX, one sample after the other. Short ones are converted to one vector per value in a scratch area
-("staged"); long ones are read in place, lane by lane. A result that a loop collects is written directly to its output.
+Arrays have the layout of JAX, one sample after the other. Short arrays are converted to one vector per value in a scratch area
+("staged"); long arrays are read in place, lane by lane. A result that a loop collects is written directly to its output.
 """
 
 from collections.abc import Sequence
@@ -21,9 +21,9 @@ KEPT_WHOLE = 2**16
 class Place:
     """Location of a region; `base` is an SSA pointer.
 
-    In "rows", each sample has a contiguous row of `row` values. In "columns", each value is contiguous over `samples` samples,
-    which are the whole batch except in scratch memory. In "vectors", each value is a vector over the lanes of a block. In "shared",
-    each value is the same for all samples.
+    In the layout "rows", each sample has a contiguous row of `row` values. In "columns", each value is contiguous over `samples`
+    samples, which are the whole batch except in scratch memory. In "vectors", each value is a vector over the lanes of a block. In
+    "shared", each value is the same for all samples.
     """
 
     __slots__ = ("base", "layout", "row", "samples")
@@ -36,7 +36,7 @@ class MemoryText(FunctionText):
     """Lines of a function that reads and writes regions.
 
     Attributes:
-        program, live: Program, and its needed nodes.
+        program, live: Program, and its nodes on which the outputs depend.
         outputs: Layout of each output.
         scratch_bytes: Scratch memory that has been reserved so far.
         functions: Called functions as (name, type, width).
@@ -254,9 +254,10 @@ class MemoryText(FunctionText):
 
 
 def transposition_code(name: str, stored: str, width: int) -> str:
-    """Function that converts `count` values of `width` rows, `row` values apart, to vectors, or back.
+    """Function that converts `count` values from each of `width` rows to vectors, or back; rows are `row` values apart.
 
-    As many values as there are lanes form a square, which is transposed in registers; remaining values are converted one by one.
+    Every `width` values of the `width` rows form a square, which is transposed in registers; remaining values are converted one by
+    one.
 
     Args:
         name: "get" for rows to vectors, "put" for vectors to rows.

@@ -40,7 +40,7 @@ class FunctionText:
 
     Attributes:
         width: Samples per vector.
-        uniform: Nodes that are equal for all samples, which are scalars.
+        uniform: Nodes whose values are equal for all samples; these nodes become scalars.
     """
 
     def __init__(self, width: int, uniform: set[Node]):

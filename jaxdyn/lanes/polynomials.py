@@ -1,8 +1,9 @@
 """Coefficients and split constants of the functions in `transcendental`, from the lowest power up.
 
-The polynomials are weighted Remez fits, computed with 240 bits. After each fit, the lowest coefficient still free was rounded to
-the working precision and the others were fitted again, except for EXP, whose coefficients were rounded together. ERROR is the
-base-2 logarithm of a bound on the relative error of the function that a polynomial causes. The functions and their intervals:
+The polynomials are weighted Remez fits, computed with 240 bits. After each fit, the lowest coefficient that was not yet fixed was
+rounded to the working precision, and the remaining coefficients were fitted again. Only the coefficients of EXP were rounded
+together. ERROR is the base-2 logarithm of a bound on the relative error that the polynomial causes in its function.
+The functions and their intervals:
 
     SINE    sin r = r + r z P(z)                                   |r| <= pi/4 + 1/64, z = r^2
     COSINE  cos r = 1 + z P(z)                                     same interval

@@ -8,7 +8,8 @@ is 0, so that an infinite or undefined x does not affect a product with a known 
 
 Memory is functional: a region (input, table, collected results of a loop, concatenated pieces) is a node too, so
 a load depends on the nodes that fill the region, and no order of side effects is needed. A position in memory is within its region
-for all inputs, which follows from the intervals of its operands; a program that could read elsewhere is rejected when it is built.
+for all inputs, which follows from the intervals of its operands; a program that could read outside of a region is rejected when it
+is built.
 """
 
 import math
@@ -42,7 +43,7 @@ class Node:
         op: Name of the operation.
         args: Operands: nodes or known values.
         type: Scalar type, "region" or "loop".
-        block: Block of the node.
+        block: Block that contains the node.
         data: Additional data of the operation: a `Region`, a `Loop`, or a value.
         serial: Index in order of creation, so that equal functions become equal programs.
         interval: Smallest and largest value of an integer for all inputs; None for other types.
@@ -74,8 +75,8 @@ class Region:
     """A part of memory with `size` values of one type per sample.
 
     Attributes:
-        kind: "input" (index in `which`), "table" (constants in `values`, shared by all samples), "loop" (filled by a loop with its
-            collected result `which`), "pieces" (concatenation of `pieces`).
+        kind: "input" (input array with index `which`), "table" (constants `values`, which all samples share), "loop" (result with
+            index `which` among the arrays that a loop collects), or "pieces" (concatenation of `pieces`).
     """
 
     __slots__ = ("kind", "pieces", "size", "type", "values", "which")
@@ -87,7 +88,7 @@ class Region:
 
 
 class Stretch:
-    """Consecutive values within a region: `size` of them from `offset` (an integer or an integer node) on."""
+    """`size` consecutive values within a region, from the position `offset` (an integer or an integer node) on."""
 
     __slots__ = ("offset", "region", "size")
 
@@ -109,11 +110,12 @@ class Loop:
     Attributes:
         length: Number of iterations.
         body: Block of one iteration.
-        counter: Node in the body, 0 .. length-1.
-        carries: Nodes in the body, the carried values at the start of an iteration.
+        counter: Index of the iteration, 0 .. length-1, as a node in the body.
+        carries: Carried values at the start of an iteration, as nodes in the body.
         initial: Carried values before the first iteration.
         following: Carried values after an iteration.
-        collected: Position of the first value of an iteration, its values or a `Stretch`, size per iteration, and type, per array.
+        collected: For each collected array: position of the first value of an iteration, values or a `Stretch`, number of values
+            per iteration, and scalar type.
     """
 
     __slots__ = ("body", "carries", "collected", "counter", "following", "initial", "length")
@@ -150,7 +152,7 @@ class Program:
     # -- making nodes
 
     def node(self, op: str, args: tuple, kind: str, data=None, block: Block | None = None, shared: bool = True) -> Node:
-        """The operation, shared with an equal existing one, in the outermost block that contains its operands."""
+        """Node of an operation in the outermost block that contains its operands; an equal existing node is used again."""
         home = self.block if block is None else block
         for a in args:
             if type(a) is Node and a.block.depth > home.depth:
@@ -169,13 +171,13 @@ class Program:
         return made
 
     def input(self, scalar_type: str, size: int) -> Node:
-        """An additional input array, as a region."""
+        """Region of an additional input array."""
         self.inputs.append((scalar_type, size))
         region = Region("input", size, scalar_type, which=len(self.inputs) - 1)
         return self.node("region", (), "region", region, shared=False)
 
     def table(self, values: np.ndarray, scalar_type: str) -> Node:
-        """Constants in memory, for reads at positions that are known only at run time."""
+        """Region of constants that can be read at positions known only at run time."""
         values = np.ascontiguousarray(values).reshape(-1)
         key = ("table", scalar_type, values.tobytes())
         if key not in self.block.memo:
@@ -213,7 +215,7 @@ class Program:
     # -- arithmetic; operands are nodes or known values of the given type
 
     def apply(self, op: str, args: tuple, kind: str) -> Scalar:
-        """The operation `op` with result type `kind`, folded where possible."""
+        """Result of the operation `op`, of the type `kind`; the operation is folded where possible."""
         rule = getattr(self, f"_{op}", None)
         if rule is not None:
             return rule(*args, kind)
@@ -378,7 +380,7 @@ class Program:
         return x.args[0] if type(x) is Node and x.op == "not" else self._plain("not", (x,), kind)
 
     def compare(self, op: str, x: Scalar, y: Scalar) -> Scalar:
-        """lt, le, eq, gt, ge, ne; unordered operands compare as in IEEE arithmetic."""
+        """Result of the comparison `op` (lt, le, eq, gt, ge or ne); NaN compares as in IEEE arithmetic."""
         if op in ("gt", "ge"):
             return self.compare({"gt": "lt", "ge": "le"}[op], y, x)
         if op == "ne":

@@ -1,6 +1,6 @@
 """Kernel of a scalar program on an NVIDIA GPU: one sample per thread, as PTX, the assembly language that every driver compiles.
 
-LLVM generates PTX without CUDA. The following properties nevertheless determine the code of the driver:
+LLVM generates PTX without CUDA. The code that the driver compiles from it depends on these properties of the PTX:
 
     registers   blocks of `BLOCK` threads; as many blocks per multiprocessor as leave every thread all 255 registers;
     memory      arrays are read and written in their layout. Values that loops collect and later read, and other regions of more
@@ -39,7 +39,7 @@ _TRIPLE = "nvptx64-nvidia-cuda"
 
 @dataclass(frozen=True)
 class Launch:
-    """Threads of a launch. If they are fewer than the samples, each thread processes several samples in sequence.
+    """Threads of a launch. If there are fewer threads than samples, each thread processes several samples in sequence.
 
     Attributes:
         block: Number of threads of a block.
@@ -57,7 +57,7 @@ class Launch:
 
 
 def launch_for(batch: int, multiprocessors: int | None, block: int = BLOCK) -> Launch:
-    """Launch with one thread per sample, or with at most as many threads as a number of multiprocessors runs at the same time.
+    """Launch with one thread per sample, or with at most as many threads as the given multiprocessors run at the same time.
 
     Args:
         batch: Number of samples.

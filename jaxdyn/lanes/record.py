@@ -28,7 +28,7 @@ class Record:
 
 
 class Served(eqx.Module):
-    """The backend that runs a program, "lanes" or "xla", as part of its results."""
+    """The backend that runs a program, "lanes" or "xla", as a static part of the results of the program."""
 
     backend: str = eqx.field(static=True)
 

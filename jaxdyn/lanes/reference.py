@@ -1,6 +1,6 @@
 """Evaluation of a scalar program in arithmetic with any number of digits (mpmath): the same formulas, practically without rounding.
 
-It is the reference for the errors of the evaluations on the CPU and on a GPU. Inputs are exact binary fractions. Constants of a
+The errors of the evaluations on the CPU and on a GPU are measured relative to it. Inputs are exact binary fractions. Constants of a
 program, and results that are folded from constants alone, have double precision. Therefore values that must not be rounded have to
 be arguments, for example all parameters of a model instead of a model in the closure of the function.
 """
@@ -31,17 +31,17 @@ _OF_INTEGERS = frozenset(("not", "and", "or", "xor"))
 
 
 class Reference:
-    """A function of one sample, evaluated with many digits.
+    """A function of one sample that is evaluated with many digits.
 
         exact = Reference(f, q, v)
         exact(q, v)  # the results of f(q, v), with arrays as NumPy arrays of mpmath objects
 
     Attributes:
-        context: Arithmetic with a separate precision, independent of the global precision of mpmath.
+        context: Context of mpmath with a separate precision, independent of the global precision of mpmath.
 
     Raises:
-        CannotFlatten: The function has an operation without scalar form, such as a `while_loop`; the message states it and its
-            line.
+        CannotFlatten: The function has an operation without scalar form, such as a `while_loop`; the message states the operation
+            and its line.
     """
 
     def __init__(self, function: Callable, *args: Any, digits: int = 50):
@@ -75,7 +75,7 @@ class Reference:
         self._operations = _operations(self.context)
         unknown = {n.op for n in self._live.nodes} - self._operations.keys() - _OF_INTEGERS - _Evaluation.STRUCTURE
         if unknown:
-            raise CannotFlatten(f"{sorted(unknown)} have no form in arithmetic of any precision")
+            raise CannotFlatten(f"{sorted(unknown)} cannot be evaluated in arithmetic of arbitrary precision")
 
     def __call__(self, *args: Any) -> Any:
         """The results for arguments of the same structure."""

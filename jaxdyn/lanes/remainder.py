@@ -1,8 +1,8 @@
 """Exact remainder of two floats, as fmod of C99, in LLVM IR for processors without libm.
 
-x - q y with the integral part q of x / y is exact as long as q has no more bits than the mantissa: a fused multiplication computes
-it, and the rounding of x / y can make q too large by at most one. A longer quotient is reduced from its leading bits, some 23 or 52
-bits at a time, by remainders with respect to y 2^k.
+x - q y with the integral part q of x / y is exact as long as q has no more bits than the mantissa: a fused multiply-add computes
+the difference, and the rounding of x / y can make q too large by at most one. A longer quotient is reduced from its leading bits,
+some 23 or 52 bits at a time, by remainders with respect to y 2^k.
 """
 
 
@@ -11,7 +11,7 @@ def symbol(kind: str) -> str:
 
 
 def definition(kind: str) -> str:
-    """Definition of the function of (x, y)."""
+    """Definition of the function of (x, y) that computes the remainder."""
     t, bits, mantissa, bias = {"f32": ("float", 32, 23, 127), "f64": ("double", 64, 52, 1023)}[kind]
     i = f"i{bits}"
     exponent_bits = bits - 1 - mantissa

@@ -1,4 +1,4 @@
-"""A cache of results that `jax.clear_caches` empties together with the caches of JAX; jaxprs and scalar programs can be large."""
+"""A cache of results that `jax.clear_caches` empties together with the caches of JAX, because jaxprs and programs can be large."""
 
 import functools
 from collections.abc import Callable

@@ -1,11 +1,11 @@
 """Evaluation order of a program.
 
 The order is depth first from the results: operands of one result are computed together and then discarded, so few values are alive
-at a time. In the original order of JAX, all columns of a Jacobian would be alive at once (on a CPU, 1.5 times slower).
+at a time. In the original order of JAX, all columns of a Jacobian would be alive at once, which is 1.5 times slower on a CPU.
 
-A GPU has many registers, but becomes slow if they do not suffice. There several orders are tried, and the one with the fewest
-simultaneously alive values is chosen. For the recursions of long chains this is often the order of JAX, with half as many as depth
-first.
+A GPU has many registers, but becomes slow if they do not suffice. Therefore several orders are tried on a GPU, and the one with the
+fewest simultaneously alive values is chosen. For the recursions of long chains this is often the order of JAX, with half as many
+alive values as in the depth-first order.
 """
 
 import heapq
@@ -19,7 +19,7 @@ class Schedule:
     """Evaluation order of every block of a program.
 
     Attributes:
-        order: Live nodes of each block, each after its operands.
+        order: The needed nodes of each block; each node comes after its operands.
     """
 
     def __init__(self, program: Program, live: Liveness, early: Collection[str] = (), fewest_alive: bool = False):
@@ -27,7 +27,7 @@ class Schedule:
 
         Args:
             program: Scalar program.
-            live: Its needed nodes.
+            live: Nodes of the program on which its outputs depend.
             early: Operations that are evaluated as early as possible in their block.
             fewest_alive: True to try several orders.
         """

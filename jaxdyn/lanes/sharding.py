@@ -18,12 +18,12 @@ def over_lanes(
     outward: Sequence[LaneAxis],
     result_ranks: Sequence[int],
 ) -> Callable:
-    """`function`, divided along its axes of lanes wherever XLA divides these axes.
+    """The same function of the arguments; where XLA divides the lanes over devices, each device computes its part of them.
 
     Args:
         function: Function of arrays with any number of lanes.
         arguments: Arguments of the function.
-        inward, outward: Axis of lanes of each argument and result, 0, -1 or None.
+        inward, outward: Axis of lanes of each argument and result: 0, -1, or None for arrays without lanes.
         result_ranks: Number of axes of each result.
     """
     ranks = [a.ndim for a in arguments]

@@ -1,4 +1,4 @@
-"""Compiled programs that outlive the process: a function of this package is traced and compiled only once per structure.
+"""Compiled programs that outlive the process: a function of this package is compiled only once per structure of its arguments.
 
 `jax.jit` identifies a function by tracing it, which takes most of the time before a first result. A stored function identifies its
 calls by their `fingerprint`, and finds the executable of XLA and the machine code of the lanes in the cache without tracing.
@@ -90,12 +90,13 @@ _named = _Programs("programs")
 
 
 class stored_jit:
-    """`equinox.filter_jit` for a function of this package, with programs that later calls and later processes can use.
+    """Replacement of `equinox.filter_jit` for a function of this package; later processes can use its compiled programs.
 
     Two functions are equal if their code and the values in their closures are equal, so an inner function is compiled once
-    for equal values. Python floats among the arguments are arguments of the program like arrays; all other plain values
+    for equal values. Python floats in the arguments are inputs of the program, like arrays; all other plain values
     are part of its structure. On devices other than the first CPU, and if a function or class of the user is involved, the program
-    is not stored; within a trace, this is `equinox.filter_jit`. Side effects of the function occur only when it is traced.
+    is not stored. Within a trace, `stored_jit` acts like `equinox.filter_jit`. Side effects of the function occur only when it is
+    traced.
     """
 
     def __init__(self, function: Callable):
@@ -109,7 +110,7 @@ class stored_jit:
         return self._stored(args, options)
 
     def prepared(self, *args: Any) -> Callable:
-        """Program for arguments of this structure, compiled now instead of in the first call."""
+        """Program for arguments of this structure, compiled by this method instead of in the first call."""
         program, arguments = self._stored.program(args, {})
         if isinstance(program.executable, jax.stages.Compiled):
             return self
@@ -119,7 +120,7 @@ class stored_jit:
 
 
 def stored_outside_jit(function: Callable) -> Callable:
-    """Decorator of a function that uses the lane compiler internally: outside of `jit` and derivatives it is a stored program."""
+    """Decorator of a function that uses the lane compiler internally: outside of `jit` and derivatives, it is a stored program."""
     stored = stored_jit(function)
 
     @functools.wraps(function)
@@ -132,7 +133,7 @@ def stored_outside_jit(function: Callable) -> Callable:
 def compiled_outside_jit(function: Callable) -> Callable:
     """Decorator of a function of one sample: outside of `jit`, a call is one program instead of hundreds of operations.
 
-    Within `jit`, and wherever else JAX traces a program, the function is unchanged. Outside, also under `jax.vmap` and
+    Within `jit`, and wherever else JAX traces a program, the function is unchanged. Elsewhere, including under `jax.vmap` and
     derivatives without `jit`, it is compiled by the lane compiler where possible.
     """
 

@@ -1,6 +1,6 @@
-"""State that shows if the code being traced becomes a scalar program.
+"""State that shows whether the traced code becomes a scalar program.
 
-Code with two equivalent forms, one short for XLA and one cheap when written out, can query `writing_out()`.
+Code that has two equivalent forms, a short one for XLA and one that is cheap as a scalar program, can query `writing_out()`.
 """
 
 import contextlib
@@ -43,13 +43,13 @@ def written_out() -> contextlib.AbstractContextManager[None]:
 def keep(x: jax.Array) -> jax.Array:
     """Mark a value to be stored between the forward and the backward part of one kernel.
 
-    Values that one kernel stores for another one need slow memory, for which recomputation is faster; XLA decides this.
+    Values that one kernel stores for another one need slow memory, so recomputing them is often faster; XLA decides about it.
     """
     return checkpoint_name(x, _KEPT) if writing_out() and _KEEPING.get() else x
 
 
 def keep_triangle(factor: jax.Array) -> jax.Array:
-    """A lower triangular matrix, of which only the triangle is marked by `keep`."""
+    """A lower triangular matrix whose entries in the lower triangle are marked by `keep`."""
     rows, columns = np.tril_indices(factor.shape[0])
     return jnp.zeros_like(factor).at[rows, columns].set(keep(factor[rows, columns]))
 

@@ -1,13 +1,14 @@
-"""Transcendental functions of vectors in LLVM IR. The same code writes them for float32, float64 and any number of lanes.
+"""Transcendental functions of vectors in LLVM IR. The same Python code generates them for float32, float64 and any number of lanes.
 
 The operations in each lane are the same for every width, so the results are identical to the last bit. No optimization passes are
 expected to follow: every operation written here is executed, in this order, with fused multiplications where `fma` is written.
 Infinities, NaN and the sign of zero follow C99. There is only one branch: arguments of sin, cos and tan that are too large for the
-reduction here are passed to the double precision functions of libm or, without libm, to a reduction with sufficiently many bits of
-2/pi (`large_angles`). Coefficients are in `polynomials`.
+reduction in this module are passed to the double precision functions of libm or, without libm, to a reduction with sufficiently
+many bits of 2/pi (`large_angles`). Coefficients are in `polynomials`.
 
-Subnormal numbers follow C99 if the processor supports them. XLA sets the processor to treat them as zeros of the same sign, and to
-return such zeros: then atan2, log and pow of a subnormal number are those of zero, as for all other operations of the lanes.
+Subnormal numbers follow C99 if the processor supports them. XLA sets the processor to treat subnormal operands and results as zeros
+of the same sign. Then atan2, log and pow of a subnormal number are those of zero, and all other operations of the lane compiler
+treat it as zero, too.
 """
 
 import math

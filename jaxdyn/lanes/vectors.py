@@ -9,7 +9,7 @@ import numpy as np
 class Value:
     """A vector of floats ("float"), of integers of the same size ("int"), or of booleans ("bool").
 
-    Operators append to the function under construction. Comparisons with NaN are false; integers are shifted as unsigned.
+    Operators append lines to the function under construction. Comparisons with NaN are false; shifts treat integers as unsigned.
     """
 
     __slots__ = ("function", "sort", "text")
@@ -122,14 +122,14 @@ class Function:
         return f"%t{self._count}"
 
     def let(self, operation: str) -> str:
-        """Name of the result of an operation on types other than those of values."""
+        """Name of the result of an operation whose result is not a `Value`."""
         return self._line(operation)
 
     def emit(self, sort: str, operation: str) -> Value:
         return Value(self, sort, self._line(operation))
 
     def value(self, x: Operand, sort: str = "float") -> Value:
-        """A constant in every lane, rounded to the working precision; values are unchanged."""
+        """A constant in every lane, rounded to the working precision; a `Value` is returned unchanged."""
         return x if isinstance(x, Value) else Value(self, sort, self._constant(x, sort))
 
     def _constant(self, x: float | int, sort: str) -> str:
@@ -167,11 +167,11 @@ class Function:
         return self.intrinsic("copysign", size, sign)
 
     def at_most(self, x: Value, bound: float) -> Value:
-        """The smaller of two values; NaN is kept."""
+        """The smaller of two values; NaN if x is NaN."""
         return self.select(x > bound, bound, x)
 
     def at_least(self, x: Value, bound: float) -> Value:
-        """The larger of two values; NaN is kept."""
+        """The larger of two values; NaN if x is NaN."""
         return self.select(x < bound, bound, x)
 
     def polynomial(self, x: Value, coefficients: Sequence[float]) -> Value:
@@ -192,7 +192,7 @@ class Function:
         return part(coefficients)
 
     def replaced_by_libm(self, size: Value, limit: float, names: Sequence[str], near: Sequence[Value]) -> list[Value]:
-        """`near`, but results of libm in lanes where `size`, of the only operand, exceeds a limit; a branch if any lane does."""
+        """`near`, or the result of libm in lanes where `size`, the absolute value of the operand, exceeds a limit (one branch)."""
         far = (size > limit).text
         if self.width > 1:
             packed = self._line(f"bitcast {self.types['bool']} {far} to i{self.width}")
@@ -200,7 +200,7 @@ class Function:
         return self.replaced(far, near, lambda: self._by_libm(limit, names, near))
 
     def replaced(self, condition: str, near: Sequence[Value], other: Callable[[], Sequence[Value]]) -> list[Value]:
-        """`near`, or the results of a branch that is taken if a rare condition holds."""
+        """The values `near` or, if a rare condition holds, the results of a branch."""
         self._lines += [f"  br i1 {condition}, label %far, label %done", "far:"]
         far = other()
         self._lines += ["  br label %done", "done:"]
@@ -258,7 +258,7 @@ class Function:
         return f"define internal {t} @{helper}({t} {x}, {t} %y) noinline nounwind cold {{\nentry:\n{body}\n}}"
 
     def returning(self, results: Sequence[Value]) -> str:
-        """Definition of the whole function; several results form a structure."""
+        """Definition of the whole function; several results are returned as a structure."""
         t = self.types["float"]
         kinds = [self.types[result.sort] for result in results]
         kind, last = kinds[0], results[0].text

@@ -1,4 +1,7 @@
-"""Scalar forms of JAX primitives. A rule gets the flattener, the equation and the argument arrays, and returns the results."""
+"""Scalar forms of JAX primitives.
+
+The rule of a primitive gets the flattener, the equation and the argument arrays, and returns the results.
+"""
 
 from jaxdyn.lanes.rules import arithmetic as arithmetic
 from jaxdyn.lanes.rules import error_functions as error_functions

@@ -1,7 +1,7 @@
 """The error function and its inverse, which are used for normally distributed random numbers.
 
-They use the approximations of XLA, so that random numbers differ from those of XLA only by rounding, also where both deviate
-from the function: near 1, the inverse in float32 loses digits of 1 - x^2.
+Both functions use the approximations of XLA, so that random numbers differ from those of XLA only by rounding. This includes the
+errors of these approximations: for |x| near 1, the inverse in float32 loses digits of 1 - x^2.
 
     erf      Cephes (S. Moshier), ndtr.c: a quotient of polynomials up to 1, and 1 - e^(-x^2) times another quotient beyond 1
     erf_inv  M. Giles, Approximating the erfinv function, GPU Computing Gems 2 (2011): x times a polynomial of w = -log(1 - x^2)

@@ -1,4 +1,4 @@
-"""Functions within functions: calls, branches and loops."""
+"""Primitives that contain functions: calls, branches and loops."""
 
 import collections
 import math

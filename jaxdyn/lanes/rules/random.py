@@ -1,8 +1,8 @@
 """Generation of random numbers (`jax.random`) by the generator threefry, with the same bits as in JAX.
 
-The operations on the words of keys are traced from the functions of JAX, so splitting, folding in and counting follow its version
-and its setting `jax_threefry_partitionable`. Only the hash function is written out here: it maps a key and a counter, two words
-each, to two words.
+The operations on the words of keys are traced from the functions of JAX, so `split`, `fold_in` and the counters depend on the
+version of JAX and on its setting `jax_threefry_partitionable`. Only the hash function is written out here: it maps a key and a
+counter, two words each, to two words.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Operations that rearrange elements without changing them. In memory most of them are views."""
+"""Operations that rearrange elements without changing them. For arrays in memory, most of these operations are views."""
 
 import math
 from collections.abc import Sequence
@@ -62,7 +62,7 @@ def view(x: Memory, shape: Sequence[int], strides: Sequence[int], offset: Scalar
     Args:
         x: Array in memory.
         shape, strides: Shape and strides of the view, in elements.
-        offset: Position of its first element; that of x if None.
+        offset: Position of the first element of the view; None for the position of the first element of x.
     """
     return Memory(x.region, x.type, tuple(shape), tuple(strides), x.offset if offset is None else offset)
 
