@@ -1,9 +1,9 @@
 """Reduction of large float64 angles to the nearest quadrant, after Payne and Hanek (SIGNUM Newsletter 18, 1983).
 
 An angle is m 2^e with an integer m below 2^53. Bits of 2/pi that contribute whole turns to m 2^e are omitted, and so are those that
-are negligible: the 192 bits in between give the quadrant (2 bits) and the position within it (190 bits). At most the first
-61 of the 190 bits are zeros for a float64 angle, however near it is to a multiple of pi/2 (Muller, Elementary Functions, 2016,
-section 11.3).
+are negligible: the 192 bits in between give the quadrant (2 bits) and the position within it (190 bits). At most the
+first 61 of the 190 bits are zeros for a float64 angle, however near it is to a multiple of pi/2 (Muller, Elementary Functions,
+2016, section 11.3).
 """
 
 from jaxdyn.lanes import polynomials as p
@@ -23,7 +23,7 @@ def _two_over_pi() -> list[int]:
 
 
 def replaced(f: Function, size: Value, limit: float, near: tuple[Value, Value, Value]) -> list[Value]:
-    """Remainder of an angle as two floats, and its quadrant: `near`, or computed by `definitions` beyond a limit; for a single lane.
+    """Remainder of an angle as two floats, and its quadrant: `near`, or computed by `definitions` beyond a limit; for one lane.
 
     Args:
         f: Function under construction.
