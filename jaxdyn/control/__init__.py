@@ -1,20 +1,20 @@
-"""Optimal control: controls, and design parameters of the machine, that minimize a cost.
+"""Optimal control: computation of the controls and design parameters of a system that minimize a cost.
 
 problem           discrete-time dynamics, costs, bounds, constraints, design parameters
-costs, rates      predefined costs and constraints of mechanisms; rates of controls
+costs, rates      predefined costs and constraints of mechanisms; problems with rates of the controls as new controls
 guess             initial guesses
 plan              states, controls and design parameters, with their costs, constraint values and multipliers
-solution, batch   the function `solve`, which all solvers share, result codes, histories; many initial guesses, local optima
+solution, batch   the function `solve` for all solvers, result codes and histories; batches of searches and their local optima
 expansion         second-order expansion of a problem about a plan
 linear_quadratic  Riccati recursions, sequential and parallel in time
 newton, ilqr      solvers based on expansions: iLQR and DDP
 interior_point, multiple_shooting
-                  Newton's method on states and controls together, with an interior-point method
+                  interior-point method with Newton steps for states and controls together
 single_shooting   gradient descent on the controls
 sampling          MPPI, cross-entropy method and predictive sampling
 sensitivity       derivatives of optimal plans
 tracking          linear feedback (LQR) along a plan, and its region of attraction
-receding_horizon  model-predictive control, as a controller of rollouts
+receding_horizon  model-predictive control, as a controller in simulations
 scheme, transcription, nonlinear_program, collocation
                   direct collocation, solved by Ipopt
 """

@@ -1,4 +1,4 @@
-"""Many problems or initial guesses at once: finished searches are removed from the batch; distinct local optima are counted."""
+"""Batches of problems or of initial guesses: the function `solve_batch`, and the local optima among its solutions."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -45,33 +45,33 @@ def solve_batch(
     progress: bool = True,
     mesh: Mesh | None = None,
 ) -> Solution:
-    """Solve a problem from a batch of initial guesses, or a batch of problems, each from its own initial guess.
+    """Solve one problem from a batch of initial guesses, or a batch of problems from one initial guess each.
 
     Finished searches are removed from the batch, whereas `jax.vmap(solve)` computes all searches until the last one has ended. This
-    function compiles the solver itself and cannot be transformed by JAX (`jit`, `vmap`, `grad`). The compiled code is reused for
-    problems of the same shapes whose costs are the same functions.
+    function compiles the solver internally and cannot be transformed by JAX (`jit`, `vmap`, `grad`). The compiled code is reused
+    for problems with the same cost functions and array shapes.
 
     Args:
         problem: One problem for all initial guesses, or a batch of problems, whose arrays have a leading axis.
         solver: Solver of the problems.
-        initial: Initial guesses, plans with a leading axis; by default `guess.mixed(problem, starts)`. A batch of problems
-            requires them.
-        starts: Number of initial guesses, if none are given.
+        initial: Initial guesses (plans with a leading axis); required if `problem` is a batch, otherwise by default
+            `guess.mixed(problem, starts)`.
+        starts: Number of initial guesses if `initial` is not given.
         max_steps: Maximum number of iterations.
-        throw: If true, an error is raised if a single problem is not solved from any initial guess, or if any problem of a batch
+        throw: If true, an error is raised if one problem is not solved from any of its initial guesses, or if a problem of a batch
             is not solved.
         history: If true, the solutions record cost and violation at every iteration.
-        every: Number of iterations from one removal of finished searches to the next.
+        every: Number of iterations between two removals of finished searches.
         progress: If true, a progress bar shows the number of finished searches.
-        mesh: Devices over which the plans are divided (`jaxdyn.lanes.lane_mesh`); None if they are not divided.
+        mesh: Devices over which the plans are distributed, from `jaxdyn.lanes.lane_mesh`; None for the default device.
 
     Returns:
-        Solutions with a leading axis; their result codes state how each search ended.
+        The solutions, with a leading axis; the result codes state how each search ended.
 
     Raises:
-        UnsolvedError: A problem is not solved (see `throw`), and `throw` is true.
+        UnsolvedError: `throw` is true, and a problem is not solved.
         TypeError: An argument has the wrong type.
-        ValueError: There are no initial guesses for a batch of problems.
+        ValueError: `problem` is a batch, and `initial` is not given.
     """
     check_arguments(problem, solver, initial)
     solver.check(problem)
@@ -180,12 +180,12 @@ def _joined(parts: list, count: int) -> Any:
 
 
 class Optimum(NamedTuple):
-    """Solutions with nearly the same cost.
+    """A local optimum: the solutions of a batch that have nearly the same cost.
 
     Attributes:
-        cost: Smallest cost among them.
+        cost: Lowest cost of these solutions.
         starts: Number of initial guesses that led to this optimum.
-        best: Index of the best solution in the batch.
+        best: Index (in the batch) of the solution with the lowest cost.
     """
 
     cost: float
@@ -194,11 +194,11 @@ class Optimum(NamedTuple):
 
 
 def optima(found: Solution, *, alike: float = 1e-4) -> list[Optimum]:
-    """Local optima in a batch of solutions, in order of cost.
+    """Local optima in a batch of solutions, in ascending order of cost.
 
     Args:
-        found: Solutions with a leading axis.
-        alike: Relative difference of costs up to which solutions count as the same optimum.
+        found: Batch of solutions, from `solve_batch`.
+        alike: Largest relative difference of costs at which two solutions count as the same optimum.
     """
     cost = np.asarray(found.cost)
     solved = np.flatnonzero(np.asarray(found.result) == ControlResult.SOLVED)
@@ -213,13 +213,13 @@ def optima(found: Solution, *, alike: float = 1e-4) -> list[Optimum]:
 
 
 def describe_optima(found: Solution, *, alike: float = 1e-4, kinds: Sequence[str] | None = None) -> str:
-    """Text that lists each local optimum with the number of initial guesses that led to it, and how the other searches ended.
+    """Text that lists each local optimum with the number of initial guesses that led to it, and the messages of failed searches.
 
     Args:
-        found: Solutions with a leading axis.
-        alike: Relative difference of costs up to which solutions count as the same optimum.
-        kinds: Kind of each initial guess, such as `guess.kinds(problem, starts)`; the text then states the share of solved searches
-            for each kind.
+        found: Batch of solutions, from `solve_batch`.
+        alike: Largest relative difference of costs at which two solutions count as the same optimum.
+        kinds: Kind of each initial guess, for example `guess.kinds(problem, starts)`; the text then states how many searches of
+            each kind were solved.
     """
     total = len(np.asarray(found.result))
     lines = [f"{group.cost:.6g}  from {group.starts} of {total} starts" for group in optima(found, alike=alike)]
@@ -235,7 +235,7 @@ def describe_optima(found: Solution, *, alike: float = 1e-4, kinds: Sequence[str
 
 
 def best_of(found: Solution) -> int:
-    """Index of the solution of lowest cost in a batch; if no search found a solution, of the plan with the smallest violation."""
+    """Index of the solution with the lowest cost in a batch, or of the plan with the smallest violation if no problem is solved."""
     return _best(_standing(found))
 
 

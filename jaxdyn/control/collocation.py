@@ -1,4 +1,4 @@
-"""Direct collocation: the states and controls at all points are the variables of a sparse nonlinear program, solved by Ipopt."""
+"""Direct collocation: states and controls are the variables of a sparse nonlinear program, which is solved by Ipopt."""
 
 from typing import ClassVar
 
@@ -21,14 +21,15 @@ from jaxdyn.mechanism.quantity import quantity
 
 
 class CollocatedSolution(Solution):
-    """A plan together with its motion in continuous time.
+    """A solution of direct collocation, with its states and controls in continuous time.
 
     Attributes:
-        dynamics: Dynamics with the design parameters of the plan.
+        dynamics: Dynamics of the problem, evaluated at the design parameters of the plan.
         duration: Duration T (s).
-        points: Collocation points as fractions of an interval.
+        points: Collocation points, as fractions of the length h of an interval.
         point_controls: Controls at the collocation points of each interval.
-        rates: Time derivatives of the state at the collocation points times h, in tangent coordinates at the left node.
+        rates: Time derivatives of the state at the collocation points, multiplied by the length h of an interval, in tangent
+            coordinates at the left node of the interval.
     """
 
     dynamics: Dynamics
@@ -38,12 +39,12 @@ class CollocatedSolution(Solution):
     rates: Float[Array, "N s nx"]
 
     def control(self, t: Time | float) -> Controls:
-        """Controls u(t): the interpolating polynomial of the values at the points. Between points it may violate bounds."""
+        """Controls u(t): the polynomial through the controls at the collocation points. Between them it may violate bounds."""
         k, fraction = self._place(t)
         return polynomial(scheme_of(self.points).values, fraction, self.point_controls[k])
 
     def state(self, t: Time | float) -> AnyState:
-        """State x(t): the state at the left node plus the integral of the interpolating polynomial of the time derivatives."""
+        """State x(t): the state at the left node plus the integral of the polynomial through the time derivatives of the state."""
         k, fraction = self._place(t)
         step = polynomial(scheme_of(self.points).integrals, fraction, self.rates[k])
         return self.dynamics.retract(jax.tree.map(lambda leaf: leaf[k], self.value.states), step)
@@ -56,23 +57,25 @@ class CollocatedSolution(Solution):
 
 
 class Collocation(Solver):
-    """Direct collocation by Ipopt, an interior-point method.
+    """Direct collocation, solved by the interior-point method Ipopt.
 
-    The dynamics (`Dynamics.rate`) and the path constraints are satisfied at the collocation points of each interval of length
-    h = T / N, and the costs are integrated by the quadrature of the same points. "trapezoid" (order 2) and "hermite_simpson"
-    (order 4) have points at the nodes, so that controls are continuous. "legendre_gauss" (order 2 degree) has only interior points,
-    so that controls may jump at nodes. The orders hold for states on manifolds too.
+    The duration T is divided into N intervals. The dynamics (`Dynamics.rate`) and the path constraints are satisfied at the
+    collocation points of each interval, and running costs are integrated by the quadrature of these points. The schemes "trapezoid"
+    (order 2) and "hermite_simpson" (order 4) have points at both ends of each interval, so that controls are continuous. The scheme
+    "legendre_gauss" (order 2 * degree) has only interior points, so that controls may jump between intervals. For states on
+    manifolds the schemes have the same orders.
 
     The plan of a solution holds the mean controls of each interval; `CollocatedSolution` describes the motion in continuous time.
 
-    Ipopt runs outside JAX, so `solve` cannot be transformed (`jit`, `vmap`, `grad`). It compiles the derivatives itself, once for
-    problems with the same functions. The tolerances require double precision. Ipopt needs ipyopt: `pip install "jaxdyn[nlp]"`.
+    Ipopt runs outside JAX, so `solve` cannot be transformed (`jit`, `vmap`, `grad`). The derivatives are compiled once for all
+    problems with the same cost, constraint and dynamics functions. The tolerances require double precision. Ipopt needs ipyopt:
+    `pip install "jaxdyn[nlp]"`.
 
     Attributes:
         scheme: Collocation scheme, which relates the states in an interval to their time derivatives.
         degree: Number of collocation points in each interval of "legendre_gauss"; it does not affect the other schemes.
-        tolerance: Largest residual of the KKT conditions in a solution, in the scaling of Ipopt.
-        feasibility: Largest violation of dynamics and constraints in a solution.
+        tolerance: Largest residual of the KKT conditions that a solution may have, as scaled by Ipopt.
+        feasibility: Largest violation of dynamics and constraints that a solution may have.
         print_level: Amount of output of Ipopt, from 0 to 12.
         backend: Compiler of the derivatives, see `lanes`.
 

@@ -1,10 +1,10 @@
 """Predefined costs and constraints of mechanisms: deviations from states and tool poses, effort, energy, bounds, and collisions.
 
-A cost is a function cost(dynamics, t, x, u). Along the path its value is a cost per second; at the end it is added once. A subclass
-of `CostTerm` or `ConstraintTerm` with a class variable `kind` can be selected in configs of `jaxdyn optimize` by tables of this
-kind: the fields of the class are the keys of the table, with the units, bounds and defaults that `quantity` declares. Arrays with
-the annotation "nq", "nv", "nx" or "nu" have one value for each coordinate, velocity component, tangent coordinate of the state, or
-control.
+A cost is a function cost(dynamics, t, x, u). The values of running costs are integrated over time; the values of final costs are
+added once, at the end. A subclass of `CostTerm` or `ConstraintTerm` with a class variable `kind` can be selected in configs of
+`jaxdyn optimize` by a table with the same `kind`. The fields of the class are the other keys of the table; `quantity` declares
+their units and bounds. Arrays with the annotation "nq", "nv", "nx" or "nu" have one value for each coordinate, velocity component,
+tangent coordinate of the state, or control, respectively.
 """
 
 import abc
@@ -38,9 +38,10 @@ class CostTerm(eqx.Module):
 
 
 class LeastSquares(CostTerm):
-    """Base of costs 1/2 sum of w_i r_i^2.
+    """Base of least-squares costs 1/2 sum of w_i r_i^2 with residuals r and weights w.
 
-    Without second-order terms, solvers take J' w J with J = dr as the Hessian, which is positive semidefinite.
+    Solvers of Gauss-Newton type approximate the Hessian by J' w J, where J is the Jacobian of r; this matrix is positive
+    semidefinite.
 
     Source: theory.md (S6).
     """
@@ -57,9 +58,9 @@ class LeastSquares(CostTerm):
 
 
 class ConstraintTerm(eqx.Module):
-    """Base of predefined constraint functions with values (m,).
+    """Base of predefined constraint functions, which return m values.
 
-    `relation(term)` makes a constraint of it: `Equality` (values = 0) or `Inequality` (values <= 0).
+    `relation(term)` is the constraint on these values: `Equality` (values = 0) or `Inequality` (values <= 0).
     """
 
     relation: ClassVar[type[Equality] | type[Inequality]] = Equality
@@ -74,7 +75,7 @@ class Deviation(LeastSquares):
 
     Attributes:
         target: Target state of the mechanism.
-        weights: Weights w of the tangent coordinates: first of the configuration, then of the velocities.
+        weights: Weights w of the tangent coordinates: first those of the configuration, then those of the velocities.
     """
 
     kind: ClassVar[str] = "deviation"
@@ -98,7 +99,7 @@ class AngularDeviation(CostTerm):
     1/2 w_i d_i^2.
 
     Attributes:
-        target: Target coordinates of the mechanism.
+        target: Coordinates of the target configuration.
         weights: Weights w_i, one for each velocity component; they should be zero for components that are not angles.
     """
 
@@ -142,9 +143,9 @@ class FramePose(LeastSquares):
     Attributes:
         frame: Name of a body or frame.
         target: Target pose in world coordinates.
-        position: Weights of the squared distances along the world axes, or one for all.
-        rotation: Weights of the squared angles about the axes of the target, or one for all; the gradient is discontinuous at an
-            angle of pi.
+        position: Weights of the squared distances along the world axes, or one weight for all.
+        rotation: Weights of the squared angles about the axes of the target, or one weight for all; the gradient is discontinuous
+            at an angle of pi.
     """
 
     kind: ClassVar[str] = "frame_pose"
@@ -167,16 +168,16 @@ class FramePose(LeastSquares):
 
 
 class FrameDisplacement(LeastSquares):
-    """Quadratic cost 1/2 sum of (angular_i w_i^2 + linear_i n_i^2) of the twist (w; n) = log(T*^-1 T) from a target pose T*.
+    """Quadratic cost 1/2 sum of (angular_i w_i^2 + linear_i n_i^2) of the twist (w; n) = log(T*^-1 T) from a target to a frame.
 
-    The twist is the logarithm of SE(3), on the axes of the target. In contrast to `FramePose`, translation and rotation are those
-    of one screw motion from the target to the frame.
+    T* is the target pose, T the pose of the frame, and log the logarithm of SE(3); w and n have components along the axes of the
+    target. In contrast to `FramePose`, translation and rotation are those of one screw motion from the target to the frame.
 
     Attributes:
         frame: Name of a body or frame.
         target: Target pose T* in world coordinates.
-        linear: Weights of the squared translations n_i, or one for all.
-        angular: Weights of the squared rotations w_i, or one for all; the gradient is discontinuous at an angle of pi.
+        linear: Weights of the squared translations n_i, or one weight for all.
+        angular: Weights of the squared rotations w_i, or one weight for all; the gradient is discontinuous at an angle of pi.
     """
 
     kind: ClassVar[str] = "frame_displacement"
@@ -205,8 +206,8 @@ class FrameVelocity(LeastSquares):
 
     Attributes:
         frame: Name of a body or frame.
-        linear: Weights of the squared components of v, or one for all.
-        angular: Weights of the squared components of w, or one for all.
+        linear: Weights of the squared components of v, or one weight for all.
+        angular: Weights of the squared components of w, or one weight for all.
     """
 
     kind: ClassVar[str] = "frame_velocity"
@@ -228,10 +229,10 @@ class FrameVelocity(LeastSquares):
 
 
 class JointRange(LeastSquares):
-    """Quadratic cost 1/2 w sum of excess^2 of the coordinates beyond the position limits, which are narrowed by a margin.
+    """Quadratic cost 1/2 w sum of e_i^2, where e_i is the excess of coordinate i beyond its position limits, narrowed by a margin.
 
     Attributes:
-        weight: Weight w of the squared excesses (1/rad^2 or 1/m^2).
+        weight: Weight w of the squares e_i^2 (1/rad^2 or 1/m^2).
         margin: Distance from the limits (rad or m) at which the cost begins.
     """
 
@@ -249,9 +250,9 @@ class JointRange(LeastSquares):
 
 
 class Manipulability(CostTerm):
-    """Cost -w log sqrt(det(J J')) of the manipulability of the origin of a frame, with its Jacobian J (3, nv) on world axes.
+    """Cost -w log(m) of the manipulability m = sqrt(det(J J')), where J (3, nv) is the Jacobian of the origin of a frame.
 
-    The cost grows without bound toward singular configurations, which it therefore repels.
+    The cost grows without bound toward singular configurations, and therefore repels plans from them.
 
     Attributes:
         frame: Name of a body or frame.
@@ -291,7 +292,7 @@ class EnergyLevel(LeastSquares):
 
 
 class ElapsedTime(CostTerm):
-    """Cost w t of the time t. As a final cost it is w times the duration, for problems with free duration.
+    """Cost w t, proportional to the time t; as a final cost it penalizes the duration of a problem with free duration.
 
     Attributes:
         weight: Weight w of the elapsed time.
@@ -308,9 +309,9 @@ class ElapsedTime(CostTerm):
 class Spheres(ConstraintTerm):
     """Collision avoidance: spheres on bodies do not touch spheres that are fixed in the world (obstacles).
 
-    The value of a pair is (R^2 - D^2) / (2 R), with D the distance of the centers and R the sum of the radii and the margin. It is
-    negative for separate spheres, approximately the penetration depth near contact, and smooth everywhere. `Inequality(spheres)` is
-    the constraint, `Penetration(spheres)` a cost.
+    The value for a pair of spheres is (R^2 - D^2) / (2 R), where D is the distance between the centers and R the sum of the radii
+    and the margin. This value is negative if D > R, approximates the penetration depth near contact, and is smooth everywhere.
+    `Inequality(spheres)` is the constraint that no pair touches, and `Penetration(spheres)` is a cost.
 
     Attributes:
         bodies: Name of the body of each sphere.
@@ -355,8 +356,8 @@ class StateBounds(ConstraintTerm):
 
     Attributes:
         origin: State from which d is measured.
-        lower: Lower bounds of the difference d (nx,); the constraint is differentiable with respect to the finite ones.
-        upper: Upper bounds of the difference d (nx,); the constraint is differentiable with respect to the finite ones.
+        lower: Lower bounds of the difference d (nx,); the constraint is differentiable with respect to finite bounds.
+        upper: Upper bounds of the difference d (nx,); the constraint is differentiable with respect to finite bounds.
         below: Indices of finite lower bounds.
         above: Indices of finite upper bounds.
     """
@@ -429,8 +430,8 @@ class JointBounds(ConstraintTerm):
 class Workless(ConstraintTerm):
     """Constraint that the controls do no work: their power (W) is zero at all times.
 
-    Motions of minimum time under this constraint are brachistochrones: geodesics of the metric M / (E - V) at constant total energy
-    E.
+    Motions of minimum time under this constraint are brachistochrones: geodesics of the metric M / (E - V), with mass matrix M,
+    potential energy V and constant total energy E.
     """
 
     kind: ClassVar[str] = "workless"
@@ -440,11 +441,11 @@ class Workless(ConstraintTerm):
 
 
 class Penetration(LeastSquares):
-    """Quadratic cost 1/2 w sum of depth^2 of the penetration depths of spheres into obstacles, which are enlarged by the margin.
+    """Quadratic cost 1/2 w sum of d_i^2 of the depths d_i by which spheres penetrate obstacles that are enlarged by a margin.
 
     Attributes:
-        spheres: Spheres and obstacles.
-        weight: Weight w of the squared depths.
+        spheres: Spheres, obstacles and margin.
+        weight: Weight w of the squared depths d_i^2.
     """
 
     kind: ClassVar[str] = "penetration"

@@ -1,8 +1,9 @@
-"""Second-order expansion of a control problem about a plan in tangent coordinates: a linear-quadratic problem for the step.
+"""Second-order expansion of a control problem about a plan: a linear-quadratic problem for a step in tangent coordinates.
 
-The state of the linear-quadratic problem is (step of x, step of the design parameters). Gradients, Jacobians and the Hessians of
-costs are exact. Newton's method adds the second derivatives of dynamics and constraints, weighted by costates and multipliers; the
-Gauss-Newton method omits them. Penalized constraints with Jacobian J and weights w add J' w J to the Hessian in both methods.
+The state of the linear-quadratic problem consists of the step of the state x and the step of the design parameters. Gradients,
+Jacobians, and the Hessians of costs other than `LeastSquares` are exact. Newton's method uses the second derivatives of dynamics
+and constraints, weighted by costates and multipliers, and of the residuals of `LeastSquares` costs; the Gauss-Newton method omits
+all these. Penalized constraints with Jacobian J and weights w add J' w J to the Hessian of Newton's and of the Gauss-Newton method.
 """
 
 import equinox as eqx
@@ -28,7 +29,7 @@ from jaxdyn.spatial.arrays import einsum
 
 
 class ConstraintTerms(eqx.Module):
-    """Contributions of constraints to the expansion: multipliers times Jacobians J in gradients, J' w J with weights w in Hessians.
+    """Multipliers y and weights w of constraints with Jacobian J, which add J' y to the gradients and J' w J to the Hessians.
 
     Attributes:
         path: Multipliers of the constraints along the path.
@@ -44,7 +45,7 @@ class ConstraintTerms(eqx.Module):
 
 
 def penalty_terms(problem: ControlProblem, found: Outcome, multipliers: Multipliers) -> ConstraintTerms:
-    """The terms of the augmented Lagrangian; inactive inequality constraints do not contribute."""
+    """Multipliers and weights of the constraints in the augmented Lagrangian; those of inactive inequality constraints are zero."""
     path, end = multiplier_estimates(problem, found, multipliers)
     weights = [
         jnp.where((multiplier != 0.0) | (values == 0.0), multipliers.penalty, 0.0)
@@ -57,9 +58,9 @@ class Expansion(eqx.Module):
     """The expansion of a problem about a plan.
 
     Attributes:
-        model: Linear-quadratic problem for the step, with z = (state, design).
-        path_rows: Jacobians of the constraints along the path with respect to (z, u).
-        end_rows: Jacobian of the constraints at the end with respect to z.
+        model: Linear-quadratic problem for the steps z of (state, design parameters) and u of the controls.
+        path_rows: Jacobians of the path constraints with respect to (state, design parameters, controls).
+        end_rows: Jacobian of the final constraints with respect to (final state, design parameters).
     """
 
     model: LinearQuadratic
@@ -75,7 +76,7 @@ def linearized(
     *,
     backend: Backend = "auto",
 ) -> Expansion:
-    """The first-order expansion with gradients and Jacobians; all curvature is zero.
+    """The first-order expansion of a problem about a plan: gradients and Jacobians, with Hessians equal to zero.
 
     Args:
         problem: Problem to expand.
@@ -146,8 +147,9 @@ def expanded(
         gaps: Defects of the plan, see `plan.gaps`.
         costates: Costates of x_1 to x_N, which weight the second derivatives of the dynamics; by default they are computed by the
             adjoint recursion.
-        feedback: Gains for the default costates: these are then the derivative of the cost under feedback, not with fixed controls.
-            At an optimum both are equal. Elsewhere the costates of unstable motions would be very large without feedback.
+        feedback: Feedback gains in the adjoint recursion: with gains, costates are the derivatives of the cost under feedback;
+            without gains, they are the derivatives at fixed controls. At an optimum, costates with and without gains are equal.
+            Elsewhere, costates of unstable motions would be very large without gains.
         curvature: Weight of the second derivatives of dynamics and constraints: 1 for Newton's method, 0 or None for Gauss-Newton.
         backend: Compiler of the expansion, see `lanes`.
     """
@@ -216,11 +218,11 @@ def _hessian(split, curved, weight: Array, zero: Array) -> Array:
 
 
 def cost_size(problem: ControlProblem, plan: Plan, *, backend: Backend = "auto") -> Float[Array, ""]:
-    """Magnitude of the derivatives of the cost at a plan, for its scaling: the largest component of sum over k of |g_k| + |H_k 1|.
+    """Magnitude of the derivatives of the cost, for scaling the cost: the largest component of the sum over k of |g_k| + |H_k 1|.
 
-    g_k and H_k are gradient and Hessian of the cost of time step k, or of the final cost, with respect to tangent coordinates,
-    controls and design parameters, and 1 is the vector of ones. Unlike the gradient alone, the result is not zero for a quadratic
-    cost at its minimum.
+    g_k and H_k are the gradient and the Hessian of the cost of time step k, or of the final cost, with respect to tangent
+    coordinates, controls and design parameters, and 1 is the vector of ones. Because of H_k, the result is positive even at the
+    minimum of a quadratic cost.
     """
     nx, m = problem.dynamics.nx, problem.dynamics.nu
     n = nx + problem.size
@@ -277,7 +279,7 @@ def initial_offset(problem: ControlProblem, plan: Plan, step: Float[Array, "P"])
 
 
 def initial_jacobian(problem: ControlProblem, plan: Plan) -> Float[Array, "n P"]:
-    """Derivative of the initial z_0 = (state, design) with respect to the design parameters."""
+    """Derivative of z_0 = (initial state, design parameters) with respect to the design parameters."""
     one = jnp.asarray(np.eye(problem.size), plan.design.dtype)
     slope = jax.jacfwd(lambda step: initial_offset(problem, plan, step))(jnp.zeros_like(plan.design))
     return jnp.concatenate([slope, one])

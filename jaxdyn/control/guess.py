@@ -1,7 +1,7 @@
 """Initial guesses of plans: at rest, held against gravity, straight lines, random motions under feedback, and a mixture of them.
 
-`solve(problem, solver)` starts from the simplest of them, and `solve_batch(problem, solver)` from the mixture. A guess may violate
-the dynamics. `SingleShooting` and `Sampling` take its controls only; all other solvers start from its states too.
+By default `solve` starts from the guess `simplest`, and `solve_batch` from the guesses `mixed`. A guess may violate the dynamics.
+`SingleShooting` and `Sampling` use only the controls of a guess; all other solvers use its states too.
 """
 
 from typing import Literal, get_args
@@ -29,11 +29,11 @@ _EFFORT = 1e-2  # weight of the controls in the feedback of random motions, wher
 
 
 def rolled_out(problem: ControlProblem, controls: Float[Array, "N nu"] | Float[Array, "nu"] | None = None) -> Plan:
-    """The motion under given controls: one row for each time step, one row for all of them, or zero controls.
+    """The plan that results from simulating the dynamics under given controls, or under zero controls.
 
     Args:
         problem: The problem.
-        controls: The controls (N, nu) or (nu,); zero if not given.
+        controls: One control vector for each time step (N, nu), or one for all time steps (nu,); by default zero.
     """
     shape = (problem.steps, problem.dynamics.nu)
     if controls is None:
@@ -42,19 +42,19 @@ def rolled_out(problem: ControlProblem, controls: Float[Array, "N nu"] | Float[A
 
 
 def rest(problem: ControlProblem) -> Plan:
-    """The plan that stays in the initial state, with zero controls. It is a motion at an equilibrium only."""
+    """The plan that stays in the initial state, with zero controls. It obeys the dynamics only if this state is an equilibrium."""
     states = jax.tree.map(lambda leaf: jnp.stack([leaf] * (problem.steps + 1)), problem.initial)
     return Plan(states, jnp.zeros((problem.steps, problem.dynamics.nu), problem.lower.dtype), initial_design(problem))
 
 
 def gravity_compensated(problem: ControlProblem, states: AnyState | None = None) -> Plan:
-    """A plan whose controls hold the system still in each of its states, as well as they can within their bounds.
+    """A plan whose controls hold the system still in each of its states, as far as the bounds of the controls permit.
 
         u_k minimizes |f(x, u) (-) x|,  where x is the state x_k at rest
 
     Args:
         problem: The problem.
-        states: States x_0 to x_N; all are the initial state if not given.
+        states: States x_0 to x_N; by default all are the initial state.
     """
     states = rest(problem).states if states is None else states
     placed = problem.with_design(initial_design(problem))
@@ -64,17 +64,17 @@ def gravity_compensated(problem: ControlProblem, states: AnyState | None = None)
 
 
 def straight_line(problem: ControlProblem, goal: AnyState | None = None) -> Plan:
-    """The plan on the shortest path in tangent coordinates from the initial state to a goal, at constant speed.
+    """The plan along the straight line in tangent coordinates from the initial state to a goal, at constant speed.
 
-    The controls are those of `gravity_compensated`.
+    The controls are computed by `gravity_compensated`.
 
     Args:
         problem: The problem.
-        goal: State at the end. By default it is the target of a `TargetState` among the final constraints, or of a `Deviation`
-            among the final costs.
+        goal: Final state; by default the target of a `TargetState` among the final constraints, or of a `Deviation` among the final
+            costs.
 
     Raises:
-        ValueError: No goal is given, and the problem states none.
+        ValueError: No goal is given, and no constraint or cost of the problem has a target.
     """
     goal = goal_of(problem) if goal is None else goal
     if goal is None:
@@ -103,13 +103,15 @@ def random(
 
         q(t) = q_line(t) (+) sum over n of a_n sin(n pi t / T) / n,   a_n normally distributed
 
-    As a motion, it tracks this path by LQR feedback, so that it does not diverge at unstable equilibria.
+    If `motion` is true, the plan is a simulation that tracks the path q(t) by LQR feedback, so that it does not diverge at unstable
+    equilibria.
 
     Args:
         problem: The problem.
         key: Random key; `jax.vmap` over keys makes several plans.
         spread: Standard deviation of the amplitudes a_n (rad or m).
-        motion: If true, the plan obeys the dynamics; if false, its states are the path, with the controls of `gravity_compensated`.
+        motion: If true, the plan obeys the dynamics; if false, its states lie on the path q(t), and its controls are those of
+            `gravity_compensated`.
     """
     goal = goal_of(problem)
     dtype = problem.lower.dtype
@@ -124,19 +126,19 @@ def random(
 
 
 def mixed(problem: ControlProblem, count: int = 64, *, seed: int = 0, spread: float = 1.0) -> Plan:
-    """Initial guesses of all kinds with a leading axis; `kinds` states the kind of each.
+    """A batch of initial guesses of several kinds; the function `kinds` returns the kind of each guess.
 
     Args:
         problem: The problem.
         count: Number of guesses.
-        seed: Seed of the random ones.
-        spread: Standard deviation of their amplitudes (rad or m), see `random`.
+        seed: Seed of the random guesses.
+        spread: Standard deviation of the amplitudes of random guesses (rad or m), see `random`.
     """
     return _mixed(problem, kinds(problem, count), jax.random.key(seed), jnp.asarray(spread, problem.lower.dtype))
 
 
 def kinds(problem: ControlProblem, count: int) -> tuple[Kind, ...]:
-    """The kind of each guess of `mixed`: one of each kind that is not random, then random paths and random motions alternately.
+    """The kind of each guess of `mixed`: one guess of each deterministic kind, then random paths and random motions alternately.
 
     Args:
         problem: The problem.
@@ -168,9 +170,10 @@ def _mixed(problem: ControlProblem, kinds: tuple[Kind, ...], key: PRNGKeyArray, 
 
 
 def goal_of(problem: ControlProblem) -> AnyState | None:
-    """The state at which plans should end, or None.
+    """The goal of a problem: the state in which plans should end; None if the problem has no goal.
 
-    It is the target of a complete `TargetState` among the final constraints, or else of a `Deviation` among the final costs.
+    The goal is the target of a `TargetState` that constrains the configuration, among the final constraints, or else of a
+    `Deviation` among the final costs.
 
     Args:
         problem: The problem.

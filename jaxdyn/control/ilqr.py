@@ -1,4 +1,4 @@
-"""iLQR and DDP: plans are improved by a rollout with feedback under the policy of their expansion."""
+"""iLQR and DDP: a plan is improved by simulating the optimal feedback policy of its linear-quadratic expansion."""
 
 from typing import ClassVar
 
@@ -16,20 +16,22 @@ from jaxdyn.mechanism.quantity import quantity
 
 
 class ILQR(NewtonSolver):
-    """Iterative linear-quadratic regulator; with second-order dynamics, differential dynamic programming.
+    """Iterative linear-quadratic regulator (iLQR), or differential dynamic programming (DDP) with second derivatives of dynamics.
 
-    Each iteration expands costs and dynamics about the plan to second order, solves the linear-quadratic problem with the bounds
-    of the controls, and rolls its policy out with several step fractions at once; the largest fraction with a sufficient decrease
-    is accepted. An initial guess may violate the dynamics: its gaps are closed along the search, and while they are open, the cost
-    may increase. Costs that are `LeastSquares` have the Hessian of Gauss-Newton. DDP adds the curvature of residuals
-    and dynamics, weighted by the costates, and converges quadratically close to a solution.
-    If the model is not convex, this curvature is omitted for some iterations. Constraints are included by an augmented Lagrangian.
+    Each iteration expands the problem about the plan, solves the resulting linear-quadratic problem with the bounds of the
+    controls, and simulates its optimal policy with several step fractions at once. The largest fraction that decreases the cost
+    sufficiently is accepted. An initial guess may violate the dynamics: the search closes the gaps between its states, and the cost
+    may increase until they are closed. iLQR uses the Gauss-Newton Hessian of `LeastSquares` costs. DDP adds the second derivatives
+    of residuals and dynamics, and converges quadratically close to a solution. If the linear-quadratic problem is not convex, these
+    second derivatives are omitted for some iterations. Constraints are included by an augmented Lagrangian.
 
     Attributes:
-        second_order: Whether the curvature of the dynamics is used (DDP) or not (iLQR). None for iLQR, but DDP for problems with
-            design parameters; `uses_curvature(problem)` states the choice.
-        tolerance: Expected relative decrease of the cost below which the search ends; None for 1e-9, or 1e-5 in single precision.
-        feasibility: Largest violation of a constraint in a solution; None for 1e-6, or 1e-4 in single precision.
+        second_order: If true, second derivatives of the dynamics are used (DDP); if false, they are omitted (iLQR). None selects
+            DDP for problems with design parameters and iLQR for all others.
+        tolerance: Expected relative decrease of the cost below which the search ends; None selects 1e-9 in double and 1e-5 in
+            single precision.
+        feasibility: Largest violation of a constraint that a solution may have; None selects 1e-6 in double and 1e-4 in single
+            precision.
         penalty: Initial weight of the quadratic penalty on constraint violations.
         backend: Compiler of expansions, recursions and rollouts, see `lanes`.
 
@@ -61,15 +63,15 @@ class ILQR(NewtonSolver):
 def roll_out(
     problem: ControlProblem, plan: Plan, step: Step, gaps: Float[Array, "N nx"], fraction: Float[Array, ""]
 ) -> Plan:
-    """The plan after a fraction of the feedforward and the full feedback of a policy.
+    """The plan that results from simulating a policy with a fraction of its feedforward and its full feedback.
 
-    The same fraction of the gaps between the states of the plan is closed. Source: theory.md (S4); Mastalli et al. 2020.
+    The simulation closes the same fraction of the gaps of the plan. Source: theory.md (S4); Mastalli et al. 2020.
 
     Args:
         problem: Problem to solve.
         plan: Plan before the step.
         step: Solution of the linear-quadratic model.
-        gaps: Gaps between the states of the plan.
+        gaps: Defects of the plan, see `plan.gaps`.
         fraction: Fraction of the feedforward.
     """
     moved = fraction * step.z[0, problem.dynamics.nx :]
