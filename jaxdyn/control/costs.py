@@ -168,7 +168,7 @@ class FramePose(LeastSquares):
 
 
 class FrameDisplacement(LeastSquares):
-    """Quadratic cost 1/2 sum of (angular_i w_i^2 + linear_i n_i^2) of the twist (w; n) = log(T*^-1 T) from a target to a frame.
+    """Cost 1/2 sum of (angular_i w_i^2 + linear_i n_i^2), where (w; n) = log(T*^-1 T) is the twist from a target T* to a frame T.
 
     T* is the target pose, T the pose of the frame, and log the logarithm of SE(3); w and n have components along the axes of the
     target. In contrast to `FramePose`, translation and rotation are those of one screw motion from the target to the frame.
