@@ -1,7 +1,7 @@
-"""Other formulations of the equations of motion in their textbook forms; they agree with `jaxdyn.dynamics`.
+"""Alternative textbook formulations of the equations of motion; their results agree with `jaxdyn.dynamics`.
 
-gibbs_appell  acceleration energy, whose gradient by the accelerations is the equation of motion
-kane          partial velocities times active and inertial forces
+gibbs_appell  acceleration energy, whose gradient with respect to the accelerations is the equation of motion
+kane          active and inertia forces, projected on partial velocities
 lagrange      derivatives of the kinetic energy
 hamilton      coordinates and generalized momenta
 exponentials  screws and products of exponentials

@@ -1,11 +1,13 @@
 """Attitude dynamics of one rigid body about its center of mass, theory.md section (o).
 
-There are two forms of the same motion. The s-parameter form has 6 components: the magnitude w of the angular velocity, two angles
-alpha and beta of its direction in inertial space, and s-parameters of the body relative to this direction. A balanced body
-moves on a surface in s-space (O12). The form is singular at w = 0, at sin(beta) = 0 and at the pole of s (O10). The quaternion form
-has 7 components, the attitude quaternion and the body rates, and no singular point: prefer it for simulation.
+The state has two forms. The s-parameter form has 6 components: the magnitude w of the angular velocity, two angles alpha and beta
+of its direction in inertial space, and three s-parameters of the attitude of the body relative to this direction. If no moment acts
+on the body, its s-parameters stay on a surface in s-space (O12). The s-parameter form is singular at w = 0, at sin(beta) = 0 and at
+the pole of s (O10). The quaternion form has 7 components, the attitude quaternion and the body rates. It has no singular points, so
+it is preferable for simulation.
 
-Frames: body axes are principal axes of inertia; the frame of the angular velocity has it as third axis; inertial axes are X, Y, Z.
+Frames: body axes are principal axes of inertia; the third axis of the frame of the angular velocity is along the angular velocity;
+inertial axes are X, Y, Z.
 """
 
 from collections.abc import Callable
@@ -25,13 +27,13 @@ PrincipalMoments = Float[Array | np.ndarray, "3"]
 
 
 class SParameterState(eqx.Module):
-    """Attitude and angular velocity of a body, in s-parameters.
+    """Attitude and angular velocity of a body, in terms of s-parameters (`jaxdyn.spatial.attitude`).
 
     Attributes:
         speed: Magnitude w > 0 of the angular velocity, rad/s.
         alpha: Azimuth of the angular velocity, from inertial Z towards X, rad.
         beta: Angle of the angular velocity from inertial Y, rad.
-        s: S-parameters of the attitude, body axes to the frame of the angular velocity.
+        s: S-parameters of the rotation from body axes to the frame of the angular velocity.
     """
 
     speed: Float[Array, "*batch"]
@@ -41,20 +43,20 @@ class SParameterState(eqx.Module):
 
     @property
     def rotation(self) -> Matrix33:
-        """Rotation matrix K N(s), body to inertial components. Source: theory.md (O7)."""
+        """Rotation matrix K(alpha, beta) N(s) from body to inertial components. Source: theory.md (O7)."""
         return dot(frame_of_angular_velocity(self.alpha, self.beta), attitude.to_matrix(self.s))  # (O7)
 
     @property
     def body_rates(self) -> Vector3:
-        """Angular velocity N^T (0, 0, w), body axes, rad/s. Source: theory.md (O7)."""
+        """Angular velocity N(s)^T (0, 0, w) on body axes, rad/s. Source: theory.md (O7)."""
         return self.speed * attitude.to_matrix(self.s)[2]  # (O7)
 
 
 class QuaternionState(eqx.Module):
-    """Attitude and angular velocity of a body, in the form without singular points.
+    """Attitude quaternion and angular velocity of a body; this form of the state has no singular points.
 
     Attributes:
-        quaternion: Attitude, body to inertial components, of any nonzero norm.
+        quaternion: Attitude quaternion from body to inertial components, of any nonzero norm.
         body_rates: Angular velocity, body axes, rad/s.
     """
 
@@ -63,7 +65,7 @@ class QuaternionState(eqx.Module):
 
     @property
     def rotation(self) -> Matrix33:
-        """Rotation matrix, body to inertial components. Source: theory.md (A5)."""
+        """Rotation matrix from body to inertial components. Source: theory.md (A5)."""
         return quaternion.to_matrix(self.quaternion)
 
 
@@ -80,7 +82,10 @@ def frame_of_angular_velocity(alpha: Scalar, beta: Scalar) -> Matrix33:
 
 
 def to_quaternion_state(state: SParameterState) -> QuaternionState:
-    """Convert the state to attitude quaternion and body rates; smooth for every s. Source: theory.md (O1), (O7)."""
+    """Convert a state in s-parameters to attitude quaternion and body rates.
+
+    The conversion is smooth for every s. Source: theory.md (O1), (O7).
+    """
     second = jnp.array([0.0, 1.0, 0.0], state.s.dtype)
     # K rotates the cyclic permutation of axes, K(0, 0), by alpha about inertial Y and by beta about the second axis of the frame.
     permutation = jnp.array([0.5, -0.5, -0.5, -0.5], state.s.dtype)
@@ -90,7 +95,7 @@ def to_quaternion_state(state: SParameterState) -> QuaternionState:
 
 
 def from_quaternion_state(state: QuaternionState) -> SParameterState:
-    """Convert the state to s-parameters, with |s| <= 1, |alpha| <= pi and 0 <= beta <= pi.
+    """Convert a state with attitude quaternion to one with s-parameters, where |s| <= 1, |alpha| <= pi and 0 <= beta <= pi.
 
     At w = 0 and at sin(beta) = 0 the frame of the angular velocity is undefined, and the result is NaN or arbitrary.
 
@@ -107,7 +112,7 @@ def from_quaternion_state(state: QuaternionState) -> SParameterState:
 def attitude_rates(
     principal_moments: PrincipalMoments, state: SParameterState, moment: Moment = None
 ) -> SParameterState:
-    """Time derivatives of speed, alpha, beta and s, as a state; rad/s^2, rad/s, rad/s, 1/s.
+    """Time derivatives of speed, alpha, beta and s, in the fields of an `SParameterState`; rad/s^2, rad/s, rad/s, 1/s.
 
     (w beta', w alpha' sin(beta), w')^T = N I^-1 (M - w_body x I w_body),
     s' = B^T (alpha' sin(beta), -beta', w - alpha' cos(beta))^T.
@@ -134,7 +139,7 @@ def attitude_rates(
 def quaternion_rates(
     principal_moments: PrincipalMoments, state: QuaternionState, moment: Moment = None
 ) -> QuaternionState:
-    """Time derivatives of attitude quaternion and body rates, as a state; 1/s, rad/s^2. There are no singular points.
+    """Time derivatives of attitude quaternion and body rates, in the fields of a `QuaternionState`; 1/s, rad/s^2.
 
     Args:
         principal_moments: Principal moments I1, I2, I3 about the center of mass, kg m^2.
@@ -159,9 +164,9 @@ def _body_acceleration(principal_moments: PrincipalMoments, body_rates: Vector3,
 
 
 def switch(state: SParameterState) -> SParameterState:
-    """Exchange s with its shadow if |s| > 1.
+    """Replace s by its shadow -s/|s|^2, the s-parameters of the same attitude inside the unit sphere, if |s| > 1.
 
-    Applied after every step of an integration, it avoids the pole. Source: theory.md (O6).
+    Applied after every step of an integration, it keeps s away from the pole |s| = infinity. Source: theory.md (O6).
     """
     return SParameterState(state.speed, state.alpha, state.beta, attitude.switch(state.s))
 
@@ -186,7 +191,8 @@ def kinetic_energy(principal_moments: PrincipalMoments, state: State) -> Scalar:
 def dynamic_inertia(principal_moments: PrincipalMoments, state: State) -> Scalar:
     """Moment of inertia d = Lam^2/(2 E), min I <= d <= max I, kg m^2; constant without a moment, and NaN at rest.
 
-    Lam is the angular momentum. A body of inertia d that spins about one axis with the same angular momentum has the same energy.
+    Lam is the angular momentum. A body with the moment of inertia d about a fixed axis of rotation has the same kinetic energy E if
+    its angular momentum is Lam.
 
     Source: theory.md, before (O12).
     """
@@ -202,7 +208,7 @@ def configuration_surface(
 ) -> Float[Array, ""]:
     """Function whose zeros are the configuration surface: sum of Ik (Ik - d) N3k(s)^2, kg^2 m^4.
 
-    A balanced body stays on the surface of its d = `dynamic_inertia`. The surface is bounded unless d = I3.
+    If no moment acts on a body, s stays on the surface for its d = `dynamic_inertia`. The surface is bounded unless d = I3.
 
     Args:
         principal_moments: Principal moments I1, I2, I3 about the center of mass, kg m^2.
@@ -215,17 +221,17 @@ def configuration_surface(
 
 
 def torus_angle(principal_moments: PrincipalMoments, inertia: Scalar, cosine: Scalar) -> Scalar:
-    """Angle th0 of the torus on which a symmetric body (I1 = I2, not I3) moves without a moment, rad, 0 <= th0 <= pi/2.
+    """Angle th0 of the torus on which s of a symmetric body (I1 = I2, not I3) moves without a moment, rad, 0 <= th0 <= pi/2.
 
-    The angle between the angular velocity and the axis of symmetry is 2 th0. The integral d determines only sin^2(2 th0), so two
-    tori have the same d.
+    The angle between the angular velocity and the axis of symmetry is 2 th0. The constant of motion d determines only sin^2(2 th0),
+    so two tori have the same d.
 
     Args:
         principal_moments: Principal moments I1 = I2, I3, kg m^2.
         inertia: Moment of inertia d of `dynamic_inertia`, kg m^2.
-        cosine: Direction cosine N33 at any time of the motion, whose sign selects the torus.
+        cosine: Direction cosine N33(s) at any time of the motion; its sign selects one of the two tori with the same d.
 
-    Source: theory.md (O13), as tan^2(2 th0) = I3 (d - I3)/(I1 (I1 - d)), which loses no digits at any angle.
+    Source: theory.md (O13), in the form tan^2(2 th0) = I3 (d - I3)/(I1 (I1 - d)), which has no cancellation at any angle.
     """
     across, along = principal_moments[0], principal_moments[2]
     sine = jnp.sqrt(jnp.maximum(along * (inertia - along) / (across - along), 0.0))
@@ -234,12 +240,13 @@ def torus_angle(principal_moments: PrincipalMoments, inertia: Scalar, cosine: Sc
 
 
 def torus(angle: Scalar, longitude: Scalar, latitude: Scalar) -> attitude.SParameters:
-    """Point of the configuration torus of a symmetric body, s-parameters.
+    """Point of the configuration torus of a symmetric body, in s-parameters.
 
     Args:
-        angle: Angle th0 of `torus_angle`, rad; the center circle has radius 1/sin(th0), the tube cot(th0).
-        longitude: Angle l about the third axis, rad.
-        latitude: Angle g about the tube, rad.
+        angle: Angle th0 of `torus_angle`, rad; the center circle of the torus has the radius 1/sin(th0), its tube the radius
+            cot(th0).
+        longitude: Angle l about the third axis of s-space, rad.
+        latitude: Angle g about the center circle, rad.
 
     Source: theory.md (O14).
     """
@@ -254,12 +261,12 @@ def torus(angle: Scalar, longitude: Scalar, latitude: Scalar) -> attitude.SParam
 def resisted_body_rates(
     principal_moments: PrincipalMoments, body_rates: Vector3, resistance: Scalar, t: Scalar
 ) -> Vector3:
-    """Body rates, rad/s, at time t of a symmetric body (I1 = I2) under the moment -h w_body: the exact solution.
+    """Exact body rates at time t of a symmetric body (I1 = I2) under the moment -h w_body, rad/s.
 
     Args:
         principal_moments: Principal moments I1 = I2, I3, kg m^2.
         body_rates: Angular velocity at t = 0, body axes, rad/s.
-        resistance: Coefficient h >= 0 of the medium, N m s; h = 0 gives the exact solution of the balanced body.
+        resistance: Resistance coefficient h >= 0 of the medium around the body, N m s; h = 0 gives the motion without a moment.
         t: Time (s).
 
     Source: theory.md (O15).

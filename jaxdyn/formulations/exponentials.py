@@ -1,14 +1,14 @@
 """Product of exponentials: the kinematics of a tree from the screws of its joints at the reference configuration.
 
-A joint of one degree of freedom displaces all bodies beyond it by expm(X q), X = [[S(e), v], [0, 0]], where e is the direction of
-its axis (zero for a prismatic joint) and v the velocity at the ground origin per unit of rate, both on ground axes with all joints
-neutral:
+A joint of one degree of freedom displaces all bodies that it carries by expm(X q) with X = [[S(e), v], [0, 0]]. Here e is the
+direction of its axis (zero for a prismatic joint), and v is the velocity of the body point at the ground origin per unit of joint
+rate. Both vectors are on ground axes at the reference configuration, where all joint coordinates are zero:
 
     revolute v = P x e,   prismatic e = 0, v the direction,   helical v = P x e + pitch e            (P a point of the axis)
 
-This is an alternative to the placements, velocities and accelerations of `kinematics`: it uses 4x4 matrices and screws instead of
-quaternions and columns on current axes. Its reference point is the ground origin, so digits are lost far from it. Theory.md
-section (c).
+The product of exponentials is an alternative to the placements, velocities and accelerations of `jaxdyn.dynamics.kinematics`: it
+uses 4x4 matrices and screws instead of quaternions and motion columns on current axes. Its reference point is the ground origin, so
+rounding errors grow with the distance from the ground origin. The equations are in theory.md section (c).
 """
 
 from typing import NamedTuple
@@ -32,11 +32,11 @@ Matrices44 = Float[Array, "nb 4 4"]
 
 
 class Screws(NamedTuple):
-    """Screws and placements at the reference configuration (all joints neutral), ground axes.
+    """Screws and placements at the reference configuration (all joint coordinates zero), on ground axes.
 
     Attributes:
         axis: Unit vector e of each joint; zero for a prismatic joint.
-        moment: Velocity v of each joint at the ground origin per unit of rate, m or 1.
+        moment: Velocity v of the body point at the ground origin per unit rate of each joint, m or 1.
         reference: Placement [[R_i(0), o_i(0)], [0, 1]] of each body.
     """
 
@@ -49,8 +49,8 @@ class Screws(NamedTuple):
 def screws(model: Model) -> Screws:
     """Screws of all joints and placements of all bodies at the reference configuration.
 
-    The column (w; nu) of a joint at neutral, on the axes and at the origin of its body, gives e = R(0) w, v = R(0) nu + o(0) x e.
-    The column must be constant, with |w| = 1 or w = 0.
+    The motion column (w; nu) of a joint at q = 0, on the axes and at the origin of its body, gives e = R(0) w and
+    v = R(0) nu + o(0) x e. The column must be constant, with |w| = 1 or w = 0.
 
     Raises:
         ValueError: A joint has several coordinates, or its screw axis is not constant.
@@ -92,9 +92,9 @@ def screw_exponential(axis: Vector3, moment: Vector3, angle: Float[Array, ""]) -
         A = 1 + sin(q) S(e) + (1 - cos q) S(e)^2,   b = ( q 1 + (1 - cos q) S(e) + (q - sin q) S(e)^2 ) v
 
     Args:
-        axis: Unit vector e, or zero: A = 1, b = q v.
-        moment: Velocity v at the ground origin per unit of rate, on the same axes.
-        angle: Angle q, rad; displacement, m, if the axis is zero.
+        axis: Unit vector e, or zero for a translation (A = 1, b = q v).
+        moment: Velocity v of the body point at the ground origin per unit of rate, on the axes of e.
+        angle: Angle q, rad, or displacement q, m, if the axis is zero.
 
     Source: theory.md (C1), (C2).
     """
@@ -134,7 +134,7 @@ def screw_displacements(model: Model, q: Coordinates) -> Matrices44:
         4x4 matrices [[A_{0,i}, h_i], [0, 1]], ground axes, m.
 
     Raises:
-        ValueError: q has the wrong shape, or a joint has no screw.
+        ValueError: q has the wrong shape, or a joint is not a screw of one degree of freedom.
 
     Source: theory.md (C4); Brockett 1984.
     """
@@ -143,7 +143,7 @@ def screw_displacements(model: Model, q: Coordinates) -> Matrices44:
 
 @kinematic_function
 def screw_poses(model: Model, q: Coordinates) -> Matrices44:
-    """Poses [[R_i, o_i], [0, 1]] of all body frames in the ground, m. Equal to `forward_kinematics`.
+    """Poses [[R_i, o_i], [0, 1]] of all body frames in the ground, m. The poses equal those of `forward_kinematics`.
 
     Source: theory.md (C5).
     """
@@ -154,7 +154,7 @@ def screw_poses(model: Model, q: Coordinates) -> Matrices44:
 
 @kinematic_function
 def screw_velocities(model: Model, q: Coordinates, v: Velocities) -> BodyMotion:
-    """Angular velocities and center-of-mass velocities of all bodies, ground axes. Equal to `body_velocities`.
+    """Angular velocities and center-of-mass velocities of all bodies, ground axes. The velocities equal those of `body_velocities`.
 
         omega_i = sum over the path of A_{0,par(k)} e_k v^k
         v_i = sum over the path of [ dA_{0,par(k)}/dt b_k + A_{0,par(k)} db_k/dt ] + dA_{0,i}/dt r_i(0)
@@ -186,7 +186,7 @@ def screw_velocities(model: Model, q: Coordinates, v: Velocities) -> BodyMotion:
 
 @kinematic_function
 def screw_accelerations(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> BodyMotion:
-    """Angular accelerations and center-of-mass accelerations of all bodies: the time derivatives of (C6), (C7), ground axes.
+    """Angular accelerations and center-of-mass accelerations of all bodies, on ground axes: time derivatives of (C6), (C7).
 
     They equal those of `body_accelerations`; gravity is not included.
 

@@ -1,13 +1,14 @@
 """Acceleration energy (Gibbs-Appell): a scalar function of the accelerations whose gradient is the equation of motion.
 
-A body has E_A = 1/2 integral |acceleration|^2 dm, J/s^2. For the whole mechanism it is quadratic in the accelerations,
+The acceleration energy of a body is E_A = 1/2 integral |acceleration|^2 dm, J/s^2. The acceleration energy of a mechanism is
+quadratic in the accelerations qdd:
 
     E_A = 1/2 a_{alpha beta} qdd^alpha qdd^beta + c_gamma qdd^gamma + E_A0(q, v)                     (J2)
     dE_A/dqdd^gamma = Q_gamma                                                                        (J4)
 
-and its terms follow from the kinetic energy by (J5), (J6). The velocities may be quasi-velocities. Gravity is one of the forces Q,
-so E_A does not include it. A rotor adds 1/2 I a^2 with its armature I, as it adds 1/2 I v^2 to the kinetic energy. Theory.md
-section (j).
+The terms of E_A follow from the kinetic energy by (J5), (J6). The velocities may be quasi-velocities. The generalized forces Q
+include gravity, so E_A does not. A rotor with the armature I adds 1/2 I a^2 to E_A and 1/2 I v^2 to the kinetic energy. The
+equations are in theory.md section (j).
 """
 
 from typing import NamedTuple
@@ -92,8 +93,8 @@ def acceleration_energy(model: Model, q: Coordinates, v: Velocities, a: Accelera
 
         E_A = sum [ 1/2 m |a_C|^2 + 1/2 eps.J eps + eps.(omega x J omega) + 1/2 |omega|^2 (omega.J omega) ] + 1/2 I a^2
 
-    The spin of `Model.rotors` also has terms that depend on velocities alone and would require the transverse inertia of rotors.
-    They are omitted, because the equations of motion do not depend on them.
+    Terms of the spin of `Model.rotors` that depend on velocities alone are omitted: they would require the transverse inertia of
+    the rotors, and the equations of motion do not depend on them.
 
     Args:
         model: Mechanism.
@@ -113,7 +114,7 @@ def acceleration_energy(model: Model, q: Coordinates, v: Velocities, a: Accelera
 def acceleration_energy_of_velocity(model: Model, q: Coordinates, v: Velocities) -> Float[Array, ""]:
     """Part E_A0(q, v) of the acceleration energy that is independent of accelerations, J/s^2.
 
-    The equations of motion do not depend on it.
+    The equations of motion do not depend on this part.
 
     Args:
         model: Mechanism.
@@ -129,7 +130,7 @@ def acceleration_energy_of_velocity(model: Model, q: Coordinates, v: Velocities)
 def gibbs_appell_forces(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> GeneralizedForces:
     """Generalized forces of the motion (q, v, a) under gravity: tau_gamma = dE_A/da^gamma - (gravity force)_gamma; N m or N.
 
-    They equal those of `inverse_dynamics`.
+    The forces equal those of `inverse_dynamics`.
 
     Args:
         model: Mechanism.
@@ -145,10 +146,10 @@ def gibbs_appell_forces(model: Model, q: Coordinates, v: Velocities, a: Accelera
 
 @model_function
 def gibbs_appell_accelerations(model: Model, q: Coordinates, v: Velocities, tau: GeneralizedForces) -> Accelerations:
-    """Generalized accelerations that minimize E_A - Q.a with Q of tau and gravity; rad/s^2 or m/s^2.
+    """Generalized accelerations that minimize E_A - Q.a, where Q is the sum of tau and gravity; rad/s^2 or m/s^2.
 
-    They equal those of `forward_dynamics`. The function is quadratic in a, so one Newton step from a = 0 reaches the minimum, where
-    (J4) holds; its Hessian is the mass matrix.
+    The accelerations equal those of `forward_dynamics`. E_A - Q.a is quadratic in a, and its Hessian is the mass matrix, so one
+    Newton step from a = 0 reaches the minimum, where (J4) holds.
 
     Args:
         model: Mechanism.

@@ -1,13 +1,14 @@
-"""Hamilton's canonical form: coordinates, generalized momenta, and the Hamiltonian, a function of both.
+"""Hamilton's canonical equations, from the Hamiltonian as a function of coordinates and generalized momenta.
 
     p_gamma = dE/dv^gamma,   H(q, p) = p.v - E + V,   v = dH/dp,   dp/dt = Q - dH/dq                 (Hamilton 1834)
 
-Time may enter through prescribed motions. With the velocities T_t, Omega_t at v = 0, E = 1/2 v' M v + b'v + E_t (E19), so
+The Hamiltonian depends on time only if motions are prescribed. With the velocities T_t, Omega_t that
+prescribed motions cause at v = 0, the kinetic energy is E = 1/2 v' M v + b'v + E_t (E19), so
 
-    p = M v + b,   H = 1/2 (p - b)' M^-1 (p - b) - E_t + V,       without them H = 1/2 p' M^-1 p + V = E + V.
+    p = M v + b,   H = 1/2 (p - b)' M^-1 (p - b) - E_t + V,       without prescribed motions H = 1/2 p' M^-1 p + V = E + V.
 
-If velocities are not coordinate rates, dH/dq is the derivative X_gamma(H) along the velocity columns, and their brackets (D3) add
-k^delta_{beta gamma} v^beta p_delta to dp_gamma/dt; theory.md (I8), (I9).
+If velocities are not coordinate rates, dH/dq is the derivative X_gamma(H) along the direction of each velocity component, and the
+Lie brackets of these directions (D3) add k^delta_{beta gamma} v^beta p_delta to dp_gamma/dt; theory.md (I8), (I9).
 """
 
 from typing import NamedTuple
@@ -59,8 +60,10 @@ class CanonicalRates(NamedTuple):
     Attributes:
         energy: Hamiltonian H, J.
         velocity: Rate of the configuration v = dH/dp, rad/s or m/s.
-        gradient: Derivative dH/dq along the velocity columns, X_gamma(H), N m or N.
-        bracket: Term k^delta_{beta gamma} v^beta p_delta, N m or N; zero if velocities are coordinate rates.
+        gradient: Derivative X_gamma(H) along the direction of each velocity component (dH/dq if velocities are coordinate rates),
+            N m or N.
+        bracket: Term k^delta_{beta gamma} v^beta p_delta with the structure coefficients k (D3), N m or N; zero if velocities are
+            coordinate rates.
         momentum: Rate of the momenta dp/dt = Q - dH/dq + bracket, N m or N.
     """
 
@@ -82,7 +85,7 @@ def canonical_rates(model: Model, q: Coordinates, p: Momenta, tau: GeneralizedFo
         tau: All generalized forces except gravity, which H includes; N m or N.
 
     Returns:
-        `CanonicalRates`; the coordinates move as `configuration.integrate(model, q, dt * velocity)`.
+        `CanonicalRates`; a step dt of the coordinates is `configuration.integrate(model, q, dt * velocity)`.
 
     Raises:
         ValueError: An argument has the wrong shape.

@@ -3,8 +3,8 @@
     v_i = T_alpha(i) v^alpha + T_t(i),   omega_i = Omega_alpha(i) v^alpha + Omega_t(i)               (E15)
     F_gamma + F*_gamma = 0                                                                           (K1)
 
-T_t, Omega_t are the velocities of prescribed motions at v = 0. The velocities v may be quasi-velocities, and the method needs no
-differentiation. Theory.md section (k).
+T_t, Omega_t are the velocities that prescribed motions cause at v = 0. The velocities v may be quasi-velocities, and the method
+needs no differentiation. The equations are in theory.md section (k).
 """
 
 from typing import NamedTuple
@@ -23,15 +23,16 @@ from jaxdyn.spatial.inertia import symmetric_matrix
 
 
 class KaneForces(NamedTuple):
-    """Both sides of Kane's equations and their terms; vectors on ground axes, forces at the centers of mass.
+    """Generalized forces of Kane's equations F + F* = 0, and their terms. Vectors are on ground axes.
 
     Attributes:
         active: Generalized active forces F, gravity included, N m or N.
         inertia: Generalized inertia forces F*, rotors included, N m or N.
         partials: Partial velocities T and partial angular velocities Omega.
-        time_part: Velocities Omega_t and T_t (of the centers of mass) of prescribed motions, rad/s and m/s.
+        time_part: Angular velocities Omega_t and center-of-mass velocities T_t that prescribed motions cause at v = 0, rad/s and
+            m/s.
         accelerations: Angular accelerations eps and center-of-mass accelerations a_C, rad/s^2 and m/s^2.
-        inertia_force: Inertia force -m a_C of each body, N.
+        inertia_force: Inertia force -m a_C of each body at its center of mass, N.
         inertia_moment: Inertia moment -(J eps + omega x J omega) of each body, and of the rotors that it carries, N m.
     """
 

@@ -2,7 +2,7 @@
 
     d/dt dE/dv^gamma - dE/dq^gamma - k^delta_{beta gamma} v^beta dE/dv^delta = Q_gamma
 
-with the kinetic energy E(q, v) and all of its derivatives by automatic differentiation; theory.md (I3), (I9), (J5).
+E(q, v) is the kinetic energy; all of its derivatives are computed by automatic differentiation. Source: theory.md (I3), (I9), (J5).
 """
 
 from typing import NamedTuple
@@ -24,8 +24,9 @@ class LagrangeTerms(NamedTuple):
 
     Attributes:
         momentum_rate: Rate d/dt dE/dv = E_{vv} a + E_{vq} v + E_{vt}.
-        gradient: Derivative dE/dq along the velocity columns, X_gamma(E).
-        bracket: Term k^delta_{beta gamma} v^beta dE/dv^delta; zero if velocities are coordinate rates.
+        gradient: Derivative X_gamma(E) along the direction of each velocity component (dE/dq if velocities are coordinate rates).
+        bracket: Term k^delta_{beta gamma} v^beta dE/dv^delta with the structure coefficients k (D3); zero if velocities are
+            coordinate rates.
     """
 
     momentum_rate: GeneralizedForces
@@ -59,7 +60,9 @@ def lagrange_terms(model: Model, q: Coordinates, v: Velocities, a: Accelerations
 
 @model_function
 def lagrange_forces(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> GeneralizedForces:
-    """Right-hand side of the identity dE_A/da^gamma = d/dt dE/dv^gamma - dE/dq^gamma (Hamel for quasi-velocities); N m or N.
+    """Right-hand side of the identity dE_A/da^gamma = d/dt dE/dv^gamma - dE/dq^gamma; N m or N.
+
+    For quasi-velocities, the right-hand side is Hamel's form, which also contains the bracket term of `LagrangeTerms`.
 
     Args:
         model: Mechanism.
