@@ -1,4 +1,6 @@
-"""Construction of a model body by body. Every value is checked (`checks`) and the tree is ordered.
+"""Construction of a model body by body.
+
+The builder checks every value (`checks`) and orders the bodies so that parents precede their children.
 
 Fixed joints are merged: the mass and inertia of the child are added to the body that carries it, and its frame stays available
 under the name of the child.
@@ -63,7 +65,7 @@ class _Frame:
 class MechanismBuilder:
     """Builder of a `Model` from bodies, frames and rotors.
 
-    Bodies may be added in any order; "ground" is the fixed world.
+    Bodies may be added in any order; the parent "ground" is the fixed world.
 
     Args:
         name: Name of the mechanism, for messages.
@@ -110,17 +112,17 @@ class MechanismBuilder:
         Args:
             name: Unique name of the body.
             joint: Joint, such as `Revolute(axis)`, `Prismatic(axis)`, `Fixed()` or any other `Joint`.
-            parent: Name of the parent body, which may be added before or later.
+            parent: Name of the parent body, which may also be added after this body.
             position: Origin of the joint frame on parent axes, m.
             orientation: Rotation of the joint frame in the parent: unit quaternion (w, x, y, z) or 3x3 rotation matrix.
             mass: Mass, kg.
             com: Center of mass relative to the body origin (the joint point O'), body axes, m.
-            inertia: Inertia tensor about the center of mass, body axes, kg m^2: (xx, yy, zz), (xx, yy, zz, xy, xz, yz)
-                with tensor entries off the diagonal, or a symmetric 3x3 matrix.
+            inertia: Inertia tensor about the center of mass, body axes, kg m^2: (xx, yy, zz), (xx, yy, zz, xy, xz, yz) whose last
+                three are tensor entries (not products of inertia), or a symmetric 3x3 matrix.
             armature: Reflected rotor inertia, kg m^2 or kg; one value, or one per velocity component of the joint.
             joint_name: Name of the joint; "<name>_joint" if None.
-            position_limits: Limits (lower, upper) of all coordinates of the joint, or one such pair per coordinate, rad or m. They
-                do not apply to quaternions.
+            position_limits: Limits (lower, upper) of all coordinates of the joint, or one such pair per coordinate, rad or m.
+                Limits do not apply to quaternions.
             velocity_limit, effort_limit: Largest speed (rad/s or m/s) and drive force (N m or N); one value, or one per velocity
                 component.
 
@@ -182,15 +184,15 @@ class MechanismBuilder:
         """Add the rotor of a geared drive, which rotates in its carrier at `ratio` times the rate of a joint.
 
         The mass and the inertia of the carrier must include those of the rotor as if it were fixed in the carrier. `axis` may be
-        omitted if the rotor rotates about the axis of its joint, and the parent or the child of this joint carries it.
+        omitted if the rotor rotates about the axis of its joint and is carried by the parent or the child of this joint.
 
         Args:
             name: Unique name of the rotor.
             carrier: Name of the body that carries the rotor, or "ground".
             joint: Name of the driven joint, or of its body; the joint must have one velocity component.
             inertia: Moment of inertia about the axis of the rotor, kg m^2.
-            ratio: Rate of the rotor relative to the carrier divided by the rate of the joint; rad/m if the joint is prismatic.
-                Negative if the rotor rotates in the opposite direction.
+            ratio: Rate of the rotor relative to the carrier divided by the rate of the joint; rad/m if the joint is prismatic. The
+                ratio is negative if rotor and joint rotate in opposite directions.
             axis: Unit vector on axes of the carrier; the axis of the joint if None.
 
         Raises:
@@ -203,15 +205,15 @@ class MechanismBuilder:
         self._rotors[name] = checked_rotor(name, carrier, joint, inertia, ratio, axis)
 
     def build(self, dtype: DTypeLike | None = None, *, kinematic: bool = False) -> Model:
-        """Model with parents before children and fixed joints merged.
+        """Model in which parents precede their children and fixed joints are merged.
 
         Args:
             dtype: Floating-point type of the parameters; the default of JAX if None.
-            kinematic: If true, masses, inertias, armatures and rotors are left out, and none have to be given. Kinematics and
-                pictures work on such a model; functions that need masses refuse it.
+            kinematic: If true, the model has no masses, inertias, armatures and rotors, and they need not be given. Kinematics and
+                pictures of such a model are available; functions that need masses raise an error.
 
         Raises:
-            MechanismError: A parent is unknown, parents form a cycle, no body can move, a moving leaf has no mass, a rotor does not
+            MechanismError: A parent is unknown, parents form a cycle, no body can move, a joint moves no mass, a rotor does not
                 fit, or inertias underflow or overflow in the floating-point type.
         """
         bodies, frames, rotors = self._sorted_bodies(), list(self._frames.values()), list(self._rotors.values())
@@ -261,17 +263,17 @@ def model_from_arrays(
     name: str = "mechanism",
     dtype: DTypeLike | None = None,
 ) -> Model:
-    """Model from the arrays of theory.md with its indices: bodies 1..n in order, parent 0 is the ground.
+    """Model from arrays in the notation of theory.md: bodies have the indices 1..n, and the ground is the parent 0.
 
     Args:
         parents: Index par(i) < i of the parent of each body.
         kinds: Kind of each joint, "revolute" or "prismatic".
         axes: Unit vectors e_i on joint-frame axes, (n, 3).
-        joint_offsets: Vectors l_i from O'_par(i) to O_i on parent axes, (n, 3), m.
-        com_offsets: Vectors c_i from O'_i to C_i on body axes, (n, 3), m.
+        joint_offsets: Vectors l_i from the parent origin O'_par(i) to the joint frame origin O_i, on parent axes, (n, 3), m.
+        com_offsets: Vectors c_i from the body origin O'_i to the center of mass C_i, on body axes, (n, 3), m.
         masses: Masses m_i, (n,), kg.
-        inertias: Inertia tensors J_i about C_i on body axes, kg m^2: entries (xx, yy, zz, xy, xz, yz) of shape (n, 6), or matrices
-            of shape (n, 3, 3).
+        inertias: Inertia tensors J_i about the centers of mass on body axes, kg m^2: entries (xx, yy, zz, xy, xz, yz) of shape
+            (n, 6), or matrices of shape (n, 3, 3).
         gravity: Gravitational acceleration on ground axes, m/s^2.
         orientations: Constant rotations F_i of the joint frames (E3), (n, 4) or (n, 3, 3); identity if None.
         name: Name of the mechanism, for messages.

@@ -1,6 +1,7 @@
 """Checks of the values that define a mechanism.
 
-They run once, in NumPy double precision. Every message names the body (the argument `where`) and the remedy.
+The checks run once, during construction, in NumPy double precision. Every error message names the body (the argument `where`) and
+the remedy.
 """
 
 from typing import Any, TypeAlias
@@ -56,10 +57,10 @@ def numbers(value: Numbers, shape: tuple[int, ...], where: str, quantity: str, *
 
 
 def checked_placement(where: str, position: Numbers, orientation: Numbers) -> np.ndarray:
-    """4x4 homogeneous matrix of a position, and a quaternion or rotation matrix.
+    """4x4 homogeneous matrix of a position and an orientation (quaternion or rotation matrix).
 
     Args:
-        where: Name of the owner, for messages.
+        where: Name of the body or frame that has the values, for error messages.
         position: Position, m.
         orientation: Unit quaternion (w, x, y, z) or 3x3 rotation matrix.
 
@@ -85,10 +86,10 @@ def checked_placement(where: str, position: Numbers, orientation: Numbers) -> np
 
 
 def checked_inertia(where: str, mass, com, inertia) -> tuple[float, np.ndarray, np.ndarray]:
-    """Mass, center of mass and 3x3 inertia tensor.
+    """Checked mass, center of mass and 3x3 inertia tensor.
 
     Args:
-        where: Name of the owner, for messages.
+        where: Name of the body or frame that has the values, for error messages.
         mass: Mass, kg.
         com: Center of mass, m.
         inertia: Inertia tensor, kg m^2: 3 or 6 entries, or a symmetric 3x3 matrix.
@@ -125,7 +126,7 @@ def checked_inertia(where: str, mass, com, inertia) -> tuple[float, np.ndarray, 
 
 
 def per_component(value: Numbers, count: int, where: str, quantity: str, *, finite: bool = True) -> np.ndarray:
-    """Array of `count` values, from `count` values or from one value for all.
+    """Array of `count` values, from `count` values or from one value that applies to all components.
 
     Args:
         value: Value to check.
@@ -146,7 +147,9 @@ def checked_drive(
     velocity_limit: Numbers,
     effort_limit: Numbers,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Armature (nv,), position limits (nq, 2), velocity limits (nv,) and effort limits (nv,) of a joint; infinite without limit.
+    """Armature (nv,), position limits (nq, 2), velocity limits (nv,) and effort limits (nv,) of a joint.
+
+    A limit that is not given is infinite.
 
     Args:
         where: Name of the body, for messages.

@@ -1,4 +1,4 @@
-"""Components of joints, which are angular or linear: units of values along them, and checks that parts of a system fit a model."""
+"""Units of values along the angular and linear components of joints, and checks that parts of a system fit a model."""
 
 from typing import Any
 
@@ -32,11 +32,12 @@ def turning(joint: AnyJoint) -> tuple[bool, ...]:
 def component_units(joint: AnyJoint, declared: Quantity) -> tuple[str, ...]:
     """Unit of a quantity for each component of a joint; components of quaternions have the unit "1".
 
-    If only the class of a joint is given and it does not declare which components are angular, the units are unknown, "".
+    If only the class of a joint is given and it does not declare which components are angular, the units are unknown and returned
+    as "".
 
     Args:
         joint: Joint or class of joints.
-        declared: Declaration of a quantity along velocity components or along coordinates.
+        declared: Declaration of a quantity that has one value per velocity component or per coordinate.
     """
     if joint.turns is None and isinstance(joint, type):
         return ("",) * (joint.nq if declared.along == "coordinate" else joint.nv)
@@ -54,7 +55,10 @@ def component_units(joint: AnyJoint, declared: Quantity) -> tuple[str, ...]:
 
 
 def joint_of(mechanism: Mechanism, body: int) -> AnyJoint:
-    """Joint of a body, or only its class if this declares the angular components, because unstacking a joint is slow."""
+    """Joint of a body, or only the class of the joint if the class declares the angular components.
+
+    Taking a joint from its stack is slow.
+    """
     kind = topology_of(mechanism).joint_classes[body]
     return mechanism.joint(body) if kind.turns is None and isinstance(mechanism, Model) else kind
 
@@ -66,7 +70,7 @@ def units_along(mechanism: Mechanism, declared: Quantity) -> tuple[str, ...]:
 
 
 def component_names(mechanism: Mechanism, declared: Quantity) -> tuple[str, ...]:
-    """Name of each velocity component or coordinate: its joint, with an index if the joint has several."""
+    """Name of each velocity component or coordinate: the name of its joint, with an index if the joint has several."""
     topology, names = topology_of(mechanism), []
     for name, kind in zip(topology.joint_names, topology.joint_classes, strict=True):
         count = kind.nq if declared.along == "coordinate" else kind.nv
@@ -75,7 +79,7 @@ def component_names(mechanism: Mechanism, declared: Quantity) -> tuple[str, ...]
 
 
 def coordinate_names(mechanism: Mechanism) -> tuple[str, ...]:
-    """Name of each coordinate: its joint, with an index if the joint has several."""
+    """Name of each coordinate: the name of its joint, with an index if the joint has several coordinates."""
     return component_names(mechanism, _COORDINATE)
 
 
@@ -85,7 +89,7 @@ def coordinate_units(mechanism: Mechanism) -> tuple[str, ...]:
 
 
 def velocity_names(mechanism: Mechanism) -> tuple[str, ...]:
-    """Name of each velocity component: its joint, with an index if the joint has several."""
+    """Name of each velocity component: the name of its joint, with an index if the joint has several velocity components."""
     return component_names(mechanism, _VELOCITY)
 
 

@@ -1,8 +1,8 @@
-"""Configuration space of a mechanism, a product of joint manifolds. Only this module takes slices of q and v.
+"""Configuration space of a mechanism, a product of joint manifolds. Only this module slices q and v into the parts of joints.
 
 The coordinates q (nq components) describe the configuration; the velocities v (nv components) are components of joint twists. A
-step in the tangent space has nv components. `integrate` adds a step to coordinates, and `difference` is its inverse; for angles
-they are ordinary sums and differences.
+step in the tangent space has nv components. `integrate` adds a step to coordinates, and `difference` is its inverse; for angles the
+two functions are addition and subtraction.
 """
 
 import jax
@@ -95,7 +95,7 @@ def motion_columns(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nv 6"]:
 
 
 def subspace_rates(model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nb 6"] | None:
-    """The acceleration dS/dt v that a changing motion subspace S causes in every joint, on child axes; None if all are constant.
+    """The acceleration dS/dt v that a changing motion subspace S causes in every joint, on child axes; None if every S is constant.
 
     Args:
         model: Mechanism.
@@ -108,9 +108,9 @@ def subspace_rates(model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -
 
 
 def subspace_derivatives(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nv nv 6"] | None:
-    """Derivative [alpha, beta] of column beta along column alpha of the same joint, relative to the child, on child axes.
+    """Derivative [alpha, beta] of motion column beta along velocity component alpha of the same joint, on child axes.
 
-    It is zero for columns of different joints, and None if all joints have constant motion subspaces.
+    Derivatives between different joints are zero. The result is None if all joints have constant motion subspaces.
     """
     if has_constant_subspaces(model):
         return None
@@ -130,9 +130,10 @@ def subspace_derivatives(model: Model, q: Float[Array, "nq"]) -> Float[Array, "n
 
 
 def structure_coefficients(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nv nv nv"]:
-    """Structure coefficients k[alpha, beta, delta] of the brackets [X_alpha, X_beta] = k^delta X_delta of velocity directions.
+    """Structure coefficients k[alpha, beta, delta] of the Lie brackets [X_alpha, X_beta] = k^delta X_delta of velocity directions.
 
-    They are zero unless all three belong to one joint whose velocities are not coordinate rates. Source: theory.md (D3), (G16).
+    A coefficient is zero unless its three indices belong to one joint whose velocities are not coordinate rates. Source: theory.md
+    (D3), (G16).
     """
     check_coordinates(model, q)
     coefficients = jnp.zeros((model.nv, model.nv, model.nv), q.dtype)
@@ -145,13 +146,13 @@ def structure_coefficients(model: Model, q: Float[Array, "nq"]) -> Float[Array, 
 
 
 def drive_columns(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nv 6"]:
-    """(moment; force) that drives in the joints exert per unit of each generalized force, child axes, at the child origin."""
+    """Wrench (moment; force) of the drives in the joints per unit of each generalized force, on child axes at the child origin."""
     columns = _by_group(model, lambda joint, q: joint.drive_columns(q).T, (q,))
     return _to_vector(model, columns, model.topology.v_starts)
 
 
 def driven_columns(model: Model, q: Float[Array, "nq"]) -> dict[int, Float[Array, "6 _"]]:
-    """Columns of the driven twist of each body whose joint has prescribed motion, child axes, at the child origin."""
+    """Columns of the prescribed twist of each body whose joint has prescribed motion, on child axes at the child origin."""
     found: dict[int, Array] = {}
     groups = zip(model.topology.groups, _by_group(model, lambda joint, q: joint.driven_columns(q), (q,)), strict=True)
     for (_, bodies), columns in groups:
@@ -173,7 +174,7 @@ def is_prescribed(model: Model) -> bool:
 def drifts(
     model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]
 ) -> tuple[Float[Array, "nb 6"], Float[Array, "nb 6"]]:
-    """Relative twist of every joint at v = 0, caused by prescribed motion, and its time derivative, on child axes.
+    """Relative twist that prescribed motion causes in every joint at v = 0, and the time derivative of this twist, on child axes.
 
     Args:
         model: Mechanism.
@@ -251,7 +252,9 @@ def interpolate(
 def distance(
     model: Model, q0: Float[Array, "nq"], q1: Float[Array, "nq"], weights: Float[Array, "nv"] | None = None
 ) -> Float[Array, ""]:
-    """Length sqrt(sum w d^2) of the step d from q0 to q1. Its gradient at q0 = q1, where it is undefined, is set to zero.
+    """Length sqrt(sum w d^2) of the step d from q0 to q1.
+
+    The gradient of the distance is undefined at q0 = q1 and set to zero there.
 
     Args:
         model: Mechanism.
@@ -264,7 +267,10 @@ def distance(
 
 @compiled_outside_jit
 def normalize(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nq"]:
-    """The same configuration with quaternions of norm 1. No function requires it; it makes coordinates comparable."""
+    """The same configuration with quaternions of norm 1.
+
+    No function requires normalized quaternions, but normalized coordinates are easier to compare.
+    """
     check_coordinates(model, q)
     return _to_vector(model, _by_group(model, lambda joint, q: joint.normalize(q), (q,)), model.topology.q_starts)
 
@@ -305,9 +311,9 @@ def velocity_of_rate(model: Model, q: Float[Array, "nq"], rate: Float[Array, "nq
 def step_rate(
     model: Model, q: Float[Array, "nq"], step: Float[Array, "nv"], v: Float[Array, "nv"]
 ) -> Float[Array, "nv"]:
-    """Rate of `step` when integrate(model, q, step) moves with velocities v: the inverse derivative of the exponential.
+    """Time derivative of `step` if the configuration integrate(model, q, step) moves with velocities v at constant q.
 
-    It equals v if all velocities are coordinate rates.
+    This is the inverse derivative of the exponential map. The rate equals v if all velocities are coordinate rates.
 
     Args:
         model: Mechanism.
@@ -327,10 +333,10 @@ def step_rate(
 
 @compiled_outside_jit
 def to_chart(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nv"]:
-    """Convert coordinates q to nv unconstrained parameters, for optimizers, whose unknowns are vectors.
+    """Convert coordinates q to nv unconstrained parameters, which can be the unknowns of an optimizer.
 
-    Quaternions are replaced by their s-parameters (|s| <= 1, s = 0 at neutral); all other coordinates are unchanged. The map is
-    discontinuous at a rotation by half a turn of a spherical or free joint, |s| = 1.
+    Quaternions are replaced by their s-parameters (|s| <= 1, s = 0 without rotation); all other coordinates are unchanged. The map
+    is discontinuous where a spherical or free joint is rotated by half a turn (|s| = 1).
 
     Source: theory.md (O1), (O6).
     """
@@ -366,9 +372,9 @@ def from_primitives(model: Model, c: Float[Array, "nv"]) -> Float[Array, "nq"]:
 def released_motion(
     model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], a: Float[Array, "nv"]
 ) -> tuple[Float[Array, "n"], Float[Array, "m"], Float[Array, "m"]]:
-    """Coordinates, velocities and accelerations of `jaxdyn.released(model)` in the same motion.
+    """Coordinates, velocities and accelerations of `jaxdyn.released(model)` in the same motion as (q, v, a) of `model`.
 
-    They are the prescribed ones at this time for driven joints, and (q, v, a) for all other joints.
+    Joints with prescribed motion have their prescribed values at the time of the model; all other joints keep the values (q, v, a).
 
     Args:
         model: Mechanism.
@@ -399,15 +405,15 @@ def neutral(model: Model) -> Float[Array, "nq"]:
 
 @compiled_outside_jit
 def random(model: Model, key: PRNGKeyArray, *, spread: float | Float[Array, ""] = 1.0) -> Float[Array, "nq"]:
-    """Random coordinates: uniform between joint limits if both are finite, otherwise a normal step from neutral.
+    """Random coordinates: uniform between joint limits if both are finite, otherwise the neutral coordinates plus a normal step.
 
     The coordinates are statistically independent.
 
     Args:
         model: Mechanism.
         key: Random key.
-        spread: Standard deviation of the step for coordinates without limits (rad or m); for coordinates with limits, the used
-            fraction of the range about its middle (at most 1).
+        spread: Standard deviation of the step for coordinates without limits (rad or m); for coordinates with limits, the fraction
+            (at most 1) of the range, about its middle, from which they are drawn.
     """
     normal_key, uniform_key = jax.random.split(key)
     step = spread * jax.random.normal(normal_key, (model.nv,), model.dtype)

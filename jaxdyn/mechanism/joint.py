@@ -1,10 +1,10 @@
-"""Base class of joints; the joints that jaxdyn provides are in `joints`.
+"""Base class of joints; the joints that jaxdyn provides are in the module `joints`.
 
 A joint connects a parent body to a child body. It has coordinates q (nq components, on the manifold of the joint) and velocities v
 (nv components). v contains the components of the twist of the child relative to the parent along the columns of `motion_subspace`,
 on **child axes** at the child origin, angular part first. nq and nv may differ.
 
-A new kind of joint is a final subclass of `Joint`, also in user code; no other part of jaxdyn has to change.
+Users can define a new kind of joint as a final subclass of `Joint`, without changes in jaxdyn.
 """
 
 import abc
@@ -26,8 +26,9 @@ Scalar = Float[Array, ""]
 class Joint(eqx.Module):
     """One joint. In a `Model`, all joints of the same structure are stacked along a leading axis of every field.
 
-    The abstract methods define the joint. The other methods have defaults that follow from these. A subclass overrides them if it
-    has a closed form, or if the default does not hold (a constant motion subspace, or no prescribed motion).
+    The abstract methods define the joint. The defaults of all other methods follow from the abstract methods; they assume that the
+    motion subspace is constant and that the motion is not prescribed. A subclass overrides a default if its assumption is false, or
+    if a closed form exists.
 
     Class attributes:
         nq: Number of coordinates.
@@ -35,7 +36,7 @@ class Joint(eqx.Module):
         velocity_is_rate: True if v = dq/dt, so that the textbook Christoffel symbols apply.
         kind: Name of the kind in mechanism files; None if files cannot contain it.
         turns: Tuple with an entry per velocity component: True if it rotates the child (rad/s), False if it only translates it
-            (m/s). If None, this is determined by the motion subspace at the neutral coordinates.
+            (m/s). If None, the entries are determined from the motion subspace at the neutral coordinates.
         coordinate_units: Unit "rad", "m" or "1" of each coordinate; None if these are the units of the velocities times s.
     """
 
@@ -71,7 +72,7 @@ class Joint(eqx.Module):
         return q
 
     def coordinate_rate(self, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nq"]:
-        """dq/dt at velocity v (the q-rate map)."""
+        """Coordinate rates dq/dt at the velocities v (the q-rate map)."""
         return (
             v if self.velocity_is_rate else jax.jvp(lambda step: self.integrate(q, step), (jnp.zeros_like(v),), (v,))[1]
         )
@@ -81,7 +82,7 @@ class Joint(eqx.Module):
         return rate if self.velocity_is_rate else jax.jvp(lambda end: self.difference(q, end), (q,), (rate,))[1]
 
     def structure_coefficients(self, q: Float[Array, "nq"]) -> Float[Array, "nv nv nv"]:
-        """Structure coefficients k[alpha, beta, delta] of the brackets [X_alpha, X_beta] = k^delta X_delta of velocity directions.
+        """Structure coefficients k[alpha, beta, delta] of the Lie brackets [X_alpha, X_beta] = k^delta X_delta of velocities.
 
         Source: theory.md (D3).
         """
@@ -99,15 +100,15 @@ class Joint(eqx.Module):
         return jnp.zeros(6, v.dtype)
 
     def at(self, t: Scalar) -> "Joint":
-        """The joint (or stack of joints) at time t (s); only prescribed motions depend on it."""
+        """The joint (or stack of joints) at time t (s); only joints with prescribed motion depend on time."""
         return self
 
     def later(self, duration: Scalar) -> "Joint":
-        """The joint (or stack of joints) after a duration (s)."""
+        """The joint (or stack of joints) after a duration (s); only joints with prescribed motion depend on time."""
         return self
 
     def drift(self, q: Float[Array, "nq"]) -> Float[Array, "6"]:
-        """Twist of the child relative to the parent at v = 0, which prescribed motion causes, on child axes."""
+        """Twist of the child relative to the parent that prescribed motion causes at v = 0, on child axes."""
         return jnp.zeros(6, q.dtype)
 
     def drift_rate(self, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "6"]:
@@ -119,9 +120,9 @@ class Joint(eqx.Module):
         return jnp.zeros((6, 0), q.dtype)
 
     def drive_columns(self, q: Float[Array, "nq"]) -> Float[Array, "6 nv"]:
-        """(moment; force) that a drive in the joint exerts per unit of each generalized force, on child axes at the child origin.
+        """Wrench (moment; force) of a drive in the joint per unit of each generalized force, on child axes at the child origin.
 
-        These are the columns D with S' D = 1 in the span of the motion subspace S.
+        The result is the matrix D with S' D = 1 whose columns are in the span of the columns of the motion subspace S.
         """
         s = self.motion_subspace(q)
         # Most joints have at most one column, which needs no solution of equations.
@@ -132,7 +133,7 @@ class Joint(eqx.Module):
         return self
 
     def prescribed(self) -> "tuple[Array, Array, Array] | None":
-        """Coordinates, velocities and accelerations of `released` at this time, or None if the joint has no prescribed motion."""
+        """Coordinates, velocities and accelerations of the joint `released()` at this time; None without prescribed motion."""
         return None
 
     def reversed(self) -> "Joint | None":
@@ -140,10 +141,10 @@ class Joint(eqx.Module):
         return None
 
     def reversed_coordinates(self, q: Float[Array, "nq"]) -> Float[Array, "nq"]:
-        """Coordinates of `reversed` for the same relative placement of parent and child as this joint has at q.
+        """Coordinates at which the joint `reversed()` has the same relative placement of parent and child as this joint at q.
 
-        If velocities are coordinate rates, this may only permute the coordinates, so that limits and armature can be permuted
-        alike.
+        If velocities are coordinate rates, this method must only permute the coordinates, because limits and armature are permuted
+        in the same way.
         """
         return q
 
@@ -164,11 +165,11 @@ class Joint(eqx.Module):
         return c
 
     def to_primitives(self, q: Float[Array, "nq"]) -> Float[Array, "nv"]:
-        """Convert coordinates of the joint to coordinates of the primitives; undefined at their singular configurations."""
+        """Convert coordinates of the joint to coordinates of the primitives; undefined where the primitives are singular."""
         return q
 
     def validate(self) -> str | None:
-        """Error message with a remedy if a value of this joint is invalid, else None. Called once, by the builder."""
+        """Error message with a remedy if a value of this joint is invalid, else None. The builder calls this method once."""
         return None
 
 

@@ -1,4 +1,4 @@
-"""The kinds of joints that jaxdyn provides. No other module depends on specific kinds; `joint` defines their methods.
+"""The kinds of joints that jaxdyn provides. No other module depends on specific kinds; the base class `Joint` defines the methods.
 
 A joint has coordinates q and velocities v, which are components of the twist of the child relative to the parent along the columns
 of its motion subspace, on **child axes** at the child origin, angular part first.
@@ -32,7 +32,7 @@ def _unit(axis: Axis) -> Axis:
 
 
 def axis_problem(axis: Axis | np.ndarray, called: str = "axis") -> str | None:
-    """Error message with a remedy if this is not a unit vector, else None."""
+    """Error message with a remedy if `axis` is not a unit vector, else None."""
     components = np.asarray(axis, np.float64)
     if components.shape != (3,) or not np.all(np.isfinite(components)):
         return f"its {called} is {components.tolist()}; give three finite components"
@@ -318,13 +318,13 @@ class Spherical(Joint):
 class Planar(Joint):
     """Motion in a plane.
 
-    q: displacements along the two directions x and y of the plane on joint axes (m), then the angle about its normal (rad),
-    unbounded. v: angular velocity about the normal (rad/s), then velocity of the child origin along the directions x and y that
-    turn with the child (m/s).
+    q: displacements along the two directions x and y of the plane on joint axes (m), then the angle about the normal of the plane
+    (rad), unbounded. v: angular velocity about the normal (rad/s), then velocity of the child origin along the directions x and y
+    that turn with the child (m/s).
 
     Attributes:
         normal: Unit vector z of the normal, which has the same components on joint axes and on child axes.
-        direction: Unit vector x of the first direction in the plane; the second one is y = z x x.
+        direction: Unit vector x of the first direction in the plane; the second direction is y = z x x.
 
     Source: theory.md section (d).
     """
@@ -467,7 +467,7 @@ class Free(Joint):
 
 
 class Fixed(_WithRates):
-    """No relative motion. The builder merges the child and its mass into the parent, so no model contains a fixed joint."""
+    """Rigid connection without motion. The builder merges the child and its mass into the parent, so no model contains a fixed joint."""
 
     kind: ClassVar[str] = "fixed"
     nq: ClassVar[int] = 0
@@ -487,8 +487,8 @@ class Fixed(_WithRates):
 class Rheonomic(_WithRates):
     """A joint whose motion is prescribed as a function of time: it adds no degree of freedom and no coordinate.
 
-    The child moves as `joint` does at the coordinates motion(t); `jaxdyn.driving_forces` computes the force that this requires.
-    `Model.at` sets the time; the functions of a `System` set it automatically.
+    The child moves as `joint` does at the coordinates motion(t); `jaxdyn.driving_forces` computes the force that the prescribed
+    motion requires. `Model.at` sets the time; the functions of a `System` set it automatically.
 
         Rheonomic(Revolute((0, 0, 1)), ConstantRate(3.0))      # a crank at 3 rad/s
 

@@ -12,7 +12,7 @@ _LONGEST_COMPARED = 200  # the time to find the closest name increases with the 
 
 
 def one_line(message: str) -> str:
-    """A message without unprintable characters, and without its middle part if it is long.
+    """The message without unprintable characters; the middle part of a long message is omitted.
 
     A message may quote a file of unknown origin, whose line breaks and control characters could manipulate a terminal.
     """
@@ -44,7 +44,7 @@ def closest(name: str, known: Iterable[str]) -> str | None:
 
 
 def unknown(name: Any, known: Iterable[str]) -> str:
-    """Text that a name is unknown, with the most similar known name or all known names."""
+    """Text stating that a name is unknown, with the most similar known name or all known names."""
     known = list(known)
     close = closest(str(name), known)  # an index may be given instead of a name
     hint = f"did you mean {close!r}?" if close is not None else f"the names are {', '.join(known)}"

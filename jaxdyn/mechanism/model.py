@@ -1,4 +1,4 @@
-"""Parameters of a mechanism, each a differentiable leaf of a pytree, with its static topology.
+"""Model of a mechanism: its parameters, which are differentiable leaves of a pytree, and its static topology.
 
 Build a model with `jaxdyn.MechanismBuilder` or `jaxdyn.mechanism.model_from_arrays` (both check every value), or read one from a
 file (`jaxdyn.io`). Change parameters with `equinox.tree_at`; make a batch of mechanisms with `jax.vmap` over any leaves.
@@ -29,7 +29,8 @@ from jaxdyn.spatial.transform import RigidTransform
 class Limits(eqx.Module):
     """Bounds of joint motion; infinite where a joint has no bound.
 
-    They are data for samplers, controllers and optimizers. A joint stops at its limit only in a `System` with `JointLimits`.
+    Samplers, controllers and optimizers use these bounds. A simulated joint stops at its limit only in a `System` with
+    `JointLimits`.
 
     Attributes:
         lower, upper: Smallest and largest coordinates.
@@ -51,11 +52,11 @@ class Model(Displayed, eqx.Module):
         joints: Stacks of joints of the same structure, in the order of `topology.groups`.
         placement: Placement of each joint frame in its parent body (F_i and l_i of theory.md), leading axis nb.
         mass: Masses m_i.
-        com: Vectors O'_i -> C_i on body axes.
-        inertia: Inertia tensor J_i about C_i on body axes, entries (xx, yy, zz, xy, xz, yz). The off-diagonal values are tensor
-            entries, the negatives of the products of inertia.
-        armature: Rotor inertia reflected to the joint, added to the diagonal of the mass matrix. It causes only the force
-            -armature a along each velocity component, also in spherical and free joints.
+        com: Vector from the body origin O'_i to the center of mass C_i of each body, on body axes.
+        inertia: Inertia tensor J_i of each body about its center of mass on body axes, entries (xx, yy, zz, xy, xz, yz). The
+            off-diagonal values are tensor entries, the negatives of the products of inertia.
+        armature: Rotor inertia reflected to the joint, added to the diagonal of the mass matrix. Armature causes only the force
+            -armature * a along each velocity component with the acceleration a, also in spherical and free joints.
         rotors: Geared rotors, which also rotate with the bodies that carry them.
         gravity: Gravitational acceleration on ground axes.
         limits: Bounds of joint motion.
@@ -81,7 +82,7 @@ class Model(Displayed, eqx.Module):
 
     @property
     def nb(self) -> int:
-        """Number of bodies, the ground not counted."""
+        """Number of bodies, without the ground."""
         return self.topology.nb
 
     @property
@@ -108,7 +109,8 @@ class Model(Displayed, eqx.Module):
     def at(self, t: Float[Array, ""]) -> "Model":
         """The mechanism at time t (s): sets the time of joints with prescribed motion.
 
-        The functions of a `System` take the time as an argument. Functions of a model need `model.at(t)`.
+        The functions of a `System` take the time as an argument. Functions of a `Model` have no such argument: pass `model.at(t)`
+        to them.
         """
         if all(type(joint).at is Joint.at for joint in self.joints):
             return self
@@ -194,7 +196,7 @@ class Model(Displayed, eqx.Module):
         return body, frame.translation
 
     def locate_frame(self, name: str, frame: RigidTransform) -> tuple[int, RigidTransform]:
-        """Index of the moving body (-1: the ground) that carries the body or frame `name`, and the placement of a frame in it.
+        """Index of the moving body (-1: the ground) that carries the body or frame `name`, and placement of a frame in this body.
 
         Args:
             name: Name of a body or frame.
@@ -216,7 +218,7 @@ def as_dtype(tree: PyTree, dtype: DTypeLike) -> PyTree:
     jaxdyn computes in the type of its inputs, so model and states must have the same type.
 
     Raises:
-        MechanismError: Inertias of a model underflow or overflow in this precision, see `range`. This is not checked under
+        MechanismError: Inertias of a model underflow or overflow in this precision, see `range`. The range is not checked under
             `jax.jit` and for batches of models.
     """
     for part in jax.tree.leaves(tree, is_leaf=lambda x: isinstance(x, Model)):
