@@ -2,12 +2,12 @@
 
 MuJoCo compiles the file, which resolves defaults and includes and computes inertias from geoms and meshes. jaxdyn takes over
 bodies, joints with armature, damping, dry friction and springs, equality constraints and motors. A body with several joints becomes
-a chain of bodies, one per joint, of which only the last one has mass; its origin is at its last joint. Coordinates are in MuJoCo's
-order, and have their neutral values in the pose that the file describes; `MujocoOrder` converts states.
+a chain of bodies, one per joint. Only the last body of the chain has mass; its origin is at the last joint. Coordinates are in
+MuJoCo's order, and have their neutral values in the pose that the file describes; `MujocoOrder` converts states.
 
 Elements without a counterpart in jaxdyn (contacts, limits of tendons, actuators other than motors ...) are counted in one
-`IgnoredContent` warning if they do not affect the free motion. If they affect it, the file is refused, and the message names the
-element.
+`IgnoredContent` warning if they do not affect the free motion. If such an element affects the free motion, the file is refused, and
+the message names the element.
 """
 
 import collections
@@ -55,8 +55,8 @@ def load_mjcf(
 
     Args:
         path: MJCF file.
-        velocity_scale: Speed at which the friction force reaches 76 % of `frictionloss`, rad/s or m/s. In MuJoCo the force is
-            discontinuous at rest.
+        velocity_scale: Speed at which the friction force reaches 76 % of `frictionloss`, rad/s or m/s. In MuJoCo the friction force
+            is discontinuous at rest.
         limits: "enforced" stops joints at their position limits by `JointLimits`, whose stiffness is derived from the mechanism
             and not from solref and solimp of the file; "data" only stores the limits in `Model.limits`.
         folder: Folder of the included files and meshes; by default the folder of the file. Files outside of this folder are not
@@ -65,8 +65,8 @@ def load_mjcf(
 
     Raises:
         ImportError: The `mujoco` package is not installed.
-        ConfigError: MuJoCo refuses the file, the file refers to a file outside of the folder, it is too large, or it contains an
-            element that affects the motion and that jaxdyn does not support.
+        ConfigError: MuJoCo refuses the file, the file refers to a file outside of the folder, is too large, or contains an element
+            that affects the motion and that jaxdyn does not support.
         MechanismError: A value is not physically valid; the message is one line with the file, the body and the remedy.
     """
     check_limits(limits, path)

@@ -47,7 +47,8 @@ def save_plant(plant: Plant, path: Path | str, classes: Sequence[Any] = ()) -> N
 
     Args:
         plant: Plant to write.
-        path: Path of the files without a suffix, or with one of the three; a folder gets plant.json, plant.npz and plant.toml.
+        path: Path of the files without a suffix, or with one of their suffixes; in a folder, the files are plant.json, plant.npz
+            and plant.toml.
         classes: User-defined classes of forces and joints, and the function of the sensors if it is user-defined.
 
     Raises:

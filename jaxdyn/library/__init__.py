@@ -1,7 +1,7 @@
 """Mechanisms that jaxdyn provides. Their files in configs/mechanisms state sources and units.
 
-Trees are returned as a `Model`, mechanisms with loops as a `System` with constraints. `library.system(name)` returns all content of
-the file of a mechanism, including drives, friction and springs.
+Mechanisms without loops are returned as a `Model`, mechanisms with loops as a `System` with constraints. `library.system(name)`
+returns all content of the file of a mechanism, including drives, friction and springs.
 
 | function | nq, nv | parameters |
 |---|---|---|

@@ -66,8 +66,9 @@ def spherical_pendulum_chain(n: int, length: float = 1.0, mass: float = 1.0) -> 
 def random_tree(seed: int, bodies: int, kinds: Sequence[str] = _RANDOM_KINDS) -> Model:
     """Random tree of bodies of about 1 kg and some decimeters, with random kinds of joints and random axes.
 
-    The result is the same for the same arguments; nq and nv depend on the kinds of joints. Half of the bodies continue a chain, the
-    others have any earlier body as parent. Every inertia is that of a set of particles.
+    The result is the same for the same arguments; nq and nv depend on the kinds of joints. The parent of a body is the previous
+    body with probability 1/2, and otherwise the ground or any earlier body. Every inertia is that of a set of particles, and so is
+    physically valid.
 
     Args:
         seed: Seed of the random numbers.
@@ -131,7 +132,8 @@ def stewart_platform(
     """Platform on six legs of variable length.
 
     Each leg is a universal joint at the base, a cylinder with a sliding rod, and a spherical joint at the platform, which closes
-    the loop. nq = 25 and nv = 24 with six degrees of freedom; closed in the neutral configuration with a level platform.
+    the loop. nq = 25 and nv = 24 with six degrees of freedom; the loops are closed in the neutral configuration, with a level
+    platform.
 
     The coordinates are those of the platform, then two angles and a stroke for each leg. The platform is a disc of 10 kg; the
     cylinders of 2 kg and rods of 1 kg are uniform, with two thirds of the length of a leg.
@@ -139,7 +141,8 @@ def stewart_platform(
     Args:
         base_radius, platform_radius: Radii of the circles of joints, m.
         height: Height of the platform above the base, m.
-        spread: Angle between the two joints of a pair and the middle of the pair, rad; pairs alternate between base and platform.
+        spread: Angle between each of the two joints of a pair and the middle of the pair, rad; pairs alternate between base and
+            platform.
 
     Source: illustrative; the mechanism is that of Stewart, Proceedings of the Institution of Mechanical Engineers 180, 1965, in the
     form of Gough.

@@ -141,7 +141,7 @@ def panda() -> Model:
 
 
 def kuka_lwr() -> Model:
-    """Arm of the type of the KUKA LWR, seven revolute joints, with a frame "flange"; nq = nv = 7, upright at q = 0.
+    """Arm similar to the KUKA LWR, seven revolute joints, with a frame "flange"; nq = nv = 7, upright at q = 0.
 
     Source: lengths and ranges as commonly published for the KUKA LWR 4+; masses and inertias illustrative.
     """

@@ -1,7 +1,7 @@
 """Views: tables and trees as text, pictures and animations (needs matplotlib), interactive replays (needs viser).
 
-Functions take arrays and return text, figures or files. They do not open windows and do not change global state. Optional packages
-are imported when they are first needed: `pip install "jaxdyn[pictures]"`, `pip install "jaxdyn[view]"`.
+Functions take arrays and return text or figures, or write files. They do not open windows and do not change global state. Optional
+packages are imported when they are first needed: `pip install "jaxdyn[pictures]"`, `pip install "jaxdyn[view]"`.
 """
 
 from typing import TYPE_CHECKING

@@ -52,13 +52,13 @@ def animate(
     progress: bool = True,
     visuals: Sequence[Visual] = (),
 ) -> int:
-    """Write an animation of a motion: the first sample in color, the others in gray, with a fixed camera.
+    """Write an animation of a motion: the first sample in color, the other samples in gray, with a fixed camera.
 
     The motion is interpolated between records. Frames of a GIF last a whole number of hundredths of a second, so 1/fps is rounded
-    (to 0.03 s at 30 frames per second); the speed of the motion is not changed by this.
+    (to 0.03 s at 30 frames per second); the rounding does not change the speed of the motion.
 
     Args:
-        mechanism: A model, or a system, whose loops are drawn too.
+        mechanism: A model, or a system; the loops of a system are drawn too.
         time: Times of the records (T,), s.
         q: Coordinates (samples, T, nq), rad or m.
         path: File with the suffix .gif or .mp4.
@@ -70,7 +70,7 @@ def animate(
         visuals: Shapes of the bodies, see `jaxdyn.io.load_visuals`; they are drawn for the first sample.
 
     Returns:
-        Number of frames.
+        Number of frames in the file.
 
     Raises:
         ConfigError: The file name has another suffix, there is no such sample, ffmpeg is missing, or the file cannot be written.
@@ -143,7 +143,7 @@ def animation_of(
     """An animation of a motion that notebooks display.
 
     Args:
-        mechanism: A model, or a system, whose loops are drawn too.
+        mechanism: A model, or a system; the loops of a system are drawn too.
         time: Times of the records (T,), s.
         q: Coordinates (samples, T, nq), rad or m.
         path: File with the suffix .gif or .mp4; None for a GIF that is not saved.

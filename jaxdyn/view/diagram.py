@@ -23,7 +23,8 @@ _MARGIN = 0.25  # inches
 
 
 def tree_diagram(model: Model, *, title: str = "") -> Figure:
-    """The tree of bodies. Each box is a body with its mass; each line is a joint with its name and kind, colored by its motion.
+    """Draw the tree of bodies of a mechanism. Each box is a body with its mass; each line is a joint with its name and kind,
+    colored by its motion.
 
     Layers are arranged from left to right, or from top to bottom if this results in a smaller picture (for example for a chain).
     """

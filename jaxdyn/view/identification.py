@@ -21,7 +21,7 @@ def predictions(
     breaks: Sequence[float] = (),
     title: str = "",
 ) -> Figure:
-    """Measured and predicted curves, with their difference below each pair.
+    """Measured and predicted curves of each channel, and their difference below them.
 
     Args:
         names: Name of each channel.
@@ -95,7 +95,8 @@ def growing_errors(
 
 
 def correlations(names: Sequence[str], correlation: Numbers, *, title: str = "") -> Figure:
-    """Correlations of estimates as colors. Dark entries off the diagonal mean that the data hardly distinguish two parameters.
+    """Correlation matrix of estimates, drawn in colors. Dark entries off the diagonal mean that the data hardly distinguish two
+    parameters.
 
     Args:
         names: Name of each parameter.

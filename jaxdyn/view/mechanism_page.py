@@ -1,7 +1,7 @@
-"""A mechanism with one slider per joint coordinate, as one page that needs no server, no network and no other package.
+"""A mechanism with one slider per joint coordinate, as one HTML page that needs no server, network or optional package.
 
-The page computes the poses of bodies on a tree of revolute, prismatic and screw joints. Of a mechanism with loops, with prescribed
-motions or with other kinds of joints it holds tables of poses instead, one for each slider.
+The page computes the poses of bodies on a tree of revolute, prismatic and screw joints. For a mechanism with loops, with prescribed
+motions or with other kinds of joints, the page contains precomputed tables of poses instead, one for each slider.
 """
 
 import base64
@@ -40,12 +40,14 @@ _OF_FRAMES = ((0.8, 0.15, 0.15), (0.1, 0.6, 0.2), (0.15, 0.3, 0.85))
 def write_mechanism_page(mechanism: Mechanism, path: Path | str, *, visuals: Sequence[Visual] = ()) -> None:
     """Write a page that shows a mechanism in three dimensions, with a slider for each joint coordinate.
 
-    For a mechanism with loops, each slider of an independent coordinate moves it alone, while the other ones are in the middle.
+    For a mechanism with loops, each slider sets one independent coordinate, while the other independent coordinates have the values
+    of the middle posture.
 
     Args:
-        mechanism: A model, or a system, whose loops are then closed and drawn.
+        mechanism: A model, or a system; the loops of a system are closed and drawn.
         path: The HTML file.
-        visuals: Shapes of the bodies, see `jaxdyn.io.load_visuals`. With all triangles that it reads, a page has at most 5 MB.
+        visuals: Shapes of the bodies, see `jaxdyn.io.load_visuals`. A page with the largest number of triangles that `load_visuals`
+            returns has at most 5 MB.
 
     Raises:
         ConfigError: the loops cannot be closed, or the file cannot be written.

@@ -13,7 +13,7 @@ from jaxdyn.view.style import BLUE, GRAY, GREEN, ORANGE
 
 
 def motion_plot(mechanism: Model | Topology, time: Numbers, q: Numbers, v: Numbers, *, title: str = "") -> Figure:
-    """Coordinates and velocities over time, one panel each: the first sample in color, the others in gray.
+    """Coordinates and velocities over time, one panel each: the first sample in color, the other samples in gray.
 
     Args:
         mechanism: A model, whose joint limits are drawn as dashed lines, or the topology of a model.

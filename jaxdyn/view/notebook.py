@@ -1,6 +1,6 @@
 """Objects in notebooks: a table of their properties, and a small picture if matplotlib is installed.
 
-Names can come from files of strangers, so all text is escaped, and pictures are PNG, which contains no text.
+Names can come from untrusted files, so all text is escaped, and pictures are PNG, which contains no text.
 """
 
 import base64

@@ -19,7 +19,7 @@ def convergence(cost: Numbers, violation: Numbers, best: int, *, title: str = ""
 
     Args:
         cost: Costs (initial guesses, iterations + 1); NaN after the end of a search.
-        violation: Violations, with the same shape.
+        violation: Constraint violations, with the shape of `cost`.
         best: Index of the search that is drawn in color.
         title: Title of the figure.
     """

@@ -1,4 +1,4 @@
-"""The replay as one page: the player of viser in a frame, a list to select samples, and charts that follow the player."""
+"""A replay as one HTML page: the player of viser in a frame, a list to select samples, and charts that follow the player."""
 
 import json
 import re
@@ -21,8 +21,8 @@ def page_of(recording: Recording, players: Mapping[int, str]) -> str:
 
     Args:
         recording: Recorded motions.
-        players: Page that viser makes of the motion of each sample, by index of the sample. These pages differ in the recorded data
-            only, so the result contains the player once.
+        players: Page that viser makes of the motion of each sample, by index of the sample. The pages of the samples differ in the
+            recorded data only, so the result contains the player once.
 
     Raises:
         RuntimeError: The pages of this version of viser have another format.

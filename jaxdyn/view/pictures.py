@@ -1,6 +1,6 @@
 """Three-dimensional pictures of a mechanism: sticks, joints colored by their motion, inertia ellipsoids.
 
-The object interface of matplotlib is used, without windows and global state.
+Only the object interface of matplotlib is used, so that no windows are opened and no global state is changed.
 """
 
 from collections.abc import Sequence
@@ -29,13 +29,14 @@ _AXIS_SHARE = 0.13  # length of a joint axis as a fraction of the extent of the 
 
 
 class StickFigure:
-    """One mechanism in color, or several samples in gray, as a few artists of 3-D axes that are moved instead of drawn again.
+    """One mechanism in color, or several samples in gray, as a few artists of 3-D axes, which are moved in each frame and not drawn
+    again.
 
     Args:
         axes: 3-D axes.
         model: The mechanism.
         ghost: If true, only thin gray sticks are drawn, without joints.
-        axis_length: Length of the joint axes, m; 0 for no axes.
+        axis_length: Length of the joint axes, m; if it is 0, axes are not drawn.
     """
 
     def __init__(self, axes: Any, model: Model, *, ghost: bool = False, axis_length: float = 0.0):
@@ -60,7 +61,7 @@ class StickFigure:
         self._half = 0.5 * axis_length
 
     def move(self, placed: Placed, lanes: Any, time: int) -> None:
-        """Show these samples (an index or a slice) at the record `time`."""
+        """Show these samples (an index or a slice) at the record with index `time`."""
         self._sticks.set_data_3d(*_broken(placed.lines[lanes, time]))
         for dots, bodies in self._joints:
             dots.set_data_3d(*placed.origins[lanes, time][..., bodies, :].reshape(-1, 3).T)
@@ -87,7 +88,7 @@ class ShapeFigure:
         self._artist = axes.add_collection3d(Poly3DCollection(self._triangles, zorder=3, lw=0))
 
     def move(self, placed: Placed, lane: int, time: int) -> None:
-        """Show this sample at the record `time`."""
+        """Show this sample at the record with index `time`."""
         rotations = np.concatenate([placed.rotations[lane, time], np.eye(3)[None]])  # the last one is the ground, -1
         origins = np.concatenate([placed.origins[lane, time], np.zeros((1, 3))])
         turned = np.einsum("tij,tcj->tci", rotations[self._bodies], self._triangles)
@@ -110,7 +111,7 @@ def frame_axes(axes: Any, low: Numbers, high: Numbers, *, fill: float = 0.82) ->
     Args:
         axes: 3-D axes.
         low, high: Corners of the box, m.
-        fill: Fraction of the width or height of the axes that the box takes; the rest is for the labels.
+        fill: Fraction of the width or height of the axes that the box occupies; the rest is for the labels.
     """
     size = np.asarray(high) - np.asarray(low)
     for name, start, end, length in zip("xyz", low, high, size, strict=True):
@@ -130,7 +131,7 @@ def frame_axes(axes: Any, low: Numbers, high: Numbers, *, fill: float = 0.82) ->
 
 
 def scale_bar(axes: Any, low: Numbers, high: Numbers) -> None:
-    """Draw a vertical bar with a round length at the left edge of 3-D axes that are not shown themselves."""
+    """Draw a vertical bar with a round length at the left edge of 3-D axes, as the scale of a picture without axis lines."""
     largest = 0.5 * float(high[2] - low[2])
     decade = 10.0 ** np.floor(np.log10(largest))
     length = max(step * decade for step in (1, 2, 5) if step * decade <= largest)
@@ -172,9 +173,9 @@ def draw_mechanism(axes: Any, mechanism: Mechanism, q: Numbers, *, time: float =
 
     Args:
         axes: 3-D axes.
-        mechanism: A model, or a system, whose loops are then drawn as well.
+        mechanism: A model, or a system; the loops of a system are drawn too.
         q: (nq,) coordinates, rad or m.
-        time: s; joints with prescribed motion need it.
+        time: Time at which prescribed motions are evaluated, s.
         fill: See `frame_axes`.
     """
     placed = skeleton.place(mechanism, np.array([time]), np.asarray(q)[None, None])

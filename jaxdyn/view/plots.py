@@ -87,7 +87,7 @@ def energy_balance(time: Numbers, energy: Numbers, work: Numbers, *, title: str 
 
 
 def stick_figure_strip(mechanism: Mechanism, time: Numbers, q: Numbers, *, frames: int = 6, title: str = "") -> Figure:
-    """The mechanism at several times side by side: the first sample in color, some others in gray.
+    """The mechanism at several times side by side: the first sample in color, some other samples in gray.
 
     Args:
         mechanism: A model, or a system, whose loops are drawn too.

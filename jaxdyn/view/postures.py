@@ -1,4 +1,4 @@
-"""Postures of a mechanism, set by one slider per joint coordinate, and loops that stay closed.
+"""Postures of a mechanism with closed loops, set by one slider per joint coordinate.
 
 A joint with several degrees of freedom is set by the coordinates of its primitives (`jaxdyn.decomposed`), which are angles and
 displacements: a spherical joint by three angles, a free base by three displacements and three angles.
@@ -36,7 +36,7 @@ _TRIES = 16  # of random postures until the loops close
 
 
 class Slider(NamedTuple):
-    """One coordinate that sets a posture.
+    """One coordinate of a posture, as a slider with a name, a unit and a range.
 
     Attributes:
         name: Name of the joint, with the direction of the coordinate if the joint has several degrees of freedom.
@@ -104,7 +104,7 @@ class Postures:
         self.middle = self._posture(start.q, 0.0)
 
     def neutral(self) -> Posture | None:
-        """The posture at zero angles and displacements; None if the loops do not close there."""
+        """The posture at zero angles and displacements; None if the loops are not closed in this posture."""
         with self._precision():
             return self._at(np.zeros(len(self.sliders)))
 
@@ -114,7 +114,7 @@ class Postures:
         return tuple(i for i in self.independent if self.sliders[i].unit == "rad" or self.sliders[i].limited)
 
     def random(self, seed: int) -> Posture | None:
-        """A random posture, uniform between the ends of its sliders; None if the loops do not close at any of a few of them.
+        """A random posture, uniform between the ends of its sliders; None if the loops cannot be closed in a few attempts.
 
         Displacements without limits, such as the position of a free base, are not changed.
         """
@@ -130,7 +130,9 @@ class Postures:
         return None
 
     def moved(self, start: Posture, values: Float[np.ndarray, "sliders"]) -> Posture | None:
-        """The posture with other values of the independent sliders, reached from a start; None if the loops do not close."""
+        """The posture with these values of the independent sliders, found in steps from `start`; None if the loops cannot be
+        closed.
+        """
         chosen = list(self.independent)
         way = (values - start.values)[chosen]
         scale = np.array([self._size if self.sliders[i].unit == "m" else 1.0 for i in chosen])
@@ -148,7 +150,7 @@ class Postures:
         return posture
 
     def placed(self, postures: list[Posture], *, primitives: bool = False) -> Placed:
-        """Positions of all parts, of the mechanism or of its `primitives`, with an axis of postures instead of times."""
+        """Positions of all parts of the mechanism or of its `primitives`; its axis of times contains the postures."""
         values = np.array([posture.values for posture in postures])
         time = values[:, -1] if self._is_driven else np.zeros(len(postures))
         with self._precision():
@@ -157,7 +159,7 @@ class Postures:
             return skeleton.place(self.system, time, np.array([posture.q for posture in postures])[None])
 
     def box(self, visuals: Sequence[Visual] = ()) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
-        """Corners (m) of a box about the middle posture and some random ones."""
+        """Corners (m) of a box around the mechanism in the middle posture and in some random postures."""
         others = [self.random(seed) for seed in range(_POSTURES_OF_BOX)]
         placed = self.placed([self.middle, *(posture for posture in others if posture is not None)])
         return skeleton.box_around([placed], self.system.model, visuals)

@@ -37,7 +37,7 @@ def check_lanes(numbers: Iterable[int], lanes: int) -> list[int]:
     """Check indices of samples and return them as a list.
 
     Raises:
-        ConfigError: An index is not below `lanes`, or no index is given.
+        ConfigError: An index is negative or not below `lanes`, or no index is given.
     """
     chosen = list(numbers)
     if not chosen or not all(0 <= lane < lanes for lane in chosen):
@@ -80,7 +80,7 @@ class Recording:
         self._known: dict[int, Lane] = {}
 
     def lane(self, number: int) -> Lane:
-        """Data to show of one sample, computed on first access."""
+        """Displayed data of one sample, computed on first access."""
         if number not in self._known:
             # A thread of the server may call this, and threads do not inherit the precision that was set when the model was loaded.
             with jax.enable_x64(self.model.dtype == np.float64):
@@ -94,7 +94,7 @@ class Recording:
         return self._known[number]
 
     def others(self, number: int, count: int) -> list[int]:
-        """Indices of the samples to draw in gray with a sample: those that follow it, continued at the first one."""
+        """Indices of the samples to draw in gray with a sample: the next ones, beginning again with 0 after the last one."""
         return [(number + k) % self.lanes for k in range(1, min(count, self.lanes - 1) + 1)]
 
     def box(self, visuals: Sequence[Visual] = ()) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:

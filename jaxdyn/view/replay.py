@@ -49,7 +49,7 @@ class Replay:
         """Make a replay of recorded motions, which are interpolated between records.
 
         Args:
-            mechanism: A model, or a system, whose loops are drawn too.
+            mechanism: A model, or a system; the loops of a system are drawn too.
             time: Times of the records (T,), s, ascending.
             q: Coordinates (samples, T, nq), rad or m.
             energy: Kinetic and potential energy (samples, T), J.
@@ -63,26 +63,28 @@ class Replay:
         self.visuals = tuple(visuals)
 
     def serve(self, port: int = 8080, host: str = "127.0.0.1") -> "ServedReplay":
-        """Serve the replay and return immediately; `wait` of the result blocks until it is stopped, `stop` ends it.
+        """Serve the replay and return immediately. The method `wait` of the result blocks until the server is stopped, and `stop`
+        stops it.
 
-        The browser shows the mechanism and controls: time, play and speed; the sample, and the number of others drawn in gray; the
-        visible parts; charts of the coordinates and the energy with a line at the current time. All connected browsers show the
-        same.
+        The browser shows the mechanism and charts of the coordinates and the energy with a line at the current time. Controls set
+        the time, the speed, the sample, the number of other samples in gray, and the visible parts. All connected browsers show the
+        same state.
 
         Args:
-            port: Port of the server. If it is in use, the next free one is taken; see `address`.
-            host: 127.0.0.1 for this computer only; with 0.0.0.0 others in the network can view and control the replay. In a
-                browser, only the page of this server can use it, opened by localhost, an IP address or the name of this computer.
+            port: Port of the server. If the port is in use, the next free port is used, as `address` of the result shows.
+            host: 127.0.0.1 for this computer only; with 0.0.0.0, other computers in the network can view and control the replay.
+                From browsers, the server accepts only requests of its own page, opened as localhost, as an IP address, or as the
+                name of this computer.
         """
         return ServedReplay(self.recording, port, host, self.visuals)
 
     def write_html(self, path: Path | str, *, lanes: Sequence[int] | None = None, overlay: int = 3) -> None:
         """Write the replay as one HTML file that opens without a server or network.
 
-        The page contains the 3-D scene with play, pause, speed and a time slider; a list to select one of its samples, each with
-        others drawn in gray; and charts of all coordinates and of the energy with a line at the current time. The list behind the
-        button at the lower right hides and shows parts of the scene (ellipsoids, gray samples, ...). The file contains only the
-        selected samples.
+        The page contains the 3-D scene with play, pause, speed and a time slider; a list to select one of the samples in the file,
+        each with other samples drawn in gray; and charts of all coordinates and of the energy with a line at the current time. The
+        list behind the button at the lower right hides and shows parts of the scene (ellipsoids, gray samples, ...). The file
+        contains only the selected samples.
 
         Args:
             path: Path of the file.

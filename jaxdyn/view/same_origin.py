@@ -1,11 +1,11 @@
 """A server on this computer that answers requests from its page only.
 
-Every page in a browser may open a websocket to any address, including 127.0.0.1, and a page whose domain name is rebound to
+Every page in a browser can open a websocket to any address, including 127.0.0.1, and a page whose domain name is rebound to
 127.0.0.1 even has the origin of the server. So each request is checked before viser processes it:
 
 - `Host` must be a name that cannot be redirected by others: an IP address, localhost, this computer, or the host that is served.
-- `Origin`, which browsers send with every websocket handshake, must be the page of the same host and port. A request without it is
-  not sent by a browser but by another program. Such a program could send any origin, so the request is accepted.
+- `Origin`, which browsers send with every websocket handshake, must be the page of the same host and port. A request without
+  `Origin` comes from a program that is not a browser. Such a program could send any origin, so the request is accepted.
 
 viser does not provide a way to add a check, so the `serve` of websockets is wrapped while viser starts its server.
 """
@@ -29,10 +29,10 @@ _starting = threading.Lock()
 
 @contextlib.contextmanager
 def same_origin_only(host: str) -> Iterator[list[Any]]:
-    """Context in which started websocket servers answer their own page only.
+    """Context in which started websocket servers answer requests of their own page only.
 
     Args:
-        host: Address of the server, as it is given to the server.
+        host: Host name or IP address with which the server is started.
 
     Yields:
         List with an entry for each server that was started. If it is empty, no server is checked.
@@ -62,7 +62,7 @@ def refusal(headers: Headers, host: str) -> str | None:
 
     Args:
         headers: Headers of the request.
-        host: Address of the server.
+        host: Host name or IP address with which the server was started.
     """
     hosts, origins = headers.get_all("Host"), headers.get_all("Origin")
     asked = _place(f"http://{hosts[0]}") if len(hosts) == 1 else None

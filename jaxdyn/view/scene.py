@@ -37,7 +37,8 @@ class Scene:
         model: The mechanism.
         placed: Positions of the mechanism in one sample.
         low, high: Corners of the box around the motion, m; they determine the camera, the floor and the thickness of the sticks.
-        visuals: Shapes of the bodies. If every body with mass has some, the other parts are hidden at first.
+        visuals: Shapes of the bodies. Sticks, joint axes and inertia ellipsoids are hidden at first if every body with mass has a
+            shape.
     """
 
     def __init__(
@@ -129,11 +130,11 @@ class Scene:
         return {**shapes, "sticks": self.skeleton, **rest}
 
     def set_background(self, *, dark: bool) -> None:
-        """Colors of the floor that suit the background of the page."""
+        """Set the colors of the floor for a dark or a light page."""
         self._floor.cell_color, self._floor.section_color = _DARK_FLOOR if dark else _FLOOR
 
     def show(self, placed: Placed, ghosts: list[Placed], time: int) -> None:
-        """Move the mechanism to the first sample of `placed` at the record `time`, and the gray samples likewise."""
+        """Move the mechanism to the first sample of `placed`, and the gray samples to `ghosts`, at the record with index `time`."""
         origins, quaternions = placed.origins[0, time], placed.quaternions[0, time]
         self._move_sticks(self.sticks, placed.lines[0, time], _STICK)
         self.joints.batched_positions = origins.astype(np.float32)

@@ -16,15 +16,15 @@ _DIGITS = 4  # behind the point, of a value that is shown
 
 
 class ServedMechanism(Served):
-    """A mechanism that is being served; as a context manager it stops at the end.
+    """A running server of a mechanism; used as a context manager, it stops at the end of the context.
 
-    The browser shows the mechanism, and beside it a slider for each joint coordinate, those of mechanisms with loops for the
-    independent ones only; buttons for the neutral posture, the middle of the joint limits and a random one; and switches for
-    inertia ellipsoids, joint axes and frames. All connected browsers show the same.
+    The browser shows the mechanism and a slider for each joint coordinate; a mechanism with loops has sliders for the independent
+    coordinates only. Buttons set the neutral posture, the middle of the joint limits, or a random posture. Switches show inertia
+    ellipsoids, joint axes and frames. All connected browsers show the same state.
 
     Attributes:
         postures: The postures of the mechanism.
-        posture: Configuration that is shown.
+        posture: Posture that is shown.
     """
 
     def __init__(
@@ -33,10 +33,10 @@ class ServedMechanism(Served):
         """Serve a mechanism and return immediately.
 
         Args:
-            port: Port of the server. If it is in use, the next free one is taken; see `address`.
-            host: 127.0.0.1 for this computer only; with 0.0.0.0 others in the network can view the mechanism and move the sliders.
-                Only the page of this server can use it in a browser, opened under localhost, an IP address or the name of this
-                computer.
+            port: Port of the server. If the port is in use, the next free port is used, as `address` shows.
+            host: 127.0.0.1 for this computer only; with 0.0.0.0, other computers in the network can view the mechanism and move the
+                sliders. From browsers, the server accepts only requests of its own page, opened as localhost, as an IP address, or
+                as the name of this computer.
             visuals: Shapes of the bodies, see `jaxdyn.io.load_visuals`.
 
         Raises:

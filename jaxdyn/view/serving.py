@@ -1,4 +1,4 @@
-"""A viser server on this computer with a scene that a thread keeps up to date. Needs viser: `pip install "jaxdyn[view]"`."""
+"""A viser server on this computer with a scene that a thread updates. Needs viser: `pip install "jaxdyn[view]"`."""
 
 import contextlib
 import io
@@ -15,7 +15,7 @@ REFRESH = 1 / 30  # s between two looks at the controls
 
 
 def started(port: int, host: str, label: str | None) -> viser.ViserServer:
-    """A server that answers its own page only.
+    """Start a viser server that answers requests of its own page only.
 
     Raises:
         ConfigError: This version of viser does not allow jaxdyn to refuse requests of other pages.
@@ -37,7 +37,7 @@ def stopped(server: viser.ViserServer) -> None:
 
 
 class Served:
-    """A running server of a scene. As a context manager it stops at the end.
+    """A running server of a scene. Used as a context manager, it stops at the end of the context.
 
     A subclass makes its scene and its controls, and then calls `_follow` with a function without arguments. A thread calls this
     function 30 times per second, and the function shows the state that the controls are set to.
@@ -61,7 +61,7 @@ class Served:
         self.stop()
 
     def wait(self) -> None:
-        """Wait until `stop` is called from another thread, or the program is interrupted."""
+        """Wait until another thread calls `stop`, or the program is interrupted."""
         self._stopping.wait()
 
     def stop(self) -> None:

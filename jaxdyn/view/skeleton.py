@@ -1,7 +1,7 @@
 """Geometry for drawing a mechanism: sticks, joint axes and inertia ellipsoids, and their positions in a motion.
 
-The bodies of a mechanism do not have a shape. Sticks connect joints, and the frames that a body carries; the mass of a body is
-drawn as the uniform solid ellipsoid with the same mass, center of mass and inertia. All results are NumPy arrays.
+The bodies of a mechanism do not have a shape. Sticks connect joints with each other and with the frames of a body; the mass of a
+body is drawn as the uniform solid ellipsoid with the same mass, center of mass and inertia. All results are NumPy arrays.
 """
 
 import functools
@@ -52,7 +52,7 @@ class Ellipsoids(NamedTuple):
         bodies: Indices of the bodies.
         centers: Centers of mass on body axes from the body origin, m.
         axes: Principal axes of inertia as columns, right-handed, on body axes.
-        radii: Semi-axes along them, m, ascending; they are zero across a thin rod and for a point mass.
+        radii: Semi-axes along the principal axes, m, ascending; they are zero across a thin rod and for a point mass.
     """
 
     bodies: Int[np.ndarray, "n"]
@@ -131,7 +131,8 @@ def inertia_ellipsoids(model: Model) -> Ellipsoids:
 
         a_i = sqrt(5/(2m) (J_j + J_k - J_i)) = sqrt(5 Pi_i / m)
 
-    with the principal moments J_i of the inertia tensor and Pi_i of the planar one, about the center of mass.
+    where J_i are the principal moments of the inertia tensor, and Pi_i those of the planar inertia tensor, about the center of
+    mass.
 
     Source: theory.md (B10).
     """
@@ -168,7 +169,7 @@ def is_covered(model: Model, visuals: Sequence[Visual]) -> bool:
 
 
 def visual_corners(placed: Placed, visuals: Sequence[Visual]) -> Float[np.ndarray, "lanes times corners 3"]:
-    """Corners (m) of a box around the shapes of each body, on ground axes; shapes on the ground are left out, such as floors."""
+    """Corners (m) of a box around the shapes of each body, on ground axes; shapes on the ground, such as floors, are left out."""
     bodies = sorted({visual.body for visual in visuals} - {GROUND})
     boxes = np.zeros((len(bodies), 8, 3))
     for corners, body in zip(boxes, bodies, strict=True):
@@ -184,7 +185,9 @@ def visual_corners(placed: Placed, visuals: Sequence[Visual]) -> Float[np.ndarra
 def box_around(
     motions: Sequence[Placed], model: Model, visuals: Sequence[Visual] = ()
 ) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
-    """Corners (m) of a box around all parts of a mechanism, see `box_of`; ellipsoids count if they are shown at first."""
+    """Corners (m) of a box around all parts of a mechanism, see `box_of`; it includes inertia ellipsoids unless visuals replace
+    them.
+    """
     solids = inertia_ellipsoids(model)
     bare = not is_covered(model, visuals)
     parts = [part for placed in motions for part in (placed.lines, placed.origins, visual_corners(placed, visuals))]
@@ -211,9 +214,10 @@ def _columns_at_neutral(joint: Joint) -> np.ndarray:
 
 
 def joint_axes(model: Model) -> tuple[int, ...]:
-    """For each axis in `Placed.axes`, the body whose joint it belongs to.
+    """Index of the body whose joint has the axis, for each axis in `Placed.axes`.
 
-    Joints with one or two columns of motion have one or two axes; other joints have no axes, because they would not be informative.
+    A joint with one or two velocity components has one or two axes. Axes of other joints are not drawn, because they would not be
+    informative.
     """
     counts = [model.joint(i).released().nv for i in range(model.nb)]
     return tuple(i for i, count in enumerate(counts) if count <= 2 for _ in range(count))
@@ -224,7 +228,7 @@ def place(mechanism: Mechanism, time: Numbers, q: Numbers) -> Placed:
 
     Args:
         mechanism: Model or system.
-        time: Times (times,), s; they are needed by joints with prescribed motion.
+        time: Times (times,), s, at which prescribed motions are evaluated.
         q: Coordinates (samples, times, nq), rad or m.
     """
     model, lines = model_of(mechanism), sticks(mechanism)
@@ -266,7 +270,7 @@ def _axis_twists(model, q, axis_bodies):
 
 
 def resampled(model: Model, time: Numbers, q: Numbers, instants: Numbers) -> Float[np.ndarray, "lanes instants nq"]:
-    """Coordinates at other instants, interpolated between the neighboring records at constant joint velocities.
+    """Coordinates at other instants, interpolated between the neighboring records with constant joint velocities.
 
     Args:
         model: The mechanism.

@@ -7,7 +7,7 @@ from jaxdyn.mechanism.model import Model
 
 
 def upward(model: Model) -> Float[np.ndarray, "3"]:
-    """Unit vector against gravity; z where there is no gravity."""
+    """Unit vector against gravity, or along z if there is no gravity."""
     up = -np.asarray(model.gravity, float)
     return up / np.linalg.norm(up) if np.any(up) else np.array([0.0, 0.0, 1.0])
 
@@ -20,7 +20,9 @@ def horizontal_axes(up: Float[np.ndarray, "3"]) -> tuple[Float[np.ndarray, "3"],
 
 
 def direction_of_view(up: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3"]:
-    """Unit vector from the middle of the scene to the camera: from the front, the side and slightly above, for any direction up."""
+    """Unit vector from the middle of the scene to the camera, which is in front, at the side, and slightly above; `up` may be any
+    direction.
+    """
     side, front = horizontal_axes(up)
     view = 0.45 * side + 0.8 * front + 0.35 * up
     return view / np.linalg.norm(view)
@@ -34,7 +36,7 @@ def floor_under(
 
 
 def quaternions_to(direction: Float[np.ndarray, "*n 3"]) -> Float[np.ndarray, "*n 4"]:
-    """Rotations that take the z axis to unit vectors, about an axis perpendicular to both."""
+    """Rotations that turn the z axis into given unit vectors, about an axis perpendicular to both."""
     x, y, z = np.moveaxis(direction, -1, 0)
     w = 1.0 + z
     opposite = w < 1e-9  # any half turn about a horizontal axis is a solution

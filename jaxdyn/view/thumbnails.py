@@ -29,7 +29,7 @@ _MOST_BARS = 15
 
 
 def thumbnail(shown: Any) -> Figure | None:
-    """A small picture of an object, or None if there is none, for instance because its values are not known."""
+    """A small picture of an object, or None if it cannot be drawn, for instance because its values are not known."""
     known = not any(isinstance(leaf, Tracer | jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(shown))
     return _drawn(shown) if known else None
 

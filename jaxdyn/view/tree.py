@@ -1,4 +1,4 @@
-"""The tree of a mechanism as text. It needs no optional package, so that it is available without matplotlib."""
+"""The tree of a mechanism as text. This module needs no optional package, so that it is available without matplotlib."""
 
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import GROUND
@@ -6,7 +6,7 @@ from jaxdyn.view.skeleton import joint_kind
 
 
 def children_of(model: Model) -> dict[int, list[int]]:
-    """For the ground (-1) and every body, the bodies whose joints it carries."""
+    """Children of the ground (-1) and of every body: the bodies whose joints it carries."""
     parents = model.topology.parents
     return {body: [i for i, parent in enumerate(parents) if parent == body] for body in range(GROUND, model.nb)}
 
