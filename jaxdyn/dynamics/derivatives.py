@@ -1,7 +1,7 @@
 """Derivatives of the equations of motion in tangent coordinates, which have nv components also for quaternion joints.
 
-"With respect to q" means along `configuration.integrate(model, q, step)` at step = 0 with velocity and acceleration components
-constant. For revolute and prismatic joints this is the ordinary partial derivative.
+The derivative with respect to q is the derivative with respect to `step` at `configuration.integrate(model, q, step)`, for step = 0
+and constant velocity and acceleration components. For revolute and prismatic joints it is the ordinary partial derivative.
 """
 
 from typing import NamedTuple
@@ -25,12 +25,12 @@ from jaxdyn.spatial.sixvector import cross_force, cross_motion
 
 
 class InverseDynamicsDerivatives(NamedTuple):
-    """Derivatives of tau = M a + h. Row: component of tau; column: direction.
+    """Derivatives of tau = M a + h. Rows are components of tau, and columns are directions of change.
 
     Attributes:
         dtau_dq: Derivative with respect to q; N m/rad, N/m, ... by the kinds of joints.
         dtau_dv: Derivative with respect to v; N m s/rad, N s/m, ...
-        dtau_da: Derivative with respect to a, the mass matrix; kg m^2, kg m or kg.
+        dtau_da: Derivative with respect to a, which is the mass matrix; kg m^2, kg m or kg.
     """
 
     dtau_dq: Float[Array, "nv nv"]
@@ -39,12 +39,12 @@ class InverseDynamicsDerivatives(NamedTuple):
 
 
 class ForwardDynamicsDerivatives(NamedTuple):
-    """Derivatives of a = M^-1 (tau - h). Row: component of a; column: direction.
+    """Derivatives of a = M^-1 (tau - h). Rows are components of a, and columns are directions of change.
 
     Attributes:
         da_dq: Derivative with respect to q; 1/s^2, rad/(m s^2), ... by the kinds of joints.
         da_dv: Derivative with respect to v; 1/s, rad/(m s), ...
-        da_dtau: Derivative with respect to tau, the inverse of the mass matrix.
+        da_dtau: Derivative with respect to tau, which is the inverse of the mass matrix.
     """
 
     da_dq: Float[Array, "nv nv"]
@@ -53,7 +53,7 @@ class ForwardDynamicsDerivatives(NamedTuple):
 
 
 class TangentProduct(NamedTuple):
-    """Product of a Hessian in tangent coordinates with a direction, split by arguments.
+    """Product of a Hessian in tangent coordinates with a direction, in one part for each argument of the function.
 
     Attributes:
         q, v: Components for the configuration and for the velocity.
@@ -71,8 +71,9 @@ def inverse_dynamics_derivatives(
 ) -> InverseDynamicsDerivatives:
     """Derivatives dtau/dq, dtau/dv, dtau/da of the inverse dynamics in tangent coordinates.
 
-    For each column, let s be the motion column, V and A the velocity and acceleration (gravity subtracted) of the body before its
-    joint, and V_own the velocity of the body of the column. Then, with `response.inertial_response` of x and y,
+    For each velocity component, s is its motion column, V and A are the spatial velocity and acceleration (gravity subtracted) of
+    the parent body of its joint, and V_own is the velocity of the body that this joint moves. The derivatives are the results of
+    `response.inertial_response` for these x and y:
 
         dtau/dv:  x = s,      y = (V + V_own) x s
         dtau/dq:  x = V x s,  y = A x s + V x (V x s),   plus the rotation of the force that the joint transmits

@@ -1,4 +1,4 @@
-"""Checks of the arguments of all public functions of a model. Internal functions do not repeat these checks."""
+"""Checks of the arguments of all public functions that take a model. Internal functions do not repeat these checks."""
 
 import functools
 import inspect
@@ -20,12 +20,13 @@ _VELOCITIES = {"v", "a", "p", "tau", "w", "w_rate", "weights"}
 
 
 def model_function(function: Callable) -> Callable:
-    """Decorator of a public function (model, q, v, ...) that needs masses: checks arguments and, outside of `jit`, compiles it."""
+    """Decorator of a public function that needs masses; it checks the arguments (model, q, v, ...) and, outside of `jit`, compiles
+    it."""
     return _checked(function, check_masses)
 
 
 def kinematic_function(function: Callable) -> Callable:
-    """Decorator like `model_function` of a function that needs no masses."""
+    """Decorator like `model_function`, for functions that need no masses."""
     return _checked(function, lambda model, name: None)
 
 
@@ -53,7 +54,7 @@ def check_model(model: Any, name: str) -> None:
         name: Name of the called function, for the message.
 
     Raises:
-        TypeError: The argument has another type; the message states the required type.
+        TypeError: The argument is not a `Model`; the message states the remedy.
     """
     if isinstance(model, Model):
         return
@@ -65,7 +66,7 @@ def check_model(model: Any, name: str) -> None:
 
 
 def check_masses(model: Model, name: str) -> None:
-    """Raise an error if no body has mass, as in a model that was built for kinematics alone; not checked for traced masses.
+    """Raise an error if no body has mass, as in a model that was built for kinematics alone; traced masses are not checked.
 
     Args:
         model: Model to check.

@@ -81,7 +81,7 @@ def angular_momentum(
 ) -> Float[Array, "3"]:
     """Angular momentum sum [ r_i x m_i v_i + J_i omega_i ] about a fixed point, ground axes, kg m^2/s.
 
-    It includes `Model.rotors`, whose axes are known, but not `Model.armature`.
+    The result includes the rotors in `Model.rotors`, whose axes are known, but not the inertia in `Model.armature`.
 
     Args:
         model: Mechanism.
@@ -109,7 +109,7 @@ def center_of_mass(model: Model, q: Coordinates) -> Float[Array, "3"]:
 
 @model_function
 def generalized_momentum(model: Model, q: Coordinates, v: Velocities) -> Momenta:
-    """Generalized momentum p = dE/dv = M v (+ b with prescribed motion); N m s for angles, N s for displacements.
+    """Generalized momentum p = dE/dv, which is M v without prescribed motion; N m s for angles, N s for displacements.
 
         p_gamma = sum [ m T_gamma . v_i + Omega_gamma . J omega_i ] + (armature * v)_gamma + (rotors)_gamma
 
@@ -128,12 +128,12 @@ def generalized_momentum(model: Model, q: Coordinates, v: Velocities) -> Momenta
 
 
 def momentum_along_columns(model: Model, moving: Motion, momenta: Float[Array, "nb 6"]) -> Momenta:
-    """Generalized momentum without the inertia of armature and rotors along the velocity components.
+    """Generalized momentum of bodies with the given momenta, without the inertia of armature and rotors.
 
     Args:
         model: Mechanism.
         moving: Motion of the model.
-        momenta: Momentum (angular about P; linear) of each body, ground axes.
+        momenta: Momentum of each body (angular momentum about the reference point P; linear momentum), ground axes.
     """
     if not model.rotors.count:
         return inverse.project(model, moving.placements, momenta)
@@ -143,5 +143,5 @@ def momentum_along_columns(model: Model, moving: Motion, momenta: Float[Array, "
 
 
 def body_momenta(moving: Motion) -> Float[Array, "nb 6"]:
-    """Momentum (angular about P; linear) of each body, ground axes, kg m^2/s and kg m/s."""
+    """Momentum of each body (angular momentum about the reference point P; linear momentum), ground axes, kg m^2/s and kg m/s."""
     return jax.vmap(SpatialInertia.momentum)(moving.placements.inertia, moving.velocity)

@@ -1,10 +1,10 @@
 """Forces other than gravity, theory.md section (h).
 
-There are two families. A `BodyForce` acts on bodies: it returns a 6-vector (moment about the reference point P; force) on ground
-axes for each body, which `inverse.project` converts to generalized forces. A `JointForce` acts along the velocity components
+There are two families of forces. A `BodyForce` acts on bodies: it returns a 6-vector (moment about the reference point P; force) on
+ground axes for each body, which `inverse.project` converts to generalized forces. A `JointForce` returns generalized forces
 directly. A force may have a potential energy, may be non-conservative, or both.
 
-Points are given on body axes, relative to the body origin O'. Body -1 is the ground.
+Points are given on body axes, relative to the body origin O'. The body index -1 denotes the ground.
 """
 
 import abc
@@ -35,10 +35,10 @@ class Force(eqx.Module):
 
     Class attributes:
         conservative: True if the force is minus the gradient of its potential energy, False if it has a non-conservative part.
-        linear: Names of the fields in which the force is jointly linear.
-        table_name: Name of the table of a mechanism file that describes this force; None if files cannot contain it. A file has one
-            table for a force in joints, in which each field is a table that maps names of joints to values, and a list of tables
-            for a force on bodies. `quantity` declares the units, bounds and defaults of the fields.
+        linear: Names of fields such that the force is a linear function of all of them together.
+        table_name: Name of the table of a mechanism file that describes this force; None if files cannot contain it. In a file, a
+            force in joints is one table, whose fields are tables from names of joints to values, and forces on bodies are a list of
+            tables. `quantity` declares the units, bounds and defaults of the fields.
     """
 
     conservative: eqx.AbstractClassVar[bool]
@@ -46,7 +46,7 @@ class Force(eqx.Module):
     table_name: ClassVar[str | None] = None
 
     def validate(self, model: Model) -> str | None:
-        """Error message with a remedy if this force does not fit a model, else None. Called once, by `System`."""
+        """Error message with a remedy if this force does not fit a model, else None. `System` calls this method once."""
         return error_with_part(self, model)
 
     def potential_energy(self, model: Model, q: Float[Array, "nq"], placed: Placements) -> Scalar:
@@ -59,16 +59,18 @@ class BodyForce(Force):
 
     @abc.abstractmethod
     def body_forces(self, model: Model, moving: Motion, t: Scalar) -> Float[Array, "nb 6"]:
-        """6-vector (moment about P; force) on every body, ground axes, N m and N."""
+        """6-vector (moment about the reference point P; force) on every body, ground axes, N m and N."""
 
 
 class Resistance(NamedTuple):
-    """Linear change of a force in joints with a step s of the coordinates and a change w of the velocities, by component:
+    """Linear law for the change of each component of a force in joints with a step s of the coordinates and a change w of the
+    velocities:
 
         Q(q (+) s, v + w) = Q(q, v) - stiffness s - damping w
 
-    An implicit integrator evaluates the force at the end of its step by this linear law. Exact derivatives are not necessary: the
-    step has the same order of accuracy with any coefficients, and with nonnegative coefficients it does not overshoot.
+    An implicit integrator evaluates the force at the end of its step by this linear law. The coefficients need not be exact
+    derivatives of the force: a step has the same order of accuracy with any coefficients, and it does not overshoot with
+    nonnegative coefficients.
 
     Attributes:
         damping: Nonnegative damping coefficients, N m s/rad or N s/m.
@@ -91,7 +93,8 @@ class JointForce(Force):
         """Generalized force, N m or N by the kinds of joints."""
 
     def resistance(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar) -> Resistance | None:
-        """Linear law for integrators that evaluate this force at the end of the step; None to evaluate it at the start."""
+        """Linear law with which implicit integrators evaluate this force at the end of a step; None if they evaluate it at the
+        start."""
         return None
 
 
@@ -134,10 +137,11 @@ def _on_body(model: Model, body: int, force: Float[Array, "6"]) -> Float[Array, 
 class Spring(_PointPair):
     """Linear spring between two points A and B: V = 1/2 k (L - L0)^2, force -k (L - L0) d/L on A, d = x_A - x_B, L = |d|.
 
-    With zero free length the force is smooth also at L = 0. With a positive free length its direction is undefined at L = 0, where
-    the force is set to 0.
+    With zero free length the force is smooth also at L = 0. With a positive free length, the direction of the force is undefined at
+    L = 0, where the force is set to 0.
 
-    To construct it with names: Spring(*model.locate("upper", point_a), *model.locate("ground", point_b), stiffness, free_length).
+    To construct one from the names of bodies: Spring(*model.locate("upper", point_a), *model.locate("ground", point_b), stiffness,
+    free_length).
 
     Attributes:
         body_a: Index of the body at the first end, -1 for the ground.
@@ -278,8 +282,9 @@ class JointSpring(JointForce):
 class JointServo(JointForce):
     """PD controllers of the joints as a part of the system: tau = stiffness (target - q) - damping v, bounded by `effort`.
 
-    The difference is in tangent coordinates. The default integrator evaluates this force at the end of the step, so the step is
-    stable with gains of any size. In contrast, a policy of `rollout` holds its controls over a step, as a digital controller does.
+    The difference target - q is taken in tangent coordinates. The default integrator evaluates this force at the end of the step,
+    so the step is stable with gains of any size. In contrast, `rollout` keeps the controls of a policy constant during a step, as
+    for a digital controller.
 
     Attributes:
         stiffness: Proportional gains k.
@@ -321,7 +326,8 @@ class JointServo(JointForce):
 
 
 class JointDrives(eqx.Module):
-    """Motors in some of the joints: tau = gear * u on the driven velocity components, 0 on all others (underactuation).
+    """Motors in some of the joints: tau = gear * u on the driven velocity components, 0 on the remaining components
+    (underactuation).
 
     Attributes:
         columns: Index of the driven velocity component of each control.
@@ -334,7 +340,7 @@ class JointDrives(eqx.Module):
     gear: Float[Array, "nu"] = eqx.field(converter=floating, metadata=quantity("1"))
 
     def validate(self, model: Model) -> str | None:
-        """Error message with a remedy if these drives do not fit a model, else None. Called once, by `System`."""
+        """Error message with a remedy if these drives do not fit a model, else None. `System` calls this method once."""
         for column in self.columns:
             if not 0 <= column < model.nv:
                 return f"there is no velocity component {column}; use 0 to {model.nv - 1}"

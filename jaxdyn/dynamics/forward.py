@@ -28,7 +28,7 @@ ForwardMethod = Literal["cholesky", "articulated_body", "contravariant"]
 def forward_dynamics(
     model: Model, q: Coordinates, v: Velocities, tau: GeneralizedForces, *, method: ForwardMethod = "cholesky"
 ) -> Accelerations:
-    """Generalized accelerations a of M a + h = tau under gravity.
+    """Generalized accelerations a that solve M a + h = tau, where h includes gravity.
 
     Args:
         model: Mechanism.
@@ -41,7 +41,7 @@ def forward_dynamics(
             prescribed motion.
 
     Returns:
-        Accelerations, rad/s^2 or m/s^2. They are not finite where the mass matrix is singular.
+        Accelerations, rad/s^2 or m/s^2. The values are not finite where the mass matrix is singular.
 
     Raises:
         ValueError: An argument has the wrong shape, the method is unknown, or "articulated_body" does not support a rotor.

@@ -1,6 +1,6 @@
 """Inverse kinematics: coordinates with which frames of a mechanism reach target poses, within the position limits of its joints.
 
-The search is a projected Levenberg-Marquardt method in tangent coordinates. It needs no masses.
+The search is a projected Levenberg-Marquardt method in tangent coordinates. The mechanism needs no masses.
 """
 
 import functools
@@ -29,7 +29,7 @@ _LEAST_DECREASE = 0.1  # relative decrease of |r|^2 in a step, below which the s
 
 
 def three(x) -> Vector3:
-    """One value for each of three axes, from three values or from one for all."""
+    """Array with one value per axis, from three values or from one value for all three axes."""
     x = floating(x)
     return jnp.broadcast_to(x, (3,)) if x.ndim == 0 else x
 
@@ -37,8 +37,8 @@ def three(x) -> Vector3:
 class FrameTarget(eqx.Module):
     """Target pose of a body or frame, with a weight for each axis.
 
-    The error is (position * (p - p*), rotation * a) with the origin p of the frame, that of the target p*, both in world
-    coordinates, and the rotation vector a from the orientation of the target to that of the frame, on the axes of the target.
+    The error is (position * (p - p*), rotation * a). Here p is the origin of the frame and p* the origin of the target, in world
+    coordinates, and a is the rotation vector from the orientation of the target to that of the frame, on the axes of the target.
 
     Attributes:
         frame: Name of a body or frame.
@@ -64,11 +64,11 @@ class FrameTarget(eqx.Module):
 
     @property
     def weights(self) -> Float[Array, "6"]:
-        """The weights of positions, then of rotations."""
+        """The three weights of the position, followed by the three weights of the rotation."""
         return jnp.concatenate([self.position, self.rotation])
 
     def error(self, model: Model, q: Coordinates) -> Float[Array, "6"]:
-        """Weighted error of the pose of the frame (6,): the position, then the rotation.
+        """Weighted error of the pose of the frame (6,): the error of the position, then that of the rotation.
 
         Args:
             model: Mechanism.
@@ -112,7 +112,7 @@ def inverse_kinematics(
     restarts: int = 16,
     max_steps: int = 300,
 ) -> InverseKinematics:
-    """Coordinates that minimize 1/2 |r|^2, the weighted errors r of target poses, within the position limits.
+    """Coordinates within the position limits that minimize 1/2 |r|^2, where r are the weighted errors of the target poses.
 
         step = -(J'J + mu 1)^-1 J' r  on the components that no limit blocks,   q <- clip(q (+) step)
 
@@ -120,17 +120,18 @@ def inverse_kinematics(
     successful step and increases after an unsuccessful one. A search that does not reach the targets is repeated from random
     configurations. If no search reaches the targets, the result is the configuration of smallest error.
 
-    Derivatives with respect to targets and model follow from the condition J' r = 0 of a minimum, with the blocked components held
-    (first derivatives only). For a redundant mechanism they are those of the smallest displacement; the displacement along free
-    directions depends on the search, which is not differentiated. The derivative with respect to the initial guess is zero.
+    Derivatives with respect to targets and model follow from the condition J' r = 0 of a minimum, with the components held that a
+    limit blocks (first derivatives only). For a redundant mechanism, these derivatives are those of the smallest displacement; the
+    displacement along free directions depends on the search, which is not differentiated. The derivative with respect to the
+    initial guess is zero.
 
     Args:
         model: Mechanism; it needs no masses.
         q: Initial guess (rad or m).
         targets: Target pose of a frame, or several of them.
-        limits: If true, the position limits of the model hold.
+        limits: If true, the result is within the position limits of the model.
         restarts: Largest number of random configurations from which the search is repeated; 0 to search from q only.
-        max_steps: Number of steps in all; all of them are executed, so that the samples of a batch take the same time.
+        max_steps: Total number of steps; all of them are executed, so that the samples of a batch take the same time.
 
     Raises:
         TypeError: A target is not a `FrameTarget`.

@@ -10,11 +10,11 @@ The friction of a drive at low and high speeds, in both directions and under loa
     QuadraticDrag        turbulent flow around the body         -d v |v|
 
 with t = tanh(v / velocity_scale) instead of the sign of v, so that all terms are smooth at rest. Values are given per velocity
-component; for a joint without a term, its coefficient is 0 and its scales may have any positive values.
+component; if a term does not apply to a joint, its coefficient there is 0 and its scales may have any positive values.
 
 Each term has the form -d(q, v) v with a coefficient d that is smooth at rest. An implicit step evaluates the force as -d v' with
-the velocity v' at the end of the step. Then friction always decelerates a joint, for any step length, and a joint at rest stays at
-rest.
+the velocity v' at the end of the step. With this evaluation, friction always decelerates a joint, for any step length, and a joint
+at rest stays at rest.
 """
 
 import abc
@@ -71,7 +71,7 @@ class JointFriction(_Friction):
 
     Attributes:
         viscous: Coefficients of viscous friction.
-        coulomb: Coulomb friction.
+        coulomb: Magnitude of the Coulomb friction.
         velocity_scale: Speed at which the smooth Coulomb friction reaches 76 % of its final value.
 
     Source: theory.md (H8).
@@ -93,7 +93,7 @@ class StribeckFriction(_Friction):
 
     Attributes:
         stribeck: Static friction minus Coulomb friction.
-        stribeck_velocity: Speed at which this difference has decreased to 37 %; several times the velocity scale.
+        stribeck_velocity: Speed at which the additional friction has decreased to 37 %; choose several times the velocity scale.
         velocity_scale: Speed at which the smooth sign tanh(v / velocity_scale) of the velocity is 0.76.
 
     Source: theory.md (H9); Stribeck 1902, in the form of Armstrong-Helouvry, Dupont and Canudas de Wit 1994.
@@ -114,9 +114,9 @@ class StribeckFriction(_Friction):
 class AsymmetricFriction(_Friction):
     """Friction that depends on the direction: tau = -(coulomb_difference t + viscous_difference v) t, t = tanh(v / velocity_scale).
 
-    It increases the friction of `JointFriction` in the forward direction and decreases it in the backward direction by the same
-    amount. The sum dissipates energy if each difference is at most the corresponding coefficient and the velocity scales are equal.
-    Without `JointFriction`, it supplies energy in one direction.
+    This term increases the friction of `JointFriction` in the forward direction and decreases it in the backward direction by the
+    same amount. The sum of this term and `JointFriction` dissipates energy if each difference is at most the corresponding
+    coefficient of `JointFriction` and the velocity scales are equal. This term alone supplies energy in one direction.
 
     Attributes:
         coulomb_difference: Half of the difference between forward and backward Coulomb friction; it may be negative.
@@ -159,13 +159,13 @@ class _FrictionUnderLoad(_Friction):
 class LoadFriction(_FrictionUnderLoad):
     """Friction proportional to the gravity load Q_g: tau = -coefficient sqrt(Q_g^2 + load_scale^2) tanh(v / velocity_scale).
 
-    Q_g is the generalized force of gravity at q (`gravity_force`). It is not the load of the joint in motion, which
-    depends on the acceleration and thus on the friction.
+    Q_g is the generalized force of gravity at q (`gravity_force`). Q_g is not the load of the moving joint, which depends on the
+    acceleration and thus on the friction.
 
     Attributes:
         coefficient: Ratio of friction to load.
         velocity_scale: Speed at which the smooth sign tanh(v / velocity_scale) of the velocity is 0.76.
-        load_scale: Load below which friction hardly depends on the load, so that it is smooth at zero load.
+        load_scale: Load below which friction hardly depends on the load, so that friction is smooth at zero load.
 
     Source: theory.md (H11), (H2).
     """
@@ -184,14 +184,14 @@ class LoadFriction(_FrictionUnderLoad):
 class BearingFriction(_FrictionUnderLoad):
     """Friction proportional to the bearing force F: tau = -coefficient sqrt(|F|^2 + load_scale^2) tanh(v / velocity_scale).
 
-    F is the force that the joint transmits while the mechanism moves with q and v under gravity alone. It does not include the
-    friction itself, drives, springs and loop joints. The model suits fast motion, in which centrifugal forces dominate the loads of
-    the bearings.
+    F is the force that the joint transmits while the mechanism moves with q and v under gravity alone. F does not include the
+    effects of the friction itself, of drives, springs and loop joints. The model suits fast motion, in which centrifugal forces
+    dominate the loads of the bearings.
 
     Attributes:
         coefficient: Friction coefficient times bearing radius; for prismatic joints the friction coefficient alone.
         velocity_scale: Speed at which the smooth sign tanh(v / velocity_scale) of the velocity is 0.76.
-        load_scale: Force below which friction hardly depends on the load, so that it is smooth at zero load.
+        load_scale: Force below which friction hardly depends on the load, so that friction is smooth at zero load.
 
     Source: theory.md (H13), (M3).
     """
@@ -214,7 +214,7 @@ class BearingFriction(_FrictionUnderLoad):
 class QuadraticDrag(_Friction):
     """Drag of turbulent flow: tau = -coefficient v |v|.
 
-    Its first derivative is continuous. Its second derivative jumps at rest, where it is defined as the mean value, 0.
+    The first derivative of the drag is continuous. The second derivative jumps at rest, where it is defined as the mean value, 0.
 
     Attributes:
         coefficient: Drag coefficients.

@@ -40,8 +40,8 @@ def inverse_dynamics(
         q: Generalized coordinates (rad or m).
         v: Generalized velocities (rad/s or m/s).
         a: Generalized accelerations (rad/s^2 or m/s^2).
-        method: "recursive" (Newton-Euler sums over the tree), or "covariant" (metric tensor and connection as in the equation
-            above; without prescribed motion).
+        method: "recursive" (Newton-Euler sums over the tree), or "covariant" (metric tensor and connection L; it does not support
+            prescribed motion).
 
     Returns:
         Generalized forces; N m for angles, N for displacements. Forces other than gravity are not included: see `System`.
@@ -84,7 +84,7 @@ def refuse_prescribed_motion(model: Model, what: str) -> None:
 
 @jax.custom_jvp
 def recursive_inverse_dynamics(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> GeneralizedForces:
-    """Inverse dynamics by sums over the tree; `_change_with_motion` gives the derivative if only the motion varies.
+    """Inverse dynamics by sums over the tree; `_change_with_motion` gives the derivative if the model does not vary.
 
     Args:
         model: Mechanism.
@@ -192,11 +192,11 @@ def forces_on_bodies(
     Args:
         model: Mechanism.
         moving: Motion of the model.
-        acceleration: Spatial accelerations of the bodies about P, ground axes.
+        acceleration: Spatial accelerations of the bodies about the reference point P, ground axes.
         a: Generalized accelerations (rad/s^2 or m/s^2).
 
     Returns:
-        6-vectors (moment about P; force), ground axes, N m and N.
+        6-vectors (moment about the reference point P; force), ground axes, N m and N.
     """
     force = inertial_forces(model, moving, acceleration)
     if not model.rotors.count:
@@ -206,12 +206,12 @@ def forces_on_bodies(
 
 
 def inertial_forces(model: Model, moving: Motion, acceleration: Float[Array, "nb 6"]) -> Float[Array, "nb 6"]:
-    """Inertial force (moment about P; force) of each body, gravity subtracted, ground axes, N m and N.
+    """Inertial force (moment about the reference point P; force) of each body, gravity subtracted, ground axes, N m and N.
 
     Args:
         model: Mechanism.
         moving: Motion of the model.
-        acceleration: Spatial accelerations of the bodies about P, ground axes.
+        acceleration: Spatial accelerations of the bodies about the reference point P, ground axes.
 
     Source: theory.md (M1), (M2) about the reference point.
     """
@@ -229,12 +229,13 @@ def gravity_field(model: Model) -> Float[Array, "6"]:
 
 
 def project(model: Model, placed: kinematics.Placements, body_force: Float[Array, "nb 6"]) -> GeneralizedForces:
-    """Generalized forces of forces on bodies: Q_alpha is the sum of column . force over the bodies that component alpha moves.
+    """Convert forces on bodies to generalized forces: Q_alpha is the sum of (motion column alpha) . (force) over the bodies that
+    the velocity component alpha moves.
 
     Args:
         model: Mechanism.
         placed: Placements of the bodies.
-        body_force: 6-vector (moment about P; force) on each body, ground axes, N m and N.
+        body_force: 6-vector (moment about the reference point P; force) on each body, ground axes, N m and N.
 
     Source: theory.md (H1).
     """
@@ -260,7 +261,7 @@ def bias_force(model: Model, q: Coordinates, v: Velocities) -> GeneralizedForces
 def gravity_force(model: Model, q: Coordinates) -> GeneralizedForces:
     """Generalized force of gravity Q_alpha = sum m_i g . T_alpha(i) = -dV/dq^alpha; N m or N.
 
-    It is on the right-hand side of the equation of motion: M a + C v = gravity_force + tau.
+    This force is on the right-hand side of the equation of motion: M a + C v = gravity_force + tau.
 
     Args:
         model: Mechanism.

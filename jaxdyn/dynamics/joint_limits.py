@@ -34,12 +34,14 @@ class JointLimits(JointForce):
 
     At the depth x beyond a limit, the magnitude of the force is D + sqrt(S^2 + D^2) with the spring force S = k p(x) and the damper
     force D = d p'(x) dx/dt. The effective depth p increases with the third power of x and equals x - width/2 beyond the width, so
-    force and damping vanish at the limit. The force always points back to the limit. It is S at rest and S + 2 D in a fast
-    approach, and decreases to zero if the joint returns faster than the spring would push it. With d = 2 sqrt(k I), a joint that
-    enters deeper than the width returns with one seventh of its speed, and a slower joint with at most one third.
+    force and damping vanish at the limit. The force always points back to the limit. Its magnitude is S at rest and S + 2 D in a
+    fast approach, and decreases to zero if the joint returns faster than the spring would push it. With d = 2 sqrt(k I) for the
+    inertia I of the joint, a joint that moves farther than the width beyond the limit returns with one seventh of its speed, and a
+    slower joint returns with at most one third.
 
-    The part S has a potential energy; the remaining part is dissipative. The force is stiff: the default integrator evaluates it at
-    the end of the step, for any step length, while explicit integrators require steps well below d/k and I/d.
+    The spring force S has a potential energy; the remaining part of the force is dissipative. The force is stiff: the default
+    integrator evaluates it at the end of the step, for any step length, while explicit integrators require steps well below d/k and
+    I/d.
 
     Attributes:
         stiffness: Stiffness k of the stop; 0 disables the stop of a joint.
@@ -60,11 +62,12 @@ class JointLimits(JointForce):
     def of(model: Model, time_constant: float | Scalar = 0.01) -> "JointLimits":
         """Stops for all joints with limits, with values that are derived from the inertia and the effort limit of each joint.
 
-        With the time constant T, and the inertia I of all bodies that the joint moves in the middle of its limits (armature
-        included), the stiffness is I/T^2, so light and heavy parts stop within a time of about T. It is F/width where the effort
-        limit F requires a larger value, so that the drive alone moves its joint at most 1.5 width beyond the limit. The damping is
-        2 T times the stiffness, which is critical for I/T^2. The width is 1 % of the range, at most 0.01 rad or m. A joint that
-        reaches its limit with the speed u enters by at most u T/2 + width, and a joint under a load Q by Q T^2/I + width/2.
+        T is the time constant, and I is the inertia (armature included) of all bodies that a joint moves, with the joints in the
+        middle of their limits. The stiffness is I/T^2, so light and heavy parts stop within a time of about T. If the effort limit
+        F of the joint requires a larger stiffness, the stiffness is F/width, so that the drive alone moves its joint at most 1.5
+        width beyond the limit. The damping is 2 T times the stiffness, which is critical damping for the stiffness I/T^2. The width
+        is 1 % of the range, at most 0.01 rad or m. A joint that reaches its limit with the speed u moves at most u T/2 + width
+        beyond the limit, and a load Q holds a joint Q T^2/I + width/2 beyond the limit.
 
         Args:
             model: Mechanism with limits.
@@ -133,7 +136,8 @@ def _beyond(model: Model, q: Float[Array, "nq"]) -> tuple[Columns, Columns]:
 
 
 def along_columns(model: Model, x: Float[Array, "nq"]) -> Columns:
-    """Value of the coordinate whose rate each velocity component is; minus infinity for components that are not rates."""
+    """For each velocity component, the value of the coordinate whose rate it is; minus infinity for components that are not
+    rates."""
     topology = model.topology
     body = np.asarray(topology.body_of_column)
     starts = np.asarray(topology.q_starts)[body] - np.asarray(topology.v_starts)[body]

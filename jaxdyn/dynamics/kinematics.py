@@ -1,7 +1,7 @@
 """Positions and motions of the bodies, theory.md section (e).
 
-All 6-vectors here are on **ground axes** about one reference point per tree, the current origin of the tree's root body. This point
-moves with the mechanism, so no digits are lost if a mechanism is far from the ground origin.
+All 6-vectors in this module are on **ground axes** about one reference point P per tree, the current origin of the tree's root
+body. This point moves with the mechanism, so no digits are lost if a mechanism is far from the ground origin.
 """
 
 from typing import NamedTuple
@@ -33,7 +33,7 @@ class Poses(eqx.Module):
         orientation: Unit quaternion q_WB of each body.
         rotation: Rotation matrix R_WB of each body (R_i).
         reference: Position of the reference point P of the tree of each body, ground axes, m.
-        offset: Vector P -> O'_i, ground axes, m.
+        offset: Vector from the reference point P to the body origin O'_i, ground axes, m.
     """
 
     orientation: Float[Array, "nb 4"]
@@ -49,10 +49,10 @@ class Placements(eqx.Module):
         orientation: Unit quaternion q_WB of each body.
         rotation: Rotation matrix R_WB of each body (R_i).
         reference: Position of the reference point P of the tree of each body, ground axes, m.
-        offset: Vector P -> O'_i, ground axes, m.
-        com: Vector P -> C_i, ground axes, m.
-        columns: Motion column (Omega_alpha; T_alpha) of each velocity component about P, ground axes.
-        inertia: Inertia of each body about P, ground axes.
+        offset: Vector from the reference point P to the body origin O'_i, ground axes, m.
+        com: Vector from the reference point P to the center of mass C_i, ground axes, m.
+        columns: Motion column (Omega_alpha; T_alpha) of each velocity component about the reference point P, ground axes.
+        inertia: Inertia of each body about the reference point P, ground axes.
     """
 
     orientation: Float[Array, "nb 4"]
@@ -76,8 +76,10 @@ class Motion(eqx.Module):
         q: Generalized coordinates.
         placements: Quantities that depend on q alone.
         v: Generalized velocities.
-        velocity: Spatial velocity (omega_i; velocity of the body point at P), ground axes.
-        bias: Spatial acceleration of each body at zero generalized acceleration, gravity not included, ground axes about P.
+        velocity: Spatial velocity of each body (angular velocity omega_i; velocity of the body-fixed point at the reference point
+            P), ground axes.
+        bias: Spatial acceleration of each body at zero generalized acceleration, gravity not included, ground axes about the
+            reference point P.
     """
 
     q: Coordinates
@@ -111,17 +113,16 @@ def placements(model: Model, q: Coordinates) -> Placements:
 def point_on_body(
     placed: Placements | Poses, body: int, point: Float[Array, "3"]
 ) -> tuple[Float[Array, "3"], Float[Array, "3"]]:
-    """Position of a body-fixed point in two parts: the reference point of its tree, and the vector from there to the point.
-
-    Differences of points are computed separately for the two parts, so they keep their digits far from the ground origin.
+    """Position of a body-fixed point in two parts: the reference point of its tree, and the vector from the reference point to this
+    point. Differences of points are computed separately for the two parts, so they lose no digits far from the ground origin.
 
     Args:
         placed: Placements or poses of the bodies.
         body: Index of the body, -1 for the ground.
-        point: Position of the point on body axes, relative to O', m.
+        point: Position of the point on body axes, relative to the body origin O', m.
 
     Returns:
-        Both parts, ground axes, m.
+        Reference point and vector, ground axes, m.
     """
     if body == GROUND:
         return point, jnp.zeros_like(point)
@@ -132,7 +133,7 @@ def motion(model: Model, q: Coordinates, v: Velocities) -> Motion:
     """Velocities of all bodies, and the part of their accelerations that depends on velocities, at (q, v).
 
     Every motion column moves with its body, d(column)/dt = velocity x column, so the sum of these rates over the ancestors is the
-    acceleration at zero qdd.
+    acceleration at zero generalized acceleration.
 
     Args:
         model: Mechanism.
@@ -163,7 +164,7 @@ def motion(model: Model, q: Coordinates, v: Velocities) -> Motion:
 
 
 def accelerations(model: Model, moving: Motion, a: Accelerations) -> Float[Array, "nb 6"]:
-    """Spatial accelerations of all bodies about P, ground axes, gravity not included.
+    """Spatial accelerations of all bodies about the reference point P, ground axes, gravity not included.
 
     Args:
         model: Mechanism.
@@ -237,7 +238,7 @@ def _frame_in_ground(model: Model, bodies: RigidTransform, name: str) -> RigidTr
 
 
 def frame_carrier(model: Model, name: str) -> int:
-    """Index of the body that carries a named frame, or of the body of this name; -1 for the ground.
+    """Index of the body that carries a named frame, or of the body with this name; -1 for the ground.
 
     Args:
         model: Mechanism.
@@ -340,7 +341,7 @@ def frame_jacobian(model: Model, q: Coordinates, name: str) -> Float[Array, "6 n
 
 
 def jacobian_at(model: Model, placed: Placements, name: str) -> Float[Array, "6 nv"]:
-    """`frame_jacobian` at given placements of the bodies.
+    """Result of `frame_jacobian`, from precomputed placements of the bodies.
 
     Args:
         model: Mechanism.
@@ -379,7 +380,7 @@ class BodyMotion(NamedTuple):
 
 @kinematic_function
 def frame_velocity(model: Model, q: Coordinates, v: Velocities, name: str) -> BodyMotion:
-    """Angular velocity of a frame (rad/s) and velocity of its origin (m/s), ground axes, with prescribed motions of joints.
+    """Angular velocity of a frame (rad/s) and velocity of its origin (m/s), ground axes, including prescribed motions of joints.
 
     Args:
         model: Mechanism.
@@ -413,7 +414,7 @@ def motion_of_origins(moving: Motion, spatial: Float[Array, "nb 6"]) -> tuple[Bo
 
     Args:
         moving: Motion of the mechanism.
-        spatial: Spatial accelerations of the bodies about P, ground axes.
+        spatial: Spatial accelerations of the bodies about the reference point P, ground axes.
 
     Source: theory.md (E12).
     """
@@ -467,7 +468,7 @@ def body_velocities(model: Model, q: Coordinates, v: Velocities) -> BodyMotion:
 
 
 def velocities_of_bodies(moving: Motion) -> BodyMotion:
-    """`body_velocities` from a precomputed motion."""
+    """Result of `body_velocities`, from a precomputed motion."""
     return BodyMotion(
         moving.velocity[:, :3], jax.vmap(sixvector.velocity_at_point)(moving.velocity, moving.placements.com)
     )
@@ -489,7 +490,7 @@ def body_accelerations(model: Model, q: Coordinates, v: Velocities, a: Accelerat
 
 
 def accelerations_of_bodies(model: Model, moving: Motion, a: Accelerations) -> BodyMotion:
-    """`body_accelerations` from a precomputed motion.
+    """Result of `body_accelerations`, from a precomputed motion.
 
     Args:
         model: Mechanism.

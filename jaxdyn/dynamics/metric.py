@@ -1,6 +1,6 @@
 """Metric tensor of the kinetic energy (mass matrix) and its Christoffel symbols, theory.md sections (f) and (g).
 
-All closed forms are sums over subtrees about the reference point of `kinematics`, without a loop over bodies.
+All closed forms are sums over subtrees, computed without a loop over bodies; moments are about the reference point of `kinematics`.
 """
 
 from typing import Literal
@@ -38,7 +38,7 @@ def mass_matrix(
         method: "composite" sums the inertia of subtrees first (F6); "closed_form" is the sum over bodies given above (F1).
 
     Returns:
-        Symmetric matrix; kg m^2, kg m or kg by the kinds of the two coordinates. The armature is on its diagonal.
+        Symmetric matrix; kg m^2, kg m or kg by the kinds of the two coordinates. The diagonal includes the armature.
 
     Raises:
         ValueError: q has the wrong shape, or the method is unknown.
@@ -96,7 +96,8 @@ def christoffel_first_kind(
 
         Gamma_{alpha beta, gamma} = 1/2 (d_alpha a_{beta gamma} + d_beta a_{gamma alpha} - d_gamma a_{alpha beta})
 
-    They exist if all velocities are rates of coordinates; `connection_first_kind` generalizes them to all joints.
+    Christoffel symbols exist only if all velocities are rates of coordinates; `connection_first_kind` generalizes them to all
+    joints.
 
     Args:
         model: Mechanism.
@@ -143,8 +144,8 @@ def connection_first_kind(
 
         L_{alpha beta, gamma} - L_{beta alpha, gamma} = k^delta_{alpha beta} a_{delta gamma}
 
-    with k from `configuration.structure_coefficients`, and a without armature. Armature is inertia along its velocity component and
-    does not rotate with a body (unlike `Model.rotors`).
+    with k from `configuration.structure_coefficients`, and with the metric tensor a without armature. Armature is inertia along its
+    velocity component and does not rotate with a body (unlike `Model.rotors`).
 
     For coordinate rates, k = 0 and L are the Christoffel symbols. A body that rotates about its center of mass has L v v = v x J v.
     The closed form uses planar inertia tensors. Let a be the index whose joint is nearer the root (alpha if both are equal) and b
@@ -254,7 +255,7 @@ def christoffel_second_kind(
 
         Gamma^delta_{alpha beta} = a^{delta gamma} Gamma_{alpha beta, gamma}
 
-    The upper index is the last one.
+    The upper index delta is the last index of the array.
 
     Args:
         model: Mechanism.
@@ -262,7 +263,7 @@ def christoffel_second_kind(
         method: "closed_form" or "autodiff", as for `christoffel_first_kind`.
 
     Raises:
-        ValueError: As for `christoffel_first_kind`.
+        ValueError: The errors are those of `christoffel_first_kind`.
 
     Example:
         ```python
@@ -348,18 +349,19 @@ def _on_ground(model: Model, placed: Placements, in_child: Float[Array, "nv 6"])
 
 @model_function
 def covariant_derivative(model: Model, q: Coordinates, v: Velocities, w: Velocities, w_rate: Velocities) -> Velocities:
-    """Covariant derivative along a path of a vector field that is given on the path.
+    """Covariant derivative, along a path, of a vector field that is given on this path.
 
         (Dw/dt)^delta = dw^delta/dt + L^delta_{alpha beta} v^alpha w^beta
 
-    It is zero for a vector in parallel transport. With w = v it is the acceleration caused by forces, M Dv/dt = Q.
+    The derivative is zero for a vector in parallel transport. For w = v, the derivative is the acceleration caused by forces, M
+    Dv/dt = Q.
 
     Args:
         model: Mechanism.
         q: Point of the path, generalized coordinates (rad or m).
         v: Velocity of the path (rad/s or m/s).
         w: Components of the field at q.
-        w_rate: Time derivatives of these components along the path.
+        w_rate: Time derivatives of the components w along the path.
 
     Source: theory.md (I2), (G14).
     """

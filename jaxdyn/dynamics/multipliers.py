@@ -1,10 +1,10 @@
 """Accelerations of a mechanism with constraints, and the multipliers of the constraint forces; theory.md (N9).
 
-Their derivative is that of the equations of motion, not of the algorithm that solves them:
+The derivatives of accelerations and multipliers follow from the equations of motion, not from the algorithm that solves them:
 
     M da - G' dlam = dtau - d(M a + h - G' lam),   G da = d(wanted) - d(G a + bias)      at constant a and lam
 
-It takes one derivative of the inverse dynamics, and one additional solution with the same factors (N16).
+Their computation requires one derivative of the inverse dynamics, and one additional solution with the same matrix factors (N16).
 """
 
 import functools

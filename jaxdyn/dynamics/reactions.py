@@ -1,4 +1,4 @@
-"""Reaction forces in the joints from the balance of linear and angular momentum beyond each joint; theory.md section (m)."""
+"""Reaction forces in the joints from the balance of momentum of the bodies beyond each joint; theory.md section (m)."""
 
 from typing import NamedTuple
 
@@ -23,13 +23,16 @@ from jaxdyn.spatial.sixvector import force_at_point, motion_to_outer
 
 
 class JointReaction(NamedTuple):
-    """Load that a joint transmits from the parent to its body; ground axes, moments about the body origin O'_i, N and N m.
+    """Load that a joint transmits from the parent body to the child body; ground axes, moments about the origin O'_i of the child
+    body, N and N m.
 
     Attributes:
         force, moment: Total load of constraints, drive, friction and springs in the joint.
-        constraint_force, constraint_moment: Load without the part along the motion of the joint; its power in the joint is zero.
-        drive: Generalized force along the motion of the joint, S'(moment; force): controls, friction, springs and couplings in the
-            joint minus armature times a and the forces of its rotors (R3).
+        constraint_force, constraint_moment: Load without the part along the motion of the joint; the power of this load in the
+            joint is zero.
+        drive: Generalized force along the motion of the joint, S'(moment; force) with the motion columns S. It is the sum of
+            controls, friction, springs and couplings in the joint, minus armature times a and minus the forces of the rotors of the
+            joint (R3).
     """
 
     force: Float[Array, "3"]
@@ -50,14 +53,14 @@ def joint_reactions(
 ) -> dict[str, JointReaction]:
     """Force and moment in every joint of the tree, by the names of the joints.
 
-    The parent acts on the body with these loads, and the body acts on the parent with the opposite loads.
+    The parent body exerts the returned loads on the child body, which exerts the opposite loads on the parent body.
 
         f_i = sum over the bodies beyond of m (acc - g) - (applied forces);   n_i likewise about O'_i
 
-    The split between constraint and drive depends on how a drive exerts its force within the joint. It is assumed to act as
-    (moment; force) in the span of the joint's motion, about the axis of a screw. `constraint_forces` returns the loads of loop
-    joints. A rotor belongs to the body that carries it. If a more distant body carries the rotor, the load that the drive train
-    transmits past the joints in between is part of the loads of these joints.
+    The split between constraint and drive depends on how a drive exerts its force within the joint. Each drive is assumed to act as
+    a (moment; force) in the span of the motion columns of its joint; for a screw, the moment is about its axis. `constraint_forces`
+    returns the loads of loop joints. A rotor belongs to the body that carries it. If a more distant body carries the rotor, the
+    load that the drive train transmits past the joints in between is part of the loads of these joints.
 
     Args:
         system: Mechanism with its forces, drives and constraints.
@@ -118,7 +121,7 @@ def driving_forces(
         a: Generalized accelerations; computed from the forces if None.
 
     Returns:
-        Forces by the velocity components of the driven joints, N m or N.
+        Forces along the velocity components of each driven joint, N m or N.
 
     Source: theory.md (I4), (M5).
     """
@@ -144,8 +147,8 @@ def driving_power(
 ) -> Float[Array, ""]:
     """Power that prescribed motions supply, W.
 
-    The rate of the total energy is this power plus the power of all other forces. The power of a force on a body that prescribed
-    motion carries is not only Q . v, because the force acts on the whole velocity of the body.
+    The rate of the total energy is the power of the prescribed motions plus the power of all other forces. The power of a force on
+    a body that prescribed motion carries is not only Q . v, because the force acts on the whole velocity of the body.
 
     Args:
         system: Mechanism with its forces, drives and constraints.
@@ -166,7 +169,7 @@ def driving_power(
 
 
 def _wrenches(system: System, state: State, u, t: Time, a: Accelerations | None):
-    """Model at time t, its motion, and the 6-vector (moment about P; force) in every joint, ground axes."""
+    """Model at time t, its motion, and the 6-vector (moment about the reference point P; force) in every joint, ground axes."""
     if system.constraints and a is not None:
         raise ValueError(
             f"accelerations alone do not determine how the constraints and the drives of {system.model.name!r} share the load; "

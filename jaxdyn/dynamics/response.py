@@ -1,6 +1,7 @@
 """Response of the inertial forces of subtrees to a small change of their motion; theory.md (G20), (I10), (R8).
 
-The Coriolis matrix and the derivatives of the equations of motion are such responses, each with nv^2 terms and no loop over bodies.
+The Coriolis matrix and the derivatives of the equations of motion are responses of this kind. Each of them has nv^2 terms and is
+computed without a loop over bodies.
 """
 
 import jax
@@ -22,20 +23,21 @@ Response = Float[Array, "nv nv"]
 def inertial_response(
     model: Model, placed: Placements, v: Velocities, velocity: Float[Array, "nb 6"], x: PerColumn6, y: PerColumn6
 ) -> Response:
-    """Change [gamma, beta] of the inertial forces when the bodies that column beta moves gain velocity and acceleration.
+    """Matrix [gamma, beta]: change of the generalized inertial force gamma when the bodies that the velocity component beta moves
+    gain velocity and acceleration.
 
         The velocity of body i, and of all bodies beyond the joint, changes by x_beta, and the acceleration by y_beta + x_beta x
         V_i. The inertial force I A + V x* I V then changes by I y_beta + B x_beta, B x = 2 (D w; w x p), w the angular part of x
 
-    D and the linear momentum p add up over a subtree like the inertia, so column gamma requires only those of the smaller of the
-    two subtrees. The response is zero where neither joint precedes the other.
+    D and the linear momentum p of a subtree are sums over its bodies, like the inertia, so each entry requires only the sums over
+    the smaller of the subtrees of beta and gamma. An entry is zero if its joints are on different branches of the tree.
 
     Args:
         model: Mechanism.
         placed: Placements of the bodies.
         v: Generalized velocities, which determine the rates of rotors.
-        velocity: Velocities V_i of the bodies about P, ground axes.
-        x, y: Gains of velocity and acceleration by column, about P, ground axes.
+        velocity: Velocities V_i of the bodies about the reference point P, ground axes.
+        x, y: Gains of velocity and acceleration for each velocity component, about the reference point P, ground axes.
 
     Source: theory.md (I10), (R8).
     """
@@ -61,7 +63,7 @@ def inertial_response(
 
 
 def strictly_nearer(model: Model) -> np.ndarray:
-    """[gamma, beta]: True if the joint of gamma is nearer the root than that of beta on one path."""
+    """Mask [gamma, beta]: true if the joint of gamma is between the joint of beta and the root."""
     precedes = model.topology.column_precedes
     return precedes & ~precedes.T
 

@@ -1,12 +1,13 @@
 """Contribution of the spin of geared rotors to the mechanics of the bodies, theory.md section (r).
 
 A rotor with the moment of inertia J about the axis e, fixed in body c, spins at the rate r v, where v is a velocity component. Two
-quantities describe it: its inertia J r^2 along the component, like an armature, and the spin column
+quantities describe the rotor: its inertia J r^2 along the velocity component, like an armature, and the spin column
 
     h = J r e,   the angular momentum relative to the carrier per rate of the component,
 
-which couples the component with the rotation of the carrier: E = v h.omega_c + 1/2 J r^2 v^2 (R1). A rotor on the ground has no
-coupling. All terms are conditional on `model.rotors.count`, so programs of models without rotors do not contain them.
+which couples the velocity component with the rotation of the carrier: E = v h.omega_c + 1/2 J r^2 v^2 (R1). A rotor on the ground
+has no coupling. All terms are conditional on `model.rotors.count`, so the compiled programs of models without rotors contain no
+terms of rotors.
 """
 
 import jax.numpy as jnp
@@ -45,13 +46,14 @@ def spin_columns(model: Model, placed: Placements) -> SpinColumns:
 
 
 def moments(h: SpinColumns, rate: PerColumn) -> Float[Array, "nb 6"]:
-    """Sum of h times the rates on each body as (moment; zero force); with velocities as rates, the relative angular momentum."""
+    """Sum of h times `rate` on each body as (moment; zero force); if `rate` is v, it is the angular momentum relative to the
+    carriers."""
     moment = einsum("abi,a->bi", h, rate)
     return jnp.concatenate([moment, jnp.zeros_like(moment)], axis=1)
 
 
 def along_columns(h: SpinColumns, angular: PerBody3) -> PerColumn:
-    """Product h . (angular velocities or accelerations of the carriers) of each velocity component."""
+    """For each velocity component, the product of h with the angular velocities or accelerations of the carriers."""
     return einsum("abi,bi->a", h, angular)
 
 
@@ -71,10 +73,10 @@ def moments_of_motion(h: SpinColumns, angular_velocity: PerBody3, v: PerColumn, 
 
 
 def spin_beside_joints(model: Model, h: SpinColumns) -> tuple[Float[Array, "nv 6"], Float[Array, "nv 6"]]:
-    """Spin column (h; 0) of each velocity component on the parent of its joint and on its own body, for articulated bodies.
+    """Spin columns (h; 0) of each velocity component on the parent body and on the child body of its joint, for articulated bodies.
 
     Raises:
-        ValueError: Another body carries a rotor, so that the rotor couples bodies that are not adjacent.
+        ValueError: A rotor on a body that is not adjacent to its joint couples bodies that are not adjacent.
 
     Source: theory.md (R6).
     """
@@ -103,7 +105,7 @@ def coupling_metric(model: Model, placed: Placements) -> Float[Array, "nv nv"]:
 def coupling_symbols(
     model: Model, placed: Placements, moving_columns: Float[Array, "nv nv 6"] | None
 ) -> Float[Array, "nv nv nv"]:
-    """Contribution of the spin columns to the connection, [alpha, beta, gamma].
+    """Contribution of the spin columns to the connection, with the indices [alpha, beta, gamma].
 
     Args:
         model: Mechanism.
@@ -128,14 +130,15 @@ def coupling_symbols(
 def response_along_columns(
     model: Model, placed: Placements, velocity: Float[Array, "nb 6"], x: Float[Array, "nv 3"], y: Float[Array, "nv 3"]
 ) -> Float[Array, "nv nv"]:
-    """Change [gamma, beta] of the forces along the spin columns when the bodies that column beta moves gain velocity.
+    """Matrix [gamma, beta]: change of the generalized force gamma of the rotors when the bodies that the velocity component beta
+    moves gain velocity.
 
     Args:
         model: Mechanism.
         placed: Placements of the bodies.
-        velocity: Velocities of the bodies about P, ground axes.
-        x: Gain x_beta of angular velocity by column, ground axes.
-        y: Gain of angular acceleration by column, which is y_beta + x_beta x omega.
+        velocity: Velocities of the bodies about the reference point P, ground axes.
+        x: Gain x_beta of angular velocity for each velocity component, ground axes.
+        y: Gain of angular acceleration for each velocity component, which is y_beta + x_beta x omega.
 
     Source: theory.md (R8).
     """
@@ -146,12 +149,13 @@ def response_along_columns(
 
 
 def response_to_rates(model: Model, placed: Placements, velocity: Float[Array, "nb 6"]) -> Float[Array, "nv nv"]:
-    """Change [gamma, beta] of the forces with the rates of the rotors of column beta: the moments omega x h on their carriers.
+    """Matrix [gamma, beta]: change of the generalized force gamma with the rate of the rotors of the velocity component beta, which
+    exert the moments omega x h on their carriers.
 
     Args:
         model: Mechanism.
         placed: Placements of the bodies.
-        velocity: Velocities of the bodies about P, ground axes.
+        velocity: Velocities of the bodies about the reference point P, ground axes.
 
     Source: theory.md (R8).
     """

@@ -5,11 +5,13 @@
 with a positive definite M. If equations are redundant, G loses rank while x and G' lam stay unique; lam is then the solution of
 smallest norm. Source: theory.md (N9), (N10).
 
-A pseudo-inverse is not differentiable where its rank changes, and requires an eigenvalue decomposition. Instead, a small multiple s
-of the identity makes G M^-1 G' regular. Corrections then remove the error of s where the constraints act, and the remaining part of
-lam where they do not. An eigenvalue sigma of G M^-1 G' gets the factor (1 - (s/(sigma + s))^k)^2 / sigma: the inverse far above s,
-zero at zero, and smooth and finite in between, where a mechanism passes through a singular position.
-Source: the corrections, Carpentier, Budhiraja and Mansard, Robotics: Science and Systems 2021.
+A pseudo-inverse is not differentiable where its rank changes, and requires an eigenvalue decomposition. Instead of using it, a
+small multiple s of the identity is added to G M^-1 G', which makes this matrix regular. Corrections then remove the error that s
+causes in the range of G M^-1 G', and the part of lam in its null space. The result contains the factor
+(1 - (s/(sigma + s))^k)^2 / sigma for each eigenvalue sigma of G M^-1 G'. This factor is 1/sigma if sigma is far above s, zero at
+zero, and smooth and finite in between, where a mechanism passes through a singular position.
+
+Source of the corrections: Carpentier, Budhiraja and Mansard, Robotics: Science and Systems 2021.
 """
 
 from typing import NamedTuple
@@ -34,7 +36,7 @@ class SaddlePoint(NamedTuple):
         rows: Matrix G.
         by_force: Matrix M^-1 G', the response to a unit force along each row.
         softness: Multiple s of the identity.
-        matrix, factor: Matrix G M^-1 G', and the lower Cholesky factor of G M^-1 G' + s.
+        matrix, factor: Matrix G M^-1 G', and the lower Cholesky factor of G M^-1 G' + s 1.
     """
 
     mass_factor: Float[Array, "n n"]
@@ -46,7 +48,7 @@ class SaddlePoint(NamedTuple):
 
 
 def factorize(mass_factor: Float[Array, "n n"], rows: Float[Array, "m n"]) -> SaddlePoint:
-    """Factorize the equations.
+    """Factorize the matrices of the linear system.
 
     Args:
         mass_factor: Lower Cholesky factor of M.
@@ -79,7 +81,7 @@ def multipliers(system: SaddlePoint, needed: Float[Array, "m"]) -> Float[Array, 
 def solve(
     system: SaddlePoint, force: Float[Array, "n"], needed: Float[Array, "m"]
 ) -> tuple[Float[Array, "n"], Float[Array, "m"]]:
-    """Solution (x, lam) of the equations.
+    """Solution (x, lam) of M x - G' lam = f, G x = g.
 
     Args:
         system: Factorized equations.

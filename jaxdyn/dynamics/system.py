@@ -46,7 +46,7 @@ class State(Displayed, eqx.Module):
 
 
 class System(Displayed, eqx.Module):
-    """A mechanism and all forces and constraints on it. All of its parameters are differentiable.
+    """A mechanism and all forces and constraints on it. Results can be differentiated with respect to all parameters of the system.
 
     Attributes:
         model: Mechanism, including gravity.
@@ -54,8 +54,8 @@ class System(Displayed, eqx.Module):
         drives: Map from controls to generalized forces. If None, each control is the generalized force of one velocity component.
         method: Algorithm of the forward dynamics, see `forward_dynamics`.
         constraints: Constraints that close loops or couple coordinates.
-        stabilization: Rate w at which errors of the constraints decay, 1/s (critically damped). If None, w = 1/2 per step of the
-            integrator.
+        stabilization: Rate w at which errors of the constraints decay, 1/s (critically damped). If None, w is 1/2 divided by the
+            step of the integrator.
 
     Raises:
         MechanismError: A force, drive or constraint refers to a body or velocity component that the model does not have, two
@@ -95,8 +95,8 @@ class System(Displayed, eqx.Module):
                 raise MechanismError(f"{type(part).__name__} on mechanism {self.model.name!r}: {problem}")
 
     def changed(self, **parts: Any) -> "System":
-        """The system with other fields. Values that it already has are not checked again, so that an identified system may have
-        estimates outside of the bounds of files, such as a negative stiffness.
+        """Copy of the system in which some fields are replaced. Values are not checked again, so that an identified system may have
+        estimates outside of the bounds that hold in files, such as a negative stiffness.
 
         Args:
             parts: Fields by name, such as `forces` or `method`.
@@ -180,12 +180,13 @@ def check_state(system: System, state: Any, name: str) -> None:
 
 
 def system_function(function: Callable) -> Callable:
-    """Decorator of a public function (system, state, ...): checks arguments and, outside of `jit`, compiles the function."""
+    """Decorator that checks the arguments of a public function (system, state, ...) and, outside of `jit`, compiles the
+    function."""
     return checked_system(compiled_outside_jit(function))
 
 
 def dynamic_function(function: Callable) -> Callable:
-    """Decorator like `system_function` of a function that needs masses."""
+    """Decorator like `system_function`, for functions that need masses."""
     inner = system_function(function)
 
     @functools.wraps(inner)
@@ -198,7 +199,7 @@ def dynamic_function(function: Callable) -> Callable:
 
 
 def checked_system(function: Callable) -> Callable:
-    """Decorator of a public function (system, state, ...): checks its arguments."""
+    """Decorator that checks the arguments of a public function (system, state, ...)."""
     names = tuple(inspect.signature(function).parameters)
 
     @functools.wraps(function)
@@ -270,7 +271,8 @@ def _forces_of_bodies(system: System, model: Model, moving: Motion, t: Float[Arr
 
 
 def forces_on_bodies(system: System, model: Model, moving: Motion, t: Float[Array, ""]) -> Float[Array, "nb 6"]:
-    """Sum of all forces on bodies as (moment about P; force), ground axes, without gravity and forces in joints.
+    """Sum of all forces on bodies as (moment about the reference point P; force), ground axes, without gravity and forces in
+    joints.
 
     Args:
         system: Mechanism with its forces.
@@ -360,7 +362,7 @@ def instant(system: System, state: State, t: Time) -> Instant:
 def acceleration_and_multipliers(
     system: System, now: Instant, u: Float[Array, "nu"] | None, correction: Float[Array, "m"] | None = None
 ) -> tuple[Float[Array, "nv"], Float[Array, "m"]]:
-    """Result of `acceleration`, and the multipliers lam of all constraints in their order.
+    """Result of `acceleration`, and the multipliers lam of all constraints, in the order of `System.constraints`.
 
     Args:
         system: Mechanism with its forces, drives and constraints.
@@ -391,9 +393,9 @@ def acceleration_over_step(
 
         (M + dt D + dt^2 K) a + h = (all applied forces at the start) - dt K v,   v' = v + dt a
 
-    All other forces are evaluated at the start. The step is then stable for friction and servos of any strength and for any step
-    length. D and K act like additional armature, so each step solves one system of equations as before. Without such forces the
-    result is that of `acceleration`.
+    All other forces are evaluated at the start of the step. This makes the step stable for friction and servos of any strength and
+    for any step length. The damping D and the stiffness K act like additional armature, so each step solves only one system of
+    equations. If no force has a resistance, the result is that of `acceleration`.
 
     Args:
         system: Mechanism with its forces, drives and constraints.
@@ -453,7 +455,7 @@ def _solved(
 
 
 class ConstraintErrors(NamedTuple):
-    """Errors of the constraints, all equations in their order.
+    """Errors of all constraint equations, in the order of `System.constraints`.
 
     Attributes:
         residual: Residuals phi, m or 1.
@@ -488,8 +490,8 @@ def _errors(system: System, now: Instant) -> ConstraintErrors:
 def stabilizing_correction(system: System, state: State, t: Time, step: Time) -> Float[Array, "m"] | None:
     """Acceleration d^2 phi/dt^2 = -2 w dphi/dt - w^2 phi, with which errors of constraints decay without overshoot.
 
-    Integrators keep it constant over a step. If it were evaluated within the step, it would respond to the errors of the stages,
-    which are larger than those of the step, and reduce the order of accuracy.
+    Integrators keep this acceleration constant over a step. An evaluation within the step would respond to the errors of the
+    stages, which are larger than those of the step, and reduce the order of accuracy.
 
     Args:
         system: Mechanism with its constraints.
@@ -527,7 +529,7 @@ def correction_over_step(system: System, now: Instant, step: Time) -> Float[Arra
 
 @system_function
 def total_potential_energy(system: System, state: State, t: Time = 0.0) -> Float[Array, ""]:
-    """Potential energy of gravity and of all forces that have one, J.
+    """Potential energy of gravity and of all forces that have a potential energy, J.
 
     Args:
         system: Mechanism with its forces.
