@@ -5,7 +5,8 @@ Barrier problem with barrier parameter mu > 0:
     minimize    cost - mu (sum of the logarithms of slacks and of distances from bounds)
     such that   x_{k+1} = f(x_k, u_k),   g = 0 (equality constraints),   g + s = 0 with slacks s > 0 (inequality constraints)
 
-As mu tends to zero, its solutions tend to the solution of the control problem. `multiple_shooting` combines these parts.
+As mu tends to zero, solutions of the barrier problem tend to a solution of the control problem. The solver `MultipleShooting`
+combines the functions of this module.
 Source: Waechter and Biegler 2006.
 """
 
@@ -35,7 +36,8 @@ class DualVariables(eqx.Module):
     """The dual variables: multipliers of dynamics, constraints and bounds.
 
     Attributes:
-        costates: Multipliers of the dynamics (N, n), n = nx + P: for each of x_1 to x_N those of the state, then of the design.
+        costates: Multipliers of the dynamics (N, n) for each of x_1 to x_N: nx for the state, followed by P for the design
+            parameters.
         path: Multipliers of the path constraints (N, m).
         end: Multipliers of the final constraints (e,).
         controls: Multipliers of the lower and of the upper bounds of the controls (2, N, nu).
@@ -50,7 +52,7 @@ class DualVariables(eqx.Module):
 
 
 class Slacks(eqx.Module):
-    """Slack variables s > 0 of the inequality constraints g + s = 0; the entries of equality constraints are zero."""
+    """Slack variables s > 0, which turn inequality constraints g <= 0 into g + s = 0; those of equality constraints are zero."""
 
     path: Float[Array, "N m"]
     end: Float[Array, "e"]
@@ -66,12 +68,13 @@ class InteriorSearch(eqx.Module):
         gaps: Defects of the dynamics at the plan.
         found: Cost and constraint values of the plan.
         violation: Largest violation of the dynamics or of a constraint.
-        feedback: Gains of the last accepted step.
+        feedback: Feedback gains of the last accepted step.
         barrier: Barrier parameter mu.
         damping: Regularization of the Hessian in the next step.
         wait: Number of iterations for which second derivatives of dynamics and constraints are still omitted.
         last_wait: Value to which `wait` was set at the last failure.
-        filter: Pairs (infeasibility, cost); an accepted plan must be better than each of them in one of the two.
+        filter: Pairs (infeasibility, cost) of earlier plans; compared with each pair, a new plan must have a smaller infeasibility
+            or a lower cost.
         farthest: Largest infeasibility that the line search accepts.
         iterations: Number of iterations.
         result: Code of a `ControlResult`.
@@ -102,9 +105,9 @@ class InteriorSearch(eqx.Module):
 
 
 class InteriorStep(NamedTuple):
-    """A Newton step of the KKT conditions of the barrier problem: changes of all unknowns, and the gains of its policy.
+    """A Newton step for the KKT conditions of the barrier problem: changes of all unknowns, and feedback gains.
 
-    The change z holds nx components of each state and P of the design parameters; u is the change of the controls.
+    Each row of z holds nx changes of the state and P changes of the design parameters; u holds the changes of the controls.
     """
 
     z: Array
@@ -115,7 +118,8 @@ class InteriorStep(NamedTuple):
 
 
 def push_inside_bounds(problem: ControlProblem, plan: Plan) -> Plan:
-    """The plan with the initial state of the problem, and with controls and design parameters in the interior of their bounds."""
+    """The plan with the initial state of the problem, and with controls and design parameters moved strictly inside their
+    bounds."""
 
     def moved(x, lower, upper):
         room = jnp.where(jnp.isfinite(upper - lower), INSIDE * (upper - lower), INSIDE)
@@ -140,8 +144,8 @@ def distances_from_bounds(problem: ControlProblem, plan: Plan) -> tuple[Float[Ar
 def eliminate_slacks(problem: ControlProblem, search: InteriorSearch) -> ConstraintTerms:
     """Constraint terms of the Newton system after the steps of slacks and multipliers have been eliminated from it.
 
-    The remaining system is linear-quadratic. A constraint with linearization dg enters its cost as y' dg + 1/2 w dg^2 with the
-    multiplier y and the weight w that this function returns.
+    The remaining system belongs to a linear-quadratic problem. A constraint with linearized change dg adds y' dg + 1/2 w dg^2 to
+    the cost of this problem; the function returns the multipliers y and weights w.
     """
     delta, mu = regularization(search.barrier.dtype), search.barrier
 
@@ -157,7 +161,7 @@ def eliminate_slacks(problem: ControlProblem, search: InteriorSearch) -> Constra
 
 
 def without_constraint_terms(expansion: Expansion, terms: ConstraintTerms) -> LinearQuadratic:
-    """The linear-quadratic model with the gradients of the costs only, without those of the constraint terms."""
+    """The linear-quadratic model whose gradients are those of the costs only, without the constraint terms."""
     model, n = expansion.model, expansion.model.A.shape[1]
     path = einsum("kci,kc->ki", expansion.path_rows, terms.path)
     slopes = (model.q - path[:, :n], model.r - path[:, n:], model.q_end - expansion.end_rows.T @ terms.end)
@@ -187,10 +191,11 @@ def optimality_error(
     expansion: Expansion,
     barrier: Float[Array, ""],
 ) -> Float[Array, ""]:
-    """The largest residual of the KKT conditions of the barrier problem; with barrier = 0, of those of the control problem.
+    """The largest residual of the KKT conditions of the barrier problem, or of the control problem if barrier = 0.
 
-    The conditions are stationarity of the Lagrangian, complementarity (multiplier times distance equals the barrier parameter), and
-    primal feasibility. As in Ipopt, the first two are divided by a scale that grows with the mean of the multipliers.
+    The conditions are stationarity of the Lagrangian, complementarity (multiplier times distance from the bound equals the barrier
+    parameter), and primal feasibility. As in Ipopt, residuals of stationarity and complementarity are divided by a scale that grows
+    with the mean of the multipliers.
     """
     f, n = search.multipliers, cost_model.A.shape[1]
     path = einsum("kci,kc->ki", expansion.path_rows, f.path)
@@ -228,9 +233,9 @@ def _largest(arrays: list[Array]) -> Float[Array, ""]:
 
 
 def fraction_to_boundary(barrier: Float[Array, ""]) -> Float[Array, ""]:
-    """The largest fraction of its value by which a step may decrease a slack, a distance or a positive multiplier.
+    """The largest relative decrease of a slack, a distance from a bound or a positive multiplier in one step.
 
-    It tends to 1 as the barrier parameter tends to zero; with a constant fraction, convergence would be at most linear.
+    This fraction tends to 1 as the barrier parameter tends to zero; with a constant fraction, convergence would be at most linear.
     Source: Waechter and Biegler 2006 (8).
     """
     return jnp.maximum(_LEAST_FRACTION, 1.0 - barrier)
@@ -258,10 +263,10 @@ def _barrier_of(problem: ControlProblem, plan: Plan, slacks: Slacks) -> Float[Ar
 def line_search(
     problem: ControlProblem, search: InteriorSearch, cost_model: LinearQuadratic, step: InteriorStep, backend: Backend
 ) -> tuple[InteriorSearch, Bool[Array, ""]]:
-    """Filter line search: apply the largest of the step fractions that the filter accepts.
+    """Filter line search: apply the largest step fraction that the filter accepts.
 
-    Where the plan is nearly feasible and the cost decreases along the step, the Armijo condition on the cost is required. Otherwise
-    infeasibility or cost must decrease, and the filter is extended by the present plan.
+    If the plan is nearly feasible and the cost decreases along the step, the Armijo condition on the cost is required. Otherwise
+    infeasibility or cost must decrease, and the present plan is added to the filter.
 
     Args:
         problem: The control problem.
@@ -271,7 +276,7 @@ def line_search(
         backend: Compiler of the computation, see `lanes`.
 
     Returns:
-        The new state of the search, unchanged if no fraction is accepted, and whether one was accepted.
+        The new state of the search, unchanged if no fraction is accepted, and whether a fraction was accepted.
 
     Source: Waechter and Biegler 2006, section 2.3.
     """

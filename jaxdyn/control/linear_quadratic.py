@@ -1,10 +1,10 @@
-"""Linear-quadratic problems: the local model of a problem about a plan, and its exact solution by Riccati recursions.
+"""Linear-quadratic problems, which approximate a control problem near a plan, and their exact solution by Riccati recursions.
 
     minimize    sum over k < N of 1/2 [z; u]' [[Q, S'], [S, R]] [z; u] + q'z + r'u  +  1/2 z_N' Q_N z_N + q_N' z_N
     such that   z_{k+1} = A z + B u + d,   z_0 given except for its last entries, the design, which may be free
 
-The recursion runs backward in time, either sequentially (`riccati`) or as an associative scan in log N steps on hardware with many
-threads (`parallel_riccati`). Bounds of the controls are satisfied by a small quadratic program in each step.
+The recursion runs backward in time, either sequentially (`riccati`) or as an associative scan in O(log N) steps on hardware with
+many threads (`parallel_riccati`). In each step a small quadratic program enforces the bounds of the controls.
 """
 
 import equinox as eqx
@@ -22,9 +22,9 @@ class LinearQuadratic(eqx.Module):
     """The matrices of a linear-quadratic problem; row k belongs to time step k.
 
     Attributes:
-        A, B, d: Dynamics of each time step.
-        Q, S, R, q, r: Cost of each time step.
-        Q_end, q_end: Cost of the end.
+        A, B, d: Matrices of the dynamics z_{k+1} = A z_k + B u_k + d.
+        Q, S, R, q, r: Second and first derivatives of the cost of each time step.
+        Q_end, q_end: Hessian and gradient of the final cost.
     """
 
     A: Float[Array, "N n n"]
@@ -43,9 +43,10 @@ class Policy(eqx.Module):
     """Solution of a linear-quadratic problem: u_k = k_k + K_k z_k, and the cost to go V_k(z_k) of this policy.
 
     Attributes:
-        feedforward, feedback: Terms k and K of each step.
-        gradients, hessians: Derivatives of the costs to go V_0 to V_N at z = 0.
-        slope, curvature: A fraction alpha of the feedforward changes the cost by alpha slope + alpha^2 curvature / 2, at z_0 = 0.
+        feedforward, feedback: Terms k_k and K_k of each time step.
+        gradients, hessians: Gradients and Hessians of the costs to go V_0 to V_N at z = 0.
+        slope, curvature: Coefficients of the change alpha slope + alpha^2 curvature / 2 of the cost by a fraction alpha of the
+            feedforward, for z_0 = 0.
     """
 
     feedforward: Float[Array, "N m"]
@@ -62,12 +63,12 @@ def riccati(
     upper: Float[Array, "N m"] | None = None,
     damping: Float[Array, ""] | float = 0.0,
 ) -> Policy:
-    """The optimal policy, computed sequentially from the end. It is NaN if the control Hessian of a step is not positive definite.
+    """The optimal policy, computed backward in time. The policy is NaN if the control Hessian of a step is not positive definite.
 
     Args:
         problem: Linear-quadratic problem.
         lower, upper: Bounds of the feedforward; feedback does not change controls at a bound. None for no bounds.
-        damping: Fraction of the diagonal of the control Hessian of each step that is added to it.
+        damping: Regularization: the diagonal of each control Hessian is increased by this fraction of its absolute values.
 
     Source: Tassa, Mansard and Todorov 2014 (bounds).
     """
@@ -101,7 +102,7 @@ def riccati(
 
 
 def parallel_riccati(problem: LinearQuadratic) -> Policy:
-    """The policy of `riccati` by an associative scan; R must be positive definite in every step.
+    """The policy that `riccati` returns, computed by an associative scan; R must be positive definite in every step.
 
     Source: Sarkka and Garcia-Fernandez 2023.
     """
@@ -150,7 +151,7 @@ def steps_of(
     lower: Float[Array, "N m"] | None = None,
     upper: Float[Array, "N m"] | None = None,
 ) -> tuple[Float[Array, "N_1 n"], Float[Array, "N m"]]:
-    """States z_0 to z_N and controls under a policy; controls are clipped to bounds if there are any.
+    """States z_0 to z_N and controls under a policy; controls are clipped to bounds if these are given.
 
     Args:
         problem: Linear-quadratic problem.
@@ -175,7 +176,7 @@ def steps_of(
 def parallel_steps_of(
     problem: LinearQuadratic, policy: Policy, start: Float[Array, "n"]
 ) -> tuple[Float[Array, "N_1 n"], Float[Array, "N m"]]:
-    """The result of `steps_of` without bounds, by an associative scan of affine maps."""
+    """The result of `steps_of` without bounds, computed by an associative scan of affine maps."""
     A = problem.A + problem.B @ policy.feedback
     b = problem.d + einsum("kij,kj->ki", problem.B, policy.feedforward)
 
@@ -191,7 +192,7 @@ def parallel_steps_of(
 def change(
     problem: LinearQuadratic, z: Float[Array, "N_1 n"], u: Float[Array, "N m"]
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Slope a and curvature b of the cost along (z, u): a fraction alpha of it changes the cost by alpha a + alpha^2 b / 2."""
+    """Slope a and curvature b of the cost along (z, u): the step alpha (z, u) changes the cost by alpha a + alpha^2 b / 2."""
     p, before, end = problem, z[:-1], z[-1]
     slope = einsum("ki,ki->", p.q, before) + einsum("km,km->", p.r, u) + p.q_end @ end
     curvature = einsum("ki,kij,kj->", before, p.Q, before) + einsum("km,kmo,ko->", u, p.R, u)
@@ -199,12 +200,12 @@ def change(
 
 
 def costates(policy: Policy, z: Float[Array, "N_1 n"]) -> Float[Array, "N n"]:
-    """Derivatives of the cost with respect to the states z_1 to z_N if the policy is followed from there."""
+    """Derivatives of the costs to go with respect to the states z_1 to z_N, if the policy is followed from these states."""
     return policy.gradients[1:] + einsum("kij,kj->ki", policy.hessians[1:], z[1:])
 
 
 def adjoint(problem: LinearQuadratic, feedback: Float[Array, "N m i"] | None = None) -> Float[Array, "N n"]:
-    """Derivatives of the cost with respect to gaps, near z = 0 and u = 0, with feedback of the first entries of z."""
+    """Derivatives of the cost with respect to the gaps d at z = 0 and u = 0, optionally with feedback of the first entries of z."""
     n = problem.q.shape[1]
 
     def back(after, row):
@@ -229,14 +230,14 @@ def optimum(
     parallel: bool = False,
     backend: Backend = "auto",
 ) -> tuple[Policy, Float[Array, "P"], Float[Array, "N_1 n"], Float[Array, "N m"], Float[Array, "N n"]]:
-    """The optimal policy, and p, z, u and costates, if z_0 = along p and p costs 1/2 p' hessian p + gradient' p.
+    """The optimal policy, p, z, u and costates, if z_0 = along p with a free vector p of cost 1/2 p' hessian p + gradient' p.
 
     Args:
         problem: Linear-quadratic problem.
-        along: Derivative of z_0 with respect to p.
-        hessian, gradient: Cost of p.
-        damping: Fraction of the diagonal of the total Hessian of p that is added to it.
-        parallel: Whether associative scans are used.
+        along: Derivative of the initial state z_0 with respect to the free vector p.
+        hessian, gradient: Hessian and gradient of the cost of p.
+        damping: Regularization: the diagonal of the total Hessian of p is increased by this fraction of its absolute values.
+        parallel: If true, associative scans replace the sequential recursions.
         backend: Compiler of the recursions, see `lanes`.
     """
     recursion = parallel_riccati if parallel else lane_function(riccati, backend=backend, name="Riccati recursion")
@@ -252,7 +253,7 @@ def optimum(
 
 
 def damped(H: Float[Array, "*batch n n"], damping: Float[Array, ""] | float) -> Float[Array, "*batch n n"]:
-    """A Hessian whose diagonal is increased by a fraction of its absolute values."""
+    """The Hessian H with the diagonal entries H_ii + damping |H_ii|."""
     diagonal = np.broadcast_to(np.eye(H.shape[-1], dtype=bool), H.shape)
     return jnp.where(diagonal, H + damping * jnp.abs(H), H)
 
@@ -260,7 +261,7 @@ def damped(H: Float[Array, "*batch n n"], damping: Float[Array, ""] | float) -> 
 def residual(
     problem: LinearQuadratic, z: Float[Array, "N_1 n"], u: Float[Array, "N m"], costates: Float[Array, "N n"]
 ) -> LinearQuadratic:
-    """The problem for the correction of an approximate solution."""
+    """The linear-quadratic problem whose solution is the correction of an approximate solution (z, u, costates)."""
     p, before = problem, z[:-1]
     q = p.q + einsum("kij,kj->ki", p.Q, before) + einsum("kmi,km->ki", p.S, u) + einsum("kij,ki->kj", p.A, costates)
     r = p.r + einsum("kmo,ko->km", p.R, u) + einsum("kmi,ki->km", p.S, before) + einsum("kim,ki->km", p.B, costates)
@@ -287,14 +288,14 @@ def box_minimum(
     lower: Float[Array, "m"],
     upper: Float[Array, "m"],
 ) -> tuple[Float[Array, "m"], Float[Array, "m n"]]:
-    """Minimum k of 1/2 k'H k + g'k between bounds, and the feedback K of the entries that are not at a bound.
+    """Minimizer k of 1/2 k'H k + g'k within bounds, and the feedback K for the components of k that are not at a bound.
 
-    The method is projected Newton with a choice among several step lengths. H must be positive definite.
+    The method is projected Newton, with the best of several step lengths in each iteration. H must be positive definite.
 
     Args:
         H: Hessian with respect to k.
         g: Gradient at k = 0.
-        Hz: Derivative of the gradient with respect to z.
+        Hz: Derivative of the gradient g with respect to the state z.
         lower, upper: Bounds of k.
 
     Source: Bertsekas 1982; Tassa, Mansard and Todorov 2014.

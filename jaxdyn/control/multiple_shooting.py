@@ -1,8 +1,8 @@
 """Multiple shooting: states and controls are improved together by a primal-dual interior-point method with Riccati recursions.
 
 Newton's method is applied to the KKT conditions of the barrier problem of `interior_point`. After the elimination of slacks and
-bounds, each Newton step is a linear-quadratic problem. Plans satisfy the dynamics only at the end of the search. Therefore the
-initial guess may be a guess of states, and unstable motions need not be integrated over the whole duration.
+bounds, each Newton step is the solution of a linear-quadratic problem. Only the final plan of a search satisfies the dynamics.
+Therefore states can be guessed freely, and unstable motions are not integrated over the whole duration.
 """
 
 from typing import ClassVar
@@ -45,17 +45,17 @@ _LONGEST_WAIT = 16  # maximum number of iterations without second derivatives of
 
 
 class MultipleShooting(IterativeSolver):
-    """Newton's method for states and controls at once, with an interior-point method for bounds and constraints.
+    """Newton's method for states and controls together, with an interior-point method for bounds and constraints.
 
-    If the Newton model is not convex, the second-order terms of dynamics and constraints are omitted for some iterations; if this
-    is not sufficient, regularization is added. Costs whose derivatives at the initial guess are very small or very large are scaled
-    during the search to match the barrier parameter, which is 0.1 at the beginning.
+    If the linear-quadratic problem is not convex, the second derivatives of dynamics and constraints are omitted for some
+    iterations. If the problem is not convex even without them, regularization is added. Costs whose derivatives at the initial
+    guess are very small or very large are scaled during the search to match the initial barrier parameter of 0.1.
 
     Attributes:
         parallel: If true, the Riccati recursion is computed by associative scans, in O(log N) parallel rounds instead of N
-            sequential steps; this pays on hardware with many threads, such as GPUs.
-        tolerance: Largest violation, and largest scaled residual of the KKT conditions, in a solution; None for 1e-8, or 1e-4 in
-            single precision.
+            sequential steps; this is faster on hardware with many threads, such as GPUs.
+        tolerance: Largest violation, and largest scaled residual of the KKT conditions, that a solution may have; None selects 1e-8
+            in double and 1e-4 in single precision.
         backend: Compiler of expansions and recursions, see `lanes`.
 
     Source: Bock and Plitt 1984; Waechter and Biegler 2006 (interior point, filter); Sarkka and Garcia-Fernandez 2023 (parallel);

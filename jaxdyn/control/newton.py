@@ -1,8 +1,8 @@
-"""Common part of solvers that improve a plan by its second-order expansion: damping, trial steps, curvature and multipliers.
+"""Common part of solvers that improve a plan by an expansion of the problem: damping, trial steps, curvature and multipliers.
 
-Bounds of controls are satisfied in every step of the Riccati recursion, constraints by an augmented Lagrangian whose multipliers
-are updated whenever its minimization has converged. A subclass defines how a step becomes a plan: `ilqr` uses a rollout with
-feedback.
+The Riccati recursion enforces the bounds of the controls in every time step. Constraints are included by an augmented Lagrangian,
+whose multipliers are updated whenever its minimization has converged. A subclass defines how a step changes the plan; `ILQR` uses a
+simulation with feedback.
 """
 
 import abc
@@ -59,14 +59,15 @@ class Search(eqx.Module):
     """The state of a search, with all data that the next iteration needs.
 
     Attributes:
-        plan, feedback: Best plan so far, and the gains of the policy that led to it.
+        plan, feedback: Best plan so far, and the feedback gains of the policy that led to this plan.
         cost, violation: Cost and largest violation of the plan.
         multipliers: Multipliers of the constraints.
         damping: Regularization of the next step.
-        wait, last_wait: Number of iterations until curvature is used again, and its value after the last failure.
-        settled: Relative decrease below which the multipliers are updated.
+        wait, last_wait: Number of iterations until second derivatives of the dynamics are used again, and the value of `wait` after
+            the last failure.
+        settled: Predicted relative decrease of the merit below which the multipliers are updated.
         violation_before: Violation at the last update of the multipliers.
-        gaps: Steps from each state of the plan to the state that follows from the previous one.
+        gaps: Defects of the plan, see `plan.gaps`.
         flat: Number of successive iterations whose decrease of the merit was below the tolerance.
         iterations, result: Number of iterations, and code of a `ControlResult`.
     """
@@ -92,7 +93,7 @@ class Step(eqx.Module):
 
     Attributes:
         policy: Feedforward and feedback.
-        z, u: Steps of states with design, and of controls.
+        z, u: Steps of (state, design parameters), and steps of the controls.
     """
 
     policy: Policy
@@ -104,10 +105,12 @@ class NewtonSolver(IterativeSolver):
     """A solver based on second-order expansions.
 
     Attributes:
-        second_order: Whether the curvature of dynamics and constraints is used (Newton) or not (Gauss-Newton); None for Newton with
-            design parameters only.
-        tolerance: Expected relative decrease of the cost below which the search ends; None for 1e-9, or 1e-5 in single precision.
-        feasibility: Largest violation of a constraint in a solution; None for 1e-6, or 1e-4 in single precision.
+        second_order: If true, second derivatives of dynamics and constraints are used (Newton); if false, they are omitted
+            (Gauss-Newton). None selects Newton only for problems with design parameters.
+        tolerance: Expected relative decrease of the cost below which the search ends; None selects 1e-9 in double and 1e-5 in
+            single precision.
+        feasibility: Largest violation of a constraint that a solution may have; None selects 1e-6 in double and 1e-4 in single
+            precision.
         penalty: Initial weight of the quadratic penalty on constraint violations.
         backend: Compiler of expansions, recursions and rollouts, see `lanes`.
     """
@@ -127,13 +130,13 @@ class NewtonSolver(IterativeSolver):
         step: Step,
         fractions: Float[Array, "A"],
     ) -> tuple[Plan, Float[Array, "A N nx"]]:
-        """The plans after fractions of a step, and the gaps between their states."""
+        """The plan after each fraction of a step, and the gaps between the states of each plan."""
 
     def uses_curvature(self, problem: ControlProblem) -> bool:
-        """Whether the curvature of the dynamics is used for a problem.
+        """Whether second derivatives of the dynamics are used for a problem.
 
-        By default it is if there are design parameters: a time step depends on the product of a free duration and the controls, and
-        Gauss-Newton omits the curvature of this product.
+        By default second derivatives are used if the problem has design parameters: a time step depends on the product of a free
+        duration and the controls, and the Gauss-Newton method omits the second derivatives of this product.
         """
         return problem.design is not None if self.second_order is None else self.second_order
 
@@ -307,7 +310,7 @@ def _from_initial_state(problem: ControlProblem, plan: Plan) -> Plan:
 def bounds_of_steps(
     problem: ControlProblem, plan: Plan
 ) -> tuple[Float[Array, "N m"] | None, Float[Array, "N m"] | None]:
-    """Bounds of the steps of controls; None for both if the controls are known to be unbounded."""
+    """Lower and upper bounds of the steps of the controls; (None, None) if the controls are known to be unbounded."""
     bounds = (problem.lower, problem.upper)
     known = not any(isinstance(bound, Tracer) for bound in bounds)
     if known and np.all(np.isneginf(bounds[0])) and np.all(np.isposinf(bounds[1])):

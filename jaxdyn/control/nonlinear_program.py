@@ -3,7 +3,7 @@
     minimize    f(z)
     such that   lower <= z <= upper,   g_lower <= g(z) <= g_upper
 
-Derivatives are given as values of triplets (row, column, value); values at the same position are added.
+Sparse derivatives are given as triplets (row, column, value); values with the same row and column are added.
 """
 
 import dataclasses
@@ -19,16 +19,16 @@ Places = tuple[np.ndarray, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class NonlinearProgram:
-    """A program in n variables z with m constraints g.
+    """A nonlinear program in n variables z with m constraints g.
 
     Attributes:
-        lower, upper: Bounds of z; infinite for no bound.
+        lower, upper: Bounds of z; infinite where z is not bounded.
         g_lower, g_upper: Bounds of g; they are equal for equality constraints.
         values: Function values(z) that returns f and g.
-        slopes: Function slopes(z) that returns the gradient of f and the values of the Jacobian of g.
-        curvature: Function curvature(z, weight, multipliers) that returns the values of the Hessian of the Lagrangian
-            weight f + multipliers . g, lower triangle.
-        jacobian_places, hessian_places: Rows and columns of these values.
+        slopes: Function slopes(z) that returns the gradient of f and the nonzero values of the Jacobian of g.
+        curvature: Function curvature(z, weight, multipliers) that returns the nonzero values in the lower triangle of the Hessian
+            of the Lagrangian weight f + multipliers . g.
+        jacobian_places, hessian_places: Rows and columns of the nonzero values of the Jacobian and of the Hessian.
     """
 
     lower: np.ndarray
@@ -81,13 +81,13 @@ def minimized(
     max_steps: int,
     print_level: int = 0,
 ) -> Minimum:
-    """Minimize a program by Ipopt.
+    """Solve a nonlinear program by Ipopt.
 
     Args:
         program: Program to solve.
         start: Initial guess of z.
-        tolerance: Largest error of the optimality conditions, in the scaling of Ipopt.
-        feasibility: Largest violation of a constraint in a solution.
+        tolerance: Largest error of the optimality conditions that a solution may have, as scaled by Ipopt.
+        feasibility: Largest violation of a constraint that a solution may have.
         max_steps: Maximum number of iterations.
         print_level: Amount of output of Ipopt, 0 to 12.
 
@@ -170,7 +170,7 @@ def minimized(
 
 
 def require_ipyopt() -> Any:
-    """The module ipyopt.
+    """Import the optional module ipyopt.
 
     Raises:
         ImportError: ipyopt is not installed.

@@ -28,7 +28,7 @@ _GROWTH, _MOST_PENALTY = 10.0, 1e8  # factor of an increase of the penalty param
 
 
 class Plan(Displayed, eqx.Module):
-    """A trajectory with its design parameters. It may violate the dynamics and the constraints, as initial guesses often do.
+    """A trajectory with its design parameters. A plan may violate the dynamics and the constraints, as initial guesses often do.
 
     Attributes:
         states: The states x_0 to x_N, with a leading axis of length N + 1.
@@ -81,7 +81,7 @@ def rollout_controls(
     Args:
         problem: The problem.
         controls: The controls u_0 to u_{N-1} (N, nu); values outside their bounds are clipped.
-        design: The design parameters (P,); their initial guess if not given.
+        design: The design parameters (P,); by default their initial guess.
 
     Raises:
         ValueError: The shape of the controls is not (N, nu).
@@ -136,7 +136,7 @@ def outcome(problem: ControlProblem, plan: Plan, *, backend: Backend = "auto") -
 
 
 def no_multipliers(problem: ControlProblem, penalty: float) -> Multipliers:
-    """Multipliers that are zero, with the initial penalty parameter of a search."""
+    """Multipliers equal to zero, with the initial penalty parameter of a search."""
     path, end = inequalities(problem)
     dtype = problem.lower.dtype
     return Multipliers(
@@ -145,7 +145,7 @@ def no_multipliers(problem: ControlProblem, penalty: float) -> Multipliers:
 
 
 def multiplier_estimates(problem: ControlProblem, found: Outcome, multipliers: Multipliers) -> tuple[Array, Array]:
-    """First-order estimates of the multipliers: lam + mu g of equality, max(0, lam + mu g) of inequality constraints."""
+    """First-order estimates of the multipliers: lam + mu g for equality and max(0, lam + mu g) for inequality constraints."""
     path, end = (c + multipliers.penalty * g for c, g in ((multipliers.path, found.path), (multipliers.end, found.end)))
     inequality_path, inequality_end = inequalities(problem)
     return jnp.where(inequality_path[None], jnp.maximum(path, 0.0), path), jnp.where(
@@ -168,10 +168,10 @@ def update_multipliers(
     Args:
         problem: The problem.
         found: Cost and constraint values at the minimizer.
-        multipliers: The multipliers and penalty parameter of this minimization.
-        violation_now: The violation of constraints at the minimizer.
-        violation_before: The violation at the previous update.
-        feasibility: The violation that is allowed in a solution.
+        multipliers: The multipliers and the penalty parameter in the minimized augmented Lagrangian.
+        violation_now: The largest violation of a constraint at the minimizer.
+        violation_before: The largest violation of a constraint at the previous update.
+        feasibility: The largest violation of a constraint that a solution may have.
 
     Returns:
         The updated multipliers, and whether the penalty parameter had already reached its maximum before this update.
@@ -183,22 +183,22 @@ def update_multipliers(
 
 
 def merit(problem: ControlProblem, found: Outcome, multipliers: Multipliers) -> Float[Array, ""]:
-    """The augmented Lagrangian of a plan, written as cost + sum of (lam_new^2 - lam^2) / (2 mu) with the updated multipliers."""
+    """The augmented Lagrangian of a plan, cost + sum of (lam_new^2 - lam^2) / (2 mu) with updated multipliers lam_new."""
     path, end = multiplier_estimates(problem, found, multipliers)
     squares = jnp.sum(path**2 - multipliers.path**2) + jnp.sum(end**2 - multipliers.end**2)
     return found.cost + 0.5 * squares / multipliers.penalty
 
 
 def regularization(dtype) -> float:
-    """The dual regularization delta: g = delta * multiplier replaces g = 0 in linear systems, so that none becomes singular.
+    """The dual regularization delta: in linear systems, g = delta * multiplier replaces the linearized constraint g = 0.
 
-    Without it, linearly dependent constraints would make the KKT matrix singular.
+    Without this regularization, linearly dependent constraints would make the KKT matrix singular.
     """
     return float(jnp.finfo(dtype).eps) ** 0.4
 
 
 def violation(problem: ControlProblem, found: Outcome) -> Float[Array, ""]:
-    """The largest violation of a constraint: |g| of equality constraints, max(0, g) of inequality constraints."""
+    """The largest violation of a constraint: |g| for equality constraints, max(0, g) for inequality constraints."""
     worst = jnp.zeros((), problem.lower.dtype)
     for values, may in zip((found.path, found.end[None]), inequalities(problem), strict=True):
         amounts = jnp.where(may[None], jnp.maximum(values, 0.0), jnp.abs(values))

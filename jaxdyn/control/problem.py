@@ -38,7 +38,7 @@ Time = Float[Array, ""]
 class Dynamics(eqx.Module):
     """Discrete-time dynamics x_{k+1} = f(x_k, u_k, t_k, dt) on vectors or manifolds.
 
-    Solvers reach and compare states only through tangent coordinates, with `retract` and `difference`.
+    Solvers change and compare states only in tangent coordinates, by `retract` and `difference`.
 
     Attributes:
         nx: The number of tangent coordinates of a state.
@@ -57,7 +57,7 @@ class Dynamics(eqx.Module):
 
     @abc.abstractmethod
     def step(self, x: AnyState, u: Controls, t: Time, dt: Time) -> AnyState:
-        """The state at time t + dt (s), if it is x at time t and the controls u are constant in between."""
+        """The state at time t + dt (s), if the state at time t is x and the controls u are constant from t to t + dt."""
 
     @abc.abstractmethod
     def retract(self, x: AnyState, step: Tangent) -> AnyState:
@@ -82,8 +82,8 @@ class Dynamics(eqx.Module):
 class MultibodyDynamics(Dynamics):
     """Discrete-time dynamics of a mechanism: each time step is one step of an integrator.
 
-    A state is a `State`. Its tangent coordinates are the nv tangent coordinates of the configuration followed by the nv velocity
-    components, so nx = 2 nv. The controls are those of the drives of the system.
+    States are instances of `State`. The tangent coordinates of a state are the nv tangent coordinates of the configuration followed
+    by the nv velocity components, so nx = 2 nv. The controls are the inputs of the drives of the system.
 
     Attributes:
         system: The mechanism with its forces, constraints and drives.
@@ -129,8 +129,8 @@ class DiscreteDynamics(_VectorDynamics):
     """Discrete-time dynamics x_{k+1} = function(x_k, u_k, t_k, dt) whose states are vectors (nx,).
 
     Attributes:
-        function: A function of (x, u, t, dt) that returns the next state (nx,). If it is an `equinox.Module`, the problem is
-            differentiable with respect to its arrays.
+        function: A function of (x, u, t, dt) that returns the next state (nx,). If this function is an `equinox.Module`, the
+            problem is differentiable with respect to the arrays of the function.
         nx: The length of x.
         nu: The length of u.
     """
@@ -149,8 +149,8 @@ class ContinuousDynamics(_VectorDynamics):
     Each time step is one step of the classical Runge-Kutta method of order 4.
 
     Attributes:
-        function: A function of (x, u, t) that returns dx/dt (nx,). If it is an `equinox.Module`, the problem is differentiable
-            with respect to its arrays.
+        function: A function of (x, u, t) that returns dx/dt (nx,). If this function is an `equinox.Module`, the problem is
+            differentiable with respect to the arrays of the function.
         nx: The length of x.
         nu: The length of u.
     """
@@ -202,7 +202,7 @@ class Design(eqx.Module):
     """Design parameters, which are optimized together with the controls.
 
     Attributes:
-        place: Function place(problem, parameters) that returns the problem with these values of its design parameters, for
+        place: Function place(problem, parameters) that returns the problem with the given values of its design parameters, for
             example with another length or duration.
         initial: The initial guess of the parameters (P,).
         lower: Lower bounds of the parameters (P,); -inf if not given.
@@ -223,7 +223,7 @@ class Design(eqx.Module):
 def free_duration(
     initial: float | Float[Array, ""], shortest: float | Float[Array, ""], longest: float | Float[Array, ""]
 ) -> Design:
-    """The duration of a problem as its only design parameter.
+    """A design whose only parameter is the duration of the problem.
 
     Args:
         initial: Initial guess of the duration (s).
@@ -231,7 +231,7 @@ def free_duration(
         longest: Upper bound of the duration (s).
 
     Raises:
-        ValueError: The bounds are not positive and in ascending order.
+        ValueError: A bound is not positive, or the bounds are not in ascending order.
     """
     if not isinstance(shortest, Tracer) and not isinstance(longest, Tracer) and not 0.0 < shortest < longest:
         raise ValueError(
@@ -245,21 +245,21 @@ def _with_duration(problem: "ControlProblem", design: Float[Array, "1"]) -> "Con
 
 
 class ControlProblem(Displayed, eqx.Module):
-    """An optimal-control problem. Solutions are differentiable with respect to all its arrays, see `optimal_plan`.
+    """An optimal-control problem. Solutions are differentiable with respect to all arrays of the problem, see `optimal_plan`.
 
     Attributes:
         dynamics: The discrete-time dynamics f.
         initial: The initial state x_0.
         duration: The duration T (s).
         steps: The number of time steps N.
-        running: Costs per second along the path; l is their sum.
-        final: Costs at the end; phi is their sum.
+        running: Running costs (per second along the path); their sum is l.
+        final: Final costs; their sum is phi.
         lower: Lower bounds of the controls (nu,); -inf if not given.
         upper: Upper bounds of the controls (nu,); inf if not given.
         constraints: Constraints along the path, at t_0 to t_{N-1}.
         final_constraints: Constraints at the end.
         design: Design parameters, or None.
-        cost_scale: Factor of all costs, which solvers set to scale the problem; None for no scaling.
+        cost_scale: Factor by which solvers scale all costs; None for no scaling.
 
     Raises:
         TypeError: An argument has the wrong type, such as a `System` instead of `MultibodyDynamics`, or a cost does not take the
@@ -346,7 +346,7 @@ class ControlProblem(Displayed, eqx.Module):
         return 0 if self.design is None else self.design.initial.shape[-1]
 
     def with_design(self, design: Float[Array, "P"]) -> "ControlProblem":
-        """The problem with these values of its design parameters (P,)."""
+        """The problem with the given values of its design parameters (P,)."""
         return self if self.design is None else self.design.place(self, design).with_cost_scale(self.cost_scale)
 
     def with_cost_scale(self, scale: Float[Array, ""] | None) -> "ControlProblem":
@@ -367,12 +367,12 @@ def final_cost(problem: ControlProblem, x: AnyState) -> Float[Array, ""]:
 
 
 class SplitCost(NamedTuple):
-    """A cost as rest + 1/2 sum of w_i r_i^2.
+    """A cost, split into rest + 1/2 sum of w_i r_i^2.
 
     Attributes:
         rest: Sum of the costs that are not sums of squares.
-        residuals: Residuals r of those that are, `LeastSquares`.
-        weights: Their weights w.
+        residuals: Residuals r of the costs that are sums of squares (`LeastSquares`).
+        weights: Weights w of the residuals.
     """
 
     rest: Float[Array, ""]
@@ -381,12 +381,12 @@ class SplitCost(NamedTuple):
 
 
 def split_running_cost(problem: ControlProblem, k: Array, x: AnyState, u: Controls) -> SplitCost:
-    """The cost of time step k, `running_cost`, with its residuals."""
+    """The cost of time step k, `running_cost`, split into residuals and rest."""
     return _split(problem, problem.running, k.astype(u.dtype) * problem.dt, x, u, problem.dt)
 
 
 def split_final_cost(problem: ControlProblem, x: AnyState) -> SplitCost:
-    """The cost at the end, `final_cost`, with its residuals."""
+    """The cost at the end, `final_cost`, split into residuals and rest."""
     none = jnp.zeros_like(problem.lower)
     return _split(problem, problem.final, problem.duration, x, none, jnp.ones_like(problem.dt))
 
