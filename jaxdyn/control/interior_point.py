@@ -118,8 +118,7 @@ class InteriorStep(NamedTuple):
 
 
 def push_inside_bounds(problem: ControlProblem, plan: Plan) -> Plan:
-    """The plan with the initial state of the problem, and with controls and design parameters moved strictly inside their
-    bounds."""
+    """The plan with the initial state of the problem, and with controls and design parameters strictly inside their bounds."""
 
     def moved(x, lower, upper):
         room = jnp.where(jnp.isfinite(upper - lower), INSIDE * (upper - lower), INSIDE)
