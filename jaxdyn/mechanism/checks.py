@@ -37,8 +37,8 @@ def numbers(value: Numbers, shape: tuple[int, ...], where: str, quantity: str, *
     Args:
         value: Value to check.
         shape: Required shape.
-        where: Name of the owner, for the message.
-        quantity: Name of the value, for the message.
+        where: Name of the body or mechanism that has the value, for the error message.
+        quantity: Name of the value, for the error message.
         finite: Require finite values.
 
     Raises:
@@ -131,8 +131,8 @@ def per_component(value: Numbers, count: int, where: str, quantity: str, *, fini
     Args:
         value: Value to check.
         count: Number of components.
-        where: Name of the owner, for the message.
-        quantity: Name of the value, for the message.
+        where: Name of the body or mechanism that has the value, for the error message.
+        quantity: Name of the value, for the error message.
         finite: Require finite values.
     """
     shape = () if shape_of(value) == () else (count,)

@@ -110,7 +110,8 @@ def subspace_rates(model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -
 def subspace_derivatives(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nv nv 6"] | None:
     """Derivative [alpha, beta] of motion column beta along velocity component alpha of the same joint, on child axes.
 
-    Derivatives between different joints are zero. The result is None if all joints have constant motion subspaces.
+    The derivative is relative to the child, and zero for different joints. The result is None if all joints have constant motion
+    subspaces.
     """
     if has_constant_subspaces(model):
         return None

@@ -467,7 +467,7 @@ class Free(Joint):
 
 
 class Fixed(_WithRates):
-    """Rigid connection without motion. The builder merges the child and its mass into the parent, so no model contains a fixed joint."""
+    """Rigid connection. The builder merges the child and its mass into the parent, so no model contains a fixed joint."""
 
     kind: ClassVar[str] = "fixed"
     nq: ClassVar[int] = 0

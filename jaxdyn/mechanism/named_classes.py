@@ -12,10 +12,12 @@ def subclasses(base: type) -> Iterator[type]:
 
 
 def named_subclasses(base: type, attribute: str = "kind") -> dict[str, Any]:
-    """Subclasses that declare a name for files, by this name; a later definition replaces an earlier one.
+    """Subclasses by the name for files that they declare.
+
+    If two subclasses declare the same name, the later definition replaces the earlier one.
 
     Args:
         base: Base class.
-        attribute: Class variable that contains the name. Subclasses do not inherit it.
+        attribute: Class variable that contains the name. Subclasses do not inherit the name.
     """
     return {vars(cls)[attribute]: cls for cls in subclasses(base) if vars(cls).get(attribute) is not None}

@@ -1,6 +1,7 @@
 """Prescribed motions: coordinates of a driven joint as smooth functions of time, which `joints.Rheonomic` differentiates.
 
-Other motions are subclasses of `PrescribedMotion`, also in user code. Their parameters are leaves, so gradients reach them.
+Users can define other motions as subclasses of `PrescribedMotion`. The parameters of a motion are leaves of a pytree, so results
+can be differentiated with respect to them.
 """
 
 import abc
@@ -83,7 +84,7 @@ class Sinusoid(PrescribedMotion):
 
 
 class Spline(PrescribedMotion):
-    """Natural cubic spline through values at equally spaced times (knots); it is continued linearly outside of the knots.
+    """Natural cubic spline through values at equally spaced times (knots); it is extrapolated linearly outside of the knots.
 
     Attributes:
         values: Coordinates at the times start, start + interval, ...; one row per knot (two or more), one column per coordinate.

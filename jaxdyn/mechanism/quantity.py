@@ -1,4 +1,4 @@
-"""Declarations of fields: unit, axis and bounds of a value, stated once in the class that owns the field.
+"""Declarations of the unit, the axis and the bounds of a field, stated once in the class that owns the field.
 
     class JointSpring(JointForce):
         '''Springs in the joints.
@@ -25,7 +25,7 @@ import numpy as np
 
 
 class ComponentUnit(NamedTuple):
-    """Units of a quantity along an angular or a linear component of a joint."""
+    """Units of a quantity along angular and along linear components of joints."""
 
     rotation: str
     translation: str
@@ -51,15 +51,15 @@ class Quantity:
 
     Attributes:
         unit: SI unit; None for text and counts.
-        along: Kind of components that the values belong to; None for other values.
+        along: Kind of components, each of which has one value; None if the values do not belong to components.
         minimum, maximum: Bounds of every value; None for no bound.
         exclusive: True if the minimum itself is excluded.
         infinite: True if infinite values are allowed.
-        broadcast: True if files may give one value for a tuple.
+        broadcast: True if files may give one value that applies to all entries of a tuple.
         missing: Value for joints that a file does not name; the neutral coordinates if None.
-        needed_by: Names of fields. Files must give this field only for joints that are named in one of them.
-        refers: "body" for the index of a body, for which files give its name.
-        on: Name of the field with the body on whose axes a point is given.
+        needed_by: Names of other fields. Files must give this field only for joints for which they give one of the other fields.
+        refers: "body" if the value is the index of a body; files then give the name of the body.
+        on: Name of the field that contains the body on whose axes a point is given.
         alias: Earlier name of the key in configs, which is still accepted.
     """
 
@@ -77,7 +77,7 @@ class Quantity:
     alias: str | None = None
 
     def unit_of(self, turns: bool) -> str:
-        """Unit along an angular component (`turns` is true) or a linear one."""
+        """Unit along an angular component (`turns` is true) or along a linear component."""
         if isinstance(self.unit, ComponentUnit):
             return self.unit.rotation if turns else self.unit.translation
         return self.unit or ""
@@ -117,7 +117,7 @@ def quantity(
     on: str | None = None,
     alias: str | None = None,
 ) -> dict[str, Quantity]:
-    """Metadata of a dataclass field that declare its unit, its axis and its bounds.
+    """Metadata that declare the unit, the axis and the bounds of a dataclass field.
 
     Args:
         unit: SI unit, or a `ComponentUnit` for values along components of joints; None for text and counts.
@@ -127,10 +127,12 @@ def quantity(
         minimum, maximum: Bounds of every value.
         positive: Excludes zero and all negative values.
         infinite: Allows infinite values.
-        broadcast: Allows files to give one value for a tuple.
+        broadcast: Allows files to give one value that applies to all entries of a tuple.
         missing: Value for joints that a file does not name.
-        needed_by: Names of fields. A joint that a file names in one of them must also be named in this one.
-        on: Name of the field with the body on whose axes a point is given; in files, the point may be on a frame of a body.
+        needed_by: Names of other fields. A joint for which a file gives one of the other fields must also have a value of this
+            field.
+        on: Name of the field that contains the body on whose axes a point is given; in files, the point may be on a frame of a
+            body.
         alias: Earlier name of the key in configs, which is still accepted.
     """
     least = 0.0 if positive else minimum
@@ -162,12 +164,12 @@ def quantities(cls: type) -> dict[str, Quantity]:
 
 
 def first_sentence(cls: type) -> str:
-    """The first paragraph of the docstring of a class without its sources, on one line."""
+    """The first paragraph of the docstring of a class on one line, without the section "Source:"."""
     return " ".join(inspect.cleandoc(cls.__doc__ or "").split("\n\n")[0].split()).split(" Source: ")[0]
 
 
 def meanings(cls: type) -> dict[str, str]:
-    """Meaning of each field of a class, from the section "Attributes:" of its docstring and of those of its bases."""
+    """Meaning of each field of a class, from the sections "Attributes:" of the docstrings of the class and of its bases."""
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         section = re.search(r"^Attributes:\n((?: .*\n?|\n)+)", inspect.cleandoc(base.__doc__ or ""), re.MULTILINE)
@@ -178,7 +180,7 @@ def meanings(cls: type) -> dict[str, str]:
 
 
 def dimensions(field: dataclasses.Field) -> tuple[str, ...] | None:
-    """Axes of an array in its annotation, without batch axes: ("nv",), ("3",), (); None for other fields."""
+    """Axes in the annotation of an array field, without batch axes, such as ("nv",), ("3",) or (); None for other fields."""
     annotations = (field.type, *get_args(field.type))
     text = next((getattr(x, "dim_str") for x in annotations if hasattr(x, "dim_str")), None)  # noqa: B009 (of jaxtyping's classes)
     return None if text is None else tuple(name for name in text.split() if not name.startswith(("*", "...")))
@@ -187,7 +189,7 @@ def dimensions(field: dataclasses.Field) -> tuple[str, ...] | None:
 def invalid(part: Any, sizes: Mapping[str, int]) -> str | None:
     """Error message with a remedy if a declared value of a part has a wrong shape or is out of its bounds, else None.
 
-    Traced values are not compared with their bounds.
+    Values that JAX traces are not compared with their bounds.
 
     Args:
         part: Object of a class whose fields are declared with `quantity`.

@@ -1,9 +1,9 @@
 """Check that the inertias of a mechanism are within the range of a floating-point type.
 
-Masses and lengths may be within the range of float32 while moments of inertia, their products, are not: for 1e-9 m and 1e-24 kg
-    they
-are 1e-42 kg m^2, which becomes zero, and accelerations become NaN. The check uses an upper bound of the inertia that a joint moves,
-for all configurations, so it does not reject models that the type can represent.
+Masses and lengths may be within the range of float32 while their products, the moments of inertia, are not. For example, a length
+of 1e-9 m and a mass of 1e-24 kg give a moment of inertia of 1e-42 kg m^2, which is rounded to zero, so accelerations are NaN. The
+check uses an upper bound of the inertia that a joint moves, for all configurations, so it does not reject models that the type can
+represent.
 """
 
 import jax.numpy as jnp
@@ -28,7 +28,7 @@ def problem_with_range(
     rotors: Rotors,
     dtype: DTypeLike,
 ) -> str | None:
-    """Error message with a remedy if the inertia that a joint moves is out of the range of a type, else None.
+    """Error message with a remedy if the inertia that a joint moves is out of the range of `dtype`, else None.
 
     Joints of user-defined classes are not checked.
 

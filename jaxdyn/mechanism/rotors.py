@@ -1,6 +1,6 @@
-"""Rotors of geared drives, which spin faster than the joints that they drive: their parameters.
+"""Parameters of the rotors of geared drives, which spin faster than the joints that they drive.
 
-Their mechanics is in `jaxdyn.dynamics.rotors`; the equations are in theory.md section (r).
+The mechanics of rotors is in `jaxdyn.dynamics.rotors`; the equations are in theory.md section (r).
 """
 
 import dataclasses
@@ -29,12 +29,12 @@ class Rotors(eqx.Module):
     """Rotors that rotate in the bodies that carry them, each at the rate ratio * v of one velocity component v.
 
     Mass, center of mass and inertia of the carrier include each of its rotors as if it were welded to the carrier. This class adds
-    only the effect of the spin. A rotor is symmetric about its axis. `MechanismBuilder.add_rotor` adds a rotor.
+    only the effect of the spin of the rotors. A rotor is symmetric about its axis. `MechanismBuilder.add_rotor` adds a rotor.
 
     Attributes:
         names: Name of each rotor.
         carriers: Index of the body that carries each rotor, -1 for the ground.
-        columns: Index of the velocity component that drives each rotor; it is the only component of its joint.
+        columns: Index of the velocity component that drives each rotor; its joint has no other velocity component.
         axis: Unit vector e on axes of the carrier (or of the ground).
         inertia: Moment of inertia J about the axis.
         ratio: Rate of the rotor relative to its carrier divided by the rate of the joint, in rad/m if the joint is prismatic;
@@ -109,14 +109,15 @@ def place_rotors(
     carriers: Mapping[str, tuple[int, np.ndarray]],
     inertia: np.ndarray,
 ) -> Rotors:
-    """Rotors with indices instead of names, and axes on those of the moving bodies that carry them.
+    """Rotors with indices instead of names, and with unit vectors on the axes of the moving bodies that carry the rotors.
 
     Args:
         rotors: Checked rotors.
         topology: Topology of the mechanism.
         joints: Joints of the moving bodies.
         placements: Placements of the joint frames in the parent bodies, 4x4 homogeneous matrices.
-        carriers: Index of the moving body (-1: the ground) that includes each named body, and the placement in it.
+        carriers: Index of the moving body (-1: the ground) into which each named body is merged, and the placement of the named
+            body in it.
         inertia: Entries of the inertia tensors of the moving bodies, kg m^2.
 
     Raises:

@@ -81,7 +81,7 @@ class Topology:
 
     @functools.cached_property
     def body_of_coordinate(self) -> np.ndarray:
-        """(nq,) index of the body whose joint has each coordinate."""
+        """(nq,) index of the body to whose joint each coordinate belongs."""
         return np.repeat(np.arange(self.nb), [joint.nq for joint in self.joint_classes])
 
     @functools.cached_property
@@ -100,7 +100,7 @@ class Topology:
 
     @functools.cached_property
     def column_moves_body(self) -> np.ndarray:
-        """(nv, nb) incidence matrix eta by columns: True if velocity component alpha moves body i."""
+        """(nv, nb) incidence matrix eta by columns: [alpha, i] is True if velocity component alpha moves body i."""
         return self.precedes[self.body_of_column]
 
     @functools.cached_property
@@ -124,7 +124,7 @@ class Topology:
         """Raise an error if a name could manipulate the terminal on which it is printed.
 
         Args:
-            others: Names of other parts.
+            others: Other names to check.
 
         Raises:
             MechanismError: A name has line breaks or control characters.

@@ -26,9 +26,9 @@ def decomposed(model: Model) -> Model:
 
         universal = R R,  cylindrical = P R,  spherical = R R R,  planar = P P R,  free = P P P R R R
 
-    All its velocities are coordinate rates, so textbook Christoffel symbols and products of exponentials apply. In return, its mass
-    matrix is singular where the middle one of three rotations is a quarter turn. The last primitive of a joint carries the body and
-    its name; the others are called "<body>/1", "<body>/2", ...
+    All velocities of this mechanism are coordinate rates, so textbook Christoffel symbols and products of exponentials apply.
+    However, the mass matrix of this mechanism is singular where the second of three successive rotations is a quarter turn. The
+    last primitive of a joint carries the body and its name; the others are called "<body>/1", "<body>/2", ...
 
     Raises:
         MechanismError: A spherical, planar or free joint has an armature, which has no equivalent in the primitive joints.

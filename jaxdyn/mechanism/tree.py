@@ -1,8 +1,9 @@
 """Sweeps over the tree of bodies; no other module iterates over the tree.
 
-The first four functions have no loop over bodies, so their compile time does not grow with the mechanism: composition uses pointer
-jumping (the number of steps is log2 of the depth), and sums are products with the incidence matrix eta. The last two are
-recursions, `jax.lax.scan` over bodies. When the lane compiler unrolls a function, all of them are computed body by body instead.
+Composition along paths and sums have no loop over bodies, so their compile time does not grow with the mechanism: composition uses
+pointer jumping (the number of steps is log2 of the depth of the tree), and sums are products with the incidence matrix eta. The
+recursions `from_root_to_leaves` and `from_leaves_to_root` use `jax.lax.scan` over bodies. When the lane compiler (`jaxdyn.lanes`)
+unrolls a function, all sweeps are computed body by body instead.
 """
 
 from collections.abc import Callable
@@ -23,7 +24,7 @@ _LONGEST_SUM = 32  # summands; the work of a plain sum grows with their square
 def compose_along_paths(topology: Topology, local: RigidTransform) -> RigidTransform:
     """Placements in the ground: product of the local placements along the path from the root to each body.
 
-    Each step doubles the length of the path that a placement covers. Source: theory.md (A6), (E1), (E2).
+    Each step of pointer jumping doubles the length of the path that a placement covers. Source: theory.md (A6), (E1), (E2).
 
     Args:
         topology: Topology of the mechanism.
@@ -56,7 +57,7 @@ def _composed_one_by_one(topology: Topology, local: RigidTransform) -> RigidTran
 
 
 def of_columns(topology: Topology, per_body: PyTree) -> PyTree:
-    """Per-body data of the body that each column moves directly; arrays (nb, *rest) become (nv, *rest)."""
+    """Data of the body that each velocity component (column) moves directly; arrays (nb, *rest) become (nv, *rest)."""
     body = topology.body_of_column
     if np.array_equal(body, np.arange(topology.nb)):  # otherwise XLA would copy
         return per_body
@@ -137,7 +138,7 @@ def from_leaves_to_root(
     Args:
         topology: Topology of the mechanism.
         visit: Function of x and of the data of the body; it returns the message to the parent and the result.
-        own: Summand of each body, leading axis nb; messages have its structure.
+        own: Summand own_i of each body, leading axis nb; messages have the same pytree structure.
         data: Additional data, leading axis nb.
 
     Returns:

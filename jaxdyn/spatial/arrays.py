@@ -3,8 +3,8 @@
 On recent GPUs, JAX by default multiplies float32 matrices in TF32 (10-bit mantissa, relative error 1e-3), which is too inexact for
 mass matrices. All of jaxdyn multiplies with `einsum` and `dot`; `tests/test_precision.py` checks this.
 
-Sums of few products are written as elementwise operations. In a batch, XLA would call a matrix library for them, which is slower
-and prevents fusion with the operations before and after.
+Sums of few products are written as elementwise operations. In a batch, XLA would call a matrix library for such sums, which is
+slower and prevents fusion with the operations before and after.
 """
 
 import math
@@ -56,7 +56,7 @@ def _few_written_out(a: Array, b: Array, dimension_numbers: Any, *options: Any, 
 
 
 def zero_safe_norm(d: Float[Array, "n"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Norm |d| and its inverse 1/|d|; both are 0, with zero derivatives, at d = 0, where the direction of d is undefined."""
+    """Norm |d| and its inverse 1/|d|. At d = 0, norm, inverse and their derivatives are 0, because d has no direction."""
     x = dot(d, d)
     nonzero = x > 0
     length = jnp.sqrt(jnp.where(nonzero, x, 1.0))
@@ -64,7 +64,7 @@ def zero_safe_norm(d: Float[Array, "n"]) -> tuple[Float[Array, ""], Float[Array,
 
 
 def floating(x: Any) -> Array:
-    """Floating-point array of the values: a JAX array of floats unchanged, other values in the default precision of JAX."""
+    """Convert values to a floating-point array in the default precision of JAX; JAX arrays of floats are returned unchanged."""
     return x if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jnp.floating) else jnp.asarray(x, float)
 
 

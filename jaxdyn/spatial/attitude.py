@@ -26,8 +26,8 @@ def to_quaternion(s: SParameters) -> Quaternion:
 def from_quaternion(q: Quaternion) -> SParameters:
     """S-parameters s = lv/(1 - l0) of a quaternion of any norm; infinite or NaN at the pole (1, 0, 0, 0).
 
-    q and -q are the same rotation but give two sets, s and its shadow; the one with q[0] <= 0 has |s| <= 1. Near the pole, the
-    relative error increases with |s|^2.
+    q and -q are the same rotation but give two sets, s and its shadow; the quaternion with q[0] <= 0 gives the set with |s| <= 1.
+    Near the pole, the relative error increases with |s|^2.
 
     Source: theory.md (O1).
     """
@@ -44,9 +44,10 @@ def to_matrix(s: SParameters) -> Matrix33:
 
 
 def from_matrix(rotation: Matrix33) -> SParameters:
-    """S-parameters with |s| <= 1 of direction cosines, body to reference components.
+    """S-parameters with |s| <= 1 of a matrix of direction cosines from body to reference components.
 
-    Smooth except at half turns, |s| = 1, where the two sets are exchanged. Source: theory.md (O1), (A5).
+    The result is smooth except at half turns (|s| = 1), where it changes from one set of s-parameters to the other. Source:
+    theory.md (O1), (A5).
     """
     q = quaternion.from_matrix(rotation)
     return from_quaternion(jnp.where(q[0] > 0, -q, q))
@@ -64,7 +65,7 @@ def rate_matrix(s: SParameters) -> Matrix33:
 def rate(s: SParameters, body_rates: Vector3) -> SParameters:
     """Time derivative B(s) w of s-parameters with the angular velocity w on body axes, rad/s.
 
-    With w on reference axes it is `rate(-s, w)`, because B(s)^T = B(-s). Source: theory.md (O4).
+    If w is on reference axes, the derivative is `rate(-s, w)`, because B(s)^T = B(-s). Source: theory.md (O4).
     """
     w = body_rates
     return -0.25 * ((1.0 - dot(s, s)) * w - 2.0 * jnp.cross(s, w) + 2.0 * dot(s, w) * s)  # (O4)
@@ -73,7 +74,7 @@ def rate(s: SParameters, body_rates: Vector3) -> SParameters:
 def standard(s: SParameters) -> SParameters:
     """Convert s-parameters to standard modified Rodrigues parameters e tan(th/4) = -s of the same rotation by th about e.
 
-    The same function converts back. The other standard set of this rotation is s/|s|^2. Source: theory.md (O2).
+    The same function converts back. The other set of standard parameters of this rotation is s/|s|^2. Source: theory.md (O2).
     """
     return -s  # (O2)
 
@@ -81,7 +82,7 @@ def standard(s: SParameters) -> SParameters:
 def shadow(s: SParameters) -> SParameters:
     """The shadow -s/|s|^2: the other set of s-parameters of the same attitude.
 
-    Infinite or NaN at s = 0, whose shadow is the pole. Source: theory.md (O6).
+    The result is infinite or NaN at s = 0, whose shadow is the pole. Source: theory.md (O6).
     """
     return -s / dot(s, s)  # (O6)
 

@@ -17,7 +17,7 @@ def _is_zero(direction) -> bool:
 
 
 def directional_derivative(function: Callable, primals: Sequence[PyTree], directions: Sequence[PyTree]) -> PyTree:
-    """Derivative of function(*primals) along `directions`, without work for inputs that do not vary.
+    """Derivative of function(*primals) along `directions`, without computations for inputs that do not vary.
 
     Args:
         function: Function to differentiate.

@@ -16,7 +16,7 @@ MOST_WRITTEN_OUT = 8
 
 
 def cholesky(matrix: Float[Array, "*batch n n"]) -> Float[Array, "*batch n n"]:
-    """Lower factor L of the matrix L L', computed from its lower triangle; NaN if the matrix is not positive definite."""
+    """Lower factor L of a matrix L L', from the lower triangle of the matrix; NaN if the matrix is not positive definite."""
     n = matrix.shape[-1]
     a = _entries_first(matrix)
     factor = _written_out_factor(a) if n <= MOST_WRITTEN_OUT else _factor_by_columns(a)

@@ -1,17 +1,18 @@
-"""Factorizations of small matrices, and linear systems: the functions of `jax.numpy.linalg`, safe in batches on CPUs.
+"""Factorizations and linear systems of small matrices, as in `jax.numpy.linalg`, but without deadlocks for batches on CPUs.
 
 On CPUs, JAX passes a batch of matrices to LAPACK in one call, which distributes the batch over the threads of XLA and waits for
-them. With as many simultaneous calls as there are threads, all threads wait. On two cores, two calls cause a deadlock.
-Therefore no program of jaxdyn may call LAPACK with a batch. Cholesky factors and triangular solutions of a batch of matrices with
-few rows are array code (`elementary`); all others are a loop that calls LAPACK once per matrix, which needs no other thread. All of
-jaxdyn uses this module for factorizations, and `tests/test_lapack.py` enforces the rule.
+them. With as many simultaneous calls as there are threads, all threads wait. For example, two simultaneous calls cause a deadlock
+on two cores. Therefore no program of jaxdyn may call LAPACK with a batch. Cholesky factors and triangular solutions of a batch of
+matrices with few rows are computed by array code (`elementary`). All other factorizations of a batch are computed in a loop that
+calls LAPACK once per matrix; such a call needs no other thread. All of jaxdyn uses this module for factorizations, as
+`tests/test_lapack.py` checks.
 
-With 7 rows the array code is 25 times as fast as the loop, which is dominated by the overhead of calls. With 12 rows it is a few
-times as fast, but XLA takes seconds to compile it. On other devices every call of a solver is at least one kernel, so array code is
-used for more rows there.
+With 7 rows the array code is 25 times as fast as the loop, which is dominated by the overhead of calls. With 12 rows the array code
+is a few times as fast as the loop, but XLA takes seconds to compile it. On other devices, such as GPUs, every call of a solver
+launches at least one kernel, so array code is also used for larger matrices than on CPUs.
 
-The primitives below have the names and parameters of those of JAX, so that the rules of the lane compiler apply to them. In
-contrast to JAX, the Cholesky factor has zeros above its diagonal.
+The primitives below have the same names and parameters as the primitives of JAX, so that the rules of the lane compiler apply to
+them. In contrast to JAX, the Cholesky factor has zeros above its diagonal.
 """
 
 import functools
@@ -103,7 +104,7 @@ def _log_determinant_jvp(primals, tangents):
 
 
 def qr(matrix: Float[Array, "m n"]) -> tuple[Float[Array, "m k"], Float[Array, "k n"]]:
-    """Matrices Q with orthonormal columns and upper triangular R of matrix = Q R; k = min(m, n). Derivatives need m >= n."""
+    """Factors Q (orthonormal columns) and R (upper triangular) of matrix = Q R, with k = min(m, n). Derivatives need m >= n."""
     return tuple(_qr_p.bind(matrix, pivoting=False, full_matrices=False, use_magma=None))
 
 

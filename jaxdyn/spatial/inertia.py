@@ -1,7 +1,7 @@
-"""Inertia of a rigid body: ten parameters, in a form in which they are additive.
+"""Inertia of a rigid body: ten parameters, whose values for several bodies add up.
 
-About a reference point P: mass m, first moment h = m (C - P), and the planar inertia tensor (second-moment matrix)
-Pi = integral rho rho^T dm. The usual inertia tensor is J = tr(Pi) 1 - Pi, and [[Pi, h], [h^T, m]] is the 4x4
+The parameters about a reference point P are the mass m, the first moment h = m (C - P), and the planar inertia tensor
+(second-moment matrix) Pi = integral rho rho^T dm. The usual inertia tensor is J = tr(Pi) 1 - Pi, and [[Pi, h], [h^T, m]] is the 4x4
 pseudo-inertia. A body is physically valid if and only if this matrix is positive semidefinite.
 """
 
@@ -81,7 +81,10 @@ class SpatialInertia(eqx.Module):
 
     @property
     def pseudo_inertia(self) -> Float[Array, "4 4"]:
-        """4x4 pseudo-inertia [[Pi, h], [h^T, m]]; a change of frame g (4x4) acts by congruence g P g^T. Source: theory.md (F5)."""
+        """4x4 pseudo-inertia [[Pi, h], [h^T, m]].
+
+        A change of frame by the 4x4 matrix g transforms it to g [[Pi, h], [h^T, m]] g^T. Source: theory.md (F5).
+        """
         top = jnp.concatenate([self.planar, self.first_moment[:, None]], axis=1)
         return jnp.concatenate([top, jnp.concatenate([self.first_moment, self.mass[None]])[None]])
 

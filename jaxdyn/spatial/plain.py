@@ -22,7 +22,7 @@ def rotation_matrix(quaternion: Float[np.ndarray, "4"]) -> Float[np.ndarray, "3 
 def rotation_quaternion(matrix: Float[np.ndarray, "3 3"]) -> Float[np.ndarray, "4"]:
     """Unit quaternion of a rotation matrix, with a positive largest component.
 
-    All entries of 4 q q^T are linear in the matrix (A5); q is the row with the largest diagonal entry, divided by its norm.
+    All entries of 4 q q^T are linear in the rotation matrix (A5); q is its row with the largest diagonal entry, normalized.
     """
     (xx, xy, xz), (yx, yy, yz), (zx, zy, zz) = matrix
     rows = np.array(

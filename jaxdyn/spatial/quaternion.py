@@ -63,8 +63,8 @@ def to_matrix(q: Quaternion) -> Matrix33:
 def from_matrix(rotation: Matrix33) -> Quaternion:
     """Unit quaternion of a rotation matrix, with a positive largest component.
 
-    All entries of 4 q q^T are linear in R (A5); q is the row with the largest diagonal entry, divided by its norm. No
-    branch divides by less than 1.
+    All entries of 4 q q^T are linear in R (A5); q is the row of 4 q q^T with the largest diagonal entry, normalized. The norm of
+    this row is at least 1, so no division is inaccurate.
     """
     r = rotation
     xx, yy, zz = r[0, 0], r[1, 1], r[2, 2]
@@ -89,7 +89,7 @@ def from_axis_angle(axis: Vector3, angle: Float[Array, ""]) -> Quaternion:
 def exponential(rotation_vector: Vector3) -> Quaternion:
     """Unit quaternion of the rotation vector u = phi e (rad): (cos(|u|/2), u/2 sinc(|u|/2)).
 
-    Smooth to all orders: at u = 0 the first derivative is (0, u/2) and the second -|u|^2/4 on the scalar part.
+    The exponential is smooth to all orders; at u = 0 its first derivative along u is (0, u/2), and its second is (-|u|^2/4, 0).
 
     Source: theory.md after (A11).
     """
@@ -146,7 +146,10 @@ def from_angles_xyz(angles: Vector3) -> Quaternion:
 
 
 def to_angles_xyz(q: Quaternion) -> Vector3:
-    """Angles (rad) about x, the rotated y and the rotated z; the middle one within +-pi/2, where the other two are undefined."""
+    """Angles (rad) about x, the rotated y and the rotated z; the second angle is within +-pi/2.
+
+    If the second angle is +-pi/2, the other two are undefined.
+    """
     r = to_matrix(q)
     outer = jnp.arctan2(-r[1, 2], r[2, 2])
     middle = jnp.arctan2(r[0, 2], jnp.sqrt(r[0, 0] ** 2 + r[0, 1] ** 2))

@@ -42,7 +42,7 @@ def rodrigues(axis: Vector3, angle: Float[Array, ""]) -> Matrix33:
 
 
 def exponential(rotation_vector: Vector3) -> Matrix33:
-    """Rotation matrix expm(S(u)) of the rotation vector u = phi e (rad); smooth to all orders, also at u = 0.
+    """Rotation matrix expm(S(u)) of the rotation vector u = phi e (rad); it is smooth to all orders, also at u = 0.
 
     Source: theory.md (B4) written in powers of |u|^2.
     """

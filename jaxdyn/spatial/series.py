@@ -1,9 +1,9 @@
-"""Smooth functions for quotients that are 0/0 at zero: trigonometric ones of the squared angle, and a few others.
+"""Smooth functions for quotients that are 0/0 at zero, such as sin(phi)/phi as a function of phi^2.
 
-Exponentials of rotations need cos(phi), sin(phi)/phi and (1 - cos(phi))/phi^2 of phi = |vector|. As functions of the norm,
-they are 0/0 at zero and their derivatives are NaN. As functions of x = phi^2 they are entire, so the value
-and all derivatives are exact at x = 0. Below x = 1 the power series is used, whose ten terms are exact to 1e-19; above x = 1
-the closed form has no cancellation.
+Exponentials of rotations need cos(phi), sin(phi)/phi and (1 - cos(phi))/phi^2 of phi = |vector|. As functions of the norm phi,
+these quotients are 0/0 at zero and their derivatives are NaN. As functions of x = phi^2 they are entire, so the value and all
+derivatives are exact at x = 0. Below x = 1 the power series is used, whose ten terms are exact to 1e-19; above x = 1 the closed
+form has no cancellation.
 """
 
 import math

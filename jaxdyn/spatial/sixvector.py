@@ -1,7 +1,8 @@
 """Motion and force 6-vectors (screws), angular part first.
 
-A motion (omega; v) is an angular velocity and the velocity of the body point that coincides with the reference point P; a force
-(n; f) is a moment about P and a force. Both parts are on the same axes. Power is the ordinary inner product.
+A motion (omega; v) is an angular velocity and the velocity of the body point that coincides with the reference point P; a force (n;
+f) is a moment about P and a force. Both parts of a 6-vector are on the same axes. The power of a force on a motion is the inner
+product of the two 6-vectors.
 """
 
 import jax.numpy as jnp

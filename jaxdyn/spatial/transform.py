@@ -21,7 +21,7 @@ class RigidTransform(eqx.Module):
         quaternion: Quaternion q_AB of any nonzero norm.
         translation: Origin of B, on A axes, m.
 
-    A leading axis on both fields is a batch of transforms; the methods act on one sample, as all of jaxdyn does (`jax.vmap`).
+    A leading axis of both fields makes a batch of transforms. Methods act on one transform; use `jax.vmap` for a batch.
     """
 
     quaternion: Float[Array, "*batch 4"]
@@ -38,7 +38,7 @@ class RigidTransform(eqx.Module):
 
             quaternion exp(w),   translation nu + (1 - cos)/|w|^2 w x nu + (|w| - sin)/|w|^3 w x (w x nu)
 
-        Smooth to all orders, also at zero rotation. Source: theory.md (C2), for an axis through any point.
+        The exponential is smooth to all orders, also at zero rotation. Source: theory.md (C2), for an axis through any point.
         """
         w, nu = twist[:3], twist[3:]
         x = dot(w, w)
