@@ -62,7 +62,7 @@ class CanonicalRates(NamedTuple):
         velocity: Rate of the configuration v = dH/dp, rad/s or m/s.
         gradient: Derivative X_gamma(H) along the direction of each velocity component (dH/dq if velocities are coordinate rates),
             N m or N.
-        bracket: Term k^delta_{beta gamma} v^beta p_delta with the structure coefficients k (D3), N m or N; zero if velocities are
+        bracket: Term k^delta_{beta gamma} v^beta p_delta with the structure coefficients k, N m or N; zero if velocities are
             coordinate rates.
         momentum: Rate of the momenta dp/dt = Q - dH/dq + bracket, N m or N.
     """

@@ -25,7 +25,7 @@ class LagrangeTerms(NamedTuple):
     Attributes:
         momentum_rate: Rate d/dt dE/dv = E_{vv} a + E_{vq} v + E_{vt}.
         gradient: Derivative X_gamma(E) along the direction of each velocity component (dE/dq if velocities are coordinate rates).
-        bracket: Term k^delta_{beta gamma} v^beta dE/dv^delta with the structure coefficients k (D3); zero if velocities are
+        bracket: Term k^delta_{beta gamma} v^beta dE/dv^delta with the structure coefficients k; zero if velocities are
             coordinate rates.
     """
 
