@@ -1,9 +1,9 @@
 """Differentiable multibody dynamics in covariant form, as pure JAX functions.
 
-Every function acts on one mechanism at one instant. `jax.vmap` makes batches of it, `jax.grad` differentiates it and `jax.jit`
-compiles it. `jaxdyn.batched` also makes batches, with a compiler that assigns one sample to each SIMD lane. Start with
-`MechanismBuilder` or `jaxdyn.library`, put the model into a `System`, and call `rollout`. The docstrings cite equations of
-`theory.md`, which is beside this file.
+Every function acts on one mechanism at one instant. Apply `jax.vmap` to a function for batches, `jax.grad` for derivatives and
+`jax.jit` for compilation. `jaxdyn.batched` is an alternative to `jax.vmap`: its compiler assigns one sample of the batch to each
+SIMD lane. Start with `MechanismBuilder` or `jaxdyn.library`, put the model into a `System`, and call `rollout`. The docstrings cite
+equations of the file `jaxdyn/theory.md`.
 """
 
 from typing import TYPE_CHECKING

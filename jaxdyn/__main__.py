@@ -1,4 +1,4 @@
-"""`python -m jaxdyn`, the same as the command `jaxdyn`."""
+"""Entry point of `python -m jaxdyn`, which is equivalent to the command `jaxdyn`."""
 
 import sys
 

@@ -29,7 +29,7 @@ class _Version(argparse.Action):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb; returns the exit status: 0 for success, 2 for invalid input."""
+    """Run one verb of the command line; returns the exit status: 0 for success, 2 for invalid input."""
     parser = argparse.ArgumentParser(
         prog="jaxdyn",
         usage="jaxdyn [-h] [--version] VERB ...",

@@ -46,7 +46,7 @@ def fit_by_gradient_descent(
         steps: Number of steps.
         batch: Number of samples per step.
         key: Random key.
-        unknowns: Initial guess; that of the problem if None.
+        unknowns: Initial guess; by default the initial guess of the problem.
         progress: Show a progress bar.
     """
     warnings.warn(
@@ -61,15 +61,15 @@ def fit_by_gradient_descent(
 
 
 def refuse_renamed(function: str, given: dict[str, Any], **names: str) -> None:
-    """Raise an error for arguments that a function does not have; the message states the new names of renamed arguments.
+    """Raise an error for unknown arguments of a function; the message states the new names of renamed arguments.
 
     Args:
         function: Name of the function, for the message.
-        given: Arguments that the function does not have.
+        given: Unknown arguments with their values, or an empty dictionary.
         names: New name of each renamed argument.
 
     Raises:
-        TypeError: There is such an argument.
+        TypeError: An unknown argument is given.
     """
     for name in given:
         remedy = f"is now {names[name]}" if name in names else "is unknown"
@@ -107,7 +107,7 @@ RENAMED |= {f"jaxdyn.{name}": f"jaxdyn.{home}.{name}" for home, names in _MOVED.
 
 
 def renamed(name: str) -> Any:
-    """The object of an old name, with a warning; None if the name is not an old one.
+    """Return the object to which an old name refers and issue a warning; None if the name is not an old one.
 
     Args:
         name: Full dotted name, such as "jaxdyn.control.Condition".
@@ -122,11 +122,11 @@ def renamed(name: str) -> Any:
 
 
 def unpacked(owner: Any, *names: str) -> Iterator[Any]:
-    """The attributes of an object that was a tuple of them, with a warning.
+    """Iterate over attributes of an object that was a tuple in earlier releases, and issue a warning.
 
     Args:
-        owner: The object.
-        names: Names of the attributes, in the order of the tuple.
+        owner: Object with the attributes.
+        names: Names of the attributes, in the order of the former tuple.
     """
     warnings.warn(
         f"{type(owner).__name__} is no longer a tuple; use its attributes {', '.join(names)}",

@@ -1,8 +1,8 @@
 """Display of objects: a `repr` of a few lines, and a table with a picture in notebooks.
 
-A class derives from `Displayed` and defines its title and its rows in `_display`. Values can be unknown there: while JAX traces, in
-the result of `jax.eval_shape`, and in pytrees whose leaves were replaced. `known`, `array_text` and the other functions of this
-module accept all of these and perform no computation on devices.
+A class derives from `Displayed` and defines its title and its rows in `_display`. The values of an object can be unknown: while JAX
+traces, in the result of `jax.eval_shape`, and in pytrees whose leaves were replaced. `known`, `array_text` and the other functions
+of this module accept unknown values and perform no computation on devices.
 """
 
 import collections
@@ -19,10 +19,10 @@ _MOST_COLUMNS = 120
 
 
 class Display(NamedTuple):
-    """An object as text.
+    """Text that represents an object.
 
     Attributes:
-        title: One-line description, which also represents the object within the `repr` of another one.
+        title: One-line description, which also represents the object within the `repr` of another object.
         rows: Additional facts by their labels, the most important ones first.
     """
 
@@ -61,7 +61,7 @@ class Displayed:
 
 
 def view(name: str) -> Callable:
-    """A function of `jaxdyn.view`, imported on use, because `jaxdyn.view` depends on all other packages.
+    """Return a function of `jaxdyn.view`, which is imported only here because it depends on all other packages.
 
     Raises:
         ModuleNotFoundError: The function requires a package that is not installed; the message names the remedy.
@@ -78,14 +78,14 @@ def known(x: Any) -> np.ndarray | None:
 
 
 def array_text(x: Any) -> str:
-    """Type and shape of an array, such as "float32[4096,7]"; the `repr` of other objects."""
+    """Type and shape of an array, such as "float32[4096,7]"; for other objects their `repr`."""
     if hasattr(x, "shape") and hasattr(x, "dtype"):
         return f"{x.dtype}[{','.join(map(str, x.shape))}]"
     return "none" if x is None else repr(x)
 
 
 def number_text(x: Any, unit: str = "") -> str:
-    """A value with six digits, the range "1.2 to 3.4" of a batch, or "unknown"."""
+    """Text of a value with six digits, of the range of the values in a batch ("1.2 to 3.4"), or "unknown"."""
     values = known(x)
     if values is None:
         return "unknown"
@@ -96,7 +96,7 @@ def number_text(x: Any, unit: str = "") -> str:
 
 
 def dtype_text(tree: Any) -> str:
-    """The floating-point types in a pytree."""
+    """Names of the floating-point types in a pytree."""
     types = {str(x.dtype) for x in jax.tree.leaves(tree) if jax.numpy.issubdtype(getattr(x, "dtype", int), np.floating)}
     return " and ".join(sorted(types)) or "unknown"
 

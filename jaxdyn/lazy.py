@@ -5,7 +5,8 @@
     else:
         __getattr__, __dir__, __all__ = lazy_names(__name__)
 
-Type checkers and editors read these imports. At run time, the same lines are the table of the module of each name.
+Type checkers and editors read the imports below `if TYPE_CHECKING`. At run time, `lazy_names` reads from the same lines which
+module defines each public name.
 """
 
 import ast
@@ -23,14 +24,14 @@ def lazy_names(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """`__getattr__`, `__dir__` and `__all__` of a package, from the imports below `if TYPE_CHECKING` in its source.
 
-    Modules of the package are attributes too, whether they are imported or not. A public name must differ from the names of modules
-    in the package, because importing such a module would replace it.
+    The modules of the package are also attributes and are imported on first use. A public name must differ from the names of
+    modules in the package, because importing such a module would replace it.
 
     Args:
         package: Name of the package.
-        extras: Name of an optional dependency, and the extra of jaxdyn that installs it, by the module that requires it. If the
-            dependency is not installed, `dir` omits the names of such a module, and accessing one raises an error with the command
-            that installs it.
+        extras: Optional dependency of each module that requires one: the name of the dependency, and the extra of jaxdyn that
+            installs it. If the dependency is not installed, `dir` omits the names of the module, and access to one of these names
+            raises an error with the command that installs the dependency.
     """
     extras = {f"{package}.{name}": needed for name, needed in (extras or {}).items()}
     module = sys.modules[package]

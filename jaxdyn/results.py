@@ -17,7 +17,7 @@ from jaxdyn.display import counted, known
 
 
 class ResultCode(enum.IntEnum):
-    """Base of result codes. The value of a member is its integer, its message, and True if the computation succeeded.
+    """Base of result codes. Each member is defined by an integer, a message, and True if the computation succeeded.
 
     Attributes:
         message: Full sentence, which names the remedy if the computation failed.
@@ -59,7 +59,7 @@ def message_text(codes: type[ResultCode], result: Any) -> str:
 
 
 class UnsuccessfulError(RuntimeError):
-    """A computation did not succeed. With `throw=False` it returns its result code instead of this error.
+    """A computation did not succeed. With `throw=False` the computation returns a result code and does not raise this error.
 
     Attributes:
         result: Code of the first element of the batch that failed.
@@ -73,7 +73,7 @@ class UnsuccessfulError(RuntimeError):
 def raise_unsuccessful(
     codes: type[ResultCode], result: Any, error: type[UnsuccessfulError] = UnsuccessfulError
 ) -> None:
-    """Raise if a computation, or an element of a batch of them, failed. Does nothing while JAX traces the codes.
+    """Raise an error if a computation, or an element of a batch, failed; do nothing while JAX traces the codes.
 
     Args:
         codes: Enumeration of the codes.

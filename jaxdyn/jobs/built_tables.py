@@ -1,8 +1,8 @@
 """Tables of a config that build objects of the library: solvers, costs and constraints, selected by their key `kind`.
 
-A table is described by the class that it builds. Every concrete class with a class variable `kind` is a kind, its fields are the
-keys, and `quantity` declares their units, bounds and defaults. A field that TOML cannot express directly, such as a state or a
-pose, is built from several keys by a dataclass of `PARTS`.
+A table is described by the class that it builds. Every concrete class with a class variable `kind` defines a value of the key
+`kind`. The fields of the class are the further keys of the table, and `quantity` declares their units, bounds and defaults. A field
+that TOML cannot express directly, such as a state or a pose, is built from several keys by a dataclass of `PARTS`.
 """
 
 import dataclasses
@@ -53,12 +53,12 @@ class Key:
     """A key of a table.
 
     Attributes:
-        owner: Class that has the field or is built from the key.
+        owner: Class with the field: the class that the table builds, or a dataclass of `PARTS`.
         field: Name of the field.
         annotation: Type of the value in TOML.
         rules: Unit and bounds of the value.
         default: Default of the value; MISSING for a required key.
-        meaning: Sentence for the help.
+        meaning: Sentence that explains the key in the help.
     """
 
     owner: type
@@ -71,7 +71,7 @@ class Key:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table that builds an object of the library. Subclasses state the class of the object as `base`.
+    """A table that builds an object of the library; each subclass states the base class of its objects as `base`.
 
     Attributes:
         kind: Value of the key `kind`.
@@ -85,7 +85,7 @@ class Table:
 
     @classmethod
     def kinds(cls) -> dict[str, tuple[type, dict[str, type], dict[str, Any]]]:
-        """Each kind with its class, the classes of its fields that have kinds themselves, and the defaults of an alias."""
+        """Class of the object for each kind, with the classes of its fields that the kind selects, and the defaults of an alias."""
         found: dict[str, tuple[type, dict[str, type], dict[str, Any]]] = {}
         for concrete in subclasses(cls.base):
             if "kind" in vars(concrete):
@@ -101,7 +101,7 @@ class Table:
 
     @classmethod
     def summary(cls, kind: str) -> str:
-        """Description of a kind from the first sentences of its classes."""
+        """Description of a kind from the first sentences of the docstrings of its classes."""
         concrete, inner, _ = cls.kinds()[kind]
         return " ".join(first_sentence(owner) for owner in (*inner.values(), concrete))
 
@@ -116,10 +116,10 @@ class Table:
 
     @classmethod
     def read_toml(cls, value: Any, place: Place) -> Self:
-        """Read the table at a place of a file.
+        """Read a table from its parsed TOML value.
 
         Raises:
-            ConfigError: A key is missing or unknown, or its value does not fit.
+            ConfigError: A key is missing or unknown, or its value has a wrong type or violates a bound.
         """
         if not isinstance(value, dict):
             raise place.error("it is not a table; write a table with the key kind and further keys")
@@ -165,7 +165,7 @@ class Table:
         Args:
             system: Mechanism to which states and weights belong; None for objects without states and weights.
             place: Place of the table in messages, such as "running 1:".
-            given: Values of fields that are not keys.
+            given: Values of the fields of the object that are not keys of the table.
 
         Raises:
             ConfigError: A value does not fit the mechanism.
@@ -195,7 +195,7 @@ class Table:
 
 
 class SolverTable(Table):
-    """The table [solver]."""
+    """The table [solver] of a config."""
 
     base = Solver
 
@@ -204,13 +204,13 @@ class SolverTable(Table):
 
 
 class CostTable(Table):
-    """A table [[running]] or [[final]]."""
+    """A table [[running]] or [[final]] of a config, which builds a cost."""
 
     base = costs.CostTerm
 
 
 class ConstraintTable(Table):
-    """A table [[condition]] or [[final_condition]]."""
+    """A table [[condition]] or [[final_condition]] of a config, which builds a constraint."""
 
     base = costs.ConstraintTerm
 

@@ -23,7 +23,7 @@ _ROUNDING = 2.0**-24
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Print the accuracy of both precisions and the causes of errors."""
+    """Print the accuracy of float32 and float64 for a mechanism, and the causes of errors."""
     system = load_source(arguments, arguments.file)
     # Forces are given for every velocity component, regardless of the drives.
     system = system.changed(drives=None, method=arguments.method or system.method)
@@ -64,7 +64,7 @@ def _inputs(system: System, arguments: argparse.Namespace) -> precision.Samples:
 
 
 def table(found: dict[str, Errors]) -> str:
-    """Table of median and worst errors over the states."""
+    """Table of the median and worst errors over the checked states."""
     head = ["", "float32:", "", "of which", "float64:", ""], ["", "median", "worst", "the model", "median", "worst"]
     rows: list[Sequence[str]] = [*head]
     for name, e in found.items():
@@ -74,7 +74,7 @@ def table(found: dict[str, Errors]) -> str:
 
 
 def digits(errors: np.ndarray) -> float:
-    """Number of correct decimal digits at the worst state; 0 if a result is not finite."""
+    """Number of correct decimal digits at the state with the largest error; 0 if a result is not finite."""
     worst = float(np.max(errors))
     if not math.isfinite(worst):
         return 0.0

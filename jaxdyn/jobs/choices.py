@@ -1,6 +1,6 @@
-"""Names that can be given in configs and arguments.
+"""Allowed names of precisions, devices, integrators and other choices in configs and arguments.
 
-This module does not import JAX, unlike the modules of the named objects, so that an invalid config is refused without delay.
+This module does not import JAX, so that an invalid config is refused without delay.
 """
 
 from typing import Literal

@@ -36,7 +36,7 @@ def add_command(parser: argparse.ArgumentParser, command: Command) -> None:
 
 
 def run_command(command: Command, arguments: argparse.Namespace) -> int:
-    """Run a command with parsed arguments in double precision, because files contain double precision; returns the exit status."""
+    """Run a command with parsed arguments, in double precision like the values in mechanism files; returns the exit status."""
 
     def act() -> None:
         import jax

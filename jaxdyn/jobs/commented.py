@@ -15,7 +15,7 @@ _WIDTH = 110
 
 @dataclasses.dataclass(frozen=True)
 class Noted:
-    """A value with a further comment, which stands after that of its key.
+    """A value with an additional comment, which follows the comment that explains the key.
 
     Attributes:
         value: Value of the key; None for a key that appears only in the comment.
@@ -29,13 +29,14 @@ class Noted:
 def commented_toml(
     config: Any, values: Mapping[str, Any], header: str, classes: Mapping[str, Sequence[Any]] | None = None
 ) -> str:
-    """The TOML text of some keys of a config class, each below a comment with its meaning; each table lists its other keys.
+    """TOML text of some keys of a config class, each below a comment that explains it; each table lists its other keys.
 
     Args:
         config: Config class.
         values: Values, tables and arrays of tables by key, as in the file. A value may be `DEFAULT` or `Noted`.
         header: Comment at the top of the file, whose line breaks are kept.
-        classes: Classes of tables whose annotation does not name them, by the dotted names of the tables.
+        classes: Classes that describe tables, by dotted names of tables; only for tables whose annotation in `config` does not name
+            a class.
     """
     writer = _Writer(classes or {})
     writer.note(header)

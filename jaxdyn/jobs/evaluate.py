@@ -1,4 +1,4 @@
-"""The job `jaxdyn evaluate`: plants of earlier runs, judged on recordings without a fit."""
+"""The job `jaxdyn evaluate`: figures of merit of already identified plants on recordings, without a fit."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ from jaxdyn.lanes.announcements import announced_as
 
 
 def work(config: EvaluateConfig, directory: RunDirectory) -> dict[str, Any]:
-    """Judge all plants on the held-out recordings of each study; returns the figures of merit."""
+    """Evaluate all plants on the held-out recordings of each study; returns the figures of merit."""
     with jax.enable_x64(True):
         check_folder(config)
         judged = [(study, _plants(config, study)) for study in config.study]
@@ -34,7 +34,7 @@ def work(config: EvaluateConfig, directory: RunDirectory) -> dict[str, Any]:
 
 
 def inputs(config: EvaluateConfig) -> list[tuple[str, Path]]:
-    """All files that the judgment reads, each with its role."""
+    """All files that the evaluation reads, each with its role."""
     archives = [archive for study in config.study for archive in _archives(config, study).values()]
     plants = [("plant", file) for archive in archives for file in files_of(archive)]
     return [

@@ -1,4 +1,4 @@
-"""The config of `jaxdyn evaluate`: that of the fit, and the runs whose plants are judged."""
+"""The config of `jaxdyn evaluate`: the keys of `jaxdyn identify`, and the runs whose plants are evaluated."""
 
 import dataclasses
 from pathlib import Path
@@ -8,10 +8,11 @@ from jaxdyn.jobs.identify_config import IdentifyConfig
 
 @dataclasses.dataclass(frozen=True)
 class EvaluateConfig(IdentifyConfig):
-    """Config of `jaxdyn evaluate`. Settings of a run of `jaxdyn identify` that it does not state are those of the run.
+    """Config of `jaxdyn evaluate`. Settings that it does not contain are taken from the first of the runs.
 
     Attributes:
-        runs: Run directories of `jaxdyn identify`, or directories of single plants, whose plants are judged side by side.
+        runs: Run directories of `jaxdyn identify`, or directories of single plants, whose plants are compared on the same
+            recordings.
         intervals: If true, the measurements inside the 95 % prediction intervals are counted.
     """
 

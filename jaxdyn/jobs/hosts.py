@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def join_hosts() -> None:
-    """Wait for the other hosts, before anything is computed.
+    """Connect to the other hosts and wait until all of them are connected.
 
     Raises:
         ConfigError: The hosts are not specified, or one of them does not answer.
@@ -56,7 +56,7 @@ def is_first() -> bool:
 
 
 def agreed(value: T) -> T:
-    """Broadcast the value of the first host to all hosts, so that decisions that depend on its disk are the same on all of them."""
+    """Broadcast a value of the first host to all hosts, so that all hosts take the same decisions."""
     if jax.process_count() == 1:
         return value
     said = multihost_utils.broadcast_one_to_all(value)

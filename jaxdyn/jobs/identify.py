@@ -196,7 +196,7 @@ def physical_check(model: Model, unphysical: list[str]) -> str:
 
 
 def merit_table(merit: dict[tuple[str, str], dict[str, float]]) -> str:
-    """Table of figures of merit, one line per plant and split."""
+    """Table of figures of merit, one line per plant and set of recordings ("train" or "validation")."""
     names = list(dict.fromkeys(name for row in merit.values() for name in row))
     rows = [("", "split", *names)]
     for (who, split), row in merit.items():

@@ -25,12 +25,12 @@ class StudyConfig:
     Attributes:
         name: Name of the fit in tables and in file names.
         train: Recordings for the fit, as names of files in the data folder; "runs.npz:run_02" is one array of a file with several
-            arrays. If the recordings are synthetic, each name is the name of a motion.
+            arrays. For synthetic recordings, each name is a free choice and denotes a separate motion.
         mechanism: Mechanism file (.toml, .urdf, .xml or .json) with the initial guess and the center of the priors, or the
             directory of an earlier run, whose sensors, inputs and forces are then taken as well.
-        mechanism_in_data: Mechanism file in the data folder, instead of `mechanism`.
-        base: State of the root link of a URDF file, "fixed" in the ground or "free" to move; fixed if not given.
-        repair: If true, unphysical inertias of a URDF file are corrected, and the first one of repeated elements is used.
+        mechanism_in_data: Mechanism file in the data folder, given instead of `mechanism`.
+        base: Root link of a URDF file: "fixed" to the ground or "free" to move; fixed if not given.
+        repair: If true, unphysical inertias of a URDF file are corrected, and of repeated elements only the first is used.
         validation: Held-out recordings for the validation of the fit.
         train_time: Time interval [start, end] of the training recordings that is used, measured from the first time stamp.
         validation_time: Time interval [start, end] of the held-out recordings that is used, measured from the first time stamp.
@@ -60,12 +60,12 @@ class WindowsConfig:
         interval: Time step of the simulation.
         stride: Time from the start of a window to the start of the next one; by default the duration.
         first: Start time of the first window of a recording.
-        lead: Time before each window for which inputs are kept; it must cover the input delays.
+        lead: Duration before each window for which the inputs are also used; at least the largest input delay.
         velocity_cutoff: Cutoff frequency of the low-pass filter with which the initial guess of the velocities is computed.
-        free_starts: If true, the initial states are estimated. Otherwise the measured states are used, and the noise of the
-            measurements must include the effect of their errors.
-        start_noise: Standard deviations of the errors of the guessed initial states (coordinates, then velocities); if empty, the
-            guesses do not enter the loss.
+        free_starts: If true, the initial states of the windows are estimated. Otherwise the measured states are used, and
+            `fit.noise` must include the effect of errors in the initial states.
+        start_noise: Standard deviations of the errors of the guessed initial states (coordinates, then velocities); if empty,
+            deviations from the guesses do not enter the loss.
         continuity: Standard deviations of the jumps of the state from the end of a window to the start of the next one
             (coordinates, then velocities); if empty, jumps do not enter the loss.
     """
@@ -89,13 +89,13 @@ class WindowsConfig:
 
 @dataclasses.dataclass(frozen=True)
 class RecordingConfig:
-    """A recording that differs from the others in its columns, sample rate or filters.
+    """A recording whose columns, sample rate or filters differ from those of the other recordings.
 
     Attributes:
-        name: Name of the recording, as in a list of a study.
-        columns: Names of the arrays of this recording, instead of those of the config.
-        motion: Smoothing of this recording for inverse dynamics, instead of that of the config.
-        velocity_cutoff: Cutoff frequency of the low-pass filter for the initial velocities, instead of that of the windows.
+        name: Name of the recording, as in `train` or `validation` of a study.
+        columns: Names of the columns or arrays of this recording, instead of the table [columns].
+        motion: Smoothing of this recording for inverse dynamics, instead of the table [motion].
+        velocity_cutoff: Cutoff frequency of the low-pass filter for the initial velocities, instead of `windows.velocity_cutoff`.
     """
 
     name: str
@@ -109,19 +109,21 @@ class FitConfig:
     """Method and settings of the fit.
 
     Attributes:
-        method: Method of the fit: "output_error" minimizes the errors of simulated motions, "inverse_dynamics" those of computed
-            forces.
-        noise: Standard deviation of the measurements (output error) or of the forces (inverse dynamics), one value for all or one
-            value each. With markers it is the standard deviation (rad) of the angles of the links from the vertical.
+        method: Method of the fit: "output_error" minimizes the errors of simulated motions, "inverse_dynamics" the errors of
+            computed forces.
+        noise: Standard deviation of the measurements (output error) or of the forces (inverse dynamics), one value for all
+            components or one per component. For recordings with markers it is the standard deviation (rad) of the angles of the
+            links from the vertical.
         quantization: Resolution of the measurements, for output error.
-        rounds: Number of times that a fit by inverse dynamics is repeated, with the noise of each force set to its RMS error in the
+        rounds: Number of repetitions of a fit by inverse dynamics; in each of them, the noise of each force is its RMS error in the
             previous fit.
         block_length: Number of consecutive samples with correlated errors, which together count as one sample.
         loss: Loss of the residuals, "squares", "huber" or "cauchy".
         threshold: Threshold of a robust loss, in standard deviations.
         max_steps: Maximum number of Levenberg-Marquardt steps.
-        tolerance: Relative decrease of the loss that the next step must promise; below it, the fit has converged.
-        starts: Number of fits, the first from the given initial guess, the others from random ones around it; the best fit is used.
+        tolerance: Predicted relative decrease of the loss in the next step, below which the fit has converged.
+        starts: Number of fits: the first starts from the given initial guess, the others start from random initial guesses around
+            it. The best fit is used.
         standard_deviation: Standard deviation of the random initial guesses, in the unconstrained parameters of the charts.
         seed: Seed of the random initial guesses.
     """
@@ -145,10 +147,10 @@ class ReferenceConfig:
     """Figures of merit from other sources, for comparison.
 
     Attributes:
-        study: Name of the study to whose table the figures are added.
+        study: Name of the study; the figures are added to its table.
         name: Name of the source of the figures.
         split: Recordings for which the figures hold, "train" or "validation".
-        figures: Figures of merit, by the names that the table shows.
+        figures: Values of the figures of merit, by their names in the table.
     """
 
     study: str
@@ -162,23 +164,24 @@ class IdentifyConfig:
     """Config of `jaxdyn identify`.
 
     Attributes:
-        study: Fits, one table each.
-        free: Free parameters, one table for each group of bodies or array.
+        study: Fits; each table describes one fit.
+        free: Free parameters; each table selects the inertia of some bodies, or one array.
         data: Folder of the recordings.
-        source: Address from which the recordings can be obtained; it appears in the message if they are missing.
-        synthetic: Synthetic recordings, simulated with the mechanism and the forces of the config, instead of `data`.
+        source: Address from which the recordings can be obtained; the error message for missing recordings states it.
+        synthetic: Synthetic recordings instead of `data`; they are simulated with the mechanism and the forces of the config.
         columns: Names of the columns (CSV) or arrays (NPZ) of the recordings.
-        markers: Description of markers, if recordings are films of markers.
-        force: Joint forces. They replace all friction of the mechanism file, and its forces of the same kinds. They are the first
-            forces of the system in this order, "system.forces.0" and so on.
+        markers: Description of the markers, if the recordings are films of markers.
+        force: Joint forces. These forces replace all friction of the mechanism file, and its forces of the same kinds. In the given
+            order, they are the first forces of the system; the path of the first one is "system.forces.0".
         tie: Parameters that depend linearly on a free parameter: value = factor * parameter + offset.
         windows: Windows into which recordings are cut, for output error.
         motion: Smoothing of recordings, for inverse dynamics.
         recording: Tables of recordings with other columns, sample rates or filters.
         fit: Method and settings of the fit.
-        check: Figures of merit, which are computed on training and held-out recordings.
+        check: Figures of merit that are computed on training and held-out recordings.
         reference: Figures of merit from other sources, for comparison.
-        devices: Devices over which windows or samples are divided: "one", "all" of this machine, or those of all "hosts".
+        devices: Devices over which windows or samples are divided: "one" device, "all" devices of this machine, or the devices of
+            all "hosts".
         pictures: If true, pictures are drawn.
     """
 

@@ -54,7 +54,7 @@ def files_of_studies(config: IdentifyConfig) -> list[tuple[str, Path]]:
     """All files that the studies read, each with its role.
 
     Raises:
-        ConfigError: A study needs a data folder, and there is none.
+        ConfigError: A study requires a data folder, but the recordings are synthetic.
     """
     mechanisms = [file for study in config.study for file in files_of(_mechanism(config, study))]
     names = [name for study in config.study if config.data for name in (*study.train, *study.validation)]
@@ -216,7 +216,7 @@ def recordings_of(config: IdentifyConfig, study: StudyConfig) -> tuple[list[Part
 
 
 def note_on_units(plant: Plant, parts: Sequence[Part]) -> str | None:
-    """A line that names a coordinate whose recorded values are far beyond the joint limits, as those of degrees are; else None."""
+    """Note on recorded coordinates far beyond the joint limits, which may be in degrees; None if there are no such coordinates."""
     topology, limits = plant.system.model.topology, plant.system.model.limits
     lower, upper = np.asarray(limits.lower), np.asarray(limits.upper)
     for recording in (part.recording for part in parts):
@@ -236,10 +236,10 @@ def note_on_units(plant: Plant, parts: Sequence[Part]) -> str | None:
 def parts_of(
     config: IdentifyConfig, names: Sequence[str], limits: tuple[float, float], markers: Markers | None
 ) -> list[Part]:
-    """Parts of recordings in the data folder, each with its columns and its processing.
+    """Read recordings in the data folder, each with its columns, its time interval and its processing.
 
     Args:
-        config: Config of the fit or of the judgment.
+        config: Config of `jaxdyn identify` or of `jaxdyn evaluate`.
         names: Names of the recordings.
         limits: Time interval of each recording that is used, s.
         markers: Description of the markers of filmed recordings, with the calibrated camera.
@@ -263,14 +263,14 @@ def processing_of(config: IdentifyConfig, markers: Markers | None) -> Processing
     """Processing of the recordings of a config.
 
     Args:
-        config: Config of the fit or of the judgment.
+        config: Config of `jaxdyn identify` or of `jaxdyn evaluate`.
         markers: Description of the markers of filmed recordings, with the calibrated camera.
     """
     return Processing(config.motion, config.windows.lead, config.windows.velocity_cutoff, markers, config.check)
 
 
 def windows_of(config: IdentifyConfig, parts: Sequence[Part], **changes) -> Windows:
-    """Windows of recordings with the settings of the config, or with other durations and starts."""
+    """Windows of recordings with the settings of the config; `changes` replace some of these settings."""
     w = config.windows
     options = {
         "duration": w.duration,
@@ -290,7 +290,7 @@ def motions_of(parts: list[Part]) -> Motions:
     """Smoothed motions and forces of all parts in sequence.
 
     Raises:
-        ConfigError: No samples of a part are left.
+        ConfigError: A part is too short: after the processing, no samples remain.
     """
     try:
         return smoothed_motions(parts)
@@ -299,7 +299,7 @@ def motions_of(parts: list[Part]) -> Motions:
 
 
 def loss_of(config: IdentifyConfig) -> Loss:
-    """The loss of single samples, of which `block_length` count as one; the threshold is scaled accordingly."""
+    """The loss of a single sample; the threshold is scaled because `block_length` samples count as one."""
     threshold = float(config.fit.threshold / np.sqrt(config.fit.block_length))
     return made(Loss, config.fit.loss, dataclasses.replace(config.fit, threshold=threshold))
 

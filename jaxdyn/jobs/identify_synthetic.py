@@ -43,10 +43,10 @@ class Experiment:
 
 @announced_as("the recordings")
 def experiment_of(config: IdentifyConfig, study: StudyConfig, truth: Plant) -> Experiment:
-    """Motions that excite the machine, their recordings, and a perturbed machine.
+    """Compute motions that excite the machine, their recordings, and a machine with perturbed parameters.
 
     Raises:
-        ConfigError: The machine cannot follow such motions, or has joints without drives.
+        ConfigError: The machine cannot follow the motions within its limits, or has joints without drives.
     """
     settings, parameters = _settings(config), parameters_of(config, truth)
     samples, noise = round(settings.period / config.motion.interval), _noise(config, truth)
@@ -96,7 +96,7 @@ def _noise(config: IdentifyConfig, plant: Plant) -> Float[Array, "nv"]:
 def judged_by_truth(
     config: IdentifyConfig, study: StudyConfig, made: Experiment, fitted: Plant, directory: RunDirectory
 ) -> dict[str, Any]:
-    """Compare a fit, and linear fits of base parameters, with the truth; writes tables and files and returns metrics."""
+    """Compare a fit, and linear fits of base parameters, with the true parameters; writes tables and files and returns metrics."""
     settings, base = _settings(config), made.base
     found = compare_base_parameters(
         made.truth,

@@ -14,7 +14,7 @@ from jaxdyn.mechanism.quantity import ComponentUnit
 
 
 class ForceTable(Table):
-    """A table [[force]]: a force in all joints with one value for all joints or one per component; its kind is its class."""
+    """A table [[force]]: a force in all joints, with one value for all joints or one per component; `kind` names its class."""
 
     base = JointForce
 

@@ -31,15 +31,14 @@ class Job:
         work: Function work(config, run_directory) that does the work and returns metrics, a dictionary of floats, integers and
             texts.
         inputs: Function inputs(config) that returns the files that `work` reads, each with its role. A job with this function can
-            be resumed. Then `work` finds the directory of an interrupted run and computes only the missing results, provided that
-            these files are unchanged.
-        verdict: Function verdict(metrics) that returns the reason why the results of a complete run are unreliable, or None. If
-            there is a reason, the exit status is 3.
-        of_mechanism: Values of a config for a mechanism file that is given in place of a config; None if a config is required.
-        of_runs: Key of the config for run directories, for a job that judges the results of runs. Its first argument is a run
-            directory instead of a config, and further run directories may follow. The config is that of the first run.
-        then: Commands that continue with the results; they are printed at the end of a run, with the directory of the run for
-            {run}.
+            be resumed if the files are unchanged: `work` finds the directory of an interrupted run and computes only the missing
+            results.
+        verdict: Function verdict(metrics) that returns the reason why the results of a complete run are unreliable, or None. If it
+            returns a reason, the exit status is 3.
+        of_mechanism: Config values that apply if the user gives a mechanism file instead of a config; None if a config is required.
+        of_runs: Key of the config that receives the run directories, for a job that evaluates the results of runs. The arguments of
+            the job are run directories instead of a config, and the config of the first run is used.
+        then: Commands that use the results. They are printed at the end of a run; {run} stands for the directory of the run.
     """
 
     name: str
@@ -59,12 +58,12 @@ class Job:
 
 
 def deferred(name: str) -> Callable[..., Any]:
-    """The function with the name "package.module:function"; its module is imported at the first call, to load verbs without JAX."""
+    """The function with the name "package.module:function"; its module is imported at the call, so that verbs load without JAX."""
     return lambda *arguments: pkgutil.resolve_name(name)(*arguments)
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Formatter of help pages of a fixed width, which keeps the line breaks of descriptions."""
+    """Formatter of help pages with a fixed width; it keeps the line breaks of descriptions."""
 
     def __init__(self, prog: str):
         super().__init__(prog, width=WIDTH)

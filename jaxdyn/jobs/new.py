@@ -21,7 +21,7 @@ _TORQUE = 5.0  # N m, too little to lift the double pendulum at once
 
 
 def new(arguments: argparse.Namespace) -> None:
-    """Write the file, and the mechanism that it names if there is none."""
+    """Write the file, and also the mechanism file that it names if this mechanism file does not exist."""
     file: Path = arguments.file or Path(f"{arguments.kind}.toml")
     if arguments.kind == "mechanism":
         if arguments.mechanism is not None:

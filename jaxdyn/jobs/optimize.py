@@ -199,7 +199,7 @@ def _save(
 
 
 def shown_plans(problem: ControlProblem, groups: list[Optimum], best: int) -> list[int]:
-    """Indices of the plans to show: the best one, then one of each other optimum unless durations differ."""
+    """Indices of the plans in the animation: the best, then the best of each other local optimum unless the duration is free."""
     others = [] if problem.design is not None else [group.best for group in groups if group.best != best]
     return [best, *others]
 

@@ -43,7 +43,7 @@ class StateConfig:
 
     Attributes:
         q: Coordinates of the state (rad or m); by default the neutral configuration.
-        v: Velocities of the state (rad/s or m/s), one value for all components or one each.
+        v: Velocities of the state (rad/s or m/s), one value for all components or one per component.
     """
 
     q: tuple[float, ...] | None = None
@@ -55,8 +55,8 @@ class BoundsConfig:
     """Bounds of the controls; by default the effort limits of the mechanism.
 
     Attributes:
-        lower: Lower bounds of the controls (N m or N), one value for all or one each; -inf for no bound.
-        upper: Upper bounds of the controls (N m or N), one value for all or one each; inf for no bound.
+        lower: Lower bounds of the controls (N m or N), one value for all controls or one per control; -inf for no bound.
+        upper: Upper bounds of the controls (N m or N), one value for all controls or one per control; inf for no bound.
     """
 
     lower: tuple[float, ...] | None = setting(None, broadcast=True, infinite=True)
@@ -69,7 +69,7 @@ class StillStartConfig:
 
     Attributes:
         kind: Kind of the initial guess, "constant".
-        controls: Values of the controls (N m or N), one value for all or one each.
+        controls: Values of the controls (N m or N), one value for all controls or one per control.
     """
 
     kind: Literal["constant"] = "constant"
@@ -87,7 +87,7 @@ class SineStartConfig:
 
     Attributes:
         kind: Kind of the initial guess, "sine".
-        amplitude: Amplitudes of the controls (N m or N), one value for all or one each.
+        amplitude: Amplitudes of the controls (N m or N), one value for all controls or one per control.
         rate: Angular frequency of the controls.
     """
 
@@ -108,8 +108,8 @@ class RandomStartConfig:
     Attributes:
         kind: Kind of the initial guesses, "random".
         count: Number of initial guesses.
-        amplitude: Standard deviations of the controls (N m or N), one value for all or one each.
-        interval: Duration for which each random value is held; by default one time step.
+        amplitude: Standard deviations of the controls (N m or N), one value for all controls or one per control.
+        interval: Duration for which a control keeps the same random value; by default one time step.
         seed: Seed of the random values.
     """
 
@@ -122,16 +122,16 @@ class RandomStartConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StatesStartConfig:
-    """Initial guesses with a given motion, which need not satisfy the dynamics, and with zero controls.
+    """Initial guesses with zero controls and a given motion, which need not satisfy the dynamics.
 
     Attributes:
         kind: Kind of the initial guesses, "states".
         times: Times of the given configurations, from 0 to the duration.
-        q: Configurations at these times; in between, the motion is interpolated linearly in tangent coordinates.
-        count: Number of initial guesses; in all but the first, the configurations between the first and the last one have random
-            deviations.
-        spread: Size of the random deviations (rad or m): the standard deviation of a "normal", the largest magnitude of a "uniform"
-            distribution.
+        q: Configurations at the times `times`; between them, the motion is interpolated linearly in tangent coordinates.
+        count: Number of initial guesses. The first one passes through the given configurations; in the others, all configurations
+            but the first and the last have random deviations.
+        spread: Size of the random deviations (rad or m): the standard deviation of a "normal" distribution, or the largest
+            magnitude of a "uniform" distribution.
         distribution: Distribution of the random deviations, "normal" or "uniform".
         seed: Seed of the random deviations.
     """
@@ -161,11 +161,11 @@ class OptimizeConfig:
     """Config of `jaxdyn optimize`.
 
     Attributes:
-        mechanism: Mechanism file, .toml, .urdf, .xml (URDF or MJCF) or .json. The controls act on its drives; without drives, every
-            velocity component has a control.
+        mechanism: Mechanism file, .toml, .urdf, .xml (URDF or MJCF) or .json. The controls act on the drives of the mechanism; a
+            mechanism without drives has a control for every velocity component.
         time: Duration and time steps.
-        base: State of the root link of a URDF file, "fixed" in the ground or "free" to move; fixed if not given.
-        repair: If true, unphysical inertias of a URDF file are corrected, and the first one of repeated elements is used.
+        base: Root link of a URDF file: "fixed" to the ground or "free" to move; fixed if not given.
+        repair: If true, unphysical inertias of a URDF file are corrected, and of repeated elements only the first is used.
         initial: Initial state of the motion.
         bounds: Bounds of the controls; by default the effort limits of the mechanism.
         running: Running costs, which are integrated over time.
@@ -174,14 +174,15 @@ class OptimizeConfig:
         final_condition: Constraints at the end of the motion.
         solver: Method that solves the problem.
         iterations: Maximum number of iterations of the solver.
-        start: Initial guesses of the solver; the best solution is kept.
+        start: Initial guesses of the solver; the result is the best of the solutions.
         alike: Relative difference of costs up to which solutions count as the same local optimum.
         dtype: Precision of all computations.
         backend: Compiler of the computations: "lanes" for the lane compiler, "xla" for XLA, "auto" for the lane compiler on CPUs
             where it supports the computation.
-        devices: Devices over which the initial guesses are divided: "one", "all" of this machine, or those of all "hosts".
-        chunk: Number of initial guesses that are solved and written at once; always one for collocation. If a run is interrupted,
-            at most one chunk is lost.
+        devices: Devices over which the initial guesses are divided: "one" device, "all" devices of this machine, or the devices of
+            all "hosts".
+        chunk: Number of initial guesses per chunk: the searches from a chunk run together, then their results are written.
+            Collocation always uses chunks of one. If a run is interrupted, the results of at most one chunk are lost.
         pictures: If true, pictures are drawn.
         animation: If true, the file motion.gif is written.
     """

@@ -22,11 +22,11 @@ _ORIGIN = (0.0, 0.0, 0.0)
 
 @dataclasses.dataclass(frozen=True)
 class StatePart:
-    """The target state of a deviation.
+    """Keys of the target state of the cost "deviation".
 
     Attributes:
-        q: Target coordinates (rad or m), by default the neutral ones.
-        v: Target velocities (rad/s or m/s), one value for all components or one each.
+        q: Target coordinates (rad or m); by default the neutral coordinates.
+        v: Target velocities (rad/s or m/s), one value for all components or one per component.
     """
 
     makes: ClassVar[tuple[str, ...]] = ("target",)
@@ -40,10 +40,10 @@ class StatePart:
 
 @dataclasses.dataclass(frozen=True)
 class ConfigurationPart:
-    """The target configuration of a deviation of angles.
+    """Keys of the target configuration of the cost "angular_deviation".
 
     Attributes:
-        q: Target coordinates (rad or m), by default the neutral ones.
+        q: Target coordinates (rad or m); by default the neutral coordinates.
     """
 
     makes: ClassVar[tuple[str, ...]] = ("target",)
@@ -56,7 +56,7 @@ class ConfigurationPart:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PosePart:
-    """The frame and its target pose.
+    """Keys of a frame and its target pose.
 
     Attributes:
         frame: Name of a body or frame.
@@ -87,7 +87,7 @@ class PosePart:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FramePart:
-    """A frame.
+    """Key of a frame.
 
     Attributes:
         frame: Name of a body or frame.
@@ -102,7 +102,7 @@ class FramePart:
 
 
 def known_frame(name: str, system: System, place: str) -> str:
-    """The name of a body or frame.
+    """Return the name if the mechanism has a body or frame of this name.
 
     Args:
         name: Value of the key.
@@ -120,12 +120,12 @@ def known_frame(name: str, system: System, place: str) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SphereConfig:
-    """A sphere on a body.
+    """A sphere that is fixed on a body.
 
     Attributes:
         body: Name of the body that carries the sphere.
-        center: Position of the center relative to the joint point of the body, on body axes.
-        radius: Radius of the sphere on the body.
+        center: Position of the center of the sphere relative to the origin of the body, on body axes.
+        radius: Radius of the sphere.
     """
 
     body: str
@@ -135,11 +135,11 @@ class SphereConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ObstacleConfig:
-    """A sphere in the world.
+    """A sphere that is fixed in the world.
 
     Attributes:
-        center: Position of the center in world coordinates.
-        radius: Radius of the sphere in the world.
+        center: Position of the center of the obstacle in world coordinates.
+        radius: Radius of the obstacle.
     """
 
     center: tuple[float, float, float] = setting(unit="m")
@@ -148,11 +148,11 @@ class ObstacleConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SpheresPart:
-    """Spheres on bodies, and obstacles.
+    """Keys of the spheres on bodies and of the obstacles.
 
     Attributes:
         sphere: Spheres that are fixed on bodies.
-        obstacle: Spheres that are fixed in the world.
+        obstacle: Obstacles: spheres that are fixed in the world.
     """
 
     makes: ClassVar[tuple[str, ...]] = ("bodies", "centers", "radii", "obstacle_centers", "obstacle_radii")
@@ -184,11 +184,12 @@ class SpheresPart:
 
 @dataclasses.dataclass(frozen=True)
 class TargetPart:
-    """The target state of a constraint.
+    """Keys of the target state of the constraint "state".
 
     Attributes:
-        q: Target coordinates (rad or m); coordinates are free if not given.
-        v: Target velocities (rad/s or m/s), one value for all or one each; velocities are free if not given.
+        q: Target coordinates (rad or m); without this key, the coordinates are free.
+        v: Target velocities (rad/s or m/s), one value for all components or one per component; without this key, the velocities are
+            free.
     """
 
     makes: ClassVar[tuple[str, ...]] = ("target", "of_configuration", "of_velocities")
@@ -207,13 +208,13 @@ class TargetPart:
 
 @dataclasses.dataclass(frozen=True)
 class JointBoundsPart:
-    """Bounds of coordinates and velocities.
+    """Keys of the bounds of coordinates and velocities.
 
     Attributes:
-        q_lower: Lower bounds of the coordinates, one value for all or one each; by default the limits of the joints.
-        q_upper: Upper bounds of the coordinates, one value for all or one each; by default the limits of the joints.
-        v_lower: Lower bounds of the velocities, one value for all or one each; by default the limits of the joints.
-        v_upper: Upper bounds of the velocities, one value for all or one each; by default the limits of the joints.
+        q_lower: Lower bounds of the coordinates, one value for all or one per coordinate; by default the limits of the joints.
+        q_upper: Upper bounds of the coordinates, one value for all or one per coordinate; by default the limits of the joints.
+        v_lower: Lower bounds of the velocities, one value for all or one per component; by default the limits of the joints.
+        v_upper: Upper bounds of the velocities, one value for all or one per component; by default the limits of the joints.
     """
 
     makes: ClassVar[tuple[str, ...]] = ("lower", "upper", "below", "above")

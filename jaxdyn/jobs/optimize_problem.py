@@ -70,10 +70,10 @@ def solver_of(config: OptimizeConfig, problem: ControlProblem) -> Solver:
 
 @announced_as("the starts")
 def starts_of(config: OptimizeConfig, problem: ControlProblem) -> Plan:
-    """The initial guesses with a leading axis, in the order of the config.
+    """All initial guesses of a config in its order, stacked along a leading axis.
 
     Raises:
-        ConfigError: A value of an entry does not fit the mechanism.
+        ConfigError: A value of a table [[start]] does not fit the mechanism.
     """
     assert isinstance(problem.dynamics, MultibodyDynamics)
     system = problem.dynamics.system

@@ -13,11 +13,11 @@ from jaxdyn.mechanism.model import Model
 
 
 def each(values: Sequence[float], axis: str, system: System, place: str) -> np.ndarray:
-    """Values along an axis, one for each component; a single value holds for all of them.
+    """Array with one value for each component along an axis; a single value applies to all components.
 
     Args:
         values: One value, or one value per component.
-        axis: "nq", "nv", "nx", "nu" or "3".
+        axis: Name of the axis: "nq", "nv", "nx", "nu" or "3".
         system: The mechanism.
         place: Key of the values, for messages.
 
@@ -41,7 +41,7 @@ def each(values: Sequence[float], axis: str, system: System, place: str) -> np.n
 
 
 def coordinates(values: Sequence[float] | None, model: Model, place: str) -> Float[Array, "nq"]:
-    """Coordinates with quaternions of norm 1; the neutral coordinates for None.
+    """Coordinates of a configuration with quaternions of norm 1; the neutral coordinates if `values` is None.
 
     Args:
         values: One value per coordinate, or None.
@@ -59,13 +59,13 @@ def coordinates(values: Sequence[float] | None, model: Model, place: str) -> Flo
 
 
 def state(q: Sequence[float] | None, v: Sequence[float], system: System, place: str) -> State:
-    """A state from coordinates (the neutral ones for None) and velocities.
+    """A state from coordinates and velocities of a config; the coordinates are neutral if `q` is None.
 
     Args:
         q: One value per coordinate, or None.
         v: One value, or one value per velocity component.
         system: The mechanism.
-        place: Beginning of the keys of the values, for messages.
+        place: Dotted name of the table with the keys q and v, for messages.
 
     Raises:
         ConfigError: The number of values does not fit the number of components.

@@ -12,16 +12,16 @@ class FreeConfig:
 
     Attributes:
         inertia: Names of the bodies whose mass, center of mass and inertia tensor are free; ["all"] for all bodies.
-        divergence: Weight of the regularization of these bodies, the log-det divergence of their inertial parameters from the
-            initial values; 0 for none.
+        divergence: Weight of the log-det divergence of the inertial parameters from their initial values, a regularization; 0 for
+            no regularization.
         path: Path of the free array of the plant, such as "system.model.armature", "system.forces.0.viscous", "inputs.delay" or
             "sensors.offset"; "sensors.zeros" is a separate offset for each recording.
         entries: Rows of the array that are free, by the names of bodies or joints or by index; by default all rows.
         chart: Parametrization of the values: "real" (any), "positive", "bounded", "unit_vector" or "rotation" (a quaternion).
         lower: Lower bound of the chart "bounded".
         upper: Upper bound of the chart "bounded".
-        start: Initial guess of the values; by default those of the mechanism.
-        prior_std: Standard deviation of a Gaussian prior; there is no prior if not given.
+        start: Initial guess of the values; by default the values of the mechanism.
+        prior_std: Standard deviation of a Gaussian prior; without this key there is no prior.
         prior_mean: Mean of the Gaussian prior; by default the initial guess.
         name: Name that appears in tables; by default the last part of the path.
         unit: Unit that appears in tables; by default the unit that the class of the array declares.

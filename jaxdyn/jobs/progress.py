@@ -1,4 +1,4 @@
-"""Messages about the progress of a verb besides its progress bars: the function that is being compiled, if this is slow."""
+"""Messages of a verb about slow steps such as compilations, which do not damage its progress bars."""
 
 import contextlib
 import logging
@@ -17,7 +17,7 @@ class _BesideBars(logging.Handler):
 
 @contextlib.contextmanager
 def compilations_told() -> Iterator[None]:
-    """Print the announcements of the logger "jaxdyn" in this context."""
+    """Context in which the messages of the logger "jaxdyn" are printed."""
     logger, handler = logging.getLogger("jaxdyn"), _BesideBars()
     level = logger.level
     logger.addHandler(handler)

@@ -42,7 +42,7 @@ def saved_plan(problem: ControlProblem, found: Solution) -> dict[str, Array | np
 
 
 def replay_config(problem: ControlProblem, design: Float[Array, "P"], integrator: IntegratorName) -> str:
-    """Config of `jaxdyn rollout` that replays the plan and the mechanism in the same directory."""
+    """Text of a config of `jaxdyn rollout` that replays the plan in the directory of the config, with the mechanism there."""
     placed = problem.with_design(design)
     lines = [
         "# Replays the plan of this directory; jaxdyn rollout replay.toml",
@@ -77,9 +77,9 @@ class ReplayedPlan(eqx.Module):
     Attributes:
         states: States x_0 to x_N of the plan.
         controls: Controls u_0 to u_{N-1} of the plan.
-        feedback: Gains K_k, or None for open-loop controls.
+        feedback: Feedback gains K_k, or None for open-loop controls.
         lower, upper: Bounds of the controls.
-        interval: Duration of a step, s.
+        interval: Duration of a time step of the plan, s.
     """
 
     states: State

@@ -16,10 +16,11 @@ class InitialConfig:
     """Initial states of the samples.
 
     Attributes:
-        spread: Fraction of the range between the joint limits, around its middle, in which initial coordinates are drawn. For a
-            joint without limits it is the standard deviation of its coordinate (rad or m). The default is 0.5. In a replay it is
-            the standard deviation of all coordinates from the initial state of the plan; the default is then 0.
-        speed: Standard deviation of the initial velocities; in a replay, of their deviations from those of the plan.
+        spread: Fraction of the range between the joint limits, around its middle, in which initial coordinates are drawn; the
+            default is 0.5. For a joint without limits, `spread` is the standard deviation of its coordinate (rad or m). In a
+            replay, `spread` is the standard deviation of all coordinates from the initial state of the plan, with default 0.
+        speed: Standard deviation of the initial velocities; in a replay, of their deviations from the initial velocities of the
+            plan.
     """
 
     spread: float | None = setting(None, non_negative=True)
@@ -33,13 +34,15 @@ class ControlConfig:
     Attributes:
         target: Target of the controller: the "middle" of the joint limits (neutral for joints without limits), or the "initial"
             configuration of each sample.
-        stiffness: Proportional gains (N m/rad or N/m), one value for all velocity components or one each.
-        damping: Derivative gains (N m s/rad or N s/m), one value for all velocity components or one each.
+        stiffness: Proportional gains (N m/rad or N/m), one value for all velocity components or one per component.
+        damping: Derivative gains (N m s/rad or N s/m), one value for all velocity components or one per component.
         compensate_gravity: If true, the generalized forces that balance gravity are added.
-        random_torque: Standard deviation of the random torque (N m or N), one value for all velocity components or one each.
-        random_interval: Time between the knots of the random torque, which is linear in between.
-        replay: File plan.npz of a run of jaxdyn optimize; its controls act on the drives instead of a controller.
-        replay_feedback: If true, the feedback gains of the plan are used too: u = u_k + K_k (x - x_k), clipped to the bounds.
+        random_torque: Standard deviation of the random torque (N m or N), one value for all velocity components or one per
+            component.
+        random_interval: Time between random torque values; the torque is interpolated linearly between them.
+        replay: File plan.npz of a run of jaxdyn optimize; the controls of its plan act on the drives instead of the PD controller.
+        replay_feedback: If true, the feedback gains K_k of the plan are used too: u = u_k + K_k (x - x_k), clipped to the bounds of
+            the controls.
     """
 
     target: Literal["middle", "initial"] = "middle"
@@ -86,21 +89,22 @@ class RolloutConfig:
 
     Attributes:
         mechanism: Mechanism file, .toml, .urdf, .xml (URDF or MJCF) or .json, or the directory of a run.
-        base: State of the root link of a URDF file, "fixed" in the ground or "free" to move; fixed if not given.
-        repair: If true, unphysical inertias of a URDF file are corrected, and the first one of repeated elements is used.
+        base: Root link of a URDF file: "fixed" to the ground or "free" to move; fixed if not given.
+        repair: If true, unphysical inertias of a URDF file are corrected, and of repeated elements only the first is used.
         batch: Number of samples that are simulated.
         seed: Seed of all random values.
         dtype: Precision of all computations.
         method: Algorithm of the forward dynamics; by default that of the mechanism.
         stabilization: Decay rate of violations of the loop constraints, see `jaxdyn.System`; by default that of the mechanism.
-        limits: Effect of position limits: "enforced" adds stops (springs and dampers) at the limits; with "data" the limits do not
-            affect the motion.
+        limits: Effect of the joint position limits: "enforced" adds stops (springs and dampers) at the limits; with "data" the
+            limits do not affect the motion.
         backend: Compiler of the computations: "lanes" for the lane compiler, "xla" for XLA, "auto" for the lane compiler on CPUs
             where it supports the computation.
-        devices: Devices over which the samples are divided: "one", "all" of this machine, or those of all "hosts".
+        devices: Devices over which the samples are divided: "one" device, "all" devices of this machine, or the devices of all
+            "hosts".
         memory: Memory limit above which a batch is simulated in chunks.
-        chunk: Maximum number of samples that are simulated and written at once; by default as many as fit into memory. If a run is
-            interrupted, only the chunk that was being computed is lost.
+        chunk: Maximum number of samples per chunk, which are simulated together and then written; by default as many as `memory`
+            allows. If a run is interrupted, only the chunk that was being computed is lost.
         most_failed: Largest accepted fraction of samples that diverge or stop at an unsolved step; if it is exceeded, the exit
             status is 3.
         pictures: If true, pictures are drawn.

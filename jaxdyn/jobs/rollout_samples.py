@@ -60,7 +60,7 @@ class SampleProgress(eqx.Module):
 
 
 def pd_control(control: ControlConfig, system: System, plan: SamplePlan) -> PDControl:
-    """PD control to the target plus the torque sequence, limited to the effort limits."""
+    """Torques of the PD control to the target plus the random torques, limited to the effort limits."""
     stiffness, damping = (_per_joint(control, system, name) for name in ("stiffness", "damping"))
     return PDControl(system.model, plan.target, stiffness, damping, plan.torques, control.compensate_gravity)
 
@@ -68,7 +68,7 @@ def pd_control(control: ControlConfig, system: System, plan: SamplePlan) -> PDCo
 def sample_source(
     config: RolloutConfig, system: System, replay: ReplayedPlan | None
 ) -> Callable[[np.ndarray], tuple[SamplePlan, SampleProgress]]:
-    """A function that draws the samples with given indices in their initial states.
+    """Return a function that draws the initial states and the controls of the samples with given indices.
 
     Raises:
         ConfigError: The loops cannot be closed; raised when the function is called.

@@ -37,7 +37,7 @@ def run(
 
     Args:
         job: Job to run.
-        config_path: Config file; a run directory for a job of runs.
+        config_path: Config file, or a run directory for a job that evaluates the results of runs.
         out: Run directory; None for a new directory below runs/.
         overrides: Texts "dotted.key=value" that change values of the config.
         smoke: If true, the table [smoke] of the config applies.
@@ -45,7 +45,7 @@ def run(
             there is no run, a new one begins. A complete run is not changed.
 
     Raises:
-        ConfigError, MechanismError, RunError: The run is not possible; the message is one line.
+        ConfigError, MechanismError, RunError: The job cannot be run; the message has one line.
     """
     config = (_config if job.of_runs is None else _config_of_runs)(job, Path(config_path), overrides, smoke)
     from jaxdyn.jobs.carry_out import carry_out  # imports JAX, which a config that is refused should not wait for

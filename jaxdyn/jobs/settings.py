@@ -1,6 +1,6 @@
 """The settings of a config class as text: every key with its meaning, unit, choices and default, by table.
 
-Help texts and the templates of `jaxdyn new` are derived from the classes, so that they cannot disagree with them.
+Help texts and the templates of `jaxdyn new` are derived from the classes, so that the texts always agree with the classes.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ class Setting:
 
     @property
     def unit(self) -> str:
-        """The SI unit, or both units of a quantity along angular and linear components; empty without a unit."""
+        """The SI unit, or the units of angular and linear components, such as "rad or m"; empty for a quantity without a unit."""
         unit = self.rules.unit
         if isinstance(unit, ComponentUnit):
             return " or ".join(dict.fromkeys(unit))
@@ -106,7 +106,7 @@ def describe_settings(config: type) -> str:
 
 
 def table_lines(table: Any, name: str) -> Iterator[str]:
-    """The keys of a table, one line each; if they depend on its key `kind`, those of each kind follow a line with the kind."""
+    """The keys of a table, one line each; if they depend on its key `kind`, each kind is followed by the lines of its keys."""
     kinds = kinds_of(table)
     for kind in kinds if hasattr(table, "kinds") else kinds[:1]:
         named = f'"{kind}"' if hasattr(table, "kinds") else " or ".join(f'"{kind}"' for kind in kinds)

@@ -1,4 +1,4 @@
-"""Reading of the mechanism file of a command."""
+"""Reading of the mechanism file that is given to a command."""
 
 import argparse
 import contextlib
@@ -21,7 +21,7 @@ from jaxdyn.lanes.announcements import announced_as
 
 
 def load_source(arguments: argparse.Namespace, path: Path) -> System:
-    """Read the system in a file with the options of a command; the ignored elements are printed in one line."""
+    """Read a system from a mechanism file with the options of a command, and print a note about ignored elements."""
     options = {name: getattr(arguments, name) for name in ("base", "repair", "folder", "kinematic")}
     return load(path, **options)
 
@@ -35,7 +35,7 @@ def load(
     limits: LimitsUse = "data",
     kinematic: bool = False,
 ) -> System:
-    """Read the system in a file; the ignored elements are printed in one line."""
+    """Read a system from a mechanism file, and print a note about ignored elements."""
     with said_in_one_line():
         unphysical = "repair" if repair else "refuse"
         return load_system(path, base=base, unphysical=unphysical, folder=folder, limits=limits, kinematic=kinematic)
@@ -43,7 +43,7 @@ def load(
 
 @contextlib.contextmanager
 def said_in_one_line() -> Iterator[None]:
-    """Print the elements that a reader ignores as notes, in this context."""
+    """Context in which warnings about ignored elements of files are printed as notes."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", IgnoredContent)
         warnings.simplefilter("always", AssumedBase)

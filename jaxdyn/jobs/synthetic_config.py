@@ -7,22 +7,23 @@ from jaxdyn.io.config import setting
 
 @dataclasses.dataclass(frozen=True)
 class SyntheticConfig:
-    """Recordings of a machine with known parameters: one period each of a motion, with the forces that it requires.
+    """Recordings of a machine with known parameters: each contains one period of a motion and the forces that the motion requires.
 
     The true machine is the mechanism of the study with the forces of the config; the fit starts from perturbed parameters. The
-    motions are Fourier series, at rest at their ends and within the limits of the mechanism, sampled every motion.interval.
+    motions are Fourier series, at rest at their ends and within the limits of the mechanism, sampled at intervals of
+    `motion.interval`.
 
     Attributes:
         period: Period of the motions.
         harmonics: Number of harmonics of the Fourier series of each joint, at least 2.
-        starts: Number of random candidate motions; those with the most information on the base parameters are used.
-        steps: Number of gradient steps that improve these motions (D-optimal design); 0 uses them unchanged.
-        noise: Standard deviation of the forces in training recordings (N m or N), one value for all joints or one each. Held-out
-            recordings have no noise, so that their errors are those of the identified machine alone.
-        repetitions: Number of repetitions of the fit with other noise, which show how often the 95 % intervals contain the true
-            values.
-        perturbation: Standard deviation of the errors of the initial guess in the unconstrained parameters; 0.1 is about 10 % of
-            positive values and masses.
+        starts: Number of random candidate motions; the candidates with the most information on the base parameters are used.
+        steps: Number of gradient steps that improve the selected motions (D-optimal design); 0 for no improvement.
+        noise: Standard deviation of the forces in training recordings (N m or N), one value for all joints or one per joint.
+            Held-out recordings have no noise, so that prediction errors are caused by the identified parameters alone.
+        repetitions: Number of repetitions of the fit with other random noise; they show how often the 95 % intervals contain the
+            true values.
+        perturbation: Standard deviation of the errors of the initial guess in the unconstrained parameters; 0.1 changes masses and
+            other positive values by about 10 %.
         seed: Seed of the random motions, noise and initial guess.
     """
 

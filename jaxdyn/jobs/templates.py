@@ -1,4 +1,4 @@
-"""The files that `jaxdyn new` writes: their keys and values. The comments come from the classes that describe them."""
+"""The files that `jaxdyn new` writes: their keys and values. The comments come from the docstrings of the config classes."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -97,7 +97,7 @@ def identify_template(file: Path, source: Mapping[str, Any], model: Model) -> st
 def optimize_template(
     file: Path, source: Mapping[str, Any], motion: list[list[float]], bound: float | None, *, is_stiff: bool = False
 ) -> str:
-    """A config of `jaxdyn optimize`: motion from rest to rest with least effort, by a stable integrator if it is stiff."""
+    """A config of `jaxdyn optimize`: motion from rest to rest with least effort; a stiff mechanism gets a stable integrator."""
     stable = {
         "integrator": Noted("semi_implicit_euler", "runge_kutta_4 is unstable for Coulomb friction at such steps.")
     }

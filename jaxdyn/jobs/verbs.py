@@ -40,7 +40,7 @@ def _check_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--method",
         choices=get_args(MethodName),
-        help="algorithm of the forward dynamics; default: that of the file",
+        help="algorithm of the forward dynamics; default: the algorithm in the file",
     )
     parser.add_argument(
         "--backend",
@@ -61,7 +61,7 @@ def _convert_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _tables() -> str:
-    """Description of the tables of mechanism files. It is made only for the help, because the classes of forces need JAX."""
+    """Description of the tables of mechanism files, made only for the help because the classes of forces import JAX."""
     from jaxdyn.io.mechanism_parts import BY_JOINT_NAMES, describe_parts
 
     return (
@@ -90,7 +90,7 @@ def _animate_arguments(parser: argparse.ArgumentParser) -> None:
         "--speed",
         type=positive,
         default=1.0,
-        help="speed of the animation; 0.5 is half of the real speed [%(default)s]",
+        help="speed of the animation relative to the real motion; 0.5 is half speed [%(default)s]",
     )
     parser.add_argument("--lane", type=count, default=0, metavar="K", help="index of the sample in color [%(default)s]")
     parser.add_argument(
@@ -136,7 +136,7 @@ def _view_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--host",
         default="127.0.0.1",
-        help="address of the server: 127.0.0.1 for access from this computer only, 0.0.0.0 from the network too [%(default)s]",
+        help="address of the server: 127.0.0.1 for access from this computer only, 0.0.0.0 also from the network [%(default)s]",
     )
     _add_source_options(parser)
 
@@ -148,8 +148,8 @@ def _new_arguments(parser: argparse.ArgumentParser) -> None:
         "--mechanism",
         type=Path,
         metavar="FILE",
-        help=f"mechanism file of the config: {_FORMATS}; default: mechanism.toml beside the config, which is written if it does "
-        "not exist",
+        help=f"mechanism file of the config: {_FORMATS}; default: mechanism.toml in the folder of the config; this file is written "
+        "if it does not exist",
     )
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
     _add_urdf_options(parser)
@@ -167,7 +167,7 @@ def _add_source_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kinematic",
         action="store_true",
-        help="for a URDF or MJCF file: leave out masses and inertias, for kinematics and pictures alone",
+        help="for a URDF or MJCF file: do not read masses and inertias, which kinematics and pictures do not require",
     )
 
 
@@ -201,11 +201,12 @@ ROLLOUT = Job(
 IDENTIFY = Job(
     "identify",
     "identify physical parameters of machines from recordings\n\n"
-    "Levenberg-Marquardt with exact derivatives minimizes the errors of simulated windows of the recordings (output error) or of\n"
-    "computed forces (inverse dynamics). Inertial parameters remain physically valid. For each study the run directory contains\n"
-    "a table of parameters with 95 % intervals, figures of merit on training and held-out recordings together with given\n"
-    "references, pictures, and the plant that they judge (plant.toml, plant.json, plant.npz): mechanism, sensors, inputs,\n"
-    "filters and estimates. It can be given to evaluate, rollout, view and check, and as the mechanism of another fit.",
+    "The Levenberg-Marquardt method with exact derivatives minimizes the errors of simulated motions in windows of the\n"
+    "recordings (output error) or of computed forces (inverse dynamics). Inertial parameters remain physically valid. For each\n"
+    "study the run directory contains a table of parameters with 95 % intervals, figures of merit on training and held-out\n"
+    "recordings beside given reference values, pictures, and the identified plant (plant.toml, plant.json, plant.npz):\n"
+    "mechanism, sensors, inputs, filters and estimates. The commands evaluate, rollout, view and check accept this plant, and so\n"
+    "does another fit as its mechanism.",
     "jaxdyn.jobs.identify_config:IdentifyConfig",
     deferred("jaxdyn.jobs.identify:work"),
     deferred("jaxdyn.jobs.identify_plant:files_of_studies"),
@@ -214,11 +215,11 @@ IDENTIFY = Job(
 
 EVALUATE = Job(
     "evaluate",
-    "judge identified machines on new recordings, without a fit\n\n"
-    "The plant of a run of jaxdyn identify, with its sensors, inputs, friction and filters, predicts recordings, and the same\n"
-    "figures of merit, tables and pictures are written to a new run directory. For plants with estimates, the measurements\n"
-    "inside the 95 % prediction intervals are counted. Several runs are judged side by side on the same recordings. The config\n"
-    "is that of the first run; every setting can be changed. Relative paths are relative to this run directory.\n\n"
+    "evaluate identified machines on new recordings, without a fit\n\n"
+    "The plant of a run of jaxdyn identify, with its sensors, inputs, friction and filters, predicts recordings. The figures of\n"
+    "merit, tables and pictures of jaxdyn identify are written to a new run directory. If the plant contains estimates, the\n"
+    "measurements inside the 95 % prediction intervals are counted. Several runs are compared on the same recordings. The config\n"
+    "of the first run is used; every setting can be changed. Relative paths are relative to the directory of the first run.\n\n"
     "  jaxdyn evaluate runs/arm data=/new/recordings 'study.0.validation=[\"run_7.csv\"]'\n"
     "  jaxdyn evaluate runs/arm runs/other_arm motion.cutoff=8",
     "jaxdyn.jobs.evaluate_config:EvaluateConfig",
@@ -230,9 +231,10 @@ EVALUATE = Job(
 OPTIMIZE = Job(
     "optimize",
     "compute optimal controls of a mechanism, from one initial guess or from many at once\n\n"
-    "Costs, constraints and bounds are given in the config. All initial guesses are solved together, and local optima are\n"
-    "counted. The run directory contains the best plan (plan.npz: time, q, v, controls, feedback, design), optima.txt, all\n"
-    "searches with their histories, pictures, an animation, and replay.toml, with which `jaxdyn rollout` replays the controls:\n\n"
+    "Costs, constraints and bounds are given in the config. The searches from all initial guesses run together, and their local\n"
+    "optima are counted. The run directory contains the best plan (plan.npz: time, q, v, controls, feedback, design), a table of\n"
+    "the optima (optima.txt), all searches with their histories, pictures, an animation, and replay.toml, a config with which\n"
+    "`jaxdyn rollout` replays the controls:\n\n"
     "  jaxdyn optimize configs/optimize_p1_cartpole.toml --out runs/swing\n"
     "  jaxdyn rollout runs/swing/replay.toml",
     "jaxdyn.jobs.optimize_config:OptimizeConfig",
@@ -244,7 +246,7 @@ OPTIMIZE = Job(
 NEW = Command(
     "new",
     "write a commented config or mechanism file to start from\n\n"
-    "A comment above each key explains it. Edit the values, and run the command that is printed.\n\n"
+    "In the file, a comment above each key explains it. Edit the values, then run the command that `jaxdyn new` prints.\n\n"
     "  jaxdyn new mechanism\n"
     "  jaxdyn new rollout --mechanism robot.urdf\n"
     "  jaxdyn new identify fit.toml",
@@ -255,9 +257,9 @@ NEW = Command(
 SHOW = Command(
     "show",
     "print a table and the tree of a mechanism\n\n"
-    "For a mechanism with loops, the numbers of constraint equations and of remaining degrees of freedom are printed too.\n"
-    "With --out two pictures are drawn: the mechanism in the middle of its joint limits with joints and inertia ellipsoids, and\n"
-    "the tree of its bodies.\n\n"
+    "For a mechanism with loops, the number of constraint equations and the number of remaining degrees of freedom are printed\n"
+    "too. With --out two pictures are drawn. One shows the mechanism in the middle of its joint limits, with joints and inertia\n"
+    "ellipsoids; the other shows the tree of its bodies.\n\n"
     "  jaxdyn show robot.urdf --out robot.png",
     _show_arguments,
     deferred("jaxdyn.jobs.show:show"),
@@ -266,9 +268,10 @@ SHOW = Command(
 CHECK = Command(
     "check",
     "print the accuracy of float32 and float64 for a mechanism\n\n"
-    "Energy, forward dynamics and their gradients in both precisions are compared with arithmetic of 50 digits at a few states.\n"
-    "Errors of float32 include the rounding of the model parameters to float32; the column 'of which the model' shows this\n"
-    "part alone. States, forces and velocities are exactly representable in float32.\n\n"
+    "Energy, forward dynamics and their gradients are computed in float32 and float64 at a few states, and compared with\n"
+    "arithmetic of 50 digits. Errors of float32 include the rounding of the model parameters to float32; the column 'of which\n"
+    "the model' shows the errors that this rounding alone causes. The chosen states and forces are exactly representable in\n"
+    "float32, so that their rounding does not contribute.\n\n"
     "  jaxdyn check robot.urdf --states 20",
     _check_arguments,
     deferred("jaxdyn.jobs.check:check"),
@@ -277,7 +280,7 @@ CHECK = Command(
 CONVERT = Command(
     "convert",
     "convert a mechanism from one format to another\n\n"
-    "The suffix of each file determines its format. If the target format cannot express a part of the mechanism, an error is\n"
+    "The suffix of a file name determines the format. If the target format cannot express a part of the mechanism, an error is\n"
     "reported and no file is written.\n\n"
     "  jaxdyn convert robot.urdf robot.toml\n"
     "  jaxdyn convert robot.toml robot.urdf",
@@ -288,8 +291,9 @@ CONVERT = Command(
 ANIMATE = Command(
     "animate",
     "make an animation of a run or of a mechanism\n\n"
-    "A run directory is replayed. A mechanism starts from a random configuration and falls under gravity; a mechanism with a free\n"
-    "base moves without gravity. The camera does not move, and the axes are in meters.\n\n"
+    "For a run directory, the recorded motion is shown. For a mechanism file, the mechanism starts from a random configuration\n"
+    "and falls under gravity; a mechanism with a free base moves without gravity. The camera does not move, and the axes are in\n"
+    "meters.\n\n"
     "  jaxdyn animate robot.urdf\n"
     "  jaxdyn animate runs/panda --out panda.mp4 --ghosts 8 --speed 0.5",
     _animate_arguments,
@@ -299,13 +303,14 @@ ANIMATE = Command(
 VIEW = Command(
     "view",
     "show a run or a mechanism in the browser, in three dimensions\n\n"
-    "For a run directory, the command writes replay.html there, a page that needs neither server nor network, and then serves a\n"
-    "replay of all samples (at most 4096) with controls for time, speed, sample, samples drawn in gray, visible elements, and\n"
-    "plots of coordinates and energy.\n\n"
-    "For a mechanism file, it serves the mechanism with a slider for each joint coordinate. Loops stay closed: the independent\n"
-    "coordinates have sliders, and the others follow. With --no-serve or --html it writes a page with the same sliders, which\n"
-    "needs neither server nor network. On that page, the sliders of a mechanism with loops move it one at a time.\n\n"
-    "Bodies are drawn with the meshes and other shapes of a URDF or MJCF file, and as sticks where it has none.\n\n"
+    "For a run directory, the command writes the page replay.html to this directory; the page needs neither server nor network.\n"
+    "The command then serves a replay of all samples (at most 4096). The replay has controls for the time, the speed, the shown\n"
+    "sample, further samples in gray and the visible elements, and it plots coordinates and energy.\n\n"
+    "For a mechanism file, the command serves the mechanism with a slider for each joint coordinate. Loops stay closed: only the\n"
+    "independent coordinates have sliders, and the dependent coordinates follow. With --no-serve or --html, the command writes a\n"
+    "page with the same sliders, which needs neither server nor network. On this page, a slider of a mechanism with loops moves\n"
+    "it while the other independent sliders are in the middle.\n\n"
+    "Bodies are drawn with the meshes and other shapes of a URDF or MJCF file; bodies without shapes are drawn as sticks.\n\n"
     "  jaxdyn view runs/panda\n"
     "  jaxdyn view runs/panda --no-serve --lanes 0 17 42\n"
     "  jaxdyn view robot.urdf\n"

@@ -20,7 +20,7 @@ _OVERLAY = 3
 
 
 def view(arguments: argparse.Namespace) -> None:
-    """Write a page, serve a scene, or both."""
+    """Write an HTML page, serve a scene in the browser, or do both."""
     source: Path = arguments.source
     is_run = (source.is_dir() and not holds_plant(source)) or not (source.is_dir() or source.suffix)
     (_view_run if is_run else _view_mechanism)(source, arguments)
@@ -46,7 +46,9 @@ def _view_run(path: Path, arguments: argparse.Namespace) -> None:
 def _view_mechanism(file: Path, arguments: argparse.Namespace) -> None:
     for option in ("lanes", "overlay"):
         if getattr(arguments, option) is not None:
-            raise ConfigError(f"{file}: --{option} selects samples of a run, and this is a mechanism; leave it out")
+            raise ConfigError(
+                f"{file}: --{option} selects samples of a run, but this file is a mechanism; omit the option"
+            )
     system = load_source(arguments, file)
     with said_in_one_line():
         visuals = load_visuals(file, system, folder=arguments.folder)
