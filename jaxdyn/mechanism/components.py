@@ -99,7 +99,7 @@ def velocity_units(mechanism: Mechanism) -> tuple[str, ...]:
 
 
 def error_with_part(part: Any, model: Model) -> str | None:
-    """Error message with a remedy if a declared field of a part of a system does not fit the model, else None."""
+    """Error message with a remedy if a field that a part of a system declares with `quantity` does not fit the model, else None."""
     bodies = [name for name, declared in quantities(type(part)).items() if declared.refers == "body"]
     wrong = model.topology.error_with_bodies(*(getattr(part, name) for name in bodies))
     return wrong or invalid(part, {"nb": model.nb, "nq": model.nq, "nv": model.nv})

@@ -356,7 +356,10 @@ def from_chart(model: Model, y: Float[Array, "nv"]) -> Float[Array, "nq"]:
 
 @compiled_outside_jit
 def to_primitives(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nv"]:
-    """Coordinates of the decomposed mechanism (`jaxdyn.decomposed`) in the same configuration. Source: theory.md section (d)."""
+    """Coordinates of the decomposed mechanism (`jaxdyn.decomposed`) in the configuration q of the mechanism.
+
+    Source: theory.md section (d).
+    """
     check_coordinates(model, q)
     coordinates = _by_group(model, lambda joint, q: joint.to_primitives(q), (q,))
     return _to_vector(model, coordinates, model.topology.v_starts)
@@ -364,7 +367,7 @@ def to_primitives(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nv"]:
 
 @compiled_outside_jit
 def from_primitives(model: Model, c: Float[Array, "nv"]) -> Float[Array, "nq"]:
-    """Coordinates of the mechanism in the configuration of its decomposed form, the inverse of `to_primitives`."""
+    """Coordinates q of the mechanism from the coordinates c of its decomposed form, the inverse of `to_primitives`."""
     check_velocities(model, c=c)
     coordinates = _by_group(model, lambda joint, c: joint.from_primitives(c), (), (c,))
     return _to_vector(model, coordinates, model.topology.q_starts)

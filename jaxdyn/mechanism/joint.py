@@ -68,7 +68,7 @@ class Joint(eqx.Module):
         """Coordinates at which the child frame coincides with the joint frame."""
 
     def normalize(self, q: Float[Array, "nq"]) -> Float[Array, "nq"]:
-        """Normalize the quaternions in the coordinates; the placement of the child is the same."""
+        """Normalize the quaternions in the coordinates; the placement of the child does not change."""
         return q
 
     def coordinate_rate(self, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nq"]:

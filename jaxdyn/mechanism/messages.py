@@ -1,6 +1,6 @@
 """Error messages of one line that name the remedy.
 
-This module imports only the standard library, so that the command line rejects an unknown word immediately.
+This module imports only the standard library, so that the command line can report an unknown word without importing JAX.
 """
 
 import difflib
@@ -30,11 +30,11 @@ class MechanismError(ValueError):
 
 
 class UnphysicalInertia(MechanismError):
-    """Error of an inertia that no body can have."""
+    """Error for an inertia that is not physically valid."""
 
 
 class MasslessBody(MechanismError):
-    """Error of a joint that moves no mass."""
+    """Error for a joint that moves no mass."""
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:

@@ -5,14 +5,14 @@ from typing import Any
 
 
 def subclasses(base: type) -> Iterator[type]:
-    """All imported subclasses of a class in the order of their definition, each after its bases."""
+    """All imported subclasses of a class in the order of their definition, so that each is after its base classes."""
     for cls in base.__subclasses__():
         yield cls
         yield from subclasses(cls)
 
 
 def named_subclasses(base: type, attribute: str = "kind") -> dict[str, Any]:
-    """Subclasses by the name for files that they declare.
+    """Dictionary of the named subclasses; its keys are the names that files use.
 
     If two subclasses declare the same name, the later definition replaces the earlier one.
 

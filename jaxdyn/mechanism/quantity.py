@@ -187,7 +187,7 @@ def dimensions(field: dataclasses.Field) -> tuple[str, ...] | None:
 
 
 def invalid(part: Any, sizes: Mapping[str, int]) -> str | None:
-    """Error message with a remedy if a declared value of a part has a wrong shape or is out of its bounds, else None.
+    """Error message with a remedy if a declared field of `part` has a wrong shape or a value out of its bounds, else None.
 
     Values that JAX traces are not compared with their bounds.
 

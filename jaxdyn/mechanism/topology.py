@@ -59,29 +59,29 @@ class Topology:
 
     @functools.cached_property
     def q_starts(self) -> np.ndarray:
-        """(nb,) index of the first coordinate of the joint of each body."""
+        """Index of the first coordinate of the joint of each body, shape (nb,)."""
         return np.cumsum([0] + [joint.nq for joint in self.joint_classes])[:-1]
 
     @functools.cached_property
     def v_starts(self) -> np.ndarray:
-        """(nb,) index of the first velocity component of the joint of each body."""
+        """Index of the first velocity component of the joint of each body, shape (nb,)."""
         return np.cumsum([0] + [joint.nv for joint in self.joint_classes])[:-1]
 
     @functools.cached_property
     def groups(self) -> "tuple[tuple[type[Joint], np.ndarray], ...]":
-        """Class and bodies of each stack of joints."""
+        """Joint class and indices of the bodies of each stack of joints."""
         groups = np.array(self.joint_groups)
         members = [np.flatnonzero(groups == k) for k in range(max(self.joint_groups) + 1)]
         return tuple((self.joint_classes[bodies[0]], bodies) for bodies in members)
 
     @functools.cached_property
     def body_of_column(self) -> np.ndarray:
-        """(nv,) index of the body that each velocity component (column) moves directly."""
+        """Index of the body that each velocity component (column) moves directly, shape (nv,)."""
         return np.repeat(np.arange(self.nb), [joint.nv for joint in self.joint_classes])
 
     @functools.cached_property
     def body_of_coordinate(self) -> np.ndarray:
-        """(nq,) index of the body to whose joint each coordinate belongs."""
+        """Index of the body to whose joint each coordinate belongs, shape (nq,)."""
         return np.repeat(np.arange(self.nb), [joint.nq for joint in self.joint_classes])
 
     @functools.cached_property
@@ -95,7 +95,7 @@ class Topology:
 
     @functools.cached_property
     def roots(self) -> np.ndarray:
-        """(nb,) index of the first body on the path from the ground to each body."""
+        """Index of the first body on the path from the ground to each body, shape (nb,)."""
         return np.array([int(np.argmax(self.precedes[:, i])) for i in range(self.nb)], dtype=int)
 
     @functools.cached_property

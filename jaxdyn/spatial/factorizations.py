@@ -1,11 +1,11 @@
 """Factorizations and linear systems of small matrices, as in `jax.numpy.linalg`, but without deadlocks for batches on CPUs.
 
 On CPUs, JAX passes a batch of matrices to LAPACK in one call, which distributes the batch over the threads of XLA and waits for
-them. With as many simultaneous calls as there are threads, all threads wait. For example, two simultaneous calls cause a deadlock
-on two cores. Therefore no program of jaxdyn may call LAPACK with a batch. Cholesky factors and triangular solutions of a batch of
-matrices with few rows are computed by array code (`elementary`). All other factorizations of a batch are computed in a loop that
-calls LAPACK once per matrix; such a call needs no other thread. All of jaxdyn uses this module for factorizations, as
-`tests/test_lapack.py` checks.
+them. With as many simultaneous calls as there are threads, all threads wait and none computes. For example, two simultaneous calls
+cause a deadlock on two cores. Therefore no program of jaxdyn may call LAPACK with a batch. Cholesky factors and triangular
+solutions of a batch of matrices with few rows are computed by array code (`elementary`). All other factorizations of a batch are
+computed in a loop that calls LAPACK once per matrix; such a call needs no other thread. All of jaxdyn uses this module for
+factorizations, as `tests/test_lapack.py` checks.
 
 With 7 rows the array code is 25 times as fast as the loop, which is dominated by the overhead of calls. With 12 rows the array code
 is a few times as fast as the loop, but XLA takes seconds to compile it. On other devices, such as GPUs, every call of a solver

@@ -2,7 +2,7 @@
 
 The parameters about a reference point P are the mass m, the first moment h = m (C - P), and the planar inertia tensor
 (second-moment matrix) Pi = integral rho rho^T dm. The usual inertia tensor is J = tr(Pi) 1 - Pi, and [[Pi, h], [h^T, m]] is the 4x4
-pseudo-inertia. A body is physically valid if and only if this matrix is positive semidefinite.
+pseudo-inertia. A body is physically valid if and only if its pseudo-inertia is positive semidefinite.
 """
 
 from typing import TypeVar

@@ -101,8 +101,8 @@ def exponential(rotation_vector: Vector3) -> Quaternion:
 def logarithm(q: Quaternion) -> Vector3:
     """Rotation vector u = phi e (rad), |u| <= pi, of a quaternion of any nonzero norm; q and -q have the same u.
 
-    u = 2 arctan(|qv|/|q0|) qv/|qv|, with a power series in (|qv|/q0)^2 near the identity, where the first
-    derivative is 2 dqv. It is discontinuous, like every logarithm, at |u| = pi.
+    u = 2 arctan(|qv|/|q0|) qv/|qv|, with a power series in (|qv|/q0)^2 near the identity, where the first derivative is 2 dqv. The
+    logarithm is discontinuous, like every logarithm of rotations, at |u| = pi.
     """
     q = jnp.where(q[0] < 0, -q, q)
     x = dot(q[1:], q[1:])

@@ -32,7 +32,7 @@ def rodrigues(axis: Vector3, angle: Float[Array, ""]) -> Matrix33:
     """Rodrigues matrix A(e, phi) = 1 + sin(phi) S(e) + (1 - cos(phi)) S(e)^2 of a rotation about the unit vector e.
 
     Args:
-        axis: Unit vector e, with the same components on both frames.
+        axis: Unit vector e, with the same components on the frames before and after the rotation.
         angle: Angle phi, rad.
 
     Source: theory.md (B4), Rodrigues 1840.

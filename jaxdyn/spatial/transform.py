@@ -47,7 +47,7 @@ class RigidTransform(eqx.Module):
         return RigidTransform(quaternion.exponential(w), translation)
 
     def logarithm(self) -> Float[Array, "6"]:
-        """Twist (w; nu), |w| <= pi, whose exponential is this displacement; discontinuous at |w| = pi."""
+        """Twist (w; nu), |w| <= pi, whose exponential is this transform; discontinuous at |w| = pi."""
         w = quaternion.logarithm(self.quaternion)
         across = jnp.cross(w, self.translation)
         back = self.translation - 0.5 * across + cotangent_remainder_root(dot(w, w)) * jnp.cross(w, across)
