@@ -1,6 +1,6 @@
 """Steps of adaptive length, by the solvers of diffrax (extra "adaptive").
 
-These solvers add vectors. This is correct here, because coordinates follow dq/dt of `configuration.coordinate_rate`, and a
+These solvers treat coordinates as vectors. This is correct, because dq/dt is that of `configuration.coordinate_rate`, and a
 quaternion whose norm has drifted still represents the same rotation: all formulas of jaxdyn divide by the norm.
 """
 
@@ -29,18 +29,19 @@ def rollout_adaptive(
     atol: float = 1e-8,
     max_steps: int = 4096,
 ) -> Trajectory:
-    """Simulate with error control and record the states at given times. Per sample: batch with `jax.vmap`.
+    """Simulate with error control and record the states at given times. Use `jax.vmap` for batches.
 
     Args:
         system: Mechanism with its forces.
         state: State at times[0].
         times: Increasing times of the records, s.
-        controls: Knots, or a policy(t, state, key), which is called without a key at every evaluation of the solver; None for no
-            controls. Near discontinuities of knots the solver takes short steps; smooth knots (interpolation="cubic") are fastest.
+        controls: Knots, or a function policy(t, state, key), which is called with the key None at every evaluation of the solver;
+            None for no controls. Near discontinuities of knots the solver takes short steps; smooth knots (interpolation="cubic")
+            are fastest.
         solver: ODE solver of diffrax; by default `diffrax.Dopri8()`.
         rtol, atol: Allowed error per step, relative and absolute (rad, m, rad/s, m/s, and 1 for quaternions).
-        max_steps: Maximum number of steps. A sample that needs more ends with `RolloutResult.STEP_FAILED`; its further records are
-            infinite.
+        max_steps: Maximum number of steps. A sample that needs more steps ends with `RolloutResult.STEP_FAILED`; the remaining
+            records of the sample are infinite.
 
     Returns:
         `Trajectory` of states with unit quaternions; `steps` is the number of accepted steps. Reverse-mode derivatives are those of

@@ -17,12 +17,12 @@ from jaxdyn.spatial.arrays import floating
 
 
 class PDControl(eqx.Module):
-    """PD control of all joints, a policy for systems without drives: the force of every velocity component is a control.
+    """Policy for PD control of all joints of a system without drives, whose controls are the forces of all velocity components.
 
         tau = stiffness (target - q) - damping v + feedforward(t) [- gravity force],   clipped at the effort limits of the model
 
-    The difference is taken in tangent coordinates. The controls are constant in each step, as for a digital controller. If the
-    gains are too high for the step, make the servo a part of the system by `JointServo`.
+    The difference target - q is taken in tangent coordinates. The controls are constant in each step, as for a digital controller.
+    If the gains are too high for a stable simulation, use a `JointServo` in the system instead.
 
     Attributes:
         model: The mechanism; its effort limits bound the controls.

@@ -29,7 +29,7 @@ class Step(NamedTuple):
     Attributes:
         number: Index of the step, counted from 0.
         t: Time at the start of the step, s.
-        row: Row of `Controller.rows` for this step.
+        row: Row for this step of the arrays that `Controls.rows` returns.
         key: Random key of the rollout, or None.
     """
 
@@ -44,10 +44,10 @@ class Step(NamedTuple):
 
 
 class Controls(eqx.Module):
-    """Base of the controls of a rollout, in the form that the loop of the rollout calls."""
+    """Base class of the controls of a rollout, whose methods `rollout` calls."""
 
     def begin(self, state: State) -> PyTree:
-        """The memory before the first step; None if none is needed."""
+        """The memory of the controls before the first step; None if the controls need no memory."""
         return None
 
     def rows(self) -> PyTree:
@@ -56,11 +56,11 @@ class Controls(eqx.Module):
 
     @abc.abstractmethod
     def in_force(self, step: Step, state: State, memory: PyTree) -> tuple[Control, PyTree]:
-        """The controls as a function of time within a step that starts in `state`, and the memory after it."""
+        """The controls as a function of time within a step that starts in `state`, and the memory after the step."""
 
 
 class Controller(Controls):
-    """Base of policies with a memory, such as a plan that is improved in each step or an estimate of the state."""
+    """Base class of policies with a memory, for example of a plan that is improved in each step, or of an estimate of the state."""
 
     @abc.abstractmethod
     def begin(self, state: State) -> PyTree:
@@ -70,7 +70,7 @@ class Controller(Controls):
     def decide(
         self, t: Float[Array, ""], state: State, memory: PyTree, key: PRNGKeyArray | None
     ) -> tuple[Float[Array, "nu"], PyTree]:
-        """The controls of the step that starts at t, constant in the step, and the memory after it, of unchanged shapes."""
+        """The constant controls of the step that starts at t, and the memory after the step, whose arrays keep their shapes."""
 
     def in_force(self, step: Step, state: State, memory: PyTree) -> tuple[Control, PyTree]:
         u, memory = self.decide(step.t, state, memory, step.own_key())
@@ -121,7 +121,7 @@ class Knots(Controls):
     """Controls given at equidistant times.
 
     Attributes:
-        values: Controls at start, start + interval, ...; the first and the last value apply outside of this range.
+        values: Controls at the times start, start + interval, ...; the first and the last value apply outside of this range.
         interval: Time between knots, s.
         start: Time of the first knot, s; one value, or one per control if the controls act with different delays.
         interpolation: "zero_order" (each value is held until the next knot), "linear", or "cubic" (Catmull-Rom spline).
@@ -182,7 +182,7 @@ def as_controls(
 
     Raises:
         TypeError: `controls` has an unsupported type, or a policy does not take (t, state, key).
-        ValueError: The shape is wrong, or a policy needs a key but none is given; the message states the remedy.
+        ValueError: The shape is wrong, or a policy needs a key but no key is given; the message states the remedy.
     """
     if controls is None:
         return NoControls()

@@ -18,11 +18,11 @@ def work_of_step(system: System) -> Callable[..., Float[Array, ""]]:
 
         W = sum over steps of (Q_before + Q_after)/2 . (step in tangent coordinates) + V_after - V_before
 
-    V is the energy stored by these forces; among them only `JointLimits` store energy.
+    V is the energy stored by the forces that are not conservative; of these, only `JointLimits` store energy.
 
-    E_end - E_start - W is then the error of the power balance: zero for constant controls, and of second order in dt for friction.
-    Forces that depend on time explicitly are evaluated at the start of the step, which is an error of first order. The work of
-    prescribed motions is not included: see `driving_power`.
+    With the total energy E, E_end - E_start - W is the error of the power balance: zero for constant controls, and of second order
+    in dt for friction. Forces that depend on time explicitly are evaluated at the start of the step, which causes an error of first
+    order in dt. The work of prescribed motions is not included: see `driving_power`.
 
     Source: theory.md (G7), dE/dt = Q . v.
     """
@@ -45,5 +45,5 @@ def work_of_step(system: System) -> Callable[..., Float[Array, ""]]:
 def power_balance_error(
     energy: Float[Array | np.ndarray, "*batch records"], work: Float[Array | np.ndarray, "*batch"]
 ) -> Float[Array | np.ndarray, "*batch"]:
-    """Energy gained minus work done, E_end - E_start - W, J."""
+    """Error of the power balance: energy gained minus work done, E_end - E_start - W, J."""
     return energy[..., -1] - energy[..., 0] - work

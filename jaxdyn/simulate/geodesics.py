@@ -24,8 +24,8 @@ def geodesic(
 
         dv^delta/dt + L^delta_{alpha beta} v^alpha v^beta = 0
 
-    It is the motion without gravity and other forces. Its kinetic energy, and so its speed in this metric, is constant, and it is
-    the shortest path between nearby configurations (Jacobi 1837).
+    The geodesic is the motion without gravity and other forces. The kinetic energy along a geodesic, and so the speed in this
+    metric, is constant. A geodesic is the shortest path between nearby configurations (Jacobi 1837).
 
     Args:
         model: The mechanism.

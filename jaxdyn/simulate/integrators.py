@@ -1,4 +1,4 @@
-"""One-step integrators. Another integrator is added by a subclass of `Integrator`; `rollout` supports it without changes.
+"""One-step integrators. To add an integrator, define a subclass of `Integrator`; `rollout` supports it without changes.
 
 All methods change coordinates by `configuration.integrate`, so they are valid for joints whose coordinates are on manifolds.
 """
@@ -33,7 +33,7 @@ class Integrator(eqx.Module):
     """A one-step method.
 
     Attributes:
-        order: Global order of accuracy for smooth forces and controls, which the tests verify.
+        order: Global order of accuracy for smooth forces and controls, as verified by tests.
     """
 
     order: eqx.AbstractVar[int]
@@ -54,8 +54,8 @@ class Integrator(eqx.Module):
 class ExplicitEuler(Integrator):
     """Explicit Euler: v' = v + dt a(q, v), q' = q + dt v.
 
-    One evaluation per step. It adds energy to every oscillation; use it to compare with results of others, otherwise use
-    `SemiImplicitEuler`.
+    The acceleration is evaluated once per step. The method adds energy to every oscillation: use it to compare with results of
+    other programs, and otherwise `SemiImplicitEuler`.
     """
 
     order: ClassVar[int] = 1
@@ -70,13 +70,14 @@ class ExplicitEuler(Integrator):
 class SemiImplicitEuler(Integrator):
     """Semi-implicit (symplectic) Euler: v' = v + dt a(q, v), q' = q + dt v'.
 
-    One evaluation per step; without friction the energy error stays bounded. Forces in joints that resist motion, such as friction
-    and servos, are evaluated at the end of the step by one linear solve (`acceleration_over_step`), because those of real robots
-    are
-    stiff: a wrist of 1e-4 kg m^2 with 10 N m s/rad would need explicit steps below 0.02 ms. The derivative is exact.
+    The acceleration is evaluated once per step; without friction the energy error stays bounded. Forces in joints that resist
+    motion, such as friction and servos, are evaluated at the end of the step by one linear solve (`acceleration_over_step`),
+    because these forces are stiff in real robots: a wrist with an inertia of 1e-4 kg m^2 and a damping of 10 N m s/rad would need
+    explicit steps below 0.02 ms. Derivatives of the step are exact.
 
     Attributes:
-        damping: "implicit", or "explicit" to take all forces at the start of the step, which limits dt to about 2 M/D.
+        damping: "implicit", or "explicit" to evaluate all forces at the start of the step, which limits dt to about 2 M/D for the
+            inertia M and the damping D.
 
     Source: theory.md (I12).
     """
@@ -131,11 +132,13 @@ class RungeKutta4(Integrator):
 class ImplicitMidpoint(Integrator):
     """Implicit midpoint rule: v' = v + dt a(midpoint), q' = q + dt (v + v')/2, midpoint velocity (v + v')/2.
 
-    The method is symmetric, of order 2, and stable for stiff springs and dampers. The equation is solved by Newton's method with a
-    fixed number of iterations; derivatives follow from the implicit function theorem and do not depend on the iterations.
+    The method is symmetric, of order 2, and stable for stiff springs and dampers. The equation of the step is solved by Newton's
+    method with a fixed number of iterations; derivatives follow from the implicit function theorem and do not depend on the
+    iterations.
 
     Attributes:
-        iterations: Newton iterations per step. The step fails if the last one still moved v by more than sqrt(machine epsilon).
+        iterations: Number of Newton iterations per step. The step fails if the last iteration changes v by more than sqrt(machine
+            epsilon).
     """
 
     iterations: int = eqx.field(static=True, default=6)

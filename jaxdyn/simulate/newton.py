@@ -28,8 +28,8 @@ def solve_by_newton(
         residual: Function whose root is computed.
         guess: Initial guess.
         iterations: Number of iterations.
-        regularization: Values that are added to the diagonal of the matrix of Newton's method, for redundant equations. They affect
-            only the speed of convergence.
+        regularization: Values that are added to the diagonal of the matrix of Newton's method, for redundant equations. These
+            values affect only the speed of convergence.
         judged: Number of leading unknowns that must have converged at the end; by default all unknowns.
 
     Returns:

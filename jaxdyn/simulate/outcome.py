@@ -1,8 +1,8 @@
 """Result codes of rollouts, and the warning about rollouts that did not reach their end.
 
-Under `jit` a rollout can only return a code per sample. Outside of `jit`, also under `vmap` alone, the codes are known when the
-call returns, and a warning about diverged samples is issued immediately. The warning is issued by a JAX primitive that returns the
-codes unchanged: outside of `jit` it is evaluated with the known codes of the whole batch, and within `jit` it is compiled to no
+Under `jit`, a rollout can only return a result code for each sample. Outside of `jit` (also under `vmap`), the codes are known when
+the call returns, and a warning about diverged samples is issued immediately. The warning is issued by a JAX primitive that returns
+the codes unchanged: outside of `jit` it is evaluated with the known codes of the whole batch, and within `jit` it is compiled to no
 operation.
 """
 
@@ -100,7 +100,7 @@ _NOT_OF_USERS = (
 def report(
     result: Int[Array, "*batch"], steps: Int[Array, "*batch"], v: Float[Array, "*batch nv"], topology: Topology
 ) -> Int[Array, "*batch"]:
-    """`result` unchanged; outside of `jit` it warns if samples did not reach their end.
+    """Return `result` unchanged; outside of `jit`, warn if samples did not reach their end.
 
     Args:
         result, steps, v, topology: See `describe`.

@@ -1,8 +1,8 @@
-"""Errors of float32 and float64 for one mechanism: energy, forward dynamics and their gradients, compared with 50 digits.
+"""Errors of energy, forward dynamics and their gradients in float32 and float64, relative to a computation with 50 digits.
 
 The reference is the scalar program of the lane compiler in arithmetic of 50 digits, so the formulas are the same and only rounding
 differs. All computations use the same states, which float32 represents exactly, and the parameters of the model in double
-precision. The rounding of these parameters to float32 is a part of the error of float32, and is also reported separately.
+precision. The error from rounding these parameters to float32 is a part of the error of float32, and is also reported separately.
 """
 
 import dataclasses
@@ -56,9 +56,9 @@ class Errors:
     If the largest component is smaller than its median over the states, as at rest, the errors are relative to the median.
 
     Attributes:
-        float32, float64: Errors of the two precisions.
+        float32, float64: Errors of the computations in float32 and in float64.
         rounded_model: Errors of exact arithmetic with model parameters rounded to float32; they are included in `float32`.
-        exact: Vectors of the reference, rounded to double precision.
+        exact: Results of the reference, rounded to double precision.
     """
 
     float32: np.ndarray
@@ -111,7 +111,7 @@ def random_inputs(system: System, rest: Float[Array, "nq"], q: Float[Array, "sta
 
     Args:
         system: Mechanism with its forces.
-        rest, q: Configurations that satisfy the constraints.
+        rest, q: Configurations of the state at rest and of the moving states, which satisfy the constraints.
         key: Random key.
     """
     of_velocities, of_forces, of_weights = jax.random.split(key, 3)
@@ -127,17 +127,17 @@ def random_inputs(system: System, rest: Float[Array, "nq"], q: Float[Array, "sta
 
 
 def errors(system: System, part: Part, inputs: Samples, backend: lanes.Backend) -> dict[str, Errors]:
-    """Errors of the results of a part, except gradients that are zero.
+    """Errors of the results of a part, by the names of the results, except for gradients that are zero.
 
     Args:
         system: Mechanism with its forces, in double precision.
         part: Function and names of its results.
         inputs: States and forces.
-        backend: Compiler in both precisions, see `jaxdyn.batched`.
+        backend: Compiler of the computations in float32 and float64, see `jaxdyn.batched`.
 
     Raises:
-        CannotFlatten: The function has no scalar program, so there is no reference.
-        ValueError: A result is not finite with any number of digits.
+        CannotFlatten: The lane compiler does not support the function, so there is no reference.
+        ValueError: A result of the reference is not finite.
     """
     reference = Reference(part.function, system, *_state(inputs, 0), digits=DIGITS)
 
@@ -175,8 +175,8 @@ class Conditioning(NamedTuple):
 
     Attributes:
         mass_matrix: Condition number of M with its diagonal scaled to 1, so that it does not depend on units.
-        growth: Relative error of a divided by the relative error of the terms of the equations, from
-            |M^-1| (|M| |a| + |h| + |tau|), for the largest components. Source: Skeel 1979.
+        growth: Ratio of the relative error of a to the relative error of the terms of the equations, computed from |M^-1| (|M| |a|
+            + |h| + |tau|) for the largest components. Source: Skeel 1979.
     """
 
     mass_matrix: np.ndarray
@@ -184,7 +184,8 @@ class Conditioning(NamedTuple):
 
 
 def conditioning(system: System, inputs: Samples, accelerations: np.ndarray) -> Conditioning:
-    """Conditioning at states with known accelerations; h contains all forces except tau, including those of loops."""
+    """Conditioning at states with known accelerations; h contains all forces except tau, including the constraint forces of
+    loops."""
     matrices, tau = np.asarray(_mass_matrices(system, inputs.q)), np.asarray(inputs.tau)
     scale = 1.0 / np.sqrt(np.diagonal(matrices, axis1=1, axis2=2))
     scaled = np.linalg.cond(matrices * scale[:, :, None] * scale[:, None, :])

@@ -16,16 +16,18 @@ class Projected(Integrator):
 
         q <- q (+) M^-1 G' lam with phi = 0,   v <- v + M^-1 G' mu with dphi/dt = 0
 
-    Errors of the constraints remain at the level of rounding for any number of steps, whereas stabilization leaves errors of the
-    order of the integrator. The order of accuracy is that of the integrator. Derivatives are those of exact projections and do not
-    depend on the number of iterations. Without constraints the steps of the integrator are not changed.
+    Errors of the constraints remain at the level of rounding for any number of steps, whereas stabilization of the constraints
+    leaves errors of the same order as those of the integrator. The projection does not change the order of accuracy of the
+    integrator. Derivatives are those of exact projections and do not depend on the number of iterations. In a system without
+    constraints, the steps of the integrator are not changed.
 
     A projection after a step of semi-implicit Euler adds energy at every step, so use a method of higher order, or `Variational` if
-    energy is most important. In single precision the rounding error of an angle that grows over many turns affects the loops.
+    energy is most important. In single precision, the rounding error of an angle that grows over many turns causes errors in the
+    closure of the loops.
 
     Attributes:
-        integrator: Integrator of the steps, with its stabilization of constraints turned off.
-        order: Order of the integrator.
+        integrator: Integrator of the steps; `Projected` turns off the stabilization of constraints in these steps.
+        order: Order of accuracy, which is that of `integrator`.
         iterations: Number of iterations of the projection of position; the step fails if the remaining error exceeds
             sqrt(machine epsilon), m or 1.
     Source: theory.md (N14).

@@ -1,12 +1,13 @@
 """Rollouts: many steps of one system from one state. Use `jax.vmap` over states, controls and models for batches.
 
-Memory of reverse mode. Intermediate results of a step are not stored. The states at the records are kept, and between two records
-only the states that the backward pass currently needs. With N steps, a record every n-th step, and S values in the carried state
-(nq + nv + 2 and the accumulated cost), reverse mode keeps at most
+Memory of reverse mode. Intermediate results of a step are not stored. Reverse mode keeps the states at the records and, between two
+records, only the states that the backward pass currently needs. With N steps, a record every n-th step, and S values in the carried
+state (nq + nv + 2 and the accumulated cost), reverse mode keeps at most
 
-    (N/n + max(128, 3 sqrt(n)) + 2) S values plus the intermediate results of one step,
+    (N/n + max(128, 3 sqrt(n)) + 2) S values plus the intermediate results of one step.
 
-and evaluates each step at most three additional times. So a record of the end only (n = N) costs about 2 sqrt(N) states.
+Reverse mode evaluates each step at most three additional times. So a rollout with a record only at the end (n = N) keeps about 2
+sqrt(N) states.
 """
 
 import dataclasses
@@ -50,11 +51,11 @@ class Trajectory(Displayed, eqx.Module):
 
     Attributes:
         time: Times of the records, s.
-        saved: Records with leading axis T+1, including the start; states (q, v) unless `save` is given.
+        saved: Records of the start and of T later times, with leading axis T+1; states (q, v) unless `save` is given.
         final: State at the end.
         cost: Sum of the stage costs, or None.
         result: Code of `RolloutResult`.
-        steps: Number of steps until the end of the sample.
+        steps: Number of steps after which each sample ended.
         topology: Topology of the mechanism.
         backend: Compiler of the rollout, "lanes" (the lane compiler) or "xla".
     """
@@ -72,14 +73,14 @@ class Trajectory(Displayed, eqx.Module):
     def healthy(self) -> Bool[Array, "*batch"]:
         """Mask of the samples that completed their steps or met their stop condition.
 
-        A loss that is summed over these samples only is zero, and so seems perfect, if all samples failed. Assign a large loss to
-        the failed
-        ones: `jnp.where(trajectory.healthy, loss, worst)`.
+        If all samples failed, a loss that is summed only over healthy samples is zero, and so seems perfect. Therefore assign a
+        large loss to the failed samples: `jnp.where(trajectory.healthy, loss, worst)`.
         """
         return reached_end(self.result)
 
     def describe(self) -> str:
-        """Summary of the outcomes: counts, time and place of the first failure, and the remedy. Not available under `jit`."""
+        """Summary of the outcomes: counts, time and place of the first failure, and the remedy. This method is not available under
+        `jit`."""
         return describe(np.asarray(self.result), np.asarray(self.steps), np.asarray(self.final.v), self.topology)
 
     def plot(self, *, samples: Sequence[int] | None = None) -> Any:
@@ -96,7 +97,7 @@ class Trajectory(Displayed, eqx.Module):
         Raises:
             ModuleNotFoundError: matplotlib is not installed.
             TypeError: The records are not states.
-            IndexError: There is no such sample.
+            IndexError: An index in `samples` is not that of a sample.
         """
         draw = view("motion_plot")
         time, q, v = self._records(samples, _MOST_SHOWN)
@@ -119,7 +120,7 @@ class Trajectory(Displayed, eqx.Module):
             trajectory.animate(system, "motion.gif")
 
         Args:
-            system: The mechanism, because a trajectory does not contain its geometry; the loops of a system are drawn too.
+            system: The mechanism, whose geometry the trajectory does not contain; for a `System`, the loops are drawn too.
             path: File with the suffix .gif or .mp4; None for a GIF that is not saved.
             samples: Indices of the samples, see `to_dataframe`; the first 4 if not given.
             fps: Frames per second.
@@ -133,9 +134,9 @@ class Trajectory(Displayed, eqx.Module):
         Raises:
             ModuleNotFoundError: matplotlib is not installed.
             TypeError: The records are not states.
-            IndexError: There is no such sample.
+            IndexError: An index in `samples` is not that of a sample.
             ValueError: The trajectory belongs to another mechanism, or the samples have different times.
-            ConfigError: The file name has another suffix, ffmpeg is missing, or the file cannot be written.
+            ConfigError: The suffix of the file name is not .gif or .mp4, ffmpeg is missing, or the file cannot be written.
         """
         draw = view("animation_of")
         model = system.model if isinstance(system, System) else system
@@ -152,9 +153,9 @@ class Trajectory(Displayed, eqx.Module):
     def to_dataframe(self) -> Any:
         """Convert the records to a pandas `DataFrame` with one row for each record of each sample.
 
-        The columns are `time` (s), `sample`, and the coordinates `q_NAME` and velocities `v_NAME` by the names of their joints,
-        with an index where a joint has several, `q_base[0]`. Samples are numbered from 0; several axes of a batch are flattened in
-        row-major order.
+        The columns are `time` (s), `sample`, and the coordinates `q_NAME` and velocities `v_NAME` by the names of their joints. If
+        a joint has several of them, the name of the column contains an index, as in `q_base[0]`. Samples are numbered from 0;
+        several axes of a batch are flattened in row-major order.
 
         Raises:
             ModuleNotFoundError: pandas is not installed.
@@ -176,7 +177,7 @@ class Trajectory(Displayed, eqx.Module):
 
         Raises:
             TypeError: The records are not states.
-            IndexError: There is no such sample.
+            IndexError: An index in `samples` is not that of a sample.
         """
         if not isinstance(self.saved, State):
             raise TypeError(
@@ -252,22 +253,26 @@ def rollout(
         substeps: Number of integrator steps per control step.
         save_every: Number of steps between records; it must divide `steps`.
         save: Function record(t, state, u) that returns a pytree of arrays, where u are the controls at t.
-        cost: Function cost(t, state, u, next_state) that returns a pytree of values, which are summed over the steps; booleans are
-            counted.
-        stop: Function condition(t, state) that is evaluated after each step; the state of a sample that satisfies it is held.
+        cost: Function cost(t, state, u, next_state) that returns a pytree of values, which are summed over the steps; for booleans,
+            the sum is the number of true values.
+        stop: Function condition(t, state) that is evaluated after each step; a sample that satisfies the condition keeps its state
+            until the end of the rollout.
         key: Random key of the policy: step k receives fold_in(key, k).
         t0: Time of the initial state, s.
-        divergence_limit: Largest allowed velocity (rad/s, m/s). A sample that exceeds it has diverged and is held at its last valid
-            state. Its derivative is meaningless but finite, so that a mask can exclude it from a sum, unless the sample overflowed
-            within a single step: then it is NaN.
+        divergence_limit: Largest allowed velocity (rad/s, m/s). A sample that exceeds this limit has diverged and keeps its last
+            valid state. The derivative of a diverged sample is meaningless but finite, so that a mask can exclude it from a sum. If
+            the sample overflowed within a single step, the derivative is NaN.
         backend: "lanes" runs the whole rollout as one kernel of the lane compiler; "xla" uses XLA; "auto" uses the lane compiler on
-            CPUs where it supports the rollout. Values of the system that are known while tracing are constants of the kernel.
+            CPUs where it supports the rollout. Values of the system that are known while tracing are compiled into the kernel as
+            constants.
 
     Returns:
-        `Trajectory`. Reverse mode is checkpointed; the module docstring states the memory bound.
+        `Trajectory`. Reverse-mode differentiation uses checkpoints; the docstring of `jaxdyn.simulate.trajectory` states the memory
+        bound.
 
     Warns:
-        DivergenceWarning: Outside of `jit`, if samples did not reach their end; the message states where, and the remedy.
+        DivergenceWarning: Some samples did not reach their end; the message describes the first failure and the remedy. Under `jit`
+            there is no warning.
 
     Raises:
         ValueError: Wrong shapes of state or controls, or `save_every` does not divide `steps`.

@@ -34,8 +34,9 @@ class Variational(Integrator):
     If Q = 0 the method is symplectic: the energy error stays bounded over long simulations, and momenta that belong to a symmetry
     of the mechanism (linear momentum, or angular momentum about axes fixed in the ground) are conserved to rounding.
 
-    With constraints phi(q) = 0 of Jacobian G it is the method RATTLE: impulses G(q0)' lam in the first equation make q1 satisfy
-    phi(q1) = 0, and impulses G(q1)' mu make v1 satisfy G(q1) v1 = 0. It has the same conservation properties.
+    With constraints phi(q) = 0 of Jacobian G, this method is RATTLE: impulses G(q0)' lam in the first equation make q1 satisfy
+    phi(q1) = 0, and impulses G(q1)' mu make v1 satisfy G(q1) v1 = 0. RATTLE has the same conservation properties as the method
+    without constraints.
 
     The equations are solved by a fixed number of Newton iterations, and differentiated by the implicit function theorem.
 
