@@ -1,6 +1,6 @@
 """Kinds of constraints: joints that close a loop, rods, and couplings of coordinates; theory.md section (n).
 
-Markers are frames fixed in bodies. They are given on body axes, relative to the body origin O'; the body index -1 is the ground.
+Markers are frames fixed in bodies and given on body axes, relative to the body origin O'; the body index -1 denotes the ground.
 """
 
 from typing import ClassVar

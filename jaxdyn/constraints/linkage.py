@@ -37,9 +37,9 @@ class LinkageBuilder:
         builder.add_joint("cylinder", Prismatic((1, 0, 0)), "ground", "piston")
         system = builder.build()
 
-    A joint connects a frame on body A with a frame on body B. Its coordinates are zero where the two frames coincide, and B moves
-    relative to A. `jaxdyn.assemble` finds a configuration in which the loops are closed. Forces and further constraints are added
-    to the system: `dataclasses.replace(system, forces=(...))`.
+    A joint connects a frame on body A with a frame on body B. The coordinates of the joint are zero when the two frames coincide,
+    and B moves relative to A. `jaxdyn.assemble` finds a configuration in which the loops are closed. Forces and further constraints
+    are added to the system: `dataclasses.replace(system, forces=(...))`.
 
     **Names.** In the model, the origin of a body frame is at the joint that connects the body to its parent in the tree. If the
     body was described in another frame, the moving body of the model has the name "<body>/<joint>", and "<body>" is a named frame

@@ -31,7 +31,7 @@ class Constraint(eqx.Module):
 
     @abc.abstractmethod
     def residual(self, model: Model, q: Coordinates, poses: Poses) -> Float[Array, "m"]:
-        """Residual phi, which is zero where the constraint is satisfied. It must be smooth there and have a nonzero gradient.
+        """Residual phi, which is zero where the constraint is satisfied. There, phi must be smooth and have a nonzero gradient.
 
         Args:
             model: Mechanism, for its topology. Compute quantities that depend on the motion from `q` and `poses`.

@@ -78,8 +78,8 @@ def inverse_dynamics_derivatives(
         dtau/dv:  x = s,      y = (V + V_own) x s
         dtau/dq:  x = V x s,  y = A x s + V x (V x s),   plus the rotation of the force that the joint transmits
 
-    This closed form has nv^2 terms. It is valid for motion columns that are constant on the axes of their bodies. Automatic
-    differentiation is used for other joints (universal joints, some user-defined joints) and for prescribed motion.
+    This closed form has nv^2 terms. The closed form is valid for motion columns that are constant on the axes of their bodies.
+    Automatic differentiation is used for other joints (universal joints, some user-defined joints) and for prescribed motion.
 
     Args:
         model: Mechanism.

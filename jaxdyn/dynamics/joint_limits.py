@@ -34,10 +34,10 @@ class JointLimits(JointForce):
 
     At the depth x beyond a limit, the magnitude of the force is D + sqrt(S^2 + D^2) with the spring force S = k p(x) and the damper
     force D = d p'(x) dx/dt. The effective depth p increases with the third power of x and equals x - width/2 beyond the width, so
-    force and damping vanish at the limit. The force always points back to the limit. Its magnitude is S at rest and S + 2 D in a
-    fast approach, and decreases to zero if the joint returns faster than the spring would push it. With d = 2 sqrt(k I) for the
-    inertia I of the joint, a joint that moves farther than the width beyond the limit returns with one seventh of its speed, and a
-    slower joint returns with at most one third.
+    force and damping vanish at the limit. The force always points back to the limit. The magnitude of the force is S at rest and S
+    + 2 D in a fast approach, and decreases to zero if the joint returns faster than the spring would push it. With d = 2 sqrt(k I)
+    for the inertia I of the joint, a joint that moves farther than the width beyond the limit returns with one seventh of its
+    speed, and a slower joint returns with at most one third.
 
     The spring force S has a potential energy; the remaining part of the force is dissipative. The force is stiff: the default
     integrator evaluates it at the end of the step, for any step length, while explicit integrators require steps well below d/k and

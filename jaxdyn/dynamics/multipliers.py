@@ -4,7 +4,8 @@ The derivatives of accelerations and multipliers follow from the equations of mo
 
     M da - G' dlam = dtau - d(M a + h - G' lam),   G da = d(wanted) - d(G a + bias)      at constant a and lam
 
-Their computation requires one derivative of the inverse dynamics, and one additional solution with the same matrix factors (N16).
+The computation of these derivatives requires one derivative of the inverse dynamics, and one additional solution with the same
+matrix factors (N16).
 """
 
 import functools

@@ -30,9 +30,9 @@ class JointReaction(NamedTuple):
         force, moment: Total load of constraints, drive, friction and springs in the joint.
         constraint_force, constraint_moment: Load without the part along the motion of the joint; the power of this load in the
             joint is zero.
-        drive: Generalized force along the motion of the joint, S'(moment; force) with the motion columns S. It is the sum of
-            controls, friction, springs and couplings in the joint, minus armature times a and minus the forces of the rotors of the
-            joint (R3).
+        drive: Generalized force along the motion of the joint, S'(moment; force) with the motion columns S. This force is the sum
+            of controls, friction, springs and couplings in the joint, minus armature times a and minus the forces of the rotors of
+            the joint (R3).
     """
 
     force: Float[Array, "3"]

@@ -315,7 +315,8 @@ def acceleration(
         state: Coordinates and velocities.
         u: Controls; zero if None.
         t: Time (s).
-        correction: Required d^2 phi/dt^2, from `stabilizing_correction`; zero if None.
+        correction: Required second time derivatives d^2 phi/dt^2 of the constraint residuals, from `stabilizing_correction`; zero
+            if None.
 
     Example:
         ```python
@@ -393,9 +394,9 @@ def acceleration_over_step(
 
         (M + dt D + dt^2 K) a + h = (all applied forces at the start) - dt K v,   v' = v + dt a
 
-    All other forces are evaluated at the start of the step. This makes the step stable for friction and servos of any strength and
-    for any step length. The damping D and the stiffness K act like additional armature, so each step solves only one system of
-    equations. If no force has a resistance, the result is that of `acceleration`.
+    All other forces are evaluated at the start of the step. The implicit evaluation makes the step stable for friction and servos
+    of any strength and for any step length. The damping D and the stiffness K act like additional armature, so each step solves
+    only one system of equations. If no force has a resistance, the result is that of `acceleration`.
 
     Args:
         system: Mechanism with its forces, drives and constraints.
@@ -455,7 +456,7 @@ def _solved(
 
 
 class ConstraintErrors(NamedTuple):
-    """Errors of all constraint equations, in the order of `System.constraints`.
+    """Errors of all constraint equations phi = 0, in the order of `System.constraints`.
 
     Attributes:
         residual: Residuals phi, m or 1.
@@ -549,7 +550,7 @@ def total_potential_energy(system: System, state: State, t: Time = 0.0) -> Float
 
 @system_function
 def total_energy(system: System, state: State, t: Time = 0.0) -> Float[Array, ""]:
-    """Total energy (kinetic and potential), J. It is constant without controls, friction and prescribed motion.
+    """Total energy (kinetic and potential), J. The total energy is constant without controls, friction and prescribed motion.
 
     Args:
         system: Mechanism with its forces.

@@ -1,7 +1,8 @@
 """Steps of adaptive length, by the solvers of diffrax (extra "adaptive").
 
-These solvers treat coordinates as vectors. This is correct, because dq/dt is that of `configuration.coordinate_rate`, and a
-quaternion whose norm has drifted still represents the same rotation: all formulas of jaxdyn divide by the norm.
+The solvers of diffrax treat coordinates as vectors. The result is correct, because dq/dt is that of
+`configuration.coordinate_rate`, and a quaternion whose norm has drifted still represents the same rotation: all formulas of jaxdyn
+divide by the norm.
 """
 
 from typing import Any
