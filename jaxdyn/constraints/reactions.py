@@ -13,7 +13,7 @@ from jaxdyn.mechanism.topology import GROUND
 
 
 class LoopReaction(NamedTuple):
-    """Load that body A exerts on body B through a loop joint, ground axes; B exerts the opposite load on A at the same place.
+    """Load that body A exerts on body B through a loop joint, ground axes; B exerts the opposite load on A at the same point.
 
     Attributes:
         force: Force, N.

@@ -35,10 +35,10 @@ def forward_dynamics(
         q: Generalized coordinates (rad or m).
         v: Generalized velocities (rad/s or m/s).
         tau: All generalized forces except gravity (N m or N).
-        method: "cholesky" factorizes the mass matrix. "articulated_body" is a recursion of linear cost for long chains; each rotor
-            must then be carried by the body of the joint that it drives, by the parent of this body or by the ground.
-            "contravariant" evaluates a^delta = Q^delta - Gamma^delta_{alpha beta} v^alpha v^beta literally and does not support
-            prescribed motion.
+        method: "cholesky" factorizes the mass matrix. "articulated_body" is a recursion of linear cost, for long chains; it
+            requires that each rotor is carried by the body of the joint that it drives, by the parent of this body or by the
+            ground. "contravariant" evaluates a^delta = Q^delta - Gamma^delta_{alpha beta} v^alpha v^beta literally and does not
+            support prescribed motion.
 
     Returns:
         Accelerations, rad/s^2 or m/s^2. The values are not finite where the mass matrix is singular.

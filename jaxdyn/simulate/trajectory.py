@@ -142,8 +142,8 @@ class Trajectory(Displayed, eqx.Module):
         model = system.model if isinstance(system, System) else system
         if model.topology != self.topology:
             raise ValueError(
-                f"the trajectory is of {self.topology.name!r}, the mechanism is another one, {model.name!r}; give the system that "
-                "was simulated"
+                f"the trajectory belongs to mechanism {self.topology.name!r}, and the given mechanism {model.name!r} is different; "
+                "give the system that was simulated"
             )
         time, q, _ = self._records(samples, _MOST_ANIMATED)
         if np.any(time != time[:1]):
