@@ -72,7 +72,10 @@ def known_classes(own: Iterable[Any] = ()) -> dict[str, Any]:
     for item in (*candidates, *own):
         is_class = isinstance(item, type) and dataclasses.is_dataclass(item) and not _is_abstract(item)
         if not is_class and not inspect.isfunction(item):
-            raise ConfigError(f"classes has {item!r}; give classes such as your subclass of jaxdyn.JointForce")
+            raise ConfigError(
+                f"classes contains {item!r}, which is not a concrete dataclass or a function; "
+                "give classes such as your subclass of jaxdyn.JointForce"
+            )
         if found.setdefault(item.__name__, item) is not item:
             raise ConfigError(f"there are two classes called {item.__name__}; rename your own")
     return found

@@ -73,8 +73,8 @@ class Replay:
         Args:
             port: Port of the server. If the port is in use, the next free port is used, as `address` of the result shows.
             host: 127.0.0.1 for this computer only; with 0.0.0.0, other computers in the network can view and control the replay.
-                From browsers, the server accepts only requests of its own page, opened as localhost, as an IP address, or as the
-                name of this computer.
+                From browsers, the server accepts only requests from the page that it serves, opened as localhost, as an IP address,
+                or as the name of this computer.
         """
         return ServedReplay(self.recording, port, host, self.visuals)
 

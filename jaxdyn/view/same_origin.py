@@ -29,7 +29,7 @@ _starting = threading.Lock()
 
 @contextlib.contextmanager
 def same_origin_only(host: str) -> Iterator[list[Any]]:
-    """Context in which started websocket servers answer requests of their own page only.
+    """Context in which started websocket servers answer requests only from the page that they serve.
 
     Args:
         host: Host name or IP address with which the server is started.

@@ -35,8 +35,8 @@ class ServedMechanism(Served):
         Args:
             port: Port of the server. If the port is in use, the next free port is used, as `address` shows.
             host: 127.0.0.1 for this computer only; with 0.0.0.0, other computers in the network can view the mechanism and move the
-                sliders. From browsers, the server accepts only requests of its own page, opened as localhost, as an IP address, or
-                as the name of this computer.
+                sliders. From browsers, the server accepts only requests from the page that it serves, opened as localhost, as an IP
+                address, or as the name of this computer.
             visuals: Shapes of the bodies, see `jaxdyn.io.load_visuals`.
 
         Raises:

@@ -15,7 +15,7 @@ REFRESH = 1 / 30  # s between two looks at the controls
 
 
 def started(port: int, host: str, label: str | None) -> viser.ViserServer:
-    """Start a viser server that answers requests of its own page only.
+    """Start a viser server that answers requests only from the page that it serves.
 
     Raises:
         ConfigError: This version of viser does not allow jaxdyn to refuse requests of other pages.
