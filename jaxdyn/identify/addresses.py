@@ -1,4 +1,4 @@
-"""Addresses of parameters: dotted paths to arrays of a pytree, their rows by names of bodies, joints or inputs, and their units."""
+"""Addresses of parameters: dotted paths to arrays of a pytree, names of their rows (bodies, joints or inputs), and their units."""
 
 import dataclasses
 import difflib
@@ -22,7 +22,7 @@ from jaxdyn.spatial.transform import RigidTransform
 
 
 class ParameterError(ValueError):
-    """Error of a parameter that does not exist in the subject or is not valid; the message names the parameter and the remedy."""
+    """Error of a parameter that is not valid or does not exist in a pytree; the message names the parameter and the remedy."""
 
 
 INERTIA = ("mass", "com", "inertia")
@@ -33,7 +33,7 @@ def leaf_at(tree: PyTree, leaf: tuple[str, ...], name: str) -> Array:
 
     Args:
         tree: Pytree that contains the array.
-        leaf: Parts of the path.
+        leaf: Path to the array, as a tuple of its parts.
         name: Name of the parameter, for messages.
 
     Raises:
@@ -63,7 +63,7 @@ def leaf_at(tree: PyTree, leaf: tuple[str, ...], name: str) -> Array:
 
 
 def entry_names(subject: PyTree, leaf: tuple[str, ...], length: int) -> list[str]:
-    """Names of the rows of an array: those of bodies, joints, frames, inputs or recordings, otherwise their indices."""
+    """Names of the rows of an array: the names of bodies, joints, frames, inputs or recordings if possible, otherwise indices."""
     if leaf[-2:] == ("sensors", "zeros"):
         return [f"recording {k}" for k in range(length)]
     path = _path(subject, leaf)
@@ -85,16 +85,16 @@ def entry_names(subject: PyTree, leaf: tuple[str, ...], length: int) -> list[str
 
 
 def declared_at(subject: PyTree, leaf: tuple[str, ...]) -> Quantity:
-    """The declaration of an array by `quantity` in the class of its owner; an empty one if nothing is declared."""
+    """The declaration of an array by `quantity` in the class that contains it; without one, an empty declaration."""
     owner = _path(subject, leaf)[-2]
     return quantities(type(owner)).get(leaf[-1], Quantity()) if dataclasses.is_dataclass(owner) else Quantity()
 
 
 def units_of(subject: PyTree, leaf: tuple[str, ...]) -> Callable[[int, int], str]:
-    """The unit of each value of an array, as its owner declares it by `quantity`; "" if nothing is declared.
+    """The unit of each value of an array, as the class that contains it declares by `quantity`; "" if nothing is declared.
 
     Returns:
-        Function unit(row, part), where part is the index of a value within its row.
+        Function unit(row, part) that returns the unit; part is the index of a value within its row.
     """
     path = _path(subject, leaf)
     owner = path[-2]

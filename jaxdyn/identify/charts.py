@@ -1,8 +1,8 @@
 """Charts (parametrizations, bijectors): maps between unconstrained parameters and physically valid values.
 
 An optimizer changes the unconstrained parameters x; every x results in a valid value. A chart is one-to-one and smooth, so that
-every valid value can be reached and the Gauss-Newton problem is regular. Values are flat vectors in the order of the rows of a
-`Parameter`.
+every valid value can be reached and the chart does not make the Gauss-Newton problem singular. The values of a chart are a flat
+vector, in the order of the rows of the `Parameter`.
 """
 
 import abc
@@ -35,30 +35,30 @@ class Chart(eqx.Module):
     """A smooth one-to-one map from unconstrained parameters to the allowed values of a parameter.
 
     Attributes:
-        kind: Name of a concrete class in configs, for charts of single arrays.
+        kind: Name in configs of a chart for a single array.
     """
 
     kind: ClassVar[str]
 
     def about(self, values: Values) -> "Chart":
-        """Return the chart with its reference at the given values; charts without a reference are unchanged."""
+        """Return the chart with the given values as its reference; charts without a reference are unchanged."""
         return self
 
     def size(self, values: int) -> int:
-        """Number of unconstrained parameters for a number of values."""
+        """Number of unconstrained parameters that correspond to a given number of values."""
         return values
 
     @abc.abstractmethod
     def validate(self, values: np.ndarray) -> str | None:
-        """Reason why these values are outside of the chart, with the remedy; None if they are inside."""
+        """Reason why the chart does not contain these values, with the remedy; None if it contains them."""
 
     @abc.abstractmethod
     def value(self, x: Unconstrained) -> Values:
-        """The values that belong to unconstrained parameters."""
+        """The values that correspond to given unconstrained parameters."""
 
     @abc.abstractmethod
     def unconstrained(self, values: Values) -> Unconstrained:
-        """The unconstrained parameters that belong to values."""
+        """The unconstrained parameters that correspond to given values."""
 
 
 class Real(Chart):
@@ -135,8 +135,8 @@ class Bounded(Chart):
 class UnitVector(Chart):
     """Unit vectors, with two unconstrained parameters.
 
-    They are the components of the rotation vector perpendicular to the reference that rotates the reference to the value. The chart
-    is regular except at the direction opposite to the reference.
+    The parameters are the components of the rotation vector that is perpendicular to a reference vector and rotates it to the
+    value. The chart is regular except at the direction opposite to the reference.
     """
 
     kind: ClassVar[str] = "unit_vector"
@@ -172,7 +172,7 @@ class UnitVector(Chart):
 
 
 class Rotation(Chart):
-    """Unit quaternions, with three unconstrained parameters: value = reference exp(x), x the rotation vector on inner axes, rad."""
+    """Unit quaternions, with three unconstrained parameters: value = reference exp(x), x a rotation vector on inner axes (rad)."""
 
     kind: ClassVar[str] = "rotation"
 
@@ -204,14 +204,15 @@ class PhysicalInertia(Chart):
 
         P = U0 T T' U0',    P0 = U0 U0',    T = upper triangular with diagonal exp(d)
 
-    P is the 4x4 pseudo-inertia about the body origin, P0 is that of the reference. A body is physically valid (some distribution of
-    mass has its ten values) if and only if P is positive definite, and for each such P there is exactly one T. The unconstrained
-    parameters are dimensionless: (d_1, ..., d_4, t_12, t_13, t_14, t_23, t_24, t_34).
+    P is the 4x4 pseudo-inertia about the body origin, and P0 is the pseudo-inertia of the reference body. A body is physically
+    valid (some distribution of mass has its ten inertial parameters) if and only if P is positive definite, and for each positive
+    definite P there is exactly one T. The unconstrained parameters are dimensionless: (d_1, ..., d_4, t_12, t_13, t_14, t_23, t_24,
+    t_34).
 
     Values are (mass, com, inertia about the center of mass: xx, yy, zz, xy, xz, yz), as in `Model`.
 
     Attributes:
-        factor: Triangular factor U0 of the reference.
+        factor: Triangular factor U0 of the pseudo-inertia of the reference.
 
     Source: theory.md (F5); Wensing, Kim and Slotine 2018; Rucker and Wensing 2022.
     """
@@ -248,7 +249,7 @@ class PhysicalInertia(Chart):
         return jnp.concatenate([jnp.log(jnp.diagonal(triangle)), triangle[_ROWS, _COLUMNS]])
 
     def divergence_roots(self, x: Unconstrained) -> Unconstrained:
-        """Ten values whose squares add up to the log-det divergence from the reference body.
+        """Ten values whose sum of squares is the log-det divergence of a body from the reference body.
 
             D(P, P0) = tr(P0^-1 P) - log det(P0^-1 P) - 4 = sum of t_ij^2 + sum of exp(2 d_i) - 2 d_i - 1
 

@@ -21,19 +21,19 @@ _BLIND = 1e-6
 
 @announced_as("the uncertainty")
 def uncertainty(problem: Problem, unknowns: Unknowns, *, kind: str = "groups", scale: bool = True) -> Uncertainty:
-    """Covariance of the values at a minimum.
+    """Covariance of the estimates at the minimum of a loss.
 
         "noise":  C = s^2 F^-1,               F the Fisher information, s the noise scale
         "groups": C = F^-1 (G/(G - 1) sum g_k g_k' + F_0) F^-1
 
-    g_k are the gradients of G groups (windows, or blocks of samples), F_0 is the information of the priors. "noise" is correct if
-    all residuals are independent and the model is perfect. "groups" only requires that groups are independent, so it is appropriate
-    for real recordings.
+    g_k is the gradient of the loss of group k among G groups (windows, or blocks of samples), and F_0 is the information of the
+    priors. The kind "noise" is correct if all residuals are independent and the model is perfect. The kind "groups" only requires
+    that groups are independent, so it is appropriate for real recordings.
 
     Args:
         problem: Problem that was fitted.
-        unknowns: Unknowns at the end of the fit.
-        kind: "groups" or "noise".
+        unknowns: Unknowns of the problem at the end of the fit.
+        kind: Kind of the covariance, "groups" or "noise".
         scale: For the kind "noise": if true, the noise scale s is estimated from the residuals; otherwise s = 1.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Estimates of parameters with their names, units and covariance, and the places of a plant to which they belong."""
+"""Estimates of parameters with their names, units and covariance, and their places in a plant."""
 
 import dataclasses
 
@@ -18,7 +18,7 @@ class Address:
     """The place of some values in a plant.
 
     Attributes:
-        paths: Dotted paths of the arrays that contain them, such as "system.model.mass".
+        paths: Dotted paths of the arrays that contain the values, such as "system.model.mass".
         rows: Indices of the rows of these arrays; None for all rows.
         count: Number of values.
     """
@@ -29,17 +29,17 @@ class Address:
 
     @property
     def leaves(self) -> tuple[tuple[str, ...], ...]:
-        """The parts of each path."""
+        """The paths, each as a tuple of its parts."""
         return tuple(tuple(path.split(".")) for path in self.paths)
 
 
 class Follower(eqx.Module):
-    """Values that change with those of an address, from a `Tie`.
+    """Values that depend on the values of an address because of a `Tie`.
 
     Attributes:
-        address: Place of the values.
-        leader: Index of the address that they follow.
-        factor: Change of each value per change of its leader.
+        address: Place of the dependent values.
+        leader: Index of the address on whose values they depend.
+        factor: Derivative of each dependent value with respect to the value on which it depends.
     """
 
     address: Address = eqx.field(static=True)
@@ -59,9 +59,9 @@ class Uncertainty(Displayed, eqx.Module):
         warnings: Sentences about values that the data determine poorly or not at all.
         determined: Finite covariance of the estimates along the directions that data or priors determine.
         noise: Observed standard deviation of each measurement or force of the fit.
-        noise_of: "measurements" or "forces", to which the noise belongs; empty for neither.
-        addresses: Places of the values in the plant, in the sequence of the values.
-        followers: Values of the plant that follow others.
+        noise_of: Quantities to which `noise` belongs, "measurements" or "forces"; empty for others.
+        addresses: Places of the estimated values in the plant, in the order of `values`.
+        followers: Values of the plant that depend on estimated values.
     """
 
     labels: tuple[tuple[str, str], ...] = eqx.field(static=True)
@@ -76,7 +76,7 @@ class Uncertainty(Displayed, eqx.Module):
     followers: tuple[Follower, ...] = ()
 
     def without(self, path: str) -> "Uncertainty":
-        """The estimates without those of one array of the plant.
+        """The estimates without the estimates of one array of the plant.
 
         Args:
             path: Dotted path of the array.
@@ -118,7 +118,7 @@ class Uncertainty(Displayed, eqx.Module):
     @property
     @compiled_outside_jit
     def correlation(self) -> Float[Array, "values values"]:
-        """Correlations of the estimates; 0 for values that are not identified or do not vary."""
+        """Correlations of the estimates; 0 for values that are not identified or have zero variance."""
         std = self.std
         known = jnp.isfinite(std) & (std > 0)
         inverse = jnp.where(known, 1.0 / jnp.where(known, std, 1.0), 0.0)

@@ -1,4 +1,4 @@
-"""Judgment of plants on recordings, without a fit."""
+"""Evaluation of plants on recordings, without a fit."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ class Evaluation(Displayed):
     """Figures of merit of several plants on the same recordings, from `evaluate`.
 
     Attributes:
-        figures: Figures of merit by the name of the plant, each by its name in tables.
+        figures: For each plant, by its name, its figures of merit by their names in tables.
     """
 
     figures: dict[str, dict[str, float]]
@@ -38,17 +38,18 @@ def evaluate(
     processing: Processing | None = None,
     intervals: bool = True,
 ) -> Evaluation:
-    """Judge one plant or several plants on recordings that need not be those of their fits. Nothing is fitted.
+    """Evaluate one or several plants on recordings, which need not be those of their fits. No parameter is fitted.
 
         plant = jaxdyn.io.load_plant("runs/arm")
         identify.evaluate(plant, [recording]).figures["plant"]
 
     Args:
-        plants: Plant, or plants by the names that appear in tables.
+        plants: A plant, or a dictionary of plants by the names that appear in tables.
         recordings: Recordings, or parts of them with their own processing (`Part`).
-        checks: Checks that compute the figures; by default those of each plant, or `WindowsCheck()` if it has none.
-        processing: Grids and filters of all recordings that do not have their own; by default those of each plant.
-        intervals: Whether to count how often measurements are inside the 95 % prediction intervals, for plants with estimates.
+        checks: Checks that compute the figures; by default the checks of each plant, or `WindowsCheck()` for a plant without
+            checks.
+        processing: Grids and filters of all recordings without separate processing; by default those of each plant.
+        intervals: If true, the measurements inside the 95 % prediction intervals are counted for plants with estimates.
 
     Raises:
         TypeError: An argument has the wrong type.

@@ -1,12 +1,13 @@
 """Excitation: periodic motions that maximize the information on the base parameters within the limits of a machine.
 
-Each joint follows a Fourier series. Its velocities and accelerations are exact, and it is periodic, so that measurements can be
-averaged over periods. With noise of standard deviation sigma_j in the force of joint j, the information of samples at t_i is
+Each joint follows a Fourier series, whose velocities and accelerations are exact. The motion is periodic, so that measurements can
+be averaged over periods. With noise of standard deviation sigma_j in the force of joint j, the information of samples at t_i is
 
     A = sum_i Y_i^T diag(1 / sigma^2) Y_i,   Y_i = base columns of the regressor at (q, v, a)(t_i),
 
 which is the inverse of the covariance of the fitted parameters. log det A is maximized within the limits of position, speed and
-drive force (D-optimal design), by Adam from many random motions at once with multipliers for the limits (augmented Lagrangian).
+drive force (D-optimal design). The optimizer Adam starts from many random motions at once; multipliers enforce the limits
+(augmented Lagrangian).
 
 Source: Swevers et al. 1997 (Fourier series); Nocedal and Wright 2006, chapter 17 (multipliers).
 """
@@ -44,11 +45,11 @@ _NOT_HELD = "even very small motions of {!r} exceed its limits; check that the d
 
 
 class Margins(NamedTuple):
-    """Smallest relative distances of a motion from the limits; negative if a limit is exceeded.
+    """Smallest relative distances between a motion and the limits of the machine; negative if a limit is exceeded.
 
     Attributes:
         position: Distance to the nearer limit, in units of half the range; infinite for joints without limits.
-        speed, effort: 1 - (largest value) / limit, of velocities and drive forces.
+        speed, effort: 1 - (largest value) / limit, for velocities and for drive forces.
     """
 
     position: Float[Array, "*batch nv"]
@@ -60,11 +61,12 @@ class Excitation(eqx.Module):
     """Result of `design_excitation`.
 
     Attributes:
-        motion: Best motion that was found.
-        log_determinant: Log determinant of the information of its samples on the base parameters, in their units.
-        margins: Distances from the limits at the worst moment of the motion.
+        motion: Most informative motion that was found.
+        log_determinant: Log determinant of the information of the motion on the base parameters, in their units.
+        margins: Smallest distances from the limits during the motion.
         base: Base parameters that the motion determines.
-        random_log_determinants: Log determinants of the random initial motions, scaled to the largest amplitudes within the limits.
+        random_log_determinants: Log determinants of the information of the random initial motions, which are scaled to the largest
+            amplitudes within the limits.
     """
 
     motion: FourierMotion
@@ -90,8 +92,8 @@ def design_excitation(
 ) -> Excitation:
     """Design a periodic motion, at rest at its ends, whose measured forces determine the base parameters as accurately as possible.
 
-    The limits are those of `system.model.limits`: of positions, speeds and drive forces. They are satisfied on a grid ten times
-    finer than the samples: finally, all amplitudes are scaled to the largest values within the limits.
+    The motion satisfies the limits of positions, speeds and drive forces in `system.model.limits`, on a grid ten times finer than
+    the samples. Finally, all amplitudes are scaled to the largest values within these limits.
 
     Args:
         system: Mechanism with its forces and drives.
@@ -99,9 +101,9 @@ def design_excitation(
         period: Period of the motion, s.
         harmonics: Number of sines and cosines per joint, at least 2; the highest frequency is harmonics / period, Hz.
         samples: Number of equidistant times per period at which forces are measured.
-        noise: Standard deviation of each measured force, N m or N; equal for all forces if not given.
+        noise: Standard deviation of the noise of each measured force, N m or N; equal for all forces if not given.
         starts: Number of random motions from which the search starts.
-        max_steps: Number of gradient steps from each of these motions.
+        max_steps: Number of gradient steps from each random motion.
         base: Base parameters to determine; by default all base parameters of the system.
         renamed: Arguments of earlier releases; the error names the new arguments.
 
@@ -139,7 +141,7 @@ def random_motions(
 ) -> tuple[FourierMotion, Margins]:
     """Random periodic motions, at rest at their ends, with the largest amplitudes within the limits.
 
-    They are the initial motions of `design_excitation`.
+    `design_excitation` starts from such motions.
 
     Args:
         system: Mechanism with its forces and drives.

@@ -1,6 +1,4 @@
-"""Synthetic experiments: exciting motions of a machine with known parameters, noisy recordings, and comparison of fits with the
-truth.
-"""
+"""Synthetic experiments: exciting motions of a machine with known parameters, noisy recordings, and comparison with fits."""
 
 import dataclasses
 from typing import NamedTuple
@@ -28,7 +26,7 @@ LEAST_SIZE = 1e-3
 
 
 class ExcitingMotion(NamedTuple):
-    """A motion, its distances from the limits, and the log determinant of its information on the base parameters."""
+    """A motion, its distances from the limits of the machine, and the log determinant of its information on the base parameters."""
 
     motion: FourierMotion
     margins: Margins
@@ -39,7 +37,7 @@ class Excitations(NamedTuple):
     """Motions of an experiment, from `excitations`.
 
     Attributes:
-        base: Base parameters that random motions determine.
+        base: Base parameters of the machine, found from random motions.
         training: The most informative motions, for the fit.
         validation: Random motions, for the validation of the fit.
     """
@@ -62,7 +60,7 @@ def excitations(
     starts: int = 8,
     max_steps: int = 0,
 ) -> Excitations:
-    """Motions within the limits of a system: the most informative of some random motions, or designed motions.
+    """Motions within the limits of a system: either the most informative ones among random motions, or designed motions.
 
     Args:
         system: Mechanism with its forces and drives.
@@ -73,11 +71,11 @@ def excitations(
         period: Period of the motions, s.
         harmonics: Number of harmonics of the Fourier series of each joint, at least 2.
         times: Equidistant samples of one period, s.
-        starts: Number of random motions from which the most informative are selected, or from which each search starts.
+        starts: Number of random motions from which the most informative ones are selected, or from which each search starts.
         max_steps: Number of gradient steps of the search (`design_excitation`) for each training motion; 0 for no search.
 
     Raises:
-        ValueError: See `random_motions`, or too few random motions are within the limits.
+        ValueError: Too few random motions are within the limits; see also `random_motions`.
     """
     shape = {"period": period, "harmonics": harmonics, "samples": len(times)}
     random_key, *keys = jax.random.split(key, 1 + training)
@@ -108,7 +106,7 @@ def sampled(
 
 @stored_jit
 def regressor_rows(system: System, q: Array, v: Array, a: Array) -> Float[Array, "samples nv parameters"]:
-    """Regressor of all samples of a motion."""
+    """Regressors of all samples of a motion, stacked along the leading axis."""
     return jax.vmap(regressor, (None, 0, 0, 0))(system, q, v, a)
 
 
@@ -119,7 +117,7 @@ def synthetic_recording(
     times: Float[np.ndarray, "samples"],
     force_errors: Float[np.ndarray, "samples nv"] | None = None,
 ) -> Recording:
-    """A recording of a plant that follows a motion; its inputs make the drives exert the required forces.
+    """A recording of a plant that follows a motion; the recorded inputs make the drives exert the required forces.
 
     Args:
         plant: Machine that is recorded.
@@ -151,14 +149,15 @@ def _effect(plant: Plant, motion: Motions) -> Float[Array, "nv nu"]:
 
 
 class BaseComparison(NamedTuple):
-    """Base parameters from linear fits and from a fit of bodies, compared with the true ones; from `compare_base_parameters`.
+    """Comparison of base parameters from linear fits and from a fitted plant with the true ones; from `compare_base_parameters`.
 
     Attributes:
         truth: True base parameters.
         exact: Linear fit of exact forces.
         measured: Linear fit of measured forces.
         fitted: Base parameters of the fitted plant.
-        errors: Errors of the exact fit relative to each parameter, or to `LEAST_SIZE` of the largest one with the same unit.
+        errors: Errors of `exact`, relative to the size of each parameter, or to the fraction `LEAST_SIZE` of the largest parameter
+            with the same unit if this is larger.
         covered: Fraction of repetitions of the experiment in which the 95 % interval of each parameter contains the true value.
         measurements: Number of measured forces.
     """
@@ -182,16 +181,16 @@ def compare_base_parameters(
     repetitions: int = 400,
     seed: int = 0,
 ) -> BaseComparison:
-    """Compare base parameters from exact and noisy forces, and those of a fitted plant, with the true ones.
+    """Compare base parameters from exact forces, from noisy forces and from a fitted plant with the true base parameters.
 
     Args:
-        truth: Machine that performed the motions.
+        truth: Machine with the true parameters, which performed the motions.
         fitted: Fitted plant.
         base: Base parameters that the motions determine.
-        motions: Samples of the experiment, with noisy inputs.
+        motions: Samples of the motions of the experiment, with noisy inputs.
         noise: Standard deviation of the noise of each force, N m or N.
-        repetitions: Number of repetitions of the experiment with other noise, from which the coverage is counted.
-        seed: Seed of this noise.
+        repetitions: Number of simulated repetitions of the experiment with different noise, from which `covered` is computed.
+        seed: Random seed of the noise in the repetitions.
     """
     system = truth.system
     Y = base.columns(regressor_rows(system, motions.q, motions.v, motions.a))

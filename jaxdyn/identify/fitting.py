@@ -1,4 +1,4 @@
-"""Fits: the function that all solvers share, and its result."""
+"""Fits: the function `fit`, which all solvers share, and its result."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ from jaxdyn.results import UnsuccessfulError, message_text, outcome_text, raise_
 
 
 class FitError(UnsuccessfulError):
-    """A fit that did not succeed. With `throw=False`, `fit` returns its result code instead."""
+    """Error of a fit that did not succeed. With `throw=False`, `fit` does not raise it; the result code states the failure."""
 
 
 class FitStats(NamedTuple):
@@ -42,7 +42,7 @@ class Fit(Displayed, eqx.Module):
     Attributes:
         parameters: Parameters of the problem.
         search: Last state of the solver, from which `fit(..., resume=search)` continues.
-        history: Loss after each step, or None if it was not requested.
+        history: Loss after each step, or None if no history was requested.
     """
 
     parameters: Parameters
@@ -62,7 +62,7 @@ class Fit(Displayed, eqx.Module):
 
     @property
     def result(self) -> Any:
-        """The `FitResult`, whose `message` is a sentence; an array of its codes for a batch, or while JAX traces the fit."""
+        """The `FitResult` of the fit, with a `message`; for a batch, or while JAX traces the fit, an array of result codes."""
         code = self.search.result
         return code if np.ndim(code) or isinstance(code, Tracer) else FitResult(int(code))
 
@@ -120,16 +120,16 @@ def fit(
     Args:
         problem: An `OutputError`, an `InverseDynamicsError`, or another `Problem`.
         solver: `LevenbergMarquardt` or `GradientDescent`.
-        initial: Initial guess; by default the initial guess of the problem. With a leading axis it is a batch of initial guesses,
-            which are fitted at once.
+        initial: Initial guess; by default the initial guess of the problem. An initial guess with a leading axis is a batch, whose
+            fits are computed at once.
         max_steps: Maximum number of steps, including the earlier steps of a resumed search.
         throw: If true, an unsuccessful fit raises an error; otherwise only `Fit.result` states how it ended.
         progress: If true, a progress bar shows the loss.
         history: If true, the loss after each step is recorded.
-        resume: Search of an earlier fit to continue; `initial` is then ignored.
-        after_step: Function that is called with the search after each step, for example to save it.
-        mesh: Devices over which the pieces of data are divided (`jaxdyn.lanes.lane_mesh`); None for one device. The results do
-            not depend on it, because the contributions of all pieces are added on one device.
+        resume: State of an earlier fit (`Fit.search`) from which to continue; `initial` is then ignored.
+        after_step: Function that is called after each step with the state of the search, for example to save it.
+        mesh: Devices over which the pieces of data are divided (`jaxdyn.lanes.lane_mesh`); None for one device. The results do not
+            depend on the number of devices, because the contributions of all pieces are added on one device.
         renamed: Arguments of earlier releases; the error names the new arguments.
 
     Returns:

@@ -44,7 +44,7 @@ class FourierMotion(eqx.Module):
         return FourierMotion(self.offset, sine, cosine, self.frequency)
 
     def scaled(self, factor: Float[Array, ""]) -> "FourierMotion":
-        """Return the motion with all amplitudes multiplied by a factor; the mean coordinates are the same."""
+        """Return the motion with all amplitudes multiplied by a factor; the mean coordinates are unchanged."""
         return FourierMotion(self.offset, factor * self.sine, factor * self.cosine, self.frequency)
 
     @property

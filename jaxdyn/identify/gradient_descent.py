@@ -1,7 +1,7 @@
 """First-order fits for many parameters or many windows: reverse mode (the adjoint of the rollouts) and random batches of windows.
 
-Levenberg-Marquardt computes one tangent per parameter. Here one backward pass yields the derivatives with respect to all
-parameters, and a step simulates a few windows only, but many more steps are needed.
+Levenberg-Marquardt computes one tangent per parameter. Gradient descent computes the derivatives with respect to all parameters by
+one backward pass, and simulates only a few windows per step, but needs many more steps.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from jaxdyn.lanes import stored_jit
 
 
 def batch_loss(problem: OutputError, unknowns: Unknowns, chosen: Any) -> Float[Array, ""]:
-    """Loss of a random batch of windows, scaled to the number of all windows, plus that of the priors."""
+    """Loss of a random batch of windows, scaled to the number of all windows, plus the loss of the priors."""
     windows = jax.tree.map(lambda leaf: leaf[chosen], problem.windows)
     local = jax.tree.map(lambda leaf: leaf[chosen], unknowns.local)
 
@@ -39,9 +39,9 @@ class Descent(Search):
     """State of `GradientDescent` between two steps.
 
     Attributes:
-        unknowns: Current point.
-        memory: State of the optimizer.
-        loss: Loss of the last batch of windows, evaluated before the step that it determined; zero before the first step.
+        unknowns: Current values of the unknowns.
+        memory: State of the optax optimizer.
+        loss: Loss of the batch of windows of the last step, at the point before this step; zero before the first step.
         iterations: Number of steps taken.
     """
 
@@ -61,12 +61,12 @@ class GradientDescent(Solver):
 
         fit(problem, GradientDescent(optax.adam(0.01), batch=64, key=jax.random.key(0)), max_steps=500)
 
-    There is no test of convergence, so the maximum number of steps is taken.
+    Convergence is not tested, so `fit` takes the maximum number of steps.
 
     Attributes:
         optimizer: Gradient transformation of optax.
         batch: Number of windows per step; by default all windows.
-        key: Random key of the batches; step k draws from fold_in(key, k). It is not needed without `batch`.
+        key: Random key of the batches; step k draws from fold_in(key, k). The key is not needed if all windows are used.
 
     Raises:
         ValueError: A batch is given without a key.

@@ -1,16 +1,16 @@
-"""Base parameters: the combinations of parameters that motions determine.
+"""Base parameters: the linear combinations of parameters that motions and forces determine.
 
 The columns of a regressor are linearly dependent for all motions: for example, the mass of a link on a vertical axis does not do
-work, and the mass of the next link acts like an inertia of the link before. Of p parameters theta only the `rank` combinations beta
-= K theta affect the forces,
+work, and the mass of the next link has the same effect as an inertia of the previous link. Of p parameters theta only the `rank`
+combinations beta = K theta affect the forces,
 
     Y theta = Y[:, independent] beta,   K[:, independent] = 1.
 
-They follow from the row space of Y, stacked over many motions: its dimension is the rank. A parameter is identifiable alone if its
-unit vector lies in the row space, and not identifiable at all if its unit vector is perpendicular to it. The choice of the
-independent columns is not unique; here each column is kept that does not depend on the columns before it. Columns are ordered from
-the ground outward, so the dependent parameters of a body are combined with those of bodies nearer to the ground, as is common in
-the literature.
+The matrix K follows from the row space of Y, stacked over many motions; the dimension of this space is the rank. A parameter is
+identifiable alone if its unit vector lies in the row space, and not identifiable at all if its unit vector is perpendicular to it.
+The choice of the independent columns is not unique; here the independent columns are those that do not depend on the columns before
+them. Columns are ordered from the ground outward, so the dependent parameters of a body are combined with those of bodies nearer to
+the ground, as is common in the literature.
 
 This computation runs once per mechanism on the host in double precision. Source: Gautier and Khalil 1990; Gautier 1991.
 """
@@ -41,10 +41,11 @@ class BaseParameters:
     Attributes:
         labels: Name and unit of each parameter.
         independent: Indices of the independent columns, ascending.
-        combination: Matrix K of the base parameters beta = K theta.
+        combination: Matrix K of the base parameters beta = K theta, where theta are all parameters.
         singular_values: Singular values of the regressor with columns of norm 1, descending.
         alone: Whether each parameter is identifiable alone.
-        visible: Whether each parameter affects the forces; those that do but are not `alone` are identifiable in combinations only.
+        visible: Whether each parameter affects the forces; a parameter that is visible but not `alone` is identifiable in
+            combinations only.
     """
 
     labels: tuple[Label, ...]
@@ -61,7 +62,7 @@ class BaseParameters:
 
     @property
     def gap(self) -> float:
-        """Ratio of the smallest singular value within the rank to the largest one beyond it; infinite if there is none beyond."""
+        """Ratio of the smallest nonzero singular value to the largest one that counts as zero; infinite if there is no such one."""
         s = self.singular_values
         rest = s[self.rank] if self.rank < len(s) else 0.0
         return float(s[self.rank - 1] / rest) if rest > 0 else float("inf")
@@ -87,9 +88,9 @@ class BaseParameters:
     def nearest(
         self, values: Float[Array, "rank"], parameters: Float[Array, "parameters"]
     ) -> Float[Array, "parameters"]:
-        """Parameters with given base parameters, which differ from `parameters` in the independent ones only.
+        """Parameters that have the given base parameters, and differ from `parameters` only in the `independent` ones.
 
-        The mechanism then moves according to the base parameters, even if they are not physically valid for rigid bodies.
+        The mechanism then moves according to the base parameters, even if the result is not physically valid for rigid bodies.
 
         Args:
             values: Base parameters.
@@ -131,11 +132,11 @@ class BaseParameters:
 
 
 def base_parameters(Y: Float[Array | np.ndarray, "*rows parameters"], labels: Sequence[Label]) -> BaseParameters:
-    """Rank, independent columns and combinations of a regressor stacked over motions.
+    """Base parameters from a regressor that is stacked over motions: rank, independent columns and combinations.
 
     Columns are divided by their norms. A singular value counts as nonzero if it is at least sqrt(eps) of the largest one, where eps
-    is that of the type of Y; a column counts as zero if its norm is below sqrt(eps) of the largest norm. Entries of K below
-    eps^(2/3), which are rounding errors, are set to zero.
+    is the machine epsilon of the type of Y; a column counts as zero if its norm is below sqrt(eps) of the largest norm. Entries of
+    K below eps^(2/3), which are rounding errors, are set to zero.
 
     Args:
         Y: Rows of `regressor` for many motions, such as `identifying_motions`, or for the motions of an experiment.
@@ -143,7 +144,7 @@ def base_parameters(Y: Float[Array | np.ndarray, "*rows parameters"], labels: Se
 
     Raises:
         ValueError: The numbers of labels and columns differ; the regressor is zero or not finite; or its singular values decrease
-            without a gap, so that the rank is not well defined: give more, or richer, motions.
+            without a gap, so that the rank is not well defined. In this case, give more motions, or motions of larger amplitude.
 
     Source: Gautier 1991.
     """
@@ -195,10 +196,11 @@ def _first_independent(columns: np.ndarray, candidates: np.ndarray, tolerance: f
 def identifying_motions(
     system: System, key: PRNGKeyArray, samples: int
 ) -> tuple[Float[Array, "samples nq"], Float[Array, "samples nv"], Float[Array, "samples nv"]]:
-    """Independent random samples of q, v and a, which excite everything that motion can determine.
+    """Independent random samples of q, v and a, which excite all parameters that motion can determine.
 
-    Coordinates are drawn within their limits by `configuration.random`. Velocities are uniform within their limits, or normal with
-    1 rad/s or m/s if there are no limits. Accelerations are normal with 10 rad/s^2 or m/s^2.
+    Coordinates are drawn within their limits by `configuration.random`. Velocities are uniformly distributed within their limits;
+    without limits, they are normally distributed with standard deviation 1 rad/s or m/s. Accelerations are normally distributed
+    with standard deviation 10 rad/s^2 or m/s^2.
 
     Args:
         system: Mechanism with its forces.
@@ -220,12 +222,12 @@ def identifying_motions(
 
 
 def system_base_parameters(system: System, key: PRNGKeyArray, samples: int = 200) -> BaseParameters:
-    """Structural base parameters of a system: those that some motion determines.
+    """Structural base parameters of a system: all base parameters that some motion determines.
 
     Args:
         system: Mechanism with its forces.
         key: Random key of the motions.
-        samples: Number of random motions; each yields nv equations.
+        samples: Number of random samples of motion; each sample yields nv equations.
 
     Raises:
         ValueError: See `base_parameters`.
