@@ -1,8 +1,8 @@
 """Inverse-dynamics error: the forces that a measured motion requires minus the measured forces.
 
-Accelerations are needed, so motions are smoothed first (`Recording.smoothed`). Because no simulation is needed, the method is fast
-and robust. If forces are linear in the parameters, `linear_fit` estimates them directly; here inertial parameters remain physically
-valid, and friction, gains and offsets may enter nonlinearly.
+The method needs accelerations, so motions are smoothed first (`Recording.smoothed`). Because no simulation is needed, the method is
+fast and robust. If forces are linear in the parameters, `linear_fit` estimates the parameters directly; `InverseDynamicsError`
+keeps inertial parameters physically valid, and friction, gains and offsets may enter nonlinearly.
 """
 
 from typing import ClassVar
@@ -61,7 +61,7 @@ class InverseDynamicsError(Problem):
     Attributes:
         parameters: Free parameters of a `Plant`.
         motions: Samples of the motions.
-        noise: Standard deviation of each force.
+        noise: Standard deviation of the noise of each force.
         loss: Loss of the forces, in standard deviations.
         block: Number of consecutive samples with correlated errors, which count as one group in `scores`.
 

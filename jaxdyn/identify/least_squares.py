@@ -1,8 +1,8 @@
 """Nonlinear least squares with shared and local unknowns: the structure of problems, and one Gauss-Newton step.
 
 The shared unknowns x are the unconstrained parameters of `Parameters`. The local unknowns, which are the initial states of windows,
-are coupled to those of another window only if the windows are consecutive. So the matrix of the normal equations is an arrow matrix
-with a block tridiagonal part,
+are coupled to the local unknowns of another window only if the two windows are consecutive. So the matrix of the normal equations
+is an arrow matrix with a block tridiagonal part,
 
     [ A   B_1' B_2' ... ] [dx  ]     [g   ]
     [ B_1 D_1  E_1      ] [ds_1] = - [g_1 ]
@@ -28,12 +28,12 @@ from jaxdyn.spatial.arrays import einsum
 
 
 class Normal(eqx.Module):
-    """Loss and normal equations at one point.
+    """Loss and normal equations at one point, for P shared unknowns, W windows, and L local unknowns per window.
 
     Attributes:
         loss: Half the sum of squares, including priors.
         shared, shared_gradient: Blocks A (P, P) and g (P,).
-        mixed: Blocks B_k (W, L, P).
+        mixed: Blocks B_k (W, L, P), one per window.
         local, local_gradient: Blocks D_k (W, L, L) and g_k (W, L).
         next: Blocks E_k (W, L, L) between window k and the next one; None if no windows are consecutive.
     """
@@ -60,11 +60,11 @@ class Unknowns(eqx.Module):
 
 
 class Problem(eqx.Module):
-    """A nonlinear least-squares problem with this structure: a sum over pieces of data, each with its local unknowns.
+    """A nonlinear least-squares problem: its loss is a sum over pieces of data, which share unknowns and have local unknowns.
 
     Attributes:
         parameters: Shared unknowns.
-        channels: "measurements" or "forces", whose errors are the residuals; empty for neither.
+        channels: Quantities whose errors are the residuals, "measurements" or "forces"; empty for others.
     """
 
     channels: ClassVar[str] = ""
@@ -73,7 +73,7 @@ class Problem(eqx.Module):
     @property
     @abc.abstractmethod
     def pieces(self) -> PyTree:
-        """The data (windows or samples) with a leading axis."""
+        """The pieces of data (windows or samples), stacked along a leading axis."""
 
     @property
     @abc.abstractmethod
@@ -84,7 +84,7 @@ class Problem(eqx.Module):
 
     @property
     def channel_noise(self) -> Float[Array, "channels"] | None:
-        """Assumed standard deviation of each measurement or force; None if the residuals are not in units of a noise."""
+        """Assumed standard deviation of each measurement or force; None if the residuals are not errors divided by it."""
         return None
 
     @abc.abstractmethod
@@ -93,7 +93,7 @@ class Problem(eqx.Module):
 
     @abc.abstractmethod
     def linearized(self, x: Float[Array, "P"], own: PyTree, piece: PyTree) -> PyTree:
-        """The contribution of one piece to the normal equations.
+        """The contribution of one piece of data to the normal equations.
 
         Args:
             x: Shared unknowns.
@@ -111,7 +111,7 @@ class Problem(eqx.Module):
         """
 
     def parts(self, unknowns: Unknowns) -> PyTree:
-        """The contributions of all pieces, with a leading axis."""
+        """The contributions of all pieces of data to the normal equations, with a leading axis."""
         return jax.vmap(self.linearized, in_axes=(None, 0, 0))(unknowns.x, self.own(unknowns), self.pieces)
 
     def normal(self, unknowns: Unknowns) -> Normal:
@@ -127,7 +127,7 @@ class Problem(eqx.Module):
     def scores(self, unknowns: Unknowns) -> Float[Array, "groups P"]:
         """Gradients of the loss with respect to x without the priors, one per group of measurements with correlated errors.
 
-        The local unknowns are functions of x, for which the loss is minimal.
+        For each x, the local unknowns are those that minimize the loss.
         """
 
     @abc.abstractmethod
@@ -137,12 +137,12 @@ class Problem(eqx.Module):
         Args:
             unknowns: Point before the step.
             dx: Step of the shared unknowns.
-            ds: Steps of the local unknowns; for states in tangent coordinates.
+            ds: Steps of the local unknowns; the steps of states are tangent coordinates.
         """
 
 
 def jacobian_by_fewer_sweeps(rows: int, columns: int) -> Callable:
-    """`jax.jacfwd` for few parameters or `jax.jacrev` for many: one sweep per column or per row.
+    """Cheaper one of `jax.jacfwd`, with one forward sweep per column, and `jax.jacrev`, with one reverse sweep per row.
 
     A reverse sweep is assumed to cost three times as much as a forward sweep.
 
@@ -182,12 +182,12 @@ def predicted_decrease(normal: Normal, dx: Float[Array, "P"], ds: Float[Array, "
 
 
 def information(normal: Normal) -> Float[Array, "P P"]:
-    """Fisher information of the shared unknowns with unknown local ones: the Schur complement A - sum B' D^-1 B."""
+    """Fisher information of the shared unknowns if the local ones are unknown, too: the Schur complement A - sum B' D^-1 B."""
     return normal.shared - einsum("wlp,wlr->pr", normal.mixed, local_response(normal))
 
 
 def local_response(normal: Normal) -> Float[Array, "W L P"]:
-    """D^-1 B, the negative derivative of the local unknowns at the minimum with respect to the shared unknowns."""
+    """D^-1 B, the negative derivative of the optimal local unknowns with respect to the shared unknowns."""
     return _solve_shaft(normal.local, normal.next, normal.mixed)
 
 

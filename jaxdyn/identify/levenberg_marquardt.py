@@ -25,7 +25,7 @@ class DampedSearch(Search):
 
     Attributes:
         unknowns: Best point so far.
-        normal: Loss and normal equations at this point.
+        normal: Loss and normal equations at the best point.
         damping: Relative increase of the diagonal in the next step.
         growth: Factor by which the damping increases if the next step fails.
         iterations: Number of steps taken.
@@ -48,8 +48,8 @@ class DampedSearch(Search):
 class LevenbergMarquardt(Solver):
     """Damped Gauss-Newton steps, each of which is accepted if it decreases the loss.
 
-    The damping is adapted as in Nielsen 1999. A fit has converged when its next step, with little damping, is predicted to decrease
-    the loss by less than `tolerance` times the loss, or by less than the rounding error.
+    The damping is adapted as in Nielsen 1999. A fit has converged when the damping is at most 1 and the next step is predicted
+    to decrease the loss by less than `tolerance` times the loss, or by less than the rounding error.
 
     Attributes:
         tolerance: Predicted relative decrease of the loss in the next step below which the fit has converged.
@@ -58,26 +58,26 @@ class LevenbergMarquardt(Solver):
     tolerance: float = eqx.field(static=True, default=1e-8, metadata=quantity(minimum=0.0))
 
     def begin(self, problem: Problem, initial: Unknowns | None = None) -> DampedSearch:
-        """The search before its first step; by default from the initial guess of the problem."""
+        """State of the search before its first step; by default it starts from the initial guess of the problem."""
         initial = problem.initial if initial is None else initial
         return _begun(initial, problem.normal(initial))
 
     def iterate(
         self, problem: Problem, search: DampedSearch, tolerance: Float[Array, ""] | None = None
     ) -> DampedSearch:
-        """The search after one more step. A search that has ended is not changed.
+        """State of the search after one more step. A search that has ended is not changed.
 
         Args:
             problem: Problem to solve.
-            search: Search before the step.
-            tolerance: Replaces the tolerance of the solver, so that compiled code does not depend on its value.
+            search: State of the search before the step.
+            tolerance: Tolerance instead of that of the solver; as an input, it is not a constant of the compiled code.
         """
         trial, promised = _proposed(problem, search)
         limit = self.tolerance if tolerance is None else tolerance
         return _judged(search, trial, promised, problem.normal(trial), limit)
 
     def pattern(self, problem: Problem, initial: Unknowns) -> DampedSearch:
-        """Shapes and types of a search from this initial guess or batch of initial guesses."""
+        """Shapes and types of the arrays of a search from this initial guess or batch of initial guesses."""
         begin = jax.vmap(self.begin, in_axes=(None, 0)) if initial.x.ndim == 2 else self.begin
         return eqx.filter_eval_shape(begin, problem, initial)
 

@@ -27,7 +27,7 @@ from jaxdyn.spatial.arrays import dot
 
 
 class Prior(NamedTuple):
-    """Gaussian prior of the parameters, which acts like a measurement of each: mean and standard deviation.
+    """Gaussian prior with mean and standard deviation, which acts like an additional measurement of each parameter.
 
     Equal standard deviations with mean zero correspond to ridge regression.
     """
@@ -40,11 +40,11 @@ class LinearFit(eqx.Module):
     """Result of a linear fit.
 
     Attributes:
-        estimate: Estimate of theta, in the units of the columns.
+        estimate: Estimate of the parameters theta, in their units.
         covariance: Covariance of the estimate.
         noise: Assumed or estimated standard deviation of the noise of each measured force, N m or N.
         residual_variance: Variance s^2 of the weighted residuals; 1 if the noise was as assumed.
-        condition: Condition number of the weighted columns, each divided by its norm, in the Frobenius norm.
+        condition: Condition number, in the Frobenius norm, of the weighted regressor with columns scaled to norm 1.
         degrees_of_freedom: Number of equations minus number of parameters.
     """
 
@@ -63,7 +63,7 @@ class LinearFit(eqx.Module):
     def intervals(
         self, confidence: float = 0.95
     ) -> tuple[Float[Array, "*batch parameters"], Float[Array, "*batch parameters"]]:
-        """Lower and upper bounds, by Student's t distribution, that contain each parameter with this probability."""
+        """Lower and upper bounds, by Student's t distribution, that contain each parameter with the probability `confidence`."""
         from scipy.special import stdtrit  # this import takes 0.2 s
 
         quantile = float(stdtrit(self.degrees_of_freedom, 0.5 + 0.5 * confidence))
@@ -93,8 +93,9 @@ def weighted_least_squares(
     Args:
         Y: Regressors, with independent columns unless there is a prior.
         tau: Measured forces, N m or N, minus `remaining_forces`.
-        noise: Standard deviations per channel or per equation, up to a common factor that the residuals determine; equal if None.
-        prior: Prior measurement of each parameter; its standard deviation is relative to `noise`, which must be given.
+        noise: Standard deviations per channel or per equation, up to a common factor that the residuals determine; None for equal
+            standard deviations.
+        prior: Prior of the parameters; it requires `noise`, to which its standard deviations are relative.
 
     Raises:
         ValueError: There are not more equations than parameters, a prior is given without noise, or the columns are linearly
@@ -114,15 +115,15 @@ def weighted_least_squares(
 def reweighted_least_squares(
     Y: Float[Array, "samples channels parameters"], tau: Float[Array, "samples channels"], *, iterations: int = 10
 ) -> LinearFit:
-    """Least squares in which the noise of each channel is estimated from its residuals, alternately with the parameters.
+    """Least squares in which the noise of each channel is estimated from its residuals, in alternation with the parameters.
 
-    The variance of a channel is the sum of its squared residuals divided by the number of its samples minus its part of the number
-    of parameters (the sum of its leverages), so that the noise of short records is not underestimated.
+    The variance of a channel is the sum of its squared residuals divided by its degrees of freedom (the number of its samples minus
+    the sum of its leverages), so that the noise of short records is not underestimated.
 
     Args:
         Y: Regressors, with independent columns.
         tau: Measured forces, N m or N, minus `remaining_forces`.
-        iterations: Number of rounds; the first one starts from equal noise.
+        iterations: Number of iterations; the first one assumes that all channels have equal noise.
 
     Raises:
         ValueError: See `weighted_least_squares`.

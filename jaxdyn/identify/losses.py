@@ -15,7 +15,7 @@ class Loss(eqx.Module):
     """Loss rho(r^2)/2 of a residual r in units of its standard deviation; rho(s) = s near 0.
 
     Attributes:
-        kind: Name of a concrete class in configs.
+        kind: Name of the loss in configs.
     """
 
     kind: ClassVar[str]
@@ -33,7 +33,7 @@ def check_loss(loss: Any) -> None:
     """Check that an argument is a loss.
 
     Raises:
-        TypeError: The argument has another type; for example, it is the class of a loss.
+        TypeError: The argument is not a loss; for example, it is the class of a loss instead of an instance.
     """
     if not isinstance(loss, Loss):
         name = loss.__name__ if isinstance(loss, type) else "Huber"
@@ -56,7 +56,7 @@ class Huber(Loss):
     """Huber loss, rho(s) = s up to k^2, then 2 k sqrt(s) - k^2: the influence of outliers is bounded.
 
     Attributes:
-        threshold: Threshold k in standard deviations, up to which the loss is that of least squares.
+        threshold: Threshold k in standard deviations; smaller residuals have the loss of least squares.
     """
 
     kind: ClassVar[str] = "huber"
@@ -77,7 +77,7 @@ class Cauchy(Loss):
     """Cauchy loss, rho(s) = k^2 log(1 + s/k^2): the influence of distant outliers approaches zero.
 
     Attributes:
-        threshold: Threshold k in standard deviations, well below which the loss is close to that of least squares.
+        threshold: Threshold k in standard deviations; much smaller residuals have nearly the loss of least squares.
     """
 
     kind: ClassVar[str] = "cauchy"

@@ -20,20 +20,22 @@ class Markers:
     The angle of a link is measured from the downward vertical to the line between its two joints. The first coordinate is the angle
     of the first link; the other coordinates are angles relative to the previous link. Any unit of length can be used.
 
-    The distortion of the camera for a marker at r, relative to the first marker, is corrected by
+    For a marker at r relative to the first marker, the position without the distortion of the camera is
     r (1 + tilt . r) (1 + distortion r . r) - shift. The vector `beside` is added for a marker that is not at its joint. tilt, shift
     and beside contain a pair (down, sideways) for each marker in sequence, or are empty for no correction.
 
     Attributes:
         frame_rate: Number of frames per second of the film.
-        down: Indices of the columns with the vertical coordinates, positive downwards, in the order of the markers from the pivot.
-        sideways: Indices of the columns with the horizontal coordinates, in the same order.
+        down: Indices of the columns with the vertical coordinates of the markers, positive downwards, in their order from the
+            pivot.
+        sideways: Indices of the columns with the horizontal coordinates of the markers, in their order from the pivot.
         calibrate: If true, tilt, distortion, shift and beside are estimated from the training recordings; the given values are the
             initial guess.
         tilt: Relative change of the scale per unit of length along each direction of the picture, as for a tilted camera.
         distortion: Relative change of the scale with the squared distance from the first marker, per unit of length squared.
         shift: Apparent displacement of each marker relative to the first one, for example because of its color.
-        beside: Vector from each marker to its joint while the link that ends there hangs straight down; it rotates with the link.
+        beside: Vector from each marker to its joint when the link that ends at the joint hangs straight down; the vector rotates
+            with the link.
     """
 
     frame_rate: float = dataclasses.field(metadata=metadata(Quantity("Hz", minimum=0.0, exclusive=True)))
@@ -67,12 +69,13 @@ def links(film: Float[np.ndarray, "frames columns"], markers: Markers) -> Comple
 def calibrated(markers: Markers, films: Sequence[Float[np.ndarray, "frames columns"]]) -> Markers:
     """Markers with the camera calibration that makes the lengths of the links as constant as possible, by least squares.
 
-    Lengths do not determine all values. The vector from the last marker to its joint is assumed to be known; it only rotates the
-    last link. For a chain with a single link, tilt and shift cannot be distinguished.
+    The lengths of the links do not determine the whole calibration. The vector from the last marker to its joint is assumed to be
+    known; an error of this vector only rotates the last link. For a chain with a single link, tilt and shift cannot be
+    distinguished.
 
     Args:
-        markers: Markers with the initial guess.
-        films: Arrays of marker positions.
+        markers: Markers with the initial guess of the calibration.
+        films: Arrays of marker positions, one per film.
     """
     from scipy.optimize import least_squares
 

@@ -60,16 +60,16 @@ class Sensors(eqx.Module):
 
     Attributes:
         noise: Standard deviations (ny,), or the covariance (ny, ny), of the measurements.
-        observe: Function observe(system, state) that is measured; by default the coordinates.
+        observe: Function observe(system, state) of the measured quantities; by default the coordinates.
         scale: Factor of each measurement.
         offset: Constant error of each measurement.
         quantization: Resolution of each measurement, 0 for none. It is treated as noise with the variance resolution^2/12.
         zeros: Additional offsets, one row for each recording, for encoders that are zeroed by hand before each recording. An array
-            without rows means that all recordings have the same zero. The zeros do not apply to other recordings: see
+            without rows means that only `offset` applies, to all recordings. For recordings without known zeros, see
             `without_zeros`.
 
     Raises:
-        MeasurementError: A length does not match, or the noise is not positive.
+        MeasurementError: An array has the wrong length, or the noise is not positive.
     """
 
     noise: Float[Array, "ny"] | Float[Array, "ny ny"] = eqx.field(
@@ -125,7 +125,7 @@ class Sensors(eqx.Module):
         return self.scale * self.observe(system, state) + self.shift(recording)
 
     def shift(self, recording: Float[Array, ""] | Int[Array, ""] | int) -> Float[Array, "ny"]:
-        """Offset of the measurements of a recording, including its zero."""
+        """Offset of the measurements of a recording, including the zero of the recording."""
         if not len(self.zeros):
             return self.offset
         return self.offset + self.zeros[jnp.asarray(recording).astype(int)]
@@ -133,7 +133,7 @@ class Sensors(eqx.Module):
     def state_read(self, read: State, recording: Float[Array, ""] | Int[Array, ""] | int) -> State:
         """State from measured coordinates and their rates, after correction of offset, zero and scale.
 
-        If the first measurements are not the coordinates, the state is not changed.
+        If the first measurements are not the coordinates, `read` is returned unchanged.
 
         Args:
             read: Measured coordinates and their rates.
@@ -164,7 +164,7 @@ class Sensors(eqx.Module):
         return jnp.where(self.quantization > 0, measurements + rounding, measurements)
 
     def whitened(self, errors: Float[Array, "ny"], weights: Float[Array, "ny"] | None = None) -> Float[Array, "ny"]:
-        """Errors of measurements in units of their standard deviation, without correlations.
+        """Errors of measurements, transformed to unit standard deviation and zero correlation.
 
         Args:
             errors: Predicted minus measured values.
@@ -187,10 +187,10 @@ class Inputs(eqx.Module):
     Attributes:
         gain: Factor of each input.
         offset: Constant part of each input.
-        delay: Delay of the action relative to the record.
+        delay: Delay between a recorded input and its action.
 
     Raises:
-        MeasurementError: The lengths differ.
+        MeasurementError: gain, offset and delay have different lengths.
     """
 
     gain: Float[Array, "nu"] = eqx.field(converter=floating, metadata=quantity("1", along="input"))
@@ -203,7 +203,7 @@ class Inputs(eqx.Module):
             raise MeasurementError(f"inputs: {wrong}")
 
     def acting(self, recorded: Knots) -> Knots:
-        """The acting inputs as a function of time."""
+        """The inputs that act on the mechanism, as a function of time."""
         values = recorded.values * self.gain[None] + self.offset[None]
         start = recorded.start
         # Otherwise all inputs have the same start.
@@ -215,11 +215,11 @@ class Inputs(eqx.Module):
 class Plant(Displayed, eqx.Module):
     """A machine with its sensors and inputs: everything between recorded inputs and recorded measurements.
 
-    `jaxdyn.io.save_plant` and `load_plant` store it completely.
+    `jaxdyn.io.save_plant` stores all parts of a plant, and `load_plant` loads them.
 
     Attributes:
         system: Mechanism with its forces and drives.
-        sensors: Measurement of its state.
+        sensors: Sensors that measure the state of the system.
         inputs: Relation of recorded inputs to acting inputs; by default they are equal.
         processing: Filters, grids and camera by which recordings are made comparable with this plant.
         estimates: Estimates of a fit and their covariance; None if no parameter was estimated.
@@ -264,17 +264,17 @@ class Plant(Displayed, eqx.Module):
 
     @property
     def without_zeros(self) -> "Plant":
-        """The plant without the zeros of individual recordings and their estimates, for predictions of any recording."""
+        """The plant without the zeros of individual recordings and without estimates of zeros, for predictions of any recording."""
         estimates = None if self.estimates is None else self.estimates.without("sensors.zeros")
         return Plant(self.system, self.sensors.without_zeros, self.inputs, self.processing, estimates)
 
     @property
     def bare(self) -> "Plant":
-        """System, sensors and inputs alone, on which predictions depend; so plants of several runs share compiled functions."""
+        """The parts on which predictions depend (system, sensors, inputs); plants of several runs then share compiled code."""
         return Plant(self.system, self.sensors, self.inputs)
 
     def beyond_the_mechanism(self) -> list[str]:
-        """Parts of the plant that the mechanism alone does not have, and that change predictions; each with its values."""
+        """Gains, offsets and similar values of sensors and inputs that change predictions but do not belong to the mechanism."""
         sensors, inputs, found = self.sensors, self.inputs, []
         for owner, part, names in (
             ("inputs", inputs, {"gain": 1.0, "offset": 0.0, "delay": 0.0}),

@@ -1,4 +1,4 @@
-"""Output error: windows are simulated with the recorded inputs and compared with the measurements.
+"""Output error: windows of recordings are simulated with the recorded inputs and compared with the measurements.
 
 Single shooting uses one long window per recording. Multiple shooting uses many short windows with free initial states, which can be
 coupled by continuity constraints. All windows of all recordings are simulated at once.
@@ -39,7 +39,7 @@ def predict(
     integrator: Integrator = RungeKutta4(),  # noqa: B008 (immutable)
     backend: Backend = "auto",
 ) -> tuple[Float[Array, "M ny"], State]:
-    """Noiseless measurements of a plant in one window, and the state at its end; NaN after the simulation has diverged.
+    """Noiseless measurements of a plant in one window, and the state at its end; values are NaN after a simulation has diverged.
 
     Between the steps of the simulation, states are interpolated by cubic Hermite polynomials of coordinates and velocities.
 
@@ -119,7 +119,7 @@ class OutputError(Problem):
         parameters: Free parameters of a `Plant`.
         windows: Windows of the recordings.
         loss: Loss of the measurements, in standard deviations of their noise.
-        free_starts: If true, the initial states are unknown; otherwise they are the states of the windows, corrected for offset,
+        free_starts: If true, the initial states are unknown; otherwise they are the guesses in the windows, corrected for offset,
             zeros and scale of the sensors (`Sensors.state_read`).
         start_noise: Standard deviations of the errors of the guessed initial states, coordinates then velocities (2 nv); if None,
             the guesses do not enter the loss.
@@ -255,7 +255,7 @@ class OutputError(Problem):
         return self.parameters.subject.system.model
 
     def linearized(self, x: Unconstrained, own: tuple[State, State], piece: Windows) -> tuple[Array, ...]:
-        """Loss, gradient and Gauss-Newton matrix of one window with respect to (x, start), and terms of the next start."""
+        """Loss, gradient and Gauss-Newton matrix of one window with respect to (x, start), and terms of the next window's start."""
         (start, after), window = own, piece
         model, P = self._model, x.shape[0]
         L = 2 * model.nv
@@ -312,7 +312,7 @@ class OutputError(Problem):
 
 
 def moved(model: Model, state: State, step: Float[Array, "L"]) -> State:
-    """The state after a step (coordinates in tangent coordinates, then velocities)."""
+    """The state after a step, which contains tangent coordinates and then changes of velocities."""
     return State(configuration.integrate(model, state.q, step[: model.nv]), state.v + step[model.nv :])
 
 

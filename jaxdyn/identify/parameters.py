@@ -1,9 +1,9 @@
 """Parameters: the free values of a pytree, with their charts, priors and names.
 
 The pytree is called the subject. It is usually a `Plant`, but any pytree of arrays can be used, such as a `System` or a `Model`.
-Values are addressed by a path, "system.model.mass", and by names of rows, "upper". Invalid choices raise an error immediately: an
-unknown path or name, a value that is free twice, or an initial value outside of its chart. Therefore a mistake in a declaration
-cannot silently leave a value fixed.
+Values are addressed by a path, such as "system.model.mass", and by names of rows, such as "upper". Invalid choices raise an error
+immediately: an unknown path or name, a value that is free twice, or an initial value outside of its chart. Therefore a mistake in a
+declaration cannot silently leave a value fixed.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ from jaxdyn.mechanism.quantity import quantities
 
 @dataclasses.dataclass(frozen=True)
 class GaussianPrior:
-    """Gaussian prior of each value with mean and standard deviation, in its unit.
+    """Gaussian prior of each value, with mean and standard deviation in the unit of the value.
 
     Attributes:
         std: Standard deviation; one value, or one per value of the parameter.
@@ -52,11 +52,11 @@ class GaussianPrior:
 
 @dataclasses.dataclass(frozen=True)
 class DivergencePrior:
-    """Prior that keeps bodies close to those of the subject, as measured by the log-det divergence between pseudo-inertias.
+    """Prior that keeps bodies close to the bodies of the subject; the measure is the log-det divergence between pseudo-inertias.
 
     Attributes:
         weight: Factor of the divergence in the loss. If the loss is a negative log-likelihood, the weight corresponds to a number
-            of measurements: a relative error of a tenth in one direction increases the loss by about weight/50.
+            of measurements: a relative error of 10 % in one direction increases the loss by about weight/50.
     """
 
     weight: float
@@ -71,7 +71,7 @@ class Parameter:
             charts that combine several arrays, such as `PhysicalInertia`.
         entries: Rows of the array, by name (bodies, joints, coordinates) or index; None for all rows.
         chart: Chart of the values; by default a chart of the values within the bounds that the class of the array declares,
-            provided that the initial values are strictly inside.
+            provided that the initial values are strictly inside these bounds.
         prior: Prior knowledge of the values.
         name: Name in reports; by default the last part of the path.
         unit: Unit of the values in reports; by default the unit that the class of the array declares.
@@ -103,8 +103,8 @@ class Tie:
 
     Attributes:
         path, entries: Values that depend on the parameter, selected as in `Parameter`.
-        to: Name of the parameter.
-        factor, offset: One value, or one per value of the parameter.
+        to: Name of the free parameter.
+        factor, offset: One value each, or one per value of the free parameter.
     """
 
     path: str
@@ -192,8 +192,8 @@ class Parameters(Displayed, eqx.Module):
         labels: Name and unit of every value.
 
     Raises:
-        TypeError: A parameter or a tie has another type.
-        ParameterError: A path, an entry, a chart or a prior does not fit, or a value is free twice.
+        TypeError: An entry of `free` is not a `Parameter`, or an entry of `ties` is not a `Tie`.
+        ParameterError: A path, an entry, a chart or a prior is not valid, or a value is declared as free twice.
     """
 
     subject: PyTree
@@ -260,7 +260,7 @@ class Parameters(Displayed, eqx.Module):
         return self._placed[-1].free[1]
 
     def frees(self, path: str) -> bool:
-        """Whether some of the values at a path are free or tied to free values."""
+        """Whether some of the values at a path are free, or depend on free values by a tie."""
         leaf = tuple(path.split("."))
         return any(leaf in p.leaves for p in self._placed) or any(f.leaf == leaf for f in self._following)
 
@@ -271,7 +271,7 @@ class Parameters(Displayed, eqx.Module):
 
     @property
     def followers(self) -> tuple[Follower, ...]:
-        """The values that follow others."""
+        """The values that depend on free values by ties."""
         found = []
         for f in self._following:
             count = self._placed[f.leader].count
@@ -310,7 +310,7 @@ class Parameters(Displayed, eqx.Module):
 
     @compiled_outside_jit
     def prior_residuals(self, x: Unconstrained) -> Float[Array, "residuals"]:
-        """Residuals r of the priors: 1/2 r'r is the negative logarithm of their density, up to a constant."""
+        """Residuals r of the priors: 1/2 r'r is the negative logarithm of the prior density, up to a constant."""
         rows = []
         for p in self._placed:
             if p.prior_std is not None and p.prior_mean is not None:

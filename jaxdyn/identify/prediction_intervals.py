@@ -1,7 +1,7 @@
-"""Standard deviations of predictions, from the covariance of the estimates and the noise that the fit observed.
+"""Standard deviations of predictions, from the covariance of the estimates and the noise that was observed in the fit.
 
 A prediction is linearized in the estimated values. The 95 % interval is the prediction +- 1.96 standard deviations;
-`Check.calibration` counts how often measurements are inside.
+`Check.calibration` counts how often measurements are inside this interval.
 """
 
 from collections.abc import Sequence
@@ -24,12 +24,12 @@ _LEAST = 1e-14
 
 
 def moved_values(plant: Plant, estimates: Uncertainty, step: Float[Array, "values"]) -> Plant:
-    """The plant with estimated values that are changed by a step; values that follow others are changed with them.
+    """The plant after a step of the estimated values; values that depend on them by ties change, too.
 
     Args:
         plant: Plant with its values.
-        estimates: Estimates, which state the places of the values.
-        step: Change of each value.
+        estimates: Estimates, with the places of the estimated values in the plant.
+        step: Change of each estimated value.
     """
     ends = np.cumsum([address.count for address in estimates.addresses])
     steps = jnp.split(step, ends[:-1])
@@ -49,7 +49,7 @@ def force_deviations(plant: Plant, motions: Motions) -> Float[np.ndarray, "sampl
         motions: Samples of the motions, with the recorded inputs.
 
     Returns:
-        The deviations, or None if the plant has no estimates from a fit of forces.
+        The standard deviations, or None if the plant has no estimates from a fit of forces.
     """
     known = plant.estimates
     if known is None or known.noise is None or known.noise_of != "forces":
@@ -77,7 +77,7 @@ def window_deviations(
         start_noise: Standard deviations of the initial states, coordinates then velocities, see `start_deviations`.
 
     Returns:
-        The deviations, or None if the plant has no estimates from a fit of measurements.
+        The standard deviations, or None if the plant has no estimates from a fit of measurements.
     """
     known = plant.estimates
     if known is None or known.noise is None or known.noise_of != "measurements":
@@ -99,10 +99,10 @@ def window_deviations(
 
 
 def start_deviations(plant: Plant, parts: Sequence[Part]) -> Float[np.ndarray, "L"]:
-    """Standard deviations of the initial states of windows: of measured coordinates, and of velocities that are low-passed rates.
+    """Standard deviations of initial states of windows, that is, of measured coordinates and of their low-pass filtered rates.
 
-    White noise of standard deviation s with interval h has the spectral density 2 h s^2 up to the Nyquist frequency. So the
-    variance of its rate below the cutoff frequency c is 2 h s^2 (2 pi)^2 c^3 / 3.
+    White noise of standard deviation s, sampled at the interval h, has the spectral density 2 h s^2 up to the Nyquist frequency. So
+    the variance of the rate of this noise below the cutoff frequency c is 2 h s^2 (2 pi)^2 c^3 / 3.
 
     Args:
         plant: Plant whose sensors measure the coordinates first.

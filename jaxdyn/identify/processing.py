@@ -1,4 +1,4 @@
-"""Processing of recordings before they are compared with a plant: grids, filters and the camera."""
+"""Processing of recordings before they are compared with a plant: grids, filters and calibration of the camera."""
 
 import dataclasses
 from typing import Any
@@ -19,7 +19,7 @@ class Smoothing:
         interval: Interval of the regular time grid.
         cutoff: Cutoff frequency of the zero-phase low-pass filter for positions, velocities and forces; 0 for no filter.
         order: Order of the low-pass filter.
-        drop: Number of samples that are removed at both ends.
+        drop: Number of samples that are removed at each end.
         decimate: Decimation factor n: every n-th sample is used.
     """
 
@@ -31,7 +31,7 @@ class Smoothing:
 
     @property
     def in_words(self) -> str:
-        """The filter, as it appears in the names of figures of merit; empty without a filter."""
+        """Description of the filter for the names of figures of merit; empty without a filter."""
         return f", filter {self.cutoff:g} Hz" if self.cutoff else ""
 
 
@@ -41,7 +41,7 @@ class Processing:
 
     Attributes:
         smoothing: Grid and filter for inverse dynamics.
-        lead: Duration of the inputs before each window that are kept, for inputs with delay.
+        lead: Duration before each window for which inputs are kept, as inputs with delay need.
         velocity_cutoff: Cutoff frequency of the low-pass filter for the initial velocities of windows.
         markers: Description of the markers of filmed recordings, with the calibrated camera; None for other recordings.
         checks: Checks that compute the figures of merit.
@@ -55,5 +55,5 @@ class Processing:
 
     @property
     def angles(self) -> str:
-        """The camera, as it appears in the names of figures of merit; empty for recordings that are not films."""
+        """Description of the camera for the names of figures of merit; empty for recordings that are not films."""
         return "" if self.markers is None else ", calibrated angles" if self.markers.is_calibrated else ", raw angles"

@@ -22,7 +22,7 @@ Samples = Float[np.ndarray, "samples _"]
 
 
 class RecordingError(ValueError):
-    """Error of a recording that cannot be used; the message is one line with its name and the remedy."""
+    """Error of a recording that cannot be used; the message is one line with the name of the recording and the remedy."""
 
 
 def _table(values: Any) -> Any:
@@ -43,7 +43,7 @@ class Recording(eqx.Module):
         a: Accelerations, or None if they were not recorded.
 
     Raises:
-        RecordingError: Lengths differ, time stamps are not ascending, or inputs are not finite.
+        RecordingError: Arrays have different lengths, time stamps are not ascending, or inputs are not finite.
     """
 
     name: str = eqx.field(static=True)
@@ -91,7 +91,7 @@ class Recording(eqx.Module):
     def smoothed(self, interval: float, cutoff: float | None = None, order: int = 4) -> "Recording":
         """The recording on a regular grid with velocities and accelerations, low-pass filtered without delay.
 
-        Recorded velocities and accelerations are used; otherwise they are central differences, which are valid if velocities are
+        Velocities and accelerations that were not recorded are computed by central differences, which are valid if velocities are
         the rates of the coordinates.
 
         Args:
@@ -146,7 +146,7 @@ class Part:
     Attributes:
         recording: Complete recording, because filters need the surrounding samples.
         start, end: Interval of the part, measured from the first time stamp, s.
-        processing: Grid and filters of this recording; None for those of the plant with which it is compared.
+        processing: Grid and filters of this recording; None for those of the plant with which the part is compared.
     """
 
     recording: Recording
@@ -171,11 +171,11 @@ class Part:
 
     @property
     def processed(self) -> Processing:
-        """The processing of this part, or the default one."""
+        """The processing of this part, or `Processing()` if the part has none."""
         return self.processing or Processing()
 
     def smoothed(self) -> Recording:
-        """The samples of the part, smoothed with accelerations. The recording is smoothed as a whole.
+        """The smoothed samples of the part, with accelerations. The whole recording is smoothed before the part is selected.
 
         Raises:
             RecordingError: No samples are left.
@@ -197,7 +197,7 @@ class Windows(eqx.Module):
     """Windows: parts of recordings of equal duration, stacked along the leading axis; each is simulated separately.
 
     Attributes:
-        controls: Inputs (W,) on the grid of the simulation, with time 0 at the start of the window.
+        controls: Inputs of each window on the grid of the simulation, with time 0 at the start of the window.
         times: Time stamps of the measurements from the start of the window, s.
         measurements: Measured values at these times.
         weights: 1 for valid measurements, 0 for missing ones and for padding.
@@ -251,7 +251,7 @@ def cut(
 ) -> Windows:
     """Cut recordings into windows of equal duration. Windows without measurements are left out.
 
-    A measurement at the moment at which one window ends and the next begins belongs to the next one only, unless `both_ends` is
+    A measurement at the moment at which one window ends and the next begins belongs to the next window only, unless `both_ends` is
     true.
 
     Args:
@@ -260,14 +260,14 @@ def cut(
         interval: Step of the simulation, s; it must divide the duration.
         stride: Time from the start of a window to the start of the next one, s, a multiple of the interval; by default the
             duration.
-        first: Start of the first window, from the start of each recording, s, rounded to a step.
-        lead: Duration of the inputs before the start of each window that are kept, for inputs with delay, s.
+        first: Start of the first window, measured from the start of each recording, s; it is rounded to a step.
+        lead: Duration before the start of each window for which inputs are kept, as inputs with delay need, s.
         velocity_cutoff: Cutoff frequency of the zero-phase low-pass filter for the guess of the initial velocities, Hz; one value,
-            or one per recording. The measured velocities are used if there are any, otherwise d/dt of q; so machines whose
-            velocities are not the rates of their coordinates need measured velocities.
+            or one per recording. The filter is applied to measured velocities or, without them, to q before d/dt is computed; so
+            machines whose velocities are not the rates of their coordinates need measured velocities.
         with_velocities: If true, the measurements are q and v, otherwise q alone.
-        both_ends: If true, a measurement at the common end of two windows belongs to both; for windows that are evaluated
-            separately.
+        both_ends: If true, a measurement at the common end of two windows belongs to both windows, as needed for windows that are
+            evaluated separately.
 
     Raises:
         TypeError: `recordings` is not a sequence of recordings.

@@ -1,12 +1,12 @@
-"""The regressor: generalized forces of a motion are linear in masses, first moments, inertia tensors, rotors and most friction.
+"""The regressor: generalized forces of a motion are linear in inertial parameters, rotor inertias and most friction coefficients.
 
     inverse_dynamics(q, v, a) - applied_forces(q, v) = Y(q, v, a) theta + (forces without linear parameters)
 
-Momentum is linear in the ten inertial parameters of a body, which are the mass m, the first moment h = m c and the tensor J about
-the body origin O', if they are given on body axes, where they are constant. So are the force that the body requires, (M1) and (M2),
-and its contribution (H1) to the generalized forces.
+The momentum of a body is linear in its ten inertial parameters: the mass m, the first moment h = m c and the inertia tensor J about
+the body origin O'. They are given on body axes, where they are constant. Therefore the force that the motion of the body requires,
+(M1) and (M2), and its contribution (H1) to the generalized forces are linear in these parameters, too.
 
-All functions are for one sample; the rows of many samples are computed by `jax.vmap(regressor, ...)`.
+All functions compute one sample; the rows of many samples are computed by `jax.vmap(regressor, ...)`.
 """
 
 import collections
@@ -71,7 +71,7 @@ class TorqueOffset(JointForce):
 
 
 def inertial_parameters(model: Model) -> Float[Array, "nb 10"]:
-    """The ten inertial parameters (m, hx, hy, hz, Jxx, Jyy, Jzz, Jxy, Jxz, Jyz) of each body, in which its forces are linear.
+    """The ten parameters (m, hx, hy, hz, Jxx, Jyy, Jzz, Jxy, Jxz, Jyz) of each body, in which the forces of the body are linear.
 
         h = m c,   J = J_C + m (c.c 1 - c c^T)
 
@@ -124,12 +124,14 @@ def with_inertial_parameters(model: Model, parameters: Float[Array, "nb 10"]) ->
 def inertial_regressor(
     model: Model, q: Coordinates, v: Velocities, a: Accelerations
 ) -> Float[Array, "nv inertial_columns"]:
-    """Regressor of the inertial parameters, with ten columns per body, for trees of all joints.
+    """Regressor of the inertial parameters, with ten columns per body, for trees with joints of any kind.
 
         inverse_dynamics(model, q, v, a) = Y inertial_parameters(model).ravel() + armature a
 
-    Column k of body i is the generalized force that belongs to a body i whose k-th parameter is 1 and whose other parameters are 0.
-    The masses and inertias of the model are not used. Args:
+    Column k of body i is the generalized force that the motion requires if the k-th parameter of body i is 1 and all other
+    parameters of all bodies are 0. The masses and inertias of the model are not used.
+
+    Args:
         model: The mechanism.
         q: Coordinates.
         v: Velocities, rad/s or m/s.
@@ -179,7 +181,9 @@ def regressor(
         inverse_dynamics - applied_forces = Y linear_parameters(system) + remaining_forces(system, q, v, a)
 
     Columns are in the order of `labels`: ten per body, the armature of each velocity component, and `Force.linear` of each force of
-    the system, such as viscous and Coulomb friction. A `TorqueOffset` among the forces adds one constant column per component.
+    the system, such as viscous and Coulomb friction. A `TorqueOffset` among the forces adds one constant column per velocity
+    component.
+
     Args:
         system: The mechanism with its forces.
         q: Coordinates.
@@ -201,9 +205,10 @@ def regressor(
 def remaining_forces(
     system: System, q: Coordinates, v: Velocities, a: Accelerations, t: Time = 0.0
 ) -> Float[Array, "nv"]:
-    """Generalized forces that a motion requires at zero linear parameters, N m or N.
+    """Generalized forces that a motion requires if all linear parameters are zero, N m or N.
 
-    Subtract them from measured forces before a fit. They are zero if all forces of the system are linear.
+    Subtract them from measured forces before a fit. They are zero if all forces of the system are linear in their parameters.
+
     Args:
         system: The mechanism with its forces.
         q: Coordinates.
@@ -248,9 +253,10 @@ def with_linear_parameters(system: System, parameters: Float[Array, "parameters"
 def labels(system: System) -> tuple[Label, ...]:
     """Name and unit of each parameter of `regressor`, such as "Jzz(upper) kg m^2" or "viscous(elbow) N m s/rad".
 
-    Bodies and joints are identified by their names, the components of a joint with several by an index: "viscous(ball[2])".
+    Bodies and joints are identified by their names, and the components of a joint with several components by an index:
+    "viscous(ball[2])".
     A parameter of a whole force is identified by the index of the force in `System.forces`: "stiffness(Spring 0)". The index is
-    also used for parameters with the same name of several forces in the joints: "JointFriction 1 viscous(elbow)".
+    also added if several forces in the joints have parameters with the same name: "JointFriction 1 viscous(elbow)".
     """
     model, topology = system.model, system.model.topology
 

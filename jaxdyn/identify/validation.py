@@ -33,7 +33,7 @@ class WindowErrors(NamedTuple):
     Attributes:
         errors: Predicted minus measured values, NaN where nothing was measured or the simulation failed.
         rms: Root mean square error per measurement, over windows and times.
-        median_at_end: Median of the absolute error at the end, over windows and measurements.
+        median_at_end: Median of the absolute error at the end of a window, over windows and measurements.
     """
 
     errors: Float[np.ndarray, "W M ny"]
@@ -54,7 +54,7 @@ def predicted_measurements(
     Args:
         plant: Plant that is simulated.
         windows: Windows, whose inputs and time stamps are used.
-        starts: Initial states; by default the guesses of the windows, corrected for offset and scale of the sensors.
+        starts: Initial states; by default the guesses in the windows, corrected for offset and scale of the sensors.
         integrator: Integrator of the simulation.
         backend: Compiler of the simulation, see `rollout`.
 
@@ -76,7 +76,7 @@ def end_states(plant: Plant, windows: Windows, starts: State) -> State:
 
 
 def fitted_starts(plant: Plant, windows: Windows, iterations: int = 15) -> State:
-    """Initial states that minimize the errors of each window, by Gauss-Newton from the guesses of the windows.
+    """Initial states that minimize the errors of each window, by Gauss-Newton steps from the guesses in the windows.
 
     An iteration that does not decrease the error is undone, and the damping of the next step is increased.
 
@@ -127,7 +127,7 @@ def window_errors(windows: Windows, measurements: Float[Array, "W M ny"]) -> Win
 
 
 def valid_times(windows: Windows, measurements: Float[Array, "W M ny"], threshold: float) -> Float[np.ndarray, "W"]:
-    """Time until the largest error of a window exceeds a threshold, s; the duration of the window if it never does.
+    """Time until the largest error of a window exceeds a threshold, s; the duration of the window if no error exceeds it.
 
     Args:
         windows: Windows with measurements.
@@ -219,7 +219,7 @@ class Check(eqx.Module):
         """
 
     def calibration(self, plant: Plant, parts: Sequence[Part]) -> dict[str, float]:
-        """Percentages of measurements inside the 95 % prediction intervals, by their names; empty if there are no intervals.
+        """Percentages of measurements inside the 95 % prediction intervals, by names in tables; empty if there are no intervals.
 
         Args:
             plant: Plant with its estimates.
@@ -284,11 +284,11 @@ class ValidTimeCheck(Check):
     """Time until the errors of predictions exceed thresholds: median and lower quartile over all predictions.
 
     The initial state of a prediction is estimated from a few samples around its start; no other samples of the recording are used.
-    The estimate is made by a polynomial of degree 4 and, for a second figure, by a fit of the plant.
+    The state is estimated from a polynomial of degree 4 and, for a second figure of merit, from a fitted motion of the plant.
 
     Attributes:
         kind: Name of this kind of check, "valid_time".
-        durations: Duration of the predictions; a list of one value.
+        durations: Duration of all predictions, as a list of one value.
         interval: Time step of the simulation and of the samples.
         first: Start time of the samples of the first prediction.
         stride: Time from the start of a prediction to the start of the next one.
@@ -345,7 +345,8 @@ class ForcesCheck(Check):
 
     Attributes:
         kind: Name of this kind of check, "forces".
-        limits: Force limits, one per joint, whose ranges normalize the RMS errors; without them, this figure is omitted.
+        limits: Force limits, one per joint; RMS errors are divided by twice the limit for a further figure, which is omitted
+            without limits.
     """
 
     kind: Literal["forces"] = eqx.field(static=True, default="forces")
