@@ -16,7 +16,7 @@ class Evaluation(Displayed):
     """Figures of merit of several plants on the same recordings, from `evaluate`.
 
     Attributes:
-        figures: For each plant, by its name, its figures of merit by their names in tables.
+        figures: Figures of merit of each plant, by the name of the plant and the name of the figure in tables.
     """
 
     figures: dict[str, dict[str, float]]

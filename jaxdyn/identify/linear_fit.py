@@ -44,7 +44,7 @@ class LinearFit(eqx.Module):
         covariance: Covariance of the estimate.
         noise: Assumed or estimated standard deviation of the noise of each measured force, N m or N.
         residual_variance: Variance s^2 of the weighted residuals; 1 if the noise was as assumed.
-        condition: Condition number, in the Frobenius norm, of the weighted regressor with columns scaled to norm 1.
+        condition: Condition number of the weighted regressor with columns scaled to norm 1, in the Frobenius norm.
         degrees_of_freedom: Number of equations minus number of parameters.
     """
 

@@ -15,8 +15,8 @@ class Liveness:
 
     Attributes:
         nodes: All nodes on which the outputs depend.
-        carries: For each loop, indices of the carried values that are needed.
-        collected: For each loop, indices of the collected arrays that are read.
+        carries: Indices of the carried values that are needed, for each loop.
+        collected: Indices of the collected arrays that are read, for each loop.
     """
 
     def __init__(self, program: Program):

@@ -114,8 +114,8 @@ class Loop:
         carries: Carried values at the start of an iteration, as nodes in the body.
         initial: Carried values before the first iteration.
         following: Carried values after an iteration.
-        collected: For each collected array: position of the first value of an iteration, values or a `Stretch`, number of values
-            per iteration, and scalar type.
+        collected: Collected arrays, each with the position of the first value of an iteration, its values or a `Stretch`, the
+            number of values per iteration, and the scalar type.
     """
 
     __slots__ = ("body", "carries", "collected", "counter", "following", "initial", "length")
