@@ -15,7 +15,7 @@ from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics,
 class WithRates(Dynamics):
     """Dynamics with the augmented state (x, u), whose controls are the rates r of u.
 
-    In discrete time u is constant during a step and jumps by dt r at its end. In continuous time du/dt = r.
+    In discrete time u is constant during a step and jumps by dt r at the end of the step. In continuous time du/dt = r.
 
     Attributes:
         inner: The original dynamics of x with controls u.
@@ -86,19 +86,19 @@ def with_rates(
     lower: Float[Array, "nu"] | float | None = None,
     upper: Float[Array, "nu"] | float | None = None,
 ) -> ControlProblem:
-    """The problem with the rates r = du/dt of the controls as new controls, at the additional cost 1/2 sum of w_i r_i^2 per second.
+    """The problem with the rates r = du/dt of the controls as new controls, and the additional running cost 1/2 sum of w_i r_i^2.
 
     The state of the new problem is (x, u). Bounds of the original controls become inequality constraints along the path.
 
     Args:
         problem: The original problem.
-        weights: The weights w, one for each control (nu,) or one for all.
-        controls: The original controls u_0 of the first time step, one for each control (nu,) or one for all.
-        lower: Lower bounds of the rates, one for each control (nu,) or one for all; -inf if not given.
-        upper: Upper bounds of the rates, one for each control (nu,) or one for all; inf if not given.
+        weights: The weights w, one for each control (nu,) or one value for all.
+        controls: The original controls u_0 of the first time step, one for each control (nu,) or one value for all.
+        lower: Lower bounds of the rates, one for each control (nu,) or one value for all; -inf if not given.
+        upper: Upper bounds of the rates, one for each control (nu,) or one value for all; inf if not given.
 
     Returns:
-        The new problem. `without_rates` extracts the original states and controls from its states.
+        The new problem. From the states of the new problem, `without_rates` extracts the original states and controls.
     """
     nu, dtype = problem.dynamics.nu, problem.lower.dtype
     bounds = ()
@@ -143,6 +143,6 @@ class _Beyond(eqx.Module):
 
 
 def without_rates(states: AnyState) -> tuple[AnyState, Float[Array, "N nu"]]:
-    """The states x_0 to x_N and controls u_0 to u_{N-1} of the original problem, from the states (x, u) of one by `with_rates`."""
+    """The states x_0 to x_N and controls u_0 to u_{N-1} of the original problem, from the states (x, u) after `with_rates`."""
     x, u = states
     return x, jax.tree.map(lambda leaf: leaf[:-1], u)

@@ -1,4 +1,4 @@
-"""Model-predictive control: at every time step a plan over the horizon is computed, and its first control vector is applied."""
+"""Model-predictive control: each time step computes a plan over the horizon, and applies the first control vector of this plan."""
 
 import time
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ class RecedingHorizon(Controller):
         rollout(system, state, RecedingHorizon(problem, ILQR(), plan), dt=float(problem.dt), steps=500)
 
     The control step of the rollout must equal the time step of the problem. The measured state replaces the initial state of the
-    problem. The time t in costs and constraints is measured from the start of the present horizon, not of the rollout.
+    problem. In costs and constraints, the time t is zero at the start of each horizon.
 
     Attributes:
         problem: The control problem over the horizon.
@@ -65,7 +65,7 @@ class RecedingHorizon(Controller):
 
 
 def moved_on(problem: ControlProblem, plan: Plan) -> Plan:
-    """The plan shifted by one time step, as a warm start: its first step is dropped, and its last control vector is repeated."""
+    """The plan shifted by one time step, as a warm start: the first time step is dropped, the last control vector is repeated."""
     placed = problem.with_design(plan.design)
     last, u = jax.tree.map(lambda leaf: leaf[-1], plan.states), plan.controls[-1]
     after = placed.dynamics.step(last, u, placed.duration, placed.dt)
@@ -92,7 +92,7 @@ class HorizonRun(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """The number of plans per second (Hz) that this computer achieved, from the median of their computation times."""
+        """The number of plans per second (Hz), from the median of the computation times of all plans."""
         return 1.0 / float(np.median(self.seconds))
 
 
@@ -102,13 +102,13 @@ def run_receding_horizon(
 ) -> HorizonRun:
     """Simulate a plant under model-predictive control, and measure the computation time of each plan.
 
-    `rollout` accepts the same controller, but compiles the whole simulation, so that single plans cannot be timed there.
+    The function `rollout` accepts the same controller, but cannot time single plans, because it compiles the whole simulation.
 
     Args:
         controller: The controller.
         state: The initial state of the plant.
         steps: The number of time steps.
-        plant: The dynamics of the plant; those of the problem if not given.
+        plant: The dynamics of the plant; by default the dynamics of the problem.
         progress: If true, a progress bar shows the number of plans per second.
     """
     problem, placed = controller.problem, controller.problem.with_design(controller.initial.design)

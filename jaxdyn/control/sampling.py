@@ -1,6 +1,6 @@
 """Sampling-based optimization: controls are drawn from a normal distribution, which is updated from the samples of low cost.
 
-No gradient is needed; if gradients exist, other solvers usually converge faster.
+Sampling needs no gradients; if the gradients exist, other solvers usually converge faster.
 """
 
 import abc
@@ -35,7 +35,7 @@ class SamplingRule(eqx.Module):
         drawn: Float[Array, "S K nu"],
         merits: Float[Array, "S"],
     ) -> tuple[Float[Array, "K nu"], Float[Array, "K nu"]]:
-        """The mean and standard deviation of the next iteration.
+        """The mean and standard deviation of the controls for the next iteration.
 
         Args:
             mean: Mean of the controls at the knots.
@@ -125,17 +125,20 @@ class Sampling(IterativeSolver):
     Attributes:
         rule: `PredictiveSampling`, `PathIntegral` or `CrossEntropy`.
         samples: Number of samples that are rolled out in each iteration.
-        knots: Number of knots at which controls are drawn; they are linear in between. None for one knot in each time step.
-        spread: Initial standard deviation of the controls (N m or N); None for 0.3 of the distance between their bounds.
+        knots: Number of knots at which controls are drawn; between knots, controls are interpolated linearly. None selects one knot
+            for each time step.
+        spread: Initial standard deviation of the controls (N m or N); None selects 0.3 times the distance between the bounds of
+            each control.
         penalty: Weight of the quadratic penalty on constraint violations.
         tolerance: Relative decrease of the penalized cost above which an iteration counts as progress.
         patience: Number of iterations without progress after which the search ends.
-        feasibility: Largest violation of a constraint in a solution.
+        feasibility: Largest violation of a constraint that a solution may have.
         seed: Seed of the random samples; iteration k draws from fold_in(key(seed), k).
         backend: Compiler of the rollouts, see `lanes`.
 
     Raises:
-        ValueError: Neither a spread nor bounds of the controls are given; there are more elites than samples.
+        ValueError: Neither the spread nor bounds of all controls are given, or there are fewer than 2 elites or more elites than
+            samples.
     """
 
     rule: SamplingRule

@@ -1,9 +1,9 @@
-"""Collocation schemes: collocation points in the interval [0, 1], and the interpolating polynomials through values at them.
+"""Collocation schemes: collocation points in the interval [0, 1], and polynomials that interpolate values at these points.
 
 A scheme is defined by its points c. Let l_j be the Lagrange polynomials of the points, and I_j(s) the integral of l_j from 0 to s.
-If F_j are the time derivatives at the points, the state changes by xi(s) = sum of F_j I_j(s). This is a Runge-Kutta method with
-A_ij = I_j(c_i) and weights I_j(1). Points (0, 1) define the trapezoidal rule, (0, 1/2, 1) the Hermite-Simpson method, and roots of
-Legendre polynomials the Gauss methods.
+If F_j are the time derivatives at the points c_j, the state changes by xi(s) = sum of F_j I_j(s) from 0 to s. The scheme is a
+Runge-Kutta method with matrix A_ij = I_j(c_i) and weights I_j(1). The points (0, 1) define the trapezoidal rule, (0, 1/2, 1) the
+Hermite-Simpson method, and roots of Legendre polynomials the Gauss methods.
 """
 
 from functools import lru_cache
@@ -17,7 +17,7 @@ SchemeName = Literal["trapezoid", "hermite_simpson", "legendre_gauss"]
 
 
 def collocation_points(scheme: SchemeName, degree: int) -> tuple[float, ...]:
-    """The points of a scheme.
+    """The collocation points of a scheme in the interval [0, 1].
 
     Args:
         degree: Number of points of "legendre_gauss"; ignored for the other schemes, whose number of points is fixed.
@@ -41,10 +41,11 @@ class Scheme(NamedTuple):
 
     Attributes:
         points: Collocation points c.
-        places: Positions in (0, 1] of the unknown states of an interval: collocation points after its start, and its end.
-        steps, rates: Matrices of the collocation equations steps @ xi = rates @ F, one row for each place.
+        places: Positions in (0, 1] of the unknown states of an interval: collocation points after the start, and the end of the
+            interval.
+        steps, rates: Matrices of the collocation equations steps @ xi = rates @ F, one row for each entry of `places`.
         weights: Weights I_j(1) of the quadrature.
-        values, integrals: Coefficients of l_j and I_j, row j, lowest power first.
+        values, integrals: Coefficients of the polynomials l_j and I_j in row j, in ascending powers.
     """
 
     points: tuple[float, ...]
@@ -57,13 +58,13 @@ class Scheme(NamedTuple):
 
     @property
     def at_nodes(self) -> bool:
-        """Whether both ends of an interval are collocation points, which adjacent intervals then share."""
+        """Whether both ends of an interval are collocation points, so that adjacent intervals share a point."""
         return self.points[0] == 0.0
 
 
 @lru_cache
 def scheme_of(points: tuple[float, ...]) -> Scheme:
-    """The scheme of these points."""
+    """The scheme with the given collocation points."""
     c = np.array(points)
     s = len(c)
     values = np.linalg.inv(np.vander(c, increasing=True)).T
@@ -81,6 +82,6 @@ def scheme_of(points: tuple[float, ...]) -> Scheme:
 
 
 def polynomial(coefficients: np.ndarray, where: Float[Array, ""], values: Float[Array, "s n"]) -> Float[Array, "n"]:
-    """Sum of values_j p_j(where), with the coefficients of p_j in row j."""
+    """Sum over j of values_j p_j(where), where row j of the coefficients defines the polynomial p_j."""
     powers = where ** np.arange(coefficients.shape[1]).astype(where.dtype)
     return jnp.asarray(coefficients, where.dtype) @ powers @ values

@@ -3,8 +3,9 @@
     K(y; p) = 0 at the optimum,   dy/dp = -(dK/dy)^{-1} dK/dp
 
 K is the vector of the KKT conditions, y the plan with its multipliers, and p the arrays of the problem. The KKT matrix dK/dy is
-that of a linear-quadratic problem, so a Riccati recursion and two iterative refinements solve the linear system. The cost of the
-derivative therefore depends neither on the solver that found the plan nor on its number of iterations.
+that of a linear-quadratic problem, so a Riccati recursion and two steps of iterative refinement solve the linear system. The
+computation time of derivatives therefore does not depend on the solver that found the plan, nor on the number of iterations of this
+solver.
 """
 
 import equinox as eqx
@@ -31,8 +32,8 @@ def optimal_plan(problem: ControlProblem, solution: Solution, *, backend: Backen
             problem = with_mass(mass)
             return loss(optimal_plan(problem, jax.lax.stop_gradient(solve(problem, MultipleShooting(), guess))))
 
-    The value is the plan of the solution, unchanged. First derivatives, in forward and in reverse mode, follow from the KKT
-    conditions at the optimum; they assume that the set of active constraints and bounds does not change. Second derivatives are
+    The returned plan is that of the solution, unchanged. Its first derivatives, in forward and in reverse mode, follow from the KKT
+    conditions at the optimum. They are valid if the set of active constraints and bounds does not change. Second derivatives are
     not supported.
 
     Args:

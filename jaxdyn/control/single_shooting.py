@@ -1,4 +1,4 @@
-"""Single shooting: only controls and design parameters are unknown; gradients by the adjoint method, steps by optax optimizers."""
+"""Single shooting: optax optimizes the controls and design parameters; the gradients are computed by the adjoint method."""
 
 from typing import Any, ClassVar, Literal
 
@@ -37,7 +37,7 @@ class DescentSearch(eqx.Module):
     Attributes:
         unknowns: Controls and design parameters.
         memory: The state of the optimizer.
-        plan, cost, violation: The plan of the unknowns, its cost and its largest violation.
+        plan, cost, violation: The plan that results from the unknowns, with its cost and largest violation.
         multipliers: The multipliers of the constraints.
         merit_before, violation_before: Merit and violation at the last test of convergence.
         iterations, result: The number of iterations, and the code of a `ControlResult`.
@@ -56,7 +56,7 @@ class DescentSearch(eqx.Module):
 
 
 class SingleShooting(IterativeSolver):
-    """Gradient-based optimization of the controls; the gradient of a simulation is computed by reverse-mode differentiation.
+    """Gradient-based optimization of the controls; reverse-mode differentiation of the simulation computes the gradient.
 
         SingleShooting(optax.lbfgs())
 
@@ -65,12 +65,13 @@ class SingleShooting(IterativeSolver):
     are clipped to their bounds; constraints are included by an augmented Lagrangian.
 
     Attributes:
-        optimizer: Optimizer: "lbfgs" (with a line search) or "adam"; in Python also any optimizer of optax, to which the augmented
-            Lagrangian is passed as `value_fn`.
+        optimizer: The optimizer "lbfgs" (with a line search) or "adam"; in Python also any optimizer of optax, which receives the
+            augmented Lagrangian as `value_fn`.
         rate: Learning rate of "adam"; other optimizers do not use it.
-        tolerance: Relative decrease of the augmented Lagrangian over `window` iterations below which it has converged; None for
-            1e-9, or 1e-5 in single precision.
-        feasibility: Largest violation of a constraint in a solution; None for 1e-6, or 1e-4 in single precision.
+        tolerance: Relative decrease of the augmented Lagrangian over `window` iterations below which the search has converged; None
+            selects 1e-9 in double and 1e-5 in single precision.
+        feasibility: Largest violation of a constraint that a solution may have; None selects 1e-6 in double and 1e-4 in single
+            precision.
         penalty: Initial weight of the quadratic penalty on constraint violations.
         window: Number of iterations between two tests of convergence.
         backend: Compiler of the rollout, see `lanes`.

@@ -17,7 +17,7 @@ from jaxdyn.results import ResultCode, UnsuccessfulError, message_text, outcome_
 
 
 class ControlResult(ResultCode):
-    """Result codes of a search for a plan; a batch of searches has one code for each."""
+    """Result codes of a search for a plan; a batch of searches has one code for each search."""
 
     RUNNING = 0, "The search reached the maximum number of iterations before it converged; increase max_steps."
     SOLVED = 1, "The problem is solved.", True
@@ -57,7 +57,7 @@ class Stats(eqx.Module):
 
 
 class History(eqx.Module):
-    """Cost and constraint violation at each iteration of a search; NaN after its end.
+    """Cost and constraint violation at each iteration of a search; NaN after the last iteration.
 
     Attributes:
         cost: The cost at the initial guess and after each iteration.
@@ -73,8 +73,8 @@ class Solution(Displayed, eqx.Module):
 
     Attributes:
         value: The plan: states, controls and design parameters.
-        feedback: Gains K (N, nu, nx) of the locally optimal feedback u = u_k + K_k (x - x_k). Rows of controls at active bounds are
-            zero, and all gains are zero if the solver does not compute gains.
+        feedback: Gains K (N, nu, nx) of the locally optimal feedback u = u_k + K_k (x - x_k). Rows of K for controls at active
+            bounds are zero; all gains are zero if the solver does not compute gains.
         multipliers: Lagrange multipliers of the constraints; zero if the solver does not compute multipliers.
         cost: The cost of the plan.
         violation: The largest violation of a constraint or of the dynamics.
@@ -113,8 +113,8 @@ class Solution(Displayed, eqx.Module):
 class Solver(eqx.Module):
     """A method that solves optimal-control problems.
 
-    A subclass with a class variable `kind` can be selected in configs of `jaxdyn optimize` by a table `[solver]` with this kind.
-    The fields of the class are the keys of the table, with the units, bounds and defaults that `quantity` declares.
+    A subclass with a class variable `kind` can be selected in configs of `jaxdyn optimize` by a table `[solver]` with the same
+    `kind`. The fields of the class are the other keys of the table; `quantity` declares their units and bounds.
     """
 
     def check(self, problem: ControlProblem) -> None:
@@ -209,23 +209,23 @@ def solve(
 ) -> Solution:
     """Solve an optimal-control problem from one initial guess.
 
-    With an `IterativeSolver`, `jax.vmap` of this function solves a batch of problems or initial guesses at once. All searches of
-    the batch are then computed until the slowest one has ended; `solve_batch` removes finished searches from the batch.
+    With an `IterativeSolver`, `jax.vmap` of this function solves a batch of problems or initial guesses at once. `jax.vmap`
+    continues all searches of the batch until the slowest one has ended, whereas `solve_batch` removes finished searches.
 
     Args:
         problem: The problem.
-        solver: The method, such as `MultipleShooting()`.
-        initial: The initial guess of the plan, see `guess`; by default `guess.simplest(problem)`, the straight line to the goal.
+        solver: The solver, such as `MultipleShooting()`.
+        initial: The initial guess of the plan, see `guess`; by default `guess.simplest(problem)`.
         max_steps: Maximum number of iterations.
-        throw: If true, an error is raised if the search does not find a solution. While JAX traces the call (`jit`, `vmap`,
-            `grad`) no error is raised, and only the result code states how the search ended.
+        throw: If true, an error is raised if the search does not find a solution. Inside `jit`, `vmap` and `grad` no error is
+            raised, and only the result code states how the search ended.
         history: If true, the solution records cost and violation at every iteration; this requires an `IterativeSolver`.
 
     Returns:
         The solution; its result code states how the search ended.
 
     Raises:
-        UnsolvedError: The search did not find a solution, and `throw` is true.
+        UnsolvedError: `throw` is true, and the search did not find a solution.
         TypeError: An argument has the wrong type.
         ValueError: The solver does not support the problem.
     """
@@ -239,7 +239,7 @@ def solve(
 
 
 def in_precision(value: float | None, dtype: Any, double: float, single: float) -> float:
-    """The value of a tolerance, or its default for double or single precision if it is None."""
+    """The value of a tolerance; if the value is None, the default for double or single precision."""
     return value if value is not None else double if dtype == jnp.float64 else single
 
 
@@ -254,7 +254,7 @@ def allowed_violation(solver: Any, dtype: Any) -> float:
 
 
 def with_history(solver: Any, history: bool, max_steps: int) -> Any:
-    """The solver, wrapped so that it records the history if that is requested.
+    """The solver; if `history` is true, in a wrapper that records the history.
 
     Raises:
         TypeError: A history is requested from a solver that is not an `IterativeSolver`.
@@ -293,7 +293,7 @@ def check_arguments(problem: Any, solver: Any, initial: Any) -> None:
 def run_iterations(
     problem: ControlProblem, solver: IterativeSolver, search: Any, max_steps: int | Int[Array, ""]
 ) -> Any:
-    """Iterate a search until it ends or has made `max_steps` iterations in total; ended searches of a batch are not changed."""
+    """Iterate a search until it ends or has made `max_steps` iterations in total; finished searches of a batch are not changed."""
 
     def running(search):
         return (search.result == ControlResult.RUNNING) & (search.iterations < max_steps)

@@ -31,14 +31,14 @@ def tracking_gains(
         sum over k < N of h/2 (d_k' Q d_k + e_k' R e_k)  +  1/2 d_N' Q_end d_N
 
     for the dynamics linearized along the plan, where d_k is the deviation of the state in tangent coordinates, and e_k that of the
-    controls. They follow from the Riccati recursion.
+    controls. The gains follow from the Riccati recursion.
 
     Args:
         problem: The problem of the plan.
         plan: The plan.
-        Q: Weight of deviations of the state per second (nx, nx), positive semidefinite.
-        R: Weight of deviations of the controls per second (nu, nu), positive definite.
-        Q_end: Weight of the deviation of the final state (nx, nx); Q if not given.
+        Q: Weight matrix (nx, nx) of state deviations in the cost per second, positive semidefinite.
+        R: Weight matrix (nu, nu) of control deviations in the cost per second, positive definite.
+        Q_end: Weight matrix (nx, nx) of the final state deviation; by default Q.
         backend: Compiler of the computation, see `lanes`.
 
     Returns:
@@ -130,18 +130,19 @@ def arrives(
     *,
     backend: Backend = "auto",
 ) -> Bool[Array, "B"]:
-    """Sample the region of attraction of a plan: whether the closed loop reaches its final state from each initial state.
+    """Sample the region of attraction of a plan: whether the closed loop from each initial state reaches the final state.
 
     Args:
         problem: The problem of the plan.
         plan: The plan: reference states and feedforward controls.
         feedback: The gains K (N, nu, nx).
         starts: B initial states, with a leading axis.
-        within: Largest allowed deviation from the final state of the plan, one for each tangent coordinate (nx,) or one for all.
+        within: Largest allowed deviation from the final state of the plan, one value for each tangent coordinate (nx,) or one for
+            all.
         backend: Compiler of the computation, see `lanes`.
 
     Returns:
-        True for each initial state from which the final state is reached (B,); false also if the simulation diverges.
+        True for each initial state from which the closed loop reaches the final state (B,); false also if the simulation diverges.
     """
     goal = jax.tree.map(lambda leaf: leaf[-1], plan.states)
 
@@ -156,7 +157,7 @@ def arrives(
 class Tracker(eqx.Module):
     """A controller that tracks a plan in a rollout: `rollout(system, state, Tracker(problem, plan, feedback), ...)`.
 
-    It applies u = u_k + K_k (x - x_k), clipped to the bounds.
+    The controller applies u = u_k + K_k (x - x_k), clipped to the bounds.
 
     Attributes:
         problem: The problem of the plan.

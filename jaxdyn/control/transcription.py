@@ -1,9 +1,9 @@
 """Direct collocation: a control problem as a sparse nonlinear program.
 
-The decision variables z are the states, the controls and the design parameters. The N intervals of length h are separated by
-nodes (knots) t_k; the collocation points t_j of an interval are given by the scheme. A state is not a variable itself, because
-states may lie on manifolds: the variable is the step w in tangent coordinates that leads to it from the state of the initial guess
-(its origin). There is one such step for each node and for each collocation point inside an interval.
+The decision variables z are the states, the controls and the design parameters. The N intervals of length h are separated by nodes
+(knots) t_k; the collocation scheme defines the collocation points t_j of an interval. Since states may lie on manifolds, each state
+is represented by a step w in tangent coordinates, which leads from the state of the initial guess (its origin) to the state. Each
+node and each collocation point inside an interval has one step w.
 
 In interval k let x_k be the state at the left node, X_j the other states of the interval (collocation points and right node),
 xi_j = difference(x_k, X_j) their displacements from x_k in tangent coordinates, and F_j = h d(xi_j)/dt the scaled time derivatives
@@ -12,7 +12,7 @@ at the collocation points. The defect constraints and the cost are
     sum over i of steps[r, i] xi_i - sum over j of rates[r, j] F_j = 0       for each row r of the scheme's matrices
     cost = sum over k, j of weights[j] h l(t_j, X_j, u_j) + phi(T, x_N)
 
-Derivatives are exact. The derivatives of single points are computed by automatic differentiation, for all points at once, and are
+Automatic differentiation computes exact derivatives of the functions at each point, for all points at once. These derivatives are
 then placed in the sparse Jacobian and Hessian.
 Source: Hargraves and Paris 1987; Betts 2010; Munthe-Kaas 1999 (steps on manifolds).
 """
@@ -44,7 +44,7 @@ from jaxdyn.spatial.arrays import einsum
 
 
 class Layout(NamedTuple):
-    """Indices of the states and controls of each interval: N intervals, s collocation points and S unknown states in each.
+    """Indices of the states and controls of N intervals, each of which has s collocation points and S unknown states.
 
     The unknown states of an interval are those after its left node: states at interior points, and the state at the right node.
 
@@ -53,7 +53,8 @@ class Layout(NamedTuple):
         place: Indices of the unknown states of each interval (N, S).
         point: Indices of the states at the collocation points (N, s).
         control: Indices of the controls at the collocation points (N, s).
-        counted: Mask of the points whose path constraints are imposed (N, s). A node that two intervals share is imposed once.
+        counted: Mask of the points whose path constraints are imposed (N, s). At a node that two intervals share, path constraints
+            are imposed once.
     """
 
     start: np.ndarray
@@ -64,14 +65,14 @@ class Layout(NamedTuple):
 
 
 class Transcription(eqx.Module):
-    """The nonlinear program that a collocation scheme makes of a control problem, with variables relative to an initial guess.
+    """A control problem as a nonlinear program by a collocation scheme, with state variables relative to an initial guess.
 
     Attributes:
         problem: The control problem.
-        origins: The N S + 1 states of the initial guess; the state variables are steps from them.
+        origins: The N S + 1 states of the initial guess, from which the state variables are steps.
         points: Collocation points of the scheme, as fractions of an interval.
-        straight: The Jacobian (nx, 2 nx) of difference(a, b) with respect to steps of a and b if it is constant, as for states
-            that are vectors; None for states on manifolds.
+        straight: The Jacobian (nx, 2 nx) of difference(a, b) with respect to steps of a and b if this Jacobian is constant, as for
+            vector states; None for states on manifolds.
         backend: Compiler of the derivatives, see `lanes`.
     """
 
@@ -103,7 +104,7 @@ class Transcription(eqx.Module):
 
     @property
     def counts(self) -> tuple[int, int]:
-        """The number of states and the number of control vectors among the variables."""
+        """The number of states and the number of control vectors in the variables z."""
         layout = self.layout
         return int(layout.place[-1, -1]) + 1, int(layout.control[-1, -1]) + 1
 
@@ -125,7 +126,7 @@ class Transcription(eqx.Module):
     def columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Indices in z of the arguments y of `step` (N, S, 2 nx), of `flow` (N, s, lead + nx + nu + P), and of `first` and `last`.
 
-        The last array has the shape (2, nx + P).
+        The array of indices for `first` and `last` has the shape (2, nx + P).
         """
         (states, controls), nx, nu = self.counts, self.problem.dynamics.nx, self.problem.dynamics.nu
         layout, P = self.layout, self.problem.size
@@ -147,7 +148,7 @@ class Transcription(eqx.Module):
     # --- functions at single points ---
 
     def step(self, before: AnyState, there: AnyState, y: Float[Array, "both"]) -> Float[Array, "nx"]:
-        """The displacement xi between two states of an interval; y holds the step of the first, then that of the second."""
+        """The displacement xi between two states of an interval; y holds the steps of the first and second state."""
         return difference_after(self.problem.dynamics, before, there, y)
 
     def flow(self, number, before: AnyState, here: AnyState, y: Float[Array, "ny"]) -> tuple[Array, Array, Array]:
@@ -157,7 +158,7 @@ class Transcription(eqx.Module):
             number: Time of the point, in units of h.
             before: Origin of the state at the left node of the interval.
             here: Origin of the state at the point.
-            y: The variables of the point: step of the left node (`lead` entries), step of the state, controls, design.
+            y: The variables of the point: step of the left node (`lead` entries), step of the state, controls, design parameters.
         """
         nx, nu, lead = self.problem.dynamics.nx, self.problem.dynamics.nu, self.lead
         u, design = y[lead + nx : lead + nx + nu], y[lead + nx + nu :]
@@ -256,7 +257,7 @@ class Transcription(eqx.Module):
     def start(self, controls: Float[Array, "N nu"], design: Float[Array, "P"]) -> np.ndarray:
         """The variables of the initial guess: all steps of states are zero, and controls are constant in each interval.
 
-        A control at a node that two intervals share is the mean of both.
+        The controls at a node that two intervals share are the mean of the controls of both intervals.
         """
         (states, count), layout = self.counts, self.layout
         sums, times = np.zeros((count, self.problem.dynamics.nu)), np.zeros((count, 1))
@@ -268,7 +269,8 @@ class Transcription(eqx.Module):
         """Splits constraint values or their multipliers by kind.
 
         Returns:
-            The initial condition (nx,), defects (N, S, nx), path constraints (counted points, m), and final constraints (e,).
+            The values for the initial condition (nx,), defects (N, S, nx), path constraints (counted points, m), and final
+            constraints (e,).
         """
         nx, layout = self.problem.dynamics.nx, self.layout
         motion = nx + layout.place.size * nx
@@ -427,7 +429,7 @@ def _between(dynamics: Dynamics, states: AnyState, places: tuple[float | Array, 
 
 
 def difference_after(dynamics: Dynamics, a: AnyState, b: AnyState, y: Float[Array, "both"]) -> Float[Array, "nx"]:
-    """The difference from a to b after a step of each: y holds the step of a, then that of b."""
+    """The difference from a to b after each has been changed by a step; y holds the step of a, followed by the step of b."""
     nx = dynamics.nx
     return dynamics.difference(dynamics.retract(a, y[:nx]), dynamics.retract(b, y[nx:]))
 
