@@ -152,7 +152,7 @@ def random_motions(
         count: Number of motions to draw.
 
     Returns:
-        The motions, with a leading axis, and their distances from the limits. Motions that exceed the limits at any amplitude are
+        The motions, with a leading axis, and their distances from the limits. Motions that exceed the limits at every amplitude are
         left out.
 
     Raises:

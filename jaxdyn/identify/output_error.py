@@ -185,8 +185,9 @@ class OutputError(Problem):
         return Unknowns(unknowns.x + dx, local)
 
     def residuals(self, x: Unconstrained, start: State, window: Windows) -> tuple[Float[Array, "M ny"], State]:
-        """Errors of the predicted measurements of one window in standard deviations (zero where its weights are), and its end
-        state.
+        """Errors of the predicted measurements of one window, in standard deviations, and the state at the end of the window.
+
+        An error is zero where the weight of the measurement is zero.
 
         Args:
             x: Unconstrained parameters.

@@ -43,7 +43,8 @@ def written_out() -> contextlib.AbstractContextManager[None]:
 def keep(x: jax.Array) -> jax.Array:
     """Mark a value to be stored between the forward and the backward part of one kernel.
 
-    Values that one kernel stores for another one need slow memory, so recomputing them is often faster; XLA decides about it.
+    Values that one kernel stores for another one need slow memory, so their recomputation can be faster; XLA decides which of them
+    to recompute.
     """
     return checkpoint_name(x, _KEPT) if writing_out() and _KEEPING.get() else x
 
