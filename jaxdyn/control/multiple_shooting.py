@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxdyn.control.expansion import ConstraintTerms, Expansion, cost_size, expanded, initial_jacobian
 from jaxdyn.control.interior_point import (
+    FARTHEST,
     INSIDE,
     DualVariables,
     InteriorSearch,
@@ -111,7 +112,7 @@ class MultipleShooting(IterativeSolver):
             none,
             none,
             jnp.full((_MEMORY, 2), jnp.inf, dtype),
-            1e4 * jnp.maximum(distance, 1.0),
+            FARTHEST * jnp.maximum(distance, 1.0),
             none,
             code.astype(int),
             scale,
