@@ -202,7 +202,7 @@ def optima(found: Solution, *, alike: float = 1e-4) -> list[Optimum]:
     """
     cost = np.asarray(found.cost)
     solved = np.flatnonzero(np.asarray(found.result) == ControlResult.SOLVED)
-    order = solved[np.argsort(cost[solved])]
+    order = solved[np.argsort(cost[solved], kind="stable")]  # of equal ones the first, like `best_of`
     groups: list[Optimum] = []
     for k in order:
         if groups and cost[k] - groups[-1].cost <= alike * abs(groups[-1].cost):

@@ -328,6 +328,12 @@ def test_optima_are_alike_by_shares_of_their_costs():
     assert len(optima(found, alike=1e-6)) == 7
 
 
+def test_the_best_of_equal_solutions_represents_its_optimum():
+    cost = np.random.default_rng(0).integers(0, 20, 100).astype(float)
+    found = ended(cost, np.zeros(100), [DONE] * 100)
+    assert optima(found)[0].best == best_of(found) == np.argmin(cost)
+
+
 def test_a_batch_of_problems():
     """Each with a start of its own; the same as one by one."""
     values = (0.3, -1.0, 2.0)
