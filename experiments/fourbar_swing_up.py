@@ -198,7 +198,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
         draw(directory, times, q, carried, torque, bound, energy)
         drawn = {"title": "Four-bar linkage, swung up", "frames": 8}
         view.save(view.stick_figure_strip(system, times, q[None], **drawn), directory.path("strip.png"))
-        view.animate(system, times, q[None], directory.path("motion.gif"), progress=False)
+        view.animate(system, times, q[None], directory.path("motion.gif"), fps=20, speed=0.5, size=400, progress=False)
     return {
         "results": [control.ControlResult(int(code)).name for code in found.result],
         "cost": np.asarray(found.cost).tolist(),

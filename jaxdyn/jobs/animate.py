@@ -52,7 +52,13 @@ def animate(arguments: argparse.Namespace) -> None:
             visuals = load_visuals(source, system, folder=arguments.folder)
         time, q = _let_go(system, arguments)
         lanes, out = None, arguments.out or Path(f"{source.stem}.gif")
-    options = {"fps": arguments.fps, "speed": arguments.speed, "lanes": lanes, "visuals": visuals}
+    options = {
+        "fps": arguments.fps,
+        "speed": arguments.speed,
+        "size": arguments.size,
+        "lanes": lanes,
+        "visuals": visuals,
+    }
     with announced_as("the pictures"):
         frames = animation.animate(system, time, q, out, **options)
     print(f"{out}: {frames} frames, {time[-1] - time[0]:g} s of {system.model.name}")

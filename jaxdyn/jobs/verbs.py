@@ -92,6 +92,9 @@ def _animate_arguments(parser: argparse.ArgumentParser) -> None:
         default=1.0,
         help="speed of the animation relative to the real motion; 0.5 is half speed [%(default)s]",
     )
+    parser.add_argument(
+        "--size", type=count, default=540, metavar="PIXELS", help="width and height of the animation [%(default)s]"
+    )
     parser.add_argument("--lane", type=count, default=0, metavar="K", help="index of the sample in color [%(default)s]")
     parser.add_argument(
         "--ghosts",

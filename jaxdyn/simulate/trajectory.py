@@ -112,6 +112,7 @@ class Trajectory(Displayed, eqx.Module):
         samples: Sequence[int] | None = None,
         fps: float = 30,
         speed: float = 1.0,
+        size: int = 540,
         progress: bool = True,
         visuals: Sequence[Any] = (),
     ) -> Any:
@@ -125,6 +126,7 @@ class Trajectory(Displayed, eqx.Module):
             samples: Indices of the samples, see `to_dataframe`; the first 4 if not given.
             fps: Frames per second.
             speed: Speed of the animation; 1 is the real speed, 0.5 is half of it.
+            size: Width and height in pixels.
             progress: If true, a progress bar is shown.
             visuals: Shapes of the bodies of the first sample, see `jaxdyn.io.load_visuals`.
 
@@ -148,7 +150,7 @@ class Trajectory(Displayed, eqx.Module):
         time, q, _ = self._records(samples, _MOST_ANIMATED)
         if np.any(time != time[:1]):
             raise ValueError("the samples have different times; animate one of them, samples=[0] for instance")
-        return draw(system, time[0], q, path, fps=fps, speed=speed, progress=progress, visuals=visuals)
+        return draw(system, time[0], q, path, fps=fps, speed=speed, size=size, progress=progress, visuals=visuals)
 
     def to_dataframe(self) -> Any:
         """Convert the records to a pandas `DataFrame` with one row for each record of each sample.

@@ -12,6 +12,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.animation import AbstractMovieWriter, FFMpegWriter, PillowWriter
+from PIL import Image
 from tqdm import tqdm
 
 from jaxdyn.io.errors import ConfigError
@@ -33,8 +34,10 @@ from jaxdyn.view.skeleton import (
 )
 from jaxdyn.view.style import ORANGE
 
-_SIZE = 6.0  # inches
-_DPI = 90
+_INCHES = 6.0
+_SMALLEST, _LARGEST = 200, 2000  # pixels
+_COLORS = 64  # of a GIF
+_LOOKED_AT = 8  # frames from which the colors of a GIF are chosen
 _TRAIL = 0.6  # duration (s) of the motion that is drawn as a trail of the end of the last stick
 _AXIS_SHARE = 0.1  # length of a joint axis as a fraction of the longest side of the picture
 
@@ -47,6 +50,7 @@ def animate(
     *,
     fps: float = 30,
     speed: float = 1.0,
+    size: int = 540,
     lanes: Sequence[int] | None = None,
     title: str = "",
     progress: bool = True,
@@ -64,6 +68,7 @@ def animate(
         path: File with the suffix .gif or .mp4.
         fps: Frames per second.
         speed: Speed of the animation; 1 is the real speed, 0.5 is half of it.
+        size: Width and height in pixels.
         lanes: Indices of the samples to show, beginning with the one in color; by default all samples.
         title: Title of the animation; by default the name of the mechanism.
         progress: Whether to show a progress bar.
@@ -80,15 +85,20 @@ def animate(
     chosen = check_lanes(range(len(q)) if lanes is None else lanes, len(q))
     if not (fps > 0 and speed > 0):
         raise ConfigError(f"fps = {fps:g} and speed = {speed:g}; give positive values of both")
+    if not _SMALLEST <= size <= _LARGEST:
+        raise ConfigError(f"size = {size:g} pixels; give a size from {_SMALLEST} to {_LARGEST}")
     writer, interval = _writer(path, fps)
     instants = np.arange(time[0], time[-1] + 1e-9 * interval, interval * speed)
     placed = place(mechanism, instants, resampled(model, time, q[chosen], instants))
 
-    figure, move = _stage(mechanism, placed, title, round(_TRAIL / (interval * speed)), visuals)
+    figure, move = _stage(mechanism, placed, title, round(_TRAIL / (interval * speed)), visuals, size)
     rate = "" if speed == 1 else f" ({speed:g}x)"
     part = path.with_name(f"{path.stem}.part{path.suffix}")  # the file is complete or absent; ffmpeg needs the suffix
     try:
-        with mpl.rc_context({"animation.ffmpeg_path": _ffmpeg() or "ffmpeg"}), writer.saving(figure, str(part), _DPI):
+        with (
+            mpl.rc_context({"animation.ffmpeg_path": _ffmpeg() or "ffmpeg"}),
+            writer.saving(figure, str(part), size / _INCHES),
+        ):
             for k in tqdm(range(len(instants)), desc=path.name, unit="frame", disable=None if progress else True):
                 move(k, f"t = {instants[k]:6.2f} s{rate}")
                 writer.grab_frame()
@@ -159,7 +169,7 @@ def animation_of(
 
 
 def _stage(
-    mechanism: Mechanism, placed: Placed, title: str, behind: int, visuals: Sequence[Visual] = ()
+    mechanism: Mechanism, placed: Placed, title: str, behind: int, visuals: Sequence[Visual] = (), size: int = 540
 ) -> tuple[Figure, Callable[[int, str], None]]:
     """The figure before the first frame, and a function that updates it to a frame and shows the time.
 
@@ -169,9 +179,10 @@ def _stage(
         title: Title of the figure.
         behind: Number of frames that the trail of the end of the last stick covers.
         visuals: Shapes of the bodies. The first sample has no sticks if every body with mass has a shape.
+        size: Width and height in pixels.
     """
     model = model_of(mechanism)
-    figure = Figure(figsize=(_SIZE, _SIZE), dpi=_DPI)
+    figure = Figure(figsize=(_INCHES, _INCHES), dpi=size / _INCHES)
     axes: Any = figure.add_axes((0.0, 0.0, 0.94, 0.96), projection="3d", computed_zorder=False)
     lines = placed.lines if placed.lines.size else placed.origins
     low, high = box_of(np.concatenate([part.reshape(-1, 3) for part in (lines, visual_corners(placed, visuals))]))
@@ -194,12 +205,25 @@ def _stage(
     return figure, move
 
 
+class _GifWriter(PillowWriter):
+    """Writes frames with the same few colors, so that pixels that do not move are stored once."""
+
+    def finish(self) -> None:
+        """Write the file."""
+        frames = [frame.convert("RGB") for frame in self._frames]
+        step = -(-len(frames) // _LOOKED_AT)
+        seen = Image.fromarray(np.concatenate([np.asarray(frame) for frame in frames[::step]]))
+        palette = seen.quantize(_COLORS, Image.Quantize.MAXCOVERAGE, kmeans=1)  # rare colors are kept
+        self._frames = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+        super().finish()
+
+
 def _writer(path: Path, fps: float) -> tuple[AbstractMovieWriter, float]:
     """The writer for a file with this name, and the duration of one frame in seconds."""
     if path.suffix.lower() == ".gif":
         interval = max(2, round(100 / fps)) / 100  # viewers slow down frames that are shorter than 0.02 s
         # The writer truncates the duration of a frame to whole milliseconds.
-        return PillowWriter(fps=1 / (interval + 5e-4)), interval  # pyright: ignore[reportArgumentType]
+        return _GifWriter(fps=1 / (interval + 5e-4)), interval  # pyright: ignore[reportArgumentType]
     if path.suffix.lower() != ".mp4":
         raise ConfigError(f"{path}: an animation is a .gif or .mp4 file; give a file name with one of these suffixes")
     if _ffmpeg() is None:

@@ -13,7 +13,7 @@ import jaxdyn
 from jaxdyn.io.config import ConfigError
 from jaxdyn.view import animation
 from jaxdyn.view.skeleton import place
-from jaxdyn.view.style import BLUE, rgb
+from jaxdyn.view.style import BLUE, ORANGE, rgb
 
 MODEL = jaxdyn.library.double_pendulum()
 TIME = np.linspace(0.0, 0.3, 4)
@@ -50,6 +50,19 @@ def test_frames_of_a_gif_last_whole_hundredths_and_slow_motion_has_more_of_them(
         assert file.n_frames == frames
 
 
+def test_a_gif_of_another_size_loops_and_has_the_colors_of_the_picture_but_few(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    path = tmp_path / "small.gif"
+    animation.animate(MODEL, TIME, Q[:1], path, fps=10, size=260, progress=False)
+    with image.open(path) as file:
+        assert file.size == (260, 260)
+        assert file.info["loop"] == 0  # without end
+        pixels = np.asarray(file.convert("RGB"), int).reshape(-1, 3)
+    assert len(np.unique(pixels, axis=0)) <= 64
+    for color in ((255, 255, 255), rgb(BLUE), rgb(ORANGE)):
+        assert np.abs(pixels - color).sum(axis=-1).min() < 20, "background, sticks and joints keep their colors"
+
+
 def test_mp4_is_written_by_whatever_ffmpeg_there_is(tmp_path):
     if animation._ffmpeg() is None:
         pytest.skip("no ffmpeg; pip install imageio-ffmpeg")
@@ -71,6 +84,7 @@ def test_mp4_is_written_by_whatever_ffmpeg_there_is(tmp_path):
         ({"lanes": [0, 2]}, ["[0, 2]", "0 to 1"]),
         ({"lanes": []}, ["0 to 1"]),
         ({"speed": 0.0}, ["speed = 0", "positive"]),
+        ({"size": 20}, ["size = 20", "200 to 2000"]),
     ],
 )
 def test_bad_input_is_one_line(change, fragments, tmp_path):

@@ -41,10 +41,12 @@ def test_show_prints_summary_and_tree_and_draws_them(tmp_path, capsys):
 
 def test_animate_replays_a_run(run, capsys):
     image = pytest.importorskip("PIL.Image")
-    assert main(["animate", str(run), "--fps", "25", "--lane", "2", "--ghosts", "1", "--duration", "0.1"]) == 0
+    options = "--fps 25 --size 240 --lane 2 --ghosts 1 --duration 0.1"
+    assert main(["animate", str(run), *options.split()]) == 0
     assert "motion.gif: 3 frames, 0.1 s of double_pendulum" in capsys.readouterr().out
     with image.open(run / "motion.gif") as file:
         assert file.n_frames == 3
+        assert file.size == (240, 240)
 
 
 def test_animate_lets_a_mechanism_go_in_the_working_directory(tmp_path, monkeypatch, capsys):
