@@ -16,8 +16,8 @@ def spanning_tree(ends: Ends, ranks: Mapping[str, tuple[int, ...]]) -> Tree:
     """Minimum spanning tree of the graph, in which the rank of a joint is its weight.
 
     The tree grows from the ground: each step adds the joint of lowest rank that reaches a new body (Prim's algorithm). Among joints
-    of equal rank, it adds the joint that gives the new body the shortest path to the ground, and then the first joint in the order
-    of `ends`. Bodies without a path to the ground are omitted.
+    of equal rank, the joint with the shortest path from the new body to the ground is added; the order of `ends` decides further
+    ties. Bodies without a path to the ground are omitted.
     """
     depths = {"ground": 0}
     tree: Tree = {}

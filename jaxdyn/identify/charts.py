@@ -204,10 +204,10 @@ class PhysicalInertia(Chart):
 
         P = U0 T T' U0',    P0 = U0 U0',    T = upper triangular with diagonal exp(d)
 
-    P is the 4x4 pseudo-inertia about the body origin, and P0 is the pseudo-inertia of the reference body. A body is physically
-    valid (some distribution of mass has its ten inertial parameters) if and only if P is positive definite, and for each positive
-    definite P there is exactly one T. The unconstrained parameters are dimensionless: (d_1, ..., d_4, t_12, t_13, t_14, t_23, t_24,
-    t_34).
+    P is the 4x4 pseudo-inertia about the body origin. P0 is the pseudo-inertia of the reference body, whose ten unconstrained
+    parameters are zero. A body is physically valid (some distribution of mass has its ten inertial parameters) if and only if P is
+    positive definite, and for each positive definite P there is exactly one T. The unconstrained parameters are dimensionless:
+    (d_1, ..., d_4, t_12, t_13, t_14, t_23, t_24, t_34).
 
     Values are (mass, com, inertia about the center of mass: xx, yy, zz, xy, xz, yz), as in `Model`.
 

@@ -41,7 +41,7 @@ class Processing:
 
     Attributes:
         smoothing: Grid and filter for inverse dynamics.
-        lead: Duration before each window for which inputs are kept, as inputs with delay need.
+        lead: Duration by which the inputs of each window begin before the window, for inputs with delay.
         velocity_cutoff: Cutoff frequency of the low-pass filter for the initial velocities of windows.
         markers: Description of the markers of filmed recordings, with the calibrated camera; None for other recordings.
         checks: Checks that compute the figures of merit.

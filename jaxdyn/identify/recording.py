@@ -261,7 +261,7 @@ def cut(
         stride: Time from the start of a window to the start of the next one, s, a multiple of the interval; by default the
             duration.
         first: Start of the first window, measured from the start of each recording, s; it is rounded to a step.
-        lead: Duration before the start of each window for which inputs are kept, as inputs with delay need, s.
+        lead: Duration by which the inputs of each window begin before the window, for inputs with delay, s.
         velocity_cutoff: Cutoff frequency of the zero-phase low-pass filter for the guess of the initial velocities, Hz; one value,
             or one per recording. The filter is applied to measured velocities or, without them, to q before d/dt is computed; so
             machines whose velocities are not the rates of their coordinates need measured velocities.

@@ -34,7 +34,7 @@ def work(config: EvaluateConfig, directory: RunDirectory) -> dict[str, Any]:
 
 
 def inputs(config: EvaluateConfig) -> list[tuple[str, Path]]:
-    """All files that the evaluation reads, each with its role."""
+    """All files that the evaluation reads, as pairs of a role ("plant" or "recording") and a path."""
     archives = [archive for study in config.study for archive in _archives(config, study).values()]
     plants = [("plant", file) for archive in archives for file in files_of(archive)]
     return [

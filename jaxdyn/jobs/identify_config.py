@@ -60,7 +60,7 @@ class WindowsConfig:
         interval: Time step of the simulation.
         stride: Time from the start of a window to the start of the next one; by default the duration.
         first: Start time of the first window of a recording.
-        lead: Duration before each window for which the inputs are also used; at least the largest input delay.
+        lead: Duration by which the inputs of each window begin before the window; at least the largest input delay.
         velocity_cutoff: Cutoff frequency of the low-pass filter with which the initial guess of the velocities is computed.
         free_starts: If true, the initial states of the windows are estimated. Otherwise the measured states are used, and
             `fit.noise` must include the effect of errors in the initial states.

@@ -51,7 +51,7 @@ _FRICTION = {cls for cls in vars(friction).values() if isinstance(cls, type) and
 
 
 def files_of_studies(config: IdentifyConfig) -> list[tuple[str, Path]]:
-    """All files that the studies read, each with its role.
+    """All files that the studies read, as pairs of a role ("mechanism" or "recording") and a path.
 
     Raises:
         ConfigError: A study requires a data folder, but the recordings are synthetic.

@@ -78,7 +78,7 @@ class Value:
 
     @property
     def number(self) -> "Value":
-        """Integers as the bits of floats."""
+        """The floats whose bits are these integers; the inverse of `bits`."""
         return self._cast("float")
 
     def _cast(self, sort: str) -> "Value":
