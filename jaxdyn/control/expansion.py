@@ -90,8 +90,9 @@ def linearized(
 
     def first(k, x, following, u):
         def rows(w):
-            gap, cost, constraints = _step_away(problem, plan, k, x, following, u, w)
-            return jnp.concatenate([gap, cost[None], constraints])
+            placed, there, held = _step_away(problem, plan, x, u, w)
+            gap, constraints = _equations(placed, k, there, held, following)
+            return jnp.concatenate([gap, running_cost(placed, k, there, held)[None], constraints])
 
         return jax.jacfwd(rows)(jnp.zeros(n + m, u.dtype))
 
@@ -106,7 +107,11 @@ def linearized(
     gradient = jacobian[:, nx] + einsum("kci,kc->ki", C, terms.path)
 
     def at_end(last):
-        return jax.jacfwd(lambda w: _end_away(problem, plan, last, w))(jnp.zeros(n, gaps.dtype))
+        def rows(w):
+            placed, there = _end_away(problem, plan, last, w)
+            return final_cost(placed, there), end_constraints(placed, there)
+
+        return jax.jacfwd(rows)(jnp.zeros(n, gaps.dtype))
 
     ending = lane_function(at_end, backend=backend, name="expansion of the end, first order")
     end_slope, end_C = ending(_at(plan.states, -1))
@@ -163,22 +168,22 @@ def expanded(
 
     def second(k, x, following, u, costate, multiplier, weight):
         def split(w):
-            placed = problem.with_design(plan.design + w[nx:n])
-            return split_running_cost(placed, k, problem.dynamics.retract(x, w[:nx]), u + w[n:])
+            placed, there, held = _step_away(problem, plan, x, u, w)
+            return split_running_cost(placed, k, there, held)
 
         def curved(w):
-            gap, _, constraints = _step_away(problem, plan, k, x, following, u, w)
+            placed, there, held = _step_away(problem, plan, x, u, w)
+            gap, constraints = _equations(placed, k, there, held, following)
             return gap @ costate + constraints @ multiplier
 
         return _hessian(split, None if curvature is None else curved, weight, jnp.zeros(n + m, u.dtype))
 
     def second_at_end(last, multiplier, weight):
         def split(w):
-            placed = problem.with_design(plan.design + w[nx:])
-            return split_final_cost(placed, problem.dynamics.retract(last, w[:nx]))
+            return split_final_cost(*_end_away(problem, plan, last, w))
 
         def curved(w):
-            return _end_away(problem, plan, last, w)[1] @ multiplier
+            return end_constraints(*_end_away(problem, plan, last, w)) @ multiplier
 
         return _hessian(split, None if curvature is None else curved, weight, jnp.zeros(n, gaps.dtype))
 
@@ -234,13 +239,13 @@ def cost_size(problem: ControlProblem, plan: Plan, *, backend: Backend = "auto")
 
     def of_step(k, x, u):
         def cost(w):
-            placed = problem.with_design(plan.design + w[nx:n])
-            return running_cost(placed, k, problem.dynamics.retract(x, w[:nx]), u + w[n:])
+            placed, there, held = _step_away(problem, plan, x, u, w)
+            return running_cost(placed, k, there, held)
 
         return derivatives(cost, n + m)
 
     def of_end(last):
-        return derivatives(lambda w: _end_away(problem, plan, last, w)[0], n)
+        return derivatives(lambda w: final_cost(*_end_away(problem, plan, last, w)), n)
 
     steps = jax.vmap(lane_function(of_step, backend=backend, name="size of costs"))
     ending = lane_function(of_end, backend=backend, name="size of the cost of the end")
@@ -248,24 +253,24 @@ def cost_size(problem: ControlProblem, plan: Plan, *, backend: Backend = "auto")
     return jnp.maximum(jnp.max(jnp.sum(along, axis=0)), jnp.max(ending(_at(plan.states, -1)), initial=0.0))
 
 
-def _step_away(problem: ControlProblem, plan: Plan, k, x, following, u, w):
-    """Defect, cost and constraint values of a time step after a step w = (x, design, u) from the plan."""
+def _step_away(problem: ControlProblem, plan: Plan, x, u, w):
+    """Problem, state and controls of a time step after a step w = (x, design, u) from the plan."""
     nx = problem.dynamics.nx
     n = nx + problem.size
-    placed = problem.with_design(plan.design + w[nx:n])
-    there, held = problem.dynamics.retract(x, w[:nx]), u + w[n:]
-    dt = placed.dt
-    after = placed.dynamics.step(there, held, k.astype(u.dtype) * dt, dt)
-    gap = problem.dynamics.difference(following, after)
-    return gap, running_cost(placed, k, there, held), path_constraints(placed, k, there, held)
+    return problem.with_design(plan.design + w[nx:n]), problem.dynamics.retract(x, w[:nx]), u + w[n:]
+
+
+def _equations(problem: ControlProblem, k, x, u, following):
+    """Defect and constraint values of a time step."""
+    dt = problem.dt
+    after = problem.dynamics.step(x, u, k.astype(u.dtype) * dt, dt)
+    return problem.dynamics.difference(following, after), path_constraints(problem, k, x, u)
 
 
 def _end_away(problem: ControlProblem, plan: Plan, last, w):
-    """Final cost and final constraint values after a step w = (x, design) from the plan."""
+    """Problem and final state after a step w = (x, design) from the plan."""
     nx = problem.dynamics.nx
-    placed = problem.with_design(plan.design + w[nx:])
-    there = problem.dynamics.retract(last, w[:nx])
-    return final_cost(placed, there), end_constraints(placed, there)
+    return problem.with_design(plan.design + w[nx:]), problem.dynamics.retract(last, w[:nx])
 
 
 def _places(plan: Plan):

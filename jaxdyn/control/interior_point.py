@@ -28,9 +28,9 @@ from jaxdyn.spatial.arrays import einsum
 _FRACTIONS = 0.5 ** np.arange(8)  # step fractions, relative to the longest admissible step, evaluated in parallel
 _LEAST_FRACTION = 0.99  # smallest value of the fraction to the boundary
 INSIDE = 1e-2  # least initial distance from bounds, relative to upper - lower, or absolute if a bound is infinite
-# Largest infeasibility that the line search accepts, relative to that of the initial guess. With 1e4, plans of low cost that are far
-# from any motion are accepted, from which Newton's method seldom returns: it then finds 3 swing-ups of a double pendulum from 24
-# initial guesses, instead of 12.
+# Largest infeasibility that the line search accepts, relative to that of the initial guess. With 1e4, plans of low cost that are
+# far from any motion are accepted, from which Newton's method seldom returns: it then finds 3 swing-ups of a double pendulum from
+# 24 initial guesses, instead of 12.
 FARTHEST = 1.2
 _NEARLY_FEASIBLE = 1e-4  # infeasibility, relative to that of the initial guess, below which the cost must decrease
 _MARGIN = 1e-5  # margin by which a plan must reduce infeasibility or cost in order to pass the filter, relative to infeasibility

@@ -171,7 +171,7 @@ def test_feedback_brings_lanes_back_to_the_plan(swing, tmp_path):
     [
         (["solver.kind=newton"], ["solver.kind: 'newton' is unknown; use one of ", "ilqr, ddp, "]),
         (["time.step=3"], ["time.step: unknown key", "did you mean 'steps'"]),
-        (["running=[{weights=3}]"], ["running 1: kind: missing; use one of deviation, angular_deviation, effort"]),
+        (["running=[{weights=3}]"], ["running 1: kind: missing; use one of deviation, effort"]),
         (["running=[{kind='effrt'}]"], ["running 1: kind: 'effrt' is unknown", "did you mean 'effort'"]),
         (["running=[{kind='effort', level=3}]"], ["running 1: level: unknown key"]),
         (
