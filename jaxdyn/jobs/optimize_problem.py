@@ -50,7 +50,9 @@ def problem_of(config: OptimizeConfig) -> ControlProblem:
         upper=upper,
         constraints=_built(config.condition, system, "condition"),
         final_constraints=_built(config.final_condition, system, "final_condition"),
-        design=None if time.shortest is None else free_duration(duration, time.shortest, time.longest),
+        design=None
+        if time.shortest is None or time.longest is None
+        else free_duration(duration, time.shortest, time.longest),
     )
 
 
