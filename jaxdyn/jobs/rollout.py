@@ -156,7 +156,8 @@ class _Simulator:
         return arrays
 
     def _kept(self, batch: dict[str, Array], count: int) -> dict[str, np.ndarray]:
-        return {name: np.asarray(leaf)[:count] for name, leaf in whole(self.mesh, batch).items()}
+        found = whole(self.mesh, batch)  # dividing sorts the names; files keep their order on any number of devices
+        return {name: np.asarray(found[name])[:count] for name in batch}
 
 
 def _stretch(
