@@ -8,6 +8,7 @@ import pytest
 
 import jaxdyn
 from jaxdyn.dynamics import FrameTarget
+from jaxdyn.mechanism.model import as_dtype
 from jaxdyn.spatial.transform import RigidTransform
 
 ORIGIN = RigidTransform(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
@@ -56,6 +57,13 @@ def test_a_two_bar_arm_reaches_a_point_as_the_law_of_cosines_says():
     elbow = np.arccos((1.2**2 + 0.4**2 - 2.0) / 2.0)
     np.testing.assert_allclose(np.abs(found.q[1]), elbow, rtol=1e-12)
     np.testing.assert_allclose(jaxdyn.frame_placement(model, found.q, "tip").translation, [1.2, 0.0, -0.4], atol=1e-12)
+
+
+def test_single_precision_in_gives_single_precision_out():
+    model, target = (as_dtype(tree, jnp.float32) for tree in (planar_arm(), place(1.2, -0.4)))
+    found = jaxdyn.inverse_kinematics(model, jnp.array([0.1, 0.3], jnp.float32), target)
+    assert found.reached
+    assert found.q.dtype == found.error.dtype == jnp.float32
 
 
 def test_a_point_out_of_reach_gives_the_nearest_point_and_its_derivative():
