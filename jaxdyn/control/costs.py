@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from jaxdyn.control.problem import AnyState, Controls, Dynamics, Equality, Inequality, MultibodyDynamics, Time
-from jaxdyn.dynamics.frame_targets import pose_error
+from jaxdyn.dynamics.frame_targets import pose_error, three
 from jaxdyn.dynamics.kinematics import forward_kinematics, frame_jacobian, frame_placement, frame_velocity
 from jaxdyn.dynamics.system import State, drive_forces, total_energy
 from jaxdyn.mechanism import configuration
@@ -163,8 +163,7 @@ class FramePose(LeastSquares):
         self, dynamics: Dynamics, t: Time, x: State, u: Controls
     ) -> tuple[Float[Array, "6"], Float[Array, "6"]]:
         placed = frame_placement(_multibody(dynamics, self).system.model.at(t), x.q, self.frame)
-        weights = jnp.concatenate([jnp.broadcast_to(weight, (3,)) for weight in (self.position, self.rotation)])
-        return pose_error(placed, self.target), weights
+        return pose_error(placed, self.target), _by_axis(self.position, self.rotation)
 
 
 class FrameDisplacement(LeastSquares):
@@ -195,8 +194,7 @@ class FrameDisplacement(LeastSquares):
         self, dynamics: Dynamics, t: Time, x: State, u: Controls
     ) -> tuple[Float[Array, "6"], Float[Array, "6"]]:
         placed = frame_placement(_multibody(dynamics, self).system.model.at(t), x.q, self.frame)
-        weights = jnp.concatenate([jnp.broadcast_to(weight, (3,)) for weight in (self.angular, self.linear)])
-        return self.target.inverse().compose(placed).logarithm(), weights
+        return self.target.inverse().compose(placed).logarithm(), _by_axis(self.angular, self.linear)
 
 
 class FrameVelocity(LeastSquares):
@@ -224,8 +222,7 @@ class FrameVelocity(LeastSquares):
         self, dynamics: Dynamics, t: Time, x: State, u: Controls
     ) -> tuple[Float[Array, "6"], Float[Array, "6"]]:
         moving = frame_velocity(_multibody(dynamics, self).system.model.at(t), x.q, x.v, self.frame)
-        weights = jnp.concatenate([jnp.broadcast_to(weight, (3,)) for weight in (self.linear, self.angular)])
-        return jnp.concatenate([moving.linear, moving.angular]), weights
+        return jnp.concatenate([moving.linear, moving.angular]), _by_axis(self.linear, self.angular)
 
 
 class JointRange(LeastSquares):
@@ -458,6 +455,11 @@ class Penetration(LeastSquares):
     ) -> tuple[Float[Array, "pairs"], Float[Array, "pairs"]]:
         depths = jnp.maximum(self.spheres(dynamics, t, x, u), 0.0)
         return depths, jnp.broadcast_to(self.weight, depths.shape)
+
+
+def _by_axis(first: Float[Array, "*axes"], second: Float[Array, "*others"]) -> Float[Array, "6"]:
+    """Weights along six axes, from one or three weights for each half."""
+    return jnp.concatenate([three(first), three(second)])
 
 
 def _multibody(dynamics: Dynamics, term: eqx.Module) -> MultibodyDynamics:
